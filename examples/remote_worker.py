@@ -1,0 +1,47 @@
+"""A worker with an environment of its own, for a learner started with `--env=remote`.
+
+    seedzero train --preset=cartpole --env=remote --workers=0 --listen=127.0.0.1:50051
+    python examples/remote_worker.py 127.0.0.1:50051
+
+Anything with the interface of seedzero.envs.base.VectorEnv will do; single Gymnasium environments need no more
+than the function that makes one.
+"""
+
+import sys
+
+import gymnasium
+import numpy as np
+
+from seedzero.envs import base, gym_env
+from seedzero.worker import process
+
+
+class Corridor(gymnasium.Env[np.ndarray, np.int64]):
+    """Go right to the end: ten cells, a reward at the last one, at most 30 steps."""
+
+    observation_space = gymnasium.spaces.Box(0, 1, (10,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: object = None) -> tuple[np.ndarray, dict[str, object]]:
+        super().reset(seed=seed)
+        self._cell, self._num_steps = int(self.np_random.integers(9)), 0
+        return self._show(), {}
+
+    def step(self, action: np.int64) -> tuple[np.ndarray, float, bool, bool, dict[str, object]]:
+        self._cell = int(np.clip(self._cell + (1 if action == 1 else -1), 0, 9))
+        self._num_steps += 1
+        arrived = self._cell == 9
+        return self._show(), float(arrived), arrived, not arrived and self._num_steps >= 30, {}
+
+    def _show(self) -> np.ndarray:
+        observation = np.zeros(10, np.float32)
+        observation[self._cell] = 1
+        return observation
+
+
+def make_group(num_envs: int) -> base.VectorEnv:
+    return gym_env.GymVectorEnv.from_factory(Corridor, num_envs)
+
+
+if __name__ == "__main__":
+    sys.exit(process.run(sys.argv[1], env_factory=make_group))

@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+# Installs what training needs into .venv beside this file, once, and trains: ./run_local.sh GAME [AGENT] [--key=value ...]
+set -euo pipefail
+root="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)"
+. "$root/scripts/venv.sh"
+
+usage() {
+    cat <<'TEXT'
+usage: ./run_local.sh GAME [AGENT] [--key=value ...]
+
+Installs what it needs into .venv beside this script (once), then trains an agent with local workers. Progress is shown
+as it goes; everything is written into runs/. Ctrl-C saves and leaves; the command that goes on is printed.
+
+GAME
+  catch              learns in seconds, ends by itself
+  cartpole           learns within two minutes on two cores, ends by itself
+  atari              Pong; any other game: ./run_local.sh atari --env=atari:Breakout
+  gym:ID             any Gymnasium environment, e.g. gym:Acrobot-v1, gym:LunarLander-v3
+  gym:MODULE:ID      the same, after importing your own module
+AGENT
+  muzero (the default)
+
+Examples
+  ./run_local.sh catch
+  ./run_local.sh atari muzero --env=atari:Breakout --run_dir=runs/breakout
+  ./run_local.sh gym:LunarLander-v3 --max_seconds=300
+
+An NVIDIA GPU or a TPU is used where there is one; SEEDZERO_DEVICE=cpu|cuda|tpu overrides what is found.
+After the first run: .venv/bin/seedzero train --help explains every flag.
+TEXT
+}
+
+die() {
+    say "$*"
+    say "./run_local.sh without arguments explains itself"
+    exit 2
+}
+
+wrong_game() {
+    local nearest=""
+    case "$(printf '%s' "$1" | tr '[:upper:]' '[:lower:]')" in
+        *lander* | *acrobot* | *gym*) nearest="gym:ID, as in gym:LunarLander-v3" ;;
+        ca[rt]*pol* | *pole* | car*) nearest="cartpole" ;;
+        ca* | *tch*) nearest="catch" ;;
+        at* | *tari* | *ale* | pong | breakout) nearest="atari (for a game: ./run_local.sh atari --env=atari:Pong)" ;;
+    esac
+    die "unknown game '$1'${nearest:+; did you mean $nearest?} The games are catch, cartpole, atari and gym:ID."
+}
+
+# Prints the extra that brings JAX for this machine's accelerator, nothing for a CPU.
+accelerator() {
+    case "${SEEDZERO_DEVICE:-}" in
+        cpu) return ;;
+        cuda | tpu) echo "$SEEDZERO_DEVICE"; return ;;
+        "") ;;
+        *) die "SEEDZERO_DEVICE=$SEEDZERO_DEVICE: expected cpu, cuda or tpu" ;;
+    esac
+    if command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi >/dev/null 2>&1; then
+        echo cuda
+    elif compgen -G '/dev/accel[0-9]*' >/dev/null || [ -n "${TPU_NAME:-}${TPU_WORKER_ID:-}${TPU_ACCELERATOR_TYPE:-}" ]; then
+        echo tpu
+    fi
+}
+
+case "${1:-}" in
+    "") usage >&2; exit 2 ;;
+    -h | --help | help) usage; exit 0 ;;
+    -*) die "the game comes first, then $1" ;;
+esac
+game=$1
+shift
+
+agent=muzero
+if [ $# -gt 0 ] && [ "${1#-}" = "$1" ]; then
+    agent=$1
+    shift
+fi
+[ "$agent" = muzero ] || die "unknown agent '$agent'; the only one is muzero"
+
+extras=$(accelerator)
+case "$game" in
+    catch | cartpole | atari) choice="--preset=$game" ;;
+    atari:?*) choice="--env=$game" ;;
+    gym:?*)
+        choice="--env=$game"
+        case "$game" in
+            gym:LunarLander* | gym:BipedalWalker* | gym:CarRacing*)
+                say "$game needs Box2D: adding the extra box2d"
+                extras="${extras:+$extras,}box2d"
+                ;;
+        esac
+        ;;
+    *) wrong_game "$game" ;;
+esac
+
+ensure_venv "$extras"
+exec "$root/.venv/bin/seedzero" train "$choice" --agent="$agent" "$@"

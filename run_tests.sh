@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# All checks and tests, from a clean clone: ./run_tests.sh [--slow] [arguments of pytest]
+# Installs what it needs into .venv beside this file. --slow adds the tests that take minutes each.
+set -uo pipefail
+root="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)"
+cd "$root" || exit 1
+. scripts/venv.sh
+ensure_venv dev || exit 1
+
+failed=0
+summary=()
+step() { # NAME COMMAND...
+    local name=$1 started=$SECONDS
+    shift
+    echo "== $name"
+    if "$@"; then
+        summary+=("$(printf '%-8s ok      %4d s' "$name" $((SECONDS - started)))")
+    else
+        summary+=("$(printf '%-8s FAILED  %4d s' "$name" $((SECONDS - started)))")
+        failed=1
+    fi
+}
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+run_pytest() { scripts/test "$@" 2>&1 | tee "$log"; return "${PIPESTATUS[0]}"; }
+
+step checks scripts/check
+step tests run_pytest "$@"
+
+echo "== summary"
+printf '%s\n' "${summary[@]}"
+tail -n 1 "$log"
+exit "$failed"

@@ -1,0 +1,95 @@
+# Sourced by run_local.sh and run_tests.sh, which set `root`. Installs the project into $root/.venv, once.
+#
+#   ensure_venv [EXTRA[,EXTRA]]   makes .venv if it is missing, and installs the project with these extras unless
+#                                 that was done before and setup.py, pyproject.toml and protos/ are as they were
+#
+# Works in the bash 3.2 of macOS too. Everything it says goes to standard error.
+
+say() { echo "$(basename "$0"): $*" >&2; }
+
+# Prints the first Python 3.11 to 3.13 that can make a virtual environment. A name on the PATH may be a shim that only
+# complains, so each is run.
+find_python() {
+    local candidate tried=""
+    for candidate in ${PYTHON:+"$PYTHON"} python3 python3.13 python3.12 python3.11 python; do
+        command -v "$candidate" >/dev/null 2>&1 || continue
+        if "$candidate" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; then
+            if command -v uv >/dev/null 2>&1 || "$candidate" -c 'import venv, ensurepip' 2>/dev/null; then
+                echo "$candidate"
+                return 0
+            fi
+            say "$candidate can't make virtual environments (Debian and Ubuntu: apt-get install python3-venv)"
+        else
+            tried="$tried $candidate ($("$candidate" -c 'import platform; print(platform.python_version())' 2>/dev/null || echo 'does not run'))"
+        fi
+    done
+    say "no Python 3.11, 3.12 or 3.13 that can be used; found:${tried:- none}."
+    say "Install one, or uv (which brings its own), or name it: PYTHON=/path/to/python3.12 $0 ..."
+    return 1
+}
+
+make_venv() {
+    local python
+    if python=$(find_python); then
+        say "making $root/.venv with $python"
+        if command -v uv >/dev/null 2>&1; then
+            uv venv --quiet --allow-existing --python "$(command -v "$python")" "$root/.venv" >&2
+        else
+            "$python" -m venv "$root/.venv" >&2
+        fi
+    elif command -v uv >/dev/null 2>&1; then
+        say "making $root/.venv with a Python that uv brings"
+        uv venv --quiet --allow-existing --python '>=3.11,<3.14' "$root/.venv" >&2
+    else
+        return 1
+    fi
+}
+
+install_project() { # EXTRAS
+    local target="$root${1:+[$1]}"
+    say "installing seedzero${1:+ with $1} into $root/.venv; this happens once and takes a few minutes at most"
+    if command -v uv >/dev/null 2>&1; then
+        uv pip install --python "$root/.venv/bin/python" --editable "$target" >&2
+    else
+        "$root/.venv/bin/python" -m pip --version >/dev/null 2>&1 || "$root/.venv/bin/python" -m ensurepip >&2
+        "$root/.venv/bin/python" -m pip install --disable-pip-version-check --editable "$target" >&2
+    fi
+}
+
+# Prints what an installation depends on: where it is, its Python, and the files that say what it is made of.
+fingerprint() {
+    "$root/.venv/bin/python" - "$root" <<'PYTHON'
+import hashlib, pathlib, sys
+root = pathlib.Path(sys.argv[1])
+files = [root / "setup.py", root / "pyproject.toml", *sorted((root / "protos").rglob("*.proto"))]
+digest = hashlib.sha256(f"{root} {sys.version}".encode())
+for file in files:
+    digest.update(file.read_bytes())
+print(digest.hexdigest())
+PYTHON
+}
+
+is_installed() { # STAMP
+    local stub="$root/seedzero/transport/inference_pb2_grpc.py"
+    [ -f "$1" ] && [ -f "$stub" ] && [ "$(cat "$1")" = "$(fingerprint)" ]
+}
+
+ensure_venv() { # EXTRAS
+    local stamp="$root/.venv/installed-${1:-base}"
+    mkdir -p "$root/.venv"
+    # Two runs started at once must not install over each other.
+    if command -v flock >/dev/null 2>&1; then
+        exec 9>"$root/.venv/lock"
+        flock 9
+    fi
+    if ! "$root/.venv/bin/python" -c '' 2>/dev/null; then
+        make_venv || return 1
+    fi
+    if ! is_installed "$stamp"; then
+        install_project "${1:-}" || return 1
+        fingerprint > "$stamp"
+    fi
+    if command -v flock >/dev/null 2>&1; then
+        exec 9>&-
+    fi
+}

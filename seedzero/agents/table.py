@@ -1,0 +1,20 @@
+"""The agents by name: a new one is its file and a line here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from seedzero.agents import base, muzero
+from seedzero.core import config as config_lib
+from seedzero.core import types
+
+AGENTS: Mapping[str, Callable[[config_lib.Config, types.EnvSpec, str], base.Agent]] = {"muzero": muzero.make}
+
+
+def make(config: config_lib.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
+    """Returns the configured agent for environments of this spec.
+
+    Raises:
+      ConfigError: the agent does not go with these environments.
+    """
+    return AGENTS[config.run.agent](config, spec, platform)

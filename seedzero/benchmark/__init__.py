@@ -1,0 +1,1 @@
+"""Measurements of the parts, each against what bounds it. `seedzero benchmark PART` runs them."""

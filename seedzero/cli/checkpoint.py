@@ -1,0 +1,39 @@
+"""`seedzero checkpoint`: what is saved, and whether it is whole."""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+
+from seedzero.cli import parse
+from seedzero.core import errors
+
+
+def run(arguments: parse.Arguments) -> int:
+    """Lists or verifies the checkpoints of a run; returns the exit code, 1 where one is damaged."""
+    from seedzero.cli import output
+    from seedzero.runtime import checkpoint, run_dir
+
+    path = pathlib.Path(arguments.flags["run_dir"])
+    run_dir.read_saved(path)
+    action = checkpoint.list_steps if arguments.words[0] == "list" else checkpoint.verify
+    rows = action(path / "checkpoints")
+    for row in rows:
+        print("  ".join(f"{key}={value}" for key, value in row.items()), file=sys.stderr)
+    output.print_json(rows)
+    damaged = [row for row in rows if row.get("valid") is False]
+    if damaged:
+        raise errors.CheckpointError(f"{len(damaged)} of {len(rows)} checkpoints in {path} are damaged; see above")
+    return 0
+
+
+COMMAND = parse.Command(
+    summary="Lists the checkpoints of a run, or verifies every byte of them.",
+    usage="list|verify --run_dir=DIR",
+    words=(("list", "verify"),),
+    flags=(parse.Flag("run_dir", "of the training run", "DIR", required=True),),
+    details="""
+The last line on standard output is a JSON list, a row a checkpoint. verify ends with 1 where one is damaged; a
+resume takes the newest that is whole.""",
+    run=run,
+)

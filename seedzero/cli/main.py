@@ -1,0 +1,99 @@
+"""The console command `seedzero`: finds the command, runs it, and turns errors into messages and exit codes.
+
+Exit codes: 0 done; 1 failure; 2 bad usage or configuration; 130 left at once on Ctrl-C.
+
+Nothing here or in the commands' files imports JAX before it is needed: a mistake in the command line is told at once,
+and workers never load it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+
+import seedzero
+from seedzero.cli import benchmark, checkpoint, config, evaluate, parse, play, status, train, worker
+from seedzero.core import config as config_lib
+from seedzero.core import errors
+
+COMMANDS: Mapping[str, parse.Command] = {
+    "train": train.COMMAND,
+    "worker": worker.COMMAND,
+    "evaluate": evaluate.COMMAND,
+    "play": play.COMMAND,
+    "status": status.COMMAND,
+    "checkpoint": checkpoint.COMMAND,
+    "config": config.COMMAND,
+    "benchmark": benchmark.COMMAND,
+}
+
+DONE, FAILED, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Runs a command line (default: this process's) and returns the exit code."""
+    try:
+        code = _run(list(sys.argv[1:] if args is None else args))
+        sys.stdout.flush()
+        return code
+    except errors.Error as error:
+        print(f"seedzero: error: {error}", file=sys.stderr)
+        return BAD_USAGE if isinstance(error, errors.UsageError) else FAILED
+    except KeyboardInterrupt:
+        print("seedzero: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has gone; nothing more can be written, also not when Python exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+
+
+def _run(args: list[str]) -> int:
+    if not args:
+        print(_overview(), file=sys.stderr)
+        return BAD_USAGE
+    name, rest = args[0], args[1:]
+    if name in ("--help", "-h", "help"):
+        print(_help(rest))
+        return DONE
+    if name == "--version":
+        print(f"seedzero {seedzero.__version__}")
+        return DONE
+    command = _find(name)
+    if parse.wants_help(rest):
+        print(parse.help_text(name, command))
+        return DONE
+    return command.run(parse.read(name, command, rest))
+
+
+def _find(name: str) -> parse.Command:
+    if name not in COMMANDS:
+        nearest = config_lib.nearest(name, COMMANDS)
+        hint = f"did you mean {nearest}?" if nearest else f"choose one of {', '.join(COMMANDS)}"
+        raise errors.UsageError(f"unknown command {name!r}; {hint}")
+    return COMMANDS[name]
+
+
+def _help(words: Sequence[str]) -> str:
+    return parse.help_text(words[0], _find(words[0])) if words else _overview()
+
+
+def _overview() -> str:
+    width = max(map(len, COMMANDS))
+    rows = [f"  {name:<{width}}  {command.summary}" for name, command in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: seedzero COMMAND [--key=value ...]",
+            "",
+            "MuZero with thin environment workers and one accelerator host.",
+            "",
+            *rows,
+            "",
+            "`seedzero COMMAND --help` explains a command. The quickest start: seedzero train --preset=catch",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,190 @@
+"""Reads a command line: `--key=value`, `--key value`, bare switches, and the help that goes with them."""
+
+from __future__ import annotations
+
+import dataclasses
+import textwrap
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from seedzero.core import config as config_lib
+from seedzero.core import errors
+
+WIDTH = 110
+_BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
+
+
+@dataclasses.dataclass(frozen=True)
+class Flag:
+    """A flag of one command. placeholder: what stands for its value in the help; a switch has none."""
+
+    name: str
+    help: str
+    placeholder: str = ""
+    required: bool = False
+
+    @property
+    def is_switch(self) -> bool:
+        return not self.placeholder
+
+
+@dataclasses.dataclass(frozen=True)
+class Arguments:
+    """What a command line says.
+
+    Attributes:
+      words: those without dashes, in order.
+      flags: values of the command's own flags as given; switches "true" or "false".
+      settings: values of configuration settings as given, by SECTION.KEY.
+    """
+
+    words: tuple[str, ...]
+    flags: Mapping[str, str]
+    settings: Mapping[str, str]
+
+    def switch(self, name: str) -> bool:
+        """Returns whether a switch is on."""
+        value = self.flags.get(name, "false")
+        if value.lower() not in _BOOLEANS:
+            raise errors.UsageError(f"--{name}={value}: expected true or false")
+        return _BOOLEANS[value.lower()]
+
+    def integer(self, name: str, *, minimum: int) -> int | None:
+        """Returns a flag's whole number, None where it isn't given.
+
+        Raises:
+          UsageError: it is something else, or less than `minimum`.
+        """
+        value = self.flags.get(name)
+        if value is None:
+            return None
+        try:
+            number = int(value.replace("_", ""))
+        except ValueError:
+            raise errors.UsageError(f"--{name}={value}: expected a whole number") from None
+        if number < minimum:
+            raise errors.UsageError(f"--{name}={value}: expected at least {minimum}")
+        return number
+
+
+@dataclasses.dataclass(frozen=True)
+class Command:
+    """One command of `seedzero`.
+
+    Attributes:
+      summary: one line for the list of commands.
+      usage: what follows `seedzero COMMAND`.
+      details: more help, examples.
+      flags: its own flags.
+      words: the choices of each word it takes; empty: it takes none.
+      takes_settings: whether every SECTION.KEY of the configuration is a flag too.
+      run: does it; returns the exit code.
+    """
+
+    summary: str
+    usage: str
+    details: str
+    flags: tuple[Flag, ...]
+    run: Callable[[Arguments], int]
+    words: tuple[tuple[str, ...], ...] = ()
+    takes_settings: bool = False
+
+
+def wants_help(args: Sequence[str]) -> bool:
+    """Returns whether the command line asks for help only."""
+    return "--help" in args or "-h" in args
+
+
+def read(name: str, command: Command, args: Sequence[str]) -> Arguments:
+    """Returns what the arguments of a command say.
+
+    Raises:
+      UsageError: an unknown flag (with the nearest right one), a flag without value, a missing or superfluous one.
+    """
+    flags = {flag.name: flag for flag in command.flags}
+    switches = {flag.name for flag in command.flags if flag.is_switch}
+    settings = config_lib.fields() if command.takes_settings else {}
+    aliases = config_lib.ALIASES if command.takes_settings else {}
+    switches |= {key for key in [*settings, *aliases] if isinstance(settings[aliases.get(key, key)].default, bool)}
+    words, given = _split(args, switches, known=[*flags, *aliases, *settings])
+    _check_words(name, command, words)
+    missing = [flag for flag in command.flags if flag.required and flag.name not in given]
+    if missing:
+        raise errors.UsageError(f"--{missing[0].name}={missing[0].placeholder} is missing: {missing[0].help}")
+    return Arguments(
+        words=tuple(words),
+        flags={key: value for key, value in given.items() if key in flags},
+        settings={aliases.get(key, key): value for key, value in given.items() if key not in flags},
+    )
+
+
+def _split(args: Sequence[str], switches: Collection[str], known: Collection[str]) -> tuple[list[str], dict[str, str]]:
+    """Returns words and values; the last of several values for one key counts."""
+    words: list[str] = []
+    given: dict[str, str] = {}
+    rest = list(args)
+    while rest:
+        arg = rest.pop(0)
+        if not arg.startswith("-"):
+            words.append(arg)
+            continue
+        key, has_value, value = arg.removeprefix("--").partition("=")
+        if key not in known:
+            raise errors.UsageError(f"unknown setting {arg}{config_lib.suggestion(key.lstrip('-'), known)}")
+        if key in switches and not has_value:
+            value = rest.pop(0) if rest and rest[0].lower() in _BOOLEANS else "true"
+        elif not has_value:
+            if not rest or rest[0].startswith("--"):
+                raise errors.UsageError(f"--{key} has no value; write --{key}=VALUE")
+            value = rest.pop(0)
+        given.pop(key, None)
+        given[key] = value
+    return words, given
+
+
+def _check_words(name: str, command: Command, words: Sequence[str]) -> None:
+    if len(words) > len(command.words):
+        extra = words[len(command.words)]
+        raise errors.UsageError(f"unexpected word {extra!r}; usage: seedzero {name} {command.usage}")
+    for position, choices in enumerate(command.words):
+        listing = ", ".join(choices)
+        if position >= len(words):
+            raise errors.UsageError(f"seedzero {name} takes one of: {listing}")
+        if words[position] not in choices:
+            raise errors.UsageError(f"seedzero {name} {words[position]}: unknown; choose one of: {listing}")
+
+
+def help_text(name: str, command: Command) -> str:
+    """Returns the help of one command."""
+    lines = [f"usage: seedzero {name} {command.usage}", "", textwrap.fill(command.summary, WIDTH)]
+    flags = [*command.flags, *(_short_settings() if command.takes_settings else ())]
+    if flags:
+        lines.append("")
+        width = max(len(_left(flag)) for flag in flags)
+        lines += [_row(_left(flag), flag.help, width) for flag in flags]
+    if command.details:
+        lines += ["", command.details.strip("\n")]
+    return "\n".join(lines)
+
+
+def _short_settings() -> list[Flag]:
+    """The settings that have a short name, as flags, and one line for all the others."""
+    fields = config_lib.fields()
+    short = [
+        Flag(alias, fields[name].metadata["help"], _placeholder(fields[name].default))
+        for alias, name in config_lib.ALIASES.items()
+    ]
+    return [*short, Flag("SECTION.KEY", "any other setting; `seedzero config --preset=NAME` lists them all", "VALUE")]
+
+
+def _placeholder(default: Any) -> str:
+    return {bool: "", int: "N", float: "X", str: "TEXT"}[type(default)]
+
+
+def _left(flag: Flag) -> str:
+    return f"--{flag.name}" if flag.is_switch else f"--{flag.name}={flag.placeholder}"
+
+
+def _row(left: str, text: str, width: int) -> str:
+    indent = " " * (width + 4)
+    return textwrap.fill(text, WIDTH, initial_indent=f"  {left:<{width}}  ", subsequent_indent=indent)

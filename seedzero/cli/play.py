@@ -1,0 +1,36 @@
+"""`seedzero play`: a video of one episode."""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+
+from seedzero.cli import parse
+from seedzero.core import errors
+
+FORMATS = (".mp4", ".gif")
+
+
+def run(arguments: parse.Arguments) -> int:
+    """Plays one greedy episode into a video; returns the exit code."""
+    run_dir, video = arguments.flags["run_dir"], pathlib.Path(arguments.flags["video"])
+    if video.suffix.lower() not in FORMATS:
+        raise errors.UsageError(f"--video={video}: expected a name that ends in {' or '.join(FORMATS)}")
+    from seedzero.cli import output
+    from seedzero.runtime import evaluate
+
+    print(f"seedzero: playing {run_dir} into {video}", file=sys.stderr, flush=True)
+    output.print_json(evaluate.play(run_dir, video))
+    return 0
+
+
+COMMAND = parse.Command(
+    summary="Plays one greedy episode with a saved agent and writes it as a video.",
+    usage="--run_dir=DIR --video=FILE.mp4|FILE.gif",
+    flags=(
+        parse.Flag("run_dir", "of the training run", "DIR", required=True),
+        parse.Flag("video", "file to write", "FILE.mp4|FILE.gif", required=True),
+    ),
+    details="",
+    run=run,
+)

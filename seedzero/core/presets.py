@@ -1,0 +1,314 @@
+"""Presets: named settings that work, and how the values left open follow from the machine.
+
+The order is: a preset's values; on a CPU its `on_cpu` values over them; what the command line sets over both; and last
+the automatic ones (`config.AUTO`), from the cores and devices that are there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Set
+from typing import NamedTuple
+
+from seedzero.core import config as config_lib
+from seedzero.core import errors
+
+NEVER = float("inf")
+MAX_AUTO_BATCH = 1024
+MIN_SLOTS_WITHOUT_LOCAL_WORKERS = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class Preset:
+    """Settings by SECTION.KEY, as differences from `config.Config()`. on_cpu: replaced where no accelerator is."""
+
+    description: str
+    values: Mapping[str, config_lib.Value]
+    on_cpu: Mapping[str, config_lib.Value] = dataclasses.field(default_factory=dict)
+
+
+CATCH = Preset(
+    "Catch, a 10x5 grid: learns in seconds, ends at a mean return of 1.0",
+    {
+        "env.id": "catch",
+        "run.stop_at_return": 1.0,
+        "search.num_simulations": 8,
+        "search.num_considered": 3,
+        "network.kind": "conv",
+        "network.width": 32,
+        "network.num_bins": 21,
+        "network.support_limit": 2.0,
+        "muzero.n_step": 9,
+        "replay.capacity": 32_000,
+        "replay.min_steps": 500,
+        "replay.batch_size": 128,
+        "replay.samples_per_insert": 16.0,
+        "evaluation.every_updates": 100,
+        "evaluation.episodes": 100,
+        "evaluation.num_envs": 100,
+    },
+)
+
+# The CartPole probe of the design: a greedy mean of 475 in 20 to 72 s on two cores.
+CARTPOLE = Preset(
+    "CartPole-v1: learns within two minutes on two cores, ends at a mean return of 490",
+    {
+        "env.id": "gym:CartPole-v1",
+        "run.stop_at_return": 490.0,
+        "search.num_simulations": 16,
+        "search.num_considered": 2,
+        "network.kind": "mlp",
+        "network.width": 64,
+        "muzero.n_step": 20,
+        "optimizer.learning_rate": 2e-3,
+        "replay.capacity": 64_000,
+        "replay.min_steps": 1_280,
+        "replay.batch_size": 256,
+        "replay.samples_per_insert": 32.0,
+        "evaluation.every_updates": 200,
+        "evaluation.episodes": 20,
+        "evaluation.num_envs": 20,
+    },
+)
+
+VECTOR = Preset(
+    "any Gymnasium environment whose observations are vectors",
+    {
+        "env.id": "gym:LunarLander-v3",
+        "search.num_simulations": 16,
+        "search.num_considered": 4,
+        "network.kind": "mlp",
+        "network.width": 128,
+        "network.head_width": 128,
+        "muzero.n_step": 20,
+        "optimizer.learning_rate": 2e-3,
+        "replay.capacity": 128_000,
+        "replay.min_steps": 1_280,
+        "replay.batch_size": 256,
+        "replay.samples_per_insert": 16.0,
+        "evaluation.every_updates": 500,
+        "evaluation.episodes": 20,
+        "evaluation.num_envs": 20,
+    },
+)
+
+# What pixels need on two cores: a few calls of a small network a step, and small batches.
+_PIXELS_ON_CPU: Mapping[str, config_lib.Value] = {
+    "worker.envs_per_group": 8,
+    "search.num_simulations": 4,
+    "search.num_considered": 4,
+    "optimizer.learning_rate": 5e-4,
+    "optimizer.warmup_updates": 100,
+    "replay.capacity": 100_000,
+    "replay.min_steps": 500,
+    "replay.batch_size": 16,
+    "replay.samples_per_insert": 0.5,
+    "evaluation.every_updates": 500,
+    "evaluation.episodes": 4,
+    "evaluation.num_envs": 4,
+}
+
+PIXELS = Preset(
+    "any Gymnasium environment whose observations are images",
+    {
+        "env.id": "gym:ALE/Pong-v5",
+        "worker.envs_per_group": 64,
+        "search.num_simulations": 16,
+        "search.num_considered": 8,
+        "network.kind": "resnet",
+        "network.frame_stack": 4,
+        "network.num_bins": 601,
+        "muzero.n_step": 10,
+        "optimizer.learning_rate": 8e-4,
+        "optimizer.warmup_updates": 500,
+        "replay.capacity": 200_000,
+        "replay.min_steps": 5_000,
+        "replay.batch_size": 256,
+        "replay.samples_per_insert": 4.0,
+        "evaluation.every_updates": 2_000,
+        "evaluation.episodes": 10,
+        "evaluation.num_envs": 10,
+    },
+    on_cpu=_PIXELS_ON_CPU,
+)
+
+# The Pong probe of the design: 18 after 346 s and 3.5 million steps on one H200.
+ATARI = Preset(
+    "an Atari game (Pong unless --env=atari:GAME): one accelerator, or slowly on a CPU",
+    {
+        "env.id": "atari:Pong",
+        "env.noop_max": 30,
+        "worker.envs_per_group": 128,
+        "search.num_simulations": 16,
+        "search.num_considered": 8,
+        "network.kind": "resnet",
+        "network.frame_stack": 4,
+        "network.num_bins": 601,
+        "muzero.discount": 0.997,
+        "muzero.n_step": 10,
+        "optimizer.learning_rate": 8e-4,
+        "optimizer.warmup_updates": 500,
+        "optimizer.clip_norm": 5.0,
+        "replay.capacity": 500_000,
+        "replay.min_steps": 10_000,
+        "replay.batch_size": 512,
+        "replay.samples_per_insert": 4.0,
+        "evaluation.every_updates": 2_000,
+        "evaluation.episodes": 32,
+        "evaluation.num_envs": 32,
+    },
+    on_cpu=_PIXELS_ON_CPU,
+)
+
+# MuKoe's numbers: 256 channels with 10 and 6 blocks, batches of 512, 8 samples per insert, cosine decay from 1e-4.
+ATARI_LARGE = Preset(
+    "an Atari game with MuKoe's large network and 50 simulations: for a host of accelerators",
+    {
+        "env.id": "atari:Pong",
+        "env.noop_max": 30,
+        "worker.envs_per_group": 256,
+        "search.num_simulations": 50,
+        "search.num_considered": 16,
+        "network.kind": "resnet",
+        "network.resnet_size": "large",
+        "network.frame_stack": 4,
+        "network.head_width": 256,
+        "network.num_bins": 601,
+        "muzero.discount": 0.997,
+        "muzero.n_step": 10,
+        "optimizer.learning_rate": 1e-4,
+        "optimizer.schedule": "cosine",
+        "optimizer.warmup_updates": 1_000,
+        "optimizer.decay_updates": 1_000_000,
+        "optimizer.clip_norm": 32.0,
+        "replay.capacity": 1_000_000,
+        "replay.min_steps": 50_000,
+        "replay.batch_size": 512,
+        "replay.samples_per_insert": 8.0,
+        "evaluation.every_updates": 5_000,
+        "evaluation.episodes": 32,
+        "evaluation.num_envs": 32,
+    },
+)
+
+PRESETS: Mapping[str, Preset] = {
+    "catch": CATCH,
+    "cartpole": CARTPOLE,
+    "vector": VECTOR,
+    "pixels": PIXELS,
+    "atari": ATARI,
+    "atari-large": ATARI_LARGE,
+}
+
+
+class Machine(NamedTuple):
+    """What the automatic values follow from. platform: "cpu", "gpu" or "tpu"; num_devices: local ones."""
+
+    platform: str
+    num_cores: int
+    num_devices: int
+
+
+def names() -> dict[str, str]:
+    """Returns the description of every preset by its name."""
+    return {name: preset.description for name, preset in PRESETS.items()}
+
+
+def get(name: str) -> config_lib.Config:
+    """Returns a preset's settings as they are on an accelerator, automatic ones still open.
+
+    Raises:
+      ConfigError: no preset has this name.
+    """
+    return config_lib.override(config_lib.Config(), find(name).values)
+
+
+def find(name: str) -> Preset:
+    """Returns the preset of this name.
+
+    Raises:
+      ConfigError: there is none.
+    """
+    if name not in PRESETS:
+        nearest = config_lib.nearest(name, PRESETS)
+        hint = f"; did you mean --preset={nearest}?" if nearest else f"; choose one of {', '.join(PRESETS)}"
+        raise errors.ConfigError(f"unknown preset --preset={name}{hint}")
+    return PRESETS[name]
+
+
+def name_for(env_id: str) -> str:
+    """Returns the preset that suits an environment when none is named; observations aren't known yet."""
+    if env_id == "catch":
+        return "catch"
+    if env_id.startswith("atari:"):
+        return "atari"
+    return "pixels" if "ALE/" in env_id else "vector"
+
+
+def resolve(
+    config: config_lib.Config, *, preset: str, explicit: Set[str], machine: Machine
+) -> tuple[config_lib.Config, list[str]]:
+    """Returns the configuration with everything filled in that depends on the machine, and notes for the user.
+
+    Args:
+      config: the preset's values with the user's over them.
+      preset: the name of the preset.
+      explicit: names SECTION.KEY of what the user set; those are never changed.
+      machine: where the learner runs.
+
+    Raises:
+      ConfigError: the devices can't share the batch or the slots evenly.
+    """
+    notes = []
+    changes = cpu_values(preset, explicit=explicit)
+    if machine.platform == "cpu" and changes:
+        config = config_lib.override(config, changes)
+        notes.append(f"preset {preset} on a CPU: {_listing(changes)}")
+    automatic = _automatic(config, machine)
+    if automatic:
+        config = config_lib.override(config, automatic)
+        cores, devices = f"{machine.num_cores} cores", f"{machine.num_devices} {machine.platform} device(s)"
+        notes.append(f"automatic, for {cores} and {devices}: {_listing(automatic)}")
+    _check_shares(config)
+    return config, notes
+
+
+def cpu_values(preset: str, *, explicit: Set[str]) -> dict[str, config_lib.Value]:
+    """Returns what a preset changes on a CPU, save what the user set."""
+    return {name: value for name, value in find(preset).on_cpu.items() if name not in explicit}
+
+
+def _listing(values: Mapping[str, config_lib.Value]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in values.items())
+
+
+def _automatic(config: config_lib.Config, machine: Machine) -> dict[str, config_lib.Value]:
+    """Values for what is still AUTO."""
+    num_devices = config.training.num_devices or machine.num_devices
+    num_envs = config.worker.num * config.worker.num_groups * config.worker.envs_per_group
+    num_slots = config.replay.num_slots or num_envs or MIN_SLOTS_WITHOUT_LOCAL_WORKERS
+    largest = min(MAX_AUTO_BATCH, max(num_slots, config.evaluation.num_envs))
+    values = {
+        "training.num_devices": num_devices,
+        "replay.num_slots": _round_up(num_slots, num_devices),
+        "batcher.max_batch": max(largest, config.worker.envs_per_group),
+        "worker.threads": max(1, machine.num_cores // max(1, config.worker.num)),
+    }
+    current = config_lib.flatten(config)
+    return {name: value for name, value in values.items() if current[name] == config_lib.AUTO}
+
+
+def _round_up(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple
+
+
+def _check_shares(config: config_lib.Config) -> None:
+    """Every device holds the same number of slots and takes the same share of a batch."""
+    num_devices = config.training.num_devices
+    shared = {"replay.batch_size": config.replay.batch_size, "replay.num_slots": config.replay.num_slots}
+    for name, number in shared.items():
+        if number % num_devices:
+            raise errors.ConfigError(
+                f"--{name}={number} can't be shared evenly by training.num_devices={num_devices}; "
+                f"try --{name}={_round_up(number, num_devices)}"
+            )

@@ -1,0 +1,111 @@
+"""Data that crosses layers: specs and step batches. numpy only.
+
+Shape letters: E environments of one group, A actions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from typing import NamedTuple
+
+import numpy as np
+
+from seedzero.core import errors
+
+SUPPORTED_OBSERVATION_DTYPES = ("uint8", "int32", "float32")
+
+
+class Role(enum.Enum):
+    """What the environments of a worker are for."""
+
+    TRAIN = "train"
+    EVALUATE = "evaluate"
+
+
+@dataclasses.dataclass(frozen=True)
+class EnvSpec:
+    """What one environment looks like from outside; all environments of a run share it.
+
+    Attributes:
+      observation_shape: of the newest frame of one environment, e.g. (96, 96, 1) or (4,).
+      observation_dtype: one of SUPPORTED_OBSERVATION_DTYPES.
+      observation_low: smallest value of any element (-inf if unbounded).
+      observation_high: largest value of any element (inf if unbounded).
+      num_actions: actions are 0 .. num_actions - 1.
+      num_players: 1, or 2 for alternating zero-sum games.
+      has_action_mask: whether every step carries a mask of legal actions.
+      frames_per_step: emulator frames that one step takes (Atari's frame skip), for reports.
+    """
+
+    observation_shape: tuple[int, ...]
+    observation_dtype: str
+    num_actions: int
+    observation_low: float = -np.inf
+    observation_high: float = np.inf
+    num_players: int = 1
+    has_action_mask: bool = False
+    frames_per_step: int = 1
+
+    def __post_init__(self) -> None:
+        if self.observation_dtype not in SUPPORTED_OBSERVATION_DTYPES:
+            raise errors.SpecMismatch(
+                f"observation dtype {self.observation_dtype!r} is not supported; "
+                f"send one of {', '.join(SUPPORTED_OBSERVATION_DTYPES)}"
+            )
+        if not all(size > 0 for size in self.observation_shape):
+            raise errors.SpecMismatch(f"observation shape {self.observation_shape} has an empty axis")
+        if self.num_actions < 1:
+            raise errors.SpecMismatch(f"num_actions is {self.num_actions}; at least 1 is needed")
+
+    @property
+    def observation_bytes(self) -> int:
+        """Bytes of one observation of one environment."""
+        return int(np.prod(self.observation_shape, dtype=np.int64)) * np.dtype(self.observation_dtype).itemsize
+
+
+class EnvStep(NamedTuple):
+    """What a group of E environments shows after one step (or after a reset), with next-step auto-reset.
+
+    Every observation of an episode is sent once, the last one too: there `terminated` or `truncated` is
+    true. The action that answers a last observation is ignored; the next step shows the first
+    observation of the next episode, with reward 0 and both flags false.
+
+    Attributes:
+      observation: [E, *observation_shape] of the spec's dtype: the newest frame.
+      reward: [E] float32, received on the way to this observation; 0 on first observations.
+      terminated: [E] bool, true: the episode ended in a terminal state (its value is 0).
+      truncated: [E] bool, true: the episode was cut off (its value is bootstrapped).
+      action_mask: [E, A] bool, true: legal; None where the spec has no mask.
+    """
+
+    observation: np.ndarray
+    reward: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    action_mask: np.ndarray | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Assignment:
+    """What a learner tells a joining worker to run.
+
+    Attributes:
+      run_id: names the environments until they are reset; sequence numbers count within it.
+      role: what the environments are for.
+      env: environment id ("catch", "gym:CartPole-v1", "atari:Pong"), or "yours" for the worker's own.
+      env_settings: JSON object of keyword settings for the environment (EnvConfig without its id).
+      num_groups: groups of environments that step alternately.
+      envs_per_group: environments in each group.
+      seeds: [num_groups * envs_per_group] one for each environment, group by group.
+      resumed: true: the run id is still alive; go on without a reset and repeat unanswered messages.
+    """
+
+    run_id: str
+    role: Role
+    env: str
+    env_settings: str
+    num_groups: int
+    envs_per_group: int
+    seeds: tuple[int, ...]
+    resumed: bool = False

@@ -1,0 +1,180 @@
+"""Atari 2600 games through ALE's native vector environment (grayscale frames, one process, many threads).
+
+What ALE 0.12's vector environment does otherwise than types.EnvStep asks, and is mended here:
+- an action out of range kills the emulator thread and the next step waits forever: actions are checked before;
+- at its own frame limit it repeats an older frame, from which a truncated episode must not bootstrap: the limit
+  is kept here and the game reset by a mask;
+- ending episodes at a lost life restarts the whole game: here its life-loss signal ends the episode and the
+  next one begins where the game stands, so that later lives are played too (Mnih et al. 2015, Methods);
+- `noop_max` is exclusive.
+Left as it is: the observation of a game over shows an older frame (a terminal state's value is 0 whatever it shows).
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+from ale_py import roms, vector_env
+from gymnasium import vector
+
+from seedzero.core import config, errors, types
+from seedzero.envs import base
+
+NOOP = 0
+
+_NEVER = 2**30
+"""A frame limit that ALE never reaches (its counter has 32 bits)."""
+
+_SCREEN = (210, 160)
+"""Height and width of the emulator's screen in pixels."""
+
+
+class Atari:
+    """E copies of one game.
+
+    Attributes:
+      frame_numbers: [E] int32, frames emulated since the environments were made, no-ops at a reset included.
+    """
+
+    def __init__(
+        self, game: str, settings: config.EnvConfig, num_envs: int, *, threads: int = 0, render: bool = False
+    ) -> None:
+        """Makes the emulators.
+
+        Args:
+          game: name in CamelCase or snake_case.
+          settings: frame size and skip, sticky actions and so on.
+          num_envs: E.
+          threads: emulator threads; 0: one for each core that this process may use.
+          render: keep a colour copy of environment 0 for render().
+
+        Raises:
+          EnvironmentFailure: an unknown game, or ALE refuses.
+        """
+        rom = rom_name(game)
+        size, frame_skip = settings.frame_size, settings.frame_skip
+        with base.failures_of(f"Atari game {game!r} cannot be made"):
+            self._envs = _make(rom, settings, num_envs, threads, (size, size), grayscale=True)
+            self._colour = _make(rom, settings, 1, 1, _SCREEN, grayscale=False) if render else None
+        self.num_envs = num_envs
+        self.spec = types.EnvSpec(
+            observation_shape=(size, size, 1),
+            observation_dtype="uint8",
+            num_actions=len(self._envs.ale.get_action_set()),
+            observation_low=0,
+            observation_high=255,
+            frames_per_step=frame_skip,
+        )
+        self.frame_numbers = np.zeros(num_envs, np.int32)
+        self._frame_limit = settings.max_episode_frames
+        self._picture = np.zeros((*_SCREEN, 3), np.uint8)
+        self._final = self._timed_out = self._ended_unseen = np.zeros(num_envs, bool)
+
+    def reset(self, seeds: Sequence[int]) -> types.EnvStep:
+        base.check_seeds(seeds, self.num_envs)
+        emulator_seeds = np.array([seed % 2**31 for seed in seeds])
+        with base.failures_of("Atari reset"):
+            observation, info = self._envs.reset(seed=emulator_seeds)
+            if self._colour is not None:
+                self._picture = self._colour.reset(seed=emulator_seeds[:1])[0][0, 0]
+        self.frame_numbers = info["frame_number"]
+        nowhere = np.zeros(self.num_envs, bool)
+        self._final = self._timed_out = self._ended_unseen = nowhere
+        reward = np.zeros(self.num_envs, np.float32)
+        return types.EnvStep(self._frames(observation), reward, nowhere.copy(), nowhere.copy())
+
+    def step(self, actions: np.ndarray) -> types.EnvStep:
+        base.check_actions(actions, self.num_envs, self.spec.num_actions)
+        first = self._final
+        actions = np.where(first, NOOP, actions).astype(np.int32)
+        with base.failures_of("Atari step"):
+            observation, reward, ended, _, info = self._envs.step(actions)
+            if self._timed_out.any():
+                observation, info = self._envs.reset(options={"reset_mask": self._timed_out})
+            self._step_colour(actions)
+        terminated = (ended | self._ended_unseen) & ~first
+        truncated = (info["episode_frame_number"] >= self._frame_limit) & ~first & ~terminated
+        # After a lost life the game runs on below the first observation; should it end there, the next step tells.
+        self._ended_unseen = ended & first & ~self._timed_out
+        self._timed_out = truncated
+        self._final = terminated | truncated
+        self.frame_numbers = info["frame_number"]
+        return types.EnvStep(
+            self._frames(observation), np.where(first, 0, reward).astype(np.float32), terminated, truncated
+        )
+
+    def render(self) -> np.ndarray:
+        if self._colour is None:
+            raise errors.EnvironmentFailure("Atari can only be rendered where it was made with render=True")
+        return self._picture
+
+    def close(self) -> None:
+        # Dropping the last reference ends ALE's threads; it has no call for that.
+        del self._envs
+        self._colour = None
+
+    def _frames(self, observation: np.ndarray) -> np.ndarray:
+        """[E, 1, H, W] -> [E, H, W, 1] without a copy."""
+        return observation.reshape(self.num_envs, *self.spec.observation_shape)
+
+    def _step_colour(self, actions: np.ndarray) -> None:
+        """Lets the colour copy, which has environment 0's seed, do the same."""
+        if self._colour is None:
+            return
+        picture = self._colour.step(actions[:1])[0]
+        if self._timed_out[0]:
+            picture = self._colour.reset(options={"reset_mask": self._timed_out[:1]})[0]
+        self._picture = picture[0, 0]
+
+
+def rom_name(game: str) -> str:
+    """Returns ALE's name of a game given in CamelCase or snake_case ("MsPacman" -> "ms_pacman").
+
+    Raises:
+      EnvironmentFailure: no such game; the nearest names are suggested.
+    """
+    known = {name.replace("_", ""): name for name in roms.get_all_rom_ids()}
+    key = game.replace("_", "").lower()
+    if key not in known:
+        nearest = [known[match] for match in difflib.get_close_matches(key, known, n=3, cutoff=0.6)]
+        hint = f"did you mean {' or '.join(nearest)}?" if nearest else f"it has {len(known)}, as pong and ms_pacman"
+        raise errors.EnvironmentFailure(f"ALE has no game {game!r}; {hint}")
+    return known[key]
+
+
+def _make(
+    rom: str, settings: config.EnvConfig, num_envs: int, threads: int, size: tuple[int, int], *, grayscale: bool
+) -> vector_env.AtariVectorEnv:
+    """Every setting is given: ALE's defaults clip rewards, press FIRE, stack frames and switch sticky actions off."""
+    return vector_env.AtariVectorEnv(
+        rom,
+        num_envs,
+        batch_size=num_envs,
+        num_threads=min(threads or _num_cores(), num_envs),
+        thread_affinity_offset=-1,
+        max_num_frames_per_episode=_NEVER,
+        repeat_action_probability=settings.sticky_actions,
+        full_action_space=settings.full_action_space,
+        continuous=False,
+        autoreset_mode=vector.AutoresetMode.NEXT_STEP,
+        img_height=size[0],
+        img_width=size[1],
+        grayscale=grayscale,
+        stack_num=1,
+        frameskip=settings.frame_skip,
+        maxpool=True,
+        noop_max=settings.noop_max + 1 if settings.noop_max else 0,
+        episodic_life=False,
+        life_loss_info=settings.life_loss,
+        reward_clipping=False,
+        use_fire_reset=False,
+    )
+
+
+def _num_cores() -> int:
+    """Cores that this process may use, which can be fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1

@@ -1,0 +1,218 @@
+"""Any Gymnasium environment with one array or number as observation and a Discrete action space."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces, vector
+from gymnasium.envs import registration
+
+from seedzero.core import errors, types
+from seedzero.envs import base
+
+_EXTRAS = {"Box2D": "box2d", "box2d": "box2d", "mujoco": "mujoco", "pygame": "classic-control"}
+"""What may be missing -> the extra of gymnasium that brings it."""
+
+_SUPPORTED = "observations must be a Box or Discrete space and actions a Discrete space"
+
+Encoder = Callable[[np.ndarray], np.ndarray]
+
+
+class GymVectorEnv:
+    """E copies of one Gymnasium environment, stepped one after the other."""
+
+    def __init__(self, env_id: str, num_envs: int, *, render: bool = False) -> None:
+        """Makes the environments.
+
+        Args:
+          env_id: as gymnasium.make takes it; "module:ID" imports the module first, also from the current directory.
+          num_envs: E.
+          render: make them so that render() works.
+
+        Raises:
+          EnvironmentFailure: unknown id, missing package, an unsupported space, or the environment raised.
+        """
+        if render:
+            # Pictures, not windows: without it SDL looks for a display and complains on stderr.
+            os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+        # Not render_mode=None: an environment of the user's need not know that argument.
+        options = {"render_mode": "rgb_array"} if render else {}
+        self._begin(env_id, [functools.partial(_make_one, env_id, options)] * num_envs)
+
+    @classmethod
+    def from_factory(cls, make: Callable[[], gymnasium.Env[Any, Any]], num_envs: int) -> GymVectorEnv:
+        """Returns E environments made by a function of the caller's.
+
+        Raises:
+          EnvironmentFailure: as above.
+        """
+        env = cls.__new__(cls)
+        env._begin(getattr(make, "__name__", "the worker's own environment"), [make] * num_envs)
+        return env
+
+    def _begin(self, name: str, makers: Sequence[Callable[[], gymnasium.Env[Any, Any]]]) -> None:
+        self._name = name
+        self.num_envs = len(makers)
+        with base.failures_of(f"environment {name!r} cannot be made"), _quiet():
+            envs = [make() for make in makers]
+            self.spec, self._encode, self._first_action = _read_spaces(name, envs[0])
+            self._envs = vector.SyncVectorEnv(
+                [functools.partial(_given, env) for env in envs],
+                autoreset_mode=vector.AutoresetMode.NEXT_STEP,
+                copy=False,
+            )
+
+    def reset(self, seeds: Sequence[int]) -> types.EnvStep:
+        base.check_seeds(seeds, self.num_envs)
+        with base.failures_of(f"environment {self._name!r} raised in reset"), _quiet():
+            observation, _ = self._envs.reset(seed=[int(seed) for seed in seeds])
+        nowhere = np.zeros(self.num_envs, bool)
+        reward = np.zeros(self.num_envs, np.float32)
+        return types.EnvStep(self._encode(observation), reward, nowhere, nowhere.copy())
+
+    def step(self, actions: np.ndarray) -> types.EnvStep:
+        base.check_actions(actions, self.num_envs, self.spec.num_actions)
+        with base.failures_of(f"environment {self._name!r} raised in step"):
+            observation, reward, terminated, truncated, _ = self._envs.step(actions + self._first_action)
+        return types.EnvStep(self._encode(observation), reward.astype(np.float32), terminated, truncated)
+
+    def render(self) -> np.ndarray:
+        with base.failures_of(f"environment {self._name!r} raised in render"), _quiet():
+            picture = self._envs.envs[0].render()
+        if not isinstance(picture, np.ndarray) or picture.ndim != 3 or picture.shape[2] != 3:
+            raise errors.EnvironmentFailure(
+                f"environment {self._name!r} renders {type(picture).__name__}; expected an array [height, width, 3]: "
+                "its metadata must list the render mode rgb_array, and it must be made with render=True"
+            )
+        return picture.astype(np.uint8)
+
+    def close(self) -> None:
+        self._envs.close()
+
+
+def check_id(env_id: str) -> None:
+    """Raises ConfigError if Gymnasium does not know the id; a module's own ids are only checked for their form."""
+    module, separator, name = env_id.rpartition(":")
+    if separator and not (module and name):
+        raise errors.ConfigError(f"gym:{env_id} is not complete; expected gym:MODULE:ID, as in gym:my_module:MyEnv-v0")
+    if separator:
+        return
+    try:
+        with _quiet():
+            namespace, name, version = registration.parse_env_id(env_id)
+            if version is None and registration.find_highest_version(namespace, name) is not None:
+                return
+            gymnasium.spec(env_id)
+    except gymnasium.error.Error as error:
+        raise errors.ConfigError(_unknown(env_id, error)) from None
+
+
+def _make_one(env_id: str, options: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
+    # A console command, unlike `python -m`, has no current directory on its path, where a user's module lies.
+    if ":" in env_id and os.getcwd() not in sys.path and "" not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        return gymnasium.make(env_id, disable_env_checker=True, **options)
+    except gymnasium.error.UnregisteredEnv as error:
+        raise errors.EnvironmentFailure(_unknown(env_id, error)) from error
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise errors.EnvironmentFailure(_missing(env_id, str(error))) from error
+    except ModuleNotFoundError as error:
+        raise errors.EnvironmentFailure(_no_module(env_id, str(error))) from error
+
+
+def _given(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+    return env
+
+
+def _unknown(env_id: str, error: gymnasium.error.Error) -> str:
+    return f"Gymnasium does not know {env_id!r} ({error}); for your own write gym:MODULE:ID, where MODULE registers it"
+
+
+def _missing(env_id: str, reason: str) -> str:
+    extra = next((extra for package, extra in _EXTRAS.items() if package in reason), None)
+    install = f"install it: pip install 'gymnasium[{extra}]'" if extra else "install it on every machine with workers"
+    return f"environment {env_id!r} needs a package that is missing: {reason} ({install})"
+
+
+def _no_module(env_id: str, reason: str) -> str:
+    module = env_id.rpartition(":")[0]
+    if not module or f"'{module}'" not in reason:
+        return _missing(env_id, reason)
+    return (
+        f"environment {env_id!r}: there is no module {module!r} in {os.getcwd()} or among the installed packages; "
+        "start in the directory that holds it, or install it"
+    )
+
+
+def _read_spaces(name: str, env: gymnasium.Env[Any, Any]) -> tuple[types.EnvSpec, Encoder, int]:
+    """Returns the spec, what makes [E, ...] observations of a batch, and the number of the first action."""
+    observation, action = env.observation_space, env.action_space
+    if not isinstance(action, spaces.Discrete):
+        raise errors.EnvironmentFailure(f"environment {name!r} has the action space {action}; {_SUPPORTED}")
+    num_actions = int(action.n)
+    first_action = int(action.start)
+    if isinstance(observation, spaces.Discrete):
+        return _one_hot_spec(observation, num_actions), _one_hot(observation), first_action
+    if not isinstance(observation, spaces.Box) or not _is_number(observation.dtype):
+        raise errors.EnvironmentFailure(f"environment {name!r} has the observation space {observation}; {_SUPPORTED}")
+    dtype = _wire_dtype(observation)
+    shape = observation.shape or (1,)
+    spec = types.EnvSpec(
+        observation_shape=shape,
+        observation_dtype=dtype.name,
+        num_actions=num_actions,
+        observation_low=float(observation.low.min()),
+        observation_high=float(observation.high.max()),
+    )
+
+    def encode(batch: np.ndarray) -> np.ndarray:
+        return batch.astype(dtype).reshape(len(batch), *shape)
+
+    return spec, encode, first_action
+
+
+def _is_number(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind in "biuf"
+
+
+def _wire_dtype(box: spaces.Box) -> np.dtype[Any]:
+    """Returns the dtype that a Box's elements travel in."""
+    if box.dtype in (np.uint8, np.bool_):
+        return np.dtype(np.uint8)
+    bounds = np.iinfo(np.int32)
+    if box.dtype.kind in "iu" and box.low.min() >= bounds.min and box.high.max() <= bounds.max:
+        return np.dtype(np.int32)
+    return np.dtype(np.float32)
+
+
+def _one_hot_spec(observation: spaces.Discrete, num_actions: int) -> types.EnvSpec:
+    return types.EnvSpec(
+        observation_shape=(int(observation.n),),
+        observation_dtype="float32",
+        num_actions=num_actions,
+        observation_low=0,
+        observation_high=1,
+    )
+
+
+def _one_hot(observation: spaces.Discrete) -> Encoder:
+    values = np.arange(observation.n) + observation.start
+
+    def encode(batch: np.ndarray) -> np.ndarray:
+        one_hot: np.ndarray = (batch[:, np.newaxis] == values).astype(np.float32)
+        return one_hot
+
+    return encode
+
+
+def _quiet() -> warnings.catch_warnings[None]:
+    """Gymnasium warns of old versions and missing metadata while it makes environments: nothing a user can act on."""
+    return warnings.catch_warnings(action="ignore")

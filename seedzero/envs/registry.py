@@ -1,0 +1,76 @@
+"""From an environment id of the configuration to environments."""
+
+from __future__ import annotations
+
+import difflib
+
+from seedzero.core import config, errors
+from seedzero.envs import atari, base, catch, gym_env
+
+REMOTE = "remote"
+"""The environments live in the workers, which bring their own."""
+
+LOCAL_KINDS = ("catch", "gym", "atari")
+"""What a worker of ours can make, by the part of an id before its first colon."""
+
+_FORMS = "catch | gym:ID | gym:module:ID | atari:GAME | remote"
+
+
+def make(
+    env_id: str, settings: config.EnvConfig, num_envs: int, *, threads: int = 0, render: bool = False
+) -> base.VectorEnv:
+    """Returns one group of environments.
+
+    Args:
+      env_id: catch, gym:ID, gym:module:ID or atari:GAME.
+      settings: what the family can be told (its `id` is not read).
+      num_envs: environments in the group.
+      threads: emulator threads of Atari; 0: one for each core.
+      render: whether render() is wanted.
+
+    Raises:
+      EnvironmentFailure: it cannot be made here.
+    """
+    kind, _, name = env_id.partition(":")
+    if env_id == "catch":
+        return catch.Catch(num_envs)
+    if kind == "gym" and name:
+        return gym_env.GymVectorEnv(name, num_envs, render=render)
+    if kind == "atari" and name:
+        return atari.Atari(name, settings, num_envs, threads=threads, render=render)
+    if env_id == REMOTE:
+        raise errors.EnvironmentFailure("environments of --env=remote are the worker's own; give it an env_factory")
+    raise errors.EnvironmentFailure(_unknown(env_id))
+
+
+def check_id(env_id: str) -> None:
+    """Raises ConfigError, with the forms and the nearest right name, if no such environment can exist."""
+    kind, _, name = env_id.partition(":")
+    if env_id in ("catch", REMOTE):
+        return
+    if kind == "gym" and name:
+        gym_env.check_id(name)
+    elif kind == "atari" and name:
+        try:
+            atari.rom_name(name)
+        except errors.EnvironmentFailure as error:
+            raise errors.ConfigError(f"environment {env_id!r}: {error}") from None
+    else:
+        raise errors.ConfigError(_unknown(env_id))
+
+
+def is_known(env_id: str) -> bool:
+    """Returns whether check_id accepts the id."""
+    try:
+        check_id(env_id)
+    except errors.ConfigError:
+        return False
+    return True
+
+
+def _unknown(env_id: str) -> str:
+    kind = env_id.partition(":")[0]
+    nearest = difflib.get_close_matches(kind.lower(), [*LOCAL_KINDS, REMOTE], n=1)
+    forms = {"gym": "gym:ID, as in gym:CartPole-v1", "atari": "atari:GAME, as in atari:Pong"}
+    hint = f"; did you mean {forms.get(nearest[0], nearest[0])}?" if nearest else ""
+    return f"unknown environment {env_id!r}; expected {_FORMS}{hint}"

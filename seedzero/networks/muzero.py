@@ -1,0 +1,185 @@
+"""MuZero's three functions, made for what the environment shows: flax inside, pure functions outside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from seedzero.core import config as configuration
+from seedzero.core import errors, types
+from seedzero.networks import conv, mlp, resnet
+
+Params: TypeAlias = Any
+Hidden: TypeAlias = jax.Array
+
+SMALLEST_IMAGE = 32
+"""Grids whose shorter side has at least so many cells are taken for images."""
+
+
+class Network(NamedTuple):
+    """Pure functions of parameters. Shape letters: B batch, A actions.
+
+    Attributes:
+      init: key -> parameters, float32.
+      cast: parameters -> the same in the compute dtype. Done once a call, not in every simulation.
+      represent: (params, observation [B, *shape]) -> hidden [B, ...]. Stacked frames lie on the last axis, oldest
+        first; integers are scaled inside.
+      predict: (params, hidden) -> (policy logits [B, A] float32, value logits [B, bins] float32).
+      dynamics: (params, hidden, action [B] int32) -> (next hidden, reward logits [B, bins] float32); the reward is
+        that of the edge that leads to the next hidden state.
+    """
+
+    init: Callable[[jax.Array], Params]
+    cast: Callable[[Params], Params]
+    represent: Callable[[Params, jax.Array], Hidden]
+    predict: Callable[[Params, Hidden], tuple[jax.Array, jax.Array]]
+    dynamics: Callable[[Params, Hidden, jax.Array], tuple[Hidden, jax.Array]]
+
+
+class _Model(nn.Module):
+    """Three functions that share one tree of parameters."""
+
+    representation: nn.Module
+    transition: nn.Module
+    policy_head: nn.Module
+    value_head: nn.Module
+    reward_head: nn.Module
+
+    def __call__(self, observation: jax.Array) -> Any:
+        hidden = self.represent(observation)
+        action = jnp.zeros(observation.shape[0], jnp.int32)
+        return self.predict(hidden), self.dynamics(hidden, action)
+
+    def represent(self, observation: jax.Array) -> Any:
+        return self.representation(observation)
+
+    def predict(self, hidden: jax.Array) -> Any:
+        return self.policy_head(hidden), self.value_head(hidden)
+
+    def dynamics(self, hidden: jax.Array, action: jax.Array) -> Any:
+        hidden = self.transition(hidden, action)
+        return hidden, self.reward_head(hidden)
+
+
+def make(config: configuration.NetworkConfig, spec: types.EnvSpec, platform: str) -> Network:
+    """Returns the network for an environment.
+
+    Args:
+      config: kind, size, bins, dtype.
+      spec: what one newest frame looks like, and the number of actions.
+      platform: "cpu", "gpu" or "tpu"; decides the compute dtype where config says "auto".
+
+    Raises:
+      ConfigError: the kind does not fit the observation's shape.
+    """
+    kind = choose_kind(config, spec.observation_shape)
+    dtype = compute_dtype(config, platform)
+    model = _model(kind, config, spec.num_actions, dtype)
+    prepare = _preparation(kind, spec, config.frame_stack)
+    stacked_shape = stack_shape(spec.observation_shape, config.frame_stack)
+
+    def init(key: jax.Array) -> Params:
+        observation = prepare(jnp.zeros((1, *stacked_shape), spec.observation_dtype))
+        return model.init(key, observation)["params"]
+
+    def cast(params: Params) -> Params:
+        return jax.tree.map(lambda leaf: leaf.astype(dtype), params)
+
+    apply: Callable[..., Any] = model.apply
+
+    def represent(params: Params, observation: jax.Array) -> Hidden:
+        hidden: Hidden = apply({"params": params}, prepare(observation), method="represent")
+        return hidden
+
+    def predict(params: Params, hidden: Hidden) -> tuple[jax.Array, jax.Array]:
+        logits: tuple[jax.Array, jax.Array] = apply({"params": params}, hidden, method="predict")
+        return logits
+
+    def dynamics(params: Params, hidden: Hidden, action: jax.Array) -> tuple[Hidden, jax.Array]:
+        output: tuple[Hidden, jax.Array] = apply({"params": params}, hidden, action, method="dynamics")
+        return output
+
+    return Network(init, cast, represent, predict, dynamics)
+
+
+def choose_kind(config: configuration.NetworkConfig, observation_shape: tuple[int, ...]) -> str:
+    """Returns "mlp", "conv" or "resnet".
+
+    Raises:
+      ConfigError: convolutions are asked for where there is no grid.
+    """
+    is_grid = len(observation_shape) in (2, 3)
+    if config.kind != "auto":
+        if config.kind != "mlp" and not is_grid:
+            raise errors.ConfigError(
+                f"network.kind={config.kind} needs observations of shape [height, width] or "
+                f"[height, width, channels], but they are {list(observation_shape)}; use network.kind=mlp"
+            )
+        return config.kind
+    if not is_grid:
+        return "mlp"
+    return "resnet" if min(observation_shape[:2]) >= SMALLEST_IMAGE else "conv"
+
+
+def compute_dtype(config: configuration.NetworkConfig, platform: str) -> Any:
+    """Returns the dtype of activations and of the parameters while computing."""
+    if config.compute_dtype == "auto":
+        return jnp.float32 if platform == "cpu" else jnp.bfloat16
+    return jnp.dtype(config.compute_dtype)
+
+
+def stack_shape(observation_shape: tuple[int, ...], frame_stack: int) -> tuple[int, ...]:
+    """Returns the shape of `frame_stack` frames joined on the last axis; a scalar observation counts as a vector."""
+    shape = observation_shape or (1,)
+    return (*shape[:-1], shape[-1] * frame_stack)
+
+
+def _model(kind: str, config: configuration.NetworkConfig, num_actions: int, dtype: Any) -> _Model:
+    representation: nn.Module
+    transition: nn.Module
+    head: Callable[..., nn.Module]
+    if kind == "resnet":
+        size = resnet.SIZES[config.resnet_size]
+        representation, head = resnet.Representation(size, dtype), resnet.Head
+        transition = resnet.Dynamics(size, num_actions, dtype)
+    else:
+        torso = mlp.Representation if kind == "mlp" else conv.Representation
+        representation, head = torso(config.width, dtype), mlp.Head
+        transition = mlp.Dynamics(num_actions, dtype)
+    return _Model(
+        representation=representation,
+        transition=transition,
+        policy_head=head(config.head_width, num_actions, dtype),
+        value_head=head(config.head_width, config.num_bins, dtype),
+        reward_head=head(config.head_width, config.num_bins, dtype),
+    )
+
+
+def _preparation(kind: str, spec: types.EnvSpec, frame_stack: int) -> Callable[[jax.Array], jax.Array]:
+    """Returns the function that scales observations and gives grids without channels an axis for them."""
+    scale = 1.0 / _integer_range(spec)
+    needs_channels = kind != "mlp" and len(spec.observation_shape) == 2
+
+    def prepare(observation: jax.Array) -> jax.Array:
+        x = observation.astype(jnp.float32) * scale
+        if needs_channels:
+            height, width = spec.observation_shape
+            x = jnp.moveaxis(x.reshape(-1, height, frame_stack, width), 2, -1)
+        return x
+
+    return prepare
+
+
+def _integer_range(spec: types.EnvSpec) -> float:
+    """Returns what integer observations are divided by; floats are taken as they are."""
+    if spec.observation_dtype == "float32":
+        return 1.0
+    largest = max(abs(spec.observation_low), abs(spec.observation_high))
+    if np.isfinite(largest) and largest > 0:
+        return float(largest)
+    return 255.0 if spec.observation_dtype == "uint8" else 1.0

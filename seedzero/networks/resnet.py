@@ -1,0 +1,134 @@
+"""Residual networks for pixels: hidden states are images [B, ceil(H/16), ceil(W/16), C], 6x6 for frames of 84 or 96.
+
+Blocks are pre-activation (He et al. 2016) with LayerNorm over height, width and channels.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from seedzero.networks import mlp
+
+HEAD_CHANNELS = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+    """How large a network is.
+
+    Attributes:
+      channels: of the hidden state.
+      stage_blocks: residual blocks after each of the first three downsamplings.
+      tower_blocks: residual blocks of the representation after the last downsampling.
+      dynamics_blocks: residual blocks of the dynamics.
+    """
+
+    channels: int
+    stage_blocks: int
+    tower_blocks: int
+    dynamics_blocks: int
+
+
+SIZES = {
+    "small": Size(channels=64, stage_blocks=1, tower_blocks=2, dynamics_blocks=1),
+    "middle": Size(channels=128, stage_blocks=1, tower_blocks=3, dynamics_blocks=2),
+    # Three blocks close the downsampling, ten are the representation's own.
+    "large": Size(channels=256, stage_blocks=3, tower_blocks=3 + 10, dynamics_blocks=6),
+}
+
+
+class _NormedConv(nn.Module):
+    """LayerNorm, ReLU, 3x3 convolution without bias: every LayerNorm adds one."""
+
+    channels: int
+    dtype: Any
+    strides: int = 1
+    kernel_scale: float = 2.0
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        x = nn.relu(nn.LayerNorm(dtype=self.dtype, reduction_axes=(-3, -2, -1), feature_axes=-1)(x))
+        init = nn.initializers.variance_scaling(self.kernel_scale, "fan_in", "truncated_normal")
+        return nn.Conv(
+            self.channels, (3, 3), strides=self.strides, use_bias=False, dtype=self.dtype, kernel_init=init
+        )(x)
+
+
+class Block(nn.Module):
+    """x [B, H, W, C] -> x plus two convolutions of it, the second starting small."""
+
+    dtype: Any
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        y = _NormedConv(x.shape[-1], self.dtype)(x)
+        return x + _NormedConv(x.shape[-1], self.dtype, kernel_scale=0.02)(y)
+
+
+class Representation(nn.Module):
+    """Image [B, H, W, C] -> hidden state: four halvings (two by convolution, two by pooling) among residual blocks."""
+
+    size: Size
+    dtype: Any
+
+    @nn.compact
+    def __call__(self, observation: jax.Array) -> jax.Array:
+        size, dtype = self.size, self.dtype
+        x = nn.Conv(size.channels // 2, (3, 3), strides=2, use_bias=False, dtype=dtype)(observation.astype(dtype))
+        x = self._blocks(x, size.stage_blocks)
+        x = _NormedConv(size.channels, dtype, strides=2)(x)
+        x = self._blocks(x, size.stage_blocks)
+        x = _halve(x)
+        x = self._blocks(x, size.stage_blocks)
+        x = _halve(x)
+        return mlp.normalize(self._blocks(x, size.tower_blocks))
+
+    def _blocks(self, x: jax.Array, num_blocks: int) -> jax.Array:
+        for _ in range(num_blocks):
+            x = Block(self.dtype)(x)
+        return x
+
+
+def _halve(x: jax.Array) -> jax.Array:
+    pool: Callable[..., jax.Array] = nn.avg_pool
+    return pool(x, (3, 3), strides=(2, 2), padding="SAME", count_include_pad=False)
+
+
+class Dynamics(nn.Module):
+    """Hidden state [B, H, W, C], action [B] int32 -> next hidden state; the action is A constant planes."""
+
+    size: Size
+    num_actions: int
+    dtype: Any
+
+    @nn.compact
+    def __call__(self, hidden: jax.Array, action: jax.Array) -> jax.Array:
+        one_hot = jax.nn.one_hot(action, self.num_actions, dtype=self.dtype)
+        planes = jnp.broadcast_to(one_hot[:, None, None, :], (*hidden.shape[:-1], self.num_actions))
+        x = jnp.concatenate([nn.relu(hidden), planes], axis=-1)
+        x = hidden + nn.Conv(hidden.shape[-1], (3, 3), use_bias=False, dtype=self.dtype)(x)
+        for _ in range(self.size.dynamics_blocks):
+            x = Block(self.dtype)(x)
+        return mlp.normalize(x)
+
+
+class Head(nn.Module):
+    """Hidden state [B, H, W, C] -> logits [B, num_outputs] float32, exactly 0 at initialization."""
+
+    width: int
+    num_outputs: int
+    dtype: Any
+
+    @nn.compact
+    def __call__(self, hidden: jax.Array) -> jax.Array:
+        x = nn.Conv(HEAD_CHANNELS, (1, 1), use_bias=False, dtype=self.dtype)(hidden)
+        x = nn.relu(nn.LayerNorm(dtype=self.dtype, reduction_axes=(-3, -2, -1), feature_axes=-1)(x))
+        x = nn.relu(nn.Dense(self.width, dtype=self.dtype)(x.reshape(x.shape[0], -1)))
+        x = nn.Dense(self.num_outputs, dtype=self.dtype, kernel_init=nn.initializers.zeros)(x)
+        return x.astype(jnp.float32)

@@ -1,0 +1,57 @@
+"""Values and rewards as categorical distributions over a transformed support.
+
+MuZero (Schrittwieser et al. 2020), appendix F: a scalar x is squashed by h(x) = sign(x)(sqrt(|x| + 1) - 1) + eps x
+(Pohlen et al. 2018, proposition A.2), and h(x) is spread over the two nearest of evenly spaced bins.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+EPSILON = 1e-3
+
+
+def signed_hyperbolic(x: jax.Array) -> jax.Array:
+    """Returns h(x), elementwise.
+
+    Written without the difference sqrt(|x| + 1) - 1, which loses small numbers in float32.
+    """
+    return x / (jnp.sqrt(jnp.abs(x) + 1.0) + 1.0) + EPSILON * x
+
+
+def inverse_signed_hyperbolic(y: jax.Array) -> jax.Array:
+    """Returns the x with h(x) = y, elementwise.
+
+    With t = sqrt(|x| + 1) - 1, h is eps t^2 + (1 + 2 eps) t = |y|; its root is written without a difference of nearly
+    equal numbers, so that 0 gives exactly 0, and |x| = t (t + 2).
+    """
+    size, b = jnp.abs(y), 1.0 + 2.0 * EPSILON
+    t = 2.0 * size / (b + jnp.sqrt(b * b + 4.0 * EPSILON * size))
+    return jnp.sign(y) * t * (t + 2.0)
+
+
+def two_hot(x: jax.Array, num_bins: int, limit: float) -> jax.Array:
+    """Returns probabilities [..., num_bins] whose mean over the support is h(x), for x [...].
+
+    Args:
+      x: untransformed scalars [...].
+      num_bins: bins of the support, evenly spaced over [-limit, limit].
+      limit: largest transformed value; beyond it all mass lies on the outermost bin.
+    """
+    position = (jnp.clip(signed_hyperbolic(x), -limit, limit) + limit) * ((num_bins - 1) / (2.0 * limit))
+    distance = jnp.abs(position[..., None] - jnp.arange(num_bins, dtype=position.dtype))
+    return jnp.maximum(1.0 - distance, 0.0)
+
+
+def expectation(logits: jax.Array, limit: float) -> jax.Array:
+    """Returns the untransformed scalars [...] that logits [..., num_bins] stand for.
+
+    Bins are taken in pairs of opposite sign, so that a symmetric distribution gives exactly 0.
+    """
+    num_bins = logits.shape[-1]
+    half = num_bins // 2
+    probs = jax.nn.softmax(logits, axis=-1)
+    positive = jnp.linspace(-limit, limit, num_bins, dtype=logits.dtype)[num_bins - half :]
+    mean = jnp.sum((probs[..., num_bins - half :] - probs[..., :half][..., ::-1]) * positive, axis=-1)
+    return inverse_signed_hyperbolic(mean)

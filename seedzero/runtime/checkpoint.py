@@ -1,0 +1,396 @@
+"""Writes checkpoints while training goes on, and reads the newest good one back.
+
+    device loop thread                          checkpoint thread
+    save: copies on the device  ------------->  replay rows: to the host, compressed, into segments
+          (the originals may be                 the rest: by Orbax, manifest, fsync, rename
+          donated right afterwards)             then `on_durable`, and older checkpoints are deleted
+
+A failed save is reported and leaves nothing behind; the next one writes what it would have written too.
+"""
+
+from __future__ import annotations
+
+import collections
+import concurrent.futures
+import dataclasses
+import errno
+import pathlib
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from seedzero.core import config, errors
+from seedzero.replay import rings as rings_lib
+from seedzero.runtime import checkpoint_files, durable, manifest, segments, trees
+
+MAX_COPY_BYTES = 2**30
+"""Most bytes of replay rows that are copied but not written yet; a save that has more waits for the disk."""
+
+_STATE = "state"
+_REPLAY = "replay"
+_FAILURES = (OSError, ValueError, RuntimeError, errors.Error)
+"""What Orbax, tensorstore, the disk and the device raise when something cannot be written."""
+
+
+class Restored(NamedTuple):
+    """What a checkpoint held.
+
+    Attributes:
+      step: updates done.
+      state: parts as given to `save`.
+      host: counters as given to `save`.
+      rings: the replay; None where it was not saved or not asked for.
+      skipped: newer checkpoints that could not be used, and why, in sentences.
+    """
+
+    step: int
+    state: dict[str, trees.Tree]
+    host: Mapping[str, Any]
+    rings: rings_lib.Rings | None
+    skipped: list[str]
+
+
+@dataclasses.dataclass
+class _Job:
+    """One save on its way. `error` is the first thing that went wrong."""
+
+    step: int
+    name: str
+    parts: dict[str, trees.Tree]
+    host: Mapping[str, Any]
+    replay: segments.Saved | None = None
+    written: list[segments.Segment] = dataclasses.field(default_factory=list)
+    error: BaseException | None = None
+
+
+class _Best(NamedTuple):
+    step: int
+    parts: dict[str, trees.Tree]
+    info: Mapping[str, Any]
+
+
+class Checkpointer:
+    """Owns the checkpoints of a run. `save`, `save_best`, `wait` and `restore` are for one thread."""
+
+    def __init__(
+        self,
+        directory: pathlib.Path,
+        config: config.CheckpointConfig,
+        *,
+        on_durable: Callable[[int], None],
+        on_error: Callable[[str], None],
+        max_copy_bytes: int = MAX_COPY_BYTES,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Cleans up after a crash.
+
+        Args:
+          directory: of the checkpoints; made if it is not there. Nobody else may write to it.
+          config: what is kept.
+          on_durable: called with a step that survives whatever happens now, on the checkpoint thread.
+          on_error: called with a sentence about a save that failed, on either thread; training may go on.
+          max_copy_bytes: bound of the copied replay rows that wait for the disk.
+          clock: seconds since the epoch.
+
+        Raises:
+          CheckpointError: the directory cannot be written.
+        """
+        self._directory = directory
+        self._config = config
+        self._on_durable = on_durable
+        self._on_error = on_error
+        self._max_copy_bytes = max_copy_bytes
+        self._clock = clock
+        checkpoint_files.prepare(directory)
+        self._ordinal = max((found.ordinal for found in checkpoint_files.manifests(directory)), default=0)
+        self._durable_step: int | None = None
+        self._on_disk: segments.Saved | None = None
+        self._unusable: set[int] = set()
+        self._thread = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._saving: concurrent.futures.Future[None] | None = None
+        self._saving_best: concurrent.futures.Future[None] | None = None
+        self._best: _Best | None = None
+        self._best_lock = threading.Lock()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a save is still on its way."""
+        return self._saving is not None and not self._saving.done()
+
+    def prepare(self, state: Mapping[str, trees.Tree], rings: rings_lib.Rings | None) -> None:
+        """Compiles what `save` runs, so that the first one is not slower than the others."""
+        compiled = [trees.copy(dict(state))]
+        if rings is not None:
+            compiled.append(trees.copy(_small(rings)))
+            for size in segments.sizes(rings.observation):
+                nothing = np.zeros(size * segments.num_shards(rings.observation), np.int32)
+                compiled.append(segments.gather(rings.observation, nothing, nothing))
+        jax.block_until_ready(compiled)  # type: ignore[no-untyped-call]
+
+    def save(
+        self, step: int, state: Mapping[str, trees.Tree], host: Mapping[str, Any], rings: rings_lib.Rings | None
+    ) -> None:
+        """Starts writing a checkpoint; waits for one that is still on its way.
+
+        Args:
+          step: updates done.
+          state: parts by name; the part "params" can be read alone.
+          host: counters; a JSON object.
+          rings: the replay; None: a checkpoint without it.
+        """
+        self.wait()
+        job = _Job(step, f"{step:012d}-{durable.token()}", {}, host)
+        try:
+            job.parts = _parts(trees.copy(dict(state)))
+            if rings is not None:
+                self._copy_replay(job, rings)
+        except RuntimeError as error:
+            job.error = error
+        self._saving = self._thread.submit(self._finish, job)
+
+    def _copy_replay(self, job: _Job, rings: rings_lib.Rings) -> None:
+        """Copies the rings' small arrays and new observations, and has the latter written meanwhile."""
+        small = trees.copy(_small(rings))
+        job.parts[_REPLAY] = small
+        # The only wait for the device: which rows are new follows from how far the calls in flight have come.
+        cursor = np.asarray(small["cursor"]).astype(np.int64)
+        length = rings.weight.shape[1]
+        built_on = segments.base(self._on_disk, cursor, length)
+        job.replay = segments.Saved(cursor, built_on.segments)
+        rows = segments.new_rows(built_on, cursor, length)
+        waiting: collections.deque[tuple[int, concurrent.futures.Future[None]]] = collections.deque()
+        for chunk in segments.chunks(rings.observation, rows):
+            copied = segments.gather(rings.observation, chunk.slot, chunk.time)
+            runs = segments.compress(segments.Rows(rows.slot[chunk.source], rows.number[chunk.source]))
+            waiting.append((copied.nbytes, self._thread.submit(self._write_segment, job, copied, chunk.used, runs)))
+            del copied
+            while len(waiting) > 1 and sum(num_bytes for num_bytes, _ in waiting) > self._max_copy_bytes:
+                concurrent.futures.wait([waiting.popleft()[1]])
+
+    def save_best(self, step: int, params: trees.Tree, info: Mapping[str, Any]) -> None:
+        """Starts writing parameters as the best so far, in place of the ones before.
+
+        Args:
+          step: updates done.
+          params: the parameters.
+          info: about them; a JSON object.
+        """
+        with self._best_lock:
+            # One that still waits behind a save is not the best any more.
+            self._best = _Best(step, {checkpoint_files.PARAMS: trees.copy({checkpoint_files.PARAMS: params})}, info)
+        self._saving_best = self._thread.submit(self._write_best)
+
+    def wait(self) -> None:
+        """Returns when nothing is on its way."""
+        for pending in (self._saving, self._saving_best):
+            if pending is not None:
+                pending.result()
+
+    def close(self) -> None:
+        """Waits, and ends the thread."""
+        self.wait()
+        self._thread.shutdown()
+
+    def _write_segment(self, job: _Job, copied: jax.Array, used: np.ndarray, runs: segments.Runs) -> None:
+        if job.error is not None:
+            return
+        name = f"{job.name}-{len(job.written):04d}"
+        root = self._directory / checkpoint_files.SEGMENTS
+        try:
+            job.written.append(segments.write(root, name, segments.to_host(copied, used), runs))
+        except _FAILURES as error:
+            job.error = error
+
+    def _finish(self, job: _Job) -> None:
+        """Completes a save whose segments are written, or gives it up."""
+        try:
+            if job.error is not None:
+                raise job.error
+            self._write_step(job)
+        except _FAILURES as error:
+            for segment in job.written:
+                _remove_quietly(self._directory / checkpoint_files.SEGMENTS / segment.name)
+            self._on_error(self._failure(f"checkpoint {job.step}", error))
+            return
+        self._durable_step = job.step
+        self._ordinal += 1
+        self._on_disk = job.replay and job.replay._replace(segments=(*job.replay.segments, *job.written))
+        self._on_durable(job.step)
+        try:
+            checkpoint_files.make_room(
+                self._directory, keep=self._config.keep, newest=job.step, unusable=self._unusable
+            )
+        except OSError as error:
+            self._on_error(f"old checkpoints in {self._directory} could not be deleted: {error}")
+
+    def _write_step(self, job: _Job) -> None:
+        replay = (*job.replay.segments, *job.written) if job.replay else ()
+        ordinal = self._ordinal + 1
+        described = manifest.Manifest(
+            step=job.step,
+            time=self._clock(),
+            ordinal=ordinal,
+            kept_for_good=bool(self._config.keep_every) and ordinal % self._config.keep_every == 0,
+            arrays={},
+            host=job.host,
+            files={},
+            segments={segment.name: segment.files for segment in replay},
+            has_replay=job.replay is not None,
+        )
+        _write(checkpoint_files.step_directory(self._directory, job.step), job.parts, described)
+
+    def _write_best(self) -> None:
+        with self._best_lock:
+            best, self._best = self._best, None
+        if best is None:
+            return
+        described = manifest.Manifest(
+            step=best.step, time=self._clock(), ordinal=0, kept_for_good=False, arrays={}, host=best.info, files={},
+            segments={}, has_replay=False,
+        )
+        root = self._directory / checkpoint_files.BEST
+        try:
+            # Others go first where they are later: an abandoned past must not win over this one.
+            for step in checkpoint_files.finished(root):
+                if step > best.step:
+                    durable.remove(root / f"{step:012d}")
+            _write(root / f"{best.step:012d}", best.parts, described)
+            for step in checkpoint_files.finished(root)[:-1]:
+                durable.remove(root / f"{step:012d}")
+        except _FAILURES as error:
+            self._on_error(self._failure(f"the best checkpoint, {best.step},", error))
+
+    def _failure(self, what: str, error: BaseException) -> str:
+        """Returns the sentence about a failed save."""
+        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+        advice = "free some space there" if full or "No space left" in str(error) else "see whether it can be written"
+        durable_step = "there is no earlier one" if self._durable_step is None else f"{self._durable_step} is kept"
+        return (
+            f"{what} could not be written to {self._directory}: {error}; {advice}; {durable_step}; "
+            f"training goes on and the next checkpoint is tried as planned"
+        )
+
+    def restore(
+        self, like: Mapping[str, trees.Tree], rings_like: rings_lib.Rings | None, step: checkpoint_files.Step = "last"
+    ) -> Restored | None:
+        """Returns a checkpoint, and goes on from it; None where there is none at all.
+
+        Args:
+          like: parts as `save` was given; arrays, or `trees.abstract` of them, which frees their memory.
+          rings_like: the same for the replay; None: it is not wanted.
+          step: updates done, or "last": the newest that is whole.
+
+        Raises:
+          CheckpointError: there are checkpoints, but none can be used.
+          ResumeError: the checkpoint does not fit.
+        """
+        skipped: dict[int, str] = {}
+        if step == "last":
+            found, skipped = checkpoint_files.newest_verified(self._directory)
+            if found is None and not skipped:
+                return None
+            if found is None:
+                raise errors.CheckpointError(
+                    f"none of the checkpoints in {self._directory} can be used: {'; '.join(skipped.values())}; "
+                    f"start in a new run directory"
+                )
+            path = checkpoint_files.step_directory(self._directory, found.step)
+        else:
+            path, found = checkpoint_files.find(self._directory, step)
+        state = _load(path, found, dict(like), (checkpoint_files.PARAMS, _STATE))
+        rings = self._load_replay(path, found, rings_like) if rings_like is not None and found.has_replay else None
+        self._durable_step, self._ordinal, self._unusable = found.step, found.ordinal, set(skipped)
+        return Restored(found.step, state, found.host, rings, list(skipped.values()))
+
+    def _load_replay(
+        self, path: pathlib.Path, found: manifest.Manifest, like: rings_lib.Rings
+    ) -> rings_lib.Rings:
+        small = _load(path, found, _small(like), (_REPLAY,))
+        root = self._directory / checkpoint_files.SEGMENTS
+        on_disk = segments.Saved(
+            np.asarray(small["cursor"]).astype(np.int64),
+            tuple(segments.read_index(root, name, files) for name, files in found.segments.items()),
+        )
+        observation = segments.restore(root, on_disk, like.observation)
+        self._on_disk = on_disk
+        return rings_lib.Rings(observation=observation, **small)
+
+
+def extra_bytes(
+    state: Mapping[str, trees.Tree], rings: rings_lib.Rings | None, max_copy_bytes: int = MAX_COPY_BYTES
+) -> int:
+    """Returns the device memory, over all devices' shares, that saving takes besides the originals.
+
+    Args:
+      state: parts as given to `save`; shapes and dtypes are enough.
+      rings: the same for the replay.
+      max_copy_bytes: as given to `Checkpointer`.
+    """
+    if rings is None:
+        return trees.num_bytes(dict(state))
+    all_bytes = trees.num_bytes(rings.observation)
+    num_slots, length = rings.weight.shape
+    largest_chunk = max(segments.CHUNK_BYTES, all_bytes // (num_slots * length))
+    copied = min(all_bytes, max_copy_bytes + largest_chunk)
+    return trees.num_bytes(dict(state)) + trees.num_bytes(_small(rings)) + copied
+
+
+def saves_replay(config: config.CheckpointConfig, rings_bytes: int) -> bool:
+    """Returns whether checkpoints include a replay of this size."""
+    return config.replay == "on" or (config.replay == "auto" and rings_bytes <= config.replay_limit_bytes)
+
+
+def _small(rings: rings_lib.Rings) -> dict[str, Any]:
+    """Returns all arrays of the rings but the observations."""
+    fields = rings._asdict()
+    del fields["observation"]
+    return fields
+
+
+def _parts(state: Mapping[str, trees.Tree]) -> dict[str, trees.Tree]:
+    """Returns the state as what lies in one Orbax directory each: parameters alone, and the rest."""
+    rest = {name: part for name, part in state.items() if name != checkpoint_files.PARAMS}
+    parts = {_STATE: rest}
+    if checkpoint_files.PARAMS in state:
+        parts[checkpoint_files.PARAMS] = {checkpoint_files.PARAMS: state[checkpoint_files.PARAMS]}
+    return parts
+
+
+def _write(directory: pathlib.Path, parts: Mapping[str, trees.Tree], described: manifest.Manifest) -> None:
+    """Writes a checkpoint's own files, durably."""
+    with durable.new_directory(directory) as temporary:
+        for name, part in parts.items():
+            trees.save(temporary / name, part)
+        described = dataclasses.replace(
+            described,
+            arrays={name: trees.describe(part) for name, part in parts.items()},
+            files=durable.checksums(temporary),
+        )
+        manifest.write(temporary, described)
+
+
+def _load(
+    path: pathlib.Path, found: manifest.Manifest, like: dict[str, trees.Tree], names: tuple[str, ...]
+) -> dict[str, trees.Tree]:
+    """Returns the arrays of some parts of a checkpoint as a tree like the template."""
+    saved = [(name, leaf) for name in names for leaf in found.arrays.get(name, ())]
+    trees.check_fits([leaf for _, leaf in saved], like)
+    arrays: dict[str, np.ndarray] = {}
+    for name in names:
+        leaves = found.arrays.get(name, ())
+        arrays |= {leaf.name: array for leaf, array in zip(leaves, trees.load(path / name, leaves), strict=True)}
+    ordered = [arrays[leaf.name] for leaf in trees.describe(like)]
+    placed: dict[str, trees.Tree] = trees.place(ordered, like)
+    return placed
+
+
+def _remove_quietly(path: pathlib.Path) -> None:
+    """Deletes a directory of a failed save; what cannot be deleted now is at the next start."""
+    try:
+        durable.remove(path)
+    except OSError:
+        return

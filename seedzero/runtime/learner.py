@@ -1,0 +1,567 @@
+"""The learner host, wired: server, workers, device loop, checkpoints, metrics, and what the user sees.
+
+`train` is the main job. The order at start: lock the run directory, open the server, start local workers, build
+the networks from the first worker's spec, resume, compile, go. The main thread then only keeps time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import pathlib
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+from seedzero.agents import base
+from seedzero.agents import table as agents
+from seedzero.core import config as config_lib
+from seedzero.core import errors, types
+from seedzero.replay import rings as rings_lib
+from seedzero.runtime import (
+    batcher,
+    capacity,
+    checkpoint,
+    checkpoint_files,
+    console,
+    device_loop,
+    evaluation,
+    ledger,
+    metrics,
+    programs,
+    rates,
+    roster,
+    run_dir,
+    signals,
+    spec_file,
+    steps,
+    supervisor,
+    trees,
+)
+from seedzero.transport import messages, server
+
+_TICK_SECONDS = 0.5
+_MAX_SOCKET_PATH = 100
+"""Unix socket paths are limited to about 108 bytes."""
+_STALL_SECONDS = 30.0
+_STOP_WORKERS_SECONDS = 5.0
+_RING_MARGIN = 2
+"""Rows of a ring beside its steps: the pending one and the one whose frame stack is being overwritten."""
+
+
+def train(
+    config: config_lib.Config,
+    path: pathlib.Path,
+    resume_command: str,
+    *,
+    preset: str,
+    given: Mapping[str, str],
+) -> int:
+    """Trains until a budget is spent, a return is reached or the user stops it, and returns the exit code.
+
+    Args:
+      config: with everything resolved that depends on the machine.
+      path: run directory, made if missing, resumed if it holds a run.
+      resume_command: shown where the run stops before it is finished.
+      preset: name of the preset.
+      given: what the user set, by SECTION.KEY.
+
+    Raises:
+      UsageError: the configuration, directory, address or memory does not do.
+      TrainingFailure: training cannot go on.
+    """
+    with run_dir.open_run_dir(path, config, preset=preset, given=given) as directory:
+        screen = console.Console(directory.config.metrics.every_seconds)
+        try:
+            for note in directory.notes:
+                screen.message(note)
+            return _Learner(directory.config, directory, screen, resume_command).run()
+        finally:
+            screen.close()
+
+
+class _Learner:
+    """One run of the learner. Built and driven by the main thread; the server's thread calls the `Handler` part."""
+
+    def __init__(
+        self, config: config_lib.Config, directory: run_dir.RunDir, screen: console.Console, resume_command: str
+    ) -> None:
+        self._config = config
+        self._directory = directory
+        self._screen = screen
+        self._resume_command = resume_command
+        self._clock = time.monotonic
+        self._started = self._clock()
+        self._mesh = steps.make_mesh(config.training.num_devices)
+        num_shards = self._mesh.devices.size
+        per_shard = -(-config.batcher.max_batch // num_shards)
+        min_rows = -(-config.worker.envs_per_group // num_shards)
+        self._sizes = batcher.batch_sizes(per_shard, min_rows, largest_only=config.run.deterministic)
+        num_evaluate = min(config.evaluation.num_envs, config.evaluation.episodes, per_shard * num_shards)
+        num_evaluate = -(-num_evaluate // num_shards) * num_shards if config.evaluation.every_updates else 0
+        self._layout = batcher.Layout(num_shards, config.replay.num_slots, num_evaluate)
+        self._roster = roster.Roster(
+            config,
+            num_train=self._layout.num_train,
+            num_evaluate=num_evaluate,
+            num_shards=num_shards,
+            max_group=per_shard * num_shards,
+        )
+        self._inbox = batcher.Inbox()
+        self._gathered = metrics.Aggregator()
+        self._rates = rates.Rates()
+        self._log = metrics.MetricsLog(
+            directory.path, tensorboard=config.metrics.tensorboard, report=screen.message
+        )
+        self._log_lock = threading.Lock()
+        self._checkpointer = checkpoint.Checkpointer(
+            directory.checkpoints, config.checkpoint, on_durable=self._durable, on_error=screen.message
+        )
+        self._durable_update: int | None = None
+        self._saved_update: int | None = None
+        self._wake = threading.Event()
+        self._stop_reason: str | None = None
+        self._failure: BaseException | None = None
+        self._spec: types.EnvSpec | None = spec_file.read(directory.path)
+        self._loop: device_loop.DeviceLoop | None = None
+        self._last_step_time = self._clock()
+        self._server = server.Server(self, self._transport_config(), clock=self._clock)
+        self._workers = self._make_supervisor()
+
+    # ------------------------------------------------------------------------------------ the run
+
+    def run(self) -> int:
+        """Runs to the end and returns the exit code."""
+        finished = self._finished_before()
+        if finished:
+            self._screen.message(f"this run is finished: {finished}; raise its budget to go on")
+            return 0
+        with signals.StopSignals(self._interrupt, say=self._screen.message, cleanup=self._leave_at_once):
+            address = self._server.start()
+            finished_reason = ""
+            try:
+                self._directory.write_learner(address, time.time())
+                print(f"seedzero learner listening on {address}", flush=True)
+                self._address = address
+                self._workers.start()
+                finished_reason = self._train()
+            finally:
+                self._workers.finish()
+                self._server.stop(finished=bool(finished_reason), reason=finished_reason or "the learner stops")
+                self._workers.stop(_STOP_WORKERS_SECONDS)
+                self._write_status(alive=False)
+        if finished_reason:
+            self._screen.message(f"finished: {finished_reason}")
+        else:
+            self._screen.message(f"stopped; to resume: {self._resume_command}")
+        return 0
+
+    def _train(self) -> str:
+        """Returns why the run is finished, or "" where the user stopped it."""
+        if not self._wait_for_spec():
+            return ""
+        assert self._spec is not None
+        agent = agents.make(self._config, self._spec, jax.default_backend())
+        slot_length = self._check_capacity(agent, self._spec)
+        train = steps.init_train(agent, self._config.run.seed, self._mesh)
+        actor = steps.init_actor(agent, self._spec, self._layout, slot_length, self._mesh)
+        compiled = self._compile(agent, self._spec, train, actor)
+        self._loop = self._make_loop(self._spec, compiled, train, actor)
+        self._resume(self._loop, train, actor.rings)
+        self._checkpointer.prepare(train._asdict(), actor.rings if self._includes_replay else None)
+        thread = threading.Thread(target=self._run_loop, name="device-loop")
+        thread.start()
+        try:
+            self._keep_time(thread)
+        finally:
+            self._loop.stop("stopped")
+            thread.join()
+            compiled.close()
+        return self._finish()
+
+    def _run_loop(self) -> None:
+        assert self._loop is not None
+        try:
+            self._stop_reason = self._loop.run()
+        except Exception as error:  # whatever ends the device loop ends the run, with its reason
+            self._failure = error
+        self._wake.set()
+
+    def _keep_time(self, thread: threading.Thread) -> None:
+        """Shows progress, writes metrics and asks for checkpoints until the device loop ends."""
+        assert self._loop is not None
+        next_row = self._clock() + self._config.metrics.every_seconds
+        next_save = self._clock() + (self._config.checkpoint.every_seconds or float("inf"))
+        deterministic = self._config.run.deterministic
+        while thread.is_alive():
+            self._wake.wait(_TICK_SECONDS)
+            self._wake.clear()
+            now = self._clock()
+            self._observe(now)
+            if self._failure is not None:
+                self._loop.stop("failed")
+                return
+            if not deterministic and now >= next_row:
+                next_row = now + self._config.metrics.every_seconds
+                self._write_row({})
+                self._write_status(alive=True)
+            if not deterministic and now >= next_save and not self._checkpointer.busy:
+                next_save = now + self._config.checkpoint.every_seconds
+                self._loop.request(self._save)
+            max_seconds = self._config.run.max_seconds
+            if max_seconds and now - self._started >= max_seconds:
+                self._loop.stop(f"--max_seconds={max_seconds:g} passed")
+                thread.join()
+
+    def _finish(self) -> str:
+        """Saves the last state; returns why the run is finished, "" if it was interrupted."""
+        assert self._loop is not None
+        if isinstance(self._failure, errors.TrainingFailure) and self._stop_reason is None:
+            raise self._failure  # the device's state is not to be trusted
+        interrupted = self._stop_reason == _INTERRUPTED
+        if not (interrupted and self._config.run.deterministic):
+            self._checkpointer.wait()
+            self._save()
+        elif self._durable_update is not None:
+            self._screen.message(f"deterministic: a resume goes on from update {self._durable_update}")
+        self._checkpointer.wait()
+        if not self._config.run.deterministic:
+            self._write_row({})
+        if self._failure is not None:
+            raise self._failure
+        return "" if interrupted else (self._stop_reason or "")
+
+    # ------------------------------------------------------------------------------------ start
+
+    def _transport_config(self) -> config_lib.TransportConfig:
+        transport = self._config.transport
+        if transport.listen:
+            return transport
+        path = self._directory.path.absolute() / "learner.sock"
+        if len(str(path).encode()) > _MAX_SOCKET_PATH:
+            path = pathlib.Path(tempfile.mkdtemp(prefix="seedzero-")) / "learner.sock"
+        return dataclasses.replace(transport, listen=f"unix:{path}")
+
+    def _make_supervisor(self) -> supervisor.Supervisor:
+        num_train = self._config.worker.num
+        evaluates = self._layout.num_evaluate > 0 and self._config.env.id != "remote"
+
+        def command(index: int) -> Sequence[str]:
+            role, name = ("train", f"local-{index}") if index < num_train else ("evaluate", "evaluator")
+            arguments = [f"--server={self._address}", "--supervised", f"--worker_id={name}", f"--role={role}"]
+            if self._config.worker.threads:
+                arguments.append(f"--threads={self._config.worker.threads}")
+            return [sys.executable, "-m", "seedzero.worker", *arguments]
+
+        return supervisor.Supervisor(
+            command,
+            num_train + evaluates,
+            on_failure=lambda text: self._fail(errors.TrainingFailure(text)),
+            log_dir=self._directory.logs,
+            report=self._screen.message,
+            clock=self._clock,
+        )
+
+    def _finished_before(self) -> str:
+        """Returns why a resumed run has nothing left to do, or ""."""
+        found = list(checkpoint_files.manifests(self._directory.checkpoints)) if self._directory.resumed else []
+        if not found:
+            return ""
+        host = max(found, key=lambda manifest: manifest.step).host
+        budget = self._config.run
+        evaluated = host["last_evaluation"]
+        if budget.max_updates and host["num_updates"] >= budget.max_updates:
+            return f"{host['num_updates']} updates of --max_updates={budget.max_updates}"
+        if budget.max_env_steps and host["ledger"]["stored"] >= budget.max_env_steps:
+            return f"{host['ledger']['stored']} steps of --max_env_steps={budget.max_env_steps}"
+        if evaluated is not None and evaluated["mean_return"] >= budget.stop_at_return:
+            return f"evaluation returned {evaluated['mean_return']:g}, --stop_at_return={budget.stop_at_return:g}"
+        return ""
+
+    def _wait_for_spec(self) -> bool:
+        """Waits for the first worker; returns whether training can begin."""
+        if self._spec is None and self._config.worker.num == 0:
+            self._screen.message("waiting for a worker: seedzero worker --server=" + self._address)
+        while self._spec is None and self._stop_reason is None and self._failure is None:
+            self._wake.wait()
+            self._wake.clear()
+        if self._failure is not None:
+            raise self._failure
+        if self._spec is not None:
+            spec_file.write(self._directory.path, self._spec)
+        return self._stop_reason is None
+
+    def _check_capacity(self, agent: base.Agent, spec: types.EnvSpec) -> int:
+        """Returns the rows of a ring, or refuses a replay that does not fit."""
+        replay = self._config.replay
+        margin = agent.stack + _RING_MARGIN
+        slot_length = rings_lib.slot_length(replay.capacity, replay.num_slots, margin)
+        actor = jax.eval_shape(lambda: steps.create_actor(agent, spec, self._layout, slot_length))
+        train = jax.eval_shape(lambda: agent.init(jax.random.key(0)))
+        num_bytes = trees.num_bytes(actor.rings)
+        self._includes_replay = self._config.run.deterministic or checkpoint.saves_replay(
+            self._config.checkpoint, num_bytes
+        )
+        extra = checkpoint.extra_bytes(train._asdict(), actor.rings if self._includes_replay else None)
+        num_shards = self._layout.num_shards
+        device = self._mesh.devices.flat[0]
+        self._screen.message(
+            capacity.check(num_bytes // num_shards, extra // num_shards, device, capacity=replay.capacity)
+        )
+        return slot_length
+
+    def _compile(
+        self, agent: base.Agent, spec: types.EnvSpec, train: base.TrainState, actor: steps.ActorState
+    ) -> programs.Programs:
+        def ready() -> None:
+            with self._inbox.changed:
+                self._inbox.changed.notify_all()
+
+        return programs.Programs(
+            agent,
+            spec,
+            self._layout,
+            self._mesh,
+            self._sizes,
+            train,
+            actor,
+            seed=self._config.run.seed,
+            batch_size=self._config.replay.batch_size,
+            capacity=self._config.replay.capacity,
+            on_ready=ready,
+        )
+
+    def _make_loop(
+        self, spec: types.EnvSpec, compiled: programs.Programs, train: base.TrainState, actor: steps.ActorState
+    ) -> device_loop.DeviceLoop:
+        return device_loop.DeviceLoop(
+            self._config,
+            spec,
+            self._layout,
+            compiled,
+            train,
+            actor,
+            self._inbox,
+            self._roster,
+            device_loop.Replies(self._server.reply, self._server.restart),
+            device_loop.Hooks(self._evaluated, self._save, lambda: self._write_row({})),
+            self._gathered,
+            self._clock,
+        )
+
+    def _resume(self, loop: device_loop.DeviceLoop, train: base.TrainState, rings: rings_lib.Rings) -> None:
+        """Takes the newest checkpoint that verifies, and says which."""
+        restored = self._checkpointer.restore(
+            trees.abstract(train._asdict()), rings if self._includes_replay else None
+        )
+        if restored is None:
+            self._log.truncate(0, -1)
+            return
+        for text in restored.skipped:
+            self._screen.message(text)
+        loop.restore(base.TrainState(**restored.state), restored.rings, restored.host)
+        self._durable_update = self._saved_update = restored.step
+        self._log.truncate(restored.host["metrics_bytes"], restored.step)
+        replay = "" if restored.rings is not None else "; its replay was not saved and fills anew"
+        self._screen.message(f"resumed at update {restored.step}{replay}")
+
+    # ------------------------------------------------------------------------------------ on the loop's thread
+
+    def _save(self) -> None:
+        """Begins a checkpoint of the loop's state, unless that update is saved already."""
+        assert self._loop is not None
+        train, rings, host = self._loop.state()
+        step = host["num_updates"]
+        if step == self._saved_update:
+            return
+        self._saved_update = step
+        with self._log_lock:
+            host["metrics_bytes"] = self._log.size_bytes()
+        self._checkpointer.save(step, train._asdict(), host, rings if self._includes_replay else None)
+
+    def _evaluated(self, result: evaluation.Result, update: int, params: base.Params, is_best: bool) -> None:
+        values = {f"evaluation_{name}": value for name, value in dataclasses.asdict(result).items()}
+        normalized = evaluation.human_normalized(self._config.env.id, result.mean_return)
+        if normalized is not None:
+            values["evaluation_human_normalized"] = normalized
+        self._write_row({"update": update, "kind": "evaluation", **values}, gathered=False)
+        best = "; the best so far" if is_best else ""
+        score = "" if normalized is None else f", human-normalized {normalized:.3f}"
+        self._screen.message(
+            f"evaluation at update {update}: return {result.mean_return:.4g} +- {result.std_return:.3g} over "
+            f"{result.episodes} episodes{score}{best}"
+        )
+        if is_best:
+            self._checkpointer.save_best(update, params, {"update": update, **dataclasses.asdict(result)})
+
+    # ------------------------------------------------------------------------------------ from other threads
+
+    def _durable(self, step: int) -> None:
+        self._durable_update = step
+
+    def _interrupt(self) -> None:
+        self._stop(_INTERRUPTED)
+
+    def _stop(self, reason: str) -> None:
+        if self._loop is not None:
+            self._loop.stop(reason)
+        else:
+            self._stop_reason = reason
+        self._wake.set()
+
+    def _fail(self, error: BaseException) -> None:
+        self._failure = error
+        self._wake.set()
+
+    def _leave_at_once(self) -> None:
+        self._workers.kill()
+        self._screen.abandon()
+
+    # ------------------------------------------------------------------------------------ the server's handler
+
+    def assign(self, hello: messages.Hello) -> types.Assignment:
+        """Handler: tells a joining worker what to run."""
+        return self._roster.assign(hello)
+
+    def begin(self, run_id: str, spec: types.EnvSpec) -> None:
+        """Handler: a worker's environments are there; the first ones decide what the networks are built for."""
+        if self._spec is None:
+            self._spec = spec
+        spec_file.check_equal(spec, self._spec)
+        run = self._roster.begin(run_id)
+        with self._inbox.changed:
+            self._inbox.changed.notify_all()
+        self._wake.set()
+        if run.role is types.Role.TRAIN and not self._config.run.deterministic:
+            self._screen.message(f"worker {run.worker_id} joined with {len(run.all_slots)} environments")
+
+    def step(self, request: messages.StepRequest) -> None:
+        """Handler: observations arrived."""
+        run = self._roster.get(request.run_id)
+        if run is None:
+            return  # the loop ended this run a moment ago; the worker is being told
+        self._last_step_time = now = self._clock()
+        self._inbox.put(batcher.Message(request, run.slots[request.group], now))
+
+    def end(self, run_id: str, reason: str) -> None:
+        """Handler: a worker's run is over."""
+        run = self._roster.remove(run_id)
+        if run is None:
+            return
+        if run.started:
+            self._inbox.end_run(run_id, run.role, run.all_slots)
+        self._screen.message(f"worker {run.worker_id} left: {reason}")
+
+    def status(self) -> Mapping[str, object]:
+        """Handler: what `seedzero status` shows."""
+        return self._status()
+
+    # ------------------------------------------------------------------------------------ what is seen
+
+    def _observe(self, now: float) -> None:
+        assert self._loop is not None
+        snapshot = self._loop.snapshot
+        stored, updates = snapshot.counts.stored, snapshot.num_updates
+        self._rates.add(now, stored, updates)
+        steps_per_second, updates_per_second = self._rates.per_second()
+        recent = self._gathered.means()
+        seconds = now - self._started
+        evaluated = snapshot.last_evaluation
+        self._screen.update(
+            console.Snapshot(
+                seconds=seconds,
+                env_steps=stored,
+                updates=updates,
+                frames_per_second=steps_per_second * (self._spec.frames_per_step if self._spec else 1),
+                updates_per_second=updates_per_second,
+                mean_return=self._gathered.recent_return(),
+                evaluation=evaluated["mean_return"] if evaluated else None,
+                samples_per_insert=self._samples_per_insert(stored, updates),
+                batch_fill=recent.get("batch_fill"),
+                policy_age=recent.get("policy_age"),
+                eta_seconds=console.eta_seconds(
+                    self._config.run,
+                    seconds=seconds,
+                    env_steps=stored,
+                    updates=updates,
+                    env_steps_per_second=steps_per_second,
+                    updates_per_second=updates_per_second,
+                ),
+                durable_update=self._durable_update,
+                note=self._stalled() or "",
+            )
+        )
+
+    def _samples_per_insert(self, stored: int, updates: int) -> float:
+        return updates * self._config.replay.batch_size / max(1, stored)
+
+    def _stalled(self) -> str | None:
+        """Returns why nothing happens, or None."""
+        if self._loop is None:
+            return "waiting for the first worker" if self._spec is None else "building the networks"
+        if not self._roster.started(types.Role.TRAIN):
+            return "no training worker is connected"
+        if self._clock() - self._last_step_time > _STALL_SECONDS:
+            return f"no observations for {self._clock() - self._last_step_time:.0f} s"
+        return None
+
+    def _status(self) -> dict[str, object]:
+        snapshot = self._loop.snapshot if self._loop else None
+        counts = snapshot.counts if snapshot else ledger.Counts()
+        updates = snapshot.num_updates if snapshot else 0
+        steps_per_second, updates_per_second = self._rates.per_second()
+        runs = self._roster.started(types.Role.TRAIN)
+        return {
+            "env_steps": counts.stored,
+            "updates": updates,
+            "weights_version": snapshot.version if snapshot else 0,
+            "durable_update": self._durable_update,
+            "workers": len(runs),
+            "environments": sum(len(run.all_slots) for run in runs),
+            "steps_acknowledged": counts.acknowledged,
+            "steps_stored": counts.stored,
+            "steps_pending": counts.pending,
+            "steps_discarded": dict(counts.discarded),
+            "samples_per_insert": self._samples_per_insert(counts.stored, updates),
+            "env_steps_per_second": steps_per_second,
+            "updates_per_second": updates_per_second,
+            "stalled": self._stalled(),
+            "last_evaluation": snapshot.last_evaluation if snapshot else None,
+        }
+
+    def _write_status(self, *, alive: bool) -> None:
+        problem = self._directory.write_status({**self._status(), "alive": alive})
+        if problem:
+            self._screen.message(problem)
+
+    def _write_row(self, values: Mapping[str, Any], *, gathered: bool = True) -> None:
+        """Writes a row of metrics; `values` replace and add to the usual ones."""
+        assert self._loop is not None
+        snapshot = self._loop.snapshot
+        steps_per_second, updates_per_second = self._rates.per_second()
+        stored, updates = snapshot.counts.stored, snapshot.num_updates
+        usual: dict[str, Any] = {
+            "update": updates,
+            "env_steps": stored,
+            "seconds": round(self._clock() - self._started, 3),
+            "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        }
+        if gathered:
+            frames = self._spec.frames_per_step if self._spec else 1
+            usual |= {
+                "env_steps_per_second": steps_per_second,
+                "frames_per_second": steps_per_second * frames,
+                "updates_per_second": updates_per_second,
+                "samples_per_insert": self._samples_per_insert(stored, updates),
+                "weights_version": snapshot.version,
+                **self._gathered.drain(),
+            }
+        with self._log_lock:
+            self._log.write({**usual, **values})
+
+
+_INTERRUPTED = "interrupted"

@@ -1,0 +1,132 @@
+"""Compiled device functions, made in the background.
+
+The largest acting batch is compiled first, the update beside it, smaller batches after that: acting starts as
+soon as the first is there. XLA compiles outside Python's lock, so streams and leases live on meanwhile.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Sequence
+from concurrent import futures
+from typing import Any
+
+import jax
+import numpy as np
+
+from seedzero.agents import base
+from seedzero.core import types
+from seedzero.replay import rings as rings_lib
+from seedzero.runtime import batcher, steps
+
+Act = Callable[[base.Params, steps.ActorState, batcher.Batch, steps.ActCounters], tuple[steps.ActorState, steps.Acted]]
+Update = Callable[[base.TrainState, rings_lib.Rings, Any], tuple[base.TrainState, jax.Array]]
+
+
+class Programs:
+    """Act for several batch sizes and update, as they become ready.
+
+    Args:
+      agent: whose functions are compiled.
+      spec: of the environments.
+      layout: of the slots.
+      mesh: devices.
+      sizes: rows a shard of acting batches, ascending.
+      train: example of the training state.
+      actor: example of the acting state.
+      seed: of the run.
+      batch_size: windows of one update.
+      capacity: training steps that count as kept.
+      on_ready: called from a compiling thread whenever another program is ready.
+    """
+
+    def __init__(
+        self,
+        agent: base.Agent,
+        spec: types.EnvSpec,
+        layout: batcher.Layout,
+        mesh: jax.sharding.Mesh,
+        sizes: tuple[int, ...],
+        train: base.TrainState,
+        actor: steps.ActorState,
+        *,
+        seed: int,
+        batch_size: int,
+        capacity: int,
+        on_ready: Callable[[], None],
+    ) -> None:
+        self.all_sizes = sizes
+        self.metric_names: tuple[str, ...] = ()
+        self._closed = threading.Event()
+        act = steps.make_act(agent, mesh, seed)
+        replicated, sharded = steps.replicated(mesh), steps.sharded(mesh)
+        abstract = _abstract(train), _abstract(actor)
+
+        def compile_act(num_rows: int) -> Act:
+            batch = steps.example_batch(spec, layout, num_rows)
+            return act.lower(  # type: ignore[attr-defined, no-any-return]
+                abstract[0].params,
+                abstract[1],
+                jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharded), batch),
+                jax.tree.map(lambda x: jax.ShapeDtypeStruct((), np.int32, sharding=replicated), _counters()),
+            ).compile()
+
+        def compile_update() -> Update:
+            update = steps.make_update(agent, mesh, seed, batch_size=batch_size, capacity=capacity)
+            scalar = jax.ShapeDtypeStruct((), np.int32, sharding=replicated)
+            args = (abstract[0], abstract[1].rings, scalar)
+            stacked, self.metric_names = steps.stack_metrics(update, *args)
+            return stacked.lower(*args).compile()  # type: ignore[attr-defined, no-any-return]
+
+        self._act: dict[int, futures.Future[Act]] = {size: futures.Future() for size in reversed(sizes)}
+        self._update: futures.Future[Update] = futures.Future()
+        for future in (*self._act.values(), self._update):
+            future.add_done_callback(lambda _: on_ready())
+        self._start([(future, functools.partial(compile_act, size)) for size, future in self._act.items()])
+        self._start([(self._update, compile_update)])
+
+    def _start(self, tasks: Sequence[tuple[futures.Future[Any], Callable[[], Any]]]) -> None:
+        """Compiles on a thread that does not hold up the end of the process."""
+
+        def work() -> None:
+            for future, compile_one in tasks:
+                if self._closed.is_set():
+                    return
+                try:
+                    future.set_result(compile_one())
+                except Exception as error:  # raised again where the program is asked for
+                    future.set_exception(error)
+
+        threading.Thread(target=work, name="compile", daemon=True).start()
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Acting batch sizes that are ready, ascending; empty until the first is."""
+        return tuple(size for size in self.all_sizes if self._act[size].done())
+
+    def act(self, num_rows: int) -> Act:
+        """Returns the acting program of a size, waiting for it; raises what its compilation raised."""
+        return self._act[num_rows].result()
+
+    @property
+    def update_ready(self) -> bool:
+        """Whether the update is compiled (or its compilation failed: `update` then raises)."""
+        return self._update.done()
+
+    @property
+    def update(self) -> Update:
+        """The training program, waiting for it; raises what its compilation raised."""
+        return self._update.result()
+
+    def close(self) -> None:
+        """Drops what is not being compiled yet."""
+        self._closed.set()
+
+
+def _abstract(tree: Any) -> Any:
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), tree)
+
+
+def _counters() -> steps.ActCounters:
+    return steps.act_counters(0, 0, 0)

@@ -1,0 +1,219 @@
+"""The device's two functions, act and update, over the local devices.
+
+Both run under `shard_map`: every device holds an equal part of the slots (their rings and memory) and of each
+batch; parameters and optimizer are replicated, gradients averaged. One device is the trivial case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from seedzero.agents import base
+from seedzero.core import types
+from seedzero.replay import rings as rings_lib
+from seedzero.runtime import batcher
+
+AXIS = "devices"
+_SHARDED = jax.sharding.PartitionSpec(AXIS)
+_REPLICATED = jax.sharding.PartitionSpec()
+
+
+class ActorState(NamedTuple):
+    """What acting owns on the device; donated to every call.
+
+    Attributes:
+      memory: the agent's memory, [slots, ...] over all shards.
+      rings: the replay, [training slots, time, ...] over all shards.
+    """
+
+    memory: base.Memory
+    rings: rings_lib.Rings
+
+
+class ActCounters(NamedTuple):
+    """Scalars of one acting call, int32.
+
+    Attributes:
+      num_inserts: training steps stored before it.
+      version: updates that the acting parameters have seen.
+      num_acts: acting calls before it; seeds its noise.
+    """
+
+    num_inserts: Any
+    version: Any
+    num_acts: Any
+
+
+class Acted(NamedTuple):
+    """What one acting call gives back.
+
+    Attributes:
+      action: [R] int32, one for each row of the batch.
+    """
+
+    action: jax.Array
+
+
+def make_mesh(num_devices: int) -> jax.sharding.Mesh:
+    """Returns a mesh of the first local devices; all of them for 0."""
+    devices = jax.local_devices()
+    return jax.sharding.Mesh(np.array(devices[: num_devices or len(devices)]), (AXIS,))
+
+
+def sharded(mesh: jax.sharding.Mesh) -> jax.sharding.NamedSharding:
+    """Returns the sharding of arrays that are split by slots or rows."""
+    return jax.sharding.NamedSharding(mesh, _SHARDED)
+
+
+def replicated(mesh: jax.sharding.Mesh) -> jax.sharding.NamedSharding:
+    """Returns the sharding of arrays that every device holds whole."""
+    return jax.sharding.NamedSharding(mesh, _REPLICATED)
+
+
+def create_actor(agent: base.Agent, spec: types.EnvSpec, layout: batcher.Layout, slot_length: int) -> ActorState:
+    """Returns empty rings and memory."""
+    extras = {**agent.extras, "version": ((), np.dtype(np.int32))}
+    return ActorState(
+        memory=agent.initial_memory(layout.num_train + layout.num_evaluate),
+        rings=rings_lib.create(spec, extras, layout.num_train, slot_length),
+    )
+
+
+def init_actor(
+    agent: base.Agent, spec: types.EnvSpec, layout: batcher.Layout, slot_length: int, mesh: jax.sharding.Mesh
+) -> ActorState:
+    """Returns empty rings and memory, spread over the devices."""
+    return jax.jit(lambda: create_actor(agent, spec, layout, slot_length), out_shardings=sharded(mesh))()
+
+
+def init_train(agent: base.Agent, seed: int, mesh: jax.sharding.Mesh) -> base.TrainState:
+    """Returns the initial training state, on every device."""
+    return jax.jit(lambda: agent.init(jax.random.key(seed)), out_shardings=replicated(mesh))()
+
+
+def make_act(agent: base.Agent, mesh: jax.sharding.Mesh, seed: int) -> Callable[..., tuple[ActorState, Acted]]:
+    """Returns the jitted acting step; its second argument is donated.
+
+    (params, ActorState, Batch, ActCounters) -> (ActorState, Acted): pushes the new frames, searches with one
+    version of the parameters, chooses, and writes the rows of training slots into their rings.
+    """
+
+    def act(
+        params: base.Params, actor: ActorState, batch: Any, counters: ActCounters
+    ) -> tuple[ActorState, Acted]:
+        key = jax.random.fold_in(jax.random.key(seed + 1), counters.num_acts)
+        key = jax.random.fold_in(key, jax.lax.axis_index(AXIS))
+        rows = jax.tree.map(lambda x: x.at[batch.slot].get(mode="clip"), actor.memory)
+        inputs = base.ActInputs(batch.observation, batch.first, batch.action_mask, batch.explore)
+        rows, outputs = agent.act(params, rows, inputs, key)
+        memory = jax.tree.map(lambda x, new: x.at[batch.slot].set(new, mode="drop"), actor.memory, rows)
+        version = jnp.full(batch.slot.shape, counters.version, jnp.int32)
+        row = rings_lib.Row(
+            observation=batch.observation,
+            reward=batch.reward,
+            terminated=batch.terminated,
+            truncated=batch.truncated,
+            first=batch.first,
+            extras={**outputs.extras, "version": version},
+        )
+        rings = rings_lib.write(actor.rings, batch.slot, row, counters.num_inserts, agent.stack)
+        return ActorState(memory, rings), Acted(outputs.action)
+
+    mapped = jax.shard_map(
+        act,
+        mesh=mesh,
+        in_specs=(_REPLICATED, _SHARDED, _SHARDED, _REPLICATED),
+        out_specs=(_SHARDED, _SHARDED),
+        check_vma=False,
+    )
+    return jax.jit(mapped, donate_argnums=(1,))
+
+
+def make_update(
+    agent: base.Agent, mesh: jax.sharding.Mesh, seed: int, *, batch_size: int, capacity: int
+) -> Callable[..., tuple[base.TrainState, base.Metrics]]:
+    """Returns the jitted training step; its first argument is donated.
+
+    (TrainState, Rings, num_inserts scalar int32) -> (TrainState, metrics): samples windows on every device from
+    its own rings, builds targets and loss, averages gradients, steps the optimizer.
+    """
+    num_devices = mesh.devices.size
+
+    def update(
+        train: base.TrainState, rings: rings_lib.Rings, num_inserts: jax.Array
+    ) -> tuple[base.TrainState, base.Metrics]:
+        key = jax.random.fold_in(jax.random.key(seed + 2), train.num_updates)
+        key = jax.random.fold_in(key, jax.lax.axis_index(AXIS))
+        sample_key, update_key = jax.random.split(key)
+        windows = rings_lib.sample(
+            rings,
+            sample_key,
+            batch_size // num_devices,
+            num_inserts=num_inserts,
+            capacity=capacity,
+            future=agent.future,
+            offsets=agent.offsets,
+            stack=agent.stack,
+            axis_name=AXIS,
+        )
+        num_updates = train.num_updates
+        train, metrics = agent.update(train, windows, update_key, AXIS)
+        age = num_updates - windows.extras["version"][:, 0]
+        metrics["replay_age"] = jax.lax.pmean(jnp.mean(age.astype(jnp.float32)), AXIS)
+        return train, metrics
+
+    mapped = jax.shard_map(
+        update,
+        mesh=mesh,
+        in_specs=(_REPLICATED, _SHARDED, _REPLICATED),
+        out_specs=(_REPLICATED, _REPLICATED),
+        check_vma=False,
+    )
+    return jax.jit(mapped, donate_argnums=(0,))
+
+
+def stack_metrics(
+    update: Callable[..., tuple[base.TrainState, base.Metrics]], *args: Any
+) -> tuple[Callable[..., tuple[base.TrainState, jax.Array]], tuple[str, ...]]:
+    """Returns `update` with its metrics as one array [M], so that fetching them is one copy, and their names."""
+    names = tuple(sorted(jax.eval_shape(update, *args)[1]))
+
+    def stacked(*args: Any) -> tuple[base.TrainState, jax.Array]:
+        train, metrics = update(*args)
+        return train, jnp.stack([metrics[name].astype(jnp.float32) for name in names])
+
+    return jax.jit(stacked, donate_argnums=(0,)), names
+
+
+def example_batch(spec: types.EnvSpec, layout: batcher.Layout, num_rows: int) -> batcher.Batch:
+    """Returns a batch of padding alone: for compilation."""
+    total = layout.num_shards * num_rows
+    return batcher.Batch(
+        slot=np.full(total, layout.slots_per_shard, np.int32),
+        observation=np.zeros((total, *spec.observation_shape), spec.observation_dtype),
+        reward=np.zeros(total, np.float32),
+        terminated=np.zeros(total, bool),
+        truncated=np.zeros(total, bool),
+        first=np.ones(total, bool),
+        action_mask=np.ones((total, spec.num_actions), bool),
+        explore=np.zeros(total, bool),
+    )
+
+
+def act_counters(num_inserts: int, version: int, num_acts: int) -> ActCounters:
+    """Returns the scalars of an acting call as int32."""
+    return ActCounters(np.int32(num_inserts), np.int32(version), np.int32(num_acts))
+
+
+def copy_params(params: base.Params) -> base.Params:
+    """Returns parameters that outlive the donation of their source."""
+    copied: base.Params = _copy(params)
+    return copied
+
+
+_copy = jax.jit(lambda tree: jax.tree.map(jnp.copy, tree))

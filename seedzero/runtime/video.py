@@ -1,0 +1,104 @@
+"""Writes frames as a video file."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pathlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from seedzero.core import errors
+
+SUFFIXES = (".mp4", ".gif")
+SHORTEST_GIF_MILLISECONDS = 20
+"""Players show a shorter frame of a .gif for a tenth of a second."""
+
+
+def check_path(path: str | os.PathLike[str]) -> None:
+    """Refuses a path that `write_video` could not write, before any frame is made.
+
+    Raises:
+      UsageError: another suffix than .mp4 and .gif, or a directory that is not there.
+    """
+    path = pathlib.Path(path)
+    if path.suffix.lower() not in SUFFIXES:
+        raise errors.UsageError(f"cannot write a video to {path}: its name must end in {' or '.join(SUFFIXES)}")
+    if not path.parent.is_dir():
+        raise errors.UsageError(f"cannot write a video to {path}: there is no directory {path.parent}")
+
+
+def write_video(path: str | os.PathLike[str], frames: Iterable[np.ndarray], fps: float) -> int:
+    """Writes frames to an .mp4 (H.264, yuv420p, which every player shows) or .gif file; returns how many.
+
+    Args:
+      path: of the file; the suffix decides the format.
+      frames: [H, W, 3] uint8 each, of one size; an odd size is repeated at its edge to an even one.
+      fps: frames a second; a .gif shows at most 50.
+
+    Raises:
+      UsageError: another suffix, a directory that is not there, a file that cannot be written, or no frames.
+    """
+    check_path(path)
+    path = pathlib.Path(path)
+    iterator = iter(frames)
+    first = next(iterator, None)
+    if first is None:
+        raise errors.UsageError(f"no frames to write to {path}")
+    checked = (_checked(frame, first.shape) for frame in itertools.chain([first], iterator))
+    try:
+        path.open("wb").close()  # neither library says well what keeps it from writing
+        return _write_mp4(path, checked, fps) if path.suffix.lower() == ".mp4" else _write_gif(path, checked, fps)
+    except (OSError, RuntimeError) as error:  # RuntimeError: there is no ffmpeg
+        raise errors.UsageError(f"cannot write a video to {path}: {error}") from None
+
+
+def _checked(frame: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[-1] != 3 or frame.shape != shape:
+        raise errors.EnvironmentFailure(
+            f"a rendered frame is {frame.dtype} {frame.shape}; expected uint8 [H, W, 3], all of one size, "
+            f"the first had {shape}"
+        )
+    return frame
+
+
+def _even(frame: np.ndarray) -> np.ndarray:
+    """Repeats the last row and column where a size is odd: yuv420p halves both. [H, W, 3] uint8."""
+    height, width, _ = frame.shape
+    return np.ascontiguousarray(np.pad(frame, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge"))
+
+
+def _write_mp4(path: pathlib.Path, frames: Iterator[np.ndarray], fps: float) -> int:
+    import imageio_ffmpeg  # type: ignore[import-untyped]
+
+    first = _even(next(frames))
+    writer = imageio_ffmpeg.write_frames(
+        str(path), size=(first.shape[1], first.shape[0]), fps=fps, codec="libx264", pix_fmt_in="rgb24",
+        pix_fmt_out="yuv420p", macro_block_size=2, ffmpeg_log_level="error",
+    )
+    try:
+        writer.send(None)
+        writer.send(first)
+        count = 1
+        for frame in frames:
+            writer.send(_even(frame))
+            count += 1
+    finally:
+        writer.close()
+    if not path.is_file() or path.stat().st_size == 0:  # ffmpeg has told why on standard error
+        raise OSError("ffmpeg failed")
+    return count
+
+
+def _write_gif(path: pathlib.Path, frames: Iterator[np.ndarray], fps: float) -> int:
+    import imageio.v3 as imageio
+
+    options: dict[str, Any] = {"duration": max(SHORTEST_GIF_MILLISECONDS, round(1000 / fps)), "loop": 0}
+    count = 0
+    with imageio.imopen(path, "w", plugin="pillow", extension=".gif") as file:
+        for frame in frames:
+            file.write(frame, **options)
+            count += 1
+    return count

@@ -1,0 +1,317 @@
+"""A worker's stream on its event loop: handshake, heartbeats, reconnecting, repeating what was not answered."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import dataclasses
+import logging
+import random
+import time
+from collections.abc import Callable
+
+from grpc import aio
+
+from seedzero.core import config, errors, types
+from seedzero.transport import codec, inference_pb2, messages, options, status
+
+_CONNECT_SECONDS = 10.0
+_FIRST_BACKOFF_SECONDS = 0.1
+_COMPLAINT_SECONDS = 30.0
+_logger = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class Started:
+    """The learner takes steps of at most this many bytes a message."""
+
+    max_message_bytes: int
+
+
+Event = types.Assignment | Started | messages.Actions | messages.Restart | messages.End | Exception
+"""What the worker's thread is told. In its queue there are at most one Actions a group, and one of each other kind."""
+
+
+@dataclasses.dataclass
+class _Run:
+    """The run that goes on.
+
+    Attributes:
+      assignment: as first received.
+      spec: None before the worker has told it.
+      started: the worker has been told so.
+      unanswered: sequence number and message of each group's step that has no answer yet.
+      answered: sequence number of each group's last answer.
+    """
+
+    assignment: types.Assignment
+    spec: types.EnvSpec | None = None
+    started: bool = False
+    unanswered: dict[int, tuple[int, bytes]] = dataclasses.field(default_factory=dict)
+    answered: dict[int, int] = dataclasses.field(default_factory=dict)
+
+
+class _Stream:
+    """One stream and what waits to be written to it: at most a step a group, a heartbeat and the handshake."""
+
+    def __init__(self, call: aio.StreamStreamCall[bytes, bytes]) -> None:
+        self.call = call
+        self.assigned = False  # Assign has come: the spec may be sent
+        self.ready = False  # Start has come: steps may be sent
+        self._outbox: collections.deque[bytes] = collections.deque()
+        self._wake = asyncio.Event()
+        self._closing = False
+
+    def put(self, data: bytes) -> None:
+        """Has a message written; never blocks."""
+        self._outbox.append(data)
+        self._wake.set()
+
+    def put_heartbeat(self) -> None:
+        """Has a heartbeat written, unless anything else waits already."""
+        if not self._outbox:
+            self.put(codec.HEARTBEAT)
+
+    def finish(self) -> None:
+        """Closes our side once all is written."""
+        self._closing = True
+        self._wake.set()
+
+    async def write(self) -> None:
+        """Writes what is put, until finish() or until the stream breaks; the reader tells why it broke."""
+        try:
+            while True:
+                while self._outbox:
+                    await self.call.write(self._outbox.popleft())
+                if self._closing:
+                    return await self.call.done_writing()
+                self._wake.clear()
+                await self._wake.wait()
+        except (aio.AioRpcError, aio.BaseError, asyncio.InvalidStateError):
+            return
+
+
+class Connection:
+    """Keeps a worker connected. Everything here runs on the event loop's thread."""
+
+    def __init__(
+        self,
+        target: str,
+        address: str,
+        hello: messages.Hello,
+        settings: config.TransportConfig,
+        deliver: Callable[[Event], None],
+    ) -> None:
+        """Prepares only; see open().
+
+        Args:
+          target: gRPC's name of the learner.
+          address: the user's name of it, for the log.
+          hello: who we are.
+          settings: keepalive, ping timeout, back-off.
+          deliver: takes events to the worker's thread.
+        """
+        self._target = target
+        self._address = address
+        self._hello = hello
+        self._settings = settings
+        self._deliver = deliver
+        self._backoff_seconds = _FIRST_BACKOFF_SECONDS
+        self._complaint = ""
+        self._complained_at = 0.0
+        self._heartbeat_seconds = settings.heartbeat_seconds
+        self._run: _Run | None = None
+        self._joining = False
+        self._closing = False
+        self._stream: _Stream | None = None
+
+    # --- what the worker's thread asks for ---
+
+    async def open(self) -> None:
+        """Starts the task that connects, as soon as there is something to say."""
+        self._wanted = asyncio.Event()
+        self._task = asyncio.create_task(self._keep_connected())
+        self._task.add_done_callback(self._ended)
+
+    def join(self) -> None:
+        """Asks for a new run."""
+        self._joining = True
+        self._wanted.set()
+        if self._stream:
+            self._stream.put(codec.encode_hello(self._hello))
+
+    def start(self, run_id: str, spec: types.EnvSpec) -> None:
+        """Tells the run's spec."""
+        if self._run is None or self._run.assignment.run_id != run_id:
+            return
+        self._run.spec = spec
+        if self._stream and self._stream.assigned:
+            self._stream.put(codec.encode_spec(spec))
+
+    def submit(self, run_id: str, group: int, sequence: int, data: bytes) -> None:
+        """Sends a step, now and after every reconnect until it is answered."""
+        if self._run is None or self._run.assignment.run_id != run_id:
+            return
+        self._run.unanswered[group] = (sequence, data)
+        if self._stream and self._stream.ready:
+            self._stream.put(data)
+
+    def leave(self, reason: str) -> None:
+        """Tells the worker's thread to end."""
+        self._deliver(messages.End(reason))
+
+    async def close(self, reason: str, failed: bool, timeout_seconds: float) -> None:
+        """Says goodbye if there is someone to say it to, and waits a little until that is through."""
+        self._closing = True
+        if self._stream:
+            self._stream.put(codec.encode_goodbye(reason, failed))
+            self._stream.finish()
+            await asyncio.wait([self._task], timeout=timeout_seconds)
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+    # --- connecting ---
+
+    async def _keep_connected(self) -> None:
+        """Connects again and again until the learner says End, an error is final, or close()."""
+        while not self._closing:
+            await self._wanted.wait()
+            trouble = await self._converse()
+            if trouble is None:
+                return
+            if self._closing:
+                return
+            self._complain(trouble)
+            await asyncio.sleep(self._backoff_seconds * random.uniform(0.5, 1.0))
+            self._backoff_seconds = min(2 * self._backoff_seconds, self._settings.max_backoff_seconds)
+
+    async def _converse(self) -> str | None:
+        """Has one stream from beginning to end; returns why it must be tried again, None if it need not.
+
+        Raises:
+          Error: trying again cannot heal it.
+        """
+        async with aio.insecure_channel(self._target, options=options.client(self._settings)) as channel:
+            connect = channel.stream_stream(codec.CONNECT_METHOD, bytes, bytes)
+            call = connect()  # type: ignore[call-arg]  # written to and read from below
+            try:
+                await asyncio.wait_for(call.wait_for_connection(), _CONNECT_SECONDS)
+                return await self._use(_Stream(call))
+            except TimeoutError:
+                return f"no connection within {_CONNECT_SECONDS:g} s"
+            except aio.AioRpcError as error:
+                final = status.error_of(error)
+                if final is not None:
+                    raise final from None
+                return status.describe(error)
+            finally:
+                call.cancel()
+
+    async def _use(self, stream: _Stream) -> str | None:
+        helpers = [asyncio.create_task(stream.write()), asyncio.create_task(self._beat(stream))]
+        self._stream = stream
+        run_id = self._run.assignment.run_id if self._run else ""
+        if self._run or self._joining:
+            stream.put(codec.encode_hello(dataclasses.replace(self._hello, run_id=run_id)))
+        try:
+            return await self._read(stream)
+        finally:
+            self._stream = None
+            for task in helpers:
+                task.cancel()
+            await asyncio.gather(*helpers, return_exceptions=True)
+
+    async def _beat(self, stream: _Stream) -> None:
+        while True:
+            await asyncio.sleep(self._heartbeat_seconds)
+            stream.put_heartbeat()
+
+    def _complain(self, trouble: str) -> None:
+        now, kind = time.monotonic(), trouble.partition(":")[0]
+        if kind != self._complaint or now - self._complained_at >= _COMPLAINT_SECONDS:
+            self._complaint, self._complained_at = kind, now
+            _logger.warning("learner at %s: %s; trying again", self._address, trouble)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Whatever ended the connection for good must reach the worker, which may wait for an answer."""
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Exception):
+            self._deliver(error)
+
+    # --- what the learner says ---
+
+    async def _read(self, stream: _Stream) -> str | None:
+        while True:
+            data = await stream.call.read()
+            if not isinstance(data, bytes):
+                return "the learner closed the stream"
+            message = codec.decode_learner(data)
+            match message.WhichOneof("message"):
+                case "actions":
+                    self._on_actions(message.actions)
+                case "assign":
+                    self._on_assign(stream, message.assign)
+                case "start":
+                    self._on_start(stream, message.start)
+                case "restart":
+                    self._on_restart(stream, message.restart.reason)
+                case "end":
+                    self._closing = True
+                    self._deliver(messages.End(message.end.reason))
+                    return None
+                case _:
+                    raise errors.InvalidMessage("the learner sent a message without content")
+
+    def _on_assign(self, stream: _Stream, fields: inference_pb2.Assign) -> None:
+        assignment = codec.assignment_of(fields)
+        self._heartbeat_seconds = fields.heartbeat_seconds or self._heartbeat_seconds
+        stream.assigned = True
+        if self._complaint:
+            self._complaint = ""
+            _logger.info("learner at %s: connected", self._address)
+        if self._run is None:
+            self._joining = False
+            self._run = _Run(assignment)
+            self._deliver(assignment)
+        elif assignment.run_id != self._run.assignment.run_id:
+            raise errors.InvalidMessage(
+                f"the learner assigned run {assignment.run_id}; expected {self._run.assignment.run_id} or a Restart"
+            )
+        elif self._run.spec is not None:
+            stream.put(codec.encode_spec(self._run.spec))
+
+    def _on_start(self, stream: _Stream, fields: inference_pb2.Start) -> None:
+        if self._run is None or self._run.spec is None:
+            raise errors.InvalidMessage("the learner sent Start before a Spec")
+        stream.ready = True
+        for _, data in self._run.unanswered.values():
+            stream.put(data)
+        if not self._run.started:
+            self._run.started = True
+            self._deliver(Started(fields.max_message_bytes))
+
+    def _on_actions(self, fields: inference_pb2.Actions) -> None:
+        run, group = self._run, fields.group
+        if run is None or run.spec is None:
+            raise errors.InvalidMessage("the learner sent Actions before Start")
+        if fields.sequence <= run.answered.get(group, -1):
+            return
+        sequence, _ = run.unanswered.get(group, (-1, b""))
+        if fields.sequence != sequence:
+            raise errors.InvalidMessage(
+                f"the learner answered step {fields.sequence} of group {group}, which waits for no such answer"
+            )
+        actions = codec.actions_of(fields, run.assignment.envs_per_group, run.spec.num_actions)
+        del run.unanswered[group]
+        run.answered[group] = sequence
+        self._backoff_seconds = _FIRST_BACKOFF_SECONDS
+        self._deliver(actions)
+
+    def _on_restart(self, stream: _Stream, reason: str) -> None:
+        if self._run is None:
+            return
+        _logger.warning("learner at %s: run %s is over: %s", self._address, self._run.assignment.run_id, reason)
+        self._run = None
+        self._wanted.clear()
+        stream.assigned = stream.ready = False
+        self._deliver(messages.Restart(reason))

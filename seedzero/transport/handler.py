@@ -1,0 +1,45 @@
+"""What a server needs from the learner behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from seedzero.core import types
+from seedzero.transport import messages
+
+WORKER_LOST = "worker_lost"
+"""Reason of a run whose lease expired, or whose worker's place another process took."""
+
+GOODBYE = "goodbye"
+"""Reason of a run whose worker left."""
+
+FAILED = "failed: "
+"""Begins the reason of a run that an error ended."""
+
+
+class Handler(Protocol):
+    """The learner behind a server. Called on the server's event-loop thread: no method may block."""
+
+    def assign(self, hello: messages.Hello) -> types.Assignment:
+        """Returns what a joining worker runs, with a fresh run id and resumed=False; may raise errors.Error."""
+        ...
+
+    def begin(self, run_id: str, spec: types.EnvSpec) -> None:
+        """Takes a run's spec, once a run; may raise SpecMismatch. The worker may send steps when this returns."""
+        ...
+
+    def step(self, request: messages.StepRequest) -> None:
+        """Queues a step, which `Server.reply` answers. A group has at most one unanswered step."""
+        ...
+
+    def end(self, run_id: str, reason: str) -> None:
+        """Takes note that a run is over, once for each that assign() began and Server.restart() did not end.
+
+        The reason is WORKER_LOST, GOODBYE, or begins with FAILED.
+        """
+        ...
+
+    def status(self) -> Mapping[str, object]:
+        """Returns counters and state, ready for JSON."""
+        ...

@@ -1,0 +1,84 @@
+"""What passes between the wire and its users, on both sides. numpy only.
+
+Shape letters: E environments of one group, A actions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from seedzero.core import types
+
+MAX_GROUPS = 64
+"""Most groups of environments in one worker."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Hello:
+    """How a worker introduces itself.
+
+    Attributes:
+      worker_id: names it in reports; a process that takes another's place uses the same name.
+      run_id: of the run to go on with; "": none.
+      roles: what it is ready to do, at least one.
+      environments: ids ("catch") or families ("gym", "atari") that it can make; "yours": only its own.
+      max_envs: most environments in all groups together.
+    """
+
+    worker_id: str
+    run_id: str
+    roles: tuple[types.Role, ...]
+    environments: tuple[str, ...]
+    max_envs: int
+
+
+@dataclasses.dataclass(frozen=True)
+class StepRequest:
+    """One step of one group, checked against the run's spec; it waits for its actions.
+
+    Attributes:
+      run_id: the run that it belongs to.
+      role: of the run.
+      group: 0 .. num_groups - 1.
+      sequence: number of this step within run and group, from 0.
+      step: the newest observations; read-only arrays.
+      first: [E] bool, true: first observation of an episode (or of the run).
+    """
+
+    run_id: str
+    role: types.Role
+    group: int
+    sequence: int
+    step: types.EnvStep
+    first: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class Actions:
+    """The learner's answer to a group's step.
+
+    Attributes:
+      group: the group that it is for.
+      actions: [E] int32, each in 0 .. num_actions - 1; ignored where the observation was an episode's last.
+      weights_version: of the network that chose them.
+    """
+
+    group: int
+    actions: np.ndarray
+    weights_version: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Restart:
+    """The run is over for the learner: reset all environments and join again."""
+
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True)
+class End:
+    """Training is over, or this worker was told to leave: nothing more will come."""
+
+    reason: str

@@ -1,0 +1,51 @@
+"""Channel options that both ends need. Times of gRPC are milliseconds.
+
+Keepalive alone notices a peer that has vanished only after a minute, whatever its settings: HTTP/2's own ping timeout
+rules, so it is set too. A server throws out clients that ping more often than it allows, so it allows as much.
+"""
+
+from __future__ import annotations
+
+from seedzero.core import config
+from seedzero.transport import codec
+
+_LEARNER_MESSAGE_BYTES = 16 * 2**20
+_CONNECT_MILLISECONDS = 10_000
+
+Options = list[tuple[str, int]]
+
+
+def server(settings: config.TransportConfig) -> Options:
+    """Returns a server's options."""
+    return [
+        *_keepalive(settings),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", 100),
+        ("grpc.http2.max_ping_strikes", 0),
+        # Two servers on one port would share its connections, without an error.
+        ("grpc.so_reuseport", 0),
+        ("grpc.max_receive_message_length", codec.HARD_LIMIT_BYTES),
+        ("grpc.max_send_message_length", _LEARNER_MESSAGE_BYTES),
+    ]
+
+
+def client(settings: config.TransportConfig) -> Options:
+    """Returns a worker's options."""
+    return [
+        *_keepalive(settings),
+        ("grpc.http2.max_pings_without_data", 0),
+        # The client pauses between attempts by itself; a shared subchannel would add gRPC's own pauses of up to 120 s.
+        ("grpc.use_local_subchannel_pool", 1),
+        ("grpc.min_reconnect_backoff_ms", _CONNECT_MILLISECONDS),
+        ("grpc.enable_retries", 0),
+        ("grpc.max_receive_message_length", _LEARNER_MESSAGE_BYTES),
+        ("grpc.max_send_message_length", codec.HARD_LIMIT_BYTES),
+    ]
+
+
+def _keepalive(settings: config.TransportConfig) -> Options:
+    return [
+        ("grpc.keepalive_time_ms", round(1000 * settings.keepalive_seconds)),
+        ("grpc.keepalive_timeout_ms", round(1000 * settings.ping_timeout_seconds)),
+        ("grpc.http2.ping_timeout_ms", round(1000 * settings.ping_timeout_seconds)),
+        ("grpc.keepalive_permit_without_calls", 1),
+    ]

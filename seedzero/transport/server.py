@@ -1,0 +1,139 @@
+"""The learner's end of the wire: a gRPC server on a thread of its own."""
+
+from __future__ import annotations
+
+import collections
+import time
+from collections.abc import Callable
+
+import numpy as np
+from grpc import aio
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from seedzero.core import config, errors
+from seedzero.transport import address as addresses
+from seedzero.transport import codec, handler, loop_thread, messages, options, service
+
+Handler = handler.Handler
+Hello = messages.Hello
+StepRequest = messages.StepRequest
+
+
+class Server:
+    """Serves workers. Its methods may be called on any thread; start and stop not on the server's own."""
+
+    def __init__(
+        self, learner: Handler, settings: config.TransportConfig, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Prepares only; see start().
+
+        Args:
+          learner: takes what workers send.
+          settings: address, leases, keepalive, most workers.
+          clock: seconds, for leases.
+        """
+        self._settings = settings
+        self._service = service.Service(learner, settings, clock)
+        # Answers from other threads; bounded, since a group has at most one unanswered step.
+        self._mail: collections.deque[tuple[str, int, int, bytes]] = collections.deque()
+        self._mail_announced = False
+        self._thread: loop_thread.LoopThread | None = None
+
+    def start(self) -> str:
+        """Binds the configured address and serves from now on.
+
+        Returns:
+          The address as workers name it, with the real port: "127.0.0.1:50051" or "unix:/path".
+
+        Raises:
+          UsageError: the address is malformed, in use, or not ours to bind.
+        """
+        self._thread = loop_thread.LoopThread("seedzero-server")
+        try:
+            return self._thread.run(self._serve())
+        except errors.UsageError:
+            self._thread.stop()
+            self._thread = None
+            raise
+
+    def reply(self, request: messages.StepRequest, actions: np.ndarray, weights_version: int) -> None:
+        """Answers a step. The answer to a run that is over is dropped, and so are all after stop().
+
+        Args:
+          request: the step.
+          actions: [E] of any integer dtype.
+          weights_version: of the network that chose them.
+        """
+        if actions.shape != request.first.shape:
+            raise errors.InvalidMessage(
+                f"the actions for group {request.group} have shape {actions.shape}; expected {request.first.shape}"
+            )
+        data = codec.encode_actions(request.group, request.sequence, actions, weights_version)
+        thread = self._thread
+        if thread is None:
+            return
+        if thread.is_current():
+            self._service.deliver(request.run_id, request.group, request.sequence, data)
+            return
+        self._mail.append((request.run_id, request.group, request.sequence, data))
+        if not self._mail_announced:  # one wake-up for all answers of a batch
+            self._mail_announced = True
+            thread.post(self._deliver_mail)
+
+    def restart(self, run_id: str, reason: str) -> None:
+        """Ends a run without Handler.end, and has its worker reset and join again.
+
+        What the server's thread does at this moment for that run may still reach the handler.
+        """
+        thread = self._thread
+        if thread is not None:
+            thread.post(self._service.restart, run_id, reason)
+
+    def stop(self, *, finished: bool, reason: str, grace_seconds: float = 2.0) -> None:
+        """Ends all streams and the server. The handler is not called any more (status apart) once this has begun.
+
+        Args:
+          finished: True: training is over, workers leave with success; False: they try to reconnect.
+          reason: for the workers' logs.
+          grace_seconds: workers have so long to leave.
+        """
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.run(self._shut_down(finished, reason, grace_seconds))
+            thread.stop()
+
+    def _deliver_mail(self) -> None:
+        self._mail_announced = False
+        while self._mail:
+            self._service.deliver(*self._mail.popleft())
+
+    async def _serve(self) -> str:
+        self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
+        self._server = aio.server(options=options.server(self._settings))
+        self._server.add_generic_rpc_handlers((self._service.methods(),))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        bound = self._bind()
+        await self._server.start()
+        for name in ("", codec.SERVICE):
+            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        self._service.watch_leases()
+        return bound
+
+    def _bind(self) -> str:
+        listen = self._settings.listen
+        target = addresses.target(listen)
+        is_unix = listen.startswith(addresses.UNIX_PREFIX)
+        if is_unix:
+            addresses.free_unix_path(listen)
+        try:
+            port = self._server.add_insecure_port(target)
+        except RuntimeError:
+            raise errors.UsageError(
+                f"cannot listen on {listen}: the address is in use or not this machine's; choose another by --listen"
+            ) from None
+        return listen if is_unix else f"{listen.rpartition(':')[0]}:{port}"
+
+    async def _shut_down(self, finished: bool, reason: str, grace_seconds: float) -> None:
+        await self._health.enter_graceful_shutdown()
+        await self._service.dismiss(finished, reason, grace_seconds)
+        await self._server.stop(None)

@@ -1,0 +1,184 @@
+"""Runs, leases and sequence numbers: the rules of the wire without sockets, threads or clocks.
+
+The rules are told in protos/seedzero/transport/inference.proto. Times are seconds of any one clock, passed in.
+
+Shape letters: E environments of one group.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from seedzero.core import errors, types
+from seedzero.transport import messages
+
+StreamT = TypeVar("StreamT")
+
+
+class Repeat(enum.Enum):
+    """What a sequence number that may be answered later says."""
+
+    NEW = "new"
+    PENDING = "pending"
+
+
+@dataclasses.dataclass
+class Group:
+    """Where one group of environments stands.
+
+    Attributes:
+      final: [E] bool, true: the last accepted observation was its episode's last (or there was none yet).
+      next_sequence: number of the next new step.
+      pending: the step numbered next_sequence - 1 has no answer yet.
+      last_reply: answer to the step numbered next_sequence - 1, unless pending.
+    """
+
+    final: np.ndarray
+    next_sequence: int = 0
+    pending: bool = False
+    last_reply: bytes = b""
+
+    def look_up(self, group: int, sequence: int) -> Repeat | bytes:
+        """Returns NEW, PENDING, or the answer that a step with this number got.
+
+        Raises:
+          SequenceError: neither the next number nor the last.
+        """
+        if sequence == self.next_sequence and not self.pending:
+            return Repeat.NEW
+        if sequence == self.next_sequence - 1:
+            return Repeat.PENDING if self.pending else self.last_reply
+        kind = "older than" if sequence < self.next_sequence else "a gap after" if not self.pending else "ahead of"
+        state = "unanswered " if self.pending else ""
+        expected = f"{self.next_sequence - 1} again" if self.pending else f"{self.next_sequence}"
+        raise errors.SequenceError(
+            f"step {sequence} of group {group} is {kind} the {state}step {self.next_sequence - 1}; expected {expected}"
+        )
+
+
+class Run(Generic[StreamT]):
+    """One worker's environments from one reset to the next."""
+
+    def __init__(self, worker_id: str, assignment: types.Assignment, expires_at: float) -> None:
+        self.worker_id = worker_id
+        self.assignment = assignment
+        self.expires_at = expires_at
+        self.spec: types.EnvSpec | None = None
+        self.stream: StreamT | None = None
+        self._groups = tuple(
+            Group(np.ones(assignment.envs_per_group, np.bool_)) for _ in range(assignment.num_groups)
+        )
+
+    def begin(self, spec: types.EnvSpec) -> bool:
+        """Takes the spec; returns whether it is the run's first.
+
+        Raises:
+          SpecMismatch: the run had another one before.
+        """
+        if self.spec not in (None, spec):
+            raise errors.SpecMismatch(f"run {self.assignment.run_id} began with {self.spec}; now came {spec}")
+        is_first, self.spec = self.spec is None, spec
+        return is_first
+
+    def look_up(self, group: int, sequence: int) -> Repeat | bytes:
+        """Returns NEW, PENDING, or the answer that this step got.
+
+        Raises:
+          InvalidMessage: no such group.
+          SequenceError: a gap or an older number.
+        """
+        if group >= len(self._groups):
+            raise errors.InvalidMessage(f"group is {group}; expected 0 to {len(self._groups) - 1}")
+        return self._groups[group].look_up(group, sequence)
+
+    def accept(self, group: int, sequence: int, step: types.EnvStep) -> messages.StepRequest:
+        """Takes a NEW step; it is pending from now on.
+
+        Raises:
+          InvalidMessage: its values are impossible.
+        """
+        state = self._groups[group]
+        first = state.final
+        final = step.terminated | step.truncated
+        _check_values(group, step, first, final)
+        state.final, state.next_sequence, state.pending, state.last_reply = final, sequence + 1, True, b""
+        return messages.StepRequest(self.assignment.run_id, self.assignment.role, group, sequence, step, first)
+
+    def answer(self, group: int, sequence: int, reply: bytes) -> bool:
+        """Keeps the answer to the pending step; returns False if that step isn't pending."""
+        state = self._groups[group]
+        if not state.pending or sequence != state.next_sequence - 1:
+            return False
+        state.pending, state.last_reply = False, reply
+        return True
+
+
+class Sessions(Generic[StreamT]):
+    """All runs that are alive."""
+
+    def __init__(self, lease_seconds: float) -> None:
+        self._lease_seconds = lease_seconds
+        self._runs: dict[str, Run[StreamT]] = {}
+
+    def create(self, worker_id: str, assignment: types.Assignment, now: float) -> Run[StreamT]:
+        """Starts a run."""
+        run: Run[StreamT] = Run(worker_id, assignment, now + self._lease_seconds)
+        self._runs[assignment.run_id] = run
+        return run
+
+    def find(self, run_id: str) -> Run[StreamT] | None:
+        """Returns a run that is alive."""
+        return self._runs.get(run_id)
+
+    def renew(self, run: Run[StreamT], now: float) -> None:
+        """Starts a run's lease anew."""
+        run.expires_at = now + self._lease_seconds
+
+    def remove(self, run_id: str) -> Run[StreamT] | None:
+        """Ends a run; None if it is over already."""
+        return self._runs.pop(run_id, None)
+
+    def expired(self, now: float) -> list[Run[StreamT]]:
+        """Returns the runs whose lease is over."""
+        return [run for run in self._runs.values() if run.expires_at <= now]
+
+    def abandoned(self, worker_id: str) -> list[Run[StreamT]]:
+        """Returns a worker's runs that have lost their stream."""
+        return [run for run in self._runs.values() if run.stream is None and run.worker_id == worker_id]
+
+
+def _check_values(group: int, step: types.EnvStep, first: np.ndarray, final: np.ndarray) -> None:
+    """Raises InvalidMessage if a step of the right shapes holds impossible values.
+
+    Args:
+      group: for the message.
+      step: shapes and dtypes are those of the spec.
+      first: [E] bool, true: this must be an episode's first observation.
+      final: [E] bool, terminated or truncated.
+    """
+    _check_finite("reward", group, step.reward)
+    if step.observation.dtype.kind == "f":
+        _check_finite("observation", group, step.observation)
+    if first.any():
+        _refuse(group, first & final, "terminated or truncated on an episode's first observation")
+        _refuse(group, first & (step.reward != 0), "a reward other than 0 on an episode's first observation")
+    if step.action_mask is not None:
+        _refuse(group, ~np.any(step.action_mask, axis=1), "an action_mask without a legal action")
+
+
+def _check_finite(name: str, group: int, values: np.ndarray) -> None:
+    finite = np.isfinite(values)
+    if not finite.all():
+        raise errors.InvalidMessage(f"{name} of group {group} has {values[~finite][0]} in it; expected finite numbers")
+
+
+def _refuse(group: int, wrong: np.ndarray, what: str) -> None:
+    if wrong.any():
+        raise errors.InvalidMessage(
+            f"environment {int(wrong.argmax())} of group {group} has {what}; expected next-step auto-reset and valid "
+            "values, see inference.proto"
+        )

@@ -1,0 +1,100 @@
+"""Errors as gRPC status codes and back. The table is documented in protos/seedzero/transport/inference.proto."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from typing import Any
+
+import grpc
+from grpc import aio
+
+from seedzero.core import errors
+
+ERROR_KEY = "seedzero-error"
+"""Trailing metadata that names the error's class."""
+
+_MAX_DETAILS = 1000
+_NEUTRAL = "the learner failed; its log says why"
+_logger = logging.getLogger(__name__)
+
+# The first class that fits counts.
+_CODES: tuple[tuple[type[errors.Error], grpc.StatusCode], ...] = (
+    (errors.InvalidMessage, grpc.StatusCode.INVALID_ARGUMENT),
+    (errors.SequenceError, grpc.StatusCode.OUT_OF_RANGE),
+    (errors.SlotsExhausted, grpc.StatusCode.RESOURCE_EXHAUSTED),
+    (errors.UnknownRun, grpc.StatusCode.NOT_FOUND),
+    (errors.ProtocolError, grpc.StatusCode.FAILED_PRECONDITION),
+    (errors.UsageError, grpc.StatusCode.FAILED_PRECONDITION),
+    (errors.EnvironmentFailure, grpc.StatusCode.FAILED_PRECONDITION),
+)
+
+_FINAL = {
+    grpc.StatusCode.INVALID_ARGUMENT: errors.InvalidMessage,
+    grpc.StatusCode.OUT_OF_RANGE: errors.SequenceError,
+    grpc.StatusCode.FAILED_PRECONDITION: errors.SpecMismatch,
+    grpc.StatusCode.UNIMPLEMENTED: errors.VersionMismatch,
+    grpc.StatusCode.NOT_FOUND: errors.UnknownRun,
+    grpc.StatusCode.UNAUTHENTICATED: errors.UsageError,
+    grpc.StatusCode.PERMISSION_DENIED: errors.UsageError,
+}
+
+_NAMED: dict[str, type[errors.Error]] = {
+    kind.__name__: kind
+    for kind in (
+        errors.VersionMismatch,
+        errors.InvalidMessage,
+        errors.SpecMismatch,
+        errors.SequenceError,
+        errors.UnknownRun,
+        errors.EnvironmentFailure,
+        errors.ConfigError,
+        errors.UsageError,
+    )
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    """How a stream ends, other than OK.
+
+    Attributes:
+      code: gRPC status code.
+      details: for the peer.
+      kind: class of the error, "" if none is behind it.
+    """
+
+    code: grpc.StatusCode
+    details: str
+    kind: str = ""
+
+
+def status_of(error: BaseException) -> grpc.StatusCode:
+    """Returns the status code that an error ends a call with."""
+    return next((code for kind, code in _CODES if isinstance(error, kind)), grpc.StatusCode.INTERNAL)
+
+
+def failure_of(error: BaseException) -> Failure:
+    """Returns what the peer is told about an error; what is not meant for it goes into the log only."""
+    code = status_of(error)
+    if code is grpc.StatusCode.INTERNAL:
+        _logger.error("a call failed", exc_info=error)
+        return Failure(code, _NEUTRAL)
+    return Failure(code, str(error)[:_MAX_DETAILS], type(error).__name__)
+
+
+def error_of(error: aio.AioRpcError) -> errors.Error | None:
+    """Returns the error that a stream ended with if trying again cannot heal it, else None."""
+    code, details = error.code(), error.details() or ""
+    # gRPC's own limit on the size of a message; it names both sizes.
+    if code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in details:
+        return errors.InvalidMessage(details)
+    if code not in _FINAL:
+        return None
+    trailer: Any = error.trailing_metadata() or {}
+    return _NAMED.get(trailer.get(ERROR_KEY, ""), _FINAL[code])(details)
+
+
+def describe(error: aio.AioRpcError) -> str:
+    """Returns code and details in one line."""
+    return f"{error.code().name}: {error.details()}"

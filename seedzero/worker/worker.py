@@ -1,0 +1,208 @@
+"""The thin process's work: step environments as the learner says. numpy, gymnasium, ale-py and grpc; never JAX.
+
+    join -> make or reuse the groups of environments -> reset -> for whichever group has actions: step, send
+                                                          '-- Restart: join again --- End: done
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+from seedzero.core import config, errors, types
+from seedzero.envs import base, registry
+from seedzero.transport import client, messages
+
+OWN = "yours"
+"""What a learner assigns, and a worker offers, where the environments are the worker's own."""
+
+ANY_ROLE = (types.Role.TRAIN, types.Role.EVALUATE)
+
+DONE, FAILED, BAD_USAGE = 0, 1, 2
+"""Exit codes."""
+
+EnvFactory = Callable[[int], base.VectorEnv]
+"""Makes one group of so many environments."""
+
+_UNLIMITED_ENVS = 2**16
+
+_logger = logging.getLogger(__name__)
+
+
+def run(
+    server: str,
+    *,
+    num_envs: int | None = None,
+    roles: Sequence[types.Role] = ANY_ROLE,
+    worker_id: str | None = None,
+    env_factory: EnvFactory | None = None,
+    threads: int = 0,
+    stop: threading.Event | None = None,
+) -> int:
+    """Steps environments for a learner until it says End; reconnects by itself for as long as that takes.
+
+    Args:
+      server: address of the learner, "HOST:PORT" or "unix:PATH".
+      num_envs: most environments in all groups together; None: as many as the learner asks for.
+      roles: what this worker is ready to do.
+      worker_id: names it in reports; None: host and process id.
+      env_factory: makes environments of one's own, for --env=remote; None: those of seedzero.envs.
+      threads: emulator threads of Atari; 0: one for each core. Every group has them all: groups step in turn.
+      stop: ends the run soon, as End does, once set from elsewhere. It is set at the end, too.
+
+    Returns:
+      The exit code: DONE after End or stop, FAILED if the environments fail or the learner refuses this worker,
+      BAD_USAGE for an address that cannot be read. Errors are logged in one line.
+    """
+    hello = messages.Hello(
+        worker_id=worker_id or default_worker_id(),
+        run_id="",
+        roles=tuple(roles),
+        environments=(OWN,) if env_factory else registry.LOCAL_KINDS,
+        max_envs=num_envs or _UNLIMITED_ENVS,
+    )
+    try:
+        with (
+            contextlib.closing(_Groups(env_factory, threads)) as groups,
+            client.Client(server, hello) as learner,
+            _leaving(learner, stop or threading.Event()),
+        ):
+            _serve(learner, groups, server)
+        return DONE
+    except errors.UsageError as error:
+        _logger.error("%s", error)
+        return BAD_USAGE
+    except errors.Error as error:
+        _logger.error("%s: %s", type(error).__name__, error)
+        return FAILED
+
+
+def default_worker_id() -> str:
+    """Returns a name that no other process has at this time."""
+    return f"{socket.gethostname()}-{os.getpid()}"
+
+
+@contextlib.contextmanager
+def _leaving(learner: client.Client, stop: threading.Event) -> Iterator[None]:
+    """While entered, `stop` makes the client leave; afterwards `stop` is set."""
+
+    def leave_when_told() -> None:
+        stop.wait()
+        learner.leave("the worker was told to stop")
+
+    thread = threading.Thread(target=leave_when_told, name="seedzero-stop", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+class _Groups:
+    """The groups of environments that are made, kept for the next assignment of the same kind."""
+
+    def __init__(self, env_factory: EnvFactory | None, threads: int) -> None:
+        self._env_factory = env_factory
+        self._threads = threads
+        self._made_for: tuple[object, ...] = ()
+        self._groups: list[base.VectorEnv] = []
+
+    def fit(self, assignment: types.Assignment) -> list[base.VectorEnv]:
+        """Returns groups that fit an assignment, not reset yet.
+
+        Raises:
+          EnvironmentFailure: they cannot be made here.
+        """
+        wanted = (assignment.env, assignment.env_settings, assignment.num_groups, assignment.envs_per_group)
+        if wanted != self._made_for:
+            self.close()
+            self._groups = self._make(assignment)
+            self._made_for = wanted
+        return self._groups
+
+    def close(self) -> None:
+        """Closes all environments."""
+        groups, self._groups, self._made_for = self._groups, [], ()
+        with base.failures_of("environments raised in close"):
+            for group in groups:
+                group.close()
+
+    def _make(self, assignment: types.Assignment) -> list[base.VectorEnv]:
+        with base.failures_of(f"environments {assignment.env!r} cannot be made"):
+            groups = [self._make_group(assignment) for _ in range(assignment.num_groups)]
+        for group in groups:
+            if group.spec != groups[0].spec or group.num_envs != assignment.envs_per_group:
+                raise errors.EnvironmentFailure(
+                    f"a group has {group.num_envs} environments with {group.spec}; expected "
+                    f"{assignment.envs_per_group} with {groups[0].spec}, as in the first group"
+                )
+        return groups
+
+    def _make_group(self, assignment: types.Assignment) -> base.VectorEnv:
+        if self._env_factory is not None:
+            return self._env_factory(assignment.envs_per_group)
+        if assignment.env == OWN:
+            raise errors.EnvironmentFailure(
+                "the learner runs with --env=remote and expects environments of the worker's own; "
+                "call seedzero.worker.worker.run(server, env_factory=...) with yours"
+            )
+        settings = _settings_of(assignment.env_settings)
+        return registry.make(assignment.env, settings, assignment.envs_per_group, threads=self._threads)
+
+
+def _settings_of(env_settings: str) -> config.EnvConfig:
+    """Returns the settings that a learner sent as a JSON object."""
+    try:
+        values = json.loads(env_settings or "{}")
+        return config.override(config.Config(), {f"env.{name}": value for name, value in values.items()}).env
+    except (json.JSONDecodeError, AttributeError, errors.ConfigError) as error:
+        raise errors.EnvironmentFailure(
+            f"the learner's environment settings {env_settings} cannot be used here: {error}; "
+            "install the same version of seedzero on both sides"
+        ) from None
+
+
+def _serve(learner: client.Client, all_groups: _Groups, server: str) -> None:
+    """Runs assignment after assignment until the learner, or `stop`, ends it."""
+    began, num_steps = time.monotonic(), 0
+    event: messages.Actions | messages.Restart | messages.End = messages.End("")
+    while (assignment := learner.join()) is not None:
+        groups = all_groups.fit(assignment)
+        _logger.info(
+            "joined %s: %d x %d environments %s to %s, run %s",
+            server, assignment.num_groups, assignment.envs_per_group, assignment.env, assignment.role.value,
+            assignment.run_id,
+        )
+        _begin(learner, assignment, groups)
+        while isinstance(event := learner.receive(), messages.Actions):
+            learner.send(event.group, _step(groups[event.group], event))
+            num_steps += assignment.envs_per_group
+        if isinstance(event, messages.End):
+            break
+    reason = event.reason if isinstance(event, messages.End) and event.reason else "the learner ended it"
+    _logger.info("done after %d steps in %.0f s: %s", num_steps, time.monotonic() - began, reason)
+
+
+def _begin(learner: client.Client, assignment: types.Assignment, groups: Sequence[base.VectorEnv]) -> None:
+    """Resets all groups and sends what they show."""
+    size = assignment.envs_per_group
+    steps = []
+    for index, group in enumerate(groups):
+        with base.failures_of(f"environments of group {index} raised in reset"):
+            steps.append(group.reset(assignment.seeds[index * size : (index + 1) * size]))
+    learner.start(groups[0].spec)
+    for index, step in enumerate(steps):
+        learner.send(index, step)
+
+
+def _step(group: base.VectorEnv, event: messages.Actions) -> types.EnvStep:
+    base.check_actions(event.actions, group.num_envs, group.spec.num_actions)
+    with base.failures_of(f"environments of group {event.group} raised in step"):
+        return group.step(event.actions)

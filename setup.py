@@ -1,0 +1,101 @@
+"""Package of seedzero: dependencies, extras, and the gRPC stubs, which are generated whenever it is built."""
+
+import pathlib
+import re
+
+import setuptools
+from setuptools.command import build_py
+
+ROOT = pathlib.Path(__file__).parent.resolve()
+PROTO_ROOT = ROOT / "protos"
+PROTOS = ("seedzero/transport/inference.proto",)
+
+# What a machine needs that runs environments alone; requirements/worker.txt is its lock file.
+WORKER = [
+    "ale-py>=0.12,<0.13",
+    "grpcio>=1.85.1,<2",  # the stubs refuse an older grpcio and protobuf than those that generated them
+    "gymnasium[atari]>=1.4,<2",
+    "numpy>=2.0,<3",
+    "protobuf>=7.35.1,<8",
+]
+LEARNER = [
+    "absl-py>=2.1",
+    "flax>=0.12,<0.13",
+    "grpcio-health-checking>=1.85.1,<2",
+    "gymnasium[classic-control]>=1.4,<2",  # draws CartPole and its kin for `seedzero play`
+    "imageio>=2.37,<3",
+    "imageio-ffmpeg>=0.6",
+    "jax>=0.10,<0.12",
+    "mctx>=0.0.71,<0.1",
+    "optax>=0.2.8,<0.3",
+    "orbax-checkpoint>=0.12.8,<0.13",
+    "rich>=14,<16",
+    "tensorboardX>=2.6.4,<3",
+]
+EXTRAS = {
+    "box2d": ["gymnasium[box2d]>=1.4,<2"],
+    "cuda": ["jax[cuda12]>=0.10,<0.12"],
+    "tpu": ["jax[tpu]>=0.10,<0.12"],
+    "dev": [
+        "gymnasium[box2d]>=1.4,<2",
+        "grpc-stubs>=1.53.0.6",
+        "hypothesis>=6.150,<7",
+        "mypy>=2.4,<3",
+        "psutil>=7,<8",
+        "pytest>=9,<10",
+        "pytest-xdist>=3.8,<4",
+        "ruff>=0.17.5,<0.18",
+        "tensorboard>=2.20,<3",
+        "types-protobuf>=7.35",
+        "types-psutil>=7",
+    ],
+}
+
+
+class BuildWithStubs(build_py.build_py):
+    """Generates the stubs: into the wheel, or beside the sources for an editable installation."""
+
+    def run(self) -> None:
+        super().run()
+        target = ROOT if self.editable_mode else pathlib.Path(self.build_lib).resolve()
+        generate_stubs(target)
+        if not self.editable_mode:
+            for proto in PROTOS:
+                self.copy_file(str(PROTO_ROOT / proto), str(target / proto))
+
+
+def generate_stubs(target: pathlib.Path) -> None:
+    """Writes inference_pb2.py, inference_pb2.pyi and inference_pb2_grpc.py under `target`."""
+    import grpc_tools
+    from grpc_tools import protoc
+
+    well_known = pathlib.Path(grpc_tools.__file__).parent / "_proto"
+    options = [f"--proto_path={PROTO_ROOT}", f"--proto_path={well_known}"]
+    outputs = [f"--{kind}_out={target}" for kind in ("python", "pyi", "grpc_python")]
+    code = protoc.main(["protoc", *options, *outputs, *PROTOS])
+    if code:
+        raise RuntimeError(f"protoc ended with {code} on {', '.join(PROTOS)}; its message is above")
+
+
+def version() -> str:
+    text = (ROOT / "seedzero" / "__init__.py").read_text(encoding="utf-8")
+    found = re.search(r'^__version__ = "(.+)"$', text, re.MULTILINE)
+    if found is None:
+        raise RuntimeError("seedzero/__init__.py has no line __version__ = \"...\"")
+    return found.group(1)
+
+
+setuptools.setup(
+    name="seedzero",
+    version=version(),
+    description="Distributed MuZero in JAX: thin environment workers, one accelerator host",
+    license="Apache-2.0",
+    license_files=["LICENSE"],
+    python_requires=">=3.11,<3.14",
+    packages=setuptools.find_packages(include=["seedzero", "seedzero.*"]),
+    package_data={"seedzero": ["py.typed"]},
+    install_requires=WORKER + LEARNER,
+    extras_require=EXTRAS,
+    entry_points={"console_scripts": ["seedzero = seedzero.cli.main:main"]},
+    cmdclass={"build_py": BuildWithStubs},
+)

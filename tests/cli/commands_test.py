@@ -1,0 +1,116 @@
+"""What each command passes on and prints; what it calls is tested where it lives."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import sys
+import types as python_types
+from typing import Any
+
+import pytest
+
+from seedzero.cli import main
+from seedzero.core import config, presets
+from seedzero.runtime import checkpoint, evaluate, run_dir, status
+from seedzero.worker import worker
+
+
+def _last_line(capsys: pytest.CaptureFixture[str]) -> Any:
+    return json.loads(capsys.readouterr().out.splitlines()[-1])
+
+
+@pytest.fixture
+def run_path(tmp_path: pathlib.Path) -> pathlib.Path:
+    with run_dir.open_run_dir(tmp_path / "run", presets.get("catch"), preset="catch", given={}) as opened:
+        return opened.path
+
+
+def test_evaluate_ends_with_one_line_of_json(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls = []
+    result = {"episodes": 3, "mean_return": float("inf")}
+    monkeypatch.setattr(evaluate, "evaluate", lambda *args: calls.append(args) or result)
+    assert main.main(["evaluate", "--run_dir=r", "--episodes", "3"]) == 0
+    assert _last_line(capsys) == {"episodes": 3, "mean_return": "inf"}
+    assert main.main(["evaluate", "--run_dir=r", "--step=best", "--episodes=3", "--seed=4"]) == 0
+    assert main.main(["evaluate", "--run_dir=r", "--step=120", "--episodes=3"]) == 0
+    assert calls == [("r", "last", 3, 0), ("r", "best", 3, 4), ("r", 120, 3, 0)]
+
+
+def test_play_passes_the_video_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    calls = []
+    monkeypatch.setattr(evaluate, "play", lambda *args: calls.append(args) or {"frames": 9})
+    assert main.main(["play", "--run_dir=r", "--video=a.gif"]) == 0
+    assert _last_line(capsys) == {"frames": 9}
+    assert calls == [("r", pathlib.Path("a.gif"))]
+
+
+def test_status_asks_the_directory_or_the_server(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(status, "from_run_dir", lambda path: {"directory": path})
+    monkeypatch.setattr(status, "from_server", lambda address: {"server": address})
+    assert main.main(["status", "--run_dir=r"]) == 0
+    assert _last_line(capsys) == {"directory": "r"}
+    assert main.main(["status", "--server=unix:s"]) == 0
+    assert _last_line(capsys) == {"server": "unix:s"}
+
+
+def test_checkpoint_lists_the_run_s_checkpoints(run_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for action in ("list", "verify"):
+        assert main.main(["checkpoint", action, f"--run_dir={run_path}"]) == 0
+        assert _last_line(capsys) == []
+
+
+def test_checkpoint_verify_ends_with_1_where_one_is_damaged(
+    run_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"step": 1, "valid": True}, {"step": 2, "valid": False}]
+    monkeypatch.setattr(checkpoint, "verify", lambda directory: rows)
+    assert main.main(["checkpoint", "verify", f"--run_dir={run_path}"]) == 1
+    out, err = capsys.readouterr()
+    assert json.loads(out.splitlines()[-1]) == rows
+    assert "1 of 2 checkpoints" in err
+
+
+def test_checkpoint_refuses_what_is_no_run_directory(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.main(["checkpoint", "list", f"--run_dir={tmp_path}"]) == 2
+    assert "is no run directory" in capsys.readouterr().err
+
+
+def test_worker_passes_its_exit_code_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    monkeypatch.setattr(worker, "run", lambda server, **options: calls.append((server, options)) or 5)
+    assert main.main(["worker", "--server=localhost:1", "--num_envs=8"]) == 5
+    assert calls == [("localhost:1", {"num_envs": 8})]
+
+
+def test_config_shows_every_setting_with_value_unit_and_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["config", "--preset=atari", "--seed=17"]) == 0
+    out = capsys.readouterr().out
+    for name, field in config.fields().items():
+        assert f"  --{name}=" in out
+        assert field.metadata["help"].split(";")[0][:40] in out
+    assert "--run.seed=17" in out
+    assert "--replay.batch_size=512" in out
+    assert f"(on a CPU: {presets.ATARI.on_cpu['replay.batch_size']})" in out
+    assert "--replay.capacity=500000  environment steps" in out
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_benchmark_prints_the_figures_of_its_part(
+    as_json: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    part = python_types.SimpleNamespace(run=lambda: {"ratio": 0.75, "workers": 4})
+    monkeypatch.setitem(sys.modules, "seedzero.benchmark.transport", part)
+    assert main.main(["benchmark", "transport", *(["--json"] if as_json else [])]) == 0
+    out, err = capsys.readouterr()
+    if as_json:
+        assert json.loads(out) == {"ratio": 0.75, "workers": 4}
+        assert "ratio" in err
+    else:
+        assert out.split() == ["ratio", "0.75", "workers", "4"]

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+import seedzero
+from seedzero.cli import main, parse
+from seedzero.core import errors
+
+MISTAKES = [
+    (["tran"], "unknown command 'tran'; did you mean train?"),
+    (["train", "--preset=atri"], "--preset=atri; did you mean --preset=atari?"),
+    (["train", "--preset=catch", "--search.num_sims=3"], "--search.num_sims=3; did you mean"),
+    (["train", "--preset=catch", "--seed=x"], "seed=x: expected a whole number"),
+    (["train", "--env=remote", "--workers=2"], "--workers=2"),
+    (["train", "--env=atari:Pongg"], "did you mean"),
+    (["train", "--env=doom"], "unknown environment 'doom'"),
+    (["train", "--run_dir=/nowhere/at/all"], "/nowhere/at/all is no run directory"),
+    (["worker"], "--server=HOST:PORT|unix:PATH is missing"),
+    (["worker", "--server=localhost:1", "--num_envs=0"], "--num_envs=0: expected at least 1"),
+    (["evaluate", "--run_dir=x", "--episodes=0"], "--episodes=0: expected at least 1"),
+    (["evaluate", "--run_dir=x", "--episodes=1", "--step=first"], "--step=first: expected"),
+    (["play", "--run_dir=x", "--video=a.avi"], "--video=a.avi: expected a name that ends in .mp4 or .gif"),
+    (["status"], "takes one of --run_dir=DIR and --server"),
+    (["status", "--run_dir=x", "--server=y"], "takes one of --run_dir=DIR and --server"),
+    (["checkpoint", "--run_dir=x"], "takes one of: list, verify"),
+    (["config"], "--preset=NAME is missing"),
+    (["benchmark", "everything"], "choose one of: transport, acting, replay, update"),
+]
+
+
+@pytest.mark.parametrize(("args", "message"), MISTAKES, ids=[" ".join(args) for args, _ in MISTAKES])
+def test_a_mistake_ends_with_2_and_one_line(
+    args: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.main(args) == 2
+    out, err = capsys.readouterr()
+    assert err.startswith("seedzero: error: ") and message in err and err.count("\n") == 1
+    assert out == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(errors.ConfigError("a"), 2), (errors.CapacityError("a"), 2), (errors.CheckpointError("a"), 1),
+     (errors.TrainingFailure("a"), 1), (KeyboardInterrupt(), 130)],
+    ids=lambda value: type(value).__name__,
+)
+def test_the_exit_code_follows_from_the_error(
+    error: BaseException, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(arguments: parse.Arguments) -> int:
+        raise error
+
+    command = parse.Command(summary="", usage="", details="", flags=(), run=fail)
+    monkeypatch.setattr(main, "COMMANDS", {"fail": command})
+    assert main.main(["fail"]) == code
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_an_error_that_is_not_ours_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(arguments: parse.Arguments) -> int:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(main, "COMMANDS", {"fail": parse.Command("", "", "", (), fail)})
+    with pytest.raises(ZeroDivisionError):
+        main.main(["fail"])
+
+
+def test_the_exit_code_of_a_command_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(main, "COMMANDS", {"seven": parse.Command("", "", "", (), lambda arguments: 7)})
+    assert main.main(["seven"]) == 7
+
+
+@pytest.mark.parametrize("name", main.COMMANDS)
+def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for args in ([name, "--help"], ["help", name], [name, "-h", "--bogus"]):
+        assert main.main(args) == 0
+        out, err = capsys.readouterr()
+        assert out.startswith(f"usage: seedzero {name} {main.COMMANDS[name].usage}") and err == ""
+
+
+def test_without_a_command_all_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main([]) == 2
+    listing = capsys.readouterr().err
+    assert all(f"\n  {name} " in listing for name in main.COMMANDS)
+    assert main.main(["--help"]) == 0
+    assert capsys.readouterr().out == listing
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"seedzero {seedzero.__version__}\n"
+
+
+def test_train_without_preset_and_environment_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["train"]) == 2
+    err = capsys.readouterr().err
+    for part in ("usage: seedzero train", "Presets:", "Examples:", "seedzero config --preset=NAME"):
+        assert part in err
+
+
+@pytest.mark.parametrize(
+    "args", [["train", "--env=atari:Pongg"], ["train", "--preset=atari", "--workers=0", "--deterministic"], ["worker"]]
+)
+def test_a_mistake_is_told_without_loading_jax(args: list[str]) -> None:
+    script = (
+        "import sys; from seedzero.cli import main; code = main.main(sys.argv[1:]); "
+        "sys.exit(99 if {'jax', 'flax', 'optax'} & sys.modules.keys() else code)"
+    )
+    started = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", script, *args], capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert time.monotonic() - started < 5  # half a second on an idle machine
+
+
+def test_output_whose_reader_has_gone_ends_quietly() -> None:
+    command = f"{sys.executable} -m seedzero.cli config --preset=atari | head -n 1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert "Traceback" not in done.stderr and "Exception" not in done.stderr
+    assert done.stdout.splitlines()[0].startswith("# preset atari")

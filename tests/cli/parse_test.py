@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import pytest
+
+from seedzero.cli import parse
+from seedzero.core import errors
+
+PLAIN = parse.Command(
+    summary="Does it.",
+    usage="list|verify --file=FILE [--json]",
+    words=(("list", "verify"),),
+    flags=(parse.Flag("file", "a file", "FILE", required=True), parse.Flag("json", "as JSON"),
+           parse.Flag("count", "how many", "N")),
+    details="More.",
+    run=lambda arguments: 0,
+)
+TRAIN = parse.Command(
+    summary="Trains.", usage="", flags=(parse.Flag("preset", "which", "NAME"),), details="", takes_settings=True,
+    run=lambda arguments: 0,
+)
+
+
+def _plain(*args: str) -> parse.Arguments:
+    return parse.read("plain", PLAIN, args)
+
+
+def _train(*args: str) -> parse.Arguments:
+    return parse.read("train", TRAIN, args)
+
+
+@pytest.mark.parametrize("args", [["--file=a", "list"], ["list", "--file", "a"], ["--file", "a", "list"]])
+def test_a_value_follows_an_equals_sign_or_a_space(args: list[str]) -> None:
+    arguments = _plain(*args)
+    assert (arguments.words, arguments.flags) == (("list",), {"file": "a"})
+
+
+def test_a_value_may_hold_equals_signs_and_begin_with_a_minus() -> None:
+    settings = _train("--env=gym:a=b", "--stop_at_return", "-5").settings
+    assert settings == {"env.id": "gym:a=b", "run.stop_at_return": "-5"}
+
+
+def test_a_switch_needs_no_value_and_takes_none_that_is_not_its_own() -> None:
+    assert _plain("--file=a", "--json", "list").switch("json")
+    assert not _plain("--file=a", "--json", "false", "list").switch("json")
+    assert not _plain("--file=a", "--json=0", "list").switch("json")
+    assert not _plain("--file=a", "list").switch("json")
+    assert _train("--deterministic", "--seed=1").settings == {"run.deterministic": "true", "run.seed": "1"}
+    with pytest.raises(errors.UsageError, match="--json=maybe"):
+        _plain("--file=a", "--json=maybe", "list").switch("json")
+
+
+def test_short_and_full_names_mean_the_same_and_the_last_one_counts() -> None:
+    assert _train("--seed=1", "--run.seed=2").settings == {"run.seed": "2"}
+    assert _train("--run.seed=2", "--seed=1").settings == {"run.seed": "1"}
+    assert _train("--seed=1", "--run.seed=2", "--seed=3").settings == {"run.seed": "3"}
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["list"], "--file=FILE is missing: a file"),
+        (["list", "--file"], "--file has no value"),
+        (["list", "--file", "--json"], "--file has no value"),
+        (["list", "--fle=a"], "unknown setting --fle=a; did you mean --file"),
+        (["list", "--file=a", "-v"], "unknown setting -v"),
+        (["list", "--file=a", "--"], "unknown setting --"),
+        (["--file=a"], "takes one of: list, verify"),
+        (["lst", "--file=a"], "seedzero plain lst: unknown; choose one of: list, verify"),
+        (["list", "twice", "--file=a"], "unexpected word 'twice'"),
+    ],
+)
+def test_a_mistake_is_told_with_the_way_out(args: list[str], message: str) -> None:
+    with pytest.raises(errors.UsageError) as caught:
+        _plain(*args)
+    assert message in str(caught.value)
+
+
+def test_the_nearest_right_key_may_be_a_flag_a_short_name_or_a_setting() -> None:
+    for wrong, right in (("preste", "preset"), ("sed", "seed"), ("search.simulations", "search.num_simulations")):
+        with pytest.raises(errors.UsageError, match=f"--{wrong}=1; did you mean --{right}"):
+            _train(f"--{wrong}=1")
+
+
+@pytest.mark.parametrize(("value", "message"), [("x", "expected a whole number"), ("0", "expected at least 1")])
+def test_whole_numbers_are_checked(value: str, message: str) -> None:
+    with pytest.raises(errors.UsageError, match=f"--count={value}: {message}"):
+        _plain("list", "--file=a", f"--count={value}").integer("count", minimum=1)
+    assert _plain("list", "--file=a", "--count=1_0").integer("count", minimum=1) == 10
+    assert _plain("list", "--file=a").integer("count", minimum=1) is None
+
+
+def test_help_names_every_flag_and_for_settings_the_short_names_and_where_the_others_are() -> None:
+    plain, train = parse.help_text("plain", PLAIN), parse.help_text("train", TRAIN)
+    for part in ("usage: seedzero plain list|verify", "--file=FILE", "--json  ", "--count=N", "More."):
+        assert part in plain
+    for part in ("--preset=NAME", "--workers=N", "--deterministic ", "--stop_at_return=X", "seedzero config"):
+        assert part in train
+    assert max(map(len, train.splitlines())) <= parse.WIDTH

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import json
+import math
+import pathlib
+import shlex
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from seedzero.cli import main, parse, train
+from seedzero.core import config, errors, presets
+from seedzero.runtime import learner, run_dir
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What the learner is called with, instead of learning."""
+    seen: list[dict[str, Any]] = []
+
+    def fake(values: config.Config, path: pathlib.Path, command: str, *, preset: str, given: Mapping[str, str]) -> int:
+        seen.append(dict(config=values, path=path, command=command, preset=preset, given=given))
+        return 0
+
+    monkeypatch.setattr(learner, "train", fake)
+    return seen
+
+
+def _read(*args: str) -> parse.Arguments:
+    return parse.read("train", train.COMMAND, args)
+
+
+def test_preset_then_command_line_then_machine(calls: list[dict[str, Any]], tmp_path: pathlib.Path) -> None:
+    args = ["train", "--preset=atari", f"--run_dir={tmp_path}", "--env=atari:Breakout", "--replay.batch_size=24"]
+    assert main.main(args) == 0
+    values = calls[0]["config"]
+    assert values.env.id == "atari:Breakout"
+    assert values.replay.batch_size == 24
+    assert values.network.kind == "resnet"
+    assert values.worker.envs_per_group == presets.ATARI.on_cpu["worker.envs_per_group"]
+    assert values.replay.num_slots == 2 * values.worker.envs_per_group
+    assert calls[0]["given"] == {"env.id": "atari:Breakout", "replay.batch_size": "24"}
+    assert calls[0]["preset"] == "atari"
+
+
+def test_without_run_dir_a_new_one_is_made_and_the_way_to_go_on_is_told(
+    calls: list[dict[str, Any]],
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main.main(["train", "--preset=catch", "--seed=3"]) == 0
+    assert main.main(["train", "--preset=catch", "--seed=3"]) == 0
+    first, second = (call["path"] for call in calls)
+    assert first != second and first.is_dir()
+    assert first.parent.name == "runs" and first.name.startswith("catch-20")
+    assert calls[0]["command"] in capsys.readouterr().err
+
+
+def test_the_command_that_goes_on_asks_for_the_same_run(
+    calls: list[dict[str, Any]], tmp_path: pathlib.Path
+) -> None:
+    directory = tmp_path / "my run"
+    args = ["train", "--env", "gym:CartPole-v1", "--deterministic", "--search.num_simulations=7", "--run_dir"]
+    main.main([*args, str(directory)])
+    words = shlex.split(calls[0]["command"])
+    main.main(words[1:])
+    assert {**calls[0], "command": ""} == {**calls[1], "command": ""}
+    assert calls[1]["command"] == calls[0]["command"]
+
+
+def test_a_program_that_the_path_finds_is_called_by_its_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    program = tmp_path / "seedzero"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "argv", [str(program), "train"])
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert train.resume_command(tmp_path / "r", _read("--preset=catch")).startswith(f"{program} train --preset=catch")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert train.resume_command(tmp_path / "r", _read("--preset=catch")).startswith("seedzero train --preset=catch")
+
+
+def test_a_run_directory_alone_brings_its_preset_and_settings(tmp_path: pathlib.Path) -> None:
+    given = {"env.id": "gym:Acrobot-v1", "run.seed": "5"}
+    asked = train.request({"preset": "vector"}, given)
+    with run_dir.open_run_dir(tmp_path, asked.config, preset="vector", given=given):
+        pass
+    again = train.request({"run_dir": str(tmp_path)}, {"run.max_updates": "9"})
+    assert (again.preset, again.given) == ("vector", {**given, "run.max_updates": "9"})
+    assert again.config == config.override(asked.config, {"run.max_updates": 9})
+
+
+def test_an_environment_alone_chooses_the_preset_and_says_so() -> None:
+    asked = train.request({}, {"env.id": "gym:LunarLander-v3"})
+    assert asked.preset == "vector"
+    assert any("preset vector" in note for note in asked.notes)
+
+
+def test_another_environment_does_not_stop_at_the_preset_s_return() -> None:
+    asked = train.request({"preset": "cartpole"}, {"env.id": "gym:Acrobot-v1"})
+    assert math.isinf(asked.config.run.stop_at_return)
+
+
+def test_an_impossible_environment_is_refused_before_a_run_directory_is_made(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main.main(["train", "--env=gym:"]) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_values_that_only_a_cpu_can_take_are_not_refused_early() -> None:
+    asked = train.request({"preset": "atari"}, {"replay.capacity": "4000"})  # 256 slots on an accelerator, 16 here
+    train.check_early(asked)
+    with pytest.raises(errors.ConfigError, match=r"--replay.capacity=100 leaves 0 steps in each of 256 slots"):
+        train.check_early(train.request({"preset": "atari"}, {"replay.capacity": "100", "replay.min_steps": "10"}))
+
+
+def test_a_damaged_run_directory_is_a_mistake_in_usage(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"preset": "catch"}))
+    assert main.main(["train", f"--run_dir={tmp_path}"]) == 2

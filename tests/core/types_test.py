@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+import pytest
+
+from seedzero.core import errors, types
+
+
+def test_observation_bytes_count_elements_times_their_size() -> None:
+    assert types.EnvSpec((96, 96, 1), "uint8", 18).observation_bytes == 9216
+    assert types.EnvSpec((4,), "float32", 2).observation_bytes == 16
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "num_actions", "message"),
+    [
+        ((4,), "float64", 2, "'float64' is not supported; send one of uint8, int32, float32"),
+        ((4, 0), "float32", 2, r"\(4, 0\) has an empty axis"),
+        ((4,), "float32", 0, "num_actions is 0"),
+    ],
+)
+def test_a_spec_that_no_network_can_take_is_refused(
+    shape: tuple[int, ...], dtype: str, num_actions: int, message: str
+) -> None:
+    with pytest.raises(errors.SpecMismatch, match=message):
+        types.EnvSpec(shape, dtype, num_actions)

@@ -1,0 +1,182 @@
+import numpy as np
+import pytest
+
+from seedzero.core import config, errors
+from seedzero.envs import atari
+
+FIRE = np.array([1], np.int32)
+NOOP = np.array([0], np.int32)
+
+
+def make(game="breakout", num_envs=1, **settings):
+    return atari.Atari(game, config.EnvConfig(**settings), num_envs, threads=1)
+
+
+@pytest.mark.parametrize("frame_skip", [1, 4, 5])
+def test_a_step_emulates_exactly_frame_skip_frames(frame_skip):
+    env = make("pong", num_envs=2, frame_skip=frame_skip)
+    env.reset([0, 1])
+    assert env.spec.frames_per_step == frame_skip
+    assert env.frame_numbers.tolist() == [0, 0]
+    for number in range(1, 6):
+        env.step(np.zeros(2, np.int32))
+        assert env.frame_numbers.tolist() == [number * frame_skip] * 2
+
+
+def test_episodes_are_truncated_after_frames_not_steps_and_begin_anew():
+    env = make("pong", max_episode_frames=40)
+    first = env.reset([3])
+    truncated = [bool(env.step(NOOP).truncated[0]) for _ in range(10)]
+    assert truncated == [False] * 9 + [True]
+    again = env.step(NOOP)
+    assert not again.truncated[0]
+    np.testing.assert_array_equal(first.observation, again.observation)
+    assert [bool(env.step(NOOP).truncated[0]) for _ in range(10)] == truncated
+
+
+def test_only_the_truncated_environment_is_reset():
+    env = make("breakout", num_envs=2, max_episode_frames=108_000)
+    env.reset([3, 4])
+    env._frame_limit = np.array([40, 108_000])
+    for _ in range(10):
+        step = env.step(np.zeros(2, np.int32))
+    assert step.truncated.tolist() == [True, False]
+    before = env.frame_numbers.copy()
+    step = env.step(np.zeros(2, np.int32))
+    assert step.truncated.tolist() == [False, False]
+    assert (env.frame_numbers - before)[1] == 4
+
+
+def test_a_truncated_episode_shows_its_newest_frame():
+    limited, endless = make(max_episode_frames=40), make()
+    limited.reset([3])
+    endless.reset([3])
+    for _ in range(10):
+        step, expected = limited.step(FIRE), endless.step(FIRE)
+        np.testing.assert_array_equal(step.observation, expected.observation)
+    assert step.truncated[0]
+
+
+def test_a_lost_life_ends_the_episode_only_where_asked_and_the_game_goes_on():
+    lives, whole = make(life_loss=True, sticky_actions=0.0), make(sticky_actions=0.0)
+    new_game = lives.reset([0]).observation
+    whole.reset([0])
+    final, new_games, game_ends = False, [], []
+    for number in range(140):
+        step = lives.step(FIRE)
+        if final:
+            new_games.append(np.array_equal(step.observation, new_game))
+        final = bool(step.terminated[0])
+        if whole.step(FIRE).terminated[0]:
+            game_ends.append(number)
+    # Breakout has five lives: the fifth's end is the game's.
+    assert new_games[:5] == [False] * 4 + [True]
+    assert len(game_ends) == 1
+
+
+def test_sticky_actions_come_from_the_configuration():
+    def frames(sticky):
+        env = make("pong", num_envs=2, sticky_actions=sticky)
+        env.reset(range(2))
+        for number in range(60):
+            step = env.step(np.full(2, 3 + number // 5 % 2, np.int32))
+        return step.observation
+
+    certain, sticky = frames(0.0), frames(0.25)
+    assert np.all(certain == certain[0])
+    assert not np.all(sticky == sticky[0])
+
+
+def test_rewards_are_not_clipped():
+    env = make("ms_pacman")
+    env.reset([0])
+    rewards = [env.step(np.array([4], np.int32)).reward[0] for _ in range(120)]
+    assert np.max(rewards) >= 10
+
+
+def test_noop_starts_have_at_most_noop_max_frames():
+    env = make("pong", num_envs=6, noop_max=1)
+    env.reset(range(6))
+    assert set(env.frame_numbers.tolist()) == {0, 1}
+
+
+@pytest.mark.parametrize(("full", "expected"), [(True, 18), (False, 4)])
+def test_action_set_comes_from_the_configuration(full, expected):
+    assert make("breakout", full_action_space=full).spec.num_actions == expected
+
+
+def test_frames_have_the_configured_size():
+    env = make("pong", frame_size=84)
+    assert env.spec.observation_shape == (84, 84, 1)
+    assert env.reset([0]).observation.shape == (1, 84, 84, 1)
+
+
+def test_a_game_that_ends_below_a_first_observation_is_reported_a_step_later():
+    env = make(life_loss=True)
+    env.reset([0])
+    script = iter([[True], [True], [False], [False]])
+    done = []
+    real = env._envs.step
+
+    def step(actions):
+        done.append(int(actions[0]))
+        observation, reward, _, truncated, info = real(actions)
+        return observation, reward + 7, np.array(next(script)), truncated, info
+
+    env._envs.step = step
+    seen = [env.step(FIRE) for _ in range(4)]
+    assert [bool(step.terminated[0]) for step in seen] == [True, False, True, False]
+    assert [float(step.reward[0]) for step in seen] == [7.0, 0.0, 7.0, 0.0]
+    assert done == [FIRE[0], atari.NOOP, FIRE[0], atari.NOOP]
+
+
+def test_a_game_over_after_the_frame_limit_is_not_reported_in_the_next_episode():
+    env = make(max_episode_frames=8)
+    env.reset([0])
+    script = iter([[False], [False], [True], [False]])
+    real = env._envs.step
+
+    def step(actions):
+        observation, reward, _, truncated, info = real(actions)
+        return observation, reward, np.array(next(script)), truncated, info
+
+    env._envs.step = step
+    seen = [env.step(FIRE) for _ in range(4)]
+    assert [bool(step.truncated[0]) for step in seen] == [False, True, False, False]
+    assert not any(step.terminated[0] for step in seen)
+
+
+@pytest.mark.parametrize("name", ["Pong", "pong", "PONG"])
+def test_one_word_games_are_found_in_any_case(name):
+    assert atari.rom_name(name) == "pong"
+
+
+@pytest.mark.parametrize("name", ["MsPacman", "ms_pacman", "mspacman"])
+def test_games_are_found_in_camel_and_snake_case(name):
+    assert atari.rom_name(name) == "ms_pacman"
+
+
+def test_an_unknown_game_is_refused_with_the_nearest():
+    with pytest.raises(errors.EnvironmentFailure, match="'Breakot'; did you mean breakout"):
+        make("Breakot")
+
+
+def test_the_colour_picture_follows_the_grayscale_game_over_episodes():
+    settings = config.EnvConfig(frame_size=210, max_episode_frames=60)
+    env = atari.Atari("pong", settings, 2, threads=1, render=True)
+    env.reset([7, 8])
+    rng = np.random.default_rng(0)
+    luminance = np.array([0.2989, 0.587, 0.114])
+    for _ in range(40):
+        step = env.step(rng.integers(0, 18, 2).astype(np.int32))
+        # The frame is 210 wide, the picture 160: means of a row agree but for rounding.
+        np.testing.assert_allclose(
+            (env.render() @ luminance).mean(axis=1), step.observation[0, :, :, 0].mean(axis=1), atol=1.0
+        )
+
+
+def test_rendering_must_be_asked_for():
+    env = make("pong")
+    env.reset([0])
+    with pytest.raises(errors.EnvironmentFailure, match="render=True"):
+        env.render()

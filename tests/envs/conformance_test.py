@@ -1,0 +1,150 @@
+"""What every environment family promises (envs/base.py), run by each of them."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+
+from seedzero.core import config, errors, types
+from seedzero.envs import registry
+
+NUM_ENVS = 3
+SEEDS = (11, 12, 13)
+
+HAS_BOX2D = importlib.util.find_spec("Box2D") is not None
+
+# (id, settings, steps in which every environment ends an episode under random actions)
+FAMILIES = [
+    pytest.param("catch", {}, 30, id="catch"),
+    pytest.param("gym:CartPole-v1", {}, 150, id="cartpole"),
+    pytest.param("gym:Acrobot-v1", {}, 510, id="acrobot"),
+    pytest.param("gym:FrozenLake-v1", {}, 120, id="one-hot"),
+    pytest.param(
+        "gym:LunarLander-v3", {}, 250, id="lunarlander", marks=pytest.mark.skipif(not HAS_BOX2D, reason="needs box2d")
+    ),
+    pytest.param("atari:Pong", dict(max_episode_frames=90), 60, id="atari-truncated"),
+    pytest.param("atari:Breakout", dict(life_loss=True, frame_size=84), 200, id="atari-lives"),
+]
+
+
+def make(env_id, settings, **kwargs):
+    return registry.make(env_id, config.EnvConfig(**settings), NUM_ENVS, **kwargs)
+
+
+def play(env, num_steps, seeds=SEEDS):
+    """Returns the first step and `num_steps` more under random actions that are always the same."""
+    rng = np.random.default_rng(0)
+    actions = rng.integers(0, env.spec.num_actions, (num_steps, NUM_ENVS)).astype(np.int32)
+    return [env.reset(seeds), *(env.step(row) for row in actions)]
+
+
+@pytest.mark.parametrize(("env_id", "settings", "num_steps"), FAMILIES)
+def test_every_step_has_the_shapes_dtypes_and_bounds_of_the_spec(env_id, settings, num_steps):
+    env = make(env_id, settings)
+    spec = env.spec
+    assert isinstance(spec, types.EnvSpec)
+    assert env.num_envs == NUM_ENVS
+    for step in play(env, num_steps):
+        assert step.observation.shape == (NUM_ENVS, *spec.observation_shape)
+        assert step.observation.dtype == spec.observation_dtype
+        assert np.all(np.isfinite(step.observation))
+        assert np.all((step.observation >= spec.observation_low) & (step.observation <= spec.observation_high))
+        assert step.reward.shape == step.terminated.shape == step.truncated.shape == (NUM_ENVS,)
+        assert step.reward.dtype == np.float32
+        assert step.terminated.dtype == step.truncated.dtype == bool
+        assert np.all(np.isfinite(step.reward))
+        assert step.action_mask is None
+    env.close()
+
+
+@pytest.mark.parametrize(("env_id", "settings", "num_steps"), FAMILIES)
+def test_the_step_after_a_final_one_is_a_first_one_without_reward_and_flags(env_id, settings, num_steps):
+    env = make(env_id, settings)
+    ends = np.zeros(NUM_ENVS, int)
+    final = np.zeros(NUM_ENVS, bool)
+    for step in play(env, num_steps):
+        assert not np.any(step.reward[final])
+        assert not np.any(step.terminated[final] | step.truncated[final])
+        assert not np.any(step.terminated & step.truncated)
+        final = step.terminated | step.truncated
+        ends += final
+    assert np.all(ends >= 1)
+    env.close()
+
+
+@pytest.mark.parametrize(("env_id", "settings", "num_steps"), FAMILIES)
+def test_seeds_reproduce_every_step_in_new_and_in_used_environments(env_id, settings, num_steps):
+    env = make(env_id, settings)
+    once, again = play(env, num_steps), play(env, num_steps)
+    env.close()
+    other = make(env_id, settings, threads=1)
+    anew = play(other, num_steps)
+    other.close()
+    for first, second, third in zip(once, again, anew, strict=True):
+        for field in ("observation", "reward", "terminated", "truncated"):
+            np.testing.assert_array_equal(getattr(first, field), getattr(second, field))
+            np.testing.assert_array_equal(getattr(first, field), getattr(third, field))
+
+
+@pytest.mark.parametrize(("env_id", "settings", "num_steps"), FAMILIES)
+def test_each_environment_follows_its_own_seed(env_id, settings, num_steps):
+    env = make(env_id, settings)
+    once, swapped = play(env, num_steps, (11, 12, 13)), play(env, num_steps, (11, 99, 98))
+    env.close()
+    same = [np.all(a.observation == b.observation, axis=tuple(range(1, a.observation.ndim))) for a, b in
+            zip(once, swapped, strict=True)]
+    assert np.all([row[0] for row in same])
+    assert not np.all([row[1:] for row in same])
+
+
+@pytest.mark.parametrize(("env_id", "settings", "num_steps"), FAMILIES)
+def test_steps_do_not_share_memory(env_id, settings, num_steps):
+    env = make(env_id, settings)
+    first = env.reset(SEEDS)
+    kept = first.observation.copy(), first.reward.copy(), first.terminated.copy()
+    second = env.step(np.zeros(NUM_ENVS, np.int32))
+    env.step(np.zeros(NUM_ENVS, np.int32))
+    np.testing.assert_array_equal(first.observation, kept[0])
+    np.testing.assert_array_equal(first.reward, kept[1])
+    np.testing.assert_array_equal(first.terminated, kept[2])
+    assert not np.shares_memory(first.observation, second.observation)
+    env.close()
+
+
+WRONG_ACTIONS = (
+    np.zeros(NUM_ENVS - 1, np.int32),
+    np.full(NUM_ENVS, -1, np.int32),
+    np.full(NUM_ENVS, 999, np.int32),
+    np.zeros(NUM_ENVS, np.float32),
+)
+
+
+@pytest.mark.parametrize(("env_id", "settings", "num_steps"), FAMILIES)
+def test_wrong_seeds_and_actions_are_refused_by_name_and_harm_nothing(env_id, settings, num_steps):
+    env = make(env_id, settings)
+    for seeds in ((1, 2), (1, 2, -3)):
+        with pytest.raises(errors.InvalidMessage, match="seeds"):
+            env.reset(seeds)
+    env.reset(SEEDS)
+    for actions in WRONG_ACTIONS:
+        with pytest.raises(errors.InvalidMessage, match="expected"):
+            env.step(actions)
+    env.step(np.full(NUM_ENVS, env.spec.num_actions - 1, np.int32))
+    env.close()
+
+
+@pytest.mark.parametrize("env_id", ["catch", "gym:CartPole-v1", "gym:Acrobot-v1", "atari:Pong"])
+def test_render_shows_environment_0_in_colour(env_id):
+    if env_id.startswith("gym:"):
+        pytest.importorskip("pygame")
+    env = registry.make(env_id, config.EnvConfig(), 1, render=True)
+    env.reset([5])
+    before = env.render().copy()
+    for _ in range(6):
+        env.step(np.ones(1, np.int32))
+    after = env.render()
+    assert before.shape == after.shape
+    assert before.shape[2] == 3
+    assert before.dtype == after.dtype == np.uint8
+    assert np.any(before != after)
+    env.close()

@@ -1,0 +1,206 @@
+import os
+import pathlib
+import subprocess
+import sys
+import textwrap
+import warnings
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from seedzero.core import errors
+from seedzero.envs import gym_env
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+class Scripted(gymnasium.Env):
+    """Shows always the same observation, keeps the actions it got, and ends after three steps."""
+
+    def __init__(self, observation_space, action_space=None, observation=None):
+        self.observation_space = observation_space
+        self.action_space = action_space or spaces.Discrete(2)
+        self._observation = observation_space.sample() if observation is None else observation
+        self.actions = []
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self._observation, {}
+
+    def step(self, action):
+        self.actions.append(action)
+        return self._observation, float(len(self.actions)), len(self.actions) % 3 == 0, False, {}
+
+
+def wrap(observation_space, action_space=None, observation=None, num_envs=2):
+    return gym_env.GymVectorEnv.from_factory(lambda: Scripted(observation_space, action_space, observation), num_envs)
+
+
+def box(low, high, dtype, shape=(2, 3)):
+    return spaces.Box(low, high, shape, dtype)
+
+
+@pytest.mark.parametrize(
+    ("space", "dtype", "low", "high"),
+    [
+        (box(-1, 1, np.float32), "float32", -1, 1),
+        (box(-1, 1, np.float64), "float32", -1, 1),
+        (box(-np.inf, np.inf, np.float16), "float32", -np.inf, np.inf),
+        (box(0, 255, np.uint8), "uint8", 0, 255),
+        (box(0, 1, np.bool_), "uint8", 0, 1),
+        (box(-5, 5, np.int8), "int32", -5, 5),
+        (box(-5, 5, np.int64), "int32", -5, 5),
+        (box(0, 2**40, np.int64), "float32", 0, 2**40),
+        (box(0, 2**32 - 1, np.uint32), "float32", 0, 2**32 - 1),
+    ],
+)
+def test_box_observations_travel_in_a_supported_dtype(space, dtype, low, high):
+    value = space.sample()
+    env = wrap(space, observation=value)
+    spec = env.spec
+    assert (spec.observation_shape, spec.observation_dtype) == ((2, 3), dtype)
+    assert (spec.observation_low, spec.observation_high) == (low, high)
+    step = env.reset([0, 1])
+    assert step.observation.dtype == dtype
+    np.testing.assert_allclose(step.observation[1], value.astype(dtype))
+
+
+def test_a_single_number_becomes_a_vector_of_one():
+    env = wrap(spaces.Box(0, 9, (), np.float32), observation=np.float32(4))
+    assert env.spec.observation_shape == (1,)
+    assert env.reset([0, 1]).observation.tolist() == [[4], [4]]
+
+
+def test_discrete_observations_are_one_hot_from_their_start():
+    env = wrap(spaces.Discrete(4, start=10), observation=12)
+    assert env.spec.observation_shape == (4,)
+    assert env.reset([0, 1]).observation.tolist() == [[0, 0, 1, 0]] * 2
+
+
+def test_actions_count_from_the_spaces_start():
+    env = wrap(box(0, 1, np.float32), spaces.Discrete(3, start=-1))
+    assert env.spec.num_actions == 3
+    env.reset([0, 1])
+    env.step(np.array([0, 2], np.int32))
+    assert [inner.unwrapped.actions for inner in env._envs.envs] == [[-1], [1]]
+
+
+def test_the_action_on_a_final_observation_is_ignored():
+    env = wrap(box(0, 1, np.float32), num_envs=1)
+    env.reset([0])
+    ends = [bool(env.step(np.array([1], np.int32)).terminated[0]) for _ in range(5)]
+    assert ends == [False, False, True, False, False]
+    assert len(env._envs.envs[0].unwrapped.actions) == 4
+
+
+def test_time_limits_truncate_and_do_not_terminate():
+    env = gym_env.GymVectorEnv("Acrobot-v1", 1)
+    env.reset([0])
+    steps = [env.step(np.zeros(1, np.int32)) for _ in range(500)]
+    assert not any(step.terminated[0] for step in steps)
+    assert [step.truncated[0] for step in steps] == [False] * 499 + [True]
+
+
+UNSUPPORTED = [
+    spaces.Dict(a=spaces.Discrete(2)),
+    spaces.Tuple([spaces.Discrete(2)]),
+    spaces.MultiDiscrete([2, 2]),
+    spaces.MultiBinary(3),
+]
+
+
+@pytest.mark.parametrize("space", UNSUPPORTED, ids=lambda space: type(space).__name__)
+def test_unsupported_observations_are_refused_by_name(space):
+    with pytest.raises(errors.EnvironmentFailure, match=rf"observation space {type(space).__name__}.*Box or Discrete"):
+        wrap(space)
+
+
+@pytest.mark.parametrize("space", [*UNSUPPORTED, spaces.Box(0, 1)], ids=lambda space: type(space).__name__)
+def test_unsupported_actions_are_refused_by_name(space):
+    with pytest.raises(errors.EnvironmentFailure, match=rf"action space {type(space).__name__}.*Discrete"):
+        wrap(box(0, 1, np.float32), space)
+
+
+def test_an_unknown_id_is_refused_with_gymnasiums_hint():
+    with pytest.raises(errors.EnvironmentFailure, match=r"'CartPol-v1'.*Did you mean: `CartPole`"):
+        gym_env.GymVectorEnv("CartPol-v1", 1)
+
+
+def test_a_missing_package_is_named_with_what_to_install(monkeypatch):
+    def missing(*args, **kwargs):
+        raise gymnasium.error.DependencyNotInstalled("Box2D is not installed")
+
+    monkeypatch.setattr(gymnasium, "make", missing)
+    with pytest.raises(errors.EnvironmentFailure, match=r"Box2D.*pip install 'gymnasium\[box2d\]'"):
+        gym_env.GymVectorEnv("LunarLander-v3", 1)
+
+
+def test_a_missing_module_is_named_with_where_it_was_looked_for():
+    with pytest.raises(errors.EnvironmentFailure, match="no module 'no_such_module' in /"):
+        gym_env.GymVectorEnv("no_such_module:Mine-v0", 1)
+
+
+def test_what_an_environment_raises_is_told():
+    class Broken(Scripted):
+        def step(self, action):
+            raise RuntimeError("the cart\nhas no wheels")
+
+    env = gym_env.GymVectorEnv.from_factory(lambda: Broken(spaces.Discrete(2)), 1)
+    env.reset([0])
+    with pytest.raises(errors.EnvironmentFailure, match="step: RuntimeError: the cart has no wheels"):
+        env.step(np.zeros(1, np.int32))
+
+
+def test_an_environment_without_pictures_says_so():
+    env = wrap(spaces.Discrete(2))
+    env.reset([0, 0])
+    with pytest.raises(errors.EnvironmentFailure, match="render"):
+        env.render()
+
+
+def test_gymnasiums_warnings_are_neither_errors_nor_noise():
+    class Chatty(Scripted):
+        def __init__(self):
+            gymnasium.logger.warn("this version is out of date")
+            super().__init__(spaces.Discrete(2))
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        gym_env.GymVectorEnv.from_factory(Chatty, 1)
+    assert not caught
+
+
+def test_a_module_in_the_current_directory_is_found_from_a_console_command(tmp_path):
+    (tmp_path / "my_module.py").write_text(textwrap.dedent("""
+        import gymnasium
+        import numpy as np
+
+        class MyEnv(gymnasium.Env):
+            observation_space = gymnasium.spaces.Box(0, 1, (3,), np.float32)
+            action_space = gymnasium.spaces.Discrete(2)
+
+            def reset(self, *, seed=None, options=None):
+                return np.zeros(3, np.float32), {}
+
+            def step(self, action):
+                return np.ones(3, np.float32), 1.0, False, False, {}
+
+        gymnasium.register("MyEnv-v0", MyEnv, max_episode_steps=5)
+    """))
+    script = tmp_path / "bin" / "command.py"
+    script.parent.mkdir()
+    script.write_text(textwrap.dedent("""
+        from seedzero.core import config
+        from seedzero.envs import registry
+
+        env = registry.make("gym:my_module:MyEnv-v0", config.EnvConfig(), 2)
+        print(env.reset([0, 1]).observation.shape)
+    """))
+    done = subprocess.run(
+        [sys.executable, script], cwd=tmp_path, env=os.environ | dict(PYTHONPATH=str(ROOT)), capture_output=True,
+        text=True, check=False, timeout=60,
+    )
+    assert done.stdout == "(2, 3)\n", done.stderr
+    assert not done.stderr

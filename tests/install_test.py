@@ -1,0 +1,164 @@
+"""What is installed where; the scripts themselves run from a clean clone in every CI run."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+
+def _requirements(text: str) -> list[str]:
+    return sorted(line.split("#")[0].strip() for line in text.splitlines() if line.split("#")[0].strip())
+
+
+def _run_local(*args: str, root: pathlib.Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["bash", str(root / "run_local.sh"), *args],
+        capture_output=True, text=True, check=False, cwd="/", env={**os.environ, **environment},
+    )
+
+
+def test_a_worker_s_machine_gets_what_setup_py_says_a_worker_needs() -> None:
+    block = re.search(r"^WORKER = \[\n(.*?)^\]", (ROOT / "setup.py").read_text(), re.DOTALL | re.MULTILINE)
+    assert block is not None
+    declared = sorted(re.findall(r'"(.+?)"', block.group(1)))
+    assert _requirements((ROOT / "requirements" / "worker.in").read_text()) == declared
+
+
+def test_the_lock_pins_and_hashes_every_package_and_names_no_host() -> None:
+    text = (ROOT / "requirements" / "worker.txt").read_text()
+    packages = re.findall(r"^([a-z0-9-]+)==\S+(?: ; .*)? \\\n    --hash=sha256:", text, re.MULTILINE)
+    lines = [line for line in text.splitlines() if line and not line.startswith(("#", " "))]
+    assert len(packages) == len(lines) >= 8
+    assert {"ale-py", "grpcio", "gymnasium", "numpy", "protobuf"} <= set(packages)
+    assert not {"jax", "jaxlib", "flax"} & set(packages)
+    assert "://" not in text and "--index" not in text and "--find-links" not in text
+
+
+def test_run_local_without_arguments_explains_itself() -> None:
+    done = _run_local()
+    assert done.returncode == 2
+    assert done.stderr.startswith("usage: ./run_local.sh GAME [AGENT] [--key=value ...]")
+    assert _run_local("--help").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["cach"], "unknown game 'cach'; did you mean catch?"),
+        (["Cartpole"], "did you mean cartpole?"),
+        (["pong"], "--env=atari:Pong"),
+        (["LunarLander-v3"], "gym:LunarLander-v3"),
+        (["chess"], "The games are catch, cartpole, atari and gym:ID"),
+        (["--preset=catch"], "the game comes first"),
+        (["catch", "impala"], "unknown agent 'impala'"),
+    ],
+)
+def test_run_local_refuses_before_it_installs(args: list[str], message: str) -> None:
+    done = _run_local(*args)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "installing" not in done.stderr
+
+
+def test_run_local_refuses_an_unknown_device() -> None:
+    done = _run_local("catch", SEEDZERO_DEVICE="gpu")
+    assert done.returncode == 2
+    assert "expected cpu, cuda or tpu" in done.stderr
+
+
+@pytest.fixture
+def copy(tmp_path: pathlib.Path) -> pathlib.Path:
+    """The scripts, beside a .venv whose python records what it is asked to do."""
+    for name in ("run_local.sh", "setup.py", "pyproject.toml", "scripts/venv.sh", "protos"):
+        target = tmp_path / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, target)
+    tools = tmp_path / ".venv" / "bin"
+    tools.mkdir(parents=True)
+    stub = tmp_path / "seedzero" / "transport" / "inference_pb2_grpc.py"
+    stub.parent.mkdir(parents=True)
+    stub.touch()
+    record = f'echo "$@" >> "{tmp_path}/log"'
+    _script(tools / "python", f'case "$1" in -m) {record} ;; *) exec {sys.executable} "$@" ;; esac')
+    _script(tools / "seedzero", 'echo "$@"')
+    return tmp_path
+
+
+def _script(path: pathlib.Path, text: str) -> None:
+    path.write_text(f"#!/usr/bin/env bash\n{text}\n")
+    path.chmod(0o755)
+
+
+def _log(copy: pathlib.Path) -> str:
+    return (copy / "log").read_text() if (copy / "log").exists() else ""
+
+
+def _path_without_uv() -> str:
+    return os.pathsep.join(
+        folder for folder in os.environ["PATH"].split(os.pathsep) if not (pathlib.Path(folder) / "uv").exists()
+    )
+
+
+def test_run_local_installs_once_and_again_when_setup_py_changes(copy: pathlib.Path) -> None:
+    environment = {"SEEDZERO_DEVICE": "cpu", "PATH": _path_without_uv()}
+    first = _run_local("catch", "--seed=1", root=copy, **environment)
+    assert (first.returncode, first.stdout) == (0, "train --preset=catch --agent=muzero --seed=1\n")
+    assert f"--editable {copy}\n" in _log(copy)
+    installed = _log(copy)
+    _run_local("catch", root=copy, **environment)
+    assert _log(copy) == installed
+    with (copy / "setup.py").open("a") as file:
+        file.write("# changed\n")
+    _run_local("catch", root=copy, **environment)
+    assert len(_log(copy)) > len(installed)
+
+
+@pytest.mark.parametrize(
+    ("args", "device", "extras", "command"),
+    [
+        (["atari", "--env=atari:Pong"], "cuda", "[cuda]", "train --preset=atari --agent=muzero --env=atari:Pong"),
+        (["atari:Breakout", "muzero"], "tpu", "[tpu]", "train --env=atari:Breakout --agent=muzero"),
+        (["gym:Acrobot-v1"], "cpu", "", "train --env=gym:Acrobot-v1 --agent=muzero"),
+        (["gym:LunarLander-v3"], "cpu", "[box2d]", "train --env=gym:LunarLander-v3 --agent=muzero"),
+        (["gym:LunarLander-v3"], "cuda", "[cuda,box2d]", "train --env=gym:LunarLander-v3 --agent=muzero"),
+        (["gym:my_module:My-v0"], "cpu", "", "train --env=gym:my_module:My-v0 --agent=muzero"),
+    ],
+)
+def test_run_local_picks_extras_and_command(
+    args: list[str], device: str, extras: str, command: str, copy: pathlib.Path
+) -> None:
+    done = _run_local(*args, root=copy, SEEDZERO_DEVICE=device, PATH=_path_without_uv())
+    assert done.stdout == command + "\n", done.stderr
+    assert f"--editable {copy}{extras}\n" in _log(copy)
+
+
+def test_an_nvidia_gpu_that_answers_is_used(copy: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    path = f"{tools}{os.pathsep}{_path_without_uv()}"
+    _script(tools / "nvidia-smi", "exit 0")
+    _run_local("catch", root=copy, SEEDZERO_DEVICE="", PATH=path)
+    assert f"--editable {copy}[cuda]\n" in _log(copy)
+    _script(tools / "nvidia-smi", "exit 9")  # a driver without a GPU
+    _run_local("catch", root=copy, SEEDZERO_DEVICE="", PATH=path)
+    assert f"--editable {copy}\n" in _log(copy)
+
+
+def test_a_python_that_does_not_run_or_is_too_old_is_named(copy: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    shutil.rmtree(copy / ".venv")
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for tool in ("bash", "dirname", "basename", "mkdir", "cat", "tr", "env"):
+        (tools / tool).symlink_to(str(shutil.which(tool)))
+    _script(tools / "python3", "exit 127")  # as a shim of pyenv does for a version that is not chosen
+    done = _run_local("catch", root=copy, SEEDZERO_DEVICE="cpu", PATH=str(tools))
+    assert done.returncode == 1
+    assert "no Python 3.11, 3.12 or 3.13" in done.stderr and "python3 (does not run)" in done.stderr

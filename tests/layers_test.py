@@ -1,0 +1,132 @@
+"""Imports go one way through the layers; read from the sources, nothing is imported here."""
+
+from __future__ import annotations
+
+import ast
+import pathlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+PACKAGE = ROOT / "seedzero"
+
+ALLOWED = {
+    "core": set(),
+    "envs": {"core"},
+    "transport": {"core"},
+    "worker": {"core", "envs", "transport"},
+    "ops": {"core"},
+    "networks": {"core", "ops"},
+    "search": {"core", "ops"},
+    "replay": {"core", "ops"},
+    "agents": {"core", "ops", "networks", "search", "replay"},
+    "runtime": {"core", "envs", "transport", "worker", "ops", "networks", "search", "replay", "agents"},
+}
+ALLOWED["benchmark"] = {*ALLOWED["runtime"], "runtime"}
+ALLOWED["cli"] = {*ALLOWED["benchmark"], "benchmark"}
+"""Layer -> the layers that it may import from, besides itself."""
+
+WORKER_SIDE = {"core", "envs", "transport", "worker"}
+PURE = {"ops", "networks", "search", "replay", "agents"}
+JAX = {"jax", "jaxlib", "flax", "optax", "mctx", "orbax", "chex"}
+IMPURE = {"threading", "queue", "asyncio", "multiprocessing", "subprocess", "socket", "time", "os", "pathlib", "grpc"}
+
+
+class Import(NamedTuple):
+    """One imported name: `from seedzero.core import errors` is seedzero.core.errors. direct: a plain `import`."""
+
+    file: pathlib.Path
+    line: int
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.file.relative_to(ROOT)}:{self.line} imports {self.name}"
+
+
+def _is_generated(file: pathlib.Path) -> bool:
+    return file.stem.endswith(("_pb2", "_pb2_grpc"))
+
+
+def _imports(file: pathlib.Path) -> Iterator[Import]:
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (Import(file, node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}:{node.lineno}: relative import; write it out"
+            yield from (Import(file, node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+
+
+def _layer(name: str) -> str:
+    return [*name.split("."), ""][1]
+
+
+FILES = sorted(file for file in PACKAGE.rglob("*.py") if not _is_generated(file))
+IMPORTS = [found for file in FILES for found in _imports(file)]
+OWN = [found for found in IMPORTS if found.name.split(".")[0] == "seedzero"]
+
+
+def _layer_of_file(file: pathlib.Path) -> str:
+    parts = file.relative_to(PACKAGE).parts
+    return parts[0] if len(parts) > 1 else ""
+
+
+def _is_module(name: str) -> bool:
+    path = ROOT.joinpath(*name.split("."))
+    return path.is_dir() or path.with_suffix(".py").is_file() or _is_generated(path)
+
+
+def _listing(bad: list[Import]) -> str:
+    return "\n".join(map(str, bad))
+
+
+def test_every_folder_of_the_package_has_a_layer() -> None:
+    folders = {file.relative_to(PACKAGE).parts[0] for file in FILES if file.parent != PACKAGE}
+    assert folders <= ALLOWED.keys()
+
+
+@pytest.mark.parametrize("layer", ALLOWED)
+def test_a_layer_imports_only_from_layers_above_it(layer: str) -> None:
+    allowed = {"", layer, *ALLOWED[layer]}
+    own = [found for found in OWN if _layer_of_file(found.file) == layer]
+    assert not (bad := [found for found in own if _layer(found.name) not in allowed]), _listing(bad)
+
+
+def test_modules_are_imported_not_names() -> None:
+    elsewhere = [found for found in OWN if found.file.name != "__init__.py"]  # that one lists a package's public names
+    assert not (bad := [found for found in elsewhere if not _is_module(found.name)]), _listing(bad)
+
+
+def test_what_runs_on_a_worker_never_imports_jax() -> None:
+    worker_side = [found for found in IMPORTS if _layer_of_file(found.file) in WORKER_SIDE]
+    assert not (bad := [found for found in worker_side if found.name.split(".")[0] in JAX]), _listing(bad)
+
+
+def test_numeric_layers_have_no_threads_clocks_or_files() -> None:
+    pure = [found for found in IMPORTS if _layer_of_file(found.file) in PURE]
+    assert not (bad := [found for found in pure if found.name.split(".")[0] in IMPURE]), _listing(bad)
+
+
+def test_mctx_is_imported_in_one_file() -> None:
+    assert len({found.file for found in IMPORTS if found.name.split(".")[0] == "mctx"}) == 1
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    graph: dict[str, set[str]] = {}
+    for found in OWN:
+        importer = ".".join(found.file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        graph.setdefault(importer, set()).add(found.name)
+    for module in graph:
+        assert module not in _reachable(graph, module), f"{module} imports itself through others"
+
+
+def _reachable(graph: dict[str, set[str]], start: str) -> set[str]:
+    seen: set[str] = set()
+    waiting = set(graph[start])
+    while waiting:
+        module = waiting.pop()
+        if module not in seen:
+            seen.add(module)
+            waiting |= graph.get(module, set())
+    return seen

@@ -1,0 +1,124 @@
+"""MuZero's targets against numbers worked by hand: one window of five positions, discount 1/2, two-step returns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from seedzero.ops import returns
+
+REWARD = [9.0, 1.0, 2.0, 4.0, 8.0]
+VALUE = [10.0, 20.0, 30.0, 40.0, 50.0]
+NEVER = -1
+
+
+@pytest.fixture(params=["eager", "jit"])
+def make_targets(request: pytest.FixtureRequest) -> Any:
+    def compute(
+        num_valid: int = 5, terminated_at: int = NEVER, truncated_at: int = NEVER, n: int = 2, discount: float = 0.5
+    ) -> returns.Targets:
+        positions = jnp.arange(5)
+
+        def targets(reward: jax.Array, value: jax.Array) -> returns.Targets:
+            return returns.n_step_targets(
+                reward,
+                value,
+                (positions == terminated_at)[None],
+                (positions == truncated_at)[None],
+                (positions < num_valid)[None],
+                discount=discount,
+                n=n,
+                num_positions=3,
+            )
+
+        function = jax.jit(targets) if request.param == "jit" else targets
+        return jax.tree.map(lambda x: np.asarray(x[0]), function(jnp.array([REWARD]), jnp.array([VALUE])))
+
+    return compute
+
+
+def test_returns_sum_discounted_rewards_and_bootstrap_after_n_steps(make_targets: Any) -> None:
+    targets = make_targets()
+    # 1 + 2/2 + 30/4, 2 + 4/2 + 40/4, 4 + 8/2 + 50/4
+    np.testing.assert_allclose(targets.value, [9.5, 14.0, 20.5])
+    assert targets.value_mask.all()
+    assert targets.policy_mask.all()
+
+
+def test_a_reward_is_the_target_of_the_edge_that_leads_to_its_position(make_targets: Any) -> None:
+    targets = make_targets()
+    np.testing.assert_array_equal(targets.reward, [1.0, 2.0])
+    assert targets.reward_mask.all()
+
+
+def test_the_reward_of_the_sampled_position_itself_plays_no_part(make_targets: Any) -> None:
+    # A one-step return of position 0 is the next reward and the next value: 1 + 20/2.
+    np.testing.assert_allclose(make_targets(n=1).value[0], 11.0)
+
+
+def test_a_return_does_not_bootstrap_from_a_terminated_position(make_targets: Any) -> None:
+    targets = make_targets(num_valid=4, terminated_at=3)
+    # 1 + 2/2 + 30/4; 2 + 4/2 + 0; 4 + 0
+    np.testing.assert_allclose(targets.value, [9.5, 4.0, 4.0])
+    assert targets.value_mask.all()
+
+
+def test_a_return_bootstraps_from_a_truncated_position(make_targets: Any) -> None:
+    targets = make_targets(num_valid=4, truncated_at=3)
+    # 2 + 4/2 + 40/4; 4 + 40/2, one step only
+    np.testing.assert_allclose(targets.value, [9.5, 14.0, 24.0])
+    assert targets.value_mask.all()
+    assert targets.policy_mask.all()
+
+
+def test_positions_behind_a_termination_are_absorbing(make_targets: Any) -> None:
+    targets = make_targets(num_valid=2, terminated_at=1)
+    np.testing.assert_allclose(targets.value, [1.0, 0.0, 0.0])
+    np.testing.assert_array_equal(targets.value_mask, [True, True, True])
+    np.testing.assert_array_equal(targets.reward, [1.0, 0.0])
+    np.testing.assert_array_equal(targets.reward_mask, [True, True])
+    np.testing.assert_array_equal(targets.policy_mask, [True, False, False])
+
+
+def test_nothing_is_trained_behind_a_truncation(make_targets: Any) -> None:
+    targets = make_targets(num_valid=2, truncated_at=1)
+    # 1 + 20/2
+    np.testing.assert_allclose(targets.value[0], 11.0)
+    np.testing.assert_array_equal(targets.value_mask, [True, False, False])
+    np.testing.assert_array_equal(targets.reward_mask, [True, False])
+    np.testing.assert_array_equal(targets.policy_mask, [True, False, False])
+
+
+def test_nothing_is_trained_behind_a_cut_but_the_policy_before_it_is(make_targets: Any) -> None:
+    targets = make_targets(num_valid=2)
+    np.testing.assert_allclose(targets.value[0], 11.0)
+    np.testing.assert_array_equal(targets.value_mask, [True, False, False])
+    np.testing.assert_array_equal(targets.reward_mask, [True, False])
+    np.testing.assert_array_equal(targets.policy_mask, [True, True, False])
+
+
+def test_what_lies_behind_the_last_position_has_no_influence(make_targets: Any) -> None:
+    # Position 4 is another episode's; with it the return of position 2 would be 20.5.
+    np.testing.assert_allclose(make_targets(num_valid=4).value[2], 24.0)
+
+
+def test_targets_stay_finite_where_invalid_positions_hold_no_numbers() -> None:
+    invalid = jnp.array([[True, True, False]])
+    nan = jnp.where(invalid, 1.0, jnp.nan)
+    no = jnp.zeros((1, 3), bool)
+    targets = returns.n_step_targets(nan, nan, no, no, invalid, discount=0.5, n=1, num_positions=2)
+    assert np.isfinite(targets.value).all()
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_scale_gradient_changes_the_gradient_and_nothing_else(jit: bool) -> None:
+    def f(x: jax.Array) -> jax.Array:
+        return jnp.square(returns.scale_gradient(x, 0.5))
+
+    value, gradient = (jax.jit(jax.value_and_grad(f)) if jit else jax.value_and_grad(f))(3.0)
+    assert value == 9.0
+    assert gradient == 3.0

@@ -1,0 +1,82 @@
+"""The samples-per-insert band and lock step."""
+
+import pytest
+
+from seedzero.core import config
+from seedzero.runtime import limiter
+
+BAND = limiter.Limiter(samples_per_insert=4.0, batch_size=64, min_steps=100, half_width=200.0)
+READY = limiter.Progress(
+    num_inserts=1000,
+    num_updates=0,
+    can_act=True,
+    can_evaluate=False,
+    can_update=True,
+    evaluating=False,
+    evaluated_last=False,
+)
+
+
+def _at_surplus(windows: float, **changes: object) -> limiter.Progress:
+    """1000 inserts at 4 samples each owe 4000 windows, 62.5 updates of 64."""
+    return READY._replace(num_updates=int((4000 + windows) / 64), **changes)
+
+
+def test_below_the_band_only_updates_run() -> None:
+    assert limiter.choose(BAND, _at_surplus(-300)) is limiter.Work.UPDATE
+    assert limiter.choose(BAND, _at_surplus(-300, can_update=False)) is limiter.Work.WAIT
+
+
+def test_above_the_band_only_acting_runs() -> None:
+    assert limiter.choose(BAND, _at_surplus(300)) is limiter.Work.ACT
+    assert limiter.choose(BAND, _at_surplus(300, can_act=False)) is limiter.Work.WAIT
+
+
+def test_inside_the_band_acting_goes_first_and_updates_fill_its_gaps() -> None:
+    assert limiter.choose(BAND, _at_surplus(0)) is limiter.Work.ACT
+    assert limiter.choose(BAND, _at_surplus(0, can_act=False)) is limiter.Work.UPDATE
+
+
+def test_no_update_before_the_minimum_of_steps() -> None:
+    warming_up = READY._replace(num_inserts=99)
+    assert limiter.choose(BAND, warming_up) is limiter.Work.ACT
+    assert limiter.choose(BAND, warming_up._replace(can_act=False)) is limiter.Work.WAIT
+
+
+def test_evaluation_is_exempt_from_the_band_and_takes_turns_with_acting() -> None:
+    waiting = _at_surplus(0, can_evaluate=True)
+    assert limiter.choose(BAND, waiting) is limiter.Work.EVALUATE
+    assert limiter.choose(BAND, waiting._replace(evaluated_last=True)) is limiter.Work.ACT
+    assert limiter.choose(BAND, _at_surplus(-300, can_evaluate=True, evaluated_last=True)) is limiter.Work.EVALUATE
+
+
+@pytest.mark.parametrize("max_batch", [1, 32, 1000])
+def test_the_ratio_stays_in_the_band_when_both_sides_are_always_ready(max_batch: int) -> None:
+    band = limiter.make(config.ReplayConfig(batch_size=64, samples_per_insert=4.0, min_steps=100), max_batch)
+    progress = READY._replace(num_inserts=0)
+    for _ in range(5000):
+        work = limiter.choose(band, progress)
+        assert work is not limiter.Work.WAIT
+        if work is limiter.Work.ACT:
+            progress = progress._replace(num_inserts=progress.num_inserts + max_batch)
+        else:
+            progress = progress._replace(num_updates=progress.num_updates + 1)
+    assert abs(band.surplus(progress)) <= band.half_width + 4.0 * max_batch
+    assert progress.num_updates > 0 and progress.num_inserts > 100
+
+
+def test_lock_step_updates_as_soon_as_a_whole_batch_is_owed() -> None:
+    owed = READY._replace(num_inserts=100)  # 400 windows: 6 whole updates
+    assert [limiter.choose_lock_step(BAND, owed._replace(num_updates=n)) for n in range(8)] == (
+        [limiter.Work.UPDATE] * 6 + [limiter.Work.ACT] * 2
+    )
+
+
+def test_lock_step_waits_for_an_update_that_is_not_compiled_instead_of_acting() -> None:
+    assert limiter.choose_lock_step(BAND, READY._replace(can_update=False)) is limiter.Work.WAIT
+
+
+def test_lock_step_does_nothing_else_while_it_evaluates() -> None:
+    evaluating = READY._replace(evaluating=True)
+    assert limiter.choose_lock_step(BAND, evaluating) is limiter.Work.WAIT
+    assert limiter.choose_lock_step(BAND, evaluating._replace(can_evaluate=True)) is limiter.Work.EVALUATE

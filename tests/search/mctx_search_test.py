@@ -1,0 +1,199 @@
+"""The search: equal to mctx called directly, noise row by row, masks, and values worked by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import mctx
+import numpy as np
+import pytest
+
+from seedzero import search
+from seedzero.core import config as config_lib
+
+A = 5
+POLICIES = ("gumbel", "puct")
+PARAMS = jax.random.normal(jax.random.key(42), (A, 8))
+
+
+def _step(params: jax.Array, action: jax.Array, embedding: jax.Array) -> tuple[search.Prediction, jax.Array]:
+    """A random but fixed model with eight-dimensional states."""
+    embedding = jnp.tanh(1.3 * embedding + params[action])
+    reward, value = embedding[:, 0], 2.0 * embedding[:, 1]
+    return search.Prediction(reward, jnp.full_like(reward, 0.9), embedding[:, :A], value), embedding
+
+
+def _root(batch_size: int) -> search.Root:
+    embedding = jax.random.normal(jax.random.key(1), (batch_size, 8))
+    return search.Root(embedding[:, 3:], embedding[:, 0], embedding)
+
+
+def _search(policy: str, key: int, explore: list[bool], invalid: Any = None, **changes: Any) -> search.Result:
+    config = dataclasses.replace(config_lib.SearchConfig(policy=policy, num_simulations=12), **changes)
+    batch_size = len(explore)
+    invalid_actions = jnp.zeros((batch_size, A), bool) if invalid is None else jnp.asarray(invalid)
+    run = jax.jit(functools.partial(search.search, recurrent_fn=_step, config=config))
+    return run(
+        PARAMS, jax.random.key(key), _root(batch_size), invalid_actions=invalid_actions, explore=jnp.array(explore)
+    )
+
+
+def _mctx_step(params: Any, key: Any, action: jax.Array, embedding: jax.Array) -> Any:
+    prediction, embedding = _step(params, action, embedding)
+    return mctx.RecurrentFnOutput(**prediction._asdict()), embedding
+
+
+def test_gumbel_equals_mctx_with_the_same_key() -> None:
+    root = _root(6)
+    invalid = np.zeros((6, A), bool)
+    invalid[:, 1] = True
+    expected = mctx.gumbel_muzero_policy(
+        PARAMS,
+        jax.random.key(7),
+        mctx.RootFnOutput(prior_logits=root.prior_logits, value=root.value, embedding=root.embedding),
+        _mctx_step,
+        num_simulations=12,
+        invalid_actions=invalid,
+        max_depth=3,
+        qtransform=functools.partial(mctx.qtransform_completed_by_mix_value, value_scale=0.3, maxvisit_init=20.0),
+        max_num_considered_actions=4,
+        gumbel_scale=0.7,
+    )
+    result = _search(
+        "gumbel", 7, [True] * 6, invalid, gumbel_scale=0.7, value_scale=0.3, max_visit_init=20.0, num_considered=4,
+        max_depth=3,
+    )  # fmt: skip
+    summary = expected.search_tree.summary()
+    np.testing.assert_array_equal(result.action, expected.action)
+    np.testing.assert_allclose(result.action_weights, expected.action_weights, rtol=1e-5)
+    np.testing.assert_array_equal(result.visit_counts, summary.visit_counts)
+    np.testing.assert_allclose(result.root_value, summary.value, rtol=1e-5)
+    np.testing.assert_allclose(result.q_values, summary.qvalues, rtol=1e-5)
+
+
+def test_puct_equals_mctx_without_noise() -> None:
+    root = _root(6)
+    expected = mctx.muzero_policy(
+        PARAMS,
+        jax.random.key(7),
+        mctx.RootFnOutput(prior_logits=root.prior_logits, value=root.value, embedding=root.embedding),
+        _mctx_step,
+        num_simulations=12,
+        dirichlet_fraction=0.0,
+        pb_c_init=2.0,
+        temperature=0.0,
+    )
+    result = _search("puct", 3, [False] * 6, pb_c_init=2.0)
+    summary = expected.search_tree.summary()
+    np.testing.assert_array_equal(result.visit_counts, summary.visit_counts)
+    np.testing.assert_allclose(result.action_weights, expected.action_weights, rtol=1e-6)
+    np.testing.assert_allclose(result.root_value, summary.value, rtol=1e-5)
+    np.testing.assert_array_equal(np.asarray(result.visit_counts).sum(axis=1), 12)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_greedy_rows_do_not_depend_on_the_key_and_exploring_rows_do(policy: str) -> None:
+    explore = [False] * 8 + [True] * 8
+    results = [_search(policy, key, explore, num_considered=A) for key in range(3)]
+    actions = np.stack([result.action for result in results])
+    assert (actions[:, :8] == actions[0, :8]).all()
+    assert not (actions[:, 8:] == actions[0, 8:]).all()
+    values = np.stack([result.root_value for result in results])
+    np.testing.assert_array_equal(values[0, :8], values[1, :8])
+    assert not np.array_equal(values[0, 8:], values[1, 8:])
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_illegal_actions_are_never_visited_chosen_or_learned(policy: str) -> None:
+    invalid = np.random.default_rng(0).random((32, A)) < 0.6
+    invalid[np.arange(32), np.arange(32) % A] = False
+    result = _search(policy, 5, [True] * 32, invalid)
+    assert not invalid[np.arange(32), result.action].any()
+    assert (np.asarray(result.visit_counts)[invalid] == 0).all()
+    assert (np.asarray(result.action_weights)[invalid] == 0.0).all()
+    np.testing.assert_allclose(np.asarray(result.action_weights).sum(axis=1), 1.0, rtol=1e-5)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("explore", [False, True])
+def test_a_row_without_a_legal_action_gives_numbers_and_disturbs_no_other(policy: str, explore: bool) -> None:
+    invalid = np.zeros((2, A), bool)
+    invalid[1] = True
+    result = _search(policy, 5, [explore] * 2, invalid)
+    assert all(np.isfinite(x).all() for x in result)
+    assert 0 <= result.action[1] < A
+    undisturbed = _search(policy, 5, [explore] * 2)
+    np.testing.assert_array_equal(result.visit_counts[0], undisturbed.visit_counts[0])
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_root_value_is_the_mean_of_what_was_backed_up(policy: str) -> None:
+    def step(params: Any, action: jax.Array, embedding: jax.Array) -> tuple[search.Prediction, jax.Array]:
+        ones = jnp.ones(action.shape)
+        return search.Prediction(2.0 * ones, 0.5 * ones, jnp.zeros((*action.shape, A)), 4.0 * ones), embedding
+
+    result = search.search(
+        (),
+        jax.random.key(0),
+        search.Root(jnp.zeros((1, A)), jnp.ones(1), jnp.zeros((1, 1))),
+        step,
+        config=config_lib.SearchConfig(policy=policy, num_simulations=1),
+        invalid_actions=jnp.zeros((1, A), bool),
+        explore=jnp.zeros(1, bool),
+    )
+    # The edge gives 2 + 4/2 = 4; with the root's own value 1 that is (1 + 4) / 2.
+    np.testing.assert_allclose(result.root_value, [2.5])
+    np.testing.assert_allclose(np.asarray(result.q_values).max(), 4.0)
+    assert np.asarray(result.visit_counts).sum() == 1
+
+
+@pytest.mark.parametrize(("max_depth", "deepest"), [(1, 1.0), (2, 2.0), (0, 3.0)])
+def test_paths_end_at_the_largest_depth(max_depth: int, deepest: float) -> None:
+    seen: list[float] = []
+
+    def step(params: Any, action: jax.Array, depth: jax.Array) -> tuple[search.Prediction, jax.Array]:
+        jax.debug.callback(lambda d: seen.append(float(d)), depth[0] + 1.0)
+        zeros = jnp.zeros(action.shape)
+        return search.Prediction(zeros, zeros + 1.0, jnp.zeros((*action.shape, 1)), zeros), depth + 1.0
+
+    result = search.search(
+        (),
+        jax.random.key(0),
+        search.Root(jnp.zeros((1, 1)), jnp.zeros(1), jnp.zeros(1)),
+        step,
+        config=config_lib.SearchConfig(num_simulations=3, max_depth=max_depth),
+        invalid_actions=jnp.zeros((1, 1), bool),
+        explore=jnp.zeros(1, bool),
+    )
+    jax.block_until_ready(result)
+    jax.effects_barrier()
+    assert max(seen) == deepest
+
+
+def test_puct_without_temperature_takes_the_most_visited_action_though_it_explores() -> None:
+    result = _search("puct", 5, [True] * 16, temperature=0.0)
+    counts = np.asarray(result.visit_counts)
+    np.testing.assert_array_equal(counts[np.arange(16), result.action], counts.max(axis=1))
+
+
+def test_puct_noise_reaches_actions_that_the_prior_rules_out() -> None:
+    def visits(fraction: float) -> np.ndarray:
+        root = search.Root(jnp.tile(jnp.array([[60.0, 0.0, 0.0, 0.0, 0.0]]), (16, 1)), jnp.zeros(16), jnp.zeros(16))
+
+        def step(params: Any, action: jax.Array, embedding: jax.Array) -> tuple[search.Prediction, jax.Array]:
+            zeros = jnp.zeros(action.shape)
+            return search.Prediction(zeros, zeros, jnp.zeros((*action.shape, A)), zeros), embedding
+
+        config = config_lib.SearchConfig(policy="puct", num_simulations=12, dirichlet_fraction=fraction)
+        no, yes = jnp.zeros((16, A), bool), jnp.ones(16, bool)
+        result = search.search(
+            (), jax.random.key(0), root, step, config=config, invalid_actions=no, explore=yes
+        )  # fmt: skip
+        return np.asarray(result.visit_counts)
+
+    assert visits(0.0)[:, 1:].sum() == 0
+    assert visits(0.5)[:, 1:].sum() > 0

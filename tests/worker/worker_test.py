@@ -1,0 +1,432 @@
+import json
+import os
+import pathlib
+import queue
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+
+import gymnasium
+import numpy as np
+import pytest
+
+from seedzero.core import config, errors, types
+from seedzero.envs import catch, gym_env
+from seedzero.transport import server as servers
+from seedzero.worker import process, worker
+
+ROOT = pathlib.Path(__file__).parents[2]
+DEADLINE_SECONDS = 60
+
+
+class Learner:
+    """A learner that learns nothing: assigns what it was given, one after the other, and always answers `action`."""
+
+    def __init__(self, *assignments, action=0):
+        self.assignments = list(assignments)
+        self.action = action
+        self.hellos, self.specs, self.requests, self.ends = [], {}, [], []
+        self.events = queue.Queue()
+        self.server = None
+
+    def assign(self, hello):
+        self.hellos.append(hello)
+        fields = dict(role=types.Role.TRAIN, env="catch", env_settings="{}", num_groups=2, envs_per_group=3)
+        fields |= self.assignments.pop(0) if len(self.assignments) > 1 else self.assignments[0]
+        count = fields["num_groups"] * fields["envs_per_group"]
+        return types.Assignment(run_id=f"run-{len(self.hellos)}", seeds=tuple(range(count)), **fields)
+
+    def begin(self, run_id, spec):
+        self.specs[run_id] = spec
+
+    def step(self, request):
+        self.requests.append(request)
+        self.events.put(("step", request))
+        self.server.reply(request, np.full(request.first.shape, self.action), 1)
+
+    def end(self, run_id, reason):
+        self.ends.append((run_id, reason))
+        self.events.put(("end", reason))
+
+    def status(self):
+        return {}
+
+    def serve(self, address):
+        settings = config.TransportConfig(listen=address, max_backoff_seconds=0.2)
+        self.server = servers.Server(self, settings)
+        return self.server.start()
+
+    def await_steps(self, number, run_id=None):
+        """Waits for so many more steps of one run (None: of any)."""
+        while number:
+            kind, request = self.events.get(timeout=DEADLINE_SECONDS)
+            number -= kind == "step" and run_id in (None, request.run_id)
+
+    def await_end(self):
+        while True:
+            kind, reason = self.events.get(timeout=DEADLINE_SECONDS)
+            if kind == "end":
+                return reason
+
+
+@pytest.fixture
+def address(tmp_path):
+    return f"unix:{tmp_path}/learner"
+
+
+@pytest.fixture
+def serve(address):
+    """Starts learners; they are stopped at the end of the test."""
+    learners = []
+
+    def start(*assignments, **kwargs):
+        learner = Learner(*(assignments or ({},)), **kwargs)
+        learner.serve(address)
+        learners.append(learner)
+        return learner
+
+    yield start
+    for learner in learners:
+        learner.server.stop(finished=True, reason="the test is over")
+
+
+class Running:
+    """A worker in a thread of this process."""
+
+    def __init__(self, address, **kwargs):
+        self.stop = threading.Event()
+        self._code = None
+        self._thread = threading.Thread(target=self._run, args=(address,), kwargs=kwargs)
+        self._thread.start()
+
+    def _run(self, address, **kwargs):
+        self._code = worker.run(address, stop=self.stop, **kwargs)
+
+    def code(self):
+        self._thread.join(DEADLINE_SECONDS)
+        assert not self._thread.is_alive(), "the worker does not end"
+        return self._code
+
+
+@pytest.fixture
+def run(address):
+    runs = []
+
+    def start(**kwargs):
+        runs.append(Running(address, **kwargs))
+        return runs[-1]
+
+    yield start
+    for running in runs:
+        running.stop.set()
+        running.code()
+
+
+def run_script(script, *args, **kwargs):
+    """Runs Python code in a new process."""
+    command = [sys.executable, "-W", "error", "-c", textwrap.dedent(script), *args]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_SECONDS, **kwargs)
+
+
+def spawn(*args):
+    command = [sys.executable, "-m", "seedzero.worker", *args]
+    pipes = dict(stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+    return subprocess.Popen(command, cwd=ROOT, text=True, **pipes)
+
+
+def finish(child):
+    """Returns exit code and standard error; standard input stays as it is."""
+    code = child.wait(DEADLINE_SECONDS)
+    with child.stderr:
+        text = child.stderr.read()
+    child.stdin.close()
+    return code, text
+
+
+def test_a_session_sends_every_step_of_both_groups_and_ends_with_the_learner(serve, run):
+    learner = serve(action=catch.LEFT)
+    running = run(worker_id="w", num_envs=6)
+    learner.await_steps(40)
+    learner.server.stop(finished=True, reason="enough")
+    assert running.code() == worker.DONE
+    hello = learner.hellos[0]
+    assert (hello.worker_id, hello.max_envs, hello.environments) == ("w", 6, ("catch", "gym", "atari"))
+    assert set(hello.roles) == {types.Role.TRAIN, types.Role.EVALUATE}
+    for group, seeds in enumerate(([0, 1, 2], [3, 4, 5])):
+        requests = [request for request in learner.requests if request.group == group]
+        expected = catch.Catch(3)
+        step = expected.reset(seeds)
+        for number, request in enumerate(requests):
+            assert request.sequence == number
+            assert request.first.all() == (number % 10 == 0)
+            np.testing.assert_array_equal(request.step.observation, step.observation)
+            np.testing.assert_array_equal(request.step.reward, step.reward)
+            np.testing.assert_array_equal(request.step.terminated, step.terminated)
+            step = expected.step(np.full(3, catch.LEFT, np.int32))
+
+
+def test_after_a_restart_environments_are_reset_and_made_anew_only_for_other_settings(serve, run):
+    made = []
+
+    def factory(num_envs):
+        made.append(num_envs)
+        return catch.Catch(num_envs)
+
+    yours = dict(env="yours")
+    learner = serve(yours, yours, yours | dict(envs_per_group=5))
+    run(env_factory=factory)
+    for number, sizes in enumerate(([3, 3], [3, 3], [3, 3, 5, 5]), start=1):
+        learner.await_steps(7, f"run-{number}")
+        assert made == sizes
+        learner.server.restart(f"run-{number}", "try again")
+    learner.await_steps(1, "run-4")
+    for number in (1, 2):
+        requests = [request for request in learner.requests if request.run_id == f"run-{number}"]
+        assert requests[0].first.all()
+        assert requests[0].sequence == 0
+        expected = catch.Catch(3).reset([0, 1, 2])
+        np.testing.assert_array_equal(requests[0].step.observation, expected.observation)
+
+
+def test_a_worker_outlives_its_learner_and_joins_the_next(serve, run, address):
+    first = serve()
+    running = run()
+    first.await_steps(5)
+    first.server.stop(finished=False, reason="moving")
+    second = serve()
+    second.await_steps(5)
+    assert len(second.hellos) == 1
+    second.server.stop(finished=True, reason="enough")
+    assert running.code() == worker.DONE
+
+
+def test_stop_says_goodbye_and_ends_with_success(serve, run):
+    learner = serve()
+    running = run()
+    learner.await_steps(3)
+    running.stop.set()
+    assert running.code() == worker.DONE
+    assert learner.await_end() == "goodbye"
+
+
+def test_a_worker_that_never_found_its_learner_can_be_stopped(run):
+    running = run()
+    running.stop.set()
+    assert running.code() == worker.DONE
+
+
+class Fragile(catch.Catch):
+    def step(self, actions):
+        raise ZeroDivisionError("the ball is flat")
+
+
+def unmakeable(num_envs):
+    raise OSError(f"no room for {num_envs} boards")
+
+
+@pytest.mark.parametrize(
+    ("factory", "reason"),
+    [(Fragile, "ZeroDivisionError: the ball is flat"), (unmakeable, "OSError: no room for 3 boards")],
+    ids=["step", "make"],
+)
+def test_failing_environments_end_the_worker_tell_the_learner_and_leave_others_alone(
+    serve, run, caplog, factory, reason
+):
+    learner = serve(dict(env="yours"))
+    other = run(worker_id="other", env_factory=catch.Catch)
+    learner.await_steps(2)
+    failing = run(worker_id="failing", env_factory=factory)
+    assert failing.code() == worker.FAILED
+    told = learner.await_end()
+    assert told.startswith("failed")
+    assert reason in told
+    complaints = [record for record in caplog.records if record.name == "seedzero.worker.worker"]
+    assert len([record for record in complaints if reason in record.getMessage()]) == 1
+    learner.await_steps(20, "run-1")
+    other.stop.set()
+    assert other.code() == worker.DONE
+
+
+@pytest.mark.parametrize(
+    ("assignment", "reason"),
+    [
+        (dict(env="gym:Nowhere-v0"), "Nowhere"),
+        (dict(env="atari:Ping"), "pong"),
+        (dict(env="chess"), "unknown environment 'chess'"),
+        (dict(env="yours"), "env_factory"),
+        (dict(env="gym:Pendulum-v1"), "action space Box"),
+        (dict(env_settings='{"frame_sice": 84}'), "frame_sice"),
+        (dict(env_settings="[1]"), "same version"),
+    ],
+)
+def test_what_cannot_be_made_is_told_to_the_learner(serve, run, assignment, reason):
+    learner = serve(assignment)
+    assert run().code() == worker.FAILED
+    told = learner.await_end()
+    assert told.startswith("failed")
+    assert reason in told
+
+
+def test_actions_out_of_range_never_reach_the_environments(serve, run):
+    reached = []
+
+    class Careful(catch.Catch):
+        def step(self, actions):
+            reached.append(actions)
+            return super().step(actions)
+
+    serve(dict(env="yours"), action=3)
+    assert run(env_factory=Careful).code() == worker.FAILED
+    assert not reached
+
+
+def test_groups_that_differ_are_refused(serve, run):
+    learner = serve(dict(env="yours"))
+    assert run(env_factory=lambda num_envs: catch.Catch(num_envs + 1)).code() == worker.FAILED
+    assert "expected 3" in learner.await_end()
+
+
+def test_own_gymnasium_environments_serve_a_remote_learner(serve, run):
+    learner = serve(dict(env="yours"))
+
+    def factory(num_envs):
+        return gym_env.GymVectorEnv.from_factory(lambda: gymnasium.make("CartPole-v1"), num_envs)
+
+    run(env_factory=factory)
+    learner.await_steps(10)
+    assert learner.hellos[0].environments == ("yours",)
+    assert learner.specs["run-1"].observation_shape == (4,)
+
+
+def test_an_unreadable_address_is_bad_usage(caplog):
+    assert worker.run("nonsense") == worker.BAD_USAGE
+    assert "nonsense" in caplog.text
+
+
+def test_a_whole_session_of_every_family_never_imports_jax(serve, address):
+    learner = serve({}, dict(env="gym:CartPole-v1"), dict(env="atari:Pong", envs_per_group=1))
+    script = """
+        import json, sys
+        from seedzero.worker import process
+        code = process.main(sys.argv[1:])
+        print(json.dumps([code, sorted(sys.modules)]))
+    """
+    finished = []
+    child = threading.Thread(target=lambda: finished.append(run_script(script, f"--server={address}")))
+    child.start()
+    for number in (1, 2, 3):
+        learner.await_steps(6, f"run-{number}")
+        if number < 3:
+            learner.server.restart(f"run-{number}", "the next family")
+    learner.server.stop(finished=True, reason="enough")
+    child.join()
+    assert finished[0].returncode == 0, finished[0].stderr
+    code, modules = json.loads(finished[0].stdout)
+    assert code == worker.DONE
+    assert "ale_py" in modules
+    assert "gymnasium" in modules
+    heavy = ("jax", "jaxlib", "flax", "optax", "orbax", "mctx", "torch", "tensorflow", "pygame")
+    assert not [name for name in modules if name.split(".")[0] in heavy]
+    assert not [name for name in modules if name.startswith(("seedzero.runtime", "seedzero.agents", "seedzero.cli"))]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_end_a_process_with_goodbye_and_exit_code_0(serve, address, number):
+    learner = serve()
+    child = spawn(f"--server={address}", "--num_envs=6", "--role=evaluate", "--worker_id=w7", "--threads=1")
+    learner.await_steps(4)
+    child.send_signal(number)
+    code, log = finish(child)
+    assert code == 0, log
+    assert learner.await_end() == "goodbye"
+    assert learner.hellos[0].roles == (types.Role.EVALUATE,)
+    assert learner.hellos[0].worker_id == "w7"
+    lines = log.splitlines()
+    assert len(lines) == 2
+    assert all(line.startswith("seedzero worker w7: ") for line in lines)
+    assert "joined" in lines[0]
+    assert "2 x 3 environments catch" in lines[0]
+    assert "done after" in lines[1]
+
+
+def test_a_supervised_process_ends_with_its_supervisors_pipe_and_ignores_ctrl_c(serve, address):
+    learner = serve()
+    child = spawn(f"--server={address}", "--supervised")
+    learner.await_steps(4)
+    child.send_signal(signal.SIGINT)
+    learner.await_steps(40)
+    child.stdin.close()
+    code, log = finish(child)
+    assert code == 0, log
+    assert learner.await_end() == "goodbye"
+
+
+def test_a_supervised_process_ends_with_the_pipe_while_the_learner_is_away(address):
+    child = spawn(f"--server={address}", "--supervised")
+    child.stdin.close()
+    code, log = finish(child)
+    assert code == 0, log
+
+
+def test_a_process_that_fails_says_why_in_one_line_and_exits_with_1(serve, address):
+    serve(dict(env="gym:Nowhere-v0"))
+    child = spawn(f"--server={address}")
+    code, log = finish(child)
+    assert code == 1
+    assert len(log.splitlines()) == 1
+    assert "EnvironmentFailure" in log
+    assert "Nowhere" in log
+
+
+def test_an_environment_that_never_returns_cannot_hold_a_process_that_shall_end(serve, address):
+    learner = serve(dict(env="yours"))
+    script = """
+        import os, signal, sys, threading
+        from seedzero.envs import catch
+        from seedzero.worker import process
+
+        class Stuck(catch.Catch):
+            def step(self, actions):
+                os.kill(os.getpid(), signal.SIGTERM)
+                while True:
+                    threading.Event().wait(1)
+
+        process.STOP_SECONDS = 0.1
+        process.run(sys.argv[1], env_factory=Stuck)
+    """
+    assert run_script(script, address).returncode == worker.FAILED
+    assert learner.requests
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [([], "--server"), (["--server=x:1", "--num_envs=0"], "at least 1"), (["--server=x:1", "--role=idle"], "idle")],
+)
+def test_bad_arguments_exit_with_2(capsys, arguments, message):
+    with pytest.raises(SystemExit) as exit_info:
+        process.main(arguments)
+    assert exit_info.value.code == worker.BAD_USAGE
+    assert message in capsys.readouterr().err
+
+
+def test_own_errors_pass_unchanged_through_a_worker(serve, run):
+    def factory(num_envs):
+        raise errors.EnvironmentFailure("the license has expired")
+
+    learner = serve(dict(env="yours"))
+    assert run(env_factory=factory).code() == worker.FAILED
+    assert "the license has expired" in learner.await_end()
+
+
+def test_the_example_of_a_remote_worker_runs(serve, address):
+    learner = serve(dict(env="yours"), action=1)
+    command = [sys.executable, str(ROOT / "examples" / "remote_worker.py"), address]
+    environment = os.environ | dict(PYTHONPATH=str(ROOT))
+    child = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    learner.await_steps(30)
+    learner.server.stop(finished=True, reason="enough")
+    code, log = finish(child)
+    assert code == worker.DONE, log
+    assert sum(request.step.reward.sum() for request in learner.requests) > 0

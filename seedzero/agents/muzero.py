@@ -99,7 +99,7 @@ def _initial_memory(parts: Parts, num_slots: int) -> base.Memory:
 def _act(
     parts: Parts, params: base.Params, memory: base.Memory, inputs: base.ActInputs, key: jax.Array
 ) -> tuple[base.Memory, base.ActOutputs]:
-    memory, observation = _push_frame(parts, memory, inputs.observation, inputs.first)
+    memory, observation = push_frame(parts, memory, inputs.observation, inputs.first)
     params = parts.network.cast(params)
     found = search.search(
         params,
@@ -114,9 +114,7 @@ def _act(
     return memory, base.ActOutputs(found.action, extras)
 
 
-def _push_frame(
-    parts: Parts, memory: base.Memory, frame: jax.Array, first: jax.Array
-) -> tuple[base.Memory, jax.Array]:
+def push_frame(parts: Parts, memory: base.Memory, frame: jax.Array, first: jax.Array) -> tuple[base.Memory, jax.Array]:
     """Returns the new memory and the stacked observation; a first frame stands for the past it does not have."""
     frame = frame.reshape(frame.shape[0], *networks.stack_shape(parts.spec.observation_shape, 1))
     num_past = parts.config.network.frame_stack - 1
@@ -155,8 +153,8 @@ def _decode(parts: Parts, logits: jax.Array) -> jax.Array:
 def _update(
     parts: Parts, state: base.TrainState, windows: rings.Windows, key: jax.Array, axis_name: str | None
 ) -> tuple[base.TrainState, base.Metrics]:
-    targets = make_targets(parts, state, windows)
-    actions = _unroll_actions(parts, windows, key)
+    targets = make_targets(parts, state.target_params, windows)
+    actions = unroll_actions(parts, windows, key)
     # Gradients with respect to what differs between devices stay local; those of shared parameters JAX would sum.
     params = state.params if axis_name is None else jax.lax.pcast(state.params, axis_name, to="varying")
     gradient_fn = jax.value_and_grad(lambda p: loss_and_metrics(parts, p, windows, actions, targets), has_aux=True)
@@ -166,11 +164,11 @@ def _update(
     return _apply_gradients(parts, state, gradients, metrics)
 
 
-def make_targets(parts: Parts, state: base.TrainState, windows: rings.Windows) -> returns.Targets:
+def make_targets(parts: Parts, target_params: base.Params, windows: rings.Windows) -> returns.Targets:
     """Returns the targets of the sampled position and of the K after it."""
     value = windows.extras["value"]
     if parts.config.muzero.target_network_updates:
-        value = _target_network_values(parts, state.target_params, windows)
+        value = _target_network_values(parts, target_params, windows)
     return returns.n_step_targets(
         windows.reward,
         value,
@@ -200,7 +198,7 @@ def _target_network_values(parts: Parts, target_params: base.Params, windows: ri
     return values[:, jnp.clip(positions - n, 0, num_steps)]
 
 
-def _unroll_actions(parts: Parts, windows: rings.Windows, key: jax.Array) -> jax.Array:
+def unroll_actions(parts: Parts, windows: rings.Windows, key: jax.Array) -> jax.Array:
     """Returns the K actions [B, K] to unroll; where no step was taken they are random: any action is absorbed."""
     num_steps = parts.config.muzero.unroll_steps
     taken = windows.extras["action"][:, :num_steps]
@@ -314,7 +312,7 @@ def _apply_gradients(
     parts: Parts, state: base.TrainState, gradients: base.Params, metrics: base.Metrics
 ) -> tuple[base.TrainState, base.Metrics]:
     """Returns the state after one optimizer step; parameters and optimizer stay where a number is not finite."""
-    grad_norm = optax.global_norm(gradients)
+    grad_norm = optax.tree.norm(gradients)
     learning_rate = parts.schedule(state.num_updates)
     directions, opt_state = parts.optimizer.update(gradients, state.opt_state, state.params)
     params = jax.tree.map(lambda p, d: p - learning_rate * d, state.params, directions)
@@ -334,9 +332,7 @@ def _apply_gradients(
     return new_state, {name: jnp.asarray(x, jnp.float32) for name, x in (metrics | more).items()}
 
 
-def _next_target(
-    parts: Parts, target_params: base.Params, params: base.Params, num_updates: jax.Array
-) -> base.Params:
+def _next_target(parts: Parts, target_params: base.Params, params: base.Params, num_updates: jax.Array) -> base.Params:
     every = parts.config.muzero.target_network_updates
     if not every:
         return target_params

@@ -1,12 +1,12 @@
 """Observations a second through the real server and worker client, against bare grpc.aio.
 
-Both carry the same bytes with the same number of messages in flight: as many worker processes, each with two groups of
-environments, and a server that answers at once. Bare means one grpc.aio stream a worker on which ready-made bytes go to
-and fro: nothing is encoded, decoded, checked or handed to another thread. Short slices of both alternate, so that what
-else the machine does meets both alike.
+Both carry the same bytes with the same number of messages in flight: as many worker processes, each with one group of
+environments, and a server that answers at once. Bare means one grpc.aio stream a worker on which ready-made bytes go
+to and fro: nothing is encoded, decoded, checked or handed to another thread. Short slices of both alternate, so that
+what else the machine does meets both alike.
 
-Every server and worker is a process of its own, for grpc.aio wakes all event loops of a process with each message. They
-take lines from standard input, "SECONDS" for a slice, and print a line for each.
+Every server and worker is a process of its own, for grpc.aio wakes all event loops of a process with each message.
+Workers take lines "SECONDS" from standard input, run a slice for each, and print messages a second.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from grpc import aio
 from seedzero.core import config, errors, types
 from seedzero.transport import client, codec, messages, options, server
 
-NUM_GROUPS = 2
+NUM_GROUPS = 1
 NUM_ACTIONS = 18
 NUM_PAIRS = 7
 WARM_UP_SECONDS = 0.3
@@ -45,7 +45,7 @@ def run(
 
     Args:
       num_workers: worker processes.
-      num_envs: environments of one worker, in two groups.
+      num_envs: environments of one worker, all in one group.
       observation_bytes: of one environment's observation, uint8.
       seconds: measuring time, both together.
 

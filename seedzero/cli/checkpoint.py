@@ -12,16 +12,16 @@ from seedzero.core import errors
 def run(arguments: parse.Arguments) -> int:
     """Lists or verifies the checkpoints of a run; returns the exit code, 1 where one is damaged."""
     from seedzero.cli import output
-    from seedzero.runtime import checkpoint, run_dir
+    from seedzero.runtime import checkpoint_files, run_dir
 
     path = pathlib.Path(arguments.flags["run_dir"])
     run_dir.read_saved(path)
-    action = checkpoint.list_steps if arguments.words[0] == "list" else checkpoint.verify
+    action = checkpoint_files.list_steps if arguments.words[0] == "list" else checkpoint_files.verify
     rows = action(path / "checkpoints")
     for row in rows:
-        print("  ".join(f"{key}={value}" for key, value in row.items()), file=sys.stderr)
+        print("  ".join(f"{key}={value}" for key, value in row.items() if value is not None), file=sys.stderr)
     output.print_json(rows)
-    damaged = [row for row in rows if row.get("valid") is False]
+    damaged = [row for row in rows if not row["ok"]]
     if damaged:
         raise errors.CheckpointError(f"{len(damaged)} of {len(rows)} checkpoints in {path} are damaged; see above")
     return 0

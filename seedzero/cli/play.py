@@ -6,16 +6,14 @@ import pathlib
 import sys
 
 from seedzero.cli import parse
-from seedzero.core import errors
-
-FORMATS = (".mp4", ".gif")
 
 
 def run(arguments: parse.Arguments) -> int:
     """Plays one greedy episode into a video; returns the exit code."""
     run_dir, video = arguments.flags["run_dir"], pathlib.Path(arguments.flags["video"])
-    if video.suffix.lower() not in FORMATS:
-        raise errors.UsageError(f"--video={video}: expected a name that ends in {' or '.join(FORMATS)}")
+    from seedzero.runtime import video as video_lib
+
+    video_lib.check_path(video)  # before JAX is loaded
     from seedzero.cli import output
     from seedzero.runtime import evaluate
 

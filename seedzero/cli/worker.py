@@ -8,9 +8,9 @@ from seedzero.cli import parse
 def run(arguments: parse.Arguments) -> int:
     """Steps environments for a learner until it says that training is over; returns the exit code."""
     num_envs = arguments.integer("num_envs", minimum=1)
-    from seedzero.worker import worker
+    from seedzero.worker import process
 
-    return worker.run(arguments.flags["server"], num_envs=num_envs)
+    return process.run(arguments.flags["server"], num_envs=num_envs)
 
 
 COMMAND = parse.Command(

@@ -179,7 +179,8 @@ def _integer_range(spec: types.EnvSpec) -> float:
     """Returns what integer observations are divided by; floats are taken as they are."""
     if spec.observation_dtype == "float32":
         return 1.0
-    largest = max(abs(spec.observation_low), abs(spec.observation_high))
-    if np.isfinite(largest) and largest > 0:
+    bounds = np.abs([spec.observation_low, spec.observation_high])
+    largest = np.max(bounds, initial=0.0, where=np.isfinite(bounds))
+    if largest > 0:
         return float(largest)
     return 255.0 if spec.observation_dtype == "uint8" else 1.0

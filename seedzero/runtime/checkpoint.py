@@ -32,6 +32,7 @@ MAX_COPY_BYTES = 2**30
 
 _STATE = "state"
 _REPLAY = "replay"
+_OBSERVATION = "observation"
 _FAILURES = (OSError, ValueError, RuntimeError, errors.Error)
 """What Orbax, tensorstore, the disk and the device raise when something cannot be written."""
 
@@ -62,6 +63,7 @@ class _Job:
     name: str
     parts: dict[str, trees.Tree]
     host: Mapping[str, Any]
+    observation: tuple[trees.Leaf, ...] = ()
     replay: segments.Saved | None = None
     written: list[segments.Segment] = dataclasses.field(default_factory=list)
     error: BaseException | None = None
@@ -145,9 +147,10 @@ class Checkpointer:
         self.wait()
         job = _Job(step, f"{step:012d}-{durable.token()}", {}, host)
         try:
-            job.parts = _parts(trees.copy(dict(state)))
+            # The replay first: it waits for its cursors, which come after whatever else the device was given.
             if rings is not None:
                 self._copy_replay(job, rings)
+            job.parts |= _parts(trees.copy(dict(state)))
         except RuntimeError as error:
             job.error = error
         self._saving = self._thread.submit(self._finish, job)
@@ -156,6 +159,7 @@ class Checkpointer:
         """Copies the rings' small arrays and new observations, and has the latter written meanwhile."""
         small = trees.copy(_small(rings))
         job.parts[_REPLAY] = small
+        job.observation = trees.describe({_OBSERVATION: rings.observation})
         # The only wait for the device: which rows are new follows from how far the calls in flight have come.
         cursor = np.asarray(small["cursor"]).astype(np.int64)
         length = rings.weight.shape[1]
@@ -235,7 +239,7 @@ class Checkpointer:
             time=self._clock(),
             ordinal=ordinal,
             kept_for_good=bool(self._config.keep_every) and ordinal % self._config.keep_every == 0,
-            arrays={},
+            arrays={_OBSERVATION: job.observation},
             host=job.host,
             files={},
             segments={segment.name: segment.files for segment in replay},
@@ -309,6 +313,7 @@ class Checkpointer:
     def _load_replay(
         self, path: pathlib.Path, found: manifest.Manifest, like: rings_lib.Rings
     ) -> rings_lib.Rings:
+        trees.check_fits(found.arrays[_OBSERVATION], {_OBSERVATION: like.observation})
         small = _load(path, found, _small(like), (_REPLAY,))
         root = self._directory / checkpoint_files.SEGMENTS
         on_disk = segments.Saved(
@@ -333,9 +338,7 @@ def extra_bytes(
     if rings is None:
         return trees.num_bytes(dict(state))
     all_bytes = trees.num_bytes(rings.observation)
-    num_slots, length = rings.weight.shape
-    largest_chunk = max(segments.CHUNK_BYTES, all_bytes // (num_slots * length))
-    copied = min(all_bytes, max_copy_bytes + largest_chunk)
+    copied = min(all_bytes, max_copy_bytes + max(segments.CHUNK_BYTES, segments.row_bytes(rings.observation)))
     return trees.num_bytes(dict(state)) + trees.num_bytes(_small(rings)) + copied
 
 
@@ -367,7 +370,7 @@ def _write(directory: pathlib.Path, parts: Mapping[str, trees.Tree], described: 
             trees.save(temporary / name, part)
         described = dataclasses.replace(
             described,
-            arrays={name: trees.describe(part) for name, part in parts.items()},
+            arrays={**described.arrays, **{name: trees.describe(part) for name, part in parts.items()}},
             files=durable.checksums(temporary),
         )
         manifest.write(temporary, described)

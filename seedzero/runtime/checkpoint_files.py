@@ -99,49 +99,66 @@ def make_room(directory: pathlib.Path, *, keep: int, newest: int, unusable: Coll
     remove_unreferenced(directory)
 
 
-def verified(directory: pathlib.Path, path: pathlib.Path, *, content: bool = True) -> manifest.Manifest:
+def verified(
+    directory: pathlib.Path, path: pathlib.Path, *, content: bool = True, params_only: bool = False
+) -> manifest.Manifest:
     """Returns the manifest of a checkpoint that is whole.
 
     Args:
       directory: of all checkpoints.
       path: of this one.
       content: true: compare all checksums; false: sizes only.
+      params_only: true: look at the parameters alone.
 
     Raises:
       CheckpointError: something is missing or damaged.
     """
     found = manifest.read(path)
+    if params_only:
+        params = {name: file for name, file in found.files.items() if name.startswith(f"{PARAMS}/")}
+        manifest.check(path, params, content=content)
+        return found
     manifest.check(path, found.files, content=content)
     for name, files in found.segments.items():
         manifest.check(directory / SEGMENTS / name, files, content=content)
     return found
 
 
-def newest_verified(directory: pathlib.Path) -> tuple[manifest.Manifest | None, dict[int, str]]:
-    """Returns the newest checkpoint that is whole, None if there is none, and why newer ones are not."""
+def newest_verified(
+    directory: pathlib.Path, *, params_only: bool = False
+) -> tuple[manifest.Manifest | None, dict[int, str]]:
+    """Returns the newest checkpoint that is whole, None if there is none, and why newer ones are not.
+
+    Args:
+      directory: of the checkpoints.
+      params_only: true: whose parameters are whole.
+    """
     skipped: dict[int, str] = {}
     while True:
         steps = [step for step in finished(directory / STEPS) if step not in skipped]
         if not steps:
             return None, skipped
         try:
-            return verified(directory, step_directory(directory, steps[-1])), skipped
+            return verified(directory, step_directory(directory, steps[-1]), params_only=params_only), skipped
         except errors.CheckpointError as error:
             skipped[steps[-1]] = f"checkpoint {steps[-1]} is skipped: {error}"
 
 
-def find(directory: pathlib.Path, step: Step) -> tuple[pathlib.Path, manifest.Manifest]:
+def find(
+    directory: pathlib.Path, step: Step, *, params_only: bool = False
+) -> tuple[pathlib.Path, manifest.Manifest]:
     """Returns a checkpoint that is whole.
 
     Args:
       directory: of the checkpoints.
       step: updates done, "last" (the newest that is whole) or "best".
+      params_only: true: one whose parameters are whole.
 
     Raises:
       CheckpointError: there is none, or it is damaged.
     """
     if step == "last":
-        found, skipped = newest_verified(directory)
+        found, skipped = newest_verified(directory, params_only=params_only)
         if found is None:
             reasons = "; ".join(skipped.values()) or "none was written yet"
             raise errors.CheckpointError(f"no usable checkpoint in {directory}: {reasons}")
@@ -153,7 +170,7 @@ def find(directory: pathlib.Path, step: Step) -> tuple[pathlib.Path, manifest.Ma
         raise errors.CheckpointError(f"no checkpoint {step} in {directory}; there are: {available}")
     path = parent / f"{steps[-1] if step == 'best' else step:012d}"
     try:
-        return path, verified(directory, path)
+        return path, verified(directory, path, params_only=params_only)
     except errors.CheckpointError as error:
         raise errors.CheckpointError(f"checkpoint {step} in {directory} cannot be used: {error}") from error
 
@@ -170,7 +187,7 @@ def restore_params(directory: pathlib.Path, step: Step, like: trees.Tree = None)
       CheckpointError: there is none, or it is damaged.
       ResumeError: it does not fit `like`.
     """
-    path, found = find(directory, step)
+    path, found = find(directory, step, params_only=True)
     leaves = found.arrays[PARAMS]
     if like is not None:
         trees.check_fits(leaves, {PARAMS: like})

@@ -180,6 +180,10 @@ class DeviceLoop:
             self._stop_requested = reason
             self._inbox.changed.notify_all()
 
+    def close(self) -> None:
+        """Compiles no further programs."""
+        self._programs.close()
+
     def settle(self) -> None:
         """Waits until nothing is in flight.
 
@@ -346,6 +350,7 @@ class DeviceLoop:
         self._dispatched(collect)
         if self._num_updates % self._config.training.publish_every == 0:
             self.publish()
+        self._publish_snapshot()
         if self._config.run.deterministic:
             self._keep_time()
 

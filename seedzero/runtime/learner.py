@@ -141,6 +141,8 @@ class _Learner:
             self._screen.message(f"this run is finished: {finished}; raise its budget to go on")
             return 0
         with signals.StopSignals(self._interrupt, say=self._screen.message, cleanup=self._leave_at_once):
+            if self._spec is not None:
+                self._build(self._spec)  # a resumed run: its state is back before anyone joins
             address = self._server.start()
             finished_reason = ""
             try:
@@ -160,19 +162,24 @@ class _Learner:
             self._screen.message(f"stopped; to resume: {self._resume_command}")
         return 0
 
+    def _build(self, spec: types.EnvSpec) -> None:
+        """Makes networks and replay for environments of this spec, begins to compile, and resumes."""
+        agent = agents.make(self._config, spec, jax.default_backend())
+        slot_length = self._check_capacity(agent, spec)
+        train = steps.init_train(agent, self._config.run.seed, self._mesh)
+        actor = steps.init_actor(agent, spec, self._layout, slot_length, self._mesh)
+        compiled = self._compile(agent, spec, train, actor)
+        self._loop = self._make_loop(spec, compiled, train, actor)
+        self._resume(self._loop, train, actor.rings)
+
     def _train(self) -> str:
         """Returns why the run is finished, or "" where the user stopped it."""
         if not self._wait_for_spec():
             return ""
-        assert self._spec is not None
-        agent = agents.make(self._config, self._spec, jax.default_backend())
-        slot_length = self._check_capacity(agent, self._spec)
-        train = steps.init_train(agent, self._config.run.seed, self._mesh)
-        actor = steps.init_actor(agent, self._spec, self._layout, slot_length, self._mesh)
-        compiled = self._compile(agent, self._spec, train, actor)
-        self._loop = self._make_loop(self._spec, compiled, train, actor)
-        self._resume(self._loop, train, actor.rings)
-        self._checkpointer.prepare(train._asdict(), actor.rings if self._includes_replay else None)
+        if self._loop is None:
+            assert self._spec is not None
+            self._build(self._spec)
+        assert self._loop is not None
         thread = threading.Thread(target=self._run_loop, name="device-loop")
         thread.start()
         try:
@@ -180,7 +187,7 @@ class _Learner:
         finally:
             self._loop.stop("stopped")
             thread.join()
-            compiled.close()
+            self._loop.close()
         return self._finish()
 
     def _run_loop(self) -> None:
@@ -291,7 +298,7 @@ class _Learner:
             self._wake.clear()
         if self._failure is not None:
             raise self._failure
-        if self._spec is not None:
+        if self._spec is not None and self._loop is None:
             spec_file.write(self._directory.path, self._spec)
         return self._stop_reason is None
 

@@ -141,7 +141,7 @@ def base(saved: Saved | None, cursor: np.ndarray, length: int) -> Saved:
 
 def row_bytes(observation: Any) -> int:
     """Returns the bytes of one row of [S, T, ...] rings."""
-    return math.prod(observation.shape[2:]) * int(observation.dtype.itemsize)
+    return int(math.prod(observation.shape[2:]) * observation.dtype.itemsize)
 
 
 def num_shards(observation: Any) -> int:

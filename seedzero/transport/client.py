@@ -18,16 +18,12 @@ notice, except by a Restart if the learner has given the run up meanwhile. What 
 
 from __future__ import annotations
 
-import json
 import queue
 import types as python_types
-from typing import Any
-
-import grpc
 
 from seedzero.core import config, errors, types
 from seedzero.transport import address as addresses
-from seedzero.transport import codec, connection, inference_pb2, loop_thread, messages
+from seedzero.transport import codec, connection, loop_thread, messages
 
 _DEFAULTS = config.TransportConfig()
 CLOSE_SECONDS = 5.0
@@ -58,7 +54,6 @@ class Client:
         # Holds at most one answer a group and the run's own events, so nothing is ever put aside: see connection.py.
         self._inbox: queue.SimpleQueue[connection.Event] = queue.SimpleQueue()
         self._assignment: types.Assignment | None = None
-        self._max_message_bytes = codec.HANDSHAKE_BYTES
         self._next_sequence: dict[int, int] = {}
         self._unanswered: set[int] = set()
         self._held: messages.Restart | None = None
@@ -103,34 +98,31 @@ class Client:
         assignment = self._running()
         self._thread.post(self._connection.start, assignment.run_id, spec)
         match self._take():
-            case connection.Started(max_message_bytes):
-                self._max_message_bytes = max_message_bytes
             case messages.Restart() as restart:
                 self._held = restart
 
     def send(self, group: int, step: types.EnvStep) -> None:
-        """Sends the newest step of a group; does not block. The arrays may be reused when it returns.
+        """Has the newest step of a group sent; does not block.
 
-        The first one of a group shows first observations; each later one follows the group's Actions. The learner
-        checks all values: what it refuses is raised by a later call.
+        The first one of a group shows first observations; each later one follows the group's Actions. The arrays are
+        read on the transport thread, again after a reconnect: leave them alone until those Actions have come. A step
+        that is too large, or that the learner refuses, is raised by a later call.
 
         Raises:
-          InvalidMessage: no such group, or larger than the learner takes.
+          InvalidMessage: no such group.
           SequenceError: the group's last step has no answer yet.
         """
         assignment = self._running()
-        if group not in self._next_sequence:
+        sequence = self._next_sequence.get(group)
+        if sequence is None:
             raise errors.InvalidMessage(f"group {group} is not one of 0 to {assignment.num_groups - 1}")
         if group in self._unanswered:
             raise errors.SequenceError(f"group {group} has an unanswered step; receive its actions first")
-        sequence = self._next_sequence[group]
-        if self._held is not None or self._over is not None:
+        if self._held or self._over:
             return
-        data = codec.encode_step(group, sequence, step)
-        codec.check_size(data, self._max_message_bytes)
         self._next_sequence[group] = sequence + 1
         self._unanswered.add(group)
-        self._thread.post(self._connection.submit, assignment.run_id, group, sequence, data)
+        self._thread.post(self._connection.submit, assignment.run_id, group, sequence, step)
 
     def receive(self) -> messages.Actions | messages.Restart | messages.End:
         """Waits for what the learner says next.
@@ -140,17 +132,16 @@ class Client:
           Restart: the run is over; reset all environments, then join() again.
           End: training is over (or `leave` was called), exit with success. Later calls return it again.
         """
-        event: connection.Event
-        event, self._held = self._held or self._take(), None
-        match event:
-            case messages.Actions(group):
-                self._unanswered.discard(group)
-                return event
-            case messages.Restart():
-                self._assignment = None
-                return event
-            case messages.End():
-                return event
+        event = self._held or self._take()
+        self._held = None
+        if isinstance(event, messages.Actions):
+            self._unanswered.discard(event.group)
+            return event
+        if isinstance(event, messages.Restart):
+            self._assignment = None
+            return event
+        if isinstance(event, messages.End):
+            return event
         raise errors.UsageError(f"{type(event).__name__} instead of actions; call start() before receive()")
 
     def leave(self, reason: str) -> None:
@@ -176,7 +167,8 @@ class Client:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: python_types.TracebackType | None
     ) -> None:
-        self.close(str(error) if error else "done", failed=isinstance(error, errors.EnvironmentFailure))
+        reason = "done" if error is None else str(error) or type(error).__name__
+        self.close(reason, failed=isinstance(error, errors.EnvironmentFailure))
 
     def _running(self) -> types.Assignment:
         if self._assignment is None:
@@ -191,27 +183,4 @@ class Client:
         if isinstance(event, Exception):
             raise event
         return event
-
-
-def fetch_status(address: str, *, timeout_seconds: float = 5.0) -> dict[str, Any]:
-    """Returns a learner's counters and state.
-
-    Raises:
-      UsageError: nobody answers at this address, or no seedzero learner.
-    """
-    with grpc.insecure_channel(addresses.target(address)) as channel:
-        call = channel.unary_unary(
-            codec.STATUS_METHOD,
-            request_serializer=inference_pb2.StatusRequest.SerializeToString,
-            response_deserializer=inference_pb2.StatusReply.FromString,
-        )
-        try:
-            reply = call(inference_pb2.StatusRequest(), timeout=timeout_seconds)
-        except grpc.RpcError as error:
-            raise errors.UsageError(
-                f"no learner answers at {address} within {timeout_seconds:g} s: {error.code().name}, {error.details()}"
-            ) from None
-    counters: dict[str, Any] = json.loads(reply.json)
-    return counters
-
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import collections
 import dataclasses
 import logging
 import random
@@ -13,7 +12,7 @@ from collections.abc import Callable
 from grpc import aio
 
 from seedzero.core import config, errors, types
-from seedzero.transport import codec, inference_pb2, messages, options, status
+from seedzero.transport import codec, inference_pb2, messages, options, outbox, status
 
 _CONNECT_SECONDS = 10.0
 _FIRST_BACKOFF_SECONDS = 0.1
@@ -23,9 +22,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class Started:
-    """The learner takes steps of at most this many bytes a message."""
-
-    max_message_bytes: int
+    """The learner takes steps."""
 
 
 Event = types.Assignment | Started | messages.Actions | messages.Restart | messages.End | Exception
@@ -40,53 +37,42 @@ class _Run:
       assignment: as first received.
       spec: None before the worker has told it.
       started: the worker has been told so.
-      unanswered: sequence number and message of each group's step that has no answer yet.
+      max_message_bytes: larger ones are not sent.
+      unanswered: sequence number and content of each group's step that has no answer yet.
       answered: sequence number of each group's last answer.
     """
 
     assignment: types.Assignment
     spec: types.EnvSpec | None = None
     started: bool = False
-    unanswered: dict[int, tuple[int, bytes]] = dataclasses.field(default_factory=dict)
+    max_message_bytes: int = codec.HANDSHAKE_BYTES
+    unanswered: dict[int, tuple[int, types.EnvStep]] = dataclasses.field(default_factory=dict)
     answered: dict[int, int] = dataclasses.field(default_factory=dict)
 
 
 class _Stream:
-    """One stream and what waits to be written to it: at most a step a group, a heartbeat and the handshake."""
+    """One stream and what waits to be written to it: at most a step a group, a heartbeat and the handshake.
+
+    Attributes:
+      call: gRPC's side of it.
+      outbox: to be written.
+      assigned: Assign has come, so the spec may be sent.
+      ready: Start has come, so steps may be sent.
+    """
 
     def __init__(self, call: aio.StreamStreamCall[bytes, bytes]) -> None:
         self.call = call
-        self.assigned = False  # Assign has come: the spec may be sent
-        self.ready = False  # Start has come: steps may be sent
-        self._outbox: collections.deque[bytes] = collections.deque()
-        self._wake = asyncio.Event()
-        self._closing = False
-
-    def put(self, data: bytes) -> None:
-        """Has a message written; never blocks."""
-        self._outbox.append(data)
-        self._wake.set()
-
-    def put_heartbeat(self) -> None:
-        """Has a heartbeat written, unless anything else waits already."""
-        if not self._outbox:
-            self.put(codec.HEARTBEAT)
-
-    def finish(self) -> None:
-        """Closes our side once all is written."""
-        self._closing = True
-        self._wake.set()
+        self.outbox = outbox.Outbox()
+        self.assigned = False
+        self.ready = False
 
     async def write(self) -> None:
-        """Writes what is put, until finish() or until the stream breaks; the reader tells why it broke."""
+        """Writes what the outbox holds, until it or the stream is closed; the reader tells why the stream broke."""
         try:
-            while True:
-                while self._outbox:
-                    await self.call.write(self._outbox.popleft())
-                if self._closing:
-                    return await self.call.done_writing()
-                self._wake.clear()
-                await self._wake.wait()
+            while (data := await self.outbox.get()) is not None:
+                await self.call.write(data)
+                del data  # its memory is free for the next one
+            await self.call.done_writing()
         except (aio.AioRpcError, aio.BaseError, asyncio.InvalidStateError):
             return
 
@@ -138,7 +124,7 @@ class Connection:
         self._joining = True
         self._wanted.set()
         if self._stream:
-            self._stream.put(codec.encode_hello(self._hello))
+            self._stream.outbox.put(codec.encode_hello(self._hello))
 
     def start(self, run_id: str, spec: types.EnvSpec) -> None:
         """Tells the run's spec."""
@@ -146,15 +132,16 @@ class Connection:
             return
         self._run.spec = spec
         if self._stream and self._stream.assigned:
-            self._stream.put(codec.encode_spec(spec))
+            self._stream.outbox.put(codec.encode_spec(spec))
 
-    def submit(self, run_id: str, group: int, sequence: int, data: bytes) -> None:
+    def submit(self, run_id: str, group: int, sequence: int, step: types.EnvStep) -> None:
         """Sends a step, now and after every reconnect until it is answered."""
-        if self._run is None or self._run.assignment.run_id != run_id:
+        run = self._run
+        if run is None or run.assignment.run_id != run_id:
             return
-        self._run.unanswered[group] = (sequence, data)
+        run.unanswered[group] = (sequence, step)
         if self._stream and self._stream.ready:
-            self._stream.put(data)
+            self._send(self._stream, run, group, sequence, step)
 
     def leave(self, reason: str) -> None:
         """Tells the worker's thread to end."""
@@ -164,11 +151,21 @@ class Connection:
         """Says goodbye if there is someone to say it to, and waits a little until that is through."""
         self._closing = True
         if self._stream:
-            self._stream.put(codec.encode_goodbye(reason, failed))
-            self._stream.finish()
+            self._stream.outbox.put(codec.encode_goodbye(reason, failed))
+            self._stream.outbox.close()
             await asyncio.wait([self._task], timeout=timeout_seconds)
         self._task.cancel()
         await asyncio.wait([self._task])
+
+    def _send(self, stream: _Stream, run: _Run, group: int, sequence: int, step: types.EnvStep) -> None:
+        """Encodes here, not on the worker's thread: that one may step its environments meanwhile."""
+        try:
+            data = codec.encode_step(group, sequence, step)
+            codec.check_size(data, run.max_message_bytes)
+        except errors.InvalidMessage as error:
+            self._deliver(error)
+        else:
+            stream.outbox.put(data)
 
     # --- connecting ---
 
@@ -212,7 +209,7 @@ class Connection:
         self._stream = stream
         run_id = self._run.assignment.run_id if self._run else ""
         if self._run or self._joining:
-            stream.put(codec.encode_hello(dataclasses.replace(self._hello, run_id=run_id)))
+            stream.outbox.put(codec.encode_hello(dataclasses.replace(self._hello, run_id=run_id)))
         try:
             return await self._read(stream)
         finally:
@@ -224,7 +221,8 @@ class Connection:
     async def _beat(self, stream: _Stream) -> None:
         while True:
             await asyncio.sleep(self._heartbeat_seconds)
-            stream.put_heartbeat()
+            if not stream.outbox:  # what waits already renews the lease as well
+                stream.outbox.put(codec.HEARTBEAT)
 
     def _complain(self, trouble: str) -> None:
         now, kind = time.monotonic(), trouble.partition(":")[0]
@@ -278,17 +276,18 @@ class Connection:
                 f"the learner assigned run {assignment.run_id}; expected {self._run.assignment.run_id} or a Restart"
             )
         elif self._run.spec is not None:
-            stream.put(codec.encode_spec(self._run.spec))
+            stream.outbox.put(codec.encode_spec(self._run.spec))
 
     def _on_start(self, stream: _Stream, fields: inference_pb2.Start) -> None:
         if self._run is None or self._run.spec is None:
             raise errors.InvalidMessage("the learner sent Start before a Spec")
         stream.ready = True
-        for _, data in self._run.unanswered.values():
-            stream.put(data)
+        self._run.max_message_bytes = fields.max_message_bytes
+        for group, (sequence, step) in self._run.unanswered.items():
+            self._send(stream, self._run, group, sequence, step)
         if not self._run.started:
             self._run.started = True
-            self._deliver(Started(fields.max_message_bytes))
+            self._deliver(Started())
 
     def _on_actions(self, fields: inference_pb2.Actions) -> None:
         run, group = self._run, fields.group
@@ -296,7 +295,7 @@ class Connection:
             raise errors.InvalidMessage("the learner sent Actions before Start")
         if fields.sequence <= run.answered.get(group, -1):
             return
-        sequence, _ = run.unanswered.get(group, (-1, b""))
+        sequence, _ = run.unanswered.get(group, (-1, None))
         if fields.sequence != sequence:
             raise errors.InvalidMessage(
                 f"the learner answered step {fields.sequence} of group {group}, which waits for no such answer"

@@ -6,6 +6,7 @@ Shape letters: E environments of one group, A actions.
 from __future__ import annotations
 
 import dataclasses
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,8 +35,7 @@ class Hello:
     max_envs: int
 
 
-@dataclasses.dataclass(frozen=True)
-class StepRequest:
+class StepRequest(NamedTuple):
     """One step of one group, checked against the run's spec; it waits for its actions.
 
     Attributes:
@@ -55,8 +55,7 @@ class StepRequest:
     first: np.ndarray
 
 
-@dataclasses.dataclass(frozen=True)
-class Actions:
+class Actions(NamedTuple):
     """The learner's answer to a group's step.
 
     Attributes:

@@ -12,7 +12,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from seedzero.core import config, errors
 from seedzero.transport import address as addresses
-from seedzero.transport import codec, handler, loop_thread, messages, options, service
+from seedzero.transport import allocator, codec, handler, loop_thread, messages, options, service
 
 Handler = handler.Handler
 Hello = messages.Hello
@@ -48,6 +48,7 @@ class Server:
         Raises:
           UsageError: the address is malformed, in use, or not ours to bind.
         """
+        allocator.keep_freed_memory()
         self._thread = loop_thread.LoopThread("seedzero-server")
         try:
             return self._thread.run(self._serve())

@@ -7,10 +7,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import functools
 import json
 import logging
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +24,7 @@ from seedzero.transport import codec, handler, inference_pb2, messages, sessions
 
 _MAX_TICK_SECONDS = 1.0
 _TICKS_A_LEASE = 20
+_MAX_REASON = 1000
 _logger = logging.getLogger(__name__)
 
 
@@ -45,6 +48,7 @@ class Service:
         self._streams: set[streams.Stream] = set()
         self._farewell: Callable[[streams.Stream], None] | None = None
         self._empty = asyncio.Event()
+        self._watched_at = math.inf
         self._receivers: dict[str, Callable[[streams.Stream, Any], None]] = {
             "hello": self._on_hello,
             "spec": self._on_spec,
@@ -101,10 +105,13 @@ class Service:
     def watch_leases(self) -> None:
         """Gives up silent runs, now and from now on."""
         lease = self._settings.lease_seconds
-        asyncio.get_running_loop().call_later(min(lease / _TICKS_A_LEASE, _MAX_TICK_SECONDS), self.watch_leases)
+        loop, now = asyncio.get_running_loop(), self._clock()
+        loop.call_later(min(lease / _TICKS_A_LEASE, _MAX_TICK_SECONDS), self.watch_leases)
         if self._farewell:
             return
-        now = self._clock()
+        if loop.time() - self._watched_at > lease / 2:  # this process stood still; its workers' heartbeats wait unread
+            self._sessions.renew_all(now)
+        self._watched_at = loop.time()
         for run in self._sessions.expired(now):
             self._end(run, handler.WORKER_LOST)
             if run.stream:
@@ -122,8 +129,10 @@ class Service:
         for stream in self._streams:
             self._farewell(stream)
         self._empty.clear()
-        if self._streams:
-            await asyncio.wait([asyncio.ensure_future(self._empty.wait())], timeout=grace_seconds)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace_seconds):
+                while self._streams:
+                    await self._empty.wait()
 
     # --- streams ---
 
@@ -135,9 +144,9 @@ class Service:
             stream.close(status.failure_of(errors.SlotsExhausted(many)))
 
     async def _read(self, stream: streams.Stream) -> None:
-        while (data := await stream.read()) is not None and not stream.closing:
-            if not self._farewell:
-                self._receive(stream, data)
+        # No name here holds on to a message: its memory is free for the next one.
+        while self._receive(stream, await stream.read()):
+            pass
 
     def _reading_ended(self, stream: streams.Stream, task: asyncio.Task[None]) -> None:
         """Ends a stream whose worker closed it, sent something wrong, or met an unexpected error of ours."""
@@ -171,7 +180,13 @@ class Service:
 
     # --- messages ---
 
-    def _receive(self, stream: streams.Stream, data: bytes) -> None:
+    def _receive(self, stream: streams.Stream, data: bytes | None) -> bool:
+        """Does what a message asks for; returns whether another one may follow."""
+        if data is None or stream.closed:
+            return False
+        if self._farewell:
+            return True
+        stream.check_unread()
         codec.check_size(data, stream.max_message_bytes)
         message, observation = codec.decode_worker(data)
         kind = message.WhichOneof("message")
@@ -184,6 +199,7 @@ class Service:
             self._receivers[kind](stream, getattr(message, kind))
         else:
             raise errors.InvalidMessage("a message without content; expected Hello, Spec, Step, Heartbeat or Goodbye")
+        return True
 
     def _on_hello(self, stream: streams.Stream, fields: inference_pb2.Hello) -> None:
         hello = codec.hello_of(fields)
@@ -228,13 +244,13 @@ class Service:
     def _on_step(self, stream: streams.Stream, fields: inference_pb2.Step, observation: memoryview) -> None:
         if (run := self._run_of(stream, "Step")) is None:
             return
-        if run.spec is None or not stream.ready:
+        if run.layout is None or not stream.ready:
             raise errors.InvalidMessage("a Step came before Spec; expected Spec after every Assign")
         answer = run.look_up(fields.group, fields.sequence)
         if isinstance(answer, bytes):
             stream.put(answer)
         elif answer is sessions.Repeat.NEW:
-            step = codec.step_of(fields, observation, run.spec, run.assignment.envs_per_group)
+            step = codec.step_of(fields, observation, run.layout)
             self._learner.step(run.accept(fields.group, fields.sequence, step))
 
     def _on_heartbeat(self, stream: streams.Stream, fields: inference_pb2.Heartbeat) -> None:
@@ -242,7 +258,7 @@ class Service:
 
     def _on_goodbye(self, stream: streams.Stream, fields: inference_pb2.Goodbye) -> None:
         if stream.run:
-            self._end(stream.run, handler.FAILED + fields.reason if fields.failed else handler.GOODBYE)
+            self._end(stream.run, handler.FAILED + fields.reason[:_MAX_REASON] if fields.failed else handler.GOODBYE)
             stream.run = None
         stream.close()
 

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from seedzero.core import errors, types
-from seedzero.transport import messages
+from seedzero.transport import codec, messages
 
 StreamT = TypeVar("StreamT")
 
@@ -33,11 +33,13 @@ class Group:
     Attributes:
       final: [E] bool, true: the last accepted observation was its episode's last (or there was none yet).
       next_sequence: number of the next new step.
+      any_final: whether one of `final` is true.
       pending: the step numbered next_sequence - 1 has no answer yet.
       last_reply: answer to the step numbered next_sequence - 1, unless pending.
     """
 
     final: np.ndarray
+    any_final: bool = True
     next_sequence: int = 0
     pending: bool = False
     last_reply: bytes = b""
@@ -68,6 +70,7 @@ class Run(Generic[StreamT]):
         self.assignment = assignment
         self.expires_at = expires_at
         self.spec: types.EnvSpec | None = None
+        self.layout: codec.Layout | None = None
         self.stream: StreamT | None = None
         self._groups = tuple(
             Group(np.ones(assignment.envs_per_group, np.bool_)) for _ in range(assignment.num_groups)
@@ -82,6 +85,7 @@ class Run(Generic[StreamT]):
         if self.spec not in (None, spec):
             raise errors.SpecMismatch(f"run {self.assignment.run_id} began with {self.spec}; now came {spec}")
         is_first, self.spec = self.spec is None, spec
+        self.layout = codec.Layout(spec, self.assignment.envs_per_group)
         return is_first
 
     def look_up(self, group: int, sequence: int) -> Repeat | bytes:
@@ -104,8 +108,11 @@ class Run(Generic[StreamT]):
         state = self._groups[group]
         first = state.final
         final = step.terminated | step.truncated
-        _check_values(group, step, first, final)
-        state.final, state.next_sequence, state.pending, state.last_reply = final, sequence + 1, True, b""
+        _check_values(group, step)
+        if state.any_final:
+            _check_first(group, step, first, final)
+        state.final, state.any_final = final, codec.any_true(final)
+        state.next_sequence, state.pending, state.last_reply = sequence + 1, True, b""
         return messages.StepRequest(self.assignment.run_id, self.assignment.role, group, sequence, step, first)
 
     def answer(self, group: int, sequence: int, reply: bytes) -> bool:
@@ -138,6 +145,11 @@ class Sessions(Generic[StreamT]):
         """Starts a run's lease anew."""
         run.expires_at = now + self._lease_seconds
 
+    def renew_all(self, now: float) -> None:
+        """Starts all leases anew."""
+        for run in self._runs.values():
+            self.renew(run, now)
+
     def remove(self, run_id: str) -> Run[StreamT] | None:
         """Ends a run; None if it is over already."""
         return self._runs.pop(run_id, None)
@@ -151,34 +163,35 @@ class Sessions(Generic[StreamT]):
         return [run for run in self._runs.values() if run.stream is None and run.worker_id == worker_id]
 
 
-def _check_values(group: int, step: types.EnvStep, first: np.ndarray, final: np.ndarray) -> None:
-    """Raises InvalidMessage if a step of the right shapes holds impossible values.
-
-    Args:
-      group: for the message.
-      step: shapes and dtypes are those of the spec.
-      first: [E] bool, true: this must be an episode's first observation.
-      final: [E] bool, terminated or truncated.
-    """
-    _check_finite("reward", group, step.reward)
+def _check_values(group: int, step: types.EnvStep) -> None:
+    """Raises InvalidMessage if a number is not finite, or no action is legal."""
+    _check_numbers("reward", group, step.reward)
     if step.observation.dtype.kind == "f":
-        _check_finite("observation", group, step.observation)
-    if first.any():
-        _refuse(group, first & final, "terminated or truncated on an episode's first observation")
-        _refuse(group, first & (step.reward != 0), "a reward other than 0 on an episode's first observation")
+        _check_numbers("observation", group, step.observation)
     if step.action_mask is not None:
         _refuse(group, ~np.any(step.action_mask, axis=1), "an action_mask without a legal action")
 
 
-def _check_finite(name: str, group: int, values: np.ndarray) -> None:
+def _check_first(group: int, step: types.EnvStep, first: np.ndarray, final: np.ndarray) -> None:
+    """Raises InvalidMessage if an episode's first observation says what only later ones can.
+
+    Args:
+      group: for the message.
+      step: as received.
+      first: [E] bool, true: an episode's first observation.
+      final: [E] bool, terminated or truncated.
+    """
+    hint = "expected next-step auto-reset, see inference.proto"
+    _refuse(group, first & final, f"terminated or truncated on an episode's first observation; {hint}")
+    _refuse(group, first & (step.reward != 0), f"a reward other than 0 on an episode's first observation; {hint}")
+
+
+def _check_numbers(name: str, group: int, values: np.ndarray) -> None:
     finite = np.isfinite(values)
-    if not finite.all():
+    if not codec.all_true(finite):
         raise errors.InvalidMessage(f"{name} of group {group} has {values[~finite][0]} in it; expected finite numbers")
 
 
 def _refuse(group: int, wrong: np.ndarray, what: str) -> None:
-    if wrong.any():
-        raise errors.InvalidMessage(
-            f"environment {int(wrong.argmax())} of group {group} has {what}; expected next-step auto-reset and valid "
-            "values, see inference.proto"
-        )
+    if codec.any_true(wrong):
+        raise errors.InvalidMessage(f"environment {int(wrong.argmax())} of group {group} has {what}")

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import collections
-
 from grpc import aio
 
 from seedzero.core import errors
-from seedzero.transport import codec, messages, sessions, status
+from seedzero.transport import codec, messages, outbox, sessions, status
 
-_MAX_OUTBOX = messages.MAX_GROUPS + 16
+_MAX_UNREAD = messages.MAX_GROUPS + 16
 
 Context = aio.ServicerContext[bytes, bytes]
 
@@ -25,7 +22,6 @@ class Stream:
       heard_at: when the last message came, by the server's clock.
       max_message_bytes: larger messages are refused.
       failure: how the stream ends; None: OK.
-      closing: close() was called.
     """
 
     def __init__(self, context: Context, now: float) -> None:
@@ -36,9 +32,12 @@ class Stream:
         self.max_message_bytes = codec.HANDSHAKE_BYTES
         self.failure: status.Failure | None = None
         self._context = context
-        self._outbox: collections.deque[bytes] = collections.deque()
-        self._wake = asyncio.Event()
-        self.closing = False
+        self._outbox = outbox.Outbox()
+
+    @property
+    def closed(self) -> bool:
+        """Whether close() was called."""
+        return self._outbox.closed
 
     async def read(self) -> bytes | None:
         """Returns the next message; None: the worker has closed its side."""
@@ -46,26 +45,25 @@ class Stream:
         return data if isinstance(data, bytes) else None
 
     def put(self, data: bytes) -> None:
-        """Has a message written; never blocks. A worker that does not read its answers loses its stream."""
-        if len(self._outbox) >= _MAX_OUTBOX:
-            self.close(status.failure_of(errors.InvalidMessage(f"{_MAX_OUTBOX} answers wait to be read; read them")))
-            return
-        self._outbox.append(data)
-        self._wake.set()
+        """Has a message written; never blocks."""
+        if not self.closed:
+            self._outbox.put(data)
+
+    def check_unread(self) -> None:
+        """Raises InvalidMessage if a worker asks on and on without reading what it is answered."""
+        if len(self._outbox) > _MAX_UNREAD:
+            raise errors.InvalidMessage(f"{len(self._outbox)} answers wait to be read; read them before asking again")
 
     def close(self, failure: status.Failure | None = None) -> None:
         """Ends the stream: at once with a failure, else once all is written. The first call counts."""
-        if not self.closing:
-            self.closing, self.failure = True, failure
-            self._wake.set()
+        if self.closed:
+            return
+        self.failure = failure
+        if failure:
+            self._outbox.clear()
+        self._outbox.close()
 
     async def write_until_closed(self) -> None:
         """Writes what is put, until close()."""
-        while self.failure is None:
-            if self._outbox:
-                await self._context.write(self._outbox.popleft())
-            elif self.closing:
-                return
-            else:
-                self._wake.clear()
-                await self._wake.wait()
+        while (data := await self._outbox.get()) is not None:
+            await self._context.write(data)

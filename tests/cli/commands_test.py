@@ -12,8 +12,8 @@ import pytest
 
 from seedzero.cli import main
 from seedzero.core import config, presets
-from seedzero.runtime import checkpoint, evaluate, run_dir, status
-from seedzero.worker import worker
+from seedzero.runtime import checkpoint_files, evaluate, run_dir, status
+from seedzero.worker import process
 
 
 def _last_line(capsys: pytest.CaptureFixture[str]) -> Any:
@@ -67,8 +67,8 @@ def test_checkpoint_lists_the_run_s_checkpoints(run_path: pathlib.Path, capsys: 
 def test_checkpoint_verify_ends_with_1_where_one_is_damaged(
     run_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rows = [{"step": 1, "valid": True}, {"step": 2, "valid": False}]
-    monkeypatch.setattr(checkpoint, "verify", lambda directory: rows)
+    rows = [{"step": 1, "ok": True}, {"step": 2, "ok": False}]
+    monkeypatch.setattr(checkpoint_files, "verify", lambda directory: rows)
     assert main.main(["checkpoint", "verify", f"--run_dir={run_path}"]) == 1
     out, err = capsys.readouterr()
     assert json.loads(out.splitlines()[-1]) == rows
@@ -84,7 +84,7 @@ def test_checkpoint_refuses_what_is_no_run_directory(
 
 def test_worker_passes_its_exit_code_on(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    monkeypatch.setattr(worker, "run", lambda server, **options: calls.append((server, options)) or 5)
+    monkeypatch.setattr(process, "run", lambda server, **options: calls.append((server, options)) or 5)
     assert main.main(["worker", "--server=localhost:1", "--num_envs=8"]) == 5
     assert calls == [("localhost:1", {"num_envs": 8})]
 

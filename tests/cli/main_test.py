@@ -23,7 +23,7 @@ MISTAKES = [
     (["worker", "--server=localhost:1", "--num_envs=0"], "--num_envs=0: expected at least 1"),
     (["evaluate", "--run_dir=x", "--episodes=0"], "--episodes=0: expected at least 1"),
     (["evaluate", "--run_dir=x", "--episodes=1", "--step=first"], "--step=first: expected"),
-    (["play", "--run_dir=x", "--video=a.avi"], "--video=a.avi: expected a name that ends in .mp4 or .gif"),
+    (["play", "--run_dir=x", "--video=a.avi"], "a.avi: its name must end in .mp4 or .gif"),
     (["status"], "takes one of --run_dir=DIR and --server"),
     (["status", "--run_dir=x", "--server=y"], "takes one of --run_dir=DIR and --server"),
     (["checkpoint", "--run_dir=x"], "takes one of: list, verify"),

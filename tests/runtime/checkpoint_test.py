@@ -79,7 +79,7 @@ def on_host(tree: Any) -> Any:
 
 def assert_same(a: Any, b: Any) -> None:
     """Asserts equality bit for bit, with the same structure and dtypes."""
-    assert jax.tree.structure(a) == jax.tree.structure(b)
+    assert str(jax.tree.structure(a)) == str(jax.tree.structure(b))
     for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
         assert (x.dtype, x.shape) == (y.dtype, y.shape)
         assert x.tobytes() == y.tobytes()
@@ -150,6 +150,11 @@ def test_everything_comes_back_bit_for_bit(reopen: Open, events: Events) -> None
     assert_same(on_host(restored.rings), on_host(rings))
     assert jax.random.key_impl(restored.state["keys"]["one"]) == jax.random.key_impl(state["keys"]["one"])
     assert jax.random.uniform(restored.state["keys"]["one"]) == jax.random.uniform(state["keys"]["one"])
+
+
+def test_copies_share_no_memory_with_the_originals() -> None:
+    original = jnp.arange(1000.0)
+    assert trees.copy(original).unsafe_buffer_pointer() != original.unsafe_buffer_pointer()
 
 
 def test_originals_may_be_donated_right_after_save(reopen: Open, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,24 +256,23 @@ def test_segments_whose_rows_are_all_overwritten_are_deleted(reopen: Open, tmp_p
     assert not old & segment_names(tmp_path)
 
 
-def test_a_slot_that_is_never_written_again_does_not_keep_dead_rows_for_ever(reopen: Open) -> None:
-    rng = np.random.default_rng(0)
-    rings = go_on(make_rings(num_slots=2), rng, 30)
-    state = {"params": jnp.zeros(1)}
-    checkpointer = reopen(keep=1)
+def test_a_slot_that_is_rarely_written_does_not_keep_dead_rows_of_others(reopen: Open) -> None:
+    rings, state = make_rings(num_slots=2), {"params": jnp.zeros(1)}
     row = rings_lib.Row(
         jnp.ones((1, 6), jnp.uint8), jnp.zeros(1), jnp.zeros(1, bool), jnp.zeros(1, bool), jnp.zeros(1, bool),
         {"action": jnp.zeros(1, jnp.int32), "policy": jnp.zeros((1, 3))},
     )
+    checkpointer = reopen(keep=1)
     listed = []
     for step in range(1, 12):
-        for _ in range(LENGTH // 2):
-            rings = write_rows(rings, jnp.array([0]), row, jnp.int32(0), stack=2)
+        for slot in (*[0] * LENGTH, 1):
+            rings = write_rows(rings, jnp.array([slot]), row, jnp.int32(0), stack=2)
         checkpointer.save(step, state, {}, rings)
         checkpointer.wait()
         on_disk = checkpointer._on_disk
         assert on_disk is not None
         listed.append(sum(segment.runs.num_rows for segment in on_disk.segments))
+    # Without starting anew: eight segments of nine rows each.
     assert max(listed) <= 3 * 2 * LENGTH
     assert_same(on_host(restore(checkpointer, state, rings).rings), on_host(rings))
 
@@ -457,7 +461,7 @@ def test_rings_of_another_size_are_refused_by_name(reopen: Open) -> None:
     checkpointer = reopen()
     checkpointer.save(1, state, {}, make_rings(num_slots=4))
     checkpointer.wait()
-    with pytest.raises(errors.ResumeError, match=r"cursor"):
+    with pytest.raises(errors.ResumeError, match=r"observation.*uint8\[4, 8, 6\].*uint8\[5, 8, 6\]"):
         restore(checkpointer, state, make_rings(num_slots=5))
     with pytest.raises(errors.ResumeError, match=r"observation.*uint8\[4, 8, 6\].*uint8\[4, 8, 7\]"):
         restore(checkpointer, state, make_rings(size=7))
@@ -543,24 +547,28 @@ def test_leftovers_of_a_crash_are_deleted_at_the_start(
     assert files_below(tmp_path) == before
 
 
-def test_a_step_is_durable_only_when_the_rename_is_flushed(
-    reopen: Open, events: Events, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    order: list[Any] = []
+def test_a_step_is_durable_only_when_the_rename_is_flushed(reopen: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
     flush, rename = durable.flush, pathlib.Path.rename
-    monkeypatch.setattr(durable, "flush", lambda path: (order.append(path.name), flush(path))[1])
-    monkeypatch.setattr(
-        pathlib.Path, "rename", lambda path, to: (order.append(("rename", pathlib.Path(to).name)), rename(path, to))[1]
-    )
+
+    def noted_flush(path: pathlib.Path) -> None:
+        order.append(f"flush {path.name}")
+        flush(path)
+
+    def noted_rename(path: pathlib.Path, to: pathlib.Path) -> pathlib.Path:
+        order.append(f"rename to {to.name}")
+        return rename(path, to)
+
+    monkeypatch.setattr(durable, "flush", noted_flush)
+    monkeypatch.setattr(pathlib.Path, "rename", noted_rename)
     checkpointer = reopen()
-    monkeypatch.setattr(events, "durable", order)
-    checkpointer._on_durable = lambda step: order.append(("durable", step))
+    checkpointer._on_durable = lambda step: order.append(f"durable {step}")
     order.clear()
     checkpointer.save(5, {"params": jnp.zeros(1)}, {}, None)
     checkpointer.wait()
-    renamed = order.index(("rename", "000000000005"))
-    assert order[renamed : renamed + 3] == [("rename", "000000000005"), "steps", ("durable", 5)]
-    assert "manifest.json" in order[:renamed]
+    renamed = order.index("rename to 000000000005")
+    assert order[renamed + 1 : renamed + 3] == ["flush steps", "durable 5"]
+    assert "flush manifest.json" in order[:renamed]
 
 
 def test_parameters_alone_come_back_without_a_template(
@@ -571,6 +579,18 @@ def test_parameters_alone_come_back_without_a_template(
         params, info = checkpoint_files.restore_params(tmp_path, step)  # type: ignore[arg-type]
         assert_same(on_host(params), held[index][0]["params"])
         assert (info["step"], info["host"]) == (index + 1, {"step": index + 1})
+
+
+def test_parameters_alone_need_nothing_else_to_be_whole(
+    two_steps: tuple[Any, Any, list[Any]], tmp_path: pathlib.Path
+) -> None:
+    newest = checkpoint_files.step_directory(tmp_path, 2)
+    (newest / "state" / "_METADATA").unlink()
+    assert checkpoint_files.restore_params(tmp_path, "last")[1]["step"] == 2
+    (newest / "params" / "_METADATA").unlink()
+    assert checkpoint_files.restore_params(tmp_path, "last")[1]["step"] == 1
+    with pytest.raises(errors.CheckpointError, match=r"checkpoint 2 in .* cannot be used.*params/_METADATA"):
+        checkpoint_files.restore_params(tmp_path, 2)
 
 
 def test_parameters_alone_fit_a_template(tmp_path: pathlib.Path, reopen: Open) -> None:

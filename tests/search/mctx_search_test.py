@@ -15,7 +15,7 @@ import pytest
 from seedzero import search
 from seedzero.core import config as config_lib
 
-A = 5
+A, B = 5, 16
 POLICIES = ("gumbel", "puct")
 PARAMS = jax.random.normal(jax.random.key(42), (A, 8))
 
@@ -27,19 +27,30 @@ def _step(params: jax.Array, action: jax.Array, embedding: jax.Array) -> tuple[s
     return search.Prediction(reward, jnp.full_like(reward, 0.9), embedding[:, :A], value), embedding
 
 
-def _root(batch_size: int) -> search.Root:
-    embedding = jax.random.normal(jax.random.key(1), (batch_size, 8))
+def _root() -> search.Root:
+    embedding = jax.random.normal(jax.random.key(1), (B, 8))
     return search.Root(embedding[:, 3:], embedding[:, 0], embedding)
 
 
-def _search(policy: str, key: int, explore: list[bool], invalid: Any = None, **changes: Any) -> search.Result:
+@functools.cache
+def _compiled(config: config_lib.SearchConfig) -> Any:
+    """One compilation for each configuration, whatever the test."""
+    return jax.jit(functools.partial(search.search, recurrent_fn=_step, config=config))
+
+
+def _search(policy: str, key: int, explore: Any = True, invalid: Any = False, **changes: Any) -> search.Result:
     config = dataclasses.replace(config_lib.SearchConfig(policy=policy, num_simulations=12), **changes)
-    batch_size = len(explore)
-    invalid_actions = jnp.zeros((batch_size, A), bool) if invalid is None else jnp.asarray(invalid)
-    run = jax.jit(functools.partial(search.search, recurrent_fn=_step, config=config))
-    return run(
-        PARAMS, jax.random.key(key), _root(batch_size), invalid_actions=invalid_actions, explore=jnp.array(explore)
+    return _compiled(config)(
+        PARAMS,
+        jax.random.key(key),
+        _root(),
+        invalid_actions=jnp.broadcast_to(jnp.asarray(invalid), (B, A)),
+        explore=jnp.broadcast_to(jnp.asarray(explore), (B,)),
     )
+
+
+def _mctx_root(root: search.Root) -> Any:
+    return mctx.RootFnOutput(prior_logits=root.prior_logits, value=root.value, embedding=root.embedding)
 
 
 def _mctx_step(params: Any, key: Any, action: jax.Array, embedding: jax.Array) -> Any:
@@ -48,14 +59,12 @@ def _mctx_step(params: Any, key: Any, action: jax.Array, embedding: jax.Array) -
 
 
 def test_gumbel_equals_mctx_with_the_same_key() -> None:
-    root = _root(6)
-    invalid = np.zeros((6, A), bool)
+    root = _root()
+    invalid = np.zeros((B, A), bool)
     invalid[:, 1] = True
-    expected = mctx.gumbel_muzero_policy(
-        PARAMS,
-        jax.random.key(7),
-        mctx.RootFnOutput(prior_logits=root.prior_logits, value=root.value, embedding=root.embedding),
-        _mctx_step,
+    direct = functools.partial(
+        mctx.gumbel_muzero_policy,
+        recurrent_fn=_mctx_step,
         num_simulations=12,
         invalid_actions=invalid,
         max_depth=3,
@@ -63,10 +72,17 @@ def test_gumbel_equals_mctx_with_the_same_key() -> None:
         max_num_considered_actions=4,
         gumbel_scale=0.7,
     )
+    expected = jax.jit(direct)(PARAMS, jax.random.key(7), _mctx_root(root))
     result = _search(
-        "gumbel", 7, [True] * 6, invalid, gumbel_scale=0.7, value_scale=0.3, max_visit_init=20.0, num_considered=4,
+        "gumbel",
+        7,
+        invalid=invalid,
+        gumbel_scale=0.7,
+        value_scale=0.3,
+        max_visit_init=20.0,
+        num_considered=4,
         max_depth=3,
-    )  # fmt: skip
+    )
     summary = expected.search_tree.summary()
     np.testing.assert_array_equal(result.action, expected.action)
     np.testing.assert_allclose(result.action_weights, expected.action_weights, rtol=1e-5)
@@ -76,18 +92,16 @@ def test_gumbel_equals_mctx_with_the_same_key() -> None:
 
 
 def test_puct_equals_mctx_without_noise() -> None:
-    root = _root(6)
-    expected = mctx.muzero_policy(
-        PARAMS,
-        jax.random.key(7),
-        mctx.RootFnOutput(prior_logits=root.prior_logits, value=root.value, embedding=root.embedding),
-        _mctx_step,
+    root = _root()
+    direct = functools.partial(
+        mctx.muzero_policy,
+        recurrent_fn=_mctx_step,
         num_simulations=12,
         dirichlet_fraction=0.0,
-        pb_c_init=2.0,
         temperature=0.0,
     )
-    result = _search("puct", 3, [False] * 6, pb_c_init=2.0)
+    expected = jax.jit(direct)(PARAMS, jax.random.key(7), _mctx_root(root))
+    result = _search("puct", 3, explore=False)
     summary = expected.search_tree.summary()
     np.testing.assert_array_equal(result.visit_counts, summary.visit_counts)
     np.testing.assert_allclose(result.action_weights, expected.action_weights, rtol=1e-6)
@@ -98,7 +112,7 @@ def test_puct_equals_mctx_without_noise() -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_greedy_rows_do_not_depend_on_the_key_and_exploring_rows_do(policy: str) -> None:
     explore = [False] * 8 + [True] * 8
-    results = [_search(policy, key, explore, num_considered=A) for key in range(3)]
+    results = [_search(policy, key, explore) for key in range(3)]
     actions = np.stack([result.action for result in results])
     assert (actions[:, :8] == actions[0, :8]).all()
     assert not (actions[:, 8:] == actions[0, 8:]).all()
@@ -109,10 +123,10 @@ def test_greedy_rows_do_not_depend_on_the_key_and_exploring_rows_do(policy: str)
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_illegal_actions_are_never_visited_chosen_or_learned(policy: str) -> None:
-    invalid = np.random.default_rng(0).random((32, A)) < 0.6
-    invalid[np.arange(32), np.arange(32) % A] = False
-    result = _search(policy, 5, [True] * 32, invalid)
-    assert not invalid[np.arange(32), result.action].any()
+    invalid = np.random.default_rng(0).random((B, A)) < 0.6
+    invalid[np.arange(B), np.arange(B) % A] = False
+    result = _search(policy, 5, invalid=invalid)
+    assert not invalid[np.arange(B), result.action].any()
     assert (np.asarray(result.visit_counts)[invalid] == 0).all()
     assert (np.asarray(result.action_weights)[invalid] == 0.0).all()
     np.testing.assert_allclose(np.asarray(result.action_weights).sum(axis=1), 1.0, rtol=1e-5)
@@ -121,12 +135,12 @@ def test_illegal_actions_are_never_visited_chosen_or_learned(policy: str) -> Non
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("explore", [False, True])
 def test_a_row_without_a_legal_action_gives_numbers_and_disturbs_no_other(policy: str, explore: bool) -> None:
-    invalid = np.zeros((2, A), bool)
+    invalid = np.zeros((B, A), bool)
     invalid[1] = True
-    result = _search(policy, 5, [explore] * 2, invalid)
+    result = _search(policy, 5, explore, invalid)
     assert all(np.isfinite(x).all() for x in result)
     assert 0 <= result.action[1] < A
-    undisturbed = _search(policy, 5, [explore] * 2)
+    undisturbed = _search(policy, 5, explore)
     np.testing.assert_array_equal(result.visit_counts[0], undisturbed.visit_counts[0])
 
 
@@ -175,25 +189,25 @@ def test_paths_end_at_the_largest_depth(max_depth: int, deepest: float) -> None:
 
 
 def test_puct_without_temperature_takes_the_most_visited_action_though_it_explores() -> None:
-    result = _search("puct", 5, [True] * 16, temperature=0.0)
+    result = _search("puct", 5, temperature=0.0)
     counts = np.asarray(result.visit_counts)
-    np.testing.assert_array_equal(counts[np.arange(16), result.action], counts.max(axis=1))
+    np.testing.assert_array_equal(counts[np.arange(B), result.action], counts.max(axis=1))
 
 
 def test_puct_noise_reaches_actions_that_the_prior_rules_out() -> None:
-    def visits(fraction: float) -> np.ndarray:
-        root = search.Root(jnp.tile(jnp.array([[60.0, 0.0, 0.0, 0.0, 0.0]]), (16, 1)), jnp.zeros(16), jnp.zeros(16))
+    def step(params: Any, action: jax.Array, embedding: jax.Array) -> tuple[search.Prediction, jax.Array]:
+        zeros = jnp.zeros(action.shape)
+        return search.Prediction(zeros, zeros, jnp.zeros((*action.shape, A)), zeros), embedding
 
-        def step(params: Any, action: jax.Array, embedding: jax.Array) -> tuple[search.Prediction, jax.Array]:
-            zeros = jnp.zeros(action.shape)
-            return search.Prediction(zeros, zeros, jnp.zeros((*action.shape, A)), zeros), embedding
-
-        config = config_lib.SearchConfig(policy="puct", num_simulations=12, dirichlet_fraction=fraction)
-        no, yes = jnp.zeros((16, A), bool), jnp.ones(16, bool)
-        result = search.search(
-            (), jax.random.key(0), root, step, config=config, invalid_actions=no, explore=yes
-        )  # fmt: skip
-        return np.asarray(result.visit_counts)
-
-    assert visits(0.0)[:, 1:].sum() == 0
-    assert visits(0.5)[:, 1:].sum() > 0
+    result = search.search(
+        (),
+        jax.random.key(0),
+        search.Root(jnp.tile(jnp.array([60.0, 0.0, 0.0, 0.0, 0.0]), (B, 1)), jnp.zeros(B), jnp.zeros(B)),
+        step,
+        config=config_lib.SearchConfig(policy="puct", num_simulations=12, dirichlet_fraction=0.5),
+        invalid_actions=jnp.zeros((B, A), bool),
+        explore=jnp.arange(B) < 8,
+    )
+    elsewhere = np.asarray(result.visit_counts)[:, 1:].sum(axis=1)
+    assert elsewhere[:8].sum() > 0
+    assert elsewhere[8:].sum() == 0

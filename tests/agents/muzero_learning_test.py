@@ -1,0 +1,116 @@
+"""The whole of MuZero's arithmetic: acting and updating alone, without a runtime, learn a small game to perfection."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from seedzero.agents import base, muzero
+from seedzero.core import config as config_lib
+from seedzero.core import types
+from seedzero.replay import rings
+
+ROWS, COLUMNS = 6, 5
+SPEC = types.EnvSpec((2,), "float32", 3)
+NUM_EPISODES, BATCH = 32, 64
+
+
+class _Catch:
+    """A ball falls through ROWS rows; +1 where the paddle ends below it, else -1. Shows ball column + row, paddle."""
+
+    def __init__(self, ball: np.ndarray) -> None:
+        self.ball, self.row, self.paddle = ball, 0, np.full(len(ball), COLUMNS // 2)
+
+    def show(self) -> np.ndarray:
+        ball, paddle = self.ball - self.paddle, self.paddle - COLUMNS // 2
+        return np.stack([ball / 2, paddle / 2 + self.row], axis=1).astype(np.float32)
+
+    def step(self, action: np.ndarray) -> np.ndarray:
+        self.row += 1
+        self.paddle = np.clip(self.paddle + action - 1, 0, COLUMNS - 1)
+        caught = np.where(self.paddle == self.ball, 1.0, -1.0)
+        return caught * (self.row == ROWS - 1)
+
+
+def _config(policy: str) -> config_lib.Config:
+    return config_lib.override(
+        config_lib.Config(),
+        {
+            "search.policy": policy,
+            "search.num_simulations": 8,
+            "network.width": 32,
+            "network.head_width": 32,
+            "network.num_bins": 21,
+            "network.support_limit": 2.0,
+            "muzero.unroll_steps": 3,
+            "muzero.n_step": ROWS,
+            "optimizer.learning_rate": 5e-3,
+        },
+    )
+
+
+def _play(act: Any, params: Any, key: jax.Array, ball: np.ndarray, explore: bool) -> dict[str, np.ndarray]:
+    """Returns one episode for each ball, position by position: arrays [episodes, ROWS, ...]."""
+    env = _Catch(ball)
+    reward, rows = np.zeros(len(ball)), []
+    for _ in range(ROWS):
+        key, act_key = jax.random.split(key)
+        inputs = base.ActInputs(
+            observation=jnp.asarray(env.show()),
+            first=jnp.full(len(ball), env.row == 0),
+            action_mask=jnp.ones((len(ball), SPEC.num_actions), bool),
+            explore=jnp.full(len(ball), explore),
+        )
+        _, outputs = act(params, (), inputs, act_key)
+        rows.append({"observation": env.show(), "reward": reward, **outputs.extras})
+        reward = env.step(np.asarray(outputs.action))
+    return {name: np.stack([np.asarray(row[name]) for row in rows], axis=1) for name in rows[0]}
+
+
+def _sample(random: np.random.Generator, episodes: dict[str, np.ndarray], future: int) -> rings.Windows:
+    """Returns windows that begin anywhere but at the end of an episode."""
+    slot = random.integers(0, len(episodes["reward"]), BATCH)
+    time = random.integers(0, ROWS - 1, BATCH)
+    positions = time[:, None] + np.arange(future + 1)
+    at = (slot[:, None], np.minimum(positions, ROWS - 1))
+    return rings.Windows(
+        observation=jnp.asarray(episodes["observation"][slot, time])[:, None],
+        reward=jnp.asarray(episodes["reward"][at], jnp.float32),
+        terminated=jnp.asarray(positions == ROWS - 1),
+        truncated=jnp.zeros(positions.shape, bool),
+        extras={name: jnp.asarray(episodes[name][at]) for name in ("action", "policy", "value")},
+        valid=jnp.asarray(positions < ROWS),
+        weight=jnp.ones(BATCH),
+        slot=jnp.asarray(slot, jnp.int32),
+        time=jnp.asarray(time, jnp.int32),
+    )
+
+
+@pytest.mark.learning
+@pytest.mark.parametrize("policy", ["gumbel", "puct"])
+def test_acting_and_updating_learn_to_catch_every_ball(policy: str) -> None:
+    agent = muzero.make(_config(policy), SPEC, "cpu")
+    act = jax.jit(agent.act)
+    update = jax.jit(lambda state, windows, key: agent.update(state, windows, key, None), donate_argnums=0)
+    random, key = np.random.default_rng(0), jax.random.key(0)
+    state = jax.jit(agent.init)(key)
+    played: list[dict[str, np.ndarray]] = []
+    every_ball = np.arange(NUM_EPISODES) % COLUMNS
+    mean_return = -1.0
+    for iteration in range(40):
+        key, play_key = jax.random.split(key)
+        played.append(_play(act, state.params, play_key, random.integers(0, COLUMNS, NUM_EPISODES), explore=True))
+        episodes = {name: np.concatenate([part[name] for part in played[-10:]]) for name in played[0]}
+        for _ in range(30):
+            key, update_key = jax.random.split(key)
+            state, metrics = update(state, _sample(random, episodes, agent.future), update_key)
+        assert metrics["num_rejected"] == 0
+        evaluation = _play(act, state.params, key, every_ball, explore=False)
+        mean_return = evaluation["reward"].sum(axis=1).mean()
+        if mean_return == 1.0:
+            break
+    assert mean_return == 1.0, f"after {iteration + 1} iterations"

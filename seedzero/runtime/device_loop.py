@@ -474,11 +474,8 @@ class DeviceLoop:
         }
         return self._train, self._actor.rings, host
 
-    def restore(
-        self, train: base.TrainState, rings: rings_lib.Rings | None, host: Mapping[str, Any]
-    ) -> None:
-        """Continues from a checkpoint; without its replay, updates wait until enough new steps are stored."""
-        self._train = train
+    def restore(self, host: Mapping[str, Any], *, has_replay: bool) -> None:
+        """Continues a checkpoint's counters; without its replay, updates wait until new steps are stored."""
         self._num_updates = host["num_updates"]
         self._num_acts = host["num_acts"]
         self._ledger.restore(host["ledger"])
@@ -487,8 +484,7 @@ class DeviceLoop:
         self._best_return = -np.inf if host["best_return"] is None else host["best_return"]
         self._roster.evaluation_index = host["evaluation_index"]
         self._roster.epoch = host["epoch"]
-        if rings is not None:
-            self._actor = self._actor._replace(rings=rings)
+        if has_replay:
             self._stored_per_shard[:] = host["stored_per_shard"]
         self.publish()
         self._publish_snapshot()

@@ -165,12 +165,24 @@ class _Learner:
     def _build(self, spec: types.EnvSpec) -> None:
         """Makes networks and replay for environments of this spec, begins to compile, and resumes."""
         agent = agents.make(self._config, spec, jax.default_backend())
-        slot_length = self._check_capacity(agent, spec)
-        train = steps.init_train(agent, self._config.run.seed, self._mesh)
-        actor = steps.init_actor(agent, spec, self._layout, slot_length, self._mesh)
+        replay = self._config.replay
+        slot_length = rings_lib.slot_length(replay.capacity, replay.num_slots, agent.stack + _RING_MARGIN)
+        train = steps.abstract_train(agent, self._mesh)
+        actor = steps.abstract_actor(agent, spec, self._layout, slot_length, self._mesh)
+        self._check_capacity(train, actor)
         compiled = self._compile(agent, spec, train, actor)
+        restored = self._restore(train, actor)
+        if restored is not None:
+            train = base.TrainState(**restored.state)
+        else:
+            train = steps.init_train(agent, self._config.run.seed, self._mesh)
+        if restored is not None and restored.rings is not None:
+            actor = steps.ActorState(steps.init_memory(agent, self._layout, self._mesh), restored.rings)
+        else:
+            actor = steps.init_actor(agent, spec, self._layout, slot_length, self._mesh)
         self._loop = self._make_loop(spec, compiled, train, actor)
-        self._resume(self._loop, train, actor.rings)
+        if restored is not None:
+            self._loop.restore(restored.host, has_replay=restored.rings is not None)
 
     def _train(self) -> str:
         """Returns why the run is finished, or "" where the user stopped it."""
@@ -302,24 +314,19 @@ class _Learner:
             spec_file.write(self._directory.path, self._spec)
         return self._stop_reason is None
 
-    def _check_capacity(self, agent: base.Agent, spec: types.EnvSpec) -> int:
-        """Returns the rows of a ring, or refuses a replay that does not fit."""
-        replay = self._config.replay
-        margin = agent.stack + _RING_MARGIN
-        slot_length = rings_lib.slot_length(replay.capacity, replay.num_slots, margin)
-        actor = jax.eval_shape(lambda: steps.create_actor(agent, spec, self._layout, slot_length))
-        train = jax.eval_shape(lambda: agent.init(jax.random.key(0)))
+    def _check_capacity(self, train: base.TrainState, actor: steps.ActorState) -> None:
+        """Refuses a replay that does not fit, and decides whether checkpoints include it."""
         num_bytes = trees.num_bytes(actor.rings)
         self._includes_replay = self._config.run.deterministic or checkpoint.saves_replay(
             self._config.checkpoint, num_bytes
         )
         extra = checkpoint.extra_bytes(train._asdict(), actor.rings if self._includes_replay else None)
-        num_shards = self._layout.num_shards
-        device = self._mesh.devices.flat[0]
+        num_shards, device = self._layout.num_shards, self._mesh.devices.flat[0]
         self._screen.message(
-            capacity.check(num_bytes // num_shards, extra // num_shards, device, capacity=replay.capacity)
+            capacity.check(
+                num_bytes // num_shards, extra // num_shards, device, capacity=self._config.replay.capacity
+            )
         )
-        return slot_length
 
     def _compile(
         self, agent: base.Agent, spec: types.EnvSpec, train: base.TrainState, actor: steps.ActorState
@@ -360,21 +367,19 @@ class _Learner:
             self._clock,
         )
 
-    def _resume(self, loop: device_loop.DeviceLoop, train: base.TrainState, rings: rings_lib.Rings) -> None:
-        """Takes the newest checkpoint that verifies, and says which."""
-        restored = self._checkpointer.restore(
-            trees.abstract(train._asdict()), rings if self._includes_replay else None
-        )
+    def _restore(self, train: base.TrainState, actor: steps.ActorState) -> checkpoint.Restored | None:
+        """Returns the newest checkpoint that verifies, and says which; None for a new run."""
+        restored = self._checkpointer.restore(train._asdict(), actor.rings if self._includes_replay else None)
         if restored is None:
             self._log.truncate(0, -1)
-            return
+            return None
         for text in restored.skipped:
             self._screen.message(text)
-        loop.restore(base.TrainState(**restored.state), restored.rings, restored.host)
         self._durable_update = self._saved_update = restored.step
         self._log.truncate(restored.host["metrics_bytes"], restored.step)
         replay = "" if restored.rings is not None else "; its replay was not saved and fills anew"
         self._screen.message(f"resumed at update {restored.step}{replay}")
+        return restored
 
     # ------------------------------------------------------------------------------------ on the loop's thread
 

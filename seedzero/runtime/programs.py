@@ -33,8 +33,8 @@ class Programs:
       layout: of the slots.
       mesh: devices.
       sizes: rows a shard of acting batches, ascending.
-      train: example of the training state.
-      actor: example of the acting state.
+      train: shapes, dtypes and shardings of the training state.
+      actor: the same of the acting state.
       seed: of the run.
       batch_size: windows of one update.
       capacity: training steps that count as kept.
@@ -61,13 +61,12 @@ class Programs:
         self._closed = threading.Event()
         act = steps.make_act(agent, mesh, seed)
         replicated, sharded = steps.replicated(mesh), steps.sharded(mesh)
-        abstract = _abstract(train), _abstract(actor)
 
         def compile_act(num_rows: int) -> Act:
             batch = steps.example_batch(spec, layout, num_rows)
             return act.lower(  # type: ignore[attr-defined, no-any-return]
-                abstract[0].params,
-                abstract[1],
+                train.params,
+                actor,
                 jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharded), batch),
                 jax.tree.map(lambda x: jax.ShapeDtypeStruct((), np.int32, sharding=replicated), _counters()),
             ).compile()
@@ -75,7 +74,7 @@ class Programs:
         def compile_update() -> Update:
             update = steps.make_update(agent, mesh, seed, batch_size=batch_size, capacity=capacity)
             scalar = jax.ShapeDtypeStruct((), np.int32, sharding=replicated)
-            args = (abstract[0], abstract[1].rings, scalar)
+            args = (train, actor.rings, scalar)
             stacked, self.metric_names = steps.stack_metrics(update, *args)
             return stacked.lower(*args).compile()  # type: ignore[attr-defined, no-any-return]
 
@@ -122,10 +121,6 @@ class Programs:
     def close(self) -> None:
         """Drops what is not being compiled yet."""
         self._closed.set()
-
-
-def _abstract(tree: Any) -> Any:
-    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), tree)
 
 
 def _counters() -> steps.ActCounters:

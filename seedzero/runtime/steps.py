@@ -84,6 +84,28 @@ def create_actor(agent: base.Agent, spec: types.EnvSpec, layout: batcher.Layout,
     )
 
 
+def abstract_actor(
+    agent: base.Agent, spec: types.EnvSpec, layout: batcher.Layout, slot_length: int, mesh: jax.sharding.Mesh
+) -> ActorState:
+    """Returns shapes, dtypes and shardings of the acting state, without allocating it."""
+    return _placed(jax.eval_shape(lambda: create_actor(agent, spec, layout, slot_length)), sharded(mesh))
+
+
+def abstract_train(agent: base.Agent, mesh: jax.sharding.Mesh) -> base.TrainState:
+    """Returns shapes, dtypes and shardings of the training state, without computing it."""
+    return _placed(jax.eval_shape(lambda: agent.init(jax.random.key(0))), replicated(mesh))
+
+
+def _placed(tree: Any, sharding: jax.sharding.Sharding) -> Any:
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), tree)
+
+
+def init_memory(agent: base.Agent, layout: batcher.Layout, mesh: jax.sharding.Mesh) -> base.Memory:
+    """Returns the agent's memory before anything was seen, spread over the devices."""
+    num_slots = layout.num_train + layout.num_evaluate
+    return jax.jit(lambda: agent.initial_memory(num_slots), out_shardings=sharded(mesh))()
+
+
 def init_actor(
     agent: base.Agent, spec: types.EnvSpec, layout: batcher.Layout, slot_length: int, mesh: jax.sharding.Mesh
 ) -> ActorState:

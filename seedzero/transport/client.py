@@ -23,7 +23,7 @@ import types as python_types
 
 from seedzero.core import config, errors, types
 from seedzero.transport import address as addresses
-from seedzero.transport import codec, connection, loop_thread, messages
+from seedzero.transport import connection, loop_thread, messages
 
 _DEFAULTS = config.TransportConfig()
 CLOSE_SECONDS = 5.0

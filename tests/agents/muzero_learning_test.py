@@ -15,19 +15,20 @@ from seedzero.core import types
 from seedzero.replay import rings
 
 ROWS, COLUMNS = 6, 5
-SPEC = types.EnvSpec((2,), "float32", 3)
+SPEC = types.EnvSpec((3,), "float32", 3)
 NUM_EPISODES, BATCH = 32, 64
 
 
 class _Catch:
-    """A ball falls through ROWS rows; +1 where the paddle ends below it, else -1. Shows ball column + row, paddle."""
+    """A ball falls through ROWS rows; +1 where the paddle ends below it, else -1. Shows row, ball and paddle."""
 
     def __init__(self, ball: np.ndarray) -> None:
         self.ball, self.row, self.paddle = ball, 0, np.full(len(ball), COLUMNS // 2)
 
     def show(self) -> np.ndarray:
-        ball, paddle = self.ball - self.paddle, self.paddle - COLUMNS // 2
-        return np.stack([ball / 2, paddle / 2 + self.row], axis=1).astype(np.float32)
+        middle = COLUMNS // 2
+        row = np.full(len(self.ball), self.row / 2 - 1)
+        return np.stack([row, (self.ball - middle) / 2, (self.paddle - middle) / 2], axis=1).astype(np.float32)
 
     def step(self, action: np.ndarray) -> np.ndarray:
         self.row += 1
@@ -101,7 +102,7 @@ def test_acting_and_updating_learn_to_catch_every_ball(policy: str) -> None:
     played: list[dict[str, np.ndarray]] = []
     every_ball = np.arange(NUM_EPISODES) % COLUMNS
     mean_return = -1.0
-    for iteration in range(40):
+    for iteration in range(60):
         key, play_key = jax.random.split(key)
         played.append(_play(act, state.params, play_key, random.integers(0, COLUMNS, NUM_EPISODES), explore=True))
         episodes = {name: np.concatenate([part[name] for part in played[-10:]]) for name in played[0]}

@@ -1,0 +1,268 @@
+"""Messages to bytes and back, and everything that is refused on the way."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import hypothesis
+import numpy as np
+import pytest
+from hypothesis import strategies
+
+from seedzero.core import errors, types
+from seedzero.transport import codec, inference_pb2, messages
+
+E = 3
+PIXELS = types.EnvSpec((4, 5, 1), "uint8", 6, 0, 255)
+VECTORS = types.EnvSpec((2,), "float32", 2, has_action_mask=True, num_players=2, frames_per_step=4)
+
+
+def make_step(spec: types.EnvSpec, **changes: Any) -> types.EnvStep:
+    random = np.random.default_rng(0)
+    step = types.EnvStep(
+        observation=random.integers(0, 100, (E, *spec.observation_shape)).astype(spec.observation_dtype),
+        reward=np.array([0.5, -1, 2], np.float32),
+        terminated=np.array([True, False, False]),
+        truncated=np.array([False, False, True]),
+        action_mask=np.array([[True, False], [False, True], [True, True]]) if spec.has_action_mask else None,
+    )
+    return step._replace(**changes)
+
+
+def decode(data: bytes, spec: types.EnvSpec) -> types.EnvStep:
+    message, observation = codec.decode_worker(data)
+    return codec.step_of(message.step, observation, codec.Layout(spec, E))
+
+
+def assert_same(step: types.EnvStep, expected: types.EnvStep) -> None:
+    for name, array, wanted in zip(step._fields, step, expected, strict=True):
+        np.testing.assert_array_equal(array, wanted, err_msg=name)
+        assert array is None or array.dtype == wanted.dtype
+
+
+@pytest.mark.parametrize("spec", [PIXELS, VECTORS])
+def test_step_survives_the_wire(spec: types.EnvSpec) -> None:
+    assert_same(decode(codec.encode_step(1, 7, make_step(spec)), spec), make_step(spec))
+
+
+def test_encoded_step_is_what_the_protobuf_library_would_read() -> None:
+    message = inference_pb2.WorkerMessage.FromString(codec.encode_step(1, 7, make_step(PIXELS)))
+    assert (message.step.group, message.step.sequence) == (1, 7)
+    assert list(message.step.observation_shape) == [3, 4, 5, 1]
+    assert message.observation == make_step(PIXELS).observation.tobytes()
+
+
+@pytest.mark.parametrize("spec", [PIXELS, VECTORS])
+def test_fields_may_come_in_any_order_and_twice(spec: types.EnvSpec) -> None:
+    data = codec.encode_step(0, 0, make_step(spec))
+    message = inference_pb2.WorkerMessage.FromString(data)
+    observation = inference_pb2.WorkerMessage(observation=message.observation).SerializeToString()
+    step = inference_pb2.WorkerMessage(step=message.step).SerializeToString()
+    stale = inference_pb2.WorkerMessage(observation=b"stale").SerializeToString()
+    for rearranged in (observation + step, stale + step + observation, stale + observation + step):
+        assert_same(decode(rearranged, spec), make_step(spec))
+
+
+def test_observation_is_a_view_of_the_message() -> None:
+    data = codec.encode_step(0, 0, make_step(PIXELS))
+    observation = decode(data, PIXELS).observation
+    assert np.shares_memory(observation, np.frombuffer(data, np.uint8))
+    assert not observation.flags.writeable
+
+
+def test_observation_of_larger_elements_is_aligned() -> None:
+    for sequence in (0, 1, 200, 20_000, 3_000_000):  # lengths that put the observation at odd places
+        data = codec.encode_step(0, sequence, make_step(VECTORS))
+        assert decode(data, VECTORS).observation.flags.aligned
+
+
+def test_other_layouts_in_memory_are_sent_in_c_order_and_little_endian() -> None:
+    step = make_step(VECTORS)
+    odd = step._replace(
+        observation=np.asfortranarray(step.observation).astype(">f4"), reward=step.reward.astype(">f8")
+    )
+    assert_same(decode(codec.encode_step(0, 0, odd), VECTORS), step)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"observation": np.zeros((E, 4, 5), np.uint8)}, r"shape \(3, 4, 5\) and dtype 'uint8'; expected \(3, 4, 5, 1\)"),
+        ({"observation": np.zeros((E + 1, 4, 5, 1), np.uint8)}, r"shape \(4, 4, 5, 1\)"),
+        ({"observation": np.zeros((0, 4, 5, 1), np.uint8)}, r"shape \(0, 4, 5, 1\)"),
+        ({"observation": np.zeros((E, 4, 5, 1))}, "dtype 'float64'; expected .* 'uint8'"),
+        ({"reward": np.zeros(E - 1, np.float32)}, "reward of group 0 has 8 bytes; expected 12"),
+        ({"terminated": np.zeros(E + 1, bool)}, "terminated of group 0 has 4 bytes; expected 3"),
+        ({"truncated": np.zeros((E, 2), bool)}, "truncated of group 0 has 6 bytes; expected 3"),
+        ({"action_mask": np.ones((E, 6), bool)}, "action_mask of group 0 has 18 bytes; expected 0"),
+    ],
+)
+def test_step_that_differs_from_the_spec_is_refused(changes: dict[str, np.ndarray], message: str) -> None:
+    with pytest.raises(errors.InvalidMessage, match=message):
+        decode(codec.encode_step(0, 0, make_step(PIXELS, **changes)), PIXELS)
+
+
+def test_missing_mask_is_refused() -> None:
+    with pytest.raises(errors.InvalidMessage, match="action_mask of group 0 has 0 bytes; expected 6"):
+        decode(codec.encode_step(0, 0, make_step(VECTORS, action_mask=None)), VECTORS)
+
+
+def test_short_observation_is_refused() -> None:
+    message = inference_pb2.WorkerMessage.FromString(codec.encode_step(0, 0, make_step(PIXELS)))
+    message.observation = message.observation[:-1]
+    with pytest.raises(errors.InvalidMessage, match="observation of group 0 has 59 bytes; expected 60"):
+        decode(message.SerializeToString(), PIXELS)
+
+
+def test_flag_that_is_neither_0_nor_1_is_refused() -> None:
+    message = inference_pb2.WorkerMessage.FromString(codec.encode_step(0, 0, make_step(PIXELS)))
+    message.step.terminated = b"\0\2\1"
+    with pytest.raises(errors.InvalidMessage, match="terminated of group 0 has a byte 2; expected 0 or 1"):
+        decode(message.SerializeToString(), PIXELS)
+
+
+@pytest.mark.parametrize("wrong", [None, "text", np.array([object()] * E)])
+def test_step_that_is_not_made_of_arrays_is_refused_before_it_is_sent(wrong: object) -> None:
+    with pytest.raises(errors.InvalidMessage, match="step of group 0 is not made of arrays of numbers"):
+        codec.encode_step(0, 0, make_step(PIXELS, observation=wrong))
+
+
+@hypothesis.given(strategies.binary(max_size=64))
+def test_any_bytes_decode_or_are_refused_by_name(data: bytes) -> None:
+    for function in (codec.decode_worker, codec.decode_learner):
+        try:
+            function(data)
+        except errors.InvalidMessage as error:
+            assert f"{len(data)} bytes" in str(error)
+
+
+@hypothesis.given(strategies.integers(0, 400), strategies.integers(0, 255))
+def test_damaged_step_decodes_or_is_refused_by_name(position: int, value: int) -> None:
+    data = bytearray(codec.encode_step(1, 300, make_step(VECTORS)))
+    data[position % len(data)] = value
+    try:
+        decode(bytes(data), VECTORS)
+    except errors.InvalidMessage:
+        pass
+
+
+@pytest.mark.parametrize("data", [b"\x32\x05abc", b"\x32", b"\x08\x01", b"\xff" * 20])
+def test_undecodable_bytes_are_quoted(data: bytes) -> None:
+    with pytest.raises(errors.InvalidMessage, match=f"{len(data)} bytes that begin with '{data[:16].hex()}'"):
+        codec.decode_worker(data)
+
+
+HELLO = messages.Hello("w", "run", (types.Role.EVALUATE, types.Role.TRAIN), ("catch", "gym"), 32)
+
+
+def hello_fields(**changes: Any) -> inference_pb2.Hello:
+    message, _ = codec.decode_worker(codec.encode_hello(HELLO))
+    for name, value in changes.items():
+        if name == "roles":
+            message.hello.ClearField("roles")
+            message.hello.roles.extend(value)
+        else:
+            setattr(message.hello, name, value)
+    return message.hello
+
+
+def test_hello_survives_the_wire() -> None:
+    assert codec.hello_of(hello_fields()) == HELLO
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"protocol_version": 2}, errors.VersionMismatch, "worker speaks protocol version 2, the learner 1"),
+        ({"worker_id": ""}, errors.InvalidMessage, "worker_id has 0 characters"),
+        ({"run_id": "x" * 257}, errors.InvalidMessage, "run_id 257; expected 1 to 256"),
+        ({"roles": []}, errors.InvalidMessage, r"roles is \[\]"),
+        ({"roles": [1, 0]}, errors.InvalidMessage, r"roles is \[1, 0\]"),
+        ({"max_envs": 0}, errors.InvalidMessage, "max_envs is 0"),
+    ],
+)
+def test_impossible_hello_is_refused(changes: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        codec.hello_of(hello_fields(**changes))
+
+
+@pytest.mark.parametrize("spec", [PIXELS, VECTORS])
+def test_spec_survives_the_wire(spec: types.EnvSpec) -> None:
+    message, _ = codec.decode_worker(codec.encode_spec(spec))
+    assert codec.spec_of(message.spec, E) == spec
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_players": 3}, "num_players 3"),
+        ({"num_actions": 0}, "num_actions 0"),
+        ({"frames_per_step": 0}, "frames_per_step 0"),
+        ({"observation_low": np.nan}, "observation_low nan"),
+        ({"observation_dtype": "float64"}, "'float64' is not supported; send one of uint8, int32, float32"),
+        ({"observation_shape": (2, 0)}, "empty axis"),
+        ({"observation_shape": (2**20, 2**20)}, "need messages of .* bytes; at most 536870912"),
+    ],
+)
+def test_impossible_spec_is_refused(changes: dict[str, Any], message: str) -> None:
+    fields = {**dataclasses.asdict(PIXELS), **changes}
+    with pytest.raises(errors.SpecMismatch, match=message):
+        codec.spec_of(inference_pb2.Spec(**fields), E)
+
+
+ASSIGNMENT = types.Assignment("run", types.Role.TRAIN, "atari:Pong", '{"x": 1}', 2, 2, (1, 2, 3, 2**63), True)
+
+
+def assign_fields() -> inference_pb2.Assign:
+    return codec.decode_learner(codec.encode_assign(ASSIGNMENT, heartbeat_seconds=5.0, lease_seconds=15.0)).assign
+
+
+def test_assignment_survives_the_wire() -> None:
+    fields = assign_fields()
+    assert codec.assignment_of(fields) == ASSIGNMENT
+    assert (fields.heartbeat_seconds, fields.lease_seconds) == (5.0, 15.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [("run_id", "", "run_id ''"), ("role", 7, "role 7"), ("num_groups", 99, "num_groups 99"), ("num_groups", 1, "4 seeds")],
+)
+def test_impossible_assignment_is_refused(name: str, value: object, message: str) -> None:
+    fields = assign_fields()
+    setattr(fields, name, value)
+    with pytest.raises(errors.InvalidMessage, match=message):
+        codec.assignment_of(fields)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint8])
+def test_actions_survive_the_wire(dtype: type[np.generic]) -> None:
+    fields = codec.decode_learner(codec.encode_actions(1, 9, np.array([0, 5, 2], dtype), 77)).actions
+    group, actions, version = codec.actions_of(fields, E, 6)
+    assert (group, fields.sequence, version) == (1, 9, 77)
+    np.testing.assert_array_equal(actions, [0, 5, 2])
+    assert actions.dtype == np.int32
+
+
+@pytest.mark.parametrize(
+    ("actions", "message"),
+    [
+        ([0, 6, 1], "actions of group 1 have 6 among them; expected 0 to 5"),
+        ([0, -1, 1], "actions of group 1 have -1 among them"),
+        ([0, 1], "action of group 1 has 8 bytes; expected 12"),
+    ],
+)
+def test_impossible_actions_are_refused(actions: list[int], message: str) -> None:
+    fields = codec.decode_learner(codec.encode_actions(1, 9, np.array(actions), 77)).actions
+    with pytest.raises(errors.InvalidMessage, match=message):
+        codec.actions_of(fields, E, 6)
+
+
+def test_message_limit_holds_the_largest_step_and_little_more() -> None:
+    step = make_step(VECTORS)
+    size = len(codec.encode_step(63, 2**64 - 1, step))
+    limit = codec.max_message_bytes(VECTORS, E)
+    assert size <= limit <= size + 2**16
+    codec.check_size(b"1234", 4)
+    with pytest.raises(errors.InvalidMessage, match="a message has 5 bytes; expected at most 4"):
+        codec.check_size(b"12345", 4)

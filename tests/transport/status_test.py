@@ -1,0 +1,65 @@
+"""Errors as status codes and back."""
+
+from __future__ import annotations
+
+import logging
+
+import grpc
+import pytest
+from grpc import aio
+
+from seedzero.core import errors
+from seedzero.transport import status
+
+
+def received(failure: status.Failure) -> aio.AioRpcError:
+    trailer = aio.Metadata((status.ERROR_KEY, failure.kind)) if failure.kind else aio.Metadata()
+    return aio.AioRpcError(failure.code, aio.Metadata(), trailer, failure.details, None)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.InvalidMessage("x"), grpc.StatusCode.INVALID_ARGUMENT),
+        (errors.VersionMismatch("x"), grpc.StatusCode.FAILED_PRECONDITION),
+        (errors.SpecMismatch("x"), grpc.StatusCode.FAILED_PRECONDITION),
+        (errors.EnvironmentFailure("x"), grpc.StatusCode.FAILED_PRECONDITION),
+        (errors.ConfigError("x"), grpc.StatusCode.FAILED_PRECONDITION),
+        (errors.SequenceError("x"), grpc.StatusCode.OUT_OF_RANGE),
+        (errors.UnknownRun("x"), grpc.StatusCode.NOT_FOUND),
+    ],
+)
+def test_final_errors_survive_the_wire(error: errors.Error, code: grpc.StatusCode) -> None:
+    assert status.status_of(error) is code
+    back = status.error_of(received(status.failure_of(error)))
+    assert type(back) is type(error)
+    assert str(back) == "x"
+
+
+def test_full_learner_is_asked_again() -> None:
+    failure = status.failure_of(errors.SlotsExhausted("64 slots, all taken"))
+    assert failure.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert status.error_of(received(failure)) is None
+
+
+def test_grpcs_own_limit_is_final() -> None:
+    failure = status.Failure(grpc.StatusCode.RESOURCE_EXHAUSTED, "CLIENT: Sent message larger than max (5 vs. 4)")
+    assert isinstance(status.error_of(received(failure)), errors.InvalidMessage)
+
+
+@pytest.mark.parametrize("code", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL, grpc.StatusCode.ABORTED])
+def test_what_can_heal_is_not_final(code: grpc.StatusCode) -> None:
+    assert status.error_of(received(status.Failure(code, "x"))) is None
+
+
+def test_final_code_from_elsewhere_is_final_too() -> None:
+    failure = status.Failure(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
+    assert isinstance(status.error_of(received(failure)), errors.VersionMismatch)
+
+
+def test_unexpected_error_is_logged_and_not_told(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.ERROR):
+        failure = status.failure_of(ZeroDivisionError("secret"))
+    assert failure.code is grpc.StatusCode.INTERNAL
+    assert "secret" not in failure.details
+    assert "secret" in caplog.text

@@ -160,7 +160,7 @@ def _update(
     gradient_fn = jax.value_and_grad(lambda p: loss_and_metrics(parts, p, windows, actions, targets), has_aux=True)
     (_, metrics), gradients = gradient_fn(params)
     if axis_name is not None:
-        gradients, metrics = jax.lax.pmean((gradients, metrics), axis_name)  # type: ignore[no-untyped-call]
+        gradients, metrics = jax.lax.pmean((gradients, metrics), axis_name)
     return _apply_gradients(parts, state, gradients, metrics)
 
 

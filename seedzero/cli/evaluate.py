@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Literal
 
 from seedzero.cli import parse
 from seedzero.core import errors
@@ -17,15 +18,19 @@ def run(arguments: parse.Arguments) -> int:
     from seedzero.runtime import evaluate
 
     run_dir = arguments.flags["run_dir"]
-    print(f"seedzero: evaluating {run_dir}, step {step}, {episodes} episodes", file=sys.stderr, flush=True)
+    print(f"seedzero: evaluating {run_dir}, step {step or 'best'}, {episodes} episodes", file=sys.stderr, flush=True)
     output.print_json(evaluate.evaluate(run_dir, step, episodes, seed))
     return 0
 
 
-def _step(arguments: parse.Arguments) -> str | int:
-    step = arguments.flags.get("step", "last")
-    if step in ("best", "last"):
-        return step
+def _step(arguments: parse.Arguments) -> Literal["best", "last"] | int | None:
+    step = arguments.flags.get("step")
+    if step is None:
+        return None
+    if step == "best":
+        return "best"
+    if step == "last":
+        return "last"
     if not step.isdecimal():
         raise errors.UsageError(f"--step={step}: expected the number of a saved update, best or last")
     return int(step)
@@ -36,7 +41,8 @@ COMMAND = parse.Command(
     usage="--run_dir=DIR [--step=N|best|last] --episodes=N [--seed=N]",
     flags=(
         parse.Flag("run_dir", "of the training run", "DIR", required=True),
-        parse.Flag("step", "which checkpoint: an update's number, best (by evaluation) or last (default)",
+        parse.Flag("step", "which checkpoint: an update's number, best (by evaluation while training; the default where there "
+                   "was one) or last",
                    "N|best|last"),
         parse.Flag("episodes", "number of episodes", "N", required=True),
         parse.Flag("seed", "of the environments (default 0)", "N"),

@@ -251,7 +251,7 @@ def sample(
 
 def _share(total: jax.Array, axis_name: str | None) -> jax.Array:
     """Returns the shard's total weight relative to the mean over shards; 0 where that is 0."""
-    mean = total if axis_name is None else jax.lax.pmean(total, axis_name)  # type: ignore[no-untyped-call]
+    mean = total if axis_name is None else jax.lax.pmean(total, axis_name)
     return jnp.where(mean > 0, total / jnp.where(mean > 0, mean, 1.0), 0.0)
 
 

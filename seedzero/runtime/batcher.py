@@ -191,8 +191,8 @@ def assemble(
     total = layout.num_shards * num_rows
     steps = [message.request.step for message in waiting]
 
-    def scattered(fill: object, dtype: object, parts: Sequence[np.ndarray], shape: tuple[int, ...] = ()) -> np.ndarray:
-        array = np.full((total, *shape), fill, dtype)
+    def scattered(fill: float, dtype: type, parts: Sequence[np.ndarray]) -> np.ndarray:
+        array: np.ndarray = np.full(total, fill, dtype)
         array[rows] = np.concatenate(parts)
         return array
 

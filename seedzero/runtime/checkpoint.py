@@ -131,7 +131,7 @@ class Checkpointer:
             for size in segments.sizes(rings.observation):
                 nothing = np.zeros(size * segments.num_shards(rings.observation), np.int32)
                 compiled.append(segments.gather(rings.observation, nothing, nothing))
-        jax.block_until_ready(compiled)  # type: ignore[no-untyped-call]
+        jax.block_until_ready(compiled)
 
     def save(
         self, step: int, state: Mapping[str, trees.Tree], host: Mapping[str, Any], rings: rings_lib.Rings | None

@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from seedzero.agents import base
@@ -199,8 +198,8 @@ class DeviceLoop:
             started = self._clock()
             idle = self._in_flight == 0
             while not self._has_work():
-                oldest = self._inbox.oldest(types.Role.TRAIN)
-                self._inbox.changed.wait(None if oldest is None else self._fill_time_left(oldest))
+                left = self._fill_seconds_left()
+                self._inbox.changed.wait(left if left > 0 else None)
             if idle:
                 self._gathered.add_totals({"device_idle_seconds": self._clock() - started})
 
@@ -266,17 +265,13 @@ class DeviceLoop:
 
     def _is_filled(self, waiting: int) -> bool:
         """Whether a batch goes now: it is full, or has waited long enough for more."""
-        if self._config.batcher.wait_microseconds == 0 or waiting >= self._programs.all_sizes[-1]:
-            return True
-        oldest = self._inbox.oldest(types.Role.TRAIN)
-        return oldest is not None and self._fill_time_left(oldest) <= 0
+        return waiting >= self._programs.all_sizes[-1] or self._fill_seconds_left() <= 0
 
-    def _fill_time_left(self, oldest: float) -> float | None:
-        wait_seconds = self._config.batcher.wait_microseconds * 1e-6
-        if wait_seconds == 0:
-            return None
-        left = oldest + wait_seconds - self._clock()
-        return left if left > 0 else None
+    def _fill_seconds_left(self) -> float:
+        """Returns how long the oldest message may still wait for others; 0 or less: no longer."""
+        wait_microseconds = self._config.batcher.wait_microseconds
+        oldest = self._inbox.oldest(types.Role.TRAIN) if wait_microseconds else None
+        return 0.0 if oldest is None else oldest + wait_microseconds * 1e-6 - self._clock()
 
     # ------------------------------------------------------------------------------------ acting
 
@@ -520,4 +515,5 @@ class DeviceLoop:
 
 
 def _final(step: types.EnvStep) -> np.ndarray:
-    return np.logical_or(step.terminated, step.truncated)
+    final: np.ndarray = step.terminated | step.truncated
+    return final

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 import pathlib
 from collections.abc import Iterator
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from seedzero.agents import base
@@ -17,7 +19,9 @@ from seedzero.core import config as config_lib
 from seedzero.core import errors, types
 from seedzero.envs import base as env_base
 from seedzero.envs import registry
-from seedzero.runtime import checkpoint_files, evaluation, run_dir, spec_file, video
+from seedzero.runtime import checkpoint_files, compilation_cache, evaluation, run_dir, spec_file, video
+
+_log = logging.getLogger(__name__)
 
 _SEED_KEY = 2
 """Apart from training (0) and evaluation while training (1), so that episodes are unseen ones."""
@@ -28,11 +32,15 @@ _FRAMES_PER_SECOND = {"atari": 15.0, "gym": 30.0, "catch": 5.0}
 class _Player:
     """A greedy agent for a group of environments."""
 
-    def __init__(self, path: pathlib.Path, step: str | int, num_envs: int, *, seed: int, render: bool) -> None:
+    def __init__(
+        self, path: pathlib.Path, step: checkpoint_files.Step | None, num_envs: int, *, seed: int, render: bool
+    ) -> None:
+        compilation_cache.enable()
         config = run_dir.read_config(path)
         if config.env.id == "remote":
             raise errors.UsageError(
-                f"{path} was trained with --env=remote: its environment is not here; its evaluations are in metrics.jsonl"
+                f"{path} was trained with --env=remote: its environment is not here; what was evaluated while "
+                f"training is in metrics.jsonl"
             )
         settings = dataclasses.replace(config.env, life_loss=False)  # an episode is a whole game
         self.env: env_base.VectorEnv = registry.make(config.env.id, settings, num_envs, render=render)
@@ -40,7 +48,7 @@ class _Player:
         spec_file.check_equal(self.env.spec, spec)
         agent = agents.make(config, spec, jax.default_backend())
         template = jax.eval_shape(lambda: agent.init(jax.random.key(0))).params
-        self._params, self.info = checkpoint_files.restore_params(path / "checkpoints", step, template)
+        self._params = _load_params(path / "checkpoints", step, template)
         self._memory = agent.initial_memory(num_envs)
         self._act = jax.jit(agent.act)
         self.config: config_lib.Config = config
@@ -54,10 +62,10 @@ class _Player:
         num_envs, num_actions = self.env.num_envs, self.env.spec.num_actions
         mask = self.step.action_mask
         inputs = base.ActInputs(
-            observation=self.step.observation,
-            first=self.first,
-            action_mask=np.ones((num_envs, num_actions), bool) if mask is None else mask,
-            explore=np.zeros(num_envs, bool),
+            observation=jnp.asarray(self.step.observation),
+            first=jnp.asarray(self.first),
+            action_mask=jnp.ones((num_envs, num_actions), bool) if mask is None else jnp.asarray(mask),
+            explore=jnp.zeros(num_envs, bool),
         )
         self._key, key = jax.random.split(self._key)
         self._memory, outputs = self._act(self._params, self._memory, inputs, key)
@@ -65,17 +73,29 @@ class _Player:
         self.step = self.env.step(np.asarray(outputs.action, np.int32))
 
 
+def _load_params(directory: pathlib.Path, step: checkpoint_files.Step | None, template: base.Params) -> base.Params:
+    """Returns parameters; without a step the best ones, or the last where none were evaluated."""
+    if step is None:
+        step = "best" if checkpoint_files.finished(directory / checkpoint_files.BEST) else "last"
+    params, info = checkpoint_files.restore_params(directory, step, template)
+    _log.info("checkpoint of update %d", info["step"])
+    return params
+
+
 def final(step: types.EnvStep) -> np.ndarray:
     """Returns [E] bool, true: the observation is the last of its episode."""
-    return np.logical_or(step.terminated, step.truncated)
+    last: np.ndarray = step.terminated | step.truncated
+    return last
 
 
-def evaluate(path: str | os.PathLike[str], step: str | int, episodes: int, seed: int) -> dict[str, Any]:
+def evaluate(
+    path: str | os.PathLike[str], step: checkpoint_files.Step | None, episodes: int, seed: int
+) -> dict[str, Any]:
     """Plays greedy episodes with a checkpoint and returns their statistics.
 
     Args:
       path: run directory.
-      step: update number, "best" or "last".
+      step: update number, "best" or "last"; None: the best, or the last where none was evaluated.
       episodes: number of episodes, at least 1.
       seed: of the environments.
 
@@ -113,7 +133,7 @@ def play(path: str | os.PathLike[str], target: str | os.PathLike[str]) -> dict[s
       UsageError, CheckpointError: as `evaluate`, or the video cannot be written.
     """
     video.check_path(target)
-    player = _Player(pathlib.Path(path), "best", 1, seed=0, render=True)
+    player = _Player(pathlib.Path(path), None, 1, seed=0, render=True)
     total = 0.0
     length = 0
 

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
+
 from seedzero.agents import base
 from seedzero.agents import table as agents
 from seedzero.core import config as config_lib
@@ -27,6 +28,7 @@ from seedzero.runtime import (
     capacity,
     checkpoint,
     checkpoint_files,
+    compilation_cache,
     console,
     device_loop,
     evaluation,
@@ -74,6 +76,7 @@ def train(
       UsageError: the configuration, directory, address or memory does not do.
       TrainingFailure: training cannot go on.
     """
+    compilation_cache.enable()
     with run_dir.open_run_dir(path, config, preset=preset, given=given) as directory:
         screen = console.Console(directory.config.metrics.every_seconds)
         try:
@@ -125,7 +128,8 @@ class _Learner:
         self._saved_update: int | None = None
         self._wake = threading.Event()
         self._stop_reason: str | None = None
-        self._failure: BaseException | None = None
+        self._failure: errors.TrainingFailure | None = None
+        self._loop_failure: BaseException | None = None
         self._spec: types.EnvSpec | None = spec_file.read(directory.path)
         self._loop: device_loop.DeviceLoop | None = None
         self._last_step_time = self._clock()
@@ -207,7 +211,7 @@ class _Learner:
         try:
             self._stop_reason = self._loop.run()
         except Exception as error:  # whatever ends the device loop ends the run, with its reason
-            self._failure = error
+            self._loop_failure = error
         self._wake.set()
 
     def _keep_time(self, thread: threading.Thread) -> None:
@@ -239,8 +243,8 @@ class _Learner:
     def _finish(self) -> str:
         """Saves the last state; returns why the run is finished, "" if it was interrupted."""
         assert self._loop is not None
-        if isinstance(self._failure, errors.TrainingFailure) and self._stop_reason is None:
-            raise self._failure  # the device's state is not to be trusted
+        if self._loop_failure is not None:
+            raise self._loop_failure  # the device's state is not to be trusted, so nothing is saved
         interrupted = self._stop_reason == _INTERRUPTED
         if not (interrupted and self._config.run.deterministic):
             self._checkpointer.wait()
@@ -425,7 +429,7 @@ class _Learner:
             self._stop_reason = reason
         self._wake.set()
 
-    def _fail(self, error: BaseException) -> None:
+    def _fail(self, error: errors.TrainingFailure) -> None:
         self._failure = error
         self._wake.set()
 

@@ -80,7 +80,8 @@ class Programs:
 
         self._act: dict[int, futures.Future[Act]] = {size: futures.Future() for size in reversed(sizes)}
         self._update: futures.Future[Update] = futures.Future()
-        for future in (*self._act.values(), self._update):
+        everything: list[futures.Future[Any]] = [*self._act.values(), self._update]
+        for future in everything:
             future.add_done_callback(lambda _: on_ready())
         self._start([(future, functools.partial(compile_act, size)) for size, future in self._act.items()])
         self._start([(self._update, compile_update)])

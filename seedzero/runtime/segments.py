@@ -249,7 +249,7 @@ def _row_sharding(observation: jax.Array) -> Any:
 
 
 def _spec_of(axes: tuple[str, ...]) -> jax.sharding.PartitionSpec:
-    return jax.sharding.PartitionSpec(axes)  # type: ignore[no-untyped-call]
+    return jax.sharding.PartitionSpec(axes)
 
 
 def _indices(observation: jax.Array, slot: np.ndarray, time: np.ndarray) -> tuple[jax.Array, jax.Array]:

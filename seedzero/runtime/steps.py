@@ -88,12 +88,13 @@ def abstract_actor(
     agent: base.Agent, spec: types.EnvSpec, layout: batcher.Layout, slot_length: int, mesh: jax.sharding.Mesh
 ) -> ActorState:
     """Returns shapes, dtypes and shardings of the acting state, without allocating it."""
-    return _placed(jax.eval_shape(lambda: create_actor(agent, spec, layout, slot_length)), sharded(mesh))
+    shapes = jax.eval_shape(lambda: create_actor(agent, spec, layout, slot_length))
+    return ActorState(*_placed(shapes, sharded(mesh)))
 
 
 def abstract_train(agent: base.Agent, mesh: jax.sharding.Mesh) -> base.TrainState:
     """Returns shapes, dtypes and shardings of the training state, without computing it."""
-    return _placed(jax.eval_shape(lambda: agent.init(jax.random.key(0))), replicated(mesh))
+    return base.TrainState(*_placed(jax.eval_shape(lambda: agent.init(jax.random.key(0))), replicated(mesh)))
 
 
 def _placed(tree: Any, sharding: jax.sharding.Sharding) -> Any:
@@ -110,12 +111,14 @@ def init_actor(
     agent: base.Agent, spec: types.EnvSpec, layout: batcher.Layout, slot_length: int, mesh: jax.sharding.Mesh
 ) -> ActorState:
     """Returns empty rings and memory, spread over the devices."""
-    return jax.jit(lambda: create_actor(agent, spec, layout, slot_length), out_shardings=sharded(mesh))()
+    create = jax.jit(lambda: create_actor(agent, spec, layout, slot_length), out_shardings=sharded(mesh))
+    return ActorState(*create())
 
 
 def init_train(agent: base.Agent, seed: int, mesh: jax.sharding.Mesh) -> base.TrainState:
     """Returns the initial training state, on every device."""
-    return jax.jit(lambda: agent.init(jax.random.key(seed)), out_shardings=replicated(mesh))()
+    init = jax.jit(lambda: agent.init(jax.random.key(seed)), out_shardings=replicated(mesh))
+    return base.TrainState(*init())
 
 
 def make_act(agent: base.Agent, mesh: jax.sharding.Mesh, seed: int) -> Callable[..., tuple[ActorState, Acted]]:

@@ -78,7 +78,7 @@ def abstract(tree: Tree) -> Tree:
 
 
 def _abstract(x: Any) -> Any:
-    return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding)  # type: ignore[no-untyped-call]
+    return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding)
 
 
 def num_bytes(tree: Tree) -> int:

@@ -85,6 +85,8 @@ def encode_step(group: int, sequence: int, step: types.EnvStep) -> bytes:
 
 def _encode_step(group: int, sequence: int, step: types.EnvStep) -> bytes:
     observation = np.ascontiguousarray(step.observation)
+    if observation.dtype.hasobject:
+        raise TypeError("its observation is an array of objects")
     if not observation.dtype.isnative:
         observation = observation.astype(observation.dtype.newbyteorder("="))
     packed = observation.data.cast("B") if observation.size else b""

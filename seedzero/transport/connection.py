@@ -17,6 +17,7 @@ from seedzero.transport import codec, inference_pb2, messages, options, outbox, 
 _CONNECT_SECONDS = 10.0
 _FIRST_BACKOFF_SECONDS = 0.1
 _COMPLAINT_SECONDS = 30.0
+_MIN_HEARTBEAT_SECONDS = 0.01
 _logger = logging.getLogger(__name__)
 
 
@@ -65,8 +66,27 @@ class _Stream:
         self.outbox = outbox.Outbox()
         self.assigned = False
         self.ready = False
+        self._tasks = [asyncio.create_task(self._write())]
 
-    async def write(self) -> None:
+    def beat_every(self, seconds: float) -> None:
+        """Has heartbeats written from now on."""
+        for task in self._tasks[1:]:
+            task.cancel()
+        self._tasks[1:] = [asyncio.create_task(self._beat(seconds))]
+
+    async def stop(self) -> None:
+        """Writes no more."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _beat(self, seconds: float) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            if not self.outbox:  # what waits already renews the lease as well
+                self.outbox.put(codec.HEARTBEAT)
+
+    async def _write(self) -> None:
         """Writes what the outbox holds, until it or the stream is closed; the reader tells why the stream broke."""
         try:
             while (data := await self.outbox.get()) is not None:
@@ -105,7 +125,6 @@ class Connection:
         self._backoff_seconds = _FIRST_BACKOFF_SECONDS
         self._complaint = ""
         self._complained_at = 0.0
-        self._heartbeat_seconds = settings.heartbeat_seconds
         self._run: _Run | None = None
         self._joining = False
         self._closing = False
@@ -205,7 +224,6 @@ class Connection:
                 call.cancel()
 
     async def _use(self, stream: _Stream) -> str | None:
-        helpers = [asyncio.create_task(stream.write()), asyncio.create_task(self._beat(stream))]
         self._stream = stream
         run_id = self._run.assignment.run_id if self._run else ""
         if self._run or self._joining:
@@ -214,15 +232,7 @@ class Connection:
             return await self._read(stream)
         finally:
             self._stream = None
-            for task in helpers:
-                task.cancel()
-            await asyncio.gather(*helpers, return_exceptions=True)
-
-    async def _beat(self, stream: _Stream) -> None:
-        while True:
-            await asyncio.sleep(self._heartbeat_seconds)
-            if not stream.outbox:  # what waits already renews the lease as well
-                stream.outbox.put(codec.HEARTBEAT)
+            await stream.stop()
 
     def _complain(self, trouble: str) -> None:
         now, kind = time.monotonic(), trouble.partition(":")[0]
@@ -262,8 +272,8 @@ class Connection:
 
     def _on_assign(self, stream: _Stream, fields: inference_pb2.Assign) -> None:
         assignment = codec.assignment_of(fields)
-        self._heartbeat_seconds = fields.heartbeat_seconds or self._heartbeat_seconds
         stream.assigned = True
+        stream.beat_every(max(fields.heartbeat_seconds, _MIN_HEARTBEAT_SECONDS))
         if self._complaint:
             self._complaint = ""
             _logger.info("learner at %s: connected", self._address)

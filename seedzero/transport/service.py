@@ -175,6 +175,7 @@ class Service:
 
     def _send_restart(self, stream: streams.Stream, reason: str) -> None:
         stream.run, stream.restarted, stream.ready = None, True, False
+        stream.heard_at = self._clock()  # it has a whole lease's time to say Hello
         stream.max_message_bytes = max(stream.max_message_bytes, codec.HANDSHAKE_BYTES)
         stream.put(codec.encode_restart(reason))
 

@@ -36,7 +36,7 @@ def test_evaluate_ends_with_one_line_of_json(
     assert _last_line(capsys) == {"episodes": 3, "mean_return": "inf"}
     assert main.main(["evaluate", "--run_dir=r", "--step=best", "--episodes=3", "--seed=4"]) == 0
     assert main.main(["evaluate", "--run_dir=r", "--step=120", "--episodes=3"]) == 0
-    assert calls == [("r", "last", 3, 0), ("r", "best", 3, 4), ("r", 120, 3, 0)]
+    assert calls == [("r", None, 3, 0), ("r", "best", 3, 4), ("r", 120, 3, 0)]
 
 
 def test_play_passes_the_video_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

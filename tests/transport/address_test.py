@@ -16,7 +16,9 @@ def test_host_and_port_are_left_alone(name: str) -> None:
     assert address.target(name) == name
 
 
-@pytest.mark.parametrize("name", ["", "localhost", "localhost:", ":50051", "host:port", "host:70000", "::1:50051", "a:-1"])
+@pytest.mark.parametrize(
+    "name", ["", "localhost", "localhost:", ":50051", "host:port", "host:70000", "::1:50051", "host:-1"]
+)
 def test_other_addresses_are_refused(name: str) -> None:
     with pytest.raises(errors.UsageError, match=r"is neither HOST:PORT .* nor unix:PATH"):
         address.target(name)

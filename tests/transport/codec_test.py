@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from typing import Any
 
@@ -88,7 +89,7 @@ def test_other_layouts_in_memory_are_sent_in_c_order_and_little_endian() -> None
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"observation": np.zeros((E, 4, 5), np.uint8)}, r"shape \(3, 4, 5\) and dtype 'uint8'; expected \(3, 4, 5, 1\)"),
+        ({"observation": np.zeros((E, 4, 5), np.uint8)}, r"shape \(3, 4, 5\) and dtype .*; expected \(3, 4, 5, 1\)"),
         ({"observation": np.zeros((E + 1, 4, 5, 1), np.uint8)}, r"shape \(4, 4, 5, 1\)"),
         ({"observation": np.zeros((0, 4, 5, 1), np.uint8)}, r"shape \(0, 4, 5, 1\)"),
         ({"observation": np.zeros((E, 4, 5, 1))}, "dtype 'float64'; expected .* 'uint8'"),
@@ -141,10 +142,8 @@ def test_any_bytes_decode_or_are_refused_by_name(data: bytes) -> None:
 def test_damaged_step_decodes_or_is_refused_by_name(position: int, value: int) -> None:
     data = bytearray(codec.encode_step(1, 300, make_step(VECTORS)))
     data[position % len(data)] = value
-    try:
+    with contextlib.suppress(errors.InvalidMessage):
         decode(bytes(data), VECTORS)
-    except errors.InvalidMessage:
-        pass
 
 
 @pytest.mark.parametrize("data", [b"\x32\x05abc", b"\x32", b"\x08\x01", b"\xff" * 20])
@@ -226,7 +225,12 @@ def test_assignment_survives_the_wire() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value", "message"),
-    [("run_id", "", "run_id ''"), ("role", 7, "role 7"), ("num_groups", 99, "num_groups 99"), ("num_groups", 1, "4 seeds")],
+    [
+        ("run_id", "", "run_id ''"),
+        ("role", 7, "role 7"),
+        ("num_groups", 99, "num_groups 99"),
+        ("num_groups", 1, "has 4 seeds for 1 groups of 2 environments"),
+    ],
 )
 def test_impossible_assignment_is_refused(name: str, value: object, message: str) -> None:
     fields = assign_fields()

@@ -1,0 +1,15 @@
+"""XLA's persistent cache: what was compiled once need not be compiled again by the next process."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+
+import jax
+
+
+def enable() -> None:
+    """Turns the cache on, in the user's cache directory unless JAX_COMPILATION_CACHE_DIR names another."""
+    if jax.config.jax_compilation_cache_dir is None:
+        parent = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+        jax.config.update("jax_compilation_cache_dir", str(pathlib.Path(parent) / "seedzero" / "xla"))

@@ -1,0 +1,168 @@
+"""The main job on catch, by the command line: learn, then everything that one does with a finished run."""
+
+from __future__ import annotations
+
+import math
+import os
+import pathlib
+
+import e2e_harness as harness
+import pytest
+
+LEARN = ("--preset=catch", "--checkpoint.every_seconds=3", "--metrics.every_seconds=1", "--checkpoint.keep=2")
+DETAILS = {"episodes", "mean_return", "std_return", "min_return", "max_return", "mean_length"}
+BRIEF = (*harness.TINY, "--max_updates=60")
+
+
+@pytest.fixture(scope="module")
+def brief(module_host: harness.Host) -> pathlib.Path:
+    """A run directory with a finished run of 60 updates and checkpoints at 30 and 60."""
+    run = module_host.directory / "brief"
+    for budget in ("--max_updates=30", "--max_updates=60"):
+        ended = module_host.train(run, *BRIEF, budget).wait()
+        assert ended.code == 0, ended.err
+    assert harness.saved_steps(run) == [30, 60]
+    return run
+
+
+@pytest.mark.learning
+def test_catch_is_learned_and_the_run_can_be_used(host: harness.Host, tmp_path: pathlib.Path) -> None:
+    run = tmp_path / "catch"
+    ended = host.train(run, *LEARN).wait(240)
+    assert ended.code == 0, ended.err
+    assert "finished: evaluation returned 1, --stop_at_return=1" in ended.err
+
+    evaluated = host.seedzero("evaluate", f"--run_dir={run}", "--episodes=100", "--seed=5")
+    assert evaluated.code == 0
+    assert set(evaluated.json) == DETAILS
+    assert (evaluated.json["episodes"], evaluated.json["mean_return"], evaluated.json["mean_length"]) == (100, 1.0, 9.0)
+    best = host.seedzero("evaluate", f"--run_dir={run}", "--step=best", "--episodes=100")
+    assert best.json["mean_return"] == 1.0
+
+    video = tmp_path / "one.gif"
+    played = host.seedzero("play", f"--run_dir={run}", f"--video={video}")
+    assert played.code == 0 and video.read_bytes()[:4] == b"GIF8"
+    assert played.json["return"] == 1.0 and played.json["frames"] == 10
+
+    last = max(row["evaluation_mean_return"] for row in harness.metrics_rows(run) if row.get("kind") == "evaluation")
+    assert last == 1.0
+
+
+def test_status_of_an_ended_run(host: harness.Host, brief: pathlib.Path) -> None:
+    ended = host.seedzero("status", f"--run_dir={brief}")
+    assert ended.code == 0
+    assert set(ended.json) == {*harness.STATUS_KEYS, "alive"}
+    assert (ended.json["updates"], ended.json["durable_update"], ended.json["alive"]) == (60, 60, False)
+    harness.check_accounting(ended.json)
+    assert ended.json["env_steps"] == ended.json["steps_stored"] > 0
+
+
+def test_status_of_a_running_learner_by_directory_and_by_address(host: harness.Host, tmp_path: pathlib.Path) -> None:
+    learner = host.train(tmp_path / "run", *harness.TINY, "--listen=127.0.0.1:0")
+    assert learner.address.startswith("127.0.0.1:")
+    learner.until(lambda found: found["updates"] > 0, "updates")
+    for where in (f"--run_dir={learner.run}", f"--server={learner.address}"):
+        ended = host.seedzero("status", where)
+        assert ended.code == 0
+        assert set(ended.json) == {*harness.STATUS_KEYS, "alive"}
+        assert ended.json["alive"] and ended.json["workers"] == 1 and ended.json["environments"] == 8
+        assert ended.json["stalled"] is None
+        harness.check_accounting(ended.json)
+
+
+def test_metrics_are_lines_of_json_that_never_go_back(brief: pathlib.Path) -> None:
+    rows = harness.metrics_rows(brief)
+    assert len(rows) > 2
+    updates = [row["update"] for row in rows]
+    assert updates == sorted(updates) and updates[-1] == 60
+    assert all(math.isfinite(row["loss"]) for row in rows if "loss" in row)
+
+
+def test_checkpoints_are_listed_and_verified(host: harness.Host, brief: pathlib.Path) -> None:
+    for action in ("list", "verify"):
+        ended = host.seedzero("checkpoint", action, f"--run_dir={brief}")
+        assert ended.code == 0, ended.err
+        assert [row["step"] for row in ended.json if not row["best"]] == [30, 60]
+        assert all(row["ok"] for row in ended.json)
+
+
+def test_the_same_command_again_is_finished_at_once(host: harness.Host, brief: pathlib.Path) -> None:
+    ended = host.train(brief, *BRIEF).wait()
+    assert ended.code == 0
+    assert "this run is finished: 60 updates of --max_updates=60" in ended.err
+    assert harness.saved_steps(brief) == [30, 60]
+
+
+def test_a_larger_budget_goes_on(host: harness.Host, brief: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    run = harness.copy_run(brief, tmp_path / "run")
+    ended = host.train(run, *BRIEF, "--max_updates=80").wait()
+    assert ended.code == 0
+    assert "resumed at update 60" in ended.err and "finished: --max_updates=80 reached" in ended.err
+    rows = harness.metrics_rows(run)
+    assert rows[: len(harness.metrics_rows(brief))] == harness.metrics_rows(brief)
+    assert rows[-1]["update"] == 80
+
+
+def test_a_flipped_bit_makes_a_resume_take_the_older_checkpoint_and_say_so(
+    host: harness.Host, brief: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    run = harness.copy_run(brief, tmp_path / "run")
+    damaged = harness.flip_a_bit(run / "checkpoints" / "steps" / f"{60:012d}")
+    verified = host.seedzero("checkpoint", "verify", f"--run_dir={run}")
+    assert verified.code == 1
+    assert [row["ok"] for row in verified.json if row["step"] == 60 and not row["best"]] == [False]
+    ended = host.train(run, *BRIEF, "--max_updates=70").wait()
+    assert ended.code == 0, ended.err
+    assert "checkpoint 60 is skipped" in ended.err and damaged.name in ended.err
+    assert "resumed at update 30" in ended.err
+    assert harness.saved_steps(run)[-1] == 70
+
+
+def test_a_changed_setting_that_cannot_change_is_refused_by_name(host: harness.Host, brief: pathlib.Path) -> None:
+    before = (brief / "config.json").read_bytes()
+    ended = host.train(brief, *BRIEF, "--network.width=16").wait()
+    assert ended.code == 2
+    assert "network.width: saved 8, given 16" in ended.err
+    assert (brief / "config.json").read_bytes() == before
+
+
+def test_an_occupied_run_directory_is_refused_with_the_pid(host: harness.Host, tmp_path: pathlib.Path) -> None:
+    learner = host.train(tmp_path / "run", *harness.TINY)
+    assert learner.address
+    ended = host.train(tmp_path / "run", *harness.TINY).wait(30)
+    assert ended.code == 2
+    assert f"in use by the learner with pid {learner.pid}" in ended.err
+    learner.trains_on()
+
+
+def test_a_file_in_place_of_the_run_directory_is_refused(host: harness.Host, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "run").write_text("mine")
+    ended = host.train(tmp_path / "run", *harness.TINY).wait(30)
+    assert ended.code == 2 and str(tmp_path / "run") in ended.err
+    assert (tmp_path / "run").read_text() == "mine"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
+def test_a_read_only_run_directory_is_refused(host: harness.Host, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "run").mkdir(mode=0o555)
+    ended = host.train(tmp_path / "run", *harness.TINY).wait(30)
+    assert ended.code == 2 and "cannot use" in ended.err
+
+
+def test_a_port_in_use_is_refused(host: harness.Host, tmp_path: pathlib.Path) -> None:
+    learner = host.train(tmp_path / "one", *harness.TINY, "--listen=127.0.0.1:0")
+    address = learner.address
+    ended = host.train(tmp_path / "two", *harness.TINY, f"--listen={address}").wait(30)
+    assert ended.code == 2 and address in ended.err
+    learner.trains_on()
+
+
+def test_a_replay_that_cannot_fit_is_refused_with_a_number_that_would(
+    host: harness.Host, tmp_path: pathlib.Path
+) -> None:
+    run = tmp_path / "run"
+    ended = host.train(run, *harness.TINY, "--replay.capacity=40_000_000_000").wait()
+    assert ended.code == 2, ended.err
+    fitting = int(ended.err.split("--replay.capacity=")[-1].split()[0])
+    assert 24_000 < fitting < 40_000_000_000
+    assert not harness.saved_steps(run)

@@ -1,0 +1,730 @@
+"""The real server with the real client, and with a raw stream where a client would not misbehave enough."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import os
+import pathlib
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from seedzero.core import config, errors, types
+from seedzero.transport import client, codec, handler, inference_pb2, messages, server, service, status, streams
+
+TIMEOUT_SECONDS = 20.0
+NUM_GROUPS = 2
+E = 2
+SPEC = types.EnvSpec((3,), "float32", 4)
+HELLO = messages.Hello("worker", "", (types.Role.TRAIN,), ("catch",), 64)
+SETTINGS = config.TransportConfig(listen="127.0.0.1:0", max_backoff_seconds=0.2)
+
+
+def make_step(reward: float = 0.0, **changes: Any) -> types.EnvStep:
+    step = types.EnvStep(
+        np.full((E, 3), reward, np.float32), np.full(E, reward, np.float32), np.zeros(E, bool), np.zeros(E, bool)
+    )
+    return step._replace(**changes)
+
+
+class Learner:
+    """Records what the server tells it; answers at once with the sequence number, unless told to hold."""
+
+    def __init__(self, settings: config.TransportConfig = SETTINGS, **options: Any) -> None:
+        self.server = server.Server(self, settings, **options)
+        self.requests: queue.Queue[messages.StepRequest] = queue.Queue()
+        self.begun: list[tuple[str, types.EnvSpec]] = []
+        self.ended: queue.Queue[tuple[str, str]] = queue.Queue()
+        self.hold = False
+        self.refusal: Exception | None = None
+        self.prefix = os.urandom(4).hex()
+        self.num_runs = 0
+
+    def assign(self, hello: messages.Hello) -> types.Assignment:
+        if self.refusal:
+            raise self.refusal
+        self.num_runs += 1
+        seeds = tuple(range(NUM_GROUPS * E))
+        run_id = f"{self.prefix}-{self.num_runs}"
+        return types.Assignment(run_id, hello.roles[0], "catch", '{"a": 1}', NUM_GROUPS, E, seeds)
+
+    def begin(self, run_id: str, spec: types.EnvSpec) -> None:
+        if spec.num_actions != SPEC.num_actions:
+            raise errors.SpecMismatch(f"num_actions is {spec.num_actions}; expected {SPEC.num_actions}")
+        self.begun.append((run_id, spec))
+
+    def step(self, request: messages.StepRequest) -> None:
+        if np.any(request.step.reward == 13):
+            raise ZeroDivisionError("secret")
+        self.requests.put(request)
+        if not self.hold:
+            self.answer(request)
+
+    def answer(self, request: messages.StepRequest, action: int = 1) -> None:
+        self.server.reply(request, np.full(E, action), request.sequence)
+
+    def end(self, run_id: str, reason: str) -> None:
+        self.ended.put((run_id, reason))
+
+    def status(self) -> Mapping[str, object]:
+        return {"env_steps": 7, "stalled": None}
+
+    def next_request(self) -> messages.StepRequest:
+        return self.requests.get(timeout=TIMEOUT_SECONDS)
+
+    def next_end(self) -> tuple[str, str]:
+        return self.ended.get(timeout=TIMEOUT_SECONDS)
+
+
+@contextlib.contextmanager
+def serving(learner: Learner) -> Iterator[str]:
+    address = learner.server.start()
+    try:
+        yield address
+    finally:
+        learner.server.stop(finished=False, reason="test over")
+
+
+@pytest.fixture
+def learner() -> Learner:
+    return Learner()
+
+
+@pytest.fixture
+def address(learner: Learner) -> Iterator[str]:
+    with serving(learner) as bound:
+        yield bound
+
+
+@contextlib.contextmanager
+def joined(address: str, hello: messages.Hello = HELLO) -> Iterator[client.Client]:
+    """A client whose run has started."""
+    with client.Client(address, hello, settings=SETTINGS) as worker:
+        assert worker.join() is not None
+        worker.start(SPEC)
+        yield worker
+
+
+def receive_actions(worker: client.Client) -> messages.Actions:
+    event = worker.receive()
+    assert isinstance(event, messages.Actions)
+    return event
+
+
+class RawStream:
+    """A worker that says what it is told to."""
+
+    def __init__(self, address: str) -> None:
+        self._channel = grpc.insecure_channel(address)
+        self._outbox: queue.Queue[bytes | None] = queue.Queue()
+        connect = self._channel.stream_stream(codec.CONNECT_METHOD, bytes, inference_pb2.LearnerMessage.FromString)
+        self._call = connect(iter(self._outbox.get, None), timeout=TIMEOUT_SECONDS)
+
+    def __enter__(self) -> RawStream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._outbox.put(None)
+        self._call.cancel()
+        self._channel.close()
+
+    def say(self, *data: bytes) -> None:
+        for item in data:
+            self._outbox.put(item)
+
+    def hear(self) -> inference_pb2.LearnerMessage:
+        return next(self._call)
+
+    def close(self) -> None:
+        self._outbox.put(None)
+
+    def begin(self, hello: messages.Hello = HELLO) -> str:
+        """Says Hello and Spec; returns the run id."""
+        self.say(codec.encode_hello(hello))
+        run_id = self.hear().assign.run_id
+        self.say(codec.encode_spec(SPEC))
+        assert self.hear().HasField("start")
+        return run_id
+
+    def error(self) -> tuple[grpc.StatusCode, str, str]:
+        """Waits for the end; returns code, details and the name of the error."""
+        with pytest.raises(grpc.RpcError) as caught:
+            while True:
+                self.hear()
+        trailer = dict(caught.value.trailing_metadata())
+        return caught.value.code(), caught.value.details(), trailer.get(status.ERROR_KEY, "")
+
+
+# --- the way through ---
+
+
+@pytest.fixture(params=["tcp", "unix"])
+def listen(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> str:
+    return "127.0.0.1:0" if request.param == "tcp" else f"unix:{tmp_path / 'socket'}"
+
+
+def test_worker_gets_its_assignment_and_actions(listen: str) -> None:
+    learner = Learner(dataclasses.replace(SETTINGS, listen=listen))
+    with serving(learner) as address, client.Client(address, HELLO) as worker:
+        assignment = worker.join()
+        assert assignment is not None
+        assert (assignment.env, assignment.env_settings, assignment.seeds) == ("catch", '{"a": 1}', (0, 1, 2, 3))
+        assert (assignment.num_groups, assignment.envs_per_group, assignment.resumed) == (NUM_GROUPS, E, False)
+        worker.start(SPEC)
+        assert learner.begun == [(assignment.run_id, SPEC)]
+        for sequence in range(3):
+            for group in range(NUM_GROUPS):
+                worker.send(group, make_step(float(sequence)))
+            events = sorted((receive_actions(worker) for _ in range(NUM_GROUPS)), key=lambda event: event.group)
+            assert [event.group for event in events] == [0, 1]
+            assert [event.weights_version for event in events] == [sequence, sequence]
+            np.testing.assert_array_equal(events[0].actions, np.ones(E))
+    request = learner.next_request()
+    assert (request.run_id, request.role, request.sequence) == (assignment.run_id, types.Role.TRAIN, 0)
+    np.testing.assert_array_equal(request.first, [True, True])
+    np.testing.assert_array_equal(request.step.observation, np.zeros((E, 3)))
+    assert learner.next_end() == (assignment.run_id, handler.GOODBYE)
+
+
+def test_answers_may_come_from_any_thread_and_in_any_order(learner: Learner, address: str) -> None:
+    learner.hold = True
+    with joined(address) as worker:
+        for group in range(NUM_GROUPS):
+            worker.send(group, make_step())
+        requests = [learner.next_request() for _ in range(NUM_GROUPS)]
+        for request in reversed(requests):
+            learner.answer(request, action=request.group)
+        events = [receive_actions(worker), receive_actions(worker)]
+        assert {event.group: event.actions.tolist() for event in events} == {0: [0, 0], 1: [1, 1]}
+
+
+def test_status_and_health_are_answered(address: str) -> None:
+    with grpc.insecure_channel(address) as channel:
+        call = channel.unary_unary(codec.STATUS_METHOD, bytes, inference_pb2.StatusReply.FromString)
+        assert call(b"", timeout=TIMEOUT_SECONDS).json == '{"env_steps": 7, "stalled": null}'
+        stub = health_pb2_grpc.HealthStub(channel)  # type: ignore[no-untyped-call]
+        for service in ("", codec.SERVICE):
+            reply = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=TIMEOUT_SECONDS)
+            assert reply.status == health_pb2.HealthCheckResponse.SERVING
+
+
+def test_worker_that_failed_says_why(learner: Learner, address: str) -> None:
+    with pytest.raises(errors.EnvironmentFailure), joined(address):
+        raise errors.EnvironmentFailure("emulator crashed")
+    assert learner.next_end()[1] == "failed: emulator crashed"
+
+
+def test_client_guards_the_order_of_calls(address: str) -> None:
+    with client.Client(address, HELLO) as worker:
+        with pytest.raises(errors.UsageError, match="call join"):
+            worker.start(SPEC)
+        worker.join()
+        with pytest.raises(errors.UsageError, match="goes on; join again after a Restart"):
+            worker.join()
+        worker.start(SPEC)
+        with pytest.raises(errors.InvalidMessage, match="group 2 is not one of 0 to 1"):
+            worker.send(2, make_step())
+        worker.send(0, make_step())
+        with pytest.raises(errors.SequenceError, match="group 0 has an unanswered step"):
+            worker.send(0, make_step())
+
+
+def test_leave_ends_a_waiting_worker(learner: Learner, address: str) -> None:
+    learner.hold = True
+    with joined(address) as worker:
+        worker.send(0, make_step())
+        learner.next_request()
+        threading.Thread(target=worker.leave, args=("stopped",)).start()
+        assert worker.receive() == messages.End("stopped")
+    with client.Client("127.0.0.1:1", HELLO) as worker:
+        worker.leave("stopped")
+        assert worker.join() is None
+
+
+# --- bad input: the stream ends with its reason, the learner and other workers go on ---
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        (make_step(observation=np.zeros((E, 4), np.float32)), r"shape \(2, 4\) and dtype .*; expected \(2, 3\)"),
+        (make_step(observation=np.zeros((E, 3), np.uint8)), "dtype 'uint8'; expected .* 'float32'"),
+        (make_step(np.nan), "reward of group 0 has nan in it; expected finite"),
+        (make_step(observation=np.full((E, 3), np.inf, np.float32)), "observation of group 0 has inf in it"),
+        (make_step(terminated=np.ones(E, bool)), "expected next-step auto-reset"),
+        (make_step(observation=np.zeros((E, 99_999), np.float32)), "has 800031 bytes; expected at most 65572"),
+    ],
+)
+def test_bad_step_ends_that_worker_only(learner: Learner, address: str, step: types.EnvStep, message: str) -> None:
+    with joined(address, dataclasses.replace(HELLO, worker_id="good")) as good, joined(address) as bad:
+        bad.send(0, step)
+        with pytest.raises(errors.InvalidMessage, match=message):
+            bad.receive()
+        with pytest.raises(errors.InvalidMessage, match=message):
+            bad.receive()
+        good.send(0, make_step())
+        assert receive_actions(good).group == 0
+
+
+def test_bad_step_ends_its_run(learner: Learner, address: str) -> None:
+    with RawStream(address) as raw:
+        run_id = raw.begin()
+        raw.say(codec.encode_step(0, 0, make_step(np.inf)))
+        code, details, kind = raw.error()
+        assert (code, kind) == (grpc.StatusCode.INVALID_ARGUMENT, "InvalidMessage")
+        assert details == "reward of group 0 has inf in it; expected finite numbers"
+        assert learner.next_end() == (run_id, f"failed: {details}")
+    with RawStream(address) as raw:
+        raw.say(codec.encode_hello(dataclasses.replace(HELLO, run_id=run_id)))
+        assert raw.hear().HasField("restart")
+    assert learner.ended.empty()
+
+
+def wrong_version() -> bytes:
+    message = inference_pb2.WorkerMessage.FromString(codec.encode_hello(HELLO))
+    message.hello.protocol_version = 99
+    return message.SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("data", "code", "kind", "details"),
+    [
+        (b"\xff\xff\xff", grpc.StatusCode.INVALID_ARGUMENT, "InvalidMessage", "3 bytes that begin with 'ffffff'"),
+        (b"", grpc.StatusCode.INVALID_ARGUMENT, "InvalidMessage", "a message without content"),
+        (wrong_version(), grpc.StatusCode.FAILED_PRECONDITION, "VersionMismatch", "worker speaks protocol version 99"),
+        (codec.encode_spec(SPEC), grpc.StatusCode.INVALID_ARGUMENT, "InvalidMessage", "Spec came before Hello"),
+        (bytes(2**22 + 1), grpc.StatusCode.INVALID_ARGUMENT, "InvalidMessage", "4194305 bytes; expected at most 4"),
+    ],
+)
+def test_bad_first_message_is_refused(
+    address: str, data: bytes, code: grpc.StatusCode, kind: str, details: str
+) -> None:
+    with RawStream(address) as raw:
+        raw.say(data)
+        came = raw.error()
+        assert (came[0], came[2]) == (code, kind)
+        assert details in came[1]
+
+
+@pytest.mark.parametrize(
+    ("data", "code", "details"),
+    [
+        (codec.encode_step(0, 3, make_step()), grpc.StatusCode.OUT_OF_RANGE, "step 3 of group 0 is a gap"),
+        (codec.encode_step(7, 0, make_step()), grpc.StatusCode.INVALID_ARGUMENT, "group is 7; expected 0 to 1"),
+        (codec.encode_hello(HELLO), grpc.StatusCode.INVALID_ARGUMENT, "Hello came twice"),
+        (
+            codec.encode_spec(dataclasses.replace(SPEC, num_actions=9)),
+            grpc.StatusCode.FAILED_PRECONDITION,
+            "now came EnvSpec(",
+        ),
+        (b"\x1a\xff", grpc.StatusCode.INVALID_ARGUMENT, "2 bytes that begin with '1aff' cannot be decoded"),
+    ],
+)
+def test_bad_later_message_is_refused(
+    learner: Learner, address: str, data: bytes, code: grpc.StatusCode, details: str
+) -> None:
+    with RawStream(address) as raw:
+        run_id = raw.begin()
+        raw.say(data)
+        came = raw.error()
+        assert came[0] is code
+        assert details in came[1]
+        assert learner.next_end() == (run_id, f"failed: {came[1]}")
+
+
+def test_step_before_spec_is_refused(address: str) -> None:
+    with RawStream(address) as raw:
+        raw.say(codec.encode_hello(HELLO), codec.encode_step(0, 0, make_step()))
+        assert "a Step came before Spec" in raw.error()[1]
+
+
+def test_spec_that_the_learner_refuses_reaches_the_worker(learner: Learner, address: str) -> None:
+    with client.Client(address, HELLO) as worker:
+        worker.join()
+        with pytest.raises(errors.SpecMismatch, match="num_actions is 5; expected 4"):
+            worker.start(dataclasses.replace(SPEC, num_actions=5))
+    assert learner.next_end()[1] == "failed: num_actions is 5; expected 4"
+
+
+def test_actions_out_of_range_are_the_workers_to_refuse(learner: Learner, address: str) -> None:
+    learner.hold = True
+    with joined(address) as worker:
+        worker.send(0, make_step())
+        learner.answer(learner.next_request(), action=4)
+        with pytest.raises(errors.InvalidMessage, match="actions of group 0 have 4 among them; expected 0 to 3"):
+            worker.receive()
+
+
+def test_reply_of_a_wrong_shape_is_refused(learner: Learner, address: str) -> None:
+    learner.hold = True
+    with joined(address) as worker:
+        worker.send(0, make_step())
+        request = learner.next_request()
+        with pytest.raises(errors.InvalidMessage, match=r"actions for group 0 have shape \(3,\); expected \(2,\)"):
+            learner.server.reply(request, np.zeros(3, np.int32), 0)
+
+
+def test_unexpected_error_is_not_told_to_the_worker(
+    learner: Learner, address: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with RawStream(address) as raw:
+        run_id = raw.begin()
+        raw.say(codec.encode_step(0, 0, make_step()), codec.encode_step(0, 1, make_step(13)))
+        code, details, _ = raw.error()
+    assert code is grpc.StatusCode.INTERNAL
+    assert "secret" not in details
+    assert learner.next_end()[0] == run_id
+    assert "ZeroDivisionError: secret" in caplog.text
+
+
+def test_worker_that_asks_on_without_reading_is_refused(learner: Learner) -> None:
+    answering = service.Service(learner, SETTINGS, float)
+    stream = streams.Stream(None, 0.0)  # type: ignore[arg-type]  # nothing is written
+    answering._receive(stream, codec.encode_hello(HELLO))
+    with pytest.raises(errors.InvalidMessage, match="81 answers wait to be read"):
+        for _ in range(1000):
+            answering._receive(stream, codec.encode_spec(SPEC))
+
+
+# --- full ---
+
+
+def test_full_learner_makes_the_worker_wait(learner: Learner, address: str, caplog: pytest.LogCaptureFixture) -> None:
+    learner.refusal = errors.SlotsExhausted("64 slots, all taken")
+    refused = threading.Event()
+    with client.Client(address, HELLO, settings=SETTINGS) as worker, log_event("64 slots, all taken", refused):
+        waiting = threading.Thread(target=lambda: worker.join())
+        waiting.start()
+        assert refused.wait(TIMEOUT_SECONDS)
+        learner.refusal = None
+        waiting.join(TIMEOUT_SECONDS)
+        assert not waiting.is_alive()
+    assert learner.num_runs == 1
+
+
+def test_workers_beyond_the_cap_are_refused() -> None:
+    learner = Learner(dataclasses.replace(SETTINGS, max_workers=1))
+    with serving(learner) as address, RawStream(address) as first, RawStream(address) as second:
+        first.begin()
+        second.say(codec.encode_hello(HELLO))
+        code, details, kind = second.error()
+        assert (code, kind) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "SlotsExhausted")
+        assert "transport.max_workers" in details
+        first.say(codec.encode_step(0, 0, make_step()))
+        assert first.hear().HasField("actions")
+
+
+# --- runs, repeats and restarts ---
+
+
+def test_repeated_step_is_stored_once_and_answered_again(learner: Learner, address: str) -> None:
+    step = codec.encode_step(0, 0, make_step())
+    with RawStream(address) as raw:
+        raw.begin()
+        raw.say(step)
+        first = raw.hear()
+        raw.say(step)
+        assert raw.hear() == first
+    learner.next_request()
+    assert learner.requests.empty()
+
+
+def test_newer_stream_takes_the_run_over_and_waits_for_the_pending_answer(learner: Learner, address: str) -> None:
+    learner.hold = True
+    step = codec.encode_step(0, 0, make_step())
+    with RawStream(address) as old, RawStream(address) as new:
+        run_id = old.begin()
+        old.say(step)
+        request = learner.next_request()
+        assert new.begin(dataclasses.replace(HELLO, run_id=run_id)) == run_id
+        assert old.error()[0] is grpc.StatusCode.ABORTED
+        new.say(step, codec.HEARTBEAT)
+        learner.answer(request)
+        assert new.hear().actions.sequence == 0
+    assert learner.requests.empty()
+    assert len(learner.begun) == 1
+
+
+def test_client_resumes_its_run_and_repeats_what_was_not_answered(learner: Learner, address: str) -> None:
+    learner.hold = True
+    with joined(address) as worker:
+        worker.send(0, make_step())
+        request = learner.next_request()
+        with RawStream(address) as thief:  # breaks the client's stream; the client takes the run back
+            thief.begin(dataclasses.replace(HELLO, run_id=request.run_id))
+            assert thief.error()[0] is grpc.StatusCode.ABORTED
+        learner.answer(request)
+        assert receive_actions(worker).group == 0
+        worker.send(0, make_step())
+        assert learner.next_request().sequence == 1
+    assert learner.num_runs == 1
+    assert learner.next_end() == (request.run_id, handler.GOODBYE)
+
+
+def test_answer_that_was_lost_with_the_stream_comes_again(learner: Learner, address: str) -> None:
+    step = codec.encode_step(0, 0, make_step())
+    with RawStream(address) as old:
+        run_id = old.begin()
+        old.say(step)
+        assert old.hear().HasField("actions")
+    with RawStream(address) as new:
+        new.begin(dataclasses.replace(HELLO, run_id=run_id))
+        new.say(step)
+        assert new.hear().actions.sequence == 0
+    assert learner.requests.qsize() == 1
+
+
+def test_unknown_run_is_told_to_restart_on_the_same_stream(learner: Learner, address: str) -> None:
+    with RawStream(address) as raw:
+        raw.say(codec.encode_hello(dataclasses.replace(HELLO, run_id="of another learner")))
+        assert "run 'of another learner' is unknown" in raw.hear().restart.reason
+        raw.say(codec.encode_spec(SPEC), codec.encode_step(0, 5, make_step()), codec.HEARTBEAT)  # of the old run
+        raw.begin()
+        raw.say(codec.encode_step(0, 0, make_step()))
+        assert raw.hear().actions.sequence == 0
+
+
+def test_restart_makes_the_worker_join_again(learner: Learner, address: str) -> None:
+    learner.hold = True
+    with joined(address) as worker:
+        worker.send(0, make_step())
+        request = learner.next_request()
+        learner.server.restart(request.run_id, "fresh environments")
+        assert worker.receive() == messages.Restart("fresh environments")
+        learner.answer(request)  # too late: dropped
+        assignment = worker.join()
+        assert assignment is not None and assignment.run_id != request.run_id
+        worker.start(SPEC)
+        worker.send(0, make_step())
+        assert learner.next_request().run_id == assignment.run_id
+    assert learner.next_end() == (assignment.run_id, handler.GOODBYE)
+
+
+def test_restart_during_start_comes_with_the_next_receive(learner: Learner, address: str) -> None:
+    with client.Client(address, HELLO, settings=SETTINGS) as worker:
+        assignment = worker.join()
+        assert assignment is not None
+        learner.server.restart(assignment.run_id, "changed my mind")
+        worker.start(SPEC)
+        worker.send(0, make_step())
+        assert worker.receive() == messages.Restart("changed my mind")
+        assert worker.join() is not None
+
+
+def test_worker_survives_a_new_learner_at_the_same_address(tmp_path: pathlib.Path) -> None:
+    settings = dataclasses.replace(SETTINGS, listen=f"unix:{tmp_path / 'socket'}")
+    first, second = Learner(settings), Learner(settings)
+    with client.Client(settings.listen, HELLO, settings=SETTINGS) as worker:
+        with serving(first):
+            worker.join()
+            worker.start(SPEC)
+            worker.send(0, make_step())
+            assert receive_actions(worker).group == 0
+        worker.send(0, make_step())
+        with serving(second):
+            event = worker.receive()
+            assert isinstance(event, messages.Restart)
+            assert "is unknown" in event.reason
+            assert worker.join() is not None
+            worker.start(SPEC)
+            worker.send(0, make_step())
+            assert second.next_request().sequence == 0
+
+
+def test_process_that_takes_a_workers_place_ends_the_former_run(learner: Learner, address: str) -> None:
+    with RawStream(address) as old:
+        run_id = old.begin()
+        old.close()
+        with pytest.raises(StopIteration):
+            old.hear()
+    with RawStream(address) as new:
+        assert new.begin() != run_id
+        assert learner.next_end() == (run_id, handler.WORKER_LOST)
+
+
+def test_worker_with_another_name_ends_nothing(learner: Learner, address: str) -> None:
+    with RawStream(address) as old:
+        old.begin()
+        with RawStream(address) as same_name:
+            same_name.begin()
+        with RawStream(address) as other:
+            other.begin(dataclasses.replace(HELLO, worker_id="other"))
+            assert learner.ended.empty()
+
+
+# --- leases ---
+
+
+class Clock:
+    """Seconds that pass when told to."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+SHORT_LEASE = dataclasses.replace(SETTINGS, heartbeat_seconds=0.1, lease_seconds=0.4)
+
+
+def test_silent_worker_loses_its_run() -> None:
+    clock = Clock()
+    learner = Learner(clock=clock)
+    with serving(learner) as address, RawStream(address) as raw:
+        run_id = raw.begin()
+        clock.now += SETTINGS.lease_seconds - 1
+        raw.say(codec.encode_step(0, 0, make_step()))  # renews
+        assert raw.hear().HasField("actions")
+        clock.now += SETTINGS.lease_seconds - 1
+        raw.say(codec.HEARTBEAT, codec.encode_step(0, 1, make_step()))
+        assert raw.hear().HasField("actions")
+        assert learner.ended.empty()
+        clock.now += SETTINGS.lease_seconds
+        assert "send heartbeats" in raw.hear().restart.reason
+        assert learner.next_end() == (run_id, handler.WORKER_LOST)
+        assert raw.begin() != run_id
+    assert learner.ended.empty()
+
+
+def test_run_whose_stream_broke_lives_as_long_as_its_lease() -> None:
+    clock = Clock()
+    learner = Learner(clock=clock)
+    with serving(learner) as address:
+        with RawStream(address) as raw:
+            run_id = raw.begin()
+        with RawStream(address) as raw:
+            assert raw.begin(dataclasses.replace(HELLO, run_id=run_id)) == run_id
+        clock.now += SETTINGS.lease_seconds
+        assert learner.next_end() == (run_id, handler.WORKER_LOST)
+
+
+def test_stream_that_says_nothing_is_closed() -> None:
+    clock = Clock()
+    with serving(Learner(clock=clock)) as address, RawStream(address) as raw:
+        raw.say(codec.encode_hello(dataclasses.replace(HELLO, run_id="unknown")))
+        assert raw.hear().HasField("restart")
+        clock.now += SETTINGS.lease_seconds
+        assert raw.error()[0] is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+def wait_for_end(learner: Learner, timeout_seconds: float) -> bool:
+    with contextlib.suppress(queue.Empty):
+        learner.ended.get(timeout=timeout_seconds)
+        return True
+    return False
+
+
+def test_heartbeats_keep_a_slow_environment_alive() -> None:
+    learner = Learner(SHORT_LEASE)
+    with serving(learner) as address, joined(address):
+        # This thread is the environment: it sends nothing for three leases.
+        assert not wait_for_end(learner, 3 * SHORT_LEASE.lease_seconds)
+    assert learner.next_end()[1] == handler.GOODBYE
+
+
+# --- the end ---
+
+
+def test_finished_learner_sends_workers_home(learner: Learner) -> None:
+    with serving(learner) as address, joined(address) as worker:
+        learner.server.stop(finished=True, reason="trained")
+        assert worker.receive() == messages.End("trained")
+        assert worker.receive() == messages.End("trained")
+    assert learner.ended.empty()  # the handler is not called any more
+
+
+def test_stop_does_not_wait_for_workers_that_stay(learner: Learner) -> None:
+    with serving(learner) as address, RawStream(address) as raw:
+        raw.begin()
+        learner.server.stop(finished=True, reason="trained", grace_seconds=0.1)
+        assert raw.hear().end.reason == "trained"
+
+
+def test_stopped_server_takes_replies_without_complaint(learner: Learner) -> None:
+    learner.hold = True
+    with serving(learner) as address, joined(address) as worker:
+        worker.send(0, make_step())
+        request = learner.next_request()
+        learner.server.stop(finished=True, reason="trained")
+        learner.answer(request)
+        learner.server.restart(request.run_id, "too late")
+
+
+# --- addresses ---
+
+
+def test_port_in_use_is_named(address: str) -> None:
+    with pytest.raises(errors.UsageError, match=f"cannot listen on {address}: the address is in use"):
+        Learner(dataclasses.replace(SETTINGS, listen=address)).server.start()
+
+
+def test_living_unix_socket_is_left_alone_and_a_dead_one_replaced(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "socket"
+    settings = dataclasses.replace(SETTINGS, listen=f"unix:{path}")
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+    with serving(Learner(settings)) as address:
+        assert address == f"unix:{path}"
+        with pytest.raises(errors.UsageError, match="another process listens there"):
+            Learner(settings).server.start()
+        with joined(address) as worker:
+            worker.send(0, make_step())
+            assert receive_actions(worker).group == 0
+
+
+# --- a peer that stands still ---
+
+
+@contextlib.contextmanager
+def log_event(text: str, event: threading.Event) -> Iterator[None]:
+    """Sets the event when a log line holds the text."""
+
+    class Watcher(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if text in record.getMessage():
+                event.set()
+
+    watcher = Watcher()
+    logging.getLogger("seedzero").addHandler(watcher)
+    try:
+        yield
+    finally:
+        logging.getLogger("seedzero").removeHandler(watcher)
+
+
+FROZEN_LEARNER = """
+import sys
+from seedzero.benchmark import transport
+transport._serve_real(2)
+"""
+
+
+def test_client_notices_a_learner_that_stands_still() -> None:
+    quick = dataclasses.replace(SETTINGS, keepalive_seconds=0.3, ping_timeout_seconds=0.3)
+    noticed = threading.Event()
+    command = [sys.executable, "-c", FROZEN_LEARNER]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        address = process.stdout.readline().strip()
+        with client.Client(address, HELLO, settings=quick) as worker, log_event("trying again", noticed):
+            worker.join()
+            worker.start(SPEC)
+            process.send_signal(signal.SIGSTOP)
+            try:
+                assert noticed.wait(10)  # without HTTP/2's ping timeout it takes a minute
+            finally:
+                process.send_signal(signal.SIGCONT)
+        process.communicate()

@@ -31,6 +31,7 @@ LEARNER = [
     "orbax-checkpoint>=0.12.8,<0.13",
     "rich>=14,<16",
     "tensorboardX>=2.6.4,<3",
+    "tensorstore>=0.1.79,<0.2",
 ]
 EXTRAS = {
     "box2d": ["gymnasium[box2d]>=1.4,<2"],

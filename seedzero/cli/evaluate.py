@@ -41,9 +41,8 @@ COMMAND = parse.Command(
     usage="--run_dir=DIR [--step=N|best|last] --episodes=N [--seed=N]",
     flags=(
         parse.Flag("run_dir", "of the training run", "DIR", required=True),
-        parse.Flag("step", "which checkpoint: an update's number, best (by evaluation while training; the default where there "
-                   "was one) or last",
-                   "N|best|last"),
+        parse.Flag("step", "which checkpoint: an update's number, best (by evaluation while training) or last; "
+                   "default: best where there is one", "N|best|last"),
         parse.Flag("episodes", "number of episodes", "N", required=True),
         parse.Flag("seed", "of the environments (default 0)", "N"),
     ),

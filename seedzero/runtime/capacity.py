@@ -29,8 +29,8 @@ def check(replay_bytes: int, extra_bytes: int, device: jax.Device, *, capacity: 
         fitting = int(capacity * free / needed * 0.9)
         raise errors.CapacityError(
             f"replay.capacity={capacity} needs {needed / _GIB:.2f} GiB on {device.platform} "
-            f"({replay_bytes / _GIB:.2f} GiB rings, {extra_bytes / _GIB:.2f} GiB for checkpoints) and {free / _GIB:.2f} GiB are free; "
-            f"--replay.capacity={fitting} would fit"
+            f"({replay_bytes / _GIB:.2f} GiB rings, {extra_bytes / _GIB:.2f} GiB for checkpoints) "
+            f"and {free / _GIB:.2f} GiB are free; --replay.capacity={fitting} would fit"
         )
     left = "" if free is None else f" of {free / _GIB:.1f} GiB free"
     return f"replay: {capacity} steps in {replay_bytes / _GIB:.2f} GiB{left} on each device"

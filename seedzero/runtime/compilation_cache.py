@@ -10,6 +10,6 @@ import jax
 
 def enable() -> None:
     """Turns the cache on, in the user's cache directory unless JAX_COMPILATION_CACHE_DIR names another."""
-    if jax.config.jax_compilation_cache_dir is None:
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         parent = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
         jax.config.update("jax_compilation_cache_dir", str(pathlib.Path(parent) / "seedzero" / "xla"))

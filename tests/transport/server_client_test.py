@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import logging
@@ -416,10 +417,11 @@ def test_full_learner_makes_the_worker_wait(learner: Learner, address: str, capl
 
 def test_workers_beyond_the_cap_are_refused() -> None:
     learner = Learner(dataclasses.replace(SETTINGS, max_workers=1))
-    with serving(learner) as address, RawStream(address) as first, RawStream(address) as second:
+    with serving(learner) as address, RawStream(address) as first:
         first.begin()
-        second.say(codec.encode_hello(HELLO))
-        code, details, kind = second.error()
+        with RawStream(address) as second:
+            second.say(codec.encode_hello(HELLO))
+            code, details, kind = second.error()
         assert (code, kind) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "SlotsExhausted")
         assert "transport.max_workers" in details
         first.say(codec.encode_step(0, 0, make_step()))
@@ -577,7 +579,7 @@ class Clock:
         return self.now
 
 
-SHORT_LEASE = dataclasses.replace(SETTINGS, heartbeat_seconds=0.1, lease_seconds=0.4)
+SHORT_LEASE = dataclasses.replace(SETTINGS, heartbeat_seconds=0.1, lease_seconds=0.8)
 
 
 def test_silent_worker_loses_its_run() -> None:
@@ -630,9 +632,27 @@ def wait_for_end(learner: Learner, timeout_seconds: float) -> bool:
 def test_heartbeats_keep_a_slow_environment_alive() -> None:
     learner = Learner(SHORT_LEASE)
     with serving(learner) as address, joined(address):
-        # This thread is the environment: it sends nothing for three leases.
-        assert not wait_for_end(learner, 3 * SHORT_LEASE.lease_seconds)
+        # This thread is the environment: it sends nothing for two leases.
+        assert not wait_for_end(learner, 2 * SHORT_LEASE.lease_seconds)
     assert learner.next_end()[1] == handler.GOODBYE
+
+
+def test_learner_that_stood_still_itself_blames_no_worker() -> None:
+    clock, learner = Clock(), Learner()
+
+    async def stand_still() -> None:
+        answering = service.Service(learner, SETTINGS, clock)
+        answering._receive(streams.Stream(None, clock.now), codec.encode_hello(HELLO))  # type: ignore[arg-type]
+        answering.watch_leases()
+        clock.now += SETTINGS.lease_seconds
+        answering._watched_at -= SETTINGS.lease_seconds  # as if this loop had not run for so long
+        answering.watch_leases()
+        assert learner.ended.empty()
+        clock.now += SETTINGS.lease_seconds
+        answering.watch_leases()
+        assert learner.next_end()[1] == handler.WORKER_LOST
+
+    asyncio.run(stand_still())
 
 
 # --- the end ---

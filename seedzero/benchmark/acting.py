@@ -1,0 +1,128 @@
+"""The whole acting program against the agent alone, and against its networks alone, in the same batches.
+
+- The program is the learner's: it takes a batch from the host, pushes frames, searches and writes rings.
+- The agent alone pushes frames and searches; it neither looks up slots nor writes.
+- The networks alone are what no search can do without: the root, and one call of the model for each simulation, in a
+  plain loop.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from seedzero.agents import base
+from seedzero.benchmark import subject as subject_lib
+from seedzero.benchmark import timing
+from seedzero.core import config as config_lib
+from seedzero.networks import muzero as networks
+from seedzero.ops import value_transforms
+from seedzero.runtime import batcher, steps
+
+
+def run(
+    preset: str = "", settings: Mapping[str, config_lib.Value | str] | None = None, *, seconds: float = 12.0
+) -> dict[str, Any]:
+    """Measures every batch size that a learner with this preset compiles.
+
+    Args:
+      preset: its name; empty: cartpole on a CPU, atari on an accelerator.
+      settings: by SECTION.KEY, over the preset's.
+      seconds: measuring time of all sizes together, without compiling.
+
+    Returns:
+      facts of the machine, and "rows": batch (rows of all devices), milliseconds of one call of the program,
+      environment_steps_per_second, act_milliseconds, network_milliseconds; ratio_to_act, ratio_to_network: the
+      program's speed as a share of theirs.
+    """
+    subject = subject_lib.make(preset, settings or {})
+    train = steps.init_train(subject.agent, 0, subject.mesh)
+    rows = [_row(subject, train.params, size, seconds / len(subject.sizes)) for size in subject.sizes]
+    return {**subject_lib.facts(subject), "simulations": subject.config.search.num_simulations, "rows": rows}
+
+
+def _row(subject: subject_lib.Subject, params: base.Params, num_rows: int, seconds: float) -> dict[str, float]:
+    batch = subject_lib.batch(subject, num_rows)
+    programs = {
+        "program": _program(subject, params, batch),
+        "act": _act(subject, params, batch),
+        "network": _network(subject, params, len(batch.slot)),
+    }
+    slices = timing.interleave(programs, seconds=seconds)
+    milliseconds = timing.milliseconds(slices, "program")
+    return {
+        "batch": len(batch.slot),
+        "milliseconds": milliseconds,
+        "environment_steps_per_second": 1e3 * len(batch.slot) / milliseconds,
+        "act_milliseconds": timing.milliseconds(slices, "act"),
+        "network_milliseconds": timing.milliseconds(slices, "network"),
+        "ratio_to_act": timing.ratio(slices, "program", "act"),
+        "ratio_to_network": timing.ratio(slices, "program", "network"),
+    }
+
+
+def _program(subject: subject_lib.Subject, params: base.Params, batch: batcher.Batch) -> timing.Program:
+    act = steps.make_act(subject.agent, subject.mesh, 0)
+    actor = subject_lib.filled_actor(subject)
+    calls = itertools.count()
+
+    def call() -> jax.Array:
+        nonlocal actor
+        actor, acted = act(params, actor, batch, steps.act_counters(int(subject.num_inserts), 0, next(calls)))
+        return acted.action
+
+    return call
+
+
+def _act(subject: subject_lib.Subject, params: base.Params, batch: batcher.Batch) -> timing.Program:
+    def act(params: base.Params, memory: base.Memory, inputs: base.ActInputs, call: jax.Array) -> Any:
+        return subject.agent.act(params, memory, inputs, jax.random.fold_in(jax.random.key(1), call))
+
+    sharded = subject_lib.SHARDED
+    in_specs = (subject_lib.REPLICATED, sharded, sharded, subject_lib.REPLICATED)
+    mapped = subject_lib.mapped(subject, act, in_specs, sharded, (1,))
+    memory = jax.device_put(subject.agent.initial_memory(len(batch.slot)), steps.sharded(subject.mesh))
+    inputs: Any = base.ActInputs(batch.observation, batch.first, batch.action_mask, batch.explore)
+    calls = itertools.count()
+
+    def call() -> base.ActOutputs:
+        nonlocal memory
+        memory, outputs = mapped(params, memory, inputs, np.int32(next(calls)))
+        return outputs  # type: ignore[no-any-return]
+
+    return call
+
+
+def _network(subject: subject_lib.Subject, params: base.Params, num_rows: int) -> timing.Program:
+    config, spec = subject.config, subject.spec
+    network = networks.make(config.network, spec, subject.mesh.devices.flat[0].platform)
+
+    def decode(logits: jax.Array) -> jax.Array:
+        return value_transforms.expectation(logits, config.network.support_limit)
+
+    def evaluate(params: base.Params, observation: jax.Array) -> Any:
+        params = network.cast(params)
+        hidden = network.represent(params, observation)
+        root_policy, root_value = network.predict(params, hidden)
+
+        def simulate(hidden: networks.Hidden, simulation: jax.Array) -> tuple[networks.Hidden, Any]:
+            action = jnp.full(observation.shape[0], simulation % spec.num_actions, jnp.int32)
+            hidden, reward = network.dynamics(params, hidden, action)
+            policy, value = network.predict(params, hidden)
+            return hidden, (policy, decode(value), decode(reward))
+
+        _, found = jax.lax.scan(simulate, hidden, jnp.arange(config.search.num_simulations))
+        return root_policy, decode(root_value), jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), found)
+
+    mapped = subject_lib.mapped(
+        subject, evaluate, (subject_lib.REPLICATED, subject_lib.SHARDED), subject_lib.SHARDED
+    )
+    shape = networks.stack_shape(spec.observation_shape, subject.agent.stack)
+    observation = jnp.zeros((num_rows, *shape), spec.observation_dtype)
+    observation = jax.device_put(observation, steps.sharded(subject.mesh))
+    return lambda: mapped(params, observation)

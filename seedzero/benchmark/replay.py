@@ -1,0 +1,213 @@
+"""Writing and sampling the replay against plain copies of as many bytes on the same device.
+
+The rings are as large as the preset's and full. Peers:
+- write: rows into the rings, against one contiguous copy of their bytes into a buffer that is donated as well.
+- sample: windows, against a gather of as many pieces of as many bytes from a buffer, at places known before.
+- windows: the same without the draw: positions known before. What is between both is the draw.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from seedzero.benchmark import subject as subject_lib
+from seedzero.benchmark import timing
+from seedzero.core import config as config_lib
+from seedzero.replay import rings as rings_lib
+from seedzero.runtime import steps, trees
+
+MAX_BUFFER_BYTES = 2**28
+"""Of the peers' buffers on a device: as large as the rings, but no larger than this, which no cache holds."""
+
+
+def run(
+    preset: str = "", settings: Mapping[str, config_lib.Value | str] | None = None, *, seconds: float = 10.0
+) -> dict[str, Any]:
+    """Measures writes of each acting batch's rows, and samples of a training batch.
+
+    Args:
+      preset: its name; empty: cartpole on a CPU, atari on an accelerator.
+      settings: by SECTION.KEY, over the preset's.
+      seconds: measuring time, without compiling.
+
+    Returns:
+      facts of the machine, ring_steps, ring_bytes, and "rows": operation, batch, bytes of a call, milliseconds,
+      bytes_per_second, peer_milliseconds, ratio: the speed as a share of the peer's.
+    """
+    subject = subject_lib.make(preset, settings or {})
+    rings = subject_lib.filled_actor(subject).rings
+    ring_bytes = trees.num_bytes(rings)
+    rows = _sample_rows(subject, rings, seconds / 2)
+    sizes = [size for size in subject.sizes if size <= subject.layout.train_per_shard]
+    # Writing gives the rings away, from size to size: it comes last.
+    for size in sizes:
+        rings, row = _write_row(subject, rings, size, seconds / 2 / len(sizes))
+        rows.append(row)
+    ring_steps = subject.layout.num_train * subject.slot_length
+    return {**subject_lib.facts(subject), "ring_steps": ring_steps, "ring_bytes": ring_bytes, "rows": rows}
+
+
+def _row(
+    slices: timing.Slices, name: str, peer: str, batch_size: int, num_bytes: int
+) -> dict[str, str | float]:
+    milliseconds = timing.milliseconds(slices, name)
+    return {
+        "operation": name,
+        "batch": batch_size,
+        "bytes": num_bytes,
+        "milliseconds": milliseconds,
+        "bytes_per_second": 1e3 * num_bytes / milliseconds,
+        "peer_milliseconds": timing.milliseconds(slices, peer),
+        "ratio": timing.ratio(slices, name, peer),
+    }
+
+
+# Sampling ---------------------------------------------------------------------------------------------------------
+
+
+def _sample_rows(
+    subject: subject_lib.Subject, rings: rings_lib.Rings, seconds: float
+) -> list[dict[str, str | float]]:
+    sample = sampler(subject)
+    windows = sample(rings, subject.num_inserts, np.int32(0))
+    num_bytes, batch_size = trees.num_bytes(windows), subject.config.replay.batch_size
+    gather = _gatherer(subject)
+    calls = itertools.count()
+    programs = {
+        "sample": lambda: sample(rings, subject.num_inserts, np.int32(next(calls))),
+        "windows": lambda: gather(rings, windows.slot, windows.time),
+        "gather": _plain_gather(subject, trees.num_bytes(rings), batch_size, num_bytes // batch_size),
+    }
+    slices = timing.interleave(programs, seconds=seconds)
+    return [_row(slices, name, "gather", batch_size, num_bytes) for name in ("sample", "windows")]
+
+
+def sampler(subject: subject_lib.Subject) -> Any:
+    """Returns the jitted function (rings, num_inserts, call) -> windows of a training batch."""
+    config, agent = subject.config, subject.agent
+
+    def sample(rings: rings_lib.Rings, num_inserts: jax.Array, call: jax.Array) -> rings_lib.Windows:
+        key = jax.random.fold_in(jax.random.key(0), call)
+        return rings_lib.sample(
+            rings,
+            jax.random.fold_in(key, jax.lax.axis_index(steps.AXIS)),
+            config.replay.batch_size // subject.layout.num_shards,
+            num_inserts=num_inserts,
+            capacity=config.replay.capacity,
+            future=agent.future,
+            offsets=agent.offsets,
+            stack=agent.stack,
+            axis_name=steps.AXIS,
+        )
+
+    replicated = subject_lib.REPLICATED
+    in_specs = (subject_lib.SHARDED, replicated, replicated)
+    return subject_lib.mapped(subject, sample, in_specs, subject_lib.SHARDED)
+
+
+def _gatherer(subject: subject_lib.Subject) -> Any:
+    agent = subject.agent
+
+    def gather(rings: rings_lib.Rings, slot: jax.Array, time: jax.Array) -> rings_lib.Windows:
+        return rings_lib.windows_at(
+            rings, slot, time, future=agent.future, offsets=agent.offsets, stack=agent.stack
+        )
+
+    return subject_lib.mapped(subject, gather, subject_lib.SHARDED, subject_lib.SHARDED)
+
+
+def _plain_gather(
+    subject: subject_lib.Subject, ring_bytes: int, num_pieces: int, piece_bytes: int
+) -> timing.Program:
+    """Returns the program that gathers pieces of contiguous bytes at random places."""
+    buffer = _buffer(subject, ring_bytes, num_pieces, piece_bytes)
+    pieces_per_shard = buffer.shape[0] // subject.layout.num_shards
+    places = np.random.default_rng(0).integers(0, pieces_per_shard, num_pieces, np.int32)
+    where = jax.device_put(places, steps.sharded(subject.mesh))
+    take = subject_lib.mapped(
+        subject,
+        lambda buffer, where: buffer.at[where].get(mode="promise_in_bounds"),
+        subject_lib.SHARDED,
+        subject_lib.SHARDED,
+    )
+    return lambda: take(buffer, where)
+
+
+def _buffer(subject: subject_lib.Subject, ring_bytes: int, num_pieces: int, piece_bytes: int) -> jax.Array:
+    """Returns [N, piece_bytes] uint8, N at least `num_pieces` and spread over the devices."""
+    num_shards = subject.layout.num_shards
+    size = min(ring_bytes, MAX_BUFFER_BYTES * num_shards)
+    length = -(-max(num_pieces, size // piece_bytes) // num_shards) * num_shards
+    make = jax.jit(lambda: jnp.ones((length, piece_bytes), jnp.uint8), out_shardings=steps.sharded(subject.mesh))
+    return make()
+
+
+# Writing ----------------------------------------------------------------------------------------------------------
+
+
+def _write_row(
+    subject: subject_lib.Subject, rings: rings_lib.Rings, num_rows: int, seconds: float
+) -> tuple[rings_lib.Rings, dict[str, str | float]]:
+    batch = subject_lib.batch(subject, num_rows)
+    new = _example_row(rings, len(batch.slot))
+    slot, row = jax.device_put((batch.slot, new), steps.sharded(subject.mesh))
+    writer = _writer(subject)
+    # A row's own bytes; flags and the row before are few more.
+    num_bytes = trees.num_bytes(row)
+
+    def write() -> jax.Array:
+        nonlocal rings
+        rings, done = writer(rings, slot, row, subject.num_inserts)
+        return done  # type: ignore[no-any-return]
+
+    copy = _plain_copy(subject, trees.num_bytes(rings), len(batch.slot), num_bytes // len(batch.slot))
+    slices = timing.interleave({"write": write, "copy": copy}, seconds=seconds)
+    return rings, _row(slices, "write", "copy", len(batch.slot), num_bytes)
+
+
+def _writer(subject: subject_lib.Subject) -> Any:
+    """Returns the jitted function to (rings, a number that can be waited for: the rings are given away again)."""
+
+    def write(
+        rings: rings_lib.Rings, slot: jax.Array, row: rings_lib.Row, num_inserts: jax.Array
+    ) -> tuple[rings_lib.Rings, jax.Array]:
+        return rings_lib.write(rings, slot, row, num_inserts, subject.agent.stack), num_inserts + 1
+
+    sharded, replicated = subject_lib.SHARDED, subject_lib.REPLICATED
+    return subject_lib.mapped(subject, write, (sharded, sharded, sharded, replicated), (sharded, replicated), (0,))
+
+
+def _example_row(rings: rings_lib.Rings, num_rows: int) -> rings_lib.Row:
+    """Returns rows of an episode that goes on."""
+    zeros = jax.tree.map(lambda ring: np.zeros((num_rows, *ring.shape[2:]), ring.dtype), rings)
+    return rings_lib.Row(*(getattr(zeros, name) for name in rings_lib.Row._fields))
+
+
+def _plain_copy(
+    subject: subject_lib.Subject, ring_bytes: int, num_pieces: int, piece_bytes: int
+) -> timing.Program:
+    """Returns the program that copies pieces into a large buffer, all to one place, which moves on."""
+    buffer = _buffer(subject, ring_bytes, num_pieces, piece_bytes)
+    pieces = jax.device_put(np.ones((num_pieces, piece_bytes), np.uint8), steps.sharded(subject.mesh))
+    num_places = buffer.shape[0] // num_pieces
+    calls = itertools.count()
+
+    def put(buffer: jax.Array, pieces: jax.Array, call: jax.Array) -> tuple[jax.Array, jax.Array]:
+        start = (call % num_places) * pieces.shape[0]
+        return jax.lax.dynamic_update_slice_in_dim(buffer, pieces, start, 0), call + 1
+
+    sharded, replicated = subject_lib.SHARDED, subject_lib.REPLICATED
+    mapped = subject_lib.mapped(subject, put, (sharded, sharded, replicated), (sharded, replicated), (0,))
+
+    def copy() -> jax.Array:
+        nonlocal buffer
+        buffer, done = mapped(buffer, pieces, np.int32(next(calls)))
+        return done  # type: ignore[no-any-return]
+
+    return copy

@@ -1,0 +1,67 @@
+"""Seconds a call of several programs, in short slices that alternate: what else the machine does meets all alike."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+
+NUM_ROUNDS = 9
+MIN_ROUNDS = 3
+"""Rounds of programs that are too slow for all of them."""
+
+Program = Callable[[], Any]
+"""Dispatches one call and returns arrays that stay valid: they are waited for."""
+
+Slices = dict[str, list[float]]
+"""Seconds a call of each program, one number a round."""
+
+
+def interleave(programs: Mapping[str, Program], *, seconds: float) -> Slices:
+    """Measures programs in turns.
+
+    Args:
+      programs: by name; the first calls, which compile, are not counted.
+      seconds: measuring time of all together; programs that are slow take longer.
+    """
+    slice_seconds = seconds / (NUM_ROUNDS * len(programs))
+    counts = {name: _count(program, slice_seconds) for name, program in programs.items()}
+    slices: Slices = {name: [] for name in programs}
+    begin = time.perf_counter()
+    for index in range(NUM_ROUNDS):
+        if index >= MIN_ROUNDS and time.perf_counter() - begin > seconds:
+            break
+        for name in list(programs)[:: 1 if index % 2 else -1]:
+            slices[name].append(_seconds_a_call(programs[name], counts[name]))
+    return slices
+
+
+def _count(program: Program, slice_seconds: float) -> int:
+    """Returns how many calls fill a slice, after compiling."""
+    _seconds_a_call(program, 1)
+    return max(1, round(slice_seconds / _seconds_a_call(program, 2)))
+
+
+def _seconds_a_call(program: Program, count: int) -> float:
+    """Runs `count` calls with two in flight, as the learner does."""
+    begin = time.perf_counter()
+    previous = program()
+    for _ in range(count - 1):
+        newest = program()
+        jax.block_until_ready(previous)
+        previous = newest
+    jax.block_until_ready(previous)
+    return (time.perf_counter() - begin) / count
+
+
+def milliseconds(slices: Slices, name: str) -> float:
+    """Returns the median of a program's slices."""
+    return 1e3 * statistics.median(slices[name])
+
+
+def ratio(slices: Slices, name: str, peer: str) -> float:
+    """Returns a program's speed as a share of its peer's: the median over the rounds."""
+    return statistics.median(theirs / ours for ours, theirs in zip(slices[name], slices[peer], strict=True))

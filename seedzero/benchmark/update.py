@@ -1,0 +1,150 @@
+"""The whole update against the bare gradient of its loss, and where its time goes.
+
+The bare gradient is taken on one batch of windows and targets that are fixed: nothing is sampled, no targets are
+made and no parameter changes. Each part is a program of its own; XLA joins and overlaps parts of one program, so
+they need not sum up to the update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from seedzero.agents import base, muzero
+from seedzero.benchmark import replay, timing
+from seedzero.benchmark import subject as subject_lib
+from seedzero.core import config as config_lib
+from seedzero.networks import muzero as networks
+from seedzero.ops import returns
+from seedzero.replay import rings as rings_lib
+from seedzero.runtime import steps
+
+PARTS = ("update", "sample", "targets_and_gradient", "gradient", "optimizer")
+
+
+def run(
+    preset: str = "", settings: Mapping[str, config_lib.Value | str] | None = None, *, seconds: float = 20.0
+) -> dict[str, Any]:
+    """Measures the update and its parts.
+
+    Args:
+      preset: its name; empty: cartpole on a CPU, atari on an accelerator.
+      settings: by SECTION.KEY, over the preset's.
+      seconds: measuring time, without compiling.
+
+    Returns:
+      facts of the machine, updates_per_second, samples_per_second, ratio: the update's speed as a share of the bare
+      gradient's, and "rows": part, milliseconds, ratio_to_update: the part's time as a share of the update's.
+    """
+    subject = subject_lib.make(preset, settings or {})
+    slices = timing.interleave(_programs(subject), seconds=seconds)
+    milliseconds = timing.milliseconds(slices, "update")
+    batch_size = subject.config.replay.batch_size
+    return {
+        **subject_lib.facts(subject),
+        "batch": batch_size,
+        "updates_per_second": 1e3 / milliseconds,
+        "samples_per_second": 1e3 * batch_size / milliseconds,
+        "ratio": timing.ratio(slices, "update", "gradient"),
+        "rows": [
+            {
+                "part": part,
+                "milliseconds": timing.milliseconds(slices, part),
+                "ratio_to_update": timing.ratio(slices, "update", part),
+            }
+            for part in PARTS
+        ],
+    }
+
+
+def _programs(subject: subject_lib.Subject) -> dict[str, timing.Program]:
+    rings = subject_lib.filled_actor(subject).rings
+    train = steps.init_train(subject.agent, 0, subject.mesh)
+    sample = replay.sampler(subject)
+    windows = sample(rings, subject.num_inserts, np.int32(0))
+    parts = _parts(subject)
+    programs = {
+        "update": _update(subject, rings),
+        "sample": lambda: sample(rings, subject.num_inserts, np.int32(0)),
+        **_gradients(subject, parts, train, windows),
+        "optimizer": _optimizer(subject, parts, train),
+    }
+    return {part: programs[part] for part in PARTS}
+
+
+def _parts(subject: subject_lib.Subject) -> muzero.Parts:
+    config, spec = subject.config, subject.spec
+    network = networks.make(config.network, spec, subject.mesh.devices.flat[0].platform)
+    optimizer = muzero.make_optimizer(config.optimizer)
+    return muzero.Parts(config, spec, network, optimizer, muzero.make_schedule(config.optimizer))
+
+
+def _update(subject: subject_lib.Subject, rings: rings_lib.Rings) -> timing.Program:
+    """The learner's own program, metrics and all."""
+    replay_config = subject.config.replay
+    train = steps.init_train(subject.agent, 0, subject.mesh)
+    update = steps.make_update(
+        subject.agent, subject.mesh, 0, batch_size=replay_config.batch_size, capacity=replay_config.capacity
+    )
+    stacked, _ = steps.stack_metrics(update, train, rings, subject.num_inserts)
+
+    def call() -> jax.Array:
+        nonlocal train
+        train, metrics = stacked(train, rings, subject.num_inserts)
+        return metrics
+
+    return call
+
+
+def _gradients(
+    subject: subject_lib.Subject, parts: muzero.Parts, train: base.TrainState, windows: rings_lib.Windows
+) -> dict[str, timing.Program]:
+    """The gradient on fixed windows: bare, and with targets made anew."""
+
+    def gradient(params: base.Params, windows: rings_lib.Windows, actions: jax.Array, targets: returns.Targets) -> Any:
+        def loss(params: base.Params) -> jax.Array:
+            return muzero.loss_and_metrics(parts, params, windows, actions, targets)[0]
+
+        return jax.lax.pmean(jax.grad(loss)(params), steps.AXIS)  # type: ignore[no-untyped-call]
+
+    def prepare(target_params: base.Params, windows: rings_lib.Windows) -> tuple[jax.Array, returns.Targets]:
+        actions = muzero.unroll_actions(parts, windows, jax.random.key(0))
+        return actions, muzero.make_targets(parts, target_params, windows)
+
+    def both(params: base.Params, target_params: base.Params, windows: rings_lib.Windows) -> Any:
+        return gradient(params, windows, *prepare(target_params, windows))
+
+    sharded, replicated = subject_lib.SHARDED, subject_lib.REPLICATED
+    actions, targets = subject_lib.mapped(subject, prepare, (replicated, sharded), sharded)(
+        train.target_params, windows
+    )
+    bare = subject_lib.mapped(subject, gradient, (replicated, sharded, sharded, sharded), replicated)
+    whole = subject_lib.mapped(subject, both, (replicated, replicated, sharded), replicated)
+    return {
+        "gradient": lambda: bare(train.params, windows, actions, targets),
+        "targets_and_gradient": lambda: whole(train.params, train.target_params, windows),
+    }
+
+
+def _optimizer(subject: subject_lib.Subject, parts: muzero.Parts, train: base.TrainState) -> timing.Program:
+    """One step of the optimizer, with the parameters in place of a gradient."""
+
+    def step(params: base.Params, opt_state: Any, gradients: base.Params) -> tuple[base.Params, Any, jax.Array]:
+        directions, opt_state = parts.optimizer.update(gradients, opt_state, params)
+        rate = parts.schedule(train.num_updates)
+        return jax.tree.map(lambda p, d: p - rate * d, params, directions), opt_state, rate
+
+    replicated = subject_lib.REPLICATED
+    mapped = subject_lib.mapped(subject, step, replicated, replicated, (0, 1))
+    gradients = train.params
+    params, opt_state = steps.copy_params((train.params, train.opt_state))
+
+    def call() -> jax.Array:
+        nonlocal params, opt_state
+        params, opt_state, done = mapped(params, opt_state, gradients)
+        return done  # type: ignore[no-any-return]
+
+    return call

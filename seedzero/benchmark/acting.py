@@ -87,7 +87,9 @@ def _act(subject: subject_lib.Subject, params: base.Params, batch: batcher.Batch
     in_specs = (subject_lib.REPLICATED, sharded, sharded, subject_lib.REPLICATED)
     mapped = subject_lib.mapped(subject, act, in_specs, sharded, (1,))
     memory = jax.device_put(subject.agent.initial_memory(len(batch.slot)), steps.sharded(subject.mesh))
-    inputs: Any = base.ActInputs(batch.observation, batch.first, batch.action_mask, batch.explore)
+    # On the host, like the program's: both carry them to the device.
+    on_host: Any = (batch.observation, batch.first, batch.action_mask, batch.explore)
+    inputs = base.ActInputs(*on_host)
     calls = itertools.count()
 
     def call() -> base.ActOutputs:

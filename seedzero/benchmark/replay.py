@@ -145,7 +145,8 @@ def _buffer(subject: subject_lib.Subject, ring_bytes: int, num_pieces: int, piec
     size = min(ring_bytes, MAX_BUFFER_BYTES * num_shards)
     length = -(-max(num_pieces, size // piece_bytes) // num_shards) * num_shards
     make = jax.jit(lambda: jnp.ones((length, piece_bytes), jnp.uint8), out_shardings=steps.sharded(subject.mesh))
-    return make()
+    buffer: jax.Array = make()
+    return buffer
 
 
 # Writing ----------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-NUM_ROUNDS = 9
+NUM_ROUNDS = 21
 MIN_ROUNDS = 3
 """Rounds of programs that are too slow for all of them."""
 

@@ -2,8 +2,9 @@
 
 Both carry the same bytes with the same number of messages in flight: as many worker processes, each with one group of
 environments, and a server that answers at once. Bare means one grpc.aio stream a worker on which ready-made bytes go
-to and fro: nothing is encoded, decoded, checked or handed to another thread. Short slices of both alternate, so that
-what else the machine does meets both alike.
+to and fro: nothing is encoded, decoded, checked or handed to another thread, and memory is managed as the C library
+does by itself. Both send several different observations in turn, since no environment shows the same bytes of memory
+over and over. Short slices of both alternate, so that what else the machine does meets both alike.
 
 Every server and worker is a process of its own, for grpc.aio wakes all event loops of a process with each message.
 Workers take lines "SECONDS" from standard input, run a slice for each, and print messages a second.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import statistics
 import subprocess
 import sys
@@ -29,7 +31,8 @@ from seedzero.transport import client, codec, messages, options, server
 
 NUM_GROUPS = 1
 NUM_ACTIONS = 18
-NUM_PAIRS = 7
+NUM_FRAMES = 4
+NUM_PAIRS = 15
 WARM_UP_SECONDS = 0.3
 KINDS = ("real", "bare")
 _BARE_SERVICE = "seedzero.benchmark.Bare"
@@ -155,22 +158,22 @@ def _serve_real(envs_per_group: int) -> None:
 
 def _work_real(address: str, envs_per_group: int, observation_bytes: int) -> None:
     hello = messages.Hello("benchmark", "", (types.Role.TRAIN,), ("yours",), NUM_GROUPS * envs_per_group)
-    step = _step(envs_per_group, observation_bytes)
+    steps = _steps(envs_per_group, observation_bytes)
     with client.Client(address, hello) as learner:
         learner.join()
         learner.start(types.EnvSpec((observation_bytes,), "uint8", NUM_ACTIONS))
         for line in sys.stdin:
-            print(_real_slice(learner, step, float(line)), flush=True)
+            print(_real_slice(learner, steps, float(line)), flush=True)
 
 
-def _real_slice(learner: client.Client, step: types.EnvStep, seconds: float) -> float:
+def _real_slice(learner: client.Client, steps: Iterator[types.EnvStep], seconds: float) -> float:
     """Returns messages a second."""
     begin = time.perf_counter()
     count = 0
     for group in range(NUM_GROUPS):
-        learner.send(group, step)
+        learner.send(group, next(steps))
     while (elapsed := time.perf_counter() - begin) < seconds:
-        learner.send(_answered_group(learner), step)
+        learner.send(_answered_group(learner), next(steps))
         count += 1
     for _ in range(NUM_GROUPS):
         _answered_group(learner)
@@ -183,13 +186,11 @@ def _answered_group(learner: client.Client) -> int:
     return event.group
 
 
-def _step(envs_per_group: int, observation_bytes: int) -> types.EnvStep:
-    return types.EnvStep(
-        observation=np.random.default_rng(0).integers(0, 256, (envs_per_group, observation_bytes), np.uint8),
-        reward=np.zeros(envs_per_group, np.float32),
-        terminated=np.zeros(envs_per_group, np.bool_),
-        truncated=np.zeros(envs_per_group, np.bool_),
-    )
+def _steps(envs_per_group: int, observation_bytes: int) -> Iterator[types.EnvStep]:
+    """Returns different steps in turn, without end."""
+    frames = np.random.default_rng(0).integers(0, 256, (NUM_FRAMES, envs_per_group, observation_bytes), np.uint8)
+    reward, flags = np.zeros(envs_per_group, np.float32), np.zeros(envs_per_group, np.bool_)
+    return itertools.cycle([types.EnvStep(frame, reward, flags, flags) for frame in frames])
 
 
 # --- bare ----------------------------------------------------------------------------------------------------------
@@ -213,23 +214,24 @@ async def _serve_bare(envs_per_group: int) -> None:
 
 
 async def _work_bare(address: str, envs_per_group: int, observation_bytes: int) -> None:
-    data = codec.encode_step(1, 1000, _step(envs_per_group, observation_bytes))
+    steps = itertools.islice(_steps(envs_per_group, observation_bytes), NUM_FRAMES)
+    ready_made = itertools.cycle([codec.encode_step(1, 1000, step) for step in steps])
     async with aio.insecure_channel(address, options=options.client(_SETTINGS)) as channel:
         connect = channel.stream_stream(f"/{_BARE_SERVICE}/Connect", bytes, bytes)
         call = connect()  # type: ignore[call-arg]  # written to and read from below
         for line in sys.stdin:
-            print(await _bare_slice(call, data, float(line)), flush=True)
+            print(await _bare_slice(call, ready_made, float(line)), flush=True)
 
 
-async def _bare_slice(call: aio.StreamStreamCall[bytes, bytes], data: bytes, seconds: float) -> float:
+async def _bare_slice(call: aio.StreamStreamCall[bytes, bytes], data: Iterator[bytes], seconds: float) -> float:
     """Returns messages a second."""
     begin = time.perf_counter()
     count = 0
     for _ in range(NUM_GROUPS):
-        await call.write(data)
+        await call.write(next(data))
     while (elapsed := time.perf_counter() - begin) < seconds:
         await call.read()
-        await call.write(data)
+        await call.write(next(data))
         count += 1
     for _ in range(NUM_GROUPS):
         await call.read()

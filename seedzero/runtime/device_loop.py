@@ -492,16 +492,24 @@ class DeviceLoop:
         self._completions.put(when_done)
 
     def _complete(self) -> None:
-        """The completion thread: waits for each call in turn and passes on what it gave."""
-        while (when_done := self._completions.get()) is not None:
-            try:
-                if self._failure is None:
-                    when_done()
-            except Exception as error:  # a failed device call has consumed its donated state: everything stops
-                self._failure = error
-            with self._inbox.changed:
-                self._in_flight -= 1
-                self._inbox.changed.notify_all()
+        """The completion thread."""
+        while self.complete_next():
+            pass
+
+    def complete_next(self) -> bool:
+        """Completion thread: waits for the oldest call and passes on what it gave; returns False at the end."""
+        when_done = self._completions.get()
+        if when_done is None:
+            return False
+        try:
+            if self._failure is None:
+                when_done()
+        except Exception as error:  # a failed device call has consumed its donated state: everything stops
+            self._failure = error
+        with self._inbox.changed:
+            self._in_flight -= 1
+            self._inbox.changed.notify_all()
+        return True
 
     def _raise_failure(self) -> None:
         if self._failure is None:

@@ -128,6 +128,7 @@ class _Learner:
         self._saved_update: int | None = None
         self._wake = threading.Event()
         self._stop_reason: str | None = None
+        self._interrupted = False
         self._failure: errors.TrainingFailure | None = None
         self._loop_failure: BaseException | None = None
         self._spec: types.EnvSpec | None = spec_file.read(directory.path)
@@ -196,6 +197,8 @@ class _Learner:
             assert self._spec is not None
             self._build(self._spec)
         assert self._loop is not None
+        if self._interrupted:  # while it was built: there was nothing yet that `_interrupt` could have stopped
+            return ""
         thread = threading.Thread(target=self._run_loop, name="device-loop")
         thread.start()
         try:
@@ -309,14 +312,14 @@ class _Learner:
         """Waits for the first worker; returns whether training can begin."""
         if self._spec is None and self._config.worker.num == 0:
             self._screen.message("waiting for a worker: seedzero worker --server=" + self._address)
-        while self._spec is None and self._stop_reason is None and self._failure is None:
+        while self._spec is None and not self._interrupted and self._failure is None:
             self._wake.wait()
             self._wake.clear()
         if self._failure is not None:
             raise self._failure
         if self._spec is not None and self._loop is None:
             spec_file.write(self._directory.path, self._spec)
-        return self._stop_reason is None
+        return not self._interrupted
 
     def _check_capacity(self, train: base.TrainState, actor: steps.ActorState) -> None:
         """Refuses a replay that does not fit, and decides whether checkpoints include it."""
@@ -420,13 +423,9 @@ class _Learner:
         self._durable_update = step
 
     def _interrupt(self) -> None:
-        self._stop(_INTERRUPTED)
-
-    def _stop(self, reason: str) -> None:
+        self._interrupted = True
         if self._loop is not None:
-            self._loop.stop(reason)
-        else:
-            self._stop_reason = reason
+            self._loop.stop(_INTERRUPTED)
         self._wake.set()
 
     def _fail(self, error: errors.TrainingFailure) -> None:

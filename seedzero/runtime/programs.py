@@ -87,18 +87,21 @@ class Programs:
         self._start([(self._update, compile_update)])
 
     def _start(self, tasks: Sequence[tuple[futures.Future[Any], Callable[[], Any]]]) -> None:
-        """Compiles on a thread that does not hold up the end of the process."""
+        """Compiles on a thread; at the end of the process only the program being compiled is waited for.
+
+        Not a daemon thread: Python would end that in the middle of XLA's code, which aborts the process.
+        """
 
         def work() -> None:
             for future, compile_one in tasks:
-                if self._closed.is_set():
+                if self._closed.is_set() or not threading.main_thread().is_alive():
                     return
                 try:
                     future.set_result(compile_one())
                 except Exception as error:  # raised again where the program is asked for
                     future.set_exception(error)
 
-        threading.Thread(target=work, name="compile", daemon=True).start()
+        threading.Thread(target=work, name="compile").start()
 
     @property
     def sizes(self) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ import grpc
 
 from seedzero.core import errors
 from seedzero.runtime import run_dir as run_dir_lib
+from seedzero.transport import address as addresses
 from seedzero.transport import inference_pb2, inference_pb2_grpc
 
 DEADLINE_SECONDS = 5.0
@@ -28,7 +29,7 @@ def from_server(address: str, *, deadline_seconds: float = DEADLINE_SECONDS) -> 
       ProtocolError: no learner answers there in time.
     """
     try:
-        with grpc.insecure_channel(address) as channel:
+        with grpc.insecure_channel(addresses.target(address)) as channel:
             stub = inference_pb2_grpc.InferenceStub(channel)  # type: ignore[no-untyped-call]
             reply = stub.Status(inference_pb2.StatusRequest(), timeout=deadline_seconds)
     except grpc.RpcError as error:

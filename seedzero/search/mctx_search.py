@@ -73,6 +73,7 @@ def _gumbel(
             mctx.qtransform_completed_by_mix_value,
             value_scale=config.value_scale,
             maxvisit_init=config.max_visit_init,
+            epsilon=config.min_value_range,
         ),
         max_num_considered_actions=min(config.num_considered, root.prior_logits.shape[-1]),
         gumbel_scale=config.gumbel_scale * explore[:, None].astype(jnp.float32),

@@ -31,10 +31,6 @@ class Outbox:
         self.closed = True
         self._wake()
 
-    def clear(self) -> None:
-        """Forgets what waits."""
-        self._waiting.clear()
-
     async def get(self) -> bytes | None:
         """Returns the next message; None: closed, and all is written."""
         while not self._waiting:

@@ -55,13 +55,10 @@ class Stream:
             raise errors.InvalidMessage(f"{len(self._outbox)} answers wait to be read; read them before asking again")
 
     def close(self, failure: status.Failure | None = None) -> None:
-        """Ends the stream: at once with a failure, else once all is written. The first call counts."""
-        if self.closed:
-            return
-        self.failure = failure
-        if failure:
-            self._outbox.clear()
-        self._outbox.close()
+        """Ends the stream once all is written. The first call counts."""
+        if not self.closed:
+            self.failure = failure
+            self._outbox.close()
 
     async def write_until_closed(self) -> None:
         """Writes what is put, until close()."""

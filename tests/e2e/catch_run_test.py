@@ -35,7 +35,8 @@ def test_catch_is_learned_and_the_run_can_be_used(host: harness.Host, tmp_path: 
     evaluated = host.seedzero("evaluate", f"--run_dir={run}", "--episodes=100", "--seed=5")
     assert evaluated.code == 0
     assert set(evaluated.json) == DETAILS
-    assert (evaluated.json["episodes"], evaluated.json["mean_return"], evaluated.json["mean_length"]) == (100, 1.0, 9.0)
+    found = evaluated.json
+    assert (found["episodes"], found["mean_return"], found["mean_length"]) == (100, 1.0, 9.0)
     best = host.seedzero("evaluate", f"--run_dir={run}", "--step=best", "--episodes=100")
     assert best.json["mean_return"] == 1.0
 
@@ -98,8 +99,8 @@ def test_a_larger_budget_goes_on(host: harness.Host, brief: pathlib.Path, tmp_pa
     ended = host.train(run, *BRIEF, "--max_updates=80").wait()
     assert ended.code == 0
     assert "resumed at update 60" in ended.err and "finished: --max_updates=80 reached" in ended.err
-    rows = harness.metrics_rows(run)
-    assert rows[: len(harness.metrics_rows(brief))] == harness.metrics_rows(brief)
+    rows, before = harness.metrics_rows(run), harness.metrics_rows(brief)
+    assert rows[: len(before) - 1] == before[:-1]  # the last row is written at the end of a run, once more
     assert rows[-1]["update"] == 80
 
 

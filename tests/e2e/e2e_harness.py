@@ -1,7 +1,7 @@
 """Drives the real command line in subprocesses: learners, workers, their status, and what is left on the disk.
 
-Every process is started in a session of its own and ended by its own pid; so are the workers that a learner left behind.
-Nothing here waits for a fixed time: `wait_for` polls a condition until a deadline.
+Every process is started in a session of its own and ended by its own pid; so are the workers that a learner left
+behind. Nothing here waits for a fixed time: `wait_for` polls a condition until a deadline.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import IO, Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
@@ -27,9 +28,11 @@ from seedzero.runtime import checkpoint_files, run_dir, segments, status, trees
 
 ROOT = pathlib.Path(__file__).parents[2]
 HERE = pathlib.Path(__file__).parent
-DEADLINE_SECONDS = 120.0
+DEADLINE_SECONDS = 300.0
 """Of everything that is awaited: compilation on a busy machine takes longest."""
 POLL_SECONDS = 0.02
+_READ_SECONDS = 5.0
+"""How long the last output of an ended process may take."""
 
 STATUS_KEYS = {
     "env_steps", "updates", "weights_version", "durable_update", "workers", "environments", "steps_acknowledged",
@@ -76,6 +79,8 @@ def wait_for(
     deadline = time.monotonic() + seconds
     while not (value := condition()):
         ended = alive is not None and alive.popen.poll() is not None
+        if alive and ended:
+            alive.wait()  # now all that it wrote is there
         if (ended and not condition()) or time.monotonic() > deadline:
             raise AssertionError(f"{what}: not within {seconds:g} s\n{alive.output() if alive else ''}")
         time.sleep(POLL_SECONDS)
@@ -96,15 +101,19 @@ class Ended(NamedTuple):
 
 
 class Program:
-    """One subprocess; its output goes to files, so that it never blocks."""
+    """One subprocess. Threads read its output: it never blocks, and limits on its files don't concern what it says."""
 
     def __init__(self, command: Sequence[str], stem: pathlib.Path, environment: Mapping[str, str]) -> None:
         self._out, self._err = stem.with_suffix(".out"), stem.with_suffix(".err")
-        with self._out.open("wb") as out, self._err.open("wb") as err:
-            self.popen = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=environment, cwd=stem.parent,
-                start_new_session=True,
-            )
+        self.popen = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
+            cwd=stem.parent, start_new_session=True,
+        )
+        pairs = ((self.popen.stdout, self._out), (self.popen.stderr, self._err))
+        self._readers = [threading.Thread(target=_copy_lines, args=pair, daemon=True) for pair in pairs]
+        for file, reader in zip((self._out, self._err), self._readers, strict=True):
+            file.touch()
+            reader.start()
         self._ever: dict[int, psutil.Process] = {}
 
     @property
@@ -125,6 +134,8 @@ class Program:
             code = self.popen.wait(seconds)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"{self.popen.args} still runs after {seconds:g} s\n{self.output()}") from None
+        for reader in self._readers:
+            reader.join(_READ_SECONDS)
         return Ended(code, self._out.read_text(errors="replace"), self._err.read_text(errors="replace"))
 
     def send(self, number: signal.Signals) -> None:
@@ -154,6 +165,14 @@ class Program:
         for child in self._ever.values():
             if child.is_running():  # psutil compares start times: never another process with that pid
                 child.kill()
+        for reader in self._readers:
+            reader.join(_READ_SECONDS)
+
+
+def _copy_lines(pipe: IO[bytes], file: pathlib.Path) -> None:
+    with pipe, file.open("wb", buffering=0) as copy:
+        for line in pipe:
+            copy.write(line)
 
 
 class Learner(Program):
@@ -284,7 +303,8 @@ def metrics_rows(run: pathlib.Path) -> list[dict[str, Any]]:
 
 def saved_params(run: pathlib.Path) -> list[np.ndarray]:
     """Returns the arrays of the newest parameters."""
-    return [np.asarray(leaf) for leaf in jax.tree.leaves(checkpoint_files.restore_params(run / "checkpoints", "last")[0])]
+    params, _ = checkpoint_files.restore_params(run / "checkpoints", "last")
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(params)]
 
 
 def saved_steps(run: pathlib.Path) -> list[int]:

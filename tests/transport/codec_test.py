@@ -129,6 +129,7 @@ def test_step_that_is_not_made_of_arrays_is_refused_before_it_is_sent(wrong: obj
         codec.encode_step(0, 0, make_step(PIXELS, observation=wrong))
 
 
+@hypothesis.settings(deadline=None)
 @hypothesis.given(strategies.binary(max_size=64))
 def test_any_bytes_decode_or_are_refused_by_name(data: bytes) -> None:
     for function in (codec.decode_worker, codec.decode_learner):
@@ -138,6 +139,7 @@ def test_any_bytes_decode_or_are_refused_by_name(data: bytes) -> None:
             assert f"{len(data)} bytes" in str(error)
 
 
+@hypothesis.settings(deadline=None)
 @hypothesis.given(strategies.integers(0, 400), strategies.integers(0, 255))
 def test_damaged_step_decodes_or_is_refused_by_name(position: int, value: int) -> None:
     data = bytearray(codec.encode_step(1, 300, make_step(VECTORS)))

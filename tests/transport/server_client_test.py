@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import logging
 import os
 import pathlib
@@ -279,6 +280,14 @@ def test_bad_step_ends_that_worker_only(learner: Learner, address: str, step: ty
         assert receive_actions(good).group == 0
 
 
+def test_step_that_is_too_large_is_not_even_sent(learner: Learner, address: str) -> None:
+    with joined(address) as worker:
+        worker.send(0, make_step(observation=np.zeros((E, 99_999), np.float32)))
+        with pytest.raises(errors.InvalidMessage, match="expected at most"):
+            worker.receive()
+    assert learner.next_end()[1] == handler.GOODBYE
+
+
 def test_bad_step_ends_its_run(learner: Learner, address: str) -> None:
     with RawStream(address) as raw:
         run_id = raw.begin()
@@ -545,15 +554,17 @@ def test_worker_survives_a_new_learner_at_the_same_address(tmp_path: pathlib.Pat
             assert second.next_request().sequence == 0
 
 
-def test_process_that_takes_a_workers_place_ends_the_former_run(learner: Learner, address: str) -> None:
-    with RawStream(address) as old:
-        run_id = old.begin()
-        old.close()
-        with pytest.raises(StopIteration):
-            old.hear()
-    with RawStream(address) as new:
-        assert new.begin() != run_id
-        assert learner.next_end() == (run_id, handler.WORKER_LOST)
+def test_process_that_takes_a_workers_place_ends_the_former_run() -> None:
+    learner = Learner(clock=lambda: 0.0)  # no lease ends
+    with serving(learner) as address:
+        with RawStream(address) as old:
+            run_id = old.begin()
+            old.close()
+            with pytest.raises(StopIteration):
+                old.hear()
+        with RawStream(address) as new:
+            assert new.begin() != run_id
+            assert learner.next_end() == (run_id, handler.WORKER_LOST)
 
 
 def test_worker_with_another_name_ends_nothing(learner: Learner, address: str) -> None:
@@ -619,7 +630,9 @@ def test_stream_that_says_nothing_is_closed() -> None:
         raw.say(codec.encode_hello(dataclasses.replace(HELLO, run_id="unknown")))
         assert raw.hear().HasField("restart")
         clock.now += SETTINGS.lease_seconds
-        assert raw.error()[0] is grpc.StatusCode.DEADLINE_EXCEEDED
+        code, details, _ = raw.error()
+        assert code is grpc.StatusCode.DEADLINE_EXCEEDED
+        assert details == "nothing came for 15 s on a stream without a run"
 
 
 def wait_for_end(learner: Learner, timeout_seconds: float) -> bool:
@@ -671,6 +684,21 @@ def test_stop_does_not_wait_for_workers_that_stay(learner: Learner) -> None:
         raw.begin()
         learner.server.stop(finished=True, reason="trained", grace_seconds=0.1)
         assert raw.hear().end.reason == "trained"
+
+
+def test_learner_hears_nothing_more_once_the_server_stops(learner: Learner) -> None:
+    with serving(learner) as address, RawStream(address) as raw:
+        raw.begin()
+        stop = functools.partial(learner.server.stop, finished=True, reason="trained", grace_seconds=TIMEOUT_SECONDS)
+        stopping = threading.Thread(target=stop)
+        stopping.start()
+        assert raw.hear().HasField("end")
+        raw.say(codec.encode_step(0, 0, make_step()), codec.encode_goodbye("done", failed=False))
+        raw.close()
+        stopping.join(TIMEOUT_SECONDS)
+        assert not stopping.is_alive()
+    assert learner.requests.empty()
+    assert learner.ended.empty()
 
 
 def test_stopped_server_takes_replies_without_complaint(learner: Learner) -> None:

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from seedzero.benchmark import acting, replay, subject, update
+from seedzero.core import config as config_lib
+from seedzero.core import errors
+from seedzero.replay import rings as rings_lib
+
+TINY: Mapping[str, config_lib.Value] = {
+    "worker.envs_per_group": 8,
+    "worker.num_groups": 1,
+    "search.num_simulations": 2,
+    "network.kind": "mlp",
+    "network.width": 8,
+    "network.head_width": 8,
+    "network.num_bins": 11,
+    "muzero.unroll_steps": 1,
+    "muzero.n_step": 2,
+    "replay.capacity": 512,
+    "replay.batch_size": 16,
+    "evaluation.num_envs": 4,
+    "training.num_devices": 1,
+}
+SECONDS = 0.02
+FACTS = {"preset", "platform", "device", "devices", "cores", "jax"}
+
+
+def _check(figures: Mapping[str, Any]) -> None:
+    assert figures.keys() >= FACTS and figures["preset"] == "catch"
+    for row in figures["rows"]:
+        numbers = [value for value in row.values() if isinstance(value, float)]
+        assert "milliseconds" in row and all(math.isfinite(number) and number > 0 for number in numbers)
+
+
+@pytest.fixture(autouse=True)
+def _quick_compilation() -> Iterator[None]:
+    """What is tested here is what is measured, not how fast it is."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+def test_acting_is_measured_over_all_devices() -> None:
+    settings = {**TINY, "training.num_devices": 2}
+    figures = acting.run("catch", settings, seconds=SECONDS)
+    _check(figures)
+    (row,) = figures["rows"]
+    assert figures["devices"] == 2 and row["batch"] == 8
+    assert row["environment_steps_per_second"] == pytest.approx(1e3 * 8 / row["milliseconds"])
+    assert row.keys() >= {"ratio_to_act", "ratio_to_network"}
+
+
+def test_every_compiled_batch_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acting.timing, "interleave", lambda programs, seconds: {x: [1.0] for x in programs})
+    figures = acting.run("catch", {**TINY, "batcher.max_batch": 32})
+    assert [row["batch"] for row in figures["rows"]] == [8, 16, 32]
+
+
+def test_replay_is_measured_with_full_rings() -> None:
+    figures = replay.run("catch", TINY, seconds=SECONDS)
+    _check(figures)
+    measured = [(row["operation"], row["batch"]) for row in figures["rows"]]
+    assert measured == [("sample", 16), ("windows", 16), ("write", 8)]
+    assert figures["ring_steps"] == 8 * (512 // 8 + 3)
+    # A catch row: 50 pixels (10 x 5), reward, three flags; action, three policies, value, version.
+    assert figures["rows"][-1]["bytes"] == 8 * (50 + 4 + 3 + 4 + 12 + 4 + 4)
+    for row in figures["rows"]:
+        assert row["ratio"] == pytest.approx(row["peer_milliseconds"] / row["milliseconds"], rel=0.9)
+
+
+def test_the_parts_of_an_update_are_measured() -> None:
+    figures = update.run("catch", {**TINY, "muzero.target_network_updates": 10}, seconds=SECONDS)
+    _check(figures)
+    assert tuple(row["part"] for row in figures["rows"]) == update.PARTS
+    assert figures["rows"][0]["ratio_to_update"] == 1.0
+    assert figures["samples_per_second"] == pytest.approx(16 * figures["updates_per_second"])
+    assert 0 < figures["ratio"] < math.inf
+
+
+def test_rings_are_filled_as_a_learner_would_fill_them() -> None:
+    made = subject.make("catch", TINY)
+    rings = subject.filled_actor(made).rings
+    assert np.asarray(rings.cursor).tolist() == [made.slot_length] * 8
+    sampleable = int(rings_lib.num_sampleable(rings, made.num_inserts, 512))
+    # All but the newest row of each slot and the last ones of episodes.
+    assert 512 * 0.95 < sampleable < 512
+    np.testing.assert_allclose(np.asarray(rings.extras["policy"]).sum(-1), 1.0, rtol=1e-6)
+
+
+def test_a_batch_holds_each_slot_once_and_pads_what_is_left() -> None:
+    made = subject.make("catch", {**TINY, "batcher.max_batch": 16})
+    batch = subject.batch(made, 16)
+    assert batch.slot.tolist() == [*range(12), 12, 12, 12, 12]  # 8 that train, 4 that evaluate, 4 of padding
+    assert batch.explore.tolist() == [True] * 8 + [False] * 8
+    assert not batch.first.any()
+
+
+def test_without_a_preset_the_device_chooses() -> None:
+    assert jax.default_backend() == "cpu"
+    made = subject.make("", {"training.num_devices": 1})
+    assert made.preset == "cartpole" and made.spec.num_actions == 2
+
+
+def test_an_unknown_preset_is_refused() -> None:
+    with pytest.raises(errors.ConfigError, match="did you mean --preset=catch"):
+        acting.run("catsh")

@@ -1,0 +1,81 @@
+"""`--deterministic`: the same bits for the same seed, also across a kill -9."""
+
+from __future__ import annotations
+
+import pathlib
+import signal
+from typing import Any
+
+import e2e_harness as harness
+import numpy as np
+import pytest
+
+from seedzero.runtime import metrics
+
+UPDATES, EVERY = 60, 20
+RUN = (
+    *harness.TINY,
+    "--deterministic",
+    f"--max_updates={UPDATES}",
+    f"--checkpoint.every_updates={EVERY}",
+    "--metrics.every_updates=10",
+    "--evaluation.every_updates=25",
+    "--evaluation.episodes=6",
+    "--evaluation.num_envs=4",
+)
+
+
+def _rows(run: pathlib.Path) -> list[dict[str, Any]]:
+    return [metrics.without_times(row) for row in harness.metrics_rows(run)]
+
+
+def _same(one: list[np.ndarray], other: list[np.ndarray]) -> bool:
+    return len(one) == len(other) and all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+@pytest.fixture(scope="module")
+def reference(module_host: harness.Host) -> pathlib.Path:
+    """A run of seed 3 from beginning to end."""
+    run = module_host.directory / "reference"
+    assert module_host.train(run, *RUN, "--seed=3").wait().code == 0
+    assert harness.saved_steps(run)[-1] == UPDATES
+    assert len(_rows(run)) > UPDATES // 10
+    return run
+
+
+def _assert_equal(run: pathlib.Path, reference: pathlib.Path) -> None:
+    assert _same(harness.saved_params(run), harness.saved_params(reference))
+    assert _rows(run) == _rows(reference)
+
+
+def test_the_same_seed_gives_the_same_bits_and_metrics(
+    host: harness.Host, tmp_path: pathlib.Path, reference: pathlib.Path
+) -> None:
+    assert host.train(tmp_path / "run", *RUN, "--seed=3").wait().code == 0
+    _assert_equal(tmp_path / "run", reference)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_stopped_between_checkpoints_and_resumed_equals_never_stopped(
+    host: harness.Host, tmp_path: pathlib.Path, reference: pathlib.Path, number: signal.Signals
+) -> None:
+    run = tmp_path / "run"
+    learner = host.train(run, *RUN, "--seed=3")
+    # Later than a checkpoint: steps, updates and rows of metrics are lost, and have to come again just so.
+    learner.until(lambda found: found["durable_update"] and found["updates"] % EVERY > 3, "work to lose")
+    learner.send(number)
+    stopped = learner.wait()
+    assert stopped.code == (0 if number is signal.SIGINT else -signal.SIGKILL)
+    assert learner.polls[-1]["updates"] < UPDATES
+    resumed = host.train(run, *RUN, "--seed=3")
+    assert int(resumed.says(r"resumed at update (\d+)")[1]) % EVERY == 0
+    assert resumed.wait().code == 0
+    _assert_equal(run, reference)
+
+
+def test_another_seed_gives_another_result(
+    host: harness.Host, tmp_path: pathlib.Path, reference: pathlib.Path
+) -> None:
+    assert host.train(tmp_path / "run", *RUN, "--seed=4").wait().code == 0
+    assert not _same(harness.saved_params(tmp_path / "run"), harness.saved_params(reference))
+    assert _rows(tmp_path / "run") != _rows(reference)

@@ -1,0 +1,59 @@
+"""The learner is killed at random moments: the same command goes on, and separate workers find it again."""
+
+from __future__ import annotations
+
+import pathlib
+import random
+
+import e2e_harness as harness
+import pytest
+
+RUN = (*harness.TINY, "--workers=0", "--checkpoint.every_seconds=0.2")
+
+
+@pytest.mark.parametrize(
+    "num_kills", [pytest.param(2, id="few"), pytest.param(10, id="many", marks=pytest.mark.slow)]
+)
+def test_a_killed_learner_resumes_at_its_last_durable_update_and_workers_reconnect(
+    host: harness.Host, tmp_path: pathlib.Path, num_kills: int
+) -> None:
+    run, listen = tmp_path / "run", f"unix:{tmp_path}/learner.sock"
+    command = (*RUN, f"--listen={listen}")
+    worker = host.worker(listen)
+    moments = random.Random(1)
+    learner = host.train(run, *command)
+    for _ in range(num_kills):
+        learner.until(lambda found: found["durable_update"], "a durable update")
+        goal = learner.polls[-1]["updates"] + moments.randrange(60)
+        found = learner.until(lambda found, goal=goal: found["updates"] >= goal, "a random moment")
+        learner.kill()
+        durable = found["durable_update"]
+        learner = host.train(run, *command)
+        resumed = int(learner.says(r"resumed at update (\d+)")[1])
+        assert resumed >= durable
+        back = learner.until(lambda found: found["workers"] == 1, "the worker reconnects")
+        assert back["updates"] >= resumed
+        # Counters go on from the checkpoint; only what was pending in it is given up.
+        assert back["steps_stored"] > 0 and back["steps_discarded"]["worker_lost"] > 0
+        learner.trains_on()
+    assert worker.popen.poll() is None
+    learner.kill()
+    budget = learner.polls[-1]["updates"] + 50
+    last = host.train(run, *command, f"--max_updates={budget}")
+    assert last.wait().code == 0
+    ended = worker.wait(20)
+    assert ended.code == 0, ended.err
+    assert f"--max_updates={budget} reached" in ended.err
+    updates = [row["update"] for row in harness.metrics_rows(run)]
+    assert updates == sorted(updates) and updates[-1] == budget
+
+
+def test_leftovers_of_a_kill_do_not_stop_the_next_start(host: harness.Host, tmp_path: pathlib.Path) -> None:
+    run = tmp_path / "run"
+    learner = host.train(run, *harness.TINY)
+    assert learner.address  # the socket, the lock and learner.json are there, a checkpoint is not
+    learner.kill()
+    again = host.train(run, *harness.TINY, "--max_updates=20")
+    ended = again.wait()
+    assert ended.code == 0, ended.err
+    assert "resumed" not in ended.err

@@ -1,0 +1,143 @@
+"""How a run ends before it is finished: signals, environments that fail, a disk that is full."""
+
+from __future__ import annotations
+
+import pathlib
+import resource
+import signal
+import time
+
+import e2e_harness as harness
+import pytest
+
+LEAVE_SECONDS = 20.0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_one_signal_saves_and_leaves_and_the_same_command_goes_on_from_there(
+    host: harness.Host, tmp_path: pathlib.Path, number: signal.Signals
+) -> None:
+    run = tmp_path / "run"
+    learner = host.train(run, *harness.TINY, "--checkpoint.every_seconds=0")
+    seen = learner.until(lambda found: found["updates"] > 20, "updates")
+    workers = learner.workers()
+    assert workers and not harness.saved_steps(run)
+    learner.send(number)
+    ended = learner.wait(LEAVE_SECONDS)
+    assert ended.code == 0, ended.err
+    assert "stopped; to resume: " in ended.err and f"--run_dir={run}" in ended.err
+    assert not any(worker.is_running() for worker in workers.values())
+    (saved,) = harness.saved_steps(run)
+    assert saved >= seen["updates"]
+    last = host.seedzero("status", f"--run_dir={run}").json
+    assert (last["updates"], last["durable_update"], last["alive"]) == (saved, saved, False)
+
+    again = host.train(run, *harness.TINY, f"--max_updates={saved + 20}")
+    assert int(again.says(r"resumed at update (\d+)")[1]) == saved
+    assert again.wait().code == 0
+    final = host.seedzero("status", f"--run_dir={run}").json
+    assert final["updates"] == saved + 20
+    assert final["steps_stored"] >= last["steps_stored"]
+    # The environments of the first process are gone, and with them what was pending there.
+    assert final["steps_discarded"]["worker_lost"] == last["steps_pending"]
+
+
+def test_a_second_ctrl_c_leaves_at_once(host: harness.Host, tmp_path: pathlib.Path) -> None:
+    learner = host.train(tmp_path / "run", *harness.TINY)
+    learner.until(lambda found: found["updates"] > 0, "updates")
+    workers = list(learner.workers().values())
+    for worker in workers:
+        worker.suspend()  # a learner that is polite to them takes seconds to leave
+    began = time.monotonic()
+    learner.send(signal.SIGINT)
+    learner.says("press Ctrl-C again to leave at once")
+    harness.wait_for(lambda: time.monotonic() > began + 0.3, "later than an echo of the first")
+    assert learner.popen.poll() is None
+    learner.send(signal.SIGINT)
+    pressed = time.monotonic()
+    assert learner.wait(10).code == 130
+    assert time.monotonic() - pressed < 2
+    harness.wait_for(lambda: not any(worker.is_running() for worker in workers), "the workers are killed", seconds=5)
+
+
+def test_ctrl_c_while_nobody_has_joined_leaves_with_success(host: harness.Host, tmp_path: pathlib.Path) -> None:
+    learner = host.train(tmp_path / "run", *harness.TINY, "--workers=0")
+    learner.says("waiting for a worker: seedzero worker --server=unix:")
+    assert learner.until(lambda found: True, "a status")["stalled"] == "waiting for the first worker"
+    learner.send(signal.SIGINT)
+    assert learner.wait(LEAVE_SECONDS).code == 0
+
+
+def test_ctrl_c_while_networks_are_built_and_compiled_is_not_lost(host: harness.Host, tmp_path: pathlib.Path) -> None:
+    learner = host.train(tmp_path / "run", *harness.TINY)
+    learner.says("worker local-0 joined")
+    learner.send(signal.SIGINT)
+    assert learner.wait(60).code == 0
+
+
+def test_workers_leave_with_success_when_told(host: harness.Host, tmp_path: pathlib.Path) -> None:
+    learner = host.train(tmp_path / "run", *harness.TINY, "--workers=0")
+    first, second = (host.worker(learner.address, "--num_envs=8") for _ in range(2))
+    learner.until(lambda found: found["workers"] == 2 and found["updates"] > 0, "two workers")
+    first.send(signal.SIGTERM)
+    assert first.wait(LEAVE_SECONDS).code == 0
+    found = learner.until(lambda found: found["workers"] == 1, "it is gone")
+    assert found["environments"] == 8
+    learner.trains_on()
+    assert second.popen.poll() is None
+
+
+@pytest.mark.parametrize(
+    "env, reason",
+    [("Raising", "the paddle fell off"), ("Unsupported", "action space Box"), ("NotANumber", "reward")],
+)
+def test_an_environment_that_always_fails_ends_training_with_its_reason(
+    host: harness.Host, tmp_path: pathlib.Path, env: str, reason: str
+) -> None:
+    learner = host.train(tmp_path / "run", *harness.TINY, f"--env=gym:e2e_envs:{env}-v0", "--network.kind=mlp")
+    ended = learner.wait()
+    assert ended.code == 1, ended.err
+    last = ended.err.strip().splitlines()[-1]
+    assert last.startswith("seedzero: error: ") and "failed 5 times within 60 s" in last
+    assert reason in last
+    assert ended.err.count("starting it again") == 4
+
+
+def test_an_environment_that_raises_once_is_started_again(host: harness.Host, tmp_path: pathlib.Path) -> None:
+    switch = tmp_path / "switch"
+    settings = ("--env=gym:e2e_envs:Switched-v0", "--network.kind=mlp")
+    learner = host.train(tmp_path / "run", *harness.TINY, *settings, E2E_RAISE=str(switch))
+    learner.until(lambda found: found["updates"] > 0, "updates")
+    switch.touch()
+    learner.says("switched to raising")
+    switch.unlink()
+    learner.says("starting it again")
+    found = learner.trains_on()
+    assert found["steps_discarded"]["worker_lost"] > 0
+    assert found["environments"] == 8
+
+
+def test_an_environment_without_a_module_is_a_named_error(host: harness.Host, tmp_path: pathlib.Path) -> None:
+    ended = host.train(tmp_path / "run", *harness.TINY, "--env=gym:no_such_module:Env-v0").wait()
+    assert ended.code == 1
+    assert "there is no module 'no_such_module'" in ended.err
+
+
+def test_a_full_disk_does_not_end_training(host: harness.Host, tmp_path: pathlib.Path) -> None:
+    """Files that must not grow behave like a full disk: every write beyond fails."""
+    settings = ("--checkpoint.every_seconds=0.5", "--metrics.every_seconds=0.1")
+    learner = host.train(tmp_path / "run", *harness.TINY, *settings)
+    learner.until(lambda found: found["durable_update"], "a checkpoint")
+    before = resource.prlimit(learner.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(learner.pid, resource.RLIMIT_FSIZE, (8192, before[1]))
+    learner.says("could not be written to .* training goes on")
+    learner.says("metrics cannot be written to .*; training goes on")
+    durable = learner.trains_on()["durable_update"]
+    resource.prlimit(learner.pid, resource.RLIMIT_FSIZE, before)
+    learner.until(lambda found: found["durable_update"] > durable, "checkpoints go on")
+    learner.says("metrics are written again")
+    learner.send(signal.SIGINT)
+    assert learner.wait(LEAVE_SECONDS).code == 0
+    rows = harness.metrics_rows(learner.run)  # whole lines alone
+    assert rows[-1]["update"] == harness.saved_steps(learner.run)[-1]
+    assert host.seedzero("checkpoint", "verify", f"--run_dir={learner.run}").code == 0

@@ -1,0 +1,126 @@
+"""Local workers are killed at random moments, separate ones stand still: training goes on without a trace."""
+
+from __future__ import annotations
+
+import pathlib
+import random
+import signal
+import time
+
+import e2e_harness as harness
+import numpy as np
+import pytest
+
+from seedzero.runtime import run_dir
+
+TAGGED = (*harness.TINY, "--env=gym:e2e_envs:Tagged-v0", "--network.kind=mlp", "--replay.capacity=240000",
+          "--transport.lease_seconds=2", "--transport.heartbeat_seconds=0.3")
+
+
+@pytest.mark.parametrize(
+    "num_kills", [pytest.param(4, id="few"), pytest.param(20, id="many", marks=pytest.mark.slow)]
+)
+def test_killed_workers_come_back_and_no_trajectory_mixes_runs(
+    host: harness.Host, tmp_path: pathlib.Path, num_kills: int
+) -> None:
+    learner = host.train(tmp_path / "run", *TAGGED, "--workers=2", "--max_updates=1000000")
+    learner.until(lambda found: found["updates"] > 0 and found["workers"] == 2, "two workers")
+    moments = random.Random(0)
+    killed = set()
+    for index in range(num_kills):
+        before = learner.until(lambda found: True, "a status")
+        goal = before["env_steps"] + moments.randrange(400)
+        learner.until(lambda found, goal=goal: found["env_steps"] >= goal, "a random moment")
+        workers = learner.workers()
+        victim = workers[moments.choice(sorted(workers))]
+        killed.add(victim.pid)
+        victim.kill()
+        learner.trains_on(5)  # the other one is enough
+        harness.wait_for(lambda index=index: _num_joined(learner) == 3 + index, "it is back", alive=learner)
+    learner.until(lambda found: found["workers"] == 2 and not found["stalled"], "two workers")
+    after = learner.trains_on()
+    assert after["environments"] == 16
+    # Each death left the pending steps of some of its 8 environments, which nobody will ever complete.
+    assert 0 < after["steps_discarded"]["worker_lost"] <= num_kills * 8
+    assert len(learner.polls) > num_kills
+    stored = [found["steps_stored"] for found in learner.polls]
+    assert stored == sorted(stored)
+    learner.send(signal.SIGINT)
+    assert learner.wait().code == 0
+    pids = _check_histories(learner.run)
+    assert killed & pids  # what they played before their end is kept, save where rings have come round since
+
+
+def _num_joined(learner: harness.Learner) -> int:
+    return learner.output().count(" joined with 8 environments")
+
+
+def _check_histories(run: pathlib.Path) -> set[int]:
+    """Every segment that begins with a `first` row is a piece of one episode of one run; returns all process ids."""
+    pids = set()
+    num_cut = 0
+    for history in harness.saved_histories(run):
+        tags, steps = history.observation[:, :4], history.observation[:, 4].astype(int)
+        starts = np.flatnonzero(history.first)
+        if len(steps) == 0:
+            continue
+        assert history.first[0] or steps[0] > 0  # an old ring may begin in the middle of an episode
+        for begin, end in zip([0, *starts[starts > 0]], [*starts[starts > 0], len(steps)], strict=True):
+            assert (tags[begin:end] == tags[begin]).all()
+            assert (np.diff(steps[begin:end]) == 1).all()
+            assert (history.reward[begin:end] == steps[begin:end]).all()  # and so is what was received on the way
+            final = history.terminated[begin:end] | history.truncated[begin:end]
+            assert not final[:-1].any()
+            num_cut += end < len(steps) and not final[-1]
+            # The last row of a segment has no transition; whoever samples it would reach into another run.
+            assert history.weight[end - 1] == 0
+            pids.add(int(tags[begin, 0]))
+        assert (steps[starts] == 0).all()
+    assert num_cut > 0
+    return pids
+
+
+@pytest.mark.parametrize(
+    "seconds", [pytest.param(3.0, id="short"), pytest.param(30.0, id="long", marks=pytest.mark.slow)]
+)
+def test_a_worker_that_stands_still_does_not_slow_the_others(
+    host: harness.Host, tmp_path: pathlib.Path, seconds: float
+) -> None:
+    # Acting alone sets the pace here; every worker's groups are batched as they come.
+    settings = ("--workers=0", "--replay.min_steps=20000", "--transport.lease_seconds=1")
+    learner = host.train(tmp_path / "run", *TAGGED, *settings)
+    workers = [host.worker(learner.address) for _ in range(3)]
+    learner.until(lambda found: found["workers"] == 3 and found["env_steps"] > 500, "three workers")
+    with_three = _steps_in(learner, seconds)
+    stopped = workers[1]
+    stopped.send(signal.SIGSTOP)
+    try:
+        with_two = _steps_in(learner, seconds)
+        learner.until(lambda found: found["workers"] == 2, "its lease to expire")
+        assert learner.polls[-1]["steps_discarded"]["worker_lost"] > 0
+    finally:
+        stopped.send(signal.SIGCONT)
+    # Two workers of three, and machines are noisy: but far from standing still.
+    assert with_two > 0.25 * with_three
+    learner.until(lambda found: found["workers"] == 3 and found["environments"] == 24, "it joins again by itself")
+    assert all(worker.popen.poll() is None for worker in workers)
+    learner.send(signal.SIGTERM)
+    assert learner.wait().code == 0
+    _check_histories(learner.run)
+
+
+def _steps_in(learner: harness.Learner, seconds: float) -> int:
+    """Returns the steps stored within a time."""
+    before = learner.until(lambda found: True, "a status")["env_steps"]
+    end = time.monotonic() + seconds
+    harness.wait_for(lambda: time.monotonic() >= end, "the time to pass", alive=learner)
+    return learner.until(lambda found: True, "a status")["env_steps"] - before
+
+
+def test_workers_of_a_killed_learner_end_by_themselves(host: harness.Host, tmp_path: pathlib.Path) -> None:
+    learner = host.train(tmp_path / "run", *harness.TINY, "--workers=2")
+    learner.until(lambda found: found["workers"] == 2, "two workers")
+    workers = learner.workers().values()
+    assert run_dir.read_learner(learner.run)["pid"] == learner.pid
+    learner.kill()
+    harness.wait_for(lambda: not any(worker.is_running() for worker in workers), "they end", seconds=15)

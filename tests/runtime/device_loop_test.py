@@ -20,7 +20,7 @@ from seedzero.transport import messages
 SPEC = types.EnvSpec((2,), "float32", 3)
 LAYOUT = batcher.Layout(num_shards=1, num_train=4, num_evaluate=2)
 SIZE, LENGTH, BATCH, CAPACITY = 2, 64, 4, 200
-SIZES = (2, 4)
+SIZES = (4,)
 SETTINGS: dict[str, config_lib.Value] = {
     "network.kind": "mlp",
     "network.width": 8,

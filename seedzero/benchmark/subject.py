@@ -23,7 +23,6 @@ REPLICATED = jax.sharding.PartitionSpec()
 ON_CPU, ON_ACCELERATOR = "cartpole", "atari"
 EPISODE_LENGTH = 60
 """Steps of an episode in filled rings: some windows meet an end, most don't."""
-_RING_MARGIN = 2
 
 
 class Subject(NamedTuple):
@@ -74,19 +73,17 @@ def make(preset: str, settings: Mapping[str, config_lib.Value | str]) -> Subject
     spec = _spec(config)
     agent = agents.make(config, spec, platform)
     mesh = steps.make_mesh(config.training.num_devices)
-    num_shards = mesh.devices.size
-    per_shard = -(-config.batcher.max_batch // num_shards)
-    num_evaluate = -(-config.evaluation.num_envs // num_shards) * num_shards
+    layout, sizes = batcher.plan(config, mesh.devices.size)
     return Subject(
         preset=preset,
         config=config,
         spec=spec,
         agent=agent,
         mesh=mesh,
-        layout=batcher.Layout(num_shards, config.replay.num_slots, num_evaluate),
-        sizes=batcher.batch_sizes(per_shard, -(-config.worker.envs_per_group // num_shards)),
+        layout=layout,
+        sizes=sizes,
         slot_length=rings_lib.slot_length(
-            config.replay.capacity, config.replay.num_slots, agent.stack + _RING_MARGIN
+            config.replay.capacity, config.replay.num_slots, agent.stack + steps.RING_MARGIN
         ),
     )
 

@@ -126,7 +126,7 @@ def resume_command(path: pathlib.Path, arguments: parse.Arguments) -> str:
     """Returns the command line that goes on with this run, for a shell."""
     flags = {**arguments.flags, "run_dir": str(path)}
     words = [f"--{key}={value}" for key, value in {**flags, **_by_alias(arguments.settings)}.items()]
-    return shlex.join([_program(sys.argv), "train", *words])
+    return shlex.join([*_program(sys.argv), "train", *words])
 
 
 def _by_alias(settings: Mapping[str, str]) -> dict[str, str]:
@@ -134,11 +134,13 @@ def _by_alias(settings: Mapping[str, str]) -> dict[str, str]:
     return {aliases.get(name, name): value for name, value in settings.items()}
 
 
-def _program(argv: Sequence[str]) -> str:
-    """Returns how this program was called: by its name where that finds it."""
+def _program(argv: Sequence[str]) -> list[str]:
+    """Returns the words that call this program: its name where that finds it."""
     name = os.path.basename(argv[0])
     found = shutil.which(name)
-    return name if found and os.path.realpath(found) == os.path.realpath(argv[0]) else argv[0]
+    if name.endswith(".py"):
+        return [sys.executable, "-m", "seedzero.cli"]
+    return [name if found and os.path.realpath(found) == os.path.realpath(argv[0]) else argv[0]]
 
 
 def _say(lines: Sequence[str]) -> None:

@@ -124,8 +124,8 @@ class SearchConfig(_Section):
     value_scale: float = _option(0.1, "Gumbel: scale of completed Q values", minimum=0)
     max_visit_init: float = _option(50.0, "Gumbel: visits added to the largest count when Q values are scaled",
                                     minimum=0)
-    min_value_range: float = _option(1e-8, "Gumbel: a node's Q values are scaled by their range, or by this where that is "
-                                     "smaller, so that noise in values that are all alike does not become a preference",
+    min_value_range: float = _option(1e-8, "Gumbel: a node's Q values are scaled by their range, or by this where "
+                                     "that is smaller: noise in equal values is then no preference",
                                      unit="return", minimum=1e-8)
     dirichlet_alpha: float = _option(0.3, "PUCT: concentration of the root noise", minimum=1e-6)
     dirichlet_fraction: float = _option(0.25, "PUCT: share of noise in the root prior while training", minimum=0,

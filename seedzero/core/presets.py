@@ -290,11 +290,10 @@ def _automatic(config: config_lib.Config, machine: Machine) -> dict[str, config_
     num_devices = config.training.num_devices or machine.num_devices
     num_envs = config.worker.num * config.worker.num_groups * config.worker.envs_per_group
     num_slots = config.replay.num_slots or num_envs or MIN_SLOTS_WITHOUT_LOCAL_WORKERS
-    largest = min(MAX_AUTO_BATCH, max(num_slots, config.evaluation.num_envs))
     values = {
         "training.num_devices": num_devices,
         "replay.num_slots": _round_up(num_slots, num_devices),
-        "batcher.max_batch": max(largest, config.worker.envs_per_group),
+        "batcher.max_batch": max(min(MAX_AUTO_BATCH, num_slots), config.worker.envs_per_group),
         "worker.threads": max(1, machine.num_cores // max(1, config.worker.num)),
     }
     current = config_lib.flatten(config)

@@ -266,17 +266,16 @@ def _draw(weight: jax.Array, key: jax.Array, batch_size: int) -> tuple[jax.Array
     blocks = flat.reshape(-1, block_length)
     sums = jnp.sum(blocks, axis=1)
     block_key, row_key = jax.random.split(key)
-    block = _choose(jnp.broadcast_to(sums, (batch_size, sums.size)), jax.random.uniform(block_key, (batch_size,)))
-    inside = _choose(blocks[block], jax.random.uniform(row_key, (batch_size,)))
+    block = _choose(jnp.cumsum(sums)[None], jax.random.uniform(block_key, (batch_size,)))
+    inside = _choose(jnp.cumsum(blocks[block], axis=1), jax.random.uniform(row_key, (batch_size,)))
     index = block * block_length + inside
     return index // length, index % length, jnp.sum(sums)
 
 
-def _choose(weight: jax.Array, uniform: jax.Array) -> jax.Array:
-    """Returns [B] int32: the index of `weight` [B, N] at the share `uniform` [B] of its cumulative sum."""
-    cumulative = jnp.cumsum(weight, axis=1)
+def _choose(cumulative: jax.Array, uniform: jax.Array) -> jax.Array:
+    """Returns [B] int32: the index at the share `uniform` [B] of cumulative sums, [B, N] or [1, N] for all."""
     chosen = jnp.sum(cumulative <= (uniform * cumulative[:, -1])[:, None], axis=1, dtype=jnp.int32)
-    return jnp.minimum(chosen, weight.shape[1] - 1)
+    return jnp.minimum(chosen, cumulative.shape[1] - 1)
 
 
 def windows_at(

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from seedzero.core import config as config_lib
 from seedzero.core import types
 from seedzero.transport import messages
 
@@ -58,6 +59,22 @@ class Layout(NamedTuple):
             self.train_per_shard + (slots - self.num_train) % evaluate_per_shard,
         )
         return shard, local
+
+
+def plan(config: config_lib.Config, num_shards: int) -> tuple[Layout, tuple[int, ...]]:
+    """Returns where slots lie, and the rows a shard of the compiled acting batches, ascending.
+
+    Args:
+      config: with automatic values resolved.
+      num_shards: devices that share the slots.
+    """
+    max_rows = -(-config.batcher.max_batch // num_shards)
+    min_rows = -(-config.worker.envs_per_group // num_shards)
+    evaluation = config.evaluation
+    num_evaluate = min(evaluation.num_envs, evaluation.episodes, max_rows * num_shards)
+    num_evaluate = -(-num_evaluate // num_shards) * num_shards if evaluation.every_updates else 0
+    sizes = batch_sizes(max_rows, min_rows, largest_only=config.run.deterministic)
+    return Layout(num_shards, config.replay.num_slots, num_evaluate), sizes
 
 
 class Message(NamedTuple):

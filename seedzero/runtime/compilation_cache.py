@@ -13,3 +13,5 @@ def enable() -> None:
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         parent = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
         jax.config.update("jax_compilation_cache_dir", str(pathlib.Path(parent) / "seedzero" / "xla"))
+    if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import logging
 import pathlib
 import sys
 import tempfile
@@ -51,8 +52,6 @@ _MAX_SOCKET_PATH = 100
 """Unix socket paths are limited to about 108 bytes."""
 _STALL_SECONDS = 30.0
 _STOP_WORKERS_SECONDS = 5.0
-_RING_MARGIN = 2
-"""Rows of a ring beside its steps: the pending one and the one whose frame stack is being overwritten."""
 
 
 def train(
@@ -77,6 +76,7 @@ def train(
       TrainingFailure: training cannot go on.
     """
     compilation_cache.enable()
+    logging.getLogger("absl").setLevel(logging.CRITICAL)  # Orbax's tracebacks, beside our own sentences
     with run_dir.open_run_dir(path, config, preset=preset, given=given) as directory:
         screen = console.Console(directory.config.metrics.every_seconds)
         try:
@@ -101,18 +101,13 @@ class _Learner:
         self._started = self._clock()
         self._mesh = steps.make_mesh(config.training.num_devices)
         num_shards = self._mesh.devices.size
-        per_shard = -(-config.batcher.max_batch // num_shards)
-        min_rows = -(-config.worker.envs_per_group // num_shards)
-        self._sizes = batcher.batch_sizes(per_shard, min_rows, largest_only=config.run.deterministic)
-        num_evaluate = min(config.evaluation.num_envs, config.evaluation.episodes, per_shard * num_shards)
-        num_evaluate = -(-num_evaluate // num_shards) * num_shards if config.evaluation.every_updates else 0
-        self._layout = batcher.Layout(num_shards, config.replay.num_slots, num_evaluate)
+        self._layout, self._sizes = batcher.plan(config, num_shards)
         self._roster = roster.Roster(
             config,
             num_train=self._layout.num_train,
-            num_evaluate=num_evaluate,
+            num_evaluate=self._layout.num_evaluate,
             num_shards=num_shards,
-            max_group=per_shard * num_shards,
+            max_group=self._sizes[-1] * num_shards,
         )
         self._inbox = batcher.Inbox()
         self._gathered = metrics.Aggregator()
@@ -171,7 +166,7 @@ class _Learner:
         """Makes networks and replay for environments of this spec, begins to compile, and resumes."""
         agent = agents.make(self._config, spec, jax.default_backend())
         replay = self._config.replay
-        slot_length = rings_lib.slot_length(replay.capacity, replay.num_slots, agent.stack + _RING_MARGIN)
+        slot_length = rings_lib.slot_length(replay.capacity, replay.num_slots, agent.stack + steps.RING_MARGIN)
         train = steps.abstract_train(agent, self._mesh)
         actor = steps.abstract_actor(agent, spec, self._layout, slot_length, self._mesh)
         self._check_capacity(train, actor)
@@ -249,14 +244,14 @@ class _Learner:
         if self._loop_failure is not None:
             raise self._loop_failure  # the device's state is not to be trusted, so nothing is saved
         interrupted = self._stop_reason == _INTERRUPTED
+        if not self._config.run.deterministic:
+            self._write_row({})
         if not (interrupted and self._config.run.deterministic):
             self._checkpointer.wait()
             self._save()
         elif self._durable_update is not None:
             self._screen.message(f"deterministic: a resume goes on from update {self._durable_update}")
         self._checkpointer.wait()
-        if not self._config.run.deterministic:
-            self._write_row({})
         if self._failure is not None:
             raise self._failure
         return "" if interrupted else (self._stop_reason or "")

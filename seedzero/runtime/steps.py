@@ -19,6 +19,8 @@ from seedzero.replay import rings as rings_lib
 from seedzero.runtime import batcher
 
 AXIS = "devices"
+RING_MARGIN = 2
+"""Rows of a ring beside its steps and the frame stack: the pending one and the one that is overwritten next."""
 _SHARDED = jax.sharding.PartitionSpec(AXIS)
 _REPLICATED = jax.sharding.PartitionSpec()
 

@@ -233,9 +233,8 @@ class _Learner:
             if not deterministic and now >= next_save and not self._checkpointer.busy:
                 next_save = now + self._config.checkpoint.every_seconds
                 self._loop.request(self._save)
-            max_seconds = self._config.run.max_seconds
-            if max_seconds and now - self._started >= max_seconds:
-                self._loop.stop(f"--max_seconds={max_seconds:g} passed")
+            if self._seconds_left() <= 0:
+                self._loop.stop(f"--max_seconds={self._config.run.max_seconds:g} passed")
                 thread.join()
 
     def _finish(self) -> str:
@@ -307,14 +306,21 @@ class _Learner:
         """Waits for the first worker; returns whether training can begin."""
         if self._spec is None and self._config.worker.num == 0:
             self._screen.message("waiting for a worker: seedzero worker --server=" + self._address)
-        while self._spec is None and not self._interrupted and self._failure is None:
-            self._wake.wait()
+        while self._spec is None and not self._interrupted and self._failure is None and self._seconds_left() > 0:
+            self._wake.wait(min(self._seconds_left(), threading.TIMEOUT_MAX))
             self._wake.clear()
         if self._failure is not None:
             raise self._failure
-        if self._spec is not None and self._loop is None:
+        if self._spec is None:
+            return False
+        if self._loop is None:
             spec_file.write(self._directory.path, self._spec)
         return not self._interrupted
+
+    def _seconds_left(self) -> float:
+        """Returns what is left of --max_seconds; infinity without it."""
+        max_seconds = self._config.run.max_seconds
+        return self._started + max_seconds - self._clock() if max_seconds else float("inf")
 
     def _check_capacity(self, train: base.TrainState, actor: steps.ActorState) -> None:
         """Refuses a replay that does not fit, and decides whether checkpoints include it."""

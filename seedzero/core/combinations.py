@@ -81,6 +81,12 @@ def _deterministic_problems(config: config_lib.Config) -> Iterator[str]:
             "--deterministic needs local workers: workers that join from elsewhere (--workers=0, --env=remote) "
             "come when they like; give --workers=1, or leave --deterministic out"
         )
+    num_envs = config.worker.num * config.worker.num_groups * config.worker.envs_per_group
+    if 0 < config.batcher.max_batch < num_envs:
+        yield (
+            f"--deterministic acts for all {num_envs} environments together, but "
+            f"--batcher.max_batch={config.batcher.max_batch}; give --batcher.max_batch={num_envs}"
+        )
     if config.checkpoint.replay == "off":
         yield "--deterministic always saves the replay, but --checkpoint.replay=off; leave one of them out"
 

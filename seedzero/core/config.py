@@ -101,7 +101,7 @@ class TransportConfig(_Section):
                                        resumable=True)
     ping_timeout_seconds: float = _option(5.0, "an unanswered ping ends the connection", unit="s", minimum=0.1,
                                           resumable=True)
-    max_backoff_seconds: float = _option(5.0, "longest pause between a worker's attempts to reconnect", unit="s",
+    max_backoff_seconds: float = _option(5.0, "longest pause between a local worker's attempts to reconnect", unit="s",
                                          minimum=0.05, resumable=True)
     max_workers: int = _option(1024, "streams accepted at a time", minimum=1, resumable=True)
 

@@ -13,9 +13,10 @@ from typing import NamedTuple
 from seedzero.core import config as config_lib
 from seedzero.core import errors
 
-NEVER = float("inf")
 MAX_AUTO_BATCH = 1024
-MIN_SLOTS_WITHOUT_LOCAL_WORKERS = 64
+MIN_OPEN_SLOTS = 64
+OPEN_WORKERS = 4
+"""Workers that there is room for by default where they come from elsewhere."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -289,15 +290,26 @@ def _automatic(config: config_lib.Config, machine: Machine) -> dict[str, config_
     """Values for what is still AUTO."""
     num_devices = config.training.num_devices or machine.num_devices
     num_envs = config.worker.num * config.worker.num_groups * config.worker.envs_per_group
-    num_slots = config.replay.num_slots or num_envs or MIN_SLOTS_WITHOUT_LOCAL_WORKERS
+    num_slots = config.replay.num_slots or _num_slots(config, num_envs)
+    most_rows = num_slots if config.run.deterministic else min(MAX_AUTO_BATCH, num_slots)
     values = {
         "training.num_devices": num_devices,
         "replay.num_slots": _round_up(num_slots, num_devices),
-        "batcher.max_batch": max(min(MAX_AUTO_BATCH, num_slots), config.worker.envs_per_group),
+        "batcher.max_batch": max(most_rows, config.worker.envs_per_group),
         "worker.threads": max(1, machine.num_cores // max(1, config.worker.num)),
     }
     current = config_lib.flatten(config)
     return {name: value for name, value in values.items() if current[name] == config_lib.AUTO}
+
+
+def _num_slots(config: config_lib.Config, num_envs: int) -> int:
+    """Returns rings for the local environments, or with room for others where workers can come from elsewhere."""
+    listen = config.transport.listen
+    is_open = config.worker.num == 0 or (listen and not listen.startswith("unix:"))
+    if config.run.deterministic or not is_open:
+        return num_envs
+    a_worker = config.worker.num_groups * config.worker.envs_per_group
+    return max(MIN_OPEN_SLOTS, OPEN_WORKERS * a_worker, 2 * num_envs)
 
 
 def _round_up(number: int, multiple: int) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -61,7 +62,7 @@ class EnvSpec:
     @property
     def observation_bytes(self) -> int:
         """Bytes of one observation of one environment."""
-        return int(np.prod(self.observation_shape, dtype=np.int64)) * np.dtype(self.observation_dtype).itemsize
+        return math.prod(self.observation_shape) * np.dtype(self.observation_dtype).itemsize
 
 
 class EnvStep(NamedTuple):

@@ -91,7 +91,6 @@ class DeviceLoop:
       hooks: to the rest of the runtime.
       gathered: collects metrics between rows.
       clock: monotonic seconds.
-      max_batch: rows a shard of the largest acting batch.
     """
 
     def __init__(
@@ -179,6 +178,11 @@ class DeviceLoop:
             self._stop_requested = reason
             self._inbox.changed.notify_all()
 
+    @property
+    def is_compiled(self) -> bool:
+        """Any thread: whether acting and updating have their programs."""
+        return bool(self._programs.sizes) and self._programs.update_ready
+
     def close(self) -> None:
         """Compiles no further programs."""
         self._programs.close()
@@ -195,13 +199,14 @@ class DeviceLoop:
 
     def _wait_for_work(self) -> None:
         with self._inbox.changed:
-            started = self._clock()
-            idle = self._in_flight == 0
-            while not self._has_work():
-                left = self._fill_seconds_left()
+            while True:
+                left = self._fill_seconds_left()  # read first: a deadline that passes meanwhile is work
+                if self._has_work():
+                    return
+                idle, started = self._in_flight == 0, self._clock()
                 self._inbox.changed.wait(left if left > 0 else None)
-            if idle:
-                self._gathered.add_totals({"device_idle_seconds": self._clock() - started})
+                if idle:
+                    self._gathered.add_totals({"device_idle_seconds": self._clock() - started})
 
     def _has_work(self) -> bool:
         return (
@@ -250,6 +255,7 @@ class DeviceLoop:
         full = waiting == self._num_expected()
         return limiter.Progress(
             num_inserts=self._ledger.counts.stored,
+            num_kept=int(self._stored_per_shard.sum()),
             num_updates=self._num_updates,
             can_act=ready and waiting > 0 and (full if lock_step else self._is_filled(waiting)),
             can_evaluate=ready and self._running is not None and self._inbox.num_rows(types.Role.EVALUATE) > 0,

@@ -21,8 +21,8 @@ import jax
 
 from seedzero.agents import base
 from seedzero.agents import table as agents
+from seedzero.core import combinations, errors, types
 from seedzero.core import config as config_lib
-from seedzero.core import errors, types
 from seedzero.replay import rings as rings_lib
 from seedzero.runtime import (
     batcher,
@@ -46,6 +46,8 @@ from seedzero.runtime import (
     trees,
 )
 from seedzero.transport import messages, server
+
+_log = logging.getLogger(__name__)
 
 _TICK_SECONDS = 0.5
 _MAX_SOCKET_PATH = 100
@@ -78,6 +80,7 @@ def train(
     compilation_cache.enable()
     logging.getLogger("absl").setLevel(logging.CRITICAL)  # Orbax's tracebacks, beside our own sentences
     with run_dir.open_run_dir(path, config, preset=preset, given=given) as directory:
+        combinations.check(directory.config)  # with what the directory fixes, its number of slots above all
         screen = console.Console(directory.config.metrics.every_seconds)
         try:
             for note in directory.notes:
@@ -117,18 +120,20 @@ class _Learner:
         )
         self._log_lock = threading.Lock()
         self._checkpointer = checkpoint.Checkpointer(
-            directory.checkpoints, config.checkpoint, on_durable=self._durable, on_error=screen.message
+            directory.checkpoints, config.checkpoint, on_durable=self._durable, on_error=self._not_saved
         )
         self._durable_update: int | None = None
-        self._saved_update: int | None = None
+        self._save_failed = False
+        self._saved_mark: tuple[int, int, int] | None = None
         self._wake = threading.Event()
         self._stop_reason: str | None = None
         self._interrupted = False
         self._failure: errors.TrainingFailure | None = None
-        self._loop_failure: BaseException | None = None
-        self._spec: types.EnvSpec | None = spec_file.read(directory.path)
+        self._loop_failure: errors.Error | None = None
+        self._spec: types.EnvSpec | None = spec_file.read(directory.path) if directory.resumed else None
         self._loop: device_loop.DeviceLoop | None = None
-        self._last_step_time = self._clock()
+        self._last_progress = (0, 0)
+        self._last_progress_time = self._clock()
         self._server = server.Server(self, self._transport_config(), clock=self._clock)
         self._workers = self._make_supervisor()
 
@@ -191,6 +196,7 @@ class _Learner:
         if self._loop is None:
             assert self._spec is not None
             self._build(self._spec)
+            spec_file.write(self._directory.path, self._spec)
         assert self._loop is not None
         if self._interrupted:  # while it was built: there was nothing yet that `_interrupt` could have stopped
             return ""
@@ -208,8 +214,14 @@ class _Learner:
         assert self._loop is not None
         try:
             self._stop_reason = self._loop.run()
-        except Exception as error:  # whatever ends the device loop ends the run, with its reason
+        except errors.Error as error:
             self._loop_failure = error
+        except Exception as error:  # whatever ends the device loop ends the run, with its reason
+            _log.error("the device loop failed", exc_info=error)
+            self._loop_failure = errors.TrainingFailure(
+                f"the device loop failed ({type(error).__name__}: {error}); run the same command again to resume from "
+                f"the last checkpoint"
+            )
         self._wake.set()
 
     def _keep_time(self, thread: threading.Thread) -> None:
@@ -253,6 +265,11 @@ class _Learner:
         self._checkpointer.wait()
         if self._failure is not None:
             raise self._failure
+        if self._save_failed:
+            raise errors.CheckpointError(
+                f"the last state could not be saved, see above; the newest checkpoint is of update "
+                f"{self._durable_update}: make room, then run the same command again"
+            )
         return "" if interrupted else (self._stop_reason or "")
 
     # ------------------------------------------------------------------------------------ start
@@ -273,6 +290,12 @@ class _Learner:
         def command(index: int) -> Sequence[str]:
             role, name = ("train", f"local-{index}") if index < num_train else ("evaluate", "evaluator")
             arguments = [f"--server={self._address}", "--supervised", f"--worker_id={name}", f"--role={role}"]
+            transport = self._config.transport
+            arguments += [
+                f"--keepalive_seconds={transport.keepalive_seconds}",
+                f"--ping_timeout_seconds={transport.ping_timeout_seconds}",
+                f"--max_backoff_seconds={transport.max_backoff_seconds}",
+            ]
             if self._config.worker.threads:
                 arguments.append(f"--threads={self._config.worker.threads}")
             return [sys.executable, "-m", "seedzero.worker", *arguments]
@@ -313,9 +336,13 @@ class _Learner:
             raise self._failure
         if self._spec is None:
             return False
-        if self._loop is None:
-            spec_file.write(self._directory.path, self._spec)
         return not self._interrupted
+
+    def _tell_whether_evaluated(self) -> None:
+        """A remote environment is evaluated by a worker of its own, which may never come."""
+        remote = self._config.env.id == combinations.REMOTE
+        if remote and self._layout.num_evaluate and not self._roster.started(types.Role.EVALUATE):
+            self._screen.message("evaluation is off until another worker joins that accepts it")
 
     def _seconds_left(self) -> float:
         """Returns what is left of --max_seconds; infinity without it."""
@@ -383,7 +410,9 @@ class _Learner:
             return None
         for text in restored.skipped:
             self._screen.message(text)
-        self._durable_update = self._saved_update = restored.step
+        self._durable_update = restored.step
+        host = restored.host
+        self._saved_mark = (restored.step, host["num_acts"], host["evaluation_index"])
         self._log.truncate(restored.host["metrics_bytes"], restored.step)
         replay = "" if restored.rings is not None else "; its replay was not saved and fills anew"
         self._screen.message(f"resumed at update {restored.step}{replay}")
@@ -396,9 +425,10 @@ class _Learner:
         assert self._loop is not None
         train, rings, host = self._loop.state()
         step = host["num_updates"]
-        if step == self._saved_update:
+        mark = (step, host["num_acts"], host["evaluation_index"])
+        if mark == self._saved_mark and self._durable_update == step:
             return
-        self._saved_update = step
+        self._saved_mark = mark
         with self._log_lock:
             host["metrics_bytes"] = self._log.size_bytes()
         self._checkpointer.save(step, train._asdict(), host, rings if self._includes_replay else None)
@@ -422,6 +452,12 @@ class _Learner:
 
     def _durable(self, step: int) -> None:
         self._durable_update = step
+        self._save_failed = False
+
+    def _not_saved(self, text: str) -> None:
+        self._save_failed = True
+        self._saved_mark = None
+        self._screen.message(text)
 
     def _interrupt(self) -> None:
         self._interrupted = True
@@ -446,6 +482,8 @@ class _Learner:
     def begin(self, run_id: str, spec: types.EnvSpec) -> None:
         """Handler: a worker's environments are there; the first ones decide what the networks are built for."""
         if self._spec is None:
+            if self._config.env.id == combinations.REMOTE:
+                agents.make(self._config, spec, jax.default_backend())  # refuses what no network can be built for
             self._spec = spec
         spec_file.check_equal(spec, self._spec)
         run = self._roster.begin(run_id)
@@ -454,14 +492,15 @@ class _Learner:
         self._wake.set()
         if run.role is types.Role.TRAIN and not self._config.run.deterministic:
             self._screen.message(f"worker {run.worker_id} joined with {len(run.all_slots)} environments")
+            self._tell_whether_evaluated()
 
     def step(self, request: messages.StepRequest) -> None:
         """Handler: observations arrived."""
-        run = self._roster.get(request.run_id)
-        if run is None:
-            return  # the loop ended this run a moment ago; the worker is being told
-        self._last_step_time = now = self._clock()
-        self._inbox.put(batcher.Message(request, run.slots[request.group], now))
+        with self._inbox.changed:  # so that the loop cannot end the run in between
+            run = self._roster.get(request.run_id)
+            if run is None:
+                return  # the loop ended it a moment ago; the worker is being told
+            self._inbox.put(batcher.Message(request, run.slots[request.group], self._clock()))
 
     def end(self, run_id: str, reason: str) -> None:
         """Handler: a worker's run is over."""
@@ -483,6 +522,8 @@ class _Learner:
         snapshot = self._loop.snapshot
         stored, updates = snapshot.counts.stored, snapshot.num_updates
         self._rates.add(now, stored, updates)
+        if (stored, updates) != self._last_progress:
+            self._last_progress, self._last_progress_time = (stored, updates), now
         steps_per_second, updates_per_second = self._rates.per_second()
         recent = self._gathered.means()
         seconds = now - self._started
@@ -521,9 +562,10 @@ class _Learner:
             return "waiting for the first worker" if self._spec is None else "building the networks"
         if not self._roster.started(types.Role.TRAIN):
             return "no training worker is connected"
-        if self._clock() - self._last_step_time > _STALL_SECONDS:
-            return f"no observations for {self._clock() - self._last_step_time:.0f} s"
-        return None
+        if not self._loop.is_compiled:
+            return "compiling"
+        still = self._clock() - self._last_progress_time
+        return f"no step or update for {still:.0f} s" if still > _STALL_SECONDS else None
 
     def _status(self) -> dict[str, object]:
         snapshot = self._loop.snapshot if self._loop else None

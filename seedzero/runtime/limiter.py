@@ -26,6 +26,7 @@ class Progress(NamedTuple):
 
     Attributes:
       num_inserts: training steps stored since the run began, resumes included.
+      num_kept: of these, the ones that went into this replay: fewer after a resume without the saved replay.
       num_updates: updates dispatched since the run began, resumes included.
       can_act: training observations are ready (in lock step: of every training environment).
       can_evaluate: evaluation observations are ready and an evaluation is under way.
@@ -35,6 +36,7 @@ class Progress(NamedTuple):
     """
 
     num_inserts: int
+    num_kept: int
     num_updates: int
     can_act: bool
     can_evaluate: bool
@@ -81,7 +83,7 @@ def make(replay: config.ReplayConfig, max_batch: int) -> Limiter:
 
 def choose(limiter: Limiter, progress: Progress) -> Work:
     """Returns the next call of a normal run."""
-    warming_up = progress.num_inserts < limiter.min_steps
+    warming_up = progress.num_kept < limiter.min_steps
     surplus = limiter.surplus(progress)
     may_update = progress.can_update and not warming_up and surplus < limiter.half_width
     may_act = progress.can_act and (warming_up or surplus > -limiter.half_width)
@@ -96,7 +98,7 @@ def choose_lock_step(limiter: Limiter, progress: Progress) -> Work:
     """Returns the next call of a deterministic run: it depends on counters alone, never on arrival times."""
     if progress.evaluating:
         return Work.EVALUATE if progress.can_evaluate else Work.WAIT
-    owed = progress.num_inserts >= limiter.min_steps and limiter.surplus(progress) + limiter.batch_size <= 0
+    owed = progress.num_kept >= limiter.min_steps and limiter.surplus(progress) + limiter.batch_size <= 0
     if owed:
         return Work.UPDATE if progress.can_update else Work.WAIT
     return Work.ACT if progress.can_act else Work.WAIT

@@ -9,6 +9,7 @@ Used by the server's thread (assign, begin, end) and the device loop (cut); a lo
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import json
 import threading
@@ -125,12 +126,13 @@ class Roster:
     def _choose_role(self, hello: messages.Hello) -> types.Role:
         """Training first; a second worker of a remote environment that accepts it evaluates."""
         num_training = sum(run.role is types.Role.TRAIN for run in self._runs.values())
-        wants_evaluation = types.Role.EVALUATE in hello.roles and bool(self._free[types.Role.EVALUATE])
+        taken = any(run.role is types.Role.EVALUATE for run in self._runs.values())
+        wants_evaluation = types.Role.EVALUATE in hello.roles and bool(self._free[types.Role.EVALUATE]) and not taken
         if types.Role.TRAIN not in hello.roles:
             if not wants_evaluation:
                 raise errors.SlotsExhausted(
-                    f"worker {hello.worker_id} only evaluates, and all {self._num_evaluate} evaluation environments "
-                    f"are taken; raise --evaluation.num_envs or end the other worker"
+                    f"worker {hello.worker_id} only evaluates, and another worker does already (or evaluation is off: "
+                    f"{self._num_evaluate} environments evaluate); end the other one, or start it to train"
                 )
             return types.Role.EVALUATE
         remote_evaluator = self._config.env.id == "remote" and wants_evaluation and num_training > 0
@@ -155,8 +157,20 @@ class Roster:
             chosen = self._fixed_block(hello, number)
         else:
             chosen = _emptiest_first(free, number, self._shard_of(role))
+        groups = [chosen[g * size : (g + 1) * size] for g in range(num_groups)]
+        self._check_shards(hello, role, groups)
         free.difference_update(chosen)
-        return tuple(np.array(chosen[g * size : (g + 1) * size], np.int32) for g in range(num_groups))
+        return tuple(np.array(group, np.int32) for group in groups)
+
+    def _check_shards(self, hello: messages.Hello, role: types.Role, groups: list[list[int]]) -> None:
+        """A message must fit into one batch on every shard; free slots may lie unevenly after others left."""
+        shard_of = self._shard_of(role)
+        most = max(max(collections.Counter(map(shard_of, group)).values()) for group in groups)
+        if most > self._max_group // self._num_shards:
+            raise errors.SlotsExhausted(
+                f"worker {hello.worker_id} would have {most} environments of a group on one device and a batch takes "
+                f"{self._max_group // self._num_shards}; wait until others leave, or raise --batcher.max_batch"
+            )
 
     def _fixed_block(self, hello: messages.Hello, number: int) -> list[int]:
         """Local worker i always gets block i, in whatever order the workers come."""

@@ -32,6 +32,8 @@ CONFIG_FILE = "config.json"
 LOCK_FILE = "lock"
 LEARNER_FILE = "learner.json"
 STATUS_FILE = "status.json"
+CHECKPOINTS = "checkpoints/steps/*"
+"""Matches something once a run has a checkpoint."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,7 +134,8 @@ def open_run_dir(
         with _refusing(path):
             path.mkdir(parents=True, exist_ok=True)
             _lock(path, undo)
-        resumed = (path / CONFIG_FILE).exists()
+        # Without a checkpoint there is nothing to resume: a start that was refused binds nobody to its settings.
+        resumed = (path / CONFIG_FILE).exists() and any(path.glob(CHECKPOINTS))
         saved, notes = _resume(path, read_saved(path), asked) if resumed else (asked, ())
         with _refusing(path):
             _write_saved(path, saved)

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from seedzero.agents import base
-from seedzero.core import types
+from seedzero.core import errors, types
 from seedzero.replay import rings as rings_lib
 from seedzero.runtime import batcher
 
@@ -62,8 +62,17 @@ class Acted(NamedTuple):
 
 
 def make_mesh(num_devices: int) -> jax.sharding.Mesh:
-    """Returns a mesh of the first local devices; all of them for 0."""
+    """Returns a mesh of the first local devices; all of them for 0.
+
+    Raises:
+      ConfigError: there are not so many.
+    """
     devices = jax.local_devices()
+    if num_devices > len(devices):
+        raise errors.ConfigError(
+            f"--training.num_devices={num_devices}: this host has {len(devices)} {devices[0].platform} device(s); "
+            f"give --training.num_devices={len(devices)} in a new run directory"
+        )
     return jax.sharding.Mesh(np.array(devices[: num_devices or len(devices)]), (AXIS,))
 
 

@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Sequence
 
-from seedzero.core import types
+from seedzero.core import config, types
 from seedzero.worker import worker
 
 STOP_SECONDS = 10.0
@@ -27,6 +27,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--role", choices=tuple(_ROLES), default="any", help="what to step environments for")
     parser.add_argument("--worker_id", help="name in reports; default: host and process id")
     parser.add_argument("--threads", type=int, default=0, help="Atari: emulator threads; 0: one for each core")
+    for key in ("keepalive_seconds", "ping_timeout_seconds", "max_backoff_seconds"):
+        default = getattr(config.TransportConfig(), key)
+        parser.add_argument(f"--{key}", type=float, default=default, help="as transport's setting of the learner")
     parser.add_argument("--supervised", action="store_true", help="end when standard input is closed")
     options = parser.parse_args(arguments)
     return run(
@@ -36,6 +39,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         worker_id=options.worker_id,
         threads=options.threads,
         supervised=options.supervised,
+        settings=config.TransportConfig(
+            keepalive_seconds=options.keepalive_seconds,
+            ping_timeout_seconds=options.ping_timeout_seconds,
+            max_backoff_seconds=options.max_backoff_seconds,
+        ),
     )
 
 
@@ -48,6 +56,7 @@ def run(
     env_factory: worker.EnvFactory | None = None,
     threads: int = 0,
     supervised: bool = False,
+    settings: config.TransportConfig = worker.DEFAULTS,
 ) -> int:
     """Runs a worker as this process's only work, from its main thread; returns the exit code.
 
@@ -76,6 +85,7 @@ def run(
             env_factory=env_factory,
             threads=threads,
             stop=stop,
+            settings=settings,
         )
     finally:
         ended.set()

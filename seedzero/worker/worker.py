@@ -30,6 +30,8 @@ DONE, FAILED, BAD_USAGE = 0, 1, 2
 EnvFactory = Callable[[int], base.VectorEnv]
 """Makes one group of so many environments."""
 
+DEFAULTS = config.TransportConfig()
+
 _UNLIMITED_ENVS = 2**16
 
 _logger = logging.getLogger(__name__)
@@ -44,6 +46,7 @@ def run(
     env_factory: EnvFactory | None = None,
     threads: int = 0,
     stop: threading.Event | None = None,
+    settings: config.TransportConfig = DEFAULTS,
 ) -> int:
     """Steps environments for a learner until it says End; reconnects by itself for as long as that takes.
 
@@ -55,6 +58,7 @@ def run(
       env_factory: makes environments of one's own, for --env=remote; None: those of seedzero.envs.
       threads: emulator threads of Atari; 0: one for each core. Every group has them all: groups step in turn.
       stop: ends the run soon, as End does, once set from elsewhere. It is set at the end, too.
+      settings: keepalive, ping timeout and longest back-off are used.
 
     Returns:
       The exit code: DONE after End or stop, FAILED if the environments fail or the learner refuses this worker,
@@ -70,7 +74,7 @@ def run(
     try:
         with (
             contextlib.closing(_Groups(env_factory, threads)) as groups,
-            client.Client(server, hello) as learner,
+            client.Client(server, hello, settings=settings) as learner,
             _leaving(learner, stop or threading.Event()),
         ):
             _serve(learner, groups, server)

@@ -64,10 +64,17 @@ def test_slots_are_the_local_environments_shared_evenly_by_the_devices() -> None
     assert resolved.replay.num_slots == 32  # 3 workers x 2 groups x 5 = 30, and 4 devices
 
 
+@pytest.mark.parametrize(("listen", "num_slots"), [("", 32), ("unix:/a", 32), ("127.0.0.1:0", 128)])
+def test_workers_that_join_over_tcp_find_slots_beside_the_local_ones(listen: str, num_slots: int) -> None:
+    asked = config.override(presets.get("catch"), {"transport.listen": listen})
+    resolved, _ = presets.resolve(asked, preset="catch", explicit=set(), machine=CPU)
+    assert resolved.replay.num_slots == num_slots
+
+
 def test_remote_workers_find_slots() -> None:
     asked = config.override(presets.get("catch"), {"worker.num": 0})
     resolved, _ = presets.resolve(asked, preset="catch", explicit=set(), machine=CPU)
-    assert resolved.replay.num_slots == 64
+    assert resolved.replay.num_slots == 4 * 32  # four workers with what each is asked for
 
 
 def test_a_batch_that_devices_cannot_share_is_refused_with_one_that_they_can() -> None:

@@ -8,6 +8,7 @@ from seedzero.runtime import limiter
 BAND = limiter.Limiter(samples_per_insert=4.0, batch_size=64, min_steps=100, half_width=200.0)
 READY = limiter.Progress(
     num_inserts=1000,
+    num_kept=1000,
     num_updates=0,
     can_act=True,
     can_evaluate=False,
@@ -38,9 +39,15 @@ def test_inside_the_band_acting_goes_first_and_updates_fill_its_gaps() -> None:
 
 
 def test_no_update_before_the_minimum_of_steps() -> None:
-    warming_up = READY._replace(num_inserts=99)
+    warming_up = READY._replace(num_inserts=99, num_kept=99)
     assert limiter.choose(BAND, warming_up) is limiter.Work.ACT
     assert limiter.choose(BAND, warming_up._replace(can_act=False)) is limiter.Work.WAIT
+
+
+def test_a_resume_without_its_replay_acts_again_however_many_updates_are_owed() -> None:
+    assert limiter.choose(BAND, _at_surplus(-300, num_kept=0, can_update=False)) is limiter.Work.ACT
+    assert limiter.choose(BAND, _at_surplus(-300, num_kept=99)) is limiter.Work.ACT
+    assert limiter.choose_lock_step(BAND, _at_surplus(-300, num_kept=99)) is limiter.Work.ACT
 
 
 def test_evaluation_is_exempt_from_the_band_and_takes_turns_with_acting() -> None:
@@ -53,12 +60,13 @@ def test_evaluation_is_exempt_from_the_band_and_takes_turns_with_acting() -> Non
 @pytest.mark.parametrize("max_batch", [1, 32, 1000])
 def test_the_ratio_stays_in_the_band_when_both_sides_are_always_ready(max_batch: int) -> None:
     band = limiter.make(config.ReplayConfig(batch_size=64, samples_per_insert=4.0, min_steps=100), max_batch)
-    progress = READY._replace(num_inserts=0)
+    progress = READY._replace(num_inserts=0, num_kept=0)
     for _ in range(5000):
         work = limiter.choose(band, progress)
         assert work is not limiter.Work.WAIT
         if work is limiter.Work.ACT:
-            progress = progress._replace(num_inserts=progress.num_inserts + max_batch)
+            stored = progress.num_inserts + max_batch
+            progress = progress._replace(num_inserts=stored, num_kept=stored)
         else:
             progress = progress._replace(num_updates=progress.num_updates + 1)
     assert abs(band.surplus(progress)) <= band.half_width + 4.0 * max_batch
@@ -66,7 +74,7 @@ def test_the_ratio_stays_in_the_band_when_both_sides_are_always_ready(max_batch:
 
 
 def test_lock_step_updates_as_soon_as_a_whole_batch_is_owed() -> None:
-    owed = READY._replace(num_inserts=100)  # 400 windows: 6 whole updates
+    owed = READY._replace(num_inserts=100, num_kept=100)  # 400 windows: 6 whole updates
     assert [limiter.choose_lock_step(BAND, owed._replace(num_updates=n)) for n in range(8)] == (
         [limiter.Work.UPDATE] * 6 + [limiter.Work.ACT] * 2
     )

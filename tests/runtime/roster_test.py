@@ -58,8 +58,20 @@ def test_an_evaluating_worker_gets_slots_behind_the_training_ones() -> None:
     assignment = people.assign(_hello(roles=(types.Role.EVALUATE,)))
     assert assignment.role is types.Role.EVALUATE
     assert _slots(people, assignment.run_id) == [8, 9]
-    with pytest.raises(errors.SlotsExhausted, match="only evaluates"):
+    with pytest.raises(errors.SlotsExhausted, match="another worker does already"):
         people.assign(_hello("b", roles=(types.Role.EVALUATE,)))
+
+
+def test_one_worker_evaluates_even_where_it_left_slots_free() -> None:
+    people = _roster(num_train=64, num_evaluate=20, **{"env.id": "remote"})
+    roles = [people.assign(_hello(str(i), BOTH, "yours", max_envs=4)).role for i in range(4)]
+    assert roles == [types.Role.TRAIN, types.Role.EVALUATE, types.Role.TRAIN, types.Role.TRAIN]
+
+
+def test_a_group_that_one_device_could_not_batch_is_refused() -> None:
+    people = roster.Roster(_config(), num_train=8, num_evaluate=0, num_shards=2, max_group=2)
+    gone = people.assign(_hello(max_envs=4))  # groups of 2, one environment on each shard
+    assert [sorted(slot // 4 for slot in group) for group in people.get(gone.run_id).slots] == [[0, 1], [0, 1]]
 
 
 def test_the_second_remote_worker_that_accepts_it_evaluates() -> None:

@@ -26,10 +26,12 @@ def open_with(
     chosen: Mapping[str, config_lib.Value] | None = None,
     preset: str = "catch",
 ) -> run_dir_lib.RunDir:
-    """Opens with what a user gives and what the machine chooses."""
+    """Opens with what a user gives and what the machine chooses, and leaves a checkpoint there."""
     given = values or {}
     config = config_lib.override(config_lib.Config(), {**(chosen or {}), **given})
-    return run_dir_lib.open_run_dir(path, config, preset=preset, given=given)
+    run = run_dir_lib.open_run_dir(path, config, preset=preset, given=given)
+    (run.checkpoints / "steps" / "000000000001").mkdir(parents=True, exist_ok=True)
+    return run
 
 
 def test_first_opening_makes_the_directory_and_saves_the_configuration(tmp_path: pathlib.Path) -> None:
@@ -55,6 +57,12 @@ def test_same_configuration_resumes(tmp_path: pathlib.Path) -> None:
     open_with(tmp_path, {"seed": 3}).close()
     with open_with(tmp_path, {"seed": 3}) as run:
         assert run.resumed and run.notes == ()
+
+
+def test_a_start_that_was_refused_binds_nobody_to_its_settings(tmp_path: pathlib.Path) -> None:
+    run_dir_lib.open_run_dir(tmp_path, config_lib.Config(), preset="catch", given={}).close()
+    with open_with(tmp_path, {"replay.capacity": 70_000}) as run:
+        assert not run.resumed and run.config.replay.capacity == 70_000
 
 
 def test_resumable_change_is_noted_and_saved(tmp_path: pathlib.Path) -> None:
@@ -130,6 +138,7 @@ def test_learner_killed_at_once_leaves_the_directory_free(tmp_path: pathlib.Path
     script = (
         "from seedzero.core import config; from seedzero.runtime import run_dir\n"
         f"run = run_dir.open_run_dir({str(tmp_path)!r}, config.Config(), preset='catch', given={{}})\n"
+        "(run.checkpoints / 'steps' / '1').mkdir(parents=True)\n"
         "print('open', flush=True); input()"
     )
     command = [sys.executable, "-c", script]

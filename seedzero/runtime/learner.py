@@ -583,7 +583,7 @@ class _Learner:
             "steps_acknowledged": counts.acknowledged,
             "steps_stored": counts.stored,
             "steps_pending": counts.pending,
-            "steps_discarded": dict(counts.discarded),
+            "steps_discarded": {ledger.WORKER_LOST: 0, **counts.discarded},
             "samples_per_insert": self._samples_per_insert(counts.stored, updates),
             "env_steps_per_second": steps_per_second,
             "updates_per_second": updates_per_second,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import pathlib
+import subprocess
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -74,20 +76,19 @@ def _write_mp4(path: pathlib.Path, frames: Iterator[np.ndarray], fps: float) -> 
     import imageio_ffmpeg  # type: ignore[import-untyped]
 
     first = _even(next(frames))
-    writer = imageio_ffmpeg.write_frames(
-        str(path), size=(first.shape[1], first.shape[0]), fps=fps, codec="libx264", pix_fmt_in="rgb24",
-        pix_fmt_out="yuv420p", macro_block_size=2, ffmpeg_log_level="error",
-    )
-    try:
-        writer.send(None)
-        writer.send(first)
-        count = 1
-        for frame in frames:
-            writer.send(_even(frame))
-            count += 1
-    finally:
-        writer.close()
-    if not path.is_file() or path.stat().st_size == 0:  # ffmpeg has told why on standard error
+    size = f"{first.shape[1]}x{first.shape[0]}"
+    # Its own writer forks, which a process with JAX's threads must not; this does not.
+    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-y", "-loglevel", "error", "-f", "rawvideo", "-pix_fmt", "rgb24"]
+    command += ["-s", size, "-r", str(fps), "-i", "-", "-an", "-c:v", "libx264", "-pix_fmt", "yuv420p", str(path)]
+    count = 0
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
+        assert process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # ffmpeg has ended, and told why on standard error
+            for frame in itertools.chain([first], map(_even, frames)):
+                process.stdin.write(frame.tobytes())
+                count += 1
+            process.stdin.close()
+    if process.returncode != 0:
         raise OSError("ffmpeg failed")
     return count
 

@@ -96,8 +96,9 @@ def test_a_worker_that_stands_still_does_not_slow_the_others(
     stopped.send(signal.SIGSTOP)
     try:
         with_two = _steps_in(learner, seconds)
-        learner.until(lambda found: found["workers"] == 2, "its lease to expire")
-        assert learner.polls[-1]["steps_discarded"]["worker_lost"] > 0
+        learner.until(
+            lambda found: found["workers"] == 2 and found["steps_discarded"]["worker_lost"] > 0, "its lease to expire"
+        )
     finally:
         stopped.send(signal.SIGCONT)
     # Two workers of three, and machines are noisy: but far from standing still.

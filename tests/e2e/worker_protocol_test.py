@@ -201,11 +201,15 @@ def test_an_unknown_run_is_told_to_restart(learner: harness.Learner, raw: RawWor
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())
 def test_a_bad_message_ends_its_stream_with_the_documented_code_and_nothing_else(
-    learner: harness.Learner, raw: RawWorker, bad: Bad
+    learner: harness.Learner, bad: Bad
 ) -> None:
     before = learner.until(lambda found: found["workers"] == 1, "only the good worker")
-    bad.act(raw)
-    code, details, kind = raw.failure()
+    raw = RawWorker(learner.address)  # not before: a stream that says nothing for long is closed
+    try:
+        bad.act(raw)
+        code, details, kind = raw.failure()
+    finally:
+        raw.close()
     assert (code, kind) == (bad.code, bad.kind), details
     assert all(name in details for name in bad.names), details
     after = learner.until(

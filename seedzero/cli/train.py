@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import pathlib
 import shlex
 import shutil
+import signal
 import sys
-from collections.abc import Mapping, Sequence
+import types
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from seedzero.cli import parse
@@ -43,6 +46,27 @@ def run(arguments: parse.Arguments) -> int:
     if not ({"preset", "run_dir"} & set(arguments.flags) or "env.id" in arguments.settings):
         print(parse.help_text("train", COMMAND), file=sys.stderr)
         return 2
+    with _leaving_at_once():
+        return _run(arguments)
+
+
+@contextlib.contextmanager
+def _leaving_at_once() -> Iterator[None]:
+    """Until the learner handles signals itself, the first one ends the process: there is nothing to save yet."""
+
+    def leave(number: int, frame: types.FrameType | None) -> None:
+        print("seedzero: stopped before training began", file=sys.stderr, flush=True)
+        os._exit(0)
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _run(arguments: parse.Arguments) -> int:
     asked = request(arguments.flags, arguments.settings)
     check_early(asked)
     config, notes = _resolve(asked)

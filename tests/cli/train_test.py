@@ -4,6 +4,8 @@ import json
 import math
 import pathlib
 import shlex
+import signal
+import subprocess
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -124,3 +126,17 @@ def test_values_that_only_a_cpu_can_take_are_not_refused_early() -> None:
 def test_a_damaged_run_directory_is_a_mistake_in_usage(tmp_path: pathlib.Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"preset": "catch"}))
     assert main.main(["train", f"--run_dir={tmp_path}"]) == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_before_training_began_leaves_with_success(number: signal.Signals, tmp_path: pathlib.Path) -> None:
+    code = (
+        "import os, signal\n"
+        "from seedzero.cli import train\n"
+        "with train._leaving_at_once():\n"
+        f"    os.kill(os.getpid(), {int(number)})\n"
+        "    signal.pause()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0
+    assert "before training began" in done.stderr

@@ -141,3 +141,23 @@ def test_a_full_disk_does_not_end_training(host: harness.Host, tmp_path: pathlib
     rows = harness.metrics_rows(learner.run)  # whole lines alone
     assert rows[-1]["update"] == harness.saved_steps(learner.run)[-1]
     assert host.seedzero("checkpoint", "verify", f"--run_dir={learner.run}").code == 0
+
+
+def test_a_last_state_that_cannot_be_saved_is_a_failure(host: harness.Host, tmp_path: pathlib.Path) -> None:
+    learner = host.train(tmp_path / "run", *harness.TINY, "--checkpoint.every_seconds=0")
+    learner.until(lambda found: found["updates"] > 0, "updates")
+    before = resource.prlimit(learner.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(learner.pid, resource.RLIMIT_FSIZE, (8192, before[1]))
+    learner.send(signal.SIGINT)
+    ended = learner.wait(LEAVE_SECONDS)
+    assert ended.code == 1
+    assert "the last state could not be saved" in ended.err
+    assert not harness.saved_steps(learner.run)
+
+
+def test_a_resume_without_its_replay_trains_again(host: harness.Host, tmp_path: pathlib.Path) -> None:
+    settings = (*harness.TINY, "--checkpoint.replay=off")
+    assert host.train(tmp_path / "run", *settings, "--max_updates=40").wait().code == 0
+    again = host.train(tmp_path / "run", *settings, "--max_updates=60").wait()
+    assert again.code == 0, again.err
+    assert "its replay was not saved" in again.err

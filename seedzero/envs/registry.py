@@ -59,15 +59,6 @@ def check_id(env_id: str) -> None:
         raise errors.ConfigError(_unknown(env_id))
 
 
-def is_known(env_id: str) -> bool:
-    """Returns whether check_id accepts the id."""
-    try:
-        check_id(env_id)
-    except errors.ConfigError:
-        return False
-    return True
-
-
 def _unknown(env_id: str) -> str:
     kind = env_id.partition(":")[0]
     nearest = difflib.get_close_matches(kind.lower(), [*LOCAL_KINDS, REMOTE], n=1)

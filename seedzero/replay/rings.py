@@ -140,17 +140,6 @@ def create(
     )
 
 
-def size_bytes(
-    spec: types.EnvSpec,
-    extras: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]],
-    num_slots: int,
-    slot_length: int,
-) -> int:
-    """Returns the bytes of what `create` would allocate, without allocating it."""
-    abstract = jax.eval_shape(lambda: create(spec, extras, num_slots, slot_length))
-    return sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(abstract))
-
-
 def write(rings: Rings, slot: jax.Array, row: Row, num_inserts: jax.Array, stack: int) -> Rings:
     """Returns the rings with one more row in each of B slots; in place where `rings` is donated.
 
@@ -210,11 +199,6 @@ def _goes_on(rings: Rings, slot: jax.Array, cursor: jax.Array, before: jax.Array
 def sampling_weight(rings: Rings, num_inserts: jax.Array, capacity: int) -> jax.Array:
     """Returns [S, T] how likely each row is sampled; steps inserted before the newest `capacity` ones count 0."""
     return jnp.where(rings.inserted_at >= num_inserts - capacity, rings.weight, 0.0)
-
-
-def num_sampleable(rings: Rings, num_inserts: jax.Array, capacity: int) -> jax.Array:
-    """Returns scalar int32: the steps of this shard that `sample` chooses from."""
-    return jnp.sum(sampling_weight(rings, num_inserts, capacity) > 0, dtype=jnp.int32)
 
 
 def sample(

@@ -123,16 +123,6 @@ class Checkpointer:
         """Whether a save is still on its way."""
         return self._saving is not None and not self._saving.done()
 
-    def prepare(self, state: Mapping[str, trees.Tree], rings: rings_lib.Rings | None) -> None:
-        """Compiles what `save` runs, so that the first one is not slower than the others."""
-        compiled = [trees.copy(dict(state))]
-        if rings is not None:
-            compiled.append(trees.copy(_small(rings)))
-            for size in segments.sizes(rings.observation):
-                nothing = np.zeros(size * segments.num_shards(rings.observation), np.int32)
-                compiled.append(segments.gather(rings.observation, nothing, nothing))
-        jax.block_until_ready(compiled)
-
     def save(
         self, step: int, state: Mapping[str, trees.Tree], host: Mapping[str, Any], rings: rings_lib.Rings | None
     ) -> None:

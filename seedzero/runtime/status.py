@@ -51,7 +51,7 @@ def from_run_dir(path: str | os.PathLike[str], *, deadline_seconds: float = DEAD
     """
     directory = pathlib.Path(path)
     run_dir_lib.read_saved(directory)
-    learner = _read(directory / run_dir_lib.LEARNER_FILE)
+    learner = run_dir_lib.read_learner(directory)
     if learner is not None and _is_running(learner["pid"]):
         try:
             return from_server(learner["address"], deadline_seconds=deadline_seconds)
@@ -61,20 +61,10 @@ def from_run_dir(path: str | os.PathLike[str], *, deadline_seconds: float = DEAD
 
 
 def _last(directory: pathlib.Path) -> dict[str, Any]:
-    status = _read(directory / run_dir_lib.STATUS_FILE)
+    status = run_dir_lib.read_status(directory)
     if status is None:
         raise errors.ResumeError(f"{directory} has no {run_dir_lib.STATUS_FILE}: its learner has not run long enough")
-    return status
-
-
-def _read(path: pathlib.Path) -> dict[str, Any] | None:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        raise errors.ResumeError(f"cannot read {path}: {error}") from None
-    return dict(content)
+    return dict(status)
 
 
 def _is_running(pid: int) -> bool:

@@ -88,7 +88,7 @@ def test_rings_are_filled_as_a_learner_would_fill_them() -> None:
     made = subject.make("catch", TINY)
     rings = subject.filled_actor(made).rings
     assert np.asarray(rings.cursor).tolist() == [made.slot_length] * 8
-    sampleable = int(rings_lib.num_sampleable(rings, made.num_inserts, 512))
+    sampleable = int((rings_lib.sampling_weight(rings, made.num_inserts, 512) > 0).sum())
     # All but the newest row of each slot and the last ones of episodes.
     assert 512 * 0.95 < sampleable < 512
     np.testing.assert_allclose(np.asarray(rings.extras["policy"]).sum(-1), 1.0, rtol=1e-6)

@@ -10,7 +10,6 @@ from seedzero.envs import atari, catch, gym_env, registry
 )
 def test_right_ids_are_known(env_id):
     registry.check_id(env_id)
-    assert registry.is_known(env_id)
 
 
 @pytest.mark.parametrize(
@@ -36,7 +35,6 @@ def test_wrong_ids_are_refused_with_the_nearest_right_one(env_id, hint):
     with pytest.raises(errors.ConfigError) as error:
         registry.check_id(env_id)
     assert any(text in str(error.value) for text in (hint.split("|") if "video" in hint else [hint]))
-    assert not registry.is_known(env_id)
 
 
 def test_make_finds_the_family():

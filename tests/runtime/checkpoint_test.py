@@ -286,7 +286,6 @@ def test_rings_and_state_on_several_devices_come_back_to_their_places(reopen: Op
     rings = jax.device_put(plain, sharded)
     state = jax.device_put({"params": {"w": jnp.arange(8.0)}, "key": jax.random.key(1)}, whole)
     checkpointer = reopen()
-    checkpointer.prepare(state, rings)
     checkpointer.save(1, state, {}, rings)
     plain = go_on(plain, np.random.default_rng(1), 2 * LENGTH)
     rings = jax.device_put(plain, sharded)

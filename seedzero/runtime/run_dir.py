@@ -207,11 +207,14 @@ def read_status(path: str | os.PathLike[str]) -> Mapping[str, Any] | None:
 
 
 def _read_object(file: pathlib.Path) -> Mapping[str, Any] | None:
+    """Returns a JSON file's object; None: there is no such file. Raises ResumeError where it cannot be read."""
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (FileNotFoundError, NotADirectoryError):
         return None
-    return content if isinstance(content, dict) else None
+    except (OSError, ValueError) as error:
+        raise errors.ResumeError(f"cannot read {file}: {error}; delete it to go on without it") from None
+    return dict(content)
 
 
 def write_json_atomic(path: pathlib.Path, value: object) -> None:

@@ -25,7 +25,7 @@ import numpy as np
 
 from seedzero.core import config, errors
 from seedzero.replay import rings as rings_lib
-from seedzero.runtime import checkpoint_files, durable, manifest, segments, trees
+from seedzero.runtime import checkpoint_files, durable, manifest, memory, segments, trees
 
 MAX_COPY_BYTES = 2**30
 """Most bytes of replay rows that are copied but not written yet; a save that has more waits for the disk."""
@@ -220,6 +220,7 @@ class Checkpointer:
             )
         except OSError as error:
             self._on_error(f"old checkpoints in {self._directory} could not be deleted: {error}")
+        memory.give_back()
 
     def _write_step(self, job: _Job) -> None:
         replay = (*job.replay.segments, *job.written) if job.replay else ()

@@ -203,10 +203,17 @@ class DeviceLoop:
                 left = self._fill_seconds_left()  # read first: a deadline that passes meanwhile is work
                 if self._has_work():
                     return
-                idle, started = self._in_flight == 0, self._clock()
+                held = self._held() if self._in_flight == 0 else ()
+                started = self._clock()
                 self._inbox.changed.wait(left if left > 0 else None)
-                if idle:
-                    self._gathered.add_totals({"device_idle_seconds": self._clock() - started})
+                self._gathered.add_totals(dict.fromkeys(held, self._clock() - started))
+
+    def _held(self) -> tuple[str, ...]:
+        """Returns what passes while the device idles: its idle time, and who is ready but held by the band."""
+        progress = self._progress()
+        acting = ("acting_held_seconds",) if progress.can_act else ()
+        updating = ("updating_held_seconds",) if progress.can_update else ()
+        return ("device_idle_seconds", *acting, *updating)
 
     def _has_work(self) -> bool:
         return (

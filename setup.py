@@ -26,21 +26,27 @@ LEARNER = [
     "imageio>=2.37,<3",
     "imageio-ffmpeg>=0.6",
     "jax>=0.10,<0.12",
-    "mctx>=0.0.71,<0.1",
     "optax>=0.2.8,<0.3",
     "orbax-checkpoint>=0.12.8,<0.13",
     "rich>=14,<16",
     "tensorboardX>=2.6.4,<3",
     "tensorstore>=0.1.79,<0.2",
 ]
+GAMES = ["open_spiel>=2.0.2,<3"]
+MINATAR = ["MinAtar>=1.0.15,<2"]  # its licence is the GPL, so it comes only where it is asked for
 EXTRAS = {
     "box2d": ["gymnasium[box2d]>=1.4,<2"],
+    "games": GAMES,
+    "minatar": MINATAR,
     "cuda": ["jax[cuda12]>=0.10,<0.12"],
     "tpu": ["jax[tpu]>=0.10,<0.12"],
     "dev": [
+        *GAMES,
+        *MINATAR,
         "gymnasium[box2d]>=1.4,<2",
         "grpc-stubs>=1.53.0.6",
         "hypothesis>=6.150,<7",
+        "mctx>=0.0.71,<0.1",  # a peer for tests and benchmarks of the search
         "mypy>=2.4,<3",
         "psutil>=7,<8",
         "pytest>=9,<10",

@@ -15,12 +15,18 @@ from gymnasium import spaces, vector
 from gymnasium.envs import registration
 
 from seedzero.core import errors, types
-from seedzero.envs import base
+from seedzero.envs import base, minatar
 
-_EXTRAS = {"Box2D": "box2d", "box2d": "box2d", "mujoco": "mujoco", "pygame": "classic-control"}
-"""What may be missing -> the extra of gymnasium that brings it."""
+_EXTRAS = {
+    "Box2D": "gymnasium[box2d]",
+    "box2d": "gymnasium[box2d]",
+    "mujoco": "gymnasium[mujoco]",
+    "pygame": "gymnasium[classic-control]",
+    "minatar": "seedzero[minatar]",
+}
+"""What may be missing -> what brings it."""
 
-_SUPPORTED = "observations must be a Box or Discrete space and actions a Discrete space"
+_WRAP = "wrap it in an environment of your own that has one, and give that as gym:MODULE:ID"
 
 Encoder = Callable[[np.ndarray], np.ndarray]
 
@@ -98,7 +104,10 @@ class GymVectorEnv:
 
 
 def check_id(env_id: str) -> None:
-    """Raises ConfigError if Gymnasium does not know the id; a module's own ids are only checked for their form."""
+    """Raises ConfigError if Gymnasium does not know the id, or such an environment has a space that is not supported.
+
+    A module's own ids are only checked for their form.
+    """
     module, separator, name = env_id.rpartition(":")
     if separator and not (module and name):
         raise errors.ConfigError(f"gym:{env_id} is not complete; expected gym:MODULE:ID, as in gym:my_module:MyEnv-v0")
@@ -106,12 +115,29 @@ def check_id(env_id: str) -> None:
         return
     try:
         with _quiet():
+            minatar.register(env_id)
             namespace, name, version = registration.parse_env_id(env_id)
-            if version is None and registration.find_highest_version(namespace, name) is not None:
-                return
-            gymnasium.spec(env_id)
+            if version is not None or registration.find_highest_version(namespace, name) is None:
+                gymnasium.spec(env_id)
     except gymnasium.error.Error as error:
         raise errors.ConfigError(_unknown(env_id, error)) from None
+    except ModuleNotFoundError as error:
+        raise errors.ConfigError(_missing(env_id, str(error))) from None
+    _check_spaces(env_id)
+
+
+def _check_spaces(env_id: str) -> None:
+    try:
+        with base.failures_of(f"environment {env_id!r} cannot be made"), _quiet():
+            env = _make_one(env_id, {})
+    except errors.EnvironmentFailure:
+        return  # what is missing here may be there where the workers are
+    try:
+        _read_spaces(env_id, env)
+    except errors.EnvironmentFailure as error:
+        raise errors.ConfigError(str(error)) from None
+    finally:
+        env.close()
 
 
 def _make_one(env_id: str, options: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
@@ -119,6 +145,9 @@ def _make_one(env_id: str, options: Mapping[str, Any]) -> gymnasium.Env[Any, Any
     if ":" in env_id and os.getcwd() not in sys.path and "" not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
+        if minatar.register(env_id):
+            options = {**options, "max_episode_steps": minatar.MAX_STEPS}
+            return minatar.Mended(gymnasium.make(env_id, disable_env_checker=True, **options))
         return gymnasium.make(env_id, disable_env_checker=True, **options)
     except gymnasium.error.UnregisteredEnv as error:
         raise errors.EnvironmentFailure(_unknown(env_id, error)) from error
@@ -138,7 +167,7 @@ def _unknown(env_id: str, error: gymnasium.error.Error) -> str:
 
 def _missing(env_id: str, reason: str) -> str:
     extra = next((extra for package, extra in _EXTRAS.items() if package in reason), None)
-    install = f"install it: pip install 'gymnasium[{extra}]'" if extra else "install it on every machine with workers"
+    install = f"install it: pip install '{extra}'" if extra else "install it on every machine with workers"
     return f"environment {env_id!r} needs a package that is missing: {reason} ({install})"
 
 
@@ -156,13 +185,19 @@ def _read_spaces(name: str, env: gymnasium.Env[Any, Any]) -> tuple[types.EnvSpec
     """Returns the spec, what makes [E, ...] observations of a batch, and the number of the first action."""
     observation, action = env.observation_space, env.action_space
     if not isinstance(action, spaces.Discrete):
-        raise errors.EnvironmentFailure(f"environment {name!r} has the action space {action}; {_SUPPORTED}")
+        raise errors.EnvironmentFailure(
+            f"environment {name!r} has the action space {action}; expected Discrete, because continuous actions and "
+            f"several at a time are not supported: {_WRAP}"
+        )
     num_actions = int(action.n)
     first_action = int(action.start)
     if isinstance(observation, spaces.Discrete):
         return _one_hot_spec(observation, num_actions), _one_hot(observation), first_action
     if not isinstance(observation, spaces.Box) or not _is_number(observation.dtype):
-        raise errors.EnvironmentFailure(f"environment {name!r} has the observation space {observation}; {_SUPPORTED}")
+        raise errors.EnvironmentFailure(
+            f"environment {name!r} has the observation space {observation}; expected Box or Discrete, because only "
+            f"one array of numbers or one number is supported: {_WRAP}"
+        )
     dtype = _wire_dtype(observation)
     shape = observation.shape or (1,)
     spec = types.EnvSpec(

@@ -4,27 +4,34 @@ from __future__ import annotations
 
 import difflib
 
-from seedzero.core import config, errors
-from seedzero.envs import atari, base, catch, gym_env
+from seedzero.core import config, errors, types
+from seedzero.envs import atari, base, catch, gym_env, spiel
 
 REMOTE = "remote"
 """The environments live in the workers, which bring their own."""
 
-LOCAL_KINDS = ("catch", "gym", "atari")
+LOCAL_KINDS = ("catch", "gym", "atari", "spiel")
 """What a worker of ours can make, by the part of an id before its first colon."""
 
-_FORMS = "catch | gym:ID | gym:module:ID | atari:GAME | remote"
+_FORMS = "catch | gym:ID | gym:module:ID | atari:GAME | spiel:GAME | remote"
 
 
 def make(
-    env_id: str, settings: config.EnvConfig, num_envs: int, *, threads: int = 0, render: bool = False
+    env_id: str,
+    settings: config.EnvConfig,
+    num_envs: int,
+    *,
+    role: types.Role = types.Role.TRAIN,
+    threads: int = 0,
+    render: bool = False,
 ) -> base.VectorEnv:
     """Returns one group of environments.
 
     Args:
-      env_id: catch, gym:ID, gym:module:ID or atari:GAME.
+      env_id: catch, gym:ID, gym:module:ID, atari:GAME or spiel:GAME.
       settings: what the family can be told (its `id` is not read).
       num_envs: environments in the group.
+      role: games of two players are played against oneself in training, against random moves in evaluation.
       threads: emulator threads of Atari; 0: one for each core.
       render: whether render() is wanted.
 
@@ -38,6 +45,8 @@ def make(
         return gym_env.GymVectorEnv(name, num_envs, render=render)
     if kind == "atari" and name:
         return atari.Atari(name, settings, num_envs, threads=threads, render=render)
+    if kind == "spiel" and name:
+        return spiel.make(name, num_envs, opponent="random" if role is types.Role.EVALUATE else None)
     if env_id == REMOTE:
         raise errors.EnvironmentFailure("environments of --env=remote are the worker's own; give it an env_factory")
     raise errors.EnvironmentFailure(_unknown(env_id))
@@ -50,9 +59,12 @@ def check_id(env_id: str) -> None:
         return
     if kind == "gym" and name:
         gym_env.check_id(name)
-    elif kind == "atari" and name:
+    elif kind in ("atari", "spiel") and name:
         try:
-            atari.rom_name(name)
+            if kind == "atari":
+                atari.rom_name(name)
+            else:
+                spiel.Game(name)
         except errors.EnvironmentFailure as error:
             raise errors.ConfigError(f"environment {env_id!r}: {error}") from None
     else:
@@ -62,6 +74,10 @@ def check_id(env_id: str) -> None:
 def _unknown(env_id: str) -> str:
     kind = env_id.partition(":")[0]
     nearest = difflib.get_close_matches(kind.lower(), [*LOCAL_KINDS, REMOTE], n=1)
-    forms = {"gym": "gym:ID, as in gym:CartPole-v1", "atari": "atari:GAME, as in atari:Pong"}
+    forms = {
+        "gym": "gym:ID, as in gym:CartPole-v1",
+        "atari": "atari:GAME, as in atari:Pong",
+        "spiel": "spiel:GAME, as in spiel:tic_tac_toe",
+    }
     hint = f"; did you mean {forms.get(nearest[0], nearest[0])}?" if nearest else ""
     return f"unknown environment {env_id!r}; expected {_FORMS}{hint}"

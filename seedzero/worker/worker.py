@@ -124,7 +124,9 @@ class _Groups:
         Raises:
           EnvironmentFailure: they cannot be made here.
         """
-        wanted = (assignment.env, assignment.env_settings, assignment.num_groups, assignment.envs_per_group)
+        wanted = (
+            assignment.env, assignment.env_settings, assignment.role, assignment.num_groups, assignment.envs_per_group
+        )
         if wanted != self._made_for:
             self.close()
             self._groups = self._make(assignment)
@@ -158,7 +160,9 @@ class _Groups:
                 "call seedzero.worker.worker.run(server, env_factory=...) with yours"
             )
         settings = _settings_of(assignment.env_settings)
-        return registry.make(assignment.env, settings, assignment.envs_per_group, threads=self._threads)
+        return registry.make(
+            assignment.env, settings, assignment.envs_per_group, role=assignment.role, threads=self._threads
+        )
 
 
 def _settings_of(env_settings: str) -> config.EnvConfig:

@@ -13,8 +13,8 @@ SEEDS = (11, 12, 13)
 
 HAS_BOX2D = importlib.util.find_spec("Box2D") is not None
 
-# (id, settings, steps in which every environment ends an episode under random actions)
-FAMILIES = [
+# (id, settings and role, steps in which every environment ends an episode under random actions)
+SEEDED = [
     pytest.param("catch", {}, 30, id="catch"),
     pytest.param("gym:CartPole-v1", {}, 150, id="cartpole"),
     pytest.param("gym:Acrobot-v1", {}, 510, id="acrobot"),
@@ -22,20 +22,46 @@ FAMILIES = [
     pytest.param(
         "gym:LunarLander-v3", {}, 250, id="lunarlander", marks=pytest.mark.skipif(not HAS_BOX2D, reason="needs box2d")
     ),
+    pytest.param("gym:MinAtar/Breakout-v1", {}, 150, id="minatar-breakout"),
+    pytest.param("gym:MinAtar/SpaceInvaders-v1", {}, 400, id="minatar-space-invaders"),
     pytest.param("atari:Pong", dict(max_episode_frames=90), 60, id="atari-truncated"),
     pytest.param("atari:Breakout", dict(life_loss=True, frame_size=84), 200, id="atari-lives"),
+    pytest.param("spiel:tic_tac_toe", dict(role=types.Role.EVALUATE), 40, id="tic-tac-toe-random"),
+    pytest.param("spiel:connect_four", dict(role=types.Role.EVALUATE), 80, id="connect-four-random"),
 ]
+SELF_PLAY = [
+    pytest.param("spiel:tic_tac_toe", {}, 40, id="tic-tac-toe"),
+    pytest.param("spiel:connect_four(rows=4,columns=5)", {}, 60, id="connect-four-small"),
+    pytest.param("spiel:oware", {}, 500, id="vector-game"),
+]
+"""Nothing is left to chance, so seeds change nothing."""
+FAMILIES = [*SEEDED, *SELF_PLAY]
 
 
 def make(env_id, settings, **kwargs):
-    return registry.make(env_id, config.EnvConfig(**settings), NUM_ENVS, **kwargs)
+    settings = dict(settings)
+    role = settings.pop("role", types.Role.TRAIN)
+    return registry.make(env_id, config.EnvConfig(**settings), NUM_ENVS, role=role, **kwargs)
+
+
+def legal(spec, step):
+    """Returns [E, A] bool, true: legal."""
+    return np.ones((len(step.reward), spec.num_actions), bool) if step.action_mask is None else step.action_mask
+
+
+def last_legal(env, step):
+    """Returns [E] int32, the legal action with the highest number."""
+    return (env.spec.num_actions - 1 - legal(env.spec, step)[:, ::-1].argmax(axis=1)).astype(np.int32)
 
 
 def play(env, num_steps, seeds=SEEDS):
     """Returns the first step and `num_steps` more under random actions that are always the same."""
     rng = np.random.default_rng(0)
-    actions = rng.integers(0, env.spec.num_actions, (num_steps, NUM_ENVS)).astype(np.int32)
-    return [env.reset(seeds), *(env.step(row) for row in actions)]
+    steps = [env.reset(seeds)]
+    for preference in rng.random((num_steps, NUM_ENVS, env.spec.num_actions)):
+        actions = np.where(legal(env.spec, steps[-1]), preference, -1).argmax(axis=1)
+        steps.append(env.step(actions.astype(np.int32)))
+    return steps
 
 
 @pytest.mark.parametrize(("env_id", "settings", "num_steps"), FAMILIES)
@@ -53,7 +79,13 @@ def test_every_step_has_the_shapes_dtypes_and_bounds_of_the_spec(env_id, setting
         assert step.reward.dtype == np.float32
         assert step.terminated.dtype == step.truncated.dtype == bool
         assert np.all(np.isfinite(step.reward))
-        assert step.action_mask is None
+        if not spec.has_action_mask:
+            assert step.action_mask is None
+            continue
+        assert step.action_mask.shape == (NUM_ENVS, spec.num_actions)
+        assert step.action_mask.dtype == bool
+        assert np.all(np.any(step.action_mask, axis=1))
+        assert np.all(step.action_mask[step.terminated])  # any action is taken there, and ignored
     env.close()
 
 
@@ -81,12 +113,12 @@ def test_seeds_reproduce_every_step_in_new_and_in_used_environments(env_id, sett
     anew = play(other, num_steps)
     other.close()
     for first, second, third in zip(once, again, anew, strict=True):
-        for field in ("observation", "reward", "terminated", "truncated"):
+        for field in first._fields:
             np.testing.assert_array_equal(getattr(first, field), getattr(second, field))
             np.testing.assert_array_equal(getattr(first, field), getattr(third, field))
 
 
-@pytest.mark.parametrize(("env_id", "settings", "num_steps"), FAMILIES)
+@pytest.mark.parametrize(("env_id", "settings", "num_steps"), SEEDED)
 def test_each_environment_follows_its_own_seed(env_id, settings, num_steps):
     env = make(env_id, settings)
     once, swapped = play(env, num_steps, (11, 12, 13)), play(env, num_steps, (11, 99, 98))
@@ -101,12 +133,11 @@ def test_each_environment_follows_its_own_seed(env_id, settings, num_steps):
 def test_steps_do_not_share_memory(env_id, settings, num_steps):
     env = make(env_id, settings)
     first = env.reset(SEEDS)
-    kept = first.observation.copy(), first.reward.copy(), first.terminated.copy()
-    second = env.step(np.zeros(NUM_ENVS, np.int32))
-    env.step(np.zeros(NUM_ENVS, np.int32))
-    np.testing.assert_array_equal(first.observation, kept[0])
-    np.testing.assert_array_equal(first.reward, kept[1])
-    np.testing.assert_array_equal(first.terminated, kept[2])
+    kept = [None if field is None else field.copy() for field in first]
+    second = env.step(last_legal(env, first))
+    env.step(last_legal(env, second))
+    for field, copy in zip(first, kept, strict=True):
+        np.testing.assert_array_equal(field, copy)
     assert not np.shares_memory(first.observation, second.observation)
     env.close()
 
@@ -125,23 +156,26 @@ def test_wrong_seeds_and_actions_are_refused_by_name_and_harm_nothing(env_id, se
     for seeds in ((1, 2), (1, 2, -3)):
         with pytest.raises(errors.InvalidMessage, match="seeds"):
             env.reset(seeds)
-    env.reset(SEEDS)
+    first = env.reset(SEEDS)
     for actions in WRONG_ACTIONS:
         with pytest.raises(errors.InvalidMessage, match="expected"):
             env.step(actions)
-    env.step(np.full(NUM_ENVS, env.spec.num_actions - 1, np.int32))
+    env.step(last_legal(env, first))
     env.close()
 
 
-@pytest.mark.parametrize("env_id", ["catch", "gym:CartPole-v1", "gym:Acrobot-v1", "atari:Pong"])
+@pytest.mark.parametrize(
+    "env_id",
+    ["catch", "gym:CartPole-v1", "gym:Acrobot-v1", "gym:MinAtar/Breakout-v1", "atari:Pong", "spiel:tic_tac_toe"],
+)
 def test_render_shows_environment_0_in_colour(env_id):
     if env_id.startswith("gym:"):
         pytest.importorskip("pygame")
     env = registry.make(env_id, config.EnvConfig(), 1, render=True)
-    env.reset([5])
+    step = env.reset([5])
     before = env.render().copy()
     for _ in range(6):
-        env.step(np.ones(1, np.int32))
+        step = env.step(last_legal(env, step))
     after = env.render()
     assert before.shape == after.shape
     assert before.shape[2] == 3

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from seedzero.core import errors
-from seedzero.envs import gym_env
+from seedzero.core import errors, types
+from seedzero.envs import gym_env, minatar, pictures
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -108,6 +108,8 @@ UNSUPPORTED = [
     spaces.Tuple([spaces.Discrete(2)]),
     spaces.MultiDiscrete([2, 2]),
     spaces.MultiBinary(3),
+    spaces.Text(3),
+    spaces.Sequence(spaces.Discrete(2)),
 ]
 
 
@@ -119,8 +121,16 @@ def test_unsupported_observations_are_refused_by_name(space):
 
 @pytest.mark.parametrize("space", [*UNSUPPORTED, spaces.Box(0, 1)], ids=lambda space: type(space).__name__)
 def test_unsupported_actions_are_refused_by_name(space):
-    with pytest.raises(errors.EnvironmentFailure, match=rf"action space {type(space).__name__}.*Discrete"):
+    with pytest.raises(errors.EnvironmentFailure, match=rf"action space {type(space).__name__}.*expected Discrete"):
         wrap(box(0, 1, np.float32), space)
+
+
+def test_an_environment_that_cannot_be_made_where_it_is_checked_may_be_made_elsewhere(monkeypatch):
+    def missing(*args, **kwargs):
+        raise gymnasium.error.DependencyNotInstalled("Box2D is not installed")
+
+    monkeypatch.setattr(gymnasium, "make", missing)
+    gym_env.check_id("LunarLander-v3")
 
 
 def test_an_unknown_id_is_refused_with_gymnasiums_hint():
@@ -140,6 +150,78 @@ def test_a_missing_package_is_named_with_what_to_install(monkeypatch):
 def test_a_missing_module_is_named_with_where_it_was_looked_for():
     with pytest.raises(errors.EnvironmentFailure, match="no module 'no_such_module' in /"):
         gym_env.GymVectorEnv("no_such_module:Mine-v0", 1)
+
+
+def test_minatars_games_are_bits_with_the_actions_that_matter():
+    env = gym_env.GymVectorEnv("MinAtar/Breakout-v1", 2)
+    assert env.spec == types.EnvSpec((10, 10, 4), "uint8", num_actions=3, observation_low=0, observation_high=1)
+    game = env._envs.envs[0].unwrapped.game
+    assert game.sticky_action_prob == 0.1
+    first = env.reset([0, 2**40 + 1])  # its own seeds have 32 bits
+    bricks = first.observation[0, ..., 3]
+    assert bricks[1:4].all()
+    assert bricks.sum() == 30
+
+
+def test_a_reset_of_minatar_forgets_the_last_action():
+    env = gym_env.GymVectorEnv("MinAtar/Breakout-v1", 64)
+    stay, left = np.zeros(64, np.int32), np.ones(64, np.int32)
+    env.reset(range(64))
+    fresh = env.step(stay).observation
+    env.step(left)
+    env.reset(range(64))
+    np.testing.assert_array_equal(env.step(stay).observation, fresh)
+
+
+def test_minatar_is_truncated_after_its_limit(monkeypatch):
+    monkeypatch.setattr(minatar, "MAX_STEPS", 3)
+    env = gym_env.GymVectorEnv("MinAtar/Freeway-v1", 1)
+    env.reset([0])
+    steps = [env.step(np.zeros(1, np.int32)) for _ in range(4)]
+    assert [step.truncated[0] for step in steps] == [False, False, True, False]
+    assert not any(step.terminated[0] for step in steps)
+
+
+def test_without_minatar_the_error_names_what_to_install(monkeypatch):
+    for name in [name for name in gymnasium.registry if name.startswith("MinAtar/")]:
+        monkeypatch.delitem(gymnasium.registry, name)
+    for module in ("minatar", "minatar.gym"):
+        monkeypatch.setitem(sys.modules, module, None)
+    hint = r"'MinAtar/Breakout-v1' needs .*minatar.*pip install 'seedzero\[minatar\]'"
+    with pytest.raises(errors.ConfigError, match=hint):
+        gym_env.check_id("MinAtar/Breakout-v1")
+    with pytest.raises(errors.EnvironmentFailure, match=hint):
+        gym_env.GymVectorEnv("MinAtar/Breakout-v1", 1)
+
+
+def test_minatar_loads_no_plotting_and_leaves_logging_and_standard_error_alone():
+    script = """
+        import logging, sys
+        from seedzero.envs import gym_env
+
+        gym_env.check_id("MinAtar/Breakout-v1")
+        assert not {"matplotlib", "seaborn", "pandas"} & sys.modules.keys()
+        assert not logging.root.handlers and not logging.root.filters
+        print(gym_env.GymVectorEnv("MinAtar/Breakout-v1", 1, render=True).spec.num_actions)
+    """
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(script)], cwd=ROOT, capture_output=True, text=True,
+        check=False, timeout=60,
+    )
+    assert done.stdout == "3\n", done.stderr
+    assert not done.stderr
+
+
+def test_a_painted_cell_has_the_colour_of_its_last_plane():
+    planes = np.zeros((2, 3, 12), np.float32)
+    planes[0, 0, 0] = planes[0, 1, 0] = planes[0, 1, 1] = planes[1, 0, 11] = 1
+    picture = pictures.paint(planes)
+    assert picture.dtype == np.uint8
+    cells = picture.reshape(2, 32, 3, 32, 3)
+    assert np.all(cells == cells[:, :1, :, :1])
+    first, second, again = (cells[row, 0, column, 0].tolist() for row, column in ((0, 0), (0, 1), (1, 0)))
+    assert first != second == again
+    assert not cells[0, :, 2].any()
 
 
 def test_what_an_environment_raises_is_told():

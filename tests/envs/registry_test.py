@@ -1,12 +1,13 @@
 import pytest
 
-from seedzero.core import config, errors
-from seedzero.envs import atari, catch, gym_env, registry
+from seedzero.core import config, errors, types
+from seedzero.envs import atari, catch, gym_env, registry, spiel
 
 
 @pytest.mark.parametrize(
     "env_id",
-    ["catch", "remote", "gym:CartPole-v1", "gym:CartPole", "gym:somebody:Their-v0", "atari:Pong", "atari:ms_pacman"],
+    ["catch", "remote", "gym:CartPole-v1", "gym:CartPole", "gym:somebody:Their-v0", "atari:Pong", "atari:ms_pacman",
+     "gym:MinAtar/Breakout-v1", "gym:MinAtar/Seaquest", "spiel:tic_tac_toe", "spiel:connect_four(rows=4,columns=5)"],
 )
 def test_right_ids_are_known(env_id):
     registry.check_id(env_id)
@@ -15,7 +16,7 @@ def test_right_ids_are_known(env_id):
 @pytest.mark.parametrize(
     ("env_id", "hint"),
     [
-        ("", "catch | gym:ID | gym:module:ID | atari:GAME | remote"),
+        ("", "catch | gym:ID | gym:module:ID | atari:GAME | spiel:GAME | remote"),
         ("cathc", "did you mean catch"),
         ("catch:1", "did you mean catch"),
         ("Gym:CartPole-v1", "did you mean gym:ID"),
@@ -24,9 +25,16 @@ def test_right_ids_are_known(env_id):
         ("gym:CartPole-v7", "`v1`"),
         ("gym::CartPole-v1", "gym:MODULE:ID"),
         ("gym:module:", "gym:MODULE:ID"),
+        ("gym:minatar/Breakout-v1", "Did you mean: `MinAtar`"),
+        ("gym:MinAtar/Brekout-v1", "Did you mean: `Breakout`"),
+        ("gym:Pendulum-v1", "'Pendulum-v1' has the action space Box(-2.0, 2.0, (1,), float32); expected Discrete"),
+        ("gym:Blackjack-v1", "has the observation space Tuple(Discrete(32), "),
         ("atari", "atari:GAME"),
         ("atari:Breakot", "did you mean breakout"),
         ("atari:Chess960", "video_chess|pong"),
+        ("spiel", "did you mean spiel:GAME, as in spiel:tic_tac_toe"),
+        ("spiel:tictactoe", "'spiel:tictactoe': OpenSpiel has no game 'tictactoe'; did you mean tic_tac_toe"),
+        ("spiel:kuhn_poker", "it has hidden information"),
         ("CartPole-v1", "gym:ID"),
         ("remot", "did you mean remote"),
     ],
@@ -42,10 +50,22 @@ def test_make_finds_the_family():
     assert isinstance(registry.make("catch", settings, 2), catch.Catch)
     assert isinstance(registry.make("gym:CartPole-v1", settings, 2), gym_env.GymVectorEnv)
     assert isinstance(registry.make("atari:Pong", settings, 1), atari.Atari)
+    assert isinstance(registry.make("spiel:tic_tac_toe", settings, 1), spiel.Games)
+
+
+def test_games_are_played_against_random_moves_where_they_are_evaluated():
+    settings = config.EnvConfig()
+    training = registry.make("spiel:tic_tac_toe", settings, 2)
+    evaluation = registry.make("spiel:tic_tac_toe", settings, 2, role=types.Role.EVALUATE)
+    assert training.reset([0, 0]).action_mask.sum(axis=1).tolist() == [9, 9]
+    assert evaluation.reset([0, 0]).action_mask.sum(axis=1).tolist() == [9, 8]
+    assert training.spec == evaluation.spec
 
 
 @pytest.mark.parametrize(
-    ("env_id", "hint"), [("chess", "expected catch"), ("gym:", "gym:ID"), ("atari:", "atari:GAME"), ("remote", "own")]
+    ("env_id", "hint"),
+    [("chess", "expected catch"), ("gym:", "gym:ID"), ("atari:", "atari:GAME"), ("spiel:", "spiel:GAME"),
+     ("remote", "own")],
 )
 def test_make_refuses_what_it_cannot_make(env_id, hint):
     with pytest.raises(errors.EnvironmentFailure, match=hint):

@@ -22,7 +22,10 @@ DEADLINE_SECONDS = 60
 
 
 class Learner:
-    """A learner that learns nothing: assigns what it was given, one after the other, and always answers `action`."""
+    """A learner that learns nothing: assigns what it was given, one after the other, and always answers `action`.
+
+    Where there is a mask it answers the first legal action instead.
+    """
 
     def __init__(self, *assignments, action=0):
         self.assignments = list(assignments)
@@ -44,7 +47,9 @@ class Learner:
     def step(self, request):
         self.requests.append(request)
         self.events.put(("step", request))
-        self.server.reply(request, np.full(request.first.shape, self.action), 1)
+        mask = request.step.action_mask
+        action = np.full(request.first.shape, self.action) if mask is None else mask.argmax(axis=1)
+        self.server.reply(request, action, 1)
 
     def end(self, run_id, reason):
         self.ends.append((run_id, reason))
@@ -152,7 +157,7 @@ def test_a_session_sends_every_step_of_both_groups_and_ends_with_the_learner(ser
     learner.server.stop(finished=True, reason="enough")
     assert running.code() == worker.DONE
     hello = learner.hellos[0]
-    assert (hello.worker_id, hello.max_envs, hello.environments) == ("w", 6, ("catch", "gym", "atari"))
+    assert (hello.worker_id, hello.max_envs, hello.environments) == ("w", 6, ("catch", "gym", "atari", "spiel"))
     assert set(hello.roles) == {types.Role.TRAIN, types.Role.EVALUATE}
     for group, seeds in enumerate(([0, 1, 2], [3, 4, 5])):
         requests = [request for request in learner.requests if request.group == group]
@@ -188,6 +193,23 @@ def test_after_a_restart_environments_are_reset_and_made_anew_only_for_other_set
         assert requests[0].sequence == 0
         expected = catch.Catch(3).reset([0, 1, 2])
         np.testing.assert_array_equal(requests[0].step.observation, expected.observation)
+
+
+def test_a_restart_with_another_role_makes_games_with_an_opponent_or_without(serve, run):
+    game = dict(env="spiel:tic_tac_toe", num_groups=1, envs_per_group=2)
+    learner = serve(game, game | dict(role=types.Role.EVALUATE))
+    run()
+    learner.await_steps(6, "run-1")
+    learner.server.restart("run-1", "evaluate now")
+    learner.await_steps(6, "run-2")
+
+    def movers(run_id):
+        """Returns [3, E]: who moves in the first three steps of a run."""
+        requests = [request for request in learner.requests if request.run_id == run_id]
+        return [request.step.observation[:, 0, 0, -1].tolist() for request in requests[:3]]
+
+    assert movers("run-1") == [[0, 0], [1, 1], [0, 0]]
+    assert movers("run-2") == [[0, 1], [0, 1], [0, 1]]
 
 
 def test_a_worker_outlives_its_learner_and_joins_the_next(serve, run, address):
@@ -256,6 +278,7 @@ def test_failing_environments_end_the_worker_tell_the_learner_and_leave_others_a
         (dict(env="atari:Ping"), "pong"),
         (dict(env="chess"), "unknown environment 'chess'"),
         (dict(env="yours"), "env_factory"),
+        (dict(env="spiel:kuhn_poker"), "hidden information"),
         (dict(env="gym:Pendulum-v1"), "action space Box"),
         (dict(env_settings='{"frame_sice": 84}'), "frame_sice"),
         (dict(env_settings="[1]"), "same version"),
@@ -306,7 +329,8 @@ def test_an_unreadable_address_is_bad_usage(caplog):
 
 
 def test_a_whole_session_of_every_family_never_imports_jax(serve, address):
-    learner = serve({}, dict(env="gym:CartPole-v1"), dict(env="atari:Pong", envs_per_group=1))
+    families = ("catch", "gym:CartPole-v1", "gym:MinAtar/Breakout-v1", "spiel:tic_tac_toe", "atari:Pong")
+    learner = serve(*(dict(env=env, envs_per_group=1) for env in families))
     script = """
         import json, sys
         from seedzero.worker import process
@@ -316,9 +340,9 @@ def test_a_whole_session_of_every_family_never_imports_jax(serve, address):
     finished = []
     child = threading.Thread(target=lambda: finished.append(run_script(script, f"--server={address}")))
     child.start()
-    for number in (1, 2, 3):
+    for number in range(1, len(families) + 1):
         learner.await_steps(6, f"run-{number}")
-        if number < 3:
+        if number < len(families):
             learner.server.restart(f"run-{number}", "the next family")
     learner.server.stop(finished=True, reason="enough")
     child.join()
@@ -327,7 +351,9 @@ def test_a_whole_session_of_every_family_never_imports_jax(serve, address):
     assert code == worker.DONE
     assert "ale_py" in modules
     assert "gymnasium" in modules
-    heavy = ("jax", "jaxlib", "flax", "optax", "orbax", "mctx", "torch", "tensorflow", "pygame")
+    assert "minatar" in modules
+    assert "pyspiel" in modules
+    heavy = ("jax", "jaxlib", "flax", "optax", "orbax", "mctx", "torch", "tensorflow", "pygame", "matplotlib")
     assert not [name for name in modules if name.split(".")[0] in heavy]
     assert not [name for name in modules if name.startswith(("seedzero.runtime", "seedzero.agents", "seedzero.cli"))]
 

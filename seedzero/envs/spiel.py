@@ -1,0 +1,296 @@
+"""Games of OpenSpiel: two players take turns, see everything, and one wins what the other loses; nothing is chance.
+
+A state is OpenSpiel's own and never changed: a move gives a new one. Shape letters: H height, W width, C channels,
+E environments of one group, A actions.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from seedzero.core import errors, types
+from seedzero.envs import base, pictures
+
+State = Any
+"""pyspiel.State, which has no types."""
+
+Opponent = Literal["random"]
+"""Who plays the other side: uniformly random legal moves."""
+
+_SUPPORTED = (
+    "supported are games with an observation tensor, without chance and hidden information, in which one player (or "
+    "two in turn, with returns that sum to zero) moves at a time"
+)
+_INSTALL = "install it on this machine and on every machine with workers: pip install 'seedzero[games]'"
+
+_TRIAL_MOVES = 1000
+_TRIAL_GAMES = 20
+"""Random play ends after so many moves, or so many games."""
+
+_MAX_OBSERVATION_SIZE = 2**20
+"""Numbers in one observation; a mistyped board size shall not fill the memory."""
+
+
+class Game:
+    """The rules of one game, as functions of single states.
+
+    Attributes:
+      name: as given.
+      num_players: 1 or 2.
+      num_actions: A.
+      spec: what an environment that plays it looks like.
+    """
+
+    def __init__(self, name: str) -> None:
+        """Loads a game and plays a few random ones, because OpenSpiel does not tell who moves after whom.
+
+        Args:
+          name: OpenSpiel's, with parameters in brackets: "tic_tac_toe", "connect_four(rows=4,columns=5)".
+
+        Raises:
+          EnvironmentFailure: OpenSpiel is missing or does not know it, or it is of a kind that is not supported.
+        """
+        self.name = name
+        self._game = _load(name)
+        _refuse_unsupported(name, self._game)
+        self.num_players = int(self._game.num_players())
+        self.num_actions = int(self._game.num_distinct_actions())
+        self._tensor_shape = tuple(self._game.observation_tensor_shape())
+        with base.failures_of(f"game {name!r} cannot be started"):
+            self._first_mover = int(self.initial().current_player())
+            self.spec = self._spec(binary=self._try_out())
+
+    def initial(self) -> State:
+        """Returns the state before the first move."""
+        return self._game.new_initial_state()
+
+    def mover(self, state: State) -> int:
+        """Returns whose turn it is, 0 or 1; in a terminal state whose it would be."""
+        return int((self._first_mover + state.move_number()) % self.num_players)
+
+    def observe(self, state: State) -> np.ndarray:
+        """Returns what the player to move sees, float32.
+
+        Boards are [H, W, C + 1], everything else [n + 1]. The last channel or number is the mover, 0 or 1: OpenSpiel's
+        tensors need not tell. A game of one player has no such channel.
+        """
+        mover = self.mover(state)
+        tensor = np.array(state.observation_tensor(mover), np.float32).reshape(self._tensor_shape)
+        tensor = np.moveaxis(tensor, 0, -1) if tensor.ndim == 3 else tensor.reshape(-1)
+        num_channels = tensor.shape[-1]
+        observation = np.full((*tensor.shape[:-1], num_channels + self.num_players - 1), mover, np.float32)
+        observation[..., :num_channels] = tensor
+        return observation
+
+    def legal_mask(self, state: State) -> np.ndarray:
+        """Returns [A] bool, true: legal; all true in a terminal state, where nothing is and any action is ignored."""
+        if state.is_terminal():
+            return np.ones(self.num_actions, bool)
+        mask = np.zeros(self.num_actions, bool)
+        mask[state.legal_actions()] = True
+        return mask
+
+    def apply(self, state: State, action: int) -> State:
+        """Returns the state after a legal move.
+
+        Raises:
+          EnvironmentFailure: OpenSpiel refuses the move, or it is not the other player's turn after it.
+        """
+        with base.failures_of(f"game {self.name!r} refuses action {action}"):
+            after = state.clone()
+            after.apply_action(action)
+        if not after.is_terminal() and after.current_player() != self.mover(after):
+            raise errors.EnvironmentFailure(
+                f"in game {self.name!r} player {after.current_player()} moves again after move {after.move_number()}; "
+                "only games whose players take turns strictly are supported"
+            )
+        return after
+
+    def is_terminal(self, state: State) -> bool:
+        """Returns whether the game is over."""
+        return bool(state.is_terminal())
+
+    def returns(self, state: State) -> tuple[float, ...]:
+        """Returns what each player has received since the first move."""
+        return tuple(state.returns())
+
+    def _try_out(self) -> bool:
+        """Returns whether a few random games showed only 0 and 1 in observations; the same ones every time."""
+        generator = np.random.default_rng(0)
+        state, num_games, binary = self.initial(), 1, True
+        for _ in range(_TRIAL_MOVES):
+            tensor = np.array(state.observation_tensor(self.mover(state)))
+            binary = binary and bool(np.all((tensor == 0) | (tensor == 1)))
+            if not state.is_terminal():
+                state = self.apply(state, random_move(state, generator))
+            elif num_games < _TRIAL_GAMES:
+                state, num_games = self.initial(), num_games + 1
+            else:
+                break
+        return binary
+
+    def _spec(self, *, binary: bool) -> types.EnvSpec:
+        return types.EnvSpec(
+            observation_shape=self.observe(self.initial()).shape,
+            observation_dtype="float32",
+            num_actions=self.num_actions,
+            observation_low=0 if binary else -np.inf,
+            observation_high=1 if binary else np.inf,
+            num_players=self.num_players,
+            has_action_mask=True,
+        )
+
+
+class Games:
+    """E copies of one game. A step's reward is the one of the player who acted, from the step before to this one."""
+
+    def __init__(self, game: Game, num_envs: int, *, opponent: Opponent | None = None) -> None:
+        """Makes the games.
+
+        Args:
+          game: its rules.
+          num_envs: E.
+          opponent: None: every action is that of the player to move, and the next observation is the other one's.
+            "random": the environment plays one side; whoever steps it sees its own turns and terminal states alone.
+            In its episode j, environment i lets it move first where i + j is even. No meaning for a single player.
+        """
+        self.num_envs = num_envs
+        self.spec = game.spec
+        self._game = game
+        self._has_opponent = opponent is not None and game.num_players == 2
+        self._generators: list[np.random.Generator] = []
+        self._num_episodes = [0] * num_envs
+        self._states: list[State] = [game.initial()] * num_envs
+        self._returns = np.zeros((num_envs, game.num_players))
+        self._mask = np.ones((num_envs, game.num_actions), bool)
+
+    def reset(self, seeds: Sequence[int]) -> types.EnvStep:
+        base.check_seeds(seeds, self.num_envs)
+        self._generators = [np.random.default_rng(seed) for seed in seeds]
+        self._num_episodes = [0] * self.num_envs
+        for index in range(self.num_envs):
+            self._begin_episode(index)
+        return self._show(np.zeros(self.num_envs, np.float32))
+
+    def step(self, actions: np.ndarray) -> types.EnvStep:
+        base.check_actions(actions, self.num_envs, self.spec.num_actions)
+        self._check_legal(actions)
+        reward = np.zeros(self.num_envs, np.float32)
+        for index, action in enumerate(actions.tolist()):
+            if self._game.is_terminal(self._states[index]):
+                self._begin_episode(index)
+            else:
+                reward[index] = self._play(index, action)
+        return self._show(reward)
+
+    def render(self) -> np.ndarray:
+        board = self._game.observe(self._states[0])
+        if board.ndim != 3:
+            raise errors.EnvironmentFailure(f"game {self._game.name!r} cannot be drawn: its observation is no board")
+        return pictures.paint(board[..., : board.shape[-1] - (self.spec.num_players - 1)])
+
+    def close(self) -> None:
+        pass
+
+    def _begin_episode(self, index: int) -> None:
+        state = self._game.initial()
+        if self._has_opponent and (index + self._num_episodes[index]) % 2:
+            opened = self._reply(index, state)
+            # An opening that ended the game would leave no turn to whoever steps: then that one begins after all.
+            state = state if self._game.is_terminal(opened) else opened
+        self._num_episodes[index] += 1
+        self._states[index] = state
+        self._returns[index] = 0  # what the opponent's opening brings belongs to the reward after it
+
+    def _play(self, index: int, action: int) -> float:
+        """Makes a move, and the opponent's if there is one; returns the reward of whoever made it."""
+        mover = self._game.mover(self._states[index])
+        state = self._game.apply(self._states[index], action)
+        if self._has_opponent and not self._game.is_terminal(state):
+            state = self._reply(index, state)
+        before, self._returns[index] = self._returns[index].copy(), self._game.returns(state)
+        self._states[index] = state
+        return float(self._returns[index, mover] - before[mover])
+
+    def _reply(self, index: int, state: State) -> State:
+        return self._game.apply(state, random_move(state, self._generators[index]))
+
+    def _check_legal(self, actions: np.ndarray) -> None:
+        illegal = np.flatnonzero(~self._mask[np.arange(self.num_envs), actions])
+        if illegal.size:
+            index = illegal[0]
+            raise errors.InvalidMessage(
+                f"action {actions[index]} is not legal in environment {index} of game {self._game.name!r}; "
+                f"expected one of its action_mask: {np.flatnonzero(self._mask[index]).tolist()}"
+            )
+
+    def _show(self, reward: np.ndarray) -> types.EnvStep:
+        over = np.array([self._game.is_terminal(state) for state in self._states])
+        self._mask = np.stack([self._game.legal_mask(state) for state in self._states])
+        observation = np.stack([self._game.observe(state) for state in self._states])
+        return types.EnvStep(observation, reward, over, np.zeros(self.num_envs, bool), self._mask.copy())
+
+
+def make(name: str, num_envs: int, *, opponent: Opponent | None = None) -> Games:
+    """Returns E copies of a game by its name.
+
+    Raises:
+      EnvironmentFailure: as of Game.
+    """
+    return Games(Game(name), num_envs, opponent=opponent)
+
+
+def random_move(state: State, generator: np.random.Generator) -> int:
+    """Returns a legal action, each with the same probability."""
+    legal = state.legal_actions()
+    return int(legal[generator.integers(len(legal))])
+
+
+def _load(name: str) -> Any:
+    """Returns OpenSpiel's game."""
+    try:
+        import pyspiel  # type: ignore[import-not-found, unused-ignore]
+    except ImportError as error:
+        raise errors.EnvironmentFailure(
+            f"game {name!r} needs the package open_spiel, which is missing ({error}); {_INSTALL}"
+        ) from error
+    # OpenSpiel itself would answer an unknown name with the names of all.
+    _check_known(name.partition("(")[0], pyspiel.registered_names())
+    with base.failures_of(f"OpenSpiel cannot load {name!r}"):
+        return pyspiel.load_game(name)
+
+
+def _check_known(name: str, known: Sequence[str]) -> None:
+    if name in known:
+        return
+    by_key = {game.replace("_", ""): game for game in known}
+    nearest = difflib.get_close_matches(name.replace("_", "").replace("-", "").lower(), by_key, n=3, cutoff=0.6)
+    names = " or ".join(by_key[key] for key in nearest)
+    hint = f"did you mean {names}?" if names else f"it has {len(known)}, as tic_tac_toe and connect_four"
+    raise errors.EnvironmentFailure(f"OpenSpiel has no game {name!r}; {hint}")
+
+
+def _refuse_unsupported(name: str, game: Any) -> None:
+    """Raises EnvironmentFailure with all reasons why a game cannot be an environment here."""
+    kind = game.get_type()
+    num_players = game.num_players()
+    reasons = {
+        f"it has {num_players} players": num_players not in (1, 2),
+        "players move at the same time": kind.dynamics != kind.Dynamics.SEQUENTIAL,
+        "it has chance": kind.chance_mode != kind.ChanceMode.DETERMINISTIC,
+        "it has hidden information": kind.information != kind.Information.PERFECT_INFORMATION,
+        "its returns do not sum to zero": num_players > 1 and kind.utility != kind.Utility.ZERO_SUM,
+        "it has no observation tensor": not kind.provides_observation_tensor,
+    }
+    found = [reason for reason, holds in reasons.items() if holds]
+    if not found:
+        shape = game.observation_tensor_shape()
+        if not 1 <= math.prod(shape) <= _MAX_OBSERVATION_SIZE:
+            found.append(f"its observation has the shape {shape}, 1 to {_MAX_OBSERVATION_SIZE} numbers are possible")
+    if found:
+        raise errors.EnvironmentFailure(f"game {name!r} is not supported: {', '.join(found)}; {_SUPPORTED}")

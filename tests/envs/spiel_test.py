@@ -1,0 +1,315 @@
+import sys
+
+import numpy as np
+import pytest
+
+from seedzero.core import errors, types
+from seedzero.envs import spiel
+
+TIC_TAC_TOE = spiel.Game("tic_tac_toe")
+SMALL_CONNECT_FOUR = spiel.Game("connect_four(rows=4,columns=5)")
+
+
+def actions(*values):
+    return np.array(values, np.int32)
+
+
+def after(game, *moves):
+    """Returns the state after moves from the beginning."""
+    state = game.initial()
+    for move in moves:
+        state = game.apply(state, move)
+    return state
+
+
+def board(*rows):
+    """Returns [H, W] from rows like "xo."."""
+    return np.array([list(row) for row in rows])
+
+
+def random_legal(step, rng):
+    return actions(*(rng.choice(np.flatnonzero(mask)) for mask in step.action_mask))
+
+
+# --- single states ---------------------------------------------------------------------------------------------------
+
+
+def test_a_board_is_channels_last_with_the_mover_behind():
+    expected = board("o..", ".x.", "...")  # OpenSpiel's planes: empty, noughts, crosses
+    observation = TIC_TAC_TOE.observe(after(TIC_TAC_TOE, 4, 0))
+    assert observation.dtype == np.float32
+    assert observation.shape == (3, 3, 4)
+    for channel, sign in enumerate(".ox"):
+        np.testing.assert_array_equal(observation[..., channel], expected == sign)
+    assert not observation[..., 3].any()
+    assert TIC_TAC_TOE.observe(after(TIC_TAC_TOE, 4))[..., 3].all()
+
+
+def test_a_board_that_is_not_square_keeps_rows_and_columns():
+    observation = SMALL_CONNECT_FOUR.observe(after(SMALL_CONNECT_FOUR, 0, 1, 0))
+    lowest_first = board("xo...", "x....", ".....", ".....")
+    for channel, sign in enumerate("xo."):
+        np.testing.assert_array_equal(observation[..., channel], lowest_first == sign)
+    assert observation[..., 3].all()
+
+
+def test_what_is_no_board_is_a_vector_with_the_mover_behind():
+    game = spiel.Game("nim(pile_sizes=1;2)")
+    first, second = game.observe(game.initial()), game.observe(after(game, 0))
+    assert game.spec.observation_shape == first.shape == second.shape
+    assert first.ndim == 1
+    assert (first[-1], second[-1]) == (0, 1)
+
+
+def test_the_spec_tells_players_mask_and_bounds():
+    assert TIC_TAC_TOE.spec == types.EnvSpec(
+        (3, 3, 4), "float32", 9, observation_low=0, observation_high=1, num_players=2, has_action_mask=True
+    )
+    assert SMALL_CONNECT_FOUR.spec.observation_shape == (4, 5, 4)
+    assert SMALL_CONNECT_FOUR.spec.num_actions == 5
+    oware = spiel.Game("oware").spec  # its tensor counts seeds
+    assert (oware.observation_low, oware.observation_high) == (-np.inf, np.inf)
+
+
+def test_a_full_column_is_not_legal():
+    state = after(SMALL_CONNECT_FOUR, 2, 2, 2, 2)
+    assert SMALL_CONNECT_FOUR.legal_mask(state).tolist() == [True, True, False, True, True]
+    assert SMALL_CONNECT_FOUR.legal_mask(SMALL_CONNECT_FOUR.initial()).all()
+
+
+def test_a_move_leaves_the_state_before_it_alone():
+    before = after(TIC_TAC_TOE, 4)
+    text = str(before)
+    one, other = TIC_TAC_TOE.apply(before, 0), TIC_TAC_TOE.apply(before, 8)
+    assert str(before) == text
+    assert str(one) != str(other)
+
+
+def test_a_won_game_is_terminal_with_returns_that_sum_to_zero():
+    state = after(TIC_TAC_TOE, 0, 3, 1, 4)
+    assert not TIC_TAC_TOE.is_terminal(state)
+    assert TIC_TAC_TOE.returns(state) == (0, 0)
+    won = TIC_TAC_TOE.apply(state, 2)
+    assert TIC_TAC_TOE.is_terminal(won)
+    assert TIC_TAC_TOE.returns(won) == (1, -1)
+    assert TIC_TAC_TOE.mover(won) == 1
+    assert TIC_TAC_TOE.legal_mask(won).all()
+
+
+def test_player_1_begins_where_the_rules_say_so():
+    chess = spiel.Game("chess")  # white, which begins, is OpenSpiel's player 1
+    state = chess.initial()
+    assert chess.mover(state) == 1
+    assert chess.observe(state)[..., -1].all()
+    assert chess.mover(chess.apply(state, state.legal_actions()[0])) == 0
+
+
+def test_an_illegal_move_is_refused_by_name():
+    with pytest.raises(errors.EnvironmentFailure, match=r"'tic_tac_toe' refuses action 4"):
+        TIC_TAC_TOE.apply(after(TIC_TAC_TOE, 4), 4)
+
+
+# --- both sides ------------------------------------------------------------------------------------------------------
+
+
+def test_self_play_alternates_and_rewards_who_acted():
+    env = spiel.make("tic_tac_toe", 2)
+    steps = [env.reset([0, 0])]
+    # Environment 0: crosses fill the upper row. Environment 1: noughts fill the middle row, a move later.
+    steps += [env.step(actions(*pair)) for pair in ((0, 0), (3, 3), (1, 1), (4, 4), (2, 8), (7, 5), (7, 7))]
+    movers = [step.observation[:, 0, 0, 3].tolist() for step in steps]
+    assert movers == [[0, 0], [1, 1], [0, 0], [1, 1], [0, 0], [1, 1], [0, 0], [1, 0]]
+    assert [step.reward.tolist() for step in steps] == [[0, 0]] * 5 + [[1, 0], [0, 1], [0, 0]]
+    terminated = [step.terminated.tolist() for step in steps]
+    assert terminated == [[False, False]] * 5 + [[True, False], [False, True], [False, False]]
+    assert not any(step.truncated.any() for step in steps)
+    assert [step.action_mask.sum(axis=1).tolist() for step in steps] == [
+        [9, 9], [8, 8], [7, 7], [6, 6], [5, 5], [9, 4], [9, 9], [8, 9]
+    ]
+    np.testing.assert_array_equal(steps[6].observation[0], TIC_TAC_TOE.observe(TIC_TAC_TOE.initial()))
+    np.testing.assert_array_equal(steps[5].observation[0], TIC_TAC_TOE.observe(after(TIC_TAC_TOE, 0, 3, 1, 4, 2)))
+
+
+def test_a_draw_rewards_nobody():
+    env = spiel.make("tic_tac_toe", 1)
+    env.reset([0])
+    steps = [env.step(actions(move)) for move in (0, 1, 2, 4, 3, 5, 7, 6, 8)]
+    assert [step.terminated[0] for step in steps] == [False] * 8 + [True]
+    assert [step.reward[0] for step in steps] == [0] * 9
+    assert steps[-1].action_mask.all()
+
+
+def test_who_loses_by_the_own_move_is_rewarded_for_it():
+    env = spiel.make("misere(game=tic_tac_toe())", 1)
+    env.reset([0])
+    assert [env.step(actions(move)).reward[0] for move in (0, 3, 1, 4, 2)] == [0, 0, 0, 0, -1]
+
+
+def test_four_in_a_column_win_connect_four():
+    env = spiel.make("connect_four(rows=4,columns=5)", 1)
+    env.reset([0])
+    steps = [env.step(actions(move)) for move in (0, 1, 0, 1, 0, 1, 0)]
+    assert [step.reward[0] for step in steps] == [0] * 6 + [1]
+    assert steps[-1].terminated[0]
+    assert steps[5].action_mask.tolist() == [[True] * 5]
+    np.testing.assert_array_equal(steps[-1].observation[0, :, 0, 0], [1, 1, 1, 1])
+
+
+def test_an_illegal_action_is_refused_before_any_game_has_moved():
+    env = spiel.make("tic_tac_toe", 2)
+    env.reset([0, 0])
+    env.step(actions(4, 4))
+    with pytest.raises(errors.InvalidMessage, match=r"action 4 is not legal in environment 1 .*\[0, 1, 2, 3, 5, "):
+        env.step(actions(0, 4))
+    step = env.step(actions(1, 1))
+    np.testing.assert_array_equal(step.observation[0], TIC_TAC_TOE.observe(after(TIC_TAC_TOE, 4, 1)))
+
+
+def test_games_of_one_player_have_no_mover():
+    env = spiel.make("cliff_walking", 2, opponent="random")
+    assert env.spec.num_players == 1
+    assert env.spec.observation_shape == (32,)
+    first = env.reset([0, 0])
+    assert np.flatnonzero(first.observation[0]).tolist() == [24]
+    step = env.step(actions(0, 1))  # down the cliff; up
+    assert step.reward.tolist() == [-100, -1]
+    assert step.terminated.tolist() == [True, False]
+
+
+# --- against random moves --------------------------------------------------------------------------------------------
+
+
+def test_against_an_opponent_the_sides_change_with_environment_and_episode():
+    env = spiel.make("tic_tac_toe", 2, opponent="random")
+    rng = np.random.default_rng(0)
+    step = env.reset([5, 6])
+    episode, first = np.zeros(2, int), np.ones(2, bool)
+    for _ in range(200):
+        for index in range(2):
+            opened = (index + episode[index]) % 2
+            stones = int(step.observation[index, ..., 1:3].sum())
+            if first[index]:
+                assert stones == opened
+            if not step.terminated[index]:
+                assert stones % 2 == opened
+                assert np.all(step.observation[index, ..., 3] == opened)
+        first = step.terminated.copy()
+        episode += first
+        step = env.step(random_legal(step, rng))
+    assert np.all(episode > 20)
+
+
+LINES = ["012", "345", "678", "036", "147", "258", "048", "246"]
+
+
+def has_line(plane):
+    return any(all(plane.reshape(-1)[int(cell)] for cell in line) for line in LINES)
+
+
+def test_against_an_opponent_the_reward_is_the_games_for_the_own_side():
+    env = spiel.make("tic_tac_toe", 8, opponent="random")
+    rng = np.random.default_rng(1)
+    step = env.reset(range(8))
+    mover = step.observation[:, 0, 0, 3]
+    results = set()
+    for _ in range(200):
+        step = env.step(random_legal(step, rng))
+        for index in np.flatnonzero(step.terminated):
+            noughts, crosses = has_line(step.observation[index, ..., 1]), has_line(step.observation[index, ..., 2])
+            for_crosses = int(crosses) - int(noughts)
+            own = -for_crosses if mover[index] else for_crosses
+            assert step.reward[index] == own
+            results.add((int(mover[index]), own))
+        assert not step.reward[~step.terminated].any()
+        mover = np.where(step.terminated, mover, step.observation[:, 0, 0, 3])
+    assert results == {(side, own) for side in (0, 1) for own in (-1, 0, 1)}
+
+
+def test_the_opponent_plays_every_legal_move_equally_often():
+    env = spiel.make("tic_tac_toe", 900, opponent="random")
+    step = env.reset(range(900))
+    crosses = step.observation[1::2, ..., 2].sum(axis=0)  # it opens in the odd ones
+    assert crosses.sum() == 450
+    assert np.all((crosses > 25) & (crosses < 80))
+    step = env.step(np.where(step.action_mask[:, 4], 4, 0).astype(np.int32))
+    noughts = step.observation[::2, ..., 1].sum(axis=0)
+    assert noughts[1, 1] == 0
+    assert noughts.sum() == 450
+    assert np.all(np.delete(noughts.reshape(-1), 4) > 25)
+
+
+def test_the_opponent_follows_the_seeds():
+    def first_moves(seeds):
+        env = spiel.make("connect_four", 2, opponent="random")
+        steps = [env.reset(seeds), *(env.step(actions(0, 0)) for _ in range(2))]
+        return np.stack([step.observation for step in steps])
+
+    np.testing.assert_array_equal(first_moves([3, 4]), first_moves([3, 4]))
+    assert np.any(first_moves([3, 4])[:, 1] != first_moves([3, 5])[:, 1])
+
+
+def test_an_opening_that_would_end_the_game_is_not_played():
+    env = spiel.make("connect_four(rows=1,columns=3,x_in_row=1)", 2, opponent="random")
+    step = env.reset([0, 0])
+    assert not step.observation[..., :2].any()
+    step = env.step(actions(0, 1))
+    assert step.reward.tolist() == [1, 1]
+    assert step.terminated.all()
+
+
+# --- what is refused -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("kuhn_poker", "chance, it has hidden information; supported are"),
+        ("matrix_mp", "at the same time"),
+        ("bargaining", "sum to zero"),
+        ("pig(players=3)", "3 players"),
+        ("morpion_solitaire", "no observation tensor"),
+        ("dots_and_boxes", "player . moves again after move .*strictly"),
+        ("connect_four(rows=0)", r"\[3, 0, 7\]"),
+        ("connect_four(rows=99999,columns=99999)", "1048576 numbers"),
+        ("connect_four(raws=4)", "cannot load .*columns, egocentric_obs_tensor, rows"),
+        ("tic_tac_toe(", "closing bracket"),
+        ("repeated_game", "num_repetitions"),
+        ("tictactoe", "did you mean tic_tac_toe"),
+        ("ConnectFour", "did you mean connect_four"),
+        ("zzzzzzz", "as tic_tac_toe and connect_four"),
+    ],
+)
+def test_what_cannot_be_played_is_refused_with_the_reason(name, reason):
+    with pytest.raises(errors.EnvironmentFailure, match=reason) as error:
+        spiel.Game(name)
+    assert repr(name) in str(error.value)
+
+
+def test_a_second_move_in_a_row_is_found_while_playing_at_the_latest(monkeypatch):
+    monkeypatch.setattr(spiel, "_TRIAL_MOVES", 0)
+    env = spiel.make("dots_and_boxes(num_rows=1,num_cols=2)", 1)
+    env.reset([0])
+    for move in (0, 2, 4):
+        env.step(actions(move))
+    with pytest.raises(errors.EnvironmentFailure, match=r"'dots_and_boxes\(.* player 1 moves again after move 4"):
+        env.step(actions(5))  # closes the first box
+
+
+def test_a_missing_package_is_named_with_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyspiel", None)
+    with pytest.raises(errors.EnvironmentFailure, match=r"open_spiel.*pip install 'seedzero\[games\]'"):
+        spiel.Game("tic_tac_toe")
+
+
+def test_only_boards_can_be_drawn():
+    env = spiel.make("tic_tac_toe", 1)
+    env.reset([0])
+    env.step(actions(4))
+    picture = env.render()
+    assert picture.shape == (96, 96, 3)
+    centre, corner = picture[48, 48].tolist(), picture[0, 0].tolist()
+    assert centre != corner
+    vector = spiel.make("nim", 1)
+    vector.reset([0])
+    with pytest.raises(errors.EnvironmentFailure, match="no board"):
+        vector.render()

@@ -30,7 +30,8 @@ class ActInputs(NamedTuple):
     Attributes:
       observation: [B, *observation_shape] of the spec's dtype: the newest frame.
       first: [B] bool, true: the first observation of an episode or of a run.
-      action_mask: [B, A] bool, true: legal. A row without a legal action gets an arbitrary one.
+      action_mask: [B, A] bool, true: legal; not read where the spec has no mask. A row without a legal action gets an
+        arbitrary one.
       explore: [B] bool, true: act with training noise; false: greedily.
     """
 

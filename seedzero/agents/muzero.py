@@ -107,7 +107,7 @@ def _act(
         _root(parts, params, observation),
         _recurrent_fn(parts),
         config=parts.config.search,
-        invalid_actions=~inputs.action_mask,
+        invalid_actions=~inputs.action_mask if parts.spec.has_action_mask else None,
         explore=inputs.explore,
     )
     extras = {"action": found.action, "policy": found.action_weights, "value": found.root_value}

@@ -4,31 +4,44 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TextIO
 
 from seedzero.cli import parse
 from seedzero.core import config as config_lib
 from seedzero.core import errors, presets
 
-PARTS = ("transport", "acting", "replay", "update")
-_WITHOUT_PRESET = "transport"
+PARTS = ("transport", "acting", "replay", "update", "search")
+ROWS: Mapping[str, tuple[str | int, ...]] = {
+    "batch": (8, 32, 128, 512),
+    "network": ("free", "small", "middle"),
+    "policy": ("gumbel", "puct"),
+}
+"""Flags of `search` -> what they may name: as in benchmark/search.py, which can't be asked without loading JAX."""
+
+_WITHOUT_PRESET = {
+    "transport": "which trains nothing; leave it out",
+    "search": f"whose rows are chosen by {', '.join(f'--{name}' for name in ROWS)}; leave it out",
+}
 
 
 def run(arguments: parse.Arguments) -> int:
     """Measures one part and prints the figures; returns the exit code.
 
     Raises:
-      UsageError: an unknown preset or setting, or one for a part that has none.
+      UsageError: an unknown preset, setting or row, or one for a part that has none.
     """
     as_json = arguments.switch("json")
     part = arguments.words[0]
     chosen = _chosen(part, arguments)
     from seedzero.cli import output
 
+    stream = sys.stderr if as_json else sys.stdout
+    if part == "search":
+        chosen["report"] = _row_printer(stream)
     # By name: each part loads what it measures, and only that.
     figures = importlib.import_module(f"seedzero.benchmark.{part}").run(**chosen)
-    print("\n".join(_lines(figures)), file=sys.stderr if as_json else sys.stdout)
+    print("\n".join(_lines(figures, with_rows="report" not in chosen)), file=stream)
     if as_json:
         output.print_json(figures)
     return 0
@@ -36,35 +49,70 @@ def run(arguments: parse.Arguments) -> int:
 
 def _chosen(part: str, arguments: parse.Arguments) -> dict[str, Any]:
     """Returns what `run` of the part is called with; refuses what is wrong before JAX is loaded."""
+    rows = {flag: _names(flag, arguments.flags[flag]) for flag in ROWS if flag in arguments.flags}
+    if rows and part != "search":
+        raise errors.UsageError(f"--{next(iter(rows))} chooses rows of search; {part} has none: leave it out")
     preset = arguments.flags.get("preset", "")
-    if part == _WITHOUT_PRESET:
+    if part in _WITHOUT_PRESET:
         if preset or arguments.settings:
             name = "preset" if preset else next(iter(arguments.settings))
-            raise errors.UsageError(f"--{name} is not for {part}, which trains nothing; leave it out")
-        return {}
+            raise errors.UsageError(f"--{name} is not for {part}, {_WITHOUT_PRESET[part]}")
+        return rows
     config_lib.override(presets.get(preset) if preset else config_lib.Config(), arguments.settings)
     return {"preset": preset, "settings": arguments.settings}
 
 
-def _lines(figures: Mapping[str, Any]) -> list[str]:
+def _names(flag: str, value: str) -> tuple[str | int, ...]:
+    """Returns what a flag names, each once, in the order of the rows.
+
+    Raises:
+      UsageError: a name that isn't one of the flag's.
+    """
+    known = {str(name): name for name in ROWS[flag]}
+    given = value.split(",")
+    if not set(given) <= known.keys():
+        raise errors.UsageError(f"--{flag}={value}: expected {', '.join(known)}, or several of them with commas")
+    return tuple(name for text, name in known.items() if text in given)
+
+
+# Printing ---------------------------------------------------------------------------------------------------------
+
+
+def _row_printer(stream: TextIO) -> Callable[[Mapping[str, Any]], None]:
+    """Returns the function that prints a row at once; the first row's names come before it."""
+    widths: list[int] = []
+
+    def print_row(row: Mapping[str, Any]) -> None:
+        texts = [_text(figure) for figure in row.values()]
+        if not widths:
+            widths.extend(max(len(name), len(text)) for name, text in zip(row, texts, strict=True))
+            print(_aligned(list(row), widths), file=stream)
+        print(_aligned(texts, widths), file=stream, flush=True)
+
+    return print_row
+
+
+def _lines(figures: Mapping[str, Any], *, with_rows: bool) -> list[str]:
     """Returns the figures, one a line, and their rows as columns."""
     single = {name: _text(figure) for name, figure in figures.items() if name != "rows"}
     width = max(map(len, single))
     lines = [f"{name:<{width}}  {text}" for name, text in single.items()]
     rows = figures.get("rows", [])
-    if not rows:
+    if not (rows and with_rows):
         return lines
     return [*lines, "", *_columns([list(rows[0]), *([_text(x) for x in row.values()] for row in rows)])]
 
 
 def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Returns lines of columns, the first one left-aligned, the others right-aligned."""
+    """Returns lines of columns, as wide as they need to be."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for first, *others in rows:
-        cells = [f"{text:>{width}}" for text, width in zip(others, widths[1:], strict=True)]
-        lines.append("  ".join([f"{first:<{widths[0]}}", *cells]))
-    return lines
+    return [_aligned(row, widths) for row in rows]
+
+
+def _aligned(texts: Sequence[str], widths: Sequence[int]) -> str:
+    """Returns a line of columns, the first one left-aligned, the others right-aligned."""
+    cells = [f"{text:>{width}}" for text, width in zip(texts[1:], widths[1:], strict=True)]
+    return "  ".join([f"{texts[0]:<{widths[0]}}", *cells])
 
 
 def _text(figure: object) -> str:
@@ -73,12 +121,19 @@ def _text(figure: object) -> str:
     return str(figure)
 
 
+def _listing(flag: str) -> str:
+    return ",".join(map(str, ROWS[flag]))
+
+
 COMMAND = parse.Command(
     summary="Measures a part of the system on this machine.",
     usage=f"{'|'.join(PARTS)} [--preset=NAME] [--SECTION.KEY=VALUE ...] [--json]",
     words=(PARTS,),
     flags=(
         parse.Flag("preset", "what acts and learns (default: cartpole on a CPU, atari on an accelerator)", "NAME"),
+        parse.Flag("batch", "search: only these rows (default: all, on a CPU without 512)", _listing("batch")),
+        parse.Flag("network", "search: only these rows (default: all, on a CPU without middle)", _listing("network")),
+        parse.Flag("policy", "search: only these rows", _listing("policy")),
         parse.Flag("json", "end with one line of JSON"),
     ),
     takes_settings=True,
@@ -87,8 +142,13 @@ transport: observations a second through the real server and worker client, agai
 acting: environment steps a second of the acting program, against the agent alone and its networks alone.
 replay: writing and sampling, against plain copies of as many bytes.
 update: updates a second, against the bare gradient, and where the time goes.
+search: one search of 18 actions, against mctx (pip install 'seedzero[dev]') and against its network calls alone,
+  with 16 and 50 simulations. The networks: free (predictions from a random table), small and middle (the atari
+  preset's). ratio_to_mctx: mctx's time / the search's, more than 1 where the search is faster. ratio_to_network:
+  the search's time / that of its network calls alone, 1 where the tree costs nothing. considered: the root actions
+  that Gumbel starts with; PUCT has no such number and shows 0. Takes up to 3 minutes on two cores.
 
 Every ratio is the median over short slices that alternate in the same run, and a share of the peer's speed:
-1 is as fast as the peer.""",
+1 is as fast as the peer. (Only search's ratio_to_network is the other way round: a multiple of the peer's time.)""",
     run=run,
 )

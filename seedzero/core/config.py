@@ -119,7 +119,7 @@ class SearchConfig(_Section):
     policy: str = _option("gumbel", "root policy and what is learned from it", choices=("gumbel", "puct"))
     num_simulations: int = _option(16, "network calls a move", minimum=1, maximum=10_000)
     num_considered: int = _option(16, "Gumbel: root actions that sequential halving starts with", minimum=1)
-    max_depth: int = _option(0, "longest path from the root; 0: num_simulations", minimum=0)
+    max_depth: int = _option(0, "longest path from the root; 0: as long as it gets", minimum=0)
     gumbel_scale: float = _option(1.0, "Gumbel: scale of the root noise while training", minimum=0)
     value_scale: float = _option(0.1, "Gumbel: scale of completed Q values", minimum=0)
     max_visit_init: float = _option(50.0, "Gumbel: visits added to the largest count when Q values are scaled",

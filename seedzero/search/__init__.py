@@ -1,6 +1,17 @@
 """Tree search over a learned model, batched, on the device."""
 
-from seedzero.search.mctx_search import search
-from seedzero.search.types import Prediction, RecurrentFn, Result, Root
+from seedzero.search.engine import search, sweep_widths, tree_bytes
+from seedzero.search.inspection import to_dot
+from seedzero.search.types import Prediction, RecurrentFn, Result, Root, Tree
 
-__all__ = ["Prediction", "RecurrentFn", "Result", "Root", "search"]
+__all__ = [
+    "Prediction",
+    "RecurrentFn",
+    "Result",
+    "Root",
+    "Tree",
+    "search",
+    "sweep_widths",
+    "to_dot",
+    "tree_bytes",
+]

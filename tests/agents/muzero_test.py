@@ -426,7 +426,7 @@ def test_acting_leaves_in_replay_what_the_agent_declares() -> None:
 @pytest.mark.parametrize("policy", ["gumbel", "puct"])
 def test_training_rows_explore_evaluation_rows_do_not_and_illegal_actions_are_left_out(policy: str) -> None:
     config = _config(search__policy=policy)
-    agent, _ = _agent(config)
+    agent = muzero.make(config, dataclasses.replace(SPEC, has_action_mask=True), "cpu")
     act, params = jax.jit(agent.act), _init(config).params
     observation = np.random.default_rng(0).normal(size=(32, 4)).astype(np.float32)
     mask = np.ones((32, 3), bool)

@@ -1,4 +1,4 @@
-"""The search: equal to mctx called directly, noise row by row, masks, and values worked by hand."""
+"""The search: noise row by row, masks, depth, trees, and values worked by hand."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import mctx
 import numpy as np
 import pytest
 
@@ -40,73 +39,14 @@ def _compiled(config: config_lib.SearchConfig) -> Any:
 
 def _search(policy: str, key: int, explore: Any = True, invalid: Any = False, **changes: Any) -> search.Result:
     config = dataclasses.replace(config_lib.SearchConfig(policy=policy, num_simulations=12), **changes)
-    return _compiled(config)(
+    result: search.Result = _compiled(config)(
         PARAMS,
         jax.random.key(key),
         _root(),
         invalid_actions=jnp.broadcast_to(jnp.asarray(invalid), (B, A)),
         explore=jnp.broadcast_to(jnp.asarray(explore), (B,)),
     )
-
-
-def _mctx_root(root: search.Root) -> Any:
-    return mctx.RootFnOutput(prior_logits=root.prior_logits, value=root.value, embedding=root.embedding)
-
-
-def _mctx_step(params: Any, key: Any, action: jax.Array, embedding: jax.Array) -> Any:
-    prediction, embedding = _step(params, action, embedding)
-    return mctx.RecurrentFnOutput(**prediction._asdict()), embedding
-
-
-def test_gumbel_equals_mctx_with_the_same_key() -> None:
-    root = _root()
-    invalid = np.zeros((B, A), bool)
-    invalid[:, 1] = True
-    direct = functools.partial(
-        mctx.gumbel_muzero_policy,
-        recurrent_fn=_mctx_step,
-        num_simulations=12,
-        invalid_actions=invalid,
-        max_depth=3,
-        qtransform=functools.partial(mctx.qtransform_completed_by_mix_value, value_scale=0.3, maxvisit_init=20.0),
-        max_num_considered_actions=4,
-        gumbel_scale=0.7,
-    )
-    expected = jax.jit(direct)(PARAMS, jax.random.key(7), _mctx_root(root))
-    result = _search(
-        "gumbel",
-        7,
-        invalid=invalid,
-        gumbel_scale=0.7,
-        value_scale=0.3,
-        max_visit_init=20.0,
-        num_considered=4,
-        max_depth=3,
-    )
-    summary = expected.search_tree.summary()
-    np.testing.assert_array_equal(result.action, expected.action)
-    np.testing.assert_allclose(result.action_weights, expected.action_weights, rtol=1e-5)
-    np.testing.assert_array_equal(result.visit_counts, summary.visit_counts)
-    np.testing.assert_allclose(result.root_value, summary.value, rtol=1e-5)
-    np.testing.assert_allclose(result.q_values, summary.qvalues, rtol=1e-5)
-
-
-def test_puct_equals_mctx_without_noise() -> None:
-    root = _root()
-    direct = functools.partial(
-        mctx.muzero_policy,
-        recurrent_fn=_mctx_step,
-        num_simulations=12,
-        dirichlet_fraction=0.0,
-        temperature=0.0,
-    )
-    expected = jax.jit(direct)(PARAMS, jax.random.key(7), _mctx_root(root))
-    result = _search("puct", 3, explore=False)
-    summary = expected.search_tree.summary()
-    np.testing.assert_array_equal(result.visit_counts, summary.visit_counts)
-    np.testing.assert_allclose(result.action_weights, expected.action_weights, rtol=1e-6)
-    np.testing.assert_allclose(result.root_value, summary.value, rtol=1e-5)
-    np.testing.assert_array_equal(np.asarray(result.visit_counts).sum(axis=1), 12)
+    return result
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -138,7 +78,7 @@ def test_a_row_without_a_legal_action_gives_numbers_and_disturbs_no_other(policy
     invalid = np.zeros((B, A), bool)
     invalid[1] = True
     result = _search(policy, 5, explore, invalid)
-    assert all(np.isfinite(x).all() for x in result)
+    assert all(np.isfinite(x).all() for x in result[:-1])
     assert 0 <= result.action[1] < A
     undisturbed = _search(policy, 5, explore)
     np.testing.assert_array_equal(result.visit_counts[0], undisturbed.visit_counts[0])

@@ -1,0 +1,333 @@
+"""The search against mctx, and against its network calls alone, with the same model, roots and settings.
+
+- mctx: its Gumbel and PUCT policies, which call the model once a simulation with one row a root.
+- The network alone: as many calls as the search makes, as wide as the search makes them, in a chain: each starts from
+  the states that the one before it returned. No tree, no choice of actions.
+
+Models:
+- free: predictions from a random table, looked up by a hash of state and action. They cost next to nothing, so what is
+  measured is the tree.
+- small, middle: the residual networks of the `atari` preset, with random parameters.
+
+Only the search is measured: the roots are there before. All of it runs on one device.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from concurrent import futures
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from seedzero import search
+from seedzero.benchmark import subject, timing
+from seedzero.core import config as config_lib
+from seedzero.core import errors, presets, types
+from seedzero.networks import muzero as networks
+from seedzero.ops import value_transforms
+
+POLICIES = ("gumbel", "puct")
+NETWORKS = ("free", "small", "middle")
+BATCHES = (8, 32, 128, 512)
+NETWORKS_ON_CPU, BATCHES_ON_CPU = NETWORKS[:2], BATCHES[:3]
+"""Measured by default on a CPU, which needs minutes for the others."""
+
+CONSIDERED = {16: 8, 50: 16}
+"""Simulations -> actions that Gumbel's sequential halving starts with. PUCT considers all; its rows say 0."""
+
+NUM_ACTIONS = 18
+DISCOUNT = 0.997
+FRAME_SHAPE = (96, 96, 1)
+TABLE_ROWS = 4096
+ROOTS_AT_ONCE = 8
+"""Observations that are represented in one call: one program for all batches."""
+
+Row = dict[str, str | int | float]
+
+
+class Case(NamedTuple):
+    """What a row measures. considered: 0 for PUCT."""
+
+    policy: str
+    network: str
+    batch: int
+    simulations: int
+    considered: int
+
+
+class Model(NamedTuple):
+    """What is searched.
+
+    Attributes:
+      params: in the compute dtype.
+      roots: number of rows -> that many different roots.
+      step: the recurrent function.
+    """
+
+    params: Any
+    roots: Callable[[int], search.Root]
+    step: search.RecurrentFn
+
+
+def run(
+    *,
+    policy: Sequence[str] = (),
+    network: Sequence[str] = (),
+    batch: Sequence[int] = (),
+    considered: Mapping[int, int] = CONSIDERED,
+    seconds: float = 12.0,
+    report: Callable[[Row], None] = lambda row: None,
+) -> dict[str, Any]:
+    """Measures every combination of the arguments.
+
+    Args:
+      policy: of POLICIES; empty: all.
+      network: of NETWORKS; empty: all, on a CPU NETWORKS_ON_CPU.
+      batch: roots; empty: BATCHES, on a CPU BATCHES_ON_CPU.
+      considered: simulations -> actions that Gumbel considers.
+      seconds: measuring time of all rows together, without compiling; where searches are slow it takes longer.
+      report: called with each row once it is measured.
+
+    Returns:
+      facts of the machine, and "rows": the case; actions; milliseconds, mctx_milliseconds, network_milliseconds;
+      ratio_to_mctx: the search's speed as a share of mctx's, so more than 1 where the search is faster;
+      ratio_to_network: the search's time as a multiple of the network's alone; tree_bytes.
+
+    Raises:
+      UsageError: mctx isn't installed.
+    """
+    peer = _import_mctx()
+    device = jax.devices()[0]
+    on_cpu = device.platform == "cpu"
+    cases = [
+        Case(policy_, network_, size, simulations, width if policy_ == "gumbel" else 0)
+        for network_ in network or (NETWORKS_ON_CPU if on_cpu else NETWORKS)
+        for policy_ in policy or POLICIES
+        for size in batch or (BATCHES_ON_CPU if on_cpu else BATCHES)
+        for simulations, width in considered.items()
+    ]
+    rows = []
+    for case in cases:
+        rows.append(_row(case, peer, seconds / len(cases)))
+        report(rows[-1])
+    return {
+        "platform": device.platform,
+        "device": device.device_kind,
+        "cores": subject.num_cores(),
+        "jax": jax.__version__,
+        "mctx": peer.__version__,
+        "rows": rows,
+    }
+
+
+def _import_mctx() -> Any:
+    try:
+        import mctx  # type: ignore[import-untyped]
+    except ModuleNotFoundError as error:
+        raise errors.UsageError(
+            f"the search is measured against mctx, which can't be loaded ({error}); pip install 'seedzero[dev]'"
+        ) from None
+    return mctx
+
+
+def _row(case: Case, peer: Any, seconds: float) -> Row:
+    config = _config(case)
+    slices = timing.interleave(_programs(case, config, peer), seconds=seconds)
+    return {
+        **case._asdict(),
+        "actions": NUM_ACTIONS,
+        "milliseconds": timing.milliseconds(slices, "search"),
+        "mctx_milliseconds": timing.milliseconds(slices, "mctx"),
+        "network_milliseconds": timing.milliseconds(slices, "network"),
+        "ratio_to_mctx": timing.ratio(slices, "search", "mctx"),
+        "ratio_to_network": timing.ratio(slices, "network", "search"),
+        "tree_bytes": search.tree_bytes(case.batch, NUM_ACTIONS, config),
+    }
+
+
+def _config(case: Case) -> config_lib.SearchConfig:
+    config = config_lib.SearchConfig(policy=case.policy, num_simulations=case.simulations)
+    return dataclasses.replace(config, num_considered=case.considered) if case.considered else config
+
+
+# Programs ---------------------------------------------------------------------------------------------------------
+
+
+def _programs(case: Case, config: config_lib.SearchConfig, peer: Any) -> dict[str, timing.Program]:
+    """Returns the three programs, compiled; at the same time, because that takes longer than measuring them."""
+    model = _model(case.network)
+    root = model.roots(case.batch)
+    functions = {
+        "search": functools.partial(_search, model.step, config),
+        "mctx": functools.partial(_mctx, peer, model.step, config),
+        "network": functools.partial(_network, model.step, config),
+    }
+    with futures.ThreadPoolExecutor(len(functions)) as pool:
+        programs = pool.map(lambda function: _compiled(function, model.params, root), functions.values())
+        return dict(zip(functions, programs, strict=True))
+
+
+def _compiled(function: Callable[..., Any], params: Any, root: search.Root) -> timing.Program:
+    """Returns a program that calls function(params, root, key) with another key each time."""
+
+    def with_key(params: Any, root: search.Root, call: jax.Array) -> Any:
+        return function(params, root, jax.random.fold_in(jax.random.key(0), call))
+
+    compiled = jax.jit(with_key).lower(params, root, np.int32(0)).compile()
+    calls = itertools.count()
+    return lambda: compiled(params, root, np.int32(next(calls)))
+
+
+def _search(
+    step: search.RecurrentFn, config: config_lib.SearchConfig, params: Any, root: search.Root, key: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    explore = jnp.ones(root.value.shape, bool)
+    found = search.search(params, key, root, step, config=config, explore=explore)
+    return found.action, found.action_weights
+
+
+def _mctx(
+    peer: Any,
+    step: search.RecurrentFn,
+    config: config_lib.SearchConfig,
+    params: Any,
+    root: search.Root,
+    key: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
+    def recurrent_fn(params: Any, key: jax.Array, action: jax.Array, embedding: Any) -> Any:
+        del key
+        prediction, embedding = step(params, action, embedding)
+        return peer.RecurrentFnOutput(**prediction._asdict()), embedding
+
+    search_with = {
+        "gumbel": functools.partial(
+            peer.gumbel_muzero_policy,
+            max_num_considered_actions=config.num_considered,
+            gumbel_scale=config.gumbel_scale,
+        ),
+        "puct": functools.partial(
+            peer.muzero_policy,
+            dirichlet_fraction=config.dirichlet_fraction,
+            dirichlet_alpha=config.dirichlet_alpha,
+            pb_c_init=config.pb_c_init,
+            pb_c_base=config.pb_c_base,
+            temperature=config.temperature,
+        ),
+    }[config.policy]
+    output = search_with(
+        params, key, peer.RootFnOutput(**root._asdict()), recurrent_fn, num_simulations=config.num_simulations
+    )
+    return output.action, output.action_weights
+
+
+def _network(
+    step: search.RecurrentFn, config: config_lib.SearchConfig, params: Any, root: search.Root, key: jax.Array
+) -> Any:
+    """Returns all predictions; runs of calls of one width are a loop, as they are in a search."""
+    del key
+    batch_size, num_actions = root.prior_logits.shape
+
+    def call(embedding: Any, action: jax.Array) -> tuple[Any, search.Prediction]:
+        prediction, embedding = step(params, action, embedding)
+        return embedding, prediction
+
+    embedding, predictions = root.embedding, []
+    for width, calls in itertools.groupby(search.sweep_widths(config, num_actions)):
+        num_rows, num_calls = batch_size * width, len(list(calls))
+        # More rows than before: the states repeat; fewer: the first ones stay.
+        embedding = jax.tree.map(lambda leaf, n=num_rows: jnp.resize(leaf, (n, *leaf.shape[1:])), embedding)
+        actions = jnp.arange(num_calls * num_rows, dtype=jnp.int32).reshape(num_calls, num_rows) % num_actions
+        embedding, found = jax.lax.scan(call, embedding, actions)
+        predictions.append(found)
+    return predictions
+
+
+# Models -----------------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def _model(network: str) -> Model:
+    return _table_model() if network == "free" else _resnet_model(network)
+
+
+def _table_model() -> Model:
+    """States are uint32 [B]; a row of the table is a reward, a value and the logits of a prior."""
+
+    def predict(table: jax.Array, state: jax.Array) -> search.Prediction:
+        found = table[state % TABLE_ROWS]
+        reward = found[:, 0]
+        return search.Prediction(reward, jnp.full_like(reward, DISCOUNT), found[:, 2:], found[:, 1])
+
+    def step(table: jax.Array, action: jax.Array, state: jax.Array) -> tuple[search.Prediction, jax.Array]:
+        state = _hash(state, action)
+        return predict(table, state), state
+
+    def roots(num_rows: int) -> search.Root:
+        state = _hash(jnp.arange(num_rows, dtype=jnp.uint32), jnp.int32(0))
+        prediction = predict(table, state)
+        return search.Root(prediction.prior_logits, prediction.value, state)
+
+    table = jax.random.normal(jax.random.key(0), (TABLE_ROWS, 2 + NUM_ACTIONS))
+    return Model(table, roots, step)
+
+
+def _hash(state: jax.Array, action: jax.Array) -> jax.Array:
+    """Returns the state, uint32, behind an action: all bits of both, mixed by MurmurHash3's last steps."""
+    x = state * jnp.uint32(NUM_ACTIONS) + action.astype(jnp.uint32) + jnp.uint32(1)
+    x = (x ^ x >> 16) * jnp.uint32(0x85EBCA6B)
+    x = (x ^ x >> 13) * jnp.uint32(0xC2B2AE35)
+    return jnp.asarray(x ^ x >> 16)
+
+
+def _resnet_model(size: str) -> Model:
+    """The networks' functions put together as the agent does it."""
+    config = dataclasses.replace(presets.get("atari").network, resnet_size=size)
+    spec = types.EnvSpec(observation_shape=FRAME_SHAPE, observation_dtype="uint8", num_actions=NUM_ACTIONS)
+    network = networks.make(config, spec, jax.default_backend())
+
+    def decode(logits: jax.Array) -> jax.Array:
+        return value_transforms.expectation(logits, config.support_limit)
+
+    def step(params: Any, action: jax.Array, hidden: jax.Array) -> tuple[search.Prediction, jax.Array]:
+        hidden, reward_logits = network.dynamics(params, hidden, action)
+        policy_logits, value_logits = network.predict(params, hidden)
+        reward = decode(reward_logits)
+        return search.Prediction(reward, jnp.full_like(reward, DISCOUNT), policy_logits, decode(value_logits)), hidden
+
+    @jax.jit
+    def represent(params: Any, observation: jax.Array) -> search.Root:
+        hidden = network.represent(params, observation)
+        policy_logits, value_logits = network.predict(params, hidden)
+        return search.Root(policy_logits, decode(value_logits), hidden)
+
+    def roots(num_rows: int) -> search.Root:
+        shape = (num_rows, *networks.stack_shape(spec.observation_shape, config.frame_stack))
+        observation = np.random.default_rng(0).integers(256, size=shape, dtype=np.uint8)
+        parts = np.split(observation, range(ROOTS_AT_ONCE, num_rows, ROOTS_AT_ONCE))
+        found = [represent(params, part) for part in parts]
+        joined: search.Root = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *found)
+        return joined
+
+    params = jax.device_put(network.cast(_random_params(jax.eval_shape(network.init, jax.random.key(0)))))
+    return Model(params, roots, step)
+
+
+def _random_params(shapes: Any) -> Any:
+    """Returns parameters, heads and all, as if trained: fresh heads predict the same for every state.
+
+    Drawn by numpy: compiling the networks' own initialization takes longer than measuring a row.
+    """
+    rng = np.random.default_rng(1)
+
+    def draw(path: tuple[Any, ...], leaf: jax.ShapeDtypeStruct) -> Any:
+        scale = {"kernel": math.prod(leaf.shape[:-1]) ** -0.5, "bias": 0.0, "scale": 0.0}[path[-1].key]
+        return (scale * rng.standard_normal(leaf.shape) + (path[-1].key == "scale")).astype(np.float32)
+
+    return jax.tree.map_with_path(draw, shapes)

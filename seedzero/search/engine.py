@@ -1,0 +1,79 @@
+"""The two searches behind one signature, and what they will cost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from seedzero.core import config as configuration
+from seedzero.search import forest as forest_lib
+from seedzero.search import gumbel, puct, schedule, types
+
+
+def search(
+    params: Any,
+    key: jax.Array,
+    root: types.Root,
+    recurrent_fn: types.RecurrentFn,
+    *,
+    config: configuration.SearchConfig,
+    explore: jax.Array,
+    invalid_actions: jax.Array | None = None,
+    return_tree: bool = False,
+) -> types.Result:
+    """Returns what `config.num_simulations` simulations from each root find.
+
+    Whether a row explores is data, so that training and evaluation share one compiled batch: a row without noise gets
+    the same result whatever the key.
+
+    Args:
+      params: handed to `recurrent_fn`.
+      key: consumed.
+      root: positions to search from.
+      recurrent_fn: the model.
+      config: policy ("gumbel" or "puct"), budget and constants.
+      explore: [B] bool, true: with root noise; false: greedily.
+      invalid_actions: [B, A] bool, true: illegal at the root; None: nothing is, in no row, which is faster. A row
+        without a legal action gets action 0.
+      return_tree: whether the result has the whole tree.
+    """
+    policy = {"gumbel": gumbel.search, "puct": puct.search}[config.policy]
+    return policy(
+        params,
+        key,
+        root,
+        recurrent_fn,
+        config=config,
+        explore=explore,
+        invalid_actions=invalid_actions,
+        return_tree=return_tree,
+    )
+
+
+def sweep_widths(config: configuration.SearchConfig, num_actions: int) -> tuple[int, ...]:
+    """Returns for each call of the network how many of a root's actions it evaluates, where all are legal."""
+    if config.policy == "puct":
+        return (1,) * config.num_simulations
+    return schedule.sweep_widths(min(config.num_considered, num_actions), config.num_simulations)
+
+
+def tree_bytes(batch_size: int, num_actions: int, config: configuration.SearchConfig) -> int:
+    """Returns bytes of the trees' tables when they are largest, without embeddings."""
+    rounds = schedule.rounds(sweep_widths(config, num_actions))
+    return max(_forest_bytes(batch_size * turn.width, 1 + turn.end, num_actions) for turn in rounds)
+
+
+def _forest_bytes(num_trees: int, num_nodes: int, num_actions: int) -> int:
+    def make() -> forest_lib.Forest:
+        root = types.Root(jnp.zeros((num_trees, num_actions)), jnp.zeros(num_trees), ())
+        rules = forest_lib.Rules(
+            evaluate=lambda action, embedding: (types.Prediction(action, action, action, action), embedding),
+            score=lambda forest: forest.prior,
+            root_actions=jnp.ones((num_trees, num_actions), bool),
+            max_depth=None,
+        )
+        return forest_lib.enlarge(forest_lib.plant(root, rules), num_nodes - 1)
+
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(jax.eval_shape(make)))

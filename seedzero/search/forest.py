@@ -1,0 +1,255 @@
+"""Trees in tables, without inner loops: one simulation costs the same few array operations however deep it goes.
+
+Every node keeps its whole path from the root as a row of tables, written once when the node is made:
+
+    path_action[n, k]    what was done at node k on the way to node n; ABSENT where k is not on the way
+    path_reward[n, k]    discounted sum of the rewards between k and n
+    path_discount[n, k]  product of the discounts between k and n
+
+With them, the three walks of a tree search are each one expression over a table:
+
+    selection  a node's next action depends on its own statistics alone, so every node has it ready (`next_action`).
+               The descent ends at the newest node to which all next actions on its path lead.
+    expansion  the new node's row is the row of its parent with one edge more.
+    backup     node k sees path_reward[n, k] + path_discount[n, k] * value(n); one masked update of all edges.
+
+Shape letters: T trees, N nodes, A actions. Nodes are numbered in the order of their making; 0 is the root.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from seedzero.search import types
+
+ABSENT = -1
+"""In path_action: this node is not on the path."""
+
+UNREACHABLE = np.iinfo(np.int32).max
+"""In path_action at the root: no action leads to this node, because it has not been made."""
+
+
+class Forest(NamedTuple):
+    """Trees that grow by one node at a time, all at once.
+
+    Attributes:
+      embedding: [N, T, ...] hidden states. Nodes first: writing one node of each tree is one slice.
+      value: [T, N] of the value network.
+      prior: [T, N, A] probabilities of the policy network.
+      visits: [T, N, A] float32, how often each edge was taken.
+      q_values: [T, N, A] mean return of each edge; 0 where never taken.
+      next_action: [T, N] int32, what the next descent does at each node.
+      path_action: [T, N, N] int32.
+      path_reward: [T, N, N].
+      path_discount: [T, N, N].
+    """
+
+    embedding: types.Embedding
+    value: jax.Array
+    prior: jax.Array
+    visits: jax.Array
+    q_values: jax.Array
+    next_action: jax.Array
+    path_action: jax.Array
+    path_reward: jax.Array
+    path_discount: jax.Array
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(T, N, A)."""
+        return self.prior.shape  # type: ignore[return-value]
+
+
+Score: TypeAlias = Callable[[Forest], jax.Array]
+"""Rates every action of every node [T, N, A]; the next descent takes the highest, the first one where equal."""
+
+
+class Rules(NamedTuple):
+    """What is the same in every simulation.
+
+    Attributes:
+      evaluate: (action [T], embedding [T, ...]) -> (prediction, embedding): the model with its parameters.
+      score: how descents choose.
+      root_actions: [T, A] bool, true: may be taken at the root.
+      max_depth: longest path from the root, in edges; None: unbounded.
+    """
+
+    evaluate: Callable[[jax.Array, types.Embedding], tuple[types.Prediction, types.Embedding]]
+    score: Score
+    root_actions: jax.Array
+    max_depth: int | None
+
+
+def plant(root: types.Root, rules: Rules) -> Forest:
+    """Returns trees [T] of one node each."""
+    num_trees, num_actions = root.prior_logits.shape
+    edges = jnp.zeros((num_trees, 1, num_actions))
+    paths = jnp.zeros((num_trees, 1, 1))
+    forest = Forest(
+        embedding=jax.tree.map(lambda leaf: leaf[None], root.embedding),
+        value=root.value.astype(jnp.float32)[:, None],
+        prior=jax.nn.softmax(root.prior_logits.astype(jnp.float32))[:, None],
+        visits=edges,
+        q_values=edges,
+        next_action=jnp.zeros((num_trees, 1), jnp.int32),
+        path_action=jnp.full((num_trees, 1, 1), ABSENT, jnp.int32),
+        path_reward=paths,
+        path_discount=paths + 1.0,
+    )
+    return forest._replace(next_action=_choose(forest, rules))
+
+
+def enlarge(forest: Forest, num_more: int) -> Forest:
+    """Returns the trees with room for more nodes."""
+
+    def pad(table: jax.Array, *axes: int, value: Any = 0) -> jax.Array:
+        widths = [(0, num_more if axis in axes else 0) for axis in range(table.ndim)]
+        return jnp.pad(table, widths, constant_values=value)
+
+    num_nodes = forest.shape[1]
+    path_action = pad(forest.path_action, 1, 2, value=ABSENT)
+    return Forest(
+        embedding=jax.tree.map(lambda leaf: pad(leaf, 0), forest.embedding),
+        value=pad(forest.value, 1),
+        prior=pad(forest.prior, 1),
+        visits=pad(forest.visits, 1),
+        q_values=pad(forest.q_values, 1),
+        next_action=pad(forest.next_action, 1),
+        path_action=path_action.at[:, num_nodes:, 0].set(UNREACHABLE),
+        path_reward=pad(forest.path_reward, 1, 2),
+        path_discount=pad(forest.path_discount, 1, 2),
+    )
+
+
+def take(forest: Forest, trees: jax.Array) -> Forest:
+    """Returns some of the trees; `trees` are numbers [T'] int32."""
+    embedding = jax.tree.map(lambda leaf: leaf[:, trees], forest.embedding)
+    others = {name: table[trees] for name, table in forest._asdict().items() if name != "embedding"}
+    return Forest(embedding=embedding, **others)
+
+
+def simulate(forest: Forest, node: jax.Array, rules: Rules, active: jax.Array | None = None) -> Forest:
+    """Returns the trees after one simulation each, which makes node number `node`.
+
+    Args:
+      forest: the trees, with room for the node.
+      node: scalar int32.
+      rules: of the search.
+      active: [T] bool, false: this tree stays as it is (its node is never reached); None: all grow.
+    """
+    every = jnp.arange(forest.shape[0])
+    parent = _descend(forest, rules.max_depth)
+    action = forest.next_action[every, parent]
+    prediction, embedding = rules.evaluate(action, jax.tree.map(lambda leaf: leaf[parent, every], forest.embedding))
+    prediction = types.Prediction(*(x.astype(jnp.float32) for x in prediction))
+    path = _extend(forest, parent, action, prediction)
+    if active is not None:
+        path = _prune(path, active)
+    forest = _backup(forest, path, prediction.value)
+    forest = _write(forest, node, path, prediction, embedding)
+    return forest._replace(next_action=_choose(forest, rules))
+
+
+# Selection --------------------------------------------------------------------------------------------------------
+
+
+def _descend(forest: Forest, max_depth: int | None) -> jax.Array:
+    """Returns where descents end, [T] int32: from there the next action leads out of the tree, or to the bound."""
+    strays = (forest.path_action != ABSENT) & (forest.path_action != forest.next_action[:, None, :])
+    reached = jnp.sum(strays, axis=-1) == 0
+    if max_depth is not None:
+        reached &= depths(forest) < max_depth
+    # A path's nodes were made in its order: the newest one reached is the deepest.
+    return jnp.max(jnp.where(reached, jnp.arange(forest.shape[1]), 0), axis=-1)
+
+
+def _choose(forest: Forest, rules: Rules) -> jax.Array:
+    """Returns the next action of every node, [T, N] int32."""
+    at_root = jnp.arange(forest.shape[1])[:, None] == 0
+    forbidden = at_root & ~rules.root_actions[:, None, :]
+    return jnp.argmax(jnp.where(forbidden, -jnp.inf, rules.score(forest)), axis=-1).astype(jnp.int32)
+
+
+# Expansion and backup ---------------------------------------------------------------------------------------------
+
+
+class _Path(NamedTuple):
+    """The rows [T, N] of a new node in the path tables."""
+
+    action: jax.Array
+    reward: jax.Array
+    discount: jax.Array
+
+
+def _extend(forest: Forest, parent: jax.Array, action: jax.Array, prediction: types.Prediction) -> _Path:
+    """Returns the parent's path with one edge more."""
+    every = jnp.arange(forest.shape[0])
+    is_parent = jnp.arange(forest.shape[1]) == parent[:, None]
+    path_action = jnp.where(is_parent, action[:, None], forest.path_action[every, parent])
+    discount = forest.path_discount[every, parent]
+    return _Path(
+        action=path_action,
+        reward=forest.path_reward[every, parent] + discount * prediction.reward[:, None],
+        discount=discount * prediction.discount[:, None],
+    )
+
+
+def _prune(path: _Path, active: jax.Array) -> _Path:
+    """Returns the paths; those of inactive trees touch no node and are never reached."""
+    at_root = jnp.arange(path.action.shape[1]) == 0
+    return path._replace(action=jnp.where(active[:, None], path.action, jnp.where(at_root, UNREACHABLE, ABSENT)))
+
+
+def _backup(forest: Forest, path: _Path, value: jax.Array) -> Forest:
+    """Returns the forest with one more return in the mean of each edge of the path."""
+    returns = path.reward + path.discount * value[:, None]
+    taken = path.action[:, :, None] == jnp.arange(forest.shape[2])
+    visits = forest.visits + taken
+    step = (returns[:, :, None] - forest.q_values) / jnp.maximum(visits, 1.0)
+    return forest._replace(visits=visits, q_values=jnp.where(taken, forest.q_values + step, forest.q_values))
+
+
+def _write(
+    forest: Forest, node: jax.Array, path: _Path, prediction: types.Prediction, embedding: types.Embedding
+) -> Forest:
+    """Returns the forest with the new node in it. Its edges have no visits yet."""
+    put = functools.partial(jax.lax.dynamic_update_index_in_dim, index=node, axis=1)
+    is_node = jnp.arange(forest.shape[1]) == node
+    return forest._replace(
+        embedding=jax.tree.map(
+            lambda table, leaf: jax.lax.dynamic_update_index_in_dim(table, leaf.astype(table.dtype), node, 0),
+            forest.embedding,
+            embedding,
+        ),
+        value=put(forest.value, prediction.value),
+        prior=put(forest.prior, jax.nn.softmax(prediction.prior_logits)),
+        path_action=put(forest.path_action, path.action),
+        path_reward=put(forest.path_reward, path.reward),
+        # From a node to itself nothing is discounted.
+        path_discount=put(forest.path_discount, jnp.where(is_node, 1.0, path.discount)),
+    )
+
+
+# What a forest shows ----------------------------------------------------------------------------------------------
+
+
+def depths(forest: Forest) -> jax.Array:
+    """Returns edges from the root to every node [T, N] int32; 1 for nodes that were not made."""
+    return jnp.sum(forest.path_action != ABSENT, axis=-1)
+
+
+def is_made(forest: Forest) -> jax.Array:
+    """Returns [T, N] bool, true: the node is part of the tree."""
+    return forest.path_action[:, :, 0] != UNREACHABLE
+
+
+def mean_values(forest: Forest) -> jax.Array:
+    """Returns the mean of a node's own value and of its edges' returns, [T, N]."""
+    num_visits = jnp.sum(forest.visits, axis=-1)
+    return (forest.value + jnp.sum(forest.visits * forest.q_values, axis=-1)) / (1.0 + num_visits)

@@ -1,0 +1,270 @@
+"""Gumbel MuZero's search (Danihelka et al. 2022), a whole sweep of Sequential Halving in one call of the network.
+
+A sweep visits every root action that is still in the race once, and what is found behind one action changes nothing
+behind another. So each considered action has a tree of its own, whose root is the position itself with only that
+action open, and the trees of a sweep grow side by side as rows of one batch [B * W]. Trees whose action drops out of
+the race are left behind. Actions drop out at the start of a sweep, as in the paper.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from seedzero.core import config as configuration
+from seedzero.search import forest as forest_lib
+from seedzero.search import inspection, schedule, selection, types
+
+
+def search(
+    params: Any,
+    key: jax.Array,
+    root: types.Root,
+    recurrent_fn: types.RecurrentFn,
+    *,
+    config: configuration.SearchConfig,
+    explore: jax.Array,
+    invalid_actions: jax.Array | None,
+    return_tree: bool,
+) -> types.Result:
+    """Returns what Sequential Halving finds.
+
+    The policy to learn is softmax(logits + sigma(completed Q)) (equation 11). Rows without `explore` see
+    no Gumbel noise.
+    """
+    evaluate = functools.partial(recurrent_fn, params)
+    position = _position(key, root, config, explore, invalid_actions)
+    plan = _plan(position, config)
+    race = _start(position, root, plan.rounds[0].width, evaluate, config)
+    finished: list[forest_lib.Forest] = []
+    for turn in plan.rounds:
+        race, dropped = _halve(position, race, turn.width, config)
+        finished += dropped
+        race = _run(position, race, turn, plan, evaluate, config)
+    finished.append(race.forest)
+    return _result(position, race, finished, config, return_tree)
+
+
+class _Position(NamedTuple):
+    """The root as it is seen all along. What is illegal has the lowest logit.
+
+    Attributes:
+      logits: [B, A], the largest one 0.
+      prior: [B, A] probabilities.
+      value: [B] of the value network.
+      gumbel: [B, A] noise.
+      valid_actions: [B, A] bool; None: all are.
+    """
+
+    logits: jax.Array
+    prior: jax.Array
+    value: jax.Array
+    gumbel: jax.Array
+    valid_actions: jax.Array | None
+
+
+class _Plan(NamedTuple):
+    """Who visits how many actions when.
+
+    Attributes:
+      rounds: sweeps of one width each.
+      widths: [B, sweeps] int32, actions that each position visits in each sweep, at most the round's width; None:
+        that width.
+      num_sweeps: scalar int32, sweeps until every position has spent its budget; None: all.
+    """
+
+    rounds: tuple[schedule.Round, ...]
+    widths: jax.Array | None
+    num_sweeps: jax.Array | None
+
+
+class _Race(NamedTuple):
+    """The actions in the race, W for each position, and what is known of all.
+
+    Attributes:
+      actions: [B, W] int32, distinct.
+      active: [B, W] bool, true: still in the race. False only where positions differ in what they may do.
+      forest: B * W trees, row by row.
+      visits: [B, A] of root actions, up to the last sweep.
+      q_values: [B, A] likewise; 0 where never visited.
+    """
+
+    actions: jax.Array
+    active: jax.Array
+    forest: forest_lib.Forest
+    visits: jax.Array
+    q_values: jax.Array
+
+
+def _position(
+    key: jax.Array,
+    root: types.Root,
+    config: configuration.SearchConfig,
+    explore: jax.Array,
+    invalid_actions: jax.Array | None,
+) -> _Position:
+    logits = root.prior_logits.astype(jnp.float32)
+    if invalid_actions is not None:
+        logits = jnp.where(invalid_actions, selection.LOWEST, logits)
+    _, gumbel_key = jax.random.split(key)
+    noise = config.gumbel_scale * jax.random.gumbel(gumbel_key, logits.shape)
+    return _Position(
+        logits=logits - jnp.max(logits, axis=-1, keepdims=True),
+        prior=jax.nn.softmax(logits),
+        value=root.value.astype(jnp.float32),
+        gumbel=jnp.where(explore[:, None], noise, 0.0),
+        valid_actions=None if invalid_actions is None else ~invalid_actions,
+    )
+
+
+def _plan(position: _Position, config: configuration.SearchConfig) -> _Plan:
+    """Returns the sweeps; a position with fewer legal actions than are considered has sweeps of its own."""
+    most = min(config.num_considered, position.logits.shape[-1])
+    if position.valid_actions is None:
+        return _Plan(schedule.rounds(schedule.sweep_widths(most, config.num_simulations)), None, None)
+    table = schedule.width_table(most, config.num_simulations)
+    num_considered = jnp.minimum(most, jnp.sum(position.valid_actions, axis=-1))
+    widths = jnp.asarray(table, jnp.int32)[num_considered]
+    num_sweeps = jnp.max(jnp.sum(widths > 0, axis=-1))
+    return _Plan(schedule.rounds([max(sweep) for sweep in zip(*table, strict=True)]), widths, num_sweeps)
+
+
+def _start(
+    position: _Position, root: types.Root, width: int, evaluate: Any, config: configuration.SearchConfig
+) -> _Race:
+    """Returns the race at its start: the best actions by noise and prior, each with a tree of one node."""
+    _, actions = jax.lax.top_k(_masked(position, position.gumbel + position.logits), width)
+    roots = types.Root(*(jax.tree.map(lambda x: jnp.repeat(x, width, axis=0), x) for x in root))
+    roots = roots._replace(prior_logits=jnp.repeat(position.logits, width, axis=0))
+    no_visits = jnp.zeros(position.logits.shape)
+    return _Race(
+        actions=actions.astype(jnp.int32),
+        active=jnp.ones(actions.shape, bool),
+        forest=forest_lib.plant(roots, _rules(actions, evaluate, position, config)),
+        visits=no_visits,
+        q_values=no_visits,
+    )
+
+
+def _halve(
+    position: _Position, race: _Race, width: int, config: configuration.SearchConfig
+) -> tuple[_Race, list[forest_lib.Forest]]:
+    """Returns the race of the best `width` actions, and the trees of those that drop out."""
+    batch_size, num_actions = race.actions.shape
+    if width == num_actions:
+        return race, []
+    _, order = jax.lax.top_k(_race_scores(position, race, config), num_actions)
+    trees = order + num_actions * jnp.arange(batch_size)[:, None]
+    kept, dropped = trees[:, :width].reshape(-1), trees[:, width:].reshape(-1)
+    return (
+        race._replace(
+            actions=jnp.take_along_axis(race.actions, order[:, :width], axis=-1),
+            active=jnp.take_along_axis(race.active, order[:, :width], axis=-1),
+            forest=forest_lib.take(race.forest, kept),
+        ),
+        [forest_lib.take(race.forest, dropped)],
+    )
+
+
+def _run(
+    position: _Position,
+    race: _Race,
+    turn: schedule.Round,
+    plan: _Plan,
+    evaluate: Any,
+    config: configuration.SearchConfig,
+) -> _Race:
+    """Returns the race after the sweeps of one round."""
+    rules = _rules(race.actions, evaluate, position, config)
+    race = race._replace(forest=forest_lib.enlarge(race.forest, turn.end - turn.begin))
+
+    def sweep(index: jax.Array, race: _Race) -> _Race:
+        # Sweep i makes node i + 1 of each tree: node 0 is the root.
+        if plan.widths is None:
+            return race._replace(forest=forest_lib.simulate(race.forest, index + 1, rules))
+        race = race._replace(active=_narrow(position, race, plan.widths[:, index], config))
+        forest = forest_lib.simulate(race.forest, index + 1, rules, race.active.reshape(-1))
+        return _note(race._replace(forest=forest))
+
+    end = turn.end if plan.num_sweeps is None else jnp.minimum(turn.end, plan.num_sweeps)
+    return _note(jax.lax.fori_loop(turn.begin, end, sweep, race))
+
+
+def _narrow(position: _Position, race: _Race, widths: jax.Array, config: configuration.SearchConfig) -> jax.Array:
+    """Returns which actions are still in the race [B, W]: of each position its best `widths` [B]."""
+    scores = _race_scores(position, race, config)
+    slots = jnp.arange(scores.shape[-1])
+    mine, theirs = scores[:, :, None], scores[:, None, :]
+    is_better = (theirs > mine) | ((theirs == mine) & (slots < slots[:, None]))
+    return race.active & (jnp.sum(is_better, axis=-1) < widths[:, None])
+
+
+def _note(race: _Race) -> _Race:
+    """Returns the race with the statistics of its trees' only root edges in those of the position."""
+    rows = jnp.arange(race.actions.shape[0])[:, None]
+    visits = jnp.sum(race.forest.visits[:, 0], axis=-1).reshape(race.actions.shape)
+    q_values = jnp.sum(race.forest.q_values[:, 0], axis=-1).reshape(race.actions.shape)
+    return race._replace(
+        visits=race.visits.at[rows, race.actions].set(visits),
+        q_values=race.q_values.at[rows, race.actions].set(q_values),
+    )
+
+
+def _rules(
+    actions: jax.Array, evaluate: Any, position: _Position, config: configuration.SearchConfig
+) -> forest_lib.Rules:
+    """Returns the rules of trees [B * W] that begin with one action each."""
+    return forest_lib.Rules(
+        evaluate=evaluate,
+        score=functools.partial(selection.gumbel_scores, config=config),
+        root_actions=actions.reshape(-1)[:, None] == jnp.arange(position.logits.shape[-1]),
+        max_depth=config.max_depth or None,
+    )
+
+
+def _race_scores(position: _Position, race: _Race, config: configuration.SearchConfig) -> jax.Array:
+    """Returns scores [B, W] of the actions in the race; -inf for those out of it."""
+    scores = jnp.take_along_axis(_scores(position, race, config), race.actions, axis=-1)
+    return jnp.where(race.active, scores, -jnp.inf)
+
+
+def _scores(position: _Position, race: _Race, config: configuration.SearchConfig) -> jax.Array:
+    """Returns gumbel + logits + sigma(completed Q) of root actions [B, A] (algorithm 2); -inf for illegal ones."""
+    return _masked(position, position.gumbel + position.logits + _bonus(position, race, config))
+
+
+def _bonus(position: _Position, race: _Race, config: configuration.SearchConfig) -> jax.Array:
+    return selection.value_bonus(position.prior, position.value, race.visits, race.q_values, config=config)
+
+
+def _masked(position: _Position, scores: jax.Array) -> jax.Array:
+    return scores if position.valid_actions is None else jnp.where(position.valid_actions, scores, -jnp.inf)
+
+
+def _result(
+    position: _Position,
+    race: _Race,
+    forests: list[forest_lib.Forest],
+    config: configuration.SearchConfig,
+    return_tree: bool,
+) -> types.Result:
+    """Returns the findings; to be taken is the best of the most visited actions."""
+    batch_size = len(race.visits)
+    is_most_visited = race.visits == jnp.max(race.visits, axis=-1, keepdims=True)
+    scores = jnp.where(is_most_visited, _scores(position, race, config), -jnp.inf)
+    logits = _bonus(position, race, config) + position.logits
+    returns = jnp.sum(race.visits * race.q_values, axis=-1)
+    max_depth, mean_depth = inspection.depth_statistics(forests, batch_size)
+    return types.Result(
+        action=jnp.argmax(scores, axis=-1).astype(jnp.int32),
+        action_weights=jax.nn.softmax(logits),
+        root_value=(position.value + returns) / (1.0 + jnp.sum(race.visits, axis=-1)),
+        visit_counts=race.visits.astype(jnp.int32),
+        q_values=race.q_values,
+        max_depth=max_depth,
+        mean_depth=mean_depth,
+        tree=inspection.tree(forests, batch_size) if return_tree else None,
+    )

@@ -1,0 +1,104 @@
+"""What finished trees show: how deep paths went, and the tree itself to draw.
+
+A search keeps its trees as forests whose T = B * W trees lie row by row: W trees grow side by side for each position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from seedzero.search import forest as forest_lib
+from seedzero.search import types
+
+
+def depth_statistics(forests: Sequence[forest_lib.Forest], batch_size: int) -> tuple[jax.Array, jax.Array]:
+    """Returns the largest depth [B] int32 and the mean depth [B] of the simulations' new nodes."""
+    made = jnp.concatenate([_rows(forest_lib.is_made(f)[:, 1:], batch_size) for f in forests], axis=-1)
+    depth = jnp.concatenate([_rows(forest_lib.depths(f)[:, 1:], batch_size) for f in forests], axis=-1)
+    depth = jnp.where(made, depth, 0)
+    num_made = jnp.maximum(jnp.sum(made, axis=-1), 1)
+    return jnp.max(depth, axis=-1).astype(jnp.int32), jnp.sum(depth, axis=-1) / num_made
+
+
+def tree(forests: Sequence[forest_lib.Forest], batch_size: int) -> types.Tree:
+    """Returns one tree for each position: the roots joined, then the other nodes, tree by tree.
+
+    Nodes keep their order within a tree, so children come after their parents.
+    """
+    parts, offset = [], 1
+    for forest in forests:
+        num_trees = forest.shape[0] // batch_size
+        num_new = forest.shape[1] - 1
+        first = offset + num_new * jnp.arange(num_trees)
+        part = _nodes(forest)
+        # Node 0 of each is the root of all; node 1 is the first of its own.
+        parent = jnp.where(part.parent > 0, part.parent - 1 + jnp.tile(first, batch_size)[:, None], part.parent)
+        parts.append(jax.tree.map(lambda x: _rows(x[:, 1:], batch_size), part._replace(parent=parent)))
+        offset += num_trees * num_new
+    joined = jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), _joined_root(forests, batch_size), *parts)
+    return joined  # type: ignore[no-any-return]
+
+
+def _nodes(forest: forest_lib.Forest) -> types.Tree:
+    """Returns the nodes [T, N] of trees; what was not made is marked."""
+    nodes = jnp.arange(forest.shape[1])
+    made = forest_lib.is_made(forest)
+    parent = jnp.max(jnp.where(forest.path_action != forest_lib.ABSENT, nodes, -1), axis=-1)
+    parent = jnp.where(made, parent, -1)
+
+    def at_parent(table: jax.Array, otherwise: Any) -> jax.Array:
+        entry = jnp.take_along_axis(table, jnp.maximum(parent, 0)[:, :, None], axis=-1)[:, :, 0]
+        return jnp.where(parent >= 0, entry, otherwise)
+
+    return types.Tree(
+        parent=parent.astype(jnp.int32),
+        action=at_parent(forest.path_action, -1).astype(jnp.int32),
+        num_visits=jnp.where(made, 1 + jnp.sum(forest.visits, axis=-1), 0).astype(jnp.int32),
+        value=jnp.where(made, forest_lib.mean_values(forest), 0.0),
+        reward=at_parent(forest.path_reward, 0.0),
+        discount=at_parent(forest.path_discount, 1.0),
+        depth=jnp.where(made, forest_lib.depths(forest), 0).astype(jnp.int32),
+        prior=forest.prior,
+    )
+
+
+def _joined_root(forests: Sequence[forest_lib.Forest], batch_size: int) -> types.Tree:
+    """Returns the root [B, 1], with the visits of all trees."""
+
+    def total(edges: jax.Array) -> jax.Array:
+        return _rows(jnp.sum(edges[:, :1], axis=-1), batch_size)
+
+    num_visits = jnp.concatenate([total(f.visits) for f in forests], axis=-1).sum(axis=-1, keepdims=True)
+    returns = jnp.concatenate([total(f.visits * f.q_values) for f in forests], axis=-1).sum(axis=-1, keepdims=True)
+    first = jax.tree.map(lambda x: _rows(x[:, :1], batch_size)[:, :1], _nodes(forests[0]))
+    value = _rows(forests[0].value[:, :1], batch_size)[:, :1]
+    joined: types.Tree = first._replace(
+        num_visits=1 + num_visits.astype(jnp.int32), value=(value + returns) / (1.0 + num_visits)
+    )
+    return joined
+
+
+def _rows(x: jax.Array, batch_size: int) -> jax.Array:
+    """Returns [B * W, N, ...] as [B, W * N, ...]."""
+    return x.reshape(batch_size, -1, *x.shape[2:])
+
+
+def to_dot(tree: types.Tree, row: int = 0) -> str:
+    """Returns one position's tree in Graphviz's language: `dot -Tsvg` draws it.
+
+    An edge shows its action, prior, reward and discount, a node its visits and value.
+    """
+    nodes = jax.tree.map(lambda table: np.asarray(table[row]), tree)
+    lines = ["digraph search {", "  node [shape=box];"]
+    for node in np.flatnonzero(nodes.num_visits > 0):
+        lines.append(f'  {node} [label="{nodes.num_visits[node]} visits\\nvalue {nodes.value[node]:.3f}"];')
+        if (parent := nodes.parent[node]) >= 0:
+            action = nodes.action[node]
+            label = f"{action} ({nodes.prior[parent, action]:.2f})\\nreward {nodes.reward[node]:.3f}"
+            lines.append(f'  {parent} -> {node} [label="{label}\\ndiscount {nodes.discount[node]:.3f}"];')
+    return "\n".join([*lines, "}", ""])

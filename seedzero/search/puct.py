@@ -1,0 +1,97 @@
+"""MuZero's search (Schrittwieser et al. 2020): PUCT, and root noise over legal actions only."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from seedzero.core import config as configuration
+from seedzero.search import forest as forest_lib
+from seedzero.search import inspection, noise, schedule, selection, types
+
+
+def search(
+    params: Any,
+    key: jax.Array,
+    root: types.Root,
+    recurrent_fn: types.RecurrentFn,
+    *,
+    config: configuration.SearchConfig,
+    explore: jax.Array,
+    invalid_actions: jax.Array | None,
+    return_tree: bool,
+) -> types.Result:
+    """Returns what one simulation after the other finds; the policy to learn is the share of visits.
+
+    Rows without `explore` see no noise and take the most visited action.
+    """
+    noise_key, action_key = jax.random.split(key)
+    logits = root.prior_logits.astype(jnp.float32)
+    invalid = jnp.zeros(logits.shape, bool) if invalid_actions is None else invalid_actions
+    noisy = _add_dirichlet_noise(noise_key, logits, invalid, explore, config)
+    forest = _grow(root._replace(prior_logits=noisy), functools.partial(recurrent_fn, params), config, ~invalid)
+    visits = forest.visits[:, 0]
+    max_depth, mean_depth = inspection.depth_statistics([forest], len(visits))
+    return types.Result(
+        action=_sample_visits(action_key, visits, noisy, explore, config.temperature),
+        action_weights=visits / jnp.sum(visits, axis=-1, keepdims=True),
+        root_value=forest_lib.mean_values(forest)[:, 0],
+        visit_counts=visits.astype(jnp.int32),
+        q_values=forest.q_values[:, 0],
+        max_depth=max_depth,
+        mean_depth=mean_depth,
+        tree=inspection.tree([forest], len(visits)) if return_tree else None,
+    )
+
+
+def _grow(
+    root: types.Root, evaluate: Any, config: configuration.SearchConfig, root_actions: jax.Array
+) -> forest_lib.Forest:
+    """Returns the trees after all simulations."""
+    rules = forest_lib.Rules(
+        evaluate=evaluate,
+        score=functools.partial(selection.puct_scores, config=config),
+        root_actions=root_actions,
+        max_depth=config.max_depth or None,
+    )
+    forest = forest_lib.plant(root, rules)
+    for loop in schedule.loops(config.num_simulations):
+        forest = forest_lib.enlarge(forest, loop.end - loop.begin)
+        # Simulation i makes node i + 1: node 0 is the root.
+        forest = jax.lax.fori_loop(
+            loop.begin + 1, loop.end + 1, lambda node, trees: forest_lib.simulate(trees, node, rules), forest
+        )
+    return forest
+
+
+def _add_dirichlet_noise(
+    key: jax.Array,
+    logits: jax.Array,
+    invalid_actions: jax.Array,
+    explore: jax.Array,
+    config: configuration.SearchConfig,
+) -> jax.Array:
+    """Returns log probabilities [B, A] of the prior, mixed with noise where `explore`; the lowest float if illegal."""
+    prior = jax.nn.softmax(jnp.where(invalid_actions, selection.LOWEST, logits))
+    gammas = noise.log_gamma(key, config.dirichlet_alpha, logits.shape)
+    dirichlet = jax.nn.softmax(jnp.where(invalid_actions, selection.LOWEST, gammas))
+    share = config.dirichlet_fraction * explore[:, None]
+    mixed = (1.0 - share) * prior + share * dirichlet
+    return jnp.where(invalid_actions, selection.LOWEST, jnp.log(jnp.maximum(mixed, selection.TINY)))
+
+
+def _sample_visits(
+    key: jax.Array, visits: jax.Array, logits: jax.Array, explore: jax.Array, temperature: float
+) -> jax.Array:
+    """Returns actions [B] drawn in proportion to visits^(1/temperature); without `explore` the most visited ones.
+
+    Equal visits are decided by the prior, so that a greedy row does not lean to low action numbers.
+    """
+    greedy = jnp.argmax(visits + 0.5 * jax.nn.softmax(logits), axis=-1)
+    if temperature == 0.0:
+        return greedy.astype(jnp.int32)
+    sampled = jax.random.categorical(key, jnp.log(visits) / temperature)
+    return jnp.where(explore, sampled, greedy).astype(jnp.int32)

@@ -1,0 +1,34 @@
+"""Gamma draws: distributed as they should be, for large and small alpha."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats  # type: ignore[import-untyped]
+
+from seedzero.search import noise
+
+
+@pytest.mark.parametrize("alpha", [0.03, 0.3, 1.0, 5.0])
+def test_draws_are_distributed_as_gamma(alpha: float) -> None:
+    draws = np.exp(np.asarray(noise.log_gamma(jax.random.key(0), alpha, (20_000,)), np.float64))
+    assert stats.kstest(draws, stats.gamma(alpha).cdf).pvalue > 0.01
+
+
+def test_the_test_sees_a_wrong_alpha() -> None:
+    draws = np.exp(np.asarray(noise.log_gamma(jax.random.key(0), 0.3, (20_000,)), np.float64))
+    assert stats.kstest(draws, stats.gamma(0.32).cdf).pvalue < 0.001
+
+
+def test_logarithms_are_finite_where_draws_are_too_small_for_a_float() -> None:
+    draws = noise.log_gamma(jax.random.key(1), 0.001, (10_000,))
+    assert np.isfinite(draws).all()
+    assert np.min(draws) < -1000
+
+
+def test_draws_repeat_with_the_key_and_differ_from_each_other() -> None:
+    draw = jax.jit(noise.log_gamma, static_argnums=(1, 2))
+    np.testing.assert_array_equal(draw(jax.random.key(2), 0.3, (5,)), draw(jax.random.key(2), 0.3, (5,)))
+    assert jnp.unique(draw(jax.random.key(3), 0.3, (100,))).size == 100

@@ -71,7 +71,7 @@ def _forest_bytes(num_trees: int, num_nodes: int, num_actions: int) -> int:
         rules = forest_lib.Rules(
             evaluate=lambda action, embedding: (types.Prediction(action, action, action, action), embedding),
             score=lambda forest: forest.prior,
-            root_actions=jnp.ones((num_trees, num_actions), bool),
+            root_actions=jnp.ones((num_actions, num_trees), bool),
             max_depth=None,
         )
         return forest_lib.enlarge(forest_lib.plant(root, rules), num_nodes - 1)

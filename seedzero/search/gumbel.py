@@ -205,8 +205,8 @@ def _narrow(position: _Position, race: _Race, widths: jax.Array, config: configu
 def _note(race: _Race) -> _Race:
     """Returns the race with the statistics of its trees' only root edges in those of the position."""
     rows = jnp.arange(race.actions.shape[0])[:, None]
-    visits = jnp.sum(race.forest.visits[:, 0], axis=-1).reshape(race.actions.shape)
-    q_values = jnp.sum(race.forest.q_values[:, 0], axis=-1).reshape(race.actions.shape)
+    visits = jnp.sum(race.forest.visits[:, :, 0], axis=0).reshape(race.actions.shape)
+    q_values = jnp.sum(race.forest.q_values[:, :, 0], axis=0).reshape(race.actions.shape)
     return race._replace(
         visits=race.visits.at[rows, race.actions].set(visits),
         q_values=race.q_values.at[rows, race.actions].set(q_values),
@@ -220,7 +220,7 @@ def _rules(
     return forest_lib.Rules(
         evaluate=evaluate,
         score=functools.partial(selection.gumbel_scores, config=config),
-        root_actions=actions.reshape(-1)[:, None] == jnp.arange(position.logits.shape[-1]),
+        root_actions=actions.reshape(-1) == jnp.arange(position.logits.shape[-1])[:, None],
         max_depth=config.max_depth or None,
     )
 
@@ -237,7 +237,8 @@ def _scores(position: _Position, race: _Race, config: configuration.SearchConfig
 
 
 def _bonus(position: _Position, race: _Race, config: configuration.SearchConfig) -> jax.Array:
-    return selection.value_bonus(position.prior, position.value, race.visits, race.q_values, config=config)
+    edges = position.prior.T, position.value, race.visits.T, race.q_values.T
+    return selection.value_bonus(*edges, config=config).T
 
 
 def _masked(position: _Position, scores: jax.Array) -> jax.Array:

@@ -32,8 +32,8 @@ def tree(forests: Sequence[forest_lib.Forest], batch_size: int) -> types.Tree:
     """
     parts, offset = [], 1
     for forest in forests:
-        num_trees = forest.shape[0] // batch_size
-        num_new = forest.shape[1] - 1
+        num_trees = forest.shape[1] // batch_size
+        num_new = forest.shape[2] - 1
         first = offset + num_new * jnp.arange(num_trees)
         part = _nodes(forest)
         # Node 0 of each is the root of all; node 1 is the first of its own.
@@ -46,7 +46,7 @@ def tree(forests: Sequence[forest_lib.Forest], batch_size: int) -> types.Tree:
 
 def _nodes(forest: forest_lib.Forest) -> types.Tree:
     """Returns the nodes [T, N] of trees; what was not made is marked."""
-    nodes = jnp.arange(forest.shape[1])
+    nodes = jnp.arange(forest.shape[2])
     made = forest_lib.is_made(forest)
     parent = jnp.max(jnp.where(forest.path_action != forest_lib.ABSENT, nodes, -1), axis=-1)
     parent = jnp.where(made, parent, -1)
@@ -58,12 +58,12 @@ def _nodes(forest: forest_lib.Forest) -> types.Tree:
     return types.Tree(
         parent=parent.astype(jnp.int32),
         action=at_parent(forest.path_action, -1).astype(jnp.int32),
-        num_visits=jnp.where(made, 1 + jnp.sum(forest.visits, axis=-1), 0).astype(jnp.int32),
+        num_visits=jnp.where(made, 1 + jnp.sum(forest.visits, axis=0), 0).astype(jnp.int32),
         value=jnp.where(made, forest_lib.mean_values(forest), 0.0),
         reward=at_parent(forest.path_reward, 0.0),
         discount=at_parent(forest.path_discount, 1.0),
         depth=jnp.where(made, forest_lib.depths(forest), 0).astype(jnp.int32),
-        prior=forest.prior,
+        prior=jnp.moveaxis(forest.prior, 0, -1),
     )
 
 
@@ -71,7 +71,7 @@ def _joined_root(forests: Sequence[forest_lib.Forest], batch_size: int) -> types
     """Returns the root [B, 1], with the visits of all trees."""
 
     def total(edges: jax.Array) -> jax.Array:
-        return _rows(jnp.sum(edges[:, :1], axis=-1), batch_size)
+        return _rows(jnp.sum(edges[:, :, :1], axis=0), batch_size)
 
     num_visits = jnp.concatenate([total(f.visits) for f in forests], axis=-1).sum(axis=-1, keepdims=True)
     returns = jnp.concatenate([total(f.visits * f.q_values) for f in forests], axis=-1).sum(axis=-1, keepdims=True)

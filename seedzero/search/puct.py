@@ -33,14 +33,14 @@ def search(
     invalid = jnp.zeros(logits.shape, bool) if invalid_actions is None else invalid_actions
     noisy = _add_dirichlet_noise(noise_key, logits, invalid, explore, config)
     forest = _grow(root._replace(prior_logits=noisy), functools.partial(recurrent_fn, params), config, ~invalid)
-    visits = forest.visits[:, 0]
+    visits = forest.visits[:, :, 0].T
     max_depth, mean_depth = inspection.depth_statistics([forest], len(visits))
     return types.Result(
         action=_sample_visits(action_key, visits, noisy, explore, config.temperature),
         action_weights=visits / jnp.sum(visits, axis=-1, keepdims=True),
         root_value=forest_lib.mean_values(forest)[:, 0],
         visit_counts=visits.astype(jnp.int32),
-        q_values=forest.q_values[:, 0],
+        q_values=forest.q_values[:, :, 0].T,
         max_depth=max_depth,
         mean_depth=mean_depth,
         tree=inspection.tree([forest], len(visits)) if return_tree else None,
@@ -54,7 +54,7 @@ def _grow(
     rules = forest_lib.Rules(
         evaluate=evaluate,
         score=functools.partial(selection.puct_scores, config=config),
-        root_actions=root_actions,
+        root_actions=root_actions.T,
         max_depth=config.max_depth or None,
     )
     forest = forest_lib.plant(root, rules)

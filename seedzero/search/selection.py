@@ -1,6 +1,6 @@
 """How a descent chooses, from the statistics of one node alone: PUCT and Gumbel MuZero.
 
-Array shapes are [..., A] for edges and [...] for nodes: any leading axes.
+Array shapes are [A, ...] for edges and [...] for nodes: actions first, as in a forest, then any axes.
 """
 
 from __future__ import annotations
@@ -21,56 +21,56 @@ MIN_RANGE = 1e-8
 
 
 def puct_scores(forest: forest_lib.Forest, *, config: configuration.SearchConfig) -> jax.Array:
-    """Returns MuZero's upper confidence bounds [T, N, A] (Schrittwieser et al. 2020, appendix B, equation 2).
+    """Returns MuZero's upper confidence bounds [A, T, N] (Schrittwieser et al. 2020, appendix B, equation 2).
 
     Values are scaled to [0, 1] within a node by the range of its own value and its edges' (not within the whole tree
     as in equation 5: a node's choice is then a matter of the node alone). Unvisited actions count as the worst.
     """
-    num_visits = 1.0 + jnp.sum(forest.visits, axis=-1)
+    num_visits = 1.0 + jnp.sum(forest.visits, axis=0)
     exploration = config.pb_c_init + jnp.log((num_visits + config.pb_c_base + 1.0) / config.pb_c_base)
     exploration *= jnp.sqrt(num_visits)
     own = forest_lib.mean_values(forest)
     visited = forest.visits > 0
-    known = jnp.where(visited, forest.q_values, own[..., None])
-    lowest = jnp.minimum(own, jnp.min(known, axis=-1))
-    highest = jnp.maximum(own, jnp.max(known, axis=-1))
+    known = jnp.where(visited, forest.q_values, own)
+    lowest = jnp.minimum(own, jnp.min(known, axis=0))
+    highest = jnp.maximum(own, jnp.max(known, axis=0))
     spread = jnp.maximum(highest - lowest, MIN_RANGE)
-    scaled = jnp.where(visited, forest.q_values - lowest[..., None], 0.0) / spread[..., None]
-    return scaled + exploration[..., None] * forest.prior / (forest.visits + 1.0)
+    scaled = jnp.where(visited, forest.q_values - lowest, 0.0) / spread
+    return scaled + exploration * forest.prior / (forest.visits + 1.0)
 
 
 def gumbel_scores(forest: forest_lib.Forest, *, config: configuration.SearchConfig) -> jax.Array:
-    """Returns by how much each edge lags behind the improved policy, [T, N, A] (Danihelka et al. 2022, section 5)."""
+    """Returns by how much each edge lags behind the improved policy, [A, T, N] (Danihelka et al. 2022, section 5)."""
     bonus = value_bonus(forest.prior, forest.value, forest.visits, forest.q_values, config=config)
     weights = forest.prior * jnp.exp(bonus)
-    policy = weights / jnp.sum(weights, axis=-1, keepdims=True)
-    return policy - forest.visits / (1.0 + jnp.sum(forest.visits, axis=-1, keepdims=True))
+    policy = weights / jnp.sum(weights, axis=0)
+    return policy - forest.visits / (1.0 + jnp.sum(forest.visits, axis=0))
 
 
 def value_bonus(
     prior: jax.Array, value: jax.Array, visits: jax.Array, q_values: jax.Array, *, config: configuration.SearchConfig
 ) -> jax.Array:
-    """Returns sigma(completed Q) [..., A], what search adds to the prior's logits.
+    """Returns sigma(completed Q) [A, ...], what search adds to the prior's logits.
 
     Unvisited actions get the mixed value in place of their Q (Danihelka et al. 2022, appendix D); all are
     scaled to [0, 1] within the node, then by (max_visit_init + largest visit count) * value_scale (equation 8).
 
     Args:
-      prior: [..., A] probabilities.
+      prior: [A, ...] probabilities.
       value: [...] of the value network.
-      visits: [..., A].
-      q_values: [..., A], read where visited.
+      visits: [A, ...].
+      q_values: [A, ...], read where visited.
       config: the constants.
     """
     visited = visits > 0
     # Visited actions that the prior rules out still count, with next to no weight.
     weight = jnp.where(visited, jnp.maximum(prior, TINY), 0.0)
-    total_weight = jnp.sum(weight, axis=-1)
-    average = jnp.sum(weight * q_values, axis=-1) / jnp.where(total_weight > 0, total_weight, 1.0)
-    num_visits = jnp.sum(visits, axis=-1)
+    total_weight = jnp.sum(weight, axis=0)
+    average = jnp.sum(weight * q_values, axis=0) / jnp.where(total_weight > 0, total_weight, 1.0)
+    num_visits = jnp.sum(visits, axis=0)
     mixed = (value + num_visits * average) / (1.0 + num_visits)
-    completed = jnp.where(visited, q_values, mixed[..., None])
-    lowest, highest = jnp.min(completed, axis=-1), jnp.max(completed, axis=-1)
-    scale = (config.max_visit_init + jnp.max(visits, axis=-1)) * config.value_scale
+    completed = jnp.where(visited, q_values, mixed)
+    lowest, highest = jnp.min(completed, axis=0), jnp.max(completed, axis=0)
+    scale = (config.max_visit_init + jnp.max(visits, axis=0)) * config.value_scale
     scale /= jnp.maximum(highest - lowest, config.min_value_range)
-    return scale[..., None] * (completed - lowest[..., None])
+    return scale * (completed - lowest)

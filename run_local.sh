@@ -14,9 +14,12 @@ as it goes; everything is written into runs/. Ctrl-C saves and leaves; the comma
 GAME
   catch              learns in seconds, ends by itself
   cartpole           learns within two minutes on two cores, ends by itself
+  tictactoe          plays against itself until it loses no more, minutes on two cores, ends by itself
+  connect_four       the same on a board of 4 rows and 5 columns
   atari              Pong; any other game: ./run_local.sh atari --env=atari:Breakout
   gym:ID             any Gymnasium environment, e.g. gym:Acrobot-v1, gym:LunarLander-v3
   gym:MODULE:ID      the same, after importing your own module
+  spiel:NAME         a board game of OpenSpiel, e.g. spiel:othello, "spiel:breakthrough(rows=6,columns=6)"
 AGENT
   muzero (the default)
 
@@ -39,12 +42,15 @@ die() {
 wrong_game() {
     local nearest=""
     case "$(printf '%s' "$1" | tr '[:upper:]' '[:lower:]')" in
+        *tic*tac* | *tac*toe* | ttt) nearest="tictactoe" ;;
+        *connect* | *four* | c4) nearest="connect_four" ;;
+        *spiel* | *othello* | *hex* | chess | go) nearest="spiel:NAME, as in spiel:othello" ;;
         *lander* | *acrobot* | *gym*) nearest="gym:ID, as in gym:LunarLander-v3" ;;
         ca[rt]*pol* | *pole* | car*) nearest="cartpole" ;;
         ca* | *tch*) nearest="catch" ;;
         at* | *tari* | *ale* | pong | breakout) nearest="atari (for a game: ./run_local.sh atari --env=atari:Pong)" ;;
     esac
-    die "unknown game '$1'${nearest:+; did you mean $nearest?} The games are catch, cartpole, atari and gym:ID."
+    die "unknown game '$1'${nearest:+; did you mean $nearest?} The games are catch, cartpole, tictactoe, connect_four, atari, gym:ID and spiel:NAME."
 }
 
 # Prints the extra that brings JAX for this machine's accelerator, nothing for a CPU.
@@ -81,6 +87,14 @@ extras=$(accelerator)
 case "$game" in
     catch | cartpole | atari) choice="--preset=$game" ;;
     atari:?*) choice="--env=$game" ;;
+    tictactoe | connect_four)
+        choice="--preset=$game"
+        extras="${extras:+$extras,}games"
+        ;;
+    spiel:?*)
+        choice="--env=$game"
+        extras="${extras:+$extras,}games"
+        ;;
     gym:?*)
         choice="--env=$game"
         case "$game" in

@@ -56,7 +56,10 @@ def test_run_local_without_arguments_explains_itself() -> None:
         (["Cartpole"], "did you mean cartpole?"),
         (["pong"], "--env=atari:Pong"),
         (["LunarLander-v3"], "gym:LunarLander-v3"),
-        (["chess"], "The games are catch, cartpole, atari and gym:ID"),
+        (["doom"], "The games are catch, cartpole, tictactoe, connect_four, atari, gym:ID and spiel:NAME."),
+        (["tic-tac-toe"], "did you mean tictactoe?"),
+        (["connect4"], "did you mean connect_four?"),
+        (["chess"], "did you mean spiel:NAME, as in spiel:othello?"),
         (["--preset=catch"], "the game comes first"),
         (["catch", "impala"], "unknown agent 'impala'"),
     ],
@@ -130,6 +133,8 @@ def test_run_local_installs_once_and_again_when_setup_py_changes(copy: pathlib.P
         (["gym:LunarLander-v3"], "cpu", "[box2d]", "train --env=gym:LunarLander-v3 --agent=muzero"),
         (["gym:LunarLander-v3"], "cuda", "[cuda,box2d]", "train --env=gym:LunarLander-v3 --agent=muzero"),
         (["gym:my_module:My-v0"], "cpu", "", "train --env=gym:my_module:My-v0 --agent=muzero"),
+        (["tictactoe"], "cpu", "[games]", "train --preset=tictactoe --agent=muzero"),
+        (["spiel:othello"], "cuda", "[cuda,games]", "train --env=spiel:othello --agent=muzero"),
     ],
 )
 def test_run_local_picks_extras_and_command(

@@ -82,15 +82,18 @@ class Agent(NamedTuple):
       init: key -> TrainState.
       initial_memory: num_slots -> memory [S, ...].
       act: (params, memory rows [B, ...], ActInputs, key) -> (memory rows, ActOutputs).
-      update: (state, windows, key, axis_name) -> (state, metrics). With an axis name, gradients and metrics are
-        averaged over that mapped axis; metrics hold at least "loss", "grad_norm" and "num_rejected".
+      prioritization: how its windows are preferred; None: they are sampled uniformly.
+      update: (state, windows, key, axis_name) -> (state, priority [B] of the windows, metrics). Priorities are at
+        least 0, or not finite where nothing is known. With an axis name, gradients and metrics are averaged over that
+        mapped axis; metrics hold at least "loss", "grad_norm" and "num_rejected".
     """
 
     extras: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
     future: int
     offsets: tuple[int, ...]
     stack: int
+    prioritization: rings.Prioritization | None
     init: Callable[[jax.Array], TrainState]
     initial_memory: Callable[[int], Memory]
     act: Callable[[Params, Memory, ActInputs, jax.Array], tuple[Memory, ActOutputs]]
-    update: Callable[[TrainState, rings.Windows, jax.Array, str | None], tuple[TrainState, Metrics]]
+    update: Callable[[TrainState, rings.Windows, jax.Array, str | None], tuple[TrainState, jax.Array, Metrics]]

@@ -46,8 +46,7 @@ def make(config: configuration.Config, spec: types.EnvSpec, platform: str) -> ba
     Raises:
       ConfigError: a configuration that cannot work with this environment.
     """
-    if spec.num_players != 1:
-        raise errors.ConfigError(f"agent muzero plays environments of 1 player; this one has {spec.num_players}")
+    _check_players(config, spec)
     network = networks.make(config.network, spec, platform)
     parts = Parts(config, spec, network, make_optimizer(config.optimizer), make_schedule(config.optimizer))
     n, num_steps = config.muzero.n_step, config.muzero.unroll_steps
@@ -61,11 +60,23 @@ def make(config: configuration.Config, spec: types.EnvSpec, platform: str) -> ba
         future=n + num_steps,
         offsets=(0, *bootstrap_offsets),
         stack=config.network.frame_stack,
+        prioritization=rings.prioritization(config.replay),
         init=lambda key: _init(parts, key),
         initial_memory=lambda num_slots: _initial_memory(parts, num_slots),
         act=lambda params, memory, inputs, key: _act(parts, params, memory, inputs, key),
         update=lambda state, windows, key, axis_name: _update(parts, state, windows, key, axis_name),
     )
+
+
+def _check_players(config: configuration.Config, spec: types.EnvSpec) -> None:
+    if spec.num_players not in (1, 2):
+        raise errors.ConfigError(f"agent muzero plays games of 1 or 2 players; this one has {spec.num_players}")
+    stack = config.network.frame_stack
+    if spec.num_players == 2 and stack > 1:
+        raise errors.ConfigError(
+            f"network.frame_stack={stack} in a game of two players: the frames are both players' in training, but "
+            "one's against an opponent; give --network.frame_stack=1"
+        )
 
 
 # State ------------------------------------------------------------------------------------------------------------
@@ -137,10 +148,19 @@ def _recurrent_fn(parts: Parts) -> search.RecurrentFn:
         hidden, reward_logits = parts.network.dynamics(params, hidden, action)
         policy_logits, value_logits = parts.network.predict(params, hidden)
         reward, value = _decode(parts, reward_logits), _decode(parts, value_logits)
-        discount = jnp.full_like(reward, parts.config.muzero.discount)
+        discount = jnp.full_like(reward, signed_discount(parts))
         return search.Prediction(reward, discount, policy_logits, value), hidden
 
     return step
+
+
+def signed_discount(parts: Parts) -> float:
+    """Returns what a value is multiplied by one step earlier: between two players also by -1.
+
+    A value is that of the player to move; what the other one gains, this one loses.
+    """
+    discount = parts.config.muzero.discount
+    return discount if parts.spec.num_players == 1 else -discount
 
 
 def _decode(parts: Parts, logits: jax.Array) -> jax.Array:
@@ -152,7 +172,7 @@ def _decode(parts: Parts, logits: jax.Array) -> jax.Array:
 
 def _update(
     parts: Parts, state: base.TrainState, windows: rings.Windows, key: jax.Array, axis_name: str | None
-) -> tuple[base.TrainState, base.Metrics]:
+) -> tuple[base.TrainState, jax.Array, base.Metrics]:
     targets = make_targets(parts, state.target_params, windows)
     actions = unroll_actions(parts, windows, key)
     # Gradients with respect to what differs between devices stay local; those of shared parameters JAX would sum.
@@ -161,7 +181,10 @@ def _update(
     (_, metrics), gradients = gradient_fn(params)
     if axis_name is not None:
         gradients, metrics = jax.lax.pmean((gradients, metrics), axis_name)
-    return _apply_gradients(parts, state, gradients, metrics)
+    state, metrics = _apply_gradients(parts, state, gradients, metrics)
+    # MuZero (appendix G): how far the search's value was from the n-step return.
+    priority = jnp.abs(windows.extras["value"][:, 0] - targets.value[:, 0])
+    return state, priority, metrics
 
 
 def make_targets(parts: Parts, target_params: base.Params, windows: rings.Windows) -> returns.Targets:
@@ -175,7 +198,7 @@ def make_targets(parts: Parts, target_params: base.Params, windows: rings.Window
         windows.terminated,
         windows.truncated,
         windows.valid,
-        discount=parts.config.muzero.discount,
+        discount=signed_discount(parts),
         n=parts.config.muzero.n_step,
         num_positions=parts.config.muzero.unroll_steps + 1,
     )

@@ -103,6 +103,7 @@ def sampler(subject: subject_lib.Subject) -> Any:
             future=agent.future,
             offsets=agent.offsets,
             stack=agent.stack,
+            beta=agent.prioritization and agent.prioritization.beta,
             axis_name=steps.AXIS,
         )
 

@@ -67,7 +67,7 @@ def _programs(subject: subject_lib.Subject) -> dict[str, timing.Program]:
     windows = sample(rings, subject.num_inserts, np.int32(0))
     parts = _parts(subject)
     programs = {
-        "update": _update(subject, rings),
+        "update": _update(subject),
         "sample": lambda: sample(rings, subject.num_inserts, np.int32(0)),
         **_gradients(subject, parts, train, windows),
         "optimizer": _optimizer(subject, parts, train),
@@ -82,9 +82,11 @@ def _parts(subject: subject_lib.Subject) -> muzero.Parts:
     return muzero.Parts(config, spec, network, optimizer, muzero.make_schedule(config.optimizer))
 
 
-def _update(subject: subject_lib.Subject, rings: rings_lib.Rings) -> timing.Program:
+def _update(subject: subject_lib.Subject) -> timing.Program:
     """The learner's own program, metrics and all."""
     replay_config = subject.config.replay
+    # Its own rings: every call gives them away.
+    rings = subject_lib.filled_actor(subject).rings
     train = steps.init_train(subject.agent, 0, subject.mesh)
     update = steps.make_update(
         subject.agent, subject.mesh, 0, batch_size=replay_config.batch_size, capacity=replay_config.capacity
@@ -92,8 +94,8 @@ def _update(subject: subject_lib.Subject, rings: rings_lib.Rings) -> timing.Prog
     stacked, _ = steps.stack_metrics(update, train, rings, subject.num_inserts)
 
     def call() -> jax.Array:
-        nonlocal train
-        train, metrics = stacked(train, rings, subject.num_inserts)
+        nonlocal train, rings
+        train, rings, metrics = stacked(train, rings, subject.num_inserts)
         return metrics
 
     return call

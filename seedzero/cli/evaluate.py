@@ -8,19 +8,30 @@ from typing import Literal
 from seedzero.cli import parse
 from seedzero.core import errors
 
+_EXHAUSTIVE = "exhaustive"
+
 
 def run(arguments: parse.Arguments) -> int:
     """Plays episodes with a checkpoint and prints their statistics; returns the exit code."""
-    episodes = arguments.integer("episodes", minimum=1) or 1
+    opponent = arguments.flags.get("opponent")
+    episodes = _episodes(arguments, opponent)
     seed = arguments.integer("seed", minimum=0) or 0
     step = _step(arguments)
     from seedzero.cli import output
     from seedzero.runtime import evaluate
 
     run_dir = arguments.flags["run_dir"]
-    print(f"seedzero: evaluating {run_dir}, step {step or 'best'}, {episodes} episodes", file=sys.stderr, flush=True)
-    output.print_json(evaluate.evaluate(run_dir, step, episodes, seed))
+    amount = "every line of play" if opponent == _EXHAUSTIVE else f"{episodes} episodes"
+    print(f"seedzero: evaluating {run_dir}, {f'step {step}, ' if step else ''}{amount}", file=sys.stderr, flush=True)
+    output.print_json(evaluate.evaluate(run_dir, step, episodes, seed, opponent))
     return 0
+
+
+def _episodes(arguments: parse.Arguments, opponent: str | None) -> int:
+    episodes = arguments.integer("episodes", minimum=1)
+    if episodes is None and opponent != _EXHAUSTIVE:
+        raise errors.UsageError("--episodes=N is missing: number of episodes")
+    return episodes or 1
 
 
 def _step(arguments: parse.Arguments) -> Literal["best", "last"] | int | None:
@@ -38,16 +49,24 @@ def _step(arguments: parse.Arguments) -> Literal["best", "last"] | int | None:
 
 COMMAND = parse.Command(
     summary="Plays greedy episodes with a saved agent and prints their mean return as JSON.",
-    usage="--run_dir=DIR [--step=N|best|last] --episodes=N [--seed=N]",
+    usage="--run_dir=DIR [--step=N|best|last] --episodes=N [--seed=N] [--opponent=random|exhaustive|RUN_DIR]",
     flags=(
         parse.Flag("run_dir", "of the training run", "DIR", required=True),
         parse.Flag("step", "which checkpoint: an update's number, best (by evaluation while training) or last; "
-                   "default: best where there is one", "N|best|last"),
-        parse.Flag("episodes", "number of episodes", "N", required=True),
-        parse.Flag("seed", "of the environments (default 0)", "N"),
+                   "default: best where there is one, last in games of two players", "N|best|last"),
+        parse.Flag("episodes", "number of episodes", "N"),
+        parse.Flag("seed", "of the environments, of random moves (default 0)", "N"),
+        parse.Flag("opponent", "games of two players: random moves (the default); exhaustive: every line of play that "
+                   "the other side has, once, in small games; or the last checkpoint of another run of the same game",
+                   "random|exhaustive|RUN_DIR"),
     ),
     details="""
 The last line on standard output: episodes, mean_return, std_return, min_return, max_return, mean_length, and for
-Atari human_normalized (0: random play, 1: a human).""",
+Atari human_normalized (0: random play, 1: a human).
+
+Games of two players add opponent, wins, draws, losses, and the same three as `first` and `second`: with the first
+move and without it, which is half of --episodes each; lengths are moves of both. Two agents without noise would
+always play the same game: each pair of games begins with the same 2 random moves, by --seed, and the agents change
+sides. The lines of `exhaustive` are counted, not weighted.""",
     run=run,
 )

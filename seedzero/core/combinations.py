@@ -30,6 +30,9 @@ def imply(
     if stops and config.env.id != preset_env:
         changes["run.stop_at_return"] = math.inf
         notes.append(f"no --stop_at_return: the preset's {config.run.stop_at_return:g} is for {preset_env}")
+    if config.run.max_updates and "run.max_updates" not in explicit and config.env.id != preset_env:
+        changes["run.max_updates"] = 0
+        notes.append(f"no --max_updates: the preset's {config.run.max_updates} are for {preset_env}")
     return config_lib.override(config, changes), notes
 
 

@@ -66,7 +66,7 @@ class RunConfig(_Section):
 
 @dataclasses.dataclass(frozen=True)
 class EnvConfig(_Section):
-    id: str = _option("catch", "catch | gym:ID | gym:module:ID | atari:GAME | remote")
+    id: str = _option("catch", "catch | gym:ID | gym:module:ID | atari:GAME | spiel:GAME | remote")
     frame_size: int = _option(96, "Atari: height and width of a frame", unit="pixels", minimum=16, maximum=210)
     frame_skip: int = _option(4, "Atari: emulator frames an action is held, the last two max-pooled", unit="frames",
                               minimum=1, maximum=64)
@@ -188,6 +188,14 @@ class ReplayConfig(_Section):
     samples_per_insert: float = _option(4.0, "windows trained on for each stored step", minimum=1e-3, resumable=True)
     tolerance: float = _option(0.1, "half width of the samples-per-insert band, as a share of it", minimum=0,
                                maximum=1, resumable=True)
+    priority_alpha: float = _option(0.0, "steps are sampled in proportion to priority ^ alpha, the priority being how "
+                                    "far the value target was from the search's value; 0: uniformly", minimum=0,
+                                    maximum=1)
+    priority_beta: float = _option(0.4, "the loss has a factor sampling probability ^ -beta; 1: no bias is left",
+                                   minimum=0, maximum=1)
+    priority_beta_updates: int = _option(0, "updates in which beta grows linearly to 1; 0: it stays", unit="updates",
+                                         minimum=0)
+    priority_epsilon: float = _option(1e-3, "added to every priority", unit="return", minimum=1e-6)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -96,6 +96,86 @@ VECTOR = Preset(
     },
 )
 
+TICTACTOE = Preset(
+    "tic-tac-toe against itself: does not lose any more after some minutes on two cores",
+    {
+        "env.id": "spiel:tic_tac_toe",
+        "run.max_updates": 16_000,
+        "search.num_simulations": 32,
+        "search.num_considered": 9,
+        "search.gumbel_scale": 4.0,
+        "search.min_value_range": 1.0,
+        "network.kind": "conv",
+        "network.width": 64,
+        "network.num_bins": 21,
+        "network.support_limit": 1.0,
+        "muzero.discount": 1.0,
+        "muzero.n_step": 2,
+        "optimizer.schedule": "cosine",
+        "optimizer.decay_updates": 16_000,
+        "replay.capacity": 64_000,
+        "replay.min_steps": 1_000,
+        "replay.batch_size": 256,
+        "replay.samples_per_insert": 16.0,
+        "evaluation.every_updates": 500,
+        "evaluation.episodes": 200,
+        "evaluation.num_envs": 100,
+    },
+)
+
+CONNECT_FOUR = Preset(
+    "connect four on a board of 4 rows and 5 columns, against itself",
+    {
+        "env.id": "spiel:connect_four(rows=4,columns=5)",
+        "run.max_updates": 30_000,
+        "search.num_simulations": 32,
+        "search.num_considered": 5,
+        "search.gumbel_scale": 4.0,
+        "search.min_value_range": 1.0,
+        "network.kind": "conv",
+        "network.width": 128,
+        "network.head_width": 128,
+        "network.num_bins": 21,
+        "network.support_limit": 1.0,
+        "muzero.discount": 1.0,
+        "muzero.n_step": 2,
+        "optimizer.schedule": "cosine",
+        "optimizer.decay_updates": 30_000,
+        "replay.capacity": 128_000,
+        "replay.min_steps": 1_000,
+        "replay.batch_size": 256,
+        "replay.samples_per_insert": 8.0,
+        "evaluation.every_updates": 2_000,
+        "evaluation.episodes": 200,
+        "evaluation.num_envs": 100,
+    },
+)
+
+SPIEL = Preset(
+    "any game of OpenSpiel for two players (or one), against itself",
+    {
+        "env.id": "spiel:connect_four",
+        "search.num_simulations": 32,
+        "search.num_considered": 16,
+        "search.gumbel_scale": 2.0,
+        "search.min_value_range": 1.0,
+        "network.width": 256,
+        "network.head_width": 128,
+        "network.num_bins": 121,
+        "network.support_limit": 6.0,
+        "muzero.discount": 1.0,
+        "muzero.n_step": 4,
+        "optimizer.learning_rate": 1e-3,
+        "replay.capacity": 256_000,
+        "replay.min_steps": 2_000,
+        "replay.batch_size": 256,
+        "replay.samples_per_insert": 8.0,
+        "evaluation.every_updates": 2_000,
+        "evaluation.episodes": 100,
+        "evaluation.num_envs": 50,
+    },
+)
+
 # What pixels need on two cores: a few calls of a small network a step, and small batches.
 _PIXELS_ON_CPU: Mapping[str, config_lib.Value] = {
     "worker.envs_per_group": 8,
@@ -198,6 +278,9 @@ ATARI_LARGE = Preset(
 PRESETS: Mapping[str, Preset] = {
     "catch": CATCH,
     "cartpole": CARTPOLE,
+    "tictactoe": TICTACTOE,
+    "connect_four": CONNECT_FOUR,
+    "spiel": SPIEL,
     "vector": VECTOR,
     "pixels": PIXELS,
     "atari": ATARI,
@@ -246,6 +329,8 @@ def name_for(env_id: str) -> str:
         return "catch"
     if env_id.startswith("atari:"):
         return "atari"
+    if env_id.startswith("spiel:"):
+        return next((name for name, preset in PRESETS.items() if preset.values["env.id"] == env_id), "spiel")
     return "pixels" if "ALE/" in env_id else "vector"
 
 

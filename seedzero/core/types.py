@@ -72,6 +72,10 @@ class EnvStep(NamedTuple):
     true. The action that answers a last observation is ignored; the next step shows the first
     observation of the next episode, with reward 0 and both flags false.
 
+    With two players who take turns, a training environment is played by both: each observation is the view of the one
+    to move, each reward that of the other one, who moved before; the mover loses as much. An evaluating one moves for
+    the opponent itself: observations are those of the agent's turns, rewards the agent's.
+
     Attributes:
       observation: [E, *observation_shape] of the spec's dtype: the newest frame.
       reward: [E] float32, received on the way to this observation; 0 on first observations.

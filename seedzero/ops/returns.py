@@ -52,13 +52,16 @@ def n_step_targets(
     value 0 are trained, the policy is not. Behind any other last position nothing is known and nothing is trained,
     nor is the value of a last position that has nothing but itself to bootstrap from.
 
+    Where two players take turns, rewards and values are those of whoever moves, who loses what the other one wins:
+    with a negative discount the signs in G_k alternate as they do.
+
     Args:
       reward: [B, J] received on the way to each position.
       value: [B, J] to bootstrap from.
       terminated: [B, J] bool.
       truncated: [B, J] bool.
       valid: [B, J] bool, true: the position exists and belongs to the episode of position 0; a prefix of each row.
-      discount: of one step.
+      discount: of one step; its negative where two players take turns.
       n: rewards before the return bootstraps.
       num_positions: K + 1; J must be at least K + 1 + n for full returns.
     """

@@ -4,6 +4,9 @@ Row t of a slot holds what an environment showed at step t and what acting found
 when row t+1 was written and is not the first of an episode or run. A row whose transition is missing (the newest one,
 the last of an episode, the last before a cut) is never sampled, but windows of earlier rows reach up to it.
 
+Rows are sampled uniformly, or by priority (Schaul et al. 2016): then a row's weight is its priority to the power of
+alpha. That is computed where a priority is written, once for each sampled row; sampling only sums weights.
+
 Everything here is pure and sees one shard: slots are local indices. Under `shard_map` every shard calls it on its own.
 
 Shape letters: S slots, T rows of a ring, B batch, J positions of a window, P positions whose observations are needed.
@@ -19,7 +22,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from seedzero.core import errors, types
+from seedzero.core import config, errors, types
+
+_FANOUT = 32
+"""Children of a node where rows are drawn by priority."""
+
+
+class Prioritization(NamedTuple):
+    """How much priorities count (Schaul et al. 2016, sections 3.3 and 3.4: the proportional variant).
+
+    Attributes:
+      alpha: a row is drawn in proportion to priority ^ alpha; more than 0.
+      beta: the loss of a row drawn with probability P has a factor P ^ -beta; 1: what is learned is unbiased.
+      beta_updates: updates in which beta grows linearly to 1; 0: it stays.
+      epsilon: added to every priority: none is 0.
+    """
+
+    alpha: float
+    beta: float
+    beta_updates: int
+    epsilon: float
 
 
 class Rings(NamedTuple):
@@ -32,9 +54,12 @@ class Rings(NamedTuple):
       truncated: [S, T] bool, true: the episode was cut off here.
       first: [S, T] bool, true: the first observation of an episode or of a run.
       extras: {name: [S, T, ...]} what acting found here.
-      weight: [S, T] how likely the row is sampled, relative to others; 0: it cannot be.
+      weight: [S, T] how likely the row is sampled, relative to others; 0: it cannot be. Else 1 where sampling is
+        uniform, priority ^ alpha where it isn't.
       inserted_at: [S, T] int32, training steps of all shards before the call that completed the row's transition.
       cursor: [S] int32, rows ever written; row number n lies at n % T.
+      max_weight: [number of shards], the largest weight that a row of any shard ever had, which new ones get; the same
+        number in each, for each shard holds its own part of every array. None: sampling is uniform.
     """
 
     observation: jax.Array
@@ -46,6 +71,7 @@ class Rings(NamedTuple):
     weight: jax.Array
     inserted_at: jax.Array
     cursor: jax.Array
+    max_weight: jax.Array | None
 
 
 class Row(NamedTuple):
@@ -80,8 +106,9 @@ class Windows(NamedTuple):
       extras: {name: [B, J, ...]}.
       valid: [B, J] bool, true: the position is in the same episode and run as position 0, which always is. Other
         arrays hold arbitrary rows where it is false.
-      weight: [B] factor of the window's loss that makes the mean over all shards an unbiased one over all their
-        steps; 1 on a single shard, 0 where there is nothing to sample.
+      weight: [B] factor of the window's loss; 0 where there is nothing to sample. Sampled uniformly: what makes the
+        mean over all shards an unbiased one over all their steps; 1 on a single shard. By priority: that, times the
+        importance weight, whose largest over the batches of all shards is 1.
       slot: [B] int32, local.
       time: [B] int32, position 0's place in the ring.
     """
@@ -114,6 +141,9 @@ def create(
     extras: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]],
     num_slots: int,
     slot_length: int,
+    *,
+    num_shards: int = 1,
+    prioritized: bool = False,
 ) -> Rings:
     """Returns empty rings.
 
@@ -122,6 +152,8 @@ def create(
       extras: {name: (shape, dtype)} of what acting leaves for each row.
       num_slots: S.
       slot_length: T.
+      num_shards: parts that the slots will be split into.
+      prioritized: whether rows are sampled by priority; else uniformly.
     """
 
     def zeros(shape: tuple[int, ...], dtype: Any) -> jax.Array:
@@ -137,14 +169,16 @@ def create(
         weight=zeros((), jnp.float32),
         inserted_at=zeros((), jnp.int32),
         cursor=jnp.zeros((num_slots,), jnp.int32),
+        max_weight=jnp.ones((num_shards,)) if prioritized else None,
     )
 
 
 def write(rings: Rings, slot: jax.Array, row: Row, num_inserts: jax.Array, stack: int) -> Rings:
     """Returns the rings with one more row in each of B slots; in place where `rings` is donated.
 
-    A row completes the transition of the row before it, unless it is a first one. The row whose frame stack would
-    reach into what is overwritten can't be sampled any more.
+    A row completes the transition of the row before it, unless it is a first one: that can now be sampled, by priority
+    as if it had the largest one ever seen. The row whose frame stack would reach into what is overwritten can't be
+    sampled any more.
 
     Args:
       rings: to write to.
@@ -174,7 +208,7 @@ def write(rings: Rings, slot: jax.Array, row: Row, num_inserts: jax.Array, stack
 
     weight = put(rings.weight, (now + stack - 1) % length, jnp.zeros_like(row.reward))
     weight = put(weight, now, jnp.zeros_like(row.reward))
-    weight = put(weight, before, jnp.where(first, 0.0, 1.0))
+    weight = put(weight, before, jnp.where(first, 0.0, 1.0 if rings.max_weight is None else rings.max_weight[0]))
     inserted_at = put(rings.inserted_at, before, jnp.broadcast_to(num_inserts, slot.shape))
     return Rings(
         observation=put(rings.observation, now, row.observation),
@@ -186,6 +220,7 @@ def write(rings: Rings, slot: jax.Array, row: Row, num_inserts: jax.Array, stack
         weight=weight,
         inserted_at=inserted_at,
         cursor=rings.cursor.at[slot].set(cursor + 1, mode="drop", unique_indices=True),
+        max_weight=rings.max_weight,
     )
 
 
@@ -211,6 +246,7 @@ def sample(
     future: int,
     offsets: tuple[int, ...],
     stack: int,
+    beta: jax.Array | float | None = None,
     axis_name: str | None = None,
 ) -> Windows:
     """Returns windows whose first rows are drawn independently, in proportion to their weight.
@@ -224,13 +260,15 @@ def sample(
       future: J - 1, positions after the sampled one.
       offsets: [P] positions whose observations are returned.
       stack: frames in one observation.
+      beta: exponent of the importance weights; None: the rings are not prioritized, all their weights are 0 or 1.
       axis_name: mapped axis of the shards, for `Windows.weight`; None: there is one shard.
     """
     weight = sampling_weight(rings, num_inserts, capacity)
-    slot, time, total = _draw(weight, key, batch_size)
-    return windows_at(rings, slot, time, future=future, offsets=offsets, stack=stack)._replace(
-        weight=jnp.full((batch_size,), _share(total, axis_name))
-    )
+    slot, time, total = (_draw if beta is None else _draw_by_priority)(weight, key, batch_size)
+    loss_weight = jnp.full((batch_size,), _share(total, axis_name))
+    if beta is not None:
+        loss_weight = loss_weight * _importance(weight[slot, time], beta, axis_name)
+    return windows_at(rings, slot, time, future=future, offsets=offsets, stack=stack)._replace(weight=loss_weight)
 
 
 def _share(total: jax.Array, axis_name: str | None) -> jax.Array:
@@ -260,6 +298,55 @@ def _choose(cumulative: jax.Array, uniform: jax.Array) -> jax.Array:
     """Returns [B] int32: the index at the share `uniform` [B] of cumulative sums, [B, N] or [1, N] for all."""
     chosen = jnp.sum(cumulative <= (uniform * cumulative[:, -1])[:, None], axis=1, dtype=jnp.int32)
     return jnp.minimum(chosen, cumulative.shape[1] - 1)
+
+
+def _draw_by_priority(
+    weight: jax.Array, key: jax.Array, batch_size: int
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Returns what `_draw` does, for weights of any sizes.
+
+    Down a tree of sums, with a random number of its own at each node. Neither a cumulative sum over a million float32
+    numbers nor one random number resolves small ones among them; over a few they do: a row is drawn with its own
+    probability as long as it has more than a millionth of its `_FANOUT` neighbours' weight, and so up the tree.
+    """
+    length, levels = weight.shape[1], [_nodes(weight.reshape(-1))]
+    while len(levels[-1]) > 1:
+        levels.append(_nodes(jnp.sum(levels[-1], axis=1)))
+    uniform = jax.random.uniform(key, (len(levels), batch_size))
+    index = jnp.zeros(batch_size, jnp.int32)
+    for depth, nodes in enumerate(reversed(levels)):
+        index = index * _FANOUT + _choose_positive(nodes[index], uniform[depth])
+    return index // length, index % length, jnp.sum(levels[-1])
+
+
+def _nodes(weight: jax.Array) -> jax.Array:
+    """Returns weights [N] as those of the children of nodes, [nodes, `_FANOUT`], padded with 0."""
+    return jnp.pad(weight, (0, -weight.size % _FANOUT)).reshape(-1, _FANOUT)
+
+
+def _choose_positive(weight: jax.Array, uniform: jax.Array) -> jax.Array:
+    """Returns [B] int32: a child of positive weight for each `uniform` [B] of [0, 1), given weights [B, N].
+
+    XLA adds up in an order of its own, so a cumulative sum may grow a little where the weight is 0: those places are
+    not looked at. Where all weights are 0, any child is chosen.
+    """
+    places = jnp.arange(weight.shape[1], dtype=jnp.int32)
+    cumulative = jnp.where(weight > 0, jnp.cumsum(weight, axis=1), 0.0)
+    share = uniform * jnp.max(cumulative, axis=1)
+    return jnp.min(jnp.where(cumulative > share[:, None], places, weight.shape[1] - 1), axis=1)
+
+
+def _importance(weight: jax.Array, beta: jax.Array | float, axis_name: str | None) -> jax.Array:
+    """Returns the importance weights [B] of rows with sampling weights [B], relative to the largest one; 0 for 0.
+
+    Schaul et al. 2016, section 3.4: (N P)^-beta. With P = weight / sum of all shards' weights, N and the sum are
+    common factors, which the division by the largest takes out. The largest is that of all shards: if each divided by
+    its own, their windows would count differently for the same priority.
+    """
+    smallest = jnp.min(jnp.where(weight > 0, weight, jnp.inf))
+    if axis_name is not None:
+        smallest = jax.lax.pmin(smallest, axis_name)
+    return jnp.where(weight > 0, (smallest / jnp.where(weight > 0, weight, 1.0)) ** beta, 0.0)
 
 
 def windows_at(
@@ -312,3 +399,61 @@ def _stacked(rings: Rings, slot: jax.Array, time: jax.Array, stack: int) -> jax.
         return frames
     shape = rings.observation.shape[2:]
     return jnp.moveaxis(frames, 2, -2).reshape(*time.shape, *shape[:-1], stack * shape[-1])
+
+
+# Priorities -------------------------------------------------------------------------------------------------------
+
+
+def prioritization(replay: config.ReplayConfig) -> Prioritization | None:
+    """Returns how much priorities count; None: sampling is uniform."""
+    if replay.priority_alpha == 0:
+        return None
+    return Prioritization(
+        replay.priority_alpha, replay.priority_beta, replay.priority_beta_updates, replay.priority_epsilon
+    )
+
+
+def importance_exponent(how: Prioritization, num_updates: jax.Array) -> jax.Array:
+    """Returns beta after so many updates, both scalars."""
+    grown = jnp.minimum(num_updates / how.beta_updates, 1.0) if how.beta_updates else 0.0
+    return jnp.asarray(how.beta + (1.0 - how.beta) * grown, jnp.float32)
+
+
+def prioritize(
+    rings: Rings,
+    slot: jax.Array,
+    time: jax.Array,
+    priority: jax.Array,
+    how: Prioritization,
+    axis_name: str | None = None,
+) -> Rings:
+    """Returns the rings with new priorities of sampled rows; in place where `rings` is donated.
+
+    `rings` are the very ones that the rows were sampled from, as in one jitted function: a value, which nobody writes
+    to in between. So what lies at a place is still the row that was sampled there.
+
+    Args:
+      rings: of this shard, prioritized.
+      slot: [B] int32, sampled; a row may be there more than once.
+      time: [B] int32.
+      priority: [B], at least 0; where it is not finite the row keeps the one that it has.
+      how: how much priorities count.
+      axis_name: mapped axis of the shards; None: there is one.
+    """
+    assert rings.max_weight is not None
+    before = rings.weight[slot, time]
+    weight = (priority + how.epsilon) ** how.alpha
+    # Where there is nothing to sample the drawn rows are arbitrary: they must not become what can be sampled.
+    weight = jnp.where((before > 0) & jnp.isfinite(weight), weight, before)
+    # A scatter writes in any order: one of a row's new weights, then the largest, to which all orders lead.
+    written = rings.weight.at[slot, time].set(weight).at[slot, time].max(weight)
+    largest = jnp.maximum(rings.max_weight, jnp.max(weight))
+    if axis_name is not None:
+        largest = jax.lax.pmax(largest, axis_name)
+    return rings._replace(weight=written, max_weight=largest)
+
+
+def max_priority(rings: Rings, how: Prioritization) -> jax.Array:
+    """Returns the largest priority ever seen, a scalar."""
+    assert rings.max_weight is not None
+    return rings.max_weight[0] ** (1 / how.alpha)

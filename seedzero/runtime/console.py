@@ -33,6 +33,7 @@ class Snapshot:
       frames_per_second: emulator frames (or steps where there are none) of training environments, lately.
       updates_per_second: lately.
       mean_return: of recent training episodes.
+      num_players: two: mean_return is the first mover's, and shown as that.
       evaluation: mean return of the last evaluation.
       samples_per_insert: windows trained on for each stored step, so far.
       batch_fill: share of acting batches' rows that held an environment, in [0, 1].
@@ -48,6 +49,7 @@ class Snapshot:
     frames_per_second: float | None = None
     updates_per_second: float | None = None
     mean_return: float | None = None
+    num_players: int = 1
     evaluation: float | None = None
     samples_per_insert: float | None = None
     batch_fill: float | None = None
@@ -188,7 +190,7 @@ def _fields(snapshot: Snapshot) -> list[tuple[int, int, str]]:
         (0, f"{_count(snapshot.env_steps)} steps"),
         (4, f"{_count(snapshot.frames_per_second)} frames/s"),
         (5, f"{_count(snapshot.updates_per_second)} updates/s"),
-        (2, f"return {_number(snapshot.mean_return)}"),
+        (2, f"{'return' if snapshot.num_players == 1 else 'first mover'} {_number(snapshot.mean_return)}"),
         (3, f"eval {_number(snapshot.evaluation)}"),
         (7, f"spi {_number(snapshot.samples_per_insert)}"),
         (8, f"fill {'-' if snapshot.batch_fill is None else f'{snapshot.batch_fill:.0%}'}"),

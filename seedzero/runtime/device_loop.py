@@ -124,7 +124,7 @@ class DeviceLoop:
         self._limiter = limiter.make(config.replay, rows)
         self._choose = limiter.choose_lock_step if config.run.deterministic else limiter.choose
         self._ledger = ledger.Ledger(layout.num_train)
-        self._episodes = episodes.Episodes(layout.num_train)
+        self._episodes = episodes.Episodes(layout.num_train, spec.num_players)
         self._stored_per_shard = np.zeros(layout.num_shards, np.int64)
         self._num_updates = 0
         self._num_acts = 0
@@ -299,7 +299,9 @@ class DeviceLoop:
         shard, _ = self._layout.place(slots)
         self._stored_per_shard += np.bincount(shard[~first], minlength=self._layout.num_shards)
         for episode in self._episodes.record(slots, reward, first, final):
-            self._gathered.add_episode(types.Role.TRAIN, episode.total, episode.length)
+            self._gathered.add_episode(
+                types.Role.TRAIN, episode.total, episode.length, num_players=self._spec.num_players
+            )
         self._gathered.add_means({"policy_age": self._num_updates - self._version})
         self._dispatch_act(messages, self._params, self._version, num_inserts)
         self._evaluated_last = False
@@ -342,7 +344,8 @@ class DeviceLoop:
 
     def _update(self) -> None:
         num_inserts = np.int32(self._ledger.counts.stored)
-        self._train, values = self._programs.update(self._train, self._actor.rings, num_inserts)
+        self._train, rings, values = self._programs.update(self._train, self._actor.rings, num_inserts)
+        self._actor = self._actor._replace(rings=rings)
         self._num_updates += 1
         names = self._programs.metric_names
 

@@ -12,7 +12,7 @@ class Episode(NamedTuple):
 
     Attributes:
       slot: of its environment.
-      total: undiscounted sum of rewards.
+      total: undiscounted sum of rewards; of two players who move in turn, what the first mover received.
       length: steps.
     """
 
@@ -22,9 +22,14 @@ class Episode(NamedTuple):
 
 
 class Episodes:
-    """Adds up rewards; environments are rows 0 .. num_slots - 1."""
+    """Adds up rewards; environments are rows 0 .. num_slots - 1.
 
-    def __init__(self, num_slots: int) -> None:
+    With two players each reward is that of the one who moved, and the other one loses as much.
+    """
+
+    def __init__(self, num_slots: int, num_players: int = 1) -> None:
+        self._next_sign = 1 if num_players == 1 else -1
+        self._sign = np.ones(num_slots)
         self._total = np.zeros(num_slots)
         self._length = np.zeros(num_slots, np.int64)
 
@@ -37,6 +42,7 @@ class Episodes:
           first: [B] bool, true: first observation of an episode or run.
           final: [B] bool, true: last observation of an episode.
         """
-        self._total[slots] = np.where(first, 0.0, self._total[slots] + reward)
+        self._total[slots] = np.where(first, 0.0, self._total[slots] + self._sign[slots] * reward)
+        self._sign[slots] = np.where(first, 1, self._next_sign * self._sign[slots])
         self._length[slots] = np.where(first, 0, self._length[slots] + 1)
         return [Episode(int(slot), float(self._total[slot]), int(self._length[slot])) for slot in slots[final]]

@@ -6,6 +6,7 @@ With "the first N episodes that end" short episodes would count more often than 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -54,15 +55,20 @@ class Evaluation:
 
     def result(self) -> Result:
         """Returns the statistics of the episodes played so far; at least one is needed."""
-        returns = np.array([episode.total for episode in self._finished])
-        return Result(
-            episodes=len(returns),
-            mean_return=float(returns.mean()),
-            std_return=float(returns.std()),
-            min_return=float(returns.min()),
-            max_return=float(returns.max()),
-            mean_length=float(np.mean([episode.length for episode in self._finished])),
-        )
+        return summarize([episode.total for episode in self._finished], [episode.length for episode in self._finished])
+
+
+def summarize(totals: Sequence[float], lengths: Sequence[int]) -> Result:
+    """Returns the statistics of at least one episode, given returns and lengths of all."""
+    returns = np.array(totals)
+    return Result(
+        episodes=len(returns),
+        mean_return=float(returns.mean()),
+        std_return=float(returns.std()),
+        min_return=float(returns.min()),
+        max_return=float(returns.max()),
+        mean_length=float(np.mean(lengths)),
+    )
 
 
 def human_normalized(env_id: str, mean_return: float) -> float | None:

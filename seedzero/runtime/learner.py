@@ -536,6 +536,7 @@ class _Learner:
                 frames_per_second=steps_per_second * (self._spec.frames_per_step if self._spec else 1),
                 updates_per_second=updates_per_second,
                 mean_return=self._gathered.recent_return(),
+                num_players=self._spec.num_players if self._spec else 1,
                 evaluation=evaluated["mean_return"] if evaluated else None,
                 samples_per_insert=self._samples_per_insert(stored, updates),
                 batch_fill=recent.get("batch_fill"),

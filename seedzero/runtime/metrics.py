@@ -140,10 +140,14 @@ class Aggregator:
             {"batch_rows": num_rows, "batch_fill": num_rows / batch_size, "batch_wait_seconds": wait_seconds}
         )
 
-    def add_episode(self, role: types.Role, episode_return: float, length: int) -> None:
-        """Adds an episode that ended: its undiscounted return and its steps."""
+    def add_episode(self, role: types.Role, episode_return: float, length: int, *, num_players: int = 1) -> None:
+        """Adds an episode that ended: its undiscounted return and its steps.
+
+        Where two players train against each other the return is the first mover's, and so is its name.
+        """
         prefix = "" if role is types.Role.TRAIN else f"{role.value}_"
-        self.add_means({f"{prefix}episode_return": episode_return, f"{prefix}episode_length": length})
+        name = "episode_return" if num_players == 1 else "first_mover_return"
+        self.add_means({f"{prefix}{name}": episode_return, f"{prefix}episode_length": length})
         self.add_totals({f"{prefix}episodes": 1})
         if role is types.Role.TRAIN:
             with self._lock:

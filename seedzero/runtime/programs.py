@@ -21,7 +21,7 @@ from seedzero.replay import rings as rings_lib
 from seedzero.runtime import batcher, steps
 
 Act = Callable[[base.Params, steps.ActorState, batcher.Batch, steps.ActCounters], tuple[steps.ActorState, steps.Acted]]
-Update = Callable[[base.TrainState, rings_lib.Rings, Any], tuple[base.TrainState, jax.Array]]
+Update = Callable[[base.TrainState, rings_lib.Rings, Any], tuple[base.TrainState, rings_lib.Rings, jax.Array]]
 
 
 class Programs:

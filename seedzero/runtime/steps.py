@@ -89,10 +89,15 @@ def replicated(mesh: jax.sharding.Mesh) -> jax.sharding.NamedSharding:
 def create_actor(agent: base.Agent, spec: types.EnvSpec, layout: batcher.Layout, slot_length: int) -> ActorState:
     """Returns empty rings and memory."""
     extras = {**agent.extras, "version": ((), np.dtype(np.int32))}
-    return ActorState(
-        memory=agent.initial_memory(layout.num_train + layout.num_evaluate),
-        rings=rings_lib.create(spec, extras, layout.num_train, slot_length),
+    rings = rings_lib.create(
+        spec,
+        extras,
+        layout.num_train,
+        slot_length,
+        num_shards=layout.num_shards,
+        prioritized=agent.prioritization is not None,
     )
+    return ActorState(agent.initial_memory(layout.num_train + layout.num_evaluate), rings)
 
 
 def abstract_actor(
@@ -172,17 +177,18 @@ def make_act(agent: base.Agent, mesh: jax.sharding.Mesh, seed: int) -> Callable[
 
 def make_update(
     agent: base.Agent, mesh: jax.sharding.Mesh, seed: int, *, batch_size: int, capacity: int
-) -> Callable[..., tuple[base.TrainState, base.Metrics]]:
-    """Returns the jitted training step; its first argument is donated.
+) -> Callable[..., tuple[base.TrainState, rings_lib.Rings, base.Metrics]]:
+    """Returns the jitted training step; its first two arguments are donated.
 
-    (TrainState, Rings, num_inserts scalar int32) -> (TrainState, metrics): samples windows on every device from
-    its own rings, builds targets and loss, averages gradients, steps the optimizer.
+    (TrainState, Rings, num_inserts scalar int32) -> (TrainState, Rings, metrics): samples windows on every device
+    from its own rings, builds targets and loss, averages gradients, steps the optimizer, and writes the windows'
+    priorities back, where there are any.
     """
-    num_devices = mesh.devices.size
+    num_devices, prioritization = mesh.devices.size, agent.prioritization
 
     def update(
         train: base.TrainState, rings: rings_lib.Rings, num_inserts: jax.Array
-    ) -> tuple[base.TrainState, base.Metrics]:
+    ) -> tuple[base.TrainState, rings_lib.Rings, base.Metrics]:
         key = jax.random.fold_in(jax.random.key(seed + 2), train.num_updates)
         key = jax.random.fold_in(key, jax.lax.axis_index(AXIS))
         sample_key, update_key = jax.random.split(key)
@@ -195,35 +201,54 @@ def make_update(
             future=agent.future,
             offsets=agent.offsets,
             stack=agent.stack,
+            beta=prioritization and rings_lib.importance_exponent(prioritization, train.num_updates),
             axis_name=AXIS,
         )
         num_updates = train.num_updates
-        train, metrics = agent.update(train, windows, update_key, AXIS)
+        train, priority, metrics = agent.update(train, windows, update_key, AXIS)
         age = num_updates - windows.extras["version"][:, 0]
         metrics["replay_age"] = jax.lax.pmean(jnp.mean(age.astype(jnp.float32)), AXIS)
-        return train, metrics
+        if prioritization is not None:
+            rings = rings_lib.prioritize(rings, windows.slot, windows.time, priority, prioritization, AXIS)
+            metrics |= _priority_metrics(rings, windows, priority, prioritization)
+        return train, rings, metrics
 
     mapped = jax.shard_map(
         update,
         mesh=mesh,
         in_specs=(_REPLICATED, _SHARDED, _REPLICATED),
-        out_specs=(_REPLICATED, _REPLICATED),
+        out_specs=(_REPLICATED, _SHARDED, _REPLICATED),
         check_vma=False,
     )
-    return jax.jit(mapped, donate_argnums=(0,))
+    return jax.jit(mapped, donate_argnums=(0, 1))
+
+
+def _priority_metrics(
+    rings: rings_lib.Rings, windows: rings_lib.Windows, priority: jax.Array, how: rings_lib.Prioritization
+) -> base.Metrics:
+    """Returns what shows whether priorities do something, and not too much.
+
+    The mean of the importance weights is what their division by the largest leaves of the learning rate.
+    """
+    return {
+        "priority_mean": jax.lax.pmean(jnp.mean(priority), AXIS),
+        "priority_max": rings_lib.max_priority(rings, how),
+        "importance_mean": jax.lax.pmean(jnp.mean(windows.weight), AXIS),
+        "importance_min": jax.lax.pmin(jnp.min(windows.weight), AXIS),
+    }
 
 
 def stack_metrics(
-    update: Callable[..., tuple[base.TrainState, base.Metrics]], *args: Any
-) -> tuple[Callable[..., tuple[base.TrainState, jax.Array]], tuple[str, ...]]:
+    update: Callable[..., tuple[base.TrainState, rings_lib.Rings, base.Metrics]], *args: Any
+) -> tuple[Callable[..., tuple[base.TrainState, rings_lib.Rings, jax.Array]], tuple[str, ...]]:
     """Returns `update` with its metrics as one array [M], so that fetching them is one copy, and their names."""
-    names = tuple(sorted(jax.eval_shape(update, *args)[1]))
+    names = tuple(sorted(jax.eval_shape(update, *args)[2]))
 
-    def stacked(*args: Any) -> tuple[base.TrainState, jax.Array]:
-        train, metrics = update(*args)
-        return train, jnp.stack([metrics[name].astype(jnp.float32) for name in names])
+    def stacked(*args: Any) -> tuple[base.TrainState, rings_lib.Rings, jax.Array]:
+        train, rings, metrics = update(*args)
+        return train, rings, jnp.stack([metrics[name].astype(jnp.float32) for name in names])
 
-    return jax.jit(stacked, donate_argnums=(0,)), names
+    return jax.jit(stacked, donate_argnums=(0, 1)), names
 
 
 def example_batch(spec: types.EnvSpec, layout: batcher.Layout, num_rows: int) -> batcher.Batch:

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 NUM_PROPOSALS = 4
-"""Each is accepted with a probability of at least 0.95: that none is happens six times in a million draws, and then the
-last one counts all the same."""
+"""Each is accepted with a probability of at least 0.95: that none is happens six times in a million draws, and then
+the last one counts all the same."""
 
 
 def log_gamma(key: jax.Array, alpha: float, shape: tuple[int, ...]) -> jax.Array:

@@ -24,7 +24,7 @@ class Hello:
       worker_id: names it in reports; a process that takes another's place uses the same name.
       run_id: of the run to go on with; "": none.
       roles: what it is ready to do, at least one.
-      environments: ids ("catch") or families ("gym", "atari") that it can make; "yours": only its own.
+      environments: ids ("catch") or families ("gym", "atari", "spiel") that it can make; "yours": only its own.
       max_envs: most environments in all groups together.
     """
 

@@ -108,7 +108,7 @@ def test_acting_and_updating_learn_to_catch_every_ball(policy: str) -> None:
         episodes = {name: np.concatenate([part[name] for part in played[-10:]]) for name in played[0]}
         for _ in range(30):
             key, update_key = jax.random.split(key)
-            state, metrics = update(state, _sample(random, episodes, agent.future), update_key)
+            state, _, metrics = update(state, _sample(random, episodes, agent.future), update_key)
         assert metrics["num_rejected"] == 0
         evaluation = _play(act, state.params, key, every_ball, explore=False)
         mean_return = evaluation["reward"].sum(axis=1).mean()

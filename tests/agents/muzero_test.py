@@ -251,10 +251,10 @@ def test_the_target_network_is_a_copy_every_so_many_updates() -> None:
     initial = state.params
     assert _equal(state.target_params, initial)
     windows = _windows(config, num_observations=4)
-    state, _ = _update(config, state, windows)
+    state, _, _ = _update(config, state, windows)
     assert _equal(state.target_params, initial)
     assert not _equal(state.params, initial)
-    state, _ = _update(config, state, windows)
+    state, _, _ = _update(config, state, windows)
     assert _equal(state.target_params, state.params)
 
 
@@ -271,7 +271,7 @@ def test_an_update_reports_its_metrics_and_learns_the_batch() -> None:
     state = _init(config)
     losses = []
     for _ in range(60):
-        state, metrics = _update(config, state, windows)
+        state, _, metrics = _update(config, state, windows)
         losses.append(float(metrics["loss"]))
     assert losses[-1] < 0.8 * losses[0]
     assert int(state.num_updates) == 60
@@ -296,14 +296,26 @@ def test_an_update_that_is_not_finite_is_refused_and_counted_until_one_is_good()
     bad = good._replace(reward=good.reward.at[0, 1].set(jnp.nan))
     state = before = _init(config)
     for refused in (1, 2):
-        state, metrics = _update(config, state, bad)
+        state, _, metrics = _update(config, state, bad)
         assert int(state.num_rejected) == int(metrics["num_rejected"]) == refused
         assert int(state.num_updates) == refused
         assert not np.isfinite(metrics["loss"])
     assert _equal((state.params, state.opt_state), (before.params, before.opt_state))
-    state, _ = _update(config, state, good)
+    state, _, _ = _update(config, state, good)
     assert int(state.num_rejected) == 0
     assert not _equal(state.params, before.params)
+
+
+def test_a_windows_priority_is_how_far_its_target_is_from_the_searchs_value() -> None:
+    config = _config(muzero__discount=0.5)
+    windows = _windows(config)
+    # n = 2 rewards of 1 and 0.5 * 2, and 0.25 times the value of position 2.
+    reward = jnp.zeros_like(windows.reward).at[:, 1].set(1.0).at[:, 2].set(2.0)
+    searched = jnp.arange(float(BATCH))
+    value = jnp.full_like(windows.reward, 4.0).at[:, 0].set(searched)
+    windows = windows._replace(reward=reward, extras={**windows.extras, "value": value})
+    _, priority, _ = _update(config, _init(config), windows)
+    np.testing.assert_allclose(priority, np.abs(np.arange(BATCH) - 3.0), atol=1e-6)
 
 
 def test_actions_behind_an_episodes_end_are_random_and_earlier_ones_are_as_taken() -> None:
@@ -332,11 +344,13 @@ mesh = jax.sharding.Mesh(np.array(jax.devices()), ("devices",))
 config = cases._config()
 agent, _ = cases._agent(config)
 state, windows = cases._init(config), cases._windows(config)
-whole, metrics = cases._update(config, state, windows)
+whole, priority, metrics = cases._update(config, state, windows)
 for check_vma in (False, True):
     update = lambda state, windows: agent.update(state, windows, jax.random.key(1), "devices")
-    mapped = jax.shard_map(update, mesh=mesh, in_specs=(P(), P("devices")), out_specs=P(), check_vma=check_vma)
-    sharded, sharded_metrics = jax.jit(mapped)(state, windows)
+    specs = dict(in_specs=(P(), P("devices")), out_specs=(P(), P("devices"), P()))
+    mapped = jax.shard_map(update, mesh=mesh, check_vma=check_vma, **specs)
+    sharded, sharded_priority, sharded_metrics = jax.jit(mapped)(state, windows)
+    np.testing.assert_allclose(sharded_priority, priority, rtol=1e-5)
     for name, value in metrics.items():
         np.testing.assert_allclose(sharded_metrics[name], value, rtol=1e-4, atol=1e-6, err_msg=name)
     for a, b in zip(jax.tree.leaves(whole.params), jax.tree.leaves(sharded.params), strict=True):
@@ -458,6 +472,97 @@ def test_without_a_stack_environments_carry_nothing() -> None:
     assert _agent(_config())[0].initial_memory(5) == ()
 
 
-def test_two_players_are_refused_by_name() -> None:
-    with pytest.raises(errors.ConfigError, match="1 player; this one has 2"):
-        muzero.make(_config(), dataclasses.replace(SPEC, num_players=2), "cpu")
+# Two players --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_between_two_players_targets_change_their_sign_with_the_mover(jit: bool) -> None:
+    parts = _hand_model_parts(_config())
+    parts = parts._replace(spec=dataclasses.replace(parts.spec, num_players=2))
+    windows = _windows(_config())._replace(reward=jnp.tile(jnp.array([9.0, 1.0, 2.0, 4.0, 8.0]), (BATCH, 1)))
+    values = jnp.tile(jnp.array([10.0, 20.0, 30.0, 40.0, 50.0]), (BATCH, 1))
+    windows = windows._replace(extras={**windows.extras, "value": values})
+    make_targets = functools.partial(muzero.make_targets, parts, ())
+    targets = (jax.jit(make_targets) if jit else make_targets)(windows)
+    # Discount 1/2, n = 2: 1 - 2/2 + 30/4, 2 - 4/2 + 40/4, 4 - 8/2 + 50/4
+    np.testing.assert_allclose(targets.value[0], [7.5, 10.0, 12.5])
+
+
+def test_values_of_the_target_network_change_their_sign_likewise() -> None:
+    config = _config(muzero__target_network_updates=5)
+    parts = muzero.Parts(config, SPEC, networks.make(config.network, SPEC, "cpu"), optax.identity(), lambda step: step)
+    windows = _windows(config, num_observations=4)
+    # As initialized, the heads say 0.
+    params = jax.tree.map(lambda x: x + 0.5 * jnp.arange(x.size).reshape(x.shape) / x.size, _init(config).params)
+    alone = muzero.make_targets(parts, params, windows._replace(reward=jnp.zeros_like(windows.reward)))
+    parts = parts._replace(spec=dataclasses.replace(SPEC, num_players=2))
+
+    def of_two_players(n: int) -> np.ndarray:
+        changed = parts._replace(config=_config(muzero__target_network_updates=5, muzero__n_step=n))
+        part = windows._replace(reward=jnp.zeros_like(windows.reward)[:, : n + 3])
+        flags = {name: getattr(part, name)[:, : n + 3] for name in ("terminated", "truncated", "valid")}
+        part = part._replace(**flags)
+        return np.asarray(muzero.make_targets(changed, params, part).value)
+
+    assert np.abs(alone.value).min() > 0.01
+    np.testing.assert_allclose(of_two_players(2), alone.value, rtol=1e-6)  # two steps ahead the same one moves
+    np.testing.assert_allclose(of_two_players(1), -2 * alone.value, rtol=1e-6)  # and (-1/2)^1 in place of (1/2)^2
+
+
+def _choice(num_players: int, policy: str) -> base.ActOutputs:
+    """Searches where action 1 brings 0.5 and the end, action 0 nothing; but whoever moves after it gets 1.
+
+    The model knows the rules, and nothing of values and policies.
+    """
+    config = _config(muzero__discount=1.0, search__policy=policy, search__num_simulations=32)
+    spec = types.EnvSpec((1,), "float32", 2, num_players=num_players)
+    start, chance, end = 0.0, 1.0, 2.0
+
+    def certain(x: jax.Array) -> jax.Array:
+        return jnp.log(value_transforms.two_hot(x, config.network.num_bins, config.network.support_limit) + 1e-9)
+
+    def dynamics(params: Any, state: jax.Array, action: jax.Array) -> tuple[jax.Array, jax.Array]:
+        is_start, is_chance = state[:, 0] == start, state[:, 0] == chance
+        reward = jnp.where(is_start & (action == 1), 0.5, jnp.where(is_chance, 1.0, 0.0))
+        return jnp.where(is_start & (action == 0), chance, end)[:, None], certain(reward)
+
+    network = networks.Network(
+        init=lambda key: {},
+        cast=lambda params: params,
+        represent=lambda params, observation: observation,
+        predict=lambda params, state: (jnp.zeros((state.shape[0], 2)), certain(jnp.zeros(state.shape[0]))),
+        dynamics=dynamics,
+    )
+    parts = muzero.Parts(config, spec, network, optax.identity(), lambda step: step)
+    inputs = base.ActInputs(
+        observation=jnp.array([[start]]), first=jnp.zeros(1, bool), action_mask=jnp.ones((1, 2), bool),
+        explore=jnp.zeros(1, bool),
+    )
+    return muzero._act(parts, {}, (), inputs, jax.random.key(0))[1]
+
+
+@pytest.mark.parametrize("policy", ["gumbel", "puct"])
+def test_the_search_counts_what_the_other_player_wins_as_lost(policy: str) -> None:
+    alone, two = _choice(1, policy), _choice(2, policy)
+    assert (int(alone.action[0]), int(two.action[0])) == (0, 1)
+    assert alone.extras["policy"][0, 0] > 0.5 > two.extras["policy"][0, 0]
+
+
+def test_policies_of_illegal_moves_are_0() -> None:
+    agent = muzero.make(_config(), dataclasses.replace(SPEC, num_players=2, has_action_mask=True), "cpu")
+    observation = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
+    mask = jnp.tile(jnp.array([[True, False, True], [False, False, True]]), (3, 1))
+    inputs = _inputs(observation, action_mask=mask)
+    _, outputs = jax.jit(agent.act)(_init(_config()).params, (), inputs, jax.random.key(0))
+    assert (np.asarray(outputs.extras["policy"])[~np.asarray(mask)] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("num_players", "frame_stack", "message"),
+    [(3, 1, "1 or 2 players; this one has 3"), (2, 4, "network.frame_stack=4 in a game of two players")],
+)
+def test_games_that_cannot_be_learned_are_refused_by_name(num_players: int, frame_stack: int, message: str) -> None:
+    with pytest.raises(errors.ConfigError, match=message):
+        muzero.make(
+            _config(network__frame_stack=frame_stack), dataclasses.replace(SPEC, num_players=num_players), "cpu"
+        )

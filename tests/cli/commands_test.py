@@ -36,7 +36,12 @@ def test_evaluate_ends_with_one_line_of_json(
     assert _last_line(capsys) == {"episodes": 3, "mean_return": "inf"}
     assert main.main(["evaluate", "--run_dir=r", "--step=best", "--episodes=3", "--seed=4"]) == 0
     assert main.main(["evaluate", "--run_dir=r", "--step=120", "--episodes=3"]) == 0
-    assert calls == [("r", None, 3, 0), ("r", "best", 3, 4), ("r", 120, 3, 0)]
+    assert main.main(["evaluate", "--run_dir=r", "--opponent=exhaustive"]) == 0
+    assert main.main(["evaluate", "--run_dir=r", "--opponent=s", "--episodes=2"]) == 0
+    assert calls == [
+        ("r", None, 3, 0, None), ("r", "best", 3, 4, None), ("r", 120, 3, 0, None), ("r", None, 1, 0, "exhaustive"),
+        ("r", None, 2, 0, "s"),
+    ]
 
 
 def test_play_passes_the_video_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -114,3 +119,28 @@ def test_benchmark_prints_the_figures_of_its_part(
         assert "ratio" in err
     else:
         assert out.split() == ["ratio", "0.75", "workers", "4"]
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_benchmark_search_prints_each_row_as_it_comes(
+    as_json: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = {"policy": "gumbel", "batch": 8, "milliseconds": 12.5}
+    rows = [first, {"policy": "puct", "batch": 128, "milliseconds": 9.0}]
+    printed = []
+
+    def run(*, report: Any, **chosen: Any) -> Any:
+        assert chosen == {"batch": (8, 128), "policy": ("gumbel", "puct")}
+        for row in rows:
+            report(row)
+            printed.append(capsys.readouterr())
+        return {"platform": "cpu", "rows": rows}
+
+    monkeypatch.setitem(sys.modules, "seedzero.benchmark.search", python_types.SimpleNamespace(run=run))
+    args = ["--batch=128,8", "--policy=gumbel,puct", *(["--json"] if as_json else [])]
+    assert main.main(["benchmark", "search", *args]) == 0
+    lines = [captured.err if as_json else captured.out for captured in printed]
+    assert lines == ["policy  batch  milliseconds\ngumbel      8          12.5\n", "puct      128             9\n"]
+    out, err = capsys.readouterr()
+    assert (err if as_json else out) == "platform  cpu\n"
+    assert json.loads(out) == {"platform": "cpu", "rows": rows} if as_json else not err

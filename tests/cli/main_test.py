@@ -22,13 +22,21 @@ MISTAKES = [
     (["worker"], "--server=HOST:PORT|unix:PATH is missing"),
     (["worker", "--server=localhost:1", "--num_envs=0"], "--num_envs=0: expected at least 1"),
     (["evaluate", "--run_dir=x", "--episodes=0"], "--episodes=0: expected at least 1"),
+    (["evaluate", "--run_dir=x"], "--episodes=N is missing"),
     (["evaluate", "--run_dir=x", "--episodes=1", "--step=first"], "--step=first: expected"),
     (["play", "--run_dir=x", "--video=a.avi"], "a.avi: its name must end in .mp4 or .gif"),
     (["status"], "takes one of --run_dir=DIR and --server"),
     (["status", "--run_dir=x", "--server=y"], "takes one of --run_dir=DIR and --server"),
     (["checkpoint", "--run_dir=x"], "takes one of: list, verify"),
     (["config"], "--preset=NAME is missing"),
-    (["benchmark", "everything"], "choose one of: transport, acting, replay, update"),
+    (["benchmark", "everything"], "choose one of: transport, acting, replay, update, search"),
+    (["benchmark", "search", "--batch=8,16"], "--batch=8,16: expected 8, 32, 128, 512, or several of them"),
+    (["benchmark", "search", "--network="], "--network=: expected free, small, middle, or several of them"),
+    (["benchmark", "search", "--policy=alpha"], "--policy=alpha: expected gumbel, puct, or several of them"),
+    (["benchmark", "search", "--preset=catch"], "--preset is not for search, whose rows are chosen by --batch"),
+    (["benchmark", "search", "--search.num_simulations=8"], "--search.num_simulations is not for search"),
+    (["benchmark", "acting", "--batch=8"], "--batch chooses rows of search; acting has none"),
+    (["benchmark", "transport", "--policy=puct"], "--policy chooses rows of search; transport has none"),
 ]
 
 

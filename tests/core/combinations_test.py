@@ -69,3 +69,12 @@ def test_the_return_to_stop_at_belongs_to_the_environment_of_the_preset() -> Non
     explicit = {"env.id", "run.stop_at_return"}
     asked, _ = combinations.imply(_catch(env__id="gym:X-v0"), preset_env="catch", explicit=explicit)
     assert asked.run.stop_at_return == 1.0
+
+
+def test_the_updates_to_stop_after_belong_to_the_environment_of_the_preset() -> None:
+    asked = config.override(presets.get("tictactoe"), {"env.id": "spiel:othello"})
+    other, notes = combinations.imply(asked, preset_env="spiel:tic_tac_toe", explicit={"env.id"})
+    assert (other.run.max_updates, len(notes)) == (0, 1)
+    explicit = {"env.id", "run.max_updates"}
+    same, notes = combinations.imply(asked, preset_env="spiel:tic_tac_toe", explicit=explicit)
+    assert (same.run.max_updates, notes) == (asked.run.max_updates, [])

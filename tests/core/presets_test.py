@@ -35,6 +35,9 @@ def test_an_unknown_preset_is_told_with_the_nearest_one() -> None:
         ("gym:ALE/Pong-v5", "pixels"),
         ("gym:ale_py:ALE/Pong-v5", "pixels"),
         ("remote", "vector"),
+        ("spiel:tic_tac_toe", "tictactoe"),
+        ("spiel:connect_four(rows=4,columns=5)", "connect_four"),
+        ("spiel:othello", "spiel"),
     ],
 )
 def test_an_environment_without_preset_gets_the_one_that_suits(env: str, name: str) -> None:

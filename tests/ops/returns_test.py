@@ -114,6 +114,49 @@ def test_targets_stay_finite_where_invalid_positions_hold_no_numbers() -> None:
     assert np.isfinite(targets.value).all()
 
 
+def _game(reward: list[float], num_valid: int, *, ends: bool, discount: float, n: int) -> returns.Targets:
+    """Targets of all positions of one game; two players, so the discount is negative. Values are 0.5, 1.5, ..."""
+    positions = jnp.arange(len(reward))
+    is_end = (positions == num_valid - 1) & ends
+
+    @jax.jit
+    def targets() -> returns.Targets:
+        return returns.n_step_targets(
+            jnp.array([reward]), positions[None] + 0.5, is_end[None], jnp.zeros_like(is_end)[None],
+            (positions < num_valid)[None], discount=-discount, n=n, num_positions=len(reward),
+        )
+
+    return jax.tree.map(lambda x: np.asarray(x[0]), targets())
+
+
+@pytest.mark.parametrize("discount", [1.0, 0.5])
+def test_the_winner_s_moves_count_as_won_the_loser_s_as_lost(discount: float) -> None:
+    # X 0, O 3, X 1, O 4, X 2: X has a row with its third move, the fifth. Position 5 shows that, 6 is behind it.
+    x_wins = _game([0, 0, 0, 0, 0, 1, 0], 6, ends=True, discount=discount, n=9)
+    d = discount
+    np.testing.assert_allclose(x_wins.value, [d**4, -(d**3), d**2, -d, 1, 0, 0])
+    assert x_wins.value_mask.all()
+    np.testing.assert_array_equal(x_wins.policy_mask, [True] * 5 + [False] * 2)
+    # X 0, O 3, X 1, O 4, X 8, O 5: O has one with the sixth move.
+    o_wins = _game([0, 0, 0, 0, 0, 0, 1], 7, ends=True, discount=discount, n=9)
+    np.testing.assert_allclose(o_wins.value, [-(d**5), d**4, -(d**3), d**2, -d, 1, 0])
+
+
+def test_a_game_that_is_cut_off_bootstraps_with_the_sign_of_whoever_moves_there() -> None:
+    # Three moves are known, and the value 3.5 of O, who has the fourth.
+    cut = _game([0, 0, 0, 0, 0, 1, 0], 4, ends=False, discount=0.5, n=9)
+    np.testing.assert_allclose(cut.value[:3], [-3.5 / 8, 3.5 / 4, -3.5 / 2])
+    np.testing.assert_array_equal(cut.value_mask, [True] * 3 + [False] * 4)
+
+
+def test_n_steps_ahead_the_sign_is_that_of_n_moves() -> None:
+    two = _game([0, 0, 0, 0, 0, 1, 0], 6, ends=True, discount=0.5, n=2)
+    # O at 3 sees X's win at 5, O at 1 the value 3.5 of O at 3.
+    np.testing.assert_allclose(two.value[[1, 3, 4]], [3.5 / 4, -0.5, 1.0])
+    three = _game([0, 0, 0, 0, 0, 1, 0], 6, ends=True, discount=0.5, n=3)
+    np.testing.assert_allclose(three.value[[0, 1]], [-3.5 / 8, -4.5 / 8])
+
+
 @pytest.mark.parametrize("jit", [False, True])
 def test_scale_gradient_changes_the_gradient_and_nothing_else(jit: bool) -> None:
     def f(x: jax.Array) -> jax.Array:

@@ -336,13 +336,18 @@ def check_windows(replay: rings.Rings, reference: Reference, drawn: rings.Window
         assert drawn.observation[i].tolist() == stacks + [stacks[-1]] * (future + 1 - count)
 
 
+@pytest.mark.parametrize("prioritized", [False, True])
 @pytest.mark.parametrize(
     ("length", "stack", "future", "capacity"), [(12, 1, 5, 1000), (9, 3, 4, 1000), (16, 4, 20, 25), (5, 4, 2, 1000)]
 )
-def test_random_histories_agree_with_plain_lists(length: int, stack: int, future: int, capacity: int) -> None:
+def test_random_histories_agree_with_plain_lists(
+    length: int, stack: int, future: int, capacity: int, prioritized: bool
+) -> None:
     num_slots = 3
     reference = Reference(num_slots, seed=length * 100 + stack)
-    replay = rings.create(spec(), EXTRAS, num_slots, length)
+    replay = rings.create(spec(), EXTRAS, num_slots, length, prioritized=prioritized)
+    how = rings.Prioritization(alpha=0.6, beta=0.4, beta_updates=0, epsilon=0.01)
+    prioritize = jax.jit(functools.partial(rings.prioritize, how=how), donate_argnums=0)
     weigh = jax.jit(functools.partial(rings.sampling_weight, capacity=capacity))
     draw = jitted_sample(16, capacity=capacity, future=future, offsets=tuple(range(future + 1)), stack=stack)
     longest = 0
@@ -352,8 +357,11 @@ def test_random_histories_agree_with_plain_lists(length: int, stack: int, future
         weight = np.asarray(weigh(replay, num_inserts=jnp.int32(reference.num_inserts)))
         assert {(s, n % length) for s, n in expected} == set(zip(*(x.tolist() for x in weight.nonzero()), strict=True))
         if expected:
-            drawn = draw(replay, jax.random.key(step), num_inserts=jnp.int32(reference.num_inserts))
+            beta = how.beta if prioritized else None
+            drawn = draw(replay, jax.random.key(step), num_inserts=jnp.int32(reference.num_inserts), beta=beta)
             check_windows(replay, reference, drawn, future, stack)
+            if prioritized:
+                replay = prioritize(replay, drawn.slot, drawn.time, jax.random.uniform(jax.random.key(step), (16,)))
         longest = max(longest, len(expected))
     assert min(len(history) for history in reference.slots) > 2 * length
     assert longest >= 3

@@ -39,9 +39,11 @@ def make_state(seed: int = 0) -> dict[str, Any]:
     }
 
 
-def make_rings(num_slots: int = 4, length: int = LENGTH, size: int = 6) -> rings_lib.Rings:
+def make_rings(
+    num_slots: int = 4, length: int = LENGTH, size: int = 6, *, prioritized: bool = False
+) -> rings_lib.Rings:
     spec = types.EnvSpec(observation_shape=(size,), observation_dtype="uint8", num_actions=3)
-    create = jax.jit(lambda: rings_lib.create(spec, EXTRAS, num_slots, length))
+    create = jax.jit(lambda: rings_lib.create(spec, EXTRAS, num_slots, length, prioritized=prioritized))
     rings: rings_lib.Rings = create()
     return rings
 
@@ -150,6 +152,34 @@ def test_everything_comes_back_bit_for_bit(reopen: Open, events: Events) -> None
     assert_same(on_host(restored.rings), on_host(rings))
     assert jax.random.key_impl(restored.state["keys"]["one"]) == jax.random.key_impl(state["keys"]["one"])
     assert jax.random.uniform(restored.state["keys"]["one"]) == jax.random.uniform(state["keys"]["one"])
+
+
+def test_a_resumed_run_samples_by_the_same_priorities(reopen: Open, events: Events) -> None:
+    how = rings_lib.Prioritization(alpha=0.6, beta=0.4, beta_updates=0, epsilon=1e-3)
+    prioritize = jax.jit(rings_lib.prioritize, static_argnames="how", donate_argnums=0)
+    rng = np.random.default_rng(0)
+
+    def step(rings: rings_lib.Rings, key: int) -> tuple[rings_lib.Rings, rings_lib.Windows]:
+        drawn = rings_lib.sample(
+            rings, jax.random.key(key), 6, num_inserts=jnp.int32(9), capacity=100, future=2, offsets=(0,), stack=2,
+            beta=how.beta,
+        )
+        return prioritize(rings, drawn.slot, drawn.time, 1.5 + drawn.reward[:, 0], how=how), drawn
+
+    rings, _ = step(go_on(make_rings(prioritized=True), rng, 6), 0)
+    checkpointer = reopen()
+    checkpointer.save(1, make_state(), {}, rings)
+    checkpointer.wait()
+    restored = restore(reopen(), make_state(), rings).rings
+    assert events.errors == []
+    assert restored.max_weight[0] > 1
+    for key in range(1, 4):
+        state = rng.bit_generator.state
+        rings, drawn = step(go_on(rings, rng, 1), key)
+        rng.bit_generator.state = state
+        restored, again = step(go_on(restored, rng, 1), key)
+        assert_same(on_host(again), on_host(drawn))
+    assert_same(on_host(restored), on_host(rings))
 
 
 def test_copies_share_no_memory_with_the_originals() -> None:

@@ -42,6 +42,10 @@ def test_plain_line_has_every_field() -> None:
     )
 
 
+def test_a_game_of_two_players_shows_the_first_mover_s_return() -> None:
+    assert "first mover -12.35  eval" in console.plain_line(dataclasses.replace(FULL, num_players=2))
+
+
 def test_what_is_not_known_is_a_dash() -> None:
     line = console.plain_line(console.Snapshot(seconds=5.0, env_steps=0, updates=0))
     assert line == (

@@ -358,7 +358,7 @@ class _FailsWhenRead:
 
 
 def test_a_failed_call_ends_training_with_its_reason(initial: Initial, compiled: programs.Programs) -> None:
-    broken = _Broken(compiled, update=lambda train, rings, num_inserts: (train, _FailsWhenRead()))
+    broken = _Broken(compiled, update=lambda train, rings, num_inserts: (train, rings, _FailsWhenRead()))
     world = World(initial, broken)  # type: ignore[arg-type]
     run = world.join()
     with pytest.raises(errors.TrainingFailure, match=r"RESOURCE_EXHAUSTED.*run the same command again"):
@@ -375,9 +375,9 @@ def test_updates_that_are_refused_again_and_again_end_training(
 ) -> None:
     num_rejected = iter(range(1, 100))
 
-    def update(train: base.TrainState, rings: Any, num_inserts: Any) -> tuple[base.TrainState, np.ndarray]:
+    def update(train: base.TrainState, rings: Any, num_inserts: Any) -> tuple[base.TrainState, Any, np.ndarray]:
         values = dict.fromkeys(compiled.metric_names, 0.0) | {"num_rejected": float(next(num_rejected))}
-        return train, np.array(list(values.values()), np.float32)
+        return train, rings, np.array(list(values.values()), np.float32)
 
     world = World(initial, _Broken(compiled, update=update))  # type: ignore[arg-type]
     with pytest.raises(errors.TrainingFailure, match="not finite in 10 updates in a row"):

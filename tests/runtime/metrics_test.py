@@ -202,6 +202,12 @@ def test_episodes_are_kept_apart_by_role() -> None:
     }
 
 
+def test_games_against_oneself_are_told_by_the_first_mover_s_return() -> None:
+    aggregator = metrics.Aggregator()
+    aggregator.add_episode(types.Role.TRAIN, 1.0, 10, num_players=2)
+    assert aggregator.drain() == {"first_mover_return": 1.0, "episode_length": 10.0, "episodes": 1}
+
+
 def test_recent_return_outlives_a_row_and_forgets_old_episodes() -> None:
     aggregator = metrics.Aggregator()
     assert aggregator.recent_return() is None

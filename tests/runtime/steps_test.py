@@ -17,8 +17,9 @@ NUM_TRAIN, NUM_EVALUATE, LENGTH, CAPACITY = 8, 4, 12, 64
 DEVICES = [1, 2, 4]
 
 
-def _agent() -> base.Agent:
+def _agent(**changes: config.Value) -> base.Agent:
     values: dict[str, config.Value] = {
+        **{f"replay.{name}": value for name, value in changes.items()},
         "network.width": 8,
         "network.head_width": 8,
         "network.num_bins": 11,
@@ -32,8 +33,8 @@ def _agent() -> base.Agent:
 class _Host:
     """Device state and the two functions over some devices."""
 
-    def __init__(self, num_devices: int) -> None:
-        self.agent = _agent()
+    def __init__(self, num_devices: int, **replay: config.Value) -> None:
+        self.agent = _agent(**replay)
         self.mesh = steps.make_mesh(num_devices)
         self.layout = batcher.Layout(num_devices, NUM_TRAIN, NUM_EVALUATE)
         self.train = steps.init_train(self.agent, 0, self.mesh)
@@ -60,7 +61,8 @@ class _Host:
         return np.asarray(acted.action)[rows]
 
     def update(self) -> dict[str, float]:
-        self.train, metrics = self._update(self.train, self.actor.rings, np.int32(self.stored))
+        self.train, rings, metrics = self._update(self.train, self.actor.rings, np.int32(self.stored))
+        self.actor = self.actor._replace(rings=rings)
         return {name: float(value) for name, value in metrics.items()}
 
     def fill(self, values: list[float]) -> None:
@@ -91,11 +93,12 @@ def test_evaluation_acts_without_being_stored(num_devices: int) -> None:
     assert not np.asarray(host.actor.rings.cursor).any()
 
 
-def test_the_same_windows_give_the_same_update_on_any_number_of_devices() -> None:
+@pytest.mark.parametrize("alpha", [0.0, 0.6])
+def test_the_same_windows_give_the_same_update_on_any_number_of_devices(alpha: float) -> None:
     """All episodes are alike, so which windows are sampled makes no difference: only the averaging can."""
     results = []
     for num_devices in DEVICES:
-        host = _Host(num_devices)
+        host = _Host(num_devices, priority_alpha=alpha)
         host.fill([0.5] * NUM_TRAIN)
         # What the search found differs in its noise; the maths under test shall not.
         extras = host.actor.rings.extras
@@ -110,9 +113,9 @@ def test_the_same_windows_give_the_same_update_on_any_number_of_devices() -> Non
         jax.tree.map(lambda left, right: np.testing.assert_allclose(left, right, atol=1e-5), params, results[0][2])
 
 
-@pytest.mark.parametrize("num_devices", [2, 4])
-def test_devices_that_see_different_data_keep_the_same_parameters(num_devices: int) -> None:
-    host = _Host(num_devices)
+@pytest.mark.parametrize(("num_devices", "alpha"), [(2, 0.0), (4, 0.0), (4, 0.6)])
+def test_devices_that_see_different_data_keep_the_same_parameters(num_devices: int, alpha: float) -> None:
+    host = _Host(num_devices, priority_alpha=alpha)
     host.fill([0.3 * slot for slot in range(NUM_TRAIN)])
     for _ in range(3):
         host.update()
@@ -124,6 +127,52 @@ def test_devices_that_see_different_data_keep_the_same_parameters(num_devices: i
             np.testing.assert_array_equal(copy, copies[0])
 
     jax.tree.map(check, host.train.params)
+
+
+@pytest.mark.parametrize("num_devices", DEVICES)
+def test_an_update_writes_the_priorities_of_its_windows_into_the_rings(num_devices: int) -> None:
+    host = _Host(num_devices, priority_alpha=0.5, priority_beta=1.0, priority_epsilon=0.01)
+    host.fill([0.5] * NUM_TRAIN)
+    # Episodes of one step: its target is the reward. What the search expected is made to differ from slot to slot.
+    rings = host.actor.rings
+    expected = 1.0 + np.arange(NUM_TRAIN, dtype=np.float32)[:, None] + np.zeros(rings.weight.shape, np.float32)
+    value = jax.device_put(expected, steps.sharded(host.mesh))
+    host.actor = host.actor._replace(rings=rings._replace(extras={**rings.extras, "value": value}))
+    new = np.asarray(rings.weight)
+    assert set(new.reshape(-1).tolist()) == {0.0, 1.0}
+    for _ in range(12):
+        metrics = host.update()
+    written = np.where(new > 0, np.sqrt(expected - 1 + 0.01), 0)
+    weight = np.asarray(host.actor.rings.weight)
+    np.testing.assert_allclose(weight, written, rtol=1e-5)  # all were sampled, and nothing else became sampleable
+    np.testing.assert_allclose(np.asarray(host.actor.rings.max_weight), [np.sqrt(7.01)] * num_devices, rtol=1e-5)
+    assert metrics["priority_max"] == pytest.approx(7.01)
+    assert 0 < metrics["priority_mean"] <= 7.0
+    assert 0 < metrics["importance_min"] < metrics["importance_mean"] < num_devices
+    # New steps, on whatever device, have the largest priority.
+    host.fill([0.5] * NUM_TRAIN)
+    weight = np.asarray(host.actor.rings.weight)
+    assert ((weight > 0).sum(axis=1) == 6).all()
+    np.testing.assert_allclose(np.where(new > 0, 0, weight).max(axis=1), np.sqrt(7.01), rtol=1e-5)
+
+
+def test_updates_by_priority_are_the_same_bits_every_time() -> None:
+    def train() -> Any:
+        host = _Host(2, priority_alpha=0.6, priority_beta_updates=4)
+        for start in range(3):
+            host.fill([start + 0.3 * slot for slot in range(NUM_TRAIN)])
+            metrics = [host.update() for _ in range(3)]
+        return jax.tree.map(np.asarray, (host.train, host.actor.rings, metrics))
+
+    jax.tree.map(np.testing.assert_array_equal, train(), train())
+
+
+def test_an_update_leaves_the_rings_where_they_are() -> None:
+    host = _Host(1, priority_alpha=0.6)
+    host.fill([0.5] * NUM_TRAIN)
+    before = [leaf.unsafe_buffer_pointer() for leaf in jax.tree.leaves(host.actor.rings)]
+    host.update()
+    assert [leaf.unsafe_buffer_pointer() for leaf in jax.tree.leaves(host.actor.rings)] == before
 
 
 def test_an_update_counts_the_age_of_what_it_learns_from() -> None:
@@ -139,6 +188,6 @@ def test_stacked_metrics_are_the_metrics() -> None:
     update = steps.make_update(host.agent, host.mesh, 0, batch_size=16, capacity=CAPACITY)
     args = (steps.init_train(host.agent, 0, host.mesh), host.actor.rings, np.int32(host.stored))
     stacked, names = steps.stack_metrics(update, *args)
-    _, values = stacked(*args)
     expected = host.update()
+    _, _, values = stacked(*args[:1], host.actor.rings, *args[2:])
     assert dict(zip(names, np.asarray(values).tolist(), strict=True)) == pytest.approx(expected, rel=1e-5, abs=1e-6)

@@ -42,6 +42,8 @@ def interleave(programs: Mapping[str, Program], *, seconds: float) -> Slices:
 def _count(program: Program, slice_seconds: float) -> int:
     """Returns how many calls fill a slice, after compiling."""
     _seconds_a_call(program, 1)
+    if _seconds_a_call(program, 1) > slice_seconds:
+        return 1
     return max(1, round(slice_seconds / _seconds_a_call(program, 2)))
 
 

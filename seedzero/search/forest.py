@@ -43,6 +43,7 @@ class Forest(NamedTuple):
       value: [T, N] of the value network.
       prior: [A, T, N] probabilities of the policy network. Actions first, here and below: what is summed or compared
         over actions are then whole vectors, which is twice as fast on a CPU.
+      log_prior: [A, T, N] their logarithms, which do not underflow.
       visits: [A, T, N] float32, how often each edge was taken.
       q_values: [A, T, N] mean return of each edge; 0 where never taken.
       next_action: [T, N] int32, what the next descent does at each node.
@@ -54,6 +55,7 @@ class Forest(NamedTuple):
     embedding: types.Embedding
     value: jax.Array
     prior: jax.Array
+    log_prior: jax.Array
     visits: jax.Array
     q_values: jax.Array
     next_action: jax.Array
@@ -90,12 +92,14 @@ class Rules(NamedTuple):
 def plant(root: types.Root, rules: Rules) -> Forest:
     """Returns trees [T] of one node each."""
     num_trees, num_actions = root.prior_logits.shape
+    log_prior = _log_probabilities(root.prior_logits.astype(jnp.float32))[:, :, None]
     edges = jnp.zeros((num_actions, num_trees, 1))
     paths = jnp.zeros((num_trees, 1, 1))
     forest = Forest(
         embedding=jax.tree.map(lambda leaf: leaf[None], root.embedding),
         value=root.value.astype(jnp.float32)[:, None],
-        prior=_probabilities(root.prior_logits.astype(jnp.float32))[:, :, None],
+        prior=jnp.exp(log_prior),
+        log_prior=log_prior,
         visits=edges,
         q_values=edges,
         next_action=jnp.zeros((num_trees, 1), jnp.int32),
@@ -119,6 +123,7 @@ def enlarge(forest: Forest, num_more: int) -> Forest:
         embedding=jax.tree.map(lambda leaf: pad(leaf, 0), forest.embedding),
         value=pad(forest.value, 1),
         prior=pad(forest.prior, 2),
+        log_prior=pad(forest.log_prior, 2),
         visits=pad(forest.visits, 2),
         q_values=pad(forest.q_values, 2),
         next_action=pad(forest.next_action, 1),
@@ -134,6 +139,7 @@ def take(forest: Forest, trees: jax.Array) -> Forest:
         embedding=jax.tree.map(lambda leaf: leaf[:, trees], forest.embedding),
         value=forest.value[trees],
         prior=forest.prior[:, trees],
+        log_prior=forest.log_prior[:, trees],
         visits=forest.visits[:, trees],
         q_values=forest.q_values[:, trees],
         next_action=forest.next_action[trees],
@@ -249,7 +255,7 @@ def _write(
     """Returns the forest with the new node in it. Its edges have no visits yet."""
     put = functools.partial(jax.lax.dynamic_update_index_in_dim, index=node, axis=1)
     is_node = jnp.arange(forest.shape[2]) == node
-    prior = _probabilities(prediction.prior_logits)
+    log_prior = _log_probabilities(prediction.prior_logits)
     return forest._replace(
         embedding=jax.tree.map(
             lambda table, leaf: jax.lax.dynamic_update_index_in_dim(table, leaf.astype(table.dtype), node, 0),
@@ -257,7 +263,8 @@ def _write(
             embedding,
         ),
         value=put(forest.value, prediction.value),
-        prior=jax.lax.dynamic_update_index_in_dim(forest.prior, prior, node, 2),
+        prior=jax.lax.dynamic_update_index_in_dim(forest.prior, jnp.exp(log_prior), node, 2),
+        log_prior=jax.lax.dynamic_update_index_in_dim(forest.log_prior, log_prior, node, 2),
         path_action=put(forest.path_action, path.action),
         path_reward=put(forest.path_reward, path.reward),
         # From a node to itself nothing is discounted.
@@ -265,9 +272,9 @@ def _write(
     )
 
 
-def _probabilities(logits: jax.Array) -> jax.Array:
-    """Returns softmax of [T, A], actions first."""
-    return jax.nn.softmax(logits).T
+def _log_probabilities(logits: jax.Array) -> jax.Array:
+    """Returns the logarithms of the probabilities [A, T] that logits [T, A] mean."""
+    return jax.nn.log_softmax(logits).T
 
 
 # What a forest shows ----------------------------------------------------------------------------------------------

@@ -42,8 +42,7 @@ def puct_scores(forest: forest_lib.Forest, *, config: configuration.SearchConfig
 def gumbel_scores(forest: forest_lib.Forest, *, config: configuration.SearchConfig) -> jax.Array:
     """Returns by how much each edge lags behind the improved policy, [A, T, N] (Danihelka et al. 2022, section 5)."""
     bonus = value_bonus(forest.prior, forest.value, forest.visits, forest.q_values, config=config)
-    weights = forest.prior * jnp.exp(bonus)
-    policy = weights / jnp.sum(weights, axis=0)
+    policy = jax.nn.softmax(forest.log_prior + bonus, axis=0)
     return policy - forest.visits / (1.0 + jnp.sum(forest.visits, axis=0))
 
 

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import reference  # beside this file: see conftest.py
 
 from seedzero import search
 from seedzero.core import config as config_lib
@@ -34,7 +35,8 @@ def _root() -> search.Root:
 @functools.cache
 def _compiled(config: config_lib.SearchConfig) -> Any:
     """One compilation for each configuration, whatever the test."""
-    return jax.jit(functools.partial(search.search, recurrent_fn=_step, config=config))
+    run = functools.partial(search.search, recurrent_fn=_step, config=config)
+    return jax.jit(run, compiler_options=reference.QUICK_COMPILATION)
 
 
 def _search(policy: str, key: int, explore: Any = True, invalid: Any = False, **changes: Any) -> search.Result:

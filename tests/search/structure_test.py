@@ -127,8 +127,8 @@ def test_trees_of_a_large_batch_take_at_most_60_megabytes(policy: str) -> None:
 
 def test_tree_bytes_counts_what_a_search_holds() -> None:
     config = config_lib.SearchConfig(policy="puct", num_simulations=1)
-    # Two nodes: value and next action; prior, visits and Q of three actions; three tables of two by two.
-    assert search.tree_bytes(5, 3, config) == 5 * 4 * (2 * 2 + 2 * 3 * 3 + 3 * 2 * 2)
+    # Two nodes: value, next action; prior, its logarithm, visits, Q of three actions; three tables of two by two.
+    assert search.tree_bytes(5, 3, config) == 5 * 4 * (2 * 2 + 2 * 3 * 4 + 3 * 2 * 2)
 
 
 def test_the_network_is_called_once_a_sweep() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import reference  # beside this file: see conftest.py
 
 from seedzero import search
 from seedzero.core import config as config_lib
@@ -19,22 +22,22 @@ def _step(params: jax.Array, action: jax.Array, state: jax.Array) -> tuple[searc
     return search.Prediction(reward, discount, state[:, :A], value), state
 
 
+@functools.cache
 def _search(policy: str, *, mask: bool = False, max_depth: int = 0) -> search.Result:
     config = config_lib.SearchConfig(
         policy=policy, num_simulations=20, num_considered=4, max_depth=max_depth, value_scale=1.0
     )
     state = jax.random.normal(jax.random.key(1), (B, 8))
     invalid = jnp.arange(A)[None] > jnp.arange(B)[:, None] if mask else None
-    return search.search(
+    run = functools.partial(search.search, recurrent_fn=_step, config=config, return_tree=True)
+    result: search.Result = jax.jit(run, compiler_options=reference.QUICK_COMPILATION)(
         jax.random.normal(jax.random.key(2), (A, 8)),
         jax.random.key(3),
         search.Root(state[:, 3 : 3 + A], state[:, 0], state),
-        _step,
-        config=config,
         explore=jnp.arange(B) < 2,
         invalid_actions=invalid,
-        return_tree=True,
     )
+    return result
 
 
 @pytest.mark.parametrize("policy", ["gumbel", "puct"])

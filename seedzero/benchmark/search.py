@@ -49,6 +49,9 @@ TABLE_ROWS = 4096
 ROOTS_AT_ONCE = 8
 """Observations that are represented in one call: one program for all batches."""
 
+NUM_KEYS = 32
+"""Different trees that a program searches in turn."""
+
 Row = dict[str, str | int | float]
 
 
@@ -103,7 +106,7 @@ def run(
     Raises:
       UsageError: mctx isn't installed.
     """
-    peer = _import_mctx()
+    mctx_version = _import_mctx().__version__
     device = jax.devices()[0]
     on_cpu = device.platform == "cpu"
     cases = [
@@ -114,15 +117,17 @@ def run(
         for simulations, width in considered.items()
     ]
     rows = []
-    for case in cases:
-        rows.append(_row(case, peer, seconds / len(cases)))
-        report(rows[-1])
+    for (network_, _, size), group in itertools.groupby(cases, key=lambda x: (x.network, x.policy, x.batch)):
+        model = _model(network_)
+        for case, programs in _compile(list(group), model, model.roots(size)).items():
+            rows.append(_row(case, timing.interleave(programs, seconds=seconds / len(cases))))
+            report(rows[-1])
     return {
         "platform": device.platform,
         "device": device.device_kind,
         "cores": subject.num_cores(),
         "jax": jax.__version__,
-        "mctx": peer.__version__,
+        "mctx": mctx_version,
         "rows": rows,
     }
 
@@ -137,9 +142,7 @@ def _import_mctx() -> Any:
     return mctx
 
 
-def _row(case: Case, peer: Any, seconds: float) -> Row:
-    config = _config(case)
-    slices = timing.interleave(_programs(case, config, peer), seconds=seconds)
+def _row(case: Case, slices: timing.Slices) -> Row:
     return {
         **case._asdict(),
         "actions": NUM_ACTIONS,
@@ -148,7 +151,7 @@ def _row(case: Case, peer: Any, seconds: float) -> Row:
         "network_milliseconds": timing.milliseconds(slices, "network"),
         "ratio_to_mctx": timing.ratio(slices, "search", "mctx"),
         "ratio_to_network": timing.ratio(slices, "network", "search"),
-        "tree_bytes": search.tree_bytes(case.batch, NUM_ACTIONS, config),
+        "tree_bytes": search.tree_bytes(case.batch, NUM_ACTIONS, _config(case)),
     }
 
 
@@ -160,29 +163,33 @@ def _config(case: Case) -> config_lib.SearchConfig:
 # Programs ---------------------------------------------------------------------------------------------------------
 
 
-def _programs(case: Case, config: config_lib.SearchConfig, peer: Any) -> dict[str, timing.Program]:
-    """Returns the three programs, compiled; at the same time, because that takes longer than measuring them."""
-    model = _model(case.network)
-    root = model.roots(case.batch)
-    functions = {
-        "search": functools.partial(_search, model.step, config),
-        "mctx": functools.partial(_mctx, peer, model.step, config),
-        "network": functools.partial(_network, model.step, config),
-    }
-    with futures.ThreadPoolExecutor(len(functions)) as pool:
-        programs = pool.map(lambda function: _compiled(function, model.params, root), functions.values())
-        return dict(zip(functions, programs, strict=True))
+def _compile(cases: Sequence[Case], model: Model, root: search.Root) -> dict[Case, dict[str, timing.Program]]:
+    """Returns the programs of rows with the same roots, by all cores: compiling takes much longer than measuring."""
+    # The largest first: the small ones fill what is left.
+    functions = {"search": _search, "mctx": _mctx, "network": _network}
+    with futures.ThreadPoolExecutor(subject.num_cores()) as pool:
+        jobs = {
+            (case, name): pool.submit(_program, function, model, _config(case), root)
+            for name, function in functions.items()
+            for case in cases
+        }
+    return {case: {name: jobs[case, name].result() for name in functions} for case in cases}
 
 
-def _compiled(function: Callable[..., Any], params: Any, root: search.Root) -> timing.Program:
-    """Returns a program that calls function(params, root, key) with another key each time."""
-
-    def with_key(params: Any, root: search.Root, call: jax.Array) -> Any:
-        return function(params, root, jax.random.fold_in(jax.random.key(0), call))
-
-    compiled = jax.jit(with_key).lower(params, root, np.int32(0)).compile()
+def _program(
+    function: Callable[..., Any], model: Model, config: config_lib.SearchConfig, root: search.Root
+) -> timing.Program:
+    """Returns a program that calls function(step, config, params, root, key) with one key after the other."""
+    keys = list(jax.random.split(jax.random.key(0), NUM_KEYS))
+    compiled = jax.jit(functools.partial(function, model.step, config)).lower(model.params, root, keys[0]).compile()
     calls = itertools.count()
-    return lambda: compiled(params, root, np.int32(next(calls)))
+
+    def call() -> Any:
+        index = next(calls)
+        # A first call is there to compile, and that is done.
+        return compiled(model.params, root, keys[index % NUM_KEYS]) if index else ()
+
+    return call
 
 
 def _search(
@@ -194,26 +201,23 @@ def _search(
 
 
 def _mctx(
-    peer: Any,
-    step: search.RecurrentFn,
-    config: config_lib.SearchConfig,
-    params: Any,
-    root: search.Root,
-    key: jax.Array,
+    step: search.RecurrentFn, config: config_lib.SearchConfig, params: Any, root: search.Root, key: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
+    mctx = _import_mctx()
+
     def recurrent_fn(params: Any, key: jax.Array, action: jax.Array, embedding: Any) -> Any:
         del key
         prediction, embedding = step(params, action, embedding)
-        return peer.RecurrentFnOutput(**prediction._asdict()), embedding
+        return mctx.RecurrentFnOutput(**prediction._asdict()), embedding
 
     search_with = {
         "gumbel": functools.partial(
-            peer.gumbel_muzero_policy,
+            mctx.gumbel_muzero_policy,
             max_num_considered_actions=config.num_considered,
             gumbel_scale=config.gumbel_scale,
         ),
         "puct": functools.partial(
-            peer.muzero_policy,
+            mctx.muzero_policy,
             dirichlet_fraction=config.dirichlet_fraction,
             dirichlet_alpha=config.dirichlet_alpha,
             pb_c_init=config.pb_c_init,
@@ -222,7 +226,7 @@ def _mctx(
         ),
     }[config.policy]
     output = search_with(
-        params, key, peer.RootFnOutput(**root._asdict()), recurrent_fn, num_simulations=config.num_simulations
+        params, key, mctx.RootFnOutput(**root._asdict()), recurrent_fn, num_simulations=config.num_simulations
     )
     return output.action, output.action_weights
 

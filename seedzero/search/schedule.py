@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-SHORTEST_LOOP = 16
+SHORTEST_LOOP = 25
 """PUCT's loop over simulations is split while it is longer.
 
 A simulation touches every node of its tables, so small tables are fast ones; but each loop is compiled on its own.

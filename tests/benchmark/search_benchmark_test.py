@@ -57,7 +57,7 @@ def test_a_row_has_its_case_and_its_figures() -> None:
 
 def test_the_ratio_to_mctx_is_a_speed_and_that_to_the_network_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search.timing, "interleave", _fixed_times)
-    monkeypatch.setattr(search, "_programs", lambda *args: {})
+    monkeypatch.setattr(search, "_compile", lambda cases, *args: {case: {} for case in cases})
     (row,) = search.run(policy=["puct"], network=["free"], batch=[2], considered={3: 2})["rows"]
     assert (row["milliseconds"], row["mctx_milliseconds"], row["network_milliseconds"]) == (2e3, 6e3, 1e3)
     assert (row["ratio_to_mctx"], row["ratio_to_network"]) == (3.0, 2.0)
@@ -71,15 +71,17 @@ def test_the_ratio_to_mctx_is_a_speed_and_that_to_the_network_a_time(monkeypatch
 def test_by_default_a_cpu_is_spared_the_largest_rows(
     platform: str, batches: tuple[int, ...], networks: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cases: list[search.Case] = []
-    monkeypatch.setattr(search, "_row", lambda case, *args: cases.append(case) or {})
+    monkeypatch.setattr(search.timing, "interleave", _fixed_times)
+    monkeypatch.setattr(search, "_compile", lambda cases, *args: {case: {} for case in cases})
+    monkeypatch.setattr(search, "_model", lambda network: search._table_model())
     device = type("Device", (), {"platform": platform, "device_kind": "any"})
     monkeypatch.setattr(search.jax, "devices", lambda: [device])
-    search.run()
-    assert tuple(dict.fromkeys(case.batch for case in cases)) == batches
-    assert tuple(dict.fromkeys(case.network for case in cases)) == networks
-    assert len(cases) == len(set(cases)) == len(batches) * len(networks) * 2 * 2
-    assert {(x.policy, x.simulations, x.considered) for x in cases} == {
+    rows = search.run()["rows"]
+    assert tuple(dict.fromkeys(row["batch"] for row in rows)) == batches
+    assert tuple(dict.fromkeys(row["network"] for row in rows)) == networks
+    cases = {tuple(row[name] for name in search.Case._fields) for row in rows}
+    assert len(cases) == len(rows) == len(batches) * len(networks) * 2 * 2
+    assert {(x["policy"], x["simulations"], x["considered"]) for x in rows} == {
         ("gumbel", 16, 8), ("gumbel", 50, 16), ("puct", 16, 0), ("puct", 50, 0)
     }  # fmt: skip
 
@@ -99,7 +101,6 @@ def test_mctx_and_the_search_get_the_same_budget(policy: str) -> None:
 
     config = search._config(search.Case(policy, "free", 2, 6, 4 if policy == "gumbel" else 0))
     root, key = model.roots(2), jax.random.key(0)
-    peer = search._import_mctx()
 
     def rows_evaluated(function: Any, *settings: Any) -> int:
         calls.clear()
@@ -107,7 +108,7 @@ def test_mctx_and_the_search_get_the_same_budget(policy: str) -> None:
         jax.effects_barrier()
         return sum(calls)
 
-    assert rows_evaluated(search._mctx, peer, step, config) == 2 * 6
+    assert rows_evaluated(search._mctx, step, config) == 2 * 6
     assert rows_evaluated(search._search, step, config) == 2 * 6
     assert rows_evaluated(search._network, step, config) == 2 * 6
 

@@ -62,7 +62,7 @@ def test_every_number_of_legal_actions_has_its_own_sweeps() -> None:
 
 @pytest.mark.parametrize(
     ("num_simulations", "ends"),
-    [(1, [1]), (16, [16]), (17, [9, 17]), (50, [13, 25, 50]), (200, [13, 25, 50, 100, 200])],
+    [(1, [1]), (25, [25]), (26, [13, 26]), (50, [25, 50]), (200, [25, 50, 100, 200])],
 )
 def test_loops_make_every_node_once_in_tables_that_double(num_simulations: int, ends: list[int]) -> None:
     loops = schedule.loops(num_simulations)

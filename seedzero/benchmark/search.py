@@ -85,7 +85,7 @@ def run(
     network: Sequence[str] = (),
     batch: Sequence[int] = (),
     considered: Mapping[int, int] = CONSIDERED,
-    seconds: float = 12.0,
+    seconds: float = 6.0,
     report: Callable[[Row], None] = lambda row: None,
 ) -> dict[str, Any]:
     """Measures every combination of the arguments.

@@ -156,7 +156,7 @@ def _halve(
     batch_size, num_actions = race.actions.shape
     if width == num_actions:
         return race, []
-    _, order = jax.lax.top_k(_race_scores(position, race, config), num_actions)
+    order = _best_first(_race_scores(position, race, config))
     trees = order + num_actions * jnp.arange(batch_size)[:, None]
     kept, dropped = trees[:, :width].reshape(-1), trees[:, width:].reshape(-1)
     return (
@@ -195,11 +195,21 @@ def _run(
 
 def _narrow(position: _Position, race: _Race, widths: jax.Array, config: configuration.SearchConfig) -> jax.Array:
     """Returns which actions are still in the race [B, W]: of each position its best `widths` [B]."""
-    scores = _race_scores(position, race, config)
+    return race.active & (_ranks(_race_scores(position, race, config)) < widths[:, None])
+
+
+def _best_first(scores: jax.Array) -> jax.Array:
+    """Returns the places [B, W] of scores in descending order; the first one first where equal."""
+    slots = jnp.arange(scores.shape[-1])
+    has_rank = _ranks(scores)[:, None, :] == slots[:, None]
+    return jnp.sum(jnp.where(has_rank, slots, 0), axis=-1)
+
+
+def _ranks(scores: jax.Array) -> jax.Array:
+    """Returns how many scores come before each, [B, W]. Few are compared: a sort costs more, to compile too."""
     slots = jnp.arange(scores.shape[-1])
     mine, theirs = scores[:, :, None], scores[:, None, :]
-    is_better = (theirs > mine) | ((theirs == mine) & (slots < slots[:, None]))
-    return race.active & (jnp.sum(is_better, axis=-1) < widths[:, None])
+    return jnp.sum((theirs > mine) | ((theirs == mine) & (slots < slots[:, None])), axis=-1)
 
 
 def _note(race: _Race) -> _Race:

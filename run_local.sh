@@ -17,7 +17,8 @@ GAME
   tictactoe          plays against itself until it loses no more, minutes on two cores, ends by itself
   connect_four       the same on a board of 4 rows and 5 columns
   atari              Pong; any other game: ./run_local.sh atari --env=atari:Breakout
-  gym:ID             any Gymnasium environment, e.g. gym:Acrobot-v1, gym:LunarLander-v3, gym:MinAtar/Breakout-v1
+  gym:ID             any Gymnasium environment, e.g. gym:Acrobot-v1, gym:LunarLander-v3, gym:MinAtar/Breakout-v1;
+                     with continuous actions too: gym:Pendulum-v1
   gym:MODULE:ID      the same, after importing your own module
   spiel:NAME         a board game of OpenSpiel, e.g. spiel:othello, "spiel:breakthrough(rows=6,columns=6)"
 AGENT

@@ -1,9 +1,15 @@
 #!/usr/bin/env bash
-# All checks and tests, from a clean clone: ./run_tests.sh [--slow] [arguments of pytest]
-# Installs what it needs into .venv beside this file. --slow adds the tests that take minutes each.
+# All checks and tests, from a clean clone: ./run_tests.sh [--docker] [--slow] [arguments of pytest]
+# Installs what it needs into .venv beside this file. --slow adds the tests that take minutes each, --docker those of the
+# images: docker/smoke_test.sh, which explains itself by --help.
 set -uo pipefail
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)"
 cd "$root" || exit 1
+with_docker=""
+if [ "${1:-}" = --docker ]; then
+    with_docker=yes
+    shift
+fi
 . scripts/venv.sh
 ensure_venv dev || exit 1
 
@@ -23,10 +29,12 @@ step() { # NAME COMMAND...
 
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
+# shellcheck disable=SC2266,SC2329  # scripts/test is a script and no test, and step calls this
 run_pytest() { scripts/test "$@" 2>&1 | tee "$log"; return "${PIPESTATUS[0]}"; }
 
 step checks scripts/check
 step tests run_pytest "$@"
+[ -z "$with_docker" ] || step docker docker/smoke_test.sh
 
 echo "== summary"
 printf '%s\n' "${summary[@]}"

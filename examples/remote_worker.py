@@ -3,6 +3,7 @@
     seedzero train --preset=cartpole --env=remote --workers=0 --listen=127.0.0.1:50051
     python examples/remote_worker.py 127.0.0.1:50051
 
+`--token_file=FILE` and `--tls.ca_file=FILE` may follow, as with `seedzero worker`.
 Anything with the interface of seedzero.envs.base.VectorEnv will do; single Gymnasium environments need no more
 than the function that makes one.
 """
@@ -44,4 +45,4 @@ def make_group(num_envs: int) -> base.VectorEnv:
 
 
 if __name__ == "__main__":
-    sys.exit(process.run(sys.argv[1], env_factory=make_group))
+    sys.exit(process.main([f"--server={sys.argv[1]}", *sys.argv[2:]], env_factory=make_group))

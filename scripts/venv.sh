@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2154  # whoever sources it sets root
 # Sourced by run_local.sh and run_tests.sh, which set `root`. Installs the project into $root/.venv, once.
 #
 #   ensure_venv [EXTRA[,EXTRA]]   makes .venv if it is missing, and installs the project with these extras unless

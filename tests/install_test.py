@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import pathlib
 import re
@@ -32,14 +33,63 @@ def test_a_worker_s_machine_gets_what_setup_py_says_a_worker_needs() -> None:
     assert _requirements((ROOT / "requirements" / "worker.in").read_text()) == declared
 
 
-def test_the_lock_pins_and_hashes_every_package_and_names_no_host() -> None:
-    text = (ROOT / "requirements" / "worker.txt").read_text()
-    packages = re.findall(r"^([a-z0-9-]+)==\S+(?: ; .*)? \\\n    --hash=sha256:", text, re.MULTILINE)
+LOCKS = {
+    "build": {"setuptools", "grpcio-tools"},
+    "worker": {"ale-py", "grpcio", "gymnasium", "numpy", "protobuf"},
+    "learner": {"jax", "jaxlib", "flax", "grpcio", "tensorboard"},
+    "learner-cuda": {"jax-cuda12-plugin", "nvidia-cudnn-cu12"},
+    "learner-ray": {"ray"},
+    "learner-tpu": {"libtpu"},
+}
+"""requirements/NAME.txt -> some of what must be in it."""
+
+
+def _locked(name: str) -> dict[str, str]:
+    """Returns the packages of a lock by what is pinned, version and platform; hashes must follow each."""
+    text = (ROOT / "requirements" / f"{name}.txt").read_text()
+    found = re.findall(r"^([a-z0-9-]+)==(\S+(?: ; .*)?) \\\n    --hash=sha256:", text, re.MULTILINE)
     lines = [line for line in text.splitlines() if line and not line.startswith(("#", " "))]
-    assert len(packages) == len(lines) >= 8
-    assert {"ale-py", "grpcio", "gymnasium", "numpy", "protobuf"} <= set(packages)
-    assert not {"jax", "jaxlib", "flax"} & set(packages)
+    assert len(found) == len(lines) >= 1
     assert "://" not in text and "--index" not in text and "--find-links" not in text
+    return {f"{package} {version}": package for package, version in found}
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_a_lock_pins_and_hashes_every_package_and_names_no_host(name: str) -> None:
+    assert set(_locked(name).values()) >= LOCKS[name]
+
+
+@pytest.mark.parametrize(
+    ("block", "name"),
+    [
+        ("WORKER", "worker"), ("WORKER", "learner"), ("LEARNER", "learner"), ("TENSORBOARD", "learner"),
+        ("RAY", "learner-ray"),
+    ],
+)
+def test_what_setup_py_asks_for_is_locked(block: str, name: str) -> None:
+    tree = ast.parse((ROOT / "setup.py").read_text())
+    assigned = [node for node in tree.body if isinstance(node, ast.Assign)]
+    (asked,) = [node.value for node in assigned if ast.unparse(node.targets[0]) == block]
+    packages = {re.sub("[_.-]+", "-", re.split(r"[^\w.-]", text)[0]).lower() for text in ast.literal_eval(asked)}
+    assert packages and packages <= set(_locked(name).values()), "scripts/lock writes what setup.py says"
+
+
+def test_every_lock_is_known_here() -> None:
+    assert {path.stem for path in (ROOT / "requirements").glob("*.txt")} == set(LOCKS)
+
+
+def test_a_worker_s_lock_has_no_jax() -> None:
+    assert not {"jax", "jaxlib", "flax"} & set(_locked("worker").values())
+
+
+def test_what_worker_and_learner_both_have_they_have_in_the_same_version() -> None:
+    worker, learner = _locked("worker"), _locked("learner")
+    assert {pin for pin, package in learner.items() if package in worker.values()} <= set(worker)
+
+
+@pytest.mark.parametrize("name", ["learner-cuda", "learner-ray", "learner-tpu"])
+def test_an_extra_s_lock_comes_on_top_of_the_learner_s(name: str) -> None:
+    assert not set(_locked(name).values()) & set(_locked("learner").values())
 
 
 def test_run_local_without_arguments_explains_itself() -> None:

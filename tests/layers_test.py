@@ -25,7 +25,8 @@ ALLOWED = {
     "runtime": {"core", "envs", "transport", "worker", "ops", "networks", "search", "replay", "agents"},
 }
 ALLOWED["benchmark"] = {*ALLOWED["runtime"], "runtime"}
-ALLOWED["cli"] = {*ALLOWED["benchmark"], "benchmark"}
+ALLOWED["cluster"] = {*ALLOWED["runtime"], "runtime"}
+ALLOWED["cli"] = {*ALLOWED["benchmark"], "benchmark", "cluster"}
 """Layer -> the layers that it may import from, besides itself."""
 
 WORKER_SIDE = {"core", "envs", "transport", "worker"}

@@ -45,7 +45,7 @@ class ActOutputs(NamedTuple):
     """What acting found.
 
     Attributes:
-      action: [B] int32.
+      action: [B] int32, or [B, D] float32 within the spec's bounds where actions are vectors.
       extras: {name: [B, ...]} what replay stores beside the observation, with the shapes and dtypes of `Agent.extras`.
     """
 
@@ -75,13 +75,17 @@ class Agent(NamedTuple):
     """An algorithm as pure functions; the caller jits them.
 
     Attributes:
-      extras: {name: (shape, dtype)} of what `act` leaves in replay for each step, without the runtime's "version".
+      extras: {name: (shape, dtype)} of what `act` leaves in replay for each step, without the runtime's versions.
       future: positions after the sampled one that a window needs.
       offsets: positions of a window whose observations are needed, 0 first.
       stack: newest frames that the network sees.
       init: key -> TrainState.
       initial_memory: num_slots -> memory [S, ...].
       act: (params, memory rows [B, ...], ActInputs, key) -> (memory rows, ActOutputs).
+      reanalyse: (params, observation [B, *shape with the frames of the stack on the last axis], action mask [B, A]
+        bool or None where the spec has none, key) -> the extras that are targets, "policy" [B, A] and "value" [B], as
+        these parameters find them; never the action, which was taken. Where there are masks and positions are
+        reanalysed, `extras` has "legal" ([A] bool), the mask that was acted with. None: nothing is reanalysed.
       prioritization: how its windows are preferred; None: they are sampled uniformly.
       update: (state, windows, key, axis_name) -> (state, priority [B] of the windows, metrics). Priorities are at
         least 0, or not finite where nothing is known. With an axis name, gradients and metrics are averaged over that
@@ -96,4 +100,5 @@ class Agent(NamedTuple):
     init: Callable[[jax.Array], TrainState]
     initial_memory: Callable[[int], Memory]
     act: Callable[[Params, Memory, ActInputs, jax.Array], tuple[Memory, ActOutputs]]
+    reanalyse: Callable[[Params, jax.Array, jax.Array | None, jax.Array], dict[str, jax.Array]] | None
     update: Callable[[TrainState, rings.Windows, jax.Array, str | None], tuple[TrainState, jax.Array, Metrics]]

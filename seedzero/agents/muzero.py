@@ -1,11 +1,13 @@
-"""MuZero (Schrittwieser et al. 2020), with Gumbel or PUCT search.
+"""MuZero (Schrittwieser et al. 2020), with Gumbel or PUCT search; over sampled actions where they are continuous.
 
-Shape letters: B batch, J positions of a window, K unrolled steps, A actions.
+The targets and the loss are in `muzero_loss`.
+
+Shape letters: B batch, J positions of a window, K unrolled steps, A actions, D numbers of a continuous action.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
 from typing import Any, NamedTuple
 
 import jax
@@ -14,25 +16,13 @@ import numpy as np
 import optax  # type: ignore[import-untyped]
 
 from seedzero import search
-from seedzero.agents import base
+from seedzero.agents import base, sampled
+from seedzero.agents import muzero_loss as losses
+from seedzero.agents import muzero_model as model
 from seedzero.core import config as configuration
 from seedzero.core import errors, types
 from seedzero.networks import muzero as networks
-from seedzero.ops import returns, value_transforms
 from seedzero.replay import rings
-
-HIDDEN_GRADIENT_SCALE = 0.5
-"""Gradients into the hidden state are halved at each unrolled step (appendix G)."""
-
-
-class Parts(NamedTuple):
-    """What the functions of this agent share."""
-
-    config: configuration.Config
-    spec: types.EnvSpec
-    network: networks.Network
-    optimizer: optax.GradientTransformation
-    schedule: Callable[[jax.Array], jax.Array]
 
 
 def make(config: configuration.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
@@ -47,25 +37,45 @@ def make(config: configuration.Config, spec: types.EnvSpec, platform: str) -> ba
       ConfigError: a configuration that cannot work with this environment.
     """
     _check_players(config, spec)
-    network = networks.make(config.network, spec, platform)
-    parts = Parts(config, spec, network, make_optimizer(config.optimizer), make_schedule(config.optimizer))
-    n, num_steps = config.muzero.n_step, config.muzero.unroll_steps
-    bootstrap_offsets = tuple(range(n, n + num_steps + 1)) if config.muzero.target_network_updates else ()
+    _check_augmentation(config.muzero, spec)
+    _check_consistency(config.muzero)
+    parts = model.make_parts(config, spec, platform)
+
+    def reanalyse(
+        params: base.Params, observation: jax.Array, action_mask: jax.Array | None, key: jax.Array
+    ) -> dict[str, jax.Array]:
+        return _reanalyse(parts, params, observation, action_mask, key)
+
     return base.Agent(
-        extras={
-            "action": ((), np.dtype(np.int32)),
-            "policy": ((spec.num_actions,), np.dtype(np.float32)),
-            "value": ((), np.dtype(np.float32)),
-        },
-        future=n + num_steps,
-        offsets=(0, *bootstrap_offsets),
+        extras=_extras(config, spec),
+        future=config.muzero.n_step + config.muzero.unroll_steps,
+        offsets=losses.offsets(config.muzero),
         stack=config.network.frame_stack,
         prioritization=rings.prioritization(config.replay),
         init=lambda key: _init(parts, key),
         initial_memory=lambda num_slots: _initial_memory(parts, num_slots),
         act=lambda params, memory, inputs, key: _act(parts, params, memory, inputs, key),
+        reanalyse=reanalyse if config.reanalyse.per_insert else None,
         update=lambda state, windows, key, axis_name: _update(parts, state, windows, key, axis_name),
     )
+
+
+def _extras(
+    config: configuration.Config, spec: types.EnvSpec
+) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+    """Returns {name: (shape, dtype)} of what replay stores of each step; continuous actions as they are in -1 to 1."""
+    number = np.dtype(np.float32)
+    width = config.search.num_sampled if spec.is_continuous else spec.num_actions
+    extras: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {
+        "action": (spec.action_shape, number if spec.is_continuous else np.dtype(np.int32)),
+        "policy": ((width,), number),
+        "value": ((), number),
+    }
+    if spec.is_continuous:
+        extras["sampled"] = ((width, *spec.action_shape), number)
+    elif spec.has_action_mask and config.reanalyse.per_insert:
+        extras["legal"] = ((width,), np.dtype(bool))  # a stored policy is 0 for some legal actions too
+    return extras
 
 
 def _check_players(config: configuration.Config, spec: types.EnvSpec) -> None:
@@ -79,10 +89,34 @@ def _check_players(config: configuration.Config, spec: types.EnvSpec) -> None:
         )
 
 
-# State ------------------------------------------------------------------------------------------------------------
+def _check_augmentation(config: configuration.MuZeroConfig, spec: types.EnvSpec) -> None:
+    if not config.shift_pixels and not config.intensity_scale:
+        return
+    given = f"muzero.shift_pixels={config.shift_pixels} and muzero.intensity_scale={config.intensity_scale:g}"
+    if len(spec.observation_shape) not in (2, 3):
+        raise errors.ConfigError(
+            f"{given} change images of shape [height, width] or [height, width, channels], but observations are "
+            f"{list(spec.observation_shape)}; set both to 0"
+        )
+    smallest = min(spec.observation_shape[:2])
+    if config.shift_pixels >= smallest:
+        raise errors.ConfigError(
+            f"muzero.shift_pixels={config.shift_pixels} moves images of {smallest} pixels out of sight; give less"
+        )
 
 
-def _init(parts: Parts, key: jax.Array) -> base.TrainState:
+def _check_consistency(config: configuration.MuZeroConfig) -> None:
+    if config.consistency_steps > config.unroll_steps:
+        raise errors.ConfigError(
+            f"muzero.consistency_steps={config.consistency_steps} is more than the "
+            f"muzero.unroll_steps={config.unroll_steps} there are; give at most that, or 0 for all"
+        )
+
+
+# State -------------------------------------------------------------------------------------------------------------
+
+
+def _init(parts: model.Parts, key: jax.Array) -> base.TrainState:
     params = parts.network.init(key)
     has_target = parts.config.muzero.target_network_updates > 0
     return base.TrainState(
@@ -95,7 +129,7 @@ def _init(parts: Parts, key: jax.Array) -> base.TrainState:
     )
 
 
-def _initial_memory(parts: Parts, num_slots: int) -> base.Memory:
+def _initial_memory(parts: model.Parts, num_slots: int) -> base.Memory:
     """Returns the frames before the newest one, [S, *shape with stack - 1 frames on the last axis]."""
     num_past = parts.config.network.frame_stack - 1
     if num_past == 0:
@@ -104,28 +138,109 @@ def _initial_memory(parts: Parts, num_slots: int) -> base.Memory:
     return jnp.zeros((num_slots, *shape), parts.spec.observation_dtype)
 
 
-# Acting -----------------------------------------------------------------------------------------------------------
+# Acting ------------------------------------------------------------------------------------------------------------
 
 
 def _act(
-    parts: Parts, params: base.Params, memory: base.Memory, inputs: base.ActInputs, key: jax.Array
+    parts: model.Parts, params: base.Params, memory: base.Memory, inputs: base.ActInputs, key: jax.Array
 ) -> tuple[base.Memory, base.ActOutputs]:
     memory, observation = push_frame(parts, memory, inputs.observation, inputs.first)
+    if parts.spec.is_continuous:
+        action, findings = _search_continuously(parts, parts.config.search, params, observation, inputs.explore, key)
+        return memory, base.ActOutputs(sampled.to_environment(action, parts.spec), {"action": action, **findings})
+    mask = inputs.action_mask if parts.spec.has_action_mask else None
+    found, value = _search(parts, parts.config.search, params, observation, mask, inputs.explore, key)
+    extras = {"action": found.action, "policy": found.action_weights, "value": value}
+    if mask is not None and parts.config.reanalyse.per_insert:
+        extras["legal"] = mask
+    return memory, base.ActOutputs(found.action, extras)
+
+
+def _reanalyse(
+    parts: model.Parts, params: base.Params, observation: jax.Array, action_mask: jax.Array | None, key: jax.Array
+) -> dict[str, jax.Array]:
+    """Returns fresh targets of replayed positions (MuZero Reanalyse: Schrittwieser et al. 2021).
+
+    Nobody acts on them, so there is nothing to explore for. PUCT's Dirichlet noise would only blur the shares of
+    visits that are learned: it is left out. Gumbel's noise is how its considered actions are sampled from the prior
+    (Danihelka et al. 2022, algorithm 2); without it the same likeliest actions would be looked at every time, and the
+    others would never get a value. So it stays, but no larger than in the paper: a scale above 1 is there to explore.
+    """
+    assert (action_mask is not None) == parts.spec.has_action_mask
+    config = parts.config.search
+    config = dataclasses.replace(config, gumbel_scale=min(config.gumbel_scale, 1.0))
+    is_noisy = jnp.full(observation.shape[:1], config.policy == "gumbel")
+    if parts.spec.is_continuous:
+        return _search_continuously(parts, config, params, observation, is_noisy, key)[1]
+    found, value = _search(parts, config, params, observation, action_mask, is_noisy, key)
+    return {"policy": found.action_weights, "value": value}
+
+
+def _search(
+    parts: model.Parts,
+    config: configuration.SearchConfig,
+    params: base.Params,
+    observation: jax.Array,
+    action_mask: jax.Array | None,
+    explore: jax.Array,
+    key: jax.Array,
+) -> tuple[search.Result, jax.Array]:
+    """Returns what the search finds from stacked observations [B, ...], and the values [B] to store."""
     params = parts.network.cast(params)
+    root = _root(parts, params, observation)
     found = search.search(
+        params,
+        key,
+        root,
+        _recurrent_fn(parts),
+        config=config,
+        invalid_actions=None if action_mask is None else ~action_mask,
+        explore=explore,
+    )
+    return found, search_value(parts, root, found)
+
+
+def _search_continuously(
+    parts: model.Parts,
+    config: configuration.SearchConfig,
+    params: base.Params,
+    observation: jax.Array,
+    explore: jax.Array,
+    key: jax.Array,
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """Returns the best actions [B, D] in -1 to 1, and what is stored beside them."""
+    params = parts.network.cast(params)
+    found, root = sampled.search(
         params,
         key,
         _root(parts, params, observation),
         _recurrent_fn(parts),
-        config=parts.config.search,
-        invalid_actions=~inputs.action_mask if parts.spec.has_action_mask else None,
-        explore=inputs.explore,
+        config=dataclasses.replace(parts.config, search=config),
+        num_dimensions=len(parts.spec.action_low),
+        explore=explore,
     )
-    extras = {"action": found.action, "policy": found.action_weights, "value": found.root_value}
-    return memory, base.ActOutputs(found.action, extras)
+    _, actions = root.embedding
+    findings = {"sampled": actions, "policy": found.action_weights, "value": search_value(parts, root, found)}
+    return sampled.pick(actions, found.action), findings
 
 
-def push_frame(parts: Parts, memory: base.Memory, frame: jax.Array, first: jax.Array) -> tuple[base.Memory, jax.Array]:
+def search_value(parts: model.Parts, root: search.Root, found: search.Result) -> jax.Array:
+    """Returns the values [B] that are stored.
+
+    "root": the mean of all that the search saw, bad moves included (EfficientZero V2's value, equation 10).
+    "policy": what the policy to be learned is worth, sum over a of pi(a) completed Q(a) (Danihelka et al. 2022,
+    appendix D): the more simulations go to bad moves, the better it is than the mean.
+    """
+    if parts.config.muzero.stored_value == "root":
+        return found.root_value
+    visits = found.visit_counts.astype(jnp.float32)
+    completed = search.completed_q(jax.nn.softmax(root.prior_logits).T, root.value, visits.T, found.q_values.T).T
+    return jnp.sum(found.action_weights * completed, axis=-1)
+
+
+def push_frame(
+    parts: model.Parts, memory: base.Memory, frame: jax.Array, first: jax.Array
+) -> tuple[base.Memory, jax.Array]:
     """Returns the new memory and the stacked observation; a first frame stands for the past it does not have."""
     frame = frame.reshape(frame.shape[0], *networks.stack_shape(parts.spec.observation_shape, 1))
     num_past = parts.config.network.frame_stack - 1
@@ -137,48 +252,83 @@ def push_frame(parts: Parts, memory: base.Memory, frame: jax.Array, first: jax.A
     return stacked[..., frame.shape[-1] :], stacked
 
 
-def _root(parts: Parts, params: base.Params, observation: jax.Array) -> search.Root:
+def _root(parts: model.Parts, params: base.Params, observation: jax.Array) -> search.Root:
     hidden = parts.network.represent(params, observation)
     policy_logits, value_logits = parts.network.predict(params, hidden)
-    return search.Root(policy_logits, _decode(parts, value_logits), hidden)
+    embedding: Any = hidden
+    if parts.network.prefix is not None:
+        zeros = jnp.zeros_like(value_logits[:, 0])
+        embedding = _Imagined(hidden, parts.network.prefix.initial(len(zeros)), zeros, zeros.astype(jnp.int32))
+    return search.Root(policy_logits, model.decode(parts, value_logits), embedding)
 
 
-def _recurrent_fn(parts: Parts) -> search.RecurrentFn:
+def _recurrent_fn(parts: model.Parts) -> search.RecurrentFn:
+    if parts.network.prefix is not None:
+        return _prefix_recurrent_fn(parts, parts.network.prefix)
+
     def step(params: base.Params, action: jax.Array, hidden: jax.Array) -> tuple[search.Prediction, jax.Array]:
         hidden, reward_logits = parts.network.dynamics(params, hidden, action)
         policy_logits, value_logits = parts.network.predict(params, hidden)
-        reward, value = _decode(parts, reward_logits), _decode(parts, value_logits)
-        discount = jnp.full_like(reward, signed_discount(parts))
+        reward, value = model.decode(parts, reward_logits), model.decode(parts, value_logits)
+        discount = jnp.full_like(reward, model.signed_discount(parts))
         return search.Prediction(reward, discount, policy_logits, value), hidden
 
     return step
 
 
-def signed_discount(parts: Parts) -> float:
-    """Returns what a value is multiplied by one step earlier: between two players also by -1.
+class _Imagined(NamedTuple):
+    """What a search keeps of a node where sums of rewards are predicted.
 
-    A value is that of the player to move; what the other one gains, this one loses.
+    Attributes:
+      hidden: [B, ...].
+      carry: of the sum.
+      prefix: [B] the sum on the way to the node.
+      num_summed: [B] int32, rewards in it.
     """
-    discount = parts.config.muzero.discount
-    return discount if parts.spec.num_players == 1 else -discount
+
+    hidden: jax.Array
+    carry: Any
+    prefix: jax.Array
+    num_summed: jax.Array
 
 
-def _decode(parts: Parts, logits: jax.Array) -> jax.Array:
-    return value_transforms.expectation(logits, parts.config.network.support_limit)
+def _prefix_recurrent_fn(parts: model.Parts, how: networks.Prefix) -> search.RecurrentFn:
+    """As `_recurrent_fn`; the reward of an edge is the difference of its ends' sums.
+
+    As in training, sums begin anew every so many steps from the root.
+    """
+
+    def step(params: base.Params, action: jax.Array, parent: _Imagined) -> tuple[search.Prediction, _Imagined]:
+        is_full = parent.num_summed == parts.config.muzero.value_prefix_horizon
+        carry = jax.tree.map(lambda x: jnp.where(is_full[:, None], 0, x), parent.carry)
+        hidden, carry, logits = how.step(params, parent.hidden, action, carry)
+        policy_logits, value_logits = parts.network.predict(params, hidden)
+        prefix = model.decode(parts, logits)
+        reward = prefix - jnp.where(is_full, 0.0, parent.prefix)
+        discount = jnp.full_like(reward, model.signed_discount(parts))
+        child = _Imagined(hidden, carry, prefix, jnp.where(is_full, 1, parent.num_summed + 1))
+        return search.Prediction(reward, discount, policy_logits, model.decode(parts, value_logits)), child
+
+    return step
 
 
-# Learning ---------------------------------------------------------------------------------------------------------
+# Learning ----------------------------------------------------------------------------------------------------------
 
 
 def _update(
-    parts: Parts, state: base.TrainState, windows: rings.Windows, key: jax.Array, axis_name: str | None
+    parts: model.Parts, state: base.TrainState, windows: rings.Windows, key: jax.Array, axis_name: str | None
 ) -> tuple[base.TrainState, jax.Array, base.Metrics]:
-    targets = make_targets(parts, state.target_params, windows)
-    actions = unroll_actions(parts, windows, key)
+    targets = losses.make_targets(parts, state.target_params, windows, state.num_updates)
+    fitted = losses.mix_search_values(parts, windows, targets, state.num_updates)
+    actions = losses.unroll_actions(parts, windows, key)
+    windows = losses.augment_windows(parts, windows, jax.random.fold_in(key, 1))
     # Gradients with respect to what differs between devices stay local; those of shared parameters JAX would sum.
     params = state.params if axis_name is None else jax.lax.pcast(state.params, axis_name, to="varying")
-    gradient_fn = jax.value_and_grad(lambda p: loss_and_metrics(parts, p, windows, actions, targets), has_aux=True)
-    (_, metrics), gradients = gradient_fn(params)
+
+    def loss(params: base.Params) -> tuple[jax.Array, base.Metrics]:
+        return losses.loss_and_metrics(parts, params, windows, actions, fitted)
+
+    (_, metrics), gradients = jax.value_and_grad(loss, has_aux=True)(params)
     if axis_name is not None:
         gradients, metrics = jax.lax.pmean((gradients, metrics), axis_name)
     state, metrics = _apply_gradients(parts, state, gradients, metrics)
@@ -187,152 +337,8 @@ def _update(
     return state, priority, metrics
 
 
-def make_targets(parts: Parts, target_params: base.Params, windows: rings.Windows) -> returns.Targets:
-    """Returns the targets of the sampled position and of the K after it."""
-    value = windows.extras["value"]
-    if parts.config.muzero.target_network_updates:
-        value = _target_network_values(parts, target_params, windows)
-    return returns.n_step_targets(
-        windows.reward,
-        value,
-        windows.terminated,
-        windows.truncated,
-        windows.valid,
-        discount=signed_discount(parts),
-        n=parts.config.muzero.n_step,
-        num_positions=parts.config.muzero.unroll_steps + 1,
-    )
-
-
-def _target_network_values(parts: Parts, target_params: base.Params, windows: rings.Windows) -> jax.Array:
-    """Returns values [B, J], right at the positions that returns bootstrap from.
-
-    The window holds the observations at n, .., n + K, or at its last position where that comes earlier. A return
-    bootstraps from position min(k + n, last): that is observation k. Positions before n can only be the last one,
-    which every observation shows then.
-    """
-    n, num_steps = parts.config.muzero.n_step, parts.config.muzero.unroll_steps
-    observation = windows.observation[:, 1:]
-    flat = observation.reshape(-1, *observation.shape[2:])
-    params = parts.network.cast(target_params)
-    _, logits = parts.network.predict(params, parts.network.represent(params, flat))
-    values = _decode(parts, logits).reshape(observation.shape[:2])
-    positions = jnp.arange(windows.reward.shape[1])
-    return values[:, jnp.clip(positions - n, 0, num_steps)]
-
-
-def unroll_actions(parts: Parts, windows: rings.Windows, key: jax.Array) -> jax.Array:
-    """Returns the K actions [B, K] to unroll; where no step was taken they are random: any action is absorbed."""
-    num_steps = parts.config.muzero.unroll_steps
-    taken = windows.extras["action"][:, :num_steps]
-    random = jax.random.randint(key, taken.shape, 0, parts.spec.num_actions, taken.dtype)
-    return jnp.where(windows.valid[:, 1 : num_steps + 1], taken, random)
-
-
-def loss_and_metrics(
-    parts: Parts, params: base.Params, windows: rings.Windows, actions: jax.Array, targets: returns.Targets
-) -> tuple[jax.Array, base.Metrics]:
-    """Returns the mean loss and metrics (equation 1, with the scaling of appendix G)."""
-    config = parts.config.muzero
-    policy_logits, value_logits, reward_logits = unroll(parts, params, windows.observation[:, 0], actions)
-    policy_targets = windows.extras["policy"][:, : config.unroll_steps + 1]
-    policy = _step_mean(_cross_entropy(policy_logits, policy_targets), targets.policy_mask, windows.weight)
-    value = _step_mean(_cross_entropy(value_logits, _encode(parts, targets.value)), targets.value_mask, windows.weight)
-    reward_errors = _cross_entropy(reward_logits, _encode(parts, targets.reward))
-    no_reward = jnp.zeros_like(reward_errors[:, :1])
-    reward = _step_mean(
-        jnp.concatenate([no_reward, reward_errors], axis=1),
-        jnp.concatenate([no_reward > 0, targets.reward_mask], axis=1),
-        windows.weight,
-    )
-    loss = config.policy_loss_weight * policy + config.value_loss_weight * value + config.reward_loss_weight * reward
-    root_log_policy = jax.nn.log_softmax(policy_logits[:, 0])
-    return loss, {
-        "loss": loss,
-        "loss_policy": policy,
-        "loss_value": value,
-        "loss_reward": reward,
-        "value_mean": jnp.mean(_decode(parts, value_logits[:, 0])),
-        "value_target_mean": jnp.mean(targets.value[:, 0]),
-        "policy_entropy": -jnp.mean(jnp.sum(jnp.exp(root_log_policy) * root_log_policy, axis=-1)),
-    }
-
-
-def unroll(
-    parts: Parts, params: base.Params, observation: jax.Array, actions: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Returns logits of the policy [B, K+1, A], the value [B, K+1, bins] and the reward [B, K, bins].
-
-    The gradient into the state is halved at the start of each unrolled step (appendix G), so that what reaches the
-    dynamics does not grow with K.
-    """
-    network = parts.network
-    params = network.cast(params)
-    hidden = network.represent(params, observation)
-    hiddens, rewards = [hidden], []
-    for k in range(actions.shape[1]):
-        hidden = returns.scale_gradient(hidden, HIDDEN_GRADIENT_SCALE)
-        hidden, reward_logits = network.dynamics(params, hidden, actions[:, k])
-        hiddens.append(hidden)
-        rewards.append(reward_logits)
-    stacked = jnp.stack(hiddens, axis=1)
-    batch_shape = stacked.shape[:2]
-    policy_logits, value_logits = network.predict(params, stacked.reshape(-1, *hidden.shape[1:]))
-    return (
-        policy_logits.reshape(*batch_shape, -1),
-        value_logits.reshape(*batch_shape, -1),
-        jnp.stack(rewards, axis=1),
-    )
-
-
-def _encode(parts: Parts, x: jax.Array) -> jax.Array:
-    return value_transforms.two_hot(x, parts.config.network.num_bins, parts.config.network.support_limit)
-
-
-def _cross_entropy(logits: jax.Array, target_probs: jax.Array) -> jax.Array:
-    """Returns [...] for logits and probabilities [..., N]."""
-    return -jnp.sum(target_probs * jax.nn.log_softmax(logits), axis=-1)
-
-
-def _step_mean(errors: jax.Array, mask: jax.Array, weight: jax.Array) -> jax.Array:
-    """Returns the mean over B of errors [B, K+1] summed over steps: the first whole, each unrolled one by 1 / K."""
-    num_unrolled = errors.shape[1] - 1
-    steps = jnp.where(mask, errors, 0.0)
-    return jnp.mean(weight * (steps[:, 0] + jnp.sum(steps[:, 1:], axis=1) / num_unrolled))
-
-
-# Optimizing -------------------------------------------------------------------------------------------------------
-
-
-def make_optimizer(config: configuration.OptimizerConfig) -> optax.GradientTransformation:
-    """Returns AdamW without its learning rate: clipping, Adam's direction, decay of all kernels."""
-    clip = optax.clip_by_global_norm(config.clip_norm) if config.clip_norm else optax.identity()
-    decay = optax.add_decayed_weights(config.weight_decay, mask=_is_kernel)
-    return optax.chain(clip, optax.scale_by_adam(), decay)
-
-
-def _is_kernel(params: base.Params) -> Any:
-    return jax.tree.map(lambda leaf: leaf.ndim > 1, params)
-
-
-def make_schedule(config: configuration.OptimizerConfig) -> Callable[[jax.Array], jax.Array]:
-    """Returns the function from the number of updates done to the learning rate, both scalars."""
-    peak, decay_updates = config.learning_rate, config.decay_updates
-    after: dict[str, Any] = {
-        "constant": optax.constant_schedule(peak),
-        "cosine": optax.cosine_decay_schedule(peak, decay_updates, alpha=config.decay_rate),
-        "exponential": optax.exponential_decay(peak, decay_updates, config.decay_rate),
-    }
-
-    def schedule(num_updates: jax.Array) -> jax.Array:
-        warm = jnp.minimum((num_updates + 1) / max(1, config.warmup_updates), 1.0)
-        return jnp.asarray(warm * after[config.schedule](jnp.maximum(num_updates - config.warmup_updates, 0)))
-
-    return schedule
-
-
 def _apply_gradients(
-    parts: Parts, state: base.TrainState, gradients: base.Params, metrics: base.Metrics
+    parts: model.Parts, state: base.TrainState, gradients: base.Params, metrics: base.Metrics
 ) -> tuple[base.TrainState, base.Metrics]:
     """Returns the state after one optimizer step; parameters and optimizer stay where a number is not finite."""
     grad_norm = optax.tree.norm(gradients)
@@ -355,7 +361,9 @@ def _apply_gradients(
     return new_state, {name: jnp.asarray(x, jnp.float32) for name, x in (metrics | more).items()}
 
 
-def _next_target(parts: Parts, target_params: base.Params, params: base.Params, num_updates: jax.Array) -> base.Params:
+def _next_target(
+    parts: model.Parts, target_params: base.Params, params: base.Params, num_updates: jax.Array
+) -> base.Params:
     every = parts.config.muzero.target_network_updates
     if not every:
         return target_params

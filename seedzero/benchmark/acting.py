@@ -16,10 +16,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from seedzero.agents import base
+from seedzero.agents import base, muzero_model
 from seedzero.benchmark import subject as subject_lib
 from seedzero.benchmark import timing
 from seedzero.core import config as config_lib
+from seedzero.core import types
 from seedzero.networks import muzero as networks
 from seedzero.ops import value_transforms
 from seedzero.runtime import batcher, steps
@@ -102,7 +103,7 @@ def _act(subject: subject_lib.Subject, params: base.Params, batch: batcher.Batch
 
 def _network(subject: subject_lib.Subject, params: base.Params, num_rows: int) -> timing.Program:
     config, spec = subject.config, subject.spec
-    network = networks.make(config.network, spec, subject.mesh.devices.flat[0].platform)
+    network = muzero_model.make_parts(config, spec, subject.mesh.devices.flat[0].platform).network
 
     def decode(logits: jax.Array) -> jax.Array:
         return value_transforms.expectation(logits, config.network.support_limit)
@@ -112,13 +113,18 @@ def _network(subject: subject_lib.Subject, params: base.Params, num_rows: int) -
         hidden = network.represent(params, observation)
         root_policy, root_value = network.predict(params, hidden)
 
-        def simulate(hidden: networks.Hidden, simulation: jax.Array) -> tuple[networks.Hidden, Any]:
-            action = jnp.full(observation.shape[0], simulation % spec.num_actions, jnp.int32)
-            hidden, reward = network.dynamics(params, hidden, action)
+        def simulate(state: tuple[networks.Hidden, Any], simulation: jax.Array) -> tuple[Any, Any]:
+            hidden, carry = state
+            action = _action(spec, observation.shape[0], simulation)
+            if network.prefix is None:
+                hidden, reward = network.dynamics(params, hidden, action)
+            else:
+                hidden, carry, reward = network.prefix.step(params, hidden, action, carry)
             policy, value = network.predict(params, hidden)
-            return hidden, (policy, decode(value), decode(reward))
+            return (hidden, carry), (policy, decode(value), decode(reward))
 
-        _, found = jax.lax.scan(simulate, hidden, jnp.arange(config.search.num_simulations))
+        carry = () if network.prefix is None else network.prefix.initial(observation.shape[0])
+        _, found = jax.lax.scan(simulate, (hidden, carry), jnp.arange(config.search.num_simulations))
         return root_policy, decode(root_value), jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), found)
 
     mapped = subject_lib.mapped(
@@ -128,3 +134,10 @@ def _network(subject: subject_lib.Subject, params: base.Params, num_rows: int) -
     observation = jnp.zeros((num_rows, *shape), spec.observation_dtype)
     observation = jax.device_put(observation, steps.sharded(subject.mesh))
     return lambda: mapped(params, observation)
+
+
+def _action(spec: types.EnvSpec, num_rows: int, number: jax.Array) -> jax.Array:
+    """Returns the same action for every row; of continuous ones the middle."""
+    if spec.is_continuous:
+        return jnp.zeros((num_rows, *spec.action_shape))
+    return jnp.full(num_rows, number % spec.num_actions, jnp.int32)

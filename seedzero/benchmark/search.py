@@ -137,7 +137,7 @@ def _import_mctx() -> Any:
         import mctx  # type: ignore[import-untyped]
     except ModuleNotFoundError as error:
         raise errors.UsageError(
-            f"the search is measured against mctx, which can't be loaded ({error}); pip install 'seedzero[dev]'"
+            f"the search is measured against mctx, which can't be loaded ({error}); pip install '.[dev]' in the clone"
         ) from None
     return mctx
 

@@ -13,11 +13,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from seedzero.agents import base, muzero
+from seedzero.agents import base, muzero_loss, muzero_model
 from seedzero.benchmark import replay, timing
 from seedzero.benchmark import subject as subject_lib
 from seedzero.core import config as config_lib
-from seedzero.networks import muzero as networks
 from seedzero.ops import returns
 from seedzero.replay import rings as rings_lib
 from seedzero.runtime import steps
@@ -75,11 +74,8 @@ def _programs(subject: subject_lib.Subject) -> dict[str, timing.Program]:
     return {part: programs[part] for part in PARTS}
 
 
-def _parts(subject: subject_lib.Subject) -> muzero.Parts:
-    config, spec = subject.config, subject.spec
-    network = networks.make(config.network, spec, subject.mesh.devices.flat[0].platform)
-    optimizer = muzero.make_optimizer(config.optimizer)
-    return muzero.Parts(config, spec, network, optimizer, muzero.make_schedule(config.optimizer))
+def _parts(subject: subject_lib.Subject) -> muzero_model.Parts:
+    return muzero_model.make_parts(subject.config, subject.spec, subject.mesh.devices.flat[0].platform)
 
 
 def _update(subject: subject_lib.Subject) -> timing.Program:
@@ -96,23 +92,23 @@ def _update(subject: subject_lib.Subject) -> timing.Program:
     def call() -> jax.Array:
         nonlocal train, rings
         train, rings, metrics = stacked(train, rings, subject.num_inserts)
-        return metrics
+        return metrics  # type: ignore[no-any-return]
 
     return call
 
 
 def _gradients(
-    subject: subject_lib.Subject, parts: muzero.Parts, train: base.TrainState, windows: rings_lib.Windows
+    subject: subject_lib.Subject, parts: muzero_model.Parts, train: base.TrainState, windows: rings_lib.Windows
 ) -> dict[str, timing.Program]:
     """The targets of fixed windows, and the bare gradient towards them."""
 
     def prepare(target_params: base.Params, windows: rings_lib.Windows) -> tuple[jax.Array, returns.Targets]:
-        actions = muzero.unroll_actions(parts, windows, jax.random.key(0))
-        return actions, muzero.make_targets(parts, target_params, windows)
+        actions = muzero_loss.unroll_actions(parts, windows, jax.random.key(0))
+        return actions, muzero_loss.make_targets(parts, target_params, windows)
 
     def gradient(params: base.Params, windows: rings_lib.Windows, actions: jax.Array, targets: returns.Targets) -> Any:
         def loss(params: base.Params) -> jax.Array:
-            return muzero.loss_and_metrics(parts, params, windows, actions, targets)[0]
+            return muzero_loss.loss_and_metrics(parts, params, windows, actions, targets)[0]
 
         return jax.lax.pmean(jax.grad(loss)(params), steps.AXIS)
 
@@ -126,7 +122,7 @@ def _gradients(
     }
 
 
-def _optimizer(subject: subject_lib.Subject, parts: muzero.Parts, train: base.TrainState) -> timing.Program:
+def _optimizer(subject: subject_lib.Subject, parts: muzero_model.Parts, train: base.TrainState) -> timing.Program:
     """One step of the optimizer, with the parameters in place of a gradient."""
 
     def step(params: base.Params, opt_state: Any, gradients: base.Params) -> tuple[base.Params, Any, jax.Array]:

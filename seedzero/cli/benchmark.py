@@ -142,11 +142,11 @@ transport: observations a second through the real server and worker client, agai
 acting: environment steps a second of the acting program, against the agent alone and its networks alone.
 replay: writing and sampling, against plain copies of as many bytes.
 update: updates a second, against the bare gradient, and where the time goes.
-search: one search of 18 actions, against mctx (pip install 'seedzero[dev]') and against its network calls alone,
+search: one search of 18 actions, against mctx (pip install '.[dev]' in the clone) and against its network calls alone,
   with 16 and 50 simulations. The networks: free (predictions from a random table), small and middle (the atari
   preset's). ratio_to_mctx: mctx's time / the search's, more than 1 where the search is faster. ratio_to_network:
   the search's time / that of its network calls alone, 1 where the tree costs nothing. considered: the root actions
-  that Gumbel starts with; PUCT has no such number and shows 0. Takes about 4 minutes on two cores.
+  that Gumbel starts with; PUCT has no such number and shows 0. Takes 3 to 4 minutes on two cores.
 
 Every ratio is the median over short slices that alternate in the same run, and a share of the peer's speed:
 1 is as fast as the peer. (Only search's ratio_to_network is the other way round: a multiple of the peer's time.)""",

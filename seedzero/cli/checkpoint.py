@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pathlib
 import sys
 
 from seedzero.cli import parse
@@ -12,12 +11,10 @@ from seedzero.core import errors
 def run(arguments: parse.Arguments) -> int:
     """Lists or verifies the checkpoints of a run; returns the exit code, 1 where one is damaged."""
     from seedzero.cli import output
-    from seedzero.runtime import checkpoint_files, run_dir
+    from seedzero.runtime import run_copy
 
-    path = pathlib.Path(arguments.flags["run_dir"])
-    run_dir.read_saved(path)
-    action = checkpoint_files.list_steps if arguments.words[0] == "list" else checkpoint_files.verify
-    rows = action(path / "checkpoints")
+    path = arguments.flags["run_dir"]
+    rows = run_copy.checkpoint_rows(path, content=arguments.words[0] == "verify")
     for row in rows:
         print("  ".join(f"{key}={value}" for key, value in row.items() if value is not None), file=sys.stderr)
     output.print_json(rows)
@@ -31,7 +28,7 @@ COMMAND = parse.Command(
     summary="Lists the checkpoints of a run, or verifies every byte of them.",
     usage="list|verify --run_dir=DIR",
     words=(("list", "verify"),),
-    flags=(parse.Flag("run_dir", "of the training run", "DIR", required=True),),
+    flags=(parse.Flag("run_dir", "of the training run", "DIR|gs://BUCKET/PATH", required=True),),
     details="""
 The last line on standard output is a JSON list, a row a checkpoint. verify ends with 1 where one is damaged; a
 resume takes the newest that is whole.""",

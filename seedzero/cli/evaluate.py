@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import Literal
 
@@ -18,12 +19,16 @@ def run(arguments: parse.Arguments) -> int:
     seed = arguments.integer("seed", minimum=0) or 0
     step = _step(arguments)
     from seedzero.cli import output
-    from seedzero.runtime import evaluate
+    from seedzero.runtime import evaluate, run_copy
 
     run_dir = arguments.flags["run_dir"]
     amount = "every line of play" if opponent == _EXHAUSTIVE else f"{episodes} episodes"
     print(f"seedzero: evaluating {run_dir}, {f'step {step}, ' if step else ''}{amount}", file=sys.stderr, flush=True)
-    output.print_json(evaluate.evaluate(run_dir, step, episodes, seed, opponent))
+    with contextlib.ExitStack() as copies:
+        path = copies.enter_context(run_copy.local(run_dir, lambda copy: copy.params(step)))
+        if opponent is not None and "://" in opponent:
+            opponent = str(copies.enter_context(run_copy.local(opponent, lambda copy: copy.params("last"))))
+        output.print_json(evaluate.evaluate(str(path), step, episodes, seed, opponent))
     return 0
 
 
@@ -51,7 +56,7 @@ COMMAND = parse.Command(
     summary="Plays greedy episodes with a saved agent and prints their mean return as JSON.",
     usage="--run_dir=DIR [--step=N|best|last] --episodes=N [--seed=N] [--opponent=random|exhaustive|RUN_DIR]",
     flags=(
-        parse.Flag("run_dir", "of the training run", "DIR", required=True),
+        parse.Flag("run_dir", "of the training run", "DIR|gs://BUCKET/PATH", required=True),
         parse.Flag("step", "which checkpoint: an update's number, best (by evaluation while training) or last; "
                    "default: best where there is one, last in games of two players", "N|best|last"),
         parse.Flag("episodes", "number of episodes", "N"),

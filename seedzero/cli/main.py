@@ -10,19 +10,23 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Mapping, Sequence
+from typing import NoReturn
 
 import seedzero
-from seedzero.cli import benchmark, checkpoint, config, evaluate, parse, play, status, train, worker
+from seedzero.cli import benchmark, checkpoint, config, evaluate, health, launch, parse, play, status, train, worker
 from seedzero.core import config as config_lib
 from seedzero.core import errors
 
 COMMANDS: Mapping[str, parse.Command] = {
     "train": train.COMMAND,
     "worker": worker.COMMAND,
+    "launch": launch.COMMAND,
     "evaluate": evaluate.COMMAND,
     "play": play.COMMAND,
     "status": status.COMMAND,
+    "health": health.COMMAND,
     "checkpoint": checkpoint.COMMAND,
     "config": config.COMMAND,
     "benchmark": benchmark.COMMAND,
@@ -47,6 +51,20 @@ def main(args: Sequence[str] | None = None) -> int:
         # Whoever read our output has gone; nothing more can be written, also not when Python exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
+
+
+def program() -> NoReturn:
+    """What the console command runs: `main`, and then the end of the process, at once.
+
+    Python would first wait for every thread, and the one that compiles can't be interrupted: a large program takes
+    longer than a machine that is taken away gives notice. What must be saved or ended has been when `main` returns.
+    """
+    code = main()
+    if any(thread is not threading.main_thread() and not thread.daemon for thread in threading.enumerate()):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def _run(args: list[str]) -> int:
@@ -96,4 +114,4 @@ def _overview() -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    program()

@@ -15,10 +15,11 @@ def run(arguments: parse.Arguments) -> int:
 
     video_lib.check_path(video)  # before JAX is loaded
     from seedzero.cli import output
-    from seedzero.runtime import evaluate
+    from seedzero.runtime import evaluate, run_copy
 
     print(f"seedzero: playing {run_dir} into {video}", file=sys.stderr, flush=True)
-    output.print_json(evaluate.play(run_dir, video))
+    with run_copy.local(run_dir, lambda copy: copy.params(None)) as path:
+        output.print_json(evaluate.play(str(path), video))
     return 0
 
 
@@ -26,7 +27,7 @@ COMMAND = parse.Command(
     summary="Plays one greedy episode with a saved agent and writes it as a video.",
     usage="--run_dir=DIR --video=FILE.mp4|FILE.gif",
     flags=(
-        parse.Flag("run_dir", "of the training run", "DIR", required=True),
+        parse.Flag("run_dir", "of the training run", "DIR|gs://BUCKET/PATH", required=True),
         parse.Flag("video", "file to write", "FILE.mp4|FILE.gif", required=True),
     ),
     details="",

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import os
 import pathlib
 import shlex
 import shutil
-import signal
 import sys
-import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from seedzero.cli import parse
-from seedzero.core import combinations, presets
+from seedzero.cli import parse, stopping
+from seedzero.core import combinations, errors, presets
 from seedzero.core import config as config_lib
+from seedzero.runtime import bucket
 
 RUNS = pathlib.Path("runs")
+TRY_LATER = 75
+"""Exit code, for a supervisor, where another learner still uses the run directory."""
 
 
 class Request(NamedTuple):
@@ -46,27 +46,23 @@ def run(arguments: parse.Arguments) -> int:
     if not ({"preset", "run_dir"} & set(arguments.flags) or "env.id" in arguments.settings):
         print(parse.help_text("train", COMMAND), file=sys.stderr)
         return 2
-    with _leaving_at_once():
-        return _run(arguments)
+    with stopping.leaving_at_once("training"):
+        return _run_supervised(arguments) if arguments.switch("supervised") else _run(arguments)
 
 
-@contextlib.contextmanager
-def _leaving_at_once() -> Iterator[None]:
-    """Until the learner handles signals itself, the first one ends the process: there is nothing to save yet."""
+def _run_supervised(arguments: parse.Arguments) -> int:
+    from seedzero.runtime import signals
 
-    def leave(number: int, frame: types.FrameType | None) -> None:
-        print("seedzero: stopped before training began", file=sys.stderr, flush=True)
-        os._exit(0)
-
-    before = {number: signal.signal(number, leave) for number in (signal.SIGINT, signal.SIGTERM)}
+    signals.terminate_with_input()
     try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        return _run(arguments)
+    except errors.Occupied as error:
+        print(f"seedzero: error: {error}", file=sys.stderr, flush=True)
+        return TRY_LATER
 
 
 def _run(arguments: parse.Arguments) -> int:
+    bucket.parse(arguments.flags.get("run_dir", ""))  # refuses a URL that no run can be kept at
     asked = request(arguments.flags, arguments.settings)
     check_early(asked)
     config, notes = _resolve(asked)
@@ -96,7 +92,9 @@ def request(flags: Mapping[str, str], settings: Mapping[str, str]) -> Request:
     if preset is None and env is None:
         preset, given = _saved(flags["run_dir"], settings)
     elif preset is None:
-        preset = presets.name_for(str(env))
+        from seedzero.envs import registry  # gymnasium, which a named preset need not wait for
+
+        preset = presets.name_for(str(env), is_continuous=registry.is_continuous(str(env)))
         notes.append(f"--env={env}: preset {preset} ({presets.find(preset).description}); or give --preset=NAME")
     base = presets.get(preset)
     config = config_lib.override(base, given)
@@ -106,9 +104,11 @@ def request(flags: Mapping[str, str], settings: Mapping[str, str]) -> Request:
 
 def _saved(run_dir: str, settings: Mapping[str, str]) -> tuple[str, dict[str, str]]:
     """Returns preset and settings of the run in a directory, new settings over them."""
-    from seedzero.runtime import run_dir as run_dir_lib  # numpy, which an early mistake need not wait for
+    from seedzero.runtime import run_copy  # numpy, which an early mistake need not wait for
+    from seedzero.runtime import run_dir as run_dir_lib
 
-    saved = run_dir_lib.read_saved(run_dir)
+    with run_copy.local(run_dir) as path:
+        saved = run_dir_lib.read_saved(path)
     return saved.preset, {**saved.given, **settings}
 
 
@@ -116,13 +116,18 @@ def check_early(asked: Request) -> None:
     """Refuses what can be seen to be wrong before JAX is loaded and the device known.
 
     Raises:
-      ConfigError: settings that can't stand together, or an environment that can't exist.
+      UsageError: settings that can't stand together, an environment that can't exist, a token or certificate that
+        can't be read.
     """
     on_cpu = config_lib.override(asked.config, presets.cpu_values(asked.preset, explicit=asked.given.keys()))
     combinations.check(asked.config, on_cpu)
     from seedzero.envs import registry  # numpy and gymnasium, which an early mistake need not wait for
 
     registry.check_id(asked.config.env.id)
+    if asked.config.transport.token_file or asked.config.tls.cert_file:
+        from seedzero.transport import security  # gRPC
+
+        security.for_server(asked.config.transport.token_file, asked.config.tls)
 
 
 def _resolve(asked: Request) -> tuple[config_lib.Config, list[str]]:
@@ -139,21 +144,31 @@ def _num_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _run_path(flags: Mapping[str, str], preset: str) -> pathlib.Path:
+def _run_path(flags: Mapping[str, str], preset: str) -> pathlib.Path | bucket.Url:
     from seedzero.runtime import run_dir as run_dir_lib
 
     given = flags.get("run_dir")
-    return pathlib.Path(given) if given else run_dir_lib.new_path(RUNS, preset, datetime.datetime.now())
+    if not given:
+        return run_dir_lib.new_path(RUNS, preset, datetime.datetime.now())
+    return bucket.parse(given) or pathlib.Path(given)
 
 
-def resume_command(path: pathlib.Path, arguments: parse.Arguments) -> str:
-    """Returns the command line that goes on with this run, for a shell."""
+def resume_command(
+    path: pathlib.Path | bucket.Url | str, arguments: parse.Arguments, *, command: Sequence[str] = ("train",)
+) -> str:
+    """Returns the command line that goes on with this run, for a shell. command: its words without dashes."""
     flags = {**arguments.flags, "run_dir": str(path)}
-    words = [f"--{key}={value}" for key, value in {**flags, **_by_alias(arguments.settings)}.items()]
-    return shlex.join([*_program(sys.argv), "train", *words])
+    flags.pop("supervised", None)  # whoever reads it holds no pipe open
+    return shlex.join([*_program(sys.argv), *command, *as_words({**flags, **by_alias(arguments.settings)})])
 
 
-def _by_alias(settings: Mapping[str, str]) -> dict[str, str]:
+def as_words(values: Mapping[str, str]) -> list[str]:
+    """Returns flags and settings as words of a command line."""
+    return [f"--{key}={value}" for key, value in values.items()]
+
+
+def by_alias(settings: Mapping[str, str]) -> dict[str, str]:
+    """Returns settings by their short names, where they have one."""
     aliases = {name: alias for alias, name in config_lib.ALIASES.items()}
     return {aliases.get(name, name): value for name, value in settings.items()}
 
@@ -183,7 +198,8 @@ COMMAND = parse.Command(
     flags=(
         parse.Flag("preset", "settings that work together; see below", "NAME"),
         parse.Flag("run_dir", "where everything is written; a run that is there goes on (default: a new one in "
-                   f"{RUNS}/)", "DIR"),
+                   f"{RUNS}/)", "DIR|gs://BUCKET/PATH"),
+        parse.Flag("supervised", "save and leave when standard input is closed: for a program that starts this one"),
     ),
     takes_settings=True,
     details=f"""
@@ -194,8 +210,13 @@ Examples:
   seedzero train --preset=catch
   seedzero train --preset=atari --env=atari:Breakout --run_dir=runs/breakout
   seedzero train --env=gym:LunarLander-v3 --max_seconds=300 --optimizer.learning_rate=1e-3
-  seedzero train --preset=atari --workers=0 --listen=0.0.0.0:7777      # workers join from other machines
+  seedzero train --env=gym:Pendulum-v1                                 # continuous actions
+  seedzero train --preset=atari --workers=0 --listen=0.0.0.0:7777 --token_file=token   # workers on other machines
   seedzero train --run_dir=runs/breakout                               # goes on where that run stopped
+  seedzero train --preset=atari --run_dir=gs://BUCKET/breakout         # goes on after the loss of this machine, too
+
+With a bucket everything is written in a local copy (in $SEEDZERO_SCRATCH, or the user's cache directory) and uploaded
+with every checkpoint; a checkpoint counts once it is in the bucket.
 
 It ends at the first budget that is reached. Ctrl-C saves and leaves; a second one leaves at once.
 `seedzero config --preset=NAME` lists every setting with its value, unit and help; each is set by

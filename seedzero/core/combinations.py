@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import math
 from collections.abc import Iterator, Set
 
@@ -53,6 +54,7 @@ def check(*variants: config_lib.Config) -> None:
 
 def _problems(config: config_lib.Config) -> Iterator[str]:
     yield from _worker_problems(config)
+    yield from _access_problems(config)
     yield from _deterministic_problems(config)
     yield from _replay_problems(config)
     run, evaluation = config.run, config.evaluation
@@ -74,6 +76,34 @@ def _worker_problems(config: config_lib.Config) -> Iterator[str]:
             f"--batcher.max_batch={config.batcher.max_batch} is less than one message of "
             f"worker.envs_per_group={worker.envs_per_group}; give --batcher.max_batch={worker.envs_per_group} or more"
         )
+
+
+def _access_problems(config: config_lib.Config) -> Iterator[str]:
+    listen, token_file, tls = config.transport.listen, config.transport.token_file, config.tls
+    if listen and not is_of_this_machine(listen) and not token_file and not config.transport.insecure:
+        yield (
+            f"--listen={listen} can be reached from other machines, and without a token whoever reaches it may join; "
+            "give --token_file=FILE (`openssl rand -hex 32 > FILE` makes a token), or say --insecure"
+        )
+    if bool(tls.cert_file) != bool(tls.key_file):
+        given, other = ("cert", "key") if tls.cert_file else ("key", "cert")
+        yield f"--tls.{given}_file needs its partner; give --tls.{other}_file=FILE too"
+    if tls.cert_file and (not listen or listen.startswith("unix:")):
+        yield (
+            f"--tls.cert_file={tls.cert_file} is for HOST:PORT, but the learner listens on "
+            f"{listen or 'a unix socket'}; give --listen=HOST:PORT"
+        )
+
+
+def is_of_this_machine(listen: str) -> bool:
+    """Returns whether only processes of this machine reach an address: a unix socket, or a loopback address."""
+    if listen.startswith("unix:"):
+        return True
+    host = listen.rpartition(":")[0].strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _deterministic_problems(config: config_lib.Config) -> Iterator[str]:

@@ -83,6 +83,8 @@ class EnvConfig(_Section):
 class WorkerConfig(_Section):
     num: int = _option(1, "local training workers that this learner starts and supervises; 0: remote ones only",
                        minimum=0, maximum=4096, resumable=True)
+    num_remote: int = _option(0, "training workers that are expected from other machines: the automatic "
+                              "replay.num_slots has room for them", minimum=0, maximum=4096, resumable=True)
     envs_per_group: int = _option(16, "environments that step together", minimum=1, maximum=4096, resumable=True)
     num_groups: int = _option(2, "groups a worker alternates between: one steps while the other waits", minimum=1,
                               maximum=16, resumable=True)
@@ -104,6 +106,17 @@ class TransportConfig(_Section):
     max_backoff_seconds: float = _option(5.0, "longest pause between a local worker's attempts to reconnect", unit="s",
                                          minimum=0.05, resumable=True)
     max_workers: int = _option(1024, "streams accepted at a time", minimum=1, resumable=True)
+    token_file: str = _option("", "file that holds the bearer token which workers must present; needed where HOST is "
+                              "more than this machine; a unix socket needs none", resumable=True)
+    insecure: bool = _option(False, "listen beyond this machine without a token: whoever reaches the port may join",
+                             resumable=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class TlsConfig(_Section):
+    cert_file: str = _option("", "PEM file with the learner's certificate and those that vouch for it; with it "
+                             "HOST:PORT speaks TLS alone", resumable=True)
+    key_file: str = _option("", "PEM file with the key of tls.cert_file, without a passphrase", resumable=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,6 +132,10 @@ class SearchConfig(_Section):
     policy: str = _option("gumbel", "root policy and what is learned from it", choices=("gumbel", "puct"))
     num_simulations: int = _option(16, "network calls a move", minimum=1, maximum=10_000)
     num_considered: int = _option(16, "Gumbel: root actions that sequential halving starts with", minimum=1)
+    num_sampled: int = _option(16, "continuous actions: how many are sampled at each node, to search among; Gumbel "
+                               "considers at most num_considered of them at the root", minimum=2, maximum=1000)
+    uniform_share: float = _option(0.1, "continuous actions: share of the samples that the whole range proposes and "
+                                   "not the policy, for each number of an action", minimum=0, maximum=1)
     max_depth: int = _option(0, "longest path from the root; 0: as long as it gets", minimum=0)
     gumbel_scale: float = _option(1.0, "Gumbel: scale of the root noise while training", minimum=0)
     value_scale: float = _option(0.1, "Gumbel: scale of completed Q values", minimum=0)
@@ -145,6 +162,8 @@ class NetworkConfig(_Section):
                                choices=("small", "middle", "large"))
     head_width: int = _option(64, "units of the heads' hidden layer", minimum=1)
     num_bins: int = _option(121, "bins of the categorical value and reward", minimum=3)
+    action_bins: int = _option(15, "continuous actions: bins of the policy, for each number of an action", minimum=2,
+                               maximum=255)
     support_limit: float = _option(30.0, "largest transformed value and reward, on both sides", minimum=1)
     compute_dtype: str = _option("auto", "auto: bfloat16 on accelerators, float32 on a CPU",
                                  choices=("auto", "float32", "bfloat16"))
@@ -161,6 +180,29 @@ class MuZeroConfig(_Section):
     target_network_updates: int = _option(
         0, "bootstrap from a network copied every so many updates; 0: from root values stored when acting",
         unit="updates", minimum=0)
+    n_step_decay_age: int = _option(
+        0, "value targets have one reward less for each so many updates of a step's age, but at least one "
+        "(EfficientZero: 0.3 of all updates); 0: off", unit="updates", minimum=0)
+    search_value_age: int = _option(
+        0, "steps of this age have the search's stored value as target, in place of the n-step return "
+        "(EfficientZero V2); 0: off", unit="updates", minimum=0)
+    search_value_start: int = _option(0, "updates before any step has it (EfficientZero V2: 40000)", unit="updates",
+                                      minimum=0)
+    stored_value: str = _option(
+        "root", "the search's value that is stored: root, the mean of all that it saw; policy, what the policy found "
+        "is worth by its Q values", choices=("root", "policy"))
+    shift_pixels: int = _option(0, "images are moved at random by up to so much in training; 0: off", unit="pixels",
+                                minimum=0)
+    value_prefix: bool = _option(False, "predict sums of rewards along imagined steps, by an LSTM, in place of each "
+                                 "reward (EfficientZero's value prefix)")
+    value_prefix_horizon: int = _option(5, "rewards in such a sum before it begins anew", minimum=1, maximum=64)
+    consistency_weight: float = _option(
+        0.0, "weight of EfficientZero's consistency loss: unrolled states are to be like those of the later "
+        "observations; 0: off; 2 is usual", minimum=0)
+    consistency_steps: int = _option(0, "unrolled steps that have it, each costs an observation to represent; 0: all",
+                                     minimum=0, maximum=64)
+    intensity_scale: float = _option(0.0, "images are multiplied by 1 + this * noise in training, noise being normal "
+                                     "and clipped at 2; 0: off; 0.05 is usual", minimum=0, maximum=0.5)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -199,9 +241,23 @@ class ReplayConfig(_Section):
 
 
 @dataclasses.dataclass(frozen=True)
+class ReanalyseConfig(_Section):
+    per_insert: float = _option(0.0, "replayed positions that are searched anew with the newest parameters for each "
+                                "stored step, so that old policies and values are learned from no more; 0: none",
+                                minimum=0, maximum=1000)
+    min_age: int = _option(10, "targets made by parameters at most so many updates old are left as they are",
+                           unit="updates", minimum=0, resumable=True)
+    batch_size: int = _option(128, "positions in one call: on an accelerator more of them cost hardly more time, on a "
+                              "CPU acting waits longer for a larger call", minimum=1)
+
+
+@dataclasses.dataclass(frozen=True)
 class TrainingConfig(_Section):
     publish_every: int = _option(1, "acting takes the newest parameters every so many updates", unit="updates",
                                  minimum=1)
+    max_in_flight: int = _option(2, "calls that the device has been given at a time: more of them hide what the host "
+                                 "does between two, fewer let an action wait for less", minimum=1, maximum=8,
+                                 resumable=True)
     num_devices: int = _option(AUTO, "local devices to use, data-parallel; 0: all", minimum=0, resumable=False)
 
 
@@ -227,11 +283,27 @@ class CheckpointConfig(_Section):
 
 
 @dataclasses.dataclass(frozen=True)
+class BucketConfig(_Section):
+    every_seconds: float = _option(60.0, "run in a bucket: metrics, logs and status are uploaded this often, and with "
+                                   "every checkpoint", unit="s", minimum=0.1, resumable=True)
+    lease_seconds: float = _option(30.0, "run in a bucket: a learner that has not renewed its lease for so long "
+                                   "counts as dead, and the next one takes over; renewed three times as often",
+                                   unit="s", minimum=1, resumable=True)
+    retry_seconds: float = _option(120.0, "run in a bucket: requests that fail are repeated for so long, then that "
+                                   "upload has failed and the next checkpoint tries again", unit="s", minimum=1,
+                                   resumable=True)
+
+
+@dataclasses.dataclass(frozen=True)
 class MetricsConfig(_Section):
     every_seconds: float = _option(10.0, "time between rows of metrics.jsonl and TensorBoard", unit="s", minimum=0.1,
                                    resumable=True)
     every_updates: int = _option(100, "deterministic mode: updates between rows", unit="updates", minimum=1)
     tensorboard: bool = _option(True, "write TensorBoard files into the run directory", resumable=True)
+    port: int = _option(-1, "serve metrics to Prometheus at http://HOST:PORT/metrics; 0: any free port; -1: off",
+                        minimum=-1, maximum=65535, resumable=True)
+    host: str = _option("127.0.0.1", "address that metrics.port is bound to; 0.0.0.0: all of this machine's, as in a "
+                        "container", resumable=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -242,15 +314,18 @@ class Config:
     env: EnvConfig = EnvConfig()
     worker: WorkerConfig = WorkerConfig()
     transport: TransportConfig = TransportConfig()
+    tls: TlsConfig = TlsConfig()
     batcher: BatcherConfig = BatcherConfig()
     search: SearchConfig = SearchConfig()
     network: NetworkConfig = NetworkConfig()
     muzero: MuZeroConfig = MuZeroConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
     replay: ReplayConfig = ReplayConfig()
+    reanalyse: ReanalyseConfig = ReanalyseConfig()
     training: TrainingConfig = TrainingConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
+    bucket: BucketConfig = BucketConfig()
     metrics: MetricsConfig = MetricsConfig()
 
     def __post_init__(self) -> None:
@@ -266,6 +341,10 @@ ALIASES: Mapping[str, str] = {
     "env": "env.id",
     "workers": "worker.num",
     "listen": "transport.listen",
+    "token_file": "transport.token_file",
+    "insecure": "transport.insecure",
+    "metrics_port": "metrics.port",
+    "metrics_host": "metrics.host",
     "seed": "run.seed",
     "deterministic": "run.deterministic",
     "max_env_steps": "run.max_env_steps",

@@ -1,6 +1,6 @@
 """Data that crosses layers: specs and step batches. numpy only.
 
-Shape letters: E environments of one group, A actions.
+Shape letters: E environments of one group, A actions, D numbers of a continuous action.
 """
 
 from __future__ import annotations
@@ -33,10 +33,12 @@ class EnvSpec:
       observation_dtype: one of SUPPORTED_OBSERVATION_DTYPES.
       observation_low: smallest value of any element (-inf if unbounded).
       observation_high: largest value of any element (inf if unbounded).
-      num_actions: actions are 0 .. num_actions - 1.
+      num_actions: actions are 0 .. num_actions - 1; 0 where they are vectors.
       num_players: 1, or 2 for alternating zero-sum games.
       has_action_mask: whether every step carries a mask of legal actions.
       frames_per_step: emulator frames that one step takes (Atari's frame skip), for reports.
+      action_low: [D] smallest values of a continuous action's numbers, finite float32; empty: actions are numbers.
+      action_high: [D] largest ones.
     """
 
     observation_shape: tuple[int, ...]
@@ -47,6 +49,8 @@ class EnvSpec:
     num_players: int = 1
     has_action_mask: bool = False
     frames_per_step: int = 1
+    action_low: tuple[float, ...] = ()
+    action_high: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if self.observation_dtype not in SUPPORTED_OBSERVATION_DTYPES:
@@ -56,8 +60,42 @@ class EnvSpec:
             )
         if not all(size > 0 for size in self.observation_shape):
             raise errors.SpecMismatch(f"observation shape {self.observation_shape} has an empty axis")
-        if self.num_actions < 1:
+        if self.is_continuous or self.action_high:
+            self._check_continuous()
+        elif self.num_actions < 1:
             raise errors.SpecMismatch(f"num_actions is {self.num_actions}; at least 1 is needed")
+
+    def _check_continuous(self) -> None:
+        low, high = self.action_low, self.action_high
+        has_range = len(low) == len(high) and all(
+            np.isfinite(np.float32(b) - np.float32(a)) and np.float32(a) < np.float32(b)
+            for a, b in zip(low, high, strict=True)
+        )
+        if not has_range:
+            raise errors.SpecMismatch(
+                f"action_low is {list(low)} and action_high {list(high)}; expected equally many finite numbers, each "
+                "of the first below its partner: scale or clip unbounded actions in the environment"
+            )
+        if self.num_actions or self.has_action_mask:
+            raise errors.SpecMismatch(
+                f"actions are vectors of {len(low)} numbers, but num_actions is {self.num_actions} and "
+                f"has_action_mask {self.has_action_mask}; expected 0 and False"
+            )
+
+    @property
+    def action_bounds(self) -> np.ndarray:
+        """[2, D] float32: the lowest and the highest continuous action; both are allowed."""
+        return np.array([self.action_low, self.action_high], np.float32)
+
+    @property
+    def is_continuous(self) -> bool:
+        """Whether an action is a vector [D] of float32 and not one of num_actions numbers."""
+        return bool(self.action_low)
+
+    @property
+    def action_shape(self) -> tuple[int, ...]:
+        """Of one environment's action: () or (D,)."""
+        return (len(self.action_low),) if self.is_continuous else ()
 
     @property
     def observation_bytes(self) -> int:

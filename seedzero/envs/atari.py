@@ -88,7 +88,7 @@ class Atari:
         return types.EnvStep(self._frames(observation), reward, nowhere.copy(), nowhere.copy())
 
     def step(self, actions: np.ndarray) -> types.EnvStep:
-        base.check_actions(actions, self.num_envs, self.spec.num_actions)
+        base.check_actions(actions, self.num_envs, self.spec)
         first = self._final
         actions = np.where(first, NOOP, actions).astype(np.int32)
         with base.failures_of("Atari step"):

@@ -30,7 +30,7 @@ class VectorEnv(Protocol):
         """
 
     def step(self, actions: np.ndarray) -> types.EnvStep:
-        """Returns what actions [E] int32 lead to; where the last step was final, a first observation.
+        """Returns what actions lead to, [E] int32 or [E, D] float32; a first observation where the last one was final.
 
         Raises:
           InvalidMessage: wrong shape, or an action out of range.
@@ -44,8 +44,12 @@ class VectorEnv(Protocol):
         """Frees what the environments hold. They cannot be used any more."""
 
 
-def check_actions(actions: np.ndarray, num_envs: int, num_actions: int) -> None:
-    """Raises InvalidMessage unless actions are [num_envs] whole numbers from 0 to num_actions - 1."""
+def check_actions(actions: np.ndarray, num_envs: int, spec: types.EnvSpec) -> None:
+    """Raises InvalidMessage unless actions are [num_envs] whole numbers, or vectors, within the spec's bounds."""
+    if spec.is_continuous:
+        _check_vectors(actions, num_envs, spec)
+        return
+    num_actions = spec.num_actions
     if actions.shape != (num_envs,) or not np.issubdtype(actions.dtype, np.integer):
         raise errors.InvalidMessage(
             f"actions are {actions.dtype}{list(actions.shape)}; expected whole numbers of shape [{num_envs}]"
@@ -54,6 +58,22 @@ def check_actions(actions: np.ndarray, num_envs: int, num_actions: int) -> None:
     if wrong.size:
         raise errors.InvalidMessage(
             f"action {actions[wrong[0]]} for environment {wrong[0]} is out of range; expected 0 to {num_actions - 1}"
+        )
+
+
+def _check_vectors(actions: np.ndarray, num_envs: int, spec: types.EnvSpec) -> None:
+    shape = (num_envs, *spec.action_shape)
+    if actions.shape != shape or actions.dtype != np.float32:
+        raise errors.InvalidMessage(
+            f"actions are {actions.dtype}{list(actions.shape)}; expected float32 of shape {list(shape)}"
+        )
+    low, high = spec.action_bounds
+    wrong = np.argwhere(~((actions >= low) & (actions <= high)))  # NaN is wrong too
+    if wrong.size:
+        env, index = wrong[0]
+        raise errors.InvalidMessage(
+            f"action {actions[env].tolist()} for environment {env} is out of range; expected number {index} from "
+            f"{low[index]} to {high[index]}"
         )
 
 

@@ -45,7 +45,7 @@ class Catch:
         return self._show(first=everywhere)
 
     def step(self, actions: np.ndarray) -> types.EnvStep:
-        base.check_actions(actions, self.num_envs, self.spec.num_actions)
+        base.check_actions(actions, self.num_envs, self.spec)
         first = self._ball_row == ROWS - 1
         self._ball_row = self._ball_row + 1
         self._paddle = np.clip(self._paddle + actions - STAY, 0, COLUMNS - 1)

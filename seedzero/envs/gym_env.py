@@ -1,7 +1,8 @@
-"""Any Gymnasium environment with one array or number as observation and a Discrete action space."""
+"""Any Gymnasium environment with one array or number as observation, and Discrete or bounded Box actions."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import sys
@@ -22,13 +23,16 @@ _EXTRAS = {
     "box2d": "gymnasium[box2d]",
     "mujoco": "gymnasium[mujoco]",
     "pygame": "gymnasium[classic-control]",
-    "minatar": "seedzero[minatar]",
+    "minatar": ".[minatar]",
 }
 """What may be missing -> what brings it."""
 
 _WRAP = "wrap it in an environment of your own that has one, and give that as gym:MODULE:ID"
 
 Encoder = Callable[[np.ndarray], np.ndarray]
+
+Decoder = Callable[[np.ndarray], np.ndarray]
+"""Makes a batch of an environment's own actions of actions [E] int32 or [E, D] float32."""
 
 
 class GymVectorEnv:
@@ -68,7 +72,7 @@ class GymVectorEnv:
         self.num_envs = len(makers)
         with base.failures_of(f"environment {name!r} cannot be made"), _quiet():
             envs = [make() for make in makers]
-            self.spec, self._encode, self._first_action = _read_spaces(name, envs[0])
+            self.spec, self._encode, self._decode = _read_spaces(name, envs[0])
             self._envs = vector.SyncVectorEnv(
                 [functools.partial(_given, env) for env in envs],
                 autoreset_mode=vector.AutoresetMode.NEXT_STEP,
@@ -84,9 +88,9 @@ class GymVectorEnv:
         return types.EnvStep(self._encode(observation), reward, nowhere, nowhere.copy())
 
     def step(self, actions: np.ndarray) -> types.EnvStep:
-        base.check_actions(actions, self.num_envs, self.spec.num_actions)
+        base.check_actions(actions, self.num_envs, self.spec)
         with base.failures_of(f"environment {self._name!r} raised in step"):
-            observation, reward, terminated, truncated, _ = self._envs.step(actions + self._first_action)
+            observation, reward, terminated, truncated, _ = self._envs.step(self._decode(actions))
         return types.EnvStep(self._encode(observation), reward.astype(np.float32), terminated, truncated)
 
     def render(self) -> np.ndarray:
@@ -126,11 +130,18 @@ def check_id(env_id: str) -> None:
     _check_spaces(env_id)
 
 
+def is_continuous(env_id: str) -> bool:
+    """Returns whether an environment that can be made here acts by a Box; a module of the user's is not imported."""
+    env = None if ":" in env_id else _make_if_possible(env_id)
+    if env is None:
+        return False
+    with contextlib.closing(env):
+        return isinstance(env.action_space, spaces.Box)
+
+
 def _check_spaces(env_id: str) -> None:
-    try:
-        with base.failures_of(f"environment {env_id!r} cannot be made"), _quiet():
-            env = _make_one(env_id, {})
-    except errors.EnvironmentFailure:
+    env = _make_if_possible(env_id)
+    if env is None:
         return  # what is missing here may be there where the workers are
     try:
         _read_spaces(env_id, env)
@@ -138,6 +149,14 @@ def _check_spaces(env_id: str) -> None:
         raise errors.ConfigError(str(error)) from None
     finally:
         env.close()
+
+
+def _make_if_possible(env_id: str) -> gymnasium.Env[Any, Any] | None:
+    try:
+        with base.failures_of(f"environment {env_id!r} cannot be made"), _quiet():
+            return _make_one(env_id, {})
+    except errors.EnvironmentFailure:
+        return None
 
 
 def _make_one(env_id: str, options: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
@@ -181,18 +200,12 @@ def _no_module(env_id: str, reason: str) -> str:
     )
 
 
-def _read_spaces(name: str, env: gymnasium.Env[Any, Any]) -> tuple[types.EnvSpec, Encoder, int]:
-    """Returns the spec, what makes [E, ...] observations of a batch, and the number of the first action."""
-    observation, action = env.observation_space, env.action_space
-    if not isinstance(action, spaces.Discrete):
-        raise errors.EnvironmentFailure(
-            f"environment {name!r} has the action space {action}; expected Discrete, because continuous actions and "
-            f"several at a time are not supported: {_WRAP}"
-        )
-    num_actions = int(action.n)
-    first_action = int(action.start)
+def _read_spaces(name: str, env: gymnasium.Env[Any, Any]) -> tuple[types.EnvSpec, Encoder, Decoder]:
+    """Returns the spec, what makes [E, ...] observations of a batch, and what makes the environments' own actions."""
+    observation = env.observation_space
+    actions, decode = _read_actions(name, env.action_space)
     if isinstance(observation, spaces.Discrete):
-        return _one_hot_spec(observation, num_actions), _one_hot(observation), first_action
+        return _one_hot_spec(observation, actions), _one_hot(observation), decode
     if not isinstance(observation, spaces.Box) or not _is_number(observation.dtype):
         raise errors.EnvironmentFailure(
             f"environment {name!r} has the observation space {observation}; expected Box or Discrete, because only "
@@ -203,15 +216,47 @@ def _read_spaces(name: str, env: gymnasium.Env[Any, Any]) -> tuple[types.EnvSpec
     spec = types.EnvSpec(
         observation_shape=shape,
         observation_dtype=dtype.name,
-        num_actions=num_actions,
         observation_low=float(observation.low.min()),
         observation_high=float(observation.high.max()),
+        **actions,
     )
 
     def encode(batch: np.ndarray) -> np.ndarray:
         return batch.astype(dtype).reshape(len(batch), *shape)
 
-    return spec, encode, first_action
+    return spec, encode, decode
+
+
+def _read_actions(name: str, space: spaces.Space[Any]) -> tuple[dict[str, Any], Decoder]:
+    """Returns the fields of EnvSpec that tell the actions, and what makes the environments' own ones."""
+    if isinstance(space, spaces.Discrete):
+        first = int(space.start)
+        return dict(num_actions=int(space.n)), lambda actions: actions + first
+    if not isinstance(space, spaces.Box):
+        raise errors.EnvironmentFailure(
+            f"environment {name!r} has the action space {space}; expected Discrete or Box, because {_kind_of(space)} "
+            f"are not supported yet: {_WRAP}"
+        )
+    low, high = (np.asarray(bound, np.float32) for bound in (space.low, space.high))
+    if space.dtype.kind != "f" or not low.size or not (np.isfinite(high - low) & (low < high)).all():
+        raise errors.EnvironmentFailure(
+            f"environment {name!r} has the action space {space} of dtype {space.dtype}; a Box of actions is supported "
+            f"where it has floats of finite bounds, the lower below the upper one: {_WRAP}"
+        )
+
+    def decode(actions: np.ndarray) -> np.ndarray:
+        # Float32 bounds may lie an ulp outside those of a Box of float64.
+        batch: np.ndarray = np.clip(actions.reshape(len(actions), *space.shape), space.low, space.high)
+        return batch.astype(space.dtype)
+
+    bounds = (tuple(map(float, bound.reshape(-1))) for bound in (low, high))
+    return dict(zip(("num_actions", "action_low", "action_high"), (0, *bounds), strict=True)), decode
+
+
+def _kind_of(space: spaces.Space[Any]) -> str:
+    if isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
+        return "several whole numbers at a time"
+    return "actions made of parts" if isinstance(space, spaces.Dict | spaces.Tuple) else "such actions"
 
 
 def _is_number(dtype: np.dtype[Any]) -> bool:
@@ -228,13 +273,13 @@ def _wire_dtype(box: spaces.Box) -> np.dtype[Any]:
     return np.dtype(np.float32)
 
 
-def _one_hot_spec(observation: spaces.Discrete, num_actions: int) -> types.EnvSpec:
+def _one_hot_spec(observation: spaces.Discrete, actions: Mapping[str, Any]) -> types.EnvSpec:
     return types.EnvSpec(
         observation_shape=(int(observation.n),),
         observation_dtype="float32",
-        num_actions=num_actions,
         observation_low=0,
         observation_high=1,
+        **actions,
     )
 
 

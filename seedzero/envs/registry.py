@@ -71,6 +71,12 @@ def check_id(env_id: str) -> None:
         raise errors.ConfigError(_unknown(env_id))
 
 
+def is_continuous(env_id: str) -> bool:
+    """Returns whether the actions of an environment are vectors; false where that can't be told without a worker."""
+    kind, _, name = env_id.partition(":")
+    return kind == "gym" and bool(name) and gym_env.is_continuous(name)
+
+
 def _unknown(env_id: str) -> str:
     kind = env_id.partition(":")[0]
     nearest = difflib.get_close_matches(kind.lower(), [*LOCAL_KINDS, REMOTE], n=1)

@@ -26,7 +26,7 @@ _SUPPORTED = (
     "supported are games with an observation tensor, without chance and hidden information, in which one player (or "
     "two in turn, with returns that sum to zero) moves at a time"
 )
-_INSTALL = "install it on this machine and on every machine with workers: pip install 'seedzero[games]'"
+_INSTALL = "install it on this machine and on every worker's: pip install '.[games]' in the clone of seedzero"
 
 _TRIAL_MOVES = 1000
 _TRIAL_GAMES = 20
@@ -178,7 +178,7 @@ class Games:
         return self._show(np.zeros(self.num_envs, np.float32))
 
     def step(self, actions: np.ndarray) -> types.EnvStep:
-        base.check_actions(actions, self.num_envs, self.spec.num_actions)
+        base.check_actions(actions, self.num_envs, self.spec)
         self._check_legal(actions)
         reward = np.zeros(self.num_envs, np.float32)
         for index, action in enumerate(actions.tolist()):

@@ -17,9 +17,17 @@ def normalize(x: jax.Array) -> jax.Array:
     """
     axes = tuple(range(1, x.ndim))
     y = x.astype(jnp.float32)
-    centered = y - jnp.mean(y, axis=axes, keepdims=True)
-    variance = jnp.mean(jnp.square(centered), axis=axes, keepdims=True)
-    return (centered * jax.lax.rsqrt(variance + 1e-5)).astype(x.dtype)
+    mean = jnp.mean(y, axis=axes, keepdims=True)
+    # Not the mean square of y - mean: that waits for the mean, a pass of its own over the state.
+    variance = jnp.maximum(jnp.mean(jnp.square(y), axis=axes, keepdims=True) - jnp.square(mean), 0.0)
+    return ((y - mean) * jax.lax.rsqrt(variance + 1e-5)).astype(x.dtype)
+
+
+def encode_action(action: jax.Array, num_actions: int, dtype: Any) -> jax.Array:
+    """Returns whole numbers [B] as one of num_actions [B, A], vectors [B, D] as they are."""
+    if jnp.issubdtype(action.dtype, jnp.floating):
+        return action.astype(dtype)
+    return jax.nn.one_hot(action, num_actions, dtype=dtype)
 
 
 class Representation(nn.Module):
@@ -37,7 +45,7 @@ class Representation(nn.Module):
 
 
 class Dynamics(nn.Module):
-    """Hidden state [B, width], action [B] int32 -> next hidden state [B, width]: a residual step."""
+    """Hidden state [B, width], action [B] int32 or [B, D] -> next hidden state [B, width]: a residual step."""
 
     num_actions: int
     dtype: Any
@@ -45,8 +53,8 @@ class Dynamics(nn.Module):
     @nn.compact
     def __call__(self, hidden: jax.Array, action: jax.Array) -> jax.Array:
         width = hidden.shape[-1]
-        one_hot = jax.nn.one_hot(action, self.num_actions, dtype=self.dtype)
-        x = nn.Dense(width, dtype=self.dtype)(jnp.concatenate([hidden, one_hot], axis=-1))
+        encoded = encode_action(action, self.num_actions, self.dtype)
+        x = nn.Dense(width, dtype=self.dtype)(jnp.concatenate([hidden, encoded], axis=-1))
         x = nn.relu(nn.LayerNorm(dtype=self.dtype)(x))
         return normalize(hidden + nn.Dense(width, dtype=self.dtype)(x))
 

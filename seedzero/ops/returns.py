@@ -39,6 +39,7 @@ def n_step_targets(
     discount: float,
     n: int,
     num_positions: int,
+    num_rewards: jax.Array | None = None,
 ) -> Targets:
     """Returns the targets of the first `num_positions` positions of each window.
 
@@ -64,13 +65,14 @@ def n_step_targets(
       discount: of one step; its negative where two players take turns.
       n: rewards before the return bootstraps.
       num_positions: K + 1; J must be at least K + 1 + n for full returns.
+      num_rewards: [B] int32, from 1 to n: in place of n for all returns of a window; None: n.
     """
     positions = jnp.arange(num_positions)
     last = jnp.sum(valid, axis=1, dtype=jnp.int32)[:, None] - 1
     absorbing_end = jnp.take_along_axis(terminated, last, axis=1)
     behind = positions > last
 
-    returns = _n_step_returns(reward, value * ~terminated, valid, last, discount, n, num_positions)
+    returns = _n_step_returns(reward, value * ~terminated, valid, last, discount, n, num_positions, num_rewards)
     at_last_without_future = (positions == last) & ~absorbing_end
     value_mask = jnp.where(behind, absorbing_end, ~at_last_without_future)
     reached = valid[:, 1:num_positions]
@@ -85,17 +87,65 @@ def n_step_targets(
 
 
 def _n_step_returns(
-    reward: jax.Array, value: jax.Array, valid: jax.Array, last: jax.Array, discount: float, n: int, num_positions: int
+    reward: jax.Array,
+    value: jax.Array,
+    valid: jax.Array,
+    last: jax.Array,
+    discount: float,
+    n: int,
+    num_positions: int,
+    num_rewards: jax.Array | None,
 ) -> jax.Array:
     """Returns G_k [B, num_positions]; arbitrary (finite) where k > last."""
     padded = jnp.pad(jnp.where(valid, reward, 0.0), ((0, 0), (0, n)))
     discounts = discount ** jnp.arange(n, dtype=reward.dtype)
+    if num_rewards is not None:
+        discounts = jnp.where(jnp.arange(n) < num_rewards[:, None, None], discounts, 0.0)
     ahead = jnp.arange(num_positions)[:, None] + 1 + jnp.arange(n)
     summed = jnp.sum(padded[:, ahead] * discounts, axis=-1)
-    bootstrap_at = jnp.minimum(jnp.arange(num_positions) + n, last)
+    bootstrap_at = jnp.minimum(jnp.arange(num_positions) + (n if num_rewards is None else num_rewards[:, None]), last)
     num_steps = jnp.maximum(bootstrap_at - jnp.arange(num_positions), 0)
     bootstrap = jnp.take_along_axis(value, jnp.maximum(bootstrap_at, 0), axis=1)
     return summed + discount ** num_steps.astype(reward.dtype) * bootstrap
+
+
+def num_rewards_by_age(age: jax.Array, *, n: int, decay_age: int) -> jax.Array:
+    """Returns how many rewards returns have before they bootstrap, int32 from 1 to n, for ages of any shape.
+
+    EfficientZero's off-policy correction (Ye et al. 2021, section 4.3): what was done long ago is not what would be
+    done now, so n - floor(age / (tau T)), clipped to 1 .. n, of T updates in all; tau = 0.3 there.
+
+    Args:
+      age: [...] int32, updates since the step was taken.
+      n: rewards before the return of a new step bootstraps.
+      decay_age: tau T, updates.
+    """
+    return jnp.clip(n - age // decay_age, 1, n)
+
+
+def with_search_values(targets: Targets, value: jax.Array, valid: jax.Array, is_old: jax.Array) -> Targets:
+    """Returns targets with the search's values in place of the returns in some windows.
+
+    EfficientZero V2's mixed value target (Wang et al. 2024, equation 16). Terminated positions and those behind the
+    end have no search's value: theirs stays.
+
+    Args:
+      targets: of n-step returns.
+      value: [B, K+1] that searches found.
+      valid: [B, K+1] bool, true: a search looked at the position.
+      is_old: [B] bool, true: the window gets them.
+    """
+    return targets._replace(value=jnp.where(is_old[:, None] & valid, value, targets.value))
+
+
+def value_prefixes(reward: jax.Array, horizon: int) -> jax.Array:
+    """Returns [B, K] sums of rewards [B, K] up to each one, undiscounted, that begin anew every `horizon` steps.
+
+    The targets of EfficientZero's value prefix (Ye et al. 2021, section 4.2).
+    """
+    batch_size, num_steps = reward.shape
+    padded = jnp.pad(reward, ((0, 0), (0, -num_steps % horizon)))
+    return jnp.cumsum(padded.reshape(batch_size, -1, horizon), axis=-1).reshape(batch_size, -1)[:, :num_steps]
 
 
 def scale_gradient(x: jax.Array, factor: float) -> jax.Array:

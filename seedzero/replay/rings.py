@@ -14,6 +14,7 @@ Shape letters: S slots, T rows of a ring, B batch, J positions of a window, P po
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -26,6 +27,13 @@ from seedzero.core import config, errors, types
 
 _FANOUT = 32
 """Children of a node where rows are drawn by priority."""
+
+
+TARGET_VERSION = "target_version"
+"""An extra, int32: updates that the parameters behind a row's targets had seen. It is there where targets are renewed.
+
+"version", that of the parameters that acted, stays what it was: it says how far the actions are off the policy.
+"""
 
 
 class Prioritization(NamedTuple):
@@ -347,6 +355,61 @@ def _importance(weight: jax.Array, beta: jax.Array | float, axis_name: str | Non
     if axis_name is not None:
         smallest = jax.lax.pmin(smallest, axis_name)
     return jnp.where(weight > 0, (smallest / jnp.where(weight > 0, weight, 1.0)) ** beta, 0.0)
+
+
+def draw_stale(
+    rings: Rings, key: jax.Array, batch_size: int, *, num_inserts: jax.Array, capacity: int, before: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Returns slot [B] int32 and time [B] int32 of steps whose targets older parameters made, drawn uniformly.
+
+    Priorities don't count here: they say where there is much to learn, not which targets have aged. A row may be there
+    more than once. Where no step is left to draw from, the slots don't exist.
+
+    Args:
+      rings: of this shard, with the extra `TARGET_VERSION`.
+      key: consumed; give each shard its own.
+      batch_size: B, positions from this shard.
+      num_inserts: scalar int32, training steps in all shards so far.
+      capacity: newest training steps that count, over all shards.
+      before: scalar int32; drawn are steps whose targets have a smaller version than this.
+    """
+    stale = (sampling_weight(rings, num_inserts, capacity) > 0) & (rings.extras[TARGET_VERSION] < before)
+    slot, time, total = _draw(stale.astype(jnp.float32), key, batch_size)
+    return jnp.where(total > 0, slot, rings.weight.shape[0]), time
+
+
+def retarget(
+    rings: Rings, slot: jax.Array, time: jax.Array, extras: Mapping[str, jax.Array], version: jax.Array
+) -> tuple[Rings, jax.Array]:
+    """Returns the rings with new targets of drawn rows, in place where `rings` is donated, and which were written [B].
+
+    `rings` are the very ones that the rows were drawn from, as in one jitted function (see `prioritize`). Only rows
+    that can be sampled are written, and only where all new targets are finite: parameters that diverge shall not spoil
+    the replay. Of several new targets of one row the first ones in the batch count: a scatter writes in any order.
+
+    Args:
+      rings: of this shard, with the extra `TARGET_VERSION`.
+      slot: [B] int32; rows whose slot does not exist are dropped.
+      time: [B] int32, places in the ring.
+      extras: {name: [B, ...]} float32, what replaces the rings' extras of these names; all others stay.
+      version: scalar int32, updates that the parameters behind the new targets have seen.
+    """
+    num_slots, length = rings.weight.shape
+    index = slot * length + time
+    repeated = jnp.any(jnp.tril(index[:, None] == index[None, :], -1), axis=1)
+    can_be_sampled = rings.weight.at[slot, time].get(mode="fill", fill_value=0.0) > 0
+    finite = [jnp.all(jnp.isfinite(value.reshape(len(value), -1)), axis=1) for value in extras.values()]
+    written = functools.reduce(jnp.logical_and, finite, (slot >= 0) & (slot < num_slots) & can_be_sampled & ~repeated)
+    # As in `write`: what is dropped lies out of range, each row at a place of its own.
+    slot = jnp.where(written, slot, num_slots + jnp.arange(slot.shape[0], dtype=slot.dtype))
+    new = {**extras, TARGET_VERSION: jnp.broadcast_to(version, slot.shape)}
+
+    def put(ring: jax.Array, value: jax.Array) -> jax.Array:
+        return ring.at[slot, time].set(value.astype(ring.dtype), mode="drop", unique_indices=True)
+
+    kept = {name: ring for name, ring in rings.extras.items() if name not in new}
+    changed = {name: put(rings.extras[name], value) for name, value in new.items()}
+    return rings._replace(extras={**kept, **changed}), written
 
 
 def windows_at(

@@ -3,9 +3,12 @@
     device loop thread                          checkpoint thread
     save: copies on the device  ------------->  replay rows: to the host, compressed, into segments
           (the originals may be                 the rest: by Orbax, manifest, fsync, rename
-          donated right afterwards)             then `on_durable`, and older checkpoints are deleted
+          donated right afterwards)             where the run is in a bucket: the upload
+                                                then `on_durable`, and older checkpoints are deleted
 
 A failed save is reported and leaves nothing behind; the next one writes what it would have written too.
+
+`save_state` is for a process that may soon be killed: it writes what is small, beside the replay as it was last saved.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import concurrent.futures
 import dataclasses
 import errno
 import pathlib
+import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -25,7 +29,10 @@ import numpy as np
 
 from seedzero.core import config, errors
 from seedzero.replay import rings as rings_lib
-from seedzero.runtime import checkpoint_files, durable, manifest, memory, segments, trees
+from seedzero.runtime import checkpoint_files, durable, manifest, memory, mirror, segments, trees
+
+OF_REPLAY = ("stored_per_shard",)
+"""Names of what the counters say of the replay's content: they stay with it."""
 
 MAX_COPY_BYTES = 2**30
 """Most bytes of replay rows that are copied but not written yet; a save that has more waits for the disk."""
@@ -69,6 +76,10 @@ class _Job:
     error: BaseException | None = None
 
 
+class _GivenUp(errors.Error):
+    """A save that `hurry` has ended."""
+
+
 class _Best(NamedTuple):
     step: int
     parts: dict[str, trees.Tree]
@@ -85,6 +96,7 @@ class Checkpointer:
         *,
         on_durable: Callable[[int], None],
         on_error: Callable[[str], None],
+        mirrored: mirror.Mirror | None = None,
         max_copy_bytes: int = MAX_COPY_BYTES,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -95,6 +107,7 @@ class Checkpointer:
           config: what is kept.
           on_durable: called with a step that survives whatever happens now, on the checkpoint thread.
           on_error: called with a sentence about a save that failed, on either thread; training may go on.
+          mirrored: the bucket's side of the run; a checkpoint is durable once it is there.
           max_copy_bytes: bound of the copied replay rows that wait for the disk.
           clock: seconds since the epoch.
 
@@ -105,22 +118,27 @@ class Checkpointer:
         self._config = config
         self._on_durable = on_durable
         self._on_error = on_error
+        self._mirrored = mirrored
         self._max_copy_bytes = max_copy_bytes
         self._clock = clock
         checkpoint_files.prepare(directory)
         self._ordinal = max((found.ordinal for found in checkpoint_files.manifests(directory)), default=0)
         self._durable_step: int | None = None
+        self._written_step: int | None = None  # on this disk; with a bucket it may be ahead of the durable one
         self._on_disk: segments.Saved | None = None
         self._unusable: set[int] = set()
         self._thread = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._copying: _Job | None = None
         self._saving: concurrent.futures.Future[None] | None = None
         self._saving_best: concurrent.futures.Future[None] | None = None
         self._best: _Best | None = None
         self._best_lock = threading.Lock()
+        self._steps_lock = threading.Lock()  # over what is in steps/: of both threads, where `save_state` is called
+        self._newest_step = -1
 
     @property
     def busy(self) -> bool:
-        """Whether a save is still on its way."""
+        """Whether a save is still on its way, to the bucket where the run is in one."""
         return self._saving is not None and not self._saving.done()
 
     def save(
@@ -136,6 +154,7 @@ class Checkpointer:
         """
         self.wait()
         job = _Job(step, f"{step:012d}-{durable.token()}", {}, host)
+        self._copying = job
         try:
             # The replay first: it waits for its cursors, which come after whatever else the device was given.
             if rings is not None:
@@ -143,7 +162,14 @@ class Checkpointer:
             job.parts |= _parts(trees.copy(dict(state)))
         except RuntimeError as error:
             job.error = error
+        self._copying = None
         self._saving = self._thread.submit(self._finish, job)
+
+    def hurry(self) -> None:
+        """Any thread: has a `save` return soon that waits for the disk; it is given up without a word."""
+        job = self._copying
+        if job is not None and job.error is None:
+            job.error = _GivenUp()
 
     def _copy_replay(self, job: _Job, rings: rings_lib.Rings) -> None:
         """Copies the rings' small arrays and new observations, and has the latter written meanwhile."""
@@ -158,6 +184,8 @@ class Checkpointer:
         rows = segments.new_rows(built_on, cursor, length)
         waiting: collections.deque[tuple[int, concurrent.futures.Future[None]]] = collections.deque()
         for chunk in segments.chunks(rings.observation, rows):
+            if job.error is not None:
+                return
             copied = segments.gather(rings.observation, chunk.slot, chunk.time)
             runs = segments.compress(segments.Rows(rows.slot[chunk.source], rows.number[chunk.source]))
             waiting.append((copied.nbytes, self._thread.submit(self._write_segment, job, copied, chunk.used, runs)))
@@ -165,8 +193,54 @@ class Checkpointer:
             while len(waiting) > 1 and sum(num_bytes for num_bytes, _ in waiting) > self._max_copy_bytes:
                 concurrent.futures.wait([waiting.popleft()[1]])
 
+    def save_state(self, step: int, state: Mapping[str, trees.Tree], host: Mapping[str, Any]) -> None:
+        """Writes a checkpoint without new rows of the replay, at once, and returns when it is durable or has failed.
+
+        It holds the replay of the newest checkpoint on the disk, if that has one. A save that is on its way goes on.
+        The next save of the same step takes its place.
+
+        Args:
+          step: updates done.
+          state: parts as given to `save`.
+          host: counters; a JSON object.
+        """
+        try:
+            parts = _parts(trees.copy(dict(state)))
+            with self._steps_lock:
+                self._write_state(step, parts, host)
+        except _FAILURES as error:
+            self._on_error(self._failure(f"checkpoint {step} without its replay", error))
+            return
+        # Uploads are the checkpoint thread's.
+        if self._mirrored is None or self._thread.submit(self._upload, step).result():
+            self._on_durable(step)
+
+    def _write_state(self, step: int, parts: dict[str, trees.Tree], host: Mapping[str, Any]) -> None:
+        """Raises what writing raises."""
+        described = manifest.Manifest(
+            step=step, time=self._clock(), ordinal=self._ordinal + 1, kept_for_good=False, arrays={}, host=host,
+            files={}, segments={}, has_replay=False,
+        )
+        replay = None
+        if self._written_step is not None:
+            path = checkpoint_files.step_directory(self._directory, self._written_step)
+            last = manifest.read(path)
+            if last.has_replay:
+                replay = path / _REPLAY
+                described = dataclasses.replace(
+                    described,
+                    arrays={name: last.arrays[name] for name in (_REPLAY, _OBSERVATION)},
+                    host={**host, **{name: last.host[name] for name in OF_REPLAY if name in last.host}},
+                    segments=last.segments,
+                    has_replay=True,
+                )
+        _write(checkpoint_files.step_directory(self._directory, step), parts, described, replay)
+        self._newest_step = step
+
     def save_best(self, step: int, params: trees.Tree, info: Mapping[str, Any]) -> None:
         """Starts writing parameters as the best so far, in place of the ones before.
+
+        They come into the bucket with the next checkpoint: evaluations may be a hundred times as frequent.
 
         Args:
           step: updates done.
@@ -204,23 +278,46 @@ class Checkpointer:
         try:
             if job.error is not None:
                 raise job.error
-            self._write_step(job)
+            with self._steps_lock:
+                self._write_step(job)
+                self._written_step = job.step
+                self._ordinal += 1
         except _FAILURES as error:
             for segment in job.written:
                 _remove_quietly(self._directory / checkpoint_files.SEGMENTS / segment.name)
-            self._on_error(self._failure(f"checkpoint {job.step}", error))
+            if not isinstance(error, _GivenUp):
+                self._on_error(self._failure(f"checkpoint {job.step}", error))
             return
-        self._durable_step = job.step
-        self._ordinal += 1
         self._on_disk = job.replay and job.replay._replace(segments=(*job.replay.segments, *job.written))
-        self._on_durable(job.step)
+        uploaded = self._upload(job.step)
+        if uploaded:
+            self._durable_step = job.step
+            self._on_durable(job.step)
         try:
-            checkpoint_files.make_room(
-                self._directory, keep=self._config.keep, newest=job.step, unusable=self._unusable
-            )
+            with self._steps_lock:
+                newest = max(job.step, self._newest_step)
+                checkpoint_files.make_room(
+                    self._directory, keep=self._config.keep, newest=newest, unusable=self._unusable
+                )
         except OSError as error:
             self._on_error(f"old checkpoints in {self._directory} could not be deleted: {error}")
+        if self._mirrored is not None and uploaded:
+            self._mirrored.tidy(job.step)
         memory.give_back()
+
+    def _upload(self, step: int) -> bool:
+        """Uploads a checkpoint, if the run is in a bucket; returns whether it is as durable as it gets."""
+        if self._mirrored is None:
+            return True
+        try:
+            self._mirrored.upload(step)
+        except _FAILURES as error:
+            self._on_error(
+                f"checkpoint {step} could not be uploaded: {error}; it is kept on this machine, "
+                f"training goes on and the next checkpoint brings what is missing"
+            )
+            return False
+        return True
 
     def _write_step(self, job: _Job) -> None:
         replay = (*job.replay.segments, *job.written) if job.replay else ()
@@ -298,7 +395,8 @@ class Checkpointer:
             path, found = checkpoint_files.find(self._directory, step)
         state = _load(path, found, dict(like), (checkpoint_files.PARAMS, _STATE))
         rings = self._load_replay(path, found, rings_like) if rings_like is not None and found.has_replay else None
-        self._durable_step, self._ordinal, self._unusable = found.step, found.ordinal, set(skipped)
+        self._durable_step, self._written_step = found.step, found.step
+        self._ordinal, self._unusable = found.ordinal, set(skipped)
         return Restored(found.step, state, found.host, rings, list(skipped.values()))
 
     def _load_replay(
@@ -354,9 +452,16 @@ def _parts(state: Mapping[str, trees.Tree]) -> dict[str, trees.Tree]:
     return parts
 
 
-def _write(directory: pathlib.Path, parts: Mapping[str, trees.Tree], described: manifest.Manifest) -> None:
-    """Writes a checkpoint's own files, durably."""
+def _write(
+    directory: pathlib.Path,
+    parts: Mapping[str, trees.Tree],
+    described: manifest.Manifest,
+    replay: pathlib.Path | None = None,
+) -> None:
+    """Writes a checkpoint's own files, durably. replay: that part's directory in another checkpoint, to be copied."""
     with durable.new_directory(directory) as temporary:
+        if replay is not None:
+            shutil.copytree(replay, temporary / _REPLAY)
         for name, part in parts.items():
             trees.save(temporary / name, part)
         described = dataclasses.replace(

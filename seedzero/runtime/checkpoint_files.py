@@ -9,8 +9,9 @@ Reading writes nothing, so it is safe beside a running learner.
 
 from __future__ import annotations
 
+import functools
 import pathlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Literal
 
 from seedzero.core import errors
@@ -79,6 +80,22 @@ def remove_unreferenced(directory: pathlib.Path) -> None:
             durable.remove(path)
 
 
+def kept_steps(
+    steps: Collection[int], *, for_good: Collection[int], keep: int, newest: int, unusable: Collection[int]
+) -> set[int]:
+    """Returns which steps stay.
+
+    Args:
+      steps: that are there.
+      for_good: those of them that are kept for good.
+      keep: so many of the newest stay besides.
+      newest: the step just written; later ones are of a past that was given up.
+      unusable: steps found damaged.
+    """
+    usable = sorted(step for step in steps if step <= newest and step not in unusable)
+    return {*usable[-keep:], *(step for step in usable if step in for_good)}
+
+
 def make_room(directory: pathlib.Path, *, keep: int, newest: int, unusable: Collection[int]) -> None:
     """Deletes the steps and segments that are not kept.
 
@@ -91,10 +108,11 @@ def make_room(directory: pathlib.Path, *, keep: int, newest: int, unusable: Coll
     Raises:
       OSError: something could not be deleted.
     """
-    usable = [step for step in finished(directory / STEPS) if step <= newest and step not in unusable]
+    steps = finished(directory / STEPS)
     for_good = {found.step for found in manifests(directory) if found.kept_for_good}
-    for step in finished(directory / STEPS):
-        if step not in usable or (step not in usable[-keep:] and step not in for_good):
+    kept = kept_steps(steps, for_good=for_good, keep=keep, newest=newest, unusable=unusable)
+    for step in steps:
+        if step not in kept:
             durable.remove(step_directory(directory, step))
     remove_unreferenced(directory)
 
@@ -200,27 +218,43 @@ def restore_params(directory: pathlib.Path, step: Step, like: trees.Tree = None)
 
 def list_steps(directory: pathlib.Path) -> list[dict[str, Any]]:
     """Returns a row for each checkpoint, oldest first, the best one last; files are not read."""
-    return _rows(directory, content=False)
+    return _rows(directory, functools.partial(verified, directory, content=False))
 
 
 def verify(directory: pathlib.Path) -> list[dict[str, Any]]:
     """Returns a row for each checkpoint, oldest first, the best one last; every file is read."""
-    return _rows(directory, content=True)
+    return _rows(directory, functools.partial(verified, directory))
 
 
-def _rows(directory: pathlib.Path, *, content: bool) -> list[dict[str, Any]]:
+def list_manifests(directory: pathlib.Path, missing: Callable[[str], list[str]]) -> list[dict[str, Any]]:
+    """Returns rows as `list_steps` where only manifests are on this disk.
+
+    Args:
+      directory: of the checkpoints.
+      missing: returns the files that a checkpoint lacks elsewhere, by its path in the directory.
+    """
+
+    def check(path: pathlib.Path) -> None:
+        names = missing(path.relative_to(directory).as_posix())
+        if names:
+            raise errors.CheckpointError(f"{names[0]} is missing")
+
+    return _rows(directory, check)
+
+
+def _rows(directory: pathlib.Path, check: Callable[[pathlib.Path], object]) -> list[dict[str, Any]]:
     found = [(directory / STEPS, step) for step in finished(directory / STEPS)]
     found += [(directory / BEST, step) for step in finished(directory / BEST)[-1:]]
-    return [_row(directory, parent, step, content=content) for parent, step in found]
+    return [_row(parent, step, check) for parent, step in found]
 
 
-def _row(directory: pathlib.Path, parent: pathlib.Path, step: int, *, content: bool) -> dict[str, Any]:
+def _row(parent: pathlib.Path, step: int, check: Callable[[pathlib.Path], object]) -> dict[str, Any]:
     row: dict[str, Any] = {"step": step, "best": parent.name == BEST, "ok": True, "reason": None}
     path = parent / f"{step:012d}"
     row |= {"bytes": None, "time": None, "has_replay": None, "kept_for_good": None}
     try:
         row |= _facts(manifest.read(path))
-        verified(directory, path, content=content)
+        check(path)
     except errors.CheckpointError as error:
         row |= {"ok": False, "reason": str(error)}
     return row

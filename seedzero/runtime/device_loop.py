@@ -1,8 +1,9 @@
 """The device loop: one thread owns parameters, optimizer, replay and keys, and decides what runs next.
 
 `step` makes one decision and dispatches one call; `run` drives it and sleeps on the inbox's condition until a
-message, a completion or a deadline changes something. JAX's dispatch does not block, so at most two calls are
-in flight; the completion thread waits for each, hands actions to the server and fetches metrics.
+message, a completion or a deadline changes something. JAX's dispatch does not block, so at most
+`training.max_in_flight` calls are; the completion thread waits for each, hands actions to the server and fetches
+metrics.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from seedzero.core import errors, types
 from seedzero.replay import rings as rings_lib
 from seedzero.runtime import batcher, episodes, evaluation, ledger, limiter, metrics, programs, roster, steps
 
-_MAX_IN_FLIGHT = 2
 _MAX_REJECTED = 10
 """Consecutive updates with a non-finite loss or gradient after which training stops."""
 
@@ -60,6 +60,7 @@ class Snapshot(NamedTuple):
 
     counts: ledger.Counts
     num_updates: int
+    num_reanalysed: int
     version: int
     last_evaluation: Mapping[str, Any] | None
     evaluating: bool
@@ -121,13 +122,14 @@ class DeviceLoop:
         self._gathered = gathered
         self._clock = clock
         rows = compiled.all_sizes[-1] * layout.num_shards
-        self._limiter = limiter.make(config.replay, rows)
+        self._limiter = limiter.make(config.replay, config.reanalyse, rows)
         self._choose = limiter.choose_lock_step if config.run.deterministic else limiter.choose
         self._ledger = ledger.Ledger(layout.num_train)
         self._episodes = episodes.Episodes(layout.num_train, spec.num_players)
         self._stored_per_shard = np.zeros(layout.num_shards, np.int64)
         self._num_updates = 0
         self._num_acts = 0
+        self._num_reanalyses = 0
         self._version = 0
         self._params = steps.copy_params(train.params)
         self._running: _Running | None = None
@@ -137,11 +139,12 @@ class DeviceLoop:
         self._best_return = -np.inf
         self._reason_to_stop: str | None = None
         self._in_flight = 0
-        self._completions: queue.Queue[Callable[[], None] | None] = queue.Queue(maxsize=_MAX_IN_FLIGHT + 1)
+        most = config.training.max_in_flight + 1  # and the mark of the end
+        self._completions: queue.Queue[Callable[[], None] | None] = queue.Queue(maxsize=most)
         self._failure: BaseException | None = None
         self._requested: Callable[[], None] | None = None
         self._stop_requested: str | None = None
-        self.snapshot = Snapshot(self._ledger.counts, 0, 0, None, False)
+        self.snapshot = Snapshot(self._ledger.counts, 0, 0, 0, None, False)
 
     # ------------------------------------------------------------------------------------ driving
 
@@ -222,7 +225,7 @@ class DeviceLoop:
             or self._stop_requested is not None
             or self._inbox.has_ended
             or self._can_begin_evaluation()
-            or (self._in_flight < _MAX_IN_FLIGHT and self._next() is not limiter.Work.WAIT)
+            or (self._in_flight < self._config.training.max_in_flight and self._next() is not limiter.Work.WAIT)
         )
 
     def _next(self) -> limiter.Work:
@@ -240,7 +243,7 @@ class DeviceLoop:
             self._discard(slots, ledger.WORKER_LOST)
         self._begin_evaluation()
         with self._inbox.changed:
-            if self._in_flight >= _MAX_IN_FLIGHT:
+            if self._in_flight >= self._config.training.max_in_flight:
                 return False
         work = self._next()
         if work is limiter.Work.WAIT:
@@ -249,6 +252,8 @@ class DeviceLoop:
             self._act()
         elif work is limiter.Work.EVALUATE:
             self._evaluate()
+        elif work is limiter.Work.REANALYSE:
+            self._reanalyse()
         else:
             self._update()
         self._publish_snapshot()
@@ -260,13 +265,16 @@ class DeviceLoop:
         waiting = self._inbox.num_rows(types.Role.TRAIN)
         ready = bool(self._programs.sizes) and (not lock_step or self._programs.sizes == self._programs.all_sizes)
         full = waiting == self._num_expected()
+        can_sample = bool(self._stored_per_shard.all())
         return limiter.Progress(
             num_inserts=self._ledger.counts.stored,
             num_kept=int(self._stored_per_shard.sum()),
             num_updates=self._num_updates,
+            num_reanalyses=self._num_reanalyses,
             can_act=ready and waiting > 0 and (full if lock_step else self._is_filled(waiting)),
             can_evaluate=ready and self._running is not None and self._inbox.num_rows(types.Role.EVALUATE) > 0,
-            can_update=self._programs.update_ready and bool(self._stored_per_shard.all()),
+            can_update=self._programs.update_ready and can_sample,
+            can_reanalyse=self._programs.reanalyse_ready and can_sample,
             evaluating=self._running is not None or (lock_step and self._is_evaluation_due()),
             evaluated_last=self._evaluated_last,
         )
@@ -364,6 +372,24 @@ class DeviceLoop:
         self._publish_snapshot()
         if self._config.run.deterministic:
             self._keep_time()
+
+    def _reanalyse(self) -> None:
+        """Renews targets with the newest parameters, published or not."""
+        counters = steps.reanalyse_counters(
+            self._ledger.counts.stored, self._num_updates, self._num_reanalyses
+        )
+        rings, values = self._programs.reanalyse(self._train.params, self._actor.rings, counters)
+        self._actor = self._actor._replace(rings=rings)
+        self._num_reanalyses += 1
+        names = self._programs.reanalyse_metric_names
+
+        def collect() -> None:
+            fetched = dict(zip(names, np.asarray(values).tolist(), strict=True))
+            renewed = fetched.pop("reanalyse_renewed")
+            self._gathered.add_means({"reanalyse_renewed": renewed})
+            self._gathered.add_means(fetched, weight=renewed)  # means over the renewed rows
+
+        self._dispatched(collect)
 
     def publish(self) -> None:
         """Has acting use the newest parameters from now on."""
@@ -463,7 +489,12 @@ class DeviceLoop:
 
     def _publish_snapshot(self) -> None:
         self.snapshot = Snapshot(
-            self._ledger.counts, self._num_updates, self._version, self._last_evaluation, self._running is not None
+            self._ledger.counts,
+            self._num_updates,
+            self._num_reanalyses * self._config.reanalyse.batch_size,
+            self._version,
+            self._last_evaluation,
+            self._running is not None,
         )
 
     def state(self) -> tuple[base.TrainState, rings_lib.Rings, dict[str, Any]]:
@@ -475,6 +506,7 @@ class DeviceLoop:
         host = {
             "num_updates": self._num_updates,
             "num_acts": self._num_acts,
+            "num_reanalyses": self._num_reanalyses,
             "ledger": self._ledger.to_json(),
             "stored_per_shard": self._stored_per_shard.tolist(),
             "last_evaluation": self._last_evaluation,
@@ -489,6 +521,7 @@ class DeviceLoop:
         """Continues a checkpoint's counters; without its replay, updates wait until new steps are stored."""
         self._num_updates = host["num_updates"]
         self._num_acts = host["num_acts"]
+        self._num_reanalyses = host.get("num_reanalyses", 0)  # checkpoints from before there was reanalysis
         self._ledger.restore(host["ledger"])
         self._last_evaluation = host["last_evaluation"]
         self._evaluation_due = host["evaluation_due"]

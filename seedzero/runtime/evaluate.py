@@ -111,7 +111,7 @@ class _Player:
         self._key, key = jax.random.split(self._key)
         self._memory, outputs = self._act(self._params, self._memory, inputs, key)
         self.first = final(self.step)
-        self.step = self.env.step(np.asarray(outputs.action, np.int32))
+        self.step = self.env.step(np.asarray(outputs.action))
 
 
 def final(step: types.EnvStep) -> np.ndarray:

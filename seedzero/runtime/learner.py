@@ -6,6 +6,7 @@ the networks from the first worker's spec, resume, compile, go. The main thread 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import logging
@@ -14,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -26,6 +27,7 @@ from seedzero.core import config as config_lib
 from seedzero.replay import rings as rings_lib
 from seedzero.runtime import (
     batcher,
+    bucket,
     capacity,
     checkpoint,
     checkpoint_files,
@@ -33,8 +35,10 @@ from seedzero.runtime import (
     console,
     device_loop,
     evaluation,
+    exporter,
     ledger,
     metrics,
+    mirror,
     programs,
     rates,
     roster,
@@ -45,7 +49,8 @@ from seedzero.runtime import (
     supervisor,
     trees,
 )
-from seedzero.transport import messages, server
+from seedzero.transport import address as addresses
+from seedzero.transport import messages, security, server
 
 _log = logging.getLogger(__name__)
 
@@ -54,11 +59,13 @@ _MAX_SOCKET_PATH = 100
 """Unix socket paths are limited to about 108 bytes."""
 _STALL_SECONDS = 30.0
 _STOP_WORKERS_SECONDS = 5.0
+SMALL_REPLAY_BYTES = 64 * 2**20
+"""Observations of this size are written as quickly as all the rest of a checkpoint."""
 
 
 def train(
     config: config_lib.Config,
-    path: pathlib.Path,
+    path: pathlib.Path | bucket.Url,
     resume_command: str,
     *,
     preset: str,
@@ -68,38 +75,53 @@ def train(
 
     Args:
       config: with everything resolved that depends on the machine.
-      path: run directory, made if missing, resumed if it holds a run.
+      path: run directory, or where in a bucket it is; made if missing, resumed if it holds a run.
       resume_command: shown where the run stops before it is finished.
       preset: name of the preset.
       given: what the user set, by SECTION.KEY.
 
     Raises:
       UsageError: the configuration, directory, address or memory does not do.
+      BucketError: the bucket cannot be used.
       TrainingFailure: training cannot go on.
     """
     compilation_cache.enable()
     logging.getLogger("absl").setLevel(logging.CRITICAL)  # Orbax's tracebacks, beside our own sentences
-    with run_dir.open_run_dir(path, config, preset=preset, given=given) as directory:
+    with contextlib.ExitStack() as opened:
+        screen = console.Console(config.metrics.every_seconds)
+        opened.callback(screen.close)
+        mirrored = None
+        if isinstance(path, bucket.Url):
+            mirrored = opened.enter_context(mirror.Mirror(path, config.bucket, config.checkpoint, say=screen.message))
+            with bucket.naming(mirrored.path, path):
+                directory = run_dir.open_run_dir(
+                    mirrored.path, config, preset=preset, given=given, fill=mirrored.fill
+                )
+        else:
+            directory = run_dir.open_run_dir(path, config, preset=preset, given=given)
+        opened.enter_context(directory)
         combinations.check(directory.config)  # with what the directory fixes, its number of slots above all
-        screen = console.Console(directory.config.metrics.every_seconds)
-        try:
-            for note in directory.notes:
-                screen.message(note)
-            return _Learner(directory.config, directory, screen, resume_command).run()
-        finally:
-            screen.close()
+        for note in directory.notes:
+            screen.message(note)
+        return _Learner(directory.config, directory, screen, resume_command, mirrored).run()
 
 
 class _Learner:
     """One run of the learner. Built and driven by the main thread; the server's thread calls the `Handler` part."""
 
     def __init__(
-        self, config: config_lib.Config, directory: run_dir.RunDir, screen: console.Console, resume_command: str
+        self,
+        config: config_lib.Config,
+        directory: run_dir.RunDir,
+        screen: console.Console,
+        resume_command: str,
+        mirrored: mirror.Mirror | None,
     ) -> None:
         self._config = config
         self._directory = directory
         self._screen = screen
         self._resume_command = resume_command
+        self._mirrored = mirrored
         self._clock = time.monotonic
         self._started = self._clock()
         self._mesh = steps.make_mesh(config.training.num_devices)
@@ -120,13 +142,15 @@ class _Learner:
         )
         self._log_lock = threading.Lock()
         self._checkpointer = checkpoint.Checkpointer(
-            directory.checkpoints, config.checkpoint, on_durable=self._durable, on_error=self._not_saved
+            directory.checkpoints, config.checkpoint, on_durable=self._durable, on_error=self._not_saved,
+            mirrored=mirrored,
         )
         self._durable_update: int | None = None
         self._save_failed = False
-        self._saved_mark: tuple[int, int, int] | None = None
+        self._saved_mark: tuple[int, ...] | None = None
         self._wake = threading.Event()
         self._stop_reason: str | None = None
+        self._finished: str | None = None
         self._interrupted = False
         self._failure: errors.TrainingFailure | None = None
         self._loop_failure: errors.Error | None = None
@@ -134,8 +158,17 @@ class _Learner:
         self._loop: device_loop.DeviceLoop | None = None
         self._last_progress = (0, 0)
         self._last_progress_time = self._clock()
-        self._server = server.Server(self, self._transport_config(), clock=self._clock)
+        self._local = _local_address(directory.path, config.transport.listen)
+        listen = config.transport.listen or self._local
+        self._server = server.Server(
+            self,
+            dataclasses.replace(config.transport, listen=listen),
+            secured=security.for_server(config.transport.token_file, config.tls),
+            local="" if listen == self._local else self._local,
+            clock=self._clock,
+        )
         self._workers = self._make_supervisor()
+        self._newest_row: Mapping[str, metrics.Value] = {}
 
     # ------------------------------------------------------------------------------------ the run
 
@@ -144,14 +177,19 @@ class _Learner:
         finished = self._finished_before()
         if finished:
             self._screen.message(f"this run is finished: {finished}; raise its budget to go on")
+            self._tell_finished(finished)
             return 0
-        with signals.StopSignals(self._interrupt, say=self._screen.message, cleanup=self._leave_at_once):
+        stop_signals = signals.StopSignals(self._interrupt, say=self._screen.message, cleanup=self._leave_at_once)
+        with stop_signals, self._metrics_served():
+            if self._mirrored is not None:
+                self._mirrored.begin(lambda reason: self._fail(errors.TrainingFailure(reason)))
             if self._spec is not None:
                 self._build(self._spec)  # a resumed run: its state is back before anyone joins
             address = self._server.start()
             finished_reason = ""
             try:
-                self._directory.write_learner(address, time.time())
+                self._tell_who_may_join()
+                self._directory.write_learner(address, time.time(), local=self._local)
                 print(f"seedzero learner listening on {address}", flush=True)
                 self._address = address
                 self._workers.start()
@@ -160,12 +198,42 @@ class _Learner:
                 self._workers.finish()
                 self._server.stop(finished=bool(finished_reason), reason=finished_reason or "the learner stops")
                 self._workers.stop(_STOP_WORKERS_SECONDS)
+                self._finished = finished_reason or None
                 self._write_status(alive=False)
+                if self._mirrored is not None:
+                    self._mirrored.finish()  # here, where a second Ctrl-C still leaves at once
         if finished_reason:
             self._screen.message(f"finished: {finished_reason}")
         else:
             self._screen.message(f"stopped; to resume: {self._resume_command}")
         return 0
+
+    @contextlib.contextmanager
+    def _metrics_served(self) -> Iterator[None]:
+        """While entered, Prometheus is answered, if that was asked for."""
+        if self._config.metrics.port < 0:
+            yield
+            return
+        served = exporter.Exporter(self._config.metrics.host, self._config.metrics.port, self._seen)
+        self._screen.message(f"metrics for Prometheus at {served.start()}")
+        try:
+            yield
+        finally:
+            served.stop()
+
+    def _tell_who_may_join(self) -> None:
+        transport = self._config.transport
+        if warning := security.exposure(transport.token_file):
+            self._screen.message(warning)
+        if not transport.listen or combinations.is_of_this_machine(transport.listen):
+            return
+        if not transport.token_file:
+            self._screen.message(f"--insecure: whoever reaches {transport.listen} may join")
+        elif not self._config.tls.cert_file:
+            self._screen.message(
+                f"the token comes in plain text to {transport.listen}: fine in a private network; elsewhere give "
+                "--tls.cert_file and --tls.key_file"
+            )
 
     def _build(self, spec: types.EnvSpec) -> None:
         """Makes networks and replay for environments of this spec, begins to compile, and resumes."""
@@ -230,6 +298,7 @@ class _Learner:
         next_row = self._clock() + self._config.metrics.every_seconds
         next_save = self._clock() + (self._config.checkpoint.every_seconds or float("inf"))
         deterministic = self._config.run.deterministic
+        told_late = False
         while thread.is_alive():
             self._wake.wait(_TICK_SECONDS)
             self._wake.clear()
@@ -242,22 +311,37 @@ class _Learner:
                 next_row = now + self._config.metrics.every_seconds
                 self._write_row({})
                 self._write_status(alive=True)
-            if not deterministic and now >= next_save and not self._checkpointer.busy:
-                next_save = now + self._config.checkpoint.every_seconds
-                self._loop.request(self._save)
+            if not deterministic and now >= next_save:
+                if not self._checkpointer.busy:
+                    next_save, told_late = now + self._config.checkpoint.every_seconds, False
+                    self._loop.request(self._save)
+                elif not told_late:
+                    told_late = True
+                    self._tell_late()
             if self._seconds_left() <= 0:
                 self._loop.stop(f"--max_seconds={self._config.run.max_seconds:g} passed")
                 thread.join()
+
+    def _tell_late(self) -> None:
+        if self._mirrored is not None:
+            self._screen.message(
+                f"a checkpoint is due, but the last one is still on its way to {self._mirrored.url}: it waits; raise "
+                f"--checkpoint.every_seconds={self._config.checkpoint.every_seconds:g} if that goes on"
+            )
 
     def _finish(self) -> str:
         """Saves the last state; returns why the run is finished, "" if it was interrupted."""
         assert self._loop is not None
         if self._loop_failure is not None:
             raise self._loop_failure  # the device's state is not to be trusted, so nothing is saved
+        if self._mirrored is not None:
+            self._mirrored.narrate()
         interrupted = self._stop_reason == _INTERRUPTED
         if not self._config.run.deterministic:
             self._write_row({})
         if not (interrupted and self._config.run.deterministic):
+            if interrupted:
+                self._save_state()
             self._checkpointer.wait()
             self._save()
         elif self._durable_update is not None:
@@ -274,22 +358,13 @@ class _Learner:
 
     # ------------------------------------------------------------------------------------ start
 
-    def _transport_config(self) -> config_lib.TransportConfig:
-        transport = self._config.transport
-        if transport.listen:
-            return transport
-        path = self._directory.path.absolute() / "learner.sock"
-        if len(str(path).encode()) > _MAX_SOCKET_PATH:
-            path = pathlib.Path(tempfile.mkdtemp(prefix="seedzero-")) / "learner.sock"
-        return dataclasses.replace(transport, listen=f"unix:{path}")
-
     def _make_supervisor(self) -> supervisor.Supervisor:
         num_train = self._config.worker.num
         evaluates = self._layout.num_evaluate > 0 and self._config.env.id != "remote"
 
         def command(index: int) -> Sequence[str]:
             role, name = ("train", f"local-{index}") if index < num_train else ("evaluate", "evaluator")
-            arguments = [f"--server={self._address}", "--supervised", f"--worker_id={name}", f"--role={role}"]
+            arguments = [f"--server={self._local}", "--supervised", f"--worker_id={name}", f"--role={role}"]
             transport = self._config.transport
             arguments += [
                 f"--keepalive_seconds={transport.keepalive_seconds}",
@@ -381,6 +456,7 @@ class _Learner:
             seed=self._config.run.seed,
             batch_size=self._config.replay.batch_size,
             capacity=self._config.replay.capacity,
+            reanalyse=self._config.reanalyse,
             on_ready=ready,
         )
 
@@ -411,8 +487,7 @@ class _Learner:
         for text in restored.skipped:
             self._screen.message(text)
         self._durable_update = restored.step
-        host = restored.host
-        self._saved_mark = (restored.step, host["num_acts"], host["evaluation_index"])
+        self._saved_mark = _mark(restored.host)
         self._log.truncate(restored.host["metrics_bytes"], restored.step)
         replay = "" if restored.rings is not None else "; its replay was not saved and fills anew"
         self._screen.message(f"resumed at update {restored.step}{replay}")
@@ -425,13 +500,24 @@ class _Learner:
         assert self._loop is not None
         train, rings, host = self._loop.state()
         step = host["num_updates"]
-        mark = (step, host["num_acts"], host["evaluation_index"])
+        mark = _mark(host)
         if mark == self._saved_mark and self._durable_update == step:
             return
         self._saved_mark = mark
         with self._log_lock:
             host["metrics_bytes"] = self._log.size_bytes()
         self._checkpointer.save(step, train._asdict(), host, rings if self._includes_replay else None)
+
+    def _save_state(self) -> None:
+        """Saves what is small first: who interrupts may kill soon, as clouds do, 30 s after their notice."""
+        assert self._loop is not None
+        train, rings, host = self._loop.state()
+        is_long = self._includes_replay and trees.num_bytes(rings.observation) > SMALL_REPLAY_BYTES
+        if is_long and host["num_updates"] != self._durable_update:
+            with self._log_lock:
+                host["metrics_bytes"] = self._log.size_bytes()
+            self._saved_mark = None  # the whole is still to come
+            self._checkpointer.save_state(host["num_updates"], train._asdict(), host)
 
     def _evaluated(self, result: evaluation.Result, update: int, params: base.Params, is_best: bool) -> None:
         values = {f"evaluation_{name}": value for name, value in dataclasses.asdict(result).items()}
@@ -461,8 +547,11 @@ class _Learner:
 
     def _interrupt(self) -> None:
         self._interrupted = True
+        self._workers.finish()  # they may have been told to stop too, as all processes of a machine that is taken away
         if self._loop is not None:
             self._loop.stop(_INTERRUPTED)
+            if not self._config.run.deterministic:  # where the last state is not saved, and what is on its way counts
+                self._checkpointer.hurry()
         self._wake.set()
 
     def _fail(self, error: errors.TrainingFailure) -> None:
@@ -521,10 +610,10 @@ class _Learner:
         assert self._loop is not None
         snapshot = self._loop.snapshot
         stored, updates = snapshot.counts.stored, snapshot.num_updates
-        self._rates.add(now, stored, updates)
+        self._rates.add(now, stored, updates, snapshot.num_reanalysed)
         if (stored, updates) != self._last_progress:
             self._last_progress, self._last_progress_time = (stored, updates), now
-        steps_per_second, updates_per_second = self._rates.per_second()
+        steps_per_second, updates_per_second, _ = self._rates.per_second()
         recent = self._gathered.means()
         seconds = now - self._started
         evaluated = snapshot.last_evaluation
@@ -568,11 +657,15 @@ class _Learner:
         still = self._clock() - self._last_progress_time
         return f"no step or update for {still:.0f} s" if still > _STALL_SECONDS else None
 
+    def _seen(self) -> exporter.Seen:
+        """Any thread: what Prometheus is shown."""
+        return exporter.Seen(self._status(), self._newest_row)
+
     def _status(self) -> dict[str, object]:
         snapshot = self._loop.snapshot if self._loop else None
         counts = snapshot.counts if snapshot else ledger.Counts()
         updates = snapshot.num_updates if snapshot else 0
-        steps_per_second, updates_per_second = self._rates.per_second()
+        steps_per_second, updates_per_second, _ = self._rates.per_second()
         runs = self._roster.started(types.Role.TRAIN)
         return {
             "env_steps": counts.stored,
@@ -590,6 +683,7 @@ class _Learner:
             "updates_per_second": updates_per_second,
             "stalled": self._stalled(),
             "last_evaluation": snapshot.last_evaluation if snapshot else None,
+            "finished": self._finished,
         }
 
     def _write_status(self, *, alive: bool) -> None:
@@ -597,11 +691,18 @@ class _Learner:
         if problem:
             self._screen.message(problem)
 
+    def _tell_finished(self, reason: str) -> None:
+        """Says in the last status that the run is finished now: a budget may have been lowered."""
+        last = run_dir.read_status(self._directory.path) or {}
+        problem = self._directory.write_status({**last, "alive": False, "finished": reason})
+        if problem:
+            self._screen.message(problem)
+
     def _write_row(self, values: Mapping[str, Any], *, gathered: bool = True) -> None:
         """Writes a row of metrics; `values` replace and add to the usual ones."""
         assert self._loop is not None
         snapshot = self._loop.snapshot
-        steps_per_second, updates_per_second = self._rates.per_second()
+        steps_per_second, updates_per_second, reanalysed_per_second = self._rates.per_second()
         stored, updates = snapshot.counts.stored, snapshot.num_updates
         usual: dict[str, Any] = {
             "update": updates,
@@ -619,8 +720,32 @@ class _Learner:
                 "weights_version": snapshot.version,
                 **self._gathered.drain(),
             }
+            if self._config.reanalyse.per_insert:
+                usual["reanalysed_per_second"] = reanalysed_per_second
+                usual["reanalysed_per_insert"] = snapshot.num_reanalysed / max(1, stored)
         with self._log_lock:
             self._log.write({**usual, **values})
+        if gathered:
+            self._newest_row = usual
+
+
+def _local_address(directory: pathlib.Path, listen: str) -> str:
+    """Returns the unix socket of local workers and of `seedzero status --run_dir`.
+
+    It needs neither token nor TLS, since only this user can open its file; so the token is nowhere but in the learner.
+    """
+    if listen.startswith(addresses.UNIX_PREFIX):
+        return listen
+    path = directory.absolute() / "learner.sock"
+    if len(str(path).encode()) > _MAX_SOCKET_PATH:
+        path = pathlib.Path(tempfile.mkdtemp(prefix="seedzero-")) / "learner.sock"
+    return f"unix:{path}"
+
+
+def _mark(host: Mapping[str, Any]) -> tuple[int, ...]:
+    """Returns the counters that have grown wherever there is something new to save."""
+    counts = host["num_updates"], host["num_acts"], host["evaluation_index"]
+    return *counts, host.get("num_reanalyses", 0)
 
 
 _INTERRUPTED = "interrupted"

@@ -66,13 +66,24 @@ def read(directory: pathlib.Path) -> Manifest:
       CheckpointError: it is missing, damaged, or of another format.
     """
     try:
-        outer = json.loads((directory / NAME).read_bytes())
+        content = (directory / NAME).read_bytes()
+    except OSError as error:
+        raise errors.CheckpointError(f"{NAME} cannot be read: {error.strerror}") from error
+    return parse(content)
+
+
+def parse(content: bytes) -> Manifest:
+    """Returns the manifest that a file holds.
+
+    Raises:
+      CheckpointError: it is damaged, or of another format.
+    """
+    try:
+        outer = json.loads(content)
         body = outer["body"]
         if hashlib.sha256(body.encode()).hexdigest() != outer["sha256"]:
             raise errors.CheckpointError(f"{NAME} is damaged: its checksum does not fit")
         fields = json.loads(body)
-    except OSError as error:
-        raise errors.CheckpointError(f"{NAME} cannot be read: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise errors.CheckpointError(f"{NAME} is damaged: {error}") from error
     if fields.pop("format") != _FORMAT:

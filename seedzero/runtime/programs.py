@@ -16,16 +16,20 @@ import jax
 import numpy as np
 
 from seedzero.agents import base
+from seedzero.core import config as config_lib
 from seedzero.core import types
 from seedzero.replay import rings as rings_lib
 from seedzero.runtime import batcher, steps
 
 Act = Callable[[base.Params, steps.ActorState, batcher.Batch, steps.ActCounters], tuple[steps.ActorState, steps.Acted]]
+Reanalyse = Callable[
+    [base.Params, rings_lib.Rings, steps.ReanalyseCounters], tuple[rings_lib.Rings, jax.Array]
+]
 Update = Callable[[base.TrainState, rings_lib.Rings, Any], tuple[base.TrainState, rings_lib.Rings, jax.Array]]
 
 
 class Programs:
-    """Act for several batch sizes and update, as they become ready.
+    """Act for several batch sizes, update, and reanalyse if it is on, as they become ready.
 
     Args:
       agent: whose functions are compiled.
@@ -38,6 +42,7 @@ class Programs:
       seed: of the run.
       batch_size: windows of one update.
       capacity: training steps that count as kept.
+      reanalyse: how the agent's replayed positions are searched anew, if they are.
       on_ready: called from a compiling thread whenever another program is ready.
     """
 
@@ -54,10 +59,12 @@ class Programs:
         seed: int,
         batch_size: int,
         capacity: int,
+        reanalyse: config_lib.ReanalyseConfig,
         on_ready: Callable[[], None],
     ) -> None:
         self.all_sizes = sizes
         self.metric_names: tuple[str, ...] = ()
+        self.reanalyse_metric_names: tuple[str, ...] = ()
         self._closed = threading.Event()
         act = steps.make_act(agent, mesh, seed)
         replicated, sharded = steps.replicated(mesh), steps.sharded(mesh)
@@ -78,13 +85,26 @@ class Programs:
             stacked, self.metric_names = steps.stack_metrics(update, *args)
             return stacked.lower(*args).compile()  # type: ignore[attr-defined, no-any-return]
 
+        def compile_reanalyse() -> Reanalyse:
+            function = steps.make_reanalyse(
+                agent, mesh, seed, batch_size=reanalyse.batch_size, capacity=capacity, min_age=reanalyse.min_age
+            )
+            scalar = jax.ShapeDtypeStruct((), np.int32, sharding=replicated)
+            args = (train.params, actor.rings, steps.ReanalyseCounters(scalar, scalar, scalar))
+            stacked, self.reanalyse_metric_names = steps.stack_metrics(function, *args, donate=(1,))
+            return stacked.lower(*args).compile()  # type: ignore[attr-defined, no-any-return]
+
         self._act: dict[int, futures.Future[Act]] = {size: futures.Future() for size in reversed(sizes)}
         self._update: futures.Future[Update] = futures.Future()
-        everything: list[futures.Future[Any]] = [*self._act.values(), self._update]
+        self._reanalyse: futures.Future[Reanalyse] = futures.Future()
+        everything: list[futures.Future[Any]] = [*self._act.values(), self._update, self._reanalyse]
         for future in everything:
             future.add_done_callback(lambda _: on_ready())
         self._start([(future, functools.partial(compile_act, size)) for size, future in self._act.items()])
-        self._start([(self._update, compile_update)])
+        others: list[tuple[futures.Future[Any], Callable[[], Any]]] = [(self._update, compile_update)]
+        if agent.reanalyse is not None:
+            others.append((self._reanalyse, compile_reanalyse))
+        self._start(others)
 
     def _start(self, tasks: Sequence[tuple[futures.Future[Any], Callable[[], Any]]]) -> None:
         """Compiles on a thread; at the end of the process only the program being compiled is waited for.
@@ -121,6 +141,16 @@ class Programs:
     def update(self) -> Update:
         """The training program, waiting for it; raises what its compilation raised."""
         return self._update.result()
+
+    @property
+    def reanalyse_ready(self) -> bool:
+        """Whether reanalysing is on and compiled (or its compilation failed: `reanalyse` then raises)."""
+        return self._reanalyse.done()
+
+    @property
+    def reanalyse(self) -> Reanalyse:
+        """The program that renews targets, waiting for it; raises what its compilation raised."""
+        return self._reanalyse.result()
 
     def close(self) -> None:
         """Drops what is not being compiled yet."""

@@ -2,7 +2,8 @@
 
     RUN_DIR/lock            held (flock) by the learner that uses the directory; its text is that learner's pid
             config.json     preset, what the user gave, and every value that the run uses
-            learner.json    address, pid and start time of the running learner
+            learner.json    addresses, pid and start time of the running learner
+            learner.sock    its unix socket for processes of the same user
             status.json     the last status
             metrics.jsonl   one row of metrics a line
             checkpoints/    written by the checkpoint module
@@ -19,7 +20,7 @@ import json
 import math
 import os
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any
 
@@ -78,14 +79,20 @@ class RunDir:
     def checkpoints(self) -> pathlib.Path:
         return self.path / "checkpoints"
 
-    def write_learner(self, address: str, started: float) -> None:
-        """Writes where the learner listens, for `seedzero status`. started: seconds since the epoch.
+    def write_learner(self, address: str, started: float, *, local: str = "") -> None:
+        """Writes where the learner listens, for `seedzero status`.
+
+        Args:
+          address: as workers on other machines name it.
+          started: seconds since the epoch.
+          local: its unix socket for processes of this user; empty: there is none besides `address`.
 
         Raises:
           ResumeError: the directory cannot be written.
         """
         with _refusing(self.path):
-            write_json_atomic(self.path / LEARNER_FILE, dict(address=address, pid=os.getpid(), started=started))
+            written = dict(address=address, local=local or address, pid=os.getpid(), started=started)
+            write_json_atomic(self.path / LEARNER_FILE, written)
 
     def write_status(self, status: Mapping[str, object]) -> str | None:
         """Writes the last status; returns why it could not, so that a full disk does not end training."""
@@ -111,7 +118,12 @@ class RunDir:
 
 
 def open_run_dir(
-    path: str | os.PathLike[str], config: config_lib.Config, *, preset: str, given: Mapping[str, config_lib.Value]
+    path: str | os.PathLike[str],
+    config: config_lib.Config,
+    *,
+    preset: str,
+    given: Mapping[str, config_lib.Value],
+    fill: Callable[[], None] = lambda: None,
 ) -> RunDir:
     """Makes or resumes a run directory and locks it.
 
@@ -124,9 +136,11 @@ def open_run_dir(
       config: the configuration with everything resolved, AUTO included.
       preset: name of the preset.
       given: what the user set, by SECTION.KEY or alias, before anything was resolved.
+      fill: called when the directory is locked, before it is read: a run in a bucket is fetched then.
 
     Raises:
-      ResumeError: not a directory, read-only, in use, or its configuration differs in what cannot change.
+      ResumeError: not a directory, read-only, or its configuration differs in what cannot change.
+      Occupied: another learner uses it.
     """
     path = pathlib.Path(path)
     asked = Saved(preset, {config_lib.ALIASES.get(key, key): str(value) for key, value in given.items()}, config)
@@ -134,6 +148,7 @@ def open_run_dir(
         with _refusing(path):
             path.mkdir(parents=True, exist_ok=True)
             _lock(path, undo)
+            fill()
         # Without a checkpoint there is nothing to resume: a start that was refused binds nobody to its settings.
         resumed = (path / CONFIG_FILE).exists() and any(path.glob(CHECKPOINTS))
         saved, notes = _resume(path, read_saved(path), asked) if resumed else (asked, ())
@@ -282,11 +297,36 @@ def _lock(path: pathlib.Path, undo: contextlib.ExitStack) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         pid = os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
-        raise errors.ResumeError(
+        raise errors.Occupied(
             f"{path} is in use by the learner with pid {pid}; end that one or give another --run_dir"
         ) from None
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+
+
+def wait_until_free(path: str | os.PathLike[str], tell: Callable[[str], None]) -> None:
+    """Blocks until no learner uses a run directory; returns at once where there is none.
+
+    Args:
+      path: of the directory.
+      tell: told who uses it, if somebody does.
+
+    Raises:
+      ResumeError: it cannot be read.
+    """
+    path = pathlib.Path(path)
+    with contextlib.ExitStack() as undo, _refusing(path):
+        try:
+            descriptor = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        undo.callback(os.close, descriptor)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pid = os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
+            tell(f"waits until the learner with pid {pid} has left {path}")
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
 
 
 def _resume(path: pathlib.Path, saved: Saved, asked: Saved) -> tuple[Saved, tuple[str, ...]]:

@@ -88,5 +88,21 @@ class StopSignals:
                 self._leave(EXIT_CODE)
 
 
+def terminate_with_input() -> None:
+    """Starts a thread that sends this process SIGTERM once its standard input is closed.
+
+    That is a pipe which whoever supervises this process holds open: it closes when the supervisor ends, however that
+    happens.
+    """
+    threading.Thread(target=_watch_input, name="supervisor", daemon=True).start()
+
+
+def _watch_input() -> None:
+    # Not through sys.stdin: a thread that waits in it makes Python's own end fatal.
+    while os.read(0, 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
 def _wake_only(number: int, frame: FrameType | None) -> None:
     """Does nothing: a Python handler must be there for the C handler to write to the wake-up socket."""

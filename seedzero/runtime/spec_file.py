@@ -45,8 +45,9 @@ def read(path: pathlib.Path) -> types.EnvSpec | None:
 
 def _from_json(values: Mapping[str, Any]) -> types.EnvSpec:
     low, high = float(values["observation_low"]), float(values["observation_high"])
-    shape = tuple(values["observation_shape"])
-    return types.EnvSpec(**{**values, "observation_shape": shape, "observation_low": low, "observation_high": high})
+    sequences = ("observation_shape", "action_low", "action_high")
+    tuples = {name: tuple(values[name]) for name in sequences if name in values}
+    return types.EnvSpec(**{**values, **tuples, "observation_low": low, "observation_high": high})
 
 
 def check_equal(came: types.EnvSpec, expected: types.EnvSpec) -> None:

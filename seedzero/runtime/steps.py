@@ -1,12 +1,12 @@
-"""The device's two functions, act and update, over the local devices.
+"""The device's functions, act, update and reanalyse, over the local devices.
 
-Both run under `shard_map`: every device holds an equal part of the slots (their rings and memory) and of each
+All run under `shard_map`: every device holds an equal part of the slots (their rings and memory) and of each
 batch; parameters and optimizer are replicated, gradients averaged. One device is the trivial case.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -51,11 +51,25 @@ class ActCounters(NamedTuple):
     num_acts: Any
 
 
+class ReanalyseCounters(NamedTuple):
+    """Scalars of one call that reanalyses, int32.
+
+    Attributes:
+      num_inserts: training steps stored before it.
+      version: updates that the parameters have seen.
+      num_reanalyses: such calls before it; seeds its draw and its search.
+    """
+
+    num_inserts: Any
+    version: Any
+    num_reanalyses: Any
+
+
 class Acted(NamedTuple):
     """What one acting call gives back.
 
     Attributes:
-      action: [R] int32, one for each row of the batch.
+      action: [R] int32, or [R, D] float32: one for each row of the batch.
     """
 
     action: jax.Array
@@ -88,7 +102,7 @@ def replicated(mesh: jax.sharding.Mesh) -> jax.sharding.NamedSharding:
 
 def create_actor(agent: base.Agent, spec: types.EnvSpec, layout: batcher.Layout, slot_length: int) -> ActorState:
     """Returns empty rings and memory."""
-    extras = {**agent.extras, "version": ((), np.dtype(np.int32))}
+    extras = {**agent.extras, **dict.fromkeys(_version_names(agent), ((), np.dtype(np.int32)))}
     rings = rings_lib.create(
         spec,
         extras,
@@ -98,6 +112,11 @@ def create_actor(agent: base.Agent, spec: types.EnvSpec, layout: batcher.Layout,
         prioritized=agent.prioritization is not None,
     )
     return ActorState(agent.initial_memory(layout.num_train + layout.num_evaluate), rings)
+
+
+def _version_names(agent: base.Agent) -> tuple[str, ...]:
+    """Returns the extras that hold versions, equal when acting writes them."""
+    return ("version",) if agent.reanalyse is None else ("version", rings_lib.TARGET_VERSION)
 
 
 def abstract_actor(
@@ -160,7 +179,7 @@ def make_act(agent: base.Agent, mesh: jax.sharding.Mesh, seed: int) -> Callable[
             terminated=batch.terminated,
             truncated=batch.truncated,
             first=batch.first,
-            extras={**outputs.extras, "version": version},
+            extras={**outputs.extras, **dict.fromkeys(_version_names(agent), version)},
         )
         rings = rings_lib.write(actor.rings, batch.slot, row, counters.num_inserts, agent.stack)
         return ActorState(memory, rings), Acted(outputs.action)
@@ -238,17 +257,84 @@ def _priority_metrics(
     }
 
 
+def make_reanalyse(
+    agent: base.Agent, mesh: jax.sharding.Mesh, seed: int, *, batch_size: int, capacity: int, min_age: int
+) -> Callable[..., tuple[rings_lib.Rings, base.Metrics]]:
+    """Returns the jitted call that renews targets of replayed positions; its second argument is donated.
+
+    (params, Rings, ReanalyseCounters) -> (Rings, metrics): every device draws steps from its own rings whose targets
+    are more than `min_age` updates old, searches them anew, and writes policy and value over the stored ones. Each
+    device takes an equal part of `batch_size`, so where it holds fewer steps than others they are renewed more often.
+    """
+    num_devices, find_targets = mesh.devices.size, agent.reanalyse
+    assert find_targets is not None
+
+    def reanalyse(
+        params: base.Params, rings: rings_lib.Rings, counters: ReanalyseCounters
+    ) -> tuple[rings_lib.Rings, base.Metrics]:
+        key = jax.random.fold_in(jax.random.key(seed + 3), counters.num_reanalyses)
+        key = jax.random.fold_in(key, jax.lax.axis_index(AXIS))
+        draw_key, search_key = jax.random.split(key)
+        slot, time = rings_lib.draw_stale(
+            rings,
+            draw_key,
+            batch_size // num_devices,
+            num_inserts=counters.num_inserts,
+            capacity=capacity,
+            before=counters.version - min_age,
+        )
+        before = rings_lib.windows_at(rings, slot, time, future=0, offsets=(0,), stack=agent.stack)
+        old = {name: values[:, 0] for name, values in before.extras.items()}
+        new = find_targets(params, before.observation[:, 0], old.get("legal"), search_key)
+        rings, written = rings_lib.retarget(rings, slot, time, new, counters.version)
+        return rings, _reanalyse_metrics(old, new, written, counters.version)
+
+    mapped = jax.shard_map(
+        reanalyse,
+        mesh=mesh,
+        in_specs=(_REPLICATED, _SHARDED, _REPLICATED),
+        out_specs=(_SHARDED, _REPLICATED),
+        check_vma=False,
+    )
+    return jax.jit(mapped, donate_argnums=(1,))
+
+
+def _reanalyse_metrics(
+    old: Mapping[str, jax.Array], new: Mapping[str, jax.Array], written: jax.Array, version: jax.Array
+) -> base.Metrics:
+    """Returns means over the rows that were written, on all devices: how old their targets were, how they changed.
+
+    A policy's change is the total variation distance, half of the L1 distance: from 0 to 1, also where a probability
+    was 0. All are 0 where "reanalyse_renewed", the share of rows that were written, is.
+    """
+    changes = {
+        "reanalyse_age": (version - old[rings_lib.TARGET_VERSION]).astype(jnp.float32),
+        "reanalyse_policy_change": 0.5 * jnp.sum(jnp.abs(new["policy"] - old["policy"]), axis=-1),
+        "reanalyse_value_change": jnp.abs(new["value"] - old["value"]),
+    }
+    renewed = jax.lax.pmean(jnp.mean(written.astype(jnp.float32)), AXIS)
+    sums = {name: jnp.mean(jnp.where(written, change, 0.0)) for name, change in changes.items()}
+    means = {name: jax.lax.pmean(x, AXIS) / jnp.where(renewed > 0, renewed, 1.0) for name, x in sums.items()}
+    return {**means, "reanalyse_renewed": renewed}
+
+
 def stack_metrics(
-    update: Callable[..., tuple[base.TrainState, rings_lib.Rings, base.Metrics]], *args: Any
-) -> tuple[Callable[..., tuple[base.TrainState, rings_lib.Rings, jax.Array]], tuple[str, ...]]:
-    """Returns `update` with its metrics as one array [M], so that fetching them is one copy, and their names."""
-    names = tuple(sorted(jax.eval_shape(update, *args)[2]))
+    function: Callable[..., tuple[Any, ...]], *args: Any, donate: tuple[int, ...] = (0, 1)
+) -> tuple[Callable[..., Any], tuple[str, ...]]:
+    """Returns a function with its metrics as one array [M], so that fetching them is one copy, and their names.
 
-    def stacked(*args: Any) -> tuple[base.TrainState, rings_lib.Rings, jax.Array]:
-        train, rings, metrics = update(*args)
-        return train, rings, jnp.stack([metrics[name].astype(jnp.float32) for name in names])
+    Args:
+      function: jitted; its last result are metrics.
+      *args: of the function; shapes and dtypes are enough.
+      donate: positions of the arguments that it donates.
+    """
+    names = tuple(sorted(jax.eval_shape(function, *args)[-1]))
 
-    return jax.jit(stacked, donate_argnums=(0, 1)), names
+    def stacked(*args: Any) -> tuple[Any, ...]:
+        *states, metrics = function(*args)
+        return *states, jnp.stack([metrics[name].astype(jnp.float32) for name in names])
+
+    return jax.jit(stacked, donate_argnums=donate), names
 
 
 def example_batch(spec: types.EnvSpec, layout: batcher.Layout, num_rows: int) -> batcher.Batch:
@@ -269,6 +355,11 @@ def example_batch(spec: types.EnvSpec, layout: batcher.Layout, num_rows: int) ->
 def act_counters(num_inserts: int, version: int, num_acts: int) -> ActCounters:
     """Returns the scalars of an acting call as int32."""
     return ActCounters(np.int32(num_inserts), np.int32(version), np.int32(num_acts))
+
+
+def reanalyse_counters(num_inserts: int, version: int, num_reanalyses: int) -> ReanalyseCounters:
+    """Returns the scalars of a call that reanalyses as int32."""
+    return ReanalyseCounters(np.int32(num_inserts), np.int32(version), np.int32(num_reanalyses))
 
 
 def copy_params(params: base.Params) -> base.Params:

@@ -171,7 +171,7 @@ class Supervisor:
         self._command, self._num = command, num
         self._on_failure, self._report = on_failure, report
         self._clock, self._wait = clock, wait
-        self._launch = launch or _launch
+        self._launch = launch or launch_process
         self._logs = [WorkerLog(log_dir / f"worker-{index}.log") for index in range(num)]
         self._lock = threading.Lock()
         self._processes: dict[int, Process] = {}
@@ -304,7 +304,7 @@ class _Child:
         self._popen.send_signal(number)
 
 
-def _launch(command: Sequence[str], environment: Mapping[str, str] = ENVIRONMENT) -> Process:
+def launch_process(command: Sequence[str], environment: Mapping[str, str] = ENVIRONMENT) -> Process:
     """Starts a worker in a session of its own, so that Ctrl-C at the terminal reaches only the learner."""
     return _Child(
         subprocess.Popen(

@@ -2,6 +2,7 @@
 
 from seedzero.search.engine import search, sweep_widths, tree_bytes
 from seedzero.search.inspection import to_dot
+from seedzero.search.selection import completed_q
 from seedzero.search.types import Prediction, RecurrentFn, Result, Root, Tree
 
 __all__ = [
@@ -10,6 +11,7 @@ __all__ = [
     "Result",
     "Root",
     "Tree",
+    "completed_q",
     "search",
     "sweep_widths",
     "to_dot",

@@ -194,20 +194,11 @@ def _choose(forest: Forest, rules: Rules) -> jax.Array:
 def _first_highest(scores: jax.Array) -> jax.Array:
     """Returns which entry of the first axis is highest, int32; the first one where equal.
 
-    A tournament of halves: on a CPU, jnp.argmax compares one number after the other.
+    As two reductions of whole vectors: on a CPU, jnp.argmax compares one number after the other.
     """
     index = jnp.arange(len(scores), dtype=jnp.int32).reshape(-1, *[1] * (scores.ndim - 1))
-    index = jnp.broadcast_to(index, scores.shape)
-    while len(scores) > 1:
-        half = len(scores) // 2
-        right = slice(len(scores) - half, None)
-        is_better = scores[right] > scores[:half]
-        is_better |= (scores[right] == scores[:half]) & (index[right] < index[:half])
-        bye = slice(half, len(scores) - half)  # the middle one, if the number is odd
-        winners = jnp.where(is_better, index[right], index[:half])
-        index = jnp.concatenate([winners, index[bye]])
-        scores = jnp.concatenate([jnp.where(is_better, scores[right], scores[:half]), scores[bye]])
-    return index[0]
+    is_highest = scores == jnp.max(scores, axis=0)
+    return jnp.min(jnp.where(is_highest, index, len(scores) - 1), axis=0)
 
 
 # Expansion and backup ---------------------------------------------------------------------------------------------

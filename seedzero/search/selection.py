@@ -51,8 +51,8 @@ def value_bonus(
 ) -> jax.Array:
     """Returns sigma(completed Q) [A, ...], what search adds to the prior's logits.
 
-    Unvisited actions get the mixed value in place of their Q (Danihelka et al. 2022, appendix D); all are
-    scaled to [0, 1] within the node, then by (max_visit_init + largest visit count) * value_scale (equation 8).
+    Completed Q values are scaled to [0, 1] within the node, then by (max_visit_init + largest visit count) *
+    value_scale (Danihelka et al. 2022, equation 8).
 
     Args:
       prior: [A, ...] probabilities.
@@ -61,6 +61,18 @@ def value_bonus(
       q_values: [A, ...], read where visited.
       config: the constants.
     """
+    completed = completed_q(prior, value, visits, q_values)
+    lowest, highest = jnp.min(completed, axis=0), jnp.max(completed, axis=0)
+    scale = (config.max_visit_init + jnp.max(visits, axis=0)) * config.value_scale
+    scale /= jnp.maximum(highest - lowest, config.min_value_range)
+    return scale * (completed - lowest)
+
+
+def completed_q(prior: jax.Array, value: jax.Array, visits: jax.Array, q_values: jax.Array) -> jax.Array:
+    """Returns the Q values [A, ...] of visited actions, and the mixed value in place of others'.
+
+    Danihelka et al. 2022, appendix D. Arguments as in `value_bonus`.
+    """
     visited = visits > 0
     # Visited actions that the prior rules out still count, with next to no weight.
     weight = jnp.where(visited, jnp.maximum(prior, TINY), 0.0)
@@ -68,8 +80,4 @@ def value_bonus(
     average = jnp.sum(weight * q_values, axis=0) / jnp.where(total_weight > 0, total_weight, 1.0)
     num_visits = jnp.sum(visits, axis=0)
     mixed = (value + num_visits * average) / (1.0 + num_visits)
-    completed = jnp.where(visited, q_values, mixed)
-    lowest, highest = jnp.min(completed, axis=0), jnp.max(completed, axis=0)
-    scale = (config.max_visit_init + jnp.max(visits, axis=0)) * config.value_scale
-    scale /= jnp.maximum(highest - lowest, config.min_value_range)
-    return scale * (completed - lowest)
+    return jnp.where(visited, q_values, mixed)

@@ -1,10 +1,14 @@
-"""Addresses: "HOST:PORT" and "unix:PATH"."""
+"""Addresses: "HOST:PORT" and "unix:PATH"; for clients "dns:///HOST:PORT" and "dns://DNS_SERVER/HOST:PORT" too.
+
+A client resolves a name anew whenever it connects: each attempt has a channel of its own, and gRPC keeps no names.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
 import pathlib
+import re
 import socket
 import stat
 import urllib.parse
@@ -17,20 +21,38 @@ _PROBE_SECONDS = 1.0
 
 
 def target(address: str) -> str:
-    """Returns what gRPC calls this address.
+    """Returns what gRPC calls this address, for one who connects to it.
+
+    Raises:
+      UsageError: it has none of the forms above, or the path is too long for a socket.
+    """
+    named = re.fullmatch(r"dns:(//[^/]*/)?(.*)", address)
+    if named is None:
+        return bound_target(address)
+    _check_host_and_port(named[2], address)
+    return address
+
+
+def bound_target(address: str) -> str:
+    """Returns what gRPC calls this address, for one who listens there.
 
     Raises:
       UsageError: it is neither HOST:PORT nor unix:PATH, or the path is too long for a socket.
     """
     if address.startswith(UNIX_PREFIX):
         return UNIX_PREFIX + urllib.parse.quote(str(unix_path(address)))
-    host, separator, port = address.rpartition(":")
+    _check_host_and_port(address, address)
+    return address
+
+
+def _check_host_and_port(text: str, address: str) -> None:
+    """Raises UsageError, which names the whole address, unless `text` is HOST:PORT."""
+    host, separator, port = text.rpartition(":")
     bare_ipv6 = ":" in host and not (host.startswith("[") and host.endswith("]"))
     if not separator or not host or bare_ipv6 or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise errors.UsageError(
             f"address {address!r} is neither HOST:PORT (127.0.0.1:50051, [::1]:50051) nor unix:PATH"
         )
-    return address
 
 
 def unix_path(address: str) -> pathlib.Path:

@@ -22,8 +22,7 @@ import queue
 import types as python_types
 
 from seedzero.core import config, errors, types
-from seedzero.transport import address as addresses
-from seedzero.transport import connection, loop_thread, messages
+from seedzero.transport import connection, loop_thread, messages, security
 
 _DEFAULTS = config.TransportConfig()
 CLOSE_SECONDS = 5.0
@@ -33,24 +32,30 @@ CLOSE_SECONDS = 5.0
 class Client:
     """A worker's connection to its learner. All methods but `leave` are for one thread, the worker's own.
 
-    Every method may raise what ended the connection for good: VersionMismatch, SpecMismatch, InvalidMessage,
-    SequenceError. It raises it again in every later call.
+    Every method may raise what ended the connection for good: AccessDenied, VersionMismatch, SpecMismatch,
+    InvalidMessage, SequenceError. It raises it again in every later call.
     """
 
     def __init__(
-        self, address: str, hello: messages.Hello, *, settings: config.TransportConfig = _DEFAULTS
+        self,
+        address: str,
+        hello: messages.Hello,
+        *,
+        settings: config.TransportConfig = _DEFAULTS,
+        access: security.Access = security.PLAIN,
     ) -> None:
         """Starts the transport thread; connects with the first join().
 
         Args:
-          address: of the learner, "HOST:PORT" or "unix:PATH".
+          address: of the learner, see transport/address.py.
           hello: who we are; its run id stays empty (the client keeps the current one itself).
           settings: keepalive, ping timeout and longest back-off are used; heartbeats follow the learner's word.
+          access: token and TLS.
 
         Raises:
-          UsageError: the address cannot be read.
+          UsageError: the address, or a file of `access`, cannot be read.
         """
-        target = addresses.target(address)
+        secured = security.for_client(address, access)
         # Holds at most one answer a group and the run's own events, so nothing is ever put aside: see connection.py.
         self._inbox: queue.SimpleQueue[connection.Event] = queue.SimpleQueue()
         self._assignment: types.Assignment | None = None
@@ -59,7 +64,7 @@ class Client:
         self._held: messages.Restart | None = None
         self._over: messages.End | Exception | None = None
         self._closed = False
-        self._connection = connection.Connection(target, address, hello, settings, self._inbox.put)
+        self._connection = connection.Connection(secured, hello, settings, self._inbox.put)
         self._thread = loop_thread.LoopThread("seedzero-client")
         self._thread.run(self._connection.open())
 

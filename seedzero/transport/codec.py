@@ -1,6 +1,6 @@
 """Messages of the wire to bytes and back. What the fields mean is told in protos/seedzero/transport/inference.proto.
 
-Shape letters: E environments of one group, A actions.
+Shape letters: E environments of one group, A actions, D numbers of a continuous action.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ _OVERHEAD_BYTES = 64 * 2**10
 _MAX_NAME = 256
 _MAX_REASON = 1000
 _MAX_ACTIONS = 1_000_000
+_MAX_ACTION_NUMBERS = 10_000
 _FLAGS = b"\0\1"
 _FLOAT = np.dtype("<f4")
 _INTEGER = np.dtype("<i4")
@@ -67,6 +68,8 @@ def encode_spec(spec: types.EnvSpec) -> bytes:
         num_players=spec.num_players,
         has_action_mask=spec.has_action_mask,
         frames_per_step=spec.frames_per_step,
+        action_low=spec.action_low,
+        action_high=spec.action_high,
     )
     return inference_pb2.WorkerMessage(spec=fields).SerializeToString()
 
@@ -163,10 +166,13 @@ def spec_of(fields: inference_pb2.Spec, num_envs: int) -> types.EnvSpec:
     Raises:
       SpecMismatch: it can't be run at all.
     """
-    if fields.num_players not in (1, 2) or not 1 <= fields.num_actions <= _MAX_ACTIONS or fields.frames_per_step < 1:
+    fewest = 0 if fields.action_low else 1
+    has_actions = fewest <= fields.num_actions <= _MAX_ACTIONS and len(fields.action_low) <= _MAX_ACTION_NUMBERS
+    if fields.num_players not in (1, 2) or not has_actions or fields.frames_per_step < 1:
         raise errors.SpecMismatch(
             f"Spec has num_players {fields.num_players}, num_actions {fields.num_actions} and frames_per_step "
-            f"{fields.frames_per_step}; expected 1 or 2, 1 to {_MAX_ACTIONS}, and at least 1"
+            f"{fields.frames_per_step}; expected 1 or 2, 1 to {_MAX_ACTIONS} (or instead 1 to {_MAX_ACTION_NUMBERS} "
+            f"bounds of continuous actions, and not {len(fields.action_low)}), and at least 1"
         )
     if not fields.observation_low <= fields.observation_high:
         raise errors.SpecMismatch(
@@ -182,6 +188,8 @@ def spec_of(fields: inference_pb2.Spec, num_envs: int) -> types.EnvSpec:
         num_players=fields.num_players,
         has_action_mask=fields.has_action_mask,
         frames_per_step=fields.frames_per_step,
+        action_low=tuple(fields.action_low),
+        action_high=tuple(fields.action_high),
     )
     if max_message_bytes(spec, num_envs) > HARD_LIMIT_BYTES:
         raise errors.SpecMismatch(
@@ -259,8 +267,9 @@ def encode_start(max_bytes: int) -> bytes:
 
 
 def encode_actions(group: int, sequence: int, actions: np.ndarray, weights_version: int) -> bytes:
-    """Returns an Actions message. actions: [E] of any integer dtype."""
-    packed = actions.astype(_INTEGER, casting="same_kind", copy=False).tobytes()
+    """Returns an Actions message. actions: [E] of any integer dtype, or [E, D] of any float dtype."""
+    dtype = _FLOAT if actions.dtype.kind == "f" else _INTEGER
+    packed = actions.astype(dtype, casting="same_kind", copy=False).tobytes()
     fields = inference_pb2.Actions(group=group, sequence=sequence, action=packed, weights_version=weights_version)
     return inference_pb2.LearnerMessage(actions=fields).SerializeToString()
 
@@ -316,17 +325,20 @@ def assignment_of(fields: inference_pb2.Assign) -> types.Assignment:
     )
 
 
-def actions_of(fields: inference_pb2.Actions, num_envs: int, num_actions: int) -> messages.Actions:
+def actions_of(fields: inference_pb2.Actions, num_envs: int, spec: types.EnvSpec) -> messages.Actions:
     """Returns the actions of a group.
 
     Args:
       fields: as received.
       num_envs: E.
-      num_actions: A.
+      spec: of the environments.
 
     Raises:
-      InvalidMessage: their number is not E, or one is not in 0 .. A - 1.
+      InvalidMessage: their number is not E, or one is not within the spec's bounds.
     """
+    if spec.is_continuous:
+        return messages.Actions(fields.group, _vectors_of(fields, num_envs, spec), fields.weights_version)
+    num_actions = spec.num_actions
     _check_length("action", fields.group, len(fields.action), 4 * num_envs)
     actions = np.frombuffer(fields.action, _INTEGER)
     in_range = actions.view(np.uint32) < num_actions  # a negative number is a huge one
@@ -336,6 +348,21 @@ def actions_of(fields: inference_pb2.Actions, num_envs: int, num_actions: int) -
             f"actions of group {fields.group} have {wrong[0]} among them; expected 0 to {num_actions - 1}"
         )
     return messages.Actions(fields.group, actions, fields.weights_version)
+
+
+def _vectors_of(fields: inference_pb2.Actions, num_envs: int, spec: types.EnvSpec) -> np.ndarray:
+    """Returns continuous actions [E, D] float32."""
+    _check_length("action", fields.group, len(fields.action), 4 * num_envs * len(spec.action_low))
+    actions = np.frombuffer(fields.action, _FLOAT).reshape(num_envs, -1)
+    low, high = spec.action_bounds
+    in_range = (actions >= low) & (actions <= high)  # false for NaN
+    if not all_true(in_range):
+        env, index = np.argwhere(~in_range)[0]
+        raise errors.InvalidMessage(
+            f"actions of group {fields.group} have {actions[env, index]} as number {index} of a vector; expected "
+            f"{low[index]} to {high[index]}"
+        )
+    return actions
 
 
 # --- masks ---------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from grpc import aio
 
 from seedzero.core import config, errors, types
-from seedzero.transport import codec, inference_pb2, messages, options, outbox, status
+from seedzero.transport import codec, inference_pb2, messages, options, outbox, security, status
 
 _CONNECT_SECONDS = 10.0
 _FIRST_BACKOFF_SECONDS = 0.1
@@ -102,8 +102,7 @@ class Connection:
 
     def __init__(
         self,
-        target: str,
-        address: str,
+        secured: security.ClientSecurity,
         hello: messages.Hello,
         settings: config.TransportConfig,
         deliver: Callable[[Event], None],
@@ -111,14 +110,13 @@ class Connection:
         """Prepares only; see open().
 
         Args:
-          target: gRPC's name of the learner.
-          address: the user's name of it, for the log.
+          secured: where the learner is, token and TLS.
           hello: who we are.
           settings: keepalive, ping timeout, back-off.
           deliver: takes events to the worker's thread.
         """
-        self._target = target
-        self._address = address
+        self._security = secured
+        self._address = secured.address
         self._hello = hello
         self._settings = settings
         self._deliver = deliver
@@ -207,21 +205,26 @@ class Connection:
         Raises:
           Error: trying again cannot heal it.
         """
-        async with aio.insecure_channel(self._target, options=options.client(self._settings)) as channel:
+        async with security.aio_channel(self._security, options.client(self._settings)) as channel:
             connect = channel.stream_stream(codec.CONNECT_METHOD, bytes, bytes)
-            call = connect()  # type: ignore[call-arg]  # written to and read from below
+            # Written to and read from below.
+            call = connect(metadata=self._security.metadata)  # type: ignore[call-arg]
             try:
                 await asyncio.wait_for(call.wait_for_connection(), _CONNECT_SECONDS)
                 return await self._use(_Stream(call))
             except TimeoutError:
                 return f"no connection within {_CONNECT_SECONDS:g} s"
             except aio.AioRpcError as error:
-                final = status.error_of(error)
+                final = status.error_of(error) or await self._explain(error)
                 if final is not None:
                     raise final from None
                 return status.describe(error)
             finally:
                 call.cancel()
+
+    async def _explain(self, error: aio.AioRpcError) -> errors.AccessDenied | None:
+        """Returns why the learner cannot be talked to as asked; on a thread, since that may try the port itself."""
+        return await asyncio.to_thread(security.explain, error.code(), error.details() or "", self._security)
 
     async def _use(self, stream: _Stream) -> str | None:
         self._stream = stream
@@ -310,7 +313,7 @@ class Connection:
             raise errors.InvalidMessage(
                 f"the learner answered step {fields.sequence} of group {group}, which waits for no such answer"
             )
-        actions = codec.actions_of(fields, run.assignment.envs_per_group, run.spec.num_actions)
+        actions = codec.actions_of(fields, run.assignment.envs_per_group, run.spec)
         del run.unanswered[group]
         run.answered[group] = sequence
         self._backoff_seconds = _FIRST_BACKOFF_SECONDS

@@ -1,6 +1,6 @@
 """What passes between the wire and its users, on both sides. numpy only.
 
-Shape letters: E environments of one group, A actions.
+Shape letters: E environments of one group, A actions, D numbers of a continuous action.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ class Actions(NamedTuple):
 
     Attributes:
       group: the group that it is for.
-      actions: [E] int32, each in 0 .. num_actions - 1; ignored where the observation was an episode's last.
+      actions: [E] int32, each in 0 .. num_actions - 1, or [E, D] float32 within the spec's bounds; ignored where the
+        observation was an episode's last.
       weights_version: of the network that chose them.
     """
 

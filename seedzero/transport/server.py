@@ -12,7 +12,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from seedzero.core import config, errors
 from seedzero.transport import address as addresses
-from seedzero.transport import allocator, codec, handler, loop_thread, messages, options, service
+from seedzero.transport import allocator, codec, handler, loop_thread, messages, options, security, service
 
 Handler = handler.Handler
 Hello = messages.Hello
@@ -23,27 +23,37 @@ class Server:
     """Serves workers. Its methods may be called on any thread; start and stop not on the server's own."""
 
     def __init__(
-        self, learner: Handler, settings: config.TransportConfig, *, clock: Callable[[], float] = time.monotonic
+        self,
+        learner: Handler,
+        settings: config.TransportConfig,
+        *,
+        secured: security.ServerSecurity = security.OPEN,
+        local: str = "",
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Prepares only; see start().
 
         Args:
           learner: takes what workers send.
           settings: address, leases, keepalive, most workers.
+          secured: what those must present who connect to the address, if it is HOST:PORT.
+          local: a second address, unix:PATH, for processes of this user alone; empty: none.
           clock: seconds, for leases.
         """
         self._settings = settings
-        self._service = service.Service(learner, settings, clock)
+        self._secured = secured
+        self._local = local
+        self._service = service.Service(learner, settings, clock, security.Guard(secured.token, clock))
         # Answers from other threads; bounded, since a group has at most one unanswered step.
         self._mail: collections.deque[tuple[str, int, int, bytes]] = collections.deque()
         self._mail_announced = False
         self._thread: loop_thread.LoopThread | None = None
 
     def start(self) -> str:
-        """Binds the configured address and serves from now on.
+        """Binds the configured addresses and serves from now on.
 
         Returns:
-          The address as workers name it, with the real port: "127.0.0.1:50051" or "unix:/path".
+          The configured address as workers name it, with the real port: "127.0.0.1:50051" or "unix:/path".
 
         Raises:
           UsageError: the address is malformed, in use, or not ours to bind.
@@ -62,12 +72,14 @@ class Server:
 
         Args:
           request: the step.
-          actions: [E] of any integer dtype.
+          actions: [E] of any integer dtype, or [E, D] of any float dtype.
           weights_version: of the network that chose them.
         """
-        if actions.shape != request.first.shape:
+        num_axes = 2 if actions.dtype.kind == "f" else 1
+        if actions.shape[:1] != request.first.shape or actions.ndim != num_axes:
             raise errors.InvalidMessage(
-                f"the actions for group {request.group} have shape {actions.shape}; expected {request.first.shape}"
+                f"the actions for group {request.group} have shape {actions.shape}; expected {request.first.shape}, "
+                "continuous ones with one axis more"
             )
         data = codec.encode_actions(request.group, request.sequence, actions, weights_version)
         thread = self._thread
@@ -113,21 +125,26 @@ class Server:
         self._server = aio.server(options=options.server(self._settings))
         self._server.add_generic_rpc_handlers((self._service.methods(),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        bound = self._bind()
+        bound = self._bind(self._settings.listen)
+        if self._local:
+            self._bind(self._local)
+            addresses.unix_path(self._local).chmod(0o600)  # before anyone is served: this file is all that guards it
         await self._server.start()
         for name in ("", codec.SERVICE):
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
         self._service.watch_leases()
         return bound
 
-    def _bind(self) -> str:
-        listen = self._settings.listen
-        target = addresses.target(listen)
+    def _bind(self, listen: str) -> str:
+        target, credentials = addresses.bound_target(listen), self._secured.credentials
         is_unix = listen.startswith(addresses.UNIX_PREFIX)
         if is_unix:
             addresses.free_unix_path(listen)
         try:
-            port = self._server.add_insecure_port(target)
+            if is_unix or credentials is None:
+                port = self._server.add_insecure_port(target)
+            else:
+                port = self._server.add_secure_port(target, credentials)
         except RuntimeError:
             raise errors.UsageError(
                 f"cannot listen on {listen}: the address is in use or not this machine's; choose another by --listen"

@@ -20,7 +20,7 @@ import grpc
 from grpc import aio
 
 from seedzero.core import config, errors
-from seedzero.transport import codec, handler, inference_pb2, messages, sessions, status, streams
+from seedzero.transport import codec, handler, inference_pb2, messages, security, sessions, status, streams
 
 _MAX_TICK_SECONDS = 1.0
 _TICKS_A_LEASE = 20
@@ -32,7 +32,11 @@ class Service:
     """Answers the calls of workers."""
 
     def __init__(
-        self, learner: handler.Handler, settings: config.TransportConfig, clock: Callable[[], float]
+        self,
+        learner: handler.Handler,
+        settings: config.TransportConfig,
+        clock: Callable[[], float],
+        guard: security.Guard,
     ) -> None:
         """Prepares only; see watch_leases().
 
@@ -40,7 +44,9 @@ class Service:
           learner: takes what workers send.
           settings: leases, heartbeats, most workers.
           clock: seconds, for leases.
+          guard: decides who may call.
         """
+        self._guard = guard
         self._learner = learner
         self._settings = settings
         self._clock = clock
@@ -68,6 +74,7 @@ class Service:
 
     async def status(self, request: bytes, context: streams.Context) -> inference_pb2.StatusReply:
         """Returns the learner's counters and state."""
+        await self._refuse_strangers(context)
         try:
             return inference_pb2.StatusReply(json=json.dumps(dict(self._learner.status())))
         except Exception as error:  # the text of an unexpected error must not reach the caller
@@ -76,6 +83,7 @@ class Service:
 
     async def connect(self, requests: object, context: streams.Context) -> None:
         """Has one worker's stream from its beginning to its end."""
+        await self._refuse_strangers(context)
         stream = streams.Stream(context, self._clock())
         self._streams.add(stream)
         reader = asyncio.create_task(self._read(stream))
@@ -133,6 +141,13 @@ class Service:
             async with asyncio.timeout(grace_seconds):
                 while self._streams:
                     await self._empty.wait()
+
+    async def _refuse_strangers(self, context: streams.Context) -> None:
+        try:
+            self._guard.check(context.invocation_metadata() or (), context.peer())
+        except errors.AccessDenied as error:
+            failure = status.failure_of(error)
+            await context.abort(failure.code, failure.details, ((status.ERROR_KEY, failure.kind),))
 
     # --- streams ---
 

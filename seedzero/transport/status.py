@@ -24,6 +24,7 @@ _CODES: tuple[tuple[type[errors.Error], grpc.StatusCode], ...] = (
     (errors.SequenceError, grpc.StatusCode.OUT_OF_RANGE),
     (errors.SlotsExhausted, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (errors.UnknownRun, grpc.StatusCode.NOT_FOUND),
+    (errors.AccessDenied, grpc.StatusCode.UNAUTHENTICATED),
     (errors.ProtocolError, grpc.StatusCode.FAILED_PRECONDITION),
     (errors.UsageError, grpc.StatusCode.FAILED_PRECONDITION),
     (errors.EnvironmentFailure, grpc.StatusCode.FAILED_PRECONDITION),
@@ -35,8 +36,8 @@ _FINAL = {
     grpc.StatusCode.FAILED_PRECONDITION: errors.SpecMismatch,
     grpc.StatusCode.UNIMPLEMENTED: errors.VersionMismatch,
     grpc.StatusCode.NOT_FOUND: errors.UnknownRun,
-    grpc.StatusCode.UNAUTHENTICATED: errors.UsageError,
-    grpc.StatusCode.PERMISSION_DENIED: errors.UsageError,
+    grpc.StatusCode.UNAUTHENTICATED: errors.AccessDenied,
+    grpc.StatusCode.PERMISSION_DENIED: errors.AccessDenied,
 }
 
 _NAMED: dict[str, type[errors.Error]] = {
@@ -47,6 +48,7 @@ _NAMED: dict[str, type[errors.Error]] = {
         errors.SpecMismatch,
         errors.SequenceError,
         errors.UnknownRun,
+        errors.AccessDenied,
         errors.EnvironmentFailure,
         errors.ConfigError,
         errors.UsageError,

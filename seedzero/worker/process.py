@@ -11,6 +11,7 @@ import threading
 from collections.abc import Sequence
 
 from seedzero.core import config, types
+from seedzero.transport import security
 from seedzero.worker import worker
 
 STOP_SECONDS = 10.0
@@ -19,8 +20,13 @@ STOP_SECONDS = 10.0
 _ROLES = {"train": (types.Role.TRAIN,), "evaluate": (types.Role.EVALUATE,), "any": worker.ANY_ROLE}
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs `python -m seedzero.worker`; returns the exit code."""
+def main(arguments: Sequence[str] | None = None, *, env_factory: worker.EnvFactory | None = None) -> int:
+    """Runs `python -m seedzero.worker`; returns the exit code.
+
+    Args:
+      arguments: of the command line; None: this process's.
+      env_factory: as of worker.run.
+    """
     parser = argparse.ArgumentParser("python -m seedzero.worker", description="Steps environments for a learner.")
     parser.add_argument("--server", required=True, metavar="HOST:PORT|unix:PATH", help="address of the learner")
     parser.add_argument("--num_envs", type=_count, help="most environments; default: as many as the learner asks for")
@@ -30,6 +36,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for key in ("keepalive_seconds", "ping_timeout_seconds", "max_backoff_seconds"):
         default = getattr(config.TransportConfig(), key)
         parser.add_argument(f"--{key}", type=float, default=default, help="as transport's setting of the learner")
+    parser.add_argument("--token_file", default="", help="file with the learner's token")
+    parser.add_argument("--tls.ca_file", dest="ca_file", default="", help="PEM file with the certificates that may "
+                        f"vouch for the learner's, or {security.SYSTEM_ROOTS}: public ones; default: plain text")
+    parser.add_argument("--tls.server_name", dest="server_name", default="", help="name that the learner's "
+                        "certificate is for; default: the host in --server")
     parser.add_argument("--supervised", action="store_true", help="end when standard input is closed")
     options = parser.parse_args(arguments)
     return run(
@@ -37,6 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         num_envs=options.num_envs,
         roles=_ROLES[options.role],
         worker_id=options.worker_id,
+        env_factory=env_factory,
         threads=options.threads,
         supervised=options.supervised,
         settings=config.TransportConfig(
@@ -44,6 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             ping_timeout_seconds=options.ping_timeout_seconds,
             max_backoff_seconds=options.max_backoff_seconds,
         ),
+        access=security.Access(options.token_file, options.ca_file, options.server_name),
     )
 
 
@@ -57,6 +70,7 @@ def run(
     threads: int = 0,
     supervised: bool = False,
     settings: config.TransportConfig = worker.DEFAULTS,
+    access: security.Access = security.PLAIN,
 ) -> int:
     """Runs a worker as this process's only work, from its main thread; returns the exit code.
 
@@ -86,6 +100,7 @@ def run(
             threads=threads,
             stop=stop,
             settings=settings,
+            access=access,
         )
     finally:
         ended.set()

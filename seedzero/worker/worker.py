@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from seedzero.core import config, errors, types
 from seedzero.envs import base, registry
-from seedzero.transport import client, messages
+from seedzero.transport import client, messages, security
 
 OWN = "yours"
 """What a learner assigns, and a worker offers, where the environments are the worker's own."""
@@ -47,11 +47,12 @@ def run(
     threads: int = 0,
     stop: threading.Event | None = None,
     settings: config.TransportConfig = DEFAULTS,
+    access: security.Access = security.PLAIN,
 ) -> int:
     """Steps environments for a learner until it says End; reconnects by itself for as long as that takes.
 
     Args:
-      server: address of the learner, "HOST:PORT" or "unix:PATH".
+      server: address of the learner, "HOST:PORT", "dns:///HOST:PORT" or "unix:PATH".
       num_envs: most environments in all groups together; None: as many as the learner asks for.
       roles: what this worker is ready to do.
       worker_id: names it in reports; None: host and process id.
@@ -59,10 +60,11 @@ def run(
       threads: emulator threads of Atari; 0: one for each core. Every group has them all: groups step in turn.
       stop: ends the run soon, as End does, once set from elsewhere. It is set at the end, too.
       settings: keepalive, ping timeout and longest back-off are used.
+      access: token and TLS.
 
     Returns:
-      The exit code: DONE after End or stop, FAILED if the environments fail or the learner refuses this worker,
-      BAD_USAGE for an address that cannot be read. Errors are logged in one line.
+      The exit code: DONE after End or stop, FAILED if the environments fail or learner and worker refuse each
+      other, BAD_USAGE for an address or a file of `access` that cannot be read. Errors are logged in one line.
     """
     hello = messages.Hello(
         worker_id=worker_id or default_worker_id(),
@@ -74,9 +76,11 @@ def run(
     try:
         with (
             contextlib.closing(_Groups(env_factory, threads)) as groups,
-            client.Client(server, hello, settings=settings) as learner,
+            client.Client(server, hello, settings=settings, access=access) as learner,
             _leaving(learner, stop or threading.Event()),
         ):
+            if warning := security.exposure(access.token_file):
+                _logger.warning("%s", warning)
             _serve(learner, groups, server)
         return DONE
     except errors.UsageError as error:
@@ -211,6 +215,6 @@ def _begin(learner: client.Client, assignment: types.Assignment, groups: Sequenc
 
 
 def _step(group: base.VectorEnv, event: messages.Actions) -> types.EnvStep:
-    base.check_actions(event.actions, group.num_envs, group.spec.num_actions)
+    base.check_actions(event.actions, group.num_envs, group.spec)
     with base.failures_of(f"environments of group {event.group} raised in step"):
         return group.step(event.actions)

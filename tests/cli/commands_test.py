@@ -13,6 +13,7 @@ import pytest
 from seedzero.cli import main
 from seedzero.core import config, presets
 from seedzero.runtime import checkpoint_files, evaluate, run_dir, status
+from seedzero.transport import security
 from seedzero.worker import process
 
 
@@ -56,11 +57,11 @@ def test_status_asks_the_directory_or_the_server(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(status, "from_run_dir", lambda path: {"directory": path})
-    monkeypatch.setattr(status, "from_server", lambda address: {"server": address})
+    monkeypatch.setattr(status, "from_server", lambda address, access: {"server": address, "token": access.token_file})
     assert main.main(["status", "--run_dir=r"]) == 0
     assert _last_line(capsys) == {"directory": "r"}
-    assert main.main(["status", "--server=unix:s"]) == 0
-    assert _last_line(capsys) == {"server": "unix:s"}
+    assert main.main(["status", "--server=unix:s", "--token_file=t"]) == 0
+    assert _last_line(capsys) == {"server": "unix:s", "token": "t"}
 
 
 def test_checkpoint_lists_the_run_s_checkpoints(run_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -90,8 +91,13 @@ def test_checkpoint_refuses_what_is_no_run_directory(
 def test_worker_passes_its_exit_code_on(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
     monkeypatch.setattr(process, "run", lambda server, **options: calls.append((server, options)) or 5)
-    assert main.main(["worker", "--server=localhost:1", "--num_envs=8"]) == 5
-    assert calls == [("localhost:1", {"num_envs": 8})]
+    assert main.main(["worker", "--server=localhost:1", "--num_envs=8", "--threads=2"]) == 5
+    flags = ["--token_file=t", "--tls.ca_file=ca.pem", "--tls.server_name=learner"]
+    assert main.main(["worker", "--server=localhost:1", *flags]) == 5
+    assert calls == [
+        ("localhost:1", {"num_envs": 8, "threads": 2, "access": security.PLAIN}),
+        ("localhost:1", {"num_envs": None, "threads": 0, "access": security.Access("t", "ca.pem", "learner")}),
+    ]
 
 
 def test_config_shows_every_setting_with_value_unit_and_help(capsys: pytest.CaptureFixture[str]) -> None:

@@ -129,3 +129,12 @@ def test_output_whose_reader_has_gone_ends_quietly() -> None:
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert "Traceback" not in done.stderr and "Exception" not in done.stderr
     assert done.stdout.splitlines()[0].startswith("# preset atari")
+
+
+def test_the_process_ends_with_its_code_though_a_thread_still_compiles() -> None:
+    script = (
+        "import threading; from seedzero.cli import main; main.main = lambda: print('done') or 7; "
+        "threading.Thread(target=threading.Event().wait, name='compile').start(); main.program()"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (7, "done\n", "")

@@ -14,7 +14,7 @@ import pytest
 
 from seedzero.cli import main, parse, train
 from seedzero.core import config, errors, presets
-from seedzero.runtime import learner, run_dir
+from seedzero.runtime import learner, run_dir, signals
 
 
 @pytest.fixture
@@ -103,6 +103,22 @@ def test_an_environment_alone_chooses_the_preset_and_says_so() -> None:
     assert any("preset vector" in note for note in asked.notes)
 
 
+@pytest.mark.parametrize(
+    ("env", "preset"),
+    [
+        ("gym:Pendulum-v1", "continuous"),
+        ("gym:MountainCarContinuous-v0", "continuous"),
+        ("gym:MountainCar-v0", "vector"),
+        ("gym:my_module:MyEnv-v0", "vector"),
+        ("gym:Nowhere-v0", "vector"),
+    ],
+)
+def test_an_environment_of_continuous_actions_chooses_their_preset(env: str, preset: str) -> None:
+    asked = train.request({}, {"env.id": env})
+    assert asked.preset == preset
+    assert math.isfinite(asked.config.run.stop_at_return) == (env == "gym:Pendulum-v1")
+
+
 def test_another_environment_does_not_stop_at_the_preset_s_return() -> None:
     asked = train.request({"preset": "cartpole"}, {"env.id": "gym:Acrobot-v1"})
     assert math.isinf(asked.config.run.stop_at_return)
@@ -132,11 +148,35 @@ def test_a_damaged_run_directory_is_a_mistake_in_usage(tmp_path: pathlib.Path) -
 def test_a_signal_before_training_began_leaves_with_success(number: signal.Signals, tmp_path: pathlib.Path) -> None:
     code = (
         "import os, signal\n"
-        "from seedzero.cli import train\n"
-        "with train._leaving_at_once():\n"
+        "from seedzero.cli import stopping\n"
+        "with stopping.leaving_at_once('training'):\n"
         f"    os.kill(os.getpid(), {int(number)})\n"
         "    signal.pause()\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0
     assert "before training began" in done.stderr
+
+
+def test_whoever_supervises_learns_from_the_exit_code_that_another_learner_uses_the_directory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    watched = []
+
+    def occupied(*args: Any, **options: Any) -> int:
+        raise errors.Occupied("in use by the learner with pid 7")
+
+    monkeypatch.setattr(learner, "train", occupied)
+    monkeypatch.setattr(signals, "terminate_with_input", lambda: watched.append(True))
+    args = ["train", "--preset=catch", f"--run_dir={tmp_path}"]
+    assert main.main(args) == main.BAD_USAGE and not watched
+    assert main.main([*args, "--supervised"]) == train.TRY_LATER and watched
+    assert capsys.readouterr().err.count("seedzero: error: in use by the learner with pid 7\n") == 2
+
+
+def test_the_way_to_go_on_is_told_to_people_not_to_whoever_supervises(
+    calls: list[dict[str, Any]], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(signals, "terminate_with_input", lambda: None)
+    assert main.main(["train", "--preset=catch", f"--run_dir={tmp_path}", "--supervised"]) == 0
+    assert "--supervised" not in calls[0]["command"]

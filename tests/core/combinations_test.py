@@ -19,6 +19,12 @@ def _catch(**changes: config.Value) -> config.Config:
         ({"run__deterministic": True, "checkpoint__replay": "off"}, "--checkpoint.replay=off"),
         ({"transport__listen": "localhost"}, "--listen=localhost: expected HOST:PORT"),
         ({"transport__listen": "localhost:http"}, "--listen=localhost:http: expected HOST:PORT"),
+        ({"transport__listen": "0.0.0.0:7777"}, "from other machines.* --token_file=FILE .*, or say --insecure"),
+        ({"transport__listen": "[::]:7777"}, "reached from other machines"),
+        ({"transport__listen": "learner.example:7777"}, "reached from other machines"),
+        ({"tls__cert_file": "cert.pem"}, "--tls.cert_file needs its partner; give --tls.key_file=FILE too"),
+        ({"tls__key_file": "key.pem"}, "--tls.key_file needs its partner; give --tls.cert_file=FILE too"),
+        ({"tls__cert_file": "c", "tls__key_file": "k"}, "learner listens on a unix socket; give --listen=HOST:PORT"),
         ({"batcher__max_batch": 8}, "max_batch=8 is less than one message of worker.envs_per_group=16"),
         ({"replay__num_slots": 31}, "num_slots=31 is less than the 32 environments .* --replay.num_slots=32"),
         ({"replay__min_steps": 40_000}, "min_steps=40000 is never reached"),
@@ -31,9 +37,14 @@ def test_what_cannot_stand_together_is_refused_by_name(changes: dict[str, config
         combinations.check(_catch(**changes))
 
 
-@pytest.mark.parametrize("listen", ["127.0.0.1:0", "[::1]:7777", "unix:/tmp/a.sock", ""])
+@pytest.mark.parametrize("listen", ["127.0.0.1:0", "127.0.0.2:1", "localhost:1", "[::1]:7777", "unix:/tmp/a.sock", ""])
 def test_addresses_of_both_kinds_pass(listen: str) -> None:
     combinations.check(_catch(transport__listen=listen))
+
+
+@pytest.mark.parametrize("changes", [{"transport__token_file": "token"}, {"transport__insecure": True}])
+def test_other_machines_are_let_in_by_a_token_or_by_saying_so(changes: dict[str, config.Value]) -> None:
+    combinations.check(_catch(transport__listen="0.0.0.0:7777", **changes))
 
 
 def test_several_budgets_may_stand_together() -> None:

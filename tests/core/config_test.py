@@ -26,7 +26,8 @@ def test_text_is_read_by_the_type_of_its_field(key: str, text: str, value: objec
 @pytest.mark.parametrize("alias", config.ALIASES)
 def test_a_short_name_sets_its_field(alias: str) -> None:
     name = config.ALIASES[alias]
-    raw = {"agent": "muzero", "env": "remote", "listen": "unix:x", "deterministic": "true"}.get(alias, "3")
+    texts = {"agent": "muzero", "env": "remote", "listen": "unix:x", "deterministic": "true", "insecure": "true"}
+    raw = texts.get(alias, "3")
     assert str(config.flatten(config.override(config.Config(), {alias: raw}))[name]).lower() in (raw, f"{raw}.0")
 
 

@@ -31,6 +31,7 @@ def test_an_unknown_preset_is_told_with_the_nearest_one() -> None:
         ("catch", "catch"),
         ("atari:Breakout", "atari"),
         ("gym:LunarLander-v3", "vector"),
+        ("gym:MinAtar/Freeway-v1", "minatar"),
         ("gym:my_module:MyEnv-v0", "vector"),
         ("gym:ALE/Pong-v5", "pixels"),
         ("gym:ale_py:ALE/Pong-v5", "pixels"),
@@ -80,10 +81,28 @@ def test_remote_workers_find_slots() -> None:
     assert resolved.replay.num_slots == 4 * 32  # four workers with what each is asked for
 
 
+@pytest.mark.parametrize(
+    ("num_local", "num_remote", "num_slots"), [(0, 4, 128), (0, 9, 288), (1, 9, 320), (1, 1, 128)]
+)
+def test_expected_remote_workers_find_slots(num_local: int, num_remote: int, num_slots: int) -> None:
+    asked = config.override(presets.get("catch"), {"worker.num": num_local, "worker.num_remote": num_remote})
+    resolved, _ = presets.resolve(asked, preset="catch", explicit=set(), machine=CPU)
+    assert resolved.replay.num_slots == resolved.batcher.max_batch == num_slots
+
+
 def test_a_batch_that_devices_cannot_share_is_refused_with_one_that_they_can() -> None:
     asked = config.override(presets.get("catch"), {"replay.batch_size": 130})
     with pytest.raises(errors.ConfigError, match=r"replay.batch_size=130 .* try --replay.batch_size=132"):
         presets.resolve(asked, preset="catch", explicit={"replay.batch_size"}, machine=TPUS)
+
+
+def test_a_call_of_reanalysis_is_shared_by_the_devices_where_it_is_on() -> None:
+    machine = presets.Machine("gpu", 8, 4)
+    odd = config.override(presets.get("catch"), {"reanalyse.batch_size": 30})
+    presets.resolve(odd, preset="catch", explicit=set(), machine=machine)
+    with pytest.raises(errors.ConfigError, match=r"reanalyse.batch_size=30 can't be shared.*reanalyse.batch_size=32"):
+        on = config.override(odd, {"reanalyse.per_insert": 1.0})
+        presets.resolve(on, preset="catch", explicit=set(), machine=machine)
 
 
 def test_threads_are_shared_by_the_local_workers() -> None:

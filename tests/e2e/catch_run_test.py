@@ -54,6 +54,7 @@ def test_status_of_an_ended_run(host: harness.Host, brief: pathlib.Path) -> None
     assert ended.code == 0
     assert set(ended.json) == {*harness.STATUS_KEYS, "alive"}
     assert (ended.json["updates"], ended.json["durable_update"], ended.json["alive"]) == (60, 60, False)
+    assert ended.json["finished"] == "--max_updates=60 reached"
     harness.check_accounting(ended.json)
     assert ended.json["env_steps"] == ended.json["steps_stored"] > 0
 
@@ -67,7 +68,7 @@ def test_status_of_a_running_learner_by_directory_and_by_address(host: harness.H
         assert ended.code == 0
         assert set(ended.json) == {*harness.STATUS_KEYS, "alive"}
         assert ended.json["alive"] and ended.json["workers"] == 1 and ended.json["environments"] == 8
-        assert ended.json["stalled"] is None
+        assert ended.json["stalled"] is None and ended.json["finished"] is None
         harness.check_accounting(ended.json)
 
 

@@ -13,7 +13,13 @@ import pytest
 from seedzero.runtime import metrics
 
 UPDATES, EVERY = 60, 20
-BY_PRIORITY = ("--replay.priority_alpha=0.6", "--replay.priority_beta_updates=40")
+OPTIONAL = (
+    "--replay.priority_alpha=0.6",
+    "--replay.priority_beta_updates=40",
+    "--reanalyse.per_insert=0.5",
+    "--reanalyse.min_age=4",
+    "--reanalyse.batch_size=16",
+)
 RUN = (
     *harness.TINY,
     "--deterministic",
@@ -74,19 +80,22 @@ def test_stopped_between_checkpoints_and_resumed_equals_never_stopped(
     _assert_equal(run, reference)
 
 
-def test_a_run_with_priorities_that_was_killed_equals_one_that_was_not(
+def test_a_run_with_priorities_and_reanalysis_that_was_killed_equals_one_that_was_not(
     host: harness.Host, tmp_path: pathlib.Path, reference: pathlib.Path
 ) -> None:
     whole, run = tmp_path / "whole", tmp_path / "run"
-    assert host.train(whole, *RUN, *BY_PRIORITY, "--seed=3").wait().code == 0
-    learner = host.train(run, *RUN, *BY_PRIORITY, "--seed=3")
+    assert host.train(whole, *RUN, *OPTIONAL, "--seed=3").wait().code == 0
+    learner = host.train(run, *RUN, *OPTIONAL, "--seed=3")
     learner.until(lambda found: found["durable_update"] and found["updates"] % EVERY > 3, "work to lose")
     learner.send(signal.SIGKILL)
     learner.wait()
-    assert host.train(run, *RUN, *BY_PRIORITY, "--seed=3").wait().code == 0
+    assert host.train(run, *RUN, *OPTIONAL, "--seed=3").wait().code == 0
     _assert_equal(run, whole)
     assert not _same(harness.saved_params(whole), harness.saved_params(reference))
-    assert _rows(whole)[-1]["priority_max"] >= 1.0
+    last = _rows(whole)[-1]
+    assert last["priority_max"] >= 1.0 and last["reanalyse_age"] > 4
+    assert last["reanalysed_per_insert"] == pytest.approx(0.5, rel=0.05)
+    assert not [name for row in _rows(reference) for name in row if "reanalyse" in name]
 
 
 def test_another_seed_gives_another_result(

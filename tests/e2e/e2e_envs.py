@@ -58,7 +58,7 @@ class Raising(Tagged):
 class Unsupported(Tagged):
     """Has a space that nobody can learn from."""
 
-    action_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gymnasium.spaces.MultiDiscrete([2, 2])
 
 
 class Switched(Tagged):

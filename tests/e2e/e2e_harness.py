@@ -37,7 +37,7 @@ _READ_SECONDS = 5.0
 STATUS_KEYS = {
     "env_steps", "updates", "weights_version", "durable_update", "workers", "environments", "steps_acknowledged",
     "steps_stored", "steps_pending", "steps_discarded", "samples_per_insert", "env_steps_per_second",
-    "updates_per_second", "stalled", "last_evaluation",
+    "updates_per_second", "stalled", "last_evaluation", "finished",
 }
 
 # One set of shapes for nearly all tests, so that they share compiled programs.
@@ -196,7 +196,7 @@ class Learner(Program):
         if learner is None or learner["pid"] != self.pid:
             return None
         try:
-            found = status.from_server(learner["address"])
+            found = status.from_server(learner["local"])
         except errors.ProtocolError:
             return None
         check_accounting(found)
@@ -264,9 +264,19 @@ class Host:
         """Runs a command to its end."""
         return self.start(self.command(*words), words[0] if words else "seedzero").wait(seconds)
 
-    def train(self, run: pathlib.Path, *words: str, limits: Sequence[str] = (), **environment: str) -> Learner:
-        """Starts `seedzero train`. limits: words of `prlimit` before it."""
-        command = [*limits, *self.command("train", *words, f"--run_dir={run}")]
+    def train(
+        self, run: pathlib.Path, *words: str, limits: Sequence[str] = (), url: str = "", **environment: str
+    ) -> Learner:
+        """Starts `seedzero train`.
+
+        Args:
+          run: its run directory, or the local copy of one in a bucket.
+          words: of the command.
+          limits: words of `prlimit` before it.
+          url: of the run directory in a bucket.
+          environment: variables besides the usual ones.
+        """
+        command = [*limits, *self.command("train", *words, f"--run_dir={url or run}")]
         learner = Learner(command, self._stem("train"), {**self.environment, **environment}, run)
         self._programs.append(learner)
         return learner

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pathlib
 import resource
 import signal
+import sys
 import time
 
 import e2e_harness as harness
@@ -31,6 +32,7 @@ def test_one_signal_saves_and_leaves_and_the_same_command_goes_on_from_there(
     assert saved >= seen["updates"]
     last = host.seedzero("status", f"--run_dir={run}").json
     assert (last["updates"], last["durable_update"], last["alive"]) == (saved, saved, False)
+    assert last["finished"] is None
 
     again = host.train(run, *harness.TINY, f"--max_updates={saved + 20}")
     assert int(again.says(r"resumed at update (\d+)")[1]) == saved
@@ -40,6 +42,48 @@ def test_one_signal_saves_and_leaves_and_the_same_command_goes_on_from_there(
     assert final["steps_stored"] >= last["steps_stored"]
     # The environments of the first process are gone, and with them what was pending there.
     assert final["steps_discarded"]["worker_lost"] == last["steps_pending"]
+
+
+STUCK_DISK = """
+import os, sys, threading
+from seedzero.cli import main
+from seedzero.runtime import learner, segments
+
+learner.SMALL_REPLAY_BYTES = 0
+write = segments.write
+
+def write_or_wait(*arguments):
+    if os.path.exists(os.environ["E2E_STUCK"]):
+        threading.Event().wait()
+    return write(*arguments)
+
+segments.write = write_or_wait
+sys.exit(main.main(sys.argv[4:]))
+"""
+"""Stands before a command line's own Python, `-m` and module: that command, with rows of the replay never written."""
+
+
+def test_killed_while_its_replay_is_still_written_a_run_goes_on_with_its_newest_parameters(
+    host: harness.Host, tmp_path: pathlib.Path
+) -> None:
+    """As where a machine is taken away 30 s after SIGTERM, and that is too short for the replay."""
+    run, stuck = tmp_path / "run", tmp_path / "stuck"
+    settings = (*harness.TINY, "--checkpoint.every_seconds=0.5")
+    learner = host.train(run, *settings, limits=[sys.executable, "-c", STUCK_DISK], E2E_STUCK=str(stuck))
+    durable = learner.until(lambda found: found["durable_update"], "a checkpoint")["durable_update"]
+    stuck.touch()
+    seen = learner.until(lambda found: found["updates"] > durable + 50, "updates after it")
+    learner.send(signal.SIGTERM)
+    harness.wait_for(
+        lambda: harness.saved_steps(run)[-1] >= seen["updates"], "parameters", seconds=LEAVE_SECONDS, alive=learner
+    )
+    assert learner.popen.poll() is None  # it still waits for the disk
+    learner.kill()
+    again = host.train(run, *settings)
+    assert int(again.says(r"resumed at update (\d+)")[1]) >= seen["updates"]
+    found = again.trains_on()
+    assert found["steps_stored"] >= seen["steps_stored"]
+    assert "its replay was not saved" not in again.output()
 
 
 def test_a_second_ctrl_c_leaves_at_once(host: harness.Host, tmp_path: pathlib.Path) -> None:
@@ -89,7 +133,7 @@ def test_workers_leave_with_success_when_told(host: harness.Host, tmp_path: path
 
 @pytest.mark.parametrize(
     "env, reason",
-    [("Raising", "the paddle fell off"), ("Unsupported", "action space Box"), ("NotANumber", "reward")],
+    [("Raising", "the paddle fell off"), ("Unsupported", "action space MultiDiscrete"), ("NotANumber", "reward")],
 )
 def test_an_environment_that_always_fails_ends_training_with_its_reason(
     host: harness.Host, tmp_path: pathlib.Path, env: str, reason: str

@@ -18,6 +18,7 @@ SEEDED = [
     pytest.param("catch", {}, 30, id="catch"),
     pytest.param("gym:CartPole-v1", {}, 150, id="cartpole"),
     pytest.param("gym:Acrobot-v1", {}, 510, id="acrobot"),
+    pytest.param("gym:Pendulum-v1", {}, 210, id="pendulum"),
     pytest.param("gym:FrozenLake-v1", {}, 120, id="one-hot"),
     pytest.param(
         "gym:LunarLander-v3", {}, 250, id="lunarlander", marks=pytest.mark.skipif(not HAS_BOX2D, reason="needs box2d")
@@ -50,7 +51,9 @@ def legal(spec, step):
 
 
 def last_legal(env, step):
-    """Returns [E] int32, the legal action with the highest number."""
+    """Returns [E] int32, the legal action with the highest number; [E, D], the highest vectors."""
+    if env.spec.is_continuous:
+        return np.tile(env.spec.action_bounds[1], (NUM_ENVS, 1))
     return (env.spec.num_actions - 1 - legal(env.spec, step)[:, ::-1].argmax(axis=1)).astype(np.int32)
 
 
@@ -58,6 +61,10 @@ def play(env, num_steps, seeds=SEEDS):
     """Returns the first step and `num_steps` more under random actions that are always the same."""
     rng = np.random.default_rng(0)
     steps = [env.reset(seeds)]
+    if env.spec.is_continuous:
+        shape = (num_steps, NUM_ENVS, *env.spec.action_shape)
+        vectors = rng.uniform(*env.spec.action_bounds, shape).astype(np.float32)
+        return steps + [env.step(actions) for actions in vectors]
     for preference in rng.random((num_steps, NUM_ENVS, env.spec.num_actions)):
         actions = np.where(legal(env.spec, steps[-1]), preference, -1).argmax(axis=1)
         steps.append(env.step(actions.astype(np.int32)))

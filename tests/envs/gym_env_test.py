@@ -119,10 +119,57 @@ def test_unsupported_observations_are_refused_by_name(space):
         wrap(space)
 
 
-@pytest.mark.parametrize("space", [*UNSUPPORTED, spaces.Box(0, 1)], ids=lambda space: type(space).__name__)
+@pytest.mark.parametrize("space", UNSUPPORTED, ids=lambda space: type(space).__name__)
 def test_unsupported_actions_are_refused_by_name(space):
-    with pytest.raises(errors.EnvironmentFailure, match=rf"action space {type(space).__name__}.*expected Discrete"):
+    with pytest.raises(errors.EnvironmentFailure, match=rf"action space {type(space).__name__}.*or Box.*not supp"):
         wrap(box(0, 1, np.float32), space)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [spaces.Box(-np.inf, np.inf), spaces.Box(0, 5, (2,), np.int32), spaces.Box(1, 1), spaces.Box(0, 1, (0,)),
+     spaces.Box(-3e38, 3e38)],
+    ids=str,
+)
+def test_boxes_of_actions_without_floats_or_bounds_are_refused(space):
+    with pytest.raises(errors.EnvironmentFailure, match=r"action space Box.*floats of finite bounds.*gym:MODULE:ID"):
+        wrap(box(0, 1, np.float32), space)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Box(np.array([[-1, 0.1], [0, 0]]), np.array([[1, 0.7], [0.3, 9]]), dtype=np.float64),
+        spaces.Box(-2, 2, ()),
+    ],
+    ids=["matrix-float64", "number"],
+)
+def test_box_actions_arrive_in_the_environments_shape_dtype_and_bounds(space):
+    env = wrap(box(0, 1, np.float32), space)
+    assert env.spec.num_actions == 0
+    np.testing.assert_array_equal(env.spec.action_low, np.asarray(space.low, np.float32).reshape(-1))
+    env.reset([0, 1])
+    for bound in env.spec.action_bounds:
+        env.step(np.stack([bound, env.spec.action_bounds.mean(axis=0)]))
+    received = env._envs.envs[0].actions
+    assert all(action.dtype == space.dtype and space.contains(np.asarray(action)) for action in received)
+    np.testing.assert_allclose(received, [space.low, space.high], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("actions", "message"),
+    [
+        (np.zeros(2, np.int32), r"int32\[2\]; expected float32 of shape \[2, 1\]"),
+        (np.zeros((2, 1)), r"float64\[2, 1\]; expected float32"),
+        (np.array([[0], [1.5]], np.float32), r"\[1.5\] for environment 1 is out of range; expected number 0 from"),
+        (np.full((2, 1), np.nan, np.float32), "nan. for environment 0"),
+    ],
+)
+def test_wrong_continuous_actions_are_refused(actions, message):
+    env = wrap(box(0, 1, np.float32), spaces.Box(0, 1))
+    env.reset([0, 1])
+    with pytest.raises(errors.InvalidMessage, match=message):
+        env.step(actions)
 
 
 def test_an_environment_that_cannot_be_made_where_it_is_checked_may_be_made_elsewhere(monkeypatch):
@@ -187,7 +234,7 @@ def test_without_minatar_the_error_names_what_to_install(monkeypatch):
         monkeypatch.delitem(gymnasium.registry, name)
     for module in ("minatar", "minatar.gym"):
         monkeypatch.setitem(sys.modules, module, None)
-    hint = r"'MinAtar/Breakout-v1' needs .*minatar.*pip install 'seedzero\[minatar\]'"
+    hint = r"'MinAtar/Breakout-v1' needs .*minatar.*pip install '\.\[minatar\]'"
     with pytest.raises(errors.ConfigError, match=hint):
         gym_env.check_id("MinAtar/Breakout-v1")
     with pytest.raises(errors.EnvironmentFailure, match=hint):

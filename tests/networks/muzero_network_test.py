@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import Any
 
 import jax
@@ -12,7 +13,7 @@ import pytest
 
 from seedzero.core import config as config_lib
 from seedzero.core import errors, types
-from seedzero.networks import mlp, muzero
+from seedzero.networks import mlp, muzero, projection, resnet
 from seedzero.ops import value_transforms
 
 VECTOR = types.EnvSpec((4,), "float32", 3)
@@ -51,6 +52,27 @@ def test_frames_become_6x6_hidden_states(size: str, channels: int, millions: flo
     assert _num_params(network) == pytest.approx(millions * 1e6, rel=0.02)
 
 
+@pytest.mark.parametrize("shape", [(6, 6), (5, 2), (1, 1)], ids=str)
+@pytest.mark.parametrize("is_continuous", [False, True])
+def test_the_images_action_is_convolved_as_constant_planes_would_be(
+    shape: tuple[int, int], is_continuous: bool
+) -> None:
+    rng = np.random.default_rng(0)
+    hidden = rng.normal(size=(4, *shape, 3)).astype(np.float32)
+    numbers = rng.uniform(-1, 1, (4, 3)).astype(np.float32)
+    action = numbers if is_continuous else np.array([0, 2, 1, 2], np.int32)
+    convolution = resnet._ActionConv(num_actions=0 if is_continuous else 3, dtype=jnp.float32)
+    params = convolution.init(jax.random.key(0), hidden, action)
+    values = numbers if is_continuous else np.eye(3, dtype=np.float32)[action]
+    planes = np.broadcast_to(values[:, None, None], (4, *shape, 3))
+    padded = np.pad(np.concatenate([hidden, planes], axis=-1), ((0, 0), (1, 1), (1, 1), (0, 0)))
+    kernel = np.asarray(params["params"]["kernel"])
+    expected = np.zeros_like(hidden)
+    for y, x, i, j in itertools.product(range(shape[0]), range(shape[1]), range(3), range(3)):
+        expected[:, y, x] += padded[:, y + i, x + j] @ kernel[i, j]
+    np.testing.assert_allclose(convolution.apply(params, hidden, action), expected, atol=1e-5)
+
+
 @pytest.mark.parametrize("spec", [VECTOR, GRID, IMAGE], ids=["mlp", "conv", "resnet"])
 def test_an_untrained_network_is_uniform_and_expects_exactly_nothing(spec: types.EnvSpec) -> None:
     network = muzero.make(_config(), spec, "cpu")
@@ -67,6 +89,33 @@ def test_an_untrained_network_is_uniform_and_expects_exactly_nothing(spec: types
         assert logits.shape == (2, 21)
         assert np.all(np.asarray(value_transforms.expectation(logits, 30.0)) == 0.0)
     assert following.shape == hidden.shape
+
+
+CONTINUOUS = {"num_actions": 0, "action_low": (-1.0, 0.0), "action_high": (1.0, 2.0)}
+
+
+@pytest.mark.parametrize("spec", [VECTOR, GRID, IMAGE], ids=["mlp", "conv", "resnet"])
+def test_continuous_actions_have_a_histogram_for_each_of_their_numbers(spec: types.EnvSpec) -> None:
+    network = muzero.make(_config(action_bins=5), dataclasses.replace(spec, **CONTINUOUS), "cpu")
+    params = jax.eval_shape(network.init, jax.random.key(0))
+    hidden = jax.eval_shape(network.represent, params, jax.eval_shape(lambda: _observation(spec)))
+    policy, value = jax.eval_shape(network.predict, params, hidden)
+    assert (policy.shape, value.shape) == ((2, 2 * 5), (2, 21))
+    following, reward = jax.eval_shape(network.dynamics, params, hidden, jax.ShapeDtypeStruct((2, 2), jnp.float32))
+    assert (following.shape, reward.shape) == (hidden.shape, (2, 21))
+
+
+def test_hidden_states_differ_by_continuous_actions() -> None:
+    network = muzero.make(_config(), dataclasses.replace(VECTOR, **CONTINUOUS), "cpu")
+
+    @jax.jit
+    def following(action: jax.Array) -> jax.Array:
+        params = network.init(jax.random.key(0))
+        return network.dynamics(params, network.represent(params, jnp.ones((3, 4))), action)[0]
+
+    one, other, third = following(jnp.array([[0.5, 0.5], [0.5, 0.4], [0.4, 0.5]]))
+    assert not np.allclose(one, other, atol=1e-4) and not np.allclose(one, third, atol=1e-4)
+    assert not np.allclose(other, third, atol=1e-4)
 
 
 @pytest.mark.parametrize("spec", [VECTOR, GRID, IMAGE], ids=["mlp", "conv", "resnet"])
@@ -119,15 +168,16 @@ def test_convolutions_over_vectors_are_refused_by_name() -> None:
         ("cpu", "bfloat16", "bfloat16"),
     ],
 )
+@pytest.mark.parametrize("spec", [VECTOR, GRID, IMAGE], ids=["mlp", "conv", "resnet"])
 def test_parameters_and_logits_are_float32_whatever_is_computed_in(
-    platform: str, compute_dtype: str, expected: str
+    spec: types.EnvSpec, platform: str, compute_dtype: str, expected: str
 ) -> None:
-    network = muzero.make(_config(compute_dtype=compute_dtype), VECTOR, platform)
+    network = muzero.make(_config(compute_dtype=compute_dtype), spec, platform)
     params = jax.eval_shape(network.init, jax.random.key(0))
     assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {jnp.dtype("float32")}
     cast = jax.eval_shape(network.cast, params)
     assert {leaf.dtype for leaf in jax.tree.leaves(cast)} == {jnp.dtype(expected)}
-    hidden = jax.eval_shape(network.represent, cast, jax.ShapeDtypeStruct((2, 4), jnp.float32))
+    hidden = jax.eval_shape(network.represent, cast, jax.ShapeDtypeStruct((2, *spec.observation_shape), jnp.uint8))
     following, reward = jax.eval_shape(network.dynamics, cast, hidden, jax.ShapeDtypeStruct((2,), jnp.int32))
     assert hidden.dtype == following.dtype == jnp.dtype(expected)
     for logits in (*jax.eval_shape(network.predict, cast, hidden), reward):
@@ -180,3 +230,59 @@ def test_normalize_gives_mean_0_and_variance_1_over_all_but_the_batch() -> None:
     # Mean 4, variance (9 + 1 + 1 + 9) / 4 = 5.
     expected = np.array([[[-3.0, -1.0], [1.0, 3.0]]]) / np.sqrt(5.0)
     np.testing.assert_allclose(mlp.normalize(x), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("spec", "size", "bottleneck"), [(VECTOR, 32, 16), (GRID, 32, 16), (IMAGE, 1024, 512)])
+def test_projections_are_extra_parameters_by_kind(spec: types.EnvSpec, size: int, bottleneck: int) -> None:
+    plain = muzero.make(_config(), spec, "cpu")
+    network = muzero.make(_config(), spec, "cpu", has_projection=True)
+    assert plain.projection is None
+    assert network.projection is not None
+    params = jax.eval_shape(network.init, jax.random.key(0))
+    assert set(params) - {"projector", "predictor"} == set(jax.eval_shape(plain.init, jax.random.key(0)))
+    hidden = jax.eval_shape(network.represent, params, _observation(spec))
+    projected = jax.eval_shape(network.projection.project, params, hidden)
+    predicted = jax.eval_shape(network.projection.predict, params, projected)
+    assert projected.shape == predicted.shape == (2, size)
+    assert params["predictor"]["Dense_0"]["kernel"].shape == (size, bottleneck)
+
+
+def test_a_projection_leaves_the_initial_values_of_the_rest() -> None:
+    plain, projecting = (
+        jax.jit(muzero.make(_config(), VECTOR, "cpu", has_projection=has).init)(jax.random.key(0))
+        for has in (False, True)
+    )
+    assert "projector" not in plain
+    for name, part in plain.items():
+        jax.tree.map(np.testing.assert_array_equal, part, projecting[name])
+
+
+def test_cosines_are_of_the_angle_alone() -> None:
+    a, b = jnp.array([[3.0, 4.0], [1.0, 0.0], [0.0, 0.0]]), jnp.array([[30.0, 40.0], [-1.0, 1.0], [1.0, 1.0]])
+    cosine = jax.jit(projection.cosine_similarity)
+    np.testing.assert_allclose(cosine(a, b), [1.0, -np.sqrt(0.5), 0.0], rtol=1e-6)
+    assert np.isfinite(jax.grad(lambda a: cosine(a, b).sum())(a)).all()
+
+
+@pytest.mark.parametrize(("spec", "units"), [(VECTOR, 16), (GRID, 16), (IMAGE, 512)], ids=["mlp", "conv", "resnet"])
+def test_sums_of_rewards_take_the_place_of_rewards(spec: types.EnvSpec, units: int) -> None:
+    network = muzero.make(_config(compute_dtype="bfloat16"), spec, "cpu", has_prefix=True)
+    plain = jax.eval_shape(muzero.make(_config(), spec, "cpu").init, jax.random.key(0))
+    params = jax.eval_shape(network.init, jax.random.key(0))
+    assert jax.tree.map(jnp.shape, params) | {"reward_head": 0} == jax.tree.map(jnp.shape, plain) | {"reward_head": 0}
+    assert network.prefix is not None
+    carry = jax.eval_shape(lambda: network.prefix.initial(2))
+    params = jax.eval_shape(network.cast, params)
+    hidden = jax.eval_shape(network.represent, params, _observation(spec))
+    action = jax.ShapeDtypeStruct((2,), jnp.int32)
+    next_hidden, next_carry, logits = jax.eval_shape(network.prefix.step, params, hidden, action, carry)
+    # What goes in comes out: a search keeps it in tables of one dtype.
+    assert next_hidden == hidden
+    assert next_carry == carry == (jax.ShapeDtypeStruct((2, units), jnp.bfloat16),) * 2
+    assert logits == jax.ShapeDtypeStruct((2, 21), jnp.float32)
+
+
+def test_normalize_of_equal_large_numbers_is_finite() -> None:
+    """The mean of their squares, rounded to 32 bits, may be less than the square of their mean."""
+    numbers = 1000.1 + jnp.arange(64.0)[:, None]
+    assert jnp.isfinite(mlp.normalize(jnp.broadcast_to(numbers, (64, 7)))).all()

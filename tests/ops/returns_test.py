@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -165,3 +166,60 @@ def test_scale_gradient_changes_the_gradient_and_nothing_else(jit: bool) -> None
     value, gradient = (jax.jit(jax.value_and_grad(f)) if jit else jax.value_and_grad(f))(3.0)
     assert value == 9.0
     assert gradient == 3.0
+
+
+def _brute_force(reward: np.ndarray, value: np.ndarray, last: int, terminated: bool, num_rewards: int) -> list[float]:
+    """Returns of positions 0 .. 2 of one window, with discount 0.9; 0 behind the last position."""
+    returns_ = []
+    for k in range(3):
+        total, discount, at = 0.0, 1.0, k
+        while at < last and at < k + num_rewards:
+            at += 1
+            total += discount * reward[at]
+            discount *= 0.9
+        is_end = terminated and at == last
+        returns_.append(0.0 if k > last else total + (0.0 if is_end else discount * value[at]))
+    return returns_
+
+
+def test_each_window_has_as_many_rewards_in_its_returns_as_it_is_told() -> None:
+    random = np.random.default_rng(0)
+    size, num_positions = 60, 3 + 4
+    reward, value = random.normal(size=(2, size, num_positions)).astype(np.float32)
+    last = random.integers(0, num_positions, size)
+    terminated = random.random(size) < 0.5
+    num_rewards = random.integers(1, 5, size)
+    positions = np.arange(num_positions)
+    targets = jax.jit(functools.partial(returns.n_step_targets, discount=0.9, n=4, num_positions=3))(
+        reward,
+        value,
+        terminated[:, None] & (positions == last[:, None]),
+        np.zeros((size, num_positions), bool),
+        positions <= last[:, None],
+        num_rewards=jnp.asarray(num_rewards, jnp.int32),
+    )
+    expected = [_brute_force(*window) for window in zip(reward, value, last, terminated, num_rewards, strict=True)]
+    np.testing.assert_allclose(targets.value, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_returns_of_old_steps_bootstrap_earlier_but_after_one_reward_at_least() -> None:
+    age = jnp.array([-3, 0, 9, 10, 19, 20, 39, 40, 1000])
+    num_rewards = returns.num_rewards_by_age(age, n=5, decay_age=10)
+    np.testing.assert_array_equal(num_rewards, [5, 5, 5, 4, 4, 3, 2, 1, 1])
+
+
+def test_searched_positions_of_old_windows_get_the_searchs_value() -> None:
+    targets = returns.Targets(*(jnp.zeros((2, 3)) for _ in range(5)))
+    value = jnp.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    searched = jnp.array([[True, True, False], [True, True, True]])
+    mixed = returns.with_search_values(targets, value, searched, jnp.array([True, False]))
+    np.testing.assert_array_equal(mixed.value, [[1.0, 2.0, 0.0], [0.0, 0.0, 0.0]])
+
+
+@pytest.mark.parametrize(
+    ("horizon", "expected"),
+    [(1, [1, 2, 4, 8, 16]), (2, [1, 3, 4, 12, 16]), (3, [1, 3, 7, 8, 24]), (5, [1, 3, 7, 15, 31])],
+)
+def test_value_prefixes_are_sums_that_begin_anew_every_horizon(horizon: int, expected: list[float]) -> None:
+    reward = jnp.array([[1.0, 2.0, 4.0, 8.0, 16.0], [0.0, 0.0, 0.0, 0.0, 0.0]])
+    np.testing.assert_array_equal(returns.value_prefixes(reward, horizon), [expected, [0] * 5])

@@ -346,6 +346,108 @@ def test_without_replay_there_are_no_rings_to_restore(reopen: Open) -> None:
     assert_same(on_host(restore(checkpointer, state, rings).rings), on_host(rings))
 
 
+def test_a_state_without_new_rows_is_saved_beside_the_replay_as_it_was(reopen: Open, events: Events) -> None:
+    rng = np.random.default_rng(0)
+    rings = go_on(make_rings(), rng, 5)
+    checkpointer = reopen()
+    checkpointer.save(3, make_state(3), {"stored_per_shard": [5], "num_updates": 3}, rings)
+    checkpointer.wait()
+    before = on_host(rings)
+    rings = go_on(rings, rng, 5)
+    checkpointer.save_state(9, make_state(9), {"stored_per_shard": [10], "num_updates": 9})
+    assert (events.durable, events.errors) == ([3, 9], [])
+    checkpointer = reopen()
+    restored = restore(checkpointer, make_state(), rings)
+    assert (restored.step, restored.skipped) == (9, [])
+    assert restored.host == {"stored_per_shard": [5], "num_updates": 9}
+    assert_same(on_host(restored.state), on_host(make_state(9)))
+    assert_same(on_host(restored.rings), before)
+    # A save of the same step, from what was restored, takes its place.
+    rings = go_on(restored.rings, rng, 2)
+    after = on_host(rings)
+    checkpointer.save(9, make_state(9), {"num_updates": 9}, rings)
+    assert_same(on_host(restore(reopen(), make_state(), rings).rings), after)
+    assert events.errors == []
+
+
+def test_a_state_that_is_saved_first_of_all_has_no_replay(reopen: Open, events: Events) -> None:
+    rings = go_on(make_rings(), np.random.default_rng(0), 5)
+    reopen().save_state(4, make_state(4), {})
+    restored = restore(reopen(), make_state(), rings)
+    assert (restored.step, restored.rings, events.errors) == (4, None, [])
+    assert_same(on_host(restored.state), on_host(make_state(4)))
+
+
+def test_a_state_is_saved_while_a_long_save_goes_on_and_outlives_its_end(
+    reopen: Open, events: Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    rings = go_on(make_rings(), rng, 5)
+    checkpointer = reopen(keep=1)
+    checkpointer.save(1, make_state(1), {}, rings)
+    checkpointer.wait()
+    before = on_host(rings)
+    rings = go_on(rings, rng, 2)
+    disk, write = threading.Event(), segments.write
+
+    def slow(*args: Any) -> segments.Segment:
+        assert disk.wait(60)
+        return write(*args)
+
+    monkeypatch.setattr(segments, "write", slow)
+    checkpointer.save(2, make_state(2), {}, rings)
+    checkpointer.save_state(3, make_state(3), {})
+    assert events.durable == [1, 3] and checkpointer.busy
+    disk.set()
+    checkpointer.wait()
+    assert (events.durable, events.errors) == ([1, 3, 2], [])
+    restored = restore(reopen(), make_state(), rings)
+    assert (restored.step, restored.skipped) == (3, [])
+    assert_same(on_host(restored.state), on_host(make_state(3)))
+    assert_same(on_host(restored.rings), before)
+
+
+def test_a_save_that_waits_for_the_disk_is_given_up_in_a_hurry(
+    reopen: Open, events: Events, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segments, "CHUNK_BYTES", 10 * 6)  # several segments a save
+    disk, writing, write = threading.Event(), threading.Event(), segments.write
+
+    def slow(*args: Any) -> segments.Segment:
+        writing.set()
+        assert disk.wait(60)
+        return write(*args)
+
+    monkeypatch.setattr(segments, "write", slow)
+    rings = go_on(make_rings(), np.random.default_rng(0), LENGTH)
+    checkpointer = reopen(max_copy_bytes=60)
+    saving = threading.Thread(target=checkpointer.save, args=(1, make_state(1), {}, rings))
+    saving.start()
+    assert writing.wait(60)  # the others wait behind this one, and the save for them
+    checkpointer.hurry()
+    disk.set()
+    saving.join(60)
+    assert not saving.is_alive()
+    checkpointer.wait()
+    assert (events.durable, events.errors, segment_names(tmp_path)) == ([], [], set())
+    checkpointer.save(1, make_state(1), {}, rings)
+    assert_same(on_host(restore(reopen(), make_state(), rings).rings), on_host(rings))
+    checkpointer.hurry()  # nothing is being saved
+
+
+def test_a_state_that_cannot_be_saved_is_reported(
+    reopen: Open, events: Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    checkpointer = reopen()
+    monkeypatch.setattr(trees, "save", full)
+    checkpointer.save_state(3, make_state(), {})
+    assert events.durable == []
+    assert "checkpoint 3 without its replay could not be written" in events.errors[0]
+
+
 def test_the_newest_and_every_so_many_are_kept(reopen: Open, tmp_path: pathlib.Path) -> None:
     state = {"params": jnp.zeros(1)}
     checkpointer = reopen(keep=2, keep_every=3)

@@ -35,6 +35,8 @@ SETTINGS: dict[str, config_lib.Value] = {
     "replay.batch_size": BATCH,
     "replay.min_steps": 4,
     "replay.samples_per_insert": 1.0,
+    "reanalyse.batch_size": 2,
+    "reanalyse.min_age": 1,
     "evaluation.every_updates": 0,
     "evaluation.episodes": 2,
 }
@@ -42,7 +44,8 @@ SETTINGS: dict[str, config_lib.Value] = {
 
 @pytest.fixture(scope="module")
 def agent() -> base.Agent:
-    return muzero.make(config_lib.override(config_lib.Config(), SETTINGS), SPEC, "cpu")
+    config = config_lib.override(config_lib.Config(), {**SETTINGS, "reanalyse.per_insert": 0.5})
+    return muzero.make(config, SPEC, "cpu")  # loops that owe nothing leave that program alone
 
 
 @pytest.fixture(scope="module")
@@ -58,10 +61,11 @@ def compiled(agent: base.Agent, mesh: jax.sharding.Mesh) -> programs.Programs:
     made = programs.Programs(
         agent, SPEC, LAYOUT, mesh, SIZES, train, actor,
         seed=0, batch_size=BATCH, capacity=CAPACITY, on_ready=lambda: None,
+        reanalyse=config_lib.override(config_lib.Config(), SETTINGS).reanalyse,
     )
     for size in SIZES:
         made.act(size)
-    assert made.update
+    assert made.update and made.reanalyse
     return made
 
 
@@ -196,20 +200,21 @@ def test_every_message_is_answered_once_with_legal_actions(make: Any) -> None:
     assert len(world.replies) == 2
 
 
-def test_no_more_than_two_calls_are_in_flight(make: Any) -> None:
-    world = make()
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_no_more_calls_are_in_flight_than_the_settings_say(make: Any, most: int) -> None:
+    world = make(training__max_in_flight=most, replay__min_steps=100)  # no updates yet
     run = world.join()
-    for number in range(2):
+    for number in range(most):
         world.show(run, 0, float(number), first=number == 0)
         assert world.loop.step()
-    world.show(run, 0, 2.0)
+    world.show(run, 0, float(most))
     assert not world.loop.step()
     assert not world.replies  # dispatched calls wait for the completion thread
     world.loop.complete_next()
     assert len(world.replies) == 1
     assert world.loop.step()
     world.complete()
-    assert len(world.replies) == 3
+    assert len(world.replies) == most + 1
 
 
 def test_acting_and_training_keep_the_ratio_within_the_band(make: Any) -> None:
@@ -458,3 +463,82 @@ class TestLockStep:
         assert counts.discarded == {"checkpoint_reset": 4} and counts.pending == 0
         assert world.people.epoch == 1
         assert world.rows == [2, 4, 6]
+
+
+class TestReanalysis:
+    """Half a position for each stored step, two in a call."""
+
+    SETTINGS = {"reanalyse__per_insert": 0.5}  # noqa: RUF012
+    LOCK_STEP = {**SETTINGS, "run__deterministic": True, "checkpoint__every_updates": 6}  # noqa: RUF012
+
+    def test_the_ratio_is_kept_and_what_was_done_is_measured(self, make: Any) -> None:
+        world = make(**self.SETTINGS)
+        world.play(world.join(), 40)
+        snapshot = world.loop.snapshot
+        assert snapshot.counts.stored == 120
+        assert snapshot.num_reanalysed == 60  # idle after every step: nothing stays owed
+        means = world.gathered.means()
+        assert 0 < means["reanalyse_renewed"] <= 1
+        assert 1 < means["reanalyse_age"] <= world.num_updates
+        assert 0 < means["reanalyse_policy_change"] < 1 and means["reanalyse_value_change"] > 0
+        versions = world.rings.extras
+        assert versions["target_version"].max() == world.num_updates
+        assert (versions["target_version"] >= versions["version"]).all()
+
+    def test_without_it_the_loop_neither_runs_nor_measures_it(self, make: Any) -> None:
+        world = make()
+        world.play(world.join(), 10)
+        assert world.loop.snapshot.num_reanalysed == 0
+        assert not [name for name in world.gathered.means() if "reanalyse" in name]
+
+    def test_the_newest_parameters_search_also_where_acting_has_older_ones(self, make: Any) -> None:
+        world = make(**self.SETTINGS, training__publish_every=1000)
+        world.play(world.join(), 20)
+        assert world.loop.snapshot.version == 0  # all rows were written by version 0
+        assert not world.rings.extras["version"].any()
+        assert world.rings.extras["target_version"].max() > 5
+
+    def test_counts_come_back_from_a_checkpoint_and_are_0_in_one_without_them(self, make: Any) -> None:
+        world = make(**self.SETTINGS)
+        world.play(world.join(), 20)
+        _, _, host = world.loop.state()
+        resumed = make(**self.SETTINGS)
+        resumed.loop.restore(host, has_replay=True)
+        assert resumed.loop.snapshot.num_reanalysed == world.loop.snapshot.num_reanalysed > 0
+        older = {name: value for name, value in host.items() if name != "num_reanalyses"}
+        resumed.loop.restore(older, has_replay=True)
+        assert resumed.loop.snapshot.num_reanalysed == 0
+
+    def test_a_lock_step_run_resumed_from_a_checkpoint_equals_one_that_went_on(
+        self, initial: Initial, compiled: programs.Programs
+    ) -> None:
+        saved: list[Any] = []
+        whole = World(initial, compiled, **self.LOCK_STEP)
+        self._play(whole, saved)
+        self._play(whole, saved)
+        (train, rings, host), *_ = saved
+        assert host["num_updates"] == 6 and host["num_reanalyses"] > 0
+        resumed = World((train, steps.ActorState((), rings)), compiled, **self.LOCK_STEP)
+        resumed.loop.restore(host, has_replay=True)
+        self._play(resumed, [])
+        states = [world.loop.state() for world in (whole, resumed)]
+        assert states[0][2] == states[1][2] and states[0][2]["num_reanalyses"] > host["num_reanalyses"]
+        for a, b in zip(jax.tree.leaves(states[0][:2]), jax.tree.leaves(states[1][:2]), strict=True):
+            assert np.array_equal(np.asarray(a), np.asarray(b))
+        assert whole.replies[-1][1] == resumed.replies[-1][1]
+
+    @staticmethod
+    def _play(world: World, saved: list[Any]) -> None:
+        """Plays fresh environments to the next checkpoint and keeps a copy of it."""
+        run, num_saved = world.join(), len(world.saved)
+        with world.completions():
+            for index in range(100):
+                for group in (0, 1):
+                    world.show(run, group, float(index), first=index == 0)
+                while len(world.saved) == num_saved and world.loop.step():
+                    world.loop.settle()
+                if len(world.saved) > num_saved:
+                    train, rings, host = world.loop.state()
+                    saved.append((*trees.copy((train, rings)), host))
+                    return
+        raise AssertionError("no checkpoint")

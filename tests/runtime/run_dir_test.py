@@ -7,9 +7,11 @@ import json
 import math
 import os
 import pathlib
+import queue
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 
 import pytest
@@ -17,6 +19,10 @@ import pytest
 from seedzero.core import config as config_lib
 from seedzero.core import errors
 from seedzero.runtime import run_dir as run_dir_lib
+
+TIMEOUT_SECONDS = 10.0
+SHORT_SECONDS = 0.2
+"""Enough for what waits for nothing."""
 
 
 def open_with(
@@ -129,9 +135,26 @@ def test_other_preset_with_other_values_is_refused(tmp_path: pathlib.Path) -> No
 
 def test_occupied_directory_is_refused_with_the_pid_of_its_learner(tmp_path: pathlib.Path) -> None:
     expected = f"in use by the learner with pid {os.getpid()};"
-    with open_with(tmp_path), pytest.raises(errors.ResumeError, match=expected):
+    with open_with(tmp_path), pytest.raises(errors.Occupied, match=expected):
         open_with(tmp_path)
     open_with(tmp_path).close()
+
+
+def test_one_can_wait_until_a_directory_is_free_and_is_told_for_whom(tmp_path: pathlib.Path) -> None:
+    run_dir_lib.wait_until_free(tmp_path / "none", pytest.fail)
+    told: queue.Queue[str] = queue.Queue()
+    waiting = threading.Thread(target=run_dir_lib.wait_until_free, args=(tmp_path, told.put), daemon=True)
+    with open_with(tmp_path):
+        waiting.start()
+        assert told.get(timeout=TIMEOUT_SECONDS) == (
+            f"waits until the learner with pid {os.getpid()} has left {tmp_path}"
+        )
+        waiting.join(SHORT_SECONDS)
+        assert waiting.is_alive()
+    waiting.join(TIMEOUT_SECONDS)
+    assert not waiting.is_alive()
+    run_dir_lib.wait_until_free(tmp_path, pytest.fail)
+    open_with(tmp_path).close()  # it holds nothing back
 
 
 def test_learner_killed_at_once_leaves_the_directory_free(tmp_path: pathlib.Path) -> None:
@@ -216,8 +239,10 @@ def test_key_that_an_older_version_did_not_have_gets_its_default(tmp_path: pathl
 
 def test_learner_file_says_where_it_listens_and_goes_with_the_learner(tmp_path: pathlib.Path) -> None:
     with open_with(tmp_path) as run:
-        run.write_learner("127.0.0.1:5000", 12.5)
-        assert run_dir_lib.read_learner(tmp_path) == {"address": "127.0.0.1:5000", "pid": os.getpid(), "started": 12.5}
+        run.write_learner("127.0.0.1:5000", 12.5, local="unix:/x")
+        assert run_dir_lib.read_learner(tmp_path) == {
+            "address": "127.0.0.1:5000", "local": "unix:/x", "pid": os.getpid(), "started": 12.5
+        }
     assert run_dir_lib.read_learner(tmp_path) is None
 
 

@@ -114,3 +114,27 @@ def test_second_ctrl_c_leaves_with_130_though_the_main_thread_is_stuck_in_a_libr
         child.send_signal(signal.SIGINT)
         assert child.wait(TIMEOUT_SECONDS) == 130
         assert child.stdout.read() == "cleanup\n"
+
+
+ENDS_WITH_ITS_INPUT = """
+import threading
+from seedzero.runtime import signals
+
+with signals.StopSignals(lambda: None, say=lambda text: print(text, flush=True), cleanup=lambda: None) as stop:
+    signals.terminate_with_input()
+    print("ready", flush=True)
+    stop.requested.wait()
+"""
+
+
+def test_a_process_terminates_itself_once_its_input_is_closed() -> None:
+    command = [sys.executable, "-c", ENDS_WITH_ITS_INPUT]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with subprocess.Popen(command, env=environment, **pipes) as child:  # type: ignore[call-overload]
+        try:
+            assert child.stdout.readline() == "ready\n"
+            rest, _ = child.communicate("what is written there means nothing", TIMEOUT_SECONDS)
+            assert "saving and leaving" in rest and child.returncode == 0
+        finally:
+            child.kill()

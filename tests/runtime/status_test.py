@@ -54,6 +54,11 @@ def test_a_run_directory_leads_to_its_learner(address: str, directory: run_dir.R
     assert status.from_run_dir(directory.path)["updates"] == 7
 
 
+def test_a_run_directory_prefers_the_address_that_needs_no_token(address: str, directory: run_dir.RunDir) -> None:
+    directory.write_learner("127.0.0.1:1", started=0.0, local=address)
+    assert status.from_run_dir(directory.path)["updates"] == 7
+
+
 def test_an_ended_learner_leaves_its_last_status(directory: run_dir.RunDir) -> None:
     directory.write_status({"updates": 3})
     assert status.from_run_dir(directory.path) == {"updates": 3, "alive": False}

@@ -35,7 +35,7 @@ PUCT = [
     case("puct", 6, 200, 30),
     case("puct", 9, 40, 120, masked=True, max_depth=2, pb_c_init=2.5, pb_c_base=100.0),
     case("puct", 18, 50, 240, masked=True),
-    case("puct", 64, 200, 10),
+    case("puct", 64, 200, 4),
 ]
 
 # The last two are cases of the reference's test, too, and searched once.

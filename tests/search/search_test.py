@@ -63,6 +63,22 @@ def test_greedy_rows_do_not_depend_on_the_key_and_exploring_rows_do(policy: str)
     assert not np.array_equal(values[0, 8:], values[1, 8:])
 
 
+def test_of_equal_actions_the_first_is_taken() -> None:
+    def step(params: Any, action: jax.Array, embedding: Any) -> tuple[search.Prediction, Any]:
+        zeros = jnp.zeros(action.shape)
+        return search.Prediction(zeros, zeros, jnp.zeros((*action.shape, A)), zeros), embedding
+
+    result = search.search(
+        None,
+        jax.random.key(0),
+        search.Root(jnp.zeros((1, A)), jnp.zeros(1), ()),
+        step,
+        config=config_lib.SearchConfig(policy="puct", num_simulations=2),
+        explore=jnp.zeros(1, bool),
+    )
+    assert result.visit_counts.tolist() == [[1, 1, 0, 0, 0]]
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 def test_illegal_actions_are_never_visited_chosen_or_learned(policy: str) -> None:
     invalid = np.random.default_rng(0).random((B, A)) < 0.6

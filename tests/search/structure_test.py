@@ -143,15 +143,18 @@ def test_the_network_is_called_once_a_sweep() -> None:
         jax.debug.callback(lambda: called.append(action.shape[0]))
         return _step(params, action, state)
 
-    result = search.search(
-        None,
-        jax.random.key(0),
-        search.Root(jnp.zeros((B, 18)), jnp.zeros(B), jnp.zeros(B)),
-        lambda params, action, state: _with_actions(step(params, action, state), 18),
-        config=config,
-        explore=jnp.zeros(B, bool),
-    )
-    jax.block_until_ready(result)
+    @jax.jit
+    def run() -> search.Result:
+        return search.search(
+            None,
+            jax.random.key(0),
+            search.Root(jnp.zeros((B, 18)), jnp.zeros(B), jnp.zeros(B)),
+            lambda params, action, state: _with_actions(step(params, action, state), 18),
+            config=config,
+            explore=jnp.zeros(B, bool),
+        )
+
+    jax.block_until_ready(run())
     jax.effects_barrier()
     assert sorted(called, reverse=True) == [8 * B, 4 * B, 2 * B, 2 * B]
 

@@ -13,11 +13,20 @@ from seedzero.transport import address
 
 @pytest.mark.parametrize("name", ["127.0.0.1:50051", "learner.example.org:1", "[::1]:50051"])
 def test_host_and_port_are_left_alone(name: str) -> None:
+    assert address.target(name) == address.bound_target(name) == name
+
+
+@pytest.mark.parametrize("name", ["dns:learner:1", "dns:///learner.example.org:1", "dns://8.8.8.8/learner:1"])
+def test_names_for_a_resolver_are_for_clients_alone(name: str) -> None:
     assert address.target(name) == name
+    with pytest.raises(errors.UsageError, match=r"is neither HOST:PORT .* nor unix:PATH"):
+        address.bound_target(name)
 
 
 @pytest.mark.parametrize(
-    "name", ["", "localhost", "localhost:", ":50051", "host:port", "host:70000", "::1:50051", "host:-1"]
+    "name",
+    ["", "localhost", "localhost:", ":50051", "host:port", "host:70000", "::1:50051", "host:-1", "dns:", "dns:///host",
+     "dns://server", "dns:unix:/x"],
 )
 def test_other_addresses_are_refused(name: str) -> None:
     with pytest.raises(errors.UsageError, match=r"is neither HOST:PORT .* nor unix:PATH"):

@@ -17,6 +17,7 @@ from seedzero.transport import codec, inference_pb2, messages
 E = 3
 PIXELS = types.EnvSpec((4, 5, 1), "uint8", 6, 0, 255)
 VECTORS = types.EnvSpec((2,), "float32", 2, has_action_mask=True, num_players=2, frames_per_step=4)
+CONTINUOUS = types.EnvSpec((2,), "float32", 0, action_low=(-1.0, 0.0), action_high=(1.0, 2.5))
 
 
 def make_step(spec: types.EnvSpec, **changes: Any) -> types.EnvStep:
@@ -188,7 +189,7 @@ def test_impossible_hello_is_refused(changes: dict[str, Any], error: type[Except
         codec.hello_of(hello_fields(**changes))
 
 
-@pytest.mark.parametrize("spec", [PIXELS, VECTORS])
+@pytest.mark.parametrize("spec", [PIXELS, VECTORS, CONTINUOUS])
 def test_spec_survives_the_wire(spec: types.EnvSpec) -> None:
     message, _ = codec.decode_worker(codec.encode_spec(spec))
     assert codec.spec_of(message.spec, E) == spec
@@ -200,6 +201,11 @@ def test_spec_survives_the_wire(spec: types.EnvSpec) -> None:
         ({"num_players": 3}, "num_players 3"),
         ({"num_actions": 0}, "num_actions 0"),
         ({"frames_per_step": 0}, "frames_per_step 0"),
+        ({"action_low": (0,)}, "action_low is .0.0. and action_high ..; expected equally many finite"),
+        ({"action_high": (0,)}, "action_low is .. and action_high .0.0.; expected equally many finite"),
+        ({"action_low": (0,), "action_high": (np.inf,)}, "action_high .inf.; expected equally many finite"),
+        ({"action_low": (0,), "action_high": (1,)}, "vectors of 1 numbers, but num_actions is 6"),
+        ({"action_low": (0,) * 10_001, "num_actions": 0}, "bounds of continuous actions, and not 10001"),
         ({"observation_low": np.nan}, "observation_low nan"),
         ({"observation_dtype": "float64"}, "'float64' is not supported; send one of uint8, int32, float32"),
         ({"observation_shape": (2, 0)}, "empty axis"),
@@ -244,7 +250,7 @@ def test_impossible_assignment_is_refused(name: str, value: object, message: str
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint8])
 def test_actions_survive_the_wire(dtype: type[np.generic]) -> None:
     fields = codec.decode_learner(codec.encode_actions(1, 9, np.array([0, 5, 2], dtype), 77)).actions
-    group, actions, version = codec.actions_of(fields, E, 6)
+    group, actions, version = codec.actions_of(fields, E, PIXELS)
     assert (group, fields.sequence, version) == (1, 9, 77)
     np.testing.assert_array_equal(actions, [0, 5, 2])
     assert actions.dtype == np.int32
@@ -261,7 +267,31 @@ def test_actions_survive_the_wire(dtype: type[np.generic]) -> None:
 def test_impossible_actions_are_refused(actions: list[int], message: str) -> None:
     fields = codec.decode_learner(codec.encode_actions(1, 9, np.array(actions), 77)).actions
     with pytest.raises(errors.InvalidMessage, match=message):
-        codec.actions_of(fields, E, 6)
+        codec.actions_of(fields, E, PIXELS)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_continuous_actions_survive_the_wire(dtype: type[np.generic]) -> None:
+    sent = np.array([[0, 0], [-1, 2.5], [1, 0.125]], dtype)
+    fields = codec.decode_learner(codec.encode_actions(1, 9, sent, 77)).actions
+    group, actions, version = codec.actions_of(fields, E, CONTINUOUS)
+    assert (group, fields.sequence, version) == (1, 9, 77)
+    np.testing.assert_array_equal(actions, sent)
+    assert actions.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("actions", "message"),
+    [
+        ([[0, 0], [0, 2.6], [0, 0]], r"group 1 have 2\.59+\d* as number 1 of a vector; expected 0.0 to 2.5"),
+        ([[0, 0], [0, 0], [np.nan, 0]], "group 1 have nan as number 0 of a vector; expected -1.0 to 1.0"),
+        ([[0, 0], [0, 0]], "action of group 1 has 16 bytes; expected 24"),
+    ],
+)
+def test_impossible_continuous_actions_are_refused(actions: list[list[float]], message: str) -> None:
+    fields = codec.decode_learner(codec.encode_actions(1, 9, np.array(actions), 77)).actions
+    with pytest.raises(errors.InvalidMessage, match=message):
+        codec.actions_of(fields, E, CONTINUOUS)
 
 
 def test_message_limit_holds_the_largest_step_and_little_more() -> None:

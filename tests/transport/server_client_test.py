@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import functools
 import logging
-import os
 import pathlib
 import queue
 import signal
@@ -15,88 +14,28 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import grpc
 import numpy as np
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from wire import (
+    HELLO,
+    NUM_GROUPS,
+    SETTINGS,
+    SPEC,
+    TIMEOUT_SECONDS,
+    E,
+    Learner,
+    joined,
+    make_step,
+    receive_actions,
+    serving,
+)
 
-from seedzero.core import config, errors, types
-from seedzero.transport import client, codec, handler, inference_pb2, messages, server, service, status, streams
-
-TIMEOUT_SECONDS = 20.0
-NUM_GROUPS = 2
-E = 2
-SPEC = types.EnvSpec((3,), "float32", 4)
-HELLO = messages.Hello("worker", "", (types.Role.TRAIN,), ("catch",), 64)
-SETTINGS = config.TransportConfig(listen="127.0.0.1:0", max_backoff_seconds=0.2)
-
-
-def make_step(reward: float = 0.0, **changes: Any) -> types.EnvStep:
-    step = types.EnvStep(
-        np.full((E, 3), reward, np.float32), np.full(E, reward, np.float32), np.zeros(E, bool), np.zeros(E, bool)
-    )
-    return step._replace(**changes)
-
-
-class Learner:
-    """Records what the server tells it; answers at once with the sequence number, unless told to hold."""
-
-    def __init__(self, settings: config.TransportConfig = SETTINGS, **options: Any) -> None:
-        self.server = server.Server(self, settings, **options)
-        self.requests: queue.Queue[messages.StepRequest] = queue.Queue()
-        self.begun: list[tuple[str, types.EnvSpec]] = []
-        self.ended: queue.Queue[tuple[str, str]] = queue.Queue()
-        self.hold = False
-        self.refusal: Exception | None = None
-        self.prefix = os.urandom(4).hex()
-        self.num_runs = 0
-
-    def assign(self, hello: messages.Hello) -> types.Assignment:
-        if self.refusal:
-            raise self.refusal
-        self.num_runs += 1
-        seeds = tuple(range(NUM_GROUPS * E))
-        run_id = f"{self.prefix}-{self.num_runs}"
-        return types.Assignment(run_id, hello.roles[0], "catch", '{"a": 1}', NUM_GROUPS, E, seeds)
-
-    def begin(self, run_id: str, spec: types.EnvSpec) -> None:
-        if spec.num_actions != SPEC.num_actions:
-            raise errors.SpecMismatch(f"num_actions is {spec.num_actions}; expected {SPEC.num_actions}")
-        self.begun.append((run_id, spec))
-
-    def step(self, request: messages.StepRequest) -> None:
-        if np.any(request.step.reward == 13):
-            raise ZeroDivisionError("secret")
-        self.requests.put(request)
-        if not self.hold:
-            self.answer(request)
-
-    def answer(self, request: messages.StepRequest, action: int = 1) -> None:
-        self.server.reply(request, np.full(E, action), request.sequence)
-
-    def end(self, run_id: str, reason: str) -> None:
-        self.ended.put((run_id, reason))
-
-    def status(self) -> Mapping[str, object]:
-        return {"env_steps": 7, "stalled": None}
-
-    def next_request(self) -> messages.StepRequest:
-        return self.requests.get(timeout=TIMEOUT_SECONDS)
-
-    def next_end(self) -> tuple[str, str]:
-        return self.ended.get(timeout=TIMEOUT_SECONDS)
-
-
-@contextlib.contextmanager
-def serving(learner: Learner) -> Iterator[str]:
-    address = learner.server.start()
-    try:
-        yield address
-    finally:
-        learner.server.stop(finished=False, reason="test over")
+from seedzero.core import errors, types
+from seedzero.transport import client, codec, handler, inference_pb2, messages, security, service, status, streams
 
 
 @pytest.fixture
@@ -108,21 +47,6 @@ def learner() -> Learner:
 def address(learner: Learner) -> Iterator[str]:
     with serving(learner) as bound:
         yield bound
-
-
-@contextlib.contextmanager
-def joined(address: str, hello: messages.Hello = HELLO) -> Iterator[client.Client]:
-    """A client whose run has started."""
-    with client.Client(address, hello, settings=SETTINGS) as worker:
-        assert worker.join() is not None
-        worker.start(SPEC)
-        yield worker
-
-
-def receive_actions(worker: client.Client) -> messages.Actions:
-    event = worker.receive()
-    assert isinstance(event, messages.Actions)
-    return event
 
 
 class RawStream:
@@ -384,6 +308,9 @@ def test_reply_of_a_wrong_shape_is_refused(learner: Learner, address: str) -> No
         request = learner.next_request()
         with pytest.raises(errors.InvalidMessage, match=r"actions for group 0 have shape \(3,\); expected \(2,\)"):
             learner.server.reply(request, np.zeros(3, np.int32), 0)
+        for wrong in (np.zeros((2, 1), np.int32), np.zeros(2, np.float32), np.zeros((3, 1), np.float32)):
+            with pytest.raises(errors.InvalidMessage, match="continuous ones with one axis more"):
+                learner.server.reply(request, wrong, 0)
 
 
 def test_unexpected_error_is_not_told_to_the_worker(
@@ -400,7 +327,7 @@ def test_unexpected_error_is_not_told_to_the_worker(
 
 
 def test_worker_that_asks_on_without_reading_is_refused(learner: Learner) -> None:
-    answering = service.Service(learner, SETTINGS, float)
+    answering = service.Service(learner, SETTINGS, float, security.Guard(""))
     stream = streams.Stream(None, 0.0)  # type: ignore[arg-type]  # nothing is written
     answering._receive(stream, codec.encode_hello(HELLO))
     with pytest.raises(errors.InvalidMessage, match="81 answers wait to be read"):
@@ -654,7 +581,7 @@ def test_learner_that_stood_still_itself_blames_no_worker() -> None:
     clock, learner = Clock(), Learner()
 
     async def stand_still() -> None:
-        answering = service.Service(learner, SETTINGS, clock)
+        answering = service.Service(learner, SETTINGS, clock, security.Guard(""))
         answering._receive(streams.Stream(None, clock.now), codec.encode_hello(HELLO))  # type: ignore[arg-type]
         answering.watch_leases()
         clock.now += SETTINGS.lease_seconds

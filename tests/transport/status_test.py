@@ -27,6 +27,7 @@ def received(failure: status.Failure) -> aio.AioRpcError:
         (errors.ConfigError("x"), grpc.StatusCode.FAILED_PRECONDITION),
         (errors.SequenceError("x"), grpc.StatusCode.OUT_OF_RANGE),
         (errors.UnknownRun("x"), grpc.StatusCode.NOT_FOUND),
+        (errors.AccessDenied("x"), grpc.StatusCode.UNAUTHENTICATED),
     ],
 )
 def test_final_errors_survive_the_wire(error: errors.Error, code: grpc.StatusCode) -> None:

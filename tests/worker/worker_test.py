@@ -49,7 +49,10 @@ class Learner:
         self.events.put(("step", request))
         mask = request.step.action_mask
         action = np.full(request.first.shape, self.action) if mask is None else mask.argmax(axis=1)
-        self.server.reply(request, action, 1)
+        self.server.reply(request, self.choose(request, action), 1)
+
+    def choose(self, request, action):
+        return action
 
     def end(self, run_id, reason):
         self.ends.append((run_id, reason))
@@ -115,6 +118,13 @@ class Running:
         return self._code
 
 
+class Pushing(Learner):
+    """Pushes environment i of three with 1 - i, in Pendulum's own units."""
+
+    def choose(self, request, action):
+        return np.array([[1], [0], [-1]], np.float32) * (1 if request.sequence % 2 else -1)
+
+
 @pytest.fixture
 def run(address):
     runs = []
@@ -148,6 +158,23 @@ def finish(child):
         text = child.stderr.read()
     child.stdin.close()
     return code, text
+
+
+def test_continuous_actions_reach_the_environments_unchanged(address, run):
+    learner = Pushing(dict(env="gym:Pendulum-v1", num_groups=1))
+    learner.serve(address)
+    run()
+    learner.await_steps(5)
+    learner.server.stop(finished=True, reason="enough")
+    alone = gym_env.GymVectorEnv("Pendulum-v1", 3)
+    expected = [alone.reset((0, 1, 2))]
+    expected += [alone.step(np.array([[1], [0], [-1]], np.float32) * sign) for sign in (-1, 1, -1, 1)]
+    alone.close()
+    for request, step in zip(learner.requests, expected, strict=False):
+        np.testing.assert_array_equal(request.step.observation, step.observation)
+        np.testing.assert_array_equal(request.step.reward, step.reward)
+    (spec,) = learner.specs.values()
+    assert (spec.num_actions, spec.action_low, spec.action_high) == (0, (-2.0,), (2.0,))
 
 
 def test_a_session_sends_every_step_of_both_groups_and_ends_with_the_learner(serve, run):
@@ -279,7 +306,7 @@ def test_failing_environments_end_the_worker_tell_the_learner_and_leave_others_a
         (dict(env="chess"), "unknown environment 'chess'"),
         (dict(env="yours"), "env_factory"),
         (dict(env="spiel:kuhn_poker"), "hidden information"),
-        (dict(env="gym:Pendulum-v1"), "action space Box"),
+        (dict(env="gym:Blackjack-v1"), "observation space Tuple"),
         (dict(env_settings='{"frame_sice": 84}'), "frame_sice"),
         (dict(env_settings="[1]"), "same version"),
     ],

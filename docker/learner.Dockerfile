@@ -1,0 +1,62 @@
+# The learner's image: JAX, all of seedzero, TensorBoard. From the repository's root:
+#
+#   docker build -f docker/learner.Dockerfile -t seedzero-learner .
+#   docker run --rm -it --init -v seedzero-runs:/runs seedzero-learner train --preset=catch --run_dir=/runs/catch
+#
+# --build-arg EXTRA=cpu|cuda|tpu   what JAX computes on; with Ray besides: cpu,ray, cuda,ray or tpu,ray
+# --build-arg BASE=IMAGE   any image with pip and Python 3.11 to 3.13, called `python`
+# --secret id=pip_conf,src=FILE, --secret id=pip_ca,src=FILE   configuration of pip and a certificate (which it calls
+#                          /run/secrets/pip_ca) where packages come from a mirror; no layer holds them
+ARG BASE=python:3.11-slim
+
+FROM ${BASE} AS wheel
+ARG PIP_CONFIG_FILE=/run/secrets/pip_conf PIP_DISABLE_PIP_VERSION_CHECK=1
+COPY requirements/build.txt /src/requirements/
+RUN --mount=type=secret,id=pip_conf --mount=type=secret,id=pip_ca --mount=type=cache,target=/root/.cache/pip \
+    python -m venv --without-pip /opt/build \
+    && pip --python=/opt/build/bin/python install --no-deps --require-hashes -r /src/requirements/build.txt
+WORKDIR /src
+COPY . .
+RUN pip --python=/opt/build/bin/python wheel --no-deps --no-build-isolation --wheel-dir=/dist .
+
+FROM ${BASE}
+ARG PIP_CONFIG_FILE=/run/secrets/pip_conf PIP_DISABLE_PIP_VERSION_CHECK=1
+COPY requirements/learner.txt /opt/requirements/
+RUN --mount=type=secret,id=pip_conf --mount=type=secret,id=pip_ca --mount=type=cache,target=/root/.cache/pip \
+    python -m venv --without-pip /opt/seedzero \
+    && pip --python=/opt/seedzero/bin/python install --no-deps --require-hashes -r /opt/requirements/learner.txt
+ARG EXTRA=cpu
+COPY requirements/learner-*.txt /opt/requirements/
+RUN --mount=type=secret,id=pip_conf --mount=type=secret,id=pip_ca --mount=type=cache,target=/root/.cache/pip \
+    for extra in $(echo "$EXTRA" | tr , " "); do \
+        case "$extra" in \
+            cpu) ;; \
+            cuda | ray | tpu) pip --python=/opt/seedzero/bin/python install --no-deps --require-hashes \
+                -r "/opt/requirements/learner-$extra.txt" || exit 1 ;; \
+            *) echo "EXTRA=$EXTRA: expected cpu, cuda or tpu, and ,ray for Ray" >&2; exit 1 ;; \
+        esac; \
+    done
+RUN --mount=type=bind,from=wheel,source=/dist,target=/dist \
+    pip --python=/opt/seedzero/bin/python install --no-deps --no-index --no-cache-dir /dist/*.whl \
+    && for name in seedzero ray; do \
+        [ ! -e "/opt/seedzero/bin/$name" ] || ln -s "/opt/seedzero/bin/$name" /usr/local/bin/; \
+    done \
+    && useradd --uid 10001 --user-group --no-create-home --home-dir /runs --no-log-init seedzero \
+    && install --directory --owner=10001 --group=10001 --mode=1777 /runs
+
+ARG BASE VERSION=unknown REVISION=unknown
+LABEL org.opencontainers.image.title="seedzero-learner" \
+      org.opencontainers.image.description="Learner of seedzero (distributed MuZero), with JAX for ${EXTRA}" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.base.name="${BASE}"
+# What XLA compiled lies beside the runs: a new container compiles nothing twice.
+ENV PATH=/opt/seedzero/bin:$PATH HOME=/runs XDG_CACHE_HOME=/runs/.cache PYTHONDONTWRITEBYTECODE=1
+WORKDIR /runs
+USER 10001:10001
+EXPOSE 7777
+HEALTHCHECK --interval=10s --timeout=10s --start-period=10m --retries=6 \
+    CMD ["seedzero", "health", "--server=127.0.0.1:7777"]
+ENTRYPOINT ["seedzero"]
+CMD ["train", "--help"]

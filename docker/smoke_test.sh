@@ -1,0 +1,214 @@
+#!/usr/bin/env bash
+# Builds the images and runs them as docker-compose.yml says, with catch; --help explains it.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
+# shellcheck source-path=SCRIPTDIR source=engine.sh
+. "$here/engine.sh"
+
+usage() {
+    cat <<'TEXT'
+usage: docker/smoke_test.sh [--workers=N] [--clean]
+
+Builds the learner's and the workers' image, starts docker-compose.yml with catch, waits until an evaluation returns
+1.0, kills the learner and then a worker with -9, sees each come back and training go on, checks at every look that
+acknowledged = stored + pending + discarded steps, stops everything by SIGTERM and sees it end with 0, and takes it
+down. It ends with 0 if all that happened; whatever it started ends with it, on Ctrl-C too.
+
+  --workers=N   so many workers (default: 2)
+  --clean       removes its directory if all went well: the next call builds everything anew
+
+Where no docker engine answers it starts one of its own, as root on Debian: docker.io and docker-compose are installed
+by apt-get if they are missing. Where python:3.11-slim can't be pulled, a base image is made by debootstrap.
+Packages come from where pip on this machine takes them.
+
+  SEEDZERO_BASE          base image to use instead
+  SEEDZERO_DOCKER_STATE  its directory (default: /var/tmp/seedzero-docker-UID), which keeps the engine's images
+TEXT
+}
+
+WORKERS=2
+CLEAN=""
+while (($#)); do
+    case "$1" in
+        --workers=*) WORKERS=${1#*=} ;;
+        --clean) CLEAN=yes ;;
+        -h | --help) usage; exit 0 ;;
+        *) echo "docker/smoke_test.sh: unknown argument '$1'; it takes --workers=N and --clean" >&2; exit 2 ;;
+    esac
+    shift
+done
+[[ $WORKERS =~ ^[1-4]$ ]] || { echo "docker/smoke_test.sh: --workers=$WORKERS: expected 1 to 4" >&2; exit 2; }
+
+STATE=${SEEDZERO_DOCKER_STATE:-/var/tmp/seedzero-docker-$(id -u)}
+PROJECT=seedzero-smoke
+MAX_WORKER_MB=400
+mkdir -p "$STATE"
+exec 8>"$STATE/lock"
+flock --nonblock 8 || die "another smoke test uses $STATE"
+
+composed() { compose -p "$PROJECT" -f "$here/docker-compose.yml" "$@"; }
+
+finish() {
+    local code=$?
+    trap '' INT TERM
+    trap - EXIT
+    if [ -n "${UP:-}" ]; then
+        ((code == 0 || code > 128)) || composed logs --tail=40 || true  # above 128: a signal, no failure
+        composed down --volumes --timeout=5 >"$STATE/down.log" 2>&1 || say "down failed, see $STATE/down.log"
+    fi
+    stop_engine
+    rm -rf "$STATE/token" "$STATE/secrets"
+    if ((code > 128)); then
+        say "interrupted"
+    elif ((code != 0)); then
+        say "FAILED; what was said is in $STATE"
+    elif [ -n "$CLEAN" ]; then
+        rm -rf "$STATE"
+    fi
+    exit "$code"
+}
+trap finish EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# ---------------------------------------------------------------------------------------------------- what is asked
+
+# Fails unless every acknowledged step is accounted for (3), or the condition holds (1).
+# shellcheck disable=SC2089  # Python, not words
+READ_STATUS='
+import json, os, sys
+status = json.loads(sys.stdin.read().splitlines()[-1])
+print(json.dumps(status))
+whole = status["steps_stored"] + status["steps_pending"] + sum(status["steps_discarded"].values())
+if status["steps_acknowledged"] != whole:
+    sys.exit(3)
+sys.exit(not eval(os.environ["CONDITION"], status))
+'
+
+# Returns whether a condition, a Python expression over the names in a status, holds; the status goes to FOUND.
+holds() { # CONDITION
+    local code=0
+    # shellcheck disable=SC2016  # the variables are the container's
+    FOUND=$("$DOCKER" exec --env CONDITION="$1" --env READ_STATUS="$READ_STATUS" "$LEARNER" sh -c '
+        status=$(seedzero status --server=127.0.0.1:7777 --token_file=/run/secrets/token) || exit 1
+        echo "$status" | python -c "$READ_STATUS"' 2>"$STATE/status.log") || code=$?
+    ((code != 3)) || die "acknowledged is not stored + pending + discarded: $FOUND"
+    return "$code"
+}
+
+field() { # NAME of a number in FOUND
+    [[ $FOUND =~ \"$1\":\ ([0-9.]+) ]] || die "no $1 in the status: $FOUND"
+    echo "${BASH_REMATCH[1]}"
+}
+
+restarts() { "$DOCKER" inspect --format '{{.RestartCount}}' "$1"; }
+has_restarted() { (($(restarts "$1") > 0)); }
+
+joins() { "$DOCKER" logs "$1" 2>&1 | grep -c ': joined learner:7777' || true; }
+has_joined_again() { (($(joins "$1") > $2)); }  # CONTAINER JOINS-BEFORE
+
+# The process that the container's init watches, from inside: `docker kill` would count as the user's wish to stop it.
+kill_9() { # CONTAINER
+    # shellcheck disable=SC2016  # inside
+    "$DOCKER" exec "$1" sh -c 'kill -9 $(cat /proc/1/task/1/children)'
+}
+
+check_images() {
+    local megabytes
+    for image in seedzero-learner:smoke seedzero-worker:smoke; do
+        megabytes=$(($("$DOCKER" image inspect --format '{{.Size}}' "$image") / 1000000))
+        say "$image: $megabytes MB"
+        [ "$("$DOCKER" image inspect --format '{{.Config.User}}' "$image")" = 10001:10001 ] ||
+            die "$image does not run as user 10001"
+        "$DOCKER" image inspect --format '{{json .Config.Labels}}' "$image" |
+            grep -q '"org.opencontainers.image.revision"' || die "$image has no OCI labels"
+    done
+    ((megabytes < MAX_WORKER_MB)) || die "seedzero-worker has $megabytes MB; expected less than $MAX_WORKER_MB"
+    if "$DOCKER" run --rm --entrypoint python seedzero-worker:smoke -c 'import jax' 2>/dev/null; then
+        die "seedzero-worker has JAX, which no worker needs"
+    fi
+}
+
+make_token() {
+    export SEEDZERO_TOKEN_FILE=$STATE/token
+    (umask 077; head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >"$SEEDZERO_TOKEN_FILE")
+    # Nobody but the containers' user is to read it.
+    if [ "$(id -u)" = 0 ]; then
+        chown 10001:10001 "$SEEDZERO_TOKEN_FILE"
+    else
+        SEEDZERO_USER="$(id -u):$(id -g)"
+        export SEEDZERO_USER
+    fi
+}
+
+# ---------------------------------------------------------------------------------------------------- the test
+
+use_engine
+use_base
+say "building on $BASE"
+build_image seedzero-worker:smoke docker/worker.Dockerfile >"$STATE/build-worker.log" 2>&1 ||
+    die "the worker's image can't be built, see $STATE/build-worker.log"
+build_image seedzero-learner:smoke docker/learner.Dockerfile >"$STATE/build-learner.log" 2>&1 ||
+    die "the learner's image can't be built, see $STATE/build-learner.log"
+say "built"
+# In an engine of its own, what these replace is of no use to anyone.
+[ -z "$ENGINE_PID" ] || "$DOCKER" image prune --force >/dev/null
+check_images
+
+make_token
+export SEEDZERO_LEARNER_IMAGE=seedzero-learner:smoke SEEDZERO_WORKER_IMAGE=seedzero-worker:smoke
+export SEEDZERO_TRAIN="--preset=catch --stop_at_return=inf --checkpoint.every_seconds=2 --metrics.every_seconds=5"
+UP=yes
+composed down --volumes --timeout=5 >"$STATE/down.log" 2>&1  # what a killed smoke test left
+composed up -d --no-build --scale worker="$WORKERS" >"$STATE/up.log" 2>&1 || die "up failed, see $STATE/up.log"
+LEARNER=$(composed ps -q learner)
+mapfile -t worker_ids < <(composed ps -q worker)
+((${#worker_ids[@]} == WORKERS)) || die "${#worker_ids[@]} workers were started; expected $WORKERS"
+say "the learner is healthy, $WORKERS workers started"
+
+POLL_SECONDS=2  # asking costs half a second of a core, which the learner would use
+wait_until 900 "an evaluation of 1.0" \
+    holds "last_evaluation and last_evaluation['mean_return'] >= 1 and durable_update" ||
+    die "last status: ${FOUND:-none}"
+everyone=$(field workers)
+POLL_SECONDS=0.5
+before=$(field updates)
+durable=$(field durable_update)
+say "evaluated to 1.0 after $before updates and $(field env_steps) steps; durable: update $durable"
+
+killed=$SECONDS
+kill_9 "$LEARNER"
+wait_until 120 "the learner's restart" has_restarted "$LEARNER" || die "the learner did not come back"
+wait_until 300 "a learner that answers" holds "updates >= $durable" || die "last status: ${FOUND:-none}"
+say "learner killed with -9 at update $before or later: it answers $((SECONDS - killed)) s later"
+"$DOCKER" logs "$LEARNER" >"$STATE/learner.log" 2>&1
+grep -o 'resumed at update [0-9]*' "$STATE/learner.log" || die "the learner's log does not say that it resumed"
+wait_until 300 "training that goes on with everyone" holds "updates > $before + 50 and workers == $everyone" ||
+    die "last status: ${FOUND:-none}"
+say "all workers are back and update $(field updates) is reached $((SECONDS - killed)) s after the kill"
+
+before=$(joins "${worker_ids[0]}")
+killed=$SECONDS
+kill_9 "${worker_ids[0]}"
+wait_until 120 "the worker's restart" has_restarted "${worker_ids[0]}" || die "the worker did not come back"
+wait_until 120 "the worker's join" has_joined_again "${worker_ids[0]}" "$before" || die "see its log"
+say "worker killed with -9: joined again $((SECONDS - killed)) s later"
+holds True || die "last status: ${FOUND:-none}"
+steps=$(field env_steps)
+wait_until 300 "training that goes on with everyone" holds "env_steps > $steps + 500 and workers == $everyone" ||
+    die "last status: ${FOUND:-none}"
+say "training goes on: $FOUND"
+
+stopped=$SECONDS
+# More than the 60 s of docker-compose.yml: a program that is being compiled is waited for, however busy the machine is.
+composed stop --timeout=300 >"$STATE/stop.log" 2>&1
+for container in "$LEARNER" "${worker_ids[@]}"; do
+    code=$("$DOCKER" inspect --format '{{.State.ExitCode}}' "$container")
+    ((code == 0)) || die "$container ended with $code on SIGTERM; expected 0"
+done
+say "all ended with 0 on SIGTERM within $((SECONDS - stopped)) s"
+"$DOCKER" logs "$LEARNER" >"$STATE/learner.log" 2>&1
+if grep -qFf "$SEEDZERO_TOKEN_FILE" "$STATE/learner.log"; then
+    die "the learner's log holds the token"
+fi
+say "passed"

@@ -1,0 +1,569 @@
+# shellcheck shell=bash
+# Sourced by the scripts of this folder: flags, the plan with its estimate of cost, questions, and what several of them create.
+#
+# A script declares its flags (`flag`, `switch`), defines describe (the text of --help), and calls parse_flags "$@". Then `project`,
+# `region`, `bucket` and the script's own flags are set. Commands that change something go through `run`, so that --dry_run shows them
+# and does nothing. What is printed to standard output in a dry run is a script; everything for people goes to standard error. Works in
+# the bash 3.2 of macOS too.
+
+# Ranges as [a-z] and decimal points mean the same everywhere.
+export LC_ALL=C
+
+script=$(basename "$0")
+folder="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)"
+root=$(dirname "$folder")
+
+secret_name=seedzero-fleet
+repository=seedzero
+# The tag of machines in the firewall's rule, and what the names of everything that costs money begin with.
+prefix=seedzero
+
+say() { echo "$script: $*" >&2; }
+die() { say "error: $*"; exit 2; }
+
+# --- flags ---------------------------------------------------------------------------------------------------------------------------
+
+flag_names=()
+flag_placeholders=() # empty: a switch
+flag_helps=()
+takes_settings=false # whether settings of `seedzero train` may follow --
+settings=()
+
+flag() { # NAME PLACEHOLDER HELP: --NAME=VALUE sets the variable NAME, whose value now is the default
+    flag_names+=("$1")
+    flag_placeholders+=("$2")
+    flag_helps+=("$3${!1:+ (default: ${!1})}")
+}
+
+switch() { # NAME HELP: --NAME sets the variable NAME to true
+    flag_names+=("$1")
+    flag_placeholders+=("")
+    flag_helps+=("$2")
+    printf -v "$1" false
+}
+
+project="" region=us-central1 bucket="" dry_run=false yes=false
+common_flags() {
+    flag project ID "Google Cloud project (default: the one that gcloud is set to)"
+    flag region NAME "where machines, images and the bucket are"
+    flag bucket NAME "bucket of the runs (default: PROJECT-seedzero)"
+    switch yes "go on without asking"
+    switch dry_run "print the exact commands and request bodies, and call nothing"
+}
+
+parse_flags() {
+    local argument name value index
+    for argument in "$@"; do
+        case "$argument" in
+            *[[:cntrl:]]*) die "a line break or another control character in $(printf '%q' "$argument")" ;;
+        esac
+    done
+    while [ $# -gt 0 ]; do
+        argument=$1
+        shift
+        case "$argument" in
+            -h | --help) usage; exit 0 ;;
+            --)
+                [ "$takes_settings" = true ] || die "$script takes no settings of seedzero train after --"
+                # shellcheck disable=SC2034  # the scripts read it
+                settings=("$@")
+                break
+                ;;
+            --*) ;;
+            *) die "unexpected word '$argument'; flags are --NAME=VALUE, and $script --help lists them" ;;
+        esac
+        name=${argument#--}
+        name=${name%%=*}
+        index=$(index_of "$name" ${flag_names[@]+"${flag_names[@]}"}) || unknown_flag "$argument" "$name"
+        if [ -z "${flag_placeholders[$index]}" ]; then
+            [ "$argument" = "--$name" ] || die "$argument: --$name takes no value"
+            printf -v "$name" true
+            continue
+        fi
+        if [ "$argument" != "--$name" ]; then
+            value=${argument#*=}
+        elif [ $# -gt 0 ] && [ "${1#--}" = "$1" ]; then
+            value=$1
+            shift
+        else
+            value=""
+        fi
+        [ -n "$value" ] || die "--$name has no value; write --$name=${flag_placeholders[$index]}"
+        printf -v "$name" '%s' "$value"
+    done
+    resolve_common
+}
+
+index_of() { # WORD WORDS...: prints the position of WORD among WORDS
+    local wanted=$1 position=0 word
+    shift
+    for word in "$@"; do
+        if [ "$word" = "$wanted" ]; then
+            echo "$position"
+            return 0
+        fi
+        position=$((position + 1))
+    done
+    return 1
+}
+
+unknown_flag() { # ARGUMENT NAME
+    local hint
+    hint=$(nearest "$2" "${flag_names[@]}")
+    if [ -n "$hint" ]; then
+        die "unknown flag $1; did you mean --$hint?"
+    elif [ "$takes_settings" = true ]; then
+        die "unknown flag $1; $script --help lists them, and settings of seedzero train come after --"
+    fi
+    die "unknown flag $1; $script --help lists them"
+}
+
+nearest() { # WORD WORDS...: prints the word that takes the fewest edits, if those are few
+    printf '%s\n' "$@" | awk '
+        function smallest(a, b, c) { return a < b ? (a < c ? a : c) : (b < c ? b : c) }
+        function edits(a, b,    i, j, table) {
+            for (i = 0; i <= length(a); i++) table[i, 0] = i
+            for (j = 0; j <= length(b); j++) table[0, j] = j
+            for (i = 1; i <= length(a); i++)
+                for (j = 1; j <= length(b); j++)
+                    table[i, j] = smallest(table[i - 1, j] + 1, table[i, j - 1] + 1,
+                                           table[i - 1, j - 1] + (substr(a, i, 1) != substr(b, j, 1)))
+            return table[length(a), length(b)]
+        }
+        NR == 1 { wanted = $0; least = 1 + int(length(wanted) / 3); next }
+        { distance = edits(wanted, $0); if (distance <= least) { least = distance - 1; found = $0 } }
+        END { print found }'
+}
+
+usage() {
+    local index left
+    describe
+    echo
+    echo "FLAGS"
+    for index in "${!flag_names[@]}"; do
+        left="--${flag_names[$index]}${flag_placeholders[$index]:+=${flag_placeholders[$index]}}"
+        printf '  %-26s %s\n' "$left" "${flag_helps[$index]}"
+    done
+}
+
+resolve_common() {
+    if [ -z "$project" ]; then
+        need gcloud "see https://cloud.google.com/sdk/docs/install"
+        project=$(gcloud config get-value project 2>/dev/null) || project=""
+        [ -n "$project" ] || die "no project; give --project=ID, or choose one by: gcloud config set project ID"
+    fi
+    [ "$dry_run" = true ] || need gcloud "see https://cloud.google.com/sdk/docs/install"
+    bucket=${bucket:-$project-seedzero}
+    bucket=${bucket#gs://}
+    train_account=seedzero-train@$project.iam.gserviceaccount.com
+    build_account=seedzero-build@$project.iam.gserviceaccount.com
+    secret=projects/$project/secrets/$secret_name/versions/latest
+    images=$region-docker.pkg.dev/$project/$repository
+}
+
+need() { # PROGRAM HINT
+    command -v "$1" >/dev/null 2>&1 || die "$1 is not on the PATH; $2"
+}
+
+check_choice() { # FLAG CHOICES...: the flag's value must be one of them
+    local name=$1 hint
+    shift
+    index_of "${!name}" "$@" >/dev/null && return
+    hint=$(nearest "${!name}" "$@")
+    die "--$name=${!name}: ${hint:+did you mean $hint? }choose one of: $*"
+}
+
+check_count() { # FLAG SMALLEST
+    case "${!1}" in
+        *[!0-9]* | "" | ?????????*) die "--$1=${!1}: expected a whole number" ;;
+    esac
+    [ "$((10#${!1}))" -ge "$2" ] || die "--$1=${!1}: expected at least $2"
+}
+
+# --- commands ------------------------------------------------------------------------------------------------------------------------
+
+quoted() { # WORDS...: as one line that a shell reads back as these words
+    local word line=""
+    for word in "$@"; do
+        case "$word" in
+            *[!A-Za-z0-9_./:=,@%+-]* | "") word="'$(printf '%s' "$word" | sed "s/'/'\\\\''/g")'" ;;
+        esac
+        line="$line${line:+ }$word"
+    done
+    printf '%s\n' "$line"
+}
+
+run() { # COMMAND...: shows it; runs it, unless this is a dry run
+    if [ "$dry_run" = true ]; then
+        quoted "$@"
+    else
+        echo "+ $(quoted "$@")" >&2
+        "$@"
+    fi
+}
+
+cloud() { # ARGUMENTS of gcloud that change something; the question was asked before
+    run gcloud "$@" --project="$project" --quiet
+}
+
+look() { # ARGUMENTS of gcloud that only read; a dry run must not come here
+    gcloud "$@" --project="$project" --quiet --verbosity=error
+}
+
+is_there() { # ARGUMENTS of gcloud describe: whether the thing exists; a dry run takes everything to be missing
+    local error
+    [ "$dry_run" = false ] || return 1
+    if error=$(look "$@" --format=none 2>&1 >/dev/null); then
+        return 0
+    fi
+    # Missing rights must not be taken for a thing that is missing.
+    printf '%s' "$error" | grep -qiE 'not[ _]found|does not exist|could not be found' && return 1
+    say "$error"
+    exit 1
+}
+
+write_body() { # FILE: standard input becomes the file; a dry run prints it as a command that would write it
+    if [ "$dry_run" = true ]; then
+        printf "cat > %s <<'BODY'\n%s\nBODY\n" "$(basename "$1")" "$(cat)"
+    else
+        cat > "$1"
+    fi
+}
+
+body_path() { # FILE: where a body is: in a dry run's script beside it, else in a folder that goes away with this script
+    if [ "$dry_run" = true ]; then
+        echo "$1"
+        return
+    fi
+    echo "$scratch/$1"
+}
+
+make_scratch() {
+    [ "$dry_run" = false ] || return 0
+    scratch=$(mktemp -d)
+    trap 'rm -rf "$scratch"' EXIT
+}
+
+confirm() { # QUESTION: ends the script unless the answer is yes
+    local answer=""
+    if [ "$dry_run" = true ] || [ "$yes" = true ]; then
+        return 0
+    fi
+    [ -t 0 ] || die "there is no terminal to ask on: --yes goes on without asking, --dry_run shows what would be done"
+    read -r -p "$1 [y/N] " answer || answer=""
+    case "$answer" in
+        y | Y | yes) ;;
+        *) say "nothing was changed"; exit 1 ;;
+    esac
+}
+
+# --- the plan and what it costs ------------------------------------------------------------------------------------------------------
+
+plan_total=0
+plan_unknown=""
+
+price_of() { # NAME compute|vertex: prints US dollars an hour, or nothing
+    awk -F '\t' -v name="$1" -v column="$2" '
+        !/^#/ && $1 == name { price = column == "vertex" ? $3 : $2; if (price != "-") print price }' "$folder/prices.tsv"
+}
+
+plan_machines() { # LABEL COUNT PLACE SPOT NAMES...: a line for COUNT machines, each made of what is named in prices.tsv
+    local label=$1 count=$2 place=$3 spot=$4 name price each=0 factor=1
+    shift 4
+    [ "$spot" = false ] || factor=0.5
+    for name in "$@"; do
+        price=$(price_of "$name" "$place")
+        if [ -z "$price" ]; then
+            plan_unknown="$plan_unknown $name"
+            price=0
+        fi
+        each=$(awk -v a="$each" -v b="$price" -v f="$factor" 'BEGIN { print a + b * f }')
+    done
+    plan_total=$(awk -v a="$plan_total" -v b="$each" -v n="$count" 'BEGIN { print a + b * n }')
+    printf '  %-10s %3d x %-36s %8s\n' "$label" "$count" "$(printf '%s ' "$@")$([ "$spot" = false ] || echo "(spot)")" \
+        "$(awk -v b="$each" -v n="$count" 'BEGIN { printf "%.2f", b * n }')" >&2
+}
+
+plan_title() { echo "$script creates in project $project, region $region:" >&2; }
+
+plan_line() { printf '  %-10s %s\n' "$1" "$2" >&2; } # LABEL TEXT
+
+plan_sum() {
+    printf '  %-10s %-42s %8s  %s\n' estimate "" "$(awk -v a="$plan_total" 'BEGIN { printf "%.2f", a }')" \
+        "US dollars an hour, from the list prices in gcp/prices.tsv" >&2
+    [ -z "$plan_unknown" ] || plan_line "" "and what these cost, which prices.tsv does not know:$plan_unknown"
+}
+
+# --- names ---------------------------------------------------------------------------------------------------------------------------
+
+check_run() { # the run's name becomes part of labels and machine names
+    case "$run" in
+        [a-z]*) ;;
+        *) die "--run=$run: a name begins with a small letter" ;;
+    esac
+    case "$run" in
+        *[!a-z0-9-]* | *-) die "--run=$run: expected small letters, digits and dashes, and no dash at the end" ;;
+    esac
+    [ "${#run}" -le 40 ] || die "--run=$run: at most 40 characters"
+}
+
+json_string() { # TEXT without control characters: as a string of JSON
+    local text=${1//\\/\\\\}
+    printf '"%s"' "${text//\"/\\\"}"
+}
+
+json_list() { # WORDS...: as a list of strings
+    local word list=""
+    for word in "$@"; do
+        list="$list${list:+, }$(json_string "$word")"
+    done
+    printf '[%s]' "$list"
+}
+
+# --- the secret ------------------------------------------------------------------------------------------------------------------------
+
+new_secret() { # prints token, certificate and key as JSON
+    local token key certificate
+    token=$(openssl rand -hex 32) || return 1
+    # A named curve, as gRPC wants it; ten years, because the certificate is trusted by name and not by its age.
+    key=$(openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:prime256v1) || return 1
+    certificate=$(openssl req -x509 -new -key /dev/stdin -days 3650 -subj /CN=seedzero-learner \
+        -addext subjectAltName=DNS:seedzero-learner <<< "$key") || return 1
+    printf '{"token": "%s", "certificate": "%s", "key": "%s"}' "$token" "$(one_line "$certificate")" "$(one_line "$key")"
+}
+
+one_line() { printf '%s\n' "$1" | awk '{ printf "%s\\n", $0 }'; } # TEXT: its line breaks as JSON writes them
+
+# --- images --------------------------------------------------------------------------------------------------------------------------
+
+image_tag() { # the commit; work that is not committed gets a tag of its own
+    local commit
+    if commit=$(git -C "$root" rev-parse --short=12 HEAD 2>/dev/null); then
+        [ -z "$(git -C "$root" status --porcelain 2>/dev/null)" ] || commit=$commit-$(date -u +%Y%m%d%H%M%S)
+        echo "$commit"
+    else
+        date -u +%Y%m%d%H%M%S
+    fi
+}
+
+ensure_image() { # learner|worker EXTRA IMAGE: builds and pushes it, unless this commit's is there
+    local dockerfile=docker/$1.Dockerfile
+    if [ "$build" = none ] || is_there artifacts docker images describe "$3"; then
+        say "image $3 is taken as it is"
+        return
+    fi
+    case "$build" in
+        cloud)
+            cloud builds submit "$root" --config="$folder/cloudbuild.yaml" --region="$region" \
+                --service-account="projects/$project/serviceAccounts/$build_account" \
+                --gcs-source-staging-dir="gs://$bucket/source" \
+                --substitutions="_DOCKERFILE=$dockerfile,_EXTRA=$2,_IMAGE=$3"
+            ;;
+        docker)
+            [ "$dry_run" = true ] || need docker "or take --build=cloud"
+            run gcloud auth configure-docker "${3%%/*}" --quiet
+            run docker build --file "$root/$dockerfile" --build-arg "EXTRA=$2" --tag "$3" "$root"
+            run docker push "$3"
+            ;;
+    esac
+}
+
+# --- training settings -----------------------------------------------------------------------------------------------------------------
+
+check_settings() { # PRESET SETTINGS...: lets seedzero itself refuse a misspelt one before anything costs money
+    local program preset=$1
+    shift
+    for program in "$root/.venv/bin/seedzero" "$(command -v seedzero || true)"; do
+        if [ -n "$program" ] && [ -x "$program" ]; then
+            "$program" config --preset="$preset" "$@" >/dev/null || die "the settings after -- are not right; nothing was changed"
+            return
+        fi
+    done
+    [ $# -eq 0 ] || say "seedzero is not installed here, so the settings after -- are checked only when the learner starts"
+}
+
+# --- what runs -------------------------------------------------------------------------------------------------------------------------
+
+# shellcheck disable=SC2034  # the scripts read it
+thing_kinds="custom-job queued-tpu tpu-vm worker-group"
+
+listing() { # KIND: sets `words` to the arguments of gcloud that list these; columns NAME STATE RUN WHERE WHAT
+    case "$1" in
+        custom-job)
+            words=(ai custom-jobs list --region="$region" --filter="labels.app=$prefix" --format="value(name.basename(), state,
+                labels.run, name.segment(3), jobSpec.workerPoolSpecs[].machineSpec.machineType.list())")
+            ;;
+        queued-tpu)
+            words=(compute tpus queued-resources list --zone=- --filter="name~/$prefix-" --format="value(name.basename(), state.state,
+                name.basename(), name.segment(3), tpu.nodeSpec[].node.acceleratorType.list())")
+            ;;
+        tpu-vm)
+            # One that belongs to a request goes away with it.
+            words=(compute tpus tpu-vm list --zone=- --filter="labels.app=$prefix AND NOT queuedResource:*"
+                --format="value(name.basename(), state, labels.run, name.segment(3), acceleratorType)")
+            ;;
+        worker-group)
+            words=(compute instance-groups managed list --filter="name~^$prefix-" --format="value(name,
+                status.isStable.yesno(yes=STABLE, no=CHANGING), name, zone.basename(), targetSize)")
+            ;;
+        worker-template) # it costs nothing, but stands in the way of the next run of this name
+            words=(compute instance-templates list --filter="name~^$prefix-" --format="value(name,
+                name.yesno(yes=FREE), name, name.yesno(yes=global), properties.machineType)")
+            ;;
+    esac
+    words[${#words[@]}-1]=$(printf '%s' "${words[${#words[@]}-1]}" | tr '\n' ' ' | tr -s ' ')
+}
+
+things() { # KINDS...: prints KIND NAME STATE RUN WHERE WHAT, with tabs between, of everything that has not ended
+    local kind rows
+    for kind in "$@"; do
+        listing "$kind"
+        rows=$(look "${words[@]}") || return 1
+        printf '%s\n' "$rows" | awk -F '\t' -v OFS='\t' -v kind="$kind" -v prefix="$prefix-" '
+            NF == 0 || $2 ~ /SUCCEEDED|FAILED|CANCELLED|EXPIRED/ && kind == "custom-job" { next }
+            {
+                sub("^" prefix, "", $3)
+                for (i = 1; i <= 5; i++) if ($i == "") $i = "-" # a shell reads two tabs as one
+                print kind, $1, $2, $3, $4, $5
+            }'
+    done
+}
+
+show_listings() { # KINDS...: prints the commands of `things`
+    local kind
+    for kind in "$@"; do
+        listing "$kind"
+        quoted gcloud "${words[@]}" --project="$project" --quiet --verbosity=error
+    done
+}
+
+# --- Vertex AI -------------------------------------------------------------------------------------------------------------------------
+
+accelerators="cpu t4 l4 a100 tpu-v5e-1 tpu-v5e-4 tpu-v5e-8"
+
+choose_accelerator() { # sets machine, gpu, topology, extra for --accelerator
+    gpu="" topology="" extra=cuda
+    case "$accelerator" in
+        cpu) machine=e2-standard-8 extra=cpu ;;
+        t4) machine=n1-standard-16 gpu=NVIDIA_TESLA_T4 ;;
+        l4) machine=g2-standard-16 gpu=NVIDIA_L4 ;;
+        a100) machine=a2-highgpu-1g gpu=NVIDIA_TESLA_A100 ;;
+        tpu-v5e-1) machine=ct5lp-hightpu-1t topology=1x1 extra=tpu ;;
+        tpu-v5e-4) machine=ct5lp-hightpu-4t topology=2x2 extra=tpu ;;
+        tpu-v5e-8) machine=ct5lp-hightpu-8t topology=2x4 extra=tpu ;;
+    esac
+}
+
+learner_prices() { # what the learner's machine is made of in prices.tsv; the GPUs of g2 and a2 are in the machine's price
+    echo "$machine"
+    [ "$gpu" != NVIDIA_TESLA_T4 ] || echo "$gpu"
+}
+
+pool() { # MACHINE_SPEC COUNT IMAGE ARGUMENTS...: one worker pool of a custom job
+    local spec=$1 count=$2 image=$3
+    shift 3
+    cat <<JSON
+    {
+      "machineSpec": $spec,
+      "replicaCount": $count,
+      "diskSpec": {"bootDiskType": "pd-ssd", "bootDiskSizeGb": 100},
+      "containerSpec": {
+        "imageUri": $(json_string "$image"),
+        "command": ["python", "-m", "seedzero.cli.gcp"],
+        "args": $(json_list "$@")
+      }
+    }
+JSON
+}
+
+learner_spec() {
+    local spec
+    spec="\"machineType\": $(json_string "$machine")"
+    [ -z "$gpu" ] || spec="$spec, \"acceleratorType\": $(json_string "$gpu"), \"acceleratorCount\": 1"
+    [ -z "$topology" ] || spec="$spec, \"tpuTopology\": $(json_string "$topology")"
+    echo "{$spec}"
+}
+
+job_body() { # SETTINGS of the learner...: a CustomJobSpec
+    local strategy=STANDARD
+    [ "$spot" = false ] || strategy=SPOT
+    cat <<JSON
+{
+  "workerPoolSpecs": [
+$(pool "$(learner_spec)" 1 "$learner_image" --secret="$secret" train "$@")$([ "$workers" -eq 0 ] || echo ,)
+$([ "$workers" -eq 0 ] || pool "{\"machineType\": $(json_string "$worker_machine")}" "$workers" "$worker_image" --secret="$secret" worker)
+  ],
+  "scheduling": {"strategy": "$strategy", "timeout": "$((10#$max_hours * 3600))s", "restartJobOnWorkerRestart": false},
+  "serviceAccount": $(json_string "$train_account")
+}
+JSON
+}
+
+# Flags of the scripts that submit a custom job; each sets the defaults that differ.
+run="" accelerator="" workers=2 worker_machine="" max_hours=24 spot=false build=cloud
+vertex_flags() {
+    takes_settings=true
+    flag run NAME "name of the run; one that is in the bucket goes on (default: made from the time)"
+    flag accelerator TYPE "of the learner: ${accelerators// /, }"
+    flag workers N "machines that step environments: 0 (the learner's own machine does it) or at least 2"
+    flag worker_machine TYPE "machine type of each"
+    switch spot "spot machines for all: cheaper, may be taken away at any time; the job then goes on from its checkpoint"
+    flag max_hours N "Vertex AI ends the job after so long"
+    flag build 'cloud|docker|none' "who builds the images: Cloud Build, docker on this machine, or nobody: they are there"
+}
+
+check_vertex_flags() {
+    # shellcheck disable=SC2086  # a list of words
+    check_choice accelerator $accelerators
+    check_choice build cloud docker none
+    check_count workers 0
+    check_count max_hours 1
+    [ "$workers" -ne 1 ] || die "--workers=1: the second worker is the first that evaluates; take 0 or at least 2"
+    check_run
+}
+
+refuse_second_job() {
+    local jobs
+    jobs=$(things custom-job) || exit 1
+    printf '%s\n' "$jobs" | cut -f4 | grep -qx "$run" || return 0
+    die "run $run has a job already (gcp/status.sh shows it); two learners must not write into one run directory"
+}
+
+train_on_vertex() { # PRESET ENVS_PER_WORKER SETTINGS of the learner...
+    local preset=$1 envs=$2 tag local_workers=0
+    shift 2
+    check_settings "$preset" "$@"
+    choose_accelerator
+    tag=$(image_tag)
+    learner_image=$images/learner-$extra:$tag
+    worker_image=$images/worker:$tag
+    plan_title
+    # shellcheck disable=SC2046  # one or two words
+    plan_machines learner 1 vertex "$spot" $(learner_prices)
+    if [ "$workers" -eq 0 ]; then
+        local_workers=1
+    else
+        plan_machines workers "$workers" vertex "$spot" "$worker_machine"
+    fi
+    plan_sum
+    plan_line run "$run in gs://$bucket/runs/$run, a custom job of Vertex AI that ends with training, after $max_hours hours at the latest"
+    plan_line images "$learner_image, $worker_image"
+    confirm "Go on?"
+    [ "$dry_run" = true ] || refuse_second_job
+    make_scratch
+    ensure_image learner "$extra" "$learner_image"
+    [ "$workers" -eq 0 ] || ensure_image worker cpu "$worker_image"
+    # Room for every environment that can join; the learner's own default is room for four workers.
+    [ "$workers" -le 4 ] || set -- --replay.num_slots="$((workers * envs))" "$@"
+    set -- --preset="$preset" --run_dir="gs://$bucket/runs/$run" --workers="$local_workers" "$@"
+    job_body "$@" | write_body "$(body_path job.json)"
+    cloud ai custom-jobs create --region="$region" --display-name="$prefix-$run" --labels="app=$prefix,run=$run" \
+        --config="$(body_path job.json)" --format='value(name)'
+    cat >&2 <<TEXT
+
+state       gcp/status.sh --project=$project --region=$region
+log         gcloud ai custom-jobs stream-logs JOB --project=$project --region=$region, with the number at the end of the name above
+go on       the same command with --run=$run
+end it      gcp/stop.sh --project=$project --region=$region --run=$run
+TEXT
+}

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Startup script of the machines that gcp/train_atari_tpu_vm.sh creates, run as root at every boot: starts the container that the
+# instance's metadata describes. seedzero-image: what to run; seedzero-arguments: of seedzero.cli.gcp, one a line;
+# seedzero-docker-flags: of docker run, words.
+set -euo pipefail
+
+metadata() { # PATH
+    curl --fail --silent --show-error --retry 5 --retry-connrefused --header 'Metadata-Flavor: Google' \
+        "http://${GCE_METADATA_HOST:-metadata.google.internal}/computeMetadata/v1/instance/$1"
+}
+
+image=$(metadata attributes/seedzero-image)
+arguments=$(metadata attributes/seedzero-arguments)
+mapfile -t arguments <<< "$arguments"
+read -r -a docker_flags <<< "$(metadata attributes/seedzero-docker-flags || true)"
+
+# The root file system of a worker's machine is read-only, and a login that is written nowhere else ends with this script.
+DOCKER_CONFIG=$(mktemp -d)
+export DOCKER_CONFIG
+trap 'rm -rf "$DOCKER_CONFIG"' EXIT
+metadata service-accounts/default/token | sed -n 's/.*"access_token" *: *"\([^"]*\)".*/\1/p' |
+    docker login --username oauth2accesstoken --password-stdin "https://${image%%/*}"
+
+docker pull --quiet "$image"
+docker rm --force seedzero >/dev/null 2>&1 || true
+# The project of the image: a TPU VM's own metadata may name another.
+project=${image#*/}
+docker run --detach --name seedzero --restart=on-failure --network=host ${docker_flags[@]+"${docker_flags[@]}"} \
+    --log-driver=gcplogs --log-opt=gcp-project="${project%%/*}" --entrypoint=python "$image" -m seedzero.cli.gcp "${arguments[@]}"

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Trains MuZero on an Atari game on Google Cloud: a custom job of Vertex AI.
+set -euo pipefail
+# shellcheck source=gcp/lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+describe() {
+    cat <<'TEXT'
+usage: gcp/train_atari.sh [--FLAG=VALUE ...] [-- --SECTION.KEY=VALUE ...]
+
+Builds the images, pushes them and submits a custom job of Vertex AI: one learner with an accelerator and a pool of CPU machines that
+step the games. The run directory is in your bucket; a job that is restarted, or the same command with the same --run, goes on from its
+newest checkpoint. The job ends when training does. Run gcp/setup.sh once before.
+
+Settings of `seedzero train` follow after --.
+
+EXAMPLES
+  gcp/train_atari.sh --dry_run
+  gcp/train_atari.sh --game=Breakout --accelerator=a100 --workers=4 --spot
+  gcp/train_atari.sh --run=pong-1 -- --seed=1 --max_env_steps=50000000
+TEXT
+}
+
+game=Pong
+flag game NAME "of the Arcade Learning Environment"
+accelerator=l4 worker_machine=n1-highcpu-32
+vertex_flags
+common_flags
+parse_flags "$@"
+
+case "$game" in *[!A-Za-z0-9]*) die "--game=$game: expected a name as Pong or SpaceInvaders" ;; esac
+run=${run:-atari-$(printf '%s' "$game" | tr '[:upper:]' '[:lower:]')-$(date -u +%Y%m%d-%H%M%S)}
+check_vertex_flags
+# 256: two groups of 128 environments, the preset's values on an accelerator.
+train_on_vertex atari 256 --env="atari:$game" ${settings[@]+"${settings[@]}"}

@@ -1,0 +1,147 @@
+#!/usr/bin/env bash
+# Trains MuZero on an Atari game with a Cloud TPU VM as learner and a group of Compute Engine machines as workers.
+set -euo pipefail
+# shellcheck source=gcp/lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+describe() {
+    cat <<'TEXT'
+usage: gcp/train_atari_tpu_vm.sh [--FLAG=VALUE ...] [-- --SECTION.KEY=VALUE ...]
+
+Asks for a TPU VM (a queued resource, or at once), waits until it is there, and starts a managed instance group of workers. Every
+machine runs a container: the learner writes its address into the run directory, workers read it there and follow when it changes.
+
+The same command again with the same --run mends what is missing: a TPU that was taken away is asked for again and goes on from its
+newest checkpoint. TPU and workers are billed until gcp/stop.sh ends them, also when training is over.
+
+Settings of `seedzero train` follow after --. Run gcp/setup.sh once before.
+
+EXAMPLES
+  gcp/train_atari_tpu_vm.sh --dry_run
+  gcp/train_atari_tpu_vm.sh --run=pong-tpu --zone=us-central1-a --accelerator=v5litepod-4 --spot
+  gcp/train_atari_tpu_vm.sh --run=pong-v6e --zone=us-east5-a --region=us-east5 --accelerator=v6e-1 --workers=4
+TEXT
+}
+
+takes_settings=true
+run="" game=Pong zone="" accelerator=v5litepod-4 runtime="" provisioning=queued workers=2 worker_machine=n1-highcpu-32
+spot=false build=cloud network=default
+accelerators="v5litepod-1 v5litepod-4 v5litepod-8 v6e-1 v6e-4 v6e-8"
+flag run NAME "name of the run; one that is in the bucket goes on (default: made from the time)"
+flag game NAME "of the Arcade Learning Environment"
+flag zone NAME "of the TPU and the workers (default: REGION-a)"
+flag accelerator TYPE "one host's: ${accelerators// /, }"
+flag runtime VERSION "software of the TPU VM (default: the one for the accelerator)"
+flag provisioning 'queued|now' "wait in the queue for a TPU, or fail if there is none now"
+flag workers N "machines that step environments: 0 (the TPU's own host does it) or at least 2"
+flag worker_machine TYPE "machine type of each"
+switch spot "spot machines for all: cheaper, may be taken away at any time"
+flag build 'cloud|docker|none' "who builds the images: Cloud Build, docker on this machine, or nobody: they are there"
+flag network NAME "of all machines, with the firewall rule of gcp/setup.sh"
+common_flags
+parse_flags "$@"
+
+zone=${zone:-$region-a}
+case "$game" in *[!A-Za-z0-9]*) die "--game=$game: expected a name as Pong or SpaceInvaders" ;; esac
+run=${run:-atari-$(printf '%s' "$game" | tr '[:upper:]' '[:lower:]')-$(date -u +%Y%m%d-%H%M%S)}
+check_run
+# shellcheck disable=SC2086  # a list of words
+check_choice accelerator $accelerators
+check_choice provisioning queued now
+check_choice build cloud docker none
+check_count workers 0
+[ "$workers" -ne 1 ] || die "--workers=1: the second worker is the first that evaluates; take 0 or at least 2"
+check_settings atari --env="atari:$game" ${settings[@]+"${settings[@]}"}
+case "$accelerator" in
+    v5litepod-*) runtime=${runtime:-v2-alpha-tpuv5-lite} ;;
+    v6e-*) runtime=${runtime:-v2-alpha-tpuv6e} ;;
+esac
+
+name=$prefix-$run
+# What the service account may do is decided by its roles; the TPU API does not know the short name of this scope.
+scope=https://www.googleapis.com/auth/cloud-platform
+tag=$(image_tag)
+learner_image=$images/learner-tpu:$tag
+worker_image=$images/worker:$tag
+address=gs://$bucket/runs/$run/learner_address
+local_workers=0
+[ "$workers" -gt 0 ] || local_workers=1
+
+plan_title
+plan_machines learner 1 compute "$spot" "$accelerator"
+[ "$workers" -eq 0 ] || plan_machines workers "$workers" compute "$spot" "$worker_machine"
+plan_sum
+plan_line run "$run in gs://$bucket/runs/$run, zone $zone; billed until gcp/stop.sh ends it"
+plan_line images "$learner_image, $worker_image"
+confirm "Go on?"
+make_scratch
+
+ensure_image learner tpu "$learner_image"
+[ "$workers" -eq 0 ] || ensure_image worker cpu "$worker_image"
+
+# 256: two groups of 128 environments, the preset's values on an accelerator.
+[ "$workers" -le 4 ] || settings=(--replay.num_slots="$((workers * 256))" ${settings[@]+"${settings[@]}"})
+printf '%s\n' --secret="$secret" --address_object="$address" train --preset=atari --run_dir="gs://$bucket/runs/$run" \
+    --workers="$local_workers" --env="atari:$game" ${settings[@]+"${settings[@]}"} | write_body "$(body_path learner.args)"
+printf '%s\n' --secret="$secret" --address_object="$address" worker | write_body "$(body_path worker.args)"
+
+tpu_flags=(--zone="$zone" --network="$network" --service-account="$train_account" --scopes="$scope"
+    --tags="$prefix" --labels="app=$prefix,run=$run"
+    --metadata="seedzero-image=$learner_image,seedzero-docker-flags=--privileged --user=root"
+    --metadata-from-file="startup-script=$folder/startup.sh,seedzero-arguments=$(body_path learner.args)")
+[ "$spot" = false ] || tpu_flags+=(--spot)
+
+queued_state() { look compute tpus queued-resources describe "$name" --zone="$zone" --format='value(state.state)'; }
+
+wait_for_tpu() { # polls: the API has no call that returns when a queue moves
+    local state before=""
+    while :; do
+        state=$(queued_state)
+        [ "$state" = "$before" ] || say "TPU $name: $state"
+        before=$state
+        case "$state" in
+            ACTIVE) return ;;
+            FAILED | SUSPENDED | SUSPENDING) die "TPU $name is $state; gcp/stop.sh --run=$run removes it, then the same command asks again" ;;
+        esac
+        sleep "${POLL_SECONDS:-20}"
+    done
+}
+
+if [ "$provisioning" = queued ]; then
+    if is_there compute tpus queued-resources describe "$name" --zone="$zone"; then
+        case "$(queued_state)" in
+            # Taken away, or never granted: such a request does nothing any more and stands in the way of a new one.
+            SUSPENDED | FAILED) cloud compute tpus queued-resources delete "$name" --zone="$zone" --force ;;
+        esac
+    fi
+    is_there compute tpus queued-resources describe "$name" --zone="$zone" ||
+        cloud compute tpus queued-resources create "$name" --node-id="$name" --accelerator-type="$accelerator" \
+            --runtime-version="$runtime" "${tpu_flags[@]}"
+    [ "$dry_run" = true ] || wait_for_tpu
+else
+    is_there compute tpus tpu-vm describe "$name" --zone="$zone" ||
+        cloud compute tpus tpu-vm create "$name" --accelerator-type="$accelerator" --version="$runtime" "${tpu_flags[@]}"
+fi
+
+if [ "$workers" -gt 0 ]; then
+    template_flags=(--machine-type="$worker_machine" --image-family=cos-stable --image-project=cos-cloud --boot-disk-size=20GB
+        --network="$network" --service-account="$train_account" --scopes="$scope" --tags="$prefix"
+        --labels="app=$prefix,run=$run" --metadata="seedzero-image=$worker_image"
+        --metadata-from-file="startup-script=$folder/startup.sh,seedzero-arguments=$(body_path worker.args)")
+    [ "$spot" = false ] || template_flags+=(--provisioning-model=SPOT --instance-termination-action=STOP)
+    if is_there compute instance-templates describe "$name"; then
+        say "workers run the image that template $name names; gcp/stop.sh --run=$run removes it"
+    else
+        cloud compute instance-templates create "$name" "${template_flags[@]}"
+    fi
+    is_there compute instance-groups managed describe "$name" --zone="$zone" ||
+        cloud compute instance-groups managed create "$name" --zone="$zone" --template="$name" --size="$workers"
+fi
+
+cat >&2 <<TEXT
+
+state       gcp/status.sh --project=$project --region=$region
+log         gcloud logging read 'logName:gcplogs-docker-driver' --project=$project --freshness=1h
+go on       the same command with --run=$run
+end it      gcp/stop.sh --project=$project --region=$region --run=$run
+TEXT

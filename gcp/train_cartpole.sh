@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# The cheapest first try on Google Cloud: CartPole on CPU machines, a custom job of Vertex AI that ends after minutes.
+set -euo pipefail
+# shellcheck source=gcp/lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+describe() {
+    cat <<'TEXT'
+usage: gcp/train_cartpole.sh [--FLAG=VALUE ...] [-- --SECTION.KEY=VALUE ...]
+
+Trains CartPole on small CPU machines, to see that everything fits together before anything expensive runs: images, bucket, rights,
+workers that find their learner, checkpoints. The job ends by itself when CartPole is learned. Run gcp/setup.sh once before.
+
+Settings of `seedzero train` follow after --.
+
+EXAMPLES
+  gcp/train_cartpole.sh --dry_run
+  gcp/train_cartpole.sh --run=first-try
+TEXT
+}
+
+accelerator=cpu worker_machine=e2-standard-4 max_hours=1
+vertex_flags
+common_flags
+parse_flags "$@"
+
+run=${run:-cartpole-$(date -u +%Y%m%d-%H%M%S)}
+check_vertex_flags
+train_on_vertex cartpole 32 ${settings[@]+"${settings[@]}"}

@@ -1,0 +1,83 @@
+"""Sampled MuZero (Hubert et al. 2021): search over a few sampled actions where there are infinitely many.
+
+A tree's actions are numbers 0 .. K - 1 of K vectors that are sampled at each node; the vectors ride in the embedding.
+The priors over them are policy / proposal (section 4, with one sample a draw): equal where the policy itself proposes.
+At the root of a row that explores the samples are random; everywhere else they are fixed quantiles of the proposal, so
+that the search is a function of its inputs and greedy play of the observation.
+
+Shape letters: B batch, R rows of one network call, K sampled actions, D numbers of an action, M bins.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+
+from seedzero import search as search_lib
+from seedzero.core import config as configuration
+from seedzero.core import types
+from seedzero.ops import binned_actions
+
+Embedding: TypeAlias = tuple[Any, jax.Array]
+"""The model's hidden state, and the actions [R, K, D] that were sampled at it."""
+
+
+def search(
+    params: Any,
+    key: jax.Array,
+    root: search_lib.Root,
+    model: search_lib.RecurrentFn,
+    *,
+    config: configuration.Config,
+    num_dimensions: int,
+    explore: jax.Array,
+) -> tuple[search_lib.Result, search_lib.Root]:
+    """Returns what the search finds, and the root that it ran on: with priors [B, K], and an Embedding.
+
+    The embedding's actions, in -1 to 1, are those that the findings' numbers stand for.
+
+    Args:
+      params: handed to `model`.
+      key: consumed.
+      root: its prior_logits are the policy's [B, D * M], see ops.binned_actions.
+      model: as the engine's, but for actions [R, D] and with logits of the policy [R, D * M].
+      config: sections search and network are used.
+      num_dimensions: D.
+      explore: [B] bool, true: with noise; false: greedily.
+    """
+    search_key, sample_key = jax.random.split(key)
+    num_samples = config.search.num_sampled
+    fixed = jnp.asarray(binned_actions.fixed_hypercube(num_samples, num_dimensions))[None]
+    random = binned_actions.latin_hypercube(sample_key, (explore.shape[0], num_samples, num_dimensions))
+    samples = _sample(root.prior_logits, jnp.where(explore[:, None, None], random, fixed), config)
+
+    def recurrent_fn(
+        params: Any, action: jax.Array, embedding: Embedding
+    ) -> tuple[search_lib.Prediction, Embedding]:
+        hidden, actions = embedding
+        prediction, hidden = model(params, pick(actions, action), hidden)
+        below = _sample(prediction.prior_logits, fixed, config)
+        return prediction._replace(prior_logits=below.log_prior), (hidden, below.actions)
+
+    root = search_lib.Root(samples.log_prior, root.value, (root.embedding, samples.actions))
+    found = search_lib.search(params, search_key, root, recurrent_fn, config=config.search, explore=explore)
+    return found, root
+
+
+def _sample(logits: jax.Array, uniform: jax.Array, config: configuration.Config) -> binned_actions.Samples:
+    return binned_actions.sample(
+        logits, uniform, num_bins=config.network.action_bins, uniform_share=config.search.uniform_share
+    )
+
+
+def pick(actions: jax.Array, number: jax.Array) -> jax.Array:
+    """Returns [R, D]: of the actions [R, K, D] of each row the one with its number [R]."""
+    return jnp.take_along_axis(actions, number[:, None, None], axis=1)[:, 0]
+
+
+def to_environment(action: jax.Array, spec: types.EnvSpec) -> jax.Array:
+    """Returns actions [B, D] of -1 to 1 in the environment's units."""
+    low, high = jnp.asarray(spec.action_bounds)
+    return jnp.clip(low + (action + 1.0) * 0.5 * (high - low), low, high)

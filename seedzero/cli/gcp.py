@@ -1,0 +1,142 @@
+"""`python -m seedzero.cli.gcp`: what the containers of gcp/*.sh start.
+
+Everything from `train` or `worker` on is a command line of `seedzero`. To it come the learner's address, found in
+CLUSTER_SPEC (a custom job of Vertex AI) or in an object that the learner writes, and the token and certificate, read
+from Secret Manager: none of these is in the job's description, and the secret is on no command line.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pathlib
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from seedzero.cli import main as seedzero
+from seedzero.cli import parse
+from seedzero.core import errors
+from seedzero.runtime import google_cloud, respawn
+
+PORT = 7777
+"""Where a learner listens that Vertex AI has not given a port."""
+SERVER_NAME = "seedzero-learner"
+"""The name in the certificate that gcp/setup.sh makes: it is trusted by this, whatever the machine is called."""
+COMMANDS = ("train", "worker")
+
+
+class Files(NamedTuple):
+    """The secret as files that only this user can read."""
+
+    token: pathlib.Path
+    certificate: pathlib.Path
+    key: pathlib.Path
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Runs a command line (default: this process's) and returns the exit code."""
+    logging.basicConfig(format="seedzero gcp: %(message)s", stream=sys.stderr)
+    logging.getLogger("seedzero").setLevel(logging.INFO)
+    try:
+        return _run(list(sys.argv[1:] if args is None else args), os.environ)
+    except errors.Error as error:
+        print(f"seedzero: error: {error}", file=sys.stderr)
+        return seedzero.BAD_USAGE if isinstance(error, errors.UsageError) else seedzero.FAILED
+
+
+def _run(args: Sequence[str], environ: Mapping[str, str]) -> int:
+    own, words = split(args)
+    flags = parse.read("gcp", COMMAND, own).flags
+    address_object, cluster_spec = flags.get("address_object"), environ.get("CLUSTER_SPEC")
+    if not address_object and not cluster_spec:
+        raise errors.UsageError(
+            "there is neither CLUSTER_SPEC, as in a custom job of Vertex AI, nor --address_object=gs://BUCKET/NAME: "
+            "learner and workers have no way to find each other"
+        )
+    client = google_cloud.Client(google_cloud.endpoints(environ))
+    with tempfile.TemporaryDirectory(prefix="seedzero-") as folder:
+        files = write_files(pathlib.Path(folder), client.secret(flags["secret"]))
+        if words[0] == "worker":
+            return _work(client, files, words, address_object, cluster_spec)
+        port = PORT if address_object or not cluster_spec else _port(google_cloud.learner_of_cluster(cluster_spec))
+        if address_object:
+            client.write_object(address_object, f"{client.own_address()}:{port}")
+        return seedzero.main(train_command(words, files, port))
+
+
+def split(args: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Returns this program's own flags, and the command line of `seedzero` that follows.
+
+    Raises:
+      UsageError: there is none.
+    """
+    for position, word in enumerate(args):
+        if word in COMMANDS:
+            return list(args[:position]), list(args[position:])
+    raise errors.UsageError(f"no command of seedzero; usage: python -m seedzero.cli.gcp {COMMAND.usage}")
+
+
+def write_files(folder: pathlib.Path, secret: google_cloud.Secret) -> Files:
+    """Writes the parts of a secret into a folder; returns where they are."""
+    files = Files(folder / "token", folder / "certificate.pem", folder / "key.pem")
+    for path, text in zip(files, secret, strict=True):
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+            file.write(text)
+    return files
+
+
+def train_command(words: Sequence[str], files: Files, port: int) -> list[str]:
+    """Returns the learner's command line of `seedzero`."""
+    return [
+        *words, f"--listen=0.0.0.0:{port}", f"--token_file={files.token}",
+        f"--tls.cert_file={files.certificate}", f"--tls.key_file={files.key}",
+    ]  # fmt: skip
+
+
+def worker_command(words: Sequence[str], files: Files, server: str) -> list[str]:
+    """Returns a worker's command line of `seedzero`."""
+    return [
+        *words, f"--server={server}", f"--token_file={files.token}",
+        f"--tls.ca_file={files.certificate}", f"--tls.server_name={SERVER_NAME}",
+    ]  # fmt: skip
+
+
+def _work(
+    client: google_cloud.Client,
+    files: Files,
+    words: Sequence[str],
+    address_object: str | None,
+    cluster_spec: str | None,
+) -> int:
+    def address() -> str | None:
+        if address_object:
+            return client.read_object(address_object)
+        return google_cloud.learner_of_cluster(cluster_spec or "")
+
+    def command(server: str) -> list[str]:
+        return [sys.executable, "-m", "seedzero.cli", *worker_command(words, files, server)]
+
+    return respawn.Worker(command, address).run()
+
+
+def _port(address: str) -> int:
+    return int(address.rpartition(":")[2])
+
+
+COMMAND = parse.Command(
+    summary="Starts a learner or a worker on Google Cloud.",
+    usage="--secret=NAME [--address_object=gs://BUCKET/NAME] train|worker [--key=value ...]",
+    flags=(
+        parse.Flag("secret", "of gcp/setup.sh", "projects/P/secrets/NAME/versions/V", required=True),
+        parse.Flag("address_object", "where the learner writes its address and workers read it (default: the first "
+                   "worker pool in CLUSTER_SPEC)", "gs://BUCKET/NAME"),
+    ),
+    details="",
+    run=lambda arguments: seedzero.BAD_USAGE,
+)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

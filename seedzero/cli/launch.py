@@ -1,0 +1,156 @@
+"""`seedzero launch`: a learner and its workers on a cluster."""
+
+from __future__ import annotations
+
+import math
+import os
+import secrets
+import sys
+import types
+
+from seedzero.cli import parse, train
+from seedzero.cluster import plan as plan_lib
+from seedzero.core import config as config_lib
+from seedzero.core import errors
+
+_TOKEN_BYTES = 32
+_TOKEN_FILE = "transport.token_file"
+_TRAIN_FLAGS = ("preset",)
+_WORKER_FLAGS = ("tls.ca_file", "tls.server_name")
+_WORKER_SETTINGS = ("keepalive_seconds", "ping_timeout_seconds", "max_backoff_seconds")
+
+
+def run(arguments: parse.Arguments) -> int:
+    """Runs a learner and workers on a Ray cluster until training is over; returns the exit code.
+
+    Raises:
+      UsageError: wrong settings, no Ray, no cluster, or no room on it.
+      TrainingFailure: the learner or a worker failed too often.
+    """
+    plan_lib.check_settings(arguments.settings)
+    num_workers = arguments.integer("num_workers", minimum=1) or 1
+    learner_cpus = _learner_cpus(arguments)
+    run_dir = _run_dir(arguments.flags["run_dir"])
+    settings = {**arguments.settings, "worker.num": "0", "worker.num_remote": str(num_workers)}
+    asked = train.request({**arguments.flags, "run_dir": run_dir}, settings)
+    train.check_early(asked)
+    token = _token(arguments.settings.get(_TOKEN_FILE, ""))
+    ray_launch = _load()
+    with ray_launch.connected(arguments.flags.get("address", "")) as is_own:
+        accelerator = plan_lib.find_accelerator(arguments.flags.get("accelerator", "auto"), ray_launch.nodes())
+        threads = plan_lib.worker_threads(asked.config)
+        plan = plan_lib.Plan(
+            run_dir=run_dir,
+            num_workers=num_workers,
+            train_words=_train_words(arguments, run_dir),
+            worker_words=_worker_words(arguments, asked.config.transport),
+            worker_threads=threads,
+            learner=plan_lib.Needs(learner_cpus or plan_lib.learner_cpus(asked.config), *accelerator),
+            worker=plan_lib.Needs(threads),
+            port=arguments.integer("port", minimum=0) or 0,
+            token=token,
+        )
+        _say(f"{num_workers} worker(s), each of {plan.worker}; a learner of {plan.learner}")
+        finished = ray_launch.Launch(plan, is_own=is_own, say=_say).run()
+    resume = train.resume_command(run_dir, arguments, command=("launch", "ray"))
+    _say(f"finished: {finished}" if finished else f"stopped; to resume: {resume}")
+    return 0
+
+
+def _learner_cpus(arguments: parse.Arguments) -> float | None:
+    value = arguments.flags.get("learner_cpus")
+    if value is None:
+        return None
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not 0.0 < number < math.inf:
+        raise errors.UsageError(f"--learner_cpus={value}: expected a number above 0; a fraction will do")
+    return number
+
+
+def _run_dir(given: str) -> str:
+    """Returns the run directory as every node names it; a URL stays as it is."""
+    return given if "://" in given else os.path.abspath(given)
+
+
+def _token(file: str) -> str:
+    if not file:
+        return secrets.token_hex(_TOKEN_BYTES)
+    from seedzero.transport import security  # gRPC, which an early mistake need not wait for
+
+    return security.read_token(file)
+
+
+def _load() -> types.ModuleType:
+    """Returns the module that needs Ray.
+
+    Raises:
+      UsageError: Ray is not installed.
+    """
+    try:
+        from seedzero.cluster import ray_launch
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != "ray":
+            raise
+        raise errors.UsageError(
+            "`seedzero launch ray` needs Ray, which is not installed here; pip install 'seedzero[ray]' (from a clone: "
+            "'.[ray]') on every node"
+        ) from None
+    return ray_launch
+
+
+def _train_words(arguments: parse.Arguments, run_dir: str) -> tuple[str, ...]:
+    flags = {key: arguments.flags[key] for key in _TRAIN_FLAGS if key in arguments.flags}
+    settings = {key: value for key, value in arguments.settings.items() if key != _TOKEN_FILE}
+    return tuple(train.as_words({**flags, "run_dir": run_dir, **train.by_alias(settings)}))
+
+
+def _worker_words(arguments: parse.Arguments, transport: config_lib.TransportConfig) -> tuple[str, ...]:
+    flags = {key: arguments.flags[key] for key in _WORKER_FLAGS if key in arguments.flags}
+    return tuple(train.as_words({**{key: str(getattr(transport, key)) for key in _WORKER_SETTINGS}, **flags}))
+
+
+def _say(text: str) -> None:
+    print(f"seedzero: {text}", file=sys.stderr, flush=True)
+
+
+COMMAND = parse.Command(
+    summary="Runs a learner and workers on the nodes of a Ray cluster, and starts again what dies there.",
+    usage="ray --num_workers=N --run_dir=DIR [--address=HOST:PORT] --preset=NAME [--key=value ...]",
+    words=(("ray",),),
+    flags=(
+        parse.Flag("num_workers", "workers that step environments, each an actor", "N", required=True),
+        parse.Flag("run_dir", "as for `seedzero train`; every node that may hold the learner must see it", "DIR",
+                   required=True),
+        parse.Flag("address", "of the cluster's head, or local: start Ray on this machine (default: RAY_ADDRESS, "
+                   "else the Ray that runs on this machine, else local)", "HOST:PORT|local"),
+        parse.Flag("preset", "as for `seedzero train`", "NAME"),
+        parse.Flag("accelerator", "of the learner (default: auto, all of the node that has most)",
+                   "auto|none|GPU[:N]|TPU[:N]"),
+        parse.Flag("learner_cpus", "cores of the learner and of the worker that evaluates beside it (default: 2, and "
+                   "--worker.threads more where it evaluates)", "X"),
+        parse.Flag("port", "that the learner listens on (default: any free one)", "N"),
+        parse.Flag("tls.ca_file", "what workers trust the learner's --tls.cert_file by", "FILE"),
+        parse.Flag("tls.server_name", "name that the learner's certificate is for, as workers reach it by its address",
+                   "NAME"),
+    ),
+    takes_settings=True,
+    details="""
+Ray's resources: the learner takes --learner_cpus and its accelerator, each worker --worker.threads (default 1) cores.
+A node lends no more than it has; what has no room waits, and an autoscaler adds nodes for it. In Ray's dashboard the
+actors are named "learner of DIR" and "worker-I of DIR".
+
+Every node needs the same version of seedzero with Ray (pip install '.[ray]'). The learner listens on its node's
+address and asks for a token, a random one, or that of --token_file=FILE with which `seedzero status --server=...
+--token_file=FILE` may ask too; files named here are read on the node that uses them, the token's where this runs.
+
+Examples:
+  seedzero launch ray --num_workers=1 --run_dir=runs/catch --preset=catch --learner_cpus=1
+  seedzero launch ray --num_workers=8 --run_dir=/shared/pong --preset=atari --env=atari:Pong --worker.threads=4
+  ray job submit --address=http://HEAD:8265 --no-wait -- seedzero launch ray --num_workers=8 ...
+
+Ctrl-C saves and leaves; the same command goes on. Where this process dies, everything that it started ends too.""",
+    run=run,
+)

@@ -1,0 +1,53 @@
+"""EfficientZero's value prefix (Ye et al. 2021, section 4.2): sums of rewards, from an LSTM along imagined steps.
+
+When exactly a reward comes is hard to say, and matters little; how much has come by now is easier.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+Carry: TypeAlias = tuple[jax.Array, jax.Array]
+"""Cell and output of the LSTM, both [B, units] in the compute dtype."""
+
+IMAGE_CHANNELS = 16
+IMAGE_UNITS = 512
+"""EfficientZero's own, where hidden states are images."""
+
+
+class Head(nn.Module):
+    """Hidden state [B, ...], carry -> (next carry, logits [B, num_outputs] float32, exactly 0 at initialization).
+
+    Attributes:
+      units: of the LSTM.
+      width: of the layer behind it.
+      num_outputs: bins of the categorical sum.
+      dtype: of the computation.
+    """
+
+    units: int
+    width: int
+    num_outputs: int
+    dtype: Any
+
+    @nn.compact
+    def __call__(self, hidden: jax.Array, carry: Carry) -> tuple[Carry, jax.Array]:
+        x = hidden
+        if x.ndim > 2:
+            x = nn.Conv(IMAGE_CHANNELS, (1, 1), use_bias=False, dtype=self.dtype)(x)
+            x = nn.relu(nn.LayerNorm(dtype=self.dtype, reduction_axes=(-3, -2, -1), feature_axes=-1)(x))
+        x = x.reshape(x.shape[0], -1)
+        (cell, output), _ = nn.OptimizedLSTMCell(self.units, dtype=self.dtype)(carry, x)
+        x = nn.relu(nn.LayerNorm(dtype=self.dtype)(output))
+        x = nn.relu(nn.Dense(self.width, dtype=self.dtype)(x))
+        x = nn.Dense(self.num_outputs, dtype=self.dtype, kernel_init=nn.initializers.zeros)(x)
+        return (cell.astype(self.dtype), output.astype(self.dtype)), x.astype(jnp.float32)
+
+    def initial_carry(self, batch_size: int) -> Carry:
+        """Returns the carry before the first step of a sum."""
+        zeros = jnp.zeros((batch_size, self.units), self.dtype)
+        return zeros, zeros

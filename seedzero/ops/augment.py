@@ -1,0 +1,43 @@
+"""Random changes of images that leave what they show the same.
+
+Random shifts are those of DrQ (Kostrikov et al. 2021, section 3.1), intensities those of SPR (Schwarzer et al. 2021,
+appendix), which EfficientZero (Ye et al. 2021) takes over.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+
+def random_shift(key: jax.Array, images: jax.Array, pixels: int, axes: tuple[int, int] = (1, 2)) -> jax.Array:
+    """Returns each image moved by up to `pixels` in both directions; what comes in repeats the edge.
+
+    The same as padding with the edge by `pixels` and cropping anywhere. Rows and columns are gathered as whole slices,
+    once each: that needs no padded copy and only as many indices as there are rows and columns.
+
+    Args:
+      key: consumed.
+      images: [B, ...] of any dtype; each b is moved as one, whatever other axes it has.
+      pixels: the largest move.
+      axes: those of height and width.
+    """
+    moves = jax.random.randint(key, (2, images.shape[0]), -pixels, pixels + 1)
+    for move, axis in zip(moves, axes, strict=True):
+        length = images.shape[axis]
+        source = jnp.clip(jnp.arange(length) + move[:, None], 0, length - 1)
+        shape = [-1 if i == 0 else length if i == axis else 1 for i in range(images.ndim)]
+        images = jnp.take_along_axis(images, source.reshape(shape), axis=axis, mode="promise_in_bounds")
+    return images
+
+
+def random_intensity(key: jax.Array, images: jax.Array, scale: float) -> jax.Array:
+    """Returns each image times 1 + scale * clip(z, -2, 2), z being a standard normal number; float32.
+
+    Args:
+      key: consumed.
+      images: [B, ...] of any dtype; one factor for each b.
+      scale: standard deviation of the factor before it is clipped.
+    """
+    noise = jnp.clip(jax.random.normal(key, (images.shape[0], *[1] * (images.ndim - 1))), -2.0, 2.0)
+    return images.astype(jnp.float32) * (1.0 + scale * noise)

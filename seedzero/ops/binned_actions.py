@@ -1,0 +1,112 @@
+"""Policies over continuous actions: a histogram for each dimension.
+
+Each of D dimensions of [-1, 1] has M bins of equal width, and its own categorical distribution over them; within a bin
+an action is uniform (the discretized, factorized policy of Tang and Agrawal 2020, with a density in the place of M
+points). So a policy may have several peaks, stays within the bounds, is uniform where all logits are 0, and is sampled
+by inverting its distribution function: with given uniform numbers, the actions are a function of the logits.
+
+Shape letters: B batch, K samples, D dimensions, M bins. Logits are [..., D * M], all bins of a dimension together.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+_EDGE = 1e-4
+"""Samples keep off a bin's edges by this share of its width, so that rounding never puts one into the next bin."""
+
+_FIXED_SEED = 0
+
+
+class Samples(NamedTuple):
+    """Actions drawn from a proposal.
+
+    Attributes:
+      actions: [B, K, D] within -1 to 1.
+      log_prior: [B, K] log policy - log proposal of each: 0 where the proposal is the policy itself.
+    """
+
+    actions: jax.Array
+    log_prior: jax.Array
+
+
+def sample(logits: jax.Array, uniform: jax.Array, *, num_bins: int, uniform_share: float) -> Samples:
+    """Returns actions of the proposal (1 - uniform_share) * policy + uniform_share * uniform, in each dimension.
+
+    Args:
+      logits: [B, D * M] of the policy.
+      uniform: [B, K, D] or [1, K, D] numbers in [0, 1): equal numbers are equal quantiles of the proposal.
+      num_bins: M.
+      uniform_share: 0 to 1.
+    """
+    log_policy = _log_policy(logits, num_bins)[:, None]
+    proposal = (1.0 - uniform_share) * jnp.exp(log_policy) + uniform_share / num_bins
+    highest = jnp.cumsum(proposal, axis=-1)
+    index = jnp.sum(uniform[..., None] >= highest[..., :-1], axis=-1)
+    is_bin = jax.nn.one_hot(index, num_bins, dtype=bool)
+
+    def of_bin(table: jax.Array) -> jax.Array:
+        return jnp.sum(jnp.where(is_bin, table, 0.0), axis=-1)
+
+    # A bin that was hit is not empty, rounding apart.
+    mass = jnp.maximum(of_bin(proposal), np.finfo(np.float32).tiny)
+    share = jnp.clip(1.0 - (of_bin(highest) - uniform) / mass, _EDGE, 1.0 - _EDGE)
+    log_ratio = of_bin(log_policy) - jnp.log(mass) if uniform_share else jnp.zeros_like(share)
+    return Samples(2.0 * (index + share) / num_bins - 1.0, jnp.sum(log_ratio, axis=-1))
+
+
+def target(actions: jax.Array, weights: jax.Array, *, num_bins: int) -> jax.Array:
+    """Returns what the bins are to be likely, [..., D * M]: the weight of the samples within each.
+
+    The policy loss of Sampled MuZero, - sum over k of w_k log pi(a_k), is the cross entropy with it, summed over
+    dimensions: log pi is a sum over dimensions, and the same for all actions of a bin.
+
+    Args:
+      actions: [..., K, D] within -1 to 1.
+      weights: [..., K] of the samples, summing to 1.
+      num_bins: M.
+    """
+    index = jnp.clip(jnp.floor((actions + 1.0) * (num_bins / 2.0)).astype(jnp.int32), 0, num_bins - 1)
+    in_bins = jnp.sum(jax.nn.one_hot(index, num_bins) * weights[..., None, None], axis=-3)
+    return in_bins.reshape(*in_bins.shape[:-2], -1)
+
+
+def cross_entropy(logits: jax.Array, targets: jax.Array, *, num_bins: int) -> jax.Array:
+    """Returns [...] for logits and targets [..., D * M], summed over dimensions."""
+    return -jnp.sum(targets.reshape(*targets.shape[:-1], -1, num_bins) * _log_policy(logits, num_bins), axis=(-2, -1))
+
+
+def entropy(logits: jax.Array, *, num_bins: int) -> jax.Array:
+    """Returns the entropy [...] of which bins are taken, in nats, summed over dimensions."""
+    log_policy = _log_policy(logits, num_bins)
+    return -jnp.sum(jnp.exp(log_policy) * log_policy, axis=(-2, -1))
+
+
+def latin_hypercube(key: jax.Array, shape: tuple[int, int, int]) -> jax.Array:
+    """Returns uniform numbers [B, K, D] that are spread out: in each dimension one of K lies in each K-th of [0, 1).
+
+    Each of the K vectors is uniform over the unit cube (McKay, Beckman and Conover 1979), but means over the K vary
+    less than those of independent ones: a policy that is fitted to its own samples then drifts less.
+    """
+    order_key, place_key = jax.random.split(key)
+    draws = jax.random.uniform(order_key, shape)
+    # Ranks by comparison: for so few a sort takes longer, to compile too. (Draws that are equal share a part.)
+    order = jnp.sum(draws[:, :, None] > draws[:, None], axis=2)
+    # float32 may round the highest number up to 1.
+    return jnp.minimum((order + jax.random.uniform(place_key, shape)) / shape[1], 1.0 - 2.0**-24)
+
+
+def fixed_hypercube(num_samples: int, num_dimensions: int) -> np.ndarray:
+    """Returns such numbers [K, D] float32 that are always the same: the middles of the K-ths."""
+    random = np.random.default_rng(_FIXED_SEED)
+    order = np.stack([random.permutation(num_samples) for _ in range(num_dimensions)], axis=1)
+    return ((order + 0.5) / num_samples).astype(np.float32)
+
+
+def _log_policy(logits: jax.Array, num_bins: int) -> jax.Array:
+    """Returns log probabilities [..., D, M] float32."""
+    return jax.nn.log_softmax(logits.astype(jnp.float32).reshape(*logits.shape[:-1], -1, num_bins))

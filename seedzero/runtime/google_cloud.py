@@ -1,0 +1,187 @@
+"""What a container on Google Cloud asks its surroundings: who the learner is, and the secret that the fleet shares.
+
+Three requests do not need Google's client libraries, which would be the larger half of a worker's image.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import dataclasses
+import json
+import logging
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from seedzero.core import errors
+
+_log = logging.getLogger(__name__)
+
+REQUEST_SECONDS = 10.0
+RETRY_SECONDS = (0.5, 1.0, 2.0, 4.0, 8.0)
+"""Pauses between attempts: the metadata server is late when a machine boots."""
+_RETRIED_CODES = (408, 429, 500, 502, 503, 504)
+
+
+class Secret(NamedTuple):
+    """What learner and workers know each other by, as gcp/setup.sh makes it. PEM texts, but for the token."""
+
+    token: str
+    certificate: str
+    key: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Endpoints:
+    """Base addresses of the services, without a slash at the end."""
+
+    metadata: str = "http://metadata.google.internal"
+    secretmanager: str = "https://secretmanager.googleapis.com"
+    storage: str = "https://storage.googleapis.com"
+
+
+def endpoints(environ: Mapping[str, str]) -> Endpoints:
+    """Returns the addresses, other ones where the variables of Google's own tools name them."""
+    metadata = environ.get("GCE_METADATA_HOST")
+    given = {
+        "metadata": f"http://{metadata}" if metadata else "",
+        "secretmanager": environ.get("CLOUDSDK_API_ENDPOINT_OVERRIDES_SECRETMANAGER", "").rstrip("/"),
+        "storage": environ.get("STORAGE_EMULATOR_HOST", "").rstrip("/"),
+    }
+    return Endpoints(**{name: address for name, address in given.items() if address})
+
+
+def learner_of_cluster(cluster_spec: str) -> str:
+    """Returns HOST:PORT of the learner in a custom job of Vertex AI.
+
+    Args:
+      cluster_spec: the value of the environment variable CLUSTER_SPEC.
+
+    Raises:
+      UsageError: it is not what Vertex AI writes.
+    """
+    try:
+        (address,) = json.loads(cluster_spec)["cluster"]["workerpool0"]
+        if not isinstance(address, str) or not address.rpartition(":")[2].isdigit():
+            raise ValueError(address)
+    except (ValueError, KeyError, TypeError):
+        raise errors.UsageError(
+            f"CLUSTER_SPEC={cluster_spec!r}: expected JSON with one HOST:PORT in cluster.workerpool0, as Vertex AI "
+            "gives to every container of a custom job whose first worker pool has one replica"
+        ) from None
+    return address
+
+
+@dataclasses.dataclass(frozen=True)
+class Client:
+    """Asks the services in the name of the machine's service account.
+
+    Attributes:
+      endpoints: where they are.
+      retry_seconds: pauses between attempts.
+      sleep: waits that long.
+    """
+
+    endpoints: Endpoints
+    retry_seconds: Sequence[float] = RETRY_SECONDS
+    sleep: Callable[[float], None] = time.sleep
+
+    def secret(self, name: str) -> Secret:
+        """Returns the newest version of a secret.
+
+        Args:
+          name: projects/P/secrets/NAME/versions/V.
+
+        Raises:
+          Error: it cannot be read, or does not hold what it should.
+        """
+        answer = self._service("GET", f"{self.endpoints.secretmanager}/v1/{name}:access", f"secret {name}")
+        try:
+            fields = json.loads(base64.b64decode(json.loads(answer)["payload"]["data"], validate=True))
+            return Secret(**{key: fields[key] for key in Secret._fields})
+        except (ValueError, KeyError, TypeError, binascii.Error):
+            # Nothing of the content: an error goes into logs.
+            raise errors.Error(
+                f"secret {name} is not JSON with {', '.join(Secret._fields)}; "
+                "gcp/setup.sh --rotate_secret writes a new one"
+            ) from None
+
+    def own_address(self) -> str:
+        """Returns this machine's address within its network."""
+        return self._metadata("instance/network-interfaces/0/ip").decode()
+
+    def read_object(self, url: str) -> str | None:
+        """Returns the text of an object in a bucket, None where there is none.
+
+        Args:
+          url: gs://BUCKET/NAME.
+        """
+        bucket, name = _split(url)
+        path = f"storage/v1/b/{bucket}/o/{urllib.parse.quote(name, safe='')}?alt=media"
+        try:
+            return self._service("GET", f"{self.endpoints.storage}/{path}", url).decode()
+        except _Absent:
+            return None
+
+    def write_object(self, url: str, text: str) -> None:
+        """Writes an object, over the one that may be there.
+
+        Args:
+          url: gs://BUCKET/NAME.
+        """
+        bucket, name = _split(url)
+        path = f"upload/storage/v1/b/{bucket}/o?uploadType=media&name={urllib.parse.quote(name, safe='')}"
+        self._service("POST", f"{self.endpoints.storage}/{path}", url, text.encode())
+
+    def _service(self, method: str, address: str, what: str, body: bytes | None = None) -> bytes:
+        token = json.loads(self._metadata("instance/service-accounts/default/token"))["access_token"]
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "text/plain"}
+        return self._request(urllib.request.Request(address, body, headers, method=method), what)
+
+    def _metadata(self, path: str) -> bytes:
+        address = f"{self.endpoints.metadata}/computeMetadata/v1/{path}"
+        request = urllib.request.Request(address, headers={"Metadata-Flavor": "Google"})
+        return self._request(request, "the metadata server, which only machines of Google Cloud have")
+
+    def _request(self, request: urllib.request.Request, what: str) -> bytes:
+        """Returns the answer's body.
+
+        Raises:
+          Error: no answer, or a refusal, after all attempts.
+        """
+        for pause in (*self.retry_seconds, None):
+            try:
+                with urllib.request.urlopen(request, timeout=REQUEST_SECONDS) as response:
+                    return bytes(response.read())
+            except urllib.error.HTTPError as error:
+                reason = f"{error.code} {error.reason}"
+                if error.code == 404:
+                    raise _Absent(f"cannot reach {what}: {reason}") from None
+                if error.code not in _RETRIED_CODES:
+                    raise errors.Error(f"cannot reach {what}: {reason}{_advice(error.code)}") from None
+            except OSError as error:
+                reason = str(getattr(error, "reason", error))
+            if pause is None:
+                break
+            _log.warning("%s: %s; trying again in %g s", what, reason, pause)
+            self.sleep(pause)
+        raise errors.Error(f"cannot reach {what}: {reason}")
+
+
+class _Absent(errors.Error):
+    """The thing is not there."""
+
+
+def _advice(code: int) -> str:
+    return "; gcp/setup.sh gives the service account its rights" if code in (401, 403) else ""
+
+
+def _split(url: str) -> tuple[str, str]:
+    bucket, _, name = url.removeprefix("gs://").partition("/")
+    if not url.startswith("gs://") or not bucket or not name:
+        raise errors.UsageError(f"{url!r}: expected gs://BUCKET/NAME")
+    return bucket, name

@@ -1,0 +1,322 @@
+"""A bearer token and TLS, on both ends of the wire.
+
+    learner: a token that every call must present, but those of the health service and those over a unix socket: the
+             permissions of its file say who may use that. HOST:PORT speaks TLS alone, or plain text alone.
+    client:  a token to present; TLS where it is told what certificates to trust, else plain text.
+
+gRPC reports whatever goes wrong before the first call as UNAVAILABLE, like a learner that is away; `explain` tells
+apart what waiting cannot heal.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hmac
+import logging
+import os
+import pathlib
+import re
+import socket
+import ssl
+import stat
+import time
+import urllib.parse
+from collections.abc import Callable, Iterable
+
+import grpc
+from grpc import aio
+
+from seedzero.core import config, errors
+from seedzero.transport import address as addresses
+from seedzero.transport import options
+
+SYSTEM_ROOTS = "system"
+"""In place of a file: the public authorities that gRPC knows."""
+
+MAX_TOKEN_BYTES = 4096
+"""Longer ones do not fit into the header of a call."""
+
+_HEADER = "authorization"
+_SCHEME = "Bearer"
+_PROBE_SECONDS = 3.0
+_COMPLAINT_SECONDS = 30.0
+_logger = logging.getLogger(__name__)
+
+Metadata = tuple[tuple[str, str], ...]
+
+
+# --- the learner's end ---
+
+
+@dataclasses.dataclass(frozen=True)
+class ServerSecurity:
+    """What a learner asks of those who connect to HOST:PORT.
+
+    Attributes:
+      token: that calls must present; empty: none is needed.
+      credentials: of TLS; None: plain text.
+    """
+
+    token: str = dataclasses.field(default="", repr=False)
+    credentials: grpc.ServerCredentials | None = None
+
+
+OPEN = ServerSecurity()
+"""Plain text, no token."""
+
+
+def for_server(token_file: str, tls: config.TlsConfig) -> ServerSecurity:
+    """Returns a learner's token and certificate, read from their files.
+
+    Raises:
+      UsageError: a file cannot be read, or does not hold what it should.
+    """
+    token = read_token(token_file) if token_file else ""
+    if not tls.cert_file:
+        return ServerSecurity(token)
+    chain, key = _read("--tls.cert_file", tls.cert_file), _read("--tls.key_file", tls.key_file)
+    try:
+        # gRPC would only say that it cannot bind. A passphrase would be asked for on the terminal.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls.cert_file, tls.key_file, password=lambda: "")
+    except (ssl.SSLError, ValueError) as error:
+        raise errors.UsageError(
+            f"--tls.cert_file={tls.cert_file} and --tls.key_file={tls.key_file} cannot be used ({_reason(error)}); "
+            "expected a PEM certificate and its own PEM key, without a passphrase"
+        ) from None
+    return ServerSecurity(token, grpc.ssl_server_credentials([(key, chain)]))
+
+
+def read_token(token_file: str) -> str:
+    """Returns the token in a file, without the white space around it.
+
+    Raises:
+      UsageError: the file cannot be read, is empty, or holds what no header can carry.
+    """
+    name = f"--token_file={token_file}"
+    data = _read("--token_file", token_file)
+    token = data.decode("ascii", errors="replace").strip()
+    if not token:
+        raise errors.UsageError(f"{name} is empty; expected a token, as `openssl rand -hex 32 > {token_file}` writes")
+    if len(token) > MAX_TOKEN_BYTES or not re.fullmatch(r"[!-~]+", token):
+        raise errors.UsageError(
+            f"{name} holds {len(data)} bytes that are no token; expected at most {MAX_TOKEN_BYTES} visible ASCII "
+            "characters without spaces"
+        )
+    return token
+
+
+def exposure(token_file: str) -> str | None:
+    """Returns a warning where every user of this machine can read a token's file, else None."""
+    mode = stat.S_IMODE(os.stat(token_file).st_mode) if token_file else 0
+    if not mode & stat.S_IROTH:
+        return None
+    return f"--token_file={token_file} can be read by every user of this machine (mode {mode:o}); chmod 600 hides it"
+
+
+class Guard:
+    """Decides whether a call may go on. For one event loop."""
+
+    def __init__(self, token: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._token = token.encode()
+        self._clock = clock
+        self._complained_at = -_COMPLAINT_SECONDS
+
+    def check(self, metadata: Iterable[tuple[str, str | bytes]], peer: str) -> None:
+        """Returns for a call that may go on.
+
+        Args:
+          metadata: that came with the call.
+          peer: gRPC's name of who called.
+
+        Raises:
+          AccessDenied: there is no token in it, or a wrong one.
+        """
+        if not self._token or peer.startswith(addresses.UNIX_PREFIX):
+            return
+        values = [value for key, value in metadata if key == _HEADER]
+        scheme, _, given = str(values[0]).partition(" ") if values else ("", "", "")
+        if scheme == _SCHEME and hmac.compare_digest(given.encode(errors="replace"), self._token):
+            return
+        what = "the token is not this learner's" if values else "this learner wants a token and none came"
+        self._complain(peer, what)
+        raise errors.AccessDenied(f"{what}; give --token_file=FILE with the text of the learner's own")
+
+    def _complain(self, peer: str, what: str) -> None:
+        """Logs, but not each call of somebody who tries many tokens."""
+        now = self._clock()
+        if now - self._complained_at >= _COMPLAINT_SECONDS:
+            self._complained_at = now
+            _logger.warning("refused a call from %s: %s", urllib.parse.unquote(peer), what)
+
+
+# --- a client's end ---
+
+
+@dataclasses.dataclass(frozen=True)
+class Access:
+    """How a client gets at its learner; nothing in it is secret.
+
+    Attributes:
+      token_file: file with the learner's token; empty: none.
+      ca_file: PEM file with the certificates that may vouch for the learner's, or SYSTEM_ROOTS; empty: plain text.
+      server_name: that the learner's certificate must be for; empty: the host of the address.
+    """
+
+    token_file: str = ""
+    ca_file: str = ""
+    server_name: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class ClientSecurity:
+    """What a client opens channels with.
+
+    Attributes:
+      target: gRPC's name of the learner.
+      address: the user's name of it.
+      access: what this was read from.
+      metadata: of every call.
+      credentials: of TLS; None: plain text.
+    """
+
+    target: str
+    address: str
+    access: Access
+    metadata: Metadata = dataclasses.field(repr=False)
+    credentials: grpc.ChannelCredentials | None
+
+
+PLAIN = Access()
+"""Plain text, no token."""
+
+
+def for_client(address: str, access: Access = PLAIN) -> ClientSecurity:
+    """Returns what a client needs to get at the learner at an address.
+
+    Raises:
+      UsageError: the address or a file cannot be read, or does not hold what it should.
+    """
+    target = addresses.target(address)
+    token = read_token(access.token_file) if access.token_file else ""
+    metadata = ((_HEADER, f"{_SCHEME} {token}"),) if token else ()
+    if not access.ca_file:
+        if access.server_name:
+            raise errors.UsageError(
+                f"--tls.server_name={access.server_name} is for TLS; give --tls.ca_file=FILE too, or leave it out"
+            )
+        return ClientSecurity(target, address, access, metadata, None)
+    if address.startswith(addresses.UNIX_PREFIX):
+        raise errors.UsageError(f"--tls.ca_file={access.ca_file} is for HOST:PORT; {address} has no TLS: leave it out")
+    roots = None if access.ca_file == SYSTEM_ROOTS else _read_roots(access.ca_file)
+    return ClientSecurity(target, address, access, metadata, grpc.ssl_channel_credentials(roots))
+
+
+def aio_channel(security: ClientSecurity, given: options.Options) -> aio.Channel:
+    """Returns a new channel for an event loop; `given` are its other options."""
+    if security.credentials is None:
+        return aio.insecure_channel(security.target, options=given)
+    return aio.secure_channel(security.target, security.credentials, options=[*given, *_names(security)])
+
+
+def channel(security: ClientSecurity) -> grpc.Channel:
+    """Returns a new blocking channel."""
+    if security.credentials is None:
+        return grpc.insecure_channel(security.target)
+    return grpc.secure_channel(security.target, security.credentials, options=_names(security))
+
+
+def explain(code: grpc.StatusCode, details: str, security: ClientSecurity) -> errors.AccessDenied | None:
+    """Returns why the two ends cannot agree on TLS, None where that is not what happened.
+
+    May look at the port for some seconds: a learner that wants TLS just hangs up on a client without.
+
+    Args:
+      code: that a call ended with.
+      details: gRPC's own.
+      security: of the client.
+    """
+    if code is not grpc.StatusCode.UNAVAILABLE:
+        return None
+    why = _of_plain_text(details) if security.credentials is None else _of_tls(details, security)
+    return errors.AccessDenied(f"the learner at {security.address} {why}") if why else None
+
+
+def _of_plain_text(details: str) -> str:
+    hung_up = re.search(r"failed to connect to all addresses.*ipv[46]:(\S+): Socket closed", details)
+    if hung_up and _speaks_tls(urllib.parse.unquote(hung_up[1])):
+        return "speaks TLS and not plain text; give --tls.ca_file=FILE with the certificate that signed its own"
+    return ""
+
+
+def _of_tls(details: str, security: ClientSecurity) -> str:
+    access = security.access
+    if "Hostname Verification Check failed" in details:
+        wanted = access.server_name or security.address.rpartition(":")[0].rpartition("/")[2]
+        return (
+            f"has a certificate for another name than {wanted}; give --tls.server_name=NAME with one that the "
+            "certificate is for, or use that as the address"
+        )
+    handshake = re.search(r"Tls handshake failed \(TSI_\w+\): (.*?)(: OK)?$", details)
+    if handshake is None:
+        return ""
+    if "WRONG_VERSION_NUMBER" in handshake[1]:
+        return (
+            "speaks plain text and not TLS; start it with --tls.cert_file and --tls.key_file, or leave out "
+            f"--tls.ca_file={access.ca_file} here"
+        )
+    if re.search("VERIFY_FAILED|signature", handshake[1]):
+        return (
+            f"has a certificate that --tls.ca_file={access.ca_file} does not vouch for ({_last(handshake[1])}); give "
+            "the file with the certificate that signed the learner's own"
+        )
+    return (
+        f"and this client cannot agree on TLS ({handshake[1]}); look at --tls.ca_file={access.ca_file} here and at "
+        "--tls.cert_file there"
+    )
+
+
+def _names(security: ClientSecurity) -> list[tuple[str, str]]:
+    name = security.access.server_name
+    return [("grpc.ssl_target_name_override", name)] if name else []
+
+
+def _read_roots(ca_file: str) -> bytes:
+    roots = _read("--tls.ca_file", ca_file)
+    try:
+        # gRPC would only say, call by call, that it failed to make a handshaker.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(ca_file)
+    except ssl.SSLError as error:
+        raise errors.UsageError(
+            f"--tls.ca_file={ca_file} cannot be used ({_reason(error)}); expected PEM certificates, or the word "
+            f"{SYSTEM_ROOTS} for the public authorities"
+        ) from None
+    return roots
+
+
+def _speaks_tls(host_and_port: str) -> bool:
+    """Returns whether a TLS handshake succeeds, whoever vouches for the other side."""
+    host, _, port = host_and_port.rpartition(":")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), _PROBE_SECONDS) as plain:
+            context.wrap_socket(plain).close()
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _read(flag: str, path: str) -> bytes:
+    try:
+        return pathlib.Path(path).read_bytes()
+    except OSError as error:
+        raise errors.UsageError(f"{flag}={path} cannot be read: {error.strerror}") from None
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "reason", None) or str(error) or type(error).__name__
+
+
+def _last(text: str) -> str:
+    return text.rpartition(":")[2].strip()

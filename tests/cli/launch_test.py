@@ -1,0 +1,113 @@
+"""From the command line to a plan; what becomes of that on a cluster is tested there."""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+import sys
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from seedzero.cli import launch, main
+from seedzero.cluster import plan
+
+ARGS = ["launch", "ray", "--num_workers=3", "--preset=catch"]
+
+
+@pytest.fixture
+def plans(monkeypatch: pytest.MonkeyPatch) -> list[plan.Plan]:
+    """What would be launched on a cluster of one node with a GPU."""
+    seen: list[plan.Plan] = []
+
+    @contextlib.contextmanager
+    def connected(address: str) -> Iterator[bool]:
+        assert address == "10.0.0.1:6379"
+        yield False
+
+    class Launch:
+        def __init__(self, wanted: plan.Plan, **options: Any) -> None:
+            seen.append(wanted)
+
+        def run(self) -> str:
+            return ""
+
+    fake = types.SimpleNamespace(connected=connected, nodes=lambda: [{"CPU": 8.0, "GPU": 1.0}], Launch=Launch)
+    monkeypatch.setattr(launch, "_load", lambda: fake)
+    return seen
+
+
+def _launch(tmp_path: pathlib.Path, *more: str) -> int:
+    return main.main([*ARGS, "--address=10.0.0.1:6379", f"--run_dir={tmp_path}/run", *more])
+
+
+def test_the_command_line_becomes_a_plan_and_the_way_to_go_on_is_told(
+    plans: list[plan.Plan], tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = ["--worker.threads=2", "--max_updates=5", "--port=7777", "--tls.ca_file=/ca.pem"]
+    assert _launch(tmp_path, *more) == 0
+    (found,) = plans
+    assert (found.num_workers, found.worker_threads, found.port) == (3, 2, 7777)
+    assert found.run_dir == f"{tmp_path}/run"
+    assert found.train_words == (
+        "--preset=catch", f"--run_dir={tmp_path}/run", "--worker.threads=2", "--max_updates=5"
+    )  # fmt: skip
+    assert "--tls.ca_file=/ca.pem" in found.worker_words and "--keepalive_seconds=5.0" in found.worker_words
+    assert found.learner == plan.Needs(4.0, "GPU", 1) and found.worker == plan.Needs(2)
+    said = capsys.readouterr().err
+    assert "3 worker(s), each of CPU 2; a learner of CPU 4, GPU 1" in said
+    assert "stopped; to resume: " in said
+    assert f" launch ray --num_workers=3 --preset=catch --address=10.0.0.1:6379 --run_dir={tmp_path}/run " in said
+
+
+def test_every_launch_has_a_token_of_its_own_or_that_of_a_file(plans: list[plan.Plan], tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("s3cret\n")
+    file.chmod(0o600)
+    assert _launch(tmp_path) == _launch(tmp_path) == _launch(tmp_path, f"--token_file={file}") == 0
+    first, second, third = (found.token for found in plans)
+    assert first != second and len(first) == 64 and third == "s3cret"
+    assert not any(word.startswith("--token_file") for word in plans[2].train_words)
+
+
+def test_a_run_directory_is_absolute_and_a_url_stays(
+    plans: list[plan.Plan], monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for given in ("runs/a", "gs://bucket/a"):
+        assert main.main([*ARGS, "--address=10.0.0.1:6379", f"--run_dir={given}"]) == 0
+    assert [found.run_dir for found in plans] == [f"{tmp_path}/runs/a", "gs://bucket/a"]
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        (["--workers=1"], "--workers=1: the launcher decides"),
+        (["--learner_cpus=0"], "--learner_cpus=0: expected a number above 0"),
+        (["--learner_cpus=x"], "--learner_cpus=x: expected a number above 0"),
+        (["--accelerator=gpu"], "--accelerator=gpu: expected auto"),
+        (["--num_workers=0"], "--num_workers=0: expected at least 1"),
+        (["--replay.batchsize=3"], "did you mean --replay.batch_size?"),
+        (["--num_worker=3"], "did you mean"),
+        (["--replay.capacity=64"], "replay.capacity=64 steps are kept; lower it"),
+        (["--token_file=/nowhere"], "/nowhere"),
+    ],
+)
+def test_mistakes_are_told_before_anything_starts(
+    more: list[str], text: str, plans: list[plan.Plan], tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _launch(tmp_path, *more) == main.BAD_USAGE
+    assert text in capsys.readouterr().err and not plans
+
+
+def test_without_ray_the_next_step_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("seedzero.cluster.ray_")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.delattr("seedzero.cluster.ray_launch", raising=False)
+    assert _launch(tmp_path) == main.BAD_USAGE
+    assert "needs Ray, which is not installed here; pip install 'seedzero[ray]'" in capsys.readouterr().err

@@ -1,0 +1,160 @@
+"""Docker: compose files by the schema of compose, command lines by seedzero's parser, Dockerfiles by what they say.
+
+That they build and run is docker/smoke_test.sh's matter: ./run_tests.sh --docker.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+from typing import Any
+
+import deploy_files
+import pytest
+import yaml
+
+from seedzero.core import errors
+
+DOCKER = deploy_files.ROOT / "docker"
+COMPOSE, GPU = DOCKER / "docker-compose.yml", DOCKER / "docker-compose.gpu.yml"
+DOCKERFILES = [DOCKER / "learner.Dockerfile", DOCKER / "worker.Dockerfile"]
+
+
+def _interpolate(text: str, **variables: str) -> str:
+    """Puts in what compose would: a variable, else the default that stands beside it."""
+    return re.sub(r"\$\{(\w+):-([^}]*)\}", lambda found: variables.get(found[1], found[2]), text)
+
+
+def _services(path: pathlib.Path = COMPOSE, **variables: str) -> dict[str, Any]:
+    found = yaml.safe_load(_interpolate(path.read_text(), **variables))["services"]
+    assert isinstance(found, dict)
+    return found
+
+
+def _validate(path: pathlib.Path) -> subprocess.CompletedProcess[str]:
+    """Runs the validator with the schema of compose that comes with it: nothing is downloaded."""
+    return subprocess.run(
+        [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", str(path)],
+        capture_output=True, text=True, check=False,
+    )
+
+
+def _instructions(path: pathlib.Path) -> list[tuple[str, str]]:
+    """Returns the instructions of a Dockerfile, continued lines joined, comments left out."""
+    lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
+    joined = re.sub(r"\\\n\s*", "", "\n".join(lines))
+    return [(words[0], words[2]) for line in joined.splitlines() if (words := line.partition(" "))[0]]
+
+
+@pytest.mark.parametrize("path", [COMPOSE, GPU], ids=lambda path: path.name)
+def test_compose_would_take_the_file(path: pathlib.Path) -> None:
+    done = _validate(path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [("stop_grace_period", "stop_grace_time"), ("condition:", "conditions:"), ("services:", "service:")],
+)
+def test_the_check_of_compose_files_sees_a_misspelt_key(right: str, wrong: str, tmp_path: pathlib.Path) -> None:
+    assert right in COMPOSE.read_text()
+    copy = tmp_path / "docker-compose.yml"
+    copy.write_text(COMPOSE.read_text().replace(right, wrong))
+    assert _validate(copy).returncode != 0
+
+
+@pytest.mark.parametrize("service", ["learner", "worker"])
+def test_seedzero_takes_the_command_line(service: str) -> None:
+    deploy_files.check_command(shlex.split(_services()[service]["command"]))
+
+
+def test_seedzero_takes_what_the_smoke_test_trains_with() -> None:
+    found = re.search(r'SEEDZERO_TRAIN="(.*)"', (DOCKER / "smoke_test.sh").read_text())
+    assert found is not None
+    deploy_files.check_command(shlex.split(_services(SEEDZERO_TRAIN=found[1])["learner"]["command"]))
+    with pytest.raises(errors.UsageError):
+        wrong = found[1].replace("--checkpoint.every_seconds", "--checkpoint.every_second")
+        deploy_files.check_command(shlex.split(_services(SEEDZERO_TRAIN=wrong)["learner"]["command"]))
+
+
+def test_seedzero_takes_the_health_checks() -> None:
+    commands = [_services()["learner"]["healthcheck"]["test"][1:]]
+    for name, text in _instructions(DOCKERFILES[0]):
+        if name == "HEALTHCHECK":
+            commands.append(json.loads(text.partition("CMD ")[2]))
+    assert len(commands) == 2
+    for program, *words in commands:
+        assert program == "seedzero"
+        deploy_files.check_command(words)
+
+
+def test_workers_wait_for_a_healthy_learner_and_speak_to_its_port() -> None:
+    services = _services()
+    assert services["worker"]["depends_on"] == {"learner": {"condition": "service_healthy"}}
+    assert "--server=learner:7777" in services["worker"]["command"]
+    assert "--listen=0.0.0.0:7777" in services["learner"]["command"]
+    assert "ports" not in services["learner"]  # nobody outside this machine is to reach it
+    for service in ("learner", "worker"):
+        assert services[service]["restart"] == "unless-stopped"
+        assert services[service]["init"] is True
+        assert services[service]["secrets"] == ["token"]
+        assert "--token_file=/run/secrets/token" in services[service]["command"]
+
+
+def test_the_gpu_s_file_changes_services_that_are_there() -> None:
+    services, over = _services(), _services(GPU)
+    assert set(over) <= set(services)
+    assert over["learner"]["build"]["args"]["EXTRA"] == "cuda"
+    assert over["learner"]["image"] == over["tensorboard"]["image"] != services["learner"]["image"]
+
+
+def test_compose_builds_from_files_that_are_there_with_arguments_that_they_know() -> None:
+    for service in ("learner", "worker"):
+        build = _services()[service]["build"]
+        path = (DOCKER / build["context"] / build["dockerfile"]).resolve()
+        declared = " ".join(text for key, text in _instructions(path) if key == "ARG")
+        assert set(build["args"]) <= set(re.findall(r"([A-Z_]+)(?:=|\s|$)", declared))
+
+
+@pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.name)
+def test_an_image_is_not_root_s_and_installs_by_hash(path: pathlib.Path) -> None:
+    found = _instructions(path)
+    assert [text for name, text in found if name == "USER"] == ["10001:10001"]
+    runs = " && ".join(text for name, text in found if name == "RUN")
+    assert "apt-get" not in runs and not path.read_text().startswith("# syntax")
+    installs = re.findall(r"pip --python=\S+ install (.*?)(?:&&|;;|$)", runs)
+    assert len(installs) >= 3
+    for install in installs:
+        assert "--no-deps" in install and ("--require-hashes" in install or "--no-index" in install), install
+    labels = " ".join(text for name, text in found if name == "LABEL")
+    for label in ("title", "description", "licenses", "version", "revision"):
+        assert f"org.opencontainers.image.{label}=" in labels
+
+
+def test_a_worker_s_image_has_no_list_of_the_learner_s_packages() -> None:
+    assert "requirements/learner" not in DOCKERFILES[1].read_text()
+
+
+def test_the_learner_s_image_has_a_list_of_packages_for_every_accelerator() -> None:
+    (run,) = [text for name, text in _instructions(DOCKERFILES[0]) if name == "RUN" and "$EXTRA" in text]
+    found = re.search(r"cpu\) ;; (.+?)\) pip", run)
+    assert found is not None
+    extras = found[1].split(" | ")
+    assert {f"learner-{extra}.txt" for extra in extras} == {
+        path.name for path in (deploy_files.ROOT / "requirements").glob("learner-*.txt")
+    }
+
+
+def test_the_smoke_test_explains_itself_and_refuses_what_it_does_not_know() -> None:
+    def call(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(["bash", DOCKER / "smoke_test.sh", *words], capture_output=True, text=True, check=False)
+
+    assert call("--help").returncode == 0
+    assert call("--help").stdout.startswith("usage: docker/smoke_test.sh [--workers=N] [--clean]")
+    for wrong in ("--worker=2", "--workers=many", "--workers=9"):
+        done = call(wrong)
+        assert done.returncode == 2 and wrong in done.stderr

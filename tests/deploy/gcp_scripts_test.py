@@ -1,0 +1,365 @@
+"""gcp/*.sh without Google Cloud: flags, the plan, questions, dry runs; a gcloud that is called fails the test."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import deploy_files
+import pytest
+
+from seedzero.cli import gcp
+from seedzero.core import errors
+from seedzero.runtime import google_cloud
+
+ROOT = pathlib.Path(__file__).parents[2]
+FOLDER = ROOT / "gcp"
+SCRIPTS = sorted(path.name for path in FOLDER.glob("*.sh") if os.access(path, os.X_OK))
+TRAIN = [name for name in SCRIPTS if name.startswith("train_")]
+VERTEX = ["train_atari.sh", "train_cartpole.sh"]
+PROJECT = "--project=my-project"
+ACCELERATORS = ("cpu", "t4", "l4", "a100", "tpu-v5e-1", "tpu-v5e-4", "tpu-v5e-8")
+TPUS = ("v5litepod-1", "v5litepod-4", "v5litepod-8", "v6e-1", "v6e-4", "v6e-8")
+
+
+@pytest.fixture
+def path(tmp_path: pathlib.Path) -> str:
+    """A PATH on which gcloud and docker only write down that they were called."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in ("gcloud", "docker"):
+        (tools / name).write_text(f'#!/bin/sh\necho {name} "$@" >> "{tmp_path}/calls"\nexit 1\n')
+        (tools / name).chmod(0o755)
+    return f"{tools}{os.pathsep}{os.environ['PATH']}"
+
+
+@pytest.fixture
+def bare(tmp_path: pathlib.Path) -> pathlib.Path:
+    """The scripts in a clone without .venv: where PATH has no seedzero either, no settings are checked beforehand."""
+    return pathlib.Path(shutil.copytree(FOLDER, tmp_path / "clone" / FOLDER.name))
+
+
+def _without_seedzero(path: str) -> str:
+    return os.pathsep.join(part for part in path.split(os.pathsep) if not (pathlib.Path(part) / "seedzero").exists())
+
+
+def _run(
+    script: str, *args: str, path: str, folder: pathlib.Path = FOLDER
+) -> subprocess.CompletedProcess[str]:
+    """Runs a script that must call neither gcloud nor docker."""
+    calls = pathlib.Path(path.split(os.pathsep)[0]).parent / "calls"
+    done = subprocess.run(
+        ["bash", str(folder / script), *args], capture_output=True, text=True, check=False, cwd="/",
+        stdin=subprocess.DEVNULL, env={**os.environ, "PATH": path},
+    )  # fmt: skip
+    assert not calls.exists(), calls.read_text()
+    return done
+
+
+def _dry(script: str, *args: str, path: str, folder: pathlib.Path = FOLDER) -> str:
+    done = _run(script, "--dry_run", PROJECT, *args, path=path, folder=folder)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def _body(script: str, name: str) -> str:
+    """Returns a file that a dry run's script would write."""
+    found = re.search(rf"^cat > {re.escape(name)} <<'BODY'\n(.*?)\nBODY$", script, re.DOTALL | re.MULTILINE)
+    assert found, script
+    return found[1]
+
+
+def _pools(script: str) -> list[Any]:
+    return list(json.loads(_body(script, "job.json"))["workerPoolSpecs"])
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> gcp.Files:
+    """A secret, as gcp/setup.sh makes it and the entrypoint writes it down."""
+    script = f'script=test; . "{FOLDER}/lib.sh"; set -euo pipefail; new_secret'
+    text = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout
+    return gcp.write_files(tmp_path_factory.mktemp("secret"), google_cloud.Secret(**json.loads(text)))
+
+
+def _check_entrypoint(args: Sequence[str], files: gcp.Files) -> list[str]:
+    """Checks the arguments of seedzero.cli.gcp and the command lines of `seedzero` that it makes; returns its own."""
+    own, words = gcp.split(args)
+    gcp.parse.read("gcp", gcp.COMMAND, own)
+    if words[0] == "train":
+        deploy_files.check_command(gcp.train_command(words, files, 2222))
+    else:
+        deploy_files.check_command(gcp.worker_command(words, files, "learner:2222"))
+    return words
+
+
+def test_the_scripts_are_those_that_are_documented() -> None:
+    documented = {"setup.sh", "status.sh", "stop.sh", "train_atari.sh", "train_atari_tpu_vm.sh", "train_cartpole.sh"}
+    assert set(SCRIPTS) == documented
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_script_explains_itself(script: str, path: str) -> None:
+    done = _run(script, "--help", path=path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"usage: gcp/{script} ")
+    assert {"--project=ID", "--region=NAME", "--yes", "--dry_run"} <= set(done.stdout.split())
+    declared = re.findall(r"^\s*(?:flag|switch) (\w+) ", (FOLDER / script).read_text(), re.MULTILINE)
+    assert not [name for name in declared if f"  --{name}" not in done.stdout]
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_the_examples_of_the_help_are_taken(script: str, path: str) -> None:
+    text = _run(script, "--help", path=path).stdout
+    examples = re.findall(rf"^  gcp/{re.escape(script)} ?([^#\n]*)", text, re.MULTILINE)
+    assert examples
+    for example in examples:
+        _dry(script, *example.split(), path=path)
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_an_unknown_flag_is_refused_with_the_nearest(script: str, path: str) -> None:
+    done = _run(script, "--projct=p", path=path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{script}: error: unknown flag --projct=p; did you mean --project?" in done.stderr
+    far = _run(script, PROJECT, "--seed=3", path=path)
+    assert far.returncode == 2 and "unknown flag --seed=3; " in far.stderr
+    assert ("settings of seedzero train come after --" in far.stderr) == (script in TRAIN)
+
+
+@pytest.mark.parametrize(
+    ("script", "args", "message"),
+    [
+        ("train_atari.sh", ["--accelerator=l44"], "--accelerator=l44: did you mean l4? choose one of: cpu t4 l4"),
+        ("train_atari.sh", ["--workers=1"], "take 0 or at least 2"),
+        ("train_atari.sh", ["--workers=two"], "--workers=two: expected a whole number"),
+        ("train_atari.sh", ["--max_hours=0"], "--max_hours=0: expected at least 1"),
+        ("train_atari.sh", ["--run=Pong_1"], "--run=Pong_1: a name begins with a small letter"),
+        ("train_atari.sh", ["--run=pong_1"], "expected small letters, digits and dashes"),
+        ("train_atari.sh", ["--run=" + "p" * 41], "at most 40 characters"),
+        ("train_atari.sh", ["--game=../x"], "--game=../x: expected a name as Pong"),
+        ("train_atari.sh", ["--run"], "--run has no value; write --run=NAME"),
+        ("train_atari.sh", ["--spot=yes"], "--spot takes no value"),
+        ("train_atari.sh", ["pong"], "unexpected word 'pong'"),
+        ("train_atari.sh", ["--", "--seed=1\n2"], "control character"),
+        ("train_atari_tpu_vm.sh", ["--accelerator=v6e-16"], "did you mean v6e-1?"),
+        ("train_atari_tpu_vm.sh", ["--provisioning=soon"], "choose one of: queued now"),
+        ("stop.sh", ["--", "--seed=1"], "takes no settings"),
+        ("stop.sh", ["--run=x", "--delete_storage"], "removes what all runs share"),
+    ],
+    ids=lambda value: value[0][:30] if isinstance(value, list) else None,
+)
+def test_a_wrong_value_is_named(script: str, args: list[str], message: str, path: str) -> None:
+    done = _run(script, PROJECT, "--dry_run", *args, path=path)
+    assert done.returncode == 2
+    assert message in done.stderr
+
+
+@pytest.mark.parametrize("script", [*TRAIN, "setup.sh"])
+def test_without_a_terminal_nothing_is_spent_unless_yes_says_so(script: str, path: str) -> None:
+    done = _run(script, PROJECT, path=path)
+    assert done.returncode == 2
+    assert "there is no terminal to ask on: --yes goes on without asking, --dry_run shows" in done.stderr
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_dry_run_prints_a_script_and_calls_nothing(script: str, path: str) -> None:
+    text = _dry(script, path=path)
+    assert "gcloud " in text
+    assert subprocess.run(["bash", "-n"], input=text, text=True, check=False).returncode == 0
+
+
+def test_a_dry_run_s_script_makes_the_calls_that_it_shows(path: str, tmp_path: pathlib.Path) -> None:
+    text = _dry("train_atari_tpu_vm.sh", "--run=r", "--build=none", "--", "--env=gym:it's a $x", path=path)
+    recorder = tmp_path / "tools" / "gcloud"
+    recorder.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" >> "{tmp_path}/arguments"\n')
+    subprocess.run(["bash"], input=text, text=True, check=True, cwd=tmp_path, env={**os.environ, "PATH": path})
+    arguments = (tmp_path / "arguments").read_text().splitlines()
+    assert any(word.endswith(",seedzero-docker-flags=--privileged --user=root") for word in arguments)
+    assert "--metadata-from-file=startup-script=" in "".join(arguments)
+    assert (tmp_path / "learner.args").read_text().splitlines()[-1] == "--env=gym:it's a $x"
+
+
+def test_the_estimate_is_the_sum_of_the_list_prices(path: str) -> None:
+    done = _run("train_atari.sh", "--dry_run", PROJECT, "--workers=3", path=path)
+    assert re.search(r"learner +1 x g2-standard-16 +1\.32\n", done.stderr)
+    assert re.search(r"workers +3 x n1-highcpu-32 +3\.91\n", done.stderr)
+    assert re.search(r"estimate +5\.23  US dollars an hour", done.stderr)
+    spot = _run("train_atari.sh", "--dry_run", PROJECT, "--workers=3", "--spot", path=path)
+    assert re.search(r"estimate +2\.62  US dollars an hour", spot.stderr)
+    tpu = _run("train_atari_tpu_vm.sh", "--dry_run", PROJECT, "--accelerator=v6e-1", "--workers=0", path=path)
+    assert re.search(r"estimate +2\.70  US dollars an hour", tpu.stderr)
+
+
+def test_a_machine_without_a_price_is_said_to_have_none(path: str) -> None:
+    done = _run("train_atari.sh", "--dry_run", PROJECT, "--worker_machine=c4-highcpu-96", path=path)
+    assert "what these cost, which prices.tsv does not know: c4-highcpu-96" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("script", "accelerator"),
+    [*(("train_atari.sh", name) for name in ACCELERATORS), *(("train_atari_tpu_vm.sh", name) for name in TPUS)],
+)
+def test_everything_that_can_be_chosen_has_a_price(script: str, accelerator: str, path: str) -> None:
+    done = _run(script, "--dry_run", PROJECT, f"--accelerator={accelerator}", path=path)
+    assert done.returncode == 0 and "does not know" not in done.stderr
+
+
+def test_prices_name_their_date_and_source() -> None:
+    comments, rows = [], []
+    for line in (FOLDER / "prices.tsv").read_text().splitlines():
+        (comments if line.startswith("#") else rows).append(line)
+    assert re.search(r"\b20\d\d\b", comments[0]) and "https://cloud.google.com/vertex-ai/pricing" in " ".join(comments)
+    for row in rows:
+        name, compute, vertex = row.split("\t")
+        assert vertex == "-" or 1.1 < float(vertex) / float(compute) < 1.25, name
+
+
+@pytest.mark.parametrize("workers", [0, 2, 6])
+@pytest.mark.parametrize("script", VERTEX)
+def test_what_a_job_runs_is_understood_by_seedzero(
+    script: str, workers: int, path: str, files: gcp.Files
+) -> None:
+    pools = _pools(_dry(script, f"--workers={workers}", "--run=r", "--", "--seed=3", path=path))
+    assert [pool["replicaCount"] for pool in pools] == [1, workers][: 1 + bool(workers)]
+    for pool in pools:
+        assert pool["containerSpec"]["command"] == ["python", "-m", "seedzero.cli.gcp"]
+    learner = _check_entrypoint(pools[0]["containerSpec"]["args"], files)
+    assert {"--run_dir=gs://my-project-seedzero/runs/r", f"--workers={int(workers == 0)}", "--seed=3"} <= set(learner)
+    slots = {"train_atari.sh": 256, "train_cartpole.sh": 32}[script] * workers
+    assert (f"--replay.num_slots={slots}" in learner) == (workers == 6)
+    if workers:
+        assert _check_entrypoint(pools[1]["containerSpec"]["args"], files) == ["worker"]
+
+
+def test_what_a_tpu_vm_and_its_workers_run_is_understood_by_seedzero(path: str, files: gcp.Files) -> None:
+    text = _dry("train_atari_tpu_vm.sh", "--run=r", "--game=Breakout", "--workers=6", "--", "--seed=3", path=path)
+    learner = _check_entrypoint(_body(text, "learner.args").split("\n"), files)
+    expected = {"--env=atari:Breakout", "--workers=0", "--run_dir=gs://my-project-seedzero/runs/r", "--seed=3"}
+    assert {*expected, "--replay.num_slots=1536"} <= set(learner)
+    assert _check_entrypoint(_body(text, "worker.args").split("\n"), files) == ["worker"]
+
+
+def test_a_misspelt_setting_of_seedzero_is_seen(path: str, bare: pathlib.Path, files: gcp.Files) -> None:
+    path = _without_seedzero(path)
+    pools = _pools(_dry("train_atari.sh", "--", "--search.num_simulation=3", path=path, folder=bare))
+    with pytest.raises(errors.UsageError, match=r"did you mean --search\.num_simulations"):
+        _check_entrypoint(pools[0]["containerSpec"]["args"], files)
+
+
+def test_a_seedzero_that_is_installed_refuses_a_misspelt_setting_first(path: str, tmp_path: pathlib.Path) -> None:
+    program = tmp_path / "tools" / "seedzero"
+    program.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m seedzero.cli "$@"\n')
+    program.chmod(0o755)
+    done = _run("train_atari.sh", PROJECT, "--yes", "--", "--seed=1", "--search.num_simulation=3", path=path)
+    assert done.returncode == 2
+    assert "did you mean --search.num_simulations" in done.stderr and "nothing was changed" in done.stderr
+    _dry("train_cartpole.sh", "--", "--seed=1", path=path)
+
+
+def test_settings_reach_the_learner_as_they_were_given(path: str, bare: pathlib.Path) -> None:
+    awkward = ["--env=gym:a b\"c\\d'e", "--x=$(id)", "--y=ü*"]
+    pools = _pools(_dry("train_cartpole.sh", "--", *awkward, path=_without_seedzero(path), folder=bare))
+    assert pools[0]["containerSpec"]["args"][-3:] == awkward
+
+
+@pytest.mark.parametrize("script", TRAIN)
+def test_no_secret_is_in_what_a_script_prints_or_sends(script: str, path: str) -> None:
+    text = _dry(script, path=path)
+    assert "--secret=projects/my-project/secrets/seedzero-fleet/versions/latest" in text
+    assert "--token" not in text and "BEGIN" not in text
+
+
+def test_bodies_have_only_fields_that_google_s_protos_know(path: str, tmp_path: pathlib.Path) -> None:
+    fake = pytest.importorskip("fake_google_cloud", reason="the protos of Google Cloud come with the extra dev")
+    kind = fake.aiplatform_v1.CustomJobSpec
+    for accelerator in ACCELERATORS:
+        text = _dry("train_atari.sh", f"--accelerator={accelerator}", "--spot", path=path)
+        fake.parse(kind, json.loads(_body(text, "job.json")))
+    copy = _misspelt(tmp_path, "lib.sh", "tpuTopology", "tpuTopologie")
+    wrong = json.loads(_body(_dry("train_atari.sh", "--accelerator=tpu-v5e-1", path=path, folder=copy), "job.json"))
+    with pytest.raises(fake.Refused, match="tpuTopologie"):
+        fake.parse(kind, wrong)
+    build = deploy_files.documents(FOLDER / "cloudbuild.yaml")[0]
+    fake.parse(fake.cloudbuild_v1.Build, build)
+    with pytest.raises(fake.Refused, match="step"):
+        fake.parse(fake.cloudbuild_v1.Build, {"step": build["steps"]})
+
+
+def _misspelt(tmp_path: pathlib.Path, name: str, right: str, wrong: str) -> pathlib.Path:
+    """Returns a copy of the scripts with a mistake in one."""
+    copy = tmp_path / "copy" / "gcp"
+    shutil.copytree(FOLDER, copy)
+    text = (copy / name).read_text()
+    assert right in text
+    (copy / name).write_text(text.replace(right, wrong))
+    return copy
+
+
+@pytest.fixture(scope="module")
+def gcloud() -> list[str]:
+    """The command that has gcloud read command lines and do nothing."""
+    program = shutil.which("gcloud")
+    if program is None:
+        pytest.skip("gcloud is not installed")
+    root = pathlib.Path(program).resolve().parents[1]
+    bundled = root / "platform" / "bundledpythonunix" / "bin" / "python3"
+    if not (root / "lib" / "googlecloudsdk").is_dir():
+        pytest.skip(f"{program} is not where its own modules are")
+    python = str(bundled) if bundled.exists() else "python3"
+    return [python, str(pathlib.Path(__file__).with_name("gcloud_parser.py")), str(root)]
+
+
+class TestParser:
+    """Every gcloud command line, read by gcloud itself."""
+
+    def test_gcloud_takes_every_command_line(self, gcloud: list[str], path: str, tmp_path: pathlib.Path) -> None:
+        variants = [
+            ("setup.sh", "--rotate_secret", "--billing_account=0-0-0"), ("status.sh",),
+            ("stop.sh", "--delete_storage"), ("train_cartpole.sh",), ("train_atari.sh", "--spot"),
+            ("train_atari_tpu_vm.sh", "--spot"), ("train_atari_tpu_vm.sh", "--provisioning=now", "--workers=6"),
+        ]  # fmt: skip
+        text = "\n".join(_dry(*variant, path=path) for variant in variants)
+        lines = [line for line in text.splitlines() if line.startswith("gcloud ")]
+        commands = {_without_values(line): line for line in lines}  # one of each kind: reading takes its time
+        assert len(commands) > 25
+        assert not _refusals(gcloud, list(commands.values()), tmp_path)
+
+    @pytest.mark.parametrize(
+        ("name", "script", "right", "wrong"),
+        [
+            ("train_atari_tpu_vm.sh", "train_atari_tpu_vm.sh", "--accelerator-type=", "--acelerator-type="),
+            ("lib.sh", "train_atari.sh", "ai custom-jobs create", "ai custom-jobs creat"),
+            ("setup.sh", "setup.sh", "--soft-delete-duration=0", "--soft-delete-duration=none"),
+        ],
+    )
+    def test_a_misspelt_flag_is_seen(
+        self, gcloud: list[str], name: str, script: str, right: str, wrong: str, path: str, tmp_path: pathlib.Path
+    ) -> None:
+        text = _dry(script, path=path, folder=_misspelt(tmp_path, name, right, wrong))
+        commands = [line for line in text.splitlines() if line.startswith("gcloud ") and wrong in line]
+        assert len(commands) == 1
+        assert _refusals(gcloud, commands, tmp_path) == commands
+
+
+def _without_values(line: str) -> str:
+    return " ".join(word.partition("=")[0] for word in shlex.split(line))
+
+
+def _refusals(parser: list[str], commands: list[str], tmp_path: pathlib.Path) -> list[str]:
+    """Returns the command lines that gcloud refuses."""
+    own = {"CLOUDSDK_CONFIG": str(tmp_path / "gcloud"), "CLOUDSDK_CORE_CHECK_GCE_METADATA": "false"}
+    environment = {**os.environ, **own}
+    for name in ("job.json", "learner.args", "worker.args"):  # flags that read a file read it while they are parsed
+        (tmp_path / name).write_text("{}")
+    done = subprocess.run(
+        parser, input="\n".join(commands), capture_output=True, text=True, check=True, cwd=tmp_path, env=environment
+    )
+    return done.stdout.splitlines()

@@ -1,0 +1,270 @@
+"""The manifests of Kubernetes: what an API server would refuse, and what it would not: names that must agree."""
+
+from __future__ import annotations
+
+import copy
+import pathlib
+import shlex
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import deploy_files
+import kubernetes_validate
+import pytest
+
+from seedzero.core import errors
+
+DIRECTORY = deploy_files.ROOT / "cluster" / "kubernetes"
+VERSION = "1.30"
+"""The oldest that the manifests are for. Its schema is also the strictest: newer ones know more keys."""
+
+Document = dict[str, Any]
+
+
+def _resources() -> list[Document]:
+    """Everything that `kubectl apply -k` makes, and the example of the Secret."""
+    names = [*deploy_files.documents(DIRECTORY / "kustomization.yaml")[0]["resources"], "secret.example.yaml"]
+    return [document for name in names for document in deploy_files.documents(DIRECTORY / name)]
+
+
+def _id(document: Document) -> str:
+    return f"{document['kind']}-{document['metadata']['name']}"
+
+
+RESOURCES = _resources()
+*BESIDE_RAY_JOB, RAY_JOB = deploy_files.documents(DIRECTORY / "rayjob.yaml")
+
+# Of ray.io/v1, as KubeRay 1.4 defines it: there is no schema of it in Python. Pod templates are checked as Pods.
+RAY_JOB_KEYS = {
+    "activeDeadlineSeconds", "backoffLimit", "rayClusterSpec", "submitterPodTemplate", "metadata", "clusterSelector",
+    "submitterConfig", "managedBy", "deletionStrategy", "entrypoint", "runtimeEnvYAML", "jobId", "submissionMode",
+    "entrypointResources", "entrypointNumCpus", "entrypointNumGpus", "ttlSecondsAfterFinished",
+    "shutdownAfterJobFinishes", "suspend",
+}
+RAY_CLUSTER_KEYS = {
+    "headGroupSpec", "workerGroupSpecs", "rayVersion", "enableInTreeAutoscaling", "autoscalerOptions",
+    "headServiceAnnotations", "suspend", "managedBy", "gcsFaultToleranceOptions",
+}
+RAY_HEAD_KEYS = {"serviceType", "headService", "enableIngress", "rayStartParams", "template"}
+RAY_GROUP_KEYS = {
+    "groupName", "replicas", "minReplicas", "maxReplicas", "numOfHosts", "idleTimeoutSeconds", "suspend",
+    "rayStartParams", "template", "scaleStrategy",
+}
+
+
+def _validate(document: Document) -> None:
+    kubernetes_validate.validate(document, VERSION, strict=True)
+
+
+def _only(found: Mapping[str, Any], known: set[str]) -> None:
+    unknown = set(found) - known
+    if unknown:
+        raise ValueError(f"unknown keys {sorted(unknown)}")
+
+
+def _validate_ray_job(job: Document) -> None:
+    """Checks a RayJob, which no schema is at hand for: its own keys by name, each pod template as a Pod.
+
+    Raises:
+      ValidationError: a pod template is wrong.
+      ValueError: another key is.
+    """
+    _only(job, {"apiVersion", "kind", "metadata", "spec"})
+    _only(job["spec"], RAY_JOB_KEYS)
+    cluster = job["spec"]["rayClusterSpec"]
+    _only(cluster, RAY_CLUSTER_KEYS)
+    _only(cluster["headGroupSpec"], RAY_HEAD_KEYS)
+    for group in cluster["workerGroupSpecs"]:
+        _only(group, RAY_GROUP_KEYS)
+    for template in _ray_templates(job):
+        _only(template, {"metadata", "spec"})
+        metadata = {"name": "as-a-pod", **template.get("metadata", {})}
+        _validate({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]})
+
+
+def _ray_templates(job: Document) -> list[Document]:
+    cluster = job["spec"]["rayClusterSpec"]
+    return [group["template"] for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"])]
+
+
+def _find(kind: str, name: str) -> Document:
+    (found,) = [x for x in RESOURCES if x["kind"] == kind and x["metadata"]["name"] == name]
+    return found
+
+
+LEARNER = _find("StatefulSet", "seedzero-learner")
+WORKER = _find("Deployment", "seedzero-worker")
+
+
+def _pod_specs() -> list[Document]:
+    templates = [LEARNER["spec"]["template"], WORKER["spec"]["template"], *_ray_templates(RAY_JOB)]
+    return [template["spec"] for template in templates]
+
+
+def _container(workload: Document) -> Document:
+    (container,) = workload["spec"]["template"]["spec"]["containers"]
+    return dict(container)
+
+
+def _flag(container: Document, name: str) -> str:
+    (value,) = [word.partition("=")[2] for word in container["args"] if word.startswith(f"--{name}=")]
+    return str(value)
+
+
+@pytest.mark.parametrize("document", [*RESOURCES, *BESIDE_RAY_JOB], ids=_id)
+def test_an_api_server_would_take_it(document: Document) -> None:
+    _validate(document)
+
+
+def test_kuberay_would_take_the_ray_job() -> None:
+    _validate_ray_job(RAY_JOB)
+
+
+def test_the_checks_see_a_misspelt_key_wherever_it_is() -> None:
+    def misspell(path: tuple[str | int, ...], wrong: str) -> Callable[[Document], Document]:
+        def edit(document: Document) -> Document:
+            document = copy.deepcopy(document)
+            place: Any = document
+            for step in path[:-1]:
+                place = place[step]
+            place[wrong] = place.pop(path[-1])
+            return document
+
+        return edit
+
+    pod = ("spec", "template", "spec")
+    for path, wrong in (
+        (("spec", "serviceName"), "servicename"),
+        ((*pod, "terminationGracePeriodSeconds"), "terminationGracePeriodSecond"),
+        ((*pod, "containers", 0, "livenessProbe"), "livenesProbe"),
+        ((*pod, "containers", 0, "startupProbe", "grpc", "port"), "prot"),
+        ((*pod, "securityContext", "runAsNonRoot"), "runAsNonroot"),
+    ):
+        with pytest.raises(kubernetes_validate.ValidationError):
+            _validate(misspell(path, wrong)(LEARNER))
+    cluster = ("spec", "rayClusterSpec")
+    for path, wrong in (
+        (("spec", "entrypoint"), "entryPoint"),
+        ((*cluster, "rayVersion"), "rayversion"),
+        ((*cluster, "headGroupSpec", "rayStartParams"), "rayStartParam"),
+        ((*cluster, "workerGroupSpecs", 0, "minReplicas"), "minReplica"),
+        ((*cluster, "workerGroupSpecs", 0, "template", "spec", "containers", 0, "image"), "imgae"),
+    ):
+        with pytest.raises((kubernetes_validate.ValidationError, ValueError)):
+            _validate_ray_job(misspell(path, wrong)(RAY_JOB))
+
+
+def test_kustomize_takes_every_file_that_is_there() -> None:
+    (found,) = deploy_files.documents(DIRECTORY / "kustomization.yaml")
+    assert set(found) == {"apiVersion", "kind", "namespace", "resources", "images"}
+    apart = {"kustomization.yaml", "secret.example.yaml", "rayjob.yaml"}
+    assert set(found["resources"]) == {path.name for path in DIRECTORY.glob("*.yaml")} - apart
+    used = {_container(workload)["image"] for workload in (LEARNER, WORKER)}
+    assert {image["name"] for image in found["images"]} == used
+
+
+def test_the_gpu_variant_patches_a_place_that_is_there() -> None:
+    (found,) = deploy_files.documents(DIRECTORY / "gpu" / "kustomization.yaml")
+    assert set(found) == {"apiVersion", "kind", "namespace", "resources", "patches"}
+    assert [(DIRECTORY / "gpu" / name).resolve() for name in found["resources"]] == [DIRECTORY]
+    (patch,) = found["patches"]
+    assert (patch["target"]["kind"], patch["target"]["name"]) == ("StatefulSet", LEARNER["metadata"]["name"])
+    patched = copy.deepcopy(LEARNER)
+    for operation in deploy_files.yaml.safe_load(patch["patch"]):
+        assert operation["op"] == "add"
+        *path, last = [part.replace("~1", "/") for part in operation["path"].split("/")[1:]]
+        place: Any = patched
+        for part in path:
+            place = place[int(part) if isinstance(place, list) else part]
+        place[last] = operation["value"]
+    _validate(patched)
+    assert _container(patched)["resources"]["limits"]["nvidia.com/gpu"] == "1"
+
+
+@pytest.mark.parametrize("workload", [LEARNER, WORKER], ids=_id)
+def test_seedzero_takes_the_command_line(workload: Document) -> None:
+    deploy_files.check_command(_container(workload)["args"])
+
+
+def test_seedzero_takes_the_entrypoint_of_the_ray_job() -> None:
+    program, *words = shlex.split(RAY_JOB["spec"]["entrypoint"])
+    assert program == "seedzero"
+    deploy_files.check_command(words)
+
+
+def test_ray_is_of_the_version_that_the_images_have() -> None:
+    lock = (deploy_files.ROOT / "requirements" / "learner-ray.txt").read_text()
+    assert f"\nray=={RAY_JOB['spec']['rayClusterSpec']['rayVersion']} " in lock
+
+
+@pytest.mark.parametrize("wrong", ["--tokenfile=x", "--worker=0", "--preset=atary", "--replay.num_slot=8", "--seed=x"])
+def test_the_check_of_command_lines_sees_a_mistake(wrong: str) -> None:
+    with pytest.raises(errors.UsageError):
+        deploy_files.check_command([*_container(LEARNER)["args"], wrong])
+
+
+def test_workers_find_the_learner_by_the_name_and_port_of_its_service() -> None:
+    service = _find("Service", "seedzero-learner")
+    labels = LEARNER["spec"]["template"]["metadata"]["labels"]
+    assert service["spec"]["selector"].items() <= labels.items()
+    assert service["spec"]["clusterIP"] == "None"
+    assert LEARNER["spec"]["serviceName"] == service["metadata"]["name"]
+    ports = {port["name"]: port["port"] for port in service["spec"]["ports"]}
+    assert _flag(_container(WORKER), "server") == f"{service['metadata']['name']}:{ports['grpc']}"
+    learner = _container(LEARNER)
+    assert {port["name"]: port["containerPort"] for port in learner["ports"]} == ports
+    assert _flag(learner, "listen") == f"0.0.0.0:{ports['grpc']}"
+    assert int(_flag(learner, "metrics_port")) == ports["metrics"]
+    assert _flag(learner, "metrics_host") == "0.0.0.0"
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        assert learner[probe]["grpc"] == {"port": ports["grpc"]}
+
+
+def test_only_workers_reach_the_learner_and_only_prometheus_its_metrics() -> None:
+    deny = _find("NetworkPolicy", "seedzero-deny")["spec"]
+    assert deny == {"podSelector": {}, "policyTypes": ["Ingress"]}
+    policy = _find("NetworkPolicy", "seedzero-learner")["spec"]
+    assert policy["podSelector"]["matchLabels"].items() <= LEARNER["spec"]["template"]["metadata"]["labels"].items()
+    from_workers, from_prometheus = policy["ingress"]
+    (peer,) = from_workers["from"]
+    assert peer["podSelector"]["matchLabels"].items() <= WORKER["spec"]["template"]["metadata"]["labels"].items()
+    assert peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"] == "worker"
+    assert [port["port"] for port in from_workers["ports"]] == [7777]
+    assert [port["port"] for port in from_prometheus["ports"]] == [9100]
+    assert "podSelector" not in from_prometheus["from"][0]
+
+
+def test_the_autoscaler_owns_the_workers() -> None:
+    scaler = _find("HorizontalPodAutoscaler", "seedzero-worker")["spec"]
+    target = {"apiVersion": WORKER["apiVersion"], "kind": WORKER["kind"], "name": WORKER["metadata"]["name"]}
+    assert scaler["scaleTargetRef"] == target
+    assert "replicas" not in WORKER["spec"]
+    # A utilization is a share of what is asked for: a worker that could use more would never look idle.
+    assert _container(WORKER)["resources"]["requests"]["cpu"] == _flag(_container(WORKER), "threads")
+
+
+@pytest.mark.parametrize("spec", _pod_specs(), ids=["learner", "worker", "ray-head", "ray-workers"])
+def test_pods_are_not_root_and_say_what_they_need(spec: Document) -> None:
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["runAsUser"] == 10001  # of the images
+    assert spec["automountServiceAccountToken"] is False
+    for container in spec["containers"]:
+        assert container["securityContext"]["allowPrivilegeEscalation"] is False
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+        assert {"cpu", "memory"} <= set(container["resources"]["requests"])
+        assert "memory" in container["resources"]["limits"]
+
+
+@pytest.mark.parametrize("workload", [LEARNER, WORKER], ids=_id)
+def test_there_is_time_to_leave_and_the_token_is_a_file(workload: Document) -> None:
+    spec = workload["spec"]["template"]["spec"]
+    assert spec["terminationGracePeriodSeconds"] >= 30
+    container = _container(workload)
+    mounts = {mount["name"]: mount for mount in container["volumeMounts"]}
+    assert str(pathlib.PurePosixPath(_flag(container, "token_file")).parent) == mounts["token"]["mountPath"]
+    (volume,) = [volume for volume in spec["volumes"] if volume["name"] == "token"]
+    secret = _find("Secret", volume["secret"]["secretName"])
+    assert pathlib.PurePosixPath(_flag(container, "token_file")).name in secret["stringData"]
+    assert volume["secret"]["defaultMode"] == 0o440
+    assert spec["securityContext"]["fsGroup"] == spec["securityContext"]["runAsGroup"]
+    assert {volume["name"] for volume in spec["volumes"]} | {"runs"} >= set(mounts)

@@ -1,0 +1,85 @@
+"""A run in a bucket: the machine is lost, the same command goes on elsewhere, and commands read it from anywhere."""
+
+from __future__ import annotations
+
+import pathlib
+import shutil
+import signal
+
+import e2e_harness as harness
+import fake_gcs
+import pytest
+
+from seedzero.runtime import bucket
+
+URL = "gs://runs/team/catch"
+RUN = (*harness.TINY, "--checkpoint.every_seconds=1", "--bucket.lease_seconds=2", "--bucket.every_seconds=1")
+
+
+def _copy(url: str = URL) -> pathlib.Path:
+    parsed = bucket.parse(url)
+    assert parsed is not None
+    return bucket.scratch(parsed)
+
+
+def test_a_run_outlives_its_machine_and_is_read_from_anywhere(host: harness.Host, gcs: fake_gcs.FakeGcs) -> None:
+    host.environment |= gcs.environment | {"SEEDZERO_SCRATCH": str(_copy().parent)}
+    learner = host.train(_copy(), *RUN, url=URL)
+    learner.until(lambda found: found["durable_update"], "a durable update")
+    durable = learner.trains_on()["durable_update"]
+    learner.kill()
+    shutil.rmtree(_copy())
+
+    again = host.train(_copy(), *RUN, url=URL)
+    again.says(r"waiting until it ends or has been silent for 2 s")
+    resumed = int(again.says(r"resumed at update (\d+)")[1])
+    assert resumed >= durable > 0
+    again.until(lambda found: found["durable_update"] > resumed, "a newer durable update")
+    again.send(signal.SIGTERM)
+    ended = again.wait()
+    assert ended.code == 0, ended.err
+    last = int(again.says(rf"checkpoint (\d+) is in {URL}")[1])
+    assert "stopped; to resume" in ended.err and f"--run_dir={URL}" in ended.err
+    shutil.rmtree(_copy())
+
+    found = host.seedzero("status", f"--run_dir={URL}").json
+    assert (found["durable_update"], found["updates"], found["alive"]) == (last, last, False)
+    played = host.seedzero("evaluate", f"--run_dir={URL}", "--step=last", "--episodes=2").json
+    assert played["episodes"] == 2 and -1 <= played["mean_return"] <= 1
+    rows = gcs.content("runs", "team/catch/metrics.jsonl").splitlines()
+    assert f'"update": {last}' in rows[-1].decode()
+    assert not _copy().exists()  # whoever only reads leaves nothing behind
+
+
+@pytest.mark.slow
+def test_an_outage_stops_nothing_and_a_second_learner_is_refused(
+    host: harness.Host, gcs: fake_gcs.FakeGcs, tmp_path: pathlib.Path
+) -> None:
+    host.environment |= gcs.environment | {"SEEDZERO_SCRATCH": str(_copy().parent)}
+    learner = host.train(_copy(), *RUN, "--bucket.retry_seconds=1", url=URL)
+    before = learner.until(lambda found: found["durable_update"], "a durable update")["durable_update"]
+
+    refused = host.seedzero("train", *RUN, f"--run_dir={URL}")  # the same machine: its local copy is locked
+    assert refused.code == 2 and f"{URL} is in use by the learner with pid {learner.pid}" in refused.err
+    elsewhere = host.start(
+        host.command("train", *RUN, f"--run_dir={URL}"), "second", SEEDZERO_SCRATCH=str(tmp_path / "elsewhere")
+    ).wait()
+    assert elsewhere.code == 2 and "which lives; end that one" in elsewhere.err
+
+    gcs.answering.clear()
+    learner.says("a checkpoint is due, but the last one is still on its way to gs://runs/team/catch: it waits")
+    learner.trains_on()
+    gcs.answering.set()
+
+    gcs.fault = lambda request: 503
+    learner.says(r"checkpoint \d+ could not be uploaded: .*training goes on")
+    during = learner.trains_on()
+    gcs.fault = lambda request: None
+    learner.says(f"{URL} answers again")
+    after = learner.until(lambda found: found["durable_update"] > during["updates"], "uploads after the outage")
+    assert after["durable_update"] > before
+    learner.send(signal.SIGINT)
+    assert learner.wait().code == 0
+    last = learner.polls[-1]["updates"]
+    finished = host.seedzero("train", f"--run_dir={URL}", f"--max_updates={last}")
+    assert finished.code == 0 and "this run is finished" in finished.err, finished.err

@@ -1,0 +1,22 @@
+"""Continuous actions by the command line, with a preset that was not made for them: train and evaluate."""
+
+from __future__ import annotations
+
+import e2e_harness as harness
+
+SMALL = (
+    *harness.TINY,
+    "--env=gym:Pendulum-v1",
+    "--network.kind=mlp",
+    "--search.num_sampled=4",
+    "--max_updates=20",
+)
+
+
+def test_a_run_of_continuous_actions_is_trained_and_evaluated(host: harness.Host) -> None:
+    path = host.directory / "pendulum"
+    ended = host.train(path, *SMALL).wait()
+    assert ended.code == 0, ended.err
+    again = host.seedzero("evaluate", f"--run_dir={path}", "--episodes=2")
+    assert again.code == 0, again.err
+    assert -2000 < again.json["mean_return"] < 0 and again.json["mean_length"] == 200

@@ -1,0 +1,235 @@
+"""`seedzero launch ray` on a Ray cluster of this machine: actors and nodes die, training goes on."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import signal
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import e2e_harness as harness
+import psutil
+import pytest
+
+from seedzero.core import errors
+from seedzero.runtime import run_dir, status
+from seedzero.transport import security
+
+ray_cluster = pytest.importorskip(
+    "ray.cluster_utils", reason="Ray is not installed: pip install '.[ray]'", exc_type=ImportError
+)
+
+# Ray and what it brings warn of each other.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+TOKEN = "0123456789abcdef"
+
+
+class Launched:
+    """A launcher, and the learner that it has somewhere."""
+
+    def __init__(self, host: harness.Host, address: str, run: pathlib.Path, *words: str) -> None:
+        token_file = run.with_name("token")
+        token_file.write_text(TOKEN)
+        token_file.chmod(0o600)
+        self.run, self._access = run, security.Access(str(token_file))
+        self.program = host.start(
+            host.command("launch", "ray", f"--address={address}", f"--run_dir={run}", f"--token_file={token_file}",
+                         *words),
+            "launch",
+        )
+
+    def status(self) -> dict[str, Any] | None:
+        """Returns the learner's status, None where it does not answer; the accounting must hold every time."""
+        try:
+            learner = run_dir.read_learner(self.run)
+            found = status.from_server(learner["address"], self._access) if learner else None
+        except errors.Error:
+            return None
+        if found is not None:
+            harness.check_accounting(found)
+        return found
+
+    def until(self, condition: Callable[[dict[str, Any]], object], what: str) -> dict[str, Any]:
+        """Waits for a status and returns it."""
+
+        def fits() -> dict[str, Any] | None:
+            found = self.status()
+            return found if found and condition(found) else None
+
+        return harness.wait_for(fits, what, alive=self.program)
+
+    def learner_pid(self) -> int:
+        """Returns the process id of the learner's program, not of the actor that keeps it."""
+        learner = run_dir.read_learner(self.run)
+        assert learner is not None
+        return int(learner["pid"])
+
+    def trains_on(self, num_updates: int = 20) -> dict[str, Any]:
+        """Waits until it has done so many more updates and stored more steps."""
+        now = self.until(lambda found: not found["stalled"], "training")
+        return self.until(
+            lambda found: found["updates"] >= now["updates"] + num_updates and found["env_steps"] > now["env_steps"],
+            f"training goes on from {now}",
+        )
+
+    def said(self, pattern: str) -> list[str]:
+        """Returns what every place in its output says there."""
+        return re.findall(pattern, self.program.output())
+
+    def until_said(self, pattern: str, times: int) -> list[str]:
+        """Waits until the output has the pattern so many times."""
+        what = f"{times} times {pattern!r}"
+        return harness.wait_for(
+            lambda: found if len(found := self.said(pattern)) >= times else [], what, alive=self.program
+        )
+
+
+@pytest.fixture
+def cluster(cache: pathlib.Path) -> Iterator[Callable[..., Any]]:
+    """Starts clusters, head node first; what runs on their nodes has the environment of other tests' programs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAX_PLATFORMS", "cpu")
+        patch.setenv("JAX_COMPILATION_CACHE_DIR", str(cache))
+        patch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+        patch.setenv("PYTHONPATH", str(harness.ROOT))
+        patch.delenv("RAY_ADDRESS", raising=False)
+        started = []
+
+        def start(**head: Any) -> Any:
+            started.append(ray_cluster.Cluster(head_node_args=dict(include_dashboard=False, **head),
+                                               initialize_head=True))
+            return started[-1]
+
+        yield start
+        for one in started:
+            one.shutdown()
+
+
+def _learner_processes(run: pathlib.Path) -> list[psutil.Process]:
+    """Returns the learners of a run that live, wherever."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            words = process.cmdline()
+        except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+            continue
+        if "train" in words and f"--run_dir={run}" in words:
+            found.append(process)
+    return found
+
+
+def _all_command_lines() -> str:
+    lines = []
+    for process in psutil.process_iter():
+        try:
+            lines += process.cmdline()
+        except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+            continue
+    return "\n".join(lines)
+
+
+def test_it_trains_to_a_budget_and_leaves_nothing_behind(
+    host: harness.Host, cluster: Callable[..., Any], tmp_path: pathlib.Path
+) -> None:
+    run = tmp_path / "run"
+    launched = Launched(
+        host, cluster(num_cpus=3).address, run, *harness.TINY, "--num_workers=1", "--max_updates=150"
+    )
+    launched.until(lambda found: found["updates"] > 0 and found["workers"] == 1, "updates")
+    assert TOKEN not in _all_command_lines()
+    ended = launched.program.wait()
+    assert ended.code == 0, launched.program.output()
+    assert "seedzero: finished: --max_updates=150 reached" in ended.err
+    assert status.from_run_dir(run)["updates"] == 150
+    harness.wait_for(lambda: not _learner_processes(run), "the learner has ended")
+    assert not [path for path in run.rglob("*") if path.is_file() and TOKEN.encode() in path.read_bytes()]
+
+
+@pytest.mark.slow
+def test_ctrl_c_saves_and_the_same_command_goes_on(
+    host: harness.Host, cluster: Callable[..., Any], tmp_path: pathlib.Path
+) -> None:
+    run = tmp_path / "run"
+    address = cluster(num_cpus=3).address
+    words = (*harness.TINY, "--num_workers=1", "--checkpoint.every_seconds=0")
+    first = Launched(host, address, run, *words)
+    seen = first.until(lambda found: found["updates"] > 20, "updates")
+    twice = Launched(host, address, run, *words).program.wait()
+    assert twice.code == 2 and "has a launcher in this cluster already" in twice.err
+    first.program.send(signal.SIGINT)
+    ended = first.program.wait()
+    assert ended.code == 0, first.program.output()
+    assert "stopped; to resume: " in ended.err and f"--run_dir={run}" in ended.err
+    (saved,) = harness.saved_steps(run)
+    assert saved >= seen["updates"]
+
+    again = Launched(host, address, run, *words, f"--max_updates={saved + 20}")
+    assert int(again.program.says(r"resumed at update (\d+)")[1]) == saved
+    assert again.program.wait().code == 0
+    assert status.from_run_dir(run)["updates"] == saved + 20
+
+
+@pytest.mark.slow
+def test_catch_is_learned_though_actors_are_killed_and_a_node_is_lost(
+    host: harness.Host, cluster: Callable[..., Any], tmp_path: pathlib.Path
+) -> None:
+    run = tmp_path / "run"
+    nodes = cluster(num_cpus=1)  # has room for a worker alone
+    second = nodes.add_node(num_cpus=4)  # for the learner with its evaluator, and the other worker
+    launched = Launched(
+        host, nodes.address, run, "--preset=catch", "--num_workers=2", "--checkpoint.every_seconds=2"
+    )
+    launched.until(lambda found: found["durable_update"] and found["workers"] == 2, "both workers, a checkpoint")
+
+    (pid,) = launched.said(r"worker-0: placed on \S+, actor pid (\d+)")
+    began = time.monotonic()
+    os.kill(int(pid), signal.SIGKILL)
+    launched.until_said(r"worker-0: placed on \S+, actor pid (\d+)", 2)
+    launched.until_said(r"worker-0: joined", 2)
+    print(f"a worker's actor killed: it has joined again after {time.monotonic() - began:.1f} s")
+    launched.trains_on()
+
+    (pid,) = launched.said(r"learner: placed on \S+, actor pid (\d+)")
+    before = launched.trains_on(1)
+    began = time.monotonic()
+    os.kill(int(pid), signal.SIGKILL)
+    _tell_resumed(launched, "the learner's actor killed", 1, before, began)
+
+    before = launched.trains_on(1)
+    began = time.monotonic()
+    os.kill(launched.learner_pid(), signal.SIGKILL)
+    _tell_resumed(launched, "the learner's program killed", 2, before, began)
+
+    before = launched.trains_on(1)
+    nodes.remove_node(second, allow_graceful=False)
+    launched.program.says(r"learner: its actor on \S+ is lost")
+    launched.program.says(r"waiting for room: learner")
+    harness.wait_for(lambda: not _learner_processes(run), "nothing of the node is left")
+    began = time.monotonic()
+    nodes.add_node(num_cpus=4)
+    _tell_resumed(launched, "the learner's node lost, from the start of the new one", 3, before, began)
+
+    ended = launched.program.wait()
+    assert ended.code == 0, launched.program.output()
+    assert "finished: evaluation returned 1" in ended.err
+    evaluated = host.seedzero("evaluate", f"--run_dir={run}", "--episodes=100")
+    assert evaluated.json["mean_return"] == 1.0
+
+
+def _tell_resumed(launched: Launched, what: str, times: int, before: dict[str, Any], began: float) -> None:
+    """Waits until a lost learner trains again with both workers, and tells how long that took and what was lost."""
+    resumed = int(launched.until_said(r"resumed at update (\d+)", times)[-1])
+    back = launched.until(lambda found: found["updates"] >= resumed, "a status of the new learner")
+    listening = time.monotonic() - began
+    found = launched.until(
+        lambda found: found["workers"] == 2 and found["updates"] > resumed and not found["stalled"], "training"
+    )
+    print(
+        f"{what}: listens after {listening:.1f} s, trains with both workers after {time.monotonic() - began:.1f} s; "
+        f"at least {before['updates'] - resumed} updates and {before['env_steps'] - back['env_steps']} steps lost; "
+        f"discarded {found['steps_discarded']}"
+    )

@@ -1,0 +1,103 @@
+"""A learner that learns nothing, and workers for it: for tests of the wire."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from seedzero.core import config, errors, types
+from seedzero.transport import client, messages, security, server
+
+TIMEOUT_SECONDS = 20.0
+NUM_GROUPS = 2
+E = 2
+SPEC = types.EnvSpec((3,), "float32", 4)
+HELLO = messages.Hello("worker", "", (types.Role.TRAIN,), ("catch",), 64)
+SETTINGS = config.TransportConfig(listen="127.0.0.1:0", max_backoff_seconds=0.2)
+
+
+def make_step(reward: float = 0.0, **changes: Any) -> types.EnvStep:
+    step = types.EnvStep(
+        np.full((E, 3), reward, np.float32), np.full(E, reward, np.float32), np.zeros(E, bool), np.zeros(E, bool)
+    )
+    return step._replace(**changes)
+
+
+class Learner:
+    """Records what the server tells it; answers at once with the sequence number, unless told to hold."""
+
+    def __init__(self, settings: config.TransportConfig = SETTINGS, **options: Any) -> None:
+        self.server = server.Server(self, settings, **options)
+        self.requests: queue.Queue[messages.StepRequest] = queue.Queue()
+        self.begun: list[tuple[str, types.EnvSpec]] = []
+        self.ended: queue.Queue[tuple[str, str]] = queue.Queue()
+        self.hold = False
+        self.refusal: Exception | None = None
+        self.prefix = os.urandom(4).hex()
+        self.num_runs = 0
+
+    def assign(self, hello: messages.Hello) -> types.Assignment:
+        if self.refusal:
+            raise self.refusal
+        self.num_runs += 1
+        seeds = tuple(range(NUM_GROUPS * E))
+        run_id = f"{self.prefix}-{self.num_runs}"
+        return types.Assignment(run_id, hello.roles[0], "catch", '{"a": 1}', NUM_GROUPS, E, seeds)
+
+    def begin(self, run_id: str, spec: types.EnvSpec) -> None:
+        if spec.num_actions != SPEC.num_actions:
+            raise errors.SpecMismatch(f"num_actions is {spec.num_actions}; expected {SPEC.num_actions}")
+        self.begun.append((run_id, spec))
+
+    def step(self, request: messages.StepRequest) -> None:
+        if np.any(request.step.reward == 13):
+            raise ZeroDivisionError("secret")
+        self.requests.put(request)
+        if not self.hold:
+            self.answer(request)
+
+    def answer(self, request: messages.StepRequest, action: int = 1) -> None:
+        self.server.reply(request, np.full(E, action), request.sequence)
+
+    def end(self, run_id: str, reason: str) -> None:
+        self.ended.put((run_id, reason))
+
+    def status(self) -> Mapping[str, object]:
+        return {"env_steps": 7, "stalled": None}
+
+    def next_request(self) -> messages.StepRequest:
+        return self.requests.get(timeout=TIMEOUT_SECONDS)
+
+    def next_end(self) -> tuple[str, str]:
+        return self.ended.get(timeout=TIMEOUT_SECONDS)
+
+
+@contextlib.contextmanager
+def serving(learner: Learner) -> Iterator[str]:
+    address = learner.server.start()
+    try:
+        yield address
+    finally:
+        learner.server.stop(finished=False, reason="test over")
+
+
+@contextlib.contextmanager
+def joined(
+    address: str, hello: messages.Hello = HELLO, access: security.Access = security.PLAIN
+) -> Iterator[client.Client]:
+    """A client whose run has started."""
+    with client.Client(address, hello, settings=SETTINGS, access=access) as worker:
+        assert worker.join() is not None
+        worker.start(SPEC)
+        yield worker
+
+
+def receive_actions(worker: client.Client) -> messages.Actions:
+    event = worker.receive()
+    assert isinstance(event, messages.Actions)
+    return event

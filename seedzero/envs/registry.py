@@ -46,7 +46,9 @@ def make(
     if kind == "atari" and name:
         return atari.Atari(name, settings, num_envs, threads=threads, render=render)
     if kind == "spiel" and name:
-        return spiel.make(name, num_envs, opponent="random" if role is types.Role.EVALUATE else None)
+        if role is types.Role.EVALUATE:
+            return spiel.make(name, num_envs, opponent="random")
+        return spiel.make(name, num_envs, random_opening=settings.random_opening)
     if env_id == REMOTE:
         raise errors.EnvironmentFailure("environments of --env=remote are the worker's own; give it an env_factory")
     raise errors.EnvironmentFailure(_unknown(env_id))

@@ -149,7 +149,9 @@ class Game:
 class Games:
     """E copies of one game. A step's reward is the one of the player who acted, from the step before to this one."""
 
-    def __init__(self, game: Game, num_envs: int, *, opponent: Opponent | None = None) -> None:
+    def __init__(
+        self, game: Game, num_envs: int, *, opponent: Opponent | None = None, random_opening: int = 0
+    ) -> None:
         """Makes the games.
 
         Args:
@@ -158,11 +160,14 @@ class Games:
           opponent: None: every action is that of the player to move, and the next observation is the other one's.
             "random": the environment plays one side; whoever steps it sees its own turns and terminal states alone.
             In its episode j, environment i lets it move first where i + j is even. No meaning for a single player.
+          random_opening: an episode begins after up to so many random moves, each number of them equally likely; after
+            fewer where they would end the game. Two players without `opponent` alone.
         """
         self.num_envs = num_envs
         self.spec = game.spec
         self._game = game
         self._has_opponent = opponent is not None and game.num_players == 2
+        self._random_opening = random_opening if opponent is None and game.num_players == 2 else 0
         self._generators: list[np.random.Generator] = []
         self._num_episodes = [0] * num_envs
         self._states: list[State] = [game.initial()] * num_envs
@@ -203,9 +208,19 @@ class Games:
             opened = self._reply(index, state)
             # An opening that ended the game would leave no turn to whoever steps: then that one begins after all.
             state = state if self._game.is_terminal(opened) else opened
+        if self._random_opening:
+            state = self._open(index, state)
         self._num_episodes[index] += 1
         self._states[index] = state
         self._returns[index] = 0  # what the opponent's opening brings belongs to the reward after it
+
+    def _open(self, index: int, state: State) -> State:
+        for _ in range(self._generators[index].integers(self._random_opening + 1)):
+            opened = self._reply(index, state)
+            if self._game.is_terminal(opened):
+                break
+            state = opened
+        return state
 
     def _play(self, index: int, action: int) -> float:
         """Makes a move, and the opponent's if there is one; returns the reward of whoever made it."""
@@ -236,13 +251,13 @@ class Games:
         return types.EnvStep(observation, reward, over, np.zeros(self.num_envs, bool), self._mask.copy())
 
 
-def make(name: str, num_envs: int, *, opponent: Opponent | None = None) -> Games:
-    """Returns E copies of a game by its name.
+def make(name: str, num_envs: int, *, opponent: Opponent | None = None, random_opening: int = 0) -> Games:
+    """Returns E copies of a game by its name; the rest is as of Games.
 
     Raises:
       EnvironmentFailure: as of Game.
     """
-    return Games(Game(name), num_envs, opponent=opponent)
+    return Games(Game(name), num_envs, opponent=opponent, random_opening=random_opening)
 
 
 def random_move(state: State, generator: np.random.Generator) -> int:

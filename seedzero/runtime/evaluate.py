@@ -88,7 +88,7 @@ class _Player:
         self, path: pathlib.Path, step: checkpoint_files.Step | None, num_envs: int, *, seed: int, render: bool
     ) -> None:
         config = _read_config(path)
-        settings = dataclasses.replace(config.env, life_loss=False)  # an episode is a whole game
+        settings = dataclasses.replace(config.env, life_loss=False, random_opening=0)  # an episode is a whole game
         self.env: env_base.VectorEnv = registry.make(config.env.id, settings, num_envs, render=render)
         self.config, agent, self._params = _load(path, config, self.env.spec, step)
         self._memory = agent.initial_memory(num_envs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import re
 import shutil
 import signal
 
@@ -38,7 +39,7 @@ def test_a_run_outlives_its_machine_and_is_read_from_anywhere(host: harness.Host
     again.send(signal.SIGTERM)
     ended = again.wait()
     assert ended.code == 0, ended.err
-    last = int(again.says(rf"checkpoint (\d+) is in {URL}")[1])
+    last = int(re.findall(rf"checkpoint (\d+) is in {URL}", ended.err)[-1])  # the one on its way is named before it
     assert "stopped; to resume" in ended.err and f"--run_dir={URL}" in ended.err
     shutil.rmtree(_copy())
 

@@ -17,7 +17,8 @@ class Tagged(gymnasium.Env[np.ndarray, np.int64]):
     """Shows which run and episode it is, and how far it has come.
 
     The observation is [process id, number of this object's environment in the process, resets with a seed, episode,
-    step]: the first four name an episode, the last one counts from 0. The reward of step n is n.
+    step]: the first four name an episode, the last one counts from 0. The reward of step n is n. A run's first
+    episodes are of different lengths, so that environments never end theirs all at once: some step is always pending.
     """
 
     observation_space = gymnasium.spaces.Box(0, _TAG_LIMIT * 8, (5,), np.float32)
@@ -28,17 +29,19 @@ class Tagged(gymnasium.Env[np.ndarray, np.int64]):
         self._number = Tagged._num_made
         Tagged._num_made += 1
         self._runs, self._episode, self._step = 0, 0, 0
+        self._length = EPISODE_LENGTH
 
     def reset(self, *, seed: int | None = None, options: object = None) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
         self._runs += seed is not None
         self._episode += 1
         self._step = 0
+        self._length = EPISODE_LENGTH if seed is None else 1 + self._number % EPISODE_LENGTH
         return self._show(), {}
 
     def step(self, action: np.int64) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         self._step += 1
-        ended = self._step == EPISODE_LENGTH
+        ended = self._step == self._length
         return self._show(), float(self._step), ended and self._episode % 2 == 0, ended and self._episode % 2 == 1, {}
 
     def _show(self) -> np.ndarray:

@@ -165,13 +165,15 @@ def learner(module_host: harness.Host) -> harness.Learner:
 
 @pytest.fixture
 def raw(learner: harness.Learner) -> Iterator[RawWorker]:
+    """A stream of its own, opened when the last test's worker is gone: one that says nothing for long is closed."""
+    learner.until(lambda found: found["workers"] == 1, "only the good worker")
     worker = RawWorker(learner.address)
     yield worker
     worker.close()
 
 
 def test_a_worker_from_the_proto_alone_plays(learner: harness.Learner, raw: RawWorker) -> None:
-    before = learner.until(lambda found: found["workers"] == 1, "only the good worker")
+    before = learner.until(lambda found: True, "a status")
     assign = raw.join()
     assert (assign.env, assign.role, assign.resumed) == ("yours", pb.ROLE_TRAIN, False)
     assert len(assign.seeds) == assign.num_groups * assign.envs_per_group == 4

@@ -3,8 +3,8 @@ import sys
 import numpy as np
 import pytest
 
-from seedzero.core import errors, types
-from seedzero.envs import spiel
+from seedzero.core import config, errors, types
+from seedzero.envs import registry, spiel
 
 TIC_TAC_TOE = spiel.Game("tic_tac_toe")
 SMALL_CONNECT_FOUR = spiel.Game("connect_four(rows=4,columns=5)")
@@ -255,6 +255,57 @@ def test_an_opening_that_would_end_the_game_is_not_played():
     step = env.step(actions(0, 1))
     assert step.reward.tolist() == [1, 1]
     assert step.terminated.all()
+
+
+# --- random openings -------------------------------------------------------------------------------------------------
+
+
+def stones(step):
+    return step.observation[..., 1:3].sum(axis=(1, 2, 3)).astype(int)
+
+
+def test_a_random_opening_has_every_length_equally_often_and_the_right_mover():
+    env = spiel.make("tic_tac_toe", 900, random_opening=3)
+    step = env.reset(range(900))
+    assert np.all(np.abs(np.bincount(stones(step), minlength=4) - 225) < 60)
+    np.testing.assert_array_equal(step.observation[:, 0, 0, 3], stones(step) % 2)
+    assert not step.reward.any() and not step.terminated.any()
+    openings = step.observation[stones(step) == 1][..., 2].sum(axis=0)
+    assert np.all(openings > 10)  # each of nine first moves
+
+
+def test_later_episodes_open_anew_and_by_the_seed():
+    def openings(seed):
+        env = spiel.make("connect_four", 1, random_opening=6)
+        rng, step = np.random.default_rng(0), env.reset([seed])
+        found = [step.observation[0]]
+        for _ in range(300):
+            was_over = step.terminated[0]
+            step = env.step(random_legal(step, rng))
+            if was_over:
+                found.append(step.observation[0])
+        return found
+
+    once, again, other = openings(1), openings(1), openings(2)
+    assert len({int(board[..., 1:3].sum()) for board in once}) > 3  # stones of either colour
+    np.testing.assert_array_equal(once, again)
+    assert any(np.any(one != two) for one, two in zip(once, other, strict=False))
+
+
+def test_an_opening_ends_before_it_would_end_the_game():
+    env = spiel.make("connect_four(rows=1,columns=3,x_in_row=1)", 20, random_opening=3)
+    step = env.reset(range(20))
+    assert not step.terminated.any()
+    step = env.step(np.argmax(step.action_mask, axis=1).astype(np.int32))
+    assert step.terminated.all() and np.all(step.reward == 1)
+
+
+def test_only_training_games_have_a_random_opening():
+    settings = config.EnvConfig(id="spiel:tic_tac_toe", random_opening=4)
+    training = registry.make(settings.id, settings, 50)
+    assert stones(training.reset(range(50))).max() > 1
+    evaluation = registry.make(settings.id, settings, 50, role=types.Role.EVALUATE)
+    assert stones(evaluation.reset(range(50))).max() == 1  # the opponent's first move
 
 
 # --- what is refused -------------------------------------------------------------------------------------------------

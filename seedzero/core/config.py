@@ -75,8 +75,8 @@ class EnvConfig(_Section):
     full_action_space: bool = _option(True, "Atari: all 18 actions, not only those a game uses")
     noop_max: int = _option(0, "Atari: at most so many no-op frames after a reset", unit="frames", minimum=0)
     life_loss: bool = _option(False, "Atari: losing a life terminates the training episode")
-    random_opening: int = _option(0, "games of two players: training games begin with up to so many random moves, each "
-                                  "number of them equally likely", unit="moves", minimum=0)
+    random_opening: int = _option(0, "games of two players: training games begin with up to so many random moves, "
+                                  "each number of them equally likely", unit="moves", minimum=0)
     max_episode_frames: int = _option(108_000, "Atari: an episode is truncated after this many emulator frames",
                                       unit="frames", minimum=1)
 

@@ -5,12 +5,21 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 
 import pytest
 
 from seedzero.runtime import signals
 
-TIMEOUT_SECONDS = 10.0
+TIMEOUT_SECONDS = 60.0
+
+
+@pytest.fixture(autouse=True)
+def _python_s_own_handler() -> Iterator[None]:
+    """Shells start what runs in the background with SIGINT ignored; Ctrl-C has to mean something here all the same."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 class Log:

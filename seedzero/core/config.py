@@ -159,7 +159,8 @@ class NetworkConfig(_Section):
     kind: str = _option("auto", "auto: mlp for vectors, conv for small grids, resnet for pixels",
                         choices=("auto", "mlp", "conv", "resnet"))
     frame_stack: int = _option(1, "newest frames that the network sees", unit="frames", minimum=1, maximum=16)
-    width: int = _option(64, "mlp: units of a hidden layer; conv: channels", minimum=1)
+    width: int = _option(64, "mlp and conv: numbers of a hidden state, units of a hidden layer", minimum=1)
+    channels: int = _option(0, "conv: channels of the two convolutions; 0: half of network.width", minimum=0)
     resnet_size: str = _option("small", "resnet: small (64 channels), middle (128), large (256, 10+6 blocks)",
                                choices=("small", "middle", "large"))
     head_width: int = _option(64, "units of the heads' hidden layer", minimum=1)

@@ -15,16 +15,16 @@ from seedzero.networks import mlp
 
 
 class Representation(nn.Module):
-    """Grid [B, H, W, C] -> hidden state [B, width], through two 3x3 convolutions of width / 2 channels."""
+    """Grid [B, H, W, C] -> hidden state [B, width], through two 3x3 convolutions."""
 
     width: int
+    channels: int
     dtype: Any
 
     @nn.compact
     def __call__(self, observation: jax.Array) -> jax.Array:
         x = observation.astype(self.dtype)
-        channels = max(1, self.width // 2)
         for _ in range(2):
-            x = nn.relu(nn.Conv(channels, (3, 3), dtype=self.dtype)(x))
+            x = nn.relu(nn.Conv(self.channels, (3, 3), dtype=self.dtype)(x))
         x = x.reshape(x.shape[0], -1)
         return mlp.normalize(nn.Dense(self.width, dtype=self.dtype)(x))

@@ -210,8 +210,11 @@ def _model(kind: str, config: configuration.NetworkConfig, spec: types.EnvSpec, 
         representation, head = resnet.Representation(size, dtype), resnet.Head
         transition = resnet.Dynamics(size, spec.num_actions, dtype)
     else:
-        torso = mlp.Representation if kind == "mlp" else conv.Representation
-        representation, head = torso(config.width, dtype), mlp.Head
+        head = mlp.Head
+        if kind == "mlp":
+            representation = mlp.Representation(config.width, dtype)
+        else:
+            representation = conv.Representation(config.width, config.channels or max(1, config.width // 2), dtype)
         transition = mlp.Dynamics(spec.num_actions, dtype)
     num_policy_logits = spec.num_actions or len(spec.action_low) * config.action_bins
     return _Model(

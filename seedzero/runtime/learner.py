@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import datetime
 import logging
 import pathlib
 import sys
@@ -36,11 +35,9 @@ from seedzero.runtime import (
     device_loop,
     evaluation,
     exporter,
-    ledger,
     metrics,
     mirror,
     programs,
-    rates,
     roster,
     run_dir,
     signals,
@@ -48,6 +45,7 @@ from seedzero.runtime import (
     steps,
     supervisor,
     trees,
+    view,
 )
 from seedzero.transport import address as addresses
 from seedzero.transport import messages, security, server
@@ -57,7 +55,6 @@ _log = logging.getLogger(__name__)
 _TICK_SECONDS = 0.5
 _MAX_SOCKET_PATH = 100
 """Unix socket paths are limited to about 108 bytes."""
-_STALL_SECONDS = 30.0
 _STOP_WORKERS_SECONDS = 5.0
 SMALL_REPLAY_BYTES = 64 * 2**20
 """Observations of this size are written as quickly as all the rest of a checkpoint."""
@@ -136,28 +133,20 @@ class _Learner:
         )
         self._inbox = batcher.Inbox()
         self._gathered = metrics.Aggregator()
-        self._rates = rates.Rates()
-        self._log = metrics.MetricsLog(
-            directory.path, tensorboard=config.metrics.tensorboard, report=screen.message
-        )
-        self._log_lock = threading.Lock()
+        self._view = view.View(config, directory, screen, self._roster, self._gathered, self._clock)
         self._checkpointer = checkpoint.Checkpointer(
             directory.checkpoints, config.checkpoint, on_durable=self._durable, on_error=self._not_saved,
             mirrored=mirrored,
         )
-        self._durable_update: int | None = None
         self._save_failed = False
         self._saved_mark: tuple[int, ...] | None = None
         self._wake = threading.Event()
         self._stop_reason: str | None = None
-        self._finished: str | None = None
         self._interrupted = False
         self._failure: errors.TrainingFailure | None = None
         self._loop_failure: errors.Error | None = None
-        self._spec: types.EnvSpec | None = spec_file.read(directory.path) if directory.resumed else None
+        self._spec = self._view.spec = spec_file.read(directory.path) if directory.resumed else None
         self._loop: device_loop.DeviceLoop | None = None
-        self._last_progress = (0, 0)
-        self._last_progress_time = self._clock()
         self._local = _local_address(directory.path, config.transport.listen)
         listen = config.transport.listen or self._local
         self._server = server.Server(
@@ -168,7 +157,6 @@ class _Learner:
             clock=self._clock,
         )
         self._workers = self._make_supervisor()
-        self._newest_row: Mapping[str, metrics.Value] = {}
 
     # ------------------------------------------------------------------------------------ the run
 
@@ -177,7 +165,7 @@ class _Learner:
         finished = self._finished_before()
         if finished:
             self._screen.message(f"this run is finished: {finished}; raise its budget to go on")
-            self._tell_finished(finished)
+            self._view.tell_finished(finished)
             return 0
         stop_signals = signals.StopSignals(self._interrupt, say=self._screen.message, cleanup=self._leave_at_once)
         with stop_signals, self._metrics_served():
@@ -198,8 +186,8 @@ class _Learner:
                 self._workers.finish()
                 self._server.stop(finished=bool(finished_reason), reason=finished_reason or "the learner stops")
                 self._workers.stop(_STOP_WORKERS_SECONDS)
-                self._finished = finished_reason or None
-                self._write_status(alive=False)
+                self._view.finished = finished_reason or None
+                self._view.write_status(alive=False)
                 if self._mirrored is not None:
                     self._mirrored.finish()  # here, where a second Ctrl-C still leaves at once
         if finished_reason:
@@ -214,7 +202,7 @@ class _Learner:
         if self._config.metrics.port < 0:
             yield
             return
-        served = exporter.Exporter(self._config.metrics.host, self._config.metrics.port, self._seen)
+        served = exporter.Exporter(self._config.metrics.host, self._config.metrics.port, self._view.seen)
         self._screen.message(f"metrics for Prometheus at {served.start()}")
         try:
             yield
@@ -253,7 +241,7 @@ class _Learner:
             actor = steps.ActorState(steps.init_memory(agent, self._layout, self._mesh), restored.rings)
         else:
             actor = steps.init_actor(agent, spec, self._layout, slot_length, self._mesh)
-        self._loop = self._make_loop(spec, compiled, train, actor)
+        self._loop = self._view.loop = self._make_loop(spec, compiled, train, actor)
         if restored is not None:
             self._loop.restore(restored.host, has_replay=restored.rings is not None)
 
@@ -303,14 +291,14 @@ class _Learner:
             self._wake.wait(_TICK_SECONDS)
             self._wake.clear()
             now = self._clock()
-            self._observe(now)
+            self._view.observe(now)
             if self._failure is not None:
                 self._loop.stop("failed")
                 return
             if not deterministic and now >= next_row:
                 next_row = now + self._config.metrics.every_seconds
-                self._write_row({})
-                self._write_status(alive=True)
+                self._view.write_row({})
+                self._view.write_status(alive=True)
             if not deterministic and now >= next_save:
                 if not self._checkpointer.busy:
                     next_save, told_late = now + self._config.checkpoint.every_seconds, False
@@ -338,21 +326,21 @@ class _Learner:
             self._mirrored.narrate()
         interrupted = self._stop_reason == _INTERRUPTED
         if not self._config.run.deterministic:
-            self._write_row({})
+            self._view.write_row({})
         if not (interrupted and self._config.run.deterministic):
             if interrupted:
                 self._save_state()
             self._checkpointer.wait()
             self._save()
-        elif self._durable_update is not None:
-            self._screen.message(f"deterministic: a resume goes on from update {self._durable_update}")
+        elif self._view.durable_update is not None:
+            self._screen.message(f"deterministic: a resume goes on from update {self._view.durable_update}")
         self._checkpointer.wait()
         if self._failure is not None:
             raise self._failure
         if self._save_failed:
             raise errors.CheckpointError(
                 f"the last state could not be saved, see above; the newest checkpoint is of update "
-                f"{self._durable_update}: make room, then run the same command again"
+                f"{self._view.durable_update}: make room, then run the same command again"
             )
         return "" if interrupted else (self._stop_reason or "")
 
@@ -473,7 +461,7 @@ class _Learner:
             self._inbox,
             self._roster,
             device_loop.Replies(self._server.reply, self._server.restart),
-            device_loop.Hooks(self._evaluated, self._save, lambda: self._write_row({})),
+            device_loop.Hooks(self._evaluated, self._save, lambda: self._view.write_row({})),
             self._gathered,
             self._clock,
         )
@@ -482,13 +470,13 @@ class _Learner:
         """Returns the newest checkpoint that verifies, and says which; None for a new run."""
         restored = self._checkpointer.restore(train._asdict(), actor.rings if self._includes_replay else None)
         if restored is None:
-            self._log.truncate(0, -1)
+            self._view.truncate_rows(0, -1)
             return None
         for text in restored.skipped:
             self._screen.message(text)
-        self._durable_update = restored.step
+        self._view.durable_update = restored.step
         self._saved_mark = _mark(restored.host)
-        self._log.truncate(restored.host["metrics_bytes"], restored.step)
+        self._view.truncate_rows(restored.host["metrics_bytes"], restored.step)
         replay = "" if restored.rings is not None else "; its replay was not saved and fills anew"
         self._screen.message(f"resumed at update {restored.step}{replay}")
         return restored
@@ -501,11 +489,10 @@ class _Learner:
         train, rings, host = self._loop.state()
         step = host["num_updates"]
         mark = _mark(host)
-        if mark == self._saved_mark and self._durable_update == step:
+        if mark == self._saved_mark and self._view.durable_update == step:
             return
         self._saved_mark = mark
-        with self._log_lock:
-            host["metrics_bytes"] = self._log.size_bytes()
+        host["metrics_bytes"] = self._view.num_row_bytes()
         self._checkpointer.save(step, train._asdict(), host, rings if self._includes_replay else None)
 
     def _save_state(self) -> None:
@@ -513,9 +500,8 @@ class _Learner:
         assert self._loop is not None
         train, rings, host = self._loop.state()
         is_long = self._includes_replay and trees.num_bytes(rings.observation) > SMALL_REPLAY_BYTES
-        if is_long and host["num_updates"] != self._durable_update:
-            with self._log_lock:
-                host["metrics_bytes"] = self._log.size_bytes()
+        if is_long and host["num_updates"] != self._view.durable_update:
+            host["metrics_bytes"] = self._view.num_row_bytes()
             self._saved_mark = None  # the whole is still to come
             self._checkpointer.save_state(host["num_updates"], train._asdict(), host)
 
@@ -524,7 +510,7 @@ class _Learner:
         normalized = evaluation.human_normalized(self._config.env.id, result.mean_return)
         if normalized is not None:
             values["evaluation_human_normalized"] = normalized
-        self._write_row({"update": update, "kind": "evaluation", **values}, gathered=False)
+        self._view.write_row({"update": update, "kind": "evaluation", **values}, gathered=False)
         best = "; the best so far" if is_best else ""
         score = "" if normalized is None else f", human-normalized {normalized:.3f}"
         self._screen.message(
@@ -537,7 +523,7 @@ class _Learner:
     # ------------------------------------------------------------------------------------ from other threads
 
     def _durable(self, step: int) -> None:
-        self._durable_update = step
+        self._view.durable_update = step
         self._save_failed = False
 
     def _not_saved(self, text: str) -> None:
@@ -573,7 +559,7 @@ class _Learner:
         if self._spec is None:
             if self._config.env.id == combinations.REMOTE:
                 agents.make(self._config, spec, jax.default_backend())  # refuses what no network can be built for
-            self._spec = spec
+            self._spec = self._view.spec = spec
         spec_file.check_equal(spec, self._spec)
         run = self._roster.begin(run_id)
         with self._inbox.changed:
@@ -602,131 +588,7 @@ class _Learner:
 
     def status(self) -> Mapping[str, object]:
         """Handler: what `seedzero status` shows."""
-        return self._status()
-
-    # ------------------------------------------------------------------------------------ what is seen
-
-    def _observe(self, now: float) -> None:
-        assert self._loop is not None
-        snapshot = self._loop.snapshot
-        stored, updates = snapshot.counts.stored, snapshot.num_updates
-        self._rates.add(now, stored, updates, snapshot.num_reanalysed)
-        if (stored, updates) != self._last_progress:
-            self._last_progress, self._last_progress_time = (stored, updates), now
-        steps_per_second, updates_per_second, _ = self._rates.per_second()
-        recent = self._gathered.means()
-        seconds = now - self._started
-        evaluated = snapshot.last_evaluation
-        self._screen.update(
-            console.Snapshot(
-                seconds=seconds,
-                env_steps=stored,
-                updates=updates,
-                frames_per_second=steps_per_second * (self._spec.frames_per_step if self._spec else 1),
-                updates_per_second=updates_per_second,
-                mean_return=self._gathered.recent_return(),
-                num_players=self._spec.num_players if self._spec else 1,
-                evaluation=evaluated["mean_return"] if evaluated else None,
-                samples_per_insert=self._samples_per_insert(stored, updates),
-                batch_fill=recent.get("batch_fill"),
-                policy_age=recent.get("policy_age"),
-                eta_seconds=console.eta_seconds(
-                    self._config.run,
-                    seconds=seconds,
-                    env_steps=stored,
-                    updates=updates,
-                    env_steps_per_second=steps_per_second,
-                    updates_per_second=updates_per_second,
-                ),
-                durable_update=self._durable_update,
-                note=self._stalled() or "",
-            )
-        )
-
-    def _samples_per_insert(self, stored: int, updates: int) -> float:
-        return updates * self._config.replay.batch_size / max(1, stored)
-
-    def _stalled(self) -> str | None:
-        """Returns why nothing happens, or None."""
-        if self._loop is None:
-            return "waiting for the first worker" if self._spec is None else "building the networks"
-        if not self._roster.started(types.Role.TRAIN):
-            return "no training worker is connected"
-        if not self._loop.is_compiled:
-            return "compiling"
-        still = self._clock() - self._last_progress_time
-        return f"no step or update for {still:.0f} s" if still > _STALL_SECONDS else None
-
-    def _seen(self) -> exporter.Seen:
-        """Any thread: what Prometheus is shown."""
-        return exporter.Seen(self._status(), self._newest_row)
-
-    def _status(self) -> dict[str, object]:
-        snapshot = self._loop.snapshot if self._loop else None
-        counts = snapshot.counts if snapshot else ledger.Counts()
-        updates = snapshot.num_updates if snapshot else 0
-        steps_per_second, updates_per_second, _ = self._rates.per_second()
-        runs = self._roster.started(types.Role.TRAIN)
-        return {
-            "env_steps": counts.stored,
-            "updates": updates,
-            "weights_version": snapshot.version if snapshot else 0,
-            "durable_update": self._durable_update,
-            "workers": len(runs),
-            "environments": sum(len(run.all_slots) for run in runs),
-            "steps_acknowledged": counts.acknowledged,
-            "steps_stored": counts.stored,
-            "steps_pending": counts.pending,
-            "steps_discarded": {ledger.WORKER_LOST: 0, **counts.discarded},
-            "samples_per_insert": self._samples_per_insert(counts.stored, updates),
-            "env_steps_per_second": steps_per_second,
-            "updates_per_second": updates_per_second,
-            "stalled": self._stalled(),
-            "last_evaluation": snapshot.last_evaluation if snapshot else None,
-            "finished": self._finished,
-        }
-
-    def _write_status(self, *, alive: bool) -> None:
-        problem = self._directory.write_status({**self._status(), "alive": alive})
-        if problem:
-            self._screen.message(problem)
-
-    def _tell_finished(self, reason: str) -> None:
-        """Says in the last status that the run is finished now: a budget may have been lowered."""
-        last = run_dir.read_status(self._directory.path) or {}
-        problem = self._directory.write_status({**last, "alive": False, "finished": reason})
-        if problem:
-            self._screen.message(problem)
-
-    def _write_row(self, values: Mapping[str, Any], *, gathered: bool = True) -> None:
-        """Writes a row of metrics; `values` replace and add to the usual ones."""
-        assert self._loop is not None
-        snapshot = self._loop.snapshot
-        steps_per_second, updates_per_second, reanalysed_per_second = self._rates.per_second()
-        stored, updates = snapshot.counts.stored, snapshot.num_updates
-        usual: dict[str, Any] = {
-            "update": updates,
-            "env_steps": stored,
-            "seconds": round(self._clock() - self._started, 3),
-            "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        }
-        if gathered:
-            frames = self._spec.frames_per_step if self._spec else 1
-            usual |= {
-                "env_steps_per_second": steps_per_second,
-                "frames_per_second": steps_per_second * frames,
-                "updates_per_second": updates_per_second,
-                "samples_per_insert": self._samples_per_insert(stored, updates),
-                "weights_version": snapshot.version,
-                **self._gathered.drain(),
-            }
-            if self._config.reanalyse.per_insert:
-                usual["reanalysed_per_second"] = reanalysed_per_second
-                usual["reanalysed_per_insert"] = snapshot.num_reanalysed / max(1, stored)
-        with self._log_lock:
-            self._log.write({**usual, **values})
-        if gathered:
-            self._newest_row = usual
+        return self._view.status()
 
 
 def _local_address(directory: pathlib.Path, listen: str) -> str:

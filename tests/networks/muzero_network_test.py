@@ -36,6 +36,17 @@ def _observation(spec: types.EnvSpec, batch_size: int = 2) -> jax.Array:
     return jnp.asarray(values, spec.observation_dtype)
 
 
+def test_convolutions_have_half_the_width_unless_told() -> None:
+    def kernels(**changes: int) -> list[tuple[int, ...]]:
+        network = muzero.make(_config(kind="conv", **changes), GRID, "cpu")
+        shapes = jax.eval_shape(network.init, jax.random.key(0))
+        return sorted(leaf.shape for leaf in jax.tree.leaves(shapes) if len(leaf.shape) == 4)
+
+    assert kernels() == [(3, 3, 1, 8), (3, 3, 8, 8)]
+    assert kernels(channels=5) == [(3, 3, 1, 5), (3, 3, 5, 5)]
+    assert kernels(width=1) == [(3, 3, 1, 1), (3, 3, 1, 1)]
+
+
 def test_the_large_network_has_about_32_million_parameters() -> None:
     config = config_lib.NetworkConfig(frame_stack=4, resnet_size="large", head_width=256, num_bins=601)
     assert _num_params(muzero.make(config, FRAME, "gpu")) == pytest.approx(32e6, rel=0.02)

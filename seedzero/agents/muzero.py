@@ -16,13 +16,16 @@ import numpy as np
 import optax  # type: ignore[import-untyped]
 
 from seedzero import search
-from seedzero.agents import base, sampled
+from seedzero.agents import base, exploration, sampled
 from seedzero.agents import muzero_loss as losses
 from seedzero.agents import muzero_model as model
 from seedzero.core import config as configuration
 from seedzero.core import errors, types
 from seedzero.networks import muzero as networks
 from seedzero.replay import rings
+
+_REPETITION_KEY = 2**20
+"""The search splits the key of a call; far fewer times than this."""
 
 
 def make(config: configuration.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
@@ -39,6 +42,7 @@ def make(config: configuration.Config, spec: types.EnvSpec, platform: str) -> ba
     _check_players(config, spec)
     _check_augmentation(config.muzero, spec)
     _check_consistency(config.muzero)
+    _check_exploration(config.explore, spec)
     parts = model.make_parts(config, spec, platform)
 
     def reanalyse(
@@ -113,6 +117,14 @@ def _check_consistency(config: configuration.MuZeroConfig) -> None:
         )
 
 
+def _check_exploration(config: configuration.ExploreConfig, spec: types.EnvSpec) -> None:
+    if config.epsilon and spec.is_continuous:
+        raise errors.ConfigError(
+            f"explore.epsilon={config.epsilon:g} repeats one of several actions, but those of this environment are "
+            "vectors; set it to 0"
+        )
+
+
 # State -------------------------------------------------------------------------------------------------------------
 
 
@@ -129,31 +141,63 @@ def _init(parts: model.Parts, key: jax.Array) -> base.TrainState:
     )
 
 
-def _initial_memory(parts: model.Parts, num_slots: int) -> base.Memory:
-    """Returns the frames before the newest one, [S, *shape with stack - 1 frames on the last axis]."""
+class Memory(NamedTuple):
+    """What is carried for each environment; an empty tuple where it is not needed.
+
+    Attributes:
+      frames: before the newest one, [S, *shape with stack - 1 frames on the last axis].
+      repetition: of a random action.
+    """
+
+    frames: Any
+    repetition: Any
+
+
+def _initial_memory(parts: model.Parts, num_slots: int) -> Memory:
     num_past = parts.config.network.frame_stack - 1
-    if num_past == 0:
-        return ()
     shape = networks.stack_shape(parts.spec.observation_shape, num_past)
-    return jnp.zeros((num_slots, *shape), parts.spec.observation_dtype)
+    return Memory(
+        frames=jnp.zeros((num_slots, *shape), parts.spec.observation_dtype) if num_past else (),
+        repetition=exploration.initial(num_slots) if parts.config.explore.epsilon else (),
+    )
 
 
 # Acting ------------------------------------------------------------------------------------------------------------
 
 
 def _act(
-    parts: model.Parts, params: base.Params, memory: base.Memory, inputs: base.ActInputs, key: jax.Array
-) -> tuple[base.Memory, base.ActOutputs]:
-    memory, observation = push_frame(parts, memory, inputs.observation, inputs.first)
+    parts: model.Parts, params: base.Params, memory: Memory, inputs: base.ActInputs, key: jax.Array
+) -> tuple[Memory, base.ActOutputs]:
+    frames, observation = push_frame(parts, memory.frames, inputs.observation, inputs.first)
+    memory = memory._replace(frames=frames)
     if parts.spec.is_continuous:
         action, findings = _search_continuously(parts, parts.config.search, params, observation, inputs.explore, key)
         return memory, base.ActOutputs(sampled.to_environment(action, parts.spec), {"action": action, **findings})
     mask = inputs.action_mask if parts.spec.has_action_mask else None
     found, value = _search(parts, parts.config.search, params, observation, mask, inputs.explore, key)
-    extras = {"action": found.action, "policy": found.action_weights, "value": value}
+    repetition, action = _repeat(parts, memory.repetition, inputs, found.action, key)
+    extras = {"action": action, "policy": found.action_weights, "value": value}
     if mask is not None and parts.config.reanalyse.per_insert:
         extras["legal"] = mask
-    return memory, base.ActOutputs(found.action, extras)
+    return memory._replace(repetition=repetition), base.ActOutputs(action, extras)
+
+
+def _repeat(
+    parts: model.Parts, repetition: Any, inputs: base.ActInputs, action: jax.Array, key: jax.Array
+) -> tuple[Any, jax.Array]:
+    """Returns what is repeated from here on, and the actions [B] to take in place of the search's."""
+    if not parts.config.explore.epsilon:
+        return (), action
+    everything = jnp.ones_like(inputs.action_mask)
+    return exploration.apply(
+        jax.random.fold_in(key, _REPETITION_KEY),
+        repetition,
+        action,
+        first=inputs.first,
+        explore=inputs.explore,
+        valid_actions=inputs.action_mask if parts.spec.has_action_mask else everything,
+        config=parts.config.explore,
+    )
 
 
 def _reanalyse(
@@ -239,15 +283,15 @@ def search_value(parts: model.Parts, root: search.Root, found: search.Result) ->
 
 
 def push_frame(
-    parts: model.Parts, memory: base.Memory, frame: jax.Array, first: jax.Array
-) -> tuple[base.Memory, jax.Array]:
-    """Returns the new memory and the stacked observation; a first frame stands for the past it does not have."""
+    parts: model.Parts, past: Any, frame: jax.Array, first: jax.Array
+) -> tuple[Any, jax.Array]:
+    """Returns the next step's past frames and the stacked observation; a first frame stands for a past that is not."""
     frame = frame.reshape(frame.shape[0], *networks.stack_shape(parts.spec.observation_shape, 1))
     num_past = parts.config.network.frame_stack - 1
     if num_past == 0:
         return (), frame
     is_first = first.reshape(-1, *[1] * (frame.ndim - 1))
-    past = jnp.where(is_first, jnp.concatenate([frame] * num_past, axis=-1), memory)
+    past = jnp.where(is_first, jnp.concatenate([frame] * num_past, axis=-1), past)
     stacked = jnp.concatenate([past, frame], axis=-1)
     return stacked[..., frame.shape[-1] :], stacked
 

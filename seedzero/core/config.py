@@ -155,6 +155,14 @@ class SearchConfig(_Section):
 
 
 @dataclasses.dataclass(frozen=True)
+class ExploreConfig(_Section):
+    epsilon: float = _option(0.0, "probability that a step of training begins to repeat one random action for a "
+                             "while; 0: off", minimum=0, maximum=1)
+    exponent: float = _option(2.0, "it is repeated n times with a probability in proportion to n ^ -this", minimum=0)
+    max_length: int = _option(100, "most repetitions", unit="environment steps", minimum=1, maximum=10_000)
+
+
+@dataclasses.dataclass(frozen=True)
 class NetworkConfig(_Section):
     kind: str = _option("auto", "auto: mlp for vectors, conv for small grids, resnet for pixels",
                         choices=("auto", "mlp", "conv", "resnet"))
@@ -320,6 +328,7 @@ class Config:
     tls: TlsConfig = TlsConfig()
     batcher: BatcherConfig = BatcherConfig()
     search: SearchConfig = SearchConfig()
+    explore: ExploreConfig = ExploreConfig()
     network: NetworkConfig = NetworkConfig()
     muzero: MuZeroConfig = MuZeroConfig()
     optimizer: OptimizerConfig = OptimizerConfig()

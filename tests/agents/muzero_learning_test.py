@@ -66,7 +66,7 @@ def _play(act: Any, params: Any, key: jax.Array, ball: np.ndarray, explore: bool
             action_mask=jnp.ones((len(ball), SPEC.num_actions), bool),
             explore=jnp.full(len(ball), explore),
         )
-        _, outputs = act(params, (), inputs, act_key)
+        _, outputs = act(params, muzero.Memory((), ()), inputs, act_key)
         rows.append({"observation": env.show(), "reward": reward, **outputs.extras})
         reward = env.step(np.asarray(outputs.action))
     return {name: np.stack([np.asarray(row[name]) for row in rows], axis=1) for name in rows[0]}

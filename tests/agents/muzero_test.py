@@ -628,7 +628,7 @@ def test_a_search_over_sums_of_rewards_finds_the_action_that_is_rewarded(policy:
     )
     parts = _hand_model_parts(config)._replace(network=network)
     inputs = _inputs(np.zeros((2, 1), np.float32), explore=jnp.zeros(2, bool), action_mask=jnp.ones((2, 2), bool))
-    outputs = jax.jit(lambda key: muzero._act(parts, {}, (), inputs, key)[1])(jax.random.key(0))
+    outputs = jax.jit(lambda key: muzero._act(parts, {}, muzero.Memory((), ()), inputs, key)[1])(jax.random.key(0))
     np.testing.assert_array_equal(outputs.action, [1, 1])
     assert (outputs.extras["policy"][:, 1] > 0.6).all()
     # Each step brings 1/2 at most; no path is longer than the simulations.
@@ -843,7 +843,7 @@ def test_training_rows_explore_evaluation_rows_do_not_and_illegal_actions_are_le
     mask = np.ones((32, 3), bool)
     mask[:, 1] = False
     inputs = _inputs(observation, explore=jnp.arange(32) < 16, action_mask=jnp.asarray(mask))
-    actions = np.stack([act(params, (), inputs, jax.random.key(i))[1].action for i in range(5)])
+    actions = np.stack([act(params, agent.initial_memory(32), inputs, jax.random.key(i))[1].action for i in range(5)])
     assert (actions[:, 16:] == actions[0, 16:]).all()
     assert (actions[:, :16] != actions[0, :16]).any()
     assert 1 not in actions
@@ -856,18 +856,18 @@ def test_the_stack_holds_the_newest_frames_and_begins_with_copies_of_the_first()
     agent = muzero.make(config, spec, "cpu")
     network = networks.make(config.network, spec, "cpu")
     parts = muzero_model.Parts(config, spec, network, optax.identity(), lambda step: step)
-    memory = agent.initial_memory(1)
+    past = agent.initial_memory(1).frames
     for number, first in [(1, True), (2, False), (3, False), (4, False), (7, True), (8, False)]:
         frame = jnp.full((1, 2, 2, 1), number, jnp.uint8)
-        memory, stacked = muzero.push_frame(parts, memory, frame, jnp.array([first]))
+        past, stacked = muzero.push_frame(parts, past, frame, jnp.array([first]))
         seen.append(np.asarray(stacked)[0, 0, 0])
     assert [list(stack) for stack in seen] == [[1, 1, 1], [1, 1, 2], [1, 2, 3], [2, 3, 4], [7, 7, 7], [7, 7, 8]]
-    assert memory.shape == agent.initial_memory(1).shape
-    assert memory.dtype == jnp.uint8
+    assert past.shape == agent.initial_memory(1).frames.shape
+    assert past.dtype == jnp.uint8
 
 
 def test_without_a_stack_environments_carry_nothing() -> None:
-    assert _agent(_config())[0].initial_memory(5) == ()
+    assert _agent(_config())[0].initial_memory(5) == ((), ())
 
 
 # Two players --------------------------------------------------------------------------------------------------------
@@ -937,7 +937,8 @@ def _choice(num_players: int, policy: str, **changes: config_lib.Value) -> base.
         observation=jnp.array([[start]]), first=jnp.zeros(1, bool), action_mask=jnp.ones((1, 2), bool),
         explore=jnp.zeros(1, bool),
     )
-    return jax.jit(lambda inputs, key: muzero._act(parts, {}, (), inputs, key)[1])(inputs, jax.random.key(0))
+    act = jax.jit(lambda inputs, key: muzero._act(parts, {}, muzero.Memory((), ()), inputs, key)[1])
+    return act(inputs, jax.random.key(0))
 
 
 @pytest.mark.parametrize("policy", ["gumbel", "puct"])
@@ -952,7 +953,7 @@ def test_policies_of_illegal_moves_are_0() -> None:
     observation = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
     mask = jnp.tile(jnp.array([[True, False, True], [False, False, True]]), (3, 1))
     inputs = _inputs(observation, action_mask=mask)
-    _, outputs = jax.jit(agent.act)(_init(_config()).params, (), inputs, jax.random.key(0))
+    _, outputs = jax.jit(agent.act)(_init(_config()).params, muzero.Memory((), ()), inputs, jax.random.key(0))
     assert (np.asarray(outputs.extras["policy"])[~np.asarray(mask)] == 0).all()
 
 

@@ -177,7 +177,7 @@ def test_the_agent_acts_in_the_environments_units_and_stores_its_own() -> None:
         action_mask=jnp.ones((BATCH, 0), bool),
         explore=jnp.array([True, True, False, False]),
     )
-    _, outputs = act(state.params, (), inputs, jax.random.key(0))
+    _, outputs = act(state.params, muzero.Memory((), ()), inputs, jax.random.key(0))
     assert outputs.action.dtype == jnp.float32
     for name, (shape, dtype) in agent.extras.items():
         assert outputs.extras[name].shape == (BATCH, *shape) and outputs.extras[name].dtype == dtype
@@ -195,7 +195,7 @@ def test_puct_searches_over_samples_too() -> None:
     state = jax.eval_shape(agent.init, jax.random.key(0))
     flags = jnp.ones(BATCH, bool)
     inputs = base.ActInputs(jnp.ones((BATCH, 3)), flags, jnp.ones((BATCH, 0), bool), flags)
-    _, outputs = jax.eval_shape(agent.act, state.params, (), inputs, jax.random.key(0))
+    _, outputs = jax.eval_shape(agent.act, state.params, muzero.Memory((), ()), inputs, jax.random.key(0))
     assert outputs.action.shape == (BATCH, 2)
     assert outputs.extras["policy"].shape == (BATCH, 6)
 
@@ -222,7 +222,7 @@ def test_the_first_policy_loss_is_that_of_uniform_bins_and_falls() -> None:
     assert metrics["policy_entropy"] < 0.5
     inputs = base.ActInputs(windows.observation[:, 0], jnp.ones(BATCH, bool), jnp.ones((BATCH, 0), bool),
                             jnp.zeros(BATCH, bool))
-    _, outputs = act(state.params, (), inputs, jax.random.key(0))
+    _, outputs = act(state.params, muzero.Memory((), ()), inputs, jax.random.key(0))
     # Most samples lie in the bin of 0.7, from 0.6 to 1; a tenth of the proposal is uniform.
     share = np.mean((outputs.extras["sampled"] > 0.6) & (outputs.extras["sampled"] < 1))
     assert share > 0.7

@@ -1,0 +1,77 @@
+"""Exploration that lasts: now and then a training environment repeats one random action for a while.
+
+Noise that is drawn anew at every step hardly ever moves an agent far from where it would go anyway; some things are
+only found by going there for many steps. Temporally-extended epsilon-greedy exploration (Dabney, Ostrovski and
+Barreto 2021, algorithm 1, "epsilon-z-greedy") is the simplest way there.
+
+Shape letters: B batch, S slots, A actions.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from seedzero.core import config as configuration
+
+
+class Repetition(NamedTuple):
+    """What one environment is repeating.
+
+    Attributes:
+      action: [B] int32.
+      left: [B] int32, steps for which it will go on; 0: the environment follows its agent.
+    """
+
+    action: jax.Array
+    left: jax.Array
+
+
+def initial(num_slots: int) -> Repetition:
+    """Returns what nobody repeats, [S]."""
+    return Repetition(jnp.zeros(num_slots, jnp.int32), jnp.zeros(num_slots, jnp.int32))
+
+
+def apply(
+    key: jax.Array,
+    repetition: Repetition,
+    action: jax.Array,
+    *,
+    first: jax.Array,
+    explore: jax.Array,
+    valid_actions: jax.Array,
+    config: configuration.ExploreConfig,
+) -> tuple[Repetition, jax.Array]:
+    """Returns what is repeated from here on, and the actions [B] int32 to take.
+
+    A repetition ends with its episode, and where its action is not legal.
+
+    Args:
+      key: of all rows.
+      repetition: of the last step.
+      action: [B] int32, what the agent would do.
+      first: [B] bool, true: the first observation of an episode.
+      explore: [B] bool, false: the agent's action is taken.
+      valid_actions: [B, A] bool.
+      config: how often and how long.
+    """
+    begin_key, action_key, length_key = jax.random.split(key, 3)
+    left = jnp.where(first, 0, repetition.left)
+    begins = (left == 0) & (jax.random.uniform(begin_key, action.shape) < config.epsilon)
+    chance = jnp.where(valid_actions, jax.random.uniform(action_key, valid_actions.shape), -1.0)
+    repeated = jnp.where(begins, jnp.argmax(chance, axis=-1).astype(jnp.int32), repetition.action)
+    left = jnp.where(begins, _lengths(length_key, action.shape, config), left)
+    is_legal = jnp.take_along_axis(valid_actions, repeated[:, None], axis=-1)[:, 0]
+    left = jnp.where(explore & is_legal, left, 0)
+    taken = jnp.where(left > 0, repeated, action)
+    return Repetition(repeated, jnp.maximum(left - 1, 0)), taken
+
+
+def _lengths(key: jax.Array, shape: tuple[int, ...], config: configuration.ExploreConfig) -> jax.Array:
+    """Returns int32 lengths n from 1 to the longest, each with a probability in proportion to n ^ -exponent."""
+    weights = np.arange(1, config.max_length + 1, dtype=np.float64) ** -config.exponent
+    below = jnp.asarray(np.cumsum(weights / weights.sum())[:-1], jnp.float32)
+    return 1 + jnp.searchsorted(below, jax.random.uniform(key, shape), side="right").astype(jnp.int32)

@@ -148,14 +148,15 @@ TICTACTOE = Preset(
     },
 )
 
+# Random openings show it more positions than noise in its moves, and leave the values of its moves as they are.
 CONNECT_FOUR = Preset(
     "connect four on a board of 4 rows and 5 columns, against itself",
     {
         "env.id": "spiel:connect_four(rows=4,columns=5)",
-        "run.max_updates": 30_000,
+        "env.random_opening": 12,
+        "run.max_updates": 40_000,
         "search.num_simulations": 32,
         "search.num_considered": 5,
-        "search.gumbel_scale": 4.0,
         "search.min_value_range": 1.0,
         "network.kind": "conv",
         "network.width": 128,
@@ -164,9 +165,10 @@ CONNECT_FOUR = Preset(
         "network.support_limit": 1.0,
         "muzero.discount": 1.0,
         "muzero.n_step": 2,
+        "muzero.stored_value": "policy",
         "optimizer.schedule": "cosine",
-        "optimizer.decay_updates": 30_000,
-        "replay.capacity": 128_000,
+        "optimizer.decay_updates": 40_000,
+        "replay.capacity": 64_000,
         "replay.min_steps": 1_000,
         "replay.batch_size": 256,
         "replay.samples_per_insert": 8.0,
@@ -201,7 +203,9 @@ SPIEL = Preset(
     },
 )
 
-# Stored root values, not a target network: its six observations a window would take most of an update's time.
+# Stored root values, not a target network: its six observations a window would take most of an update's time. The
+# smallest range of values leaves the policy undecided where all actions are nearly as good: without it agents go the
+# same ways again and again, and fail at the same place.
 MINATAR = Preset(
     "MinAtar, Atari's games on a grid of 10x10",
     {
@@ -209,11 +213,14 @@ MINATAR = Preset(
         "worker.envs_per_group": 32,
         "search.num_simulations": 8,
         "search.num_considered": 4,
+        "search.min_value_range": 1.0,
         "network.kind": "conv",
         "network.width": 64,
         "muzero.discount": 0.99,
-        "muzero.n_step": 10,
+        "muzero.n_step": 5,
         "optimizer.learning_rate": 1e-3,
+        "optimizer.schedule": "cosine",
+        "optimizer.decay_updates": 60_000,
         "replay.capacity": 256_000,
         "replay.min_steps": 2_000,
         "replay.batch_size": 128,

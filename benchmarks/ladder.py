@@ -66,7 +66,9 @@ RUNGS: Mapping[str, Rung] = {
     "cartpole": Rung(("--preset=cartpole",), 120, 475, _mean_return(20), "return, 20 episodes", 5),
     "tictactoe": Rung(("--preset=tictactoe",), 600, 0, _lost_lines, "- lost lines of play"),
     "connect_four": Rung(("--preset=connect_four",), 1800, 95, _kept_values, "% of moves keep the exact value"),
-    "breakout": Rung(("--env=gym:MinAtar/Breakout-v1",), 1200, 10, _mean_return(50), "return, 50 episodes"),
+    "breakout": Rung(
+        ("--env=gym:MinAtar/Breakout-v1", "--stop_at_return=14"), 1200, 10, _mean_return(50), "return, 50 episodes"
+    ),
     "lunar_lander": _lunar_lander(300, 200),
     "lunar_lander_240": _lunar_lander(900, 240),
     "pendulum": Rung(("--env=gym:Pendulum-v1",), 900, -300, _mean_return(20), "return, 20 episodes"),

@@ -155,6 +155,8 @@ def loss_and_metrics(
         windows.weight,
     )
     loss = config.policy_loss_weight * policy + config.value_loss_weight * value + config.reward_loss_weight * reward
+    entropy = _entropy(parts, policy_logits)
+    loss -= config.entropy_weight * _step_mean(entropy, targets.policy_mask, windows.weight)
     more: base.Metrics = {}
     if parts.network.projection is not None:
         consistency, more = _consistency(parts, parts.network.projection, params, hidden, windows)
@@ -166,7 +168,7 @@ def loss_and_metrics(
         "loss_reward": reward,
         "value_mean": jnp.mean(model.decode(parts, value_logits[:, 0])),
         "value_target_mean": jnp.mean(targets.value[:, 0]),
-        "policy_entropy": _mean_entropy(parts, policy_logits[:, 0]),
+        "policy_entropy": jnp.mean(entropy[:, 0]),
         **more,
     }
 
@@ -182,11 +184,12 @@ def _policy_errors(parts: model.Parts, logits: jax.Array, windows: rings.Windows
     return binned_actions.cross_entropy(logits, target, num_bins=num_bins)
 
 
-def _mean_entropy(parts: model.Parts, logits: jax.Array) -> jax.Array:
+def _entropy(parts: model.Parts, logits: jax.Array) -> jax.Array:
+    """Returns [B, K+1] for logits [B, K+1, A] or [B, K+1, D * bins], in nats."""
     if parts.spec.is_continuous:
-        return jnp.mean(binned_actions.entropy(logits, num_bins=parts.config.network.action_bins))
+        return binned_actions.entropy(logits, num_bins=parts.config.network.action_bins)
     log_policy = jax.nn.log_softmax(logits)
-    return -jnp.mean(jnp.sum(jnp.exp(log_policy) * log_policy, axis=-1))
+    return -jnp.sum(jnp.exp(log_policy) * log_policy, axis=-1)
 
 
 def _consistency(

@@ -188,6 +188,8 @@ class MuZeroConfig(_Section):
     value_loss_weight: float = _option(0.25, "weight of the value loss", minimum=0)
     reward_loss_weight: float = _option(1.0, "weight of the reward loss", minimum=0)
     policy_loss_weight: float = _option(1.0, "weight of the policy loss", minimum=0)
+    entropy_weight: float = _option(0.0, "weight of the policy's entropy, which is to be large: where the search "
+                                    "finds all actions alike, the policy forgets what it preferred; 0: off", minimum=0)
     target_network_updates: int = _option(
         0, "bootstrap from a network copied every so many updates; 0: from root values stored when acting",
         unit="updates", minimum=0)

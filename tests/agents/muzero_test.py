@@ -173,6 +173,26 @@ def test_policies_of_masked_positions_do_not_count() -> None:
     np.testing.assert_allclose(loss, _cross_entropy(1.0), rtol=1e-6)
 
 
+def _two_way_entropy(s: float) -> float:
+    """Of logits (s, 0)."""
+    p = 1 / (1 + np.exp(-s))
+    return float(-p * np.log(p) - (1 - p) * np.log(1 - p))
+
+
+def test_the_policy_s_entropy_is_taken_off_with_its_weight_where_the_policy_counts() -> None:
+    plain = _hand_model_config()
+    config = _config(muzero__value_loss_weight=0.0, muzero__reward_loss_weight=0.0, muzero__entropy_weight=0.3)
+    windows, params = _hand_model_windows(config), {"p": 0.5, "q": 2.0}
+    entropy = _two_way_entropy(1.0) + (_two_way_entropy(2.0) + _two_way_entropy(4.0)) / 2
+    difference = _hand_model_loss(plain, windows, params) - _hand_model_loss(config, windows, params)
+    np.testing.assert_allclose(difference, 0.3 * entropy, rtol=1e-5)
+    ended = windows._replace(
+        valid=windows.valid.at[:, 2:].set(False), terminated=windows.terminated.at[:, 1].set(True)
+    )
+    difference = _hand_model_loss(plain, ended, params) - _hand_model_loss(config, ended, params)
+    np.testing.assert_allclose(difference, 0.3 * _two_way_entropy(1.0), rtol=1e-5)
+
+
 def test_each_reward_is_trained_on_the_step_that_leads_to_its_position() -> None:
     """A dynamics function that says "the action's number" as reward is right when rewards repeat the action before."""
     config = _config(muzero__value_loss_weight=0.0, muzero__policy_loss_weight=0.0)

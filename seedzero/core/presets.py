@@ -204,8 +204,8 @@ SPIEL = Preset(
 )
 
 # Stored root values, not a target network: its six observations a window would take most of an update's time. The
-# smallest range of values leaves the policy undecided where all actions are nearly as good: without it agents go the
-# same ways again and again, and fail at the same place.
+# smallest range of values and the entropy keep the policy undecided where all actions are alike: without them agents go
+# the same way every time, and never see what would have saved them where it ends.
 MINATAR = Preset(
     "MinAtar, Atari's games on a grid of 10x10",
     {
@@ -218,6 +218,7 @@ MINATAR = Preset(
         "network.width": 64,
         "muzero.discount": 0.99,
         "muzero.n_step": 5,
+        "muzero.entropy_weight": 0.5,
         "optimizer.learning_rate": 1e-3,
         "optimizer.schedule": "cosine",
         "optimizer.decay_updates": 60_000,

@@ -204,8 +204,8 @@ SPIEL = Preset(
 )
 
 # Stored root values, not a target network: its six observations a window would take most of an update's time. The
-# smallest range of values and the entropy keep the policy undecided where all actions are alike: without them agents go
-# the same way every time, and never see what would have saved them where it ends.
+# smallest range of values and the entropy keep the policy undecided where all actions are alike: without them agents
+# go the same way every time, and never see what would have saved them where it ends.
 MINATAR = Preset(
     "MinAtar, Atari's games on a grid of 10x10",
     {

@@ -26,6 +26,9 @@ VARIANTS: Mapping[str, Sequence[str]] = {
     "consistency": ("--muzero.consistency_weight=2",),
     "value_prefix": ("--muzero.value_prefix=true",),
     "stored_value": ("--muzero.stored_value=policy",),
+    "entropy": ("--muzero.entropy_weight=0.1",),
+    "no_entropy": ("--muzero.entropy_weight=0",),
+    "no_value_range": ("--search.min_value_range=1e-8",),
     "n_step_3": ("--muzero.n_step=3",),
     "n_step_10": ("--muzero.n_step=10",),
 }

@@ -32,7 +32,7 @@ def make(config: configuration.Config, spec: types.EnvSpec, platform: str) -> ba
     """Returns the agent.
 
     Args:
-      config: sections search, network, muzero and optimizer are used.
+      config: sections search, explore, network, muzero, optimizer, replay and reanalyse are used.
       spec: what one environment looks like.
       platform: "cpu", "gpu" or "tpu".
 
@@ -42,7 +42,7 @@ def make(config: configuration.Config, spec: types.EnvSpec, platform: str) -> ba
     _check_players(config, spec)
     _check_augmentation(config.muzero, spec)
     _check_consistency(config.muzero)
-    _check_exploration(config.explore, spec)
+    _check_exploration(config, spec)
     parts = model.make_parts(config, spec, platform)
 
     def reanalyse(
@@ -117,11 +117,21 @@ def _check_consistency(config: configuration.MuZeroConfig) -> None:
         )
 
 
-def _check_exploration(config: configuration.ExploreConfig, spec: types.EnvSpec) -> None:
-    if config.epsilon and spec.is_continuous:
+def _check_exploration(config: configuration.Config, spec: types.EnvSpec) -> None:
+    epsilon, weight = config.explore.epsilon, config.muzero.entropy_weight
+    if epsilon and spec.is_continuous:
         raise errors.ConfigError(
-            f"explore.epsilon={config.epsilon:g} repeats one of several actions, but those of this environment are "
-            "vectors; set it to 0"
+            f"explore.epsilon={epsilon:g} repeats one of several actions, but those of this environment are vectors; "
+            "set it to 0"
+        )
+    if epsilon and spec.num_players == 2:
+        raise errors.ConfigError(
+            f"explore.epsilon={epsilon:g} repeats an action of one player, but here two take turns; set it to 0, and "
+            "see --env.random_opening"
+        )
+    if weight and spec.has_action_mask:
+        raise errors.ConfigError(
+            f"muzero.entropy_weight={weight:g} would make actions likely that are not legal here; set it to 0"
         )
 
 
@@ -282,9 +292,7 @@ def search_value(parts: model.Parts, root: search.Root, found: search.Result) ->
     return jnp.sum(found.action_weights * completed, axis=-1)
 
 
-def push_frame(
-    parts: model.Parts, past: Any, frame: jax.Array, first: jax.Array
-) -> tuple[Any, jax.Array]:
+def push_frame(parts: model.Parts, past: Any, frame: jax.Array, first: jax.Array) -> tuple[Any, jax.Array]:
     """Returns the next step's past frames and the stacked observation; a first frame stands for a past that is not."""
     frame = frame.reshape(frame.shape[0], *networks.stack_shape(parts.spec.observation_shape, 1))
     num_past = parts.config.network.frame_stack - 1

@@ -156,7 +156,8 @@ def loss_and_metrics(
     )
     loss = config.policy_loss_weight * policy + config.value_loss_weight * value + config.reward_loss_weight * reward
     entropy = _entropy(parts, policy_logits)
-    loss -= config.entropy_weight * _step_mean(entropy, targets.policy_mask, windows.weight)
+    if config.entropy_weight:
+        loss -= config.entropy_weight * _step_mean(entropy, targets.policy_mask, windows.weight)
     more: base.Metrics = {}
     if parts.network.projection is not None:
         consistency, more = _consistency(parts, parts.network.projection, params, hidden, windows)

@@ -76,7 +76,8 @@ class EnvConfig(_Section):
     noop_max: int = _option(0, "Atari: at most so many no-op frames after a reset", unit="frames", minimum=0)
     life_loss: bool = _option(False, "Atari: losing a life terminates the training episode")
     random_opening: int = _option(0, "games of two players: training games begin with up to so many random moves, "
-                                  "each number of them equally likely", unit="moves", minimum=0)
+                                  "each number equally likely; first_mover_return is that of who moves after them",
+                                  unit="moves", minimum=0)
     max_episode_frames: int = _option(108_000, "Atari: an episode is truncated after this many emulator frames",
                                       unit="frames", minimum=1)
 
@@ -157,9 +158,9 @@ class SearchConfig(_Section):
 @dataclasses.dataclass(frozen=True)
 class ExploreConfig(_Section):
     epsilon: float = _option(0.0, "probability that a step of training begins to repeat one random action for a "
-                             "while; 0: off", minimum=0, maximum=1)
+                             "while, if none is being repeated; 0: off", minimum=0, maximum=1)
     exponent: float = _option(2.0, "it is repeated n times with a probability in proportion to n ^ -this", minimum=0)
-    max_length: int = _option(100, "most repetitions", unit="environment steps", minimum=1, maximum=10_000)
+    max_length: int = _option(100, "most steps in a row", unit="environment steps", minimum=1, maximum=10_000)
 
 
 @dataclasses.dataclass(frozen=True)

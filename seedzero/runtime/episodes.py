@@ -12,7 +12,8 @@ class Episode(NamedTuple):
 
     Attributes:
       slot: of its environment.
-      total: undiscounted sum of rewards; of two players who move in turn, what the first mover received.
+      total: undiscounted sum of rewards; of two players who move in turn, what the one received who moved first
+        (after a random opening, if there is one).
       length: steps.
     """
 

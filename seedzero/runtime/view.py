@@ -18,10 +18,10 @@ class View:
     """Gathers what others count, and shows it. Any thread may ask; the learner says what it knows best.
 
     Attributes:
-      spec: of the environments; None: nobody has joined yet.
+      spec: of the environments; None: not known yet.
       loop: that trains; None: there is nothing to train yet.
-      durable_update: of the newest checkpoint.
-      finished: why the run is finished.
+      durable_update: of the newest checkpoint; None: there is none.
+      finished: why the run is finished; None: it is not.
     """
 
     def __init__(

@@ -124,8 +124,17 @@ def test_evaluation_never_repeats() -> None:
     assert not memory.repetition.left.any()
 
 
-def test_vectors_cannot_be_repeated() -> None:
-    spec = dataclasses.replace(SPEC, num_actions=0, action_low=(-1.0,), action_high=(1.0,))
-    config = config_lib.override(config_lib.Config(), {**SMALL, "explore.epsilon": 0.1})
-    with pytest.raises(errors.ConfigError, match=r"explore.epsilon=0.1 .* vectors; set it to 0"):
+@pytest.mark.parametrize(
+    ("spec", "setting", "message"),
+    [
+        (types.EnvSpec((4,), "float32", 0, action_low=(-1.0,), action_high=(1.0,)), "explore.epsilon", "vectors"),
+        (dataclasses.replace(SPEC, num_players=2), "explore.epsilon", "two take turns; .* --env.random_opening"),
+        (dataclasses.replace(SPEC, has_action_mask=True), "muzero.entropy_weight", "not legal here; set it to 0"),
+    ],
+)
+def test_what_does_not_fit_the_environment_is_refused_by_name(
+    spec: types.EnvSpec, setting: str, message: str
+) -> None:
+    config = config_lib.override(config_lib.Config(), {**SMALL, setting: 0.1})
+    with pytest.raises(errors.ConfigError, match=rf"{setting}=0.1 .*{message}"):
         muzero.make(config, spec, "cpu")

@@ -27,21 +27,27 @@ def test_killed_workers_come_back_and_no_trajectory_mixes_runs(
     learner.until(lambda found: found["updates"] > 0 and found["workers"] == 2, "two workers")
     moments = random.Random(0)
     killed = set()
-    for index in range(num_kills):
+    for _ in range(num_kills):
         before = learner.until(lambda found: True, "a status")
         goal = before["env_steps"] + moments.randrange(400)
         learner.until(lambda found, goal=goal: found["env_steps"] >= goal, "a random moment")
         workers = learner.workers()
         victim = workers[moments.choice(sorted(workers))]
         killed.add(victim.pid)
+        num_joined = _num_joined(learner)
         victim.kill()
         learner.trains_on(5)  # the other one is enough
-        harness.wait_for(lambda index=index: _num_joined(learner) >= 3 + index, "it is back", alive=learner)
+        harness.wait_for(
+            lambda num_joined=num_joined: _num_joined(learner) > num_joined, "it is back", alive=learner
+        )
     learner.until(lambda found: found["workers"] == 2 and not found["stalled"], "two workers")
     after = learner.trains_on()
     assert after["environments"] == 16
-    # Each death left the pending steps of some of its 8 environments, which nobody will ever complete.
-    assert 0 < after["steps_discarded"]["worker_lost"] <= num_kills * 8
+    # Each end left the pending steps of some of its 8 environments, which nobody will ever complete. On a busy machine
+    # a lease may run out besides.
+    num_ends = _num_joined(learner) - 2
+    assert num_ends >= num_kills
+    assert 0 < after["steps_discarded"]["worker_lost"] <= num_ends * 8
     assert len(learner.polls) > num_kills
     stored = [found["steps_stored"] for found in learner.polls]
     assert stored == sorted(stored)

@@ -518,7 +518,8 @@ class TestReanalysis:
         self._play(whole, saved)
         (train, rings, host), *_ = saved
         assert host["num_updates"] == 6 and host["num_reanalyses"] > 0
-        resumed = World((train, steps.ActorState((), rings)), compiled, **self.LOCK_STEP)
+        memory = initial[1].memory  # of nothing here
+        resumed = World((train, steps.ActorState(memory, rings)), compiled, **self.LOCK_STEP)
         resumed.loop.restore(host, has_replay=True)
         self._play(resumed, [])
         states = [world.loop.state() for world in (whole, resumed)]

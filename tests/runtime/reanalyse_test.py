@@ -203,5 +203,5 @@ def test_rings_hold_more_only_where_positions_are_reanalysed() -> None:
     assert agent.extras["legal"] == ((3,), np.dtype(bool))
     mask = np.array([[True, False, True], [False, True, True]])
     inputs: Any = base.ActInputs(np.ones((2, 2), np.float32), np.ones(2, bool), mask, np.ones(2, bool))
-    _, outputs = jax.jit(agent.act)(_gumbel().params, (), inputs, jax.random.key(0))
+    _, outputs = jax.jit(agent.act)(_gumbel().params, agent.initial_memory(2), inputs, jax.random.key(0))
     assert outputs.extras["legal"].tolist() == mask.tolist()

@@ -154,7 +154,7 @@ CONNECT_FOUR = Preset(
     {
         "env.id": "spiel:connect_four(rows=4,columns=5)",
         "env.random_opening": 12,
-        "run.max_updates": 40_000,
+        "run.max_updates": 50_000,
         "search.num_simulations": 32,
         "search.num_considered": 5,
         "search.min_value_range": 1.0,
@@ -167,7 +167,7 @@ CONNECT_FOUR = Preset(
         "muzero.n_step": 2,
         "muzero.stored_value": "policy",
         "optimizer.schedule": "cosine",
-        "optimizer.decay_updates": 40_000,
+        "optimizer.decay_updates": 50_000,
         "replay.capacity": 64_000,
         "replay.min_steps": 1_000,
         "replay.batch_size": 256,

@@ -13,7 +13,7 @@ import pytest
 
 from seedzero.agents import muzero
 from seedzero.core import config as config_lib
-from seedzero.core import errors, presets
+from seedzero.core import errors, presets, types
 from seedzero.envs import spiel
 from seedzero.runtime import evaluate, match, run_dir
 
@@ -194,3 +194,15 @@ def test_an_opponent_that_does_not_fit_is_refused_by_name(
         evaluate.evaluate(mine, None, 4, 0, str(tmp_path / "exhaustiv"))
     with pytest.raises(errors.UsageError, match=r"--opponent=random: .* in no game of two players"):
         evaluate.evaluate(alone, None, 4, 0, "random")
+
+
+def test_a_game_that_is_watched_begins_at_its_start(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = _run(tmp_path / "run", "tictactoe", env__random_opening=6, network__width=8)
+
+    def load(path: pathlib.Path, config: config_lib.Config, spec: types.EnvSpec, step: object) -> Any:
+        agent = muzero.make(config, spec, "cpu")
+        return config, agent, agent.init(jax.random.key(0)).params
+
+    monkeypatch.setattr(evaluate, "_load", load)
+    player = evaluate._Player(run, None, 20, seed=0, render=False)
+    assert not player.step.observation[..., 1:3].any()  # no stone of either colour

@@ -238,6 +238,9 @@ class ReplayConfig(_Section):
     capacity: int = _option(64_000, "training steps kept", unit="environment steps", minimum=64)
     num_slots: int = _option(AUTO, "rings, one for each training environment; fixed for a run directory; 0: as many "
                              "as local environments, at least 64 where workers are remote", minimum=0)
+    placement: str = _option("auto", "where observations are kept: device: with all the rest; host: in the machine's "
+                             "memory, read for each update while the device does something else; auto: host where "
+                             "the device has no room", choices=("auto", "device", "host"), resumable=True)
     min_steps: int = _option(1_000, "steps stored before training starts", unit="environment steps", minimum=1,
                              resumable=True)
     batch_size: int = _option(256, "windows in one update", minimum=1)

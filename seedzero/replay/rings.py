@@ -1,5 +1,8 @@
 """Replay: the history of every environment, one ring a slot, in device memory; writing and sampling windows.
 
+Where the device has no room for the frames these lie with the host: then windows come with their places, and
+`with_frames` puts in what the host has read there.
+
 Row t of a slot holds what an environment showed at step t and what acting found there; the transition t -> t+1 exists
 when row t+1 was written and is not the first of an episode or run. A row whose transition is missing (the newest one,
 the last of an episode, the last before a cut) is never sampled, but windows of earlier rows reach up to it.
@@ -56,7 +59,8 @@ class Rings(NamedTuple):
     """Histories of S environments. Donate it to whatever writes it; nobody may hold a view of it.
 
     Attributes:
-      observation: [S, T, *observation_shape] of the spec's dtype, every one once.
+      observation: [S, T, *observation_shape] of the spec's dtype, every one once. None: the host keeps them,
+        and they are numpy's only in a checkpoint.
       reward: [S, T], received on the way to the observation.
       terminated: [S, T] bool, true: the episode ended here in a terminal state.
       truncated: [S, T] bool, true: the episode was cut off here.
@@ -70,7 +74,7 @@ class Rings(NamedTuple):
         number in each, for each shard holds its own part of every array. None: sampling is uniform.
     """
 
-    observation: jax.Array
+    observation: Any
     reward: jax.Array
     terminated: jax.Array
     truncated: jax.Array
@@ -108,6 +112,7 @@ class Windows(NamedTuple):
     Attributes:
       observation: [B, P, *observation_shape with the last axis times the stack], frames from oldest to newest on the
         last axis; frames from before the episode repeat its first one. Past the last valid position: that one's.
+        Where the host keeps the frames, until `with_frames`: [B, P, stack] int32, their places in the slot's ring.
       reward: [B, J], received on the way to each position.
       terminated: [B, J] bool.
       truncated: [B, J] bool.
@@ -152,6 +157,7 @@ def create(
     *,
     num_shards: int = 1,
     prioritized: bool = False,
+    holds_frames: bool = True,
 ) -> Rings:
     """Returns empty rings.
 
@@ -162,13 +168,14 @@ def create(
       slot_length: T.
       num_shards: parts that the slots will be split into.
       prioritized: whether rows are sampled by priority; else uniformly.
+      holds_frames: whether observations are in the rings; else the host keeps them.
     """
 
     def zeros(shape: tuple[int, ...], dtype: Any) -> jax.Array:
         return jnp.zeros((num_slots, slot_length, *shape), dtype)
 
     return Rings(
-        observation=zeros(spec.observation_shape, spec.observation_dtype),
+        observation=zeros(spec.observation_shape, spec.observation_dtype) if holds_frames else None,
         reward=zeros((), jnp.float32),
         terminated=zeros((), bool),
         truncated=zeros((), bool),
@@ -219,7 +226,7 @@ def write(rings: Rings, slot: jax.Array, row: Row, num_inserts: jax.Array, stack
     weight = put(weight, before, jnp.where(first, 0.0, 1.0 if rings.max_weight is None else rings.max_weight[0]))
     inserted_at = put(rings.inserted_at, before, jnp.broadcast_to(num_inserts, slot.shape))
     return Rings(
-        observation=put(rings.observation, now, row.observation),
+        observation=None if rings.observation is None else put(rings.observation, now, row.observation),
         reward=put(rings.reward, now, row.reward),
         terminated=put(rings.terminated, now, row.terminated),
         truncated=put(rings.truncated, now, row.truncated),
@@ -239,9 +246,21 @@ def _goes_on(rings: Rings, slot: jax.Array, cursor: jax.Array, before: jax.Array
     return (cursor > 0) & ~terminated & ~truncated
 
 
-def sampling_weight(rings: Rings, num_inserts: jax.Array, capacity: int) -> jax.Array:
-    """Returns [S, T] how likely each row is sampled; steps inserted before the newest `capacity` ones count 0."""
-    return jnp.where(rings.inserted_at >= num_inserts - capacity, rings.weight, 0.0)
+def sampling_weight(rings: Rings, num_inserts: jax.Array, capacity: int, oldest: int = 0) -> jax.Array:
+    """Returns [S, T] how likely each row is sampled; steps inserted before the newest `capacity` ones count 0.
+
+    Args:
+      rings: of this shard.
+      num_inserts: scalar int32, training steps in all shards so far.
+      capacity: newest training steps that count, over all shards.
+      oldest: rows of a full ring, those that are overwritten next, which count 0 too.
+    """
+    weight = jnp.where(rings.inserted_at >= num_inserts - capacity, rings.weight, 0.0)
+    if oldest == 0:
+        return weight
+    length = rings.weight.shape[1]
+    age = (rings.cursor[:, None] - 1 - jnp.arange(length, dtype=jnp.int32)) % length
+    return jnp.where(age < length - oldest, weight, 0.0)
 
 
 def sample(
@@ -254,6 +273,7 @@ def sample(
     future: int,
     offsets: tuple[int, ...],
     stack: int,
+    lag: int = 0,
     beta: jax.Array | float | None = None,
     axis_name: str | None = None,
 ) -> Windows:
@@ -268,10 +288,11 @@ def sample(
       future: J - 1, positions after the sampled one.
       offsets: [P] positions whose observations are returned.
       stack: frames in one observation.
+      lag: rows that may be written to each ring before the windows are done with; what they overwrite isn't sampled.
       beta: exponent of the importance weights; None: the rings are not prioritized, all their weights are 0 or 1.
       axis_name: mapped axis of the shards, for `Windows.weight`; None: there is one shard.
     """
-    weight = sampling_weight(rings, num_inserts, capacity)
+    weight = sampling_weight(rings, num_inserts, capacity, stack - 1 + lag if lag else 0)
     slot, time, total = (_draw if beta is None else _draw_by_priority)(weight, key, batch_size)
     loss_weight = jnp.full((batch_size,), _share(total, axis_name))
     if beta is not None:
@@ -434,7 +455,7 @@ def windows_at(
     last = jnp.sum(valid, axis=1, dtype=jnp.int32) - 1
     seen = time[:, None] + jnp.minimum(jnp.asarray(offsets, jnp.int32), last[:, None])
     return Windows(
-        observation=_stacked(rings, slot, seen, stack),
+        observation=_observation(rings, slot, seen, stack),
         reward=rings.reward[rows],
         terminated=rings.terminated[rows],
         truncated=rings.truncated[rows],
@@ -446,22 +467,35 @@ def windows_at(
     )
 
 
-def _stacked(rings: Rings, slot: jax.Array, time: jax.Array, stack: int) -> jax.Array:
-    """Returns the observations at `time` [B, P] with the frames before them on the last axis, oldest first."""
+def with_frames(windows: Windows, frames: jax.Array) -> Windows:
+    """Returns windows with their observations, given the frames [B, P, stack, *observation_shape] at their places."""
+    return windows._replace(observation=_stacked(frames))
+
+
+def _observation(rings: Rings, slot: jax.Array, time: jax.Array, stack: int) -> jax.Array:
+    """Returns the observations at `time` [B, P], or, where the host keeps them, where their frames lie."""
+    places = _places(rings, slot[:, None, None], time, stack)
+    return places if rings.observation is None else _stacked(rings.observation[slot[:, None, None], places])
+
+
+def _places(rings: Rings, slot: jax.Array, time: jax.Array, stack: int) -> jax.Array:
+    """Returns [B, P, stack] int32 where the frames of the observations at `time` [B, P] lie, oldest first."""
     length = rings.weight.shape[1]
-    slot = slot[:, None, None]
-    if stack > 1:
-        starts = rings.first[slot, (time[..., None] - jnp.arange(stack - 1)) % length]
-        inside = jnp.cumsum(starts, axis=-1) == 0
-        # [B, P, stack] steps back: 0, 1, 2, ... up to the episode's first row, then that one again.
-        back = jnp.cumsum(jnp.concatenate([jnp.zeros_like(inside[..., :1]), inside], -1), -1, dtype=jnp.int32)
-        frames = rings.observation[slot, (time[..., None] - back[..., ::-1]) % length]
-    else:
-        frames = rings.observation[slot, time[..., None] % length]
-    if rings.observation.ndim == 2:
+    if stack == 1:
+        return time[..., None] % length
+    starts = rings.first[slot, (time[..., None] - jnp.arange(stack - 1)) % length]
+    inside = jnp.cumsum(starts, axis=-1) == 0
+    # [B, P, stack] steps back: 0, 1, 2, ... up to the episode's first row, then that one again.
+    back = jnp.cumsum(jnp.concatenate([jnp.zeros_like(inside[..., :1]), inside], -1), -1, dtype=jnp.int32)
+    return (time[..., None] - back[..., ::-1]) % length
+
+
+def _stacked(frames: jax.Array) -> jax.Array:
+    """Returns frames [B, P, stack, *shape] as observations, the stack's frames on the last axis."""
+    if frames.ndim == 3:
         return frames
-    shape = rings.observation.shape[2:]
-    return jnp.moveaxis(frames, 2, -2).reshape(*time.shape, *shape[:-1], stack * shape[-1])
+    batch, positions, stack, *shape = frames.shape
+    return jnp.moveaxis(frames, 2, -2).reshape(batch, positions, *shape[:-1], stack * shape[-1])
 
 
 # Priorities -------------------------------------------------------------------------------------------------------

@@ -1,8 +1,9 @@
-"""Whether the replay fits: its bytes against the memory that is free."""
+"""Whether the replay fits, and where: its bytes against the memory that is free."""
 
 from __future__ import annotations
 
 import pathlib
+from typing import NamedTuple
 
 import jax
 
@@ -11,29 +12,71 @@ from seedzero.core import errors
 _GIB = 2**30
 
 
-def check(replay_bytes: int, extra_bytes: int, device: jax.Device, *, capacity: int) -> str:
-    """Returns a line for the user about the replay's size.
+class Needed(NamedTuple):
+    """Bytes, those on devices over all of them.
+
+    Attributes:
+      frames: of the replay's observations.
+      rest: of all else in the replay.
+      frame_copies: of observations that wait for the disk while a checkpoint is written.
+      rest_copies: of all else in a checkpoint.
+    """
+
+    frames: int
+    rest: int
+    frame_copies: int
+    rest_copies: int
+
+
+def place(placement: str, needed: Needed, device: jax.Device, *, num_devices: int, capacity: int) -> tuple[bool, str]:
+    """Returns whether the host keeps the observations, and a line for the user about the replay's size.
 
     Args:
-      replay_bytes: what the rings of one device take.
-      extra_bytes: what a checkpoint takes beside them while it is written.
-      device: one of the devices that hold them.
-      capacity: replay.capacity, for the message.
+      placement: replay.placement: auto, device or host. On a CPU, where both are the same memory, auto is device.
+      needed: what the replay and its checkpoints take.
+      device: one of the devices that hold it.
+      num_devices: how many these are; each holds an equal part.
+      capacity: replay.capacity, for the messages.
 
     Raises:
-      CapacityError: the device has not enough free memory.
+      CapacityError: there is not enough free memory.
     """
-    needed = replay_bytes + extra_bytes
     free = free_bytes(device)
-    if free is not None and needed > free:
-        fitting = int(capacity * free / needed * 0.9)
-        raise errors.CapacityError(
-            f"replay.capacity={capacity} needs {needed / _GIB:.2f} GiB on {device.platform} "
-            f"({replay_bytes / _GIB:.2f} GiB rings, {extra_bytes / _GIB:.2f} GiB for checkpoints) "
-            f"and {free / _GIB:.2f} GiB are free; --replay.capacity={fitting} would fit"
-        )
-    left = "" if free is None else f" of {free / _GIB:.1f} GiB free"
-    return f"replay: {capacity} steps in {replay_bytes / _GIB:.2f} GiB{left} on each device"
+    rings = (needed.frames + needed.rest) // num_devices
+    copies = (needed.frame_copies + needed.rest_copies) // num_devices
+    fits = free is None or rings + copies <= free
+    if placement == "device" or (placement == "auto" and (fits or device.platform == "cpu")):
+        if not fits:
+            assert free is not None
+            is_host = device.platform == "cpu"
+            host = "" if is_host else ", and --replay.placement=host keeps observations in the host's memory"
+            raise _does_not_fit(device.platform, rings, copies, free, capacity, host)
+        return False, f"replay: {capacity} steps in {rings / _GIB:.2f} GiB{_left(free)} on each device"
+    rings, copies = needed.rest // num_devices, needed.rest_copies // num_devices
+    if free is not None and rings + copies > free:
+        raise _does_not_fit(f"{device.platform}, besides the observations,", rings, copies, free, capacity)
+    free_host = _free_host_bytes()
+    if free_host is not None and needed.frames + needed.frame_copies > free_host:
+        raise _does_not_fit("the host", needed.frames, needed.frame_copies, free_host, capacity)
+    return True, (
+        f"replay: {capacity} steps, their observations in {needed.frames / _GIB:.2f} GiB{_left(free_host)} of the "
+        f"host's memory, the rest in {rings / _GIB:.2f} GiB{_left(free)} on each device"
+    )
+
+
+def _left(free: int | None) -> str:
+    return "" if free is None else f" of {free / _GIB:.1f} GiB free"
+
+
+def _does_not_fit(
+    where: str, rings: int, copies: int, free: int, capacity: int, alternative: str = ""
+) -> errors.CapacityError:
+    fitting = int(capacity * free / (rings + copies) * 0.9)
+    return errors.CapacityError(
+        f"replay.capacity={capacity} needs {(rings + copies) / _GIB:.2f} GiB on {where} "
+        f"({rings / _GIB:.2f} GiB rings, {copies / _GIB:.2f} GiB for checkpoints) "
+        f"and {free / _GIB:.2f} GiB are free; --replay.capacity={fitting} would fit{alternative}"
+    )
 
 
 def free_bytes(device: jax.Device) -> int | None:

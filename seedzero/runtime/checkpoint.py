@@ -29,7 +29,7 @@ import numpy as np
 
 from seedzero.core import config, errors
 from seedzero.replay import rings as rings_lib
-from seedzero.runtime import checkpoint_files, durable, manifest, memory, mirror, segments, trees
+from seedzero.runtime import capacity, checkpoint_files, durable, manifest, memory, mirror, segments, trees
 
 OF_REPLAY = ("stored_per_shard",)
 """Names of what the counters say of the replay's content: they stay with it."""
@@ -263,7 +263,7 @@ class Checkpointer:
         self.wait()
         self._thread.shutdown()
 
-    def _write_segment(self, job: _Job, copied: jax.Array, used: np.ndarray, runs: segments.Runs) -> None:
+    def _write_segment(self, job: _Job, copied: jax.Array | np.ndarray, used: np.ndarray, runs: segments.Runs) -> None:
         if job.error is not None:
             return
         name = f"{job.name}-{len(job.written):04d}"
@@ -414,21 +414,26 @@ class Checkpointer:
         return rings_lib.Rings(observation=observation, **small)
 
 
-def extra_bytes(
-    state: Mapping[str, trees.Tree], rings: rings_lib.Rings | None, max_copy_bytes: int = MAX_COPY_BYTES
-) -> int:
-    """Returns the device memory, over all devices' shares, that saving takes besides the originals.
+def needed_bytes(
+    state: Mapping[str, trees.Tree],
+    rings: rings_lib.Rings,
+    *,
+    is_saved: bool = True,
+    max_copy_bytes: int = MAX_COPY_BYTES,
+) -> capacity.Needed:
+    """Returns the memory, over all devices' shares, that the replay takes, and saving besides the originals.
 
     Args:
       state: parts as given to `save`; shapes and dtypes are enough.
       rings: the same for the replay.
+      is_saved: whether checkpoints include the replay.
       max_copy_bytes: as given to `Checkpointer`.
     """
-    if rings is None:
-        return trees.num_bytes(dict(state))
-    all_bytes = trees.num_bytes(rings.observation)
-    copied = min(all_bytes, max_copy_bytes + max(segments.CHUNK_BYTES, segments.row_bytes(rings.observation)))
-    return trees.num_bytes(dict(state)) + trees.num_bytes(_small(rings)) + copied
+    frames, rest, state_bytes = map(trees.num_bytes, (rings.observation, _small(rings), dict(state)))
+    if not is_saved:
+        return capacity.Needed(frames, rest, 0, state_bytes)
+    copied = min(frames, max_copy_bytes + max(segments.CHUNK_BYTES, segments.row_bytes(rings.observation)))
+    return capacity.Needed(frames, rest, copied, rest + state_bytes)
 
 
 def saves_replay(config: config.CheckpointConfig, rings_bytes: int) -> bool:

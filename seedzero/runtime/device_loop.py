@@ -184,7 +184,7 @@ class DeviceLoop:
     @property
     def is_compiled(self) -> bool:
         """Any thread: whether acting and updating have their programs."""
-        return bool(self._programs.sizes) and self._programs.update_ready
+        return bool(self._programs.sizes) and self._programs.update_compiled
 
     def close(self) -> None:
         """Compiles no further programs."""
@@ -515,7 +515,7 @@ class DeviceLoop:
             "best_return": self._best_return if np.isfinite(self._best_return) else None,
             "epoch": self._roster.epoch,
         }
-        return self._train, self._actor.rings, host
+        return self._train, self._programs.whole(self._actor.rings), host
 
     def restore(self, host: Mapping[str, Any], *, has_replay: bool) -> None:
         """Continues a checkpoint's counters; without its replay, updates wait until new steps are stored."""

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 
 from seedzero.agents import base
 from seedzero.agents import table as agents
@@ -35,6 +36,7 @@ from seedzero.runtime import (
     device_loop,
     evaluation,
     exporter,
+    host_frames,
     metrics,
     mirror,
     programs,
@@ -230,17 +232,27 @@ class _Learner:
         slot_length = rings_lib.slot_length(replay.capacity, replay.num_slots, agent.stack + steps.RING_MARGIN)
         train = steps.abstract_train(agent, self._mesh)
         actor = steps.abstract_actor(agent, spec, self._layout, slot_length, self._mesh)
-        self._check_capacity(train, actor)
-        compiled = self._compile(agent, spec, train, actor)
-        restored = self._restore(train, actor)
+        frames = None
+        if self._place_replay(train, actor):
+            host_frames.check_length(slot_length, agent.stack, agent.future)
+            frames = host_frames.HostFrames(spec, self._layout, slot_length, steps.sharded(self._mesh))
+            actor = actor._replace(rings=actor.rings._replace(observation=None))
+        compiled = self._compile(agent, spec, train, actor, frames)
+        restored = self._restore(train, compiled.whole(actor.rings))
         if restored is not None:
             train = base.TrainState(**restored.state)
         else:
             train = steps.init_train(agent, self._config.run.seed, self._mesh)
         if restored is not None and restored.rings is not None:
-            actor = steps.ActorState(steps.init_memory(agent, self._layout, self._mesh), restored.rings)
+            rings = restored.rings
+            if frames is not None:
+                frames.resume(np.asarray(rings.cursor))
+                rings = rings._replace(observation=None)
+            actor = steps.ActorState(steps.init_memory(agent, self._layout, self._mesh), rings)
         else:
-            actor = steps.init_actor(agent, spec, self._layout, slot_length, self._mesh)
+            actor = steps.init_actor(
+                agent, spec, self._layout, slot_length, self._mesh, holds_frames=frames is None
+            )
         self._loop = self._view.loop = self._make_loop(spec, compiled, train, actor)
         if restored is not None:
             self._loop.restore(restored.host, has_replay=restored.rings is not None)
@@ -412,22 +424,32 @@ class _Learner:
         max_seconds = self._config.run.max_seconds
         return self._started + max_seconds - self._clock() if max_seconds else float("inf")
 
-    def _check_capacity(self, train: base.TrainState, actor: steps.ActorState) -> None:
-        """Refuses a replay that does not fit, and decides whether checkpoints include it."""
-        num_bytes = trees.num_bytes(actor.rings)
+    def _place_replay(self, train: base.TrainState, actor: steps.ActorState) -> bool:
+        """Decides whether checkpoints include the replay, and returns whether the host keeps its frames.
+
+        Raises:
+          CapacityError: it does not fit.
+        """
         self._includes_replay = self._config.run.deterministic or checkpoint.saves_replay(
-            self._config.checkpoint, num_bytes
+            self._config.checkpoint, trees.num_bytes(actor.rings)
         )
-        extra = checkpoint.extra_bytes(train._asdict(), actor.rings if self._includes_replay else None)
-        num_shards, device = self._layout.num_shards, self._mesh.devices.flat[0]
-        self._screen.message(
-            capacity.check(
-                num_bytes // num_shards, extra // num_shards, device, capacity=self._config.replay.capacity
-            )
+        on_host, text = capacity.place(
+            self._config.replay.placement,
+            checkpoint.needed_bytes(train._asdict(), actor.rings, is_saved=self._includes_replay),
+            self._mesh.devices.flat[0],
+            num_devices=self._layout.num_shards,
+            capacity=self._config.replay.capacity,
         )
+        self._screen.message(text)
+        return on_host
 
     def _compile(
-        self, agent: base.Agent, spec: types.EnvSpec, train: base.TrainState, actor: steps.ActorState
+        self,
+        agent: base.Agent,
+        spec: types.EnvSpec,
+        train: base.TrainState,
+        actor: steps.ActorState,
+        frames: host_frames.HostFrames | None,
     ) -> programs.Programs:
         def ready() -> None:
             with self._inbox.changed:
@@ -446,6 +468,8 @@ class _Learner:
             capacity=self._config.replay.capacity,
             reanalyse=self._config.reanalyse,
             on_ready=ready,
+            frames=frames,
+            ahead=not self._config.run.deterministic,
         )
 
     def _make_loop(
@@ -466,9 +490,9 @@ class _Learner:
             self._clock,
         )
 
-    def _restore(self, train: base.TrainState, actor: steps.ActorState) -> checkpoint.Restored | None:
+    def _restore(self, train: base.TrainState, rings: rings_lib.Rings) -> checkpoint.Restored | None:
         """Returns the newest checkpoint that verifies, and says which; None for a new run."""
-        restored = self._checkpointer.restore(train._asdict(), actor.rings if self._includes_replay else None)
+        restored = self._checkpointer.restore(train._asdict(), rings if self._includes_replay else None)
         if restored is None:
             self._view.truncate_rows(0, -1)
             return None

@@ -1,5 +1,7 @@
 """Replay observations as immutable files: each segment holds rows written since the last durable checkpoint.
 
+The rings are arrays of JAX, or of numpy where the host keeps the frames: those are one shard.
+
 A row's number never changes (row n of a slot lies at n % T), so a segment says for each slot which numbers it has, and
 rows that are overwritten since are passed over when it is read.
 
@@ -146,6 +148,8 @@ def row_bytes(observation: Any) -> int:
 
 def num_shards(observation: Any) -> int:
     """Returns D: how many devices share the slots of [S, T, ...] rings."""
+    if isinstance(observation, np.ndarray):
+        return 1
     mesh, axes = _axes(observation.sharding)
     return int(math.prod(mesh.shape[axis] for axis in axes))
 
@@ -211,20 +215,23 @@ def compress(rows: Rows) -> Runs:
     return Runs(rows.slot[begin], rows.number[begin], np.diff(np.append(begin, len(rows.slot))))
 
 
-def gather(observation: jax.Array, slot: np.ndarray, time: np.ndarray) -> jax.Array:
-    """Returns a copy [N, ...] of some rows on the device; the rings may be donated right afterwards.
+def gather(observation: jax.Array | np.ndarray, slot: np.ndarray, time: np.ndarray) -> jax.Array | np.ndarray:
+    """Returns a copy [N, ...] of some rows where the rings are, which may be donated or written right afterwards.
 
     Args:
       observation: [S, T, ...].
       slot: [N] as in a chunk.
       time: [N] as in a chunk.
     """
+    if isinstance(observation, np.ndarray):
+        rows: np.ndarray = observation[np.minimum(slot, len(observation) - 1), time]
+        return rows
     copied: jax.Array = _gather(*_axes(observation.sharding))(observation, *_indices(observation, slot, time))
     return copied
 
 
-def scatter(observation: jax.Array, chunk: Chunk, rows: np.ndarray) -> jax.Array:
-    """Returns the donated rings with the chunk's rows written.
+def scatter(observation: jax.Array | np.ndarray, chunk: Chunk, rows: np.ndarray) -> jax.Array | np.ndarray:
+    """Returns the donated rings with the chunk's rows written; numpy's are written in place.
 
     Args:
       observation: [S, T, ...].
@@ -232,6 +239,9 @@ def scatter(observation: jax.Array, chunk: Chunk, rows: np.ndarray) -> jax.Array
       rows: [rows that count, ...] in the order of `chunk.source`.
     """
     shards = len(chunk.used)
+    if isinstance(observation, np.ndarray):
+        observation[chunk.slot[: len(rows)], chunk.time[: len(rows)]] = rows
+        return observation
     padded = np.zeros((shards, len(chunk.slot) // shards, *rows.shape[1:]), rows.dtype)
     for shard, part in enumerate(np.split(rows, np.cumsum(chunk.used)[:-1])):
         padded[shard, : len(part)] = part
@@ -280,8 +290,10 @@ def _per_shard(function: Any, mesh: Any, axes: tuple[str, ...], *, num_inputs: i
     return jax.shard_map(function, mesh=mesh, in_specs=(spec,) * num_inputs, out_specs=spec, check_vma=False)
 
 
-def to_host(copied: jax.Array, used: np.ndarray) -> np.ndarray:
+def to_host(copied: jax.Array | np.ndarray, used: np.ndarray) -> np.ndarray:
     """Returns what `gather` copied, without padding, in the order of `Chunk.source`."""
+    if isinstance(copied, np.ndarray):
+        return copied[: used[0]]
     size = copied.shape[0] // len(used)
     parts: dict[int, np.ndarray] = {}
     for shard in copied.addressable_shards:
@@ -351,19 +363,20 @@ def read_rows(root: pathlib.Path, segment: Segment) -> np.ndarray:
     return rows
 
 
-def restore(root: pathlib.Path, saved: Saved, template: Any) -> jax.Array:
+def restore(root: pathlib.Path, saved: Saved, template: Any) -> jax.Array | np.ndarray:
     """Returns the observation rings [S, T, ...] as they were saved; rows never written are 0.
 
     Args:
       root: directory of all segments.
       saved: what to read.
-      template: shape, dtype and sharding of the rings.
+      template: shape, dtype and sharding of the rings; or numpy's rings of zeros, which are filled.
 
     Raises:
       CheckpointError: a segment cannot be read.
     """
-    zeros = jax.jit(lambda: jnp.zeros(template.shape, template.dtype), out_shardings=template.sharding)
-    observation: jax.Array = zeros()
+    observation: jax.Array | np.ndarray = template
+    if not isinstance(template, np.ndarray):
+        observation = jax.jit(lambda: jnp.zeros(template.shape, template.dtype), out_shardings=template.sharding)()
     oldest = saved.cursor - template.shape[1]
     for segment in saved.segments:
         rows = expand(segment.runs)

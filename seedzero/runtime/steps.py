@@ -1,11 +1,15 @@
 """The device's functions, act, update and reanalyse, over the local devices.
 
+Updating and reanalysing are two functions each, which say where to read in the replay and what to do with it. They are
+jitted together where the replay is in device memory, and apart where the host keeps its frames.
+
 All run under `shard_map`: every device holds an equal part of the slots (their rings and memory) and of each
 batch; parameters and optimizer are replicated, gradients averaged. One device is the trivial case.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -19,6 +23,8 @@ from seedzero.replay import rings as rings_lib
 from seedzero.runtime import batcher
 
 AXIS = "devices"
+HOST_LAG = 16
+"""Acting calls between drawing windows and having learned from them, at most, where the host keeps the frames."""
 RING_MARGIN = 2
 """Rows of a ring beside its steps and the frame stack: the pending one and the one that is overwritten next."""
 _SHARDED = jax.sharding.PartitionSpec(AXIS)
@@ -100,8 +106,10 @@ def replicated(mesh: jax.sharding.Mesh) -> jax.sharding.NamedSharding:
     return jax.sharding.NamedSharding(mesh, _REPLICATED)
 
 
-def create_actor(agent: base.Agent, spec: types.EnvSpec, layout: batcher.Layout, slot_length: int) -> ActorState:
-    """Returns empty rings and memory."""
+def create_actor(
+    agent: base.Agent, spec: types.EnvSpec, layout: batcher.Layout, slot_length: int, *, holds_frames: bool = True
+) -> ActorState:
+    """Returns empty rings and memory; holds_frames: as in `rings.create`."""
     extras = {**agent.extras, **dict.fromkeys(_version_names(agent), ((), np.dtype(np.int32)))}
     rings = rings_lib.create(
         spec,
@@ -110,6 +118,7 @@ def create_actor(agent: base.Agent, spec: types.EnvSpec, layout: batcher.Layout,
         slot_length,
         num_shards=layout.num_shards,
         prioritized=agent.prioritization is not None,
+        holds_frames=holds_frames,
     )
     return ActorState(agent.initial_memory(layout.num_train + layout.num_evaluate), rings)
 
@@ -143,11 +152,17 @@ def init_memory(agent: base.Agent, layout: batcher.Layout, mesh: jax.sharding.Me
 
 
 def init_actor(
-    agent: base.Agent, spec: types.EnvSpec, layout: batcher.Layout, slot_length: int, mesh: jax.sharding.Mesh
+    agent: base.Agent,
+    spec: types.EnvSpec,
+    layout: batcher.Layout,
+    slot_length: int,
+    mesh: jax.sharding.Mesh,
+    *,
+    holds_frames: bool = True,
 ) -> ActorState:
-    """Returns empty rings and memory, spread over the devices."""
-    create = jax.jit(lambda: create_actor(agent, spec, layout, slot_length), out_shardings=sharded(mesh))
-    return ActorState(*create())
+    """Returns empty rings and memory, spread over the devices; holds_frames: as in `rings.create`."""
+    create = functools.partial(create_actor, agent, spec, layout, slot_length, holds_frames=holds_frames)
+    return ActorState(*jax.jit(create, out_shardings=sharded(mesh))())
 
 
 def init_train(agent: base.Agent, seed: int, mesh: jax.sharding.Mesh) -> base.TrainState:
@@ -203,34 +218,12 @@ def make_update(
     from its own rings, builds targets and loss, averages gradients, steps the optimizer, and writes the windows'
     priorities back, where there are any.
     """
-    num_devices, prioritization = mesh.devices.size, agent.prioritization
+    draw = functools.partial(_draw, agent, seed, batch_size // mesh.devices.size, capacity)
 
     def update(
         train: base.TrainState, rings: rings_lib.Rings, num_inserts: jax.Array
     ) -> tuple[base.TrainState, rings_lib.Rings, base.Metrics]:
-        key = jax.random.fold_in(jax.random.key(seed + 2), train.num_updates)
-        key = jax.random.fold_in(key, jax.lax.axis_index(AXIS))
-        sample_key, update_key = jax.random.split(key)
-        windows = rings_lib.sample(
-            rings,
-            sample_key,
-            batch_size // num_devices,
-            num_inserts=num_inserts,
-            capacity=capacity,
-            future=agent.future,
-            offsets=agent.offsets,
-            stack=agent.stack,
-            beta=prioritization and rings_lib.importance_exponent(prioritization, train.num_updates),
-            axis_name=AXIS,
-        )
-        num_updates = train.num_updates
-        train, priority, metrics = agent.update(train, windows, update_key, AXIS)
-        age = num_updates - windows.extras["version"][:, 0]
-        metrics["replay_age"] = jax.lax.pmean(jnp.mean(age.astype(jnp.float32)), AXIS)
-        if prioritization is not None:
-            rings = rings_lib.prioritize(rings, windows.slot, windows.time, priority, prioritization, AXIS)
-            metrics |= _priority_metrics(rings, windows, priority, prioritization)
-        return train, rings, metrics
+        return _learn(agent, seed, train, rings, draw(train.num_updates, rings, num_inserts))
 
     mapped = jax.shard_map(
         update,
@@ -240,6 +233,92 @@ def make_update(
         check_vma=False,
     )
     return jax.jit(mapped, donate_argnums=(0, 1))
+
+
+def make_draw(
+    agent: base.Agent, mesh: jax.sharding.Mesh, seed: int, *, batch_size: int, capacity: int, lag: int
+) -> Callable[..., rings_lib.Windows]:
+    """Returns the first half of `make_update` for rings whose frames the host keeps; lag: as in `rings.sample`.
+
+    (num_updates scalar int32, Rings, num_inserts scalar int32) -> Windows with the places of their frames.
+    """
+    draw = functools.partial(_draw, agent, seed, batch_size // mesh.devices.size, capacity, lag=lag)
+    return jax.jit(
+        jax.shard_map(
+            draw, mesh=mesh, in_specs=(_REPLICATED, _SHARDED, _REPLICATED), out_specs=_SHARDED, check_vma=False
+        )
+    )
+
+
+def make_learn(
+    agent: base.Agent, mesh: jax.sharding.Mesh, seed: int
+) -> Callable[..., tuple[base.TrainState, rings_lib.Rings, base.Metrics]]:
+    """Returns the second half of `make_update` for rings whose frames the host keeps; it donates its first two.
+
+    (TrainState, Rings, Windows, frames [B, P, stack, *observation_shape]) -> (TrainState, Rings, metrics).
+    """
+
+    def learn(
+        train: base.TrainState, rings: rings_lib.Rings, windows: rings_lib.Windows, frames: jax.Array
+    ) -> tuple[base.TrainState, rings_lib.Rings, base.Metrics]:
+        return _learn(agent, seed, train, rings, rings_lib.with_frames(windows, frames))
+
+    mapped = jax.shard_map(
+        learn,
+        mesh=mesh,
+        in_specs=(_REPLICATED, _SHARDED, _SHARDED, _SHARDED),
+        out_specs=(_REPLICATED, _SHARDED, _REPLICATED),
+        check_vma=False,
+    )
+    return jax.jit(mapped, donate_argnums=(0, 1))
+
+
+def _update_keys(seed: int, num_updates: jax.Array) -> jax.Array:
+    """Returns this device's keys of one update: for the draw, and for what is learned."""
+    key = jax.random.fold_in(jax.random.key(seed + 2), num_updates)
+    return jax.random.split(jax.random.fold_in(key, jax.lax.axis_index(AXIS)))
+
+
+def _draw(
+    agent: base.Agent,
+    seed: int,
+    num_windows: int,
+    capacity: int,
+    num_updates: jax.Array,
+    rings: rings_lib.Rings,
+    num_inserts: jax.Array,
+    *,
+    lag: int = 0,
+) -> rings_lib.Windows:
+    """Returns this device's windows of one update."""
+    prioritization = agent.prioritization
+    return rings_lib.sample(
+        rings,
+        _update_keys(seed, num_updates)[0],
+        num_windows,
+        num_inserts=num_inserts,
+        capacity=capacity,
+        future=agent.future,
+        offsets=agent.offsets,
+        stack=agent.stack,
+        lag=lag,
+        beta=prioritization and rings_lib.importance_exponent(prioritization, num_updates),
+        axis_name=AXIS,
+    )
+
+
+def _learn(
+    agent: base.Agent, seed: int, train: base.TrainState, rings: rings_lib.Rings, windows: rings_lib.Windows
+) -> tuple[base.TrainState, rings_lib.Rings, base.Metrics]:
+    """Returns what one update makes of its windows."""
+    num_updates, prioritization = train.num_updates, agent.prioritization
+    train, priority, metrics = agent.update(train, windows, _update_keys(seed, num_updates)[1], AXIS)
+    age = num_updates - windows.extras["version"][:, 0]
+    metrics["replay_age"] = jax.lax.pmean(jnp.mean(age.astype(jnp.float32)), AXIS)
+    if prioritization is not None:
+        rings = rings_lib.prioritize(rings, windows.slot, windows.time, priority, prioritization, AXIS)
+        metrics |= _priority_metrics(rings, windows, priority, prioritization)
+    return train, rings, metrics
 
 
 def _priority_metrics(
@@ -266,28 +345,12 @@ def make_reanalyse(
     are more than `min_age` updates old, searches them anew, and writes policy and value over the stored ones. Each
     device takes an equal part of `batch_size`, so where it holds fewer steps than others they are renewed more often.
     """
-    num_devices, find_targets = mesh.devices.size, agent.reanalyse
-    assert find_targets is not None
+    draw_stale = functools.partial(_draw_stale, agent, seed, batch_size // mesh.devices.size, capacity, min_age)
 
     def reanalyse(
         params: base.Params, rings: rings_lib.Rings, counters: ReanalyseCounters
     ) -> tuple[rings_lib.Rings, base.Metrics]:
-        key = jax.random.fold_in(jax.random.key(seed + 3), counters.num_reanalyses)
-        key = jax.random.fold_in(key, jax.lax.axis_index(AXIS))
-        draw_key, search_key = jax.random.split(key)
-        slot, time = rings_lib.draw_stale(
-            rings,
-            draw_key,
-            batch_size // num_devices,
-            num_inserts=counters.num_inserts,
-            capacity=capacity,
-            before=counters.version - min_age,
-        )
-        before = rings_lib.windows_at(rings, slot, time, future=0, offsets=(0,), stack=agent.stack)
-        old = {name: values[:, 0] for name, values in before.extras.items()}
-        new = find_targets(params, before.observation[:, 0], old.get("legal"), search_key)
-        rings, written = rings_lib.retarget(rings, slot, time, new, counters.version)
-        return rings, _reanalyse_metrics(old, new, written, counters.version)
+        return _renew(agent, seed, params, rings, draw_stale(rings, counters), counters)
 
     mapped = jax.shard_map(
         reanalyse,
@@ -297,6 +360,92 @@ def make_reanalyse(
         check_vma=False,
     )
     return jax.jit(mapped, donate_argnums=(1,))
+
+
+def make_draw_stale(
+    agent: base.Agent, mesh: jax.sharding.Mesh, seed: int, *, batch_size: int, capacity: int, min_age: int
+) -> Callable[..., rings_lib.Windows]:
+    """Returns the first half of `make_reanalyse` for rings whose frames the host keeps.
+
+    (Rings, ReanalyseCounters) -> Windows of one position with the places of their frames.
+    """
+    draw_stale = functools.partial(_draw_stale, agent, seed, batch_size // mesh.devices.size, capacity, min_age)
+    return jax.jit(
+        jax.shard_map(
+            draw_stale, mesh=mesh, in_specs=(_SHARDED, _REPLICATED), out_specs=_SHARDED, check_vma=False
+        )
+    )
+
+
+def make_renew(
+    agent: base.Agent, mesh: jax.sharding.Mesh, seed: int
+) -> Callable[..., tuple[rings_lib.Rings, base.Metrics]]:
+    """Returns the second half of `make_reanalyse` for rings whose frames the host keeps; it donates its second.
+
+    (params, Rings, Windows, frames [B, 1, stack, *observation_shape], ReanalyseCounters) -> (Rings, metrics).
+    """
+
+    def renew(
+        params: base.Params,
+        rings: rings_lib.Rings,
+        windows: rings_lib.Windows,
+        frames: jax.Array,
+        counters: ReanalyseCounters,
+    ) -> tuple[rings_lib.Rings, base.Metrics]:
+        return _renew(agent, seed, params, rings, rings_lib.with_frames(windows, frames), counters)
+
+    mapped = jax.shard_map(
+        renew,
+        mesh=mesh,
+        in_specs=(_REPLICATED, _SHARDED, _SHARDED, _SHARDED, _REPLICATED),
+        out_specs=(_SHARDED, _REPLICATED),
+        check_vma=False,
+    )
+    return jax.jit(mapped, donate_argnums=(1,))
+
+
+def _reanalyse_keys(seed: int, num_reanalyses: jax.Array) -> jax.Array:
+    """Returns this device's keys of one call that reanalyses: for the draw, and for the search."""
+    key = jax.random.fold_in(jax.random.key(seed + 3), num_reanalyses)
+    return jax.random.split(jax.random.fold_in(key, jax.lax.axis_index(AXIS)))
+
+
+def _draw_stale(
+    agent: base.Agent,
+    seed: int,
+    num_positions: int,
+    capacity: int,
+    min_age: int,
+    rings: rings_lib.Rings,
+    counters: ReanalyseCounters,
+) -> rings_lib.Windows:
+    """Returns this device's positions of one call that reanalyses, as windows."""
+    slot, time = rings_lib.draw_stale(
+        rings,
+        _reanalyse_keys(seed, counters.num_reanalyses)[0],
+        num_positions,
+        num_inserts=counters.num_inserts,
+        capacity=capacity,
+        before=counters.version - min_age,
+    )
+    return rings_lib.windows_at(rings, slot, time, future=0, offsets=(0,), stack=agent.stack)
+
+
+def _renew(
+    agent: base.Agent,
+    seed: int,
+    params: base.Params,
+    rings: rings_lib.Rings,
+    windows: rings_lib.Windows,
+    counters: ReanalyseCounters,
+) -> tuple[rings_lib.Rings, base.Metrics]:
+    """Returns the rings with fresh targets of the windows' positions."""
+    assert agent.reanalyse is not None
+    key = _reanalyse_keys(seed, counters.num_reanalyses)[1]
+    old = {name: values[:, 0] for name, values in windows.extras.items()}
+    new = agent.reanalyse(params, windows.observation[:, 0], old.get("legal"), key)
+    rings, written = rings_lib.retarget(rings, windows.slot, windows.time, new, counters.version)
+    return rings, _reanalyse_metrics(old, new, written, counters.version)
 
 
 def _reanalyse_metrics(

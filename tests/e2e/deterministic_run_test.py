@@ -97,13 +97,14 @@ def test_stopped_between_checkpoints_and_resumed_equals_never_stopped(
     _assert_equal(run, reference)
 
 
-def test_a_run_with_priorities_and_reanalysis_that_was_killed_equals_one_that_was_not(
+def test_a_run_with_priorities_and_reanalysis_that_was_killed_equals_one_that_was_not_nor_had_frames_with_the_host(
     host: harness.Host, tmp_path: pathlib.Path, reference: pathlib.Path
 ) -> None:
     whole = tmp_path / "whole"
     assert host.train(whole, *RUN, *OPTIONAL, "--seed=3").wait().code == 0
-    run = _stopped_run(host, tmp_path, signal.SIGKILL, *RUN, *OPTIONAL, "--seed=3")
-    assert host.train(run, *RUN, *OPTIONAL, "--seed=3").wait().code == 0
+    settings = (*RUN, *OPTIONAL, "--seed=3", "--replay.placement=host")
+    run = _stopped_run(host, tmp_path, signal.SIGKILL, *settings)
+    assert host.train(run, *settings).wait().code == 0
     _assert_equal(run, whole)
     assert not _same(harness.saved_params(whole), harness.saved_params(reference))
     last = _rows(whole)[-1]

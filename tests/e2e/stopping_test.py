@@ -14,12 +14,12 @@ import pytest
 LEAVE_SECONDS = 20.0
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(("number", "placement"), [(signal.SIGINT, "device"), (signal.SIGTERM, "host")])
 def test_one_signal_saves_and_leaves_and_the_same_command_goes_on_from_there(
-    host: harness.Host, tmp_path: pathlib.Path, number: signal.Signals
+    host: harness.Host, tmp_path: pathlib.Path, number: signal.Signals, placement: str
 ) -> None:
     run = tmp_path / "run"
-    learner = host.train(run, *harness.TINY, "--checkpoint.every_seconds=0")
+    learner = host.train(run, *harness.TINY, "--checkpoint.every_seconds=0", f"--replay.placement={placement}")
     seen = learner.until(lambda found: found["updates"] > 20, "updates")
     workers = learner.workers()
     assert workers and not harness.saved_steps(run)
@@ -34,7 +34,8 @@ def test_one_signal_saves_and_leaves_and_the_same_command_goes_on_from_there(
     assert (last["updates"], last["durable_update"], last["alive"]) == (saved, saved, False)
     assert last["finished"] is None
 
-    again = host.train(run, *harness.TINY, f"--max_updates={saved + 20}")
+    # The replay may be moved: on a CPU auto is device.
+    again = host.train(run, *harness.TINY, f"--max_updates={saved + 20}", "--replay.placement=auto")
     assert int(again.says(r"resumed at update (\d+)")[1]) == saved
     assert again.wait().code == 0
     final = host.seedzero("status", f"--run_dir={run}").json

@@ -28,10 +28,11 @@ def jitted_write(stack: int) -> Any:
 
 @functools.cache
 def jitted_sample(
-    batch_size: int, *, capacity: int = 1_000, future: int = 0, offsets: tuple[int, ...] = (0,), stack: int = 1
+    batch_size: int, *, capacity: int = 1_000, future: int = 0, offsets: tuple[int, ...] = (0,), stack: int = 1,
+    lag: int = 0,
 ) -> Any:
     sample = functools.partial(
-        rings.sample, batch_size=batch_size, capacity=capacity, future=future, offsets=offsets, stack=stack
+        rings.sample, batch_size=batch_size, capacity=capacity, future=future, offsets=offsets, stack=stack, lag=lag
     )
     return jax.jit(sample)
 
@@ -223,6 +224,17 @@ def test_steps_older_than_the_capacity_do_not_count() -> None:
     assert np.flatnonzero(weight).tolist() == [6, 7, 8, 9]
     drawn = jitted_sample(200, capacity=4)(replay, jax.random.key(0), num_inserts=jnp.int32(10))
     assert set(np.asarray(drawn.time).tolist()) == {6, 7, 8, 9}
+
+
+@pytest.mark.parametrize(("stack", "lag", "left"), [(1, 0, 7), (1, 3, 4), (2, 3, 3)])
+def test_rows_that_are_overwritten_within_the_lag_are_not_sampled(stack: int, lag: int, left: int) -> None:
+    replay = put(rings.create(spec(), EXTRAS, 1, 8), 0, first=True, stack=stack)
+    for number in range(1, 21):
+        replay = put(replay, number, stack=stack)
+    drawn = jitted_sample(300, stack=stack, lag=lag)(replay, jax.random.key(0), num_inserts=jnp.int32(0))
+    # Row 20 is the newest and pending; 13 would be overwritten next.
+    assert {int(number) for number in np.asarray(drawn.observation)[:, 0, -1]} == set(range(20 - left, 20))
+    assert set(np.asarray(drawn.weight).tolist()) == {1.0}
 
 
 def test_windows_from_empty_rings_weigh_nothing() -> None:

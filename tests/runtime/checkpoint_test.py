@@ -823,13 +823,57 @@ def test_the_copies_on_the_device_are_bounded(reopen: Open, monkeypatch: pytest.
     assert_same(on_host(restore(checkpointer, {"params": jnp.zeros(1)}, rings).rings), on_host(rings))
 
 
-def test_extra_memory_counts_copies_of_state_and_rows() -> None:
+def test_memory_is_counted_for_the_replay_and_for_copies_of_state_and_rows() -> None:
     state, rings = {"params": jnp.zeros(10)}, make_rings(num_slots=2)
     small = sum(x.nbytes for x in jax.tree.leaves(rings)) - rings.observation.nbytes
-    assert checkpoint.extra_bytes(state, None) == 40
-    assert checkpoint.extra_bytes(trees.abstract(state), trees.abstract(rings)) == 40 + small + 2 * LENGTH * 6
-    huge = rings._replace(observation=jax.ShapeDtypeStruct((1000, 1000, 96, 96), jnp.uint8))  # type: ignore[arg-type,no-untyped-call]
-    assert checkpoint.extra_bytes(state, huge) == 40 + small + checkpoint.MAX_COPY_BYTES + segments.CHUNK_BYTES
+    frames = 2 * LENGTH * 6
+    assert checkpoint.needed_bytes(state, rings, is_saved=False) == (frames, small, 0, 40)
+    assert checkpoint.needed_bytes(trees.abstract(state), trees.abstract(rings)) == (frames, small, frames, small + 40)
+    huge = rings._replace(observation=jax.ShapeDtypeStruct((1000, 1000, 96, 96), jnp.uint8))  # type: ignore[no-untyped-call]
+    copied = checkpoint.MAX_COPY_BYTES + segments.CHUNK_BYTES
+    assert checkpoint.needed_bytes(state, huge) == (96 * 96 * 10**6, small, copied, small + 40)
+
+
+def _kept_by_the_host(rings: rings_lib.Rings) -> rings_lib.Rings:
+    return rings._replace(observation=np.array(rings.observation))
+
+
+@pytest.mark.parametrize("onto_host", [True, False])
+def test_a_replay_comes_back_wherever_its_frames_were_and_shall_be(
+    reopen: Open, events: Events, onto_host: bool
+) -> None:
+    rng, state, checkpointer = np.random.default_rng(2), make_state(), reopen()
+    rings = make_rings(length=64)
+    for step, num_rows in enumerate((0, 5, 100)):  # segments of several saves, past the rings' ends
+        rings = go_on(rings, rng, num_rows)
+        checkpointer.save(step, state, {}, rings if onto_host else _kept_by_the_host(rings))
+        checkpointer.wait()
+    template = trees.abstract(rings)
+    if onto_host:
+        template = template._replace(observation=np.zeros_like(np.asarray(rings.observation)))
+    restored = reopen().restore(trees.abstract(state), template)
+    assert restored is not None and restored.rings is not None
+    assert isinstance(restored.rings.observation, np.ndarray) == onto_host
+    assert_same(on_host(restored.rings), on_host(rings))
+    assert not events.errors
+
+
+def test_rows_of_the_host_are_copied_before_a_save_returns(reopen: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpointer, state = reopen(), make_state()
+    rings = _kept_by_the_host(go_on(make_rings(), np.random.default_rng(3), 6))
+    expected, may_write, write = rings.observation.copy(), threading.Event(), segments.write
+
+    def write_later(*args: Any) -> segments.Segment:
+        assert may_write.wait(60)
+        return write(*args)
+
+    monkeypatch.setattr(segments, "write", write_later)
+    checkpointer.save(1, state, {}, rings)
+    rings.observation[:] = 0  # acting goes on
+    may_write.set()
+    checkpointer.wait()
+    restored = restore(reopen(), state, _kept_by_the_host(rings)._replace(observation=jnp.asarray(expected)))
+    np.testing.assert_array_equal(np.asarray(restored.rings.observation), expected)
 
 
 def test_replay_is_saved_up_to_a_size_unless_told_otherwise() -> None:

@@ -1,0 +1,180 @@
+"""The replay's frames in the host's memory, where the device has no room for them.
+
+Everything else of the replay stays on the device and is sampled there. An update is then two calls with a copy in
+between: the device draws windows and says where their frames lie, the host reads them, the device learns. The windows
+of the next update are drawn as soon as an update was given to the device, and read on a thread of their own, while
+acting goes on. What acting overwrites meanwhile is never among them: sampling leaves out the oldest `steps.HOST_LAG`
+rows of each ring, and windows that more acting calls have passed are drawn anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent import futures
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from seedzero.agents import base
+from seedzero.core import errors, types
+from seedzero.replay import rings as rings_lib
+from seedzero.runtime import batcher, steps
+
+Draw = Callable[[jax.Array, rings_lib.Rings, Any], rings_lib.Windows]
+DrawStale = Callable[[rings_lib.Rings, steps.ReanalyseCounters], rings_lib.Windows]
+Learn = Callable[
+    [base.TrainState, rings_lib.Rings, rings_lib.Windows, jax.Array],
+    tuple[base.TrainState, rings_lib.Rings, jax.Array],
+]
+Renew = Callable[
+    [base.Params, rings_lib.Rings, rings_lib.Windows, jax.Array, steps.ReanalyseCounters],
+    tuple[rings_lib.Rings, jax.Array],
+]
+
+
+class HostFrames:
+    """Frames of all training slots. Written by the device loop's thread.
+
+    Args:
+      spec: of the environments.
+      layout: of the slots.
+      length: rows of a ring.
+      sharding: of what is read, split by windows.
+    """
+
+    def __init__(
+        self, spec: types.EnvSpec, layout: batcher.Layout, length: int, sharding: jax.sharding.Sharding
+    ) -> None:
+        shape = (layout.num_train, length, *spec.observation_shape)
+        self.array = np.zeros(shape, spec.observation_dtype)
+        self.num_writes = 0
+        self._cursor = np.zeros(layout.num_train, np.int64)
+        self._layout = layout
+        self._sharding = sharding
+
+    def resume(self, cursor: np.ndarray) -> None:
+        """Goes on behind the rows that a checkpoint has brought into `array`: [S], rows ever written."""
+        self._cursor[:] = cursor
+
+    def write(self, batch: batcher.Batch) -> None:
+        """Puts training slots' newest frames where the acting call of this batch puts the rest of their rows."""
+        num_rows = len(batch.slot) // self._layout.num_shards
+        stored = np.flatnonzero(batch.slot < self._layout.train_per_shard)
+        slot = stored // num_rows * self._layout.train_per_shard + batch.slot[stored]
+        self.array[slot, self._cursor[slot] % self.array.shape[1]] = batch.observation[stored]
+        self._cursor[slot] += 1
+        self.num_writes += 1
+
+    def read(self, windows: rings_lib.Windows) -> jax.Array:
+        """Any thread: returns the windows' frames [B, P, stack, *observation_shape], spread over the devices.
+
+        Windows without a slot, which learn and renew pass over, get arbitrary frames.
+        """
+        places = np.asarray(windows.observation)
+        local = np.minimum(np.asarray(windows.slot), self._layout.train_per_shard - 1)
+        per_shard = len(local) // self._layout.num_shards
+        slot = np.arange(len(local)) // per_shard * self._layout.train_per_shard + local
+        frames: jax.Array = jax.device_put(self.array[slot[:, None, None], places], self._sharding)
+        return frames
+
+
+class _Ahead(NamedTuple):
+    """Windows of the next update.
+
+    Attributes:
+      windows: as drawn.
+      frames: theirs, being read.
+      num_writes: acting calls when they were drawn.
+    """
+
+    windows: rings_lib.Windows
+    frames: futures.Future[jax.Array]
+    num_writes: int
+
+
+class Update:
+    """Updates from the host's frames; called like the update of a replay in device memory, by one thread.
+
+    Args:
+      frames: the host's.
+      draw: from `steps.make_draw`, with `steps.HOST_LAG` where it draws ahead.
+      learn: from `steps.make_learn`, with its metrics as one array.
+      ahead: whether windows are drawn before their update is asked for; false: every run draws the same.
+      on_ready: called from a thread when the next windows' frames are there.
+    """
+
+    def __init__(
+        self, frames: HostFrames, draw: Draw, learn: Learn, *, ahead: bool, on_ready: Callable[[], None]
+    ) -> None:
+        self._frames = frames
+        self._draw = draw
+        self._learn = learn
+        self._on_ready = on_ready
+        self._reader = futures.ThreadPoolExecutor(1, thread_name_prefix="frames") if ahead else None
+        self._next: _Ahead | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Whether a call needs not wait for frames that are being read."""
+        return self._next is None or self._next.frames.done() or self._is_late(self._next)
+
+    def __call__(
+        self, train: base.TrainState, rings: rings_lib.Rings, num_inserts: Any
+    ) -> tuple[base.TrainState, rings_lib.Rings, jax.Array]:
+        """Returns the states after an update, and its metrics."""
+        ahead, self._next = self._next, None
+        if ahead is None or self._is_late(ahead):
+            windows = self._draw(train.num_updates, rings, num_inserts)
+            frames = self._frames.read(windows)
+        else:
+            windows, frames = ahead.windows, ahead.frames.result()
+        train, rings, values = self._learn(train, rings, windows, frames)
+        if self._reader is not None:
+            windows = self._draw(train.num_updates, rings, num_inserts)
+            reading = self._reader.submit(self._frames.read, windows)
+            self._next = _Ahead(windows, reading, self._frames.num_writes)
+            reading.add_done_callback(lambda _: self._on_ready())
+        return train, rings, values
+
+    def _is_late(self, ahead: _Ahead) -> bool:
+        """Whether what was drawn may be overwritten by now."""
+        return self._frames.num_writes - ahead.num_writes > steps.HOST_LAG
+
+    def close(self) -> None:
+        """Waits for what is being read."""
+        if self._reader is not None:
+            self._reader.shutdown(cancel_futures=True)
+
+
+class Reanalyse:
+    """Renews targets from the host's frames; called like that of a replay in device memory.
+
+    It waits for the positions and reads them at once: nothing is written in between.
+    """
+
+    def __init__(self, frames: HostFrames, draw_stale: DrawStale, renew: Renew) -> None:
+        self._frames = frames
+        self._draw_stale = draw_stale
+        self._renew = renew
+
+    def __call__(
+        self, params: base.Params, rings: rings_lib.Rings, counters: steps.ReanalyseCounters
+    ) -> tuple[rings_lib.Rings, jax.Array]:
+        """Returns the rings with fresh targets, and metrics."""
+        windows = self._draw_stale(rings, counters)
+        return self._renew(params, rings, windows, self._frames.read(windows), counters)
+
+
+def check_length(length: int, stack: int, future: int) -> None:
+    """Refuses rings that the rows left out by sampling would nearly fill.
+
+    Raises:
+      CapacityError: there would be nothing to sample.
+    """
+    least = stack + steps.HOST_LAG + future + 1
+    if length < least:
+        raise errors.CapacityError(
+            f"--replay.placement=host needs rings of at least {least} rows, {length} are there; raise replay.capacity "
+            f"or lower replay.num_slots"
+        )

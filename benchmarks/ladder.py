@@ -5,7 +5,7 @@
 Without names all rungs are climbed, one run after the other: give it a machine of its own. Time counts from the start
 of the training process to its end; the score is that of a separate `seedzero evaluate` of the saved checkpoint in
 environments with unseen seeds. Results are kept in OUT/ladder.json as they come, so that an interrupted climb goes on
-where it was; OUT/ladder.md and one plot a rung are written at the end.
+where it was; OUT/ladder.md, one plot a rung and one of all (OUT/ladder.png) are written at the end.
 """
 
 from __future__ import annotations
@@ -141,11 +141,16 @@ def summary(results: Sequence[Result]) -> str:
 
 
 def write(results: Sequence[Result], out: pathlib.Path) -> None:
-    """Writes the table and a plot of each rung's evaluations over time."""
+    """Writes the table, a plot of each rung's evaluations over time, and one of all rungs."""
     (out / "ladder.md").write_text(summary(results) + "\n")
-    for name in {result["rung"] for result in results}:
+    panels = []
+    for name, rung in RUNGS.items():
         curves = {f"seed {result['seed']}": result["curve"] for result in results if result["rung"] == name}
-        runs.plot(out / f"{name}.png", curves, x=("seconds", "env_steps"), title=name)
+        if curves:
+            runs.plot(out / f"{name}.png", curves, x=("seconds", "env_steps"), title=name)
+            # Games are evaluated against random moves: that is not what their bars count.
+            panels.append(runs.Panel(name, curves, rung.bar if "return" in rung.unit else None))
+    runs.plot_panels(out / "ladder.png", panels)
 
 
 if __name__ == "__main__":

@@ -106,17 +106,50 @@ def plot(
 
     figure, axes = pyplot.subplots(1, len(x), figsize=(5 * len(x), 3.2), squeeze=False)
     for axis, name in zip(axes[0], x, strict=True):
-        for label, points in curves.items():
-            found = [point for point in points if name in point]
-            axis.plot([point[name] for point in found], [point[y] for point in found], label=label)
-        axis.set_xlabel(name.replace("_", " "))
-        axis.set_ylabel(y.replace("_", " "))
-        axis.grid(alpha=0.3)
+        _draw(axis, curves, name, y)
     axes[0][0].legend(fontsize="small")
     figure.suptitle(title)
     figure.tight_layout()
     figure.savefig(file, dpi=110)
     pyplot.close(figure)
+
+
+class Panel(NamedTuple):
+    """One of several plots in a figure. bar: the return to reach, drawn as a line; None: returns say nothing of it."""
+
+    title: str
+    curves: Mapping[str, Iterable[Point]]
+    bar: float | None
+
+
+def plot_panels(file: pathlib.Path, panels: Sequence[Panel], *, columns: int = 3, x: str = "seconds") -> None:
+    """Draws several plots of mean returns in rows of `columns`."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    num_rows = -(-len(panels) // columns)
+    figure, axes = pyplot.subplots(num_rows, columns, figsize=(4 * columns, 2.8 * num_rows), squeeze=False)
+    for axis in axes.flat[len(panels) :]:
+        axis.remove()
+    for axis, panel in zip(axes.flat, panels, strict=False):
+        _draw(axis, panel.curves, x, "mean_return")
+        if panel.bar is not None:
+            axis.axhline(panel.bar, color="black", linewidth=0.8, linestyle="--")
+        axis.set_title(panel.title, fontsize="medium")
+    figure.tight_layout()
+    figure.savefig(file, dpi=90)
+    pyplot.close(figure)
+
+
+def _draw(axis: Any, curves: Mapping[str, Iterable[Point]], x: str, y: str) -> None:
+    for label, points in curves.items():
+        found = [point for point in points if x in point]
+        axis.plot([point[x] for point in found], [point[y] for point in found], label=label)
+    axis.set_xlabel(x.replace("_", " "))
+    axis.set_ylabel(y.replace("_", " "))
+    axis.grid(alpha=0.3)
 
 
 def table(header: Sequence[str], lines: Iterable[Sequence[object]]) -> str:

@@ -277,8 +277,8 @@ PIXELS = Preset(
     on_cpu=_PIXELS_ON_CPU,
 )
 
-# With the small network, on one H200 and without sticky actions, training episodes of Pong return 18 after 216 s and 2.2
-# million steps. The middle one is for what comes after the first minutes of a harder game.
+# With the small network, on one H200 and without sticky actions, training episodes of Pong return 18 after 216 s and
+# 2.2 million steps. The middle one is for what comes after the first minutes of a harder game.
 ATARI = Preset(
     "an Atari game (Pong unless --env=atari:GAME), 200 million frames: one accelerator, or slowly on a CPU",
     {

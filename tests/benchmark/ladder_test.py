@@ -27,6 +27,17 @@ def test_a_rung_is_summed_up_in_one_line(script: Any) -> None:
     assert line == "| `catch` | 1 (return, 100 episodes) in 60 s | 1, 0.5, 1 | 20, 50, 30 (median 30) | 2 of 3 |"
 
 
+def test_a_climb_leaves_a_table_a_plot_a_rung_and_one_of_all(script: Any, tmp_path: pathlib.Path) -> None:
+    curve = [{"seconds": x, "env_steps": 20 * x, "mean_return": x / 10} for x in (5.0, 10.0)]
+    results = [
+        {"rung": rung, "seed": 1, "seconds": 10.0, "score": 1.0, "reached": True, "curve": curve}
+        for rung in ("catch", "tictactoe")
+    ]
+    script("ladder").write(results, tmp_path)
+    assert {file.name for file in tmp_path.iterdir()} == {"ladder.md", "ladder.png", "catch.png", "tictactoe.png"}
+    assert all(file.stat().st_size > 5_000 for file in tmp_path.glob("*.png"))
+
+
 def test_an_ablation_shows_medians_over_seeds(script: Any) -> None:
     results = [
         {"task": "catch", "variant": "puct", "seed": seed, "seconds": 10.0 * seed, "env_steps": 1000 * seed,

@@ -13,7 +13,7 @@ import numpy as np
 from seedzero.agents import base
 from seedzero.agents import table as agents
 from seedzero.core import config as config_lib
-from seedzero.core import presets, types
+from seedzero.core import errors, presets, types
 from seedzero.envs import registry
 from seedzero.replay import rings as rings_lib
 from seedzero.runtime import batcher, steps
@@ -68,6 +68,10 @@ def make(preset: str, settings: Mapping[str, config_lib.Value | str]) -> Subject
     platform = jax.default_backend()
     preset = preset or (ON_CPU if platform == "cpu" else ON_ACCELERATOR)
     config = config_lib.override(presets.get(preset), settings)
+    if config.replay.placement == "host":
+        raise errors.ConfigError(
+            "--replay.placement=host: what is measured here is a replay in device memory; leave it out"
+        )
     machine = presets.Machine(platform, num_cores(), jax.local_device_count())
     config, _ = presets.resolve(config, preset=preset, explicit=settings.keys(), machine=machine)
     spec = _spec(config)

@@ -1,4 +1,4 @@
-"""Replay: the history of every environment, one ring a slot, in device memory; writing and sampling windows.
+"""Replay: the history of every environment, one ring a slot, on the device; writing and sampling windows.
 
 Where the device has no room for the frames these lie with the host: then windows come with their places, and
 `with_frames` puts in what the host has read there.
@@ -526,8 +526,8 @@ def prioritize(
 ) -> Rings:
     """Returns the rings with new priorities of sampled rows; in place where `rings` is donated.
 
-    `rings` are the very ones that the rows were sampled from, as in one jitted function: a value, which nobody writes
-    to in between. So what lies at a place is still the row that was sampled there.
+    What lies at a place is still the row that was sampled there: `rings` are the very ones that it was sampled from,
+    as in one jitted function, or have had no more rows since than the lag that it was sampled with.
 
     Args:
       rings: of this shard, prioritized.

@@ -12,20 +12,26 @@ from seedzero.core import errors
 _GIB = 2**30
 
 
+_SPARE = 0.2
+"""Share of the free memory that `auto` leaves to what else comes: parameters, activations, XLA's own."""
+
+
 class Needed(NamedTuple):
-    """Bytes, those on devices over all of them.
+    """Bytes of a replay and of what saving it takes, over all devices, and of the training state, on each.
 
     Attributes:
-      frames: of the replay's observations.
-      rest: of all else in the replay.
-      frame_copies: of observations that wait for the disk while a checkpoint is written.
-      rest_copies: of all else in a checkpoint.
+      frames: the replay's observations.
+      rest: all else in the replay.
+      frame_copies: observations that wait for the disk while a checkpoint is written.
+      rest_copies: all else in the replay, while a checkpoint is written.
+      state_copies: the training state, while a checkpoint is written.
     """
 
     frames: int
     rest: int
     frame_copies: int
     rest_copies: int
+    state_copies: int
 
 
 def place(placement: str, needed: Needed, device: jax.Device, *, num_devices: int, capacity: int) -> tuple[bool, str]:
@@ -41,23 +47,25 @@ def place(placement: str, needed: Needed, device: jax.Device, *, num_devices: in
     Raises:
       CapacityError: there is not enough free memory.
     """
-    free = free_bytes(device)
+    free, is_host = free_bytes(device), device.platform == "cpu"
     rings = (needed.frames + needed.rest) // num_devices
-    copies = (needed.frame_copies + needed.rest_copies) // num_devices
+    copies = (needed.frame_copies + needed.rest_copies) // num_devices + needed.state_copies
     fits = free is None or rings + copies <= free
-    if placement == "device" or (placement == "auto" and (fits or device.platform == "cpu")):
+    fits_well = free is None or rings + copies <= (1 - _SPARE) * free
+    if placement == "device" or (placement == "auto" and (fits_well or is_host)):
         if not fits:
             assert free is not None
-            is_host = device.platform == "cpu"
             host = "" if is_host else ", and --replay.placement=host keeps observations in the host's memory"
             raise _does_not_fit(device.platform, rings, copies, free, capacity, host)
         return False, f"replay: {capacity} steps in {rings / _GIB:.2f} GiB{_left(free)} on each device"
-    rings, copies = needed.rest // num_devices, needed.rest_copies // num_devices
+    rings, copies = needed.rest // num_devices, needed.rest_copies // num_devices + needed.state_copies
     if free is not None and rings + copies > free:
         raise _does_not_fit(f"{device.platform}, besides the observations,", rings, copies, free, capacity)
+    # A CPU's devices take what they hold from the host as well.
+    also, also_copies = (rings * num_devices, copies * num_devices) if is_host else (0, 0)
     free_host = _free_host_bytes()
-    if free_host is not None and needed.frames + needed.frame_copies > free_host:
-        raise _does_not_fit("the host", needed.frames, needed.frame_copies, free_host, capacity)
+    if free_host is not None and needed.frames + also + needed.frame_copies + also_copies > free_host:
+        raise _does_not_fit("the host", needed.frames + also, needed.frame_copies + also_copies, free_host, capacity)
     return True, (
         f"replay: {capacity} steps, their observations in {needed.frames / _GIB:.2f} GiB{_left(free_host)} of the "
         f"host's memory, the rest in {rings / _GIB:.2f} GiB{_left(free)} on each device"

@@ -421,7 +421,7 @@ def needed_bytes(
     is_saved: bool = True,
     max_copy_bytes: int = MAX_COPY_BYTES,
 ) -> capacity.Needed:
-    """Returns the memory, over all devices' shares, that the replay takes, and saving besides the originals.
+    """Returns the memory that the replay takes, and saving besides the originals.
 
     Args:
       state: parts as given to `save`; shapes and dtypes are enough.
@@ -431,9 +431,9 @@ def needed_bytes(
     """
     frames, rest, state_bytes = map(trees.num_bytes, (rings.observation, _small(rings), dict(state)))
     if not is_saved:
-        return capacity.Needed(frames, rest, 0, state_bytes)
+        return capacity.Needed(frames, rest, 0, 0, state_bytes)
     copied = min(frames, max_copy_bytes + max(segments.CHUNK_BYTES, segments.row_bytes(rings.observation)))
-    return capacity.Needed(frames, rest, copied, rest + state_bytes)
+    return capacity.Needed(frames, rest, copied, rest, state_bytes)
 
 
 def saves_replay(config: config.CheckpointConfig, rings_bytes: int) -> bool:

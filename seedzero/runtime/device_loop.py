@@ -4,6 +4,9 @@
 message, a completion or a deadline changes something. JAX's dispatch does not block, so at most
 `training.max_in_flight` calls are; the completion thread waits for each, hands actions to the server and fetches
 metrics.
+
+Where the host keeps the replay's frames, an update that finds none read ahead waits on this thread for the windows
+that the device draws, and so does every call that reanalyses (`host_frames.py`).
 """
 
 from __future__ import annotations
@@ -187,7 +190,7 @@ class DeviceLoop:
         return bool(self._programs.sizes) and self._programs.update_compiled
 
     def close(self) -> None:
-        """Compiles no further programs."""
+        """Ends what prepares further calls."""
         self._programs.close()
 
     def settle(self) -> None:

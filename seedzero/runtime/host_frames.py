@@ -2,9 +2,10 @@
 
 Everything else of the replay stays on the device and is sampled there. An update is then two calls with a copy in
 between: the device draws windows and says where their frames lie, the host reads them, the device learns. The windows
-of the next update are drawn as soon as an update was given to the device, and read on a thread of their own, while
-acting goes on. What acting overwrites meanwhile is never among them: sampling leaves out the oldest `steps.HOST_LAG`
-rows of each ring, and windows that more acting calls have passed are drawn anew.
+of the next update are drawn just before the device learns, so that they are read, on a thread of their own, while it
+does; their priorities are those before that update. Acting goes on meanwhile, but what it overwrites is never among
+them: sampling leaves out the rows that `HOST_LAG` new ones in each ring would reach, and windows are drawn anew where
+there were more.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ from seedzero.core import errors, types
 from seedzero.replay import rings as rings_lib
 from seedzero.runtime import batcher, steps
 
-Draw = Callable[[jax.Array, rings_lib.Rings, Any], rings_lib.Windows]
+HOST_LAG = 16
+"""New rows in a ring between drawing windows and having learned from them, at most."""
+
+Draw = Callable[[jax.Array, Any, rings_lib.Rings, Any], rings_lib.Windows]
 DrawStale = Callable[[rings_lib.Rings, steps.ReanalyseCounters], rings_lib.Windows]
 Learn = Callable[
     [base.TrainState, rings_lib.Rings, rings_lib.Windows, jax.Array],
@@ -48,7 +52,6 @@ class HostFrames:
     ) -> None:
         shape = (layout.num_train, length, *spec.observation_shape)
         self.array = np.zeros(shape, spec.observation_dtype)
-        self.num_writes = 0
         self._cursor = np.zeros(layout.num_train, np.int64)
         self._layout = layout
         self._sharding = sharding
@@ -64,7 +67,14 @@ class HostFrames:
         slot = stored // num_rows * self._layout.train_per_shard + batch.slot[stored]
         self.array[slot, self._cursor[slot] % self.array.shape[1]] = batch.observation[stored]
         self._cursor[slot] += 1
-        self.num_writes += 1
+
+    def mark(self) -> np.ndarray:
+        """Returns [S] int64, how far each ring has been written."""
+        return self._cursor.copy()
+
+    def num_new(self, mark: np.ndarray) -> int:
+        """Returns the most rows that one ring got since."""
+        return int(np.max(self._cursor - mark))
 
     def read(self, windows: rings_lib.Windows) -> jax.Array:
         """Any thread: returns the windows' frames [B, P, stack, *observation_shape], spread over the devices.
@@ -85,12 +95,12 @@ class _Ahead(NamedTuple):
     Attributes:
       windows: as drawn.
       frames: theirs, being read.
-      num_writes: acting calls when they were drawn.
+      mark: of the rings when they were drawn.
     """
 
     windows: rings_lib.Windows
     frames: futures.Future[jax.Array]
-    num_writes: int
+    mark: np.ndarray
 
 
 class Update:
@@ -98,7 +108,7 @@ class Update:
 
     Args:
       frames: the host's.
-      draw: from `steps.make_draw`, with `steps.HOST_LAG` where it draws ahead.
+      draw: from `steps.make_draw`, with `HOST_LAG` where it draws ahead.
       learn: from `steps.make_learn`, with its metrics as one array.
       ahead: whether windows are drawn before their update is asked for; false: every run draws the same.
       on_ready: called from a thread when the next windows' frames are there.
@@ -123,23 +133,32 @@ class Update:
         self, train: base.TrainState, rings: rings_lib.Rings, num_inserts: Any
     ) -> tuple[base.TrainState, rings_lib.Rings, jax.Array]:
         """Returns the states after an update, and its metrics."""
-        ahead, self._next = self._next, None
-        if ahead is None or self._is_late(ahead):
-            windows = self._draw(train.num_updates, rings, num_inserts)
-            frames = self._frames.read(windows)
-        else:
-            windows, frames = ahead.windows, ahead.frames.result()
-        train, rings, values = self._learn(train, rings, windows, frames)
+        windows, frames = self._windows(train, rings, num_inserts)
         if self._reader is not None:
-            windows = self._draw(train.num_updates, rings, num_inserts)
-            reading = self._reader.submit(self._frames.read, windows)
-            self._next = _Ahead(windows, reading, self._frames.num_writes)
-            reading.add_done_callback(lambda _: self._on_ready())
-        return train, rings, values
+            self._next = self._begin(self._reader, self._draw(train.num_updates, np.int32(1), rings, num_inserts))
+        return self._learn(train, rings, windows, frames)
+
+    def _windows(
+        self, train: base.TrainState, rings: rings_lib.Rings, num_inserts: Any
+    ) -> tuple[rings_lib.Windows, jax.Array]:
+        """Returns this update's windows and their frames."""
+        ahead, self._next = self._next, None
+        if ahead is not None and not self._is_late(ahead):
+            return ahead.windows, ahead.frames.result()
+        if ahead is not None:
+            ahead.frames.cancel()
+        windows = self._draw(train.num_updates, np.int32(0), rings, num_inserts)
+        return windows, self._frames.read(windows)
+
+    def _begin(self, reader: futures.Executor, windows: rings_lib.Windows) -> _Ahead:
+        """Has frames read."""
+        reading = reader.submit(self._frames.read, windows)
+        reading.add_done_callback(lambda _: self._on_ready())
+        return _Ahead(windows, reading, self._frames.mark())
 
     def _is_late(self, ahead: _Ahead) -> bool:
         """Whether what was drawn may be overwritten by now."""
-        return self._frames.num_writes - ahead.num_writes > steps.HOST_LAG
+        return self._frames.num_new(ahead.mark) > HOST_LAG
 
     def close(self) -> None:
         """Waits for what is being read."""
@@ -166,15 +185,16 @@ class Reanalyse:
         return self._renew(params, rings, windows, self._frames.read(windows), counters)
 
 
-def check_length(length: int, stack: int, future: int) -> None:
-    """Refuses rings that the rows left out by sampling would nearly fill.
+def check_length(length: int, stack: int, *, ahead: bool) -> None:
+    """Refuses rings of which less than half could be sampled.
 
     Raises:
-      CapacityError: there would be nothing to sample.
+      CapacityError: they are too short.
     """
-    least = stack + steps.HOST_LAG + future + 1
-    if length < least:
+    least = 2 * (stack + HOST_LAG)
+    if ahead and length < least:
         raise errors.CapacityError(
-            f"--replay.placement=host needs rings of at least {least} rows, {length} are there; raise replay.capacity "
-            f"or lower replay.num_slots"
+            f"a replay ring has {length} rows; where the host keeps observations it needs at least {least}, because "
+            f"the oldest {stack + HOST_LAG - 1} are not sampled; raise --replay.capacity, lower --replay.num_slots, "
+            f"or give --replay.placement=device"
         )

@@ -234,7 +234,7 @@ class _Learner:
         actor = steps.abstract_actor(agent, spec, self._layout, slot_length, self._mesh)
         frames = None
         if self._place_replay(train, actor):
-            host_frames.check_length(slot_length, agent.stack, agent.future)
+            host_frames.check_length(slot_length, agent.stack, ahead=not self._config.run.deterministic)
             frames = host_frames.HostFrames(spec, self._layout, slot_length, steps.sharded(self._mesh))
             actor = actor._replace(rings=actor.rings._replace(observation=None))
         compiled = self._compile(agent, spec, train, actor, frames)

@@ -93,10 +93,10 @@ class Programs:
             return stacked.lower(*args).compile()  # type: ignore[attr-defined, no-any-return]
 
         def compile_host_update(frames: host_frames.HostFrames) -> Update:
-            lag = steps.HOST_LAG if ahead else 0
+            lag = host_frames.HOST_LAG if ahead else 0
             draw = steps.make_draw(agent, mesh, seed, batch_size=batch_size, capacity=capacity, lag=lag)
             scalar = jax.ShapeDtypeStruct((), np.int32, sharding=replicated)
-            drawing = (train.num_updates, actor.rings, scalar)
+            drawing = (train.num_updates, scalar, actor.rings, scalar)
             windows = _split(jax.eval_shape(draw, *drawing), sharded)
             learning = (train, actor.rings, windows, _frames(windows, spec, sharded))
             learn, self.metric_names = steps.stack_metrics(steps.make_learn(agent, mesh, seed), *learning)
@@ -205,7 +205,7 @@ class Programs:
         return rings if self._frames is None else rings._replace(observation=self._frames.array)
 
     def close(self) -> None:
-        """Drops what is not being compiled yet; no update runs any more."""
+        """Drops what is not being compiled yet, and waits for frames that are being read; no update runs any more."""
         self._closed.set()
         if self._host_update is not None:
             self._host_update.close()

@@ -23,8 +23,6 @@ from seedzero.replay import rings as rings_lib
 from seedzero.runtime import batcher
 
 AXIS = "devices"
-HOST_LAG = 16
-"""Acting calls between drawing windows and having learned from them, at most, where the host keeps the frames."""
 RING_MARGIN = 2
 """Rows of a ring beside its steps and the frame stack: the pending one and the one that is overwritten next."""
 _SHARDED = jax.sharding.PartitionSpec(AXIS)
@@ -240,14 +238,24 @@ def make_draw(
 ) -> Callable[..., rings_lib.Windows]:
     """Returns the first half of `make_update` for rings whose frames the host keeps; lag: as in `rings.sample`.
 
-    (num_updates scalar int32, Rings, num_inserts scalar int32) -> Windows with the places of their frames.
+    (num_updates, ahead, Rings, num_inserts) -> Windows with the places of their frames. The numbers are scalar int32;
+    ahead: how many more updates will have been done when the windows are learned from.
     """
-    draw = functools.partial(_draw, agent, seed, batch_size // mesh.devices.size, capacity, lag=lag)
-    return jax.jit(
-        jax.shard_map(
-            draw, mesh=mesh, in_specs=(_REPLICATED, _SHARDED, _REPLICATED), out_specs=_SHARDED, check_vma=False
-        )
+
+    def draw(
+        num_updates: jax.Array, ahead: jax.Array, rings: rings_lib.Rings, num_inserts: jax.Array
+    ) -> rings_lib.Windows:
+        num_windows = batch_size // mesh.devices.size
+        return _draw(agent, seed, num_windows, capacity, num_updates + ahead, rings, num_inserts, lag=lag)
+
+    mapped = jax.shard_map(
+        draw,
+        mesh=mesh,
+        in_specs=(_REPLICATED, _REPLICATED, _SHARDED, _REPLICATED),
+        out_specs=_SHARDED,
+        check_vma=False,
     )
+    return jax.jit(mapped)
 
 
 def make_learn(
@@ -316,6 +324,8 @@ def _learn(
     age = num_updates - windows.extras["version"][:, 0]
     metrics["replay_age"] = jax.lax.pmean(jnp.mean(age.astype(jnp.float32)), AXIS)
     if prioritization is not None:
+        # Where there was nothing to sample the drawn rows are arbitrary: they keep their priorities.
+        priority = jnp.where(windows.weight > 0, priority, jnp.nan)
         rings = rings_lib.prioritize(rings, windows.slot, windows.time, priority, prioritization, AXIS)
         metrics |= _priority_metrics(rings, windows, priority, prioritization)
     return train, rings, metrics
@@ -324,12 +334,12 @@ def _learn(
 def _priority_metrics(
     rings: rings_lib.Rings, windows: rings_lib.Windows, priority: jax.Array, how: rings_lib.Prioritization
 ) -> base.Metrics:
-    """Returns what shows whether priorities do something, and not too much.
+    """Returns what shows whether priorities do something, and not too much; those that are not finite count as 0.
 
     The mean of the importance weights is what their division by the largest leaves of the learning rate.
     """
     return {
-        "priority_mean": jax.lax.pmean(jnp.mean(priority), AXIS),
+        "priority_mean": jax.lax.pmean(jnp.mean(jnp.where(jnp.isfinite(priority), priority, 0.0)), AXIS),
         "priority_max": rings_lib.max_priority(rings, how),
         "importance_mean": jax.lax.pmean(jnp.mean(windows.weight), AXIS),
         "importance_min": jax.lax.pmin(jnp.min(windows.weight), AXIS),

@@ -11,7 +11,7 @@ from seedzero.core import errors
 from seedzero.runtime import capacity
 
 GIB = 2**30
-NEEDED = capacity.Needed(frames=8 * GIB, rest=GIB, frame_copies=GIB, rest_copies=GIB)
+NEEDED = capacity.Needed(frames=8 * GIB, rest=GIB, frame_copies=GIB, rest_copies=GIB // 2, state_copies=GIB // 2)
 
 
 class _Device:
@@ -36,8 +36,8 @@ def _place(placement: str, free: float | None, host: float = 100.0, *, num_devic
 @pytest.mark.parametrize(
     ("placement", "free", "on_host"),
     [
-        ("auto", 11, False),
-        ("auto", 10.9, True),
+        ("auto", 14, False),
+        ("auto", 13, True),  # room for the replay, but hardly for anything else
         ("auto", None, False),
         ("device", 11, False),
         ("device", None, False),
@@ -52,8 +52,9 @@ def test_observations_are_with_the_host_where_the_device_has_no_room(
 
 
 def test_devices_share_the_replay() -> None:
-    assert not _place("auto", 5.6, num_devices=2)[0]
-    assert _place("auto", 5.4, num_devices=2)[0]
+    assert not _place("device", 5.8, num_devices=2)[0]  # each has the whole training state
+    with pytest.raises(errors.CapacityError, match=r"needs 5\.75 GiB"):
+        _place("device", 5.7, num_devices=2)
 
 
 def test_it_says_how_much_lies_where() -> None:
@@ -81,10 +82,14 @@ def test_what_fits_nowhere_is_refused_with_what_would_fit(
 
 def test_a_cpu_keeps_all_in_one_memory_unless_it_is_told_otherwise() -> None:
     (cpu, *_) = jax.devices("cpu")
-    small = capacity.Needed(GIB // 1024, 1024, 0, 0)
+    small = capacity.Needed(GIB // 1024, 1024, 0, 0, 0)
     assert not capacity.place("auto", small, cpu, num_devices=1, capacity=8)[0]
     assert capacity.place("host", small, cpu, num_devices=1, capacity=8)[0]
     huge = small._replace(frames=2**60)
     with pytest.raises(errors.CapacityError, match="on cpu") as refused:
         capacity.place("auto", huge, cpu, num_devices=1, capacity=8)
     assert "placement" not in str(refused.value)
+    # What its devices hold is the host's memory too.
+    part = int(0.6 * (capacity.free_bytes(cpu) or 0))
+    with pytest.raises(errors.CapacityError, match="on the host"):
+        capacity.place("host", small._replace(frames=part, rest=part), cpu, num_devices=1, capacity=8)

@@ -18,7 +18,7 @@ from seedzero.replay import rings as rings_lib
 from seedzero.runtime import batcher, host_frames, programs, steps
 
 SPEC = types.EnvSpec((2, 3, 1), "uint8", 3)
-NUM_TRAIN, NUM_EVALUATE, LENGTH, CAPACITY, ROWS = 4, 4, 32, 100, 8
+NUM_TRAIN, NUM_EVALUATE, LENGTH, CAPACITY, ROWS = 4, 4, 40, 1_000, 8
 SETTINGS: dict[str, config_lib.Value] = {
     "network.kind": "mlp",
     "network.frame_stack": 2,
@@ -43,13 +43,14 @@ class _World:
         config = config_lib.override(config_lib.Config(), SETTINGS)
         agent, mesh = muzero.make(config, SPEC, "cpu"), steps.make_mesh(num_devices)
         self.layout = batcher.Layout(num_devices, NUM_TRAIN, NUM_EVALUATE)
+        self.ready = threading.Semaphore(0)
         self.frames = host_frames.HostFrames(SPEC, self.layout, LENGTH, steps.sharded(mesh)) if on_host else None
         actor = steps.abstract_actor(agent, SPEC, self.layout, LENGTH, mesh)
         if on_host:
             actor = actor._replace(rings=actor.rings._replace(observation=None))
         self.programs = programs.Programs(
             agent, SPEC, self.layout, mesh, (ROWS,), steps.abstract_train(agent, mesh), actor,
-            seed=0, batch_size=16, capacity=CAPACITY, reanalyse=config.reanalyse, on_ready=lambda: None,
+            seed=0, batch_size=16, capacity=CAPACITY, reanalyse=config.reanalyse, on_ready=self.ready.release,
             frames=self.frames, ahead=ahead,
         )
         self.train = steps.init_train(agent, 0, mesh)
@@ -86,7 +87,8 @@ class _World:
 
     def live(self) -> list[float | np.ndarray]:
         """Acts, learns and reanalyses in turn, beyond the rings' ends; returns what came of it."""
-        random, found = np.random.default_rng(0), []
+        found: list[float | np.ndarray] = []
+        random = np.random.default_rng(0)
         for step in range(LENGTH + 8):
             found.append(self.act([2, 0, 5] if step % 3 else [3, 1, 0, 2, 4, 7], random))
             if step > 4:
@@ -130,11 +132,43 @@ def test_a_run_goes_on_behind_the_rows_that_came_back() -> None:
     assert before.array[..., 0].tolist() == after.array[..., 0].tolist() == [[5, 6, 3, 4], [1, 3, 5, 6]]
 
 
+def test_programs_draw_ahead_what_acting_does_not_overwrite() -> None:
+    world, random = _World(1, on_host=True, ahead=True), np.random.default_rng(0)
+    frames = world.frames
+    assert frames is not None
+    may_read, num_compared, read = threading.Semaphore(0), 0, frames.read
+    before = frames.array
+
+    def read_later(windows: rings_lib.Windows) -> jax.Array:
+        nonlocal num_compared
+        if threading.current_thread() is not threading.main_thread():
+            assert may_read.acquire(timeout=60)
+        found = read(windows)
+        slot, places = np.asarray(windows.slot), np.asarray(windows.observation)
+        np.testing.assert_array_equal(np.asarray(found), before[slot[:, None, None], places])
+        num_compared += 1
+        return found
+
+    frames.read = read_later  # type: ignore[method-assign]
+    for _ in range(2 * LENGTH):
+        world.act([0, 1, 2, 3], random)
+    for _ in range(8):
+        before = frames.array.copy()
+        world.update()  # and the next windows are drawn
+        for _ in range(host_frames.HOST_LAG):
+            world.act([0, 1, 2, 3], random)
+        may_read.release()
+        while not world.programs.update_ready:
+            assert world.ready.acquire(timeout=60)
+    world.programs.close()
+    assert num_compared == 1 + 8
+
+
 # Drawn ahead of the update: rows that tell their own number ------------------------------------------------------
 
 _NUMBERED = types.EnvSpec((1,), "int32", 2)
 _ONE = batcher.Layout(1, 2, 0)
-_STACK, _SHORT = 2, 2 + steps.HOST_LAG + 8
+_STACK, _SHORT = 2, 2 * (2 + host_frames.HOST_LAG)
 
 
 class _Numbered:
@@ -160,21 +194,25 @@ class _Numbered:
         self._sample = jax.jit(
             functools.partial(
                 rings_lib.sample, batch_size=64, capacity=10_000, future=0, offsets=(0,), stack=_STACK,
-                lag=steps.HOST_LAG,
+                lag=host_frames.HOST_LAG,
             )
         )
         self.update = host_frames.Update(
             self.frames, self._draw, self._learn, ahead=True, on_ready=self.is_ready.release
         )
 
-    def _draw(self, num_updates: jax.Array, rings: rings_lib.Rings, num_inserts: Any) -> rings_lib.Windows:
+    def _draw(
+        self, num_updates: jax.Array, ahead: Any, rings: rings_lib.Rings, num_inserts: Any
+    ) -> rings_lib.Windows:
         self.num_draws += 1
-        windows: rings_lib.Windows = self._sample(rings, jax.random.key(self.num_draws), num_inserts=num_inserts)
+        key = jax.random.key(int(num_updates) + int(ahead))
+        windows: rings_lib.Windows = self._sample(rings, key, num_inserts=num_inserts)
         return windows
 
     def _learn(self, train: Any, rings: rings_lib.Rings, windows: rings_lib.Windows, frames: jax.Array) -> Any:
         number = np.asarray(windows.extras["number"])
-        np.testing.assert_array_equal(np.asarray(frames)[:, 0, -1, 0], number[:, 0])
+        stack = np.asarray(frames)[:, 0, :, 0]
+        np.testing.assert_array_equal(stack, np.stack([np.maximum(number[:, 0] - 1, 0), number[:, 0]], axis=1))
         self.seen.append(number)
         still_there = np.asarray(rings.extras["number"])[np.asarray(windows.slot), np.asarray(windows.time)]
         np.testing.assert_array_equal(still_there, number[:, 0])  # what priorities are written to
@@ -196,12 +234,12 @@ class _Numbered:
 
     def learn(self) -> np.ndarray:
         """Returns the numbers of the rows that an update saw."""
-        train: Any = type("Train", (), {"num_updates": jnp.int32(0)})
+        train: Any = type("Train", (), {"num_updates": jnp.int32(len(self.seen))})
         self.update(train, self.rings, jnp.int32(self.number))
         return self.seen[-1]
 
 
-@pytest.mark.parametrize("num_acts", [1, steps.HOST_LAG, steps.HOST_LAG + 1, 3 * _SHORT])
+@pytest.mark.parametrize("num_acts", [1, host_frames.HOST_LAG, host_frames.HOST_LAG + 1, 3 * _SHORT])
 def test_frames_read_after_more_acting_are_those_that_were_drawn(num_acts: int) -> None:
     world = _Numbered()
     world.act(_SHORT + 5)
@@ -211,7 +249,36 @@ def test_frames_read_after_more_acting_are_those_that_were_drawn(num_acts: int) 
         world.may_read.release()
     world.update.close()
     # Too late they are drawn anew, from rows that are not about to be overwritten.
-    assert world.num_draws == (10 + 1 if num_acts <= steps.HOST_LAG else 2 * 10)
+    assert world.num_draws == (10 + 1 if num_acts <= host_frames.HOST_LAG else 2 * 10)
+
+
+def test_windows_are_those_of_their_update_whenever_they_were_drawn() -> None:
+    seen = []
+    for late in (0, host_frames.HOST_LAG + 1):
+        world = _Numbered()
+        world.act(_SHORT)
+        world.learn()
+        # As if each ring had got so many rows, which are the same ones here.
+        world.frames.mark = functools.partial(np.subtract, world.frames.mark(), late)  # type: ignore[method-assign]
+        world.may_read.release()
+        world.learn()
+        world.may_read.release()
+        seen.append(world.learn())
+        world.may_read.release()
+        world.update.close()
+    np.testing.assert_array_equal(*seen)
+
+
+def test_calls_that_write_no_row_do_not_make_windows_late() -> None:
+    world = _Numbered()
+    world.act(_SHORT)
+    world.learn()
+    padding = steps.example_batch(_NUMBERED, _ONE, 2)
+    for _ in range(2 * host_frames.HOST_LAG):
+        world.frames.write(padding)
+    assert not world.update.ready
+    world.may_read.release()
+    world.update.close()
 
 
 def test_an_update_is_ready_once_its_frames_are_read() -> None:
@@ -224,7 +291,7 @@ def test_an_update_is_ready_once_its_frames_are_read() -> None:
     assert world.is_ready.acquire(timeout=60)
     assert world.update.ready
     world.learn()
-    world.act(steps.HOST_LAG)
+    world.act(host_frames.HOST_LAG)
     assert not world.update.ready
     world.act()
     assert world.update.ready  # it waits for nothing: the windows are drawn anew
@@ -243,7 +310,8 @@ def test_an_error_of_the_reader_reaches_the_update() -> None:
     world.update.close()
 
 
-def test_rings_that_the_oldest_rows_would_fill_are_refused() -> None:
-    host_frames.check_length(_SHORT, _STACK, future=7)
-    with pytest.raises(errors.CapacityError, match=r"at least 27 rows, 26 are there; raise replay\.capacity"):
-        host_frames.check_length(_SHORT, _STACK, future=8)
+def test_rings_of_which_little_could_be_sampled_are_refused() -> None:
+    host_frames.check_length(_SHORT, _STACK, ahead=True)
+    host_frames.check_length(3, _STACK, ahead=False)
+    with pytest.raises(errors.CapacityError, match=r"has 35 rows; .* at least 36, .* oldest 17 .*--replay\.capacity"):
+        host_frames.check_length(_SHORT - 1, _STACK, ahead=True)

@@ -45,7 +45,7 @@ class Task(NamedTuple):
 TASKS: Mapping[str, Task] = {
     "catch": Task(("--preset=catch",), 1.0, 120),
     "cartpole": Task(("--preset=cartpole",), 475, 240),
-    "breakout": Task(("--env=gym:MinAtar/Breakout-v1",), None, 300),
+    "breakout": Task(("--env=gym:MinAtar/Breakout-v1", "--max_env_steps=400000"), None, 1200),
 }
 
 Result = dict[str, Any]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -31,13 +33,22 @@ class Run(NamedTuple):
 
 
 def train(path: pathlib.Path, settings: Sequence[str]) -> Run:
-    """Runs `seedzero train` to its end. Raises SystemExit where it fails or is stopped."""
+    """Runs `seedzero train` to its end. Raises SystemExit where it fails or is stopped.
+
+    What earlier runs have compiled is not there for it: otherwise a run would be faster for what came before.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     log = path.parent / f"{path.name}.log"
+    command = [sys.executable, "-m", "seedzero.cli", "train", *settings, f"--run_dir={path}"]
     began = time.monotonic()
-    with log.open("w") as output:
-        command = [sys.executable, "-m", "seedzero.cli", "train", *settings, f"--run_dir={path}"]
-        code = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, check=False).returncode
+    with log.open("w") as output, tempfile.TemporaryDirectory() as cache:
+        code = subprocess.run(
+            command,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "JAX_COMPILATION_CACHE_DIR": cache},
+            check=False,
+        ).returncode
     seconds = time.monotonic() - began
     lines = log.read_text().splitlines() or [""]
     if code:

@@ -38,7 +38,7 @@ class Progress(NamedTuple):
       num_reanalyses: calls that reanalyse, dispatched since the run began, resumes included.
       can_act: training observations are ready (in lock step: of every training environment).
       can_evaluate: evaluation observations are ready and an evaluation is under way.
-      can_update: the update is compiled and the replay can be sampled.
+      can_update: the update is compiled, the replay can be sampled, and no frames are being read for it.
       can_reanalyse: the same of the call that reanalyses.
       evaluating: an evaluation is under way.
       evaluated_last: the last acting call was an evaluation's.

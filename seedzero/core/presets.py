@@ -127,7 +127,7 @@ TICTACTOE = Preset(
     {
         "env.id": "spiel:tic_tac_toe",
         "env.random_opening": 6,
-        "run.max_updates": 20_000,
+        "run.max_updates": 30_000,
         "search.num_simulations": 32,
         "search.num_considered": 9,
         "search.gumbel_scale": 4.0,
@@ -140,7 +140,7 @@ TICTACTOE = Preset(
         "muzero.n_step": 2,
         "muzero.stored_value": "policy",
         "optimizer.schedule": "cosine",
-        "optimizer.decay_updates": 20_000,
+        "optimizer.decay_updates": 30_000,
         "replay.capacity": 64_000,
         "replay.min_steps": 1_000,
         "replay.batch_size": 256,

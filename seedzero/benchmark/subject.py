@@ -122,10 +122,7 @@ def mapped(
     subject: Subject, function: Callable[..., Any], in_specs: Any, out_specs: Any, donate: tuple[int, ...] = ()
 ) -> Callable[..., Any]:
     """Returns the jitted function over the devices, as the learner runs its own."""
-    over_devices = jax.shard_map(
-        function, mesh=subject.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False
-    )
-    return jax.jit(over_devices, donate_argnums=donate)
+    return steps.over_devices(function, subject.mesh, in_specs, out_specs, donate=donate)
 
 
 def filled_actor(subject: Subject) -> steps.ActorState:

@@ -10,7 +10,7 @@ import functools
 import threading
 from collections.abc import Callable, Sequence
 from concurrent import futures
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -70,84 +70,35 @@ class Programs:
         self._closed = threading.Event()
         self._frames = frames
         self._host_update: host_frames.Update | None = None
-        act = steps.make_act(agent, mesh, seed)
-        replicated, sharded = steps.replicated(mesh), steps.sharded(mesh)
-
-        def compile_act(num_rows: int) -> Act:
-            batch = steps.example_batch(spec, layout, num_rows)
-            compiled: Act = act.lower(  # type: ignore[attr-defined]
-                train.params,
-                actor,
-                jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharded), batch),
-                jax.tree.map(lambda x: jax.ShapeDtypeStruct((), np.int32, sharding=replicated), _counters()),
-            ).compile()
-            return compiled if frames is None else functools.partial(_act_and_keep, frames, compiled)
-
-        def compile_update() -> Update:
-            if frames is not None:
-                return compile_host_update(frames)
-            update = steps.make_update(agent, mesh, seed, batch_size=batch_size, capacity=capacity)
-            scalar = jax.ShapeDtypeStruct((), np.int32, sharding=replicated)
-            args = (train, actor.rings, scalar)
-            stacked, self.metric_names = steps.stack_metrics(update, *args)
-            return stacked.lower(*args).compile()  # type: ignore[attr-defined, no-any-return]
-
-        def compile_host_update(frames: host_frames.HostFrames) -> Update:
-            lag = host_frames.HOST_LAG if ahead else 0
-            draw = steps.make_draw(agent, mesh, seed, batch_size=batch_size, capacity=capacity, lag=lag)
-            scalar = jax.ShapeDtypeStruct((), np.int32, sharding=replicated)
-            drawing = (train.num_updates, scalar, actor.rings, scalar)
-            windows = _split(jax.eval_shape(draw, *drawing), sharded)
-            learning = (train, actor.rings, windows, _frames(windows, spec, sharded))
-            learn, self.metric_names = steps.stack_metrics(steps.make_learn(agent, mesh, seed), *learning)
-            self._host_update = host_frames.Update(
-                frames,
-                draw.lower(*drawing).compile(),  # type: ignore[attr-defined]
-                learn.lower(*learning).compile(),  # type: ignore[attr-defined]
-                ahead=ahead,
-                on_ready=on_ready,
-            )
-            return self._host_update
-
-        def compile_reanalyse() -> Reanalyse:
-            if frames is not None:
-                return compile_host_reanalyse(frames)
-            function = steps.make_reanalyse(
-                agent, mesh, seed, batch_size=reanalyse.batch_size, capacity=capacity, min_age=reanalyse.min_age
-            )
-            scalar = jax.ShapeDtypeStruct((), np.int32, sharding=replicated)
-            args = (train.params, actor.rings, steps.ReanalyseCounters(scalar, scalar, scalar))
-            stacked, self.reanalyse_metric_names = steps.stack_metrics(function, *args, donate=(1,))
-            return stacked.lower(*args).compile()  # type: ignore[attr-defined, no-any-return]
-
-        def compile_host_reanalyse(frames: host_frames.HostFrames) -> Reanalyse:
-            draw = steps.make_draw_stale(
-                agent, mesh, seed, batch_size=reanalyse.batch_size, capacity=capacity, min_age=reanalyse.min_age
-            )
-            scalar = jax.ShapeDtypeStruct((), np.int32, sharding=replicated)
-            counters = steps.ReanalyseCounters(scalar, scalar, scalar)
-            windows = _split(jax.eval_shape(draw, actor.rings, counters), sharded)
-            renewing = (train.params, actor.rings, windows, _frames(windows, spec, sharded), counters)
-            renew, self.reanalyse_metric_names = steps.stack_metrics(
-                steps.make_renew(agent, mesh, seed), *renewing, donate=(1,)
-            )
-            return host_frames.Reanalyse(
-                frames,
-                draw.lower(actor.rings, counters).compile(),  # type: ignore[attr-defined]
-                renew.lower(*renewing).compile(),  # type: ignore[attr-defined]
-            )
-
+        self._compiler = _Compiler(
+            agent, spec, layout, mesh, train, actor, seed, batch_size, capacity, reanalyse, on_ready, frames, ahead
+        )
         self._act: dict[int, futures.Future[Act]] = {size: futures.Future() for size in reversed(sizes)}
         self._update: futures.Future[Update] = futures.Future()
         self._reanalyse: futures.Future[Reanalyse] = futures.Future()
         everything: list[futures.Future[Any]] = [*self._act.values(), self._update, self._reanalyse]
         for future in everything:
             future.add_done_callback(lambda _: on_ready())
-        self._start([(future, functools.partial(compile_act, size)) for size, future in self._act.items()])
-        others: list[tuple[futures.Future[Any], Callable[[], Any]]] = [(self._update, compile_update)]
+        act = steps.make_act(agent, mesh, seed)
+        self._start([(future, functools.partial(self._compiler.act, act, size)) for size, future in self._act.items()])
+        others: list[tuple[futures.Future[Any], Callable[[], Any]]] = [(self._update, self._compile_update)]
         if agent.reanalyse is not None:
-            others.append((self._reanalyse, compile_reanalyse))
+            others.append((self._reanalyse, self._compile_reanalyse))
         self._start(others)
+
+    def _compile_update(self) -> Update:
+        if self._frames is None:
+            compiled, self.metric_names = self._compiler.update()
+            return compiled
+        self._host_update, self.metric_names = self._compiler.host_update(self._frames)
+        return self._host_update
+
+    def _compile_reanalyse(self) -> Reanalyse:
+        if self._frames is None:
+            compiled, self.reanalyse_metric_names = self._compiler.reanalyse()
+        else:
+            compiled, self.reanalyse_metric_names = self._compiler.host_reanalyse(self._frames)
+        return compiled
 
     def _start(self, tasks: Sequence[tuple[futures.Future[Any], Callable[[], Any]]]) -> None:
         """Compiles on a thread; at the end of the process only the program being compiled is waited for.
@@ -211,6 +162,100 @@ class Programs:
             self._host_update.close()
 
 
+class _Compiler(NamedTuple):
+    """Compiles each device function, with the names of its metrics; the attributes are `Programs`' arguments."""
+
+    agent: base.Agent
+    spec: types.EnvSpec
+    layout: batcher.Layout
+    mesh: jax.sharding.Mesh
+    train: base.TrainState
+    actor: steps.ActorState
+    seed: int
+    batch_size: int
+    capacity: int
+    how: config_lib.ReanalyseConfig
+    on_ready: Callable[[], None]
+    frames: host_frames.HostFrames | None
+    ahead: bool
+
+    def act(self, function: Any, num_rows: int) -> Act:
+        sharded, replicated = steps.sharded(self.mesh), steps.replicated(self.mesh)
+        batch = steps.example_batch(self.spec, self.layout, num_rows)
+        compiled: Act = function.lower(
+            self.train.params,
+            self.actor,
+            jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharded), batch),
+            jax.tree.map(lambda x: jax.ShapeDtypeStruct((), np.int32, sharding=replicated), _counters()),
+        ).compile()
+        return compiled if self.frames is None else functools.partial(_act_and_keep, self.frames, compiled)
+
+    def update(self) -> tuple[Update, tuple[str, ...]]:
+        function = steps.make_update(
+            self.agent, self.mesh, self.seed, batch_size=self.batch_size, capacity=self.capacity
+        )
+        return _compiled(function, self.train, self.actor.rings, self._scalar)
+
+    def host_update(self, frames: host_frames.HostFrames) -> tuple[host_frames.Update, tuple[str, ...]]:
+        lag = host_frames.HOST_LAG if self.ahead else 0
+        draw: Any = steps.make_draw(
+            self.agent, self.mesh, self.seed, batch_size=self.batch_size, capacity=self.capacity, lag=lag
+        )
+        drawing = (self.train.num_updates, self._scalar, self.actor.rings, self._scalar)
+        windows, seen = self._drawn(draw, *drawing)
+        learn, names = _compiled(
+            steps.make_learn(self.agent, self.mesh, self.seed), self.train, self.actor.rings, windows, seen
+        )
+        drawer = draw.lower(*drawing).compile()
+        return host_frames.Update(frames, drawer, learn, ahead=self.ahead, on_ready=self.on_ready), names
+
+    def reanalyse(self) -> tuple[Reanalyse, tuple[str, ...]]:
+        function = steps.make_reanalyse(self.agent, self.mesh, self.seed, **self._reanalysed)
+        return _compiled(function, self.train.params, self.actor.rings, self._counters, donate=(1,))
+
+    def host_reanalyse(self, frames: host_frames.HostFrames) -> tuple[Reanalyse, tuple[str, ...]]:
+        draw: Any = steps.make_draw_stale(self.agent, self.mesh, self.seed, **self._reanalysed)
+        drawing = (self.actor.rings, self._counters)
+        renew, names = _compiled(
+            steps.make_renew(self.agent, self.mesh, self.seed),
+            self.train.params,
+            self.actor.rings,
+            *self._drawn(draw, *drawing),
+            self._counters,
+            donate=(1,),
+        )
+        return host_frames.Reanalyse(frames, draw.lower(*drawing).compile(), renew), names
+
+    @property
+    def _scalar(self) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((), np.int32, sharding=steps.replicated(self.mesh))
+
+    @property
+    def _counters(self) -> steps.ReanalyseCounters:
+        return steps.ReanalyseCounters(self._scalar, self._scalar, self._scalar)
+
+    @property
+    def _reanalysed(self) -> dict[str, int]:
+        return {"batch_size": self.how.batch_size, "capacity": self.capacity, "min_age": self.how.min_age}
+
+    def _drawn(self, draw: Any, *args: Any) -> tuple[rings_lib.Windows, jax.ShapeDtypeStruct]:
+        """Returns the shapes of what is drawn, windows and the frames at their places, spread over the devices."""
+        sharding = steps.sharded(self.mesh)
+        windows = jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), jax.eval_shape(draw, *args)
+        )
+        shape = (*windows.observation.shape, *self.spec.observation_shape)
+        return windows, jax.ShapeDtypeStruct(shape, self.spec.observation_dtype, sharding=sharding)
+
+
+def _compiled(
+    function: Callable[..., Any], *args: Any, donate: tuple[int, ...] = (0, 1)
+) -> tuple[Any, tuple[str, ...]]:
+    """Returns the compiled function with its metrics as one array, and their names."""
+    stacked, names = steps.stack_metrics(function, *args, donate=donate)
+    return stacked.lower(*args).compile(), names  # type: ignore[attr-defined]
+
+
 def _act_and_keep(
     frames: host_frames.HostFrames,
     compiled: Act,
@@ -222,20 +267,6 @@ def _act_and_keep(
     """Acts, with the newest frames kept by the host."""
     frames.write(batch)
     return compiled(params, actor, batch, counters)
-
-
-def _split(windows: rings_lib.Windows, sharding: jax.sharding.Sharding) -> rings_lib.Windows:
-    """Returns the shapes of windows as they are spread over the devices."""
-    split: rings_lib.Windows = jax.tree.map(
-        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), windows
-    )
-    return split
-
-
-def _frames(windows: rings_lib.Windows, spec: types.EnvSpec, sharding: jax.sharding.Sharding) -> jax.ShapeDtypeStruct:
-    """Returns the shape of the frames at the windows' places."""
-    shape = (*windows.observation.shape, *spec.observation_shape)
-    return jax.ShapeDtypeStruct(shape, spec.observation_dtype, sharding=sharding)
 
 
 def _counters() -> steps.ActCounters:

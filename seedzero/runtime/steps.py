@@ -104,6 +104,27 @@ def replicated(mesh: jax.sharding.Mesh) -> jax.sharding.NamedSharding:
     return jax.sharding.NamedSharding(mesh, _REPLICATED)
 
 
+def over_devices(
+    function: Callable[..., Any],
+    mesh: jax.sharding.Mesh,
+    in_specs: Any,
+    out_specs: Any,
+    *,
+    donate: tuple[int, ...] = (),
+) -> Callable[..., Any]:
+    """Returns the jitted function with every device working on its own part.
+
+    Args:
+      function: of one device's parts.
+      mesh: devices.
+      in_specs: how its arguments are split, as `jax.shard_map` takes them.
+      out_specs: the same for its results.
+      donate: positions of the arguments that it donates.
+    """
+    mapped = jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
+    return jax.jit(mapped, donate_argnums=donate)
+
+
 def create_actor(
     agent: base.Agent, spec: types.EnvSpec, layout: batcher.Layout, slot_length: int, *, holds_frames: bool = True
 ) -> ActorState:
@@ -197,14 +218,7 @@ def make_act(agent: base.Agent, mesh: jax.sharding.Mesh, seed: int) -> Callable[
         rings = rings_lib.write(actor.rings, batch.slot, row, counters.num_inserts, agent.stack)
         return ActorState(memory, rings), Acted(outputs.action)
 
-    mapped = jax.shard_map(
-        act,
-        mesh=mesh,
-        in_specs=(_REPLICATED, _SHARDED, _SHARDED, _REPLICATED),
-        out_specs=(_SHARDED, _SHARDED),
-        check_vma=False,
-    )
-    return jax.jit(mapped, donate_argnums=(1,))
+    return over_devices(act, mesh, (_REPLICATED, _SHARDED, _SHARDED, _REPLICATED), (_SHARDED, _SHARDED), donate=(1,))
 
 
 def make_update(
@@ -223,14 +237,9 @@ def make_update(
     ) -> tuple[base.TrainState, rings_lib.Rings, base.Metrics]:
         return _learn(agent, seed, train, rings, draw(train.num_updates, rings, num_inserts))
 
-    mapped = jax.shard_map(
-        update,
-        mesh=mesh,
-        in_specs=(_REPLICATED, _SHARDED, _REPLICATED),
-        out_specs=(_REPLICATED, _SHARDED, _REPLICATED),
-        check_vma=False,
+    return over_devices(
+        update, mesh, (_REPLICATED, _SHARDED, _REPLICATED), (_REPLICATED, _SHARDED, _REPLICATED), donate=(0, 1)
     )
-    return jax.jit(mapped, donate_argnums=(0, 1))
 
 
 def make_draw(
@@ -248,14 +257,7 @@ def make_draw(
         num_windows = batch_size // mesh.devices.size
         return _draw(agent, seed, num_windows, capacity, num_updates + ahead, rings, num_inserts, lag=lag)
 
-    mapped = jax.shard_map(
-        draw,
-        mesh=mesh,
-        in_specs=(_REPLICATED, _REPLICATED, _SHARDED, _REPLICATED),
-        out_specs=_SHARDED,
-        check_vma=False,
-    )
-    return jax.jit(mapped)
+    return over_devices(draw, mesh, (_REPLICATED, _REPLICATED, _SHARDED, _REPLICATED), _SHARDED)
 
 
 def make_learn(
@@ -271,14 +273,9 @@ def make_learn(
     ) -> tuple[base.TrainState, rings_lib.Rings, base.Metrics]:
         return _learn(agent, seed, train, rings, rings_lib.with_frames(windows, frames))
 
-    mapped = jax.shard_map(
-        learn,
-        mesh=mesh,
-        in_specs=(_REPLICATED, _SHARDED, _SHARDED, _SHARDED),
-        out_specs=(_REPLICATED, _SHARDED, _REPLICATED),
-        check_vma=False,
+    return over_devices(
+        learn, mesh, (_REPLICATED, _SHARDED, _SHARDED, _SHARDED), (_REPLICATED, _SHARDED, _REPLICATED), donate=(0, 1)
     )
-    return jax.jit(mapped, donate_argnums=(0, 1))
 
 
 def _update_keys(seed: int, num_updates: jax.Array) -> jax.Array:
@@ -362,14 +359,7 @@ def make_reanalyse(
     ) -> tuple[rings_lib.Rings, base.Metrics]:
         return _renew(agent, seed, params, rings, draw_stale(rings, counters), counters)
 
-    mapped = jax.shard_map(
-        reanalyse,
-        mesh=mesh,
-        in_specs=(_REPLICATED, _SHARDED, _REPLICATED),
-        out_specs=(_SHARDED, _REPLICATED),
-        check_vma=False,
-    )
-    return jax.jit(mapped, donate_argnums=(1,))
+    return over_devices(reanalyse, mesh, (_REPLICATED, _SHARDED, _REPLICATED), (_SHARDED, _REPLICATED), donate=(1,))
 
 
 def make_draw_stale(
@@ -380,11 +370,7 @@ def make_draw_stale(
     (Rings, ReanalyseCounters) -> Windows of one position with the places of their frames.
     """
     draw_stale = functools.partial(_draw_stale, agent, seed, batch_size // mesh.devices.size, capacity, min_age)
-    return jax.jit(
-        jax.shard_map(
-            draw_stale, mesh=mesh, in_specs=(_SHARDED, _REPLICATED), out_specs=_SHARDED, check_vma=False
-        )
-    )
+    return over_devices(draw_stale, mesh, (_SHARDED, _REPLICATED), _SHARDED)
 
 
 def make_renew(
@@ -404,14 +390,9 @@ def make_renew(
     ) -> tuple[rings_lib.Rings, base.Metrics]:
         return _renew(agent, seed, params, rings, rings_lib.with_frames(windows, frames), counters)
 
-    mapped = jax.shard_map(
-        renew,
-        mesh=mesh,
-        in_specs=(_REPLICATED, _SHARDED, _SHARDED, _SHARDED, _REPLICATED),
-        out_specs=(_SHARDED, _REPLICATED),
-        check_vma=False,
+    return over_devices(
+        renew, mesh, (_REPLICATED, _SHARDED, _SHARDED, _SHARDED, _REPLICATED), (_SHARDED, _REPLICATED), donate=(1,)
     )
-    return jax.jit(mapped, donate_argnums=(1,))
 
 
 def _reanalyse_keys(seed: int, num_reanalyses: jax.Array) -> jax.Array:

@@ -35,7 +35,9 @@ def test_the_first_mover_s_return_stands_for_games_against_oneself(run: pathlib.
     rows = harness.metrics_rows(run)
     returns = [row["first_mover_return"] for row in rows if "first_mover_return" in row]
     assert returns and all(-1 <= value <= 1 for value in returns)
-    assert all(5 <= row["episode_length"] <= 9 for row in rows if "episode_length" in row)
+    # Whole games have five to nine moves; the preset's random openings take up to six of them away.
+    lengths = [row["episode_length"] for row in rows if "episode_length" in row]
+    assert lengths and all(1 <= length <= 9 for length in lengths)
     assert not any("episode_return" in row for row in rows)
     evaluated = [row for row in rows if row.get("kind") == "evaluation"]
     assert evaluated and all(-1 <= row["evaluation_mean_return"] <= 1 for row in evaluated)

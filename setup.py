@@ -70,7 +70,7 @@ EXTRAS = {
         "grpc-stubs>=1.53.0.6",
         "hypothesis>=6.150,<7",
         "kubernetes-validate>=1.37,<2",
-        "matplotlib>=3.10,<4",  # plots of benchmarks/ladder.py and atari.py
+        "matplotlib>=3.10,<4",  # plots of experiments/ladder.py and atari.py
         "mctx>=0.0.71,<0.1",  # a peer for tests and benchmarks of the search
         "mypy>=2.4,<3",
         "psutil>=7,<8",
@@ -115,7 +115,7 @@ def version() -> str:
     text = (ROOT / "seedzero" / "__init__.py").read_text(encoding="utf-8")
     found = re.search(r'^__version__ = "(.+)"$', text, re.MULTILINE)
     if found is None:
-        raise RuntimeError("seedzero/__init__.py has no line __version__ = \"...\"")
+        raise RuntimeError('seedzero/__init__.py has no line __version__ = "..."')
     return found.group(1)
 
 

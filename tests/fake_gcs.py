@@ -148,8 +148,14 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.gcs.requests[request.kind] += 1
         status = self.gcs.fault(request) or self._access(bucket)
         if status:
-            return self._fail(status, {401: "Anonymous caller does not have access", 403: "Permission denied on "
-                                       "resource", 404: "The specified bucket does not exist."}.get(status, "fault"))
+            return self._fail(
+                status,
+                {
+                    401: "Anonymous caller does not have access",
+                    403: "Permission denied on resource",
+                    404: "The specified bucket does not exist.",
+                }.get(status, "fault"),
+            )
         answer: Callable[..., None] = getattr(self, f"_{request.kind}")
         return answer(bucket, request.name, query, body)
 
@@ -214,8 +220,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 def _described(bucket: str, name: str, found: Object) -> dict[str, Any]:
     """Returns the metadata of an object as the API says it: whole numbers are text."""
     return {
-        "kind": "storage#object", "bucket": bucket, "name": name, "size": str(len(found.content)),
-        "generation": str(found.generation), "metageneration": "1", "contentType": "application/octet-stream",
+        "kind": "storage#object",
+        "bucket": bucket,
+        "name": name,
+        "size": str(len(found.content)),
+        "generation": str(found.generation),
+        "metageneration": "1",
+        "contentType": "application/octet-stream",
     }
 
 

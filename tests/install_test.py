@@ -22,7 +22,11 @@ def _requirements(text: str) -> list[str]:
 def _run_local(*args: str, root: pathlib.Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["bash", str(root / "run_local.sh"), *args],
-        capture_output=True, text=True, check=False, cwd="/", env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd="/",
+        env={**os.environ, **environment},
     )
 
 
@@ -62,7 +66,10 @@ def test_a_lock_pins_and_hashes_every_package_and_names_no_host(name: str) -> No
 @pytest.mark.parametrize(
     ("block", "name"),
     [
-        ("WORKER", "worker"), ("WORKER", "learner"), ("LEARNER", "learner"), ("TENSORBOARD", "learner"),
+        ("WORKER", "worker"),
+        ("WORKER", "learner"),
+        ("LEARNER", "learner"),
+        ("TENSORBOARD", "learner"),
         ("RAY", "learner-ray"),
     ],
 )

@@ -12,24 +12,34 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[1]
 PACKAGE = ROOT / "seedzero"
 
+_NUMERIC = {"core", "config", "ops", "networks", "search", "replay", "agents"}
+_DEVICE = {*_NUMERIC, "transport"}
+_RUNTIME = {"device", "checkpoints", "bucket", "processes", "monitoring", "evaluation"}
 ALLOWED = {
     "core": set(),
-    "envs": {"core"},
-    "transport": {"core"},
-    "worker": {"core", "envs", "transport"},
+    "config": {"core"},
+    "envs": {"core", "config"},
+    "transport": {"core", "config"},
+    "worker": {"core", "config", "envs", "transport"},
     "ops": {"core"},
-    "networks": {"core", "ops"},
-    "search": {"core", "ops"},
-    "replay": {"core", "ops"},
-    "agents": {"core", "ops", "networks", "search", "replay"},
-    "runtime": {"core", "envs", "transport", "worker", "ops", "networks", "search", "replay", "agents"},
+    "networks": {"core", "config", "ops"},
+    "search": {"core", "config", "ops"},
+    "replay": {"core", "config", "ops"},
+    "agents": _NUMERIC - {"agents"},
+    "device": _DEVICE,
+    "checkpoints": {"core", "config", "replay"},
+    "bucket": {"core", "config", "checkpoints"},
+    "processes": {"core"},
+    "monitoring": {"core", "config", "transport", "checkpoints", "bucket"},
+    "evaluation": {*_DEVICE, "envs", "device", "checkpoints"},
+    "learner": {*_DEVICE, *_RUNTIME},
+    "launch": {"core", "config", "checkpoints", "bucket", "processes"},
+    "benchmark": {*_DEVICE, "envs", "device", "checkpoints"},
 }
-ALLOWED["benchmark"] = {*ALLOWED["runtime"], "runtime"}
-ALLOWED["cluster"] = {*ALLOWED["runtime"], "runtime"}
-ALLOWED["cli"] = {*ALLOWED["benchmark"], "benchmark", "cluster"}
+ALLOWED["cli"] = set(ALLOWED)
 """Layer -> the layers that it may import from, besides itself."""
 
-WORKER_SIDE = {"core", "envs", "transport", "worker"}
+WORKER_SIDE = {"core", "config", "envs", "transport", "worker"}
 PURE = {"ops", "networks", "search", "replay", "agents"}
 JAX = {"jax", "jaxlib", "flax", "optax", "mctx", "orbax", "chex"}
 IMPURE = {"threading", "queue", "asyncio", "multiprocessing", "subprocess", "socket", "time", "os", "pathlib", "grpc"}

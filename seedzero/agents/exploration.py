@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from seedzero.core import config as configuration
+from seedzero.config import config as configuration
 
 
 class Repetition(NamedTuple):

@@ -19,7 +19,7 @@ from seedzero import search
 from seedzero.agents import base, exploration, sampled
 from seedzero.agents import muzero_loss as losses
 from seedzero.agents import muzero_model as model
-from seedzero.core import config as configuration
+from seedzero.config import config as configuration
 from seedzero.core import errors, types
 from seedzero.networks import muzero as networks
 from seedzero.replay import rings
@@ -64,9 +64,7 @@ def make(config: configuration.Config, spec: types.EnvSpec, platform: str) -> ba
     )
 
 
-def _extras(
-    config: configuration.Config, spec: types.EnvSpec
-) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+def _extras(config: configuration.Config, spec: types.EnvSpec) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
     """Returns {name: (shape, dtype)} of what replay stores of each step; continuous actions as they are in -1 to 1."""
     number = np.dtype(np.float32)
     width = config.search.num_sampled if spec.is_continuous else spec.num_actions

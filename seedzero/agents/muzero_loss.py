@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from seedzero.agents import base
 from seedzero.agents import muzero_model as model
-from seedzero.core import config as configuration
+from seedzero.config import config as configuration
 from seedzero.networks import muzero as networks
 from seedzero.networks import projection
 from seedzero.ops import augment, binned_actions, returns

@@ -9,7 +9,7 @@ import jax
 import optax  # type: ignore[import-untyped]
 
 from seedzero.agents import optimizers
-from seedzero.core import config as configuration
+from seedzero.config import config as configuration
 from seedzero.core import types
 from seedzero.networks import muzero as networks
 from seedzero.ops import value_transforms

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import optax  # type: ignore[import-untyped]
 
 from seedzero.agents import base
-from seedzero.core import config as configuration
+from seedzero.config import config as configuration
 
 
 def make_optimizer(config: configuration.OptimizerConfig) -> optax.GradientTransformation:

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from seedzero import search as search_lib
-from seedzero.core import config as configuration
+from seedzero.config import config as configuration
 from seedzero.core import types
 from seedzero.ops import binned_actions
 
@@ -53,9 +53,7 @@ def search(
     random = binned_actions.latin_hypercube(sample_key, (explore.shape[0], num_samples, num_dimensions))
     samples = _sample(root.prior_logits, jnp.where(explore[:, None, None], random, fixed), config)
 
-    def recurrent_fn(
-        params: Any, action: jax.Array, embedding: Embedding
-    ) -> tuple[search_lib.Prediction, Embedding]:
+    def recurrent_fn(params: Any, action: jax.Array, embedding: Embedding) -> tuple[search_lib.Prediction, Embedding]:
         hidden, actions = embedding
         prediction, hidden = model(params, pick(actions, action), hidden)
         below = _sample(prediction.prior_logits, fixed, config)

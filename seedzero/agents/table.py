@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from seedzero.agents import base, muzero
-from seedzero.core import config as config_lib
+from seedzero.config import config as config_lib
 from seedzero.core import types
 
 AGENTS: Mapping[str, Callable[[config_lib.Config, types.EnvSpec, str], base.Agent]] = {"muzero": muzero.make}

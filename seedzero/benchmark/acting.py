@@ -19,11 +19,12 @@ import numpy as np
 from seedzero.agents import base, muzero_model
 from seedzero.benchmark import subject as subject_lib
 from seedzero.benchmark import timing
-from seedzero.core import config as config_lib
+from seedzero.config import config as config_lib
 from seedzero.core import types
+from seedzero.device import batch as batch_lib
+from seedzero.device import steps
 from seedzero.networks import muzero as networks
 from seedzero.ops import value_transforms
-from seedzero.runtime import batcher, steps
 
 
 def run(
@@ -67,7 +68,7 @@ def _row(subject: subject_lib.Subject, params: base.Params, num_rows: int, secon
     }
 
 
-def _program(subject: subject_lib.Subject, params: base.Params, batch: batcher.Batch) -> timing.Program:
+def _program(subject: subject_lib.Subject, params: base.Params, batch: batch_lib.Batch) -> timing.Program:
     act = steps.make_act(subject.agent, subject.mesh, 0)
     actor = subject_lib.filled_actor(subject)
     calls = itertools.count()
@@ -80,7 +81,7 @@ def _program(subject: subject_lib.Subject, params: base.Params, batch: batcher.B
     return call
 
 
-def _act(subject: subject_lib.Subject, params: base.Params, batch: batcher.Batch) -> timing.Program:
+def _act(subject: subject_lib.Subject, params: base.Params, batch: batch_lib.Batch) -> timing.Program:
     def act(params: base.Params, memory: base.Memory, inputs: base.ActInputs, call: jax.Array) -> Any:
         return subject.agent.act(params, memory, inputs, jax.random.fold_in(jax.random.key(1), call))
 
@@ -127,9 +128,7 @@ def _network(subject: subject_lib.Subject, params: base.Params, num_rows: int) -
         _, found = jax.lax.scan(simulate, (hidden, carry), jnp.arange(config.search.num_simulations))
         return root_policy, decode(root_value), jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), found)
 
-    mapped = subject_lib.mapped(
-        subject, evaluate, (subject_lib.REPLICATED, subject_lib.SHARDED), subject_lib.SHARDED
-    )
+    mapped = subject_lib.mapped(subject, evaluate, (subject_lib.REPLICATED, subject_lib.SHARDED), subject_lib.SHARDED)
     shape = networks.stack_shape(spec.observation_shape, subject.agent.stack)
     observation = jnp.zeros((num_rows, *shape), spec.observation_dtype)
     observation = jax.device_put(observation, steps.sharded(subject.mesh))

@@ -18,9 +18,10 @@ import numpy as np
 
 from seedzero.benchmark import subject as subject_lib
 from seedzero.benchmark import timing
-from seedzero.core import config as config_lib
+from seedzero.checkpoints import trees
+from seedzero.config import config as config_lib
+from seedzero.device import steps
 from seedzero.replay import rings as rings_lib
-from seedzero.runtime import steps, trees
 
 MAX_BUFFER_BYTES = 2**28
 """Of the peers' buffers on a device: as large as the rings, but no larger than this, which no cache holds."""
@@ -53,9 +54,7 @@ def run(
     return {**subject_lib.facts(subject), "ring_steps": ring_steps, "ring_bytes": ring_bytes, "rows": rows}
 
 
-def _row(
-    slices: timing.Slices, name: str, peer: str, batch_size: int, num_bytes: int
-) -> dict[str, str | float]:
+def _row(slices: timing.Slices, name: str, peer: str, batch_size: int, num_bytes: int) -> dict[str, str | float]:
     milliseconds = timing.milliseconds(slices, name)
     return {
         "operation": name,
@@ -71,9 +70,7 @@ def _row(
 # Sampling ---------------------------------------------------------------------------------------------------------
 
 
-def _sample_rows(
-    subject: subject_lib.Subject, rings: rings_lib.Rings, seconds: float
-) -> list[dict[str, str | float]]:
+def _sample_rows(subject: subject_lib.Subject, rings: rings_lib.Rings, seconds: float) -> list[dict[str, str | float]]:
     sample = sampler(subject)
     windows = sample(rings, subject.num_inserts, np.int32(0))
     num_bytes, batch_size = trees.num_bytes(windows), subject.config.replay.batch_size
@@ -116,16 +113,12 @@ def _gatherer(subject: subject_lib.Subject) -> Any:
     agent = subject.agent
 
     def gather(rings: rings_lib.Rings, slot: jax.Array, time: jax.Array) -> rings_lib.Windows:
-        return rings_lib.windows_at(
-            rings, slot, time, future=agent.future, offsets=agent.offsets, stack=agent.stack
-        )
+        return rings_lib.windows_at(rings, slot, time, future=agent.future, offsets=agent.offsets, stack=agent.stack)
 
     return subject_lib.mapped(subject, gather, subject_lib.SHARDED, subject_lib.SHARDED)
 
 
-def _plain_gather(
-    subject: subject_lib.Subject, ring_bytes: int, num_pieces: int, piece_bytes: int
-) -> timing.Program:
+def _plain_gather(subject: subject_lib.Subject, ring_bytes: int, num_pieces: int, piece_bytes: int) -> timing.Program:
     """Returns the program that gathers pieces of contiguous bytes at random places."""
     buffer = _buffer(subject, ring_bytes, num_pieces, piece_bytes)
     pieces_per_shard = buffer.shape[0] // subject.layout.num_shards
@@ -191,9 +184,7 @@ def _example_row(rings: rings_lib.Rings, num_rows: int) -> rings_lib.Row:
     return rings_lib.Row(*(getattr(zeros, name) for name in rings_lib.Row._fields))
 
 
-def _plain_copy(
-    subject: subject_lib.Subject, ring_bytes: int, num_pieces: int, piece_bytes: int
-) -> timing.Program:
+def _plain_copy(subject: subject_lib.Subject, ring_bytes: int, num_pieces: int, piece_bytes: int) -> timing.Program:
     """Returns the program that copies pieces into a large buffer, all to one place, which moves on."""
     buffer = _buffer(subject, ring_bytes, num_pieces, piece_bytes)
     pieces = jax.device_put(np.ones((num_pieces, piece_bytes), np.uint8), steps.sharded(subject.mesh))

@@ -28,8 +28,9 @@ import numpy as np
 
 from seedzero import search
 from seedzero.benchmark import subject, timing
-from seedzero.core import config as config_lib
-from seedzero.core import errors, presets, types
+from seedzero.config import config as config_lib
+from seedzero.config import presets
+from seedzero.core import errors, types
 from seedzero.networks import muzero as networks
 from seedzero.ops import value_transforms
 

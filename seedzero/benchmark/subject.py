@@ -12,11 +12,13 @@ import numpy as np
 
 from seedzero.agents import base
 from seedzero.agents import table as agents
-from seedzero.core import config as config_lib
-from seedzero.core import errors, presets, types
+from seedzero.config import config as config_lib
+from seedzero.config import presets
+from seedzero.core import errors, types
+from seedzero.device import batch as batch_lib
+from seedzero.device import steps
 from seedzero.envs import registry
 from seedzero.replay import rings as rings_lib
-from seedzero.runtime import batcher, steps
 
 SHARDED = jax.sharding.PartitionSpec(steps.AXIS)
 REPLICATED = jax.sharding.PartitionSpec()
@@ -44,7 +46,7 @@ class Subject(NamedTuple):
     spec: types.EnvSpec
     agent: base.Agent
     mesh: jax.sharding.Mesh
-    layout: batcher.Layout
+    layout: batch_lib.Layout
     sizes: tuple[int, ...]
     slot_length: int
 
@@ -77,7 +79,7 @@ def make(preset: str, settings: Mapping[str, config_lib.Value | str]) -> Subject
     spec = _spec(config)
     agent = agents.make(config, spec, platform)
     mesh = steps.make_mesh(config.training.num_devices)
-    layout, sizes = batcher.plan(config, mesh.devices.size)
+    layout, sizes = batch_lib.plan(config, mesh.devices.size)
     return Subject(
         preset=preset,
         config=config,
@@ -163,11 +165,9 @@ def _row(rings: rings_lib.Rings, step: jax.Array) -> rings_lib.Row:
     )
 
 
-def batch(subject: Subject, num_rows: int) -> batcher.Batch:
+def batch(subject: Subject, num_rows: int) -> batch_lib.Batch:
     """Returns a full batch of `num_rows` rows a shard: training slots first, evaluation slots where those don't do."""
     local = np.minimum(np.arange(num_rows, dtype=np.int32), subject.layout.slots_per_shard)
     slot = np.tile(local, subject.layout.num_shards)
     empty = steps.example_batch(subject.spec, subject.layout, num_rows)
-    return empty._replace(
-        slot=slot, first=np.zeros(slot.shape, bool), explore=slot < subject.layout.train_per_shard
-    )
+    return empty._replace(slot=slot, first=np.zeros(slot.shape, bool), explore=slot < subject.layout.train_per_shard)

@@ -26,7 +26,8 @@ import grpc
 import numpy as np
 from grpc import aio
 
-from seedzero.core import config, errors, types
+from seedzero.config import config
+from seedzero.core import errors, types
 from seedzero.transport import client, codec, messages, options, server
 
 NUM_GROUPS = 1
@@ -127,7 +128,7 @@ class _InstantLearner:
     def assign(self, hello: messages.Hello) -> types.Assignment:
         self._num_runs += 1
         return types.Assignment(
-            run_id=str(self._num_runs),
+            session_id=str(self._num_runs),
             role=types.Role.TRAIN,
             env="yours",
             env_settings="{}",
@@ -136,13 +137,13 @@ class _InstantLearner:
             seeds=(0,) * (NUM_GROUPS * self._envs_per_group),
         )
 
-    def begin(self, run_id: str, spec: types.EnvSpec) -> None:
+    def begin(self, session_id: str, spec: types.EnvSpec) -> None:
         pass
 
     def step(self, request: messages.StepRequest) -> None:
         self.server.reply(request, self._actions, request.sequence)
 
-    def end(self, run_id: str, reason: str) -> None:
+    def end(self, session_id: str, reason: str) -> None:
         pass
 
     def status(self) -> Mapping[str, object]:

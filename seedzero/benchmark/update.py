@@ -16,10 +16,10 @@ import numpy as np
 from seedzero.agents import base, muzero_loss, muzero_model
 from seedzero.benchmark import replay, timing
 from seedzero.benchmark import subject as subject_lib
-from seedzero.core import config as config_lib
+from seedzero.config import config as config_lib
+from seedzero.device import steps
 from seedzero.ops import returns
 from seedzero.replay import rings as rings_lib
-from seedzero.runtime import steps
 
 PARTS = ("update", "sample", "targets", "gradient", "optimizer")
 

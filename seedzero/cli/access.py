@@ -11,10 +11,15 @@ if TYPE_CHECKING:
 
 TOKEN = parse.Flag("token_file", "file with the learner's token", "FILE")
 TLS = (
-    parse.Flag("tls.ca_file", "PEM file with the certificates that may vouch for the learner's, or the word system: "
-               "the public authorities (default: plain text)", "FILE"),
-    parse.Flag("tls.server_name", "name that the learner's certificate is for (default: the host in --server)",
-               "NAME"),
+    parse.Flag(
+        "tls.ca_file",
+        "PEM file with the certificates that may vouch for the learner's, or the word system: "
+        "the public authorities (default: plain text)",
+        "FILE",
+    ),
+    parse.Flag(
+        "tls.server_name", "name that the learner's certificate is for (default: the host in --server)", "NAME"
+    ),
 )
 FLAGS = (TOKEN, *TLS)
 
@@ -24,6 +29,4 @@ def of(arguments: parse.Arguments) -> security.Access:
     from seedzero.transport import security  # gRPC, which a mistake in the command line need not wait for
 
     flags = arguments.flags
-    return security.Access(
-        flags.get("token_file", ""), flags.get("tls.ca_file", ""), flags.get("tls.server_name", "")
-    )
+    return security.Access(flags.get("token_file", ""), flags.get("tls.ca_file", ""), flags.get("tls.server_name", ""))

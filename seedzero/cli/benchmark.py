@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TextIO
 
 from seedzero.cli import parse
-from seedzero.core import config as config_lib
-from seedzero.core import errors, presets
+from seedzero.config import config as config_lib
+from seedzero.config import presets
+from seedzero.core import errors
 
 PARTS = ("transport", "acting", "replay", "update", "search")
 ROWS: Mapping[str, tuple[str | int, ...]] = {

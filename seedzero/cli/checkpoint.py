@@ -10,8 +10,8 @@ from seedzero.core import errors
 
 def run(arguments: parse.Arguments) -> int:
     """Lists or verifies the checkpoints of a run; returns the exit code, 1 where one is damaged."""
+    from seedzero.bucket import run_copy
     from seedzero.cli import output
-    from seedzero.runtime import run_copy
 
     path = arguments.flags["run_dir"]
     rows = run_copy.checkpoint_rows(path, content=arguments.words[0] == "verify")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import textwrap
 
 from seedzero.cli import parse
-from seedzero.core import config as config_lib
-from seedzero.core import presets
+from seedzero.config import config as config_lib
+from seedzero.config import presets
 
 _INDENT = " " * 6
 

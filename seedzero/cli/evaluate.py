@@ -18,8 +18,9 @@ def run(arguments: parse.Arguments) -> int:
     episodes = _episodes(arguments, opponent)
     seed = arguments.integer("seed", minimum=0) or 0
     step = _step(arguments)
+    from seedzero.bucket import run_copy
     from seedzero.cli import output
-    from seedzero.runtime import evaluate, run_copy
+    from seedzero.evaluation import evaluate
 
     run_dir = arguments.flags["run_dir"]
     amount = "every line of play" if opponent == _EXHAUSTIVE else f"{episodes} episodes"
@@ -57,13 +58,20 @@ COMMAND = parse.Command(
     usage="--run_dir=DIR [--step=N|best|last] --episodes=N [--seed=N] [--opponent=random|exhaustive|RUN_DIR]",
     flags=(
         parse.Flag("run_dir", "of the training run", "DIR|gs://BUCKET/PATH", required=True),
-        parse.Flag("step", "which checkpoint: an update's number, best (by evaluation while training) or last; "
-                   "default: best where there is one, last in games of two players", "N|best|last"),
+        parse.Flag(
+            "step",
+            "which checkpoint: an update's number, best (by evaluation while training) or last; "
+            "default: best where there is one, last in games of two players",
+            "N|best|last",
+        ),
         parse.Flag("episodes", "number of episodes", "N"),
         parse.Flag("seed", "of the environments, of random moves (default 0)", "N"),
-        parse.Flag("opponent", "games of two players: random moves (the default); exhaustive: every line of play that "
-                   "the other side has, once, in small games; or the last checkpoint of another run of the same game",
-                   "random|exhaustive|RUN_DIR"),
+        parse.Flag(
+            "opponent",
+            "games of two players: random moves (the default); exhaustive: every line of play that "
+            "the other side has, once, in small games; or the last checkpoint of another run of the same game",
+            "random|exhaustive|RUN_DIR",
+        ),
     ),
     details="""
 The last line on standard output: episodes, mean_return, std_return, min_return, max_return, mean_length, and for

@@ -18,7 +18,8 @@ from typing import NamedTuple
 from seedzero.cli import main as seedzero
 from seedzero.cli import parse
 from seedzero.core import errors
-from seedzero.runtime import google_cloud, respawn
+from seedzero.launch import google_cloud
+from seedzero.processes import respawn
 
 PORT = 7777
 """Where a learner listens that Vertex AI has not given a port."""
@@ -130,8 +131,12 @@ COMMAND = parse.Command(
     usage="--secret=NAME [--address_object=gs://BUCKET/NAME] train|worker [--key=value ...]",
     flags=(
         parse.Flag("secret", "of gcp/setup.sh", "projects/P/secrets/NAME/versions/V", required=True),
-        parse.Flag("address_object", "where the learner writes its address and workers read it (default: the first "
-                   "worker pool in CLUSTER_SPEC)", "gs://BUCKET/NAME"),
+        parse.Flag(
+            "address_object",
+            "where the learner writes its address and workers read it (default: the first "
+            "worker pool in CLUSTER_SPEC)",
+            "gs://BUCKET/NAME",
+        ),
     ),
     details="",
     run=lambda arguments: seedzero.BAD_USAGE,

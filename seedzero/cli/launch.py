@@ -9,9 +9,9 @@ import sys
 import types
 
 from seedzero.cli import parse, train
-from seedzero.cluster import plan as plan_lib
-from seedzero.core import config as config_lib
+from seedzero.config import config as config_lib
 from seedzero.core import errors
+from seedzero.launch import plan as plan_lib
 
 _TOKEN_BYTES = 32
 _TOKEN_FILE = "transport.token_file"
@@ -90,7 +90,7 @@ def _load() -> types.ModuleType:
       UsageError: Ray is not installed.
     """
     try:
-        from seedzero.cluster import ray_launch
+        from seedzero.launch import ray_launch
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "ray":
             raise
@@ -122,19 +122,33 @@ COMMAND = parse.Command(
     words=(("ray",),),
     flags=(
         parse.Flag("num_workers", "workers that step environments, each an actor", "N", required=True),
-        parse.Flag("run_dir", "as for `seedzero train`; every node that may hold the learner must see it", "DIR",
-                   required=True),
-        parse.Flag("address", "of the cluster's head, or local: start Ray on this machine (default: RAY_ADDRESS, "
-                   "else the Ray that runs on this machine, else local)", "HOST:PORT|local"),
+        parse.Flag(
+            "run_dir",
+            "as for `seedzero train`; every node that may hold the learner must see it",
+            "DIR",
+            required=True,
+        ),
+        parse.Flag(
+            "address",
+            "of the cluster's head, or local: start Ray on this machine (default: RAY_ADDRESS, "
+            "else the Ray that runs on this machine, else local)",
+            "HOST:PORT|local",
+        ),
         parse.Flag("preset", "as for `seedzero train`", "NAME"),
-        parse.Flag("accelerator", "of the learner (default: auto, all of the node that has most)",
-                   "auto|none|GPU[:N]|TPU[:N]"),
-        parse.Flag("learner_cpus", "cores of the learner and of the worker that evaluates beside it (default: 2, and "
-                   "--worker.threads more where it evaluates)", "X"),
+        parse.Flag(
+            "accelerator", "of the learner (default: auto, all of the node that has most)", "auto|none|GPU[:N]|TPU[:N]"
+        ),
+        parse.Flag(
+            "learner_cpus",
+            "cores of the learner and of the worker that evaluates beside it (default: 2, and "
+            "--worker.threads more where it evaluates)",
+            "X",
+        ),
         parse.Flag("port", "that the learner listens on (default: any free one)", "N"),
         parse.Flag("tls.ca_file", "what workers trust the learner's --tls.cert_file by", "FILE"),
-        parse.Flag("tls.server_name", "name that the learner's certificate is for, as workers reach it by its address",
-                   "NAME"),
+        parse.Flag(
+            "tls.server_name", "name that the learner's certificate is for, as workers reach it by its address", "NAME"
+        ),
     ),
     takes_settings=True,
     details="""

@@ -16,7 +16,7 @@ from typing import NoReturn
 
 import seedzero
 from seedzero.cli import benchmark, checkpoint, config, evaluate, health, launch, parse, play, status, train, worker
-from seedzero.core import config as config_lib
+from seedzero.config import config as config_lib
 from seedzero.core import errors
 
 COMMANDS: Mapping[str, parse.Command] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from seedzero.runtime import run_dir
+from seedzero.checkpoints import run_dir
 
 
 def print_json(value: Mapping[str, object] | Sequence[object]) -> None:

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from seedzero.core import config as config_lib
+from seedzero.config import config as config_lib
 from seedzero.core import errors
 
 WIDTH = 110

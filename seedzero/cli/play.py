@@ -11,11 +11,12 @@ from seedzero.cli import parse
 def run(arguments: parse.Arguments) -> int:
     """Plays one greedy episode into a video; returns the exit code."""
     run_dir, video = arguments.flags["run_dir"], pathlib.Path(arguments.flags["video"])
-    from seedzero.runtime import video as video_lib
+    from seedzero.evaluation import video as video_lib
 
     video_lib.check_path(video)  # before JAX is loaded
+    from seedzero.bucket import run_copy
     from seedzero.cli import output
-    from seedzero.runtime import evaluate, run_copy
+    from seedzero.evaluation import evaluate
 
     print(f"seedzero: playing {run_dir} into {video}", file=sys.stderr, flush=True)
     with run_copy.local(run_dir, lambda copy: copy.params(None)) as path:

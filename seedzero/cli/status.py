@@ -13,8 +13,9 @@ def run(arguments: parse.Arguments) -> int:
     run_dir, server = arguments.flags.get("run_dir"), arguments.flags.get("server")
     if (run_dir is None) == (server is None):
         raise errors.UsageError("seedzero status takes one of --run_dir=DIR and --server=HOST:PORT|unix:PATH")
+    from seedzero.bucket import bucket
     from seedzero.cli import output
-    from seedzero.runtime import bucket, status
+    from seedzero.monitoring import status
 
     url = bucket.parse(run_dir or "")
     if url is not None:
@@ -31,8 +32,11 @@ COMMAND = parse.Command(
     summary="Prints counters and state of a learner as JSON.",
     usage="--run_dir=DIR|gs://BUCKET/PATH | --server=HOST:PORT|unix:PATH [--token_file=FILE] [--tls.ca_file=FILE]",
     flags=(
-        parse.Flag("run_dir", "of the training run, running or ended; in a bucket the last status that was uploaded",
-                   "DIR|gs://BUCKET/PATH"),
+        parse.Flag(
+            "run_dir",
+            "of the training run, running or ended; in a bucket the last status that was uploaded",
+            "DIR|gs://BUCKET/PATH",
+        ),
         parse.Flag("server", "address of a running learner", "HOST:PORT|unix:PATH"),
         *access.FLAGS,
     ),

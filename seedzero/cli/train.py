@@ -11,10 +11,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from seedzero.bucket import bucket
 from seedzero.cli import parse, stopping
-from seedzero.core import combinations, errors, presets
-from seedzero.core import config as config_lib
-from seedzero.runtime import bucket
+from seedzero.config import combinations, presets
+from seedzero.config import config as config_lib
+from seedzero.core import errors
 
 RUNS = pathlib.Path("runs")
 TRY_LATER = 75
@@ -51,7 +52,7 @@ def run(arguments: parse.Arguments) -> int:
 
 
 def _run_supervised(arguments: parse.Arguments) -> int:
-    from seedzero.runtime import signals
+    from seedzero.processes import signals
 
     signals.terminate_with_input()
     try:
@@ -72,7 +73,7 @@ def _run(arguments: parse.Arguments) -> int:
     command = resume_command(path, arguments)
     if "run_dir" not in arguments.flags:
         _say([f"run directory {path}; to go on later: {command}"])
-    from seedzero.runtime import learner
+    from seedzero.learner import learner
 
     return learner.train(config, path, command, preset=asked.preset, given=asked.given)
 
@@ -104,8 +105,8 @@ def request(flags: Mapping[str, str], settings: Mapping[str, str]) -> Request:
 
 def _saved(run_dir: str, settings: Mapping[str, str]) -> tuple[str, dict[str, str]]:
     """Returns preset and settings of the run in a directory, new settings over them."""
-    from seedzero.runtime import run_copy  # numpy, which an early mistake need not wait for
-    from seedzero.runtime import run_dir as run_dir_lib
+    from seedzero.bucket import run_copy  # numpy, which an early mistake need not wait for
+    from seedzero.checkpoints import run_dir as run_dir_lib
 
     with run_copy.local(run_dir) as path:
         saved = run_dir_lib.read_saved(path)
@@ -145,7 +146,7 @@ def _num_cores() -> int:
 
 
 def _run_path(flags: Mapping[str, str], preset: str) -> pathlib.Path | bucket.Url:
-    from seedzero.runtime import run_dir as run_dir_lib
+    from seedzero.checkpoints import run_dir as run_dir_lib
 
     given = flags.get("run_dir")
     if not given:
@@ -197,8 +198,11 @@ COMMAND = parse.Command(
     usage="--preset=NAME [--env=ENV] [--run_dir=DIR] [--key=value ...]",
     flags=(
         parse.Flag("preset", "settings that work together; see below", "NAME"),
-        parse.Flag("run_dir", "where everything is written; a run that is there goes on (default: a new one in "
-                   f"{RUNS}/)", "DIR|gs://BUCKET/PATH"),
+        parse.Flag(
+            "run_dir",
+            f"where everything is written; a run that is there goes on (default: a new one in {RUNS}/)",
+            "DIR|gs://BUCKET/PATH",
+        ),
         parse.Flag("supervised", "save and leave when standard input is closed: for a program that starts this one"),
     ),
     takes_settings=True,

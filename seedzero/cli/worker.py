@@ -22,8 +22,11 @@ COMMAND = parse.Command(
         parse.Flag("server", "address of the learner, as it prints it", "HOST:PORT|unix:PATH", required=True),
         *access.FLAGS,
         parse.Flag("num_envs", "most environments here (default: as many as the learner asks for)", "N"),
-        parse.Flag("threads", "Atari: emulator threads (default: one for each core; a container knows only the whole "
-                   "machine's)", "N"),
+        parse.Flag(
+            "threads",
+            "Atari: emulator threads (default: one for each core; a container knows only the whole machine's)",
+            "N",
+        ),
     ),
     details="""
 Start the learner with `seedzero train --listen=HOST:PORT ...`; workers may come and go at any time. A worker that

@@ -134,7 +134,7 @@ class Assignment:
     """What a learner tells a joining worker to run.
 
     Attributes:
-      run_id: names the environments until they are reset; sequence numbers count within it.
+      session_id: names the environments until they are reset; sequence numbers count within it.
       role: what the environments are for.
       env: environment id ("catch", "gym:CartPole-v1", "atari:Pong"), or "yours" for the worker's own.
       env_settings: JSON object of keyword settings for the environment (EnvConfig without its id).
@@ -144,7 +144,7 @@ class Assignment:
       resumed: true: the run id is still alive; go on without a reset and repeat unanswered messages.
     """
 
-    run_id: str
+    session_id: str
     role: Role
     env: str
     env_settings: str

@@ -21,7 +21,8 @@ import numpy as np
 from ale_py import roms, vector_env
 from gymnasium import vector
 
-from seedzero.core import config, errors, types
+from seedzero.config import config
+from seedzero.core import errors, types
 from seedzero.envs import base
 
 NOOP = 0

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 
-from seedzero.core import config, errors, types
+from seedzero.config import config
+from seedzero.core import errors, types
 from seedzero.envs import atari, base, catch, gym_env, spiel
 
 REMOTE = "remote"

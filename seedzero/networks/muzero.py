@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from seedzero.core import config as configuration
+from seedzero.config import config as configuration
 from seedzero.core import errors, types
 from seedzero.networks import conv, mlp, projection, resnet
 from seedzero.networks import prefix as prefix_lib

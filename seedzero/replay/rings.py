@@ -26,7 +26,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from seedzero.core import config, errors, types
+from seedzero.config import config
+from seedzero.core import errors, types
 
 _FANOUT = 32
 """Children of a node where rows are drawn by priority."""
@@ -329,9 +330,7 @@ def _choose(cumulative: jax.Array, uniform: jax.Array) -> jax.Array:
     return jnp.minimum(chosen, cumulative.shape[1] - 1)
 
 
-def _draw_by_priority(
-    weight: jax.Array, key: jax.Array, batch_size: int
-) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _draw_by_priority(weight: jax.Array, key: jax.Array, batch_size: int) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Returns what `_draw` does, for weights of any sizes.
 
     Down a tree of sums, with a random number of its own at each node. Neither a cumulative sum over a million float32

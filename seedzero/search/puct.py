@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from seedzero.core import config as configuration
+from seedzero.config import config as configuration
 from seedzero.search import forest as forest_lib
 from seedzero.search import inspection, noise, schedule, selection, types
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from seedzero.core import config as configuration
+from seedzero.config import config as configuration
 from seedzero.search import forest as forest_lib
 
 LOWEST = float(np.finfo(np.float32).min)

@@ -21,7 +21,8 @@ from __future__ import annotations
 import queue
 import types as python_types
 
-from seedzero.core import config, errors, types
+from seedzero.config import config
+from seedzero.core import errors, types
 from seedzero.transport import connection, loop_thread, messages, security
 
 _DEFAULTS = config.TransportConfig()
@@ -80,7 +81,9 @@ class Client:
           UsageError: the last run is not over.
         """
         if self._assignment is not None:
-            raise errors.UsageError(f"join() while run {self._assignment.run_id} goes on; join again after a Restart")
+            raise errors.UsageError(
+                f"join() while run {self._assignment.session_id} goes on; join again after a Restart"
+            )
         self._thread.post(self._connection.join)
         while True:
             match self._take():
@@ -101,7 +104,7 @@ class Client:
           SpecMismatch: the learner's networks were built for another spec.
         """
         assignment = self._running()
-        self._thread.post(self._connection.start, assignment.run_id, spec)
+        self._thread.post(self._connection.start, assignment.session_id, spec)
         match self._take():
             case messages.Restart() as restart:
                 self._held = restart
@@ -127,7 +130,7 @@ class Client:
             return
         self._next_sequence[group] = sequence + 1
         self._unanswered.add(group)
-        self._thread.post(self._connection.submit, assignment.run_id, group, sequence, step)
+        self._thread.post(self._connection.submit, assignment.session_id, group, sequence, step)
 
     def receive(self) -> messages.Actions | messages.Restart | messages.End:
         """Waits for what the learner says next.
@@ -188,4 +191,3 @@ class Client:
         if isinstance(event, Exception):
             raise event
         return event
-

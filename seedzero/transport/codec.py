@@ -49,7 +49,7 @@ def encode_hello(hello: messages.Hello) -> bytes:
     fields = inference_pb2.Hello(
         protocol_version=PROTOCOL_VERSION,
         worker_id=hello.worker_id,
-        run_id=hello.run_id,
+        session_id=hello.session_id,
         roles=[_ROLES[role] for role in hello.roles],
         environments=hello.environments,
         max_envs=hello.max_envs,
@@ -142,9 +142,9 @@ def hello_of(fields: inference_pb2.Hello) -> messages.Hello:
             f"the worker speaks protocol version {fields.protocol_version}, the learner {PROTOCOL_VERSION}; install "
             "the same version of seedzero on both"
         )
-    if not 1 <= len(fields.worker_id) <= _MAX_NAME or len(fields.run_id) > _MAX_NAME:
+    if not 1 <= len(fields.worker_id) <= _MAX_NAME or len(fields.session_id) > _MAX_NAME:
         raise errors.InvalidMessage(
-            f"Hello.worker_id has {len(fields.worker_id)} characters and run_id {len(fields.run_id)}; expected 1 to "
+            f"Hello.worker_id has {len(fields.worker_id)} characters and session_id {len(fields.session_id)}; expected 1 to "
             f"{_MAX_NAME} and at most {_MAX_NAME}"
         )
     unknown = [number for number in fields.roles if number not in _ROLE_OF]
@@ -153,7 +153,7 @@ def hello_of(fields: inference_pb2.Hello) -> messages.Hello:
     if fields.max_envs < 1:
         raise errors.InvalidMessage("Hello.max_envs is 0; expected at least 1")
     roles = tuple(_ROLE_OF[number] for number in fields.roles)
-    return messages.Hello(fields.worker_id, fields.run_id, roles, tuple(fields.environments), fields.max_envs)
+    return messages.Hello(fields.worker_id, fields.session_id, roles, tuple(fields.environments), fields.max_envs)
 
 
 def spec_of(fields: inference_pb2.Spec, num_envs: int) -> types.EnvSpec:
@@ -247,7 +247,7 @@ def step_of(fields: inference_pb2.Step, observation: memoryview, layout: Layout)
 def encode_assign(assignment: types.Assignment, *, heartbeat_seconds: float, lease_seconds: float) -> bytes:
     """Returns an Assign message."""
     fields = inference_pb2.Assign(
-        run_id=assignment.run_id,
+        session_id=assignment.session_id,
         role=_ROLES[assignment.role],
         env=assignment.env,
         env_settings=assignment.env_settings,
@@ -303,9 +303,9 @@ def assignment_of(fields: inference_pb2.Assign) -> types.Assignment:
       InvalidMessage: a field is missing or out of range.
     """
     num_envs = fields.num_groups * fields.envs_per_group
-    if not fields.run_id or fields.role not in _ROLE_OF or not 1 <= fields.num_groups <= messages.MAX_GROUPS:
+    if not fields.session_id or fields.role not in _ROLE_OF or not 1 <= fields.num_groups <= messages.MAX_GROUPS:
         raise errors.InvalidMessage(
-            f"Assign has run_id {fields.run_id!r}, role {fields.role} and num_groups {fields.num_groups}; expected an "
+            f"Assign has session_id {fields.session_id!r}, role {fields.role} and num_groups {fields.num_groups}; expected an "
             f"id, 1 or 2, and 1 to {messages.MAX_GROUPS}"
         )
     if num_envs < 1 or len(fields.seeds) != num_envs:
@@ -314,7 +314,7 @@ def assignment_of(fields: inference_pb2.Assign) -> types.Assignment:
             "environments"
         )
     return types.Assignment(
-        run_id=fields.run_id,
+        session_id=fields.session_id,
         role=_ROLE_OF[fields.role],
         env=fields.env,
         env_settings=fields.env_settings,

@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 from grpc import aio
 
-from seedzero.core import config, errors, types
+from seedzero.config import config
+from seedzero.core import errors, types
 from seedzero.transport import codec, inference_pb2, messages, options, outbox, security, status
 
 _CONNECT_SECONDS = 10.0
@@ -143,18 +144,18 @@ class Connection:
         if self._stream:
             self._stream.outbox.put(codec.encode_hello(self._hello))
 
-    def start(self, run_id: str, spec: types.EnvSpec) -> None:
+    def start(self, session_id: str, spec: types.EnvSpec) -> None:
         """Tells the run's spec."""
-        if self._run is None or self._run.assignment.run_id != run_id:
+        if self._run is None or self._run.assignment.session_id != session_id:
             return
         self._run.spec = spec
         if self._stream and self._stream.assigned:
             self._stream.outbox.put(codec.encode_spec(spec))
 
-    def submit(self, run_id: str, group: int, sequence: int, step: types.EnvStep) -> None:
+    def submit(self, session_id: str, group: int, sequence: int, step: types.EnvStep) -> None:
         """Sends a step, now and after every reconnect until it is answered."""
         run = self._run
-        if run is None or run.assignment.run_id != run_id:
+        if run is None or run.assignment.session_id != session_id:
             return
         run.unanswered[group] = (sequence, step)
         if self._stream and self._stream.ready:
@@ -228,9 +229,9 @@ class Connection:
 
     async def _use(self, stream: _Stream) -> str | None:
         self._stream = stream
-        run_id = self._run.assignment.run_id if self._run else ""
+        session_id = self._run.assignment.session_id if self._run else ""
         if self._run or self._joining:
-            stream.outbox.put(codec.encode_hello(dataclasses.replace(self._hello, run_id=run_id)))
+            stream.outbox.put(codec.encode_hello(dataclasses.replace(self._hello, session_id=session_id)))
         try:
             return await self._read(stream)
         finally:
@@ -284,9 +285,9 @@ class Connection:
             self._joining = False
             self._run = _Run(assignment)
             self._deliver(assignment)
-        elif assignment.run_id != self._run.assignment.run_id:
+        elif assignment.session_id != self._run.assignment.session_id:
             raise errors.InvalidMessage(
-                f"the learner assigned run {assignment.run_id}; expected {self._run.assignment.run_id} or a Restart"
+                f"the learner assigned run {assignment.session_id}; expected {self._run.assignment.session_id} or a Restart"
             )
         elif self._run.spec is not None:
             stream.outbox.put(codec.encode_spec(self._run.spec))
@@ -322,7 +323,7 @@ class Connection:
     def _on_restart(self, stream: _Stream, reason: str) -> None:
         if self._run is None:
             return
-        _logger.warning("learner at %s: run %s is over: %s", self._address, self._run.assignment.run_id, reason)
+        _logger.warning("learner at %s: run %s is over: %s", self._address, self._run.assignment.session_id, reason)
         self._run = None
         self._wanted.clear()
         stream.assigned = stream.ready = False

@@ -25,7 +25,7 @@ class Handler(Protocol):
         """Returns what a joining worker runs, with a fresh run id and resumed=False; may raise errors.Error."""
         ...
 
-    def begin(self, run_id: str, spec: types.EnvSpec) -> None:
+    def begin(self, session_id: str, spec: types.EnvSpec) -> None:
         """Takes a run's spec, once a run; may raise SpecMismatch. The worker may send steps when this returns."""
         ...
 
@@ -33,7 +33,7 @@ class Handler(Protocol):
         """Queues a step, which `Server.reply` answers. A group has at most one unanswered step."""
         ...
 
-    def end(self, run_id: str, reason: str) -> None:
+    def end(self, session_id: str, reason: str) -> None:
         """Takes note that a run is over, once for each that assign() began and Server.restart() did not end.
 
         The reason is WORKER_LOST, GOODBYE, or begins with FAILED.

@@ -22,14 +22,14 @@ class Hello:
 
     Attributes:
       worker_id: names it in reports; a process that takes another's place uses the same name.
-      run_id: of the run to go on with; "": none.
+      session_id: of the run to go on with; "": none.
       roles: what it is ready to do, at least one.
       environments: ids ("catch") or families ("gym", "atari", "spiel") that it can make; "yours": only its own.
       max_envs: most environments in all groups together.
     """
 
     worker_id: str
-    run_id: str
+    session_id: str
     roles: tuple[types.Role, ...]
     environments: tuple[str, ...]
     max_envs: int
@@ -39,7 +39,7 @@ class StepRequest(NamedTuple):
     """One step of one group, checked against the run's spec; it waits for its actions.
 
     Attributes:
-      run_id: the run that it belongs to.
+      session_id: the run that it belongs to.
       role: of the run.
       group: 0 .. num_groups - 1.
       sequence: number of this step within run and group, from 0.
@@ -47,7 +47,7 @@ class StepRequest(NamedTuple):
       first: [E] bool, true: first observation of an episode (or of the run).
     """
 
-    run_id: str
+    session_id: str
     role: types.Role
     group: int
     sequence: int

@@ -6,7 +6,7 @@ rules, so it is set too. A server throws out clients that ping more often than i
 
 from __future__ import annotations
 
-from seedzero.core import config
+from seedzero.config import config
 from seedzero.transport import codec
 
 _LEARNER_MESSAGE_BYTES = 16 * 2**20

@@ -26,7 +26,8 @@ from collections.abc import Callable, Iterable
 import grpc
 from grpc import aio
 
-from seedzero.core import config, errors
+from seedzero.config import config
+from seedzero.core import errors
 from seedzero.transport import address as addresses
 from seedzero.transport import options
 

@@ -10,7 +10,8 @@ import numpy as np
 from grpc import aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from seedzero.core import config, errors
+from seedzero.config import config
+from seedzero.core import errors
 from seedzero.transport import address as addresses
 from seedzero.transport import allocator, codec, handler, loop_thread, messages, options, security, service
 
@@ -86,21 +87,21 @@ class Server:
         if thread is None:
             return
         if thread.is_current():
-            self._service.deliver(request.run_id, request.group, request.sequence, data)
+            self._service.deliver(request.session_id, request.group, request.sequence, data)
             return
-        self._mail.append((request.run_id, request.group, request.sequence, data))
+        self._mail.append((request.session_id, request.group, request.sequence, data))
         if not self._mail_announced:  # one wake-up for all answers of a batch
             self._mail_announced = True
             thread.post(self._deliver_mail)
 
-    def restart(self, run_id: str, reason: str) -> None:
+    def restart(self, session_id: str, reason: str) -> None:
         """Ends a run without Handler.end, and has its worker reset and join again.
 
         What the server's thread does at this moment for that run may still reach the handler.
         """
         thread = self._thread
         if thread is not None:
-            thread.post(self._service.restart, run_id, reason)
+            thread.post(self._service.restart, session_id, reason)
 
     def stop(self, *, finished: bool, reason: str, grace_seconds: float = 2.0) -> None:
         """Ends all streams and the server. The handler is not called any more (status apart) once this has begun.

@@ -1,7 +1,7 @@
 """The protocol as the learner speaks it, on the server's event-loop thread.
 
-    way of a step:    connect -> _read -> _receive -> _on_step -> Handler.step
-    way of an answer: Server.reply -> Service.deliver -> Stream.put -> connect
+way of a step:    connect -> _read -> _receive -> _on_step -> Handler.step
+way of an answer: Server.reply -> Service.deliver -> Stream.put -> connect
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from typing import Any
 import grpc
 from grpc import aio
 
-from seedzero.core import config, errors
+from seedzero.config import config
+from seedzero.core import errors
 from seedzero.transport import codec, handler, inference_pb2, messages, security, sessions, status, streams
 
 _MAX_TICK_SECONDS = 1.0
@@ -98,15 +99,15 @@ class Service:
             trailer = ((status.ERROR_KEY, stream.failure.kind),) if stream.failure.kind else ()
             await context.abort(stream.failure.code, stream.failure.details, trailer)
 
-    def deliver(self, run_id: str, group: int, sequence: int, reply: bytes) -> None:
+    def deliver(self, session_id: str, group: int, sequence: int, reply: bytes) -> None:
         """Answers a step; does nothing if its run is over."""
-        run = self._sessions.find(run_id)
+        run = self._sessions.find(session_id)
         if run and run.answer(group, sequence, reply) and run.stream and run.stream.ready:
             run.stream.put(reply)
 
-    def restart(self, run_id: str, reason: str) -> None:
+    def restart(self, session_id: str, reason: str) -> None:
         """Ends a run without a word to the learner, and has its worker join again."""
-        run = self._sessions.remove(run_id)
+        run = self._sessions.remove(session_id)
         if run and run.stream:
             self._send_restart(run.stream, reason)
 
@@ -183,10 +184,10 @@ class Service:
         if not self._streams:
             self._empty.set()
 
-    def _end(self, run: sessions.Run[streams.Stream], reason: str) -> None:
+    def _end(self, run: sessions.Session[streams.Stream], reason: str) -> None:
         """Ends a run if it is not over yet, and tells the learner."""
-        if self._sessions.remove(run.assignment.run_id):
-            self._learner.end(run.assignment.run_id, reason)
+        if self._sessions.remove(run.assignment.session_id):
+            self._learner.end(run.assignment.session_id, reason)
 
     def _send_restart(self, stream: streams.Stream, reason: str) -> None:
         stream.run, stream.restarted, stream.ready = None, True, False
@@ -220,19 +221,19 @@ class Service:
     def _on_hello(self, stream: streams.Stream, fields: inference_pb2.Hello) -> None:
         hello = codec.hello_of(fields)
         if stream.run:
-            raise errors.InvalidMessage(f"Hello came twice; run {stream.run.assignment.run_id} goes on")
+            raise errors.InvalidMessage(f"Hello came twice; run {stream.run.assignment.session_id} goes on")
         stream.restarted = False
-        run = self._sessions.find(hello.run_id) if hello.run_id else self._create(hello)
+        run = self._sessions.find(hello.session_id) if hello.session_id else self._create(hello)
         if run is None:
-            self._send_restart(stream, f"run {hello.run_id!r} is unknown: its lease expired or the learner is new")
+            self._send_restart(stream, f"run {hello.session_id!r} is unknown: its lease expired or the learner is new")
             return
         if run.stream:
-            taken = status.Failure(grpc.StatusCode.ABORTED, f"another stream took over run {hello.run_id}")
+            taken = status.Failure(grpc.StatusCode.ABORTED, f"another stream took over run {hello.session_id}")
             run.stream.run = None
             run.stream.close(taken)
         run.stream, stream.run = stream, run
         self._sessions.renew(run, stream.heard_at)
-        assignment = dataclasses.replace(run.assignment, resumed=bool(hello.run_id))
+        assignment = dataclasses.replace(run.assignment, resumed=bool(hello.session_id))
         stream.put(
             codec.encode_assign(
                 assignment,
@@ -241,7 +242,7 @@ class Service:
             )
         )
 
-    def _create(self, hello: messages.Hello) -> sessions.Run[streams.Stream]:
+    def _create(self, hello: messages.Hello) -> sessions.Session[streams.Stream]:
         for lost in self._sessions.abandoned(hello.worker_id):
             self._end(lost, handler.WORKER_LOST)
         return self._sessions.create(hello.worker_id, self._learner.assign(hello), self._clock())
@@ -252,7 +253,7 @@ class Service:
         num_envs = run.assignment.envs_per_group
         spec = codec.spec_of(fields, num_envs)
         if run.begin(spec):
-            self._learner.begin(run.assignment.run_id, spec)
+            self._learner.begin(run.assignment.session_id, spec)
         stream.ready = True
         stream.max_message_bytes = codec.max_message_bytes(spec, num_envs)
         stream.put(codec.encode_start(stream.max_message_bytes))
@@ -278,7 +279,7 @@ class Service:
             stream.run = None
         stream.close()
 
-    def _run_of(self, stream: streams.Stream, what: str) -> sessions.Run[streams.Stream] | None:
+    def _run_of(self, stream: streams.Stream, what: str) -> sessions.Session[streams.Stream] | None:
         """Returns the stream's run; None: the message belongs to a run that Restart has ended.
 
         Raises:

@@ -62,7 +62,7 @@ class Group:
         )
 
 
-class Run(Generic[StreamT]):
+class Session(Generic[StreamT]):
     """One worker's environments from one reset to the next."""
 
     def __init__(self, worker_id: str, assignment: types.Assignment, expires_at: float) -> None:
@@ -72,9 +72,7 @@ class Run(Generic[StreamT]):
         self.spec: types.EnvSpec | None = None
         self.layout: codec.Layout | None = None
         self.stream: StreamT | None = None
-        self._groups = tuple(
-            Group(np.ones(assignment.envs_per_group, np.bool_)) for _ in range(assignment.num_groups)
-        )
+        self._groups = tuple(Group(np.ones(assignment.envs_per_group, np.bool_)) for _ in range(assignment.num_groups))
 
     def begin(self, spec: types.EnvSpec) -> bool:
         """Takes the spec; returns whether it is the run's first.
@@ -83,7 +81,7 @@ class Run(Generic[StreamT]):
           SpecMismatch: the run had another one before.
         """
         if self.spec not in (None, spec):
-            raise errors.SpecMismatch(f"run {self.assignment.run_id} began with {self.spec}; now came {spec}")
+            raise errors.SpecMismatch(f"run {self.assignment.session_id} began with {self.spec}; now came {spec}")
         is_first, self.spec = self.spec is None, spec
         self.layout = codec.Layout(spec, self.assignment.envs_per_group)
         return is_first
@@ -113,7 +111,7 @@ class Run(Generic[StreamT]):
             _check_first(group, step, first, final)
         state.final, state.any_final = final, codec.any_true(final)
         state.next_sequence, state.pending, state.last_reply = sequence + 1, True, b""
-        return messages.StepRequest(self.assignment.run_id, self.assignment.role, group, sequence, step, first)
+        return messages.StepRequest(self.assignment.session_id, self.assignment.role, group, sequence, step, first)
 
     def answer(self, group: int, sequence: int, reply: bytes) -> bool:
         """Keeps the answer to the pending step; returns False if that step isn't pending."""
@@ -129,38 +127,38 @@ class Sessions(Generic[StreamT]):
 
     def __init__(self, lease_seconds: float) -> None:
         self._lease_seconds = lease_seconds
-        self._runs: dict[str, Run[StreamT]] = {}
+        self._sessions: dict[str, Session[StreamT]] = {}
 
-    def create(self, worker_id: str, assignment: types.Assignment, now: float) -> Run[StreamT]:
+    def create(self, worker_id: str, assignment: types.Assignment, now: float) -> Session[StreamT]:
         """Starts a run."""
-        run: Run[StreamT] = Run(worker_id, assignment, now + self._lease_seconds)
-        self._runs[assignment.run_id] = run
+        run: Session[StreamT] = Session(worker_id, assignment, now + self._lease_seconds)
+        self._sessions[assignment.session_id] = run
         return run
 
-    def find(self, run_id: str) -> Run[StreamT] | None:
+    def find(self, session_id: str) -> Session[StreamT] | None:
         """Returns a run that is alive."""
-        return self._runs.get(run_id)
+        return self._sessions.get(session_id)
 
-    def renew(self, run: Run[StreamT], now: float) -> None:
+    def renew(self, run: Session[StreamT], now: float) -> None:
         """Starts a run's lease anew."""
         run.expires_at = now + self._lease_seconds
 
     def renew_all(self, now: float) -> None:
         """Starts all leases anew."""
-        for run in self._runs.values():
+        for run in self._sessions.values():
             self.renew(run, now)
 
-    def remove(self, run_id: str) -> Run[StreamT] | None:
+    def remove(self, session_id: str) -> Session[StreamT] | None:
         """Ends a run; None if it is over already."""
-        return self._runs.pop(run_id, None)
+        return self._sessions.pop(session_id, None)
 
-    def expired(self, now: float) -> list[Run[StreamT]]:
+    def expired(self, now: float) -> list[Session[StreamT]]:
         """Returns the runs whose lease is over."""
-        return [run for run in self._runs.values() if run.expires_at <= now]
+        return [run for run in self._sessions.values() if run.expires_at <= now]
 
-    def abandoned(self, worker_id: str) -> list[Run[StreamT]]:
+    def abandoned(self, worker_id: str) -> list[Session[StreamT]]:
         """Returns a worker's runs that have lost their stream."""
-        return [run for run in self._runs.values() if run.stream is None and run.worker_id == worker_id]
+        return [run for run in self._sessions.values() if run.stream is None and run.worker_id == worker_id]
 
 
 def _check_values(group: int, step: types.EnvStep) -> None:

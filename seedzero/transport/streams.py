@@ -25,7 +25,7 @@ class Stream:
     """
 
     def __init__(self, context: Context, now: float) -> None:
-        self.run: sessions.Run[Stream] | None = None
+        self.run: sessions.Session[Stream] | None = None
         self.restarted = False
         self.ready = False
         self.heard_at = now

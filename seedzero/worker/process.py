@@ -10,7 +10,8 @@ import sys
 import threading
 from collections.abc import Sequence
 
-from seedzero.core import config, types
+from seedzero.config import config
+from seedzero.core import types
 from seedzero.transport import security
 from seedzero.worker import worker
 
@@ -37,10 +38,19 @@ def main(arguments: Sequence[str] | None = None, *, env_factory: worker.EnvFacto
         default = getattr(config.TransportConfig(), key)
         parser.add_argument(f"--{key}", type=float, default=default, help="as transport's setting of the learner")
     parser.add_argument("--token_file", default="", help="file with the learner's token")
-    parser.add_argument("--tls.ca_file", dest="ca_file", default="", help="PEM file with the certificates that may "
-                        f"vouch for the learner's, or {security.SYSTEM_ROOTS}: public ones; default: plain text")
-    parser.add_argument("--tls.server_name", dest="server_name", default="", help="name that the learner's "
-                        "certificate is for; default: the host in --server")
+    parser.add_argument(
+        "--tls.ca_file",
+        dest="ca_file",
+        default="",
+        help="PEM file with the certificates that may "
+        f"vouch for the learner's, or {security.SYSTEM_ROOTS}: public ones; default: plain text",
+    )
+    parser.add_argument(
+        "--tls.server_name",
+        dest="server_name",
+        default="",
+        help="name that the learner's certificate is for; default: the host in --server",
+    )
     parser.add_argument("--supervised", action="store_true", help="end when standard input is closed")
     options = parser.parse_args(arguments)
     return run(

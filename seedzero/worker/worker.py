@@ -1,7 +1,7 @@
 """The thin process's work: step environments as the learner says. numpy, gymnasium, ale-py and grpc; never JAX.
 
-    join -> make or reuse the groups of environments -> reset -> for whichever group has actions: step, send
-                                                          '-- Restart: join again --- End: done
+join -> make or reuse the groups of environments -> reset -> for whichever group has actions: step, send
+                                                      '-- Restart: join again --- End: done
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from seedzero.core import config, errors, types
+from seedzero.config import config
+from seedzero.core import errors, types
 from seedzero.envs import base, registry
 from seedzero.transport import client, messages, security
 
@@ -68,7 +69,7 @@ def run(
     """
     hello = messages.Hello(
         worker_id=worker_id or default_worker_id(),
-        run_id="",
+        session_id="",
         roles=tuple(roles),
         environments=(OWN,) if env_factory else registry.LOCAL_KINDS,
         max_envs=num_envs or _UNLIMITED_ENVS,
@@ -129,7 +130,11 @@ class _Groups:
           EnvironmentFailure: they cannot be made here.
         """
         wanted = (
-            assignment.env, assignment.env_settings, assignment.role, assignment.num_groups, assignment.envs_per_group
+            assignment.env,
+            assignment.env_settings,
+            assignment.role,
+            assignment.num_groups,
+            assignment.envs_per_group,
         )
         if wanted != self._made_for:
             self.close()
@@ -189,8 +194,12 @@ def _serve(learner: client.Client, all_groups: _Groups, server: str) -> None:
         groups = all_groups.fit(assignment)
         _logger.info(
             "joined %s: %d x %d environments %s to %s, run %s",
-            server, assignment.num_groups, assignment.envs_per_group, assignment.env, assignment.role.value,
-            assignment.run_id,
+            server,
+            assignment.num_groups,
+            assignment.envs_per_group,
+            assignment.env,
+            assignment.role.value,
+            assignment.session_id,
         )
         _begin(learner, assignment, groups)
         while isinstance(event := learner.receive(), messages.Actions):

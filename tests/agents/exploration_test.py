@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from seedzero.agents import base, exploration, muzero
-from seedzero.core import config as config_lib
+from seedzero.config import config as config_lib
 from seedzero.core import errors, types
 
 ACTIONS = 4
@@ -29,7 +29,10 @@ def _apply(
         "valid_actions": jnp.ones((rows, ACTIONS), bool),
     }
     state, action = exploration.apply(
-        jax.random.key(rows), state or exploration.initial(rows), jnp.full(rows, OWN, jnp.int32), config=config,
+        jax.random.key(rows),
+        state or exploration.initial(rows),
+        jnp.full(rows, OWN, jnp.int32),
+        config=config,
         **{**usual, **changes},
     )
     return state, np.asarray(action)
@@ -132,9 +135,7 @@ def test_evaluation_never_repeats() -> None:
         (dataclasses.replace(SPEC, has_action_mask=True), "muzero.entropy_weight", "not legal here; set it to 0"),
     ],
 )
-def test_what_does_not_fit_the_environment_is_refused_by_name(
-    spec: types.EnvSpec, setting: str, message: str
-) -> None:
+def test_what_does_not_fit_the_environment_is_refused_by_name(spec: types.EnvSpec, setting: str, message: str) -> None:
     config = config_lib.override(config_lib.Config(), {**SMALL, setting: 0.1})
     with pytest.raises(errors.ConfigError, match=rf"{setting}=0.1 .*{message}"):
         muzero.make(config, spec, "cpu")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from seedzero.agents import base, muzero
-from seedzero.core import config as config_lib
+from seedzero.config import config as config_lib
 from seedzero.core import types
 from seedzero.replay import rings
 

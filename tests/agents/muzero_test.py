@@ -16,7 +16,7 @@ import pytest
 
 from seedzero import search
 from seedzero.agents import base, muzero, muzero_loss, muzero_model, optimizers
-from seedzero.core import config as config_lib
+from seedzero.config import config as config_lib
 from seedzero.core import errors, types
 from seedzero.networks import muzero as networks
 from seedzero.ops import value_transforms
@@ -954,7 +954,9 @@ def _choice(num_players: int, policy: str, **changes: config_lib.Value) -> base.
     )
     parts = muzero_model.Parts(config, spec, network, optax.identity(), lambda step: step)
     inputs = base.ActInputs(
-        observation=jnp.array([[start]]), first=jnp.zeros(1, bool), action_mask=jnp.ones((1, 2), bool),
+        observation=jnp.array([[start]]),
+        first=jnp.zeros(1, bool),
+        action_mask=jnp.ones((1, 2), bool),
         explore=jnp.zeros(1, bool),
     )
     act = jax.jit(lambda inputs, key: muzero._act(parts, {}, muzero.Memory((), ()), inputs, key)[1])

@@ -13,7 +13,7 @@ import pytest
 
 from seedzero import search
 from seedzero.agents import base, muzero, muzero_loss, muzero_model, sampled
-from seedzero.core import config as config_lib
+from seedzero.config import config as config_lib
 from seedzero.core import types
 from seedzero.ops import binned_actions
 from seedzero.replay import rings
@@ -111,8 +111,9 @@ def test_a_wider_proposal_makes_likely_actions_of_the_policy_likely_again() -> N
 
     root = search.Root(logits, jnp.zeros(BATCH), jnp.zeros(BATCH))
     found, searched = jax.jit(
-        lambda: sampled.search((), jax.random.key(0), root, flat, config=config, num_dimensions=1,
-                               explore=jnp.zeros(BATCH, bool))
+        lambda: sampled.search(
+            (), jax.random.key(0), root, flat, config=config, num_dimensions=1, explore=jnp.zeros(BATCH, bool)
+        )
     )()
     # Nothing to choose by: the policy to learn is the old one. The proposal is (0.4, 0.15, 0.15, 0.15, 0.15).
     _, actions = searched.embedding
@@ -220,8 +221,9 @@ def test_the_first_policy_loss_is_that_of_uniform_bins_and_falls() -> None:
         state, _, metrics = update(state, windows, jax.random.key(1))
     assert metrics["loss_policy"] < 0.2 * first["loss_policy"]
     assert metrics["policy_entropy"] < 0.5
-    inputs = base.ActInputs(windows.observation[:, 0], jnp.ones(BATCH, bool), jnp.ones((BATCH, 0), bool),
-                            jnp.zeros(BATCH, bool))
+    inputs = base.ActInputs(
+        windows.observation[:, 0], jnp.ones(BATCH, bool), jnp.ones((BATCH, 0), bool), jnp.zeros(BATCH, bool)
+    )
     _, outputs = act(state.params, muzero.Memory((), ()), inputs, jax.random.key(0))
     # Most samples lie in the bin of 0.7, from 0.6 to 1; a tenth of the proposal is uniform.
     share = np.mean((outputs.extras["sampled"] > 0.6) & (outputs.extras["sampled"] < 1))

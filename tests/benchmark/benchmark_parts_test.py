@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from seedzero.benchmark import acting, replay, subject, update
-from seedzero.core import config as config_lib
+from seedzero.config import config as config_lib
 from seedzero.core import errors
 from seedzero.replay import rings as rings_lib
 

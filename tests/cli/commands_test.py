@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 
+from seedzero.checkpoints import files as checkpoint_files
+from seedzero.checkpoints import run_dir
 from seedzero.cli import main
-from seedzero.core import config, presets
-from seedzero.runtime import checkpoint_files, evaluate, run_dir, status
+from seedzero.config import config, presets
+from seedzero.evaluation import evaluate
+from seedzero.monitoring import status
 from seedzero.transport import security
 from seedzero.worker import process
 
@@ -40,7 +43,10 @@ def test_evaluate_ends_with_one_line_of_json(
     assert main.main(["evaluate", "--run_dir=r", "--opponent=exhaustive"]) == 0
     assert main.main(["evaluate", "--run_dir=r", "--opponent=s", "--episodes=2"]) == 0
     assert calls == [
-        ("r", None, 3, 0, None), ("r", "best", 3, 4, None), ("r", 120, 3, 0, None), ("r", None, 1, 0, "exhaustive"),
+        ("r", None, 3, 0, None),
+        ("r", "best", 3, 4, None),
+        ("r", 120, 3, 0, None),
+        ("r", None, 1, 0, "exhaustive"),
         ("r", None, 2, 0, "s"),
     ]
 

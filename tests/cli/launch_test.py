@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from seedzero.cli import launch, main
-from seedzero.cluster import plan
+from seedzero.launch import plan
 
 ARGS = ["launch", "ray", "--num_workers=3", "--preset=catch"]
 
@@ -105,9 +105,9 @@ def test_mistakes_are_told_before_anything_starts(
 def test_without_ray_the_next_step_is_told(
     monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in [name for name in sys.modules if name.startswith("seedzero.cluster.ray_")]:
+    for name in [name for name in sys.modules if name.startswith("seedzero.launch.ray_")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "ray", None)
-    monkeypatch.delattr("seedzero.cluster.ray_launch", raising=False)
+    monkeypatch.delattr("seedzero.launch.ray_launch", raising=False)
     assert _launch(tmp_path) == main.BAD_USAGE
     assert "needs Ray, which is not installed here; pip install 'seedzero[ray]'" in capsys.readouterr().err

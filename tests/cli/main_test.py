@@ -41,9 +41,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("args", "message"), MISTAKES, ids=[" ".join(args) for args, _ in MISTAKES])
-def test_a_mistake_ends_with_2_and_one_line(
-    args: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_mistake_ends_with_2_and_one_line(args: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.main(args) == 2
     out, err = capsys.readouterr()
     assert err.startswith("seedzero: error: ") and message in err and err.count("\n") == 1
@@ -52,8 +50,13 @@ def test_a_mistake_ends_with_2_and_one_line(
 
 @pytest.mark.parametrize(
     ("error", "code"),
-    [(errors.ConfigError("a"), 2), (errors.CapacityError("a"), 2), (errors.CheckpointError("a"), 1),
-     (errors.TrainingFailure("a"), 1), (KeyboardInterrupt(), 130)],
+    [
+        (errors.ConfigError("a"), 2),
+        (errors.CapacityError("a"), 2),
+        (errors.CheckpointError("a"), 1),
+        (errors.TrainingFailure("a"), 1),
+        (KeyboardInterrupt(), 130),
+    ],
     ids=lambda value: type(value).__name__,
 )
 def test_the_exit_code_follows_from_the_error(

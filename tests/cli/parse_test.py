@@ -9,13 +9,20 @@ PLAIN = parse.Command(
     summary="Does it.",
     usage="list|verify --file=FILE [--json]",
     words=(("list", "verify"),),
-    flags=(parse.Flag("file", "a file", "FILE", required=True), parse.Flag("json", "as JSON"),
-           parse.Flag("count", "how many", "N")),
+    flags=(
+        parse.Flag("file", "a file", "FILE", required=True),
+        parse.Flag("json", "as JSON"),
+        parse.Flag("count", "how many", "N"),
+    ),
     details="More.",
     run=lambda arguments: 0,
 )
 TRAIN = parse.Command(
-    summary="Trains.", usage="", flags=(parse.Flag("preset", "which", "NAME"),), details="", takes_settings=True,
+    summary="Trains.",
+    usage="",
+    flags=(parse.Flag("preset", "which", "NAME"),),
+    details="",
+    takes_settings=True,
     run=lambda arguments: 0,
 )
 

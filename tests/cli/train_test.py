@@ -12,9 +12,12 @@ from typing import Any
 
 import pytest
 
+from seedzero.checkpoints import run_dir
 from seedzero.cli import main, parse, train
-from seedzero.core import config, errors, presets
-from seedzero.runtime import learner, run_dir, signals
+from seedzero.config import config, presets
+from seedzero.core import errors
+from seedzero.learner import learner
+from seedzero.processes import signals
 
 
 @pytest.fixture
@@ -62,9 +65,7 @@ def test_without_run_dir_a_new_one_is_made_and_the_way_to_go_on_is_told(
     assert calls[0]["command"] in capsys.readouterr().err
 
 
-def test_the_command_that_goes_on_asks_for_the_same_run(
-    calls: list[dict[str, Any]], tmp_path: pathlib.Path
-) -> None:
+def test_the_command_that_goes_on_asks_for_the_same_run(calls: list[dict[str, Any]], tmp_path: pathlib.Path) -> None:
     directory = tmp_path / "my run"
     args = ["train", "--env", "gym:CartPole-v1", "--deterministic", "--search.num_simulations=7", "--run_dir"]
     main.main([*args, str(directory)])

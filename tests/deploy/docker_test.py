@@ -39,7 +39,9 @@ def _validate(path: pathlib.Path) -> subprocess.CompletedProcess[str]:
     """Runs the validator with the schema of compose that comes with it: nothing is downloaded."""
     return subprocess.run(
         [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", str(path)],
-        capture_output=True, text=True, check=False,
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 

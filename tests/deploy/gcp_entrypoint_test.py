@@ -23,7 +23,8 @@ import pytest
 
 from seedzero.cli import gcp
 from seedzero.core import errors
-from seedzero.runtime import google_cloud, respawn
+from seedzero.launch import google_cloud
+from seedzero.processes import respawn
 
 ROOT = pathlib.Path(__file__).parents[2]
 SECRET = google_cloud.Secret("a-token", "CERTIFICATE\n", "KEY\n")

@@ -18,7 +18,7 @@ import pytest
 
 from seedzero.cli import gcp
 from seedzero.core import errors
-from seedzero.runtime import google_cloud
+from seedzero.launch import google_cloud
 
 ROOT = pathlib.Path(__file__).parents[2]
 FOLDER = ROOT / "gcp"
@@ -51,9 +51,7 @@ def _without_seedzero(path: str) -> str:
     return os.pathsep.join(part for part in path.split(os.pathsep) if not (pathlib.Path(part) / "seedzero").exists())
 
 
-def _run(
-    script: str, *args: str, path: str, folder: pathlib.Path = FOLDER
-) -> subprocess.CompletedProcess[str]:
+def _run(script: str, *args: str, path: str, folder: pathlib.Path = FOLDER) -> subprocess.CompletedProcess[str]:
     """Runs a script that must call neither gcloud nor docker."""
     calls = pathlib.Path(path.split(os.pathsep)[0]).parent / "calls"
     done = subprocess.run(
@@ -224,9 +222,7 @@ def test_prices_name_their_date_and_source() -> None:
 
 @pytest.mark.parametrize("workers", [0, 2, 6])
 @pytest.mark.parametrize("script", VERTEX)
-def test_what_a_job_runs_is_understood_by_seedzero(
-    script: str, workers: int, path: str, files: gcp.Files
-) -> None:
+def test_what_a_job_runs_is_understood_by_seedzero(script: str, workers: int, path: str, files: gcp.Files) -> None:
     pools = _pools(_dry(script, f"--workers={workers}", "--run=r", "--", "--seed=3", path=path))
     assert [pool["replicaCount"] for pool in pools] == [1, workers][: 1 + bool(workers)]
     for pool in pools:

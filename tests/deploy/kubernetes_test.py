@@ -36,19 +36,49 @@ RESOURCES = _resources()
 
 # Of ray.io/v1, as KubeRay 1.4 defines it: there is no schema of it in Python. Pod templates are checked as Pods.
 RAY_JOB_KEYS = {
-    "activeDeadlineSeconds", "backoffLimit", "rayClusterSpec", "submitterPodTemplate", "metadata", "clusterSelector",
-    "submitterConfig", "managedBy", "deletionStrategy", "entrypoint", "runtimeEnvYAML", "jobId", "submissionMode",
-    "entrypointResources", "entrypointNumCpus", "entrypointNumGpus", "ttlSecondsAfterFinished",
-    "shutdownAfterJobFinishes", "suspend",
+    "activeDeadlineSeconds",
+    "backoffLimit",
+    "rayClusterSpec",
+    "submitterPodTemplate",
+    "metadata",
+    "clusterSelector",
+    "submitterConfig",
+    "managedBy",
+    "deletionStrategy",
+    "entrypoint",
+    "runtimeEnvYAML",
+    "jobId",
+    "submissionMode",
+    "entrypointResources",
+    "entrypointNumCpus",
+    "entrypointNumGpus",
+    "ttlSecondsAfterFinished",
+    "shutdownAfterJobFinishes",
+    "suspend",
 }
 RAY_CLUSTER_KEYS = {
-    "headGroupSpec", "workerGroupSpecs", "rayVersion", "enableInTreeAutoscaling", "autoscalerOptions",
-    "headServiceAnnotations", "suspend", "managedBy", "gcsFaultToleranceOptions",
+    "headGroupSpec",
+    "workerGroupSpecs",
+    "rayVersion",
+    "enableInTreeAutoscaling",
+    "autoscalerOptions",
+    "headServiceAnnotations",
+    "suspend",
+    "managedBy",
+    "gcsFaultToleranceOptions",
 }
 RAY_HEAD_KEYS = {"serviceType", "headService", "enableIngress", "rayStartParams", "template"}
 RAY_GROUP_KEYS = {
-    "groupName", "replicas", "minReplicas", "maxReplicas", "numOfHosts", "idleTimeoutSeconds", "suspend",
-    "rayStartParams", "template", "scaleStrategy",
+    "groupName",
+    "replicas",
+    "minReplicas",
+    "maxReplicas",
+    "numOfHosts",
+    "idleTimeoutSeconds",
+    "suspend",
+    "rayStartParams",
+    "template",
+    "scaleStrategy",
 }
 
 

@@ -11,7 +11,7 @@ import e2e_harness as harness
 import fake_gcs
 import pytest
 
-from seedzero.runtime import bucket
+from seedzero.bucket import bucket
 
 URL = "gs://runs/team/catch"
 RUN = (*harness.TINY, "--checkpoint.every_seconds=1", "--bucket.lease_seconds=2", "--bucket.every_seconds=1")

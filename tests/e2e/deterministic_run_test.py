@@ -10,7 +10,8 @@ import e2e_harness as harness
 import numpy as np
 import pytest
 
-from seedzero.runtime import checkpoint_files, metrics
+from seedzero.checkpoints import files as checkpoint_files
+from seedzero.monitoring import metrics
 
 UPDATES, EVERY = 60, 20
 OPTIONAL = (

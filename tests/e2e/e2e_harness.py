@@ -23,8 +23,10 @@ import jax
 import numpy as np
 import psutil
 
+from seedzero.checkpoints import files as checkpoint_files
+from seedzero.checkpoints import run_dir, segments, trees
 from seedzero.core import errors
-from seedzero.runtime import checkpoint_files, run_dir, segments, status, trees
+from seedzero.monitoring import status
 
 ROOT = pathlib.Path(__file__).parents[2]
 HERE = pathlib.Path(__file__).parent
@@ -35,9 +37,22 @@ _READ_SECONDS = 5.0
 """How long the last output of an ended process may take."""
 
 STATUS_KEYS = {
-    "env_steps", "updates", "weights_version", "durable_update", "workers", "environments", "steps_acknowledged",
-    "steps_stored", "steps_pending", "steps_discarded", "samples_per_insert", "env_steps_per_second",
-    "updates_per_second", "stalled", "last_evaluation", "finished",
+    "env_steps",
+    "updates",
+    "weights_version",
+    "durable_update",
+    "workers",
+    "environments",
+    "steps_acknowledged",
+    "steps_stored",
+    "steps_pending",
+    "steps_discarded",
+    "samples_per_insert",
+    "env_steps_per_second",
+    "updates_per_second",
+    "stalled",
+    "last_evaluation",
+    "finished",
 }
 
 # One set of shapes for nearly all tests, so that they share compiled programs.
@@ -106,8 +121,13 @@ class Program:
     def __init__(self, command: Sequence[str], stem: pathlib.Path, environment: Mapping[str, str]) -> None:
         self._out, self._err = stem.with_suffix(".out"), stem.with_suffix(".err")
         self.popen = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
-            cwd=stem.parent, start_new_session=True,
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+            cwd=stem.parent,
+            start_new_session=True,
         )
         pairs = ((self.popen.stdout, self._out), (self.popen.stderr, self._err))
         self._readers = [threading.Thread(target=_copy_lines, args=pair, daemon=True) for pair in pairs]

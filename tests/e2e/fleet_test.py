@@ -16,7 +16,7 @@ import psutil
 import pytest
 from prometheus_client import parser
 
-from seedzero.core import config
+from seedzero.config import config
 from seedzero.transport import server
 
 END_SECONDS = 60.0
@@ -49,8 +49,13 @@ def fleet(module_host: harness.Host) -> Fleet:
     token_file.touch(mode=0o600)
     token_file.write_text(token)
     learner = module_host.train(
-        directory / "run", *harness.TINY, "--listen=127.0.0.1:0", f"--token_file={token_file}",
-        f"--tls.cert_file={files.cert}", f"--tls.key_file={files.key}", "--metrics_port=0",
+        directory / "run",
+        *harness.TINY,
+        "--listen=127.0.0.1:0",
+        f"--token_file={token_file}",
+        f"--tls.cert_file={files.cert}",
+        f"--tls.key_file={files.key}",
+        "--metrics_port=0",
         "--checkpoint.every_seconds=0.5",
     )
     access = f"--token_file={token_file}", f"--tls.ca_file={files.ca}"

@@ -8,14 +8,12 @@ import random
 import e2e_harness as harness
 import pytest
 
-from seedzero.runtime import checkpoint_files
+from seedzero.checkpoints import files as checkpoint_files
 
 RUN = (*harness.TINY, "--workers=0", "--checkpoint.every_seconds=0.2")
 
 
-@pytest.mark.parametrize(
-    "num_kills", [pytest.param(2, id="few"), pytest.param(10, id="many", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("num_kills", [pytest.param(2, id="few"), pytest.param(10, id="many", marks=pytest.mark.slow)])
 def test_a_killed_learner_resumes_at_its_last_durable_update_and_workers_reconnect(
     host: harness.Host, tmp_path: pathlib.Path, num_kills: int
 ) -> None:

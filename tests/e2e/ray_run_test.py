@@ -14,8 +14,9 @@ import e2e_harness as harness
 import psutil
 import pytest
 
+from seedzero.checkpoints import run_dir
 from seedzero.core import errors
-from seedzero.runtime import run_dir, status
+from seedzero.monitoring import status
 from seedzero.transport import security
 
 ray_cluster = pytest.importorskip(
@@ -37,8 +38,9 @@ class Launched:
         token_file.chmod(0o600)
         self.run, self._access = run, security.Access(str(token_file))
         self.program = host.start(
-            host.command("launch", "ray", f"--address={address}", f"--run_dir={run}", f"--token_file={token_file}",
-                         *words),
+            host.command(
+                "launch", "ray", f"--address={address}", f"--run_dir={run}", f"--token_file={token_file}", *words
+            ),
             "launch",
         )
 
@@ -100,8 +102,9 @@ def cluster(cache: pathlib.Path) -> Iterator[Callable[..., Any]]:
         started = []
 
         def start(**head: Any) -> Any:
-            started.append(ray_cluster.Cluster(head_node_args=dict(include_dashboard=False, **head),
-                                               initialize_head=True))
+            started.append(
+                ray_cluster.Cluster(head_node_args=dict(include_dashboard=False, **head), initialize_head=True)
+            )
             return started[-1]
 
         yield start
@@ -136,9 +139,7 @@ def test_it_trains_to_a_budget_and_leaves_nothing_behind(
     host: harness.Host, cluster: Callable[..., Any], tmp_path: pathlib.Path
 ) -> None:
     run = tmp_path / "run"
-    launched = Launched(
-        host, cluster(num_cpus=3).address, run, *harness.TINY, "--num_workers=1", "--max_updates=150"
-    )
+    launched = Launched(host, cluster(num_cpus=3).address, run, *harness.TINY, "--num_workers=1", "--max_updates=150")
     launched.until(lambda found: found["updates"] > 0 and found["workers"] == 1, "updates")
     assert TOKEN not in _all_command_lines()
     ended = launched.program.wait()
@@ -180,9 +181,7 @@ def test_catch_is_learned_though_actors_are_killed_and_a_node_is_lost(
     run = tmp_path / "run"
     nodes = cluster(num_cpus=1)  # has room for a worker alone
     second = nodes.add_node(num_cpus=4)  # for the learner with its evaluator, and the other worker
-    launched = Launched(
-        host, nodes.address, run, "--preset=catch", "--num_workers=2", "--checkpoint.every_seconds=2"
-    )
+    launched = Launched(host, nodes.address, run, "--preset=catch", "--num_workers=2", "--checkpoint.every_seconds=2")
     launched.until(lambda found: found["durable_update"] and found["workers"] == 2, "both workers, a checkpoint")
 
     (pid,) = launched.said(r"worker-0: placed on \S+, actor pid (\d+)")

@@ -48,7 +48,8 @@ def test_one_signal_saves_and_leaves_and_the_same_command_goes_on_from_there(
 STUCK_DISK = """
 import os, sys, threading
 from seedzero.cli import main
-from seedzero.runtime import learner, segments
+from seedzero.checkpoints import segments
+from seedzero.learner import learner
 
 learner.SMALL_REPLAY_BYTES = 0
 write = segments.write

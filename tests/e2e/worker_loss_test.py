@@ -11,15 +11,19 @@ import e2e_harness as harness
 import numpy as np
 import pytest
 
-from seedzero.runtime import run_dir
+from seedzero.checkpoints import run_dir
 
-TAGGED = (*harness.TINY, "--env=gym:e2e_envs:Tagged-v0", "--network.kind=mlp", "--replay.capacity=240000",
-          "--transport.lease_seconds=2", "--transport.heartbeat_seconds=0.3")
-
-
-@pytest.mark.parametrize(
-    "num_kills", [pytest.param(4, id="few"), pytest.param(20, id="many", marks=pytest.mark.slow)]
+TAGGED = (
+    *harness.TINY,
+    "--env=gym:e2e_envs:Tagged-v0",
+    "--network.kind=mlp",
+    "--replay.capacity=240000",
+    "--transport.lease_seconds=2",
+    "--transport.heartbeat_seconds=0.3",
 )
+
+
+@pytest.mark.parametrize("num_kills", [pytest.param(4, id="few"), pytest.param(20, id="many", marks=pytest.mark.slow)])
 def test_killed_workers_come_back_and_no_trajectory_mixes_runs(
     host: harness.Host, tmp_path: pathlib.Path, num_kills: int
 ) -> None:
@@ -37,9 +41,7 @@ def test_killed_workers_come_back_and_no_trajectory_mixes_runs(
         num_joined = _num_joined(learner)
         victim.kill()
         learner.trains_on(5)  # the other one is enough
-        harness.wait_for(
-            lambda num_joined=num_joined: _num_joined(learner) > num_joined, "it is back", alive=learner
-        )
+        harness.wait_for(lambda num_joined=num_joined: _num_joined(learner) > num_joined, "it is back", alive=learner)
     learner.until(lambda found: found["workers"] == 2 and not found["stalled"], "two workers")
     after = learner.trains_on()
     assert after["environments"] == 16

@@ -44,10 +44,14 @@ class RawWorker:
     def receive(self) -> pb.LearnerMessage:
         return next(self._call)
 
-    def hello(self, *, version: int = 1, run_id: str = "") -> None:
+    def hello(self, *, version: int = 1, session_id: str = "") -> None:
         hello = pb.Hello(
-            protocol_version=version, worker_id=self.name, run_id=run_id, roles=[pb.ROLE_TRAIN],
-            environments=["yours"], max_envs=4,
+            protocol_version=version,
+            worker_id=self.name,
+            session_id=session_id,
+            roles=[pb.ROLE_TRAIN],
+            environments=["yours"],
+            max_envs=4,
         )
         self.send(pb.WorkerMessage(hello=hello))
 
@@ -56,8 +60,13 @@ class RawWorker:
         self.hello()
         assign = self.receive().assign
         spec = pb.Spec(
-            observation_shape=SHAPE, observation_dtype="float32", observation_low=0, observation_high=1,
-            num_actions=ACTIONS, num_players=1, frames_per_step=1,
+            observation_shape=SHAPE,
+            observation_dtype="float32",
+            observation_low=0,
+            observation_high=1,
+            num_actions=ACTIONS,
+            num_players=1,
+            frames_per_step=1,
         )
         self.send(pb.WorkerMessage(spec=spec))
         assert self.receive().WhichOneof("message") == "start"
@@ -124,31 +133,54 @@ BAD = {
     "step first": Bad(lambda raw: raw.send(_step(pb.Assign(envs_per_group=2))), INVALID, "InvalidMessage", ("Hello",)),
     "shape": Bad(
         _after_joining(lambda assign: _step(assign, observation_shape=(assign.envs_per_group, 11))),
-        INVALID, "InvalidMessage", ("11", "10"),
+        INVALID,
+        "InvalidMessage",
+        ("11", "10"),
     ),
     "short": Bad(
         _after_joining(lambda assign: _step(assign, observation=np.zeros(3, np.float32))),
-        INVALID, "InvalidMessage", ("12",),
+        INVALID,
+        "InvalidMessage",
+        ("12",),
     ),
     "dtype": Bad(
         _after_joining(lambda assign: _step(assign, observation_dtype="float64")),
-        INVALID, "InvalidMessage", ("float64", "float32"),
+        INVALID,
+        "InvalidMessage",
+        ("float64", "float32"),
     ),
     "nan": Bad(
         _after_joining(lambda assign: _step(assign, reward=np.full(assign.envs_per_group, np.nan, "<f4").tobytes())),
-        INVALID, "InvalidMessage", ("reward", "nan"),
+        INVALID,
+        "InvalidMessage",
+        ("reward", "nan"),
     ),
     "group": Bad(_after_joining(lambda assign: _step(assign, group=9)), INVALID, "InvalidMessage", ("9",)),
     "gap": Bad(_skip_a_number, grpc.StatusCode.OUT_OF_RANGE, "SequenceError", ("2", "1")),
     "oversize": Bad(
         _after_joining(lambda assign: _step(assign, observation=np.zeros(5_000_000, np.uint8))),
-        INVALID, "InvalidMessage", ("5000",),
+        INVALID,
+        "InvalidMessage",
+        ("5000",),
     ),
     "spec": Bad(
-        lambda raw: (raw.hello(), raw.send(pb.WorkerMessage(spec=pb.Spec(
-            observation_shape=(9,), observation_dtype="float32", num_actions=ACTIONS, num_players=1, frames_per_step=1
-        ))))[0],
-        grpc.StatusCode.FAILED_PRECONDITION, "SpecMismatch", ("9", "10"),
+        lambda raw: (
+            raw.hello(),
+            raw.send(
+                pb.WorkerMessage(
+                    spec=pb.Spec(
+                        observation_shape=(9,),
+                        observation_dtype="float32",
+                        num_actions=ACTIONS,
+                        num_players=1,
+                        frames_per_step=1,
+                    )
+                )
+            ),
+        )[0],
+        grpc.StatusCode.FAILED_PRECONDITION,
+        "SpecMismatch",
+        ("9", "10"),
     ),
 }
 
@@ -194,10 +226,10 @@ def test_a_worker_from_the_proto_alone_plays(learner: harness.Learner, raw: RawW
 
 
 def test_an_unknown_run_is_told_to_restart(learner: harness.Learner, raw: RawWorker) -> None:
-    raw.hello(run_id="0" * 32)
+    raw.hello(session_id="0" * 32)
     assert raw.receive().WhichOneof("message") == "restart"
     raw.send(_step(pb.Assign(envs_per_group=2)))  # on its way already: ignored
-    assert raw.join().run_id
+    assert raw.join().session_id
     assert learner.trains_on()
 
 
@@ -216,9 +248,11 @@ def test_a_bad_message_ends_its_stream_with_the_documented_code_and_nothing_else
     assert all(name in details for name in bad.names), details
     # What the bad worker had sent before is accounted for (`until` checks the sum) and nothing stored is lost.
     after = learner.until(
-        lambda found: found["workers"] == 1
-        and found["updates"] > before["updates"]
-        and found["steps_stored"] > before["steps_stored"],
+        lambda found: (
+            found["workers"] == 1
+            and found["updates"] > before["updates"]
+            and found["steps_stored"] > before["steps_stored"]
+        ),
         "training goes on",
     )
     assert after["environments"] == before["environments"]

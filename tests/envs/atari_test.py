@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from seedzero.core import config, errors
+from seedzero.config import config
+from seedzero.core import errors
 from seedzero.envs import atari
 
 FIRE = np.array([1], np.int32)

@@ -5,7 +5,8 @@ import importlib.util
 import numpy as np
 import pytest
 
-from seedzero.core import config, errors, types
+from seedzero.config import config
+from seedzero.core import errors, types
 from seedzero.envs import registry
 
 NUM_ENVS = 3
@@ -130,8 +131,10 @@ def test_each_environment_follows_its_own_seed(env_id, settings, num_steps):
     env = make(env_id, settings)
     once, swapped = play(env, num_steps, (11, 12, 13)), play(env, num_steps, (11, 99, 98))
     env.close()
-    same = [np.all(a.observation == b.observation, axis=tuple(range(1, a.observation.ndim))) for a, b in
-            zip(once, swapped, strict=True)]
+    same = [
+        np.all(a.observation == b.observation, axis=tuple(range(1, a.observation.ndim)))
+        for a, b in zip(once, swapped, strict=True)
+    ]
     assert np.all([row[0] for row in same])
     assert not np.all([row[1:] for row in same])
 

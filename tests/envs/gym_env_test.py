@@ -127,8 +127,13 @@ def test_unsupported_actions_are_refused_by_name(space):
 
 @pytest.mark.parametrize(
     "space",
-    [spaces.Box(-np.inf, np.inf), spaces.Box(0, 5, (2,), np.int32), spaces.Box(1, 1), spaces.Box(0, 1, (0,)),
-     spaces.Box(-3e38, 3e38)],
+    [
+        spaces.Box(-np.inf, np.inf),
+        spaces.Box(0, 5, (2,), np.int32),
+        spaces.Box(1, 1),
+        spaces.Box(0, 1, (0,)),
+        spaces.Box(-3e38, 3e38),
+    ],
     ids=str,
 )
 def test_boxes_of_actions_without_floats_or_bounds_are_refused(space):
@@ -252,8 +257,12 @@ def test_minatar_loads_no_plotting_and_leaves_logging_and_standard_error_alone()
         print(gym_env.GymVectorEnv("MinAtar/Breakout-v1", 1, render=True).spec.num_actions)
     """
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", textwrap.dedent(script)], cwd=ROOT, capture_output=True, text=True,
-        check=False, timeout=60,
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(script)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
     assert done.stdout == "3\n", done.stderr
     assert not done.stderr
@@ -302,7 +311,8 @@ def test_gymnasiums_warnings_are_neither_errors_nor_noise():
 
 
 def test_a_module_in_the_current_directory_is_found_from_a_console_command(tmp_path):
-    (tmp_path / "my_module.py").write_text(textwrap.dedent("""
+    (tmp_path / "my_module.py").write_text(
+        textwrap.dedent("""
         import gymnasium
         import numpy as np
 
@@ -317,19 +327,27 @@ def test_a_module_in_the_current_directory_is_found_from_a_console_command(tmp_p
                 return np.ones(3, np.float32), 1.0, False, False, {}
 
         gymnasium.register("MyEnv-v0", MyEnv, max_episode_steps=5)
-    """))
+    """)
+    )
     script = tmp_path / "bin" / "command.py"
     script.parent.mkdir()
-    script.write_text(textwrap.dedent("""
-        from seedzero.core import config
+    script.write_text(
+        textwrap.dedent("""
+        from seedzero.config import config
         from seedzero.envs import registry
 
         env = registry.make("gym:my_module:MyEnv-v0", config.EnvConfig(), 2)
         print(env.reset([0, 1]).observation.shape)
-    """))
+    """)
+    )
     done = subprocess.run(
-        [sys.executable, script], cwd=tmp_path, env=os.environ | dict(PYTHONPATH=str(ROOT)), capture_output=True,
-        text=True, check=False, timeout=60,
+        [sys.executable, script],
+        cwd=tmp_path,
+        env=os.environ | dict(PYTHONPATH=str(ROOT)),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
     assert done.stdout == "(2, 3)\n", done.stderr
     assert not done.stderr

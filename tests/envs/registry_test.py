@@ -1,13 +1,25 @@
 import pytest
 
-from seedzero.core import config, errors, types
+from seedzero.config import config
+from seedzero.core import errors, types
 from seedzero.envs import atari, catch, gym_env, registry, spiel
 
 
 @pytest.mark.parametrize(
     "env_id",
-    ["catch", "remote", "gym:CartPole-v1", "gym:CartPole", "gym:somebody:Their-v0", "atari:Pong", "atari:ms_pacman",
-     "gym:MinAtar/Breakout-v1", "gym:MinAtar/Seaquest", "spiel:tic_tac_toe", "spiel:connect_four(rows=4,columns=5)"],
+    [
+        "catch",
+        "remote",
+        "gym:CartPole-v1",
+        "gym:CartPole",
+        "gym:somebody:Their-v0",
+        "atari:Pong",
+        "atari:ms_pacman",
+        "gym:MinAtar/Breakout-v1",
+        "gym:MinAtar/Seaquest",
+        "spiel:tic_tac_toe",
+        "spiel:connect_four(rows=4,columns=5)",
+    ],
 )
 def test_right_ids_are_known(env_id):
     registry.check_id(env_id)
@@ -63,8 +75,13 @@ def test_games_are_played_against_random_moves_where_they_are_evaluated():
 
 @pytest.mark.parametrize(
     ("env_id", "hint"),
-    [("chess", "expected catch"), ("gym:", "gym:ID"), ("atari:", "atari:GAME"), ("spiel:", "spiel:GAME"),
-     ("remote", "own")],
+    [
+        ("chess", "expected catch"),
+        ("gym:", "gym:ID"),
+        ("atari:", "atari:GAME"),
+        ("spiel:", "spiel:GAME"),
+        ("remote", "own"),
+    ],
 )
 def test_make_refuses_what_it_cannot_make(env_id, hint):
     with pytest.raises(errors.EnvironmentFailure, match=hint):

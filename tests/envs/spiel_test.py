@@ -3,7 +3,8 @@ import sys
 import numpy as np
 import pytest
 
-from seedzero.core import config, errors, types
+from seedzero.config import config
+from seedzero.core import errors, types
 from seedzero.envs import registry, spiel
 
 TIC_TAC_TOE = spiel.Game("tic_tac_toe")
@@ -124,7 +125,14 @@ def test_self_play_alternates_and_rewards_who_acted():
     assert terminated == [[False, False]] * 5 + [[True, False], [False, True], [False, False]]
     assert not any(step.truncated.any() for step in steps)
     assert [step.action_mask.sum(axis=1).tolist() for step in steps] == [
-        [9, 9], [8, 8], [7, 7], [6, 6], [5, 5], [9, 4], [9, 9], [8, 9]
+        [9, 9],
+        [8, 8],
+        [7, 7],
+        [6, 6],
+        [5, 5],
+        [9, 4],
+        [9, 9],
+        [8, 9],
     ]
     np.testing.assert_array_equal(steps[6].observation[0], TIC_TAC_TOE.observe(TIC_TAC_TOE.initial()))
     np.testing.assert_array_equal(steps[5].observation[0], TIC_TAC_TOE.observe(after(TIC_TAC_TOE, 0, 3, 1, 4, 2)))

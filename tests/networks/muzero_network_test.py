@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from seedzero.core import config as config_lib
+from seedzero.config import config as config_lib
 from seedzero.core import errors, types
 from seedzero.networks import mlp, muzero, projection, resnet
 from seedzero.ops import value_transforms

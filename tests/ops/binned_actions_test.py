@@ -122,8 +122,9 @@ def test_a_latin_hypercube_has_one_number_in_each_part_of_every_dimension() -> N
     cube = jax.jit(functools.partial(binned_actions.latin_hypercube, shape=(3, 8, 2)))
     numbers = np.asarray(cube(jax.random.key(0)))
     for table in (numbers, binned_actions.fixed_hypercube(8, 2)[None]):
-        np.testing.assert_array_equal(np.sort(np.floor(table * 8), axis=1), np.tile(np.arange(8)[:, None], (1, 2)) +
-                                      np.zeros((len(table), 1, 1)))
+        np.testing.assert_array_equal(
+            np.sort(np.floor(table * 8), axis=1), np.tile(np.arange(8)[:, None], (1, 2)) + np.zeros((len(table), 1, 1))
+        )
     assert not np.array_equal(numbers[0], numbers[1])
     assert not np.array_equal(numbers, cube(jax.random.key(1)))
     # Dimensions are in different orders, or only a diagonal would ever be tried.

@@ -123,8 +123,14 @@ def _game(reward: list[float], num_valid: int, *, ends: bool, discount: float, n
     @jax.jit
     def targets() -> returns.Targets:
         return returns.n_step_targets(
-            jnp.array([reward]), positions[None] + 0.5, is_end[None], jnp.zeros_like(is_end)[None],
-            (positions < num_valid)[None], discount=-discount, n=n, num_positions=len(reward),
+            jnp.array([reward]),
+            positions[None] + 0.5,
+            is_end[None],
+            jnp.zeros_like(is_end)[None],
+            (positions < num_valid)[None],
+            discount=-discount,
+            n=n,
+            num_positions=len(reward),
         )
 
     return jax.tree.map(lambda x: np.asarray(x[0]), targets())

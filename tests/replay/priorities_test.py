@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from seedzero.core import config, types
+from seedzero.config import config
+from seedzero.core import types
 from seedzero.replay import rings
 
 SPEC = types.EnvSpec(observation_shape=(1,), observation_dtype="int32", num_actions=2)

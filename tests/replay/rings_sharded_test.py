@@ -19,14 +19,15 @@ def filled(mesh: jax.sharding.Mesh, prioritized: bool = False) -> rings.Rings:
     num_devices = mesh.devices.size
     spec = types.EnvSpec(observation_shape=(1,), observation_dtype="int32", num_actions=2)
     create = jax.jit(
-        lambda: rings.create(
-            spec, {}, 2 * num_devices, 16, num_shards=num_devices, prioritized=prioritized
-        ),
+        lambda: rings.create(spec, {}, 2 * num_devices, 16, num_shards=num_devices, prioritized=prioritized),
         out_shardings=jax.NamedSharding(mesh, SHARDED),
     )
     mapped = jax.shard_map(
-        functools.partial(rings.write, stack=1), mesh=mesh, in_specs=(SHARDED, SHARDED, SHARDED, WHOLE),
-        out_specs=SHARDED, check_vma=False,
+        functools.partial(rings.write, stack=1),
+        mesh=mesh,
+        in_specs=(SHARDED, SHARDED, SHARDED, WHOLE),
+        out_specs=SHARDED,
+        check_vma=False,
     )
     write = jax.jit(mapped, donate_argnums=0)
     replay: rings.Rings = create()
@@ -48,8 +49,16 @@ def filled(mesh: jax.sharding.Mesh, prioritized: bool = False) -> rings.Rings:
 
 def draw(replay: rings.Rings, key: jax.Array, beta: float | None = None) -> rings.Windows:
     return rings.sample(
-        replay, jax.random.fold_in(key, jax.lax.axis_index("devices")), BATCH, num_inserts=jnp.int32(0), capacity=100,
-        future=1, offsets=(0,), stack=1, beta=beta, axis_name="devices",
+        replay,
+        jax.random.fold_in(key, jax.lax.axis_index("devices")),
+        BATCH,
+        num_inserts=jnp.int32(0),
+        capacity=100,
+        future=1,
+        offsets=(0,),
+        stack=1,
+        beta=beta,
+        axis_name="devices",
     )
 
 
@@ -57,9 +66,7 @@ def draw(replay: rings.Rings, key: jax.Array, beta: float | None = None) -> ring
 def test_weights_correct_shards_with_unequal_steps(num_devices: int) -> None:
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:num_devices]), ("devices",))
     replay = filled(mesh)
-    sample = jax.jit(
-        jax.shard_map(draw, mesh=mesh, in_specs=(SHARDED, WHOLE), out_specs=SHARDED, check_vma=False)
-    )
+    sample = jax.jit(jax.shard_map(draw, mesh=mesh, in_specs=(SHARDED, WHOLE), out_specs=SHARDED, check_vma=False))
     assert "all-gather" not in str(sample.lower(replay, jax.random.key(0)).compile().as_text())
     drawn = jax.tree.map(np.asarray, sample(replay, jax.random.key(0)))
     steps = {100 * device + t for device in range(num_devices) for t in range(device + 1)}

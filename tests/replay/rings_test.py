@@ -28,7 +28,12 @@ def jitted_write(stack: int) -> Any:
 
 @functools.cache
 def jitted_sample(
-    batch_size: int, *, capacity: int = 1_000, future: int = 0, offsets: tuple[int, ...] = (0,), stack: int = 1,
+    batch_size: int,
+    *,
+    capacity: int = 1_000,
+    future: int = 0,
+    offsets: tuple[int, ...] = (0,),
+    stack: int = 1,
     lag: int = 0,
 ) -> Any:
     sample = functools.partial(
@@ -38,8 +43,15 @@ def jitted_sample(
 
 
 def put(
-    replay: rings.Rings, number: int, *, slot: int = 0, first: bool = False, terminated: bool = False,
-    truncated: bool = False, num_inserts: int = 0, stack: int = 1,
+    replay: rings.Rings,
+    number: int,
+    *,
+    slot: int = 0,
+    first: bool = False,
+    terminated: bool = False,
+    truncated: bool = False,
+    num_inserts: int = 0,
+    stack: int = 1,
 ) -> rings.Rings:
     """Writes one row that is recognised by `number` into one slot."""
     row = rings.Row(
@@ -180,7 +192,11 @@ def test_a_donated_write_is_in_place() -> None:
     write = jitted_write(1)
     replay = rings.create(spec(), EXTRAS, 2, 4)
     row = rings.Row(
-        jnp.zeros((1, 1), jnp.int32), jnp.zeros(1), jnp.zeros(1, bool), jnp.zeros(1, bool), jnp.ones(1, bool),
+        jnp.zeros((1, 1), jnp.int32),
+        jnp.zeros(1),
+        jnp.zeros(1, bool),
+        jnp.zeros(1, bool),
+        jnp.ones(1, bool),
         {"action": jnp.zeros(1, jnp.int32), "policy": jnp.zeros((1, 2))},
     )
     memory = write.lower(replay, jnp.array([0]), row, jnp.int32(0)).compile().memory_analysis()

@@ -14,7 +14,7 @@ import pytest
 import reference  # beside this file: see conftest.py
 
 from seedzero import search
-from seedzero.core import config as config_lib
+from seedzero.config import config as config_lib
 
 CLOSE = 1e-5
 """Scores that 32 bits cannot tell apart: they are sums of numbers up to about 30, whose last bit is 2e-6."""

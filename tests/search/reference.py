@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from seedzero import search
-from seedzero.core import config as config_lib
+from seedzero.config import config as config_lib
 
 Model = Callable[[Any, int], tuple[search.Prediction, Any]]
 """(state, action) -> (prediction without a batch axis, next state)."""

@@ -13,7 +13,7 @@ import pytest
 import reference  # beside this file: see conftest.py
 
 from seedzero import search
-from seedzero.core import config as config_lib
+from seedzero.config import config as config_lib
 
 A, B = 5, 16
 POLICIES = ("gumbel", "puct")

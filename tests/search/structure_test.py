@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import pytest
 
 from seedzero import search
-from seedzero.core import config as config_lib
+from seedzero.config import config as config_lib
 
 B, A = 4, 6
 CASES = [("gumbel", False), ("gumbel", True), ("puct", False), ("puct", True)]

@@ -25,8 +25,20 @@ def test_names_for_a_resolver_are_for_clients_alone(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["", "localhost", "localhost:", ":50051", "host:port", "host:70000", "::1:50051", "host:-1", "dns:", "dns:///host",
-     "dns://server", "dns:unix:/x"],
+    [
+        "",
+        "localhost",
+        "localhost:",
+        ":50051",
+        "host:port",
+        "host:70000",
+        "::1:50051",
+        "host:-1",
+        "dns:",
+        "dns:///host",
+        "dns://server",
+        "dns:unix:/x",
+    ],
 )
 def test_other_addresses_are_refused(name: str) -> None:
     with pytest.raises(errors.UsageError, match=r"is neither HOST:PORT .* nor unix:PATH"):

@@ -178,7 +178,7 @@ def test_hello_survives_the_wire() -> None:
     [
         ({"protocol_version": 2}, errors.VersionMismatch, "worker speaks protocol version 2, the learner 1"),
         ({"worker_id": ""}, errors.InvalidMessage, "worker_id has 0 characters"),
-        ({"run_id": "x" * 257}, errors.InvalidMessage, "run_id 257; expected 1 to 256"),
+        ({"session_id": "x" * 257}, errors.InvalidMessage, "session_id 257; expected 1 to 256"),
         ({"roles": []}, errors.InvalidMessage, r"roles is \[\]"),
         ({"roles": [1, 0]}, errors.InvalidMessage, r"roles is \[1, 0\]"),
         ({"max_envs": 0}, errors.InvalidMessage, "max_envs is 0"),
@@ -234,7 +234,7 @@ def test_assignment_survives_the_wire() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("run_id", "", "run_id ''"),
+        ("session_id", "", "session_id ''"),
         ("role", 7, "role 7"),
         ("num_groups", 99, "num_groups 99"),
         ("num_groups", 1, "has 4 seeds for 1 groups of 2 environments"),

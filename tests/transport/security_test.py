@@ -16,7 +16,8 @@ import grpc
 import pytest
 import wire
 
-from seedzero.core import config, errors
+from seedzero.config import config
+from seedzero.core import errors
 from seedzero.transport import client, codec, inference_pb2, messages, probe, security
 
 TOKEN = "correct-horse-battery-staple"
@@ -260,9 +261,7 @@ def test_what_waiting_cannot_heal_is_told_soon(
         assert time.monotonic() - began < END_SECONDS
 
 
-def test_an_expired_certificate_is_called_expired(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_expired_certificate_is_called_expired(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(certificates, "VALID_DAYS", -0.5)
     files = certificates.make(tmp_path / "expired", ["127.0.0.1"])
     with (

@@ -79,10 +79,10 @@ class RawStream:
     def begin(self, hello: messages.Hello = HELLO) -> str:
         """Says Hello and Spec; returns the run id."""
         self.say(codec.encode_hello(hello))
-        run_id = self.hear().assign.run_id
+        session_id = self.hear().assign.session_id
         self.say(codec.encode_spec(SPEC))
         assert self.hear().HasField("start")
-        return run_id
+        return session_id
 
     def error(self) -> tuple[grpc.StatusCode, str, str]:
         """Waits for the end; returns code, details and the name of the error."""
@@ -109,7 +109,7 @@ def test_worker_gets_its_assignment_and_actions(listen: str) -> None:
         assert (assignment.env, assignment.env_settings, assignment.seeds) == ("catch", '{"a": 1}', (0, 1, 2, 3))
         assert (assignment.num_groups, assignment.envs_per_group, assignment.resumed) == (NUM_GROUPS, E, False)
         worker.start(SPEC)
-        assert learner.begun == [(assignment.run_id, SPEC)]
+        assert learner.begun == [(assignment.session_id, SPEC)]
         for sequence in range(3):
             for group in range(NUM_GROUPS):
                 worker.send(group, make_step(float(sequence)))
@@ -118,10 +118,10 @@ def test_worker_gets_its_assignment_and_actions(listen: str) -> None:
             assert [event.weights_version for event in events] == [sequence, sequence]
             np.testing.assert_array_equal(events[0].actions, np.ones(E))
     request = learner.next_request()
-    assert (request.run_id, request.role, request.sequence) == (assignment.run_id, types.Role.TRAIN, 0)
+    assert (request.session_id, request.role, request.sequence) == (assignment.session_id, types.Role.TRAIN, 0)
     np.testing.assert_array_equal(request.first, [True, True])
     np.testing.assert_array_equal(request.step.observation, np.zeros((E, 3)))
-    assert learner.next_end() == (assignment.run_id, handler.GOODBYE)
+    assert learner.next_end() == (assignment.session_id, handler.GOODBYE)
 
 
 def test_answers_may_come_from_any_thread_and_in_any_order(learner: Learner, address: str) -> None:
@@ -214,14 +214,14 @@ def test_step_that_is_too_large_is_not_even_sent(learner: Learner, address: str)
 
 def test_bad_step_ends_its_run(learner: Learner, address: str) -> None:
     with RawStream(address) as raw:
-        run_id = raw.begin()
+        session_id = raw.begin()
         raw.say(codec.encode_step(0, 0, make_step(np.inf)))
         code, details, kind = raw.error()
         assert (code, kind) == (grpc.StatusCode.INVALID_ARGUMENT, "InvalidMessage")
         assert details == "reward of group 0 has inf in it; expected finite numbers"
-        assert learner.next_end() == (run_id, f"failed: {details}")
+        assert learner.next_end() == (session_id, f"failed: {details}")
     with RawStream(address) as raw:
-        raw.say(codec.encode_hello(dataclasses.replace(HELLO, run_id=run_id)))
+        raw.say(codec.encode_hello(dataclasses.replace(HELLO, session_id=session_id)))
         assert raw.hear().HasField("restart")
     assert learner.ended.empty()
 
@@ -270,12 +270,12 @@ def test_bad_later_message_is_refused(
     learner: Learner, address: str, data: bytes, code: grpc.StatusCode, details: str
 ) -> None:
     with RawStream(address) as raw:
-        run_id = raw.begin()
+        session_id = raw.begin()
         raw.say(data)
         came = raw.error()
         assert came[0] is code
         assert details in came[1]
-        assert learner.next_end() == (run_id, f"failed: {came[1]}")
+        assert learner.next_end() == (session_id, f"failed: {came[1]}")
 
 
 def test_step_before_spec_is_refused(address: str) -> None:
@@ -317,12 +317,12 @@ def test_unexpected_error_is_not_told_to_the_worker(
     learner: Learner, address: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with RawStream(address) as raw:
-        run_id = raw.begin()
+        session_id = raw.begin()
         raw.say(codec.encode_step(0, 0, make_step()), codec.encode_step(0, 1, make_step(13)))
         code, details, _ = raw.error()
     assert code is grpc.StatusCode.INTERNAL
     assert "secret" not in details
-    assert learner.next_end()[0] == run_id
+    assert learner.next_end()[0] == session_id
     assert "ZeroDivisionError: secret" in caplog.text
 
 
@@ -383,10 +383,10 @@ def test_newer_stream_takes_the_run_over_and_waits_for_the_pending_answer(learne
     learner.hold = True
     step = codec.encode_step(0, 0, make_step())
     with RawStream(address) as old, RawStream(address) as new:
-        run_id = old.begin()
+        session_id = old.begin()
         old.say(step)
         request = learner.next_request()
-        assert new.begin(dataclasses.replace(HELLO, run_id=run_id)) == run_id
+        assert new.begin(dataclasses.replace(HELLO, session_id=session_id)) == session_id
         assert old.error()[0] is grpc.StatusCode.ABORTED
         new.say(step, codec.HEARTBEAT)
         learner.answer(request)
@@ -401,24 +401,24 @@ def test_client_resumes_its_run_and_repeats_what_was_not_answered(learner: Learn
         worker.send(0, make_step())
         request = learner.next_request()
         with RawStream(address) as thief:  # breaks the client's stream; the client takes the run back
-            thief.begin(dataclasses.replace(HELLO, run_id=request.run_id))
+            thief.begin(dataclasses.replace(HELLO, session_id=request.session_id))
             assert thief.error()[0] is grpc.StatusCode.ABORTED
         learner.answer(request)
         assert receive_actions(worker).group == 0
         worker.send(0, make_step())
         assert learner.next_request().sequence == 1
     assert learner.num_runs == 1
-    assert learner.next_end() == (request.run_id, handler.GOODBYE)
+    assert learner.next_end() == (request.session_id, handler.GOODBYE)
 
 
 def test_answer_that_was_lost_with_the_stream_comes_again(learner: Learner, address: str) -> None:
     step = codec.encode_step(0, 0, make_step())
     with RawStream(address) as old:
-        run_id = old.begin()
+        session_id = old.begin()
         old.say(step)
         assert old.hear().HasField("actions")
     with RawStream(address) as new:
-        new.begin(dataclasses.replace(HELLO, run_id=run_id))
+        new.begin(dataclasses.replace(HELLO, session_id=session_id))
         new.say(step)
         assert new.hear().actions.sequence == 0
     assert learner.requests.qsize() == 1
@@ -426,7 +426,7 @@ def test_answer_that_was_lost_with_the_stream_comes_again(learner: Learner, addr
 
 def test_unknown_run_is_told_to_restart_on_the_same_stream(learner: Learner, address: str) -> None:
     with RawStream(address) as raw:
-        raw.say(codec.encode_hello(dataclasses.replace(HELLO, run_id="of another learner")))
+        raw.say(codec.encode_hello(dataclasses.replace(HELLO, session_id="of another learner")))
         assert "run 'of another learner' is unknown" in raw.hear().restart.reason
         raw.say(codec.encode_spec(SPEC), codec.encode_step(0, 5, make_step()), codec.HEARTBEAT)  # of the old run
         raw.begin()
@@ -439,22 +439,22 @@ def test_restart_makes_the_worker_join_again(learner: Learner, address: str) -> 
     with joined(address) as worker:
         worker.send(0, make_step())
         request = learner.next_request()
-        learner.server.restart(request.run_id, "fresh environments")
+        learner.server.restart(request.session_id, "fresh environments")
         assert worker.receive() == messages.Restart("fresh environments")
         learner.answer(request)  # too late: dropped
         assignment = worker.join()
-        assert assignment is not None and assignment.run_id != request.run_id
+        assert assignment is not None and assignment.session_id != request.session_id
         worker.start(SPEC)
         worker.send(0, make_step())
-        assert learner.next_request().run_id == assignment.run_id
-    assert learner.next_end() == (assignment.run_id, handler.GOODBYE)
+        assert learner.next_request().session_id == assignment.session_id
+    assert learner.next_end() == (assignment.session_id, handler.GOODBYE)
 
 
 def test_restart_during_start_comes_with_the_next_receive(learner: Learner, address: str) -> None:
     with client.Client(address, HELLO, settings=SETTINGS) as worker:
         assignment = worker.join()
         assert assignment is not None
-        learner.server.restart(assignment.run_id, "changed my mind")
+        learner.server.restart(assignment.session_id, "changed my mind")
         worker.start(SPEC)
         worker.send(0, make_step())
         assert worker.receive() == messages.Restart("changed my mind")
@@ -485,13 +485,13 @@ def test_process_that_takes_a_workers_place_ends_the_former_run() -> None:
     learner = Learner(clock=lambda: 0.0)  # no lease ends
     with serving(learner) as address:
         with RawStream(address) as old:
-            run_id = old.begin()
+            session_id = old.begin()
             old.close()
             with pytest.raises(StopIteration):
                 old.hear()
         with RawStream(address) as new:
-            assert new.begin() != run_id
-            assert learner.next_end() == (run_id, handler.WORKER_LOST)
+            assert new.begin() != session_id
+            assert learner.next_end() == (session_id, handler.WORKER_LOST)
 
 
 def test_worker_with_another_name_ends_nothing(learner: Learner, address: str) -> None:
@@ -524,7 +524,7 @@ def test_silent_worker_loses_its_run() -> None:
     clock = Clock()
     learner = Learner(clock=clock)
     with serving(learner) as address, RawStream(address) as raw:
-        run_id = raw.begin()
+        session_id = raw.begin()
         clock.now += SETTINGS.lease_seconds - 1
         raw.say(codec.encode_step(0, 0, make_step()))  # renews
         assert raw.hear().HasField("actions")
@@ -534,8 +534,8 @@ def test_silent_worker_loses_its_run() -> None:
         assert learner.ended.empty()
         clock.now += SETTINGS.lease_seconds
         assert "send heartbeats" in raw.hear().restart.reason
-        assert learner.next_end() == (run_id, handler.WORKER_LOST)
-        assert raw.begin() != run_id
+        assert learner.next_end() == (session_id, handler.WORKER_LOST)
+        assert raw.begin() != session_id
     assert learner.ended.empty()
 
 
@@ -544,17 +544,17 @@ def test_run_whose_stream_broke_lives_as_long_as_its_lease() -> None:
     learner = Learner(clock=clock)
     with serving(learner) as address:
         with RawStream(address) as raw:
-            run_id = raw.begin()
+            session_id = raw.begin()
         with RawStream(address) as raw:
-            assert raw.begin(dataclasses.replace(HELLO, run_id=run_id)) == run_id
+            assert raw.begin(dataclasses.replace(HELLO, session_id=session_id)) == session_id
         clock.now += SETTINGS.lease_seconds
-        assert learner.next_end() == (run_id, handler.WORKER_LOST)
+        assert learner.next_end() == (session_id, handler.WORKER_LOST)
 
 
 def test_stream_that_says_nothing_is_closed() -> None:
     clock = Clock()
     with serving(Learner(clock=clock)) as address, RawStream(address) as raw:
-        raw.say(codec.encode_hello(dataclasses.replace(HELLO, run_id="unknown")))
+        raw.say(codec.encode_hello(dataclasses.replace(HELLO, session_id="unknown")))
         assert raw.hear().HasField("restart")
         clock.now += SETTINGS.lease_seconds
         code, details, _ = raw.error()
@@ -635,7 +635,7 @@ def test_stopped_server_takes_replies_without_complaint(learner: Learner) -> Non
         request = learner.next_request()
         learner.server.stop(finished=True, reason="trained")
         learner.answer(request)
-        learner.server.restart(request.run_id, "too late")
+        learner.server.restart(request.session_id, "too late")
 
 
 # --- addresses ---

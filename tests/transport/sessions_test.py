@@ -20,13 +20,13 @@ def make_step(**changes: Any) -> types.EnvStep:
     return quiet._replace(**{name: np.array(value, getattr(quiet, name).dtype) for name, value in changes.items()})
 
 
-def make_run() -> sessions.Run[str]:
-    run: sessions.Run[str] = sessions.Run("worker", ASSIGNMENT, 10.0)
+def make_run() -> sessions.Session[str]:
+    run: sessions.Session[str] = sessions.Session("worker", ASSIGNMENT, 10.0)
     run.begin(SPEC)
     return run
 
 
-def play(run: sessions.Run[str], *steps: types.EnvStep) -> list[list[bool]]:
+def play(run: sessions.Session[str], *steps: types.EnvStep) -> list[list[bool]]:
     """Returns the first flags of each step of group 0, all answered at once."""
     flags = []
     for sequence, step in enumerate(steps):
@@ -43,7 +43,7 @@ def test_first_flags_follow_next_step_auto_reset() -> None:
 def test_request_carries_what_the_learner_needs() -> None:
     run = make_run()
     request = run.accept(1, 0, make_step())
-    assert (request.run_id, request.role, request.group, request.sequence) == ("run", types.Role.TRAIN, 1, 0)
+    assert (request.session_id, request.role, request.group, request.sequence) == ("run", types.Role.TRAIN, 1, 0)
 
 
 def test_repeated_step_joins_the_pending_one_or_gets_its_answer() -> None:
@@ -141,7 +141,7 @@ def test_mask_without_a_legal_action_is_refused() -> None:
 
 
 def test_spec_counts_once_and_cannot_change() -> None:
-    run: sessions.Run[str] = sessions.Run("worker", ASSIGNMENT, 10.0)
+    run: sessions.Session[str] = sessions.Session("worker", ASSIGNMENT, 10.0)
     assert run.begin(SPEC)
     assert not run.begin(SPEC)
     with pytest.raises(errors.SpecMismatch, match="run run began with"):

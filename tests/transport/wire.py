@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from seedzero.core import config, errors, types
+from seedzero.config import config
+from seedzero.core import errors, types
 from seedzero.transport import client, messages, security, server
 
 TIMEOUT_SECONDS = 20.0
@@ -46,13 +47,13 @@ class Learner:
             raise self.refusal
         self.num_runs += 1
         seeds = tuple(range(NUM_GROUPS * E))
-        run_id = f"{self.prefix}-{self.num_runs}"
-        return types.Assignment(run_id, hello.roles[0], "catch", '{"a": 1}', NUM_GROUPS, E, seeds)
+        session_id = f"{self.prefix}-{self.num_runs}"
+        return types.Assignment(session_id, hello.roles[0], "catch", '{"a": 1}', NUM_GROUPS, E, seeds)
 
-    def begin(self, run_id: str, spec: types.EnvSpec) -> None:
+    def begin(self, session_id: str, spec: types.EnvSpec) -> None:
         if spec.num_actions != SPEC.num_actions:
             raise errors.SpecMismatch(f"num_actions is {spec.num_actions}; expected {SPEC.num_actions}")
-        self.begun.append((run_id, spec))
+        self.begun.append((session_id, spec))
 
     def step(self, request: messages.StepRequest) -> None:
         if np.any(request.step.reward == 13):
@@ -64,8 +65,8 @@ class Learner:
     def answer(self, request: messages.StepRequest, action: int = 1) -> None:
         self.server.reply(request, np.full(E, action), request.sequence)
 
-    def end(self, run_id: str, reason: str) -> None:
-        self.ended.put((run_id, reason))
+    def end(self, session_id: str, reason: str) -> None:
+        self.ended.put((session_id, reason))
 
     def status(self) -> Mapping[str, object]:
         return {"env_steps": 7, "stalled": None}

@@ -12,7 +12,8 @@ import gymnasium
 import numpy as np
 import pytest
 
-from seedzero.core import config, errors, types
+from seedzero.config import config
+from seedzero.core import errors, types
 from seedzero.envs import catch, gym_env
 from seedzero.transport import server as servers
 from seedzero.worker import process, worker
@@ -39,10 +40,10 @@ class Learner:
         fields = dict(role=types.Role.TRAIN, env="catch", env_settings="{}", num_groups=2, envs_per_group=3)
         fields |= self.assignments.pop(0) if len(self.assignments) > 1 else self.assignments[0]
         count = fields["num_groups"] * fields["envs_per_group"]
-        return types.Assignment(run_id=f"run-{len(self.hellos)}", seeds=tuple(range(count)), **fields)
+        return types.Assignment(session_id=f"run-{len(self.hellos)}", seeds=tuple(range(count)), **fields)
 
-    def begin(self, run_id, spec):
-        self.specs[run_id] = spec
+    def begin(self, session_id, spec):
+        self.specs[session_id] = spec
 
     def step(self, request):
         self.requests.append(request)
@@ -54,8 +55,8 @@ class Learner:
     def choose(self, request, action):
         return action
 
-    def end(self, run_id, reason):
-        self.ends.append((run_id, reason))
+    def end(self, session_id, reason):
+        self.ends.append((session_id, reason))
         self.events.put(("end", reason))
 
     def status(self):
@@ -66,11 +67,11 @@ class Learner:
         self.server = servers.Server(self, settings)
         return self.server.start()
 
-    def await_steps(self, number, run_id=None):
+    def await_steps(self, number, session_id=None):
         """Waits for so many more steps of one run (None: of any)."""
         while number:
             kind, request = self.events.get(timeout=DEADLINE_SECONDS)
-            number -= kind == "step" and run_id in (None, request.run_id)
+            number -= kind == "step" and session_id in (None, request.session_id)
 
     def await_end(self):
         while True:
@@ -215,7 +216,7 @@ def test_after_a_restart_environments_are_reset_and_made_anew_only_for_other_set
         learner.server.restart(f"run-{number}", "try again")
     learner.await_steps(1, "run-4")
     for number in (1, 2):
-        requests = [request for request in learner.requests if request.run_id == f"run-{number}"]
+        requests = [request for request in learner.requests if request.session_id == f"run-{number}"]
         assert requests[0].first.all()
         assert requests[0].sequence == 0
         expected = catch.Catch(3).reset([0, 1, 2])
@@ -230,9 +231,9 @@ def test_a_restart_with_another_role_makes_games_with_an_opponent_or_without(ser
     learner.server.restart("run-1", "evaluate now")
     learner.await_steps(6, "run-2")
 
-    def movers(run_id):
+    def movers(session_id):
         """Returns [3, E]: who moves in the first three steps of a run."""
-        requests = [request for request in learner.requests if request.run_id == run_id]
+        requests = [request for request in learner.requests if request.session_id == session_id]
         return [request.step.observation[:, 0, 0, -1].tolist() for request in requests[:3]]
 
     assert movers("run-1") == [[0, 0], [1, 1], [0, 0]]
@@ -382,7 +383,7 @@ def test_a_whole_session_of_every_family_never_imports_jax(serve, address):
     assert "pyspiel" in modules
     heavy = ("jax", "jaxlib", "flax", "optax", "orbax", "mctx", "torch", "tensorflow", "pygame", "matplotlib")
     assert not [name for name in modules if name.split(".")[0] in heavy]
-    assert not [name for name in modules if name.startswith(("seedzero.runtime", "seedzero.agents", "seedzero.cli"))]
+    assert not [name for name in modules if name.startswith(("seedzero.learner", "seedzero.agents", "seedzero.cli"))]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

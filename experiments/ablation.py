@@ -1,0 +1,121 @@
+"""What each part of the agent brings: presets as they are, and with one thing changed.
+
+    python experiments/ablation.py [TASK ...] [--variants=base,puct,...] [--seeds=1,2,3] [--out=runs/ablation]
+
+A run ends at the task's return or time. The table shows the seconds from process start and the training steps that
+runs took to get there (medians over seeds, and how many got there), and the mean of their last evaluations. Results
+are kept in OUT/ablation.json as they come; the same command goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import runs
+
+VARIANTS: Mapping[str, Sequence[str]] = {
+    "base": (),
+    "puct": ("--search.policy=puct",),
+    "priorities": ("--replay.priority_alpha=0.6",),
+    "reanalyse": ("--reanalyse.per_insert=1",),
+    "consistency": ("--muzero.consistency_weight=2",),
+    "value_prefix": ("--muzero.value_prefix=true",),
+    "stored_value": ("--muzero.stored_value=policy",),
+    "entropy": ("--muzero.entropy_weight=0.1",),
+    "no_entropy": ("--muzero.entropy_weight=0",),
+    "no_value_range": ("--search.min_value_range=1e-8",),
+    "n_step_3": ("--muzero.n_step=3",),
+    "n_step_10": ("--muzero.n_step=10",),
+}
+
+
+class Task(NamedTuple):
+    """What is learned. target: the return at which a run stops, None: it has no such; seconds: when it ends anyway."""
+
+    settings: Sequence[str]
+    target: float | None
+    seconds: float
+
+
+TASKS: Mapping[str, Task] = {
+    "catch": Task(("--preset=catch",), 1.0, 120),
+    "cartpole": Task(("--preset=cartpole",), 475, 240),
+    "breakout": Task(("--env=gym:MinAtar/Breakout-v1", "--max_env_steps=400000"), None, 1200),
+}
+
+Result = dict[str, Any]
+
+
+def main() -> None:
+    """Reads the command line, runs what is missing, and prints the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tasks", nargs="*", metavar="TASK", help=f"of {', '.join(TASKS)}; none: all")
+    parser.add_argument("--variants", default=",".join(VARIANTS))
+    parser.add_argument("--seeds", default="1,2,3")
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("runs/ablation"))
+    arguments = parser.parse_args()
+    tasks, variants = arguments.tasks or list(TASKS), arguments.variants.split(",")
+    unknown = {*tasks} - {*TASKS} | {*variants} - {*VARIANTS}
+    if unknown:
+        known = f"tasks: {', '.join(TASKS)}; variants: {', '.join(VARIANTS)}"
+        parser.error(f"unknown {', '.join(sorted(unknown))}; {known}")
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    file = arguments.out / "ablation.json"
+    results: list[Result] = json.loads(file.read_text()) if file.exists() else []
+    for task in tasks:
+        # Seed by seed, so that what else the machine does meets all variants alike.
+        for seed in map(int, arguments.seeds.split(",")):
+            for variant in variants:
+                key = {"task": task, "variant": variant, "seed": seed}
+                if not any(key.items() <= result.items() for result in results):
+                    results.append(key | measure(task, variant, seed, arguments.out))
+                    print(json.dumps(results[-1]), flush=True)
+                    file.write_text(json.dumps(results, indent=1))
+    for task in tasks:
+        print(f"\n{task}\n\n{summary(task, results)}")
+
+
+def measure(task: str, variant: str, seed: int, out: pathlib.Path) -> Result:
+    """Trains one variant with one seed."""
+    settings = [*TASKS[task].settings, *VARIANTS[variant], f"--seed={seed}", f"--max_seconds={TASKS[task].seconds:g}"]
+    target = TASKS[task].target
+    if target is not None:
+        settings.append(f"--stop_at_return={target:g}")
+    run = runs.train(out / f"{task}-{variant}-{seed}", settings)
+    evaluated = runs.evaluations(run.path)
+    last = evaluated[-1]["mean_return"] if evaluated else None
+    return {
+        "seconds": round(run.seconds, 1),
+        "env_steps": runs.rows(run.path)[-1]["env_steps"],
+        "last_evaluation": last,
+        "reached": target is not None and last is not None and last >= target,
+    }
+
+
+def summary(task: str, results: Sequence[Result]) -> str:
+    """Returns a task's table in Markdown."""
+    lines = []
+    for variant in VARIANTS:
+        found = [result for result in results if result["task"] == task and result["variant"] == variant]
+        if found:
+            lasts = [result["last_evaluation"] for result in found if result["last_evaluation"] is not None]
+            lines.append(
+                (
+                    f"`{' '.join(VARIANTS[variant]) or 'the preset'}`",
+                    f"{statistics.median(result['seconds'] for result in found):.0f}",
+                    f"{statistics.median(result['env_steps'] for result in found):,.0f}",
+                    f"{sum(result['reached'] for result in found)} of {len(found)}",
+                    f"{statistics.mean(lasts):.3g}" if lasts else "-",
+                )
+            )
+    header = ("changed", "seconds, median", "training steps, median", "reached the return", "last evaluation, mean")
+    return runs.table(header, lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""One Atari game to a budget: return over frames and seconds, and how fast it went beside the emulators alone.
+
+    python experiments/atari.py [--game=Pong] [--minutes=5] [--out=runs/atari-Pong] [SETTING ...]
+
+Settings are those of `seedzero train` (`--preset=atari-100k --env.sticky_actions=0 ...`). The run trains until the
+time is over. Then its emulators are stepped alone, with random actions, in as many groups and threads, its last
+checkpoint is evaluated in a process of its own, and OUT/result.json and OUT/returns.png are written. A run in OUT that
+is there already is resumed by the same command, for as many minutes again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import runs
+
+from seedzero.checkpoints import run_dir
+from seedzero.config import config as config_lib
+from seedzero.envs import registry
+
+EVALUATION_EPISODES = 32
+
+
+def main() -> None:
+    """Reads the command line, plays, and prints the result as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--game", default="Pong")
+    parser.add_argument("--minutes", type=float, default=5.0)
+    parser.add_argument("--out", type=pathlib.Path)
+    parser.add_argument("--emulator_seconds", type=float, default=10.0)
+    arguments, settings = parser.parse_known_args()
+    out = arguments.out or pathlib.Path(f"runs/atari-{arguments.game}")
+    if not any(setting.startswith("--preset=") for setting in settings):
+        settings.append("--preset=atari")
+    settings += [f"--env=atari:{arguments.game}", f"--max_seconds={60 * arguments.minutes:g}"]
+    run = runs.train(out / "run", settings)
+    config = run_dir.read_config(run.path)
+    alone = emulator_frames_per_second(config, arguments.emulator_seconds)
+    evaluation = runs.evaluate(run.path, ["--step=last", f"--episodes={EVALUATION_EPISODES}"])
+    result = {
+        "game": arguments.game,
+        "settings": settings,
+        "seconds": round(run.seconds, 1),
+        "ended": run.last_line,
+        "evaluation": evaluation,
+        **speed(runs.rows(run.path), alone),
+        "evaluations": runs.evaluations(run.path),
+        "training_returns": runs.training_returns(run.path),
+    }
+    (out / "result.json").write_text(json.dumps(result, indent=1))
+    draw(out / "returns.png", result, config.env.frame_skip)
+    print(json.dumps({key: value for key, value in result.items() if key not in ("evaluations", "training_returns")}))
+
+
+def emulator_frames_per_second(config: config_lib.Config, seconds: float) -> float:
+    """Returns frames a second of the run's training emulators, stepped group after group with random actions."""
+    worker = config.worker
+    groups = [
+        registry.make(config.env.id, config.env, worker.envs_per_group, threads=worker.threads)
+        for _ in range(worker.num * worker.num_groups)
+    ]
+    generator = np.random.default_rng(0)
+    for index, group in enumerate(groups):
+        group.reset(range(index * worker.envs_per_group, (index + 1) * worker.envs_per_group))
+    num_steps, began = 0, time.perf_counter()
+    while time.perf_counter() - began < seconds:
+        for group in groups:
+            group.step(generator.integers(group.spec.num_actions, size=group.num_envs).astype(np.int32))
+            num_steps += group.num_envs
+    elapsed = time.perf_counter() - began
+    for group in groups:
+        group.close()
+    return num_steps * config.env.frame_skip / elapsed
+
+
+def speed(rows: Sequence[Mapping[str, Any]], emulator: float) -> dict[str, float]:
+    """Returns the medians of the rows in which the run trained, and the share of the emulators' own speed."""
+    steady = [row for row in rows if row.get("updates_per_second", 0) > 0][1:]
+    if not steady:
+        return {"emulator_frames_per_second": emulator}
+    frames = statistics.median(row["frames_per_second"] for row in steady)
+    return {
+        "frames_per_second": frames,
+        "updates_per_second": statistics.median(row["updates_per_second"] for row in steady),
+        "emulator_frames_per_second": emulator,
+        "ratio_to_emulator": frames / emulator,
+    }
+
+
+def draw(file: pathlib.Path, result: Mapping[str, Any], frame_skip: int) -> None:
+    """Plots evaluations and exploring training episodes over seconds and frames."""
+    curves = {
+        name: [{**point, "frames": point["env_steps"] * frame_skip} for point in result[key]]
+        for name, key in (("training episodes, exploring", "training_returns"), ("evaluation", "evaluations"))
+    }
+    runs.plot(file, curves, x=("seconds", "frames"), title=result["game"])
+
+
+if __name__ == "__main__":
+    main()

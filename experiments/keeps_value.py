@@ -1,0 +1,83 @@
+"""How many of an agent's moves keep the exact value of a position, on positions from random play.
+
+    python experiments/keeps_value.py RUN_DIR [--positions=1000] [--seed=0] [--step=best|last|N]
+
+The agent moves as in `seedzero evaluate`: with its search, without noise. The last line is JSON: `share` of all
+positions; `decisive_share` of those alone in which at least one legal move does not keep the value.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import time
+from typing import Any
+
+import numpy as np
+import solver
+
+from seedzero.envs import spiel
+from seedzero.evaluation import evaluate
+
+_TRIES = 100
+"""Random games for each position that is wanted."""
+
+
+def main() -> None:
+    """Reads the command line and prints the shares."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run_dir", type=pathlib.Path)
+    parser.add_argument("--positions", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--step", default=None)
+    arguments = parser.parse_args()
+    step = int(arguments.step) if arguments.step and arguments.step.isdecimal() else arguments.step
+    print(json.dumps(measure(arguments.run_dir, step, arguments.positions, arguments.seed)))
+
+
+def measure(run_dir: pathlib.Path, step: Any, num_positions: int, seed: int) -> dict[str, Any]:
+    """Returns the shares, and the seconds that the solver and the agent took."""
+    game = evaluate.game_of(run_dir)
+    if game is None:
+        raise SystemExit(f"{run_dir} was trained in no game of two players")
+    states = random_positions(game, num_positions, np.random.default_rng(seed))
+    exact = solver.Solver(game)
+    began = time.perf_counter()
+    values = [exact.action_values(state) for state in states]
+    solved = time.perf_counter()
+    actions = evaluate.load_player(game, run_dir, step)(states)
+    moved = time.perf_counter()
+    kept = np.array([value[int(action)] == max(value.values()) for value, action in zip(values, actions, strict=True)])
+    decisive = np.array([min(value.values()) < max(value.values()) for value in values])
+    return {
+        "game": game.name,
+        "positions": len(states),
+        "share": float(kept.mean()),
+        "decisive_positions": int(decisive.sum()),
+        "decisive_share": float(kept[decisive].mean()),
+        "solver_seconds": round(solved - began, 1),
+        "solver_positions": exact.num_positions,
+        "agent_seconds": round(moved - solved, 1),
+    }
+
+
+def random_positions(game: spiel.Game, number: int, generator: np.random.Generator) -> list[spiel.State]:
+    """Returns distinct positions with a move to make: of each random game one, any of its moves equally likely.
+
+    Fewer than asked for, where the game has not so many.
+    """
+    found: dict[str, spiel.State] = {}
+    for _ in range(_TRIES * number):
+        if len(found) == number:
+            break
+        states = [game.initial()]
+        while not game.is_terminal(states[-1]):
+            states.append(game.apply(states[-1], spiel.random_move(states[-1], generator)))
+        state = states[generator.integers(len(states) - 1)]
+        found[str(state)] = state
+    return list(found.values())
+
+
+if __name__ == "__main__":
+    main()

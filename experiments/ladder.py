@@ -1,0 +1,157 @@
+"""The ladder: small environments, each with a bar and a time, learned from nothing by several seeds.
+
+    python experiments/ladder.py [RUNG ...] [--seeds=1,2,3] [--out=runs/ladder]
+
+Without names all rungs are climbed, one run after the other: give it a machine of its own. Time counts from the start
+of the training process to its end; the score is that of a separate `seedzero evaluate` of the saved checkpoint in
+environments with unseen seeds. Results are kept in OUT/ladder.json as they come, so that an interrupted climb goes on
+where it was; OUT/ladder.md, one plot a rung and one of all (OUT/ladder.png) are written at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import runs
+
+_MARGIN = 8.0
+"""Seconds of a rung's time that are left for what a run's own clock doesn't see: the start of the process, saving."""
+
+
+class Rung(NamedTuple):
+    """One step of the ladder.
+
+    Attributes:
+      settings: of `seedzero train`, without the seed.
+      seconds: the bar's time, in which the whole process ends.
+      bar: the score to reach.
+      score: run directory -> score; more is better.
+      unit: what a score is.
+      seeds: how many runs.
+    """
+
+    settings: Sequence[str]
+    seconds: float
+    bar: float
+    score: Callable[[pathlib.Path], float]
+    unit: str
+    seeds: int = 3
+
+
+def _mean_return(episodes: int) -> Callable[[pathlib.Path], float]:
+    return lambda path: float(runs.evaluate(path, [f"--episodes={episodes}"])["mean_return"])
+
+
+def _lost_lines(path: pathlib.Path) -> float:
+    """Returns minus the lines of play that are lost, over both colours."""
+    return -float(runs.evaluate(path, ["--opponent=exhaustive"])["losses"])
+
+
+def _kept_values(path: pathlib.Path) -> float:
+    return 100 * float(runs.script("keeps_value.py", [str(path), "--positions=1000"])["share"])
+
+
+def _lunar_lander(seconds: float, bar: float) -> Rung:
+    settings = ("--env=gym:LunarLander-v3", f"--stop_at_return={bar + 20:g}")
+    return Rung(settings, seconds, bar, _mean_return(20), "return, 20 episodes")
+
+
+RUNGS: Mapping[str, Rung] = {
+    "catch": Rung(("--preset=catch",), 60, 1.0, _mean_return(100), "return, 100 episodes"),
+    "cartpole": Rung(("--preset=cartpole",), 120, 475, _mean_return(20), "return, 20 episodes", 5),
+    "tictactoe": Rung(("--preset=tictactoe",), 600, 0, _lost_lines, "- lost lines of play"),
+    "connect_four": Rung(("--preset=connect_four",), 1800, 95, _kept_values, "% of moves keep the exact value"),
+    "breakout": Rung(
+        ("--env=gym:MinAtar/Breakout-v1", "--stop_at_return=14"), 1200, 10, _mean_return(50), "return, 50 episodes"
+    ),
+    "lunar_lander": _lunar_lander(300, 200),
+    "lunar_lander_240": _lunar_lander(900, 240),
+    "pendulum": Rung(("--env=gym:Pendulum-v1",), 900, -300, _mean_return(20), "return, 20 episodes"),
+}
+
+Result = dict[str, Any]
+
+
+def main() -> None:
+    """Reads the command line, climbs, and writes what came of it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rungs", nargs="*", metavar="RUNG", help=f"of {', '.join(RUNGS)}; none: all")
+    parser.add_argument("--seeds", help="numbers with commas; default: 1, 2, 3 (cartpole: 1 to 5)")
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("runs/ladder"))
+    arguments = parser.parse_args()
+    unknown = set(arguments.rungs) - set(RUNGS)
+    if unknown:
+        parser.error(f"unknown rung {', '.join(sorted(unknown))}; there are {', '.join(RUNGS)}")
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    file = arguments.out / "ladder.json"
+    results: list[Result] = json.loads(file.read_text()) if file.exists() else []
+    for name in arguments.rungs or RUNGS:
+        seeds = arguments.seeds.split(",") if arguments.seeds else range(1, RUNGS[name].seeds + 1)
+        for seed in map(int, seeds):
+            if any(result["rung"] == name and result["seed"] == seed for result in results):
+                continue
+            results.append(climb(name, seed, arguments.out))
+            print(json.dumps({key: value for key, value in results[-1].items() if key != "curve"}), flush=True)
+            file.write_text(json.dumps(results, indent=1))
+    write(results, arguments.out)
+    print(summary(results))
+
+
+def climb(name: str, seed: int, out: pathlib.Path) -> Result:
+    """Trains and scores one seed of a rung."""
+    rung = RUNGS[name]
+    settings = [*rung.settings, f"--seed={seed}", f"--max_seconds={rung.seconds - _MARGIN:g}"]
+    run = runs.train(out / f"{name}-{seed}", settings)
+    score = rung.score(run.path)
+    return {
+        "rung": name,
+        "seed": seed,
+        "seconds": round(run.seconds, 1),
+        "score": round(score, 3),
+        "reached": score >= rung.bar,
+        "env_steps": max((row["env_steps"] for row in runs.rows(run.path)), default=0),
+        "ended": run.last_line,
+        "command": f"seedzero train {' '.join(settings)}",
+        "curve": runs.evaluations(run.path),
+    }
+
+
+def summary(results: Sequence[Result]) -> str:
+    """Returns a table in Markdown, one line a rung."""
+    lines = []
+    for name, rung in RUNGS.items():
+        found = [result for result in results if result["rung"] == name]
+        if found:
+            seconds = [result["seconds"] for result in found]
+            lines.append(
+                (
+                    f"`{name}`",
+                    f"{rung.bar:g} ({rung.unit}) in {rung.seconds:g} s",
+                    ", ".join(f"{result['score']:g}" for result in found),
+                    ", ".join(f"{x:.0f}" for x in seconds) + f" (median {statistics.median(seconds):.0f})",
+                    f"{sum(result['reached'] for result in found)} of {len(found)}",
+                )
+            )
+    return runs.table(("rung", "bar", "scores by seed", "seconds from process start", "reached"), lines)
+
+
+def write(results: Sequence[Result], out: pathlib.Path) -> None:
+    """Writes the table, a plot of each rung's evaluations over time, and one of all rungs."""
+    (out / "ladder.md").write_text(summary(results) + "\n")
+    panels = []
+    for name, rung in RUNGS.items():
+        curves = {f"seed {result['seed']}": result["curve"] for result in results if result["rung"] == name}
+        if curves:
+            runs.plot(out / f"{name}.png", curves, x=("seconds", "env_steps"), title=name)
+            # Games are evaluated against random moves: that is not what their bars count.
+            panels.append(runs.Panel(name, curves, rung.bar if "return" in rung.unit else None))
+    runs.plot_panels(out / "ladder.png", panels)
+
+
+if __name__ == "__main__":
+    main()

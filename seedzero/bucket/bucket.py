@@ -1,0 +1,267 @@
+"""Buckets: what a URL of one says, reading and writing its objects, and what its refusals mean.
+
+Objects are whole or not there, and a write may depend on the generation that was read before. There is no renaming and
+no appending, so a run is written on a local disk and mirrored (`bucket/mirror.py`).
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import hashlib
+import os
+import pathlib
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from seedzero.core import errors
+
+if TYPE_CHECKING:
+    import tensorstore
+
+SCRATCH_VARIABLE = "SEEDZERO_SCRATCH"
+"""Environment variable that names the directory of local copies."""
+NUM_PARALLEL = 8
+"""Objects that are on their way at a time; each is in memory as a whole."""
+
+_DRIVERS = {"gs": "gcs", "s3": "s3"}
+_FORM = re.compile(r"(?P<scheme>[a-z0-9]+)://(?P<bucket>[^/]+)/(?P<path>[A-Za-z0-9._/=+@-]+)")
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 8.0
+_ANSWER_SECONDS = 30.0
+"""How long one request may take besides its bytes."""
+_SLOWEST_BYTES_PER_SECOND = 2**20
+
+T = TypeVar("T")
+S = TypeVar("S")
+
+
+@dataclasses.dataclass(frozen=True)
+class Url:
+    """A run directory in a bucket.
+
+    Attributes:
+      scheme: gs or s3.
+      bucket: its name.
+      path: of the run in the bucket, without slashes at its ends.
+    """
+
+    scheme: str
+    bucket: str
+    path: str
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.bucket}/{self.path}"
+
+
+def parse(run_dir: str) -> Url | None:
+    """Returns the URL that a --run_dir is; None: a directory.
+
+    Raises:
+      UsageError: a URL that no run can be kept at.
+    """
+    if "://" not in run_dir:
+        return None
+    found = _FORM.fullmatch(run_dir)
+    path = found["path"].strip("/") if found else ""
+    if found is None or found["scheme"] not in _DRIVERS or {"", ".", ".."} & set(path.split("/")):
+        raise errors.UsageError(
+            f"--run_dir={run_dir}: expected gs://BUCKET/PATH or s3://BUCKET/PATH with letters, digits and . _ - = + @ "
+            f"in PATH, or a directory"
+        )
+    return Url(found["scheme"], found["bucket"], path)
+
+
+def scratch(url: Url) -> pathlib.Path:
+    """Returns the directory of the local copy in which a run of this URL is written; the same every time."""
+    cache = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+    root = os.environ.get(SCRATCH_VARIABLE) or pathlib.Path(cache) / "seedzero" / "buckets"
+    name = url.path.rpartition("/")[2]
+    return pathlib.Path(root).absolute() / f"{name}-{hashlib.sha256(str(url).encode()).hexdigest()[:12]}"
+
+
+@contextlib.contextmanager
+def naming(path: pathlib.Path, url: Url) -> Iterator[None]:
+    """Lets errors name the URL where they name its local copy."""
+    try:
+        yield
+    except errors.Error as error:
+        raise type(error)(str(error).replace(str(path), str(url))) from error
+
+
+class Value(NamedTuple):
+    """An object.
+
+    Attributes:
+      content: its bytes; None: it is not there.
+      generation: what `Store.write` takes as `if_equal`.
+    """
+
+    content: bytes | None
+    generation: bytes
+
+
+class Store:
+    """The objects of one run, by their keys below its path; thread-safe."""
+
+    def __init__(self, objects: tensorstore.KvStore, url: Url, retry_seconds: float) -> None:
+        """
+        Args:
+          objects: whose keys begin below the run's path.
+          url: of the run, for errors.
+          retry_seconds: that `objects` repeats failing requests for.
+        """
+        self.url = url
+        self._objects = objects
+        self._retry_seconds = retry_seconds
+
+    def read(self, key: str) -> Value:
+        """Returns an object. It is missing, too, where the bucket is.
+
+        Raises:
+          BucketError: it cannot be read.
+        """
+        found = self._wait(self._objects.read(key), f"reading {self.url}/{key}")
+        return Value(bytes(found.value) if found.state == "value" else None, found.stamp.generation)
+
+    def write(self, key: str, content: bytes, *, if_equal: bytes | None = None) -> bytes | None:
+        """Writes an object and returns its generation.
+
+        Args:
+          key: of the object.
+          content: its bytes.
+          if_equal: write only where it still has this generation, and return None where it has not.
+
+        Raises:
+          BucketError: it cannot be written.
+        """
+        written = self._objects.write(key, content, if_equal=if_equal)
+        stamp = self._wait(written, f"writing {self.url}/{key}", num_bytes=len(content))
+        return stamp.generation or None
+
+    def delete(self, key: str) -> None:
+        """Deletes an object; one that is not there is no error.
+
+        Raises:
+          BucketError: it cannot be deleted.
+        """
+        self._wait(self._objects.write(key, None), f"deleting {self.url}/{key}")
+
+    def list(self, proof: str) -> set[str]:
+        """Returns the keys of all objects.
+
+        Args:
+          proof: a key that must be among them and sorts after all others that matter: tensorstore returns no keys, or
+            those it has so far, where the bucket refuses to list.
+
+        Raises:
+          BucketError: they cannot be listed.
+        """
+        keys = {key.decode() for key in self._wait(self._objects.list(), f"listing {self.url}")}
+        if proof not in keys:
+            raise errors.BucketError(
+                f"listing {self.url} is refused, or {proof} was just deleted; {_rights(self.url)}"
+            )
+        return keys
+
+    def _wait(self, future: Any, doing: str, *, num_bytes: int = 0) -> Any:
+        seconds = self._retry_seconds + _ANSWER_SECONDS + num_bytes / _SLOWEST_BYTES_PER_SECOND
+        try:
+            return future.result(timeout=seconds)
+        except TimeoutError:
+            future.cancel()
+            raise errors.BucketError(f"{doing}: no answer within {seconds:.0f} s; is the network there?") from None
+        except (ValueError, RuntimeError, OSError) as error:
+            raise errors.BucketError(f"{doing}: {_meaning(str(error), self.url)}") from None
+
+
+def open_store(url: Url, retry_seconds: float) -> Store:
+    """Returns the store behind a URL; nothing is asked of it yet.
+
+    Args:
+      url: of the run.
+      retry_seconds: how long requests that fail are repeated.
+
+    Raises:
+      UsageError: no bucket can have that name.
+    """
+    import tensorstore  # takes a while: a mistake in the command line need not wait for it
+
+    driver = _DRIVERS[url.scheme]
+    retries = {
+        "max_retries": _num_retries(retry_seconds),
+        "initial_delay": f"{_FIRST_PAUSE_SECONDS}s",
+        "max_delay": f"{_LONGEST_PAUSE_SECONDS}s",
+    }
+    spec = {
+        "driver": driver,
+        "bucket": url.bucket,
+        "path": f"{url.path}/",
+        "context": {f"{driver}_request_retries": retries},
+        **_endpoint(url),
+    }
+    try:
+        objects = tensorstore.KvStore.open(spec).result()
+    except ValueError as error:
+        raise errors.UsageError(f"--run_dir={url}: {_message(str(error))}; give the name of a bucket") from None
+    return Store(objects, url, retry_seconds)
+
+
+def _endpoint(url: Url) -> dict[str, str]:
+    """Returns where an S3 is that is not Amazon's, by the variables that Amazon's own tools read."""
+    address = os.environ.get("AWS_ENDPOINT_URL") if url.scheme == "s3" else None
+    return {"endpoint": address, "aws_region": os.environ.get("AWS_REGION", "us-east-1")} if address else {}
+
+
+def _num_retries(seconds: float) -> int:
+    """Returns how many pauses, doubling up to the longest one, fit into these seconds; at least one."""
+    count, pause = 0, _FIRST_PAUSE_SECONDS
+    while seconds >= pause:
+        count, seconds, pause = count + 1, seconds - pause, min(2 * pause, _LONGEST_PAUSE_SECONDS)
+    return max(count, 1)
+
+
+def in_parallel(function: Callable[[S], T], items: Iterable[S]) -> Iterator[T]:
+    """Yields what a function returns for each item, in any order; after an error no further item is begun."""
+    with concurrent.futures.ThreadPoolExecutor(NUM_PARALLEL, thread_name_prefix="bucket") as pool:
+        pending = [pool.submit(function, item) for item in items]
+        try:
+            for future in concurrent.futures.as_completed(pending):
+                yield future.result()
+        finally:
+            for future in pending:
+                future.cancel()
+
+
+def _message(text: str) -> str:
+    """Returns what tensorstore says without the whole answer of the server."""
+    return text.partition(" [http_")[0].partition(" [curl_")[0].strip(" .")
+
+
+def _meaning(text: str, url: Url) -> str:
+    """Returns what tensorstore says and what to do about it."""
+    if "http_response_code='401'" in text:
+        return f"{_message(text)}: there are no valid credentials; {_credentials(url)}"
+    if "http_response_code='403'" in text or text.startswith("PERMISSION_DENIED"):
+        return f"{_message(text)}; {_rights(url)}"
+    if text.startswith("NOT_FOUND"):
+        return f"{_message(text)}; create the bucket {url.bucket}, or give another --run_dir"
+    if text.startswith(("ABORTED", "UNAVAILABLE", "DEADLINE_EXCEEDED")):
+        return f"{_message(text)}; is the network there, and the bucket's service up?"
+    return _message(text)
+
+
+def _rights(url: Url) -> str:
+    if url.scheme == "gs":
+        return f"give this account the role roles/storage.objectUser on the bucket {url.bucket}"
+    return f"allow this account s3:GetObject, PutObject, DeleteObject and ListBucket on the bucket {url.bucket}"
+
+
+def _credentials(url: Url) -> str:
+    if url.scheme == "gs":
+        return (
+            "run `gcloud auth application-default login`, or name a key file in GOOGLE_APPLICATION_CREDENTIALS, or "
+            "give the machine a service account"
+        )
+    return "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or give the machine a role"

@@ -1,0 +1,250 @@
+"""The objects of a run in a bucket: which checkpoints they make up, which are superfluous, and fetching them.
+
+Keys are the paths of the run directory: checkpoints/steps/000000001000/manifest.json. A checkpoint is there if its
+manifest is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import pathlib
+from collections.abc import Collection
+
+from seedzero.bucket import bucket
+from seedzero.checkpoints import durable, manifest
+from seedzero.checkpoints import files as checkpoint_files
+from seedzero.core import errors
+
+FILES = ("config.json", "spec.json", "metrics.jsonl", "status.json")
+DIRECTORIES = ("tensorboard", "logs")
+"""What is mirrored besides checkpoints."""
+
+_ROOT = "checkpoints"
+STEPS = f"{_ROOT}/{checkpoint_files.STEPS}/"
+BESTS = f"{_ROOT}/{checkpoint_files.BEST}/"
+"""Beginnings of the keys of all checkpoints, and of the best ones."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Known:
+    """A manifest in a bucket, as it is there and as it is read."""
+
+    content: bytes
+    manifest: manifest.Manifest
+
+
+@dataclasses.dataclass
+class Checkpoints:
+    """What a bucket holds below checkpoints/.
+
+    Attributes:
+      manifests: of the checkpoints, by their keys' beginning.
+      damaged: why the manifests of others cannot be read, by the same.
+      keys: of all objects.
+    """
+
+    manifests: dict[str, Known]
+    damaged: dict[str, str]
+    keys: set[str]
+
+    def prefixes(self) -> list[str]:
+        """Returns the keys' beginnings of all checkpoints, damaged ones too."""
+        return [*self.manifests, *self.damaged]
+
+    def steps(self) -> dict[int, Known]:
+        """Returns the checkpoints but the best ones, by updates done."""
+        return self._below(STEPS)
+
+    def bests(self) -> dict[int, Known]:
+        """Returns the best checkpoints, of which the last one counts, by updates done."""
+        return self._below(BESTS)
+
+    def _below(self, parent: str) -> dict[int, Known]:
+        return {_number(prefix): known for prefix, known in self.manifests.items() if prefix.startswith(parent)}
+
+    def replaced_by(self, prefix: str) -> list[str]:
+        """Returns the checkpoints that must go before one is written: the same one, and later best ones."""
+        step = _number(prefix)
+        later = [best_prefix(other) for other in self.bests() if other > step] if prefix == best_prefix(step) else []
+        return [*later, *([prefix] if prefix in self.manifests else [])]
+
+    def superfluous(self, keep: int, newest: int, unusable: Collection[int]) -> list[str]:
+        """Returns the checkpoints that are not kept; the arguments are those of `checkpoint_files.kept_steps`."""
+        steps, bests = self.steps(), self.bests()
+        for_good = [step for step, known in steps.items() if known.manifest.kept_for_good]
+        kept = checkpoint_files.kept_steps(
+            steps.keys(), for_good=for_good, keep=keep, newest=newest, unusable=unusable
+        )
+        return [
+            *(best_prefix(step) for step in sorted(bests)[:-1]),
+            *(step_prefix(step) for step in steps if step not in kept),
+        ]
+
+    def unreferenced(self) -> list[str]:
+        """Returns the keys that no checkpoint needs: of deleted ones and of uploads that broke off."""
+        needed = {f"{prefix}/{manifest.NAME}" for prefix in self.manifests}
+        for prefix, known in self.manifests.items():
+            needed.update(segment_keys(known.manifest), own_keys(prefix, known.manifest))
+        return sorted(self.keys - needed)
+
+
+def step_prefix(step: int) -> str:
+    """Returns the beginning of a checkpoint's keys."""
+    return f"{STEPS}{step:012d}"
+
+
+def best_prefix(step: int) -> str:
+    """Returns the beginning of a best checkpoint's keys."""
+    return f"{BESTS}{step:012d}"
+
+
+def _number(prefix: str) -> int:
+    return int(prefix.rpartition("/")[2])
+
+
+def segment_keys(found: manifest.Manifest) -> list[str]:
+    """Returns the keys of a checkpoint's segments, which others may share and which never change."""
+    root = f"{_ROOT}/{checkpoint_files.SEGMENTS}"
+    return [f"{root}/{segment}/{name}" for segment, files in found.segments.items() for name in files]
+
+
+def own_keys(prefix: str, found: manifest.Manifest) -> list[str]:
+    """Returns the keys of what else belongs to a checkpoint, but its manifest."""
+    return [f"{prefix}/{name}" for name in found.files]
+
+
+def read_checkpoints(store: bucket.Store, all_keys: Collection[str]) -> Checkpoints:
+    """Returns the checkpoints of a run.
+
+    Args:
+      store: of the run.
+      all_keys: of its objects.
+
+    Raises:
+      BucketError: the bucket cannot be read.
+    """
+    found = Checkpoints({}, {}, {key for key in all_keys if key.startswith(f"{_ROOT}/")})
+    names = [key for key in found.keys if key.endswith(f"/{manifest.NAME}") and _is_checkpoint(key)]
+
+    def read(key: str) -> tuple[str, bytes | None]:
+        return key.removesuffix(f"/{manifest.NAME}"), store.read(key).content
+
+    for prefix, content in bucket.in_parallel(read, names):
+        if content is None:
+            continue  # deleted since
+        try:
+            known = Known(content, manifest.parse(content))
+            _check_names(known.manifest)
+        except errors.CheckpointError as error:
+            found.damaged[prefix] = str(error)
+        else:
+            found.manifests[prefix] = known
+    return found
+
+
+def _is_checkpoint(key: str) -> bool:
+    return key.startswith((STEPS, BESTS)) and key.count("/") == 3 and key.split("/")[2].isdecimal()
+
+
+def _check_names(found: manifest.Manifest) -> None:
+    """Refuses names that lead out of a run directory: they become paths here."""
+    names = [*found.files, *found.segments, *(name for files in found.segments.values() for name in files)]
+    bad = [name for name in names if {"", ".", ".."} & set(name.split("/"))]
+    if bad:
+        raise errors.CheckpointError(f"{manifest.NAME} is damaged: it names {bad[0]!r}")
+
+
+def fetch(store: bucket.Store, path: pathlib.Path, prefix: str, known: Known, *, params_only: bool = False) -> None:
+    """Makes a checkpoint in a local directory what it is in the bucket; whole files that are there stay.
+
+    Args:
+      store: of the run.
+      path: the local run directory.
+      prefix: of the checkpoint.
+      known: its manifest.
+      params_only: true: the parameters' files and the manifest alone.
+
+    Raises:
+      CheckpointError: a file in the bucket is missing or damaged.
+      BucketError: the bucket cannot be read.
+      OSError: the local directory cannot be written.
+    """
+    files = {name: file for name, file in known.manifest.files.items() if not params_only or is_param(name)}
+    directories: dict[str, manifest.Files] = {prefix: files}
+    if not params_only:
+        root = f"{_ROOT}/{checkpoint_files.SEGMENTS}"
+        directories |= {f"{root}/{name}": part for name, part in known.manifest.segments.items()}
+    # Entered first, the checkpoint's own directory appears last, after the segments that it needs.
+    with contextlib.ExitStack() as appearing:
+        jobs: dict[str, tuple[pathlib.Path, durable.Checksum]] = {}
+        for directory, wanted in directories.items():
+            jobs |= _prepare(path / directory, directory, wanted, known if directory == prefix else None, appearing)
+
+        def download(key: str) -> None:
+            target, expected = jobs[key]
+            fetch_file(store, key, target, expected)
+
+        for _ in bucket.in_parallel(download, jobs):
+            pass
+
+
+def is_param(name: str) -> bool:
+    """Returns whether a file of a checkpoint belongs to its parameters."""
+    return name.startswith(f"{checkpoint_files.PARAMS}/")
+
+
+def _prepare(
+    directory: pathlib.Path, prefix: str, wanted: manifest.Files, known: Known | None, appearing: contextlib.ExitStack
+) -> dict[str, tuple[pathlib.Path, durable.Checksum]]:
+    """Begins a directory with what is whole of the old one; returns where the rest belongs, by its keys."""
+    whole = {name for name, expected in wanted.items() if _matches(directory / name, expected)}
+    marked = known is None or _matches_content(directory / manifest.NAME, known.content)
+    if whole == wanted.keys() and marked:
+        return {}
+    temporary = appearing.enter_context(durable.new_directory(directory))
+    for name in wanted:
+        (temporary / name).parent.mkdir(parents=True, exist_ok=True)
+    for name in whole:
+        os.link(directory / name, temporary / name)
+    if known is not None:
+        (temporary / manifest.NAME).write_bytes(known.content)
+    return {f"{prefix}/{name}": (temporary / name, wanted[name]) for name in wanted.keys() - whole}
+
+
+def _matches(file: pathlib.Path, expected: durable.Checksum) -> bool:
+    return file.is_file() and file.stat().st_size == expected.num_bytes and durable.checksum(file) == expected
+
+
+def _matches_content(file: pathlib.Path, content: bytes) -> bool:
+    return file.is_file() and file.read_bytes() == content
+
+
+def fetch_file(store: bucket.Store, key: str, target: pathlib.Path, expected: durable.Checksum) -> None:
+    """Downloads one file of a checkpoint.
+
+    Raises:
+      CheckpointError: it is missing or damaged.
+      BucketError, OSError: as `fetch`.
+    """
+    download(store, key, target)
+    if not target.exists():
+        raise errors.CheckpointError(f"{key} is missing")
+    if durable.checksum(target) != expected:
+        raise errors.CheckpointError(f"{key} is damaged: its checksum does not fit")
+
+
+def download(store: bucket.Store, key: str, target: pathlib.Path) -> None:
+    """Writes an object to a file, whole or not at all; nothing where the object is missing.
+
+    Raises:
+      BucketError, OSError: as `fetch`.
+    """
+    content = store.read(key).content
+    if content is None:
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f"{target.name}{durable.TEMPORARY_SUFFIX}")
+    temporary.write_bytes(content)
+    temporary.replace(target)

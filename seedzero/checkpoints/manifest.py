@@ -1,0 +1,128 @@
+"""The manifest of a checkpoint: what belongs to it, with checksums, its own included."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+from seedzero.checkpoints import durable, trees
+from seedzero.core import errors
+
+NAME = "manifest.json"
+_FORMAT = 1
+
+Files = Mapping[str, durable.Checksum]
+"""Checksums by a path relative to the directory that holds the files."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Manifest:
+    """What a checkpoint consists of.
+
+    Attributes:
+      step: updates done.
+      time: seconds since the epoch when it was written.
+      ordinal: checkpoints of this run up to this one.
+      kept_for_good: never deleted to make room.
+      arrays: {part: what its arrays look like}.
+      host: counters of the host; a JSON object.
+      files: everything in the checkpoint's directory but the manifest.
+      segments: {name: its files} of the replay; empty where `has_replay` is false.
+      has_replay: whether the replay is part of it.
+    """
+
+    step: int
+    time: float
+    ordinal: int
+    kept_for_good: bool
+    arrays: Mapping[str, tuple[trees.Leaf, ...]]
+    host: Mapping[str, Any]
+    files: Files
+    segments: Mapping[str, Files]
+    has_replay: bool
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes on the disk, with the replay segments that it shares with other checkpoints."""
+        all_files = [self.files, *self.segments.values()]
+        return sum(file.num_bytes for files in all_files for file in files.values())
+
+
+def write(directory: pathlib.Path, manifest: Manifest) -> None:
+    """Writes the manifest into a checkpoint's directory."""
+    body = json.dumps({"format": _FORMAT, **dataclasses.asdict(manifest)}, sort_keys=True)
+    text = json.dumps({"sha256": hashlib.sha256(body.encode()).hexdigest(), "body": body})
+    (directory / NAME).write_text(text)
+
+
+def read(directory: pathlib.Path) -> Manifest:
+    """Returns the manifest of a checkpoint.
+
+    Raises:
+      CheckpointError: it is missing, damaged, or of another format.
+    """
+    try:
+        content = (directory / NAME).read_bytes()
+    except OSError as error:
+        raise errors.CheckpointError(f"{NAME} cannot be read: {error.strerror}") from error
+    return parse(content)
+
+
+def parse(content: bytes) -> Manifest:
+    """Returns the manifest that a file holds.
+
+    Raises:
+      CheckpointError: it is damaged, or of another format.
+    """
+    try:
+        outer = json.loads(content)
+        body = outer["body"]
+        if hashlib.sha256(body.encode()).hexdigest() != outer["sha256"]:
+            raise errors.CheckpointError(f"{NAME} is damaged: its checksum does not fit")
+        fields = json.loads(body)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise errors.CheckpointError(f"{NAME} is damaged: {error}") from error
+    if fields.pop("format") != _FORMAT:
+        raise errors.CheckpointError(f"{NAME} has another format than {_FORMAT}, which this version reads")
+    return Manifest(
+        **{
+            **fields,
+            "arrays": {part: tuple(trees.Leaf(**x) for x in leaves) for part, leaves in fields["arrays"].items()},
+            "files": _files(fields["files"]),
+            "segments": {name: _files(files) for name, files in fields["segments"].items()},
+        }
+    )
+
+
+def _files(fields: Mapping[str, Mapping[str, Any]]) -> Files:
+    return {path: durable.Checksum(**file) for path, file in fields.items()}
+
+
+def check(root: pathlib.Path, files: Files, *, content: bool) -> None:
+    """Compares files with their checksums.
+
+    Args:
+      root: the directory that holds them.
+      files: what must be there.
+      content: true: read them all; false: compare sizes only.
+
+    Raises:
+      CheckpointError: a file is missing or damaged.
+    """
+    for name, expected in files.items():
+        path = root / name
+        try:
+            num_bytes = path.stat().st_size
+            found = durable.checksum(path) if content else durable.Checksum(num_bytes, expected.sha256)
+        except OSError as error:
+            raise errors.CheckpointError(f"{root.name}/{name} cannot be read: {error.strerror}") from error
+        if found.num_bytes != expected.num_bytes:
+            raise errors.CheckpointError(
+                f"{root.name}/{name} is damaged: {found.num_bytes} bytes, expected {expected.num_bytes}"
+            )
+        if found != expected:
+            raise errors.CheckpointError(f"{root.name}/{name} is damaged: its checksum does not fit")

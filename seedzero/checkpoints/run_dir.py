@@ -1,0 +1,367 @@
+"""The run directory: one run's configuration, lock and files, and the rules by which it is resumed.
+
+RUN_DIR/lock            held (flock) by the learner that uses the directory; its text is that learner's pid
+        config.json     preset, what the user gave, and every value that the run uses
+        learner.json    addresses, pid and start time of the running learner
+        learner.sock    its unix socket for processes of the same user
+        status.json     the last status
+        metrics.jsonl   one row of metrics a line
+        checkpoints/    written by the checkpoint module
+        logs/           what local workers wrote to standard error
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import fcntl
+import json
+import math
+import os
+import pathlib
+from collections.abc import Callable, Iterator, Mapping
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from seedzero.config import config as config_lib
+from seedzero.core import errors
+
+CONFIG_FILE = "config.json"
+LOCK_FILE = "lock"
+LEARNER_FILE = "learner.json"
+STATUS_FILE = "status.json"
+CHECKPOINTS = "checkpoints/steps/*"
+"""Matches something once a run has a checkpoint."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Saved:
+    """What config.json holds.
+
+    Attributes:
+      preset: name of the preset that the run was started with.
+      given: what the user set, as text by SECTION.KEY, before anything was chosen by the machine.
+      config: the values that the run uses.
+    """
+
+    preset: str
+    given: Mapping[str, str]
+    config: config_lib.Config
+
+
+class RunDir:
+    """A run directory that this process has locked; a context manager.
+
+    Attributes:
+      path: of the directory.
+      config: the configuration to run with; after a resume the saved values where the machine chose.
+      resumed: true: the directory held a run already.
+      notes: one sentence for each value that a resume changed or kept, for the user.
+    """
+
+    def __init__(
+        self, path: pathlib.Path, saved: Saved, *, resumed: bool, notes: tuple[str, ...], lock: contextlib.ExitStack
+    ) -> None:
+        self.path = path
+        self.config = saved.config
+        self.resumed = resumed
+        self.notes = notes
+        self._lock = lock
+
+    @property
+    def logs(self) -> pathlib.Path:
+        return self.path / "logs"
+
+    @property
+    def checkpoints(self) -> pathlib.Path:
+        return self.path / "checkpoints"
+
+    def write_learner(self, address: str, started: float, *, local: str = "") -> None:
+        """Writes where the learner listens, for `seedzero status`.
+
+        Args:
+          address: as workers on other machines name it.
+          started: seconds since the epoch.
+          local: its unix socket for processes of this user; empty: there is none besides `address`.
+
+        Raises:
+          ResumeError: the directory cannot be written.
+        """
+        with _refusing(self.path):
+            written = dict(address=address, local=local or address, pid=os.getpid(), started=started)
+            write_json_atomic(self.path / LEARNER_FILE, written)
+
+    def write_status(self, status: Mapping[str, object]) -> str | None:
+        """Writes the last status; returns why it could not, so that a full disk does not end training."""
+        try:
+            write_json_atomic(self.path / STATUS_FILE, status)
+        except OSError as error:
+            return f"cannot write {self.path / STATUS_FILE}: {error.strerror}"
+        return None
+
+    def close(self) -> None:
+        """Gives the directory free."""
+        with contextlib.suppress(OSError):
+            (self.path / LEARNER_FILE).unlink(missing_ok=True)
+        self._lock.close()
+
+    def __enter__(self) -> RunDir:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def open_run_dir(
+    path: str | os.PathLike[str],
+    config: config_lib.Config,
+    *,
+    preset: str,
+    given: Mapping[str, config_lib.Value],
+    fill: Callable[[], None] = lambda: None,
+) -> RunDir:
+    """Makes or resumes a run directory and locks it.
+
+    A resume keeps what the machine chose in the first run: where `config` differs from the saved value of a key that
+    the user gave neither then nor now, or gave alike, and the preset is the same, the saved value is used. So the same
+    command line resumes on another machine.
+
+    Args:
+      path: of the directory; made if missing.
+      config: the configuration with everything resolved, AUTO included.
+      preset: name of the preset.
+      given: what the user set, by SECTION.KEY or alias, before anything was resolved.
+      fill: called when the directory is locked, before it is read: a run in a bucket is fetched then.
+
+    Raises:
+      ResumeError: not a directory, read-only, or its configuration differs in what cannot change.
+      Occupied: another learner uses it.
+    """
+    path = pathlib.Path(path)
+    asked = Saved(preset, {config_lib.ALIASES.get(key, key): str(value) for key, value in given.items()}, config)
+    with contextlib.ExitStack() as undo:
+        with _refusing(path):
+            path.mkdir(parents=True, exist_ok=True)
+            _lock(path, undo)
+            fill()
+        # Without a checkpoint there is nothing to resume: a start that was refused binds nobody to its settings.
+        resumed = (path / CONFIG_FILE).exists() and any(path.glob(CHECKPOINTS))
+        saved, notes = _resume(path, read_saved(path), asked) if resumed else (asked, ())
+        with _refusing(path):
+            _write_saved(path, saved)
+            (path / "logs").mkdir(exist_ok=True)
+            (path / "checkpoints").mkdir(exist_ok=True)
+        return RunDir(path, saved, resumed=resumed, notes=notes, lock=undo.pop_all())
+
+
+def new_path(parent: pathlib.Path, preset: str, now: datetime.datetime) -> pathlib.Path:
+    """Makes and returns a directory of its own under `parent`, named after the preset and the time.
+
+    Raises:
+      ResumeError: `parent` cannot be written.
+    """
+    name = f"{preset}-{now:%Y%m%d-%H%M%S}"
+    count = 1
+    with _refusing(parent):
+        parent.mkdir(parents=True, exist_ok=True)
+        while True:
+            path = parent / (name if count == 1 else f"{name}-{count}")
+            try:
+                path.mkdir()
+            except FileExistsError:
+                count += 1
+            else:
+                return path
+
+
+def read_config(path: str | os.PathLike[str]) -> config_lib.Config:
+    """Returns the configuration of a run directory, without locking it.
+
+    Raises:
+      ResumeError: it is no run directory, or its configuration cannot be read.
+    """
+    return read_saved(path).config
+
+
+def read_saved(path: str | os.PathLike[str]) -> Saved:
+    """Returns what config.json of a run directory holds.
+
+    Raises:
+      ResumeError: it is no run directory, or its configuration cannot be read.
+    """
+    file = pathlib.Path(path) / CONFIG_FILE
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        preset, given, values = content["preset"], content["given"], content["config"]
+        return Saved(preset, dict(given), config_lib.override(config_lib.Config(), values))
+    except (FileNotFoundError, NotADirectoryError):
+        raise errors.ResumeError(
+            f"{os.fspath(path)} is no run directory: {CONFIG_FILE} is missing; give --run_dir=DIR of a training run"
+        ) from None
+    except OSError as error:
+        raise errors.ResumeError(f"cannot read {file}: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise errors.ResumeError(f"{file} is damaged ({error!r}); give another --run_dir") from None
+    except errors.ConfigError as error:
+        raise errors.ResumeError(f"{file} does not fit this version of seedzero: {error}") from None
+
+
+def read_learner(path: str | os.PathLike[str]) -> Mapping[str, Any] | None:
+    """Returns address, pid and start of the learner that runs in a directory, or was killed there; else None."""
+    return _read_object(pathlib.Path(path) / LEARNER_FILE)
+
+
+def read_status(path: str | os.PathLike[str]) -> Mapping[str, Any] | None:
+    """Returns the last status that was written into a run directory; None: there is none."""
+    return _read_object(pathlib.Path(path) / STATUS_FILE)
+
+
+def _read_object(file: pathlib.Path) -> Mapping[str, Any] | None:
+    """Returns a JSON file's object; None: there is no such file. Raises ResumeError where it cannot be read."""
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as error:
+        raise errors.ResumeError(f"cannot read {file}: {error}; delete it to go on without it") from None
+    return dict(content)
+
+
+def write_json_atomic(path: pathlib.Path, value: object) -> None:
+    """Writes JSON so that a reader, or a crash at any moment, finds the old file or the new one, whole.
+
+    Raises:
+      OSError: the disk is full or cannot be written; the old file stays.
+    """
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(encode(value, indent=1) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+    fsync_directory(path.parent)
+
+
+def fsync_directory(path: pathlib.Path) -> None:
+    """Makes renames in a directory durable."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def encode(value: object, *, indent: int | None = None) -> str:
+    """Returns strict JSON; numbers that are not finite become "inf", "-inf" or "nan", which float() reads back."""
+    return json.dumps(_finite(value), indent=indent, allow_nan=False)
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return value
+
+
+@contextlib.contextmanager
+def _refusing(path: pathlib.Path) -> Iterator[None]:
+    """Turns what the file system says into a ResumeError."""
+    try:
+        yield
+    except OSError as error:
+        raise errors.ResumeError(
+            f"cannot use {path} as run directory: {error.strerror}; give --run_dir=DIR that can be written"
+        ) from None
+
+
+def _lock(path: pathlib.Path, undo: contextlib.ExitStack) -> None:
+    """Takes the lock, which the kernel gives back when this process ends, however it ends."""
+    descriptor = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    undo.callback(os.close, descriptor)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        pid = os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
+        raise errors.Occupied(
+            f"{path} is in use by the learner with pid {pid}; end that one or give another --run_dir"
+        ) from None
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+
+
+def wait_until_free(path: str | os.PathLike[str], tell: Callable[[str], None]) -> None:
+    """Blocks until no learner uses a run directory; returns at once where there is none.
+
+    Args:
+      path: of the directory.
+      tell: told who uses it, if somebody does.
+
+    Raises:
+      ResumeError: it cannot be read.
+    """
+    path = pathlib.Path(path)
+    with contextlib.ExitStack() as undo, _refusing(path):
+        try:
+            descriptor = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        undo.callback(os.close, descriptor)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pid = os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
+            tell(f"waits until the learner with pid {pid} has left {path}")
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+
+
+def _resume(path: pathlib.Path, saved: Saved, asked: Saved) -> tuple[Saved, tuple[str, ...]]:
+    """Returns what to run with and what to tell the user.
+
+    Raises:
+      ResumeError: keys differ that cannot change within a run; all of them are named.
+    """
+    before, now = config_lib.flatten(saved.config), config_lib.flatten(asked.config)
+    fixed = {key for key, field in config_lib.fields().items() if not field.metadata["resumable"]}
+    kept: dict[str, config_lib.Value] = {}
+    notes, refused = [], []
+    for key in [key for key in now if now[key] != before[key]]:
+        if key not in fixed:
+            notes.append(f"{key} was {before[key]}, is {now[key]} from now on")
+        elif saved.preset == asked.preset and saved.given.get(key) == asked.given.get(key):
+            kept[key] = before[key]
+            notes.append(f"{key} stays {before[key]} as the run began, though here it would be {now[key]}")
+        else:
+            refused.append(f"  {key}: saved {before[key]}, given {now[key]}")
+    if refused:
+        raise errors.ResumeError(
+            "\n".join(
+                [
+                    f"{path} holds a run with another configuration:",
+                    *refused,
+                    "give the saved values to resume it, or another --run_dir to start a new run",
+                ]
+            )
+        )
+    given = {key: value for key, value in asked.given.items() if key not in fixed}
+    given |= {key: value for key, value in saved.given.items() if key in fixed}
+    return Saved(saved.preset, given, config_lib.override(asked.config, kept)), tuple(notes)
+
+
+def _write_saved(path: pathlib.Path, saved: Saved) -> None:
+    values = dict(preset=saved.preset, given=saved.given, config=config_lib.flatten(saved.config))
+    write_json_atomic(path / CONFIG_FILE, values)

@@ -1,0 +1,61 @@
+"""The environments' spec in a run directory: what the networks were built for."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+from seedzero.checkpoints import run_dir
+from seedzero.core import errors, types
+
+_NAME = "spec.json"
+
+
+def write(path: pathlib.Path, spec: types.EnvSpec) -> None:
+    """Writes the spec into a run directory.
+
+    Raises:
+      ResumeError: the disk is full or cannot be written.
+    """
+    try:
+        run_dir.write_json_atomic(path / _NAME, dataclasses.asdict(spec))
+    except OSError as error:
+        raise errors.ResumeError(
+            f"cannot write {path / _NAME}: {error.strerror}; give --run_dir=DIR that can be written"
+        ) from None
+
+
+def read(path: pathlib.Path) -> types.EnvSpec | None:
+    """Returns the spec of a run directory; None before the first worker has joined.
+
+    Raises:
+      ResumeError: the file is damaged.
+    """
+    file = path / _NAME
+    if not file.exists():
+        return None
+    try:
+        return _from_json(json.loads(file.read_text(encoding="utf-8")))
+    except (ValueError, TypeError, KeyError) as error:
+        raise errors.ResumeError(f"{file} is damaged ({error}); delete it to have it made anew") from None
+
+
+def _from_json(values: Mapping[str, Any]) -> types.EnvSpec:
+    low, high = float(values["observation_low"]), float(values["observation_high"])
+    sequences = ("observation_shape", "action_low", "action_high")
+    tuples = {name: tuple(values[name]) for name in sequences if name in values}
+    return types.EnvSpec(**{**values, **tuples, "observation_low": low, "observation_high": high})
+
+
+def check_equal(came: types.EnvSpec, expected: types.EnvSpec) -> None:
+    """Raises SpecMismatch, naming the fields, unless a worker's environments are those of the run."""
+    left, right = dataclasses.asdict(came), dataclasses.asdict(expected)
+    different = [f"{name} is {left[name]}, expected {right[name]}" for name in left if left[name] != right[name]]
+    if different:
+        raise errors.SpecMismatch(
+            f"the worker's environment differs from this run's: {'; '.join(different)}; start the worker with the "
+            f"environment of the run, or the learner with another --run_dir"
+        )

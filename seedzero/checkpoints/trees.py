@@ -1,0 +1,176 @@
+"""Pytrees of arrays as files: names for their leaves, copies on the device, saving and loading by Orbax."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import math
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import orbax.checkpoint as ocp  # type: ignore[import-untyped]
+
+from seedzero.core import errors
+
+Tree: TypeAlias = Any
+"""A pytree of arrays, random keys included."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Leaf:
+    """What one array looks like.
+
+    Attributes:
+      path: keys from the root of the tree.
+      shape: of the array; of random keys, of what they consist of.
+      dtype: its name; of random keys, of what they consist of.
+    """
+
+    path: Sequence[str]
+    shape: Sequence[int]
+    dtype: str
+
+    @property
+    def name(self) -> str:
+        """The path as text."""
+        return "/".join(self.path)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the array."""
+        return math.prod(self.shape) * jnp.dtype(self.dtype).itemsize
+
+
+def describe(tree: Tree) -> tuple[Leaf, ...]:
+    """Returns what the leaves look like, in the order of `jax.tree.leaves`."""
+    leaves = jax.tree_util.tree_flatten_with_path(jax.eval_shape(_plain, tree))[0]
+    return tuple(
+        Leaf([_key_name(key) for key in path], list(leaf.shape), jnp.dtype(leaf.dtype).name) for path, leaf in leaves
+    )
+
+
+def _key_name(key: Any) -> str:
+    return jax.tree_util.keystr((key,), simple=True)
+
+
+def _is_key(leaf: Any) -> bool:
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _plain(tree: Tree) -> Tree:
+    """Returns the tree with random keys as the integers that they consist of."""
+    return jax.tree.map(lambda x: jax.random.key_data(x) if hasattr(x, "dtype") and _is_key(x) else x, tree)
+
+
+@jax.jit
+def copy(tree: Tree) -> Tree:
+    """Returns copies on the device, random keys as integers; the originals may be donated right afterwards."""
+    return jax.tree.map(jnp.copy, _plain(tree))
+
+
+def abstract(tree: Tree) -> Tree:
+    """Returns the tree's shapes, dtypes and shardings without its arrays, as a template to restore into."""
+    return jax.tree.map(_abstract, tree)
+
+
+def _abstract(x: Any) -> Any:
+    return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding)
+
+
+def num_bytes(tree: Tree) -> int:
+    """Returns the bytes of all leaves."""
+    return sum(leaf.num_bytes for leaf in describe(tree))
+
+
+def save(directory: pathlib.Path, tree: Tree) -> None:
+    """Writes a tree that `copy` returned into a new directory; no directory where there is nothing to write.
+
+    Raises:
+      CheckpointError: two leaves have the same name.
+      OSError, ValueError, RuntimeError: from the disk or the device.
+    """
+    names = [leaf.name for leaf in describe(tree)]
+    repeated = [name for name, count in collections.Counter(names).items() if count > 1]
+    if repeated:
+        raise errors.CheckpointError(f"two arrays have the name {repeated[0]!r}; keys may not contain '/'")
+    # Orbax refuses arrays without elements; their shapes in the manifest are all there is to know.
+    arrays = {name: leaf for name, leaf in zip(names, jax.tree.leaves(tree), strict=True) if leaf.size}
+    if arrays:
+        with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as writer:
+            writer.save(directory.absolute(), args=ocp.args.PyTreeSave(arrays))
+
+
+def load(directory: pathlib.Path, leaves: Sequence[Leaf]) -> list[np.ndarray]:
+    """Returns the arrays that `save` wrote, in the order of `leaves`.
+
+    Raises:
+      CheckpointError: the directory does not hold them.
+    """
+    names = [leaf.name for leaf in leaves if leaf.num_bytes]
+    loaded: Mapping[str, np.ndarray] = {}
+    if names:
+        as_numpy = ocp.RestoreArgs(restore_type=np.ndarray)
+        restore = ocp.args.PyTreeRestore(item=dict.fromkeys(names, 0), restore_args=dict.fromkeys(names, as_numpy))
+        try:
+            with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
+                loaded = reader.restore(directory.absolute(), args=restore)
+        except (OSError, ValueError, KeyError) as error:
+            raise errors.CheckpointError(f"{directory.name} cannot be read: {error}") from error
+    return [loaded[leaf.name] if leaf.num_bytes else np.zeros(leaf.shape, leaf.dtype) for leaf in leaves]
+
+
+def check_fits(leaves: Sequence[Leaf], template: Tree) -> None:
+    """Compares saved arrays with a template.
+
+    Raises:
+      ResumeError: one is missing, superfluous, or of another shape or dtype.
+    """
+    saved = {leaf.name: leaf for leaf in leaves}
+    wanted = {leaf.name: leaf for leaf in describe(template)}
+    for name in [*wanted, *saved]:
+        if saved.get(name) != wanted.get(name):
+            raise errors.ResumeError(
+                f"the checkpoint's array {name!r} is {_shape(saved.get(name))}, this configuration needs "
+                f"{_shape(wanted.get(name))}; resume with the configuration of the run, or start a new run directory"
+            )
+
+
+def _shape(leaf: Leaf | None) -> str:
+    return "absent" if leaf is None else f"{leaf.dtype}{list(leaf.shape)}"
+
+
+def place(arrays: Sequence[np.ndarray], template: Tree) -> Tree:
+    """Returns the arrays as a tree like the template, placed as its shardings say."""
+    leaves, structure = jax.tree.flatten(template)
+    return jax.tree.unflatten(structure, [_place(x, leaf) for x, leaf in zip(arrays, leaves, strict=True)])
+
+
+def _place(array: np.ndarray, leaf: Any) -> jax.Array:
+    # A copy: what shares numpy's memory cannot be donated.
+    value: Any = array.copy()
+    if _is_key(leaf):
+        value = jax.random.wrap_key_data(jnp.asarray(value), impl=_key_impl(leaf))
+    placed: jax.Array = jax.device_put(value, leaf.sharding)
+    return placed
+
+
+def _key_impl(leaf: Any) -> Any:
+    """Returns how the random keys of an array or template are made; only arrays and tracers tell."""
+    found: list[Any] = []
+    jax.eval_shape(lambda key: found.append(jax.random.key_impl(key)), leaf)
+    return found[0]
+
+
+def nested(leaves: Sequence[Leaf], arrays: Sequence[np.ndarray]) -> Tree:
+    """Returns the arrays as dicts of dicts by their paths, on the default device."""
+    root: dict[str, Any] = {}
+    for leaf, array in zip(leaves, arrays, strict=True):
+        inner = root
+        for key in leaf.path[:-1]:
+            inner = inner.setdefault(key, {})
+        inner[leaf.path[-1]] = jnp.asarray(array)
+    return root

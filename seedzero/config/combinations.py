@@ -1,0 +1,146 @@
+"""Settings that bear on each other: what one implies for another, and which can't stand together."""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+from collections.abc import Iterator, Set
+
+from seedzero.config import config as config_lib
+from seedzero.core import errors
+
+REMOTE = "remote"
+
+
+def imply(config: config_lib.Config, *, preset_env: str, explicit: Set[str]) -> tuple[config_lib.Config, list[str]]:
+    """Returns the configuration with what follows from the user's settings, and notes about it.
+
+    Args:
+      config: a preset's values with the user's over them.
+      preset_env: the environment that the preset was made for.
+      explicit: names SECTION.KEY of what the user set; those are never changed.
+    """
+    changes: dict[str, config_lib.Value] = {}
+    notes = []
+    if config.env.id == REMOTE and "worker.num" not in explicit:
+        changes["worker.num"] = 0
+        notes.append("--env=remote: no local workers, the environments come with the workers that join")
+    stops = math.isfinite(config.run.stop_at_return) and "run.stop_at_return" not in explicit
+    if stops and config.env.id != preset_env:
+        changes["run.stop_at_return"] = math.inf
+        notes.append(f"no --stop_at_return: the preset's {config.run.stop_at_return:g} is for {preset_env}")
+    if config.run.max_updates and "run.max_updates" not in explicit and config.env.id != preset_env:
+        changes["run.max_updates"] = 0
+        notes.append(f"no --max_updates: the preset's {config.run.max_updates} are for {preset_env}")
+    return config_lib.override(config, changes), notes
+
+
+def check(*variants: config_lib.Config) -> None:
+    """Refuses settings that can't stand together.
+
+    Args:
+      *variants: the configuration; before the device is known, one for each kind of it: then only what
+        none of them can do is refused.
+
+    Raises:
+      ConfigError: with both names, both values and a way out.
+    """
+    problems = [next(_problems(config), None) for config in variants]
+    if problems[0] and all(problems):
+        raise errors.ConfigError(problems[0])
+
+
+def _problems(config: config_lib.Config) -> Iterator[str]:
+    yield from _worker_problems(config)
+    yield from _access_problems(config)
+    yield from _deterministic_problems(config)
+    yield from _replay_problems(config)
+    run, evaluation = config.run, config.evaluation
+    if math.isfinite(run.stop_at_return) and evaluation.every_updates == 0:
+        yield (
+            f"--stop_at_return={run.stop_at_return:g} needs evaluations, but evaluation.every_updates=0 turns them "
+            "off; give --evaluation.every_updates=N"
+        )
+
+
+def _worker_problems(config: config_lib.Config) -> Iterator[str]:
+    worker, listen = config.worker, config.transport.listen
+    if config.env.id == REMOTE and worker.num > 0:
+        yield f"--env=remote has its environments in the workers that join, but --workers={worker.num}; leave it out"
+    if listen and not listen.startswith("unix:") and not listen.rpartition(":")[2].isdecimal():
+        yield f"--listen={listen}: expected HOST:PORT (port 0: any free one) or unix:PATH"
+    if 0 < config.batcher.max_batch < worker.envs_per_group:
+        yield (
+            f"--batcher.max_batch={config.batcher.max_batch} is less than one message of "
+            f"worker.envs_per_group={worker.envs_per_group}; give --batcher.max_batch={worker.envs_per_group} or more"
+        )
+
+
+def _access_problems(config: config_lib.Config) -> Iterator[str]:
+    listen, token_file, tls = config.transport.listen, config.transport.token_file, config.tls
+    if listen and not is_of_this_machine(listen) and not token_file and not config.transport.insecure:
+        yield (
+            f"--listen={listen} can be reached from other machines, and without a token whoever reaches it may join; "
+            "give --token_file=FILE (`openssl rand -hex 32 > FILE` makes a token), or say --insecure"
+        )
+    if bool(tls.cert_file) != bool(tls.key_file):
+        given, other = ("cert", "key") if tls.cert_file else ("key", "cert")
+        yield f"--tls.{given}_file needs its partner; give --tls.{other}_file=FILE too"
+    if tls.cert_file and (not listen or listen.startswith("unix:")):
+        yield (
+            f"--tls.cert_file={tls.cert_file} is for HOST:PORT, but the learner listens on "
+            f"{listen or 'a unix socket'}; give --listen=HOST:PORT"
+        )
+
+
+def is_of_this_machine(listen: str) -> bool:
+    """Returns whether only processes of this machine reach an address: a unix socket, or a loopback address."""
+    if listen.startswith("unix:"):
+        return True
+    host = listen.rpartition(":")[0].strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _deterministic_problems(config: config_lib.Config) -> Iterator[str]:
+    if not config.run.deterministic:
+        return
+    if config.worker.num == 0:
+        yield (
+            "--deterministic needs local workers: workers that join from elsewhere (--workers=0, --env=remote) "
+            "come when they like; give --workers=1, or leave --deterministic out"
+        )
+    num_envs = config.worker.num * config.worker.num_groups * config.worker.envs_per_group
+    if 0 < config.batcher.max_batch < num_envs:
+        yield (
+            f"--deterministic acts for all {num_envs} environments together, but "
+            f"--batcher.max_batch={config.batcher.max_batch}; give --batcher.max_batch={num_envs}"
+        )
+    if config.checkpoint.replay == "off":
+        yield "--deterministic always saves the replay, but --checkpoint.replay=off; leave one of them out"
+
+
+def _replay_problems(config: config_lib.Config) -> Iterator[str]:
+    replay, worker = config.replay, config.worker
+    num_envs = worker.num * worker.num_groups * worker.envs_per_group
+    if 0 < replay.num_slots < num_envs:
+        yield (
+            f"--replay.num_slots={replay.num_slots} is less than the {num_envs} environments of "
+            f"worker.num={worker.num} x worker.num_groups={worker.num_groups} x "
+            f"worker.envs_per_group={worker.envs_per_group}; "
+            f"give --replay.num_slots={num_envs}"
+        )
+    if replay.min_steps > replay.capacity:
+        yield (
+            f"--replay.min_steps={replay.min_steps} is never reached: "
+            f"replay.capacity={replay.capacity} steps are kept; lower it"
+        )
+    window = config.network.frame_stack + config.muzero.unroll_steps + config.muzero.n_step + 1
+    slots = replay.num_slots or num_envs
+    if slots and replay.capacity // slots < window:
+        yield (
+            f"--replay.capacity={replay.capacity} leaves {replay.capacity // slots} steps in each of {slots} slots; a "
+            f"window of unroll_steps + n_step + frame_stack takes {window}; give at least {window * slots}"
+        )

@@ -1,0 +1,179 @@
+"""One padded acting batch from workers' messages.
+
+`assemble` packs messages into fresh arrays (the device may still read a buffer that it was handed), each shard's rows
+padded to one of a few compiled sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from seedzero.config import config as config_lib
+from seedzero.core import types
+from seedzero.transport import messages
+
+
+class Layout(NamedTuple):
+    """Where slots lie on the devices; every shard holds equal parts of both kinds.
+
+    Attributes:
+      num_shards: devices that share the slots.
+      num_train: training slots over all shards; global slots 0 .. num_train - 1.
+      num_evaluate: evaluation slots over all shards; the global slots after them.
+    """
+
+    num_shards: int
+    num_train: int
+    num_evaluate: int
+
+    @property
+    def train_per_shard(self) -> int:
+        """Rings of a shard."""
+        return self.num_train // self.num_shards
+
+    @property
+    def slots_per_shard(self) -> int:
+        """Memory rows of a shard; also the local slot of padding rows, out of range everywhere."""
+        return (self.num_train + self.num_evaluate) // self.num_shards
+
+    def place(self, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns shard and local slot of global slots; evaluation slots lie behind the rings.
+
+        Args:
+          slots: [B] int.
+
+        Returns:
+          [B] shard and [B] local slot, both int.
+        """
+        evaluate_per_shard = max(1, self.num_evaluate // self.num_shards)
+        train = slots < self.num_train
+        shard = np.where(train, slots // self.train_per_shard, (slots - self.num_train) // evaluate_per_shard)
+        local = np.where(
+            train,
+            slots % self.train_per_shard,
+            self.train_per_shard + (slots - self.num_train) % evaluate_per_shard,
+        )
+        return shard, local
+
+
+def plan(config: config_lib.Config, num_shards: int) -> tuple[Layout, tuple[int, ...]]:
+    """Returns where slots lie, and the rows a shard of the compiled acting batches, ascending.
+
+    Args:
+      config: with automatic values resolved.
+      num_shards: devices that share the slots.
+    """
+    max_rows = -(-config.batcher.max_batch // num_shards)
+    min_rows = -(-config.worker.envs_per_group // num_shards)
+    evaluation = config.evaluation
+    num_evaluate = min(evaluation.num_envs, evaluation.episodes, max_rows * num_shards)
+    num_evaluate = -(-num_evaluate // num_shards) * num_shards if evaluation.every_updates else 0
+    sizes = batch_sizes(max_rows, min_rows, largest_only=config.run.deterministic)
+    return Layout(num_shards, config.replay.num_slots, num_evaluate), sizes
+
+
+class Message(NamedTuple):
+    """One group's newest observations, waiting for actions.
+
+    Attributes:
+      request: as the server checked it.
+      slots: [E] int32 global slots of the group.
+      arrived: clock reading in seconds.
+    """
+
+    request: messages.StepRequest
+    slots: np.ndarray
+    arrived: float
+
+
+class Batch(NamedTuple):
+    """Arrays of one acting call over D shards with n rows each (R = D * n), padding included.
+
+    Attributes:
+      slot: [R] int32 local slots; padding rows are out of range.
+      observation: [R, *observation_shape].
+      reward: [R] float32.
+      terminated: [R] bool.
+      truncated: [R] bool.
+      first: [R] bool, true: first observation of an episode or run; true for padding.
+      action_mask: [R, A] bool, true: legal; all true for padding.
+      explore: [R] bool, true: training rows.
+    """
+
+    slot: np.ndarray
+    observation: np.ndarray
+    reward: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    first: np.ndarray
+    action_mask: np.ndarray
+    explore: np.ndarray
+
+
+def assemble(
+    waiting: Sequence[Message], spec: types.EnvSpec, layout: Layout, sizes: Sequence[int]
+) -> tuple[Batch, np.ndarray]:
+    """Packs messages into the smallest compiled size that holds them.
+
+    Args:
+      waiting: messages of one role, at least one.
+      spec: of the environments.
+      layout: of the slots.
+      sizes: compiled rows a shard, ascending.
+
+    Returns:
+      the batch, and [B] int64 the row of each environment, in the order of the messages.
+    """
+    slots = np.concatenate([message.slots for message in waiting])
+    shard, local = layout.place(slots)
+    rank = _rank_within(shard, layout.num_shards)
+    num_rows = next(size for size in sizes if size > rank.max())
+    rows = shard * num_rows + rank
+    total = layout.num_shards * num_rows
+    steps = [message.request.step for message in waiting]
+
+    def scattered(fill: float, dtype: type, parts: Sequence[np.ndarray]) -> np.ndarray:
+        array: np.ndarray = np.full(total, fill, dtype)
+        array[rows] = np.concatenate(parts)
+        return array
+
+    observation = np.zeros((total, *spec.observation_shape), spec.observation_dtype)
+    start = 0
+    for step in steps:
+        observation[rows[start : start + len(step.reward)]] = step.observation
+        start += len(step.reward)
+    mask = np.ones((total, spec.num_actions), bool)
+    if spec.has_action_mask:
+        mask[rows] = np.concatenate([step.action_mask for step in steps if step.action_mask is not None])
+    explore = waiting[0].request.role is types.Role.TRAIN
+    batch = Batch(
+        slot=scattered(layout.slots_per_shard, np.int32, [local]),
+        observation=observation,
+        reward=scattered(0, np.float32, [step.reward for step in steps]),
+        terminated=scattered(False, bool, [step.terminated for step in steps]),
+        truncated=scattered(False, bool, [step.truncated for step in steps]),
+        first=scattered(True, bool, [message.request.first for message in waiting]),
+        action_mask=mask,
+        explore=np.full(total, explore),
+    )
+    return batch, rows
+
+
+def _rank_within(shard: np.ndarray, num_shards: int) -> np.ndarray:
+    """Returns for each row how many rows before it lie on the same shard."""
+    rank = np.zeros(len(shard), np.int64)
+    for index in range(num_shards):
+        mine = shard == index
+        rank[mine] = np.arange(np.count_nonzero(mine))
+    return rank
+
+
+def batch_sizes(max_rows: int, min_rows: int, largest_only: bool = False) -> tuple[int, ...]:
+    """Returns the compiled rows a shard, ascending: the maximum and its halves down to `min_rows`."""
+    sizes = [max_rows]
+    while not largest_only and sizes[-1] // 2 >= max(1, min_rows):
+        sizes.append(sizes[-1] // 2)
+    return tuple(reversed(sizes))

@@ -1,0 +1,245 @@
+"""Evaluation and play from a checkpoint, without a learner: environments and agent in one process."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import pathlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from seedzero.agents import base
+from seedzero.agents import table as agents
+from seedzero.checkpoints import files as checkpoint_files
+from seedzero.checkpoints import run_dir, spec_file
+from seedzero.config import config as config_lib
+from seedzero.core import errors, types
+from seedzero.device import compilation_cache
+from seedzero.envs import base as env_base
+from seedzero.envs import registry, spiel
+from seedzero.evaluation import episodes, evaluation, match, video
+
+_log = logging.getLogger(__name__)
+
+_SEED_KEY = 2
+"""Apart from training (0) and evaluation while training (1), so that episodes are unseen ones."""
+_MAX_ENVS = 32
+_FRAMES_PER_SECOND = {"atari": 15.0, "gym": 30.0, "catch": 5.0, "spiel": 1.0}
+
+RANDOM, EXHAUSTIVE = "random", "exhaustive"
+"""Opponents in games of two players; every other name is that of a run directory."""
+
+
+class _Saved(NamedTuple):
+    """An agent from a run directory."""
+
+    config: config_lib.Config
+    agent: base.Agent
+    params: base.Params
+
+
+def _read_config(path: pathlib.Path) -> config_lib.Config:
+    """Returns a run's configuration, if its environment can be made here."""
+    config = run_dir.read_config(path)
+    if config.env.id == registry.REMOTE:
+        raise errors.UsageError(
+            f"{path} was trained with --env=remote: its environment is not here; what was evaluated while "
+            f"training is in metrics.jsonl"
+        )
+    return config
+
+
+def _load(
+    path: pathlib.Path, config: config_lib.Config, spec: types.EnvSpec, step: checkpoint_files.Step | None
+) -> _Saved:
+    """Returns the agent of a run whose environments look like this."""
+    compilation_cache.enable()
+    saved_spec = spec_file.read(path) or spec
+    spec_file.check_equal(spec, saved_spec)
+    agent = agents.make(config, saved_spec, jax.default_backend())
+    template = jax.eval_shape(lambda: agent.init(jax.random.key(0))).params
+    return _Saved(config, agent, _load_params(path / "checkpoints", step, template))
+
+
+def _load_params(directory: pathlib.Path, step: checkpoint_files.Step | None, template: base.Params) -> base.Params:
+    """Returns parameters; without a step the best ones, or the last where none were evaluated."""
+    if step is None:
+        step = "best" if checkpoint_files.finished(directory / checkpoint_files.BEST) else "last"
+    params, info = checkpoint_files.restore_params(directory, step, template)
+    _log.info("checkpoint of update %d", info["step"])
+    return params
+
+
+class _Player:
+    """A greedy agent for a group of environments."""
+
+    def __init__(
+        self, path: pathlib.Path, step: checkpoint_files.Step | None, num_envs: int, *, seed: int, render: bool
+    ) -> None:
+        config = _read_config(path)
+        settings = dataclasses.replace(config.env, life_loss=False, random_opening=0)  # an episode is a whole game
+        self.env: env_base.VectorEnv = registry.make(config.env.id, settings, num_envs, render=render)
+        self.config, agent, self._params = _load(path, config, self.env.spec, step)
+        self._memory = agent.initial_memory(num_envs)
+        self._act = jax.jit(agent.act)
+        self._key = jax.random.key(seed)
+        seeds = np.random.SeedSequence([seed, _SEED_KEY]).generate_state(num_envs)
+        self.step = self.env.reset([int(s) >> 1 for s in seeds])
+        self.first = np.ones(num_envs, bool)
+
+    def advance(self) -> None:
+        """Acts once in every environment."""
+        num_envs, num_actions = self.env.num_envs, self.env.spec.num_actions
+        mask = self.step.action_mask
+        inputs = base.ActInputs(
+            observation=jnp.asarray(self.step.observation),
+            first=jnp.asarray(self.first),
+            action_mask=jnp.ones((num_envs, num_actions), bool) if mask is None else jnp.asarray(mask),
+            explore=jnp.zeros(num_envs, bool),
+        )
+        self._key, key = jax.random.split(self._key)
+        self._memory, outputs = self._act(self._params, self._memory, inputs, key)
+        self.first = final(self.step)
+        self.step = self.env.step(np.asarray(outputs.action))
+
+
+def final(step: types.EnvStep) -> np.ndarray:
+    """Returns [E] bool, true: the observation is the last of its episode."""
+    last: np.ndarray = step.terminated | step.truncated
+    return last
+
+
+def evaluate(
+    path: str | os.PathLike[str],
+    step: checkpoint_files.Step | None,
+    num_episodes: int,
+    seed: int,
+    opponent: str | None = None,
+) -> dict[str, Any]:
+    """Plays greedy episodes with a checkpoint and returns their statistics.
+
+    Args:
+      path: run directory.
+      step: update number, "best" or "last"; None: the best, or the last where none was evaluated; in games of two
+        players the last, because an evaluation against random moves does not tell good agents apart.
+      num_episodes: at least 1; not read where the opponent is EXHAUSTIVE.
+      seed: of the environments.
+      opponent: in games of two players RANDOM, EXHAUSTIVE or the run directory of another agent; None: RANDOM.
+
+    Raises:
+      UsageError: not a run directory, or one whose environment is remote; an opponent that does not fit.
+      CheckpointError: there is no such checkpoint, or it is damaged.
+    """
+    game = game_of(pathlib.Path(path))
+    if game is not None:
+        return _evaluate_game(game, pathlib.Path(path), step, num_episodes, seed, opponent or RANDOM)
+    if opponent is not None:
+        raise errors.UsageError(f"--opponent={opponent}: {path} was trained in no game of two players; leave it out")
+    return _evaluate_alone(pathlib.Path(path), step, num_episodes, seed)
+
+
+def game_of(path: pathlib.Path) -> spiel.Game | None:
+    """Returns the game that a run was trained in; None where there are not two players."""
+    kind, _, name = _read_config(path).env.id.partition(":")
+    game = spiel.Game(name) if kind == "spiel" else None
+    return game if game is not None and game.num_players == 2 else None
+
+
+def _evaluate_game(
+    game: spiel.Game,
+    path: pathlib.Path,
+    step: checkpoint_files.Step | None,
+    num_games: int,
+    seed: int,
+    opponent: str,
+) -> dict[str, Any]:
+    other_path = None if opponent in (RANDOM, EXHAUSTIVE) else _same_game(pathlib.Path(opponent), game)
+    agent = load_player(game, path, step)
+    if other_path is not None:
+        games = match.against_agent(game, agent, load_player(game, other_path, None), num_games, seed)
+    elif opponent == RANDOM:
+        games = match.against_random(game, agent, num_games, seed)
+    else:
+        games = match.every_line(game, agent)
+    return {"opponent": opponent, **match.summary(games)}
+
+
+def load_player(game: spiel.Game, path: pathlib.Path, step: checkpoint_files.Step | None) -> match.Player:
+    """Returns the greedy agent of a run of this game; without a step the last one."""
+    saved = _load(path, run_dir.read_config(path), game.spec, step or "last")
+    return match.greedy_player(game, saved.agent, saved.params)
+
+
+def _same_game(path: pathlib.Path, game: spiel.Game) -> pathlib.Path:
+    """Returns the run directory of an opponent, if it was trained in the same game."""
+    env_id = run_dir.read_config(path).env.id
+    if env_id != f"spiel:{game.name}":
+        raise errors.UsageError(
+            f"--opponent={path} was trained with --env={env_id}, this run with --env=spiel:{game.name}; give a run of "
+            f"the same game, {RANDOM} or {EXHAUSTIVE}"
+        )
+    return path
+
+
+def _evaluate_alone(
+    path: pathlib.Path, step: checkpoint_files.Step | None, num_episodes: int, seed: int
+) -> dict[str, Any]:
+    num_envs = min(num_episodes, _MAX_ENVS)
+    player = _Player(path, step, num_envs, seed=seed, render=False)
+    slots = np.arange(num_envs)
+    played = evaluation.Evaluation(slots, num_episodes)
+    try:
+        played.record(slots, player.step.reward, player.first, final(player.step))
+        while not played.done:
+            player.advance()
+            played.record(slots, player.step.reward, player.first, final(player.step))
+    finally:
+        player.env.close()
+    result = dataclasses.asdict(played.result())
+    normalized = evaluation.human_normalized(player.config.env.id, result["mean_return"])
+    return result if normalized is None else {**result, "human_normalized": normalized}
+
+
+def play(path: str | os.PathLike[str], target: str | os.PathLike[str]) -> dict[str, Any]:
+    """Writes a video of one greedy episode with the best checkpoint, or the last where none was evaluated.
+
+    A game of two players is played against itself; the return is that of the first mover.
+
+    Args:
+      path: run directory.
+      target: file to write, .mp4 or .gif.
+
+    Returns:
+      video, frames, return and length.
+
+    Raises:
+      UsageError, CheckpointError: as `evaluate`, or the video cannot be written.
+    """
+    video.check_path(target)
+    player = _Player(pathlib.Path(path), None, 1, seed=0, render=True)
+    followed = episodes.Episodes(1, player.env.spec.num_players)
+    ended: list[episodes.Episode] = []
+
+    def record() -> None:
+        ended.extend(followed.record(np.zeros(1, int), player.step.reward, player.first, final(player.step)))
+
+    def frames() -> Iterator[np.ndarray]:
+        record()
+        yield player.env.render()
+        while not ended:
+            player.advance()
+            record()
+            yield player.env.render()
+
+    try:
+        kind = player.config.env.id.partition(":")[0]
+        num_frames = video.write_video(target, frames(), _FRAMES_PER_SECOND[kind])
+    finally:
+        player.env.close()
+    (episode,) = ended
+    return {"video": os.fspath(target), "frames": num_frames, "return": episode.total, "length": episode.length}

@@ -1,0 +1,205 @@
+"""Games of two players in one process: the agent against random moves, against every move, against another agent.
+
+Shape letters: B games, A actions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from seedzero.agents import base
+from seedzero.core import errors
+from seedzero.envs import spiel
+from seedzero.evaluation import evaluation
+
+Player: TypeAlias = Callable[[Sequence[spiel.State]], np.ndarray]
+"""States [B], none terminal -> legal actions [B] int64."""
+
+MAX_POSITIONS = 1_000_000
+"""Most positions that `every_line` looks at."""
+
+OPENING_MOVES = 2
+"""Random moves at the start of a game between two agents: without them all games would be the same."""
+
+_BATCH_SIZE = 64
+"""Rows of the one compiled call of an agent."""
+
+
+class Ended(NamedTuple):
+    """A finished game.
+
+    Attributes:
+      is_first: whether the agent made the first move.
+      total: what the agent received.
+      length: moves of both.
+    """
+
+    is_first: bool
+    total: float
+    length: int
+
+
+# Players ----------------------------------------------------------------------------------------------------------
+
+
+def greedy_player(game: spiel.Game, agent: base.Agent, params: base.Params) -> Player:
+    """Returns the player that an agent of one-frame observations is without noise; the same state, the same move."""
+    act = jax.jit(agent.act)
+    memory, key = agent.initial_memory(_BATCH_SIZE), jax.random.key(0)
+
+    def play_batch(states: Sequence[spiel.State]) -> np.ndarray:
+        padded = [*states, *[states[0]] * (_BATCH_SIZE - len(states))]
+        inputs = base.ActInputs(
+            observation=jnp.asarray(np.stack([game.observe(state) for state in padded])),
+            first=jnp.ones(_BATCH_SIZE, bool),
+            action_mask=jnp.asarray(np.stack([game.legal_mask(state) for state in padded])),
+            explore=jnp.zeros(_BATCH_SIZE, bool),
+        )
+        _, outputs = act(params, memory, inputs, key)
+        return np.asarray(outputs.action, np.int64)[: len(states)]
+
+    def play(states: Sequence[spiel.State]) -> np.ndarray:
+        batches = [states[begin : begin + _BATCH_SIZE] for begin in range(0, len(states), _BATCH_SIZE)]
+        return np.concatenate([play_batch(batch) for batch in batches])
+
+    return play
+
+
+def random_player(generator: np.random.Generator) -> Player:
+    """Returns the player of uniformly random legal moves."""
+    return lambda states: np.array([spiel.random_move(state, generator) for state in states], np.int64)
+
+
+# Games ------------------------------------------------------------------------------------------------------------
+
+
+def play_games(
+    game: spiel.Game, states: Sequence[spiel.State], agent: Player, opponent: Player, is_first: Sequence[bool]
+) -> list[Ended]:
+    """Plays games to their ends.
+
+    Args:
+      game: the rules.
+      states: [B] where they begin, none terminal.
+      agent: one side.
+      opponent: the other one.
+      is_first: [B] whether the agent is the side that made, or makes, a game's first move.
+    """
+    states = list(states)
+    while running := [index for index, state in enumerate(states) if not game.is_terminal(state)]:
+        turns = [_has_turn(game, states[index], is_first[index]) for index in running]
+        for player, side in ((agent, True), (opponent, False)):
+            indices = [index for index, turn in zip(running, turns, strict=True) if turn is side]
+            if indices:
+                for index, action in zip(indices, player([states[index] for index in indices]), strict=True):
+                    states[index] = game.apply(states[index], int(action))
+    return [_ended(game, state, first) for state, first in zip(states, is_first, strict=True)]
+
+
+def against_random(game: spiel.Game, agent: Player, num_games: int, seed: int) -> list[Ended]:
+    """Plays against random moves; the agent has the first move in every other game, in the first one too."""
+    opponent = random_player(np.random.default_rng(seed))
+    return play_games(game, [game.initial()] * num_games, agent, opponent, _alternately(num_games))
+
+
+def against_agent(game: spiel.Game, agent: Player, opponent: Player, num_games: int, seed: int) -> list[Ended]:
+    """Plays pairs of games: both begin with the same random moves, then each side has the first move once."""
+    generator = np.random.default_rng(seed)
+    begun = [opening(game, generator) for _ in range(-(-num_games // 2))]
+    states = [begun[index // 2] for index in range(num_games)]
+    return play_games(game, states, agent, opponent, _alternately(num_games))
+
+
+def _alternately(num_games: int) -> list[bool]:
+    return [index % 2 == 0 for index in range(num_games)]
+
+
+def opening(game: spiel.Game, generator: np.random.Generator) -> spiel.State:
+    """Returns the state after OPENING_MOVES random moves, or before the one that would have ended the game."""
+    state = game.initial()
+    for _ in range(OPENING_MOVES):
+        after = game.apply(state, spiel.random_move(state, generator))
+        if game.is_terminal(after):
+            break
+        state = after
+    return state
+
+
+def every_line(game: spiel.Game, agent: Player, *, max_positions: int = MAX_POSITIONS) -> list[Ended]:
+    """Plays all games that there are against an agent: whatever the other side does is done once.
+
+    Args:
+      game: the rules.
+      agent: whose move must depend on the state alone.
+      max_positions: most positions to look at, those of both colours together; each way to one counts.
+
+    Raises:
+      UsageError: there are more.
+    """
+    ended, num_positions = [], 0
+    for is_first in (True, False):
+        states = [game.initial()]
+        while states:
+            # All states of a round are equally many moves old: it is the same side's turn in all.
+            has_turn = _has_turn(game, states[0], is_first)
+            num_positions += len(states) if has_turn else sum(len(state.legal_actions()) for state in states)
+            _check_size(game, states[0], num_positions, max_positions)
+            after = _answers(game, states, agent) if has_turn else _all_moves(game, states)
+            ended += [_ended(game, state, is_first) for state in after if game.is_terminal(state)]
+            states = [state for state in after if not game.is_terminal(state)]
+    return ended
+
+
+def _answers(game: spiel.Game, states: Sequence[spiel.State], agent: Player) -> list[spiel.State]:
+    return [game.apply(state, int(action)) for state, action in zip(states, agent(states), strict=True)]
+
+
+def _all_moves(game: spiel.Game, states: Sequence[spiel.State]) -> list[spiel.State]:
+    return [game.apply(state, action) for state in states for action in state.legal_actions()]
+
+
+def _check_size(game: spiel.Game, state: spiel.State, num_positions: int, max_positions: int) -> None:
+    if num_positions > max_positions:
+        raise errors.UsageError(
+            f"game {game.name!r} is too large to play every line: {num_positions} positions after "
+            f"{state.move_number() + 1} moves, at most {max_positions} are played; give --opponent=random or "
+            f"--opponent=RUN_DIR"
+        )
+
+
+def _has_turn(game: spiel.Game, state: spiel.State, is_first: bool) -> bool:
+    return (game.mover(state) == game.mover(game.initial())) is is_first
+
+
+def _ended(game: spiel.Game, state: spiel.State, is_first: bool) -> Ended:
+    first_mover = game.mover(game.initial())
+    player = first_mover if is_first else 1 - first_mover
+    return Ended(is_first, game.returns(state)[player], int(state.move_number()))
+
+
+# Results ----------------------------------------------------------------------------------------------------------
+
+
+def summary(games: Sequence[Ended]) -> dict[str, Any]:
+    """Returns statistics of at least one game: those of an evaluation, and wins, draws and losses by colour."""
+    result = evaluation.summarize([game.total for game in games], [game.length for game in games])
+    return {
+        **dataclasses.asdict(result),
+        **_score(games),
+        "first": _score([game for game in games if game.is_first]),
+        "second": _score([game for game in games if not game.is_first]),
+    }
+
+
+def _score(games: Sequence[Ended]) -> dict[str, int]:
+    return {
+        "wins": sum(game.total > 0 for game in games),
+        "draws": sum(game.total == 0 for game in games),
+        "losses": sum(game.total < 0 for game in games),
+    }

@@ -1,0 +1,349 @@
+"""Places a learner and its workers on a Ray cluster, and sees to it that they do what they shall.
+
+The launcher tells every actor what shall be and waits for what is (`ray_actors`). Ray starts actors again that died,
+on whatever node has room; the next call then tells the new one. What the launcher decides itself is little: workers
+follow the learner's newest address, and everything ends when the learner's program is over or the user says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import ray
+import ray.exceptions
+
+import seedzero
+from seedzero.core import errors
+from seedzero.launch import plan as plan_lib
+from seedzero.launch import ray_actors
+from seedzero.processes import keeper as keeper_lib
+from seedzero.processes import signals
+
+NAMESPACE = "seedzero"
+"""Of the actors' names: no two launchers may have the same run directory."""
+TICK_SECONDS = 0.5
+POLL_SECONDS = 5.0
+"""An actor answers after so long, though nothing has changed."""
+PLACE_SECONDS = 10.0
+"""An actor that has not answered for so long after its start or loss has found no node."""
+SAVE_SECONDS = 600.0
+"""How long a learner that was told to stop may take to save."""
+LEAVE_SECONDS = 10.0
+"""How long a worker that was told to stop may take."""
+MAX_NAMES = 5
+"""Of actors that wait for room, in one line."""
+MAX_ERROR_LENGTH = 500
+"""Of what Ray says about an actor; it may hold whole logs."""
+_CALLS_AT_A_TIME = 8
+"""Threads of an actor: calls that the launcher has given up still wait in one for a while."""
+
+State = keeper_lib.State
+
+
+@contextlib.contextmanager
+def connected(address: str) -> Iterator[bool]:
+    """While entered, this process is a driver of a cluster; yields whether the cluster was started here, for this.
+
+    Args:
+      address: HOST:PORT of a cluster; local: start one on this machine; "": that of RAY_ADDRESS, else the one that
+        runs on this machine, else as local.
+
+    Raises:
+      UsageError: there is no cluster at that address.
+    """
+    is_own = _connect(address)
+    try:
+        yield is_own
+    finally:
+        ray.shutdown()
+
+
+def _connect(address: str) -> bool:
+    if "://" in address:
+        raise errors.UsageError(
+            f"--address={address}: the launcher must run within the cluster's network; give HOST:PORT, or submit it: "
+            "ray job submit --address=http://HEAD:8265 -- seedzero launch ray ..."
+        )
+    if address != "local":
+        try:
+            ray.init(address or "auto", namespace=NAMESPACE, logging_level="WARNING")
+            return False
+        except (ConnectionError, ValueError) as error:
+            if address:
+                raise errors.UsageError(
+                    f"--address={address}: no Ray cluster answers there ({error}); start one by `ray start --head` or "
+                    "`ray up`, or give --address=local"
+                ) from None
+    ray.init("local", namespace=NAMESPACE, logging_level="WARNING")
+    return True
+
+
+def nodes() -> list[Mapping[str, float]]:
+    """Returns what each node that is alive has in all."""
+    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
+
+
+@dataclasses.dataclass
+class _Member:
+    """One actor, as the launcher knows it.
+
+    Attributes:
+      name: for the user.
+      needs: what it takes.
+      handle: Ray's.
+      report: its last; None before the first, and after it was lost.
+      call: that it has not answered yet.
+      order: that was told by that call.
+      silent_since: when it was made or lost; counts while there is no report.
+      ask_at: not before this time, after it was lost.
+    """
+
+    name: str
+    needs: plan_lib.Needs
+    handle: Any
+    silent_since: float
+    ask_at: float = 0.0
+    report: ray_actors.Report | None = None
+    call: Any = None
+    order: ray_actors.Order | None = None
+
+    @property
+    def program(self) -> keeper_lib.Snapshot:
+        return self.report.program if self.report else keeper_lib.Snapshot()
+
+
+class Launch:
+    """One learner and its workers, from their start to their end. Used by one thread."""
+
+    def __init__(
+        self,
+        plan: plan_lib.Plan,
+        *,
+        is_own: bool,
+        say: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """
+        Args:
+          plan: what to run.
+          is_own: the cluster is for this alone: what has no place now never will.
+          say: tells the user.
+          clock: monotonic seconds.
+        """
+        self._plan, self._is_own = plan, is_own
+        self._say, self._clock = say, clock
+        self._members: list[_Member] = []
+        self._unplaced = ""
+
+    def run(self) -> str:
+        """Runs to the end; returns why training is finished, "" where the user stopped it.
+
+        Raises:
+          UsageError: the run has a launcher already, or can't be placed, or the learner refuses its settings.
+          TrainingFailure: the learner or a worker failed too often.
+        """
+        self._check_room()
+        with signals.StopSignals(lambda: None, say=self._say, cleanup=lambda: None) as stop:
+            try:
+                self._create()
+                finished = self._supervise(stop.requested)
+            finally:
+                saved = self._stop()
+            return finished or self._check_saved(saved)
+
+    def _check_saved(self, learner: keeper_lib.Snapshot | None) -> str:
+        """Returns why training is finished after all, else ""."""
+        if learner is None:
+            self._say("the learner was lost when it was to save: a resume goes on from its last checkpoint")
+        elif learner.state is State.FINISHED:
+            return learner.problem
+        elif learner.status:
+            raise errors.TrainingFailure(
+                f"the learner was told to save and leave, but {learner.problem}; its output above says more"
+            )
+        return ""
+
+    # ------------------------------------------------------------------------------------ start
+
+    def _check_room(self) -> None:
+        wanted = [self._plan.learner, *[self._plan.worker] * self._plan.num_workers]
+        there = nodes()
+        unplaced = plan_lib.missing(wanted, there)
+        if not unplaced:
+            return
+        problem = f"no room for {_counted(unplaced)} on {_listing(there)}"
+        if self._is_own:
+            raise errors.UsageError(
+                f"{problem}; lower --num_workers, --learner_cpus (a fraction will do) or --accelerator"
+            )
+        self._say(f"{problem} as long as no nodes join")
+
+    def _create(self) -> None:
+        plan, now = self._plan, self._clock()
+        learner = ray.remote(ray_actors.Learner)
+        worker = ray.remote(ray_actors.Worker)
+        try:
+            handle = learner.options(**self._options("learner", plan.learner)).remote()
+        except ray.exceptions.ActorAlreadyExistsError:
+            raise errors.UsageError(
+                f"--run_dir={plan.run_dir} has a launcher in this cluster already; end that one first"
+            ) from None
+        self._members.append(_Member("learner", plan.learner, handle, now))
+        for index in range(plan.num_workers):
+            options = self._options(f"worker-{index}", plan.worker)
+            handle = worker.options(**options, scheduling_strategy="SPREAD").remote(index)
+            self._members.append(_Member(f"worker-{index}", plan.worker, handle, now))
+
+    def _options(self, name: str, needs: plan_lib.Needs) -> dict[str, Any]:
+        resources = needs.as_resources()
+        return dict(
+            name=f"{name} of {self._plan.run_dir}",
+            num_cpus=resources.pop("CPU"),
+            num_gpus=resources.pop("GPU", 0),
+            resources=resources,
+            max_restarts=-1,
+            max_task_retries=0,  # what shall be is told anew, not again
+            max_concurrency=_CALLS_AT_A_TIME,
+        )
+
+    # ------------------------------------------------------------------------------------ while it runs
+
+    def _supervise(self, stop: threading.Event) -> str:
+        learner = self._members[0]
+        while not stop.is_set():
+            for member in self._members:
+                self._ask(member)
+            self._hear(stop)
+            if learner.program.state is State.FINISHED:
+                return learner.program.problem
+            self._check_failures()
+            self._tell_unplaced()
+        return ""
+
+    def _ask(self, member: _Member) -> None:
+        """Tells a member what shall be, unless it has been told and has not answered yet."""
+        order = self._order(member)
+        is_due = self._clock() >= member.ask_at if member.call is None else member.order != order
+        if is_due:
+            seen = member.program.number if member.report else -1
+            member.call, member.order = member.handle.report.remote(order, seen, POLL_SECONDS), order
+
+    def _order(self, member: _Member) -> ray_actors.Order:
+        learner = self._members[0].program
+        address = learner.heard if learner.state is State.RUNNING and member is not self._members[0] else ""
+        if not address and member.order is not None:
+            address = member.order.address  # the learner is away: the worker goes on trying where it was
+        return ray_actors.Order(seedzero.__version__, self._plan, address)
+
+    def _hear(self, stop: threading.Event) -> None:
+        calls = {member.call: member for member in self._members if member.call is not None}
+        if not calls:
+            stop.wait(TICK_SECONDS)
+            return
+        answered, waiting = ray.wait(list(calls), num_returns=1, timeout=TICK_SECONDS)
+        if answered and waiting:
+            more, _ = ray.wait(waiting, num_returns=len(waiting), timeout=0)
+            answered += more
+        for call in answered:
+            self._take(calls[call], call)
+
+    def _take(self, member: _Member, call: Any) -> None:
+        member.call = None
+        try:
+            report = ray.get(call)
+        except ray.exceptions.ActorUnavailableError:
+            self._lost(member)
+        except ray.exceptions.RayTaskError as error:
+            cause = error.cause if isinstance(error.cause, errors.Error) else None
+            raise cause or errors.TrainingFailure(f"{member.name}: {error}") from None
+        except ray.exceptions.RayError as error:
+            raise errors.TrainingFailure(
+                f"{member.name}: Ray has given up its actor ({_brief(error)}); run the same command again to resume"
+            ) from None
+        else:
+            self._tell_change(member, report)
+            member.report = report
+
+    def _lost(self, member: _Member) -> None:
+        member.ask_at = self._clock() + TICK_SECONDS
+        if member.report is not None:
+            self._say(f"{member.name}: its actor on {member.report.host} is lost; Ray starts it again")
+            member.report, member.silent_since = None, self._clock()
+
+    def _tell_change(self, member: _Member, report: ray_actors.Report) -> None:
+        before, program = member.report, report.program
+        if before is None or before.incarnation != report.incarnation:
+            self._say(f"{member.name}: placed on {report.host}, actor pid {report.pid}")
+        old = before.program if before else keeper_lib.Snapshot()
+        if program.state is State.PREPARING and program.problem not in ("", old.problem):
+            self._say(f"{member.name}: {program.problem}")
+        if program.starts != old.starts:
+            self._say(f"{member.name}: started" + (f", {program.starts} times by now" if program.starts > 1 else ""))
+        if program.heard and program.heard != old.heard:
+            self._say(f"{member.name}: {'listens on' if member is self._members[0] else 'joined'} {program.heard}")
+
+    def _check_failures(self) -> None:
+        for member in self._members:
+            program = member.program
+            if program.state is State.FAILED:
+                refused = member is self._members[0] and program.status == ray_actors.BAD_USAGE
+                kind = errors.UsageError if refused else errors.TrainingFailure
+                where = member.report.host if member.report else "its node"
+                raise kind(f"{member.name} on {where}: {program.problem}; its output above says more")
+
+    def _tell_unplaced(self) -> None:
+        """Says which members wait for a node, whenever that changes."""
+        now = self._clock()
+        silent = [m for m in self._members if m.report is None and now - m.silent_since > PLACE_SECONDS]
+        names = ", ".join(f"{member.name} (needs {member.needs})" for member in silent[:MAX_NAMES])
+        if names != self._unplaced:
+            self._unplaced = names
+            if names:
+                more = f" and {len(silent) - MAX_NAMES} more" if len(silent) > MAX_NAMES else ""
+                self._say(f"waiting for room: {names}{more}; the cluster has {_listing(nodes())}")
+
+    # ------------------------------------------------------------------------------------ the end
+
+    def _stop(self) -> keeper_lib.Snapshot | None:
+        """Has everything leave, the learner first; returns the learner's last state, None where it is lost."""
+        saved = self._stop_all(self._members[:1], SAVE_SECONDS)
+        self._stop_all(self._members[1:], LEAVE_SECONDS)
+        for member in self._members:
+            ray.kill(member.handle, no_restart=True)
+        return saved[0].program if saved else None
+
+    def _stop_all(self, members: Sequence[_Member], seconds: float) -> list[ray_actors.Report]:
+        """Returns the last reports of those that answer."""
+        calls = [member.handle.stop.remote(seconds) for member in members if member.report is not None]
+        if not calls:
+            return []
+        done, _ = ray.wait(calls, num_returns=len(calls), timeout=seconds + LEAVE_SECONDS)
+        return [report for report in map(_answer, done) if report is not None]
+
+
+def _answer(call: Any) -> ray_actors.Report | None:
+    try:
+        report: ray_actors.Report = ray.get(call)
+        return report
+    except ray.exceptions.RayError:
+        return None
+
+
+def _brief(error: Exception) -> str:
+    return " ".join(str(error).split())[:MAX_ERROR_LENGTH] or type(error).__name__
+
+
+def _counted(needs: Sequence[plan_lib.Needs]) -> str:
+    return "; ".join(f"{needs.count(kind)} x ({kind})" for kind in dict.fromkeys(needs))
+
+
+def _listing(there: Sequence[Mapping[str, float]]) -> str:
+    """Returns the resources of nodes that programs can take, for the user."""
+    shown = ("CPU", *plan_lib.ACCELERATORS)
+    rows = [", ".join(f"{name} {node[name]:g}" for name in shown if name in node) or "nothing" for node in there]
+    return f"{len(rows)} node(s) with {'; '.join(rows)}"

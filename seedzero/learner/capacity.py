@@ -1,0 +1,93 @@
+"""Whether the replay fits, and where: its bytes against the memory that is free."""
+
+from __future__ import annotations
+
+import pathlib
+
+import jax
+
+from seedzero.checkpoints import checkpoint
+from seedzero.core import errors
+
+_GIB = 2**30
+_SPARE = 0.2
+"""Share of the free memory that `auto` leaves to what else comes: parameters, activations, XLA's own."""
+
+
+def place(
+    placement: str, needed: checkpoint.Needed, device: jax.Device, *, num_devices: int, capacity: int
+) -> tuple[bool, str]:
+    """Returns whether the host keeps the observations, and a line for the user about the replay's size.
+
+    Args:
+      placement: replay.placement: auto, device or host. On a CPU, where both are the same memory, auto is device.
+      needed: what the replay and its checkpoints take.
+      device: one of the devices that hold it.
+      num_devices: how many these are; each holds an equal part.
+      capacity: replay.capacity, for the messages.
+
+    Raises:
+      CapacityError: there is not enough free memory.
+    """
+    free, is_host = free_bytes(device), device.platform == "cpu"
+    rings = (needed.frames + needed.rest) // num_devices
+    copies = (needed.frame_copies + needed.rest_copies) // num_devices + needed.state_copies
+    fits = free is None or rings + copies <= free
+    fits_well = free is None or rings + copies <= (1 - _SPARE) * free
+    if placement == "device" or (placement == "auto" and (fits_well or is_host)):
+        if not fits:
+            assert free is not None
+            host = "" if is_host else ", and --replay.placement=host keeps observations in the host's memory"
+            raise _does_not_fit(device.platform, rings, copies, free, capacity, host)
+        return False, f"replay: {capacity} steps in {rings / _GIB:.2f} GiB{_left(free)} on each device"
+    rings, copies = needed.rest // num_devices, needed.rest_copies // num_devices + needed.state_copies
+    if free is not None and rings + copies > free:
+        raise _does_not_fit(f"{device.platform}, besides the observations,", rings, copies, free, capacity)
+    # A CPU's devices take what they hold from the host as well.
+    also, also_copies = (rings * num_devices, copies * num_devices) if is_host else (0, 0)
+    free_host = _free_host_bytes()
+    if free_host is not None and needed.frames + also + needed.frame_copies + also_copies > free_host:
+        raise _does_not_fit("the host", needed.frames + also, needed.frame_copies + also_copies, free_host, capacity)
+    return True, (
+        f"replay: {capacity} steps, their observations in {needed.frames / _GIB:.2f} GiB{_left(free_host)} of the "
+        f"host's memory, the rest in {rings / _GIB:.2f} GiB{_left(free)} on each device"
+    )
+
+
+def _left(free: int | None) -> str:
+    return "" if free is None else f" of {free / _GIB:.1f} GiB free"
+
+
+def _does_not_fit(
+    where: str, rings: int, copies: int, free: int, capacity: int, alternative: str = ""
+) -> errors.CapacityError:
+    fitting = int(capacity * free / (rings + copies) * 0.9)
+    return errors.CapacityError(
+        f"replay.capacity={capacity} needs {(rings + copies) / _GIB:.2f} GiB on {where} "
+        f"({rings / _GIB:.2f} GiB rings, {copies / _GIB:.2f} GiB for checkpoints) "
+        f"and {free / _GIB:.2f} GiB are free; --replay.capacity={fitting} would fit{alternative}"
+    )
+
+
+def free_bytes(device: jax.Device) -> int | None:
+    """Returns free memory of a device in bytes; the machine's for a CPU; None where it cannot be told."""
+    if device.platform == "cpu":
+        return _free_host_bytes()
+    stats = device.memory_stats()
+    if not stats or "bytes_limit" not in stats:
+        return None
+    return int(stats["bytes_limit"] - stats.get("bytes_in_use", 0))
+
+
+def _free_host_bytes() -> int | None:
+    """Returns what the kernel says is available, or less where a control group sets a limit."""
+    meminfo = pathlib.Path("/proc/meminfo")
+    if not meminfo.exists():
+        return None
+    lines = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
+    available = int(lines["MemAvailable"].split()[0]) * 1024
+    group = pathlib.Path("/sys/fs/cgroup")
+    limit, used = group / "memory.max", group / "memory.current"
+    if limit.exists() and used.exists() and (text := limit.read_text().strip()) != "max":
+        available = min(available, int(text) - int(used.read_text()))
+    return available

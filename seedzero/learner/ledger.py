@@ -1,0 +1,70 @@
+"""Accounting of training steps: every step acknowledged to a worker is stored, pending or discarded.
+
+A step is a transition. It is acknowledged when the action that begins it goes out, pending until the next
+observation completes it, then stored; a step whose environment is lost is discarded, by reason.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from seedzero.monitoring import counts as counts_lib
+
+
+class Ledger:
+    """Counts the training steps of all slots. Owned by the device loop."""
+
+    def __init__(self, num_slots: int) -> None:
+        self._pending = np.zeros(num_slots, bool)
+        self.counts = counts_lib.Counts()
+
+    def record(self, slots: np.ndarray, first: np.ndarray, final: np.ndarray) -> int:
+        """Records one observation for each of several slots and returns the number of steps it stored.
+
+        Args:
+          slots: [B] int, distinct training slots.
+          first: [B] bool, true: first observation of an episode or run.
+          final: [B] bool, true: last observation of an episode; its action begins no step.
+        """
+        was_pending = self._pending[slots]
+        num_stored = int(np.count_nonzero(was_pending & ~first))
+        num_lost = int(np.count_nonzero(was_pending & first))
+        num_begun = int(np.count_nonzero(~final))
+        self._pending[slots] = ~final
+        counts = self.counts
+        self.counts = counts_lib.Counts(
+            acknowledged=counts.acknowledged + num_begun,
+            stored=counts.stored + num_stored,
+            pending=counts.pending - int(np.count_nonzero(was_pending)) + num_begun,
+            discarded=_add(counts.discarded, counts_lib.WORKER_LOST, num_lost),
+        )
+        return num_stored
+
+    def discard(self, slots: np.ndarray, reason: str) -> None:
+        """Gives up the pending steps of slots whose environments are gone."""
+        num_lost = int(np.count_nonzero(self._pending[slots]))
+        self._pending[slots] = False
+        counts = self.counts
+        self.counts = dataclasses.replace(
+            counts, pending=counts.pending - num_lost, discarded=_add(counts.discarded, reason, num_lost)
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns what a checkpoint keeps."""
+        return dataclasses.asdict(self.counts)
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Continues from a checkpoint; the environments of that time are gone, and so are their pending steps."""
+        self._pending[:] = False
+        counts = counts_lib.Counts(**saved)
+        self.counts = dataclasses.replace(
+            counts, pending=0, discarded=_add(counts.discarded, counts_lib.WORKER_LOST, counts.pending)
+        )
+
+
+def _add(discarded: Mapping[str, int], reason: str, number: int) -> Mapping[str, int]:
+    return {**discarded, reason: discarded.get(reason, 0) + number} if number else discarded

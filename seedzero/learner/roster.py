@@ -1,0 +1,238 @@
+"""Who is here: runs, the slots of their environments, and what each joining worker is told to run.
+
+A slot is one environment's place on the device: slots 0 .. num_train - 1 have a ring in the replay, the
+`num_evaluate` slots after them only memory. With several devices every shard holds an equal part of both,
+and a new environment goes to the emptiest shard.
+
+Used by the server's thread (assign, begin, end) and the device loop (cut); a lock guards the tables.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import json
+import threading
+import uuid
+from collections.abc import Callable
+
+import numpy as np
+
+from seedzero.config import config as config_lib
+from seedzero.core import errors, types
+from seedzero.transport import messages
+
+YOURS = "yours"
+"""Assigned as environment where the worker brings its own."""
+
+_EVALUATION_SEED = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Session:
+    """A worker's environments from one reset to the next.
+
+    Attributes:
+      session_id: names the run.
+      worker_id: names the worker.
+      role: what the environments are for.
+      slots: [num_groups][envs_per_group] int32, global slot of each environment.
+      started: the worker's spec was accepted.
+    """
+
+    session_id: str
+    worker_id: str
+    role: types.Role
+    slots: tuple[np.ndarray, ...]
+    started: bool = False
+
+    @property
+    def all_slots(self) -> np.ndarray:
+        """[num_groups * envs_per_group] int32."""
+        return np.concatenate(self.slots)
+
+
+class Roster:
+    """Assigns slots and seeds to runs.
+
+    Args:
+      config: of the run.
+      num_train: training slots over all shards.
+      num_evaluate: evaluation slots over all shards.
+      num_shards: devices that share the slots.
+      max_group: most environments that fit into one acting batch.
+    """
+
+    def __init__(
+        self, config: config_lib.Config, *, num_train: int, num_evaluate: int, num_shards: int, max_group: int
+    ) -> None:
+        self._config = config
+        self._num_train = num_train
+        self._num_shards = num_shards
+        self._max_group = max_group
+        self._lock = threading.Lock()
+        self._sessions: dict[str, Session] = {}
+        self._free = {
+            types.Role.TRAIN: set(range(num_train)),
+            types.Role.EVALUATE: set(range(num_train, num_train + num_evaluate)),
+        }
+        self._num_evaluate = num_evaluate
+        self._num_assigned = 0
+        self.epoch = 0
+        """Deterministic mode: number of the checkpoint after which environments were last reset."""
+        self.evaluation_index = 0
+        """Number of the next evaluation; part of its environments' seeds."""
+
+    def assign(self, hello: messages.Hello) -> types.Assignment:
+        """Returns what a joining worker shall run, and reserves its slots.
+
+        Raises:
+          SlotsExhausted: there is no room for another environment of a role that the worker takes.
+          SpecMismatch: the worker cannot make this run's environment.
+        """
+        env = self._config.env
+        remote = env.id == "remote"
+        kind = env.id.split(":")[0]
+        if not remote and kind not in hello.environments:
+            raise errors.SpecMismatch(
+                f"worker {hello.worker_id} offers {', '.join(hello.environments) or 'no environments'}; this "
+                f"learner needs {kind}: install the package for it, or start the learner with --env=remote"
+            )
+        if remote and YOURS not in hello.environments:
+            raise errors.SpecMismatch(
+                f"this learner runs --env=remote and worker {hello.worker_id} brings no environment of its own"
+            )
+        with self._lock:
+            role = self._choose_role(hello)
+            slots = self._reserve(role, hello)
+            self._num_assigned += 1
+            run = Session(uuid.uuid4().hex, hello.worker_id, role, slots)
+            self._sessions[run.session_id] = run
+            seeds = tuple(self._seed(role, int(slot)) for slot in run.all_slots)
+        settings = dataclasses.asdict(env)
+        settings.pop("id")
+        if role is types.Role.EVALUATE:
+            settings["life_loss"] = False  # an evaluation's episode is a whole game
+        return types.Assignment(
+            session_id=run.session_id,
+            role=role,
+            env=YOURS if remote else env.id,
+            env_settings=json.dumps(settings),
+            num_groups=len(slots),
+            envs_per_group=len(slots[0]),
+            seeds=seeds,
+        )
+
+    def _choose_role(self, hello: messages.Hello) -> types.Role:
+        """Training first; a second worker of a remote environment that accepts it evaluates."""
+        num_training = sum(run.role is types.Role.TRAIN for run in self._sessions.values())
+        taken = any(run.role is types.Role.EVALUATE for run in self._sessions.values())
+        wants_evaluation = types.Role.EVALUATE in hello.roles and bool(self._free[types.Role.EVALUATE]) and not taken
+        if types.Role.TRAIN not in hello.roles:
+            if not wants_evaluation:
+                raise errors.SlotsExhausted(
+                    f"worker {hello.worker_id} only evaluates, and another worker does already (or evaluation is off: "
+                    f"{self._num_evaluate} environments evaluate); end the other one, or start it to train"
+                )
+            return types.Role.EVALUATE
+        remote_evaluator = self._config.env.id == "remote" and wants_evaluation and num_training > 0
+        return types.Role.EVALUATE if remote_evaluator else types.Role.TRAIN
+
+    def _reserve(self, role: types.Role, hello: messages.Hello) -> tuple[np.ndarray, ...]:
+        free = self._free[role]
+        worker = self._config.worker
+        if role is types.Role.EVALUATE:
+            size = min(len(free), hello.max_envs, self._max_group)
+            num_groups = 1
+        else:
+            num_groups = min(worker.num_groups, hello.max_envs)
+            size = min(worker.envs_per_group, hello.max_envs // num_groups, self._max_group)
+        number = num_groups * size
+        if number == 0 or number > len(free):
+            raise errors.SlotsExhausted(
+                f"worker {hello.worker_id} needs {number} {role.value} slots and {len(free)} are free; raise "
+                f"--replay.num_slots (now {self._num_train}) in a new run directory, or lower --worker.envs_per_group"
+            )
+        if self._config.run.deterministic and role is types.Role.TRAIN:
+            chosen = self._fixed_block(hello, number)
+        else:
+            chosen = _emptiest_first(free, number, self._shard_of(role))
+        groups = [chosen[g * size : (g + 1) * size] for g in range(num_groups)]
+        self._check_shards(hello, role, groups)
+        free.difference_update(chosen)
+        return tuple(np.array(group, np.int32) for group in groups)
+
+    def _check_shards(self, hello: messages.Hello, role: types.Role, groups: list[list[int]]) -> None:
+        """A message must fit into one batch on every shard; free slots may lie unevenly after others left."""
+        shard_of = self._shard_of(role)
+        most = max(max(collections.Counter(map(shard_of, group)).values()) for group in groups)
+        if most > self._max_group // self._num_shards:
+            raise errors.SlotsExhausted(
+                f"worker {hello.worker_id} would have {most} environments of a group on one device and a batch takes "
+                f"{self._max_group // self._num_shards}; wait until others leave, or raise --batcher.max_batch"
+            )
+
+    def _fixed_block(self, hello: messages.Hello, number: int) -> list[int]:
+        """Local worker i always gets block i, in whatever order the workers come."""
+        name, _, index = hello.worker_id.rpartition("-")
+        if name != "local" or not index.isdigit() or int(index) >= self._config.worker.num:
+            raise errors.SlotsExhausted(
+                f"worker {hello.worker_id} is not one of the {self._config.worker.num} local workers, and a "
+                f"deterministic run takes no others; start the learner without --deterministic"
+            )
+        block = list(range(int(index) * number, (int(index) + 1) * number))
+        if not self._free[types.Role.TRAIN].issuperset(block):
+            raise errors.SlotsExhausted(f"the slots of worker {hello.worker_id} are still taken by its last run")
+        return block
+
+    def _shard_of(self, role: types.Role) -> Callable[[int], int]:
+        first, total = (0, self._num_train) if role is types.Role.TRAIN else (self._num_train, self._num_evaluate)
+        per_shard = max(1, total // self._num_shards)
+        return lambda slot: (slot - first) // per_shard
+
+    def _seed(self, role: types.Role, slot: int) -> int:
+        run = self._config.run
+        if role is types.Role.EVALUATE:
+            key = [run.seed, _EVALUATION_SEED, slot, self.evaluation_index]
+        elif run.deterministic:
+            key = [run.seed, 0, slot, self.epoch]
+        else:
+            key = [run.seed, 0, slot, self._num_assigned]
+        return int(np.random.SeedSequence(key).generate_state(1)[0]) >> 1
+
+    def begin(self, session_id: str) -> Session:
+        """Marks a run as started and returns it."""
+        with self._lock:
+            run = dataclasses.replace(self._sessions[session_id], started=True)
+            self._sessions[session_id] = run
+            return run
+
+    def get(self, session_id: str) -> Session | None:
+        """Returns a living run."""
+        with self._lock:
+            return self._sessions.get(session_id)
+
+    def remove(self, session_id: str) -> Session | None:
+        """Ends a run, frees its slots and returns it; None if it had ended before."""
+        with self._lock:
+            run = self._sessions.pop(session_id, None)
+            if run is not None:
+                self._free[run.role].update(int(slot) for slot in run.all_slots)
+            return run
+
+    def sizes(self) -> list[int]:
+        """Returns the number of environments of each training worker."""
+        return [len(run.all_slots) for run in self.started(types.Role.TRAIN)]
+
+    def started(self, role: types.Role) -> list[Session]:
+        """Returns the living runs of a role whose environments were accepted."""
+        with self._lock:
+            return [run for run in self._sessions.values() if run.role is role and run.started]
+
+
+def _emptiest_first(free: set[int], number: int, shard_of: Callable[[int], int]) -> list[int]:
+    """Returns `number` free slots, each from the shard that has the most free ones then, lowest first."""
+    by_shard: dict[int, list[int]] = {}
+    for slot in sorted(free, reverse=True):
+        by_shard.setdefault(shard_of(slot), []).append(slot)
+    return [max(sorted(by_shard.items()), key=lambda item: len(item[1]))[1].pop() for _ in range(number)]

@@ -1,0 +1,236 @@
+"""What the user sees while it trains: a live line on a terminal, plain lines elsewhere, messages above them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import TextIO
+
+import rich.console
+import rich.live
+import rich.text
+
+from seedzero.config import config as config_lib
+
+DRAW_SECONDS = 0.2
+"""The live line is drawn at most this often."""
+SHOW_CURSOR = b"\x1b[?25h\n"
+
+
+@dataclasses.dataclass(frozen=True)
+class Snapshot:
+    """The state of training at one moment; None: not known yet.
+
+    Attributes:
+      seconds: since this run began.
+      env_steps: training steps, resumes included.
+      updates: updates, resumes included.
+      frames_per_second: emulator frames (or steps where there are none) of training environments, lately.
+      updates_per_second: lately.
+      mean_return: of recent training episodes.
+      num_players: two: mean_return is the first mover's, and shown as that.
+      evaluation: mean return of the last evaluation.
+      samples_per_insert: windows trained on for each stored step, so far.
+      batch_fill: share of acting batches' rows that held an environment, in [0, 1].
+      policy_age: updates between the parameters that acted and the newest.
+      eta_seconds: to the nearest budget.
+      durable_update: update of the newest checkpoint on disk.
+      note: why training stands still, or what it waits for; "" while it goes.
+    """
+
+    seconds: float
+    env_steps: int
+    updates: int
+    frames_per_second: float | None = None
+    updates_per_second: float | None = None
+    mean_return: float | None = None
+    num_players: int = 1
+    evaluation: float | None = None
+    samples_per_insert: float | None = None
+    batch_fill: float | None = None
+    policy_age: float | None = None
+    eta_seconds: float | None = None
+    durable_update: int | None = None
+    note: str = ""
+
+
+class Console:
+    """Draws snapshots and prints messages on standard error; thread-safe.
+
+    A stream that fails (closed, disk full) is ignored: what is seen must not end what is done.
+    """
+
+    def __init__(
+        self,
+        every_seconds: float,
+        *,
+        stream: TextIO | None = None,
+        live: bool | None = None,
+        width: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """
+        Args:
+          every_seconds: time between plain lines where the stream is no terminal.
+          stream: where to; None: standard error.
+          live: whether to draw a live line; None: on a terminal that can move its cursor.
+          width: columns of the live line; None: the terminal's.
+          clock: monotonic seconds.
+        """
+        self._stream = stream or sys.stderr
+        self._console = rich.console.Console(
+            file=self._stream, width=width, force_terminal=live, markup=False, highlight=False, emoji=False
+        )
+        self._is_live = self._console.is_terminal and not self._console.is_dumb_terminal if live is None else live
+        self._live: rich.live.Live | None = None
+        self._redirects = stream is None
+        self._every_seconds = DRAW_SECONDS if self._is_live else every_seconds
+        self._clock = clock
+        self._next_time = clock()
+        self._lock = threading.RLock()
+        self._closed = False
+
+    def update(self, snapshot: Snapshot) -> None:
+        """Shows a snapshot, unless the last one is too young."""
+        with self._trying():
+            if self._closed or self._clock() < self._next_time:
+                return
+            self._next_time = self._clock() + self._every_seconds
+            if self._is_live:
+                self._draw(live_line(snapshot, self._console.width))
+            else:
+                print(plain_line(snapshot), file=self._stream, flush=True)
+
+    def message(self, text: str) -> None:
+        """Prints a line of its own, above the live line."""
+        with self._trying():
+            if self._is_live:
+                self._console.print(rich.text.Text(text), soft_wrap=True)
+            else:
+                print(text, file=self._stream, flush=True)
+
+    def close(self) -> None:
+        """Leaves the live line as it stands and gives the terminal back."""
+        with self._trying():
+            self._closed = True
+            if self._live:
+                self._live.stop()
+            self._live = None
+
+    def abandon(self) -> None:
+        """Gives the terminal back without waiting for a lock: for a process that leaves at once."""
+        if self._live:
+            with contextlib.suppress(OSError, ValueError):
+                os.write(self._stream.fileno(), SHOW_CURSOR)
+
+    @contextlib.contextmanager
+    def _trying(self) -> Iterator[None]:
+        with self._lock:
+            try:
+                yield
+            except (OSError, ValueError):  # ValueError: it is closed
+                self._is_live = False  # rich would collect for good what it cannot write
+
+    def _draw(self, line: str) -> None:
+        text = rich.text.Text(line, no_wrap=True, overflow="crop")
+        if self._live is None:
+            self._live = rich.live.Live(
+                text,
+                console=self._console,
+                auto_refresh=False,
+                redirect_stdout=False,  # standard output may be a pipe that someone reads
+                redirect_stderr=self._redirects,
+            )
+            self._live.start()
+        self._live.update(text, refresh=True)
+
+
+def live_line(snapshot: Snapshot, width: int) -> str:
+    """Returns a line of at most `width` columns; the least important fields are left out where it is narrow."""
+    fields = _fields(snapshot)
+    while len(fields) > 1 and len(_join(fields)) > width:
+        fields.remove(max(fields))
+    return _join(fields)[:width]
+
+
+def plain_line(snapshot: Snapshot) -> str:
+    """Returns a line with all fields."""
+    return _join(_fields(snapshot))
+
+
+def eta_seconds(
+    budget: config_lib.RunConfig,
+    *,
+    seconds: float,
+    env_steps: int,
+    updates: int,
+    env_steps_per_second: float,
+    updates_per_second: float,
+) -> float | None:
+    """Returns the time until the first budget is spent at today's rates; None without a budget or a rate."""
+    remaining = []
+    if budget.max_seconds:
+        remaining.append(budget.max_seconds - seconds)
+    if budget.max_env_steps and env_steps_per_second > 0:
+        remaining.append((budget.max_env_steps - env_steps) / env_steps_per_second)
+    if budget.max_updates and updates_per_second > 0:
+        remaining.append((budget.max_updates - updates) / updates_per_second)
+    return max(0.0, min(remaining)) if remaining else None
+
+
+def _fields(snapshot: Snapshot) -> list[tuple[int, int, str]]:
+    """Returns (rank, position, text) of each field in the order shown; those of a high rank are left out first."""
+    ranked = [
+        (11, _duration(snapshot.seconds)),
+        (0, f"{_count(snapshot.env_steps)} steps"),
+        (4, f"{_count(snapshot.frames_per_second)} frames/s"),
+        (5, f"{_count(snapshot.updates_per_second)} updates/s"),
+        (2, f"{'return' if snapshot.num_players == 1 else 'first mover'} {_number(snapshot.mean_return)}"),
+        (3, f"eval {_number(snapshot.evaluation)}"),
+        (7, f"spi {_number(snapshot.samples_per_insert)}"),
+        (8, f"fill {'-' if snapshot.batch_fill is None else f'{snapshot.batch_fill:.0%}'}"),
+        (10, f"age {_number(snapshot.policy_age)}"),
+        (6, f"ETA {'-' if snapshot.eta_seconds is None else _duration(snapshot.eta_seconds)}"),
+        (9, f"saved {_count(snapshot.durable_update)}"),
+    ]
+    if snapshot.note:
+        ranked.append((1, snapshot.note))
+    return [(rank, position, text) for position, (rank, text) in enumerate(ranked)]
+
+
+def _join(fields: list[tuple[int, int, str]]) -> str:
+    return "  ".join(text for _, _, text in fields)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
+
+
+def _count(value: float | None) -> str:
+    """Returns a number of at most five characters: 950, 12.3k, 1.23M."""
+    if value is None:
+        return "-"
+    for factor, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= 0.9995 * factor:
+            return f"{_three_digits(value / factor)}{unit}"
+    return _three_digits(value)
+
+
+def _three_digits(value: float) -> str:
+    if value == round(value):
+        return f"{value:.0f}"
+    return f"{value:.2f}" if value < 9.995 else f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
+
+
+def _duration(seconds: float) -> str:
+    """Returns 4:05, 1:02:03 or 3d04h."""
+    minutes, second = divmod(int(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    if hours >= 48:
+        return f"{hours // 24}d{hours % 24:02}h"
+    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"

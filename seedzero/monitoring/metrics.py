@@ -1,0 +1,245 @@
+"""Metrics: means between two rows, rows of metrics.jsonl, scalars for TensorBoard."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import errno
+import os
+import pathlib
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+from seedzero.checkpoints import run_dir as run_dir_lib
+from seedzero.core import types
+
+Value = float | int | str | None
+
+METRICS_FILE = "metrics.jsonl"
+TENSORBOARD_DIRECTORY = "tensorboard"
+FIRST_KEYS = ("update", "env_steps", "seconds")
+"""Every row begins with these: updates, training steps, seconds of this run."""
+TIME_KEYS = ("seconds", "time")
+TIME_SUFFIXES = ("_seconds", "_per_second")
+RECENT_EPISODES = 100
+
+
+def is_time_key(key: str) -> bool:
+    """Returns whether a value depends on the clock, and so differs between two runs that are else the same."""
+    return key in TIME_KEYS or key.endswith(TIME_SUFFIXES)
+
+
+def without_times(row: Mapping[str, Value]) -> dict[str, Value]:
+    """Returns what of a row two deterministic runs have in common."""
+    return {key: value for key, value in row.items() if not is_time_key(key)}
+
+
+class MetricsLog:
+    """Appends rows to metrics.jsonl and TensorBoard. Not thread-safe.
+
+    A disk that is full or cannot be written does not end training: that row is lost, `report` is told once, and the
+    next row is tried again.
+    """
+
+    def __init__(
+        self,
+        run_dir: pathlib.Path,
+        *,
+        tensorboard: bool,
+        report: Callable[[str], None],
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        """
+        Args:
+          run_dir: directory that gets metrics.jsonl and tensorboard/.
+          tensorboard: whether to write TensorBoard files.
+          report: told once when writing begins to fail, and once when it works again.
+          wall_clock: seconds since the epoch.
+        """
+        self._path = run_dir / METRICS_FILE
+        self._report = report
+        self._failing = False
+        self._tensorboard = _TensorBoard(run_dir / TENSORBOARD_DIRECTORY, report, wall_clock) if tensorboard else None
+
+    def write(self, row: Mapping[str, Value]) -> None:
+        """Appends a row; "update" must be in it."""
+        ordered = {key: row[key] for key in FIRST_KEYS if key in row} | dict(row)
+        try:
+            _append(self._path, (run_dir_lib.encode(ordered) + "\n").encode())
+            if self._tensorboard:
+                self._tensorboard.write(ordered)
+        except OSError as error:
+            if not self._failing:
+                self._report(f"metrics cannot be written to {self._path.parent}: {error.strerror}; training goes on")
+            self._failing = True
+        else:
+            if self._failing:
+                self._report("metrics are written again")
+            self._failing = False
+
+    def size_bytes(self) -> int:
+        """Returns the bytes of metrics.jsonl: where a resume from now has to cut it."""
+        return self._path.stat().st_size if self._path.exists() else 0
+
+    def truncate(self, size_bytes: int, update: int) -> None:
+        """Cuts metrics.jsonl back to what it was at a checkpoint, as a resume must.
+
+        Call it before the first `write`: TensorBoard's files are told to hide their later points.
+
+        Args:
+          size_bytes: the file's size at the checkpoint; 0 drops all.
+          update: of the checkpoint; -1: there is none.
+
+        Raises:
+          OSError: the file cannot be rewritten.
+        """
+        if self._tensorboard:
+            self._tensorboard.purge_step = update + 1
+        if not self._path.exists():
+            return
+        with self._path.open("r+b") as file:
+            kept = file.read(size_bytes)
+            file.truncate(kept.rfind(b"\n") + 1)  # a crash of the machine may have left less, and half a line
+            os.fsync(file.fileno())
+
+
+class Aggregator:
+    """Collects what happens between two rows; thread-safe.
+
+    Holds one sum a name, so its memory is bounded by the number of names, not by the time between rows.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sums: dict[str, float] = {}
+        self._counts: dict[str, float] = {}
+        self._totals: dict[str, float] = {}
+        self._recent: collections.deque[float] = collections.deque(maxlen=RECENT_EPISODES)
+
+    def add_means(self, values: Mapping[str, float], weight: float = 1.0) -> None:
+        """Adds to the means of the row: an update's loss, a policy's age. weight: as so many values."""
+        with self._lock:
+            for name, value in values.items():
+                self._sums[name] = self._sums.get(name, 0.0) + weight * float(value)
+                self._counts[name] = self._counts.get(name, 0.0) + weight
+
+    def add_totals(self, values: Mapping[str, float]) -> None:
+        """Adds to the sums of the row: seconds that one side waited for another, episodes."""
+        with self._lock:
+            for name, value in values.items():
+                self._totals[name] = self._totals.get(name, 0.0) + value
+
+    def add_batch(self, num_rows: int, batch_size: int, wait_seconds: float) -> None:
+        """Adds an acting batch: rows in it, the compiled size it was padded to, how long its oldest row had waited."""
+        self.add_means(
+            {"batch_rows": num_rows, "batch_fill": num_rows / batch_size, "batch_wait_seconds": wait_seconds}
+        )
+
+    def add_episode(self, role: types.Role, episode_return: float, length: int, *, num_players: int = 1) -> None:
+        """Adds an episode that ended: its undiscounted return and its steps.
+
+        Where two players train against each other the return is the first mover's, and so is its name.
+        """
+        prefix = "" if role is types.Role.TRAIN else f"{role.value}_"
+        name = "episode_return" if num_players == 1 else "first_mover_return"
+        self.add_means({f"{prefix}{name}": episode_return, f"{prefix}episode_length": length})
+        self.add_totals({f"{prefix}episodes": 1})
+        if role is types.Role.TRAIN:
+            with self._lock:
+                self._recent.append(episode_return)
+
+    def recent_return(self) -> float | None:
+        """Returns the mean return of the last training episodes of this process, rows aside; None before the first."""
+        with self._lock:
+            return sum(self._recent) / len(self._recent) if self._recent else None
+
+    def means(self) -> dict[str, float]:
+        """Returns the means since the last `drain`, without ending them."""
+        with self._lock:
+            return {name: total / self._counts[name] for name, total in self._sums.items() if self._counts[name] > 0}
+
+    def drain(self) -> dict[str, float]:
+        """Returns means and totals since the last call, in the order of their names, and starts anew."""
+        with self._lock:
+            sums, counts, totals = self._sums, self._counts, self._totals
+            self._sums, self._counts, self._totals = {}, {}, {}
+        means = {name: sums[name] / counts[name] for name in sums if counts[name] > 0}
+        return dict(sorted((means | totals).items()))
+
+
+class _TensorBoard:
+    """Appends to an event file on the caller's thread.
+
+    tensorboardX's own SummaryWriter hands events to a thread through a bounded queue; that thread ends on a full disk,
+    and the writer then blocks for good.
+    """
+
+    def __init__(self, path: pathlib.Path, report: Callable[[str], None], wall_clock: Callable[[], float]) -> None:
+        self.purge_step: int | None = None
+        self._directory, self._report, self._wall_clock = path, report, wall_clock
+        self._file: pathlib.Path | None = None
+        self._unavailable = False
+
+    def write(self, row: Mapping[str, Value]) -> None:
+        """Appends the numbers of a row, or nothing. Raises OSError."""
+        if self._unavailable:
+            return
+        try:
+            records = self._records(row)
+        except ImportError as error:
+            self._unavailable = True
+            self._report(f"no TensorBoard files: {error}; install tensorboardX or set --metrics.tensorboard=false")
+            return
+        self._directory.mkdir(exist_ok=True)
+        file = self._file or self._new_file()
+        _append(file, records)
+        self._file = file
+
+    def _records(self, row: Mapping[str, Value]) -> bytes:
+        from tensorboardX.proto import event_pb2, summary_pb2  # type: ignore[import-untyped]
+
+        now = self._wall_clock()
+        events = []
+        if self._file is None:
+            events.append(event_pb2.Event(wall_time=now, file_version="brain.Event:2"))
+            if self.purge_step is not None:
+                started = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+                events.append(event_pb2.Event(wall_time=now, step=self.purge_step, session_log=started))
+        scalars = [
+            summary_pb2.Summary.Value(tag=key, simple_value=value)
+            for key, value in row.items()
+            if isinstance(value, (int, float))
+        ]
+        summary = summary_pb2.Summary(value=scalars)
+        events.append(event_pb2.Event(wall_time=now, step=int(row["update"] or 0), summary=summary))
+        return b"".join(_record(event.SerializeToString()) for event in events)
+
+    def _new_file(self) -> pathlib.Path:
+        """TensorBoard reads files in the order of their names: the time comes first in them."""
+        seconds = int(self._wall_clock())
+        return self._directory / f"events.out.tfevents.{seconds:010}.{socket.gethostname()}.{os.getpid()}"
+
+
+def _record(data: bytes) -> bytes:
+    """Returns one record of TensorFlow's record format: length, checksum of the length, data, checksum of the data."""
+    from tensorboardX import record_writer  # type: ignore[import-untyped]
+
+    length = struct.pack("<Q", len(data))
+    checksums = [struct.pack("<I", record_writer.masked_crc32c(part)) for part in (length, data)]
+    return length + checksums[0] + data + checksums[1]
+
+
+def _append(path: pathlib.Path, line: bytes) -> None:
+    """Appends a whole line or nothing. Raises OSError."""
+    with path.open("ab", buffering=0) as file:
+        end = file.seek(0, os.SEEK_END)
+        try:
+            if file.write(line) != len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError:
+            with contextlib.suppress(OSError):
+                file.truncate(end)
+            raise

@@ -1,0 +1,95 @@
+"""What a learner is doing: asked over the wire, or read from a run directory when none runs there."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+from seedzero.bucket import bucket, lease
+from seedzero.checkpoints import run_dir as run_dir_lib
+from seedzero.core import errors
+from seedzero.transport import probe, security
+
+NOT_STARTED = "the learner has not answered yet"
+
+
+def from_server(
+    address: str, access: security.Access = security.PLAIN, *, deadline_seconds: float = probe.DEADLINE_SECONDS
+) -> dict[str, Any]:
+    """Returns the status of a running learner; see probe.status."""
+    return {**probe.status(address, access, deadline_seconds=deadline_seconds), "alive": True}
+
+
+def from_bucket(url: bucket.Url, store: bucket.Store, *, clock: Callable[[], float] = time.time) -> dict[str, Any]:
+    """Returns the last status in a bucket.
+
+    "alive" is true while the learner's lease there is fresh, as far as the clocks of the two machines agree;
+    "renewed_seconds_ago" is its age.
+
+    Args:
+      url: of the run.
+      store: of the run.
+      clock: seconds since the epoch.
+
+    Raises:
+      ResumeError: there is no run, or it has no status yet.
+      BucketError: the bucket cannot be read.
+    """
+    status, leased = store.read(run_dir_lib.STATUS_FILE).content, store.read(lease.NAME).content
+    if status is None:
+        there = leased is not None or store.read(run_dir_lib.CONFIG_FILE).content is not None
+        if there:
+            raise errors.ResumeError(f"{url} has no {run_dir_lib.STATUS_FILE}: its learner has not run long enough")
+        raise errors.ResumeError(f"{url} holds no run, or there is no such bucket; give --run_dir of a training run")
+    try:
+        last = dict(json.loads(status))
+    except (ValueError, TypeError) as error:
+        raise errors.ResumeError(f"{url}/{run_dir_lib.STATUS_FILE} is damaged ({error})") from None
+    if leased is None:
+        return {**last, "alive": False}
+    holder = lease.parse(leased, url)
+    age = max(0.0, clock() - holder.renewed)
+    alive = not holder.released and age <= holder.seconds
+    return {**last, "alive": alive, "host": holder.host, "renewed_seconds_ago": round(age, 1)}
+
+
+def from_run_dir(path: str | os.PathLike[str], *, deadline_seconds: float = probe.DEADLINE_SECONDS) -> dict[str, Any]:
+    """Returns the status of the learner that uses a run directory, or the last one written there.
+
+    "alive" is true when a learner answered. One that holds the directory but does not answer yet counts as
+    alive too, and "stalled" says so.
+
+    Raises:
+      ResumeError: it is no run directory, or has no status yet.
+    """
+    directory = pathlib.Path(path)
+    run_dir_lib.read_saved(directory)
+    learner = run_dir_lib.read_learner(directory)
+    if learner is not None and _is_running(learner["pid"]):
+        try:
+            address = learner.get("local") or learner["address"]  # the local one needs no token
+            return from_server(address, deadline_seconds=deadline_seconds)
+        except errors.ProtocolError:
+            return {**_last(directory), "alive": True, "stalled": NOT_STARTED}
+    return {**_last(directory), "alive": False}
+
+
+def _last(directory: pathlib.Path) -> dict[str, Any]:
+    status = run_dir_lib.read_status(directory)
+    if status is None:
+        raise errors.ResumeError(f"{directory} has no {run_dir_lib.STATUS_FILE}: its learner has not run long enough")
+    return dict(status)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,499 @@
+"""A run in a bucket: what is uploaded in which order, what comes back, and what becomes of it when things fail."""
+
+import json
+import pathlib
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import fake_gcs
+import numpy as np
+import pytest
+
+from seedzero.bucket import bucket, lease, mirror
+from seedzero.checkpoints import checkpoint, durable, manifest, trees
+from seedzero.checkpoints import files as checkpoint_files
+from seedzero.config import config
+from seedzero.core import errors
+
+URL = bucket.Url("gs", "runs", "team/one")
+SETTINGS = config.BucketConfig(every_seconds=3600, lease_seconds=30, retry_seconds=1)
+
+
+class Machine:
+    """One machine with a local copy, which may be lost; a session of it is a learner's process."""
+
+    def __init__(self, root: pathlib.Path, said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        self.root, self.said, self._monkeypatch = root, said, monkeypatch
+        self.opened: list[mirror.Mirror] = []
+        self.lost = threading.Event()
+
+    @property
+    def path(self) -> pathlib.Path:
+        self._monkeypatch.setenv(bucket.SCRATCH_VARIABLE, str(self.root))
+        return bucket.scratch(URL)
+
+    @property
+    def steps(self) -> list[int]:
+        return checkpoint_files.finished(self.path / "checkpoints/steps")
+
+    def open(self, **kept: int) -> mirror.Mirror:
+        """Begins a session: everything that the learner does before it trains."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        found = mirror.Mirror(URL, SETTINGS, config.CheckpointConfig(**kept), say=self.said.append)
+        self.opened.append(found)
+        found.fill()
+        checkpoint_files.prepare(self.path / "checkpoints")
+        found.begin(self._lose)
+        return found
+
+    def _lose(self, reason: str) -> None:
+        self.said.append(reason)
+        self.lost.set()
+
+    def write(self, step: int, *segments: str, best: bool = False, content: str = "", for_good: bool = False) -> None:
+        """Writes a checkpoint as the learner does, with arrays that are only text."""
+        root = self.path / "checkpoints"
+        found: dict[str, Mapping[str, durable.Checksum]] = {}
+        for name in segments:
+            if not (root / "segments" / name).exists():
+                with durable.new_directory(root / "segments" / name) as directory:
+                    (directory / "rows").write_text(f"rows of {name}")
+            found[name] = durable.checksums(root / "segments" / name)
+        with durable.new_directory(root / ("best" if best else "steps") / f"{step:012d}") as directory:
+            (directory / "params").mkdir()
+            (directory / "params" / "data").write_text(f"params of {step}{content}")
+            files = durable.checksums(directory)
+            written = manifest.Manifest(step, 0.0, step, for_good, {}, {"content": content}, files, found, bool(found))
+            manifest.write(directory, written)
+
+    def make_room(self, keep: int, newest: int) -> None:
+        checkpoint_files.make_room(self.path / "checkpoints", keep=keep, newest=newest, unusable=())
+
+
+Make = Callable[[str], Machine]
+
+
+@pytest.fixture
+def said() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def machine(
+    gcs: fake_gcs.FakeGcs, tmp_path: pathlib.Path, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Make]:
+    made: list[Machine] = []
+
+    def make(name: str) -> Machine:
+        made.append(Machine(tmp_path / name, said, monkeypatch))
+        return made[-1]
+
+    yield make
+    gcs.fault = lambda request: None
+    for found in made:
+        for opened in found.opened:
+            opened.finish()
+
+
+def names(gcs: fake_gcs.FakeGcs) -> set[str]:
+    """Returns the keys of the run in the bucket."""
+    return {name.removeprefix("team/one/") for name in gcs.names("runs", "team/one/")}
+
+
+def steps(gcs: fake_gcs.FakeGcs) -> list[int]:
+    """Returns the checkpoints in the bucket: those with a manifest."""
+    words = [name.split("/") for name in names(gcs)]
+    return sorted(int(found[2]) for found in words if found[1:2] == ["steps"] and found[-1] == manifest.NAME)
+
+
+def kill(gcs: fake_gcs.FakeGcs, opened: mirror.Mirror) -> None:
+    """Ends a session as kill -9 does, for the bucket: what comes later does not arrive."""
+    fault, gcs.fault = gcs.fault, lambda request: 403
+    opened.finish()
+    gcs.fault = fault
+
+
+def forget_lease(gcs: fake_gcs.FakeGcs) -> None:
+    """As if the dead learner's lease had been silent for long enough."""
+    name = f"{URL.path}/{lease.NAME}"
+    gcs.put("runs", name, json.dumps({**json.loads(gcs.content("runs", name)), "released": True}).encode())
+
+
+def test_a_checkpoint_is_there_as_a_whole_and_its_manifest_comes_last(machine: Make, gcs: fake_gcs.FakeGcs) -> None:
+    here = machine("a")
+    opened = here.open()
+    order: list[str] = []
+    gcs.fault = lambda request: order.append(request.name) if request.kind == "write" else None
+    here.write(10, "s1", "s2")
+    (here.path / "metrics.jsonl").write_text("{}\n")
+    (here.path / "logs").mkdir()
+    (here.path / "logs" / "worker-0.log").write_text("hello")
+    (here.path / "learner.json").write_text("not mirrored")
+    opened.upload(10)
+    assert names(gcs) == {
+        lease.NAME,
+        "metrics.jsonl",
+        "logs/worker-0.log",
+        "checkpoints/steps/000000000010/manifest.json",
+        "checkpoints/steps/000000000010/params/data",
+        "checkpoints/segments/s1/rows",
+        "checkpoints/segments/s2/rows",
+    }
+    assert order[-1] == "team/one/checkpoints/steps/000000000010/manifest.json"
+    assert len(order) == 6
+    here.write(20, "s2", "s3")
+    del order[:]
+    opened.upload(20)
+    assert sorted(name.removeprefix("team/one/checkpoints/") for name in order) == [
+        "segments/s3/rows",
+        "steps/000000000020/manifest.json",
+        "steps/000000000020/params/data",
+    ]
+
+
+def test_what_is_not_kept_is_deleted_there_too(machine: Make, gcs: fake_gcs.FakeGcs) -> None:
+    here = machine("a")
+    opened = here.open(keep=2)
+    for step, segment in ((10, "s1"), (20, "s2"), (30, "s2"), (40, "s4")):
+        here.write(step, segment, for_good=step == 20)
+        opened.upload(step)
+        here.make_room(2, step)
+        opened.tidy(step)
+    assert here.steps == steps(gcs) == [20, 30, 40]
+    assert {name.split("/")[2] for name in names(gcs) if "segments" in name} == {"s2", "s4"}
+
+
+def test_a_lost_machine_s_run_goes_on_elsewhere(machine: Make, gcs: fake_gcs.FakeGcs) -> None:
+    first, second = machine("a"), machine("b")
+    opened = first.open()
+    first.write(10, "s1")
+    first.write(20, "s1", "s2")
+    (first.path / "config.json").write_text("{}")
+    opened.upload(10)
+    opened.upload(20)
+    kill(gcs, opened)
+    forget_lease(gcs)
+    again = second.open()
+    assert second.steps == [20]  # the older one is fetched only where this one is damaged
+    assert (second.path / "checkpoints/segments/s1/rows").read_text() == "rows of s1"
+    assert (second.path / "config.json").read_text() == "{}"
+    checkpoint_files.find(second.path / "checkpoints", "last")
+    assert steps(gcs) == [10, 20]
+    second.write(30, "s2")
+    again.upload(30)
+    again.tidy(30)
+    assert steps(gcs) == [10, 20, 30]
+
+
+def test_whole_files_of_the_local_copy_are_not_fetched_again(machine: Make, gcs: fake_gcs.FakeGcs) -> None:
+    here = machine("a")
+    opened = here.open()
+    here.write(10, "s1", "s2")
+    opened.upload(10)
+    opened.finish()
+    machine("b").open().finish()  # so that the copy is not the newest one
+    (here.path / "checkpoints/segments/s2/rows").write_text("damaged")
+    fetched: list[str] = []
+    gcs.fault = lambda request: fetched.append(request.name) if request.kind == "read" else None
+    here.open()
+    assert [name for name in fetched if "rows" in name] == ["team/one/checkpoints/segments/s2/rows"]
+    assert (here.path / "checkpoints/segments/s2/rows").read_text() == "rows of s2"
+    assert not [name for name in fetched if "params" in name]
+
+
+def test_the_bucket_is_the_truth_for_a_copy_that_is_behind(machine: Make, gcs: fake_gcs.FakeGcs) -> None:
+    first, second = machine("a"), machine("b")
+    opened = first.open()
+    first.write(10)
+    opened.upload(10)
+    first.write(20, content="never uploaded")
+    (first.path / "tensorboard").mkdir()
+    (first.path / "tensorboard" / "events").write_text("")
+    kill(gcs, opened)
+    forget_lease(gcs)
+    again = second.open()
+    second.write(20, content="of another machine")
+    second.write(30)
+    again.upload(20)
+    again.upload(30)
+    again.finish()
+    first.open()
+    assert first.steps == [10, 30]
+    assert not (first.path / "tensorboard" / "events").exists()
+    assert any("deleted from the local copy" in text and "20" in text for text in first.said)
+
+
+def test_what_only_the_last_writer_s_copy_has_is_uploaded_at_the_next_start(
+    machine: Make, gcs: fake_gcs.FakeGcs
+) -> None:
+    here = machine("a")
+    opened = here.open()
+    here.write(10)
+    opened.upload(10)
+    gcs.fault = lambda request: 503 if request.kind == "write" else None
+    here.write(20)
+    with pytest.raises(errors.BucketError, match=r"writing gs://runs/team/one/checkpoints/steps/000000000020"):
+        opened.upload(20)
+    kill(gcs, opened)
+    assert steps(gcs) == [10]
+    gcs.fault = lambda request: None
+    here.open()
+    assert here.steps == [10, 20] and steps(gcs) == [10, 20]
+
+
+def test_an_upload_that_broke_off_is_no_checkpoint_and_is_cleaned_up(machine: Make, gcs: fake_gcs.FakeGcs) -> None:
+    first, second = machine("a"), machine("b")
+    opened = first.open()
+    first.write(10, "s1")
+    opened.upload(10)
+    first.write(20, "s1", "s2")
+    gcs.fault = lambda request: 403 if request.name.endswith("20/manifest.json") else None
+    with pytest.raises(errors.BucketError, match="objectUser"):
+        opened.upload(20)
+    assert "checkpoints/segments/s2/rows" in names(gcs)
+    kill(gcs, opened)
+    gcs.fault = lambda request: None
+    forget_lease(gcs)
+    second.open()
+    assert second.steps == [10]
+    assert not [name for name in names(gcs) if "s2" in name or "000000000020" in name]
+
+
+def test_after_a_failed_upload_the_next_one_sends_only_what_is_missing(machine: Make, gcs: fake_gcs.FakeGcs) -> None:
+    here = machine("a")
+    opened = here.open()
+    here.write(10, "s1", "s2")
+    gcs.fault = lambda request: 403 if "steps" in request.name else None
+    with pytest.raises(errors.BucketError):
+        opened.upload(10)
+    sent: list[str] = []
+    gcs.fault = lambda request: sent.append(request.name) if request.kind == "write" else None
+    here.write(20, "s1", "s2")
+    opened.upload(20)
+    assert sent and not [name for name in sent if "segments" in name]
+    assert steps(gcs) == [20]
+
+
+def test_a_checkpoint_written_anew_is_never_half_the_old_one(machine: Make, gcs: fake_gcs.FakeGcs) -> None:
+    here = machine("a")
+    opened = here.open()
+    here.write(10)
+    opened.upload(10)
+    here.write(10, content=" of another past")
+    gcs.fault = lambda request: 403 if request == fake_gcs.Request("write", f"{URL.path}/{_MANIFEST}") else None
+    with pytest.raises(errors.BucketError):
+        opened.upload(10)
+    assert steps(gcs) == []
+    gcs.fault = lambda request: None
+    opened.upload(10)
+    assert gcs.content("runs", f"{URL.path}/checkpoints/steps/000000000010/params/data").endswith(b"another past")
+
+
+_MANIFEST = "checkpoints/steps/000000000010/manifest.json"
+
+
+@pytest.mark.parametrize("name", ["params/data", "manifest.json"])
+def test_a_damaged_checkpoint_is_passed_over_for_an_older_one(machine: Make, gcs: fake_gcs.FakeGcs, name: str) -> None:
+    first, second = machine("a"), machine("b")
+    opened = first.open()
+    for step in (10, 20):
+        first.write(step)
+        opened.upload(step)
+    opened.finish()
+    gcs.put("runs", f"{URL.path}/checkpoints/steps/000000000020/{name}", b"params of 2?")
+    again = second.open()
+    assert second.steps == [10]
+    assert any("20" in text and "is damaged" in text for text in second.said)
+    second.write(15)
+    again.upload(15)
+    again.tidy(15)
+    assert steps(gcs) == [10, 15]
+
+
+def test_where_no_checkpoint_can_be_used_nothing_is_begun_anew_or_deleted(
+    machine: Make, gcs: fake_gcs.FakeGcs
+) -> None:
+    first, second = machine("a"), machine("b")
+    opened = first.open()
+    first.write(10, "s1")
+    opened.upload(10)
+    opened.finish()
+    gcs.remove("runs", f"{URL.path}/checkpoints/segments/s1/rows")
+    before = names(gcs)
+    with pytest.raises(errors.CheckpointError, match=r"none of the checkpoints in gs://runs/team/one can be used"):
+        second.open()
+    assert names(gcs) == before
+
+
+def test_a_manifest_that_names_files_elsewhere_is_refused(machine: Make, gcs: fake_gcs.FakeGcs) -> None:
+    here = machine("a")
+    opened = here.open()
+    here.write(10)
+    opened.upload(10)
+    opened.finish()
+    directory = here.root / "forged"
+    directory.mkdir()
+    files = {"../../../../x": durable.Checksum(1, "0")}
+    manifest.write(directory, manifest.Manifest(20, 0.0, 2, False, {}, {}, files, {}, False))
+    key = f"{URL.path}/checkpoints/steps/000000000020/manifest.json"
+    gcs.put("runs", key, (directory / "manifest.json").read_bytes())
+    other = machine("b")
+    other.open()
+    assert other.steps == [10]
+    assert any("it names '../../../../x'" in text for text in other.said)
+
+
+def test_the_best_checkpoint_replaces_the_one_before(machine: Make, gcs: fake_gcs.FakeGcs) -> None:
+    here = machine("a")
+    opened = here.open()
+    for step in (30, 20):  # the second one after a resume that gave up the past of the first
+        for other in checkpoint_files.finished(here.path / "checkpoints/best"):
+            durable.remove(here.path / f"checkpoints/best/{other:012d}")
+        here.write(step, best=True)
+        here.write(step)
+        opened.upload(step)
+        opened.tidy(step)
+    assert {name.split("/")[2] for name in names(gcs) if name.startswith("checkpoints/best")} == {"000000000020"}
+    opened.finish()
+    elsewhere = machine("b")
+    elsewhere.open()
+    assert checkpoint_files.finished(elsewhere.path / "checkpoints/best") == [20]
+
+
+def test_a_refused_listing_is_not_a_new_run(machine: Make, gcs: fake_gcs.FakeGcs) -> None:
+    gcs.fault = lambda request: 403 if request.kind == "list" else None
+    with pytest.raises(errors.BucketError, match="listing gs://runs/team/one is refused"):
+        machine("a").open()
+
+
+def test_a_deletion_that_fails_is_told_and_done_the_next_time(machine: Make, gcs: fake_gcs.FakeGcs) -> None:
+    here = machine("a")
+    opened = here.open(keep=1)
+    for step in (10, 20):
+        here.write(step)
+        opened.upload(step)
+    gcs.fault = lambda request: 403 if request.kind == "delete" else None
+    opened.tidy(20)
+    assert steps(gcs) == [10, 20] and "old checkpoints stay in gs://runs/team/one" in here.said[-1]
+    gcs.fault = lambda request: None
+    opened.tidy(20)
+    assert steps(gcs) == [20]
+
+
+def test_who_waits_is_told_how_far_an_upload_is(
+    machine: Make, gcs: fake_gcs.FakeGcs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mirror, "_TELL_SECONDS", 0.0)
+    here = machine("a")
+    opened = here.open()
+    here.write(10)
+    opened.upload(10)
+    assert not any("uploading" in text or "is in" in text for text in here.said)
+    opened.narrate()
+    here.write(20, "s1")
+    opened.upload(20)
+    progress = [text for text in here.said if text.startswith("uploading")]
+    assert progress[-1] == "uploading gs://runs/team/one/checkpoints/steps/000000000020: 0.0 of 0.0 MB"
+    assert len(progress) == 2 and here.said[-1] == "checkpoint 20 is in gs://runs/team/one"
+
+
+def test_changed_files_alone_are_sent_again(machine: Make, gcs: fake_gcs.FakeGcs) -> None:
+    here = machine("a")
+    opened = here.open()
+    (here.path / "metrics.jsonl").write_text("1\n")
+    (here.path / "spec.json").write_text("{}")
+    opened.upload()
+    here.write(10, best=True)
+    opened.upload()
+    before = gcs.requests["write"]
+    (here.path / "metrics.jsonl").write_text("1\n2\n")
+    opened.finish()
+    assert gcs.content("runs", f"{URL.path}/metrics.jsonl") == b"1\n2\n"
+    assert gcs.requests["write"] - before == 2  # metrics, and the lease that is given back
+
+
+def test_another_learner_s_takeover_is_told_and_nothing_is_written_any_more(
+    machine: Make, gcs: fake_gcs.FakeGcs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease.Lease, "renew_seconds", 0.05)
+    here = machine("a")
+    opened = here.open()
+    name = f"{URL.path}/{lease.NAME}"
+    other = {**json.loads(gcs.content("runs", name)), "copy": "other", "process": "other", "host": "elsewhere"}
+    gcs.put("runs", name, json.dumps(other).encode())
+    assert here.lost.wait(10)
+    assert "gs://runs/team/one belongs to the learner with pid" in here.said[-1] and "elsewhere" in here.said[-1]
+    here.write(10)
+    before = names(gcs)
+    with pytest.raises(errors.LeaseLost):
+        opened.upload(10)
+    assert names(gcs) == before
+
+
+def _params(step: int) -> dict[str, Any]:
+    return {"params": {"w": np.full(3, step, np.float32)}, "rest": {"n": np.int32(step)}}
+
+
+def test_a_save_is_durable_when_it_is_in_the_bucket(machine: Make, gcs: fake_gcs.FakeGcs) -> None:
+    here = machine("a")
+    opened = here.open(keep=1)
+    done: list[int] = []
+    failed: list[str] = []
+    with_best = trees.copy(_params(3)["params"])
+    saver = checkpoint.Checkpointer(
+        here.path / "checkpoints",
+        config.CheckpointConfig(keep=1),
+        on_durable=done.append,
+        on_error=failed.append,
+        uploader=opened,
+    )
+    try:
+        saver.save(1, trees.copy(_params(1)), {}, None)
+        saver.wait()
+        assert done == [1] == steps(gcs)
+        gcs.fault = lambda request: 403 if request.kind == "write" else None
+        saver.save_best(2, with_best, {})
+        saver.save(2, trees.copy(_params(2)), {}, None)
+        saver.wait()
+        assert done == [1] == steps(gcs)
+        assert "checkpoint 2 could not be uploaded: writing gs://runs/team/one/" in failed[0]
+        assert "kept on this machine, training goes on" in failed[0]
+        gcs.fault = lambda request: None
+        saver.save(3, trees.copy(_params(3)), {}, None)
+        saver.wait()
+        assert done == [1, 3] and len(failed) == 1
+        assert steps(gcs) == [3]
+        assert [name for name in names(gcs) if name.startswith("checkpoints/best/000000000002/")]
+    finally:
+        saver.close()
+    opened.finish()
+    shutil.rmtree(here.path)
+    elsewhere = machine("b")
+    elsewhere.open()
+    params, _ = checkpoint_files.restore_params(elsewhere.path / "checkpoints", "last")
+    assert params["w"].tolist() == [3, 3, 3]
+
+
+def test_a_state_saved_in_haste_is_durable_when_it_is_in_the_bucket(machine: Make, gcs: fake_gcs.FakeGcs) -> None:
+    here = machine("a")
+    opened = here.open()
+    done: list[int] = []
+    failed: list[str] = []
+    saver = checkpoint.Checkpointer(
+        here.path / "checkpoints",
+        config.CheckpointConfig(),
+        on_durable=done.append,
+        on_error=failed.append,
+        uploader=opened,
+    )
+    try:
+        saver.save_state(1, trees.copy(_params(1)), {})
+        assert done == [1] == steps(gcs)
+        gcs.fault = lambda request: 403 if request.kind == "write" else None
+        saver.save_state(2, trees.copy(_params(2)), {})
+        assert done == [1] == steps(gcs)
+        assert "checkpoint 2 could not be uploaded" in failed[0]
+    finally:
+        saver.close()

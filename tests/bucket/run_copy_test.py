@@ -1,0 +1,172 @@
+"""Commands that read a run in a bucket: they fetch what they need, and leave nothing behind."""
+
+import json
+import pathlib
+from typing import Any
+
+import fake_gcs
+import numpy as np
+import pytest
+
+from seedzero.bucket import bucket, lease, run_copy
+from seedzero.checkpoints import checkpoint, run_dir, trees
+from seedzero.checkpoints import files as checkpoint_files
+from seedzero.cli import main
+from seedzero.config import config
+from seedzero.core import errors
+from seedzero.monitoring import status
+
+URL = "gs://runs/team/one"
+PREFIX = "team/one"
+
+
+def _params(step: int) -> dict[str, Any]:
+    return {"w": np.full(300, step, np.float32)}
+
+
+@pytest.fixture
+def run(gcs: fake_gcs.FakeGcs, tmp_path: pathlib.Path) -> pathlib.Path:
+    """A run directory with checkpoints 10 and 20 and the best one of 15, copied into the bucket."""
+    path = tmp_path / "run"
+    with run_dir.open_run_dir(path, config.Config(), preset="catch", given={"seed": 3}) as opened:
+        saver = checkpoint.Checkpointer(
+            opened.checkpoints, config.CheckpointConfig(), on_durable=lambda step: None, on_error=pytest.fail
+        )
+        for step in (10, 20):
+            saver.save(step, {"params": trees.copy(_params(step)), "rest": trees.copy(_params(0))}, {}, None)
+        saver.save_best(15, trees.copy(_params(15)), {})
+        saver.close()
+        opened.write_status({"updates": 20})
+    for file in path.rglob("*"):
+        if file.is_file():
+            gcs.put("runs", f"{PREFIX}/{file.relative_to(path).as_posix()}", file.read_bytes())
+    return path
+
+
+def _params_key(gcs: fake_gcs.FakeGcs, step: str) -> str:
+    """Returns the largest object of a checkpoint's parameters."""
+    found = gcs.names("runs", f"{PREFIX}/checkpoints/{step}/params/")
+    return max(found, key=lambda name: len(gcs.content("runs", name)))
+
+
+def test_a_directory_is_used_as_it_is(tmp_path: pathlib.Path) -> None:
+    with run_copy.local(str(tmp_path), pytest.fail) as path:
+        assert path == tmp_path
+
+
+@pytest.mark.parametrize(("step", "expected"), [("last", 20), ("best", 15), (10, 10)])
+def test_the_parameters_of_one_checkpoint_are_fetched_and_nothing_else(
+    gcs: fake_gcs.FakeGcs, run: pathlib.Path, step: checkpoint_files.Step, expected: int
+) -> None:
+    read: list[str] = []
+    gcs.fault = lambda request: read.append(request.name) if request.kind == "read" else None
+    with run_copy.local(URL, lambda copy: copy.params(step)) as path:
+        params, _ = checkpoint_files.restore_params(path / "checkpoints", step)
+        assert params["w"].tolist() == [expected] * 300
+        assert run_dir.read_saved(path).given == {"run.seed": "3"}
+    assert not path.exists()
+    content = [name for name in read if "/checkpoints/" in name and not name.endswith("manifest.json")]
+    assert content and all(f"{expected:012d}/params/" in name for name in content)
+
+
+def test_the_last_one_that_is_whole_is_taken(gcs: fake_gcs.FakeGcs, run: pathlib.Path) -> None:
+    gcs.put("runs", _params_key(gcs, "steps/000000000020"), b"damaged")
+    with run_copy.local(URL, lambda copy: copy.params("last")) as path:
+        _, info = checkpoint_files.restore_params(path / "checkpoints", "last")
+    assert info["step"] == 10
+
+
+def test_a_checkpoint_that_is_not_there_is_named_with_those_that_are(gcs: fake_gcs.FakeGcs, run: pathlib.Path) -> None:
+    with (
+        pytest.raises(errors.CheckpointError, match=rf"no checkpoint 7 in {URL}/checkpoints; there are: 10, 20"),
+        run_copy.local(URL, lambda copy: copy.params(7)) as path,
+    ):
+        checkpoint_files.restore_params(path / "checkpoints", 7)
+
+
+def test_no_run_and_no_bucket_are_told(gcs: fake_gcs.FakeGcs) -> None:
+    for url in ("gs://runs/nothing", "gs://no-such-bucket/one"):
+        with (
+            pytest.raises(errors.ResumeError, match=f"{url} is no run directory: config.json is missing, or"),
+            run_copy.local(url),
+        ):
+            pass
+
+
+def _rows(capsys: pytest.CaptureFixture[str]) -> Any:
+    return json.loads(capsys.readouterr().out.splitlines()[-1])
+
+
+def test_checkpoints_are_listed_without_reading_them_and_verified_by_every_byte(
+    gcs: fake_gcs.FakeGcs, run: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.main(["checkpoint", "list", f"--run_dir={run}"]) == 0
+    local = _rows(capsys)
+    read: list[str] = []
+    gcs.fault = lambda request: read.append(request.name) if request.kind == "read" else None
+    assert main.main(["checkpoint", "list", f"--run_dir={URL}"]) == 0
+    assert _rows(capsys) == local
+    assert not [name for name in read if "/params/" in name]
+    assert main.main(["checkpoint", "verify", f"--run_dir={URL}"]) == 0
+    assert _rows(capsys) == local
+
+    damaged = _params_key(gcs, "steps/000000000010")
+    gcs.put("runs", damaged, gcs.content("runs", damaged)[:-1] + b"?")
+    assert main.main(["checkpoint", "verify", f"--run_dir={URL}"]) == 1
+    assert [row["ok"] for row in _rows(capsys)] == [False, True, True]
+    assert main.main(["checkpoint", "list", f"--run_dir={URL}"]) == 0
+    capsys.readouterr()
+    gcs.remove("runs", damaged)
+    assert main.main(["checkpoint", "list", f"--run_dir={URL}"]) == 1
+    rows = _rows(capsys)
+    assert [row["ok"] for row in rows] == [False, True, True]
+    assert rows[0]["reason"] == f"{damaged.removeprefix(PREFIX + '/')} is missing"
+
+
+def test_a_checkpoint_that_is_deleted_while_it_is_read_is_not_damaged(
+    gcs: fake_gcs.FakeGcs, run: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def delete(request: fake_gcs.Request) -> None:
+        if request.kind == "read" and "000000000010/params" in request.name:
+            for name in gcs.names("runs", f"{PREFIX}/checkpoints/steps/000000000010/"):
+                gcs.remove("runs", name)
+
+    gcs.fault = delete
+    assert main.main(["checkpoint", "verify", f"--run_dir={URL}"]) == 0
+    assert [row["step"] for row in _rows(capsys)] == [20, 15]
+
+
+def _holder(**changes: Any) -> bytes:
+    values = dict(copy="a", process="b", host="vm-1", pid=1, renewed=100.0, seconds=30.0, released=False)
+    return json.dumps({**values, **changes}).encode()
+
+
+@pytest.mark.parametrize(
+    ("holder", "alive"), [(_holder(), True), (_holder(renewed=60.0), False), (_holder(released=True), False)]
+)
+def test_a_status_tells_whether_the_learner_renews_its_lease(
+    gcs: fake_gcs.FakeGcs, run: pathlib.Path, holder: bytes, alive: bool
+) -> None:
+    url = bucket.parse(URL)
+    assert url is not None
+    store = bucket.open_store(url, 1.0)
+    assert status.from_bucket(url, store) == {"updates": 20, "alive": False}
+    gcs.put("runs", f"{PREFIX}/{lease.NAME}", holder)
+    found = status.from_bucket(url, store, clock=lambda: 101.0)
+    age = 101.0 - json.loads(holder)["renewed"]
+    assert found == {"updates": 20, "alive": alive, "host": "vm-1", "renewed_seconds_ago": age}
+
+
+def test_a_status_that_is_not_there_says_why(gcs: fake_gcs.FakeGcs, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["status", "--run_dir=gs://runs/nothing"]) == 2
+    assert "gs://runs/nothing holds no run, or there is no such bucket" in capsys.readouterr().err
+    gcs.put("runs", f"{PREFIX}/config.json", b"{}")
+    assert main.main(["status", f"--run_dir={URL}"]) == 2
+    assert "has no status.json: its learner has not run long enough" in capsys.readouterr().err
+
+
+def test_training_goes_on_by_the_url_alone(gcs: fake_gcs.FakeGcs, run: pathlib.Path) -> None:
+    from seedzero.cli import train
+
+    asked = train.request({"run_dir": URL}, {})
+    assert asked.preset == "catch" and asked.given == {"run.seed": "3"}

@@ -1,0 +1,45 @@
+"""Directories appear whole or not at all."""
+
+import pathlib
+
+import jax.numpy as jnp
+import pytest
+
+from seedzero.checkpoints import durable, trees
+from seedzero.core import errors
+
+
+def test_a_directory_appears_when_it_is_complete(tmp_path: pathlib.Path) -> None:
+    with durable.new_directory(tmp_path / "one") as temporary:
+        (temporary / "file").write_text("new")
+        assert not (tmp_path / "one").exists()
+    assert (tmp_path / "one" / "file").read_text() == "new"
+    assert [path.name for path in tmp_path.iterdir()] == ["one"]
+
+
+def test_an_error_leaves_what_was_there(tmp_path: pathlib.Path) -> None:
+    with durable.new_directory(tmp_path / "one") as temporary:
+        (temporary / "file").write_text("old")
+    with pytest.raises(OSError, match="full"), durable.new_directory(tmp_path / "one") as temporary:
+        (temporary / "file").write_text("new")
+        raise OSError("full")
+    assert (tmp_path / "one" / "file").read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["one"]
+
+
+def test_a_directory_is_replaced(tmp_path: pathlib.Path) -> None:
+    for text in ("old", "new"):
+        with durable.new_directory(tmp_path / "one") as temporary:
+            (temporary / text).write_text(text)
+    assert [path.name for path in (tmp_path / "one").iterdir()] == ["new"]
+    assert [path.name for path in tmp_path.iterdir()] == ["one"]
+
+
+def test_removing_what_is_not_there_is_nothing(tmp_path: pathlib.Path) -> None:
+    durable.remove(tmp_path / "nothing")
+
+
+def test_arrays_with_one_name_are_refused(tmp_path: pathlib.Path) -> None:
+    tree = {"a": {"b": jnp.zeros(1)}, "a/b": jnp.zeros(1)}
+    with pytest.raises(errors.CheckpointError, match=r"two arrays have the name 'a/b'"):
+        trees.save(tmp_path / "tree", tree)

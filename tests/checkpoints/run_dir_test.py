@@ -1,0 +1,288 @@
+"""Making, locking and resuming a run directory."""
+
+import contextlib
+import dataclasses
+import datetime
+import json
+import math
+import os
+import pathlib
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from seedzero.checkpoints import run_dir as run_dir_lib
+from seedzero.config import config as config_lib
+from seedzero.core import errors
+
+TIMEOUT_SECONDS = 10.0
+SHORT_SECONDS = 0.2
+"""Enough for what waits for nothing."""
+
+
+def open_with(
+    path: pathlib.Path,
+    values: Mapping[str, config_lib.Value] | None = None,
+    *,
+    chosen: Mapping[str, config_lib.Value] | None = None,
+    preset: str = "catch",
+) -> run_dir_lib.RunDir:
+    """Opens with what a user gives and what the machine chooses, and leaves a checkpoint there."""
+    given = values or {}
+    config = config_lib.override(config_lib.Config(), {**(chosen or {}), **given})
+    run = run_dir_lib.open_run_dir(path, config, preset=preset, given=given)
+    (run.checkpoints / "steps" / "000000000001").mkdir(parents=True, exist_ok=True)
+    return run
+
+
+def test_first_opening_makes_the_directory_and_saves_the_configuration(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "runs" / "one"
+    with open_with(path, {"seed": 3}) as run:
+        assert not run.resumed and run.notes == ()
+        assert run.config.run.seed == 3
+        assert run.logs.is_dir() and run.checkpoints.is_dir()
+    saved = run_dir_lib.read_saved(path)
+    assert saved.preset == "catch" and saved.given == {"run.seed": "3"}
+    assert saved.config == run.config == run_dir_lib.read_config(path)
+    assert not list(path.glob("*.tmp"))
+
+
+def test_configuration_with_infinity_is_strict_json_and_reads_back(tmp_path: pathlib.Path) -> None:
+    open_with(tmp_path).close()
+    content = json.loads((tmp_path / "config.json").read_text(), parse_constant=pytest.fail)
+    assert content["config"]["run.stop_at_return"] == "inf"
+    assert run_dir_lib.read_config(tmp_path).run.stop_at_return == math.inf
+
+
+def test_same_configuration_resumes(tmp_path: pathlib.Path) -> None:
+    open_with(tmp_path, {"seed": 3}).close()
+    with open_with(tmp_path, {"seed": 3}) as run:
+        assert run.resumed and run.notes == ()
+
+
+def test_a_start_that_was_refused_binds_nobody_to_its_settings(tmp_path: pathlib.Path) -> None:
+    run_dir_lib.open_run_dir(tmp_path, config_lib.Config(), preset="catch", given={}).close()
+    with open_with(tmp_path, {"replay.capacity": 70_000}) as run:
+        assert not run.resumed and run.config.replay.capacity == 70_000
+
+
+def test_resumable_change_is_noted_and_saved(tmp_path: pathlib.Path) -> None:
+    open_with(tmp_path, {"workers": 2}).close()
+    with open_with(tmp_path, {"workers": 5}) as run:
+        assert run.config.worker.num == 5
+        assert run.notes == ("worker.num was 2, is 5 from now on",)
+    assert run_dir_lib.read_config(tmp_path).worker.num == 5
+
+
+def test_change_that_cannot_resume_is_refused_with_every_key_and_value(tmp_path: pathlib.Path) -> None:
+    open_with(tmp_path, {"seed": 3}).close()
+    before = (tmp_path / "config.json").read_bytes()
+    with pytest.raises(errors.ResumeError) as caught:
+        open_with(tmp_path, {"seed": 4, "network.width": 32, "workers": 7})
+    message = str(caught.value)
+    assert "run.seed: saved 3, given 4" in message
+    assert "network.width: saved 64, given 32" in message
+    assert "--run_dir" in message and "worker.num" not in message
+    assert (tmp_path / "config.json").read_bytes() == before
+
+
+def test_value_no_longer_given_is_refused(tmp_path: pathlib.Path) -> None:
+    open_with(tmp_path, {"seed": 3}).close()
+    with pytest.raises(errors.ResumeError, match=r"run\.seed: saved 3, given 0"):
+        open_with(tmp_path)
+
+
+def test_refused_resume_gives_the_directory_free(tmp_path: pathlib.Path) -> None:
+    open_with(tmp_path, {"seed": 3}).close()
+    with pytest.raises(errors.ResumeError):
+        open_with(tmp_path, {"seed": 4})
+    open_with(tmp_path, {"seed": 3}).close()
+
+
+def test_what_another_machine_would_choose_stays_as_it_was(tmp_path: pathlib.Path) -> None:
+    open_with(tmp_path, {"seed": 3}, chosen={"replay.num_slots": 32, "training.num_devices": 4}).close()
+    for _ in range(2):  # the first values survive a resume
+        with open_with(tmp_path, {"seed": 3}, chosen={"replay.num_slots": 64, "training.num_devices": 1}) as run:
+            assert run.config.replay.num_slots == 32 and run.config.training.num_devices == 4
+            assert run.notes[0] == "replay.num_slots stays 32 as the run began, though here it would be 64"
+    assert run_dir_lib.read_config(tmp_path).replay.num_slots == 32
+
+
+def test_value_given_as_the_machine_chose_it_resumes(tmp_path: pathlib.Path) -> None:
+    open_with(tmp_path, chosen={"replay.num_slots": 32}).close()
+    with open_with(tmp_path, {"replay.num_slots": 32}) as run:
+        assert run.notes == ()
+    with open_with(tmp_path, chosen={"replay.num_slots": 64}) as run:
+        assert run.config.replay.num_slots == 32
+
+
+def test_value_given_against_the_machines_choice_is_refused(tmp_path: pathlib.Path) -> None:
+    open_with(tmp_path, chosen={"replay.num_slots": 32}).close()
+    with pytest.raises(errors.ResumeError, match=r"replay\.num_slots: saved 32, given 64"):
+        open_with(tmp_path, {"replay.num_slots": 64})
+
+
+def test_other_preset_with_other_values_is_refused(tmp_path: pathlib.Path) -> None:
+    open_with(tmp_path, chosen={"network.width": 32}).close()
+    with pytest.raises(errors.ResumeError, match=r"network\.width"):
+        open_with(tmp_path, chosen={"network.width": 64}, preset="cartpole")
+
+
+def test_occupied_directory_is_refused_with_the_pid_of_its_learner(tmp_path: pathlib.Path) -> None:
+    expected = f"in use by the learner with pid {os.getpid()};"
+    with open_with(tmp_path), pytest.raises(errors.Occupied, match=expected):
+        open_with(tmp_path)
+    open_with(tmp_path).close()
+
+
+def test_one_can_wait_until_a_directory_is_free_and_is_told_for_whom(tmp_path: pathlib.Path) -> None:
+    run_dir_lib.wait_until_free(tmp_path / "none", pytest.fail)
+    told: queue.Queue[str] = queue.Queue()
+    waiting = threading.Thread(target=run_dir_lib.wait_until_free, args=(tmp_path, told.put), daemon=True)
+    with open_with(tmp_path):
+        waiting.start()
+        assert told.get(timeout=TIMEOUT_SECONDS) == (
+            f"waits until the learner with pid {os.getpid()} has left {tmp_path}"
+        )
+        waiting.join(SHORT_SECONDS)
+        assert waiting.is_alive()
+    waiting.join(TIMEOUT_SECONDS)
+    assert not waiting.is_alive()
+    run_dir_lib.wait_until_free(tmp_path, pytest.fail)
+    open_with(tmp_path).close()  # it holds nothing back
+
+
+def test_learner_killed_at_once_leaves_the_directory_free(tmp_path: pathlib.Path) -> None:
+    script = (
+        "from seedzero.config import config; from seedzero.checkpoints import run_dir\n"
+        f"run = run_dir.open_run_dir({str(tmp_path)!r}, config.Config(), preset='catch', given={{}})\n"
+        "(run.checkpoints / 'steps' / '1').mkdir(parents=True)\n"
+        "print('open', flush=True); input()"
+    )
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None and child.stdout.readline() == "open\n"
+        with pytest.raises(errors.ResumeError, match=f"pid {child.pid};"):
+            open_with(tmp_path)
+        child.kill()
+        child.wait()
+    with open_with(tmp_path) as run:
+        assert run.resumed
+
+
+@contextlib.contextmanager
+def without_privileges() -> Iterator[None]:
+    """Root may write anywhere; nobody may not."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.fixture
+def read_only_path() -> Iterator[pathlib.Path]:
+    with tempfile.TemporaryDirectory() as name:
+        path = pathlib.Path(name)
+        path.chmod(0o555)
+        yield path
+        path.chmod(0o755)
+
+
+def test_read_only_directory_is_refused(read_only_path: pathlib.Path) -> None:
+    with without_privileges():
+        with pytest.raises(errors.ResumeError, match="Permission denied; give --run_dir=DIR that can be written"):
+            open_with(read_only_path)
+        with pytest.raises(errors.ResumeError, match="Permission denied"):
+            open_with(read_only_path / "new")
+
+
+def test_file_in_place_of_a_directory_is_refused(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(errors.ResumeError, match="file as run directory"):
+        open_with(tmp_path / "file")
+
+
+def test_read_config_says_what_is_no_run_directory(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(errors.ResumeError, match=r"is no run directory: config\.json is missing; give --run_dir=DIR"):
+        run_dir_lib.read_config(tmp_path)
+    with pytest.raises(errors.ResumeError, match="is no run directory"):
+        run_dir_lib.read_config(tmp_path / "missing")
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"preset": "catch"}', '{"preset": "", "given": {}, "config": 1}'])
+def test_damaged_configuration_is_named(tmp_path: pathlib.Path, content: str) -> None:
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(errors.ResumeError, match=r"config\.json is damaged"):
+        run_dir_lib.read_config(tmp_path)
+
+
+def test_configuration_of_another_version_is_named(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "config.json").write_text('{"preset": "catch", "given": {}, "config": {"replay.color": 1}}')
+    with pytest.raises(errors.ResumeError, match=r"does not fit this version of seedzero: .*replay\.color"):
+        run_dir_lib.read_config(tmp_path)
+
+
+def test_key_that_an_older_version_did_not_have_gets_its_default(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "config.json").write_text('{"preset": "catch", "given": {}, "config": {"run.seed": 5}}')
+    expected = dataclasses.replace(config_lib.Config(), run=config_lib.RunConfig(seed=5))
+    assert run_dir_lib.read_config(tmp_path) == expected
+
+
+def test_learner_file_says_where_it_listens_and_goes_with_the_learner(tmp_path: pathlib.Path) -> None:
+    with open_with(tmp_path) as run:
+        run.write_learner("127.0.0.1:5000", 12.5, local="unix:/x")
+        assert run_dir_lib.read_learner(tmp_path) == {
+            "address": "127.0.0.1:5000",
+            "local": "unix:/x",
+            "pid": os.getpid(),
+            "started": 12.5,
+        }
+    assert run_dir_lib.read_learner(tmp_path) is None
+
+
+def test_status_is_kept_and_a_disk_that_is_full_is_only_reported(tmp_path: pathlib.Path) -> None:
+    with open_with(tmp_path) as run:
+        assert run.write_status({"updates": 1, "last_evaluation": None}) is None
+        (tmp_path / "status.json.tmp").symlink_to("/dev/full")
+        report = run.write_status({"updates": 2})
+    assert report is not None and "No space left on device" in report and "status.json" in report
+    assert run_dir_lib.read_status(tmp_path) == {"updates": 1, "last_evaluation": None}
+
+
+def test_atomic_write_leaves_the_old_file_until_the_new_one_is_whole(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "value.json"
+    run_dir_lib.write_json_atomic(path, 1)
+    seen = []
+    fsync = os.fsync
+
+    def look(descriptor: int) -> None:
+        seen.append(path.read_text())
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", look)
+    with path.open() as reader:
+        run_dir_lib.write_json_atomic(path, 2)
+        assert reader.read() == "1\n"  # who reads the old file reads it to its end
+    assert seen == ["1\n", "2\n"]  # the file's content first, then the directory after the rename
+
+
+def test_new_paths_of_one_second_differ(tmp_path: pathlib.Path) -> None:
+    now = datetime.datetime(2030, 1, 2, 3, 4, 5)
+    paths = [run_dir_lib.new_path(tmp_path / "runs", "catch", now) for _ in range(3)]
+    assert [path.name for path in paths] == [
+        "catch-20300102-030405",
+        "catch-20300102-030405-2",
+        "catch-20300102-030405-3",
+    ]
+    assert all(path.is_dir() for path in paths)

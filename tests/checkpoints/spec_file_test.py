@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import json
+import pathlib
+
+import pytest
+
+from seedzero.checkpoints import spec_file
+from seedzero.core import errors, types
+
+DISCRETE = types.EnvSpec((4, 5), "uint8", 3, 0, 255, frames_per_step=4)
+CONTINUOUS = types.EnvSpec((3,), "float32", 0, action_low=(-1.0, 0.5), action_high=(1.0, 2.5))
+
+
+@pytest.mark.parametrize("spec", [DISCRETE, CONTINUOUS])
+def test_a_spec_is_read_as_it_was_written(tmp_path: pathlib.Path, spec: types.EnvSpec) -> None:
+    assert spec_file.read(tmp_path) is None
+    spec_file.write(tmp_path, spec)
+    assert spec_file.read(tmp_path) == spec
+
+
+def test_a_run_directory_from_before_continuous_actions_has_none(tmp_path: pathlib.Path) -> None:
+    spec_file.write(tmp_path, DISCRETE)
+    values = json.loads((tmp_path / "spec.json").read_text())
+    del values["action_low"], values["action_high"]
+    (tmp_path / "spec.json").write_text(json.dumps(values))
+    assert spec_file.read(tmp_path) == DISCRETE
+
+
+def test_other_bounds_of_actions_are_another_environment() -> None:
+    wider = types.EnvSpec((3,), "float32", 0, action_low=(-1.0, 0.5), action_high=(1.0, 9.0))
+    with pytest.raises(errors.SpecMismatch, match=r"action_high is \(1.0, 9.0\), expected \(1.0, 2.5\)"):
+        spec_file.check_equal(wider, CONTINUOUS)
+    spec_file.check_equal(CONTINUOUS, CONTINUOUS)

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from seedzero.config import combinations, config, presets
+from seedzero.core import errors
+
+
+def _catch(**changes: config.Value) -> config.Config:
+    return config.override(presets.get("catch"), {key.replace("__", "."): value for key, value in changes.items()})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"env__id": "remote", "worker__num": 2}, "--env=remote .* --workers=2"),
+        ({"run__deterministic": True, "worker__num": 0}, "--deterministic needs local workers"),
+        ({"run__deterministic": True, "checkpoint__replay": "off"}, "--checkpoint.replay=off"),
+        ({"transport__listen": "localhost"}, "--listen=localhost: expected HOST:PORT"),
+        ({"transport__listen": "localhost:http"}, "--listen=localhost:http: expected HOST:PORT"),
+        ({"transport__listen": "0.0.0.0:7777"}, "from other machines.* --token_file=FILE .*, or say --insecure"),
+        ({"transport__listen": "[::]:7777"}, "reached from other machines"),
+        ({"transport__listen": "learner.example:7777"}, "reached from other machines"),
+        ({"tls__cert_file": "cert.pem"}, "--tls.cert_file needs its partner; give --tls.key_file=FILE too"),
+        ({"tls__key_file": "key.pem"}, "--tls.key_file needs its partner; give --tls.cert_file=FILE too"),
+        ({"tls__cert_file": "c", "tls__key_file": "k"}, "learner listens on a unix socket; give --listen=HOST:PORT"),
+        ({"batcher__max_batch": 8}, "max_batch=8 is less than one message of worker.envs_per_group=16"),
+        ({"replay__num_slots": 31}, "num_slots=31 is less than the 32 environments .* --replay.num_slots=32"),
+        ({"replay__min_steps": 40_000}, "min_steps=40000 is never reached"),
+        ({"replay__capacity": 500, "replay__min_steps": 100}, "capacity=500 leaves 15 steps in each of 32 slots"),
+        ({"evaluation__every_updates": 0}, "--stop_at_return=1 needs evaluations"),
+    ],
+)
+def test_what_cannot_stand_together_is_refused_by_name(changes: dict[str, config.Value], message: str) -> None:
+    with pytest.raises(errors.ConfigError, match=message):
+        combinations.check(_catch(**changes))
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1:0", "127.0.0.2:1", "localhost:1", "[::1]:7777", "unix:/tmp/a.sock", ""])
+def test_addresses_of_both_kinds_pass(listen: str) -> None:
+    combinations.check(_catch(transport__listen=listen))
+
+
+@pytest.mark.parametrize("changes", [{"transport__token_file": "token"}, {"transport__insecure": True}])
+def test_other_machines_are_let_in_by_a_token_or_by_saying_so(changes: dict[str, config.Value]) -> None:
+    combinations.check(_catch(transport__listen="0.0.0.0:7777", **changes))
+
+
+def test_several_budgets_may_stand_together() -> None:
+    combinations.check(_catch(run__max_updates=3, run__max_seconds=2.0, run__max_env_steps=5))
+
+
+def test_what_one_kind_of_device_can_do_is_not_refused_before_the_device_is_known() -> None:
+    possible, impossible = _catch(), _catch(replay__num_slots=31)
+    combinations.check(impossible, possible)
+    combinations.check(possible, impossible)
+    with pytest.raises(errors.ConfigError):
+        combinations.check(impossible, impossible)
+
+
+def test_remote_environments_leave_no_local_workers() -> None:
+    changed, notes = combinations.imply(_catch(env__id="remote"), preset_env="catch", explicit={"env.id"})
+    assert changed.worker.num == 0
+    assert any("no local workers" in note for note in notes)
+
+
+def test_workers_that_were_asked_for_are_not_dropped() -> None:
+    asked = _catch(env__id="remote", worker__num=2)
+    changed, _ = combinations.imply(asked, preset_env="catch", explicit={"env.id", "worker.num"})
+    assert changed.worker.num == 2
+
+
+def test_the_return_to_stop_at_belongs_to_the_environment_of_the_preset() -> None:
+    other, notes = combinations.imply(_catch(env__id="gym:X-v0"), preset_env="catch", explicit={"env.id"})
+    assert math.isinf(other.run.stop_at_return)
+    assert len(notes) == 1
+    same, notes = combinations.imply(_catch(), preset_env="catch", explicit=set())
+    assert (same.run.stop_at_return, notes) == (1.0, [])
+    explicit = {"env.id", "run.stop_at_return"}
+    asked, _ = combinations.imply(_catch(env__id="gym:X-v0"), preset_env="catch", explicit=explicit)
+    assert asked.run.stop_at_return == 1.0
+
+
+def test_the_updates_to_stop_after_belong_to_the_environment_of_the_preset() -> None:
+    asked = config.override(presets.get("tictactoe"), {"env.id": "spiel:othello"})
+    other, notes = combinations.imply(asked, preset_env="spiel:tic_tac_toe", explicit={"env.id"})
+    assert (other.run.max_updates, len(notes)) == (0, 1)
+    explicit = {"env.id", "run.max_updates"}
+    same, notes = combinations.imply(asked, preset_env="spiel:tic_tac_toe", explicit=explicit)
+    assert (same.run.max_updates, notes) == (asked.run.max_updates, [])

@@ -1,0 +1,80 @@
+"""From messages to padded batches."""
+
+import numpy as np
+import pytest
+
+from seedzero.core import types
+from seedzero.device import batch as batch_lib
+from seedzero.transport import messages
+
+SPEC = types.EnvSpec((2,), "float32", 3)
+MASKED = types.EnvSpec((2,), "float32", 3, has_action_mask=True)
+ONE = batch_lib.Layout(num_shards=1, num_train=8, num_evaluate=4)
+TWO = batch_lib.Layout(num_shards=2, num_train=8, num_evaluate=4)
+
+
+def _message(
+    slots: list[int], role: types.Role = types.Role.TRAIN, session_id: str = "r", mask: np.ndarray | None = None
+) -> batch_lib.Message:
+    number = len(slots)
+    step = types.EnvStep(
+        observation=np.array([[slot, slot + 0.5] for slot in slots], np.float32),
+        reward=np.array(slots, np.float32),
+        terminated=np.array([slot % 2 == 0 for slot in slots]),
+        truncated=np.array([slot % 2 == 1 for slot in slots]),
+        action_mask=mask,
+    )
+    request = messages.StepRequest(session_id, role, 0, 0, step, np.zeros(number, bool))
+    return batch_lib.Message(request, np.array(slots, np.int32), 0.0)
+
+
+def test_evaluation_slots_lie_behind_the_rings_of_their_shard() -> None:
+    shard, local = TWO.place(np.array([0, 3, 4, 7, 8, 9, 10, 11]))
+    assert shard.tolist() == [0, 0, 1, 1, 0, 0, 1, 1]
+    assert local.tolist() == [0, 3, 0, 3, 4, 5, 4, 5]
+    assert TWO.slots_per_shard == 6
+
+
+def test_a_batch_is_padded_to_the_smallest_size_that_holds_it() -> None:
+    batch, rows = batch_lib.assemble([_message([3, 1]), _message([6])], SPEC, ONE, (2, 4, 8))
+    assert rows.tolist() == [0, 1, 2]
+    assert batch.slot.tolist() == [3, 1, 6, 12]
+    assert batch.observation[:, 0].tolist() == [3, 1, 6, 0]
+    assert batch.reward.tolist() == [3, 1, 6, 0]
+    assert batch.terminated.tolist() == [False, False, True, False]
+    assert batch.truncated.tolist() == [True, True, False, False]
+    assert batch.first.tolist() == [False, False, False, True]
+    assert batch.explore.all()
+
+
+def test_rows_lie_on_the_shard_of_their_slot_and_actions_find_back() -> None:
+    batch, rows = batch_lib.assemble([_message([5, 0]), _message([1, 2])], SPEC, TWO, (2, 3, 8))
+    assert batch.slot.tolist() == [0, 1, 2, 1, 6, 6]  # 3 rows a shard, the second shard padded
+    assert rows.tolist() == [3, 0, 1, 2]
+    assert batch.observation[rows][:, 0].tolist() == [5, 0, 1, 2]
+
+
+def test_evaluation_acts_greedily() -> None:
+    batch, _ = batch_lib.assemble([_message([8], types.Role.EVALUATE)], SPEC, ONE, (1,))
+    assert not batch.explore.any()
+
+
+def test_masks_reach_their_rows_and_padding_may_do_anything() -> None:
+    mask = np.array([[True, False, False], [False, True, True]])
+    batch, _ = batch_lib.assemble([_message([0, 1], mask=mask)], MASKED, ONE, (4,))
+    assert np.array_equal(batch.action_mask[:2], mask)
+    assert batch.action_mask[2:].all()
+
+
+def test_a_batch_never_reuses_a_buffer() -> None:
+    first, _ = batch_lib.assemble([_message([0])], SPEC, ONE, (4,))
+    second, _ = batch_lib.assemble([_message([1])], SPEC, ONE, (4,))
+    for left, right in zip(first, second, strict=True):
+        assert not np.shares_memory(left, right)
+
+
+@pytest.mark.parametrize(
+    ("max_rows", "min_rows", "sizes"), [(32, 16, (16, 32)), (100, 16, (25, 50, 100)), (8, 16, (8,)), (1, 1, (1,))]
+)
+def test_batch_sizes_are_the_maximum_and_its_halves(max_rows: int, min_rows: int, sizes: tuple[int, ...]) -> None:
+    assert batch_lib.batch_sizes(max_rows, min_rows) == sizes

@@ -1,0 +1,336 @@
+"""Frames that the host keeps: the same bits as in device memory, and never those that acting has overwritten."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from seedzero.agents import muzero
+from seedzero.config import config as config_lib
+from seedzero.core import errors, types
+from seedzero.device import batch as batch_lib
+from seedzero.device import host_frames, programs, steps
+from seedzero.replay import rings as rings_lib
+
+SPEC = types.EnvSpec((2, 3, 1), "uint8", 3)
+NUM_TRAIN, NUM_EVALUATE, LENGTH, CAPACITY, ROWS = 4, 4, 40, 1_000, 8
+SETTINGS: dict[str, config_lib.Value] = {
+    "network.kind": "mlp",
+    "network.frame_stack": 2,
+    "network.width": 8,
+    "network.head_width": 8,
+    "network.num_bins": 11,
+    "search.num_simulations": 2,
+    "muzero.unroll_steps": 2,
+    "muzero.n_step": 1,
+    "muzero.consistency_weight": 1.0,
+    "replay.priority_alpha": 0.6,
+    "reanalyse.per_insert": 1.0,
+    "reanalyse.batch_size": 8,
+    "reanalyse.min_age": 0,
+}
+
+
+class _World:
+    """All programs over some devices, and the states that they work on."""
+
+    def __init__(self, num_devices: int, *, on_host: bool, ahead: bool = False) -> None:
+        config = config_lib.override(config_lib.Config(), SETTINGS)
+        agent, mesh = muzero.make(config, SPEC, "cpu"), steps.make_mesh(num_devices)
+        self.layout = batch_lib.Layout(num_devices, NUM_TRAIN, NUM_EVALUATE)
+        self.ready = threading.Semaphore(0)
+        self.frames = host_frames.HostFrames(SPEC, self.layout, LENGTH, steps.sharded(mesh)) if on_host else None
+        actor = steps.abstract_actor(agent, SPEC, self.layout, LENGTH, mesh)
+        if on_host:
+            actor = actor._replace(rings=actor.rings._replace(observation=None))
+        self.programs = programs.Programs(
+            agent,
+            SPEC,
+            self.layout,
+            mesh,
+            (ROWS,),
+            steps.abstract_train(agent, mesh),
+            actor,
+            seed=0,
+            batch_size=16,
+            capacity=CAPACITY,
+            reanalyse=config.reanalyse,
+            on_ready=self.ready.release,
+            frames=self.frames,
+            ahead=ahead,
+        )
+        self.train = steps.init_train(agent, 0, mesh)
+        self.actor = steps.init_actor(agent, SPEC, self.layout, LENGTH, mesh, holds_frames=not on_host)
+        self.stored = self.num_acts = self.num_reanalyses = 0
+
+    def act(self, slots: list[int], random: np.random.Generator) -> np.ndarray:
+        """Shows random frames in some slots and returns their actions."""
+        shard, local = self.layout.place(np.array(slots))
+        batch = steps.example_batch(SPEC, self.layout, ROWS)
+        rows = shard * ROWS + np.arange(len(slots))
+        batch.slot[rows] = local
+        batch.observation[rows] = random.integers(0, 256, (len(slots), *SPEC.observation_shape))
+        batch.reward[rows] = random.random(len(slots))
+        batch.first[rows] = self.num_acts == 0
+        batch.terminated[rows] = random.random(len(slots)) < 0.1
+        batch.explore[rows] = True
+        counters = steps.act_counters(self.stored, 0, self.num_acts)
+        self.actor, acted = self.programs.act(ROWS)(self.train.params, self.actor, batch, counters)
+        self.num_acts += 1
+        self.stored += sum(slot < NUM_TRAIN for slot in slots)
+        return np.asarray(acted.action)[rows]
+
+    def update(self) -> dict[str, float]:
+        self.train, rings, values = self.programs.update(self.train, self.actor.rings, np.int32(self.stored))
+        self.actor = self.actor._replace(rings=rings)
+        return dict(zip(self.programs.metric_names, np.asarray(values).tolist(), strict=True))
+
+    def reanalyse(self) -> dict[str, float]:
+        counters = steps.reanalyse_counters(self.stored, 100, self.num_reanalyses)
+        rings, values = self.programs.reanalyse(self.train.params, self.actor.rings, counters)
+        self.actor, self.num_reanalyses = self.actor._replace(rings=rings), self.num_reanalyses + 1
+        return dict(zip(self.programs.reanalyse_metric_names, np.asarray(values).tolist(), strict=True))
+
+    def live(self) -> list[float | np.ndarray]:
+        """Acts, learns and reanalyses in turn, beyond the rings' ends; returns what came of it."""
+        found: list[float | np.ndarray] = []
+        random = np.random.default_rng(0)
+        for step in range(LENGTH + 8):
+            found.append(self.act([2, 0, 5] if step % 3 else [3, 1, 0, 2, 4, 7], random))
+            if step > 4:
+                found += [*self.update().values(), *self.reanalyse().values()]
+        return found
+
+    @property
+    def whole(self) -> Any:
+        return jax.tree.map(np.asarray, self.programs.whole(self.actor.rings))
+
+
+def _assert_same(one: Any, other: Any) -> None:
+    jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
+@pytest.mark.parametrize("num_devices", [1, 2])
+def test_acting_learning_and_reanalysing_give_the_same_bits_wherever_the_frames_are(num_devices: int) -> None:
+    device, host = (_World(num_devices, on_host=on_host) for on_host in (False, True))
+    _assert_same(host.live(), device.live())
+    _assert_same(host.whole, device.whole)
+    _assert_same(host.train.params, device.train.params)
+    assert host.actor.rings.observation is None and host.whole.observation.any()
+
+
+def test_a_run_goes_on_behind_the_rows_that_came_back() -> None:
+    before, after = (host_frames.HostFrames(_NUMBERED, _ONE, 4, steps.sharded(steps.make_mesh(1))) for _ in range(2))
+
+    def write(frames: host_frames.HostFrames, *slots: int, number: int) -> None:
+        batch = steps.example_batch(_NUMBERED, _ONE, 2)
+        batch.slot[: len(slots)] = slots
+        batch.observation[:] = number
+        frames.write(batch)
+
+    for number in range(1, 6):
+        write(before, 0, *[1] * (number % 2), number=number)
+    assert before.array[..., 0].tolist() == [[5, 2, 3, 4], [1, 3, 5, 0]]
+    after.array[:] = before.array
+    after.resume(np.array([5, 3]))
+    for frames in (before, after):
+        write(frames, 1, 0, number=6)
+    assert before.array[..., 0].tolist() == after.array[..., 0].tolist() == [[5, 6, 3, 4], [1, 3, 5, 6]]
+
+
+def test_programs_draw_ahead_what_acting_does_not_overwrite() -> None:
+    world, random = _World(1, on_host=True, ahead=True), np.random.default_rng(0)
+    frames = world.frames
+    assert frames is not None
+    may_read, num_compared, read = threading.Semaphore(0), 0, frames.read
+    before = frames.array
+
+    def read_later(windows: rings_lib.Windows) -> jax.Array:
+        nonlocal num_compared
+        if threading.current_thread() is not threading.main_thread():
+            assert may_read.acquire(timeout=60)
+        found = read(windows)
+        slot, places = np.asarray(windows.slot), np.asarray(windows.observation)
+        np.testing.assert_array_equal(np.asarray(found), before[slot[:, None, None], places])
+        num_compared += 1
+        return found
+
+    frames.read = read_later  # type: ignore[method-assign]
+    for _ in range(2 * LENGTH):
+        world.act([0, 1, 2, 3], random)
+    for _ in range(8):
+        before = frames.array.copy()
+        world.update()  # and the next windows are drawn
+        for _ in range(host_frames.HOST_LAG):
+            world.act([0, 1, 2, 3], random)
+        may_read.release()
+        while not world.programs.update_ready:
+            assert world.ready.acquire(timeout=60)
+    world.programs.close()
+    assert num_compared == 1 + 8
+
+
+# Drawn ahead of the update: rows that tell their own number ------------------------------------------------------
+
+_NUMBERED = types.EnvSpec((1,), "int32", 2)
+_ONE = batch_lib.Layout(1, 2, 0)
+_STACK, _SHORT = 2, 2 * (2 + host_frames.HOST_LAG)
+
+
+class _Numbered:
+    """Rings as short as they may be; a row's frame is its number, and so is an extra on the device."""
+
+    def __init__(self) -> None:
+        self.frames = host_frames.HostFrames(_NUMBERED, _ONE, _SHORT, steps.sharded(steps.make_mesh(1)))
+        extras = {"number": ((), np.dtype(np.int32))}
+        self.rings = rings_lib.create(_NUMBERED, extras, 2, _SHORT, holds_frames=False)
+        self.number = self.num_draws = 0
+        self.may_read = threading.Semaphore(0)
+        self.is_ready = threading.Semaphore(0)
+        read = self.frames.read
+
+        def read_when_allowed(windows: rings_lib.Windows) -> jax.Array:
+            if threading.current_thread() is not threading.main_thread():
+                assert self.may_read.acquire(timeout=60)
+            return read(windows)
+
+        self.frames.read = read_when_allowed  # type: ignore[method-assign]
+        self.seen: list[np.ndarray] = []
+        self._write = jax.jit(functools.partial(rings_lib.write, stack=_STACK))
+        self._sample = jax.jit(
+            functools.partial(
+                rings_lib.sample,
+                batch_size=64,
+                capacity=10_000,
+                future=0,
+                offsets=(0,),
+                stack=_STACK,
+                lag=host_frames.HOST_LAG,
+            )
+        )
+        self.update = host_frames.Update(
+            self.frames, self._draw, self._learn, ahead=True, on_ready=self.is_ready.release
+        )
+
+    def _draw(self, num_updates: jax.Array, ahead: Any, rings: rings_lib.Rings, num_inserts: Any) -> rings_lib.Windows:
+        self.num_draws += 1
+        key = jax.random.key(int(num_updates) + int(ahead))
+        windows: rings_lib.Windows = self._sample(rings, key, num_inserts=num_inserts)
+        return windows
+
+    def _learn(self, train: Any, rings: rings_lib.Rings, windows: rings_lib.Windows, frames: jax.Array) -> Any:
+        number = np.asarray(windows.extras["number"])
+        stack = np.asarray(frames)[:, 0, :, 0]
+        np.testing.assert_array_equal(stack, np.stack([np.maximum(number[:, 0] - 1, 0), number[:, 0]], axis=1))
+        self.seen.append(number)
+        still_there = np.asarray(rings.extras["number"])[np.asarray(windows.slot), np.asarray(windows.time)]
+        np.testing.assert_array_equal(still_there, number[:, 0])  # what priorities are written to
+        return train, rings, jnp.zeros(())
+
+    def act(self, times: int = 1) -> None:
+        """Writes the next number into both slots."""
+        for _ in range(times):
+            batch = steps.example_batch(_NUMBERED, _ONE, 2)
+            batch.slot[:] = [0, 1]
+            batch.observation[:] = self.number
+            self.frames.write(batch)
+            row = rings_lib.Row(
+                jnp.asarray(batch.observation),
+                jnp.zeros(2),
+                jnp.zeros(2, bool),
+                jnp.zeros(2, bool),
+                jnp.full(2, self.number == 0),
+                {"number": jnp.full(2, self.number, jnp.int32)},
+            )
+            self.rings = self._write(self.rings, jnp.arange(2), row, jnp.int32(self.number))
+            self.number += 1
+
+    def learn(self) -> np.ndarray:
+        """Returns the numbers of the rows that an update saw."""
+        train: Any = type("Train", (), {"num_updates": jnp.int32(len(self.seen))})
+        self.update(train, self.rings, jnp.int32(self.number))
+        return self.seen[-1]
+
+
+@pytest.mark.parametrize("num_acts", [1, host_frames.HOST_LAG, host_frames.HOST_LAG + 1, 3 * _SHORT])
+def test_frames_read_after_more_acting_are_those_that_were_drawn(num_acts: int) -> None:
+    world = _Numbered()
+    world.act(_SHORT + 5)
+    for _ in range(10):
+        world.learn()  # draws the next windows, whose frames aren't read yet
+        world.act(num_acts)
+        world.may_read.release()
+    world.update.close()
+    # Too late they are drawn anew, from rows that are not about to be overwritten.
+    assert world.num_draws == (10 + 1 if num_acts <= host_frames.HOST_LAG else 2 * 10)
+
+
+def test_windows_are_those_of_their_update_whenever_they_were_drawn() -> None:
+    seen = []
+    for late in (0, host_frames.HOST_LAG + 1):
+        world = _Numbered()
+        world.act(_SHORT)
+        world.learn()
+        # As if each ring had got so many rows, which are the same ones here.
+        world.frames.mark = functools.partial(np.subtract, world.frames.mark(), late)  # type: ignore[method-assign]
+        world.may_read.release()
+        world.learn()
+        world.may_read.release()
+        seen.append(world.learn())
+        world.may_read.release()
+        world.update.close()
+    np.testing.assert_array_equal(*seen)
+
+
+def test_calls_that_write_no_row_do_not_make_windows_late() -> None:
+    world = _Numbered()
+    world.act(_SHORT)
+    world.learn()
+    padding = steps.example_batch(_NUMBERED, _ONE, 2)
+    for _ in range(2 * host_frames.HOST_LAG):
+        world.frames.write(padding)
+    assert not world.update.ready
+    world.may_read.release()
+    world.update.close()
+
+
+def test_an_update_is_ready_once_its_frames_are_read() -> None:
+    world = _Numbered()
+    world.act(_SHORT)
+    assert world.update.ready
+    world.learn()
+    assert not world.update.ready
+    world.may_read.release()
+    assert world.is_ready.acquire(timeout=60)
+    assert world.update.ready
+    world.learn()
+    world.act(host_frames.HOST_LAG)
+    assert not world.update.ready
+    world.act()
+    assert world.update.ready  # it waits for nothing: the windows are drawn anew
+    world.may_read.release()
+    world.update.close()
+
+
+def test_an_error_of_the_reader_reaches_the_update() -> None:
+    world = _Numbered()
+    world.act(_SHORT)
+    world.learn()
+    world.frames.array = np.zeros((0, 0, 1), np.int32)
+    world.may_read.release()
+    with pytest.raises(IndexError):
+        world.learn()
+    world.update.close()
+
+
+def test_rings_of_which_little_could_be_sampled_are_refused() -> None:
+    host_frames.check_length(_SHORT, _STACK, ahead=True)
+    host_frames.check_length(3, _STACK, ahead=False)
+    with pytest.raises(errors.CapacityError, match=r"has 35 rows; .* at least 36, .* oldest 17 .*--replay\.capacity"):
+        host_frames.check_length(_SHORT - 1, _STACK, ahead=True)

@@ -1,0 +1,222 @@
+"""Games of two players in one process: who moves when, how lines are counted, and what is refused."""
+
+from __future__ import annotations
+
+import functools
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from seedzero.agents import muzero
+from seedzero.checkpoints import run_dir
+from seedzero.config import config as config_lib
+from seedzero.config import presets
+from seedzero.core import errors, types
+from seedzero.envs import spiel
+from seedzero.evaluation import evaluate, match
+
+
+@pytest.fixture(scope="module")
+def tic_tac_toe() -> spiel.Game:
+    pytest.importorskip("pyspiel")
+    return spiel.Game("tic_tac_toe")
+
+
+class _Perfect:
+    """Negamax over all of tic-tac-toe; of equally good moves the first."""
+
+    def __init__(self, game: spiel.Game) -> None:
+        self._game = game
+        self._values: dict[str, float] = {}
+
+    def __call__(self, states: Sequence[spiel.State]) -> np.ndarray:
+        return np.array([max(state.legal_actions(), key=functools.partial(self._worth, state)) for state in states])
+
+    def _worth(self, state: spiel.State, action: int) -> float:
+        after = state.child(action)
+        if after.is_terminal():
+            return float(after.returns()[self._game.mover(state)])
+        if str(after) not in self._values:
+            self._values[str(after)] = max(self._worth(after, reply) for reply in after.legal_actions())
+        return -self._values[str(after)]
+
+
+def _first_free(states: Sequence[spiel.State]) -> np.ndarray:
+    """The player that always takes the first free field."""
+    return np.array([state.legal_actions()[0] for state in states])
+
+
+def _scores(games: Sequence[match.Ended]) -> dict[str, tuple[int, ...]]:
+    """Wins, draws and losses by colour."""
+    result = match.summary(games)
+    return {name: tuple(result[name].values()) for name in ("first", "second")}
+
+
+# The numbers of lines were counted by a program of their own, without OpenSpiel.
+
+
+def test_a_perfect_player_loses_no_line(tic_tac_toe: spiel.Game) -> None:
+    games = match.every_line(tic_tac_toe, _Perfect(tic_tac_toe))
+    assert _scores(games) == {"first": (99, 2, 0), "second": (498, 183, 0)}
+
+
+def test_every_line_of_a_weak_player_is_counted_once(tic_tac_toe: spiel.Game) -> None:
+    games = match.every_line(tic_tac_toe, _first_free)
+    assert _scores(games) == {"first": (83, 16, 58), "second": (200, 36, 429)}
+    result = match.summary(games)
+    assert (result["wins"], result["draws"], result["losses"], result["episodes"]) == (283, 52, 487, 822)
+    assert result["mean_return"] == pytest.approx((283 - 487) / 822)
+    assert (result["min_return"], result["max_return"]) == (-1.0, 1.0)
+    assert 5 <= result["mean_length"] <= 9
+
+
+def test_a_game_with_too_many_lines_is_refused_with_how_many_there_were(tic_tac_toe: spiel.Game) -> None:
+    with pytest.raises(errors.UsageError, match=r"'tic_tac_toe' is too large .*: 233 positions after 7 moves"):
+        match.every_line(tic_tac_toe, _Perfect(tic_tac_toe), max_positions=200)
+
+
+def test_each_side_moves_in_its_turn_and_has_the_first_move_in_half_of_the_games(tic_tac_toe: spiel.Game) -> None:
+    seen: dict[str, list[tuple[int, int]]] = {"agent": [], "opponent": []}
+
+    def player(name: str) -> match.Player:
+        def play(states: Sequence[spiel.State]) -> np.ndarray:
+            seen[name] += [(state.move_number(), tic_tac_toe.mover(state)) for state in states]
+            return _first_free(states)
+
+        return play
+
+    is_first = [True, False, True]
+    initial = [tic_tac_toe.initial()] * 3
+    games = match.play_games(tic_tac_toe, initial, player("agent"), player("opponent"), is_first)
+    # Taking the first free field, the first mover has 0, 2, 4, 6: the diagonal 2, 4, 6 with its fourth move.
+    assert games == [match.Ended(True, 1.0, 7), match.Ended(False, -1.0, 7), match.Ended(True, 1.0, 7)]
+    assert sorted(seen["agent"]) == sorted([(n, 0) for n in (0, 2, 4, 6)] * 2 + [(n, 1) for n in (1, 3, 5)])
+    assert sorted(seen["opponent"]) == sorted([(n, 1) for n in (1, 3, 5)] * 2 + [(n, 0) for n in (0, 2, 4, 6)])
+
+
+def test_games_against_random_moves_repeat_by_their_seed(tic_tac_toe: spiel.Game) -> None:
+    games = match.against_random(tic_tac_toe, _first_free, 41, seed=3)
+    assert games == match.against_random(tic_tac_toe, _first_free, 41, seed=3)
+    assert games != match.against_random(tic_tac_toe, _first_free, 41, seed=4)
+    assert [sum(game.is_first for game in games), len(games)] == [21, 41]
+    perfect = match.summary(match.against_random(tic_tac_toe, _Perfect(tic_tac_toe), 100, seed=0))
+    assert perfect["losses"] == 0 and perfect["wins"] > 80
+
+
+def test_two_agents_change_sides_after_the_same_opening(tic_tac_toe: spiel.Game) -> None:
+    begun: dict[bool, list[str]] = {True: [], False: []}
+
+    def watch(states: Sequence[spiel.State]) -> np.ndarray:
+        for state in states:
+            if state.move_number() == match.OPENING_MOVES:
+                begun[True].append(str(state))
+        return _first_free(states)
+
+    def opponent(states: Sequence[spiel.State]) -> np.ndarray:
+        for state in states:
+            if state.move_number() == match.OPENING_MOVES:
+                begun[False].append(str(state))
+        return _first_free(states)
+
+    games = match.against_agent(tic_tac_toe, watch, opponent, 20, seed=0)
+    assert sorted(begun[True]) == sorted(begun[False]) and len(set(begun[True])) > 5
+    # The same player on both sides: what one wins with the first move it loses without it.
+    for first, second in zip(games[::2], games[1::2], strict=True):
+        assert (first.is_first, second.is_first) == (True, False)
+        assert (first.total, first.length) == (-second.total, second.length)
+
+
+def test_an_opening_never_ends_a_game(tic_tac_toe: spiel.Game, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(match, "OPENING_MOVES", 9)
+    begun = [match.opening(tic_tac_toe, np.random.default_rng(seed)) for seed in range(20)]
+    assert not any(tic_tac_toe.is_terminal(state) for state in begun)
+    assert max(state.move_number() for state in begun) > 4
+
+
+def test_an_agent_s_moves_do_not_depend_on_what_shares_its_batch(tic_tac_toe: spiel.Game) -> None:
+    changes = {"network.width": 8, "network.head_width": 8, "search.num_simulations": 4}
+    agent = muzero.make(config_lib.override(presets.get("tictactoe"), changes), tic_tac_toe.spec, "cpu")
+    params = jax.tree.map(
+        lambda x: x + 0.1 * jax.random.normal(jax.random.key(1), x.shape), agent.init(jax.random.key(0)).params
+    )
+    play = match.greedy_player(tic_tac_toe, agent, params)
+    states = [match.opening(tic_tac_toe, np.random.default_rng(seed)) for seed in range(70)]
+    together = play(states)
+    assert all(action in state.legal_actions() for state, action in zip(states, together, strict=True))
+    np.testing.assert_array_equal([play([state])[0] for state in states[::10]], together[::10])
+
+
+# By run directory ---------------------------------------------------------------------------------------------------
+
+
+def _run(path: pathlib.Path, preset: str, **changes: config_lib.Value) -> pathlib.Path:
+    values = {key.replace("__", "."): value for key, value in changes.items()}
+    config = config_lib.override(presets.get(preset), values)
+    with run_dir.open_run_dir(path, config, preset=preset, given={}) as opened:
+        return opened.path
+
+
+def test_the_opponent_is_chosen_by_name_or_run_directory(
+    tic_tac_toe: spiel.Game, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, other = _run(tmp_path / "mine", "tictactoe"), _run(tmp_path / "other", "tictactoe", search__policy="puct")
+    players = {mine: _Perfect(tic_tac_toe), other: _first_free}
+    loaded = []
+
+    def load_player(game: spiel.Game, path: pathlib.Path, step: Any) -> match.Player:
+        loaded.append((path, step))
+        return players[path]
+
+    monkeypatch.setattr(evaluate, "load_player", load_player)
+    expected = {
+        "opponent",
+        "episodes",
+        "mean_return",
+        "std_return",
+        "min_return",
+        "max_return",
+        "mean_length",
+        "wins",
+        "draws",
+        "losses",
+        "first",
+        "second",
+    }
+    for given, name in ((None, "random"), ("random", "random"), (str(other), str(other))):
+        found = evaluate.evaluate(mine, "last", 10, 0, given)
+        assert set(found) == expected
+        assert (found["opponent"], found["episodes"], found["losses"]) == (name, 10, 0)
+        assert sum(found["first"].values()) == sum(found["second"].values()) == 5
+    assert loaded[-2:] == [(mine, "last"), (other, None)]
+    exhaustive = evaluate.evaluate(mine, None, 1, 0, "exhaustive")
+    assert (exhaustive["episodes"], exhaustive["losses"]) == (99 + 2 + 498 + 183, 0)
+
+
+def test_an_opponent_that_does_not_fit_is_refused_by_name(
+    tic_tac_toe: spiel.Game, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluate, "load_player", lambda *args: _first_free)
+    mine, alone = _run(tmp_path / "mine", "tictactoe"), _run(tmp_path / "alone", "catch")
+    other = _run(tmp_path / "other", "tictactoe", env__id="spiel:connect_four")
+    with pytest.raises(errors.UsageError, match="was trained with --env=spiel:connect_four, this run with"):
+        evaluate.evaluate(mine, None, 4, 0, str(other))
+    with pytest.raises(errors.UsageError, match="is no run directory"):
+        evaluate.evaluate(mine, None, 4, 0, str(tmp_path / "exhaustiv"))
+    with pytest.raises(errors.UsageError, match=r"--opponent=random: .* in no game of two players"):
+        evaluate.evaluate(alone, None, 4, 0, "random")
+
+
+def test_a_game_that_is_watched_begins_at_its_start(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = _run(tmp_path / "run", "tictactoe", env__random_opening=6, network__width=8)
+
+    def load(path: pathlib.Path, config: config_lib.Config, spec: types.EnvSpec, step: object) -> Any:
+        agent = muzero.make(config, spec, "cpu")
+        return config, agent, agent.init(jax.random.key(0)).params
+
+    monkeypatch.setattr(evaluate, "_load", load)
+    player = evaluate._Player(run, None, 20, seed=0, render=False)
+    assert not player.step.observation[..., 1:3].any()  # no stone of either colour

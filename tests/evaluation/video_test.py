@@ -1,0 +1,90 @@
+"""Video files."""
+
+import pathlib
+import re
+import subprocess
+from collections.abc import Iterator
+
+import imageio.v3 as imageio
+import imageio_ffmpeg
+import numpy as np
+import pytest
+
+from seedzero.core import errors
+from seedzero.evaluation import video
+
+
+def frames(num: int, height: int, width: int) -> Iterator[np.ndarray]:
+    """Yields frames that brighten from black to white. [H, W, 3] uint8."""
+    for i in range(num):
+        yield np.full((height, width, 3), 255 * i // (num - 1), np.uint8)
+
+
+def decode(path: pathlib.Path) -> tuple[str, bytes]:
+    """Returns what ffmpeg says about a file, and its frames as gray bytes."""
+    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-i", str(path), "-f", "rawvideo", "-pix_fmt", "gray", "-"]
+    done = subprocess.run(command, capture_output=True, check=True)
+    return done.stderr.decode(), done.stdout
+
+
+def test_mp4_is_h264_yuv420p_of_even_size_with_every_frame(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "game.mp4"
+    assert video.write_video(path, frames(12, 63, 81), fps=30) == 12
+    description, content = decode(path)
+    assert re.search(r"Video: h264.* yuv420p.* 82x64.* 30 fps", description)
+    brightness = np.frombuffer(content, np.uint8).reshape(12, 64, 82).mean((1, 2))
+    assert brightness[0] < 10 and brightness[-1] > 245 and (np.diff(brightness) > 0).all()
+
+
+def test_even_size_stays(tmp_path: pathlib.Path) -> None:
+    video.write_video(tmp_path / "game.mp4", frames(2, 50, 34), fps=60)
+    assert re.search(r"Video: .* 34x50.* 60 fps", decode(tmp_path / "game.mp4")[0])
+
+
+def test_odd_size_repeats_the_edge() -> None:
+    frame = np.arange(9, dtype=np.uint8).repeat(3).reshape(3, 3, 3)
+    even = video._even(frame)
+    np.testing.assert_array_equal(even[..., 0], [[0, 1, 2, 2], [3, 4, 5, 5], [6, 7, 8, 8], [6, 7, 8, 8]])
+
+
+@pytest.mark.parametrize(("fps", "milliseconds"), [(10, 100), (60, 20)])
+def test_gif_has_every_frame_and_the_time_between_them(tmp_path: pathlib.Path, fps: float, milliseconds: int) -> None:
+    path = tmp_path / "game.GIF"
+    assert video.write_video(path, frames(5, 21, 33), fps=fps) == 5
+    shown = imageio.imread(path)
+    assert shown.shape == (5, 21, 33, 3)
+    assert shown[0].max() == 0 and shown[-1].min() == 255
+    assert imageio.immeta(path)["duration"] == milliseconds
+
+
+def test_other_suffix_is_refused_by_name(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(errors.UsageError, match=r"game\.avi: its name must end in \.mp4 or \.gif"):
+        video.write_video(tmp_path / "game.avi", frames(2, 4, 4), fps=30)
+
+
+def test_missing_directory_is_refused_by_name(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(errors.UsageError, match="there is no directory"):
+        video.write_video(tmp_path / "missing" / "game.mp4", frames(2, 4, 4), fps=30)
+
+
+def test_no_frames_are_refused(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(errors.UsageError, match="no frames"):
+        video.write_video(tmp_path / "game.mp4", iter(()), fps=30)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("suffix", video.SUFFIXES)
+def test_file_that_cannot_be_written_is_named(tmp_path: pathlib.Path, suffix: str) -> None:
+    path = tmp_path / f"game{suffix}"
+    path.mkdir()
+    with pytest.raises(errors.UsageError, match=f"cannot write a video to {path}.*Is a directory"):
+        video.write_video(path, frames(3, 32, 32), fps=30)
+
+
+@pytest.mark.parametrize(
+    "frame", [np.zeros((4, 4, 3), np.float32), np.zeros((4, 4), np.uint8), np.zeros((4, 6, 3), np.uint8)]
+)
+def test_wrong_frame_is_named(tmp_path: pathlib.Path, frame: np.ndarray) -> None:
+    stream = iter([np.zeros((4, 4, 3), np.uint8), frame])
+    with pytest.raises(errors.EnvironmentFailure, match=r"expected uint8 \[H, W, 3\]"):
+        video.write_video(tmp_path / "game.mp4", stream, fps=30)

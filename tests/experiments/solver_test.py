@@ -1,0 +1,70 @@
+"""The exact solver that agents are measured by, and the positions that they are measured on."""
+
+from __future__ import annotations
+
+import importlib
+import pathlib
+from typing import Any
+
+import numpy as np
+import pytest
+
+from seedzero.envs import spiel
+from seedzero.evaluation import evaluate
+
+EXPERIMENTS = pathlib.Path(__file__).parents[2] / "experiments"
+
+
+@pytest.fixture
+def keeps_value(monkeypatch: pytest.MonkeyPatch) -> Any:
+    pytest.importorskip("pyspiel")
+    monkeypatch.syspath_prepend(str(EXPERIMENTS))
+    return importlib.import_module("keeps_value")
+
+
+def _after(game: spiel.Game, *moves: int) -> spiel.State:
+    state = game.initial()
+    for move in moves:
+        state = game.apply(state, move)
+    return state
+
+
+def test_values_are_those_of_the_player_to_move(keeps_value: Any) -> None:
+    game = spiel.Game("tic_tac_toe")
+    exact = keeps_value.solver.Solver(game)
+    assert exact.value(game.initial()) == 0.0
+    # X in a corner: only the middle holds the draw.
+    assert exact.action_values(_after(game, 0)) == {action: 0.0 if action == 4 else -1.0 for action in range(1, 9)}
+    # X 0, O 1, X 3: O must stop the column at 6, and has lost all the same; elsewhere at once.
+    assert set(exact.action_values(_after(game, 0, 1, 3)).values()) == {-1.0}
+    # X 0, O 1, X 4: X threatens 8; then, wherever O goes, X wins.
+    assert exact.action_values(_after(game, 0, 1, 4, 2))[8] == 1.0
+
+
+def test_a_board_of_connect_four_has_its_known_value(keeps_value: Any) -> None:
+    game = spiel.Game("connect_four(rows=4,columns=4)")
+    assert keeps_value.solver.Solver(game).value(game.initial()) == 0.0
+
+
+def test_the_share_counts_moves_that_keep_the_value(
+    keeps_value: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    game = spiel.Game("tic_tac_toe")
+    exact = keeps_value.solver.Solver(game)
+
+    def worst(states: list[spiel.State]) -> np.ndarray:
+        return np.array([min(values, key=values.__getitem__) for values in map(exact.action_values, states)])
+
+    monkeypatch.setattr(evaluate, "game_of", lambda path: game)
+    monkeypatch.setattr(evaluate, "load_player", lambda *args: worst)
+    found = keeps_value.measure(tmp_path, None, 200, 0)
+    assert (found["positions"], found["decisive_share"]) == (200, 0.0)
+    assert found["share"] == pytest.approx(1 - found["decisive_positions"] / 200)
+
+
+def test_random_positions_are_distinct_have_a_move_and_repeat_by_their_seed(keeps_value: Any) -> None:
+    game = spiel.Game("tic_tac_toe")
+    one, two = (keeps_value.random_positions(game, 100, np.random.default_rng(0)) for _ in range(2))
+    assert [str(state) for state in one] == [str(state) for state in two]
+    assert len({str(state) for state in one}) == 100
+    assert all(state.legal_actions() for state in one)

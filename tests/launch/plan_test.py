@@ -1,0 +1,119 @@
+"""What is asked of a cluster, and the command lines that run there."""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+
+import pytest
+
+from seedzero.cli import parse, train
+from seedzero.config import config, presets
+from seedzero.core import errors
+from seedzero.launch import plan
+from seedzero.worker import process
+
+FILE = pathlib.Path("/tmp/x/token")
+PLAN = plan.Plan(
+    run_dir="/shared/run",
+    num_workers=6,
+    train_words=("--preset=atari", "--run_dir=/shared/run", "--max_updates=9"),
+    worker_words=("--keepalive_seconds=2.0", "--tls.ca_file=/etc/ca.pem"),
+    worker_threads=4,
+    learner=plan.Needs(6.0, "GPU", 2),
+    worker=plan.Needs(4.0),
+    port=0,
+    token="abc",
+)
+
+
+def test_the_learner_gets_the_users_words_and_what_the_launcher_decides() -> None:
+    command = PLAN.learner_command("10.0.0.7", 7777, FILE)
+    assert command[:4] == [sys.executable, "-m", "seedzero.cli", "train"]
+    arguments = parse.read("train", train.COMMAND, command[4:])  # every word is one that `train` knows
+    asked = train.request(arguments.flags, arguments.settings)
+    transport, worker = asked.config.transport, asked.config.worker
+    assert (transport.listen, transport.token_file) == ("10.0.0.7:7777", str(FILE))
+    assert (worker.num, worker.num_remote, worker.threads) == (0, 6, 4)
+    assert asked.config.run.max_updates == 9
+    assert arguments.switch("supervised")
+
+
+def test_an_ipv6_host_is_in_brackets() -> None:
+    assert "--listen=[fd00::7]:0" in PLAN.learner_command("fd00::7", 0, FILE)
+
+
+def test_a_worker_knows_every_word_of_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    command = PLAN.worker_command(3, "10.0.0.7:7777", FILE)
+    assert command[:3] == [sys.executable, "-m", "seedzero.worker"]
+    seen = {}
+    monkeypatch.setattr(process, "run", lambda server, **options: seen.update(options, server=server) or 0)
+    assert process.main(command[3:]) == 0
+    assert (seen["server"], seen["worker_id"], seen["threads"]) == ("10.0.0.7:7777", "ray-3", 4)
+    assert seen["supervised"] and seen["settings"].keepalive_seconds == 2.0
+    assert (seen["access"].token_file, seen["access"].ca_file) == (str(FILE), "/etc/ca.pem")
+
+
+def test_the_token_is_in_no_command_and_no_text() -> None:
+    words = [*PLAN.learner_command("h", 1, FILE), *PLAN.worker_command(0, "h:1", FILE), repr(PLAN)]
+    assert not any("abc" in word for word in words)
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"worker.num": "3"}, "--workers=3: the launcher decides this one; give --num_workers=N"),
+        ({"transport.listen": "0.0.0.0:7"}, "--listen=0.0.0.0:7: the launcher decides"),
+        ({"env.id": "remote"}, "--env=remote has its environments in programs of yours"),
+        ({"run.deterministic": "true"}, "--deterministic needs the learner's own workers"),
+    ],
+)
+def test_settings_that_the_launcher_decides_or_cannot_serve_are_refused(settings: dict[str, str], text: str) -> None:
+    with pytest.raises(errors.UsageError, match=text.replace(".", r"\.")):
+        plan.check_settings(settings)
+    plan.check_settings({"run.deterministic": "false", "env.id": "catch"})
+
+
+def test_cores_are_counted_for_every_thread_of_environments() -> None:
+    values = config.override(presets.get("atari"), {"worker.threads": "4", "evaluation.every_updates": "100"})
+    assert plan.worker_threads(values) == 4
+    assert plan.learner_cpus(values) == 6.0
+    alone = config.override(values, {"evaluation.every_updates": "0"})
+    assert plan.learner_cpus(alone) == 2.0
+    assert plan.worker_threads(config.Config()) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("none", ("", 0)),
+        ("auto", ("GPU", 4)),
+        ("GPU", ("GPU", 4)),
+        ("GPU:2", ("GPU", 2)),
+        ("TPU", ("TPU", 8)),
+        ("TPU:4", ("TPU", 4)),
+    ],
+)
+def test_the_accelerator_that_is_asked_for(text: str, found: tuple[str, int]) -> None:
+    nodes = [{"CPU": 8.0}, {"CPU": 8.0, "GPU": 1.0}, {"GPU": 4.0}, {"TPU": 8.0}]
+    assert plan.find_accelerator(text, nodes) == found
+
+
+def test_an_accelerator_that_is_not_there_yet_can_be_asked_for() -> None:
+    assert plan.find_accelerator("auto", [{"CPU": 8.0}]) == ("", 0)
+    assert plan.find_accelerator("GPU", [{"CPU": 8.0}]) == ("GPU", 1)
+
+
+@pytest.mark.parametrize("text", ["gpu", "GPU:0", "GPU:x", "CPU:1", ""])
+def test_an_unknown_accelerator_is_refused(text: str) -> None:
+    with pytest.raises(errors.UsageError, match="expected auto, none, GPU, GPU:N, TPU or TPU:N"):
+        plan.find_accelerator(text, [])
+
+
+def test_what_finds_no_room_is_named() -> None:
+    learner, worker = plan.Needs(3.0, "GPU", 1), plan.Needs(2.0)
+    nodes = [{"CPU": 4.0, "GPU": 1.0}, {"CPU": 4.0}]
+    assert plan.missing([learner, worker, worker], nodes) == []
+    assert plan.missing([learner, worker, worker, worker], nodes) == [worker]
+    assert plan.missing([learner, worker], [{"CPU": 16.0}]) == [learner]
+    assert str(learner) == "CPU 3, GPU 1"

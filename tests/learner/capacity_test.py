@@ -1,0 +1,96 @@
+"""Where a replay is placed, on devices whose free memory the test says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import pytest
+
+from seedzero.checkpoints import checkpoint
+from seedzero.core import errors
+from seedzero.learner import capacity
+
+GIB = 2**30
+NEEDED = checkpoint.Needed(frames=8 * GIB, rest=GIB, frame_copies=GIB, rest_copies=GIB // 2, state_copies=GIB // 2)
+
+
+class _Device:
+    """An accelerator; free: in GiB, None: it does not tell."""
+
+    platform = "gpu"
+
+    def __init__(self, free: float | None) -> None:
+        self._free = free
+
+    def memory_stats(self) -> dict[str, int] | None:
+        return None if self._free is None else {"bytes_limit": int((self._free + 3) * GIB), "bytes_in_use": 3 * GIB}
+
+
+def _place(placement: str, free: float | None, host: float = 100.0, *, num_devices: int = 1) -> tuple[bool, str]:
+    device: Any = _Device(free)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(capacity, "_free_host_bytes", lambda: int(host * GIB))
+        return capacity.place(placement, NEEDED, device, num_devices=num_devices, capacity=1_000)
+
+
+@pytest.mark.parametrize(
+    ("placement", "free", "on_host"),
+    [
+        ("auto", 14, False),
+        ("auto", 13, True),  # room for the replay, but hardly for anything else
+        ("auto", None, False),
+        ("device", 11, False),
+        ("device", None, False),
+        ("host", 50, True),
+        ("host", 2, True),
+    ],
+)
+def test_observations_are_with_the_host_where_the_device_has_no_room(
+    placement: str, free: float | None, on_host: bool
+) -> None:
+    assert _place(placement, free)[0] == on_host
+
+
+def test_devices_share_the_replay() -> None:
+    assert not _place("device", 5.8, num_devices=2)[0]  # each has the whole training state
+    with pytest.raises(errors.CapacityError, match=r"needs 5\.75 GiB"):
+        _place("device", 5.7, num_devices=2)
+
+
+def test_it_says_how_much_lies_where() -> None:
+    assert _place("auto", 20)[1] == "replay: 1000 steps in 9.00 GiB of 20.0 GiB free on each device"
+    assert _place("auto", 3)[1] == (
+        "replay: 1000 steps, their observations in 8.00 GiB of 100.0 GiB free of the host's memory, "
+        "the rest in 1.00 GiB of 3.0 GiB free on each device"
+    )
+
+
+@pytest.mark.parametrize(
+    ("placement", "free", "host", "message"),
+    [
+        ("device", 5.5, 100, r"capacity=1000 needs 11\.00 GiB on gpu .*--replay\.capacity=450 .*placement=host"),
+        ("auto", 1.5, 100, r"needs 2\.00 GiB on gpu, besides the observations, .*--replay\.capacity=675 would fit$"),
+        ("auto", 5, 4.5, r"needs 9\.00 GiB on the host \(8\.00 GiB rings, 1\.00 GiB .*--replay\.capacity=450 would"),
+    ],
+)
+def test_what_fits_nowhere_is_refused_with_what_would_fit(
+    placement: str, free: float, host: float, message: str
+) -> None:
+    with pytest.raises(errors.CapacityError, match=message):
+        _place(placement, free, host)
+
+
+def test_a_cpu_keeps_all_in_one_memory_unless_it_is_told_otherwise() -> None:
+    (cpu, *_) = jax.devices("cpu")
+    small = checkpoint.Needed(GIB // 1024, 1024, 0, 0, 0)
+    assert not capacity.place("auto", small, cpu, num_devices=1, capacity=8)[0]
+    assert capacity.place("host", small, cpu, num_devices=1, capacity=8)[0]
+    huge = small._replace(frames=2**60)
+    with pytest.raises(errors.CapacityError, match="on cpu") as refused:
+        capacity.place("auto", huge, cpu, num_devices=1, capacity=8)
+    assert "placement" not in str(refused.value)
+    # What its devices hold is the host's memory too.
+    part = int(0.6 * (capacity.free_bytes(cpu) or 0))
+    with pytest.raises(errors.CapacityError, match="on the host"):
+        capacity.place("host", small._replace(frames=part, rest=part), cpu, num_devices=1, capacity=8)

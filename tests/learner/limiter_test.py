@@ -1,0 +1,162 @@
+"""The samples-per-insert band and lock step."""
+
+import pytest
+
+from seedzero.config import config
+from seedzero.learner import limiter
+
+NONE = limiter.Reanalysis(per_insert=0.0, batch_size=64, min_age=0, slack=0.0)
+BAND = limiter.Limiter(samples_per_insert=4.0, batch_size=64, min_steps=100, half_width=200.0, reanalysis=NONE)
+REANALYSING = BAND._replace(reanalysis=limiter.Reanalysis(per_insert=0.5, batch_size=64, min_age=10, slack=150.0))
+READY = limiter.Progress(
+    num_inserts=1000,
+    num_kept=1000,
+    num_updates=0,
+    num_reanalyses=0,
+    can_act=True,
+    can_evaluate=False,
+    can_update=True,
+    can_reanalyse=True,
+    evaluating=False,
+    evaluated_last=False,
+)
+
+
+def _at_surplus(windows: float, **changes: object) -> limiter.Progress:
+    """1000 inserts at 4 samples each owe 4000 windows, 62.5 updates of 64."""
+    return READY._replace(num_updates=int((4000 + windows) / 64), **changes)
+
+
+def _make(max_batch: int, **reanalyse: float) -> limiter.Limiter:
+    replay = config.ReplayConfig(batch_size=64, samples_per_insert=4.0, min_steps=100)
+    return limiter.make(replay, config.ReanalyseConfig(batch_size=64, **reanalyse), max_batch)  # type: ignore[arg-type]
+
+
+def test_below_the_band_only_updates_run() -> None:
+    assert limiter.choose(BAND, _at_surplus(-300)) is limiter.Work.UPDATE
+    assert limiter.choose(BAND, _at_surplus(-300, can_update=False)) is limiter.Work.WAIT
+
+
+def test_above_the_band_only_acting_runs() -> None:
+    assert limiter.choose(BAND, _at_surplus(300)) is limiter.Work.ACT
+    assert limiter.choose(BAND, _at_surplus(300, can_act=False)) is limiter.Work.WAIT
+
+
+def test_inside_the_band_acting_goes_first_and_updates_fill_its_gaps() -> None:
+    assert limiter.choose(BAND, _at_surplus(0)) is limiter.Work.ACT
+    assert limiter.choose(BAND, _at_surplus(0, can_act=False)) is limiter.Work.UPDATE
+
+
+def test_no_update_before_the_minimum_of_steps() -> None:
+    warming_up = READY._replace(num_inserts=99, num_kept=99)
+    assert limiter.choose(BAND, warming_up) is limiter.Work.ACT
+    assert limiter.choose(BAND, warming_up._replace(can_act=False)) is limiter.Work.WAIT
+
+
+def test_a_resume_without_its_replay_acts_again_however_many_updates_are_owed() -> None:
+    assert limiter.choose(BAND, _at_surplus(-300, num_kept=0, can_update=False)) is limiter.Work.ACT
+    assert limiter.choose(BAND, _at_surplus(-300, num_kept=99)) is limiter.Work.ACT
+    assert limiter.choose_lock_step(BAND, _at_surplus(-300, num_kept=99)) is limiter.Work.ACT
+
+
+def test_evaluation_is_exempt_from_the_band_and_takes_turns_with_acting() -> None:
+    waiting = _at_surplus(0, can_evaluate=True)
+    assert limiter.choose(BAND, waiting) is limiter.Work.EVALUATE
+    assert limiter.choose(BAND, waiting._replace(evaluated_last=True)) is limiter.Work.ACT
+    assert limiter.choose(BAND, _at_surplus(-300, can_evaluate=True, evaluated_last=True)) is limiter.Work.EVALUATE
+
+
+@pytest.mark.parametrize("max_batch", [1, 32, 1000])
+def test_the_ratio_stays_in_the_band_when_both_sides_are_always_ready(max_batch: int) -> None:
+    band = _make(max_batch)
+    progress = READY._replace(num_inserts=0, num_kept=0)
+    for _ in range(5000):
+        work = limiter.choose(band, progress)
+        assert work is not limiter.Work.WAIT
+        if work is limiter.Work.ACT:
+            stored = progress.num_inserts + max_batch
+            progress = progress._replace(num_inserts=stored, num_kept=stored)
+        else:
+            progress = progress._replace(num_updates=progress.num_updates + 1)
+    assert abs(band.surplus(progress)) <= band.half_width + 4.0 * max_batch
+    assert progress.num_updates > 0 and progress.num_inserts > 100
+
+
+def test_lock_step_updates_as_soon_as_a_whole_batch_is_owed() -> None:
+    owed = READY._replace(num_inserts=100, num_kept=100)  # 400 windows: 6 whole updates
+    assert [limiter.choose_lock_step(BAND, owed._replace(num_updates=n)) for n in range(8)] == (
+        [limiter.Work.UPDATE] * 6 + [limiter.Work.ACT] * 2
+    )
+
+
+def test_lock_step_waits_for_an_update_that_is_not_compiled_instead_of_acting() -> None:
+    assert limiter.choose_lock_step(BAND, READY._replace(can_update=False)) is limiter.Work.WAIT
+
+
+def test_lock_step_does_nothing_else_while_it_evaluates() -> None:
+    evaluating = READY._replace(evaluating=True)
+    assert limiter.choose_lock_step(BAND, evaluating) is limiter.Work.WAIT
+    assert limiter.choose_lock_step(BAND, evaluating._replace(can_evaluate=True)) is limiter.Work.EVALUATE
+
+
+class TestReanalysis:
+    """1000 inserts at 0.5 a step owe 500 positions: 7 whole calls of 64, then 52."""
+
+    def test_it_fills_the_device_where_nothing_else_can_run(self) -> None:
+        nearly_done = _at_surplus(0, num_reanalyses=6)
+        assert limiter.choose(REANALYSING, nearly_done) is limiter.Work.ACT
+        assert limiter.choose(REANALYSING, nearly_done._replace(can_act=False)) is limiter.Work.UPDATE
+        idle = nearly_done._replace(can_act=False, can_update=False)
+        assert limiter.choose(REANALYSING, idle) is limiter.Work.REANALYSE
+        assert limiter.choose(REANALYSING, idle._replace(can_reanalyse=False)) is limiter.Work.WAIT
+        assert limiter.choose(REANALYSING, idle._replace(num_reanalyses=7)) is limiter.Work.WAIT
+
+    def test_too_far_behind_it_goes_before_acting_but_not_before_updates_below_the_band(self) -> None:
+        assert limiter.choose(REANALYSING, _at_surplus(0, num_reanalyses=5)) is limiter.Work.REANALYSE  # 180 behind
+        assert limiter.choose(REANALYSING, _at_surplus(300, num_reanalyses=5)) is limiter.Work.REANALYSE
+        assert limiter.choose(REANALYSING, _at_surplus(-300, num_reanalyses=5)) is limiter.Work.UPDATE
+        evaluating = _at_surplus(0, num_reanalyses=5, can_evaluate=True)
+        assert limiter.choose(REANALYSING, evaluating) is limiter.Work.EVALUATE
+
+    def test_nothing_is_searched_anew_before_any_target_can_be_old_enough(self) -> None:
+        young = READY._replace(num_updates=10, num_inserts=160, num_kept=160, can_act=False, can_update=False)
+        older = young._replace(num_updates=11)
+        assert limiter.choose(REANALYSING, young) is limiter.Work.WAIT
+        assert limiter.choose(REANALYSING, older) is limiter.Work.REANALYSE
+        assert limiter.choose(REANALYSING, older._replace(num_kept=99)) is limiter.Work.WAIT
+
+    def test_without_it_nothing_is_owed(self) -> None:
+        idle = _at_surplus(0, can_act=False, can_update=False)
+        assert limiter.choose(BAND, idle) is limiter.Work.WAIT
+        assert limiter.choose_lock_step(BAND, _at_surplus(0)) is limiter.Work.ACT
+
+    @pytest.mark.parametrize("per_insert", [0.1, 1.0, 20.0])
+    @pytest.mark.parametrize("max_batch", [1, 32, 1000])
+    def test_both_ratios_are_kept_on_a_device_that_is_never_idle(self, per_insert: float, max_batch: int) -> None:
+        band = _make(max_batch, per_insert=per_insert)
+        progress = READY._replace(num_inserts=0, num_kept=0)
+        for _ in range(5000):
+            work = limiter.choose(band, progress)
+            if work is limiter.Work.ACT:
+                stored = progress.num_inserts + max_batch
+                progress = progress._replace(num_inserts=stored, num_kept=stored)
+            elif work is limiter.Work.UPDATE:
+                progress = progress._replace(num_updates=progress.num_updates + 1)
+            else:
+                assert work is limiter.Work.REANALYSE
+                progress = progress._replace(num_reanalyses=progress.num_reanalyses + 1)
+        assert abs(band.surplus(progress)) <= band.half_width + 4.0 * max_batch
+        assert -64 <= band.reanalysis.num_owed(progress) <= band.reanalysis.slack + per_insert * max_batch + 1e-6
+        assert progress.num_reanalyses > 0
+
+    def test_in_lock_step_whole_calls_run_after_the_owed_updates_and_before_acting(self) -> None:
+        progress, order = READY._replace(num_updates=55), []  # 480 windows owed: 7 whole updates
+        while (work := limiter.choose_lock_step(REANALYSING, progress)) is not limiter.Work.ACT:
+            order.append(work)
+            if work is limiter.Work.UPDATE:
+                progress = progress._replace(num_updates=progress.num_updates + 1)
+            else:
+                progress = progress._replace(num_reanalyses=progress.num_reanalyses + 1)
+        assert order == [limiter.Work.UPDATE] * 7 + [limiter.Work.REANALYSE] * 7
+        owing = READY._replace(num_updates=62, can_reanalyse=False)
+        assert limiter.choose_lock_step(REANALYSING, owing) is limiter.Work.WAIT

@@ -1,0 +1,131 @@
+"""Slots, roles and seeds of joining workers."""
+
+import numpy as np
+import pytest
+
+from seedzero.config import config
+from seedzero.core import errors, types
+from seedzero.learner import roster
+from seedzero.transport import messages
+
+BOTH = (types.Role.TRAIN, types.Role.EVALUATE)
+
+
+def _config(**values: config.Value) -> config.Config:
+    usual = {"env.id": "catch", "worker.envs_per_group": 2, "worker.num_groups": 2}
+    return config.override(config.Config(), {**usual, **values})
+
+
+def _roster(num_train: int = 8, num_evaluate: int = 2, num_shards: int = 1, **values: config.Value) -> roster.Roster:
+    return roster.Roster(
+        _config(**values), num_train=num_train, num_evaluate=num_evaluate, num_shards=num_shards, max_group=16
+    )
+
+
+def _hello(
+    worker_id: str = "a", roles: tuple[types.Role, ...] = (types.Role.TRAIN,), kind: str = "catch", max_envs: int = 99
+) -> messages.Hello:
+    return messages.Hello(worker_id, "", roles, (kind,), max_envs)
+
+
+def _slots(people: roster.Roster, session_id: str) -> list[int]:
+    run = people.get(session_id)
+    assert run is not None
+    return run.all_slots.tolist()
+
+
+def test_runs_get_slots_of_their_own_and_give_them_back() -> None:
+    people = _roster()
+    first, second = people.assign(_hello()), people.assign(_hello("b"))
+    assert (first.num_groups, first.envs_per_group, first.role) == (2, 2, types.Role.TRAIN)
+    assert _slots(people, first.session_id) == [0, 1, 2, 3]
+    assert _slots(people, second.session_id) == [4, 5, 6, 7]
+    with pytest.raises(errors.SlotsExhausted, match=r"needs 4 train slots and 0 are free.*replay\.num_slots"):
+        people.assign(_hello("c"))
+    assert people.remove(first.session_id) is not None
+    assert people.remove(first.session_id) is None
+    assert _slots(people, people.assign(_hello("c")).session_id) == [0, 1, 2, 3]
+
+
+def test_environments_go_to_the_emptiest_shard() -> None:
+    people = _roster(num_shards=2)
+    first = people.assign(_hello(max_envs=3))  # 2 groups of 1: one environment on each shard
+    assert _slots(people, first.session_id) == [0, 4]
+    assert sorted(_slots(people, people.assign(_hello("b")).session_id)) == [1, 2, 5, 6]
+
+
+def test_an_evaluating_worker_gets_slots_behind_the_training_ones() -> None:
+    people = _roster()
+    assignment = people.assign(_hello(roles=(types.Role.EVALUATE,)))
+    assert assignment.role is types.Role.EVALUATE
+    assert _slots(people, assignment.session_id) == [8, 9]
+    with pytest.raises(errors.SlotsExhausted, match="another worker does already"):
+        people.assign(_hello("b", roles=(types.Role.EVALUATE,)))
+
+
+def test_one_worker_evaluates_even_where_it_left_slots_free() -> None:
+    people = _roster(num_train=64, num_evaluate=20, **{"env.id": "remote"})
+    roles = [people.assign(_hello(str(i), BOTH, "yours", max_envs=4)).role for i in range(4)]
+    assert roles == [types.Role.TRAIN, types.Role.EVALUATE, types.Role.TRAIN, types.Role.TRAIN]
+
+
+def test_a_group_that_one_device_could_not_batch_is_refused() -> None:
+    people = roster.Roster(_config(), num_train=8, num_evaluate=0, num_shards=2, max_group=2)
+    gone = people.assign(_hello(max_envs=4))  # groups of 2, one environment on each shard
+    assert [sorted(slot // 4 for slot in group) for group in people.get(gone.session_id).slots] == [[0, 1], [0, 1]]
+
+
+def test_the_second_remote_worker_that_accepts_it_evaluates() -> None:
+    people = _roster(**{"env.id": "remote"})
+    roles = [people.assign(_hello(str(i), BOTH, "yours")).role for i in range(3)]
+    assert roles == [types.Role.TRAIN, types.Role.EVALUATE, types.Role.TRAIN]
+
+
+@pytest.mark.parametrize(("env", "kind"), [("catch", "atari"), ("remote", "catch")])
+def test_a_worker_without_the_environment_is_refused_by_name(env: str, kind: str) -> None:
+    with pytest.raises(errors.SpecMismatch, match="worker a"):
+        _roster(**{"env.id": env}).assign(_hello(kind=kind))
+
+
+def test_seeds_differ_between_environments_and_between_runs() -> None:
+    people = _roster()
+    first = people.assign(_hello())
+    people.remove(first.session_id)
+    second = people.assign(_hello())
+    assert len({*first.seeds, *second.seeds}) == 8
+
+
+def test_deterministic_slots_and_seeds_depend_on_the_worker_and_the_checkpoint_alone() -> None:
+    def join(order: list[int], epoch: int) -> dict[str, tuple[list[int], tuple[int, ...]]]:
+        people = _roster(**{"run.deterministic": True, "worker.num": 2})
+        people.epoch = epoch
+        given = {index: people.assign(_hello(f"local-{index}")) for index in order}
+        return {str(index): (_slots(people, a.session_id), a.seeds) for index, a in given.items()}
+
+    assert join([0, 1], 0) == join([1, 0], 0)
+    assert join([0, 1], 0) != join([0, 1], 1)
+    assert join([1, 0], 0)["1"][0] == [4, 5, 6, 7]
+
+
+def test_a_deterministic_run_takes_no_other_workers() -> None:
+    people = _roster(**{"run.deterministic": True})
+    for name in ("stranger", "local-7"):
+        with pytest.raises(errors.SlotsExhausted, match="deterministic"):
+            people.assign(_hello(name))
+
+
+def test_evaluation_plays_whole_games_where_training_ends_at_a_lost_life() -> None:
+    people = _roster(**{"env.id": "atari:Pong", "env.life_loss": True})
+    training = people.assign(_hello(kind="atari"))
+    evaluating = people.assign(_hello("e", (types.Role.EVALUATE,), "atari"))
+    assert '"life_loss": true' in training.env_settings
+    assert '"life_loss": false' in evaluating.env_settings
+
+
+def test_only_runs_whose_spec_was_accepted_count_as_started() -> None:
+    people = _roster()
+    assignment = people.assign(_hello())
+    assert people.started(types.Role.TRAIN) == []
+    people.begin(assignment.session_id)
+    assert [run.session_id for run in people.started(types.Role.TRAIN)] == [assignment.session_id]
+    assert np.array_equal(people.started(types.Role.TRAIN)[0].slots[1], [2, 3])

@@ -1,0 +1,195 @@
+"""The live line, plain lines and messages."""
+
+import dataclasses
+import io
+
+import pytest
+
+from seedzero.config import config as config_lib
+from seedzero.monitoring import console
+
+FULL = console.Snapshot(
+    seconds=3723.0,
+    env_steps=12_345_678,
+    updates=48_200,
+    frames_per_second=25_300.0,
+    updates_per_second=48.25,
+    mean_return=-12.345,
+    evaluation=15.5,
+    samples_per_insert=4.01,
+    batch_fill=0.934,
+    policy_age=1.25,
+    eta_seconds=605.0,
+    durable_update=48_000,
+)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class FullDisk(io.StringIO):
+    """A stream that cannot be written; sizes: of the texts that came."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: list[int] = []
+
+    def write(self, text: str) -> int:
+        self.sizes.append(len(text))
+        raise OSError(28, "No space left on device")
+
+
+def test_plain_line_has_every_field() -> None:
+    assert console.plain_line(FULL) == (
+        "1:02:03  12.3M steps  25.3k frames/s  48.2 updates/s  return -12.35  eval 15.5  spi 4.01  fill 93%  "
+        "age 1.25  ETA 10:05  saved 48k"
+    )
+
+
+def test_a_game_of_two_players_shows_the_first_mover_s_return() -> None:
+    assert "first mover -12.35  eval" in console.plain_line(dataclasses.replace(FULL, num_players=2))
+
+
+def test_what_is_not_known_is_a_dash() -> None:
+    line = console.plain_line(console.Snapshot(seconds=5.0, env_steps=0, updates=0))
+    assert line == ("0:05  0 steps  - frames/s  - updates/s  return -  eval -  spi -  fill -  age -  ETA -  saved -")
+
+
+def test_line_of_80_columns_leaves_out_the_least_important_fields() -> None:
+    assert console.live_line(FULL, 80) == (
+        "12.3M steps  25.3k frames/s  48.2 updates/s  return -12.35  eval 15.5  ETA 10:05"
+    )
+
+
+def test_note_is_more_important_than_rates() -> None:
+    stalled = dataclasses.replace(FULL, note="stalled: no worker")
+    assert console.live_line(stalled, 60) == "12.3M steps  return -12.35  eval 15.5  stalled: no worker"
+    assert console.plain_line(stalled).endswith("  stalled: no worker")
+
+
+@pytest.mark.parametrize("width", [5, 20, 40, 79, 80, 100, 200])
+def test_line_never_exceeds_the_width(width: int) -> None:
+    assert len(console.live_line(FULL, width)) <= width
+    assert console.live_line(FULL, width).startswith("12.3M"[:width] if width < 119 else "1:02:03")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"),
+        (7, "7"),
+        (0.256, "0.26"),
+        (9.99, "9.99"),
+        (99.96, "100"),
+        (950, "950"),
+        (999.6, "1.00k"),
+        (1000, "1k"),
+        (12_345, "12.3k"),
+        (999_600, "1.00M"),
+        (2_500_000_000, "2.50G"),
+    ],
+)
+def test_counts_are_short(value: float, text: str) -> None:
+    assert console._count(value) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0:00"), (65.9, "1:05"), (3723, "1:02:03"), (172_799, "47:59:59"), (187_200, "2d04h")]
+)
+def test_durations_are_short(seconds: float, text: str) -> None:
+    assert console._duration(seconds) == text
+
+
+def test_eta_is_the_nearest_budgets() -> None:
+    progress = {
+        "seconds": 10.0,
+        "env_steps": 400,
+        "updates": 50,
+        "env_steps_per_second": 10.0,
+        "updates_per_second": 2.0,
+    }
+    steps = config_lib.RunConfig(max_env_steps=1000)
+    assert console.eta_seconds(steps, **progress) == 60.0
+    assert console.eta_seconds(dataclasses.replace(steps, max_updates=100), **progress) == 25.0
+    assert console.eta_seconds(dataclasses.replace(steps, max_seconds=15.0), **progress) == 5.0
+    assert console.eta_seconds(config_lib.RunConfig(max_env_steps=100), **progress) == 0.0
+    assert console.eta_seconds(config_lib.RunConfig(), **progress) is None
+    assert console.eta_seconds(steps, **{**progress, "env_steps_per_second": 0.0}) is None
+
+
+def test_without_a_terminal_a_plain_line_comes_every_interval() -> None:
+    stream, clock = io.StringIO(), Clock()
+    shown = console.Console(10.0, stream=stream, clock=clock)
+    for step, seconds in enumerate((0.0, 9.9, 0.2, 9.0, 1.1)):
+        clock.now += seconds
+        shown.update(console.Snapshot(seconds=0.0, env_steps=step, updates=0))
+    assert [line.split()[1] for line in stream.getvalue().splitlines()] == ["0", "2", "4"]
+    assert "\x1b" not in stream.getvalue()
+
+
+def test_without_a_terminal_a_message_is_a_line_as_it_is() -> None:
+    stream = io.StringIO()
+    console.Console(10.0, stream=stream).message("[red]workers[/red] " + "x" * 200)
+    assert stream.getvalue() == "[red]workers[/red] " + "x" * 200 + "\n"
+
+
+def test_live_line_is_redrawn_in_place_below_messages() -> None:
+    stream, clock = io.StringIO(), Clock()
+    shown = console.Console(10.0, stream=stream, live=True, width=80, clock=clock)
+    line = console.live_line(FULL, 80)
+    shown.update(FULL)
+    shown.message("[a] worker ended")
+    output = stream.getvalue()
+    assert output.count("\n") == 1  # the message's; the live line stays open
+    assert output.index(line) < output.index("[a] worker ended\n") < output.rindex(line)
+    assert "\x1b[2K" in output[output.index(line) :]  # the old one was erased first
+
+
+def test_live_line_is_drawn_often_but_not_with_every_snapshot() -> None:
+    stream, clock = io.StringIO(), Clock()
+    shown = console.Console(10.0, stream=stream, live=True, width=80, clock=clock)
+    for step in range(1, 5):
+        shown.update(dataclasses.replace(FULL, env_steps=step))
+        clock.now += console.DRAW_SECONDS * 0.6
+    output = stream.getvalue()
+    assert "1 steps" in output and "3 steps" in output and "2 steps" not in output
+    shown.close()
+
+
+def test_close_keeps_the_line_and_shows_the_cursor() -> None:
+    stream, clock = io.StringIO(), Clock()
+    shown = console.Console(10.0, stream=stream, live=True, width=80, clock=clock)
+    shown.update(FULL)
+    assert "\x1b[?25l" in stream.getvalue()
+    shown.close()
+    clock.now += 10.0
+    shown.update(dataclasses.replace(FULL, env_steps=7))
+    shown.message("done")
+    output = stream.getvalue()
+    assert output.rindex("\x1b[?25h") > output.rindex("\x1b[?25l")
+    assert "7 steps" not in output and output.endswith("done\n")
+
+
+def test_closed_stream_is_ignored() -> None:
+    stream = io.StringIO()
+    stream.close()
+    shown = console.Console(1.0, stream=stream, live=False)
+    shown.message("lost")
+    shown.update(FULL)
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_failing_stream_is_ignored_and_nothing_piles_up(live: bool) -> None:
+    stream, clock = FullDisk(), Clock()
+    shown = console.Console(1.0, stream=stream, live=live, width=80, clock=clock)
+    for _ in range(20):
+        shown.message("lost " * 20)
+        shown.update(FULL)
+        clock.now += 1.0
+    shown.close()
+    assert len(stream.sizes) >= 40 and max(stream.sizes) < 300

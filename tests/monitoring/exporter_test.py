@@ -1,0 +1,115 @@
+"""What Prometheus is shown, and that it can be asked for it."""
+
+from __future__ import annotations
+
+import urllib.error
+import urllib.request
+from typing import Any
+
+import prometheus_client
+import pytest
+from prometheus_client import parser, registry
+
+from seedzero.core import errors
+from seedzero.monitoring import exporter
+
+STATUS: dict[str, Any] = {
+    "env_steps": 7_000_000_123,
+    "updates": 40,
+    "weights_version": 39,
+    "durable_update": 30,
+    "workers": 2,
+    "environments": 16,
+    "steps_acknowledged": 7_000_000_140,
+    "steps_stored": 7_000_000_123,
+    "steps_pending": 12,
+    "steps_discarded": {"worker_lost": 4, "checkpoint_reset": 1},
+    "samples_per_insert": 3.9,
+    "env_steps_per_second": 1234.5,
+    "updates_per_second": 2.5,
+    "stalled": None,
+    "last_evaluation": {"update": 32, "episodes": 20, "mean_return": -1.5},
+}
+ROW = {"update": 40, "env_steps": 5, "seconds": 1.0, "time": "2026", "loss": 0.25, "batch wait": 1, "updates": 3}
+
+
+def shown(status: dict[str, Any], row: dict[str, Any]) -> dict[str, float]:
+    """Returns samples as a scraper reads them; labels stand behind the name."""
+
+    class Collector(registry.Collector):
+        def collect(self) -> Any:
+            return exporter.families(exporter.Seen(status, row))
+
+    everything = registry.CollectorRegistry()
+    everything.register(Collector())
+    text = prometheus_client.generate_latest(everything).decode()
+    return {
+        "".join([sample.name, *sample.labels.values()]): sample.value
+        for family in parser.text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_the_numbers_are_those_of_the_status_and_the_newest_row() -> None:
+    found = shown(STATUS, ROW)
+    assert found == {
+        "seedzero_env_steps_total": 7_000_000_123,
+        "seedzero_updates_total": 40,
+        "seedzero_steps_acknowledged_total": 7_000_000_140,
+        "seedzero_steps_stored_total": 7_000_000_123,
+        "seedzero_steps_discarded_totalworker_lost": 4,
+        "seedzero_steps_discarded_totalcheckpoint_reset": 1,
+        "seedzero_steps_pending": 12,
+        "seedzero_weights_version": 39,
+        "seedzero_durable_update": 30,
+        "seedzero_workers": 2,
+        "seedzero_environments": 16,
+        "seedzero_samples_per_insert": 3.9,
+        "seedzero_env_steps_per_second": 1234.5,
+        "seedzero_updates_per_second": 2.5,
+        "seedzero_stalled": 0,
+        "seedzero_evaluation_update": 32,
+        "seedzero_evaluation_episodes": 20,
+        "seedzero_evaluation_mean_return": -1.5,
+        "seedzero_loss": 0.25,
+        "seedzero_batch_wait": 1,
+    }
+
+
+def test_what_does_not_exist_yet_is_left_out() -> None:
+    status = {**STATUS, "durable_update": None, "last_evaluation": None, "stalled": "compiling"}
+    found = shown(status, {})
+    assert found["seedzero_stalled"] == 1
+    assert not [name for name in found if "evaluation" in name or "durable" in name or "loss" in name]
+
+
+def test_it_is_served_over_http_with_help_until_stop() -> None:
+    status = dict(STATUS)
+    served = exporter.Exporter("127.0.0.1", 0, lambda: exporter.Seen(status, ROW))
+    url = served.start()
+    try:
+        status["updates"] = 41
+        with urllib.request.urlopen(url, timeout=20) as reply:
+            text = reply.read().decode()
+    finally:
+        served.stop()
+    assert "# HELP seedzero_env_steps_total training steps stored\n# TYPE seedzero_env_steps_total counter" in text
+    assert "seedzero_updates_total 41.0" in text
+    assert "process_resident_memory_bytes" in text
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(url, timeout=20)
+
+
+def test_an_address_in_use_is_named() -> None:
+    first = exporter.Exporter("127.0.0.1", 0, lambda: exporter.Seen(STATUS, {}))
+    port = int(first.start().split(":")[2].partition("/")[0])
+    try:
+        with pytest.raises(errors.UsageError, match=rf"cannot serve metrics on 127.0.0.1:{port}: .* --metrics_port"):
+            exporter.Exporter("127.0.0.1", port, lambda: exporter.Seen(STATUS, {})).start()
+    finally:
+        first.stop()
+
+
+def test_a_host_that_does_not_exist_is_named() -> None:
+    with pytest.raises(errors.UsageError, match=r"cannot serve metrics on no\.such\.host\.invalid:0"):
+        exporter.Exporter("no.such.host.invalid", 0, lambda: exporter.Seen(STATUS, {})).start()

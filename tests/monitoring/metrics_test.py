@@ -1,0 +1,254 @@
+"""Rows, TensorBoard files and means between rows."""
+
+import contextlib
+import json
+import pathlib
+import resource
+import struct
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+from tensorboardX.proto import event_pb2
+
+from seedzero.core import types
+from seedzero.monitoring import metrics
+
+
+def make_log(path: pathlib.Path, *, tensorboard: bool = False) -> tuple[metrics.MetricsLog, list[str]]:
+    reports: list[str] = []
+    log = metrics.MetricsLog(path, tensorboard=tensorboard, report=reports.append, wall_clock=lambda: 1000.0)
+    return log, reports
+
+
+def rows(path: pathlib.Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+
+
+def events(path: pathlib.Path) -> list[list[event_pb2.Event]]:
+    """Returns the events of each file, in the order of the files' names; a damaged end is left out."""
+    files = []
+    for file in sorted((path / "tensorboard").iterdir()):
+        data, found = file.read_bytes(), []
+        while len(data) >= 12:
+            (length,) = struct.unpack("<Q", data[:8])
+            if len(data) < 16 + length:
+                break
+            found.append(event_pb2.Event.FromString(data[12 : 12 + length]))
+            data = data[16 + length :]
+        files.append(found)
+    return files
+
+
+@contextlib.contextmanager
+def file_size_limit(num_bytes: int) -> Iterator[None]:
+    """Writes beyond so many bytes into any file fail, as on a full disk; what fits is written."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_row_is_a_line_of_json_that_begins_with_update_steps_and_seconds(tmp_path: pathlib.Path) -> None:
+    log, reports = make_log(tmp_path)
+    log.write({"loss": 0.5, "seconds": 2.0, "update": 10, "note": None, "env_steps": 640})
+    log.write({"update": 20})
+    first, second = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert first == '{"update": 10, "env_steps": 640, "seconds": 2.0, "loss": 0.5, "note": null}'
+    assert json.loads(second) == {"update": 20}
+    assert reports == []
+
+
+def test_numbers_that_are_not_finite_stay_strict_json(tmp_path: pathlib.Path) -> None:
+    log, _ = make_log(tmp_path)
+    log.write({"update": 1, "loss": float("nan"), "limit": float("inf")})
+
+    def refuse(name: str) -> object:
+        raise AssertionError(f"{name} is not JSON")
+
+    row = json.loads((tmp_path / "metrics.jsonl").read_text(), parse_constant=refuse)
+    assert row == {"update": 1, "loss": "nan", "limit": "inf"}
+
+
+def test_full_disk_is_reported_once_and_tried_again(tmp_path: pathlib.Path) -> None:
+    log, reports = make_log(tmp_path)
+    (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
+    log.write({"update": 1})
+    log.write({"update": 2})
+    assert len(reports) == 1 and "No space left on device" in reports[0] and str(tmp_path) in reports[0]
+    (tmp_path / "metrics.jsonl").unlink()
+    log.write({"update": 3})
+    assert rows(tmp_path) == [{"update": 3}]
+    assert reports[1:] == ["metrics are written again"]
+
+
+def test_row_that_fits_only_in_part_leaves_no_half_line(tmp_path: pathlib.Path) -> None:
+    log, reports = make_log(tmp_path)
+    log.write({"update": 1})
+    with file_size_limit((tmp_path / "metrics.jsonl").stat().st_size + 5):
+        log.write({"update": 2})
+    log.write({"update": 3})
+    assert rows(tmp_path) == [{"update": 1}, {"update": 3}]
+    assert len(reports) == 2
+
+
+def test_tensorboard_holds_the_numbers_of_a_row_at_its_update(tmp_path: pathlib.Path) -> None:
+    log, reports = make_log(tmp_path, tensorboard=True)
+    log.write({"update": 7, "loss": 0.25, "note": "text", "nothing": None})
+    ((header, event),) = events(tmp_path)
+    assert header.file_version == "brain.Event:2"
+    assert (event.step, event.wall_time) == (7, 1000.0)
+    assert {value.tag: value.simple_value for value in event.summary.value} == {"update": 7.0, "loss": 0.25}
+    assert reports == []
+
+
+def test_tensorboard_goes_on_after_a_full_disk_without_a_half_record(tmp_path: pathlib.Path) -> None:
+    log, reports = make_log(tmp_path, tensorboard=True)
+    with file_size_limit(80):
+        log.write({"update": 1, "loss": 0.5})
+    assert rows(tmp_path) == [{"update": 1, "loss": 0.5}] and len(reports) == 1
+    log.write({"update": 2, "loss": 0.5})
+    ((header, event),) = events(tmp_path)
+    assert header.file_version and event.step == 2
+    assert len(reports) == 2
+
+
+def test_without_tensorboardx_rows_are_written_and_it_is_said_once(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "tensorboardX", None)
+    log, reports = make_log(tmp_path, tensorboard=True)
+    log.write({"update": 1})
+    log.write({"update": 2})
+    assert len(rows(tmp_path)) == 2
+    assert len(reports) == 1 and "TensorBoard" in reports[0]
+
+
+def test_truncate_cuts_back_to_a_checkpoint_even_between_rows_of_one_update(tmp_path: pathlib.Path) -> None:
+    log, _ = make_log(tmp_path)
+    log.write({"update": 10})
+    log.write({"update": 20})
+    size_bytes = log.size_bytes()
+    log.write({"update": 20})
+    log.truncate(size_bytes, 20)
+    assert rows(tmp_path) == [{"update": 10}, {"update": 20}]
+    log.write({"update": 21})
+    assert rows(tmp_path)[-1] == {"update": 21}
+    log.truncate(0, -1)
+    assert rows(tmp_path) == []
+
+
+def test_truncate_drops_half_a_line_where_a_crash_left_less_than_there_was(tmp_path: pathlib.Path) -> None:
+    log, _ = make_log(tmp_path)
+    log.write({"update": 10})
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"update": 5')
+    log.truncate(1000, 20)
+    assert rows(tmp_path) == [{"update": 10}]
+
+
+def test_truncate_without_a_file_does_nothing(tmp_path: pathlib.Path) -> None:
+    log, _ = make_log(tmp_path)
+    assert log.size_bytes() == 0
+    log.truncate(0, 3)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_truncate_tells_tensorboard_once_to_hide_later_points(tmp_path: pathlib.Path) -> None:
+    log, _ = make_log(tmp_path, tensorboard=True)
+    log.truncate(0, 20)
+    log.write({"update": 30})
+    log.write({"update": 40})
+    ((_, start, *points),) = events(tmp_path)
+    assert (start.step, start.session_log.status) == (21, event_pb2.SessionLog.START)
+    assert [point.step for point in points] == [30, 40]
+
+
+def test_times_are_told_from_what_two_runs_have_in_common() -> None:
+    row = {
+        "update": 1,
+        "seconds": 2.0,
+        "time": 3.0,
+        "wait_seconds": 4.0,
+        "frames_per_second": 5.0,
+        "loss": 6.0,
+        "seconds_left": 7.0,
+    }
+    assert metrics.without_times(row) == {"update": 1, "loss": 6.0, "seconds_left": 7.0}
+
+
+def test_drain_returns_means_and_totals_and_starts_anew() -> None:
+    aggregator = metrics.Aggregator()
+    aggregator.add_means({"loss": 1.0, "age": 2.0})
+    aggregator.add_means({"loss": 4.0}, weight=2.0)
+    aggregator.add_totals({"idle_seconds": 0.5})
+    aggregator.add_totals({"idle_seconds": 0.25})
+    assert aggregator.drain() == {"age": 2.0, "idle_seconds": 0.75, "loss": 3.0}
+    assert aggregator.drain() == {}
+
+
+def test_batches_give_mean_fill_rows_and_wait() -> None:
+    aggregator = metrics.Aggregator()
+    aggregator.add_batch(32, 32, wait_seconds=0.25)
+    aggregator.add_batch(8, 16, wait_seconds=0.75)
+    assert aggregator.drain() == {"batch_fill": 0.75, "batch_rows": 20.0, "batch_wait_seconds": 0.5}
+
+
+def test_episodes_are_kept_apart_by_role() -> None:
+    aggregator = metrics.Aggregator()
+    aggregator.add_episode(types.Role.TRAIN, 1.0, 10)
+    aggregator.add_episode(types.Role.TRAIN, -2.0, 20)
+    aggregator.add_episode(types.Role.EVALUATE, 9.0, 30)
+    assert aggregator.recent_return() == -0.5
+    assert aggregator.drain() == {
+        "episode_return": -0.5,
+        "episode_length": 15.0,
+        "episodes": 2,
+        "evaluate_episode_return": 9.0,
+        "evaluate_episode_length": 30.0,
+        "evaluate_episodes": 1,
+    }
+
+
+def test_games_against_oneself_are_told_by_the_first_mover_s_return() -> None:
+    aggregator = metrics.Aggregator()
+    aggregator.add_episode(types.Role.TRAIN, 1.0, 10, num_players=2)
+    assert aggregator.drain() == {"first_mover_return": 1.0, "episode_length": 10.0, "episodes": 1}
+
+
+def test_recent_return_outlives_a_row_and_forgets_old_episodes() -> None:
+    aggregator = metrics.Aggregator()
+    assert aggregator.recent_return() is None
+    aggregator.add_episode(types.Role.TRAIN, 1e6, 1)
+    aggregator.drain()
+    assert aggregator.recent_return() == 1e6
+    for _ in range(metrics.RECENT_EPISODES):
+        aggregator.add_episode(types.Role.TRAIN, 3.0, 1)
+    assert aggregator.recent_return() == 3.0
+
+
+def test_threads_lose_no_value() -> None:
+    aggregator = metrics.Aggregator()
+    inside, go_on = threading.Event(), threading.Event()
+
+    class Slow(float):
+        """A number that waits in the middle of an addition, so that another thread may come between."""
+
+        def __radd__(self, other: float) -> float:
+            inside.set()
+            go_on.wait(10.0)
+            return other + float(self)
+
+    slow = threading.Thread(target=aggregator.add_totals, args=({"n": Slow(1.0)},))
+    quick = threading.Thread(target=aggregator.add_totals, args=({"n": 2.0},))
+    slow.start()
+    assert inside.wait(10.0)
+    quick.start()
+    quick.join(0.1)  # without a lock it is through by now, and its value about to be overwritten
+    go_on.set()
+    slow.join()
+    quick.join()
+    assert aggregator.drain() == {"n": 3.0}

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent import futures
+
+import grpc
+import pytest
+
+from seedzero.checkpoints import run_dir
+from seedzero.config import config
+from seedzero.core import errors
+from seedzero.monitoring import status
+from seedzero.transport import inference_pb2, inference_pb2_grpc
+
+
+class _Learner(inference_pb2_grpc.InferenceServicer):
+    def Status(self, request: inference_pb2.StatusRequest, context: grpc.ServicerContext) -> inference_pb2.StatusReply:
+        return inference_pb2.StatusReply(json=json.dumps({"updates": 7, "stalled": None}))
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    server = grpc.server(futures.ThreadPoolExecutor(max_workers=1))
+    inference_pb2_grpc.add_InferenceServicer_to_server(_Learner(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    yield f"127.0.0.1:{port}"
+    server.stop(None).wait()
+
+
+@pytest.fixture
+def directory(tmp_path: pathlib.Path) -> Iterator[run_dir.RunDir]:
+    with run_dir.open_run_dir(tmp_path / "run", config.Config(), preset="catch", given={}) as opened:
+        yield opened
+
+
+def test_a_running_learner_answers(address: str) -> None:
+    assert status.from_server(address) == {"updates": 7, "stalled": None, "alive": True}
+
+
+def test_where_nobody_listens_the_address_is_named() -> None:
+    with pytest.raises(errors.ProtocolError, match=r"no learner answers at unix:/nowhere/x.sock within 0.5 s"):
+        status.from_server("unix:/nowhere/x.sock", deadline_seconds=0.5)
+
+
+def test_a_run_directory_leads_to_its_learner(address: str, directory: run_dir.RunDir) -> None:
+    directory.write_status({"updates": 3})
+    directory.write_learner(address, started=0.0)
+    assert status.from_run_dir(directory.path)["updates"] == 7
+
+
+def test_a_run_directory_prefers_the_address_that_needs_no_token(address: str, directory: run_dir.RunDir) -> None:
+    directory.write_learner("127.0.0.1:1", started=0.0, local=address)
+    assert status.from_run_dir(directory.path)["updates"] == 7
+
+
+def test_an_ended_learner_leaves_its_last_status(directory: run_dir.RunDir) -> None:
+    directory.write_status({"updates": 3})
+    assert status.from_run_dir(directory.path) == {"updates": 3, "alive": False}
+
+
+def test_a_learner_that_was_killed_is_not_alive(directory: run_dir.RunDir) -> None:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    run_dir.write_json_atomic(
+        directory.path / run_dir.LEARNER_FILE, {"address": "127.0.0.1:1", "pid": child.pid, "started": 0.0}
+    )
+    directory.write_status({"updates": 3})
+    assert status.from_run_dir(directory.path)["alive"] is False
+
+
+def test_a_learner_that_does_not_answer_yet_is_stalled(directory: run_dir.RunDir) -> None:
+    directory.write_status({"updates": 3, "stalled": None})
+    directory.write_learner("unix:/nowhere/x.sock", started=0.0)  # this process, which lives
+    assert os.getpid() == json.loads((directory.path / run_dir.LEARNER_FILE).read_text())["pid"]
+    found = status.from_run_dir(directory.path, deadline_seconds=0.5)
+    assert (found["alive"], found["stalled"]) == (True, status.NOT_STARTED)
+
+
+def test_a_directory_without_run_or_status_is_named(tmp_path: pathlib.Path, directory: run_dir.RunDir) -> None:
+    with pytest.raises(errors.ResumeError, match="is no run directory"):
+        status.from_run_dir(tmp_path)
+    with pytest.raises(errors.ResumeError, match=r"has no status.json"):
+        status.from_run_dir(directory.path)
+
+
+def test_a_damaged_status_is_named(directory: run_dir.RunDir) -> None:
+    (directory.path / run_dir.STATUS_FILE).write_text("{")
+    with pytest.raises(errors.ResumeError, match=r"cannot read .*status.json"):
+        status.from_run_dir(directory.path)

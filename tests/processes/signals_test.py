@@ -1,0 +1,152 @@
+"""First and second Ctrl-C."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from seedzero.processes import signals
+
+TIMEOUT_SECONDS = 60.0
+
+
+@pytest.fixture(autouse=True)
+def _python_s_own_handler() -> Iterator[None]:
+    """Shells start what runs in the background with SIGINT ignored; Ctrl-C has to mean something here all the same."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+class Log:
+    """Records calls in order, and when the process would have left."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.left = threading.Event()
+        self.now = 0.0
+
+    def leave(self, code: int) -> None:
+        self.calls.append(f"leave {code}")
+        self.left.set()
+
+    def handler(self) -> signals.StopSignals:
+        return signals.StopSignals(
+            lambda: self.calls.append("stop"),
+            say=lambda text: self.calls.append("say"),
+            cleanup=lambda: self.calls.append("cleanup"),
+            clock=lambda: self.now,
+            leave=self.leave,
+        )
+
+
+@pytest.mark.parametrize("number", signals.STOP_SIGNALS)
+def test_first_signal_asks_to_stop_and_says_so(number: int) -> None:
+    log = Log()
+    with log.handler() as stop:
+        assert not stop.requested.is_set()
+        signal.raise_signal(number)
+        assert stop.requested.wait(TIMEOUT_SECONDS)
+    assert log.calls == ["stop", "say"]
+
+
+@pytest.mark.parametrize("number", signals.STOP_SIGNALS)
+def test_second_signal_cleans_up_and_leaves_at_once(number: int) -> None:
+    log = Log()
+    with log.handler() as stop:
+        signal.raise_signal(signal.SIGINT)
+        assert stop.requested.wait(TIMEOUT_SECONDS)
+        log.now = 1.0
+        signal.raise_signal(number)
+        assert log.left.wait(TIMEOUT_SECONDS)
+    assert log.calls == ["stop", "say", "cleanup", "leave 130"]
+
+
+def test_failing_cleanup_does_not_keep_it_from_leaving(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threading, "excepthook", lambda args: None)
+    log = Log()
+
+    def fail() -> None:
+        raise OSError
+
+    with signals.StopSignals(lambda: None, say=print, cleanup=fail, clock=lambda: log.now, leave=log.leave) as stop:
+        signal.raise_signal(signal.SIGTERM)
+        assert stop.requested.wait(TIMEOUT_SECONDS)
+        log.now = 1.0
+        signal.raise_signal(signal.SIGINT)
+        assert log.left.wait(TIMEOUT_SECONDS)
+
+
+def test_echo_of_the_first_signal_is_not_a_second_one() -> None:
+    log = Log()
+    with log.handler() as stop:
+        signal.raise_signal(signal.SIGTERM)
+        assert stop.requested.wait(TIMEOUT_SECONDS)
+        log.now = signals.ECHO_SECONDS / 2
+        signal.raise_signal(signal.SIGTERM)
+    assert log.calls == ["stop", "say"]
+
+
+def test_old_handlers_are_back_afterwards() -> None:
+    before = [signal.getsignal(number) for number in signals.STOP_SIGNALS]
+    with Log().handler():
+        assert [signal.getsignal(number) for number in signals.STOP_SIGNALS] != before
+    assert [signal.getsignal(number) for number in signals.STOP_SIGNALS] == before
+    assert signal.set_wakeup_fd(-1) == -1
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+
+
+MAIN_THREAD_STUCK_IN_C = """
+import ctypes
+from seedzero.processes import signals
+
+signals.ECHO_SECONDS = 0.0
+libc, mutex = ctypes.CDLL(None), ctypes.create_string_buffer(128)
+libc.pthread_mutex_lock(mutex)
+say = lambda text: print(text, flush=True)
+with signals.StopSignals(lambda: None, say=say, cleanup=lambda: print("cleanup", flush=True)):
+    say("ready")
+    libc.pthread_mutex_lock(mutex)
+"""
+
+
+def test_second_ctrl_c_leaves_with_130_though_the_main_thread_is_stuck_in_a_library() -> None:
+    command = [sys.executable, "-c", MAIN_THREAD_STUCK_IN_C]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        child.send_signal(signal.SIGINT)
+        assert "press Ctrl-C again" in child.stdout.readline()
+        child.send_signal(signal.SIGINT)
+        assert child.wait(TIMEOUT_SECONDS) == 130
+        assert child.stdout.read() == "cleanup\n"
+
+
+ENDS_WITH_ITS_INPUT = """
+import threading
+from seedzero.processes import signals
+
+with signals.StopSignals(lambda: None, say=lambda text: print(text, flush=True), cleanup=lambda: None) as stop:
+    signals.terminate_with_input()
+    print("ready", flush=True)
+    stop.requested.wait()
+"""
+
+
+def test_a_process_terminates_itself_once_its_input_is_closed() -> None:
+    command = [sys.executable, "-c", ENDS_WITH_ITS_INPUT]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with subprocess.Popen(command, env=environment, **pipes) as child:  # type: ignore[call-overload]
+        try:
+            assert child.stdout.readline() == "ready\n"
+            rest, _ = child.communicate("what is written there means nothing", TIMEOUT_SECONDS)
+            assert "saving and leaving" in rest and child.returncode == 0
+        finally:
+            child.kill()

@@ -1,0 +1,342 @@
+"""Local workers are started, watched, started again and ended."""
+
+import os
+import pathlib
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+
+from seedzero.processes import supervisor
+
+TIMEOUT_SECONDS = 20.0
+
+
+# The rule, without processes.
+
+
+def test_pauses_double_up_to_a_limit() -> None:
+    restarts = supervisor.Restarts()
+    delays = [restarts.delay_seconds(100.0 * i, lived_seconds=1.0, killed=False) for i in range(7)]
+    assert delays == [0.25, 0.5, 1.0, 2.0, 4.0, 5.0, 5.0]
+
+
+def test_long_life_brings_back_the_first_pause() -> None:
+    restarts = supervisor.Restarts()
+    lives = (1.0, 1.0, 10.5, 1.0)
+    delays = [restarts.delay_seconds(100.0 * i, lived_seconds=life, killed=False) for i, life in enumerate(lives)]
+    assert delays == [0.25, 0.5, 0.25, 0.5]
+
+
+def test_five_failures_within_a_minute_are_the_end() -> None:
+    restarts = supervisor.Restarts()
+    times = (0.0, 10.0, 30.0, 45.0, 60.0)
+    delays = [restarts.delay_seconds(now, lived_seconds=10.5, killed=False) for now in times]
+    assert delays == [0.25, 0.25, 0.25, 0.25, None]
+
+
+def test_five_failures_in_more_than_a_minute_are_not() -> None:
+    restarts = supervisor.Restarts()
+    times = (0.0, 10.0, 30.0, 45.0, 60.1)
+    assert None not in [restarts.delay_seconds(now, lived_seconds=1.0, killed=False) for now in times]
+
+
+def test_being_killed_from_outside_waits_like_a_failure_but_is_none() -> None:
+    restarts = supervisor.Restarts()
+    delays = [restarts.delay_seconds(float(i), lived_seconds=1.0, killed=True) for i in range(20)]
+    assert delays[:3] == [0.25, 0.5, 1.0] and None not in delays
+    assert restarts.delay_seconds(20.0, lived_seconds=1.0, killed=False) is not None
+
+
+# With processes that are made up.
+
+
+class FakeProcess:
+    """Writes its lines and ends with a status, at once or when it is told to."""
+
+    pid = 1234
+
+    def __init__(self, output: Sequence[bytes], status: int | None) -> None:
+        self._output, self._status = output, status
+        self._ended = threading.Event()
+
+    def lines(self) -> Iterator[bytes]:
+        yield from self._output
+
+    def wait(self) -> int:
+        if self._status is None:
+            assert self._ended.wait(TIMEOUT_SECONDS)
+        return self._status or 0
+
+    def close_input(self) -> None:
+        self._ended.set()
+
+    def send_signal(self, number: int) -> None:
+        raise AssertionError("not needed")
+
+
+class Harness:
+    """A supervisor whose starts, pauses and reports are recorded, and whose pauses take no time."""
+
+    def __init__(self, log_dir: pathlib.Path, launch: Callable[[int], FakeProcess], *, num: int = 1) -> None:
+        self.pauses: list[float] = []
+        self.reports: list[str] = []
+        self.failures: queue.Queue[str] = queue.Queue(maxsize=10)
+        self.num_starts = 0
+        self._launch_number = launch
+        self.supervisor = supervisor.Supervisor(
+            lambda index: [f"worker-{index}"],
+            num,
+            on_failure=self.failures.put,
+            log_dir=log_dir,
+            report=self.reports.append,
+            clock=lambda: 0.0,
+            launch=self._launch,
+            wait=self._wait,
+        )
+
+    def _launch(self, command: Sequence[str]) -> FakeProcess:
+        assert command[0].startswith("worker-")
+        self.num_starts += 1
+        return self._launch_number(self.num_starts)
+
+    def _wait(self, event: threading.Event, seconds: float) -> bool:
+        self.pauses.append(seconds)
+        return event.is_set()
+
+
+def test_worker_that_keeps_failing_is_reported_once_with_its_last_line(tmp_path: pathlib.Path) -> None:
+    harness = Harness(tmp_path, lambda number: FakeProcess([b"Traceback:\n", b"Failure: no game Pogn\n", b"\n"], 1))
+    harness.supervisor.start()
+    text = harness.failures.get(timeout=TIMEOUT_SECONDS)
+    harness.supervisor.stop(TIMEOUT_SECONDS)
+    assert text == (
+        "worker local-0 failed 5 times within 60 s, at last with exit code 1: Failure: no game Pogn; "
+        f"its output is in {tmp_path / 'worker-0.log'}"
+    )
+    assert harness.num_starts == 5 and harness.failures.empty()
+    assert harness.pauses == [0.25, 0.5, 1.0, 2.0]
+    assert harness.reports[0] == (
+        "worker local-0 ended (exit code 1: Failure: no game Pogn); starting it again in 0.25 s"
+    )
+    assert (tmp_path / "worker-0.log").read_bytes() == b"Traceback:\nFailure: no game Pogn\n\n" * 5
+
+
+def test_of_several_workers_that_fail_the_first_is_reported(tmp_path: pathlib.Path) -> None:
+    harness = Harness(tmp_path, lambda number: FakeProcess([], 1), num=3)
+    harness.supervisor.start()
+    assert "failed 5 times" in harness.failures.get(timeout=TIMEOUT_SECONDS)
+    assert harness.supervisor._join(TIMEOUT_SECONDS)
+    assert harness.failures.empty() and harness.num_starts == 15
+
+
+def test_worker_that_cannot_be_started_is_reported(tmp_path: pathlib.Path) -> None:
+    def fail(number: int) -> FakeProcess:
+        raise FileNotFoundError(2, "No such file or directory", "python9")
+
+    harness = Harness(tmp_path, fail)
+    harness.supervisor.start()
+    text = harness.failures.get(timeout=TIMEOUT_SECONDS)
+    harness.supervisor.stop(TIMEOUT_SECONDS)
+    assert "it cannot be started: No such file or directory: python9" in text
+
+
+def test_last_line_of_an_earlier_life_is_not_this_ones_reason(tmp_path: pathlib.Path) -> None:
+    third = threading.Event()
+
+    def launch(number: int) -> FakeProcess:
+        if number == 3:
+            third.set()
+            return FakeProcess([], None)
+        return FakeProcess([b"first\n"] if number == 1 else [], 3)
+
+    harness = Harness(tmp_path, launch)
+    harness.supervisor.start()
+    assert third.wait(TIMEOUT_SECONDS)
+    harness.supervisor.stop(TIMEOUT_SECONDS)
+    assert "(exit code 3: first)" in harness.reports[0]
+    assert "(exit code 3);" in harness.reports[1]
+
+
+def test_worker_that_ends_after_finish_stays_ended(tmp_path: pathlib.Path) -> None:
+    process, started = FakeProcess([], None), threading.Event()
+
+    def launch(number: int) -> FakeProcess:
+        started.set()
+        return process
+
+    harness = Harness(tmp_path, launch)
+    harness.supervisor.start()
+    assert started.wait(TIMEOUT_SECONDS)
+    harness.supervisor.finish()
+    process.close_input()
+    harness.supervisor.stop(TIMEOUT_SECONDS)
+    assert harness.num_starts == 1 and harness.reports == [] and harness.failures.empty()
+
+
+def test_worker_that_leaves_before_training_is_finished_is_started_again(tmp_path: pathlib.Path) -> None:
+    harness = Harness(tmp_path, lambda number: FakeProcess([], 0))
+    harness.supervisor.start()
+    assert "exit code 0" in harness.failures.get(timeout=TIMEOUT_SECONDS)
+    harness.supervisor.stop(TIMEOUT_SECONDS)
+    assert harness.num_starts == 5
+
+
+# The log.
+
+
+def test_log_is_bounded(tmp_path: pathlib.Path) -> None:
+    log = supervisor.WorkerLog(tmp_path / "worker-0.log", max_bytes=100)
+    for number in range(100):
+        log.write(b"line %03d\n" % number)
+    sizes = {path.name: path.stat().st_size for path in tmp_path.iterdir()}
+    assert set(sizes) <= {"worker-0.log", "worker-0.log.1"} and all(size <= 109 for size in sizes.values())
+    assert log.last_line() == "line 099"
+
+
+def test_full_disk_keeps_the_last_lines(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "worker-0.log").symlink_to("/dev/full")
+    log = supervisor.WorkerLog(tmp_path / "worker-0.log")
+    log.write(b"reason\n")
+    assert log.last_line() == "reason"
+
+
+# With real processes, which call the test on a unix socket and end when their standard input does.
+
+CALLER = """
+import os, socket, sys
+caller = socket.socket(socket.AF_UNIX)
+caller.connect(sys.argv[1])
+caller.sendall(f"{os.getpid()} {os.getsid(0)} {os.environ['OMP_NUM_THREADS']}\\n".encode())
+"""
+WATCHING = CALLER + "sys.stdin.read()\n"
+STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)" + CALLER + "signal.pause()\n"
+
+
+class Calls:
+    """What children tell on a unix socket."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.settimeout(TIMEOUT_SECONDS)
+        self._listener.bind(str(path))
+        self._listener.listen()
+
+    def next(self) -> tuple[socket.socket, int, int, str]:
+        """Waits for a child; returns its connection, pid, session and OMP_NUM_THREADS."""
+        connection, _ = self._listener.accept()
+        connection.settimeout(TIMEOUT_SECONDS)
+        pid, session, threads = connection.makefile().readline().split()
+        return connection, int(pid), int(session), threads
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+@pytest.fixture
+def calls(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
+    monkeypatch.chdir(tmp_path)  # a socket's path is short
+    calls = Calls(pathlib.Path("calls"))
+    yield calls
+    calls.close()
+
+
+def supervise(code: str, num: int, log_dir: pathlib.Path) -> tuple[supervisor.Supervisor, "queue.Queue[str]"]:
+    failures: queue.Queue[str] = queue.Queue(maxsize=10)
+    command = [sys.executable, "-S", "-c", code, "calls"]
+    return supervisor.Supervisor(lambda index: command, num, on_failure=failures.put, log_dir=log_dir), failures
+
+
+def test_killed_worker_comes_back_and_closed_pipes_end_all(calls: Calls, tmp_path: pathlib.Path) -> None:
+    workers, failures = supervise(WATCHING, 2, tmp_path)
+    workers.start()
+    called = [calls.next() for _ in range(2)]
+    pids = [pid for _, pid, _, _ in called]
+    assert sorted(workers.pids().values()) == sorted(pids)
+    os.kill(pids[0], signal.SIGKILL)
+    called.append(calls.next())
+    assert called[2][1] not in pids
+    assert sorted(workers.pids().values()) == sorted([pids[1], called[2][1]])
+    workers.stop(TIMEOUT_SECONDS)
+    for connection, pid, _, _ in called:
+        assert connection.recv(1) == b""
+        connection.close()
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+    assert workers.pids() == {} and failures.empty()
+
+
+def test_worker_has_a_session_and_an_environment_of_its_own(calls: Calls, tmp_path: pathlib.Path) -> None:
+    workers, _ = supervise(WATCHING, 1, tmp_path)
+    workers.start()
+    connection, pid, session, threads = calls.next()
+    workers.stop(TIMEOUT_SECONDS)
+    connection.close()
+    assert session == pid  # so Ctrl-C at the terminal does not reach it
+    assert threads == "1"
+
+
+def test_stubborn_worker_is_killed(calls: Calls, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "KILL_SECONDS", 0.5)
+    workers, _ = supervise(STUBBORN, 1, tmp_path)
+    workers.start()
+    connection, pid, _, _ = calls.next()
+    workers.stop(0.2)
+    assert connection.recv(1) == b""
+    connection.close()
+    workers.stop(TIMEOUT_SECONDS)
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_kill_needs_no_time_to_end_a_worker(calls: Calls, tmp_path: pathlib.Path) -> None:
+    workers, failures = supervise(STUBBORN, 1, tmp_path)
+    workers.start()
+    connection, _, _, _ = calls.next()
+    workers.kill()
+    assert connection.recv(1) == b""
+    connection.close()
+    workers.stop(TIMEOUT_SECONDS)
+    assert workers.pids() == {} and failures.empty()
+
+
+def test_five_quick_failures_end_with_the_reason(tmp_path: pathlib.Path) -> None:
+    failures: queue.Queue[str] = queue.Queue(maxsize=10)
+    code = "import sys; print('to the log', flush=True); sys.exit('ale: no such game')"
+    workers = supervisor.Supervisor(
+        lambda index: [sys.executable, "-S", "-c", code],
+        1,
+        on_failure=failures.put,
+        log_dir=tmp_path,
+        wait=lambda event, seconds: event.is_set(),
+    )
+    workers.start()
+    text = failures.get(timeout=TIMEOUT_SECONDS)
+    workers.stop(TIMEOUT_SECONDS)
+    assert "at last with exit code 1: ale: no such game" in text
+    assert (tmp_path / "worker-0.log").read_text() == "to the log\nale: no such game\n" * 5
+
+
+LEARNER = f"""
+import pathlib, sys, threading
+from seedzero.processes import supervisor
+
+command = [sys.executable, "-S", "-c", {WATCHING!r}, "calls"]
+supervisor.Supervisor(lambda index: command, 2, on_failure=print, log_dir=pathlib.Path()).start()
+threading.Event().wait()
+"""
+
+
+def test_workers_end_when_the_learner_is_killed(calls: Calls) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen([sys.executable, "-c", LEARNER], env=environment) as learner:
+        called = [calls.next() for _ in range(2)]
+        learner.kill()
+    for connection, _, _, _ in called:
+        assert connection.recv(1) == b""
+        connection.close()

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what training needs into .venv beside this file, once, and trains: ./run_local.sh GAME [AGENT] [--key=value ...]
+# Installs the requirements into .venv beside this file, once, and trains: ./run_local.sh GAME [AGENT] [--key=value ...]
 set -euo pipefail
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)"
 . "$root/scripts/venv.sh"
@@ -8,13 +8,13 @@ usage() {
     cat <<'TEXT'
 usage: ./run_local.sh GAME [AGENT] [--key=value ...]
 
-Installs what it needs into .venv beside this script (once), then trains an agent with local workers. Progress is shown
-as it goes; everything is written into runs/. Ctrl-C saves and leaves; the command that goes on is printed.
+Installs its requirements into .venv beside this script (once), then trains an agent with local workers. It shows progress
+and writes everything into runs/. Ctrl-C saves, prints the command to resume, and exits.
 
 GAME
   catch              learns in seconds, ends by itself
   cartpole           learns within two minutes on two cores, ends by itself
-  tictactoe          plays against itself until it loses no more, minutes on two cores, ends by itself
+  tictactoe          self-play until it loses no more, minutes on two cores, ends by itself
   connect_four       the same on a board of 4 rows and 5 columns
   atari              Pong; any other game: ./run_local.sh atari --env=atari:Breakout
   gym:ID             any Gymnasium environment, e.g. gym:Acrobot-v1, gym:LunarLander-v3, gym:MinAtar/Breakout-v1;
@@ -22,14 +22,16 @@ GAME
   gym:MODULE:ID      the same, after importing your own module
   spiel:NAME         a board game of OpenSpiel, e.g. spiel:othello, "spiel:breakthrough(rows=6,columns=6)"
 AGENT
-  muzero (the default)
+  muzero             plans with a learned model (the default): the most from each step
+  vtrace             IMPALA's actor-critic: many more steps a second, learns from each once
 
 Examples
   ./run_local.sh catch
+  ./run_local.sh cartpole vtrace
   ./run_local.sh atari muzero --env=atari:Breakout --run_dir=runs/breakout
   ./run_local.sh gym:LunarLander-v3 --max_seconds=300
 
-An NVIDIA GPU or a TPU is used where there is one; SEEDZERO_DEVICE=cpu|cuda|tpu overrides what is found.
+An NVIDIA GPU or a TPU is used if there is one; SEEDZERO_DEVICE=cpu|cuda|tpu overrides the detection.
 After the first run: .venv/bin/seedzero train --help explains every flag.
 TEXT
 }
@@ -54,7 +56,7 @@ wrong_game() {
     die "unknown game '$1'${nearest:+; did you mean $nearest?} The games are catch, cartpole, tictactoe, connect_four, atari, gym:ID and spiel:NAME."
 }
 
-# Prints the extra that brings JAX for this machine's accelerator, nothing for a CPU.
+# Prints the extra with JAX for this machine's accelerator, nothing for a CPU.
 accelerator() {
     case "${SEEDZERO_DEVICE:-}" in
         cpu) return ;;
@@ -82,7 +84,16 @@ if [ $# -gt 0 ] && [ "${1#-}" = "$1" ]; then
     agent=$1
     shift
 fi
-[ "$agent" = muzero ] || die "unknown agent '$agent'; the only one is muzero"
+agents=""
+while IFS= read -r line; do # the lines of the table: "muzero": muzero.make,
+    case "$line" in
+        '    "'*'": '*.make,) line=${line#*\"} && agents="$agents${line%%\"*} " ;;
+    esac
+done < "$root/seedzero/agents/table.py"
+case " $agents" in
+    *" $agent "*) ;;
+    *) die "unknown agent '$agent'; the agents are: ${agents% }" ;;
+esac
 
 extras=$(accelerator)
 case "$game" in

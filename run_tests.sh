@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # All checks and tests, from a clean clone: ./run_tests.sh [--docker] [--slow] [arguments of pytest]
-# Installs what it needs into .venv beside this file. --slow adds the tests that take minutes each, --docker those of the
-# images: docker/smoke_test.sh, which explains itself by --help.
+# Installs its requirements into .venv beside this file. --slow adds the tests of minutes each, --docker those of the images
+# (docker/smoke_test.sh --help explains them).
 set -uo pipefail
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)"
 cd "$root" || exit 1

@@ -122,7 +122,7 @@ def version() -> str:
 setuptools.setup(
     name="seedzero",
     version=version(),
-    description="Distributed MuZero in JAX: thin environment workers, one accelerator host",
+    description="distributed reinforcement learning in JAX: thin environment workers, one accelerator host",
     license="Apache-2.0",
     license_files=["LICENSE"],
     python_requires=">=3.11,<3.14",

@@ -1,13 +1,13 @@
 # shellcheck shell=bash
-# Sourced by scripts that need a docker engine. They set STATE, a directory that may be kept between calls, and call
-# `stop_engine` when they end.
+# Sourced by scripts that need a docker engine. They set STATE, a directory that may persist between calls, and call
+# `stop_engine` at their end.
 #
-#   use_engine          sets DOCKER, a client that builds with BuildKit; where no engine answers, a private one is
-#                       started (Debian, root), installed first if need be
+#   use_engine          sets DOCKER, a client that builds with BuildKit; if no engine answers, it starts a private one
+#                       (Debian, root), and installs it first if necessary
 #   use_base            sets BASE, the base image: SEEDZERO_BASE, else python:3.11-slim, else one made by debootstrap
 #   build_image NAME FILE [ARGUMENTS]   builds an image from the repository, with this machine's configuration of pip
 #   compose ARGUMENTS   docker compose, or docker-compose
-#   stop_engine         ends the engine if it was started here
+#   stop_engine         ends the private engine
 
 PRIVATE_BASE=seedzero-base:bookworm
 ENGINE_PID=""
@@ -20,7 +20,7 @@ die() {
     exit 1
 }
 
-# Calls a command again until it succeeds: wait_until SECONDS WHAT COMMAND...
+# Repeats a command until it succeeds: wait_until SECONDS WHAT COMMAND...
 wait_until() {
     local deadline=$((SECONDS + $1)) what=$2
     shift 2
@@ -33,7 +33,7 @@ wait_until() {
     done
 }
 
-# Debian's older client brings BuildKit itself; newer ones need the plugin buildx.
+# Debian's older client has BuildKit built in; newer ones need the plugin buildx.
 builds() { # CLIENT
     local version
     version=$("$1" --version 2>/dev/null) || return 1
@@ -64,11 +64,11 @@ use_engine() {
     chmod 700 "$STATE"
     if find_client && "$DOCKER" info >/dev/null 2>&1; then
         has_compose || die "there is an engine, but neither 'docker compose' nor docker-compose; install one"
-        say "engine $("$DOCKER" version --format '{{.Server.Version}}'), which runs already"
+        say "using the running engine $("$DOCKER" version --format '{{.Server.Version}}')"
         return
     fi
     [ "$(id -u)" = 0 ] && [ -f /etc/debian_version ] ||
-        die "no engine answers a docker client that has BuildKit; start one, or be root on Debian: it has one here"
+        die "no engine answers a docker client with BuildKit; start one, or run this as root on Debian to start a private one"
     if ! command -v dockerd >/dev/null || ! find_client || ! has_compose; then
         say "installing docker.io and docker-compose"
         install_packages docker.io docker-compose
@@ -78,15 +78,15 @@ use_engine() {
     export DOCKER_HOST="unix://$STATE/docker.sock"
     if "$DOCKER" info >/dev/null 2>&1; then
         ENGINE_PID=$(cat "$STATE/dockerd.pid")
-        say "engine $("$DOCKER" version --format '{{.Server.Version}}'), left by an earlier call"
+        say "using the engine of an earlier call, $("$DOCKER" version --format '{{.Server.Version}}')"
         return
     fi
-    # A session of its own: Ctrl-C at the terminal is for this script, which then takes everything down in order.
+    # A session of its own: Ctrl-C at the terminal reaches this script only, which then ends everything in order.
     setsid dockerd --data-root "$STATE/data" --exec-root "$STATE/exec" --pidfile "$STATE/dockerd.pid" \
         --host "$DOCKER_HOST" >"$STATE/dockerd.log" 2>&1 &
     ENGINE_PID=$!
     wait_until 60 "an engine that answers" engine_answers || die "see $STATE/dockerd.log"
-    say "engine $("$DOCKER" version --format '{{.Server.Version}}'), started for this"
+    say "started a private engine, $("$DOCKER" version --format '{{.Server.Version}}')"
 }
 
 engine_answers() {
@@ -134,7 +134,7 @@ use_base() {
 make_base() {
     local root=$STATE/rootfs mirror
     [ "$(id -u)" = 0 ] && [ -f /etc/debian_version ] ||
-        die "that takes root on Debian; or name an image by SEEDZERO_BASE"
+        die "debootstrap needs root on Debian; or name a base image by SEEDZERO_BASE"
     if ! command -v debootstrap >/dev/null; then
         install_packages debootstrap
     fi
@@ -142,7 +142,7 @@ make_base() {
     rm -rf "$root"
     debootstrap --variant=minbase --include=python3,python3-pip,ca-certificates bookworm "$root" \
         "${mirror:-http://deb.debian.org/debian}" >"$STATE/debootstrap.log" 2>&1 || return 1
-    # pip is to install into it, and neither this machine's mirror nor what is only read by people belongs in an image.
+    # pip must be able to install into it; this machine's mirror, caches and manuals don't belong in an image.
     rm -rf "$root"/usr/lib/python3*/EXTERNALLY-MANAGED "$root"/var/cache/apt/* "$root"/var/lib/apt/lists/* \
         "$root"/usr/share/{doc,info,locale,man}/*
     echo 'deb http://deb.debian.org/debian bookworm main' >"$root/etc/apt/sources.list"
@@ -152,7 +152,7 @@ make_base() {
     rm -rf "$root"
 }
 
-# What pip needs on this machine travels as build secrets: no layer holds it.
+# This machine's pip configuration travels as build secrets: no layer contains it.
 write_pip_secrets() {
     local index ca
     index=${PIP_INDEX_URL:-$(pip config get global.index-url 2>/dev/null || true)}

@@ -3,10 +3,10 @@
 #   docker build -f docker/learner.Dockerfile -t seedzero-learner .
 #   docker run --rm -it --init -v seedzero-runs:/runs seedzero-learner train --preset=catch --run_dir=/runs/catch
 #
-# --build-arg EXTRA=cpu|cuda|tpu   what JAX computes on; with Ray besides: cpu,ray, cuda,ray or tpu,ray
-# --build-arg BASE=IMAGE   any image with pip and Python 3.11 to 3.13, called `python`
-# --secret id=pip_conf,src=FILE, --secret id=pip_ca,src=FILE   configuration of pip and a certificate (which it calls
-#                          /run/secrets/pip_ca) where packages come from a mirror; no layer holds them
+# --build-arg EXTRA=cpu|cuda|tpu   JAX's device; with Ray: cpu,ray, cuda,ray or tpu,ray
+# --build-arg BASE=IMAGE   any image with pip and Python 3.11 to 3.13, named `python`
+# --secret id=pip_conf,src=FILE, --secret id=pip_ca,src=FILE   for a package mirror: pip's configuration and a
+#                          certificate (in pip.conf: /run/secrets/pip_ca); no layer contains them
 ARG BASE=python:3.11-slim
 
 FROM ${BASE} AS wheel
@@ -51,7 +51,7 @@ LABEL org.opencontainers.image.title="seedzero-learner" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.base.name="${BASE}"
-# What XLA compiled lies beside the runs: a new container compiles nothing twice.
+# XLA's compilation cache is beside the runs: a new container compiles nothing twice.
 ENV PATH=/opt/seedzero/bin:$PATH HOME=/runs XDG_CACHE_HOME=/runs/.cache PYTHONDONTWRITEBYTECODE=1
 WORKDIR /runs
 USER 10001:10001

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the images and runs them as docker-compose.yml says, with catch; --help explains it.
+# Builds the images and runs them by docker-compose.yml, with catch; see --help.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 # shellcheck source-path=SCRIPTDIR source=engine.sh
@@ -9,20 +9,20 @@ usage() {
     cat <<'TEXT'
 usage: docker/smoke_test.sh [--workers=N] [--clean]
 
-Builds the learner's and the workers' image, starts docker-compose.yml with catch, waits until an evaluation returns
-1.0, kills the learner and then a worker with -9, sees each come back and training go on, checks at every look that
-acknowledged = stored + pending + discarded steps, stops everything by SIGTERM and sees it end with 0, and takes it
-down. It ends with 0 if all that happened; whatever it started ends with it, on Ctrl-C too.
+Builds the learner's and the workers' image, starts docker-compose.yml with catch and waits for an evaluation of 1.0.
+Then it kills the learner and a worker with -9, and waits for their restart and for further training. Every status must
+satisfy acknowledged = stored + pending + discarded steps. Finally it stops everything by SIGTERM, expects exit codes of
+0, and removes it. It ends with 0 if all checks passed; everything it started ends with it, also on Ctrl-C.
 
-  --workers=N   so many workers (default: 2)
-  --clean       removes its directory if all went well: the next call builds everything anew
+  --workers=N   number of workers (default: 2)
+  --clean       removes its directory on success: the next call rebuilds everything
 
-Where no docker engine answers it starts one of its own, as root on Debian: docker.io and docker-compose are installed
-by apt-get if they are missing. Where python:3.11-slim can't be pulled, a base image is made by debootstrap.
-Packages come from where pip on this machine takes them.
+If no docker engine answers, it starts a private one, as root on Debian: apt-get installs docker.io and docker-compose
+if they are missing. If python:3.11-slim can't be pulled, debootstrap makes a base image. Packages come from this
+machine's pip index.
 
-  SEEDZERO_BASE          base image to use instead
-  SEEDZERO_DOCKER_STATE  its directory (default: /var/tmp/seedzero-docker-UID), which keeps the engine's images
+  SEEDZERO_BASE          another base image
+  SEEDZERO_DOCKER_STATE  its directory (default: /var/tmp/seedzero-docker-UID), which stores the engine's images
 TEXT
 }
 
@@ -61,7 +61,7 @@ finish() {
     if ((code > 128)); then
         say "interrupted"
     elif ((code != 0)); then
-        say "FAILED; what was said is in $STATE"
+        say "FAILED; the logs are in $STATE"
     elif [ -n "$CLEAN" ]; then
         rm -rf "$STATE"
     fi
@@ -71,9 +71,9 @@ trap finish EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# ---------------------------------------------------------------------------------------------------- what is asked
+# ---------------------------------------------------------------------------------------------------- checks
 
-# Fails unless every acknowledged step is accounted for (3), or the condition holds (1).
+# Exit codes: 3 if an acknowledged step is unaccounted for, 1 if the condition does not hold, else 0.
 # shellcheck disable=SC2089  # Python, not words
 READ_STATUS='
 import json, os, sys
@@ -85,7 +85,7 @@ if status["steps_acknowledged"] != whole:
 sys.exit(not eval(os.environ["CONDITION"], status))
 '
 
-# Returns whether a condition, a Python expression over the names in a status, holds; the status goes to FOUND.
+# Returns whether a condition holds (a Python expression over the names in a status), and stores the status in FOUND.
 holds() { # CONDITION
     local code=0
     # shellcheck disable=SC2016  # the variables are the container's
@@ -107,7 +107,7 @@ has_restarted() { (($(restarts "$1") > 0)); }
 joins() { "$DOCKER" logs "$1" 2>&1 | grep -c ': joined learner:7777' || true; }
 has_joined_again() { (($(joins "$1") > $2)); }  # CONTAINER JOINS-BEFORE
 
-# The process that the container's init watches, from inside: `docker kill` would count as the user's wish to stop it.
+# Kills the child of the container's init from inside: `docker kill` would count as a user's stop.
 kill_9() { # CONTAINER
     # shellcheck disable=SC2016  # inside
     "$DOCKER" exec "$1" sh -c 'kill -9 $(cat /proc/1/task/1/children)'
@@ -125,14 +125,14 @@ check_images() {
     done
     ((megabytes < MAX_WORKER_MB)) || die "seedzero-worker has $megabytes MB; expected less than $MAX_WORKER_MB"
     if "$DOCKER" run --rm --entrypoint python seedzero-worker:smoke -c 'import jax' 2>/dev/null; then
-        die "seedzero-worker has JAX, which no worker needs"
+        die "seedzero-worker has JAX; expected none"
     fi
 }
 
 make_token() {
     export SEEDZERO_TOKEN_FILE=$STATE/token
     (umask 077; head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >"$SEEDZERO_TOKEN_FILE")
-    # Nobody but the containers' user is to read it.
+    # Readable by the containers' user only.
     if [ "$(id -u)" = 0 ]; then
         chown 10001:10001 "$SEEDZERO_TOKEN_FILE"
     else
@@ -151,7 +151,7 @@ build_image seedzero-worker:smoke docker/worker.Dockerfile >"$STATE/build-worker
 build_image seedzero-learner:smoke docker/learner.Dockerfile >"$STATE/build-learner.log" 2>&1 ||
     die "the learner's image can't be built, see $STATE/build-learner.log"
 say "built"
-# In an engine of its own, what these replace is of no use to anyone.
+# A private engine needs no replaced images.
 [ -z "$ENGINE_PID" ] || "$DOCKER" image prune --force >/dev/null
 check_images
 
@@ -159,14 +159,14 @@ make_token
 export SEEDZERO_LEARNER_IMAGE=seedzero-learner:smoke SEEDZERO_WORKER_IMAGE=seedzero-worker:smoke
 export SEEDZERO_TRAIN="--preset=catch --stop_at_return=inf --checkpoint.every_seconds=2 --metrics.every_seconds=5"
 UP=yes
-composed down --volumes --timeout=5 >"$STATE/down.log" 2>&1  # what a killed smoke test left
+composed down --volumes --timeout=5 >"$STATE/down.log" 2>&1  # leftovers of a killed smoke test
 composed up -d --no-build --scale worker="$WORKERS" >"$STATE/up.log" 2>&1 || die "up failed, see $STATE/up.log"
 LEARNER=$(composed ps -q learner)
 mapfile -t worker_ids < <(composed ps -q worker)
 ((${#worker_ids[@]} == WORKERS)) || die "${#worker_ids[@]} workers were started; expected $WORKERS"
 say "the learner is healthy, $WORKERS workers started"
 
-POLL_SECONDS=2  # asking costs half a second of a core, which the learner would use
+POLL_SECONDS=2  # a request costs half a second of a core, which the learner needs
 wait_until 900 "an evaluation of 1.0" \
     holds "last_evaluation and last_evaluation['mean_return'] >= 1 and durable_update" ||
     die "last status: ${FOUND:-none}"
@@ -179,28 +179,28 @@ say "evaluated to 1.0 after $before updates and $(field env_steps) steps; durabl
 killed=$SECONDS
 kill_9 "$LEARNER"
 wait_until 120 "the learner's restart" has_restarted "$LEARNER" || die "the learner did not come back"
-wait_until 300 "a learner that answers" holds "updates >= $durable" || die "last status: ${FOUND:-none}"
-say "learner killed with -9 at update $before or later: it answers $((SECONDS - killed)) s later"
+wait_until 300 "the learner's answer" holds "updates >= $durable" || die "last status: ${FOUND:-none}"
+say "learner killed with -9 at update $before or later: answers after $((SECONDS - killed)) s"
 "$DOCKER" logs "$LEARNER" >"$STATE/learner.log" 2>&1
 grep -o 'resumed at update [0-9]*' "$STATE/learner.log" || die "the learner's log does not say that it resumed"
-wait_until 300 "training that goes on with everyone" holds "updates > $before + 50 and workers == $everyone" ||
+wait_until 300 "training with all workers" holds "updates > $before + 50 and workers == $everyone" ||
     die "last status: ${FOUND:-none}"
-say "all workers are back and update $(field updates) is reached $((SECONDS - killed)) s after the kill"
+say "all workers are back, at update $(field updates), $((SECONDS - killed)) s after the kill"
 
 before=$(joins "${worker_ids[0]}")
 killed=$SECONDS
 kill_9 "${worker_ids[0]}"
 wait_until 120 "the worker's restart" has_restarted "${worker_ids[0]}" || die "the worker did not come back"
 wait_until 120 "the worker's join" has_joined_again "${worker_ids[0]}" "$before" || die "see its log"
-say "worker killed with -9: joined again $((SECONDS - killed)) s later"
+say "worker killed with -9: rejoined after $((SECONDS - killed)) s"
 holds True || die "last status: ${FOUND:-none}"
 steps=$(field env_steps)
-wait_until 300 "training that goes on with everyone" holds "env_steps > $steps + 500 and workers == $everyone" ||
+wait_until 300 "training with all workers" holds "env_steps > $steps + 500 and workers == $everyone" ||
     die "last status: ${FOUND:-none}"
 say "training goes on: $FOUND"
 
 stopped=$SECONDS
-# More than the 60 s of docker-compose.yml: a program that is being compiled is waited for, however busy the machine is.
+# More than the 60 s of docker-compose.yml: a stop waits for a running compilation, which is slow on a busy machine.
 composed stop --timeout=300 >"$STATE/stop.log" 2>&1
 for container in "$LEARNER" "${worker_ids[@]}"; do
     code=$("$DOCKER" inspect --format '{{.State.ExitCode}}' "$container")
@@ -209,6 +209,6 @@ done
 say "all ended with 0 on SIGTERM within $((SECONDS - stopped)) s"
 "$DOCKER" logs "$LEARNER" >"$STATE/learner.log" 2>&1
 if grep -qFf "$SEEDZERO_TOKEN_FILE" "$STATE/learner.log"; then
-    die "the learner's log holds the token"
+    die "the learner's log contains the token"
 fi
 say "passed"

@@ -4,12 +4,12 @@
 #   docker run --rm -v "$PWD/token:/run/secrets/token:ro" seedzero-worker \
 #       worker --server=HOST:7777 --token_file=/run/secrets/token
 #
-# --build-arg BASE=IMAGE   any image with pip and Python 3.11 to 3.13, called `python`
-# --secret id=pip_conf,src=FILE, --secret id=pip_ca,src=FILE   configuration of pip and a certificate (which it calls
-#                          /run/secrets/pip_ca) where packages come from a mirror; no layer holds them
+# --build-arg BASE=IMAGE   any image with pip and Python 3.11 to 3.13, named `python`
+# --secret id=pip_conf,src=FILE, --secret id=pip_ca,src=FILE   for a package mirror: pip's configuration and a
+#                          certificate (in pip.conf: /run/secrets/pip_ca); no layer contains them
 #
-# There is no HEALTHCHECK: a worker serves nothing that could be asked. It ends when it fails, and the learner gives up
-# one that is silent (--transport.lease_seconds).
+# There is no HEALTHCHECK: a worker serves nothing. It ends when it fails, and the learner abandons a silent one
+# (--transport.lease_seconds).
 ARG BASE=python:3.11-slim
 
 FROM ${BASE} AS wheel

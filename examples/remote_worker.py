@@ -3,9 +3,9 @@
     seedzero train --preset=cartpole --env=remote --workers=0 --listen=127.0.0.1:50051
     python examples/remote_worker.py 127.0.0.1:50051
 
-`--token_file=FILE` and `--tls.ca_file=FILE` may follow, as with `seedzero worker`.
-Anything with the interface of seedzero.envs.base.VectorEnv will do; single Gymnasium environments need no more
-than the function that makes one.
+`--token_file=FILE` and `--tls.ca_file=FILE` may follow, as for `seedzero worker`.
+Any implementation of seedzero.envs.base.VectorEnv works; a single Gymnasium environment needs only the function that
+makes one.
 """
 
 import sys
@@ -18,7 +18,7 @@ from seedzero.worker import process
 
 
 class Corridor(gymnasium.Env[np.ndarray, np.int64]):
-    """Go right to the end: ten cells, a reward at the last one, at most 30 steps."""
+    """A corridor of ten cells with a reward at its right end; at most 30 steps."""
 
     observation_space = gymnasium.spaces.Box(0, 1, (10,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)

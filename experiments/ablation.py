@@ -1,10 +1,10 @@
-"""What each part of the agent brings: presets as they are, and with one thing changed.
+"""Ablations: presets unchanged, and with one setting changed.
 
     python experiments/ablation.py [TASK ...] [--variants=base,puct,...] [--seeds=1,2,3] [--out=runs/ablation]
 
-A run ends at the task's return or time. The table shows the seconds from process start and the training steps that
-runs took to get there (medians over seeds, and how many got there), and the mean of their last evaluations. Results
-are kept in OUT/ablation.json as they come; the same command goes on.
+A run ends at the task's return or time. The table shows each variant's seconds from process start and training steps
+to its end (medians over seeds), the number of runs that reached the return, and the mean of the last evaluations.
+OUT/ablation.json stores each result at once; the same command resumes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ VARIANTS: Mapping[str, Sequence[str]] = {
 
 
 class Task(NamedTuple):
-    """What is learned. target: the return at which a run stops, None: it has no such; seconds: when it ends anyway."""
+    """A task. target: the return that ends a run, None: no such return; seconds: the time limit."""
 
     settings: Sequence[str]
     target: float | None
@@ -52,7 +52,7 @@ Result = dict[str, Any]
 
 
 def main() -> None:
-    """Reads the command line, runs what is missing, and prints the tables."""
+    """Reads the command line, measures missing results, and prints the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tasks", nargs="*", metavar="TASK", help=f"of {', '.join(TASKS)}; none: all")
     parser.add_argument("--variants", default=",".join(VARIANTS))
@@ -68,7 +68,7 @@ def main() -> None:
     file = arguments.out / "ablation.json"
     results: list[Result] = json.loads(file.read_text()) if file.exists() else []
     for task in tasks:
-        # Seed by seed, so that what else the machine does meets all variants alike.
+        # Seed by seed, so that other load on the machine affects all variants equally.
         for seed in map(int, arguments.seeds.split(",")):
             for variant in variants:
                 key = {"task": task, "variant": variant, "seed": seed}

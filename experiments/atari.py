@@ -1,11 +1,11 @@
-"""One Atari game to a budget: return over frames and seconds, and how fast it went beside the emulators alone.
+"""One Atari game with a time budget: return over frames and seconds, and the speed relative to the emulators alone.
 
     python experiments/atari.py [--game=Pong] [--minutes=5] [--out=runs/atari-Pong] [SETTING ...]
 
-Settings are those of `seedzero train` (`--preset=atari-100k --env.sticky_actions=0 ...`). The run trains until the
-time is over. Then its emulators are stepped alone, with random actions, in as many groups and threads, its last
-checkpoint is evaluated in a process of its own, and OUT/result.json and OUT/returns.png are written. A run in OUT that
-is there already is resumed by the same command, for as many minutes again.
+Settings are those of `seedzero train` (`--preset=atari-100k --env.sticky_actions=0 ...`). The run trains for the given
+time. Then the script steps its emulators alone, with random actions and equal groups and threads, evaluates the last
+checkpoint in a separate process, and writes OUT/result.json and OUT/returns.png. The same command resumes an existing
+run in OUT, for as many minutes again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ EVALUATION_EPISODES = 32
 
 
 def main() -> None:
-    """Reads the command line, plays, and prints the result as JSON."""
+    """Reads the command line, trains, and prints the result as JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--game", default="Pong")
     parser.add_argument("--minutes", type=float, default=5.0)
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def emulator_frames_per_second(config: config_lib.Config, seconds: float) -> float:
-    """Returns frames a second of the run's training emulators, stepped group after group with random actions."""
+    """Returns frames a second of the run's training emulators, stepped one group after the other at random."""
     worker = config.worker
     groups = [
         registry.make(config.env.id, config.env, worker.envs_per_group, threads=worker.threads)
@@ -81,7 +81,7 @@ def emulator_frames_per_second(config: config_lib.Config, seconds: float) -> flo
 
 
 def speed(rows: Sequence[Mapping[str, Any]], emulator: float) -> dict[str, float]:
-    """Returns the medians of the rows in which the run trained, and the share of the emulators' own speed."""
+    """Returns the medians over the rows with updates, and the share of the emulators' own speed."""
     steady = [row for row in rows if row.get("updates_per_second", 0) > 0][1:]
     if not steady:
         return {"emulator_frames_per_second": emulator}

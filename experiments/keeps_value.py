@@ -1,9 +1,9 @@
-"""How many of an agent's moves keep the exact value of a position, on positions from random play.
+"""The share of an agent's moves that keep a position's exact value, on positions of random play.
 
     python experiments/keeps_value.py RUN_DIR [--positions=1000] [--seed=0] [--step=best|last|N]
 
 The agent moves as in `seedzero evaluate`: with its search, without noise. The last line is JSON: `share` of all
-positions; `decisive_share` of those alone in which at least one legal move does not keep the value.
+positions; `decisive_share` of the positions with at least one legal move that loses value.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from seedzero.envs import spiel
 from seedzero.evaluation import evaluate
 
 _TRIES = 100
-"""Random games for each position that is wanted."""
+"""Limit of random games per requested position."""
 
 
 def main() -> None:
@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def measure(run_dir: pathlib.Path, step: Any, num_positions: int, seed: int) -> dict[str, Any]:
-    """Returns the shares, and the seconds that the solver and the agent took."""
+    """Returns the shares, and the seconds of the solver and the agent."""
     game = evaluate.game_of(run_dir)
     if game is None:
         raise SystemExit(f"{run_dir} was trained in no game of two players")
@@ -63,9 +63,9 @@ def measure(run_dir: pathlib.Path, step: Any, num_positions: int, seed: int) -> 
 
 
 def random_positions(game: spiel.Game, number: int, generator: np.random.Generator) -> list[spiel.State]:
-    """Returns distinct positions with a move to make: of each random game one, any of its moves equally likely.
+    """Returns distinct non-terminal positions: one per random game, each of its moves equally likely.
 
-    Fewer than asked for, where the game has not so many.
+    Fewer than `number` if the game has fewer.
     """
     found: dict[str, spiel.State] = {}
     for _ in range(_TRIES * number):

@@ -1,11 +1,11 @@
-"""The ladder: small environments, each with a bar and a time, learned from nothing by several seeds.
+"""The ladder: small environments, each with a bar and a time limit, learned from scratch by several seeds.
 
     python experiments/ladder.py [RUNG ...] [--seeds=1,2,3] [--out=runs/ladder]
 
-Without names all rungs are climbed, one run after the other: give it a machine of its own. Time counts from the start
-of the training process to its end; the score is that of a separate `seedzero evaluate` of the saved checkpoint in
-environments with unseen seeds. Results are kept in OUT/ladder.json as they come, so that an interrupted climb goes on
-where it was; OUT/ladder.md, one plot a rung and one of all (OUT/ladder.png) are written at the end.
+Without names it runs all rungs, one run after the other, and needs a machine of its own. Time counts from the start of
+the training process to its end. The score is that of a separate `seedzero evaluate` of the saved checkpoint, in
+environments with unseen seeds. OUT/ladder.json stores each result at once, so that the same command resumes an
+interrupted ladder. At the end it writes OUT/ladder.md, one plot per rung and one of all (OUT/ladder.png).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import runs
 
 _MARGIN = 8.0
-"""Seconds of a rung's time that are left for what a run's own clock doesn't see: the start of the process, saving."""
+"""Seconds of a rung's time reserved for work outside a run's own clock: process start and saving."""
 
 
 class Rung(NamedTuple):
@@ -28,11 +28,11 @@ class Rung(NamedTuple):
 
     Attributes:
       settings: of `seedzero train`, without the seed.
-      seconds: the bar's time, in which the whole process ends.
+      seconds: time limit of the whole process.
       bar: the score to reach.
       score: run directory -> score; more is better.
-      unit: what a score is.
-      seeds: how many runs.
+      unit: of the score.
+      seeds: number of runs.
     """
 
     settings: Sequence[str]
@@ -48,7 +48,7 @@ def _mean_return(episodes: int) -> Callable[[pathlib.Path], float]:
 
 
 def _lost_lines(path: pathlib.Path) -> float:
-    """Returns minus the lines of play that are lost, over both colours."""
+    """Returns minus the number of lost lines of play, over both colours."""
     return -float(runs.evaluate(path, ["--opponent=exhaustive"])["losses"])
 
 
@@ -65,7 +65,7 @@ RUNGS: Mapping[str, Rung] = {
     "catch": Rung(("--preset=catch",), 60, 1.0, _mean_return(100), "return, 100 episodes"),
     "cartpole": Rung(("--preset=cartpole",), 120, 475, _mean_return(20), "return, 20 episodes", 5),
     "tictactoe": Rung(("--preset=tictactoe",), 600, 0, _lost_lines, "- lost lines of play"),
-    "connect_four": Rung(("--preset=connect_four",), 1800, 95, _kept_values, "% of moves keep the exact value"),
+    "connect_four": Rung(("--preset=connect_four",), 1800, 95, _kept_values, "% of moves that keep the exact value"),
     "breakout": Rung(
         ("--env=gym:MinAtar/Breakout-v1", "--stop_at_return=14"), 1200, 10, _mean_return(50), "return, 50 episodes"
     ),
@@ -78,7 +78,7 @@ Result = dict[str, Any]
 
 
 def main() -> None:
-    """Reads the command line, climbs, and writes what came of it."""
+    """Reads the command line, runs the rungs, and writes the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rungs", nargs="*", metavar="RUNG", help=f"of {', '.join(RUNGS)}; none: all")
     parser.add_argument("--seeds", help="numbers with commas; default: 1, 2, 3 (cartpole: 1 to 5)")
@@ -148,7 +148,7 @@ def write(results: Sequence[Result], out: pathlib.Path) -> None:
         curves = {f"seed {result['seed']}": result["curve"] for result in results if result["rung"] == name}
         if curves:
             runs.plot(out / f"{name}.png", curves, x=("seconds", "env_steps"), title=name)
-            # Games are evaluated against random moves: that is not what their bars count.
+            # Games are evaluated against random moves, but their bars have another unit.
             panels.append(runs.Panel(name, curves, rung.bar if "return" in rung.unit else None))
     runs.plot_panels(out / "ladder.png", panels)
 

@@ -1,4 +1,4 @@
-"""Training runs as a user starts them, timed from the start of the process, and what they left behind."""
+"""Training runs as a user starts them, timed from process start, and their results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 UNSEEN_SEED = 1_000_003
-"""Seed of the environments that runs are scored in; training takes its own from --seed."""
+"""Seed of the scoring environments; training uses --seed."""
 
 Point = dict[str, float]
 
@@ -23,7 +23,7 @@ class Run(NamedTuple):
 
     Attributes:
       seconds: from the start of the process to its end, compilation included.
-      last_line: what it said in the end: why it stopped.
+      last_line: of its output: the reason of its end.
       path: its directory.
     """
 
@@ -33,9 +33,9 @@ class Run(NamedTuple):
 
 
 def train(path: pathlib.Path, settings: Sequence[str]) -> Run:
-    """Runs `seedzero train` to its end. Raises SystemExit where it fails or is stopped.
+    """Runs `seedzero train` to its end. Raises SystemExit if it fails or is stopped.
 
-    What earlier runs have compiled is not there for it: otherwise a run would be faster for what came before.
+    Its compilation cache is empty, so that earlier runs don't make it faster.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     log = path.parent / f"{path.name}.log"
@@ -59,12 +59,12 @@ def train(path: pathlib.Path, settings: Sequence[str]) -> Run:
 
 
 def evaluate(path: pathlib.Path, arguments: Sequence[str]) -> dict[str, Any]:
-    """Returns what `seedzero evaluate` says of a run, in a process of its own."""
+    """Returns the result of `seedzero evaluate`, run in a separate process."""
     return _last_json(["-m", "seedzero.cli", "evaluate", f"--run_dir={path}", f"--seed={UNSEEN_SEED}", *arguments])
 
 
 def script(name: str, arguments: Sequence[str]) -> dict[str, Any]:
-    """Returns what another script of this folder prints as its last line."""
+    """Returns the last output line, JSON, of another script of this folder."""
     return _last_json([str(pathlib.Path(__file__).with_name(name)), *arguments])
 
 
@@ -82,7 +82,7 @@ def rows(path: pathlib.Path) -> list[dict[str, Any]]:
 
 
 def evaluations(path: pathlib.Path) -> list[Point]:
-    """Returns the evaluations of a run while it trained: seconds, env_steps, update, mean_return."""
+    """Returns a run's evaluations during training: seconds, env_steps, update, mean_return."""
     return [
         {
             "seconds": row["seconds"],
@@ -96,7 +96,7 @@ def evaluations(path: pathlib.Path) -> list[Point]:
 
 
 def training_returns(path: pathlib.Path) -> list[Point]:
-    """Returns the mean return of the training episodes that ended in each row's time, exploring as they do."""
+    """Returns the mean return of each row's finished training episodes, which explore."""
     return [
         {"seconds": row["seconds"], "env_steps": row["env_steps"], "mean_return": row["episode_return"]}
         for row in rows(path)
@@ -124,7 +124,7 @@ def plot(
 
 
 class Panel(NamedTuple):
-    """One of several plots in a figure. bar: the return to reach, drawn as a line; None: returns say nothing of it."""
+    """One of several plots in a figure. bar: the return to reach, drawn as a line; None: no such return."""
 
     title: str
     curves: Mapping[str, Iterable[Point]]

@@ -1,4 +1,4 @@
-"""Exact values of small games of two players, by looking at everything that can happen.
+"""Exact values of small games of two players, by exhaustive search.
 
 python experiments/solver.py "connect_four(rows=4,columns=5)"
 """
@@ -14,10 +14,10 @@ from seedzero.envs import spiel
 
 
 class Solver:
-    """Negamax with a table of every position met. Positions must not repeat within a game.
+    """Negamax with a table of visited positions. Positions must not repeat within a game.
 
-    A position's value is what the player to move gets if both play best. A move that gets the game's largest return
-    ends the search of a position: nothing can be better, so that the value is still exact.
+    A position's value is the mover's return if both play optimally. A move with the game's largest return ends a
+    position's search: no move is better, so the value stays exact.
     """
 
     def __init__(self, game: spiel.Game) -> None:
@@ -28,7 +28,7 @@ class Solver:
         self._game = game
         self._values: dict[tuple[str, int], float] = {}
         self._most = float(game.initial().get_game().max_utility())
-        # Moves in the middle of a board decide more games: tried first, they shorten the search.
+        # Moves in the middle of a board decide more games; trying them first shortens the search.
         middle = (game.num_actions - 1) / 2
         self._order = {action: abs(action - middle) for action in range(game.num_actions)}
 
@@ -38,7 +38,7 @@ class Solver:
         return len(self._values)
 
     def value(self, state: Any) -> float:
-        """Returns the value of a state that is not terminal, for the player to move."""
+        """Returns the value of a non-terminal state for the player to move."""
         key = (str(state), self._game.mover(state))
         found = self._values.get(key)
         if found is None:
@@ -46,13 +46,13 @@ class Solver:
         return found
 
     def action_values(self, state: Any) -> dict[int, float]:
-        """Returns what each legal action is worth to the player who makes it."""
+        """Returns each legal action's value for the player to move."""
         return {action: self._after(state, state.child(action)) for action in state.legal_actions()}
 
     def _search(self, state: Any) -> float:
         children = [state.child(action) for action in sorted(state.legal_actions(), key=self._order.__getitem__)]
         best = -self._most
-        # Games that end at once come first: they cost nothing.
+        # Terminal children first: they cost nothing.
         for child in sorted(children, key=lambda child: not child.is_terminal()):
             best = max(best, self._after(state, child))
             if best == self._most:
@@ -60,14 +60,14 @@ class Solver:
         return best
 
     def _after(self, state: Any, child: Any) -> float:
-        """Returns what a move from `state` to `child` is worth to the player who makes it."""
+        """Returns the value of the move from `state` to `child` for its mover."""
         if child.is_terminal():
             return float(child.returns()[self._game.mover(state)])
         return 0.0 - self.value(child)  # a draw is 0.0, not -0.0
 
 
 def main(arguments: list[str]) -> None:
-    """Solves the named game from its beginning and prints its value, positions and seconds as JSON."""
+    """Solves the named game from its initial state and prints value, positions and seconds as JSON."""
     (name,) = arguments
     solver = Solver(spiel.Game(name))
     began = time.perf_counter()

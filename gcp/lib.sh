@@ -1,12 +1,11 @@
 # shellcheck shell=bash
-# Sourced by the scripts of this folder: flags, the plan with its estimate of cost, questions, and what several of them create.
+# Sourced by the scripts of this folder: flags, the plan with its cost estimate, confirmation, and common resources.
 #
 # A script declares its flags (`flag`, `switch`), defines describe (the text of --help), and calls parse_flags "$@". Then `project`,
-# `region`, `bucket` and the script's own flags are set. Commands that change something go through `run`, so that --dry_run shows them
-# and does nothing. What is printed to standard output in a dry run is a script; everything for people goes to standard error. Works in
-# the bash 3.2 of macOS too.
+# `region`, `bucket` and the script's own flags are set. Commands with side effects go through `run`, so that --dry_run prints them
+# instead. A dry run's standard output is a script; messages for people go to standard error. Works in the bash 3.2 of macOS too.
 
-# Ranges as [a-z] and decimal points mean the same everywhere.
+# Ranges such as [a-z] and decimal points then mean the same everywhere.
 export LC_ALL=C
 
 script=$(basename "$0")
@@ -15,7 +14,7 @@ root=$(dirname "$folder")
 
 secret_name=seedzero-fleet
 repository=seedzero
-# The tag of machines in the firewall's rule, and what the names of everything that costs money begin with.
+# The machines' tag in the firewall rule, and the prefix of every billed resource's name.
 prefix=seedzero
 
 say() { echo "$script: $*" >&2; }
@@ -26,10 +25,10 @@ die() { say "error: $*"; exit 2; }
 flag_names=()
 flag_placeholders=() # empty: a switch
 flag_helps=()
-takes_settings=false # whether settings of `seedzero train` may follow --
+takes_settings=false # true: settings of `seedzero train` may follow --
 settings=()
 
-flag() { # NAME PLACEHOLDER HELP: --NAME=VALUE sets the variable NAME, whose value now is the default
+flag() { # NAME PLACEHOLDER HELP: --NAME=VALUE sets the variable NAME; its current value is the default
     flag_names+=("$1")
     flag_placeholders+=("$2")
     flag_helps+=("$3${!1:+ (default: ${!1})}")
@@ -44,8 +43,8 @@ switch() { # NAME HELP: --NAME sets the variable NAME to true
 
 project="" region=us-central1 bucket="" dry_run=false yes=false
 common_flags() {
-    flag project ID "Google Cloud project (default: the one that gcloud is set to)"
-    flag region NAME "where machines, images and the bucket are"
+    flag project ID "Google Cloud project (default: gcloud's current one)"
+    flag region NAME "of machines, images and the bucket"
     flag bucket NAME "bucket of the runs (default: PROJECT-seedzero)"
     switch yes "go on without asking"
     switch dry_run "print the exact commands and request bodies, and call nothing"
@@ -118,7 +117,7 @@ unknown_flag() { # ARGUMENT NAME
     die "unknown flag $1; $script --help lists them"
 }
 
-nearest() { # WORD WORDS...: prints the word that takes the fewest edits, if those are few
+nearest() { # WORD WORDS...: prints the word with the fewest edits, if they are few
     printf '%s\n' "$@" | awk '
         function smallest(a, b, c) { return a < b ? (a < c ? a : c) : (b < c ? b : c) }
         function edits(a, b,    i, j, table) {
@@ -150,7 +149,7 @@ resolve_common() {
     if [ -z "$project" ]; then
         need gcloud "see https://cloud.google.com/sdk/docs/install"
         project=$(gcloud config get-value project 2>/dev/null) || project=""
-        [ -n "$project" ] || die "no project; give --project=ID, or choose one by: gcloud config set project ID"
+        [ -n "$project" ] || die "no project; give --project=ID, or set one: gcloud config set project ID"
     fi
     [ "$dry_run" = true ] || need gcloud "see https://cloud.google.com/sdk/docs/install"
     bucket=${bucket:-$project-seedzero}
@@ -165,7 +164,7 @@ need() { # PROGRAM HINT
     command -v "$1" >/dev/null 2>&1 || die "$1 is not on the PATH; $2"
 }
 
-check_choice() { # FLAG CHOICES...: the flag's value must be one of them
+check_choice() { # FLAG CHOICES...: refuses other values of the flag
     local name=$1 hint
     shift
     index_of "${!name}" "$@" >/dev/null && return
@@ -182,7 +181,7 @@ check_count() { # FLAG SMALLEST
 
 # --- commands ------------------------------------------------------------------------------------------------------------------------
 
-quoted() { # WORDS...: as one line that a shell reads back as these words
+quoted() { # WORDS...: prints them as one line, quoted for a shell
     local word line=""
     for word in "$@"; do
         case "$word" in
@@ -193,7 +192,7 @@ quoted() { # WORDS...: as one line that a shell reads back as these words
     printf '%s\n' "$line"
 }
 
-run() { # COMMAND...: shows it; runs it, unless this is a dry run
+run() { # COMMAND...: prints it; runs it, unless this is a dry run
     if [ "$dry_run" = true ]; then
         quoted "$@"
     else
@@ -202,27 +201,27 @@ run() { # COMMAND...: shows it; runs it, unless this is a dry run
     fi
 }
 
-cloud() { # ARGUMENTS of gcloud that change something; the question was asked before
+cloud() { # ARGUMENTS of gcloud with side effects; call it after `confirm`
     run gcloud "$@" --project="$project" --quiet
 }
 
-look() { # ARGUMENTS of gcloud that only read; a dry run must not come here
+look() { # ARGUMENTS of gcloud without side effects; not for dry runs
     gcloud "$@" --project="$project" --quiet --verbosity=error
 }
 
-is_there() { # ARGUMENTS of gcloud describe: whether the thing exists; a dry run takes everything to be missing
+is_there() { # ARGUMENTS of gcloud describe: whether the resource exists; in a dry run nothing exists
     local error
     [ "$dry_run" = false ] || return 1
     if error=$(look "$@" --format=none 2>&1 >/dev/null); then
         return 0
     fi
-    # Missing rights must not be taken for a thing that is missing.
+    # Missing rights must not count as a missing resource.
     printf '%s' "$error" | grep -qiE 'not[ _]found|does not exist|could not be found' && return 1
     say "$error"
     exit 1
 }
 
-write_body() { # FILE: standard input becomes the file; a dry run prints it as a command that would write it
+write_body() { # FILE: writes standard input to the file; a dry run prints a command that writes it
     if [ "$dry_run" = true ]; then
         printf "cat > %s <<'BODY'\n%s\nBODY\n" "$(basename "$1")" "$(cat)"
     else
@@ -230,7 +229,7 @@ write_body() { # FILE: standard input becomes the file; a dry run prints it as a
     fi
 }
 
-body_path() { # FILE: where a body is: in a dry run's script beside it, else in a folder that goes away with this script
+body_path() { # FILE: path of a body: in a dry run beside its script, else in this script's temporary folder
     if [ "$dry_run" = true ]; then
         echo "$1"
         return
@@ -244,7 +243,7 @@ make_scratch() {
     trap 'rm -rf "$scratch"' EXIT
 }
 
-confirm() { # QUESTION: ends the script unless the answer is yes
+confirm() { # QUESTION: asks, and ends the script unless the answer is yes
     local answer=""
     if [ "$dry_run" = true ] || [ "$yes" = true ]; then
         return 0
@@ -257,7 +256,7 @@ confirm() { # QUESTION: ends the script unless the answer is yes
     esac
 }
 
-# --- the plan and what it costs ------------------------------------------------------------------------------------------------------
+# --- the plan and its cost -----------------------------------------------------------------------------------------------------------
 
 plan_total=0
 plan_unknown=""
@@ -267,7 +266,7 @@ price_of() { # NAME compute|vertex: prints US dollars an hour, or nothing
         !/^#/ && $1 == name { price = column == "vertex" ? $3 : $2; if (price != "-") print price }' "$folder/prices.tsv"
 }
 
-plan_machines() { # LABEL COUNT PLACE SPOT NAMES...: a line for COUNT machines, each made of what is named in prices.tsv
+plan_machines() { # LABEL COUNT PLACE SPOT NAMES...: a line for COUNT machines; NAMES are a machine's parts in prices.tsv
     local label=$1 count=$2 place=$3 spot=$4 name price each=0 factor=1
     shift 4
     [ "$spot" = false ] || factor=0.5
@@ -325,7 +324,7 @@ json_list() { # WORDS...: as a list of strings
 new_secret() { # prints token, certificate and key as JSON
     local token key certificate
     token=$(openssl rand -hex 32) || return 1
-    # A named curve, as gRPC wants it; ten years, because the certificate is trusted by name and not by its age.
+    # A named curve, which gRPC requires; ten years, because trust in the certificate does not depend on its age.
     key=$(openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:prime256v1) || return 1
     certificate=$(openssl req -x509 -new -key /dev/stdin -days 3650 -subj /CN=seedzero-learner \
         -addext subjectAltName=DNS:seedzero-learner <<< "$key") || return 1
@@ -336,7 +335,7 @@ one_line() { printf '%s\n' "$1" | awk '{ printf "%s\\n", $0 }'; } # TEXT: its li
 
 # --- images --------------------------------------------------------------------------------------------------------------------------
 
-image_tag() { # the commit; work that is not committed gets a tag of its own
+image_tag() { # the commit; uncommitted work gets a tag of its own
     local commit
     if commit=$(git -C "$root" rev-parse --short=12 HEAD 2>/dev/null); then
         [ -z "$(git -C "$root" status --porcelain 2>/dev/null)" ] || commit=$commit-$(date -u +%Y%m%d%H%M%S)
@@ -346,10 +345,10 @@ image_tag() { # the commit; work that is not committed gets a tag of its own
     fi
 }
 
-ensure_image() { # learner|worker EXTRA IMAGE: builds and pushes it, unless this commit's is there
+ensure_image() { # learner|worker EXTRA IMAGE: builds and pushes it, unless this commit's image exists
     local dockerfile=docker/$1.Dockerfile
     if [ "$build" = none ] || is_there artifacts docker images describe "$3"; then
-        say "image $3 is taken as it is"
+        say "using the existing image $3"
         return
     fi
     case "$build" in
@@ -370,24 +369,24 @@ ensure_image() { # learner|worker EXTRA IMAGE: builds and pushes it, unless this
 
 # --- training settings -----------------------------------------------------------------------------------------------------------------
 
-check_settings() { # PRESET SETTINGS...: lets seedzero itself refuse a misspelt one before anything costs money
+check_settings() { # PRESET SETTINGS...: seedzero itself refuses a misspelt setting before anything is billed
     local program preset=$1
     shift
     for program in "$root/.venv/bin/seedzero" "$(command -v seedzero || true)"; do
         if [ -n "$program" ] && [ -x "$program" ]; then
-            "$program" config --preset="$preset" "$@" >/dev/null || die "the settings after -- are not right; nothing was changed"
+            "$program" config --preset="$preset" "$@" >/dev/null || die "the settings after -- are wrong; nothing was changed"
             return
         fi
     done
-    [ $# -eq 0 ] || say "seedzero is not installed here, so the settings after -- are checked only when the learner starts"
+    [ $# -eq 0 ] || say "seedzero is not installed here: only the learner's start checks the settings after --"
 }
 
-# --- what runs -------------------------------------------------------------------------------------------------------------------------
+# --- resources -------------------------------------------------------------------------------------------------------------------------
 
 # shellcheck disable=SC2034  # the scripts read it
 thing_kinds="custom-job queued-tpu tpu-vm worker-group"
 
-listing() { # KIND: sets `words` to the arguments of gcloud that list these; columns NAME STATE RUN WHERE WHAT
+listing() { # KIND: sets `words` to gcloud's arguments to list it; columns NAME STATE RUN WHERE WHAT
     case "$1" in
         custom-job)
             words=(ai custom-jobs list --region="$region" --filter="labels.app=$prefix" --format="value(name.basename(), state,
@@ -398,7 +397,7 @@ listing() { # KIND: sets `words` to the arguments of gcloud that list these; col
                 name.basename(), name.segment(3), tpu.nodeSpec[].node.acceleratorType.list())")
             ;;
         tpu-vm)
-            # One that belongs to a request goes away with it.
+            # A TPU of a queued request ends with its request.
             words=(compute tpus tpu-vm list --zone=- --filter="labels.app=$prefix AND NOT queuedResource:*"
                 --format="value(name.basename(), state, labels.run, name.segment(3), acceleratorType)")
             ;;
@@ -406,7 +405,7 @@ listing() { # KIND: sets `words` to the arguments of gcloud that list these; col
             words=(compute instance-groups managed list --filter="name~^$prefix-" --format="value(name,
                 status.isStable.yesno(yes=STABLE, no=CHANGING), name, zone.basename(), targetSize)")
             ;;
-        worker-template) # it costs nothing, but stands in the way of the next run of this name
+        worker-template) # it costs nothing, but blocks the next run of this name
             words=(compute instance-templates list --filter="name~^$prefix-" --format="value(name,
                 name.yesno(yes=FREE), name, name.yesno(yes=global), properties.machineType)")
             ;;
@@ -414,7 +413,7 @@ listing() { # KIND: sets `words` to the arguments of gcloud that list these; col
     words[${#words[@]}-1]=$(printf '%s' "${words[${#words[@]}-1]}" | tr '\n' ' ' | tr -s ' ')
 }
 
-things() { # KINDS...: prints KIND NAME STATE RUN WHERE WHAT, with tabs between, of everything that has not ended
+things() { # KINDS...: prints KIND NAME STATE RUN WHERE WHAT, tab-separated, of all live resources
     local kind rows
     for kind in "$@"; do
         listing "$kind"
@@ -454,7 +453,7 @@ choose_accelerator() { # sets machine, gpu, topology, extra for --accelerator
     esac
 }
 
-learner_prices() { # what the learner's machine is made of in prices.tsv; the GPUs of g2 and a2 are in the machine's price
+learner_prices() { # the parts of the learner's machine in prices.tsv; a g2's or a2's price includes its GPU
     echo "$machine"
     [ "$gpu" != NVIDIA_TESLA_T4 ] || echo "$gpu"
 }
@@ -499,17 +498,17 @@ $([ "$workers" -eq 0 ] || pool "{\"machineType\": $(json_string "$worker_machine
 JSON
 }
 
-# Flags of the scripts that submit a custom job; each sets the defaults that differ.
+# Flags of the scripts that submit a custom job; each script sets its own defaults before.
 run="" accelerator="" workers=2 worker_machine="" max_hours=24 spot=false build=cloud
 vertex_flags() {
     takes_settings=true
-    flag run NAME "name of the run; one that is in the bucket goes on (default: made from the time)"
+    flag run NAME "name of the run; a run in the bucket resumes (default: made from the time)"
     flag accelerator TYPE "of the learner: ${accelerators// /, }"
-    flag workers N "machines that step environments: 0 (the learner's own machine does it) or at least 2"
+    flag workers N "machines that step environments: 0 (only the learner's own machine) or at least 2"
     flag worker_machine TYPE "machine type of each"
-    switch spot "spot machines for all: cheaper, may be taken away at any time; the job then goes on from its checkpoint"
-    flag max_hours N "Vertex AI ends the job after so long"
-    flag build 'cloud|docker|none' "who builds the images: Cloud Build, docker on this machine, or nobody: they are there"
+    switch spot "spot machines for all: cheaper, may be taken away at any time; the job then resumes from its checkpoint"
+    flag max_hours N "Vertex AI ends the job after this time"
+    flag build 'cloud|docker|none' "builder of the images: Cloud Build, docker on this machine, or none (existing images)"
 }
 
 check_vertex_flags() {
@@ -518,7 +517,7 @@ check_vertex_flags() {
     check_choice build cloud docker none
     check_count workers 0
     check_count max_hours 1
-    [ "$workers" -ne 1 ] || die "--workers=1: the second worker is the first that evaluates; take 0 or at least 2"
+    [ "$workers" -ne 1 ] || die "--workers=1: only a second worker evaluates; take 0 or at least 2"
     check_run
 }
 
@@ -553,7 +552,7 @@ train_on_vertex() { # PRESET ENVS_PER_WORKER SETTINGS of the learner...
     make_scratch
     ensure_image learner "$extra" "$learner_image"
     [ "$workers" -eq 0 ] || ensure_image worker cpu "$worker_image"
-    # Room for every environment that can join; the learner's own default is room for four workers.
+    # Slots for all environments; the learner's own default suffices for four workers.
     [ "$workers" -le 4 ] || set -- --replay.num_slots="$((workers * envs))" "$@"
     set -- --preset="$preset" --run_dir="gs://$bucket/runs/$run" --workers="$local_workers" "$@"
     job_body "$@" | write_body "$(body_path job.json)"
@@ -562,8 +561,8 @@ train_on_vertex() { # PRESET ENVS_PER_WORKER SETTINGS of the learner...
     cat >&2 <<TEXT
 
 state       gcp/status.sh --project=$project --region=$region
-log         gcloud ai custom-jobs stream-logs JOB --project=$project --region=$region, with the number at the end of the name above
-go on       the same command with --run=$run
+log         gcloud ai custom-jobs stream-logs JOB --project=$project --region=$region; JOB is the number at the end of the name above
+resume      the same command with --run=$run
 end it      gcp/stop.sh --project=$project --region=$region --run=$run
 TEXT
 }

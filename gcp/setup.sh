@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prepares a Google Cloud project for the other scripts of this folder. May be run again at any time: it adds what is missing.
+# Prepares a Google Cloud project for the other scripts of this folder. A repeated call adds missing parts.
 set -euo pipefail
 # shellcheck source=gcp/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -8,15 +8,14 @@ describe() {
     cat <<'TEXT'
 usage: gcp/setup.sh [--FLAG=VALUE ...]
 
-Prepares a project, once: the services it needs, a bucket for runs, a repository for images, two service accounts with the rights that
-they need and no others, a secret that learners and workers know each other by, and a firewall rule for workers on Compute Engine.
-Whatever is there already stays as it is.
+Prepares a project, once: the required services, a bucket for runs, a repository for images, two service accounts with minimal rights,
+a secret that authenticates learners and workers, and a firewall rule for workers on Compute Engine. Existing parts stay unchanged.
 
   seedzero-train   learners and workers: reads and writes the bucket, pulls images, reads the secret, writes logs
   seedzero-build   Cloud Build: reads the sources in the bucket, pushes images, writes logs
 
 The secret holds a bearer token, and a certificate with its key for TLS, made on this machine by openssl. It is never printed and
-is on no command line.
+never on a command line.
 
 EXAMPLES
   gcp/setup.sh --dry_run
@@ -26,13 +25,13 @@ TEXT
 }
 
 billing_account="" network=default rotate_secret=false
-flag billing_account ID "creates the project, if it is missing, with this account"
+flag billing_account ID "creates a missing project with this account"
 flag network NAME "of Compute Engine and TPU VMs"
-switch rotate_secret "make a new token and certificate; jobs that run must be started again"
+switch rotate_secret "make a new token and certificate; running jobs must be restarted"
 common_flags
 parse_flags "$@"
 
-learner_port=7777 # as seedzero.cli.gcp has it
+learner_port=7777 # as in seedzero.cli.gcp
 services=(aiplatform artifactregistry cloudbuild compute iam logging secretmanager storage tpu)
 
 add_secret_version() {
@@ -40,9 +39,9 @@ add_secret_version() {
         echo "# token, certificate and key, made by openssl, go into the next command's standard input"
         cloud secrets versions add "$secret_name" --data-file=-
     else
-        # Only the pipe sees it: neither a file nor a command line.
+        # Through a pipe only: neither a file nor a command line has it.
         local text
-        text=$(new_secret) || die "openssl could not make a key and a certificate; its message is above"
+        text=$(new_secret) || die "openssl could not make a key and a certificate; see its message above"
         printf '%s' "$text" | cloud secrets versions add "$secret_name" --data-file=-
     fi
 }
@@ -77,16 +76,16 @@ plan_line images "$images"
 plan_line accounts "$train_account, $build_account"
 plan_line secret "$secret_name"
 plan_line firewall "$prefix-learner: TCP $learner_port within network $network, from workers to the learner"
-plan_line cost "nothing by the hour; what is stored is billed by the month: checkpoints, images, one secret"
+plan_line cost "nothing by the hour; storage is billed by the month: checkpoints, images, one secret"
 confirm "Go on?"
 [ "$dry_run" = true ] || need openssl "it makes the token and the certificate"
 
 say_what_may_help() {
-    [ $? -ne 1 ] || say "not finished. New services and accounts are known a minute later: run it again, it goes on"
+    [ $? -ne 1 ] || say "not finished. New services and accounts take effect after a minute: run it again, it continues"
 }
 trap say_what_may_help EXIT
 
-# A project that does not exist and one that you may not see give the same answer.
+# A missing and an invisible project give the same answer.
 if [ "$dry_run" = true ] || ! look projects describe "$project" --format=none >/dev/null 2>&1; then
     if [ -n "$billing_account" ]; then
         cloud projects create "$project"

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Startup script of the machines that gcp/train_atari_tpu_vm.sh creates, run as root at every boot: starts the container that the
-# instance's metadata describes. seedzero-image: what to run; seedzero-arguments: of seedzero.cli.gcp, one a line;
-# seedzero-docker-flags: of docker run, words.
+# Startup script of gcp/train_atari_tpu_vm.sh's machines, run as root at every boot: starts the container described in the instance's
+# metadata. seedzero-image: the image; seedzero-arguments: of seedzero.cli.gcp, one per line; seedzero-docker-flags: words for docker run.
 set -euo pipefail
 
 metadata() { # PATH
@@ -14,7 +13,7 @@ arguments=$(metadata attributes/seedzero-arguments)
 mapfile -t arguments <<< "$arguments"
 read -r -a docker_flags <<< "$(metadata attributes/seedzero-docker-flags || true)"
 
-# The root file system of a worker's machine is read-only, and a login that is written nowhere else ends with this script.
+# The root file system of a worker's machine is read-only, and a login in a temporary directory ends with this script.
 DOCKER_CONFIG=$(mktemp -d)
 export DOCKER_CONFIG
 trap 'rm -rf "$DOCKER_CONFIG"' EXIT

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Shows what runs on Google Cloud, and what it costs an hour.
+# Shows the running, billed resources on Google Cloud.
 set -euo pipefail
 # shellcheck source=gcp/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -8,8 +8,8 @@ describe() {
     cat <<'TEXT'
 usage: gcp/status.sh [--FLAG=VALUE ...]
 
-Shows what the scripts of this folder started and what costs money by the hour: custom jobs of Vertex AI in --region, and in all zones
-TPUs, queued requests for them, and groups of workers. How training goes is in the run directory:
+Shows the resources of this folder's scripts that are billed by the hour: custom jobs of Vertex AI in --region, and in all zones TPUs,
+queued requests for them, and groups of workers. The run directory has the training's progress:
 
   seedzero status --run_dir=gs://BUCKET/runs/RUN
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Ends what the other scripts of this folder started, so that nothing is billed by the hour any more.
+# Ends the other scripts' resources, so that nothing is billed by the hour any more.
 set -euo pipefail
 # shellcheck source=gcp/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -9,10 +9,10 @@ describe() {
 usage: gcp/stop.sh [--run=NAME] [--FLAG=VALUE ...]
 
 Ends custom jobs of Vertex AI in --region, and in all zones TPUs, queued requests for them and groups of workers: those of one run, or
-all that the scripts of this folder started. Then it looks again, and fails if anything is left that costs money by the hour.
+of all runs. Then it checks again, and fails if anything billed by the hour is left.
 
-Learners save before they end, and the bucket stays: a run goes on when it is started again. --delete_storage removes what is billed by
-the month too: the bucket with ALL CHECKPOINTS, the images, the secret.
+Learners save before they end, and the bucket stays: a restarted run resumes. --delete_storage also removes everything billed by the
+month: the bucket with ALL CHECKPOINTS, the images, the secret.
 
 EXAMPLES
   gcp/stop.sh --dry_run
@@ -27,7 +27,7 @@ switch delete_storage "delete the bucket with all checkpoints, the images and th
 common_flags
 parse_flags "$@"
 [ -z "$run" ] || check_run
-[ -z "$run" ] || [ "$delete_storage" = false ] || die "--delete_storage removes what all runs share; leave out --run"
+[ -z "$run" ] || [ "$delete_storage" = false ] || die "--delete_storage removes what all runs share; omit --run"
 
 kinds="$thing_kinds worker-template"
 
@@ -58,10 +58,10 @@ delete_storage() {
 }
 
 if [ "$dry_run" = true ]; then
-    echo "# a dry run asks nobody, so it cannot say what runs; these find out:"
+    echo "# a dry run calls nothing, so it does not know the live resources; these commands list them:"
     # shellcheck disable=SC2086  # a list of words
     show_listings $kinds
-    echo "# and for what they find, as NAME, in its region or zone:"
+    echo "# and these end each of them (NAME, in its region or zone WHERE):"
     for kind in $kinds; do
         end_thing "$kind" NAME WHERE
     done
@@ -84,7 +84,7 @@ fi
 # Groups first: a template that a group uses cannot be deleted.
 while IFS=$'\t' read -r kind name _ _ where _; do
     [ -n "$kind" ] || continue
-    # One that cannot be ended must not keep the others running; it is in the list at the end.
+    # A failure must not keep the other resources running; the final list reports it.
     end_thing "$kind" "$name" "$where" < /dev/null || say "$kind $name could not be ended; going on"
 done <<< "$found"
 [ "$delete_storage" = false ] || delete_storage

@@ -9,8 +9,8 @@ describe() {
 usage: gcp/train_atari.sh [--FLAG=VALUE ...] [-- --SECTION.KEY=VALUE ...]
 
 Builds the images, pushes them and submits a custom job of Vertex AI: one learner with an accelerator and a pool of CPU machines that
-step the games. The run directory is in your bucket; a job that is restarted, or the same command with the same --run, goes on from its
-newest checkpoint. The job ends when training does. Run gcp/setup.sh once before.
+step the games. The run directory is in your bucket; a restarted job, or the same command with the same --run, resumes from its newest
+checkpoint. The job ends with training. Run gcp/setup.sh once before.
 
 Settings of `seedzero train` follow after --.
 

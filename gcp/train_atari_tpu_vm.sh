@@ -8,11 +8,11 @@ describe() {
     cat <<'TEXT'
 usage: gcp/train_atari_tpu_vm.sh [--FLAG=VALUE ...] [-- --SECTION.KEY=VALUE ...]
 
-Asks for a TPU VM (a queued resource, or at once), waits until it is there, and starts a managed instance group of workers. Every
-machine runs a container: the learner writes its address into the run directory, workers read it there and follow when it changes.
+Requests a TPU VM (a queued resource, or at once), waits for it, and starts a managed instance group of workers. Every machine runs a
+container: the learner writes its address into the run directory, workers read it there and follow its changes.
 
-The same command again with the same --run mends what is missing: a TPU that was taken away is asked for again and goes on from its
-newest checkpoint. TPU and workers are billed until gcp/stop.sh ends them, also when training is over.
+The same command with the same --run replaces missing resources: it requests a preempted TPU again and resumes from the newest
+checkpoint. TPU and workers are billed until gcp/stop.sh ends them, also after training.
 
 Settings of `seedzero train` follow after --. Run gcp/setup.sh once before.
 
@@ -27,16 +27,16 @@ takes_settings=true
 run="" game=Pong zone="" accelerator=v5litepod-4 runtime="" provisioning=queued workers=2 worker_machine=n1-highcpu-32
 spot=false build=cloud network=default
 accelerators="v5litepod-1 v5litepod-4 v5litepod-8 v6e-1 v6e-4 v6e-8"
-flag run NAME "name of the run; one that is in the bucket goes on (default: made from the time)"
+flag run NAME "name of the run; a run in the bucket resumes (default: made from the time)"
 flag game NAME "of the Arcade Learning Environment"
 flag zone NAME "of the TPU and the workers (default: REGION-a)"
 flag accelerator TYPE "one host's: ${accelerators// /, }"
 flag runtime VERSION "software of the TPU VM (default: the one for the accelerator)"
 flag provisioning 'queued|now' "wait in the queue for a TPU, or fail if there is none now"
-flag workers N "machines that step environments: 0 (the TPU's own host does it) or at least 2"
+flag workers N "machines that step environments: 0 (only the TPU's own host) or at least 2"
 flag worker_machine TYPE "machine type of each"
 switch spot "spot machines for all: cheaper, may be taken away at any time"
-flag build 'cloud|docker|none' "who builds the images: Cloud Build, docker on this machine, or nobody: they are there"
+flag build 'cloud|docker|none' "builder of the images: Cloud Build, docker on this machine, or none (existing images)"
 flag network NAME "of all machines, with the firewall rule of gcp/setup.sh"
 common_flags
 parse_flags "$@"
@@ -50,7 +50,7 @@ check_choice accelerator $accelerators
 check_choice provisioning queued now
 check_choice build cloud docker none
 check_count workers 0
-[ "$workers" -ne 1 ] || die "--workers=1: the second worker is the first that evaluates; take 0 or at least 2"
+[ "$workers" -ne 1 ] || die "--workers=1: only a second worker evaluates; take 0 or at least 2"
 check_settings atari --env="atari:$game" ${settings[@]+"${settings[@]}"}
 case "$accelerator" in
     v5litepod-*) runtime=${runtime:-v2-alpha-tpuv5-lite} ;;
@@ -58,7 +58,7 @@ case "$accelerator" in
 esac
 
 name=$prefix-$run
-# What the service account may do is decided by its roles; the TPU API does not know the short name of this scope.
+# The service account's roles limit its rights; the TPU API does not know the short name of this scope.
 scope=https://www.googleapis.com/auth/cloud-platform
 tag=$(image_tag)
 learner_image=$images/learner-tpu:$tag
@@ -93,7 +93,7 @@ tpu_flags=(--zone="$zone" --network="$network" --service-account="$train_account
 
 queued_state() { look compute tpus queued-resources describe "$name" --zone="$zone" --format='value(state.state)'; }
 
-wait_for_tpu() { # polls: the API has no call that returns when a queue moves
+wait_for_tpu() { # polls: the API has no call that waits for a queue
     local state before=""
     while :; do
         state=$(queued_state)
@@ -101,7 +101,7 @@ wait_for_tpu() { # polls: the API has no call that returns when a queue moves
         before=$state
         case "$state" in
             ACTIVE) return ;;
-            FAILED | SUSPENDED | SUSPENDING) die "TPU $name is $state; gcp/stop.sh --run=$run removes it, then the same command asks again" ;;
+            FAILED | SUSPENDED | SUSPENDING) die "TPU $name is $state; gcp/stop.sh --run=$run removes it, then the same command requests a new one" ;;
         esac
         sleep "${POLL_SECONDS:-20}"
     done
@@ -110,7 +110,7 @@ wait_for_tpu() { # polls: the API has no call that returns when a queue moves
 if [ "$provisioning" = queued ]; then
     if is_there compute tpus queued-resources describe "$name" --zone="$zone"; then
         case "$(queued_state)" in
-            # Taken away, or never granted: such a request does nothing any more and stands in the way of a new one.
+            # Preempted, or never granted: a dead request blocks a new one.
             SUSPENDED | FAILED) cloud compute tpus queued-resources delete "$name" --zone="$zone" --force ;;
         esac
     fi
@@ -130,7 +130,7 @@ if [ "$workers" -gt 0 ]; then
         --metadata-from-file="startup-script=$folder/startup.sh,seedzero-arguments=$(body_path worker.args)")
     [ "$spot" = false ] || template_flags+=(--provisioning-model=SPOT --instance-termination-action=STOP)
     if is_there compute instance-templates describe "$name"; then
-        say "workers run the image that template $name names; gcp/stop.sh --run=$run removes it"
+        say "workers run the image in the existing template $name; gcp/stop.sh --run=$run removes the template"
     else
         cloud compute instance-templates create "$name" "${template_flags[@]}"
     fi
@@ -142,6 +142,6 @@ cat >&2 <<TEXT
 
 state       gcp/status.sh --project=$project --region=$region
 log         gcloud logging read 'logName:gcplogs-docker-driver' --project=$project --freshness=1h
-go on       the same command with --run=$run
+resume      the same command with --run=$run
 end it      gcp/stop.sh --project=$project --region=$region --run=$run
 TEXT

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The cheapest first try on Google Cloud: CartPole on CPU machines, a custom job of Vertex AI that ends after minutes.
+# The cheapest test on Google Cloud: CartPole on CPU machines, a custom job of Vertex AI that ends after minutes.
 set -euo pipefail
 # shellcheck source=gcp/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -8,8 +8,8 @@ describe() {
     cat <<'TEXT'
 usage: gcp/train_cartpole.sh [--FLAG=VALUE ...] [-- --SECTION.KEY=VALUE ...]
 
-Trains CartPole on small CPU machines, to see that everything fits together before anything expensive runs: images, bucket, rights,
-workers that find their learner, checkpoints. The job ends by itself when CartPole is learned. Run gcp/setup.sh once before.
+Trains CartPole on small CPU machines, a test of the whole setup before anything expensive: images, bucket, rights, connections of
+workers to their learner, checkpoints. The job ends once CartPole is learned. Run gcp/setup.sh once before.
 
 Settings of `seedzero train` follow after --.
 

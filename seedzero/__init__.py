@@ -1,3 +1,3 @@
-"""Distributed MuZero: thin environment workers, one accelerator host."""
+"""Distributed reinforcement learning: thin environment workers, one accelerator host."""
 
 __version__ = "0.1.0"

@@ -137,7 +137,14 @@ def test_run_local_refuses_an_unknown_device() -> None:
 @pytest.fixture
 def copy(tmp_path: pathlib.Path) -> pathlib.Path:
     """The scripts, beside a .venv whose python records what it is asked to do."""
-    for name in ("run_local.sh", "setup.py", "pyproject.toml", "scripts/venv.sh", "protos"):
+    for name in (
+        "run_local.sh",
+        "setup.py",
+        "pyproject.toml",
+        "scripts/venv.sh",
+        "protos",
+        "seedzero/agents/table.py",
+    ):
         target = tmp_path / name
         target.parent.mkdir(parents=True, exist_ok=True)
         (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, target)

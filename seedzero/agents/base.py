@@ -1,7 +1,7 @@
-"""What the runtime knows of an agent: pure functions, and what they need from replay.
+"""The interface of every agent: pure functions, and the data that they learn from.
 
-Shape letters: B batch (rows of one acting call), A actions, S slots. An agent holds no arrays; its state is
-`TrainState` (what learns) and a memory with one row for each environment (what it carries besides its history).
+Shape letters: B batch (rows of one acting call, or windows of one update), A actions, S slots. An agent holds no
+arrays; its state is a train state (what learns) and a memory with one row for each environment.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
-import numpy as np
 
-from seedzero.replay import rings
+from seedzero.replay import data as data_lib
+from seedzero.replay import windows as windows_lib
 
 Params: TypeAlias = Any
 """A pytree of float32 arrays."""
@@ -23,82 +23,99 @@ Memory: TypeAlias = Any
 Metrics: TypeAlias = dict[str, jax.Array]
 """Scalars, float32."""
 
+TrainState: TypeAlias = Any
+"""What learns: a NamedTuple with at least `num_updates` and `num_rejected`, as in `learning.TrainState`."""
 
-class ActInputs(NamedTuple):
+
+class Inputs(NamedTuple):
     """What B environments show. Padding rows may hold anything finite.
 
     Attributes:
-      observation: [B, *observation_shape] of the spec's dtype: the newest frame.
-      first: [B] bool, true: the first observation of an episode or of a run.
-      action_mask: [B, A] bool, true: legal; not read where the spec has no mask. A row without a legal action gets an
-        arbitrary one.
+      observation: {name: [B, *shape]} of the spec's dtype; stacked frames lie on the last axis, oldest first.
+      reward: [B], received on the way to the observation.
+      first: [B] bool, true: the first observation of an episode or session.
+      action_mask: [B, A] bool, true: legal; all true where the spec has no mask.
       explore: [B] bool, true: act with training noise; false: greedily.
+      slot: [B] int32, the environment's slot among all of the run's.
+      num_slots: training slots of the run; slots from here on evaluate.
+      task: [B] int32, the level in a run of several tasks; 0 in all others.
     """
 
-    observation: jax.Array
+    observation: Mapping[str, jax.Array]
+    reward: jax.Array
     first: jax.Array
     action_mask: jax.Array
     explore: jax.Array
+    slot: jax.Array
+    num_slots: int
+    task: jax.Array
 
 
-class ActOutputs(NamedTuple):
-    """What acting found.
+class Outputs(NamedTuple):
+    """The outcome of acting.
 
     Attributes:
       action: [B] int32, or [B, D] float32 within the spec's bounds where actions are vectors.
-      extras: {name: [B, ...]} what replay stores beside the observation, with the shapes and dtypes of `Agent.extras`.
+      stored: {name: [B, ...]} stored beside the observation, with the shapes and dtypes of `Agent.stored`.
+      priority: [B] of the transitions that these observations complete; None, or not finite: the largest one so far.
     """
 
     action: jax.Array
-    extras: dict[str, jax.Array]
+    stored: dict[str, jax.Array]
+    priority: jax.Array | None = None
 
 
-class TrainState(NamedTuple):
-    """What learns.
+class Refresh(NamedTuple):
+    """How stored targets are computed anew with newer parameters (MuZero Reanalyse).
 
     Attributes:
-      params: newest parameters.
-      target_params: parameters of the target network; an empty tuple where there is none.
-      opt_state: of the optimizer.
-      num_updates: scalar int32, updates done, refused ones included.
-      num_rejected: scalar int32, refused updates in a row: their loss or gradient was not finite.
+      per_insert: rows refreshed for each stored training step.
+      batch_size: rows of one call.
+      min_age: targets of parameters at most so many updates old are left as they are.
+      length: positions of a window, the stale row first.
+      observe: positions of it whose observations are needed, 0 first.
+      compute: (params, windows, key) -> (fresh {name: [B, ...]} float32 of position 0, metrics {name: [B]}). The
+        arrays of these names must be in `Agent.stored`.
     """
 
-    params: Params
-    target_params: Params
-    opt_state: Any
-    num_updates: jax.Array
-    num_rejected: jax.Array
+    per_insert: float
+    batch_size: int
+    min_age: int
+    length: int
+    observe: tuple[int, ...]
+    compute: Callable[[Params, windows_lib.Windows, jax.Array], tuple[dict[str, jax.Array], dict[str, jax.Array]]]
 
 
 class Agent(NamedTuple):
     """An algorithm as pure functions; the caller jits them.
 
     Attributes:
-      extras: {name: (shape, dtype)} of what `act` leaves in replay for each step, without the runtime's versions.
-      future: positions after the sampled one that a window needs.
-      offsets: positions of a window whose observations are needed, 0 first.
-      stack: newest frames that the network sees.
-      init: key -> TrainState.
+      data: which windows of the stored rows an update gets.
+      stack: newest frames in one observation.
+      stored: arrays that `act` leaves for each row, by name, besides the runtime's versions.
+      init: key -> train state.
+      acting: train state -> the params of `act`: published, evaluated and exported.
       initial_memory: num_slots -> memory [S, ...].
-      act: (params, memory rows [B, ...], ActInputs, key) -> (memory rows, ActOutputs).
-      reanalyse: (params, observation [B, *shape with the frames of the stack on the last axis], action mask [B, A]
-        bool or None where the spec has none, key) -> the extras that are targets, "policy" [B, A] and "value" [B], as
-        these parameters find them; never the action, which was taken. Where there are masks and positions are
-        reanalysed, `extras` has "legal" ([A] bool), the mask that was acted with. None: nothing is reanalysed.
-      prioritization: how its windows are preferred; None: they are sampled uniformly.
-      update: (state, windows, key, axis_name) -> (state, priority [B] of the windows, metrics). Priorities are at
-        least 0, or not finite where nothing is known. With an axis name, gradients and metrics are averaged over that
-        mapped axis; metrics hold at least "loss", "grad_norm" and "num_rejected".
+      act: (params, memory rows [B, ...], Inputs, key) -> (memory rows, Outputs).
+      update: (train state, windows, key, axis_name) -> (train state, priority [B] of the windows or None, metrics).
+        Priorities are at least 0, or not finite where nothing is known. With an axis name, gradients and metrics are
+        averaged over that mapped axis; metrics hold at least "loss", "grad_norm" and "num_rejected".
+      refresh: None: stored targets stay as they are.
     """
 
-    extras: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
-    future: int
-    offsets: tuple[int, ...]
+    data: data_lib.Replay | data_lib.Queue
     stack: int
-    prioritization: rings.Prioritization | None
+    stored: Mapping[str, data_lib.Stored]
     init: Callable[[jax.Array], TrainState]
+    acting: Callable[[TrainState], Params]
     initial_memory: Callable[[int], Memory]
-    act: Callable[[Params, Memory, ActInputs, jax.Array], tuple[Memory, ActOutputs]]
-    reanalyse: Callable[[Params, jax.Array, jax.Array | None, jax.Array], dict[str, jax.Array]] | None
-    update: Callable[[TrainState, rings.Windows, jax.Array, str | None], tuple[TrainState, jax.Array, Metrics]]
+    act: Callable[[Params, Memory, Inputs, jax.Array], tuple[Memory, Outputs]]
+    update: Callable[
+        [TrainState, windows_lib.Windows, jax.Array, str | None], tuple[TrainState, jax.Array | None, Metrics]
+    ]
+    refresh: Refresh | None = None
+
+    @property
+    def samples(self) -> bool:
+        """Whether updates sample a replay; else they consume a queue."""
+        return isinstance(self.data, data_lib.Replay)

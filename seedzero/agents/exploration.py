@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from seedzero.config import config as configuration
+from seedzero.config import muzero as muzero_config
 
 
 class Repetition(NamedTuple):
@@ -43,7 +43,7 @@ def apply(
     first: jax.Array,
     explore: jax.Array,
     valid_actions: jax.Array,
-    config: configuration.ExploreConfig,
+    config: muzero_config.ExploreConfig,
 ) -> tuple[Repetition, jax.Array]:
     """Returns what is repeated from here on, and the actions [B] int32 to take.
 
@@ -70,7 +70,7 @@ def apply(
     return Repetition(repeated, jnp.maximum(left - 1, 0)), taken
 
 
-def _lengths(key: jax.Array, shape: tuple[int, ...], config: configuration.ExploreConfig) -> jax.Array:
+def _lengths(key: jax.Array, shape: tuple[int, ...], config: muzero_config.ExploreConfig) -> jax.Array:
     """Returns int32 lengths n from 1 to the longest, each with a probability in proportion to n ^ -exponent."""
     weights = np.arange(1, config.max_length + 1, dtype=np.float64) ** -config.exponent
     below = jnp.asarray(np.cumsum(weights / weights.sum())[:-1], jnp.float32)

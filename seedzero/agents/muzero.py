@@ -13,16 +13,17 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax  # type: ignore[import-untyped]
 
 from seedzero import search
-from seedzero.agents import base, exploration, sampled
+from seedzero.agents import base, exploration, learning, sampled
 from seedzero.agents import muzero_loss as losses
 from seedzero.agents import muzero_model as model
 from seedzero.config import config as configuration
+from seedzero.config import muzero as muzero_config
 from seedzero.core import errors, types
 from seedzero.networks import muzero as networks
-from seedzero.replay import rings
+from seedzero.replay import data, priorities
+from seedzero.replay import windows as windows_lib
 
 _REPETITION_KEY = 2**20
 """The search splits the key of a call; far fewer times than this."""
@@ -45,39 +46,49 @@ def make(config: configuration.Config, spec: types.EnvSpec, platform: str) -> ba
     _check_exploration(config, spec)
     parts = model.make_parts(config, spec, platform)
 
-    def reanalyse(
-        params: base.Params, observation: jax.Array, action_mask: jax.Array | None, key: jax.Array
-    ) -> dict[str, jax.Array]:
-        return _reanalyse(parts, params, observation, action_mask, key)
-
     return base.Agent(
-        extras=_extras(config, spec),
-        future=config.muzero.n_step + config.muzero.unroll_steps,
-        offsets=losses.offsets(config.muzero),
+        data=data.Replay(
+            length=config.muzero.n_step + config.muzero.unroll_steps + 1,
+            observe=losses.offsets(config.muzero),
+            prioritization=priorities.prioritization(config.replay),
+        ),
         stack=config.network.frame_stack,
-        prioritization=rings.prioritization(config.replay),
+        stored=_stored(config, spec),
         init=lambda key: _init(parts, key),
-        initial_memory=lambda num_slots: _initial_memory(parts, num_slots),
+        acting=lambda state: state.params,
+        initial_memory=lambda num_slots: exploration.initial(num_slots) if config.explore.epsilon else (),
         act=lambda params, memory, inputs, key: _act(parts, params, memory, inputs, key),
-        reanalyse=reanalyse if config.reanalyse.per_insert else None,
         update=lambda state, windows, key, axis_name: _update(parts, state, windows, key, axis_name),
+        refresh=_refresh(parts) if config.reanalyse.per_insert else None,
     )
 
 
-def _extras(config: configuration.Config, spec: types.EnvSpec) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
-    """Returns {name: (shape, dtype)} of what replay stores of each step; continuous actions as they are in -1 to 1."""
+def _refresh(parts: model.Parts) -> base.Refresh:
+    config = parts.config.reanalyse
+    return base.Refresh(
+        per_insert=config.per_insert,
+        batch_size=config.batch_size,
+        min_age=config.min_age,
+        length=1,
+        observe=(0,),
+        compute=lambda params, windows, key: _reanalyse(parts, params, windows, key),
+    )
+
+
+def _stored(config: configuration.Config, spec: types.EnvSpec) -> dict[str, data.Stored]:
+    """Returns the arrays of a stored row; continuous actions as they are in -1 to 1."""
     number = np.dtype(np.float32)
     width = config.search.num_sampled if spec.is_continuous else spec.num_actions
-    extras: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {
-        "action": (spec.action_shape, number if spec.is_continuous else np.dtype(np.int32)),
-        "policy": ((width,), number),
-        "value": ((), number),
+    stored = {
+        "action": data.Stored(spec.action_shape, number if spec.is_continuous else np.dtype(np.int32)),
+        "policy": data.Stored((width,), number),
+        "value": data.Stored((), number),
     }
     if spec.is_continuous:
-        extras["sampled"] = ((width, *spec.action_shape), number)
+        stored["sampled"] = data.Stored((width, *spec.action_shape), number)
     elif spec.has_action_mask and config.reanalyse.per_insert:
-        extras["legal"] = ((width,), np.dtype(bool))  # a stored policy is 0 for some legal actions too
-    return extras
+        stored["legal"] = data.Stored((width,), np.dtype(bool))  # a stored policy is 0 for some legal actions too
+    return stored
 
 
 def _check_players(config: configuration.Config, spec: types.EnvSpec) -> None:
@@ -91,7 +102,7 @@ def _check_players(config: configuration.Config, spec: types.EnvSpec) -> None:
         )
 
 
-def _check_augmentation(config: configuration.MuZeroConfig, spec: types.EnvSpec) -> None:
+def _check_augmentation(config: muzero_config.MuZeroConfig, spec: types.EnvSpec) -> None:
     if not config.shift_pixels and not config.intensity_scale:
         return
     given = f"muzero.shift_pixels={config.shift_pixels} and muzero.intensity_scale={config.intensity_scale:g}"
@@ -107,7 +118,7 @@ def _check_augmentation(config: configuration.MuZeroConfig, spec: types.EnvSpec)
         )
 
 
-def _check_consistency(config: configuration.MuZeroConfig) -> None:
+def _check_consistency(config: muzero_config.MuZeroConfig) -> None:
     if config.consistency_steps > config.unroll_steps:
         raise errors.ConfigError(
             f"muzero.consistency_steps={config.consistency_steps} is more than the "
@@ -136,101 +147,78 @@ def _check_exploration(config: configuration.Config, spec: types.EnvSpec) -> Non
 # State -------------------------------------------------------------------------------------------------------------
 
 
-def _init(parts: model.Parts, key: jax.Array) -> base.TrainState:
+def _init(parts: model.Parts, key: jax.Array) -> learning.TrainState:
     params = parts.network.init(key)
-    has_target = parts.config.muzero.target_network_updates > 0
-    return base.TrainState(
-        params=params,
-        # A copy: donated buffers must not appear twice in one state.
-        target_params=jax.tree.map(jnp.copy, params) if has_target else (),
-        opt_state=parts.optimizer.init(params),
-        num_updates=jnp.zeros((), jnp.int32),
-        num_rejected=jnp.zeros((), jnp.int32),
-    )
-
-
-class Memory(NamedTuple):
-    """What is carried for each environment; an empty tuple where it is not needed.
-
-    Attributes:
-      frames: before the newest one, [S, *shape with stack - 1 frames on the last axis].
-      repetition: of a random action.
-    """
-
-    frames: Any
-    repetition: Any
-
-
-def _initial_memory(parts: model.Parts, num_slots: int) -> Memory:
-    num_past = parts.config.network.frame_stack - 1
-    shape = networks.stack_shape(parts.spec.observation_shape, num_past)
-    return Memory(
-        frames=jnp.zeros((num_slots, *shape), parts.spec.observation_dtype) if num_past else (),
-        repetition=exploration.initial(num_slots) if parts.config.explore.epsilon else (),
-    )
+    return learning.init(params, parts.optimizer, has_target=parts.config.muzero.target_network_updates > 0)
 
 
 # Acting ------------------------------------------------------------------------------------------------------------
 
 
 def _act(
-    parts: model.Parts, params: base.Params, memory: Memory, inputs: base.ActInputs, key: jax.Array
-) -> tuple[Memory, base.ActOutputs]:
-    frames, observation = push_frame(parts, memory.frames, inputs.observation, inputs.first)
-    memory = memory._replace(frames=frames)
+    parts: model.Parts, params: base.Params, memory: Any, inputs: base.Inputs, key: jax.Array
+) -> tuple[Any, base.Outputs]:
+    """Searches and chooses; `memory` is the repetition of random actions, if that is on."""
+    observation = inputs.observation[types.OBSERVATION]
     if parts.spec.is_continuous:
         action, findings = _search_continuously(parts, parts.config.search, params, observation, inputs.explore, key)
-        return memory, base.ActOutputs(sampled.to_environment(action, parts.spec), {"action": action, **findings})
+        return memory, base.Outputs(sampled.to_environment(action, parts.spec), {"action": action, **findings})
     mask = inputs.action_mask if parts.spec.has_action_mask else None
     found, value = _search(parts, parts.config.search, params, observation, mask, inputs.explore, key)
-    repetition, action = _repeat(parts, memory.repetition, inputs, found.action, key)
-    extras = {"action": action, "policy": found.action_weights, "value": value}
+    memory, action = _repeat(parts, memory, inputs, found.action, key)
+    stored = {"action": action, "policy": found.action_weights, "value": value}
     if mask is not None and parts.config.reanalyse.per_insert:
-        extras["legal"] = mask
-    return memory._replace(repetition=repetition), base.ActOutputs(action, extras)
+        stored["legal"] = mask
+    return memory, base.Outputs(action, stored)
 
 
 def _repeat(
-    parts: model.Parts, repetition: Any, inputs: base.ActInputs, action: jax.Array, key: jax.Array
+    parts: model.Parts, repetition: Any, inputs: base.Inputs, action: jax.Array, key: jax.Array
 ) -> tuple[Any, jax.Array]:
-    """Returns what is repeated from here on, and the actions [B] to take in place of the search's."""
+    """Returns the repetition from here on, and the actions [B] to take in place of the search's."""
     if not parts.config.explore.epsilon:
         return (), action
-    everything = jnp.ones_like(inputs.action_mask)
     return exploration.apply(
         jax.random.fold_in(key, _REPETITION_KEY),
         repetition,
         action,
         first=inputs.first,
         explore=inputs.explore,
-        valid_actions=inputs.action_mask if parts.spec.has_action_mask else everything,
+        valid_actions=inputs.action_mask if parts.spec.has_action_mask else jnp.ones_like(inputs.action_mask),
         config=parts.config.explore,
     )
 
 
 def _reanalyse(
-    parts: model.Parts, params: base.Params, observation: jax.Array, action_mask: jax.Array | None, key: jax.Array
-) -> dict[str, jax.Array]:
-    """Returns fresh targets of replayed positions (MuZero Reanalyse: Schrittwieser et al. 2021).
+    parts: model.Parts, params: base.Params, windows: windows_lib.Windows, key: jax.Array
+) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
+    """Returns fresh targets of replayed positions (MuZero Reanalyse: Schrittwieser et al. 2021), and their changes.
 
     Nobody acts on them, so there is nothing to explore for. PUCT's Dirichlet noise would only blur the shares of
-    visits that are learned: it is left out. Gumbel's noise is how its considered actions are sampled from the prior
-    (Danihelka et al. 2022, algorithm 2); without it the same likeliest actions would be looked at every time, and the
-    others would never get a value. So it stays, but no larger than in the paper: a scale above 1 is there to explore.
+    visits that are learned: it is left out. Gumbel's noise samples the considered actions from the prior (Danihelka et
+    al. 2022, algorithm 2); without it the search would look at the same likeliest actions every time, and the others
+    would never get a value. So it stays, but no larger than in the paper: a scale above 1 is there to explore.
     """
-    assert (action_mask is not None) == parts.spec.has_action_mask
+    observation = windows.observation[types.OBSERVATION][:, 0]
+    old = {name: values[:, 0] for name, values in windows.stored.items()}
     config = parts.config.search
     config = dataclasses.replace(config, gumbel_scale=min(config.gumbel_scale, 1.0))
     is_noisy = jnp.full(observation.shape[:1], config.policy == "gumbel")
     if parts.spec.is_continuous:
-        return _search_continuously(parts, config, params, observation, is_noisy, key)[1]
-    found, value = _search(parts, config, params, observation, action_mask, is_noisy, key)
-    return {"policy": found.action_weights, "value": value}
+        fresh = _search_continuously(parts, config, params, observation, is_noisy, key)[1]
+    else:
+        found, value = _search(parts, config, params, observation, old.get("legal"), is_noisy, key)
+        fresh = {"policy": found.action_weights, "value": value}
+    # A policy's change is the total variation distance: from 0 to 1, also where a probability was 0.
+    return fresh, {
+        "reanalyse_policy_change": 0.5 * jnp.sum(jnp.abs(fresh["policy"] - old["policy"]), axis=-1),
+        "reanalyse_value_change": jnp.abs(fresh["value"] - old["value"]),
+    }
 
 
 def _search(
     parts: model.Parts,
-    config: configuration.SearchConfig,
+    config: muzero_config.SearchConfig,
     params: base.Params,
     observation: jax.Array,
     action_mask: jax.Array | None,
@@ -254,7 +242,7 @@ def _search(
 
 def _search_continuously(
     parts: model.Parts,
-    config: configuration.SearchConfig,
+    config: muzero_config.SearchConfig,
     params: base.Params,
     observation: jax.Array,
     explore: jax.Array,
@@ -288,18 +276,6 @@ def search_value(parts: model.Parts, root: search.Root, found: search.Result) ->
     visits = found.visit_counts.astype(jnp.float32)
     completed = search.completed_q(jax.nn.softmax(root.prior_logits).T, root.value, visits.T, found.q_values.T).T
     return jnp.sum(found.action_weights * completed, axis=-1)
-
-
-def push_frame(parts: model.Parts, past: Any, frame: jax.Array, first: jax.Array) -> tuple[Any, jax.Array]:
-    """Returns the next step's past frames and the stacked observation; a first frame stands for a past that is not."""
-    frame = frame.reshape(frame.shape[0], *networks.stack_shape(parts.spec.observation_shape, 1))
-    num_past = parts.config.network.frame_stack - 1
-    if num_past == 0:
-        return (), frame
-    is_first = first.reshape(-1, *[1] * (frame.ndim - 1))
-    past = jnp.where(is_first, jnp.concatenate([frame] * num_past, axis=-1), past)
-    stacked = jnp.concatenate([past, frame], axis=-1)
-    return stacked[..., frame.shape[-1] :], stacked
 
 
 def _root(parts: model.Parts, params: base.Params, observation: jax.Array) -> search.Root:
@@ -342,7 +318,7 @@ class _Imagined(NamedTuple):
     num_summed: jax.Array
 
 
-def _prefix_recurrent_fn(parts: model.Parts, how: networks.Prefix) -> search.RecurrentFn:
+def _prefix_recurrent_fn(parts: model.Parts, prefix: networks.Prefix) -> search.RecurrentFn:
     """As `_recurrent_fn`; the reward of an edge is the difference of its ends' sums.
 
     As in training, sums begin anew every so many steps from the root.
@@ -351,12 +327,12 @@ def _prefix_recurrent_fn(parts: model.Parts, how: networks.Prefix) -> search.Rec
     def step(params: base.Params, action: jax.Array, parent: _Imagined) -> tuple[search.Prediction, _Imagined]:
         is_full = parent.num_summed == parts.config.muzero.value_prefix_horizon
         carry = jax.tree.map(lambda x: jnp.where(is_full[:, None], 0, x), parent.carry)
-        hidden, carry, logits = how.step(params, parent.hidden, action, carry)
+        hidden, carry, logits = prefix.step(params, parent.hidden, action, carry)
         policy_logits, value_logits = parts.network.predict(params, hidden)
-        prefix = model.decode(parts, logits)
-        reward = prefix - jnp.where(is_full, 0.0, parent.prefix)
+        total = model.decode(parts, logits)
+        reward = total - jnp.where(is_full, 0.0, parent.prefix)
         discount = jnp.full_like(reward, model.signed_discount(parts))
-        child = _Imagined(hidden, carry, prefix, jnp.where(is_full, 1, parent.num_summed + 1))
+        child = _Imagined(hidden, carry, total, jnp.where(is_full, 1, parent.num_summed + 1))
         return search.Prediction(reward, discount, policy_logits, model.decode(parts, value_logits)), child
 
     return step
@@ -366,56 +342,25 @@ def _prefix_recurrent_fn(parts: model.Parts, how: networks.Prefix) -> search.Rec
 
 
 def _update(
-    parts: model.Parts, state: base.TrainState, windows: rings.Windows, key: jax.Array, axis_name: str | None
-) -> tuple[base.TrainState, jax.Array, base.Metrics]:
+    parts: model.Parts, state: learning.TrainState, windows: windows_lib.Windows, key: jax.Array, axis_name: str | None
+) -> tuple[learning.TrainState, jax.Array, base.Metrics]:
     targets = losses.make_targets(parts, state.target_params, windows, state.num_updates)
     fitted = losses.mix_search_values(parts, windows, targets, state.num_updates)
     actions = losses.unroll_actions(parts, windows, key)
     windows = losses.augment_windows(parts, windows, jax.random.fold_in(key, 1))
-    # Gradients with respect to what differs between devices stay local; those of shared parameters JAX would sum.
-    params = state.params if axis_name is None else jax.lax.pcast(state.params, axis_name, to="varying")
 
     def loss(params: base.Params) -> tuple[jax.Array, base.Metrics]:
         return losses.loss_and_metrics(parts, params, windows, actions, fitted)
 
-    (_, metrics), gradients = jax.value_and_grad(loss, has_aux=True)(params)
-    if axis_name is not None:
-        gradients, metrics = jax.lax.pmean((gradients, metrics), axis_name)
-    state, metrics = _apply_gradients(parts, state, gradients, metrics)
+    gradients, metrics = learning.gradients(loss, state.params, axis_name)
+    state, metrics = learning.apply_gradients(
+        state,
+        gradients,
+        metrics,
+        optimizer=parts.optimizer,
+        schedule=parts.schedule,
+        target_updates=parts.config.muzero.target_network_updates,
+    )
     # MuZero (appendix G): how far the search's value was from the n-step return.
-    priority = jnp.abs(windows.extras["value"][:, 0] - targets.value[:, 0])
+    priority = jnp.abs(windows.stored["value"][:, 0] - targets.value[:, 0])
     return state, priority, metrics
-
-
-def _apply_gradients(
-    parts: model.Parts, state: base.TrainState, gradients: base.Params, metrics: base.Metrics
-) -> tuple[base.TrainState, base.Metrics]:
-    """Returns the state after one optimizer step; parameters and optimizer stay where a number is not finite."""
-    grad_norm = optax.tree.norm(gradients)
-    learning_rate = parts.schedule(state.num_updates)
-    directions, opt_state = parts.optimizer.update(gradients, state.opt_state, state.params)
-    params = jax.tree.map(lambda p, d: p - learning_rate * d, state.params, directions)
-    accepted = jnp.isfinite(metrics["loss"]) & jnp.isfinite(grad_norm)
-    params, opt_state = jax.tree.map(
-        lambda new, old: jnp.where(accepted, new, old), (params, opt_state), (state.params, state.opt_state)
-    )
-    num_updates = state.num_updates + 1
-    new_state = base.TrainState(
-        params=params,
-        target_params=_next_target(parts, state.target_params, params, num_updates),
-        opt_state=opt_state,
-        num_updates=num_updates,
-        num_rejected=jnp.where(accepted, 0, state.num_rejected + 1),
-    )
-    more = {"grad_norm": grad_norm, "learning_rate": learning_rate, "num_rejected": new_state.num_rejected}
-    return new_state, {name: jnp.asarray(x, jnp.float32) for name, x in (metrics | more).items()}
-
-
-def _next_target(
-    parts: model.Parts, target_params: base.Params, params: base.Params, num_updates: jax.Array
-) -> base.Params:
-    every = parts.config.muzero.target_network_updates
-    if not every:
-        return target_params
-    due = num_updates % every == 0
-    return jax.tree.map(lambda new, old: jnp.where(due, new, old), params, target_params)

@@ -10,29 +10,31 @@ import jax.numpy as jnp
 
 from seedzero.agents import base
 from seedzero.agents import muzero_model as model
-from seedzero.config import config as configuration
+from seedzero.config import muzero as muzero_config
+from seedzero.core import types
 from seedzero.networks import muzero as networks
 from seedzero.networks import projection
 from seedzero.ops import augment, binned_actions, returns
 from seedzero.replay import rings
+from seedzero.replay import windows as windows_lib
 
 HIDDEN_GRADIENT_SCALE = 0.5
 """Gradients into the hidden state are halved at each unrolled step (appendix G)."""
 
 
-def offsets(config: configuration.MuZeroConfig) -> tuple[int, ...]:
+def offsets(config: muzero_config.MuZeroConfig) -> tuple[int, ...]:
     """Returns the positions whose observations a window needs, ascending: first those of the loss."""
     return tuple(sorted({*range(1 + consistency_steps(config)), *_bootstrap_offsets(config)}))
 
 
-def _bootstrap_offsets(config: configuration.MuZeroConfig) -> range:
+def _bootstrap_offsets(config: muzero_config.MuZeroConfig) -> range:
     """Returns the positions that the target network values."""
     if not config.target_network_updates:
         return range(0)
     return range(1 if config.n_step_decay_age else config.n_step, config.n_step + config.unroll_steps + 1)
 
 
-def consistency_steps(config: configuration.MuZeroConfig) -> int:
+def consistency_steps(config: muzero_config.MuZeroConfig) -> int:
     """Returns how many unrolled states are compared with later observations."""
     if not config.consistency_weight:
         return 0
@@ -40,14 +42,14 @@ def consistency_steps(config: configuration.MuZeroConfig) -> int:
 
 
 def make_targets(
-    parts: model.Parts, target_params: base.Params, windows: rings.Windows, num_updates: jax.Array | int = 0
+    parts: model.Parts, target_params: base.Params, windows: windows_lib.Windows, num_updates: jax.Array | int = 0
 ) -> returns.Targets:
     """Returns the targets of the sampled position and of the K after it; num_updates: done so far."""
     config, num_rewards = parts.config.muzero, None
     if config.n_step_decay_age:
         age = _age(windows, num_updates)
         num_rewards = returns.num_rewards_by_age(age, n=config.n_step, decay_age=config.n_step_decay_age)
-    value = windows.extras["value"]
+    value = windows.stored["value"]
     if config.target_network_updates:
         value = _target_network_values(parts, target_params, windows)
     return returns.n_step_targets(
@@ -64,7 +66,7 @@ def make_targets(
 
 
 def mix_search_values(
-    parts: model.Parts, windows: rings.Windows, targets: returns.Targets, num_updates: jax.Array
+    parts: model.Parts, windows: windows_lib.Windows, targets: returns.Targets, num_updates: jax.Array
 ) -> returns.Targets:
     """Returns the targets with the values as stored in old windows, once the model can be relied on.
 
@@ -77,16 +79,16 @@ def mix_search_values(
     is_old = (_age(windows, num_updates) >= config.search_value_age) & (num_updates >= config.search_value_start)
     searched = windows.valid & ~windows.terminated
     num_positions = config.unroll_steps + 1
-    value = windows.extras["value"][:, :num_positions]
+    value = windows.stored["value"][:, :num_positions]
     return returns.with_search_values(targets, value, searched[:, :num_positions], is_old)
 
 
-def _age(windows: rings.Windows, num_updates: jax.Array | int) -> jax.Array:
+def _age(windows: windows_lib.Windows, num_updates: jax.Array | int) -> jax.Array:
     """Returns [B] int32: updates since the network that acted at the sampled position."""
-    return num_updates - windows.extras["version"][:, 0]
+    return num_updates - windows.stored[rings.VERSION][:, 0]
 
 
-def _target_network_values(parts: model.Parts, target_params: base.Params, windows: rings.Windows) -> jax.Array:
+def _target_network_values(parts: model.Parts, target_params: base.Params, windows: windows_lib.Windows) -> jax.Array:
     """Returns values [B, J], right at the positions that returns bootstrap from.
 
     The window's last observations are those at n, .., n + K, or at its last position where that comes earlier. A
@@ -94,7 +96,7 @@ def _target_network_values(parts: model.Parts, target_params: base.Params, windo
     last one, which every observation shows then. Where old steps bootstrap earlier, 1 stands for n.
     """
     offsets = _bootstrap_offsets(parts.config.muzero)
-    observation = windows.observation[:, -len(offsets) :]
+    observation = windows.observation[types.OBSERVATION][:, -len(offsets) :]
     flat = observation.reshape(-1, *observation.shape[2:])
     params = parts.network.cast(target_params)
     _, logits = parts.network.predict(params, parts.network.represent(params, flat))
@@ -103,13 +105,13 @@ def _target_network_values(parts: model.Parts, target_params: base.Params, windo
     return values[:, jnp.clip(positions - offsets.start, 0, len(offsets) - 1)]
 
 
-def unroll_actions(parts: model.Parts, windows: rings.Windows, key: jax.Array) -> jax.Array:
+def unroll_actions(parts: model.Parts, windows: windows_lib.Windows, key: jax.Array) -> jax.Array:
     """Returns the K actions [B, K] or [B, K, D] to unroll.
 
     Where no step was taken they are random: any action is absorbed.
     """
     num_steps = parts.config.muzero.unroll_steps
-    taken = windows.extras["action"][:, :num_steps]
+    taken = windows.stored["action"][:, :num_steps]
     if parts.spec.is_continuous:
         random = jax.random.uniform(key, taken.shape, taken.dtype, -1.0, 1.0)
         return jnp.where(windows.valid[:, 1 : num_steps + 1, None], taken, random)
@@ -117,12 +119,12 @@ def unroll_actions(parts: model.Parts, windows: rings.Windows, key: jax.Array) -
     return jnp.where(windows.valid[:, 1 : num_steps + 1], taken, random)
 
 
-def augment_windows(parts: model.Parts, windows: rings.Windows, key: jax.Array) -> rings.Windows:
+def augment_windows(parts: model.Parts, windows: windows_lib.Windows, key: jax.Array) -> windows_lib.Windows:
     """Returns windows with randomly changed observations, for the loss; targets come from what was really seen."""
     config = parts.config.muzero
     if not config.shift_pixels and not config.intensity_scale:
         return windows
-    observation = windows.observation[:, : 1 + consistency_steps(config)]
+    observation = windows.observation[types.OBSERVATION][:, : 1 + consistency_steps(config)]
     height, width = parts.spec.observation_shape[:2]
     # The frames of a stack lie side by side where they have no channels.
     num_frames = parts.config.network.frame_stack if len(parts.spec.observation_shape) == 2 else 1
@@ -132,15 +134,16 @@ def augment_windows(parts: model.Parts, windows: rings.Windows, key: jax.Array) 
         images = augment.random_shift(shift_key, images, config.shift_pixels, axes=(1, 3))
     if config.intensity_scale:
         images = augment.random_intensity(intensity_key, images, config.intensity_scale)
-    return windows._replace(observation=images.reshape(observation.shape))
+    return windows._replace(observation={types.OBSERVATION: images.reshape(observation.shape)})
 
 
 def loss_and_metrics(
-    parts: model.Parts, params: base.Params, windows: rings.Windows, actions: jax.Array, targets: returns.Targets
+    parts: model.Parts, params: base.Params, windows: windows_lib.Windows, actions: jax.Array, targets: returns.Targets
 ) -> tuple[jax.Array, base.Metrics]:
     """Returns the mean loss and metrics (equation 1, with the scaling of appendix G)."""
     config = parts.config.muzero
-    policy_logits, value_logits, reward_logits, hidden = unroll(parts, params, windows.observation[:, 0], actions)
+    observation = windows.observation[types.OBSERVATION][:, 0]
+    policy_logits, value_logits, reward_logits, hidden = unroll(parts, params, observation, actions)
     policy = _step_mean(_policy_errors(parts, policy_logits, windows), targets.policy_mask, windows.weight)
     value_errors = _cross_entropy(value_logits, model.encode(parts, targets.value))
     value = _step_mean(value_errors, targets.value_mask, windows.weight)
@@ -174,13 +177,13 @@ def loss_and_metrics(
     }
 
 
-def _policy_errors(parts: model.Parts, logits: jax.Array, windows: rings.Windows) -> jax.Array:
+def _policy_errors(parts: model.Parts, logits: jax.Array, windows: windows_lib.Windows) -> jax.Array:
     """Returns [B, K+1] for logits [B, K+1, A] or [B, K+1, D * bins]."""
     num_positions, num_bins = logits.shape[1], parts.config.network.action_bins
-    policy = windows.extras["policy"][:, :num_positions]
+    policy = windows.stored["policy"][:, :num_positions]
     if not parts.spec.is_continuous:
         return _cross_entropy(logits, policy)
-    actions = windows.extras["sampled"][:, :num_positions]
+    actions = windows.stored["sampled"][:, :num_positions]
     target = binned_actions.target(actions, policy, num_bins=num_bins)
     return binned_actions.cross_entropy(logits, target, num_bins=num_bins)
 
@@ -194,7 +197,11 @@ def _entropy(parts: model.Parts, logits: jax.Array) -> jax.Array:
 
 
 def _consistency(
-    parts: model.Parts, how: networks.Projection, params: base.Params, hidden: jax.Array, windows: rings.Windows
+    parts: model.Parts,
+    projector: networks.Projection,
+    params: base.Params,
+    hidden: jax.Array,
+    windows: windows_lib.Windows,
 ) -> tuple[jax.Array, base.Metrics]:
     """Returns the consistency loss and its metrics (EfficientZero, Ye et al. 2021, equation 3).
 
@@ -205,12 +212,12 @@ def _consistency(
     """
     num_steps = consistency_steps(parts.config.muzero)
     params = parts.network.cast(params)
-    seen = windows.observation[:, 1 : 1 + num_steps]
+    seen = windows.observation[types.OBSERVATION][:, 1 : 1 + num_steps]
     batch_shape = seen.shape[:2]
     fixed = jax.lax.stop_gradient(params)
-    target = how.project(fixed, parts.network.represent(fixed, seen.reshape(-1, *seen.shape[2:])))
+    target = projector.project(fixed, parts.network.represent(fixed, seen.reshape(-1, *seen.shape[2:])))
     imagined = hidden[:, 1 : 1 + num_steps]
-    predicted = how.predict(params, how.project(params, imagined.reshape(-1, *imagined.shape[2:])))
+    predicted = projector.predict(params, projector.project(params, imagined.reshape(-1, *imagined.shape[2:])))
     similarity = projection.cosine_similarity(predicted, target).reshape(batch_shape)
     reached = windows.valid[:, 1 : 1 + num_steps]
     summed = jnp.sum(jnp.where(reached, -similarity, 0.0), axis=1)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from seedzero.agents import base, muzero
+from seedzero.agents import base, muzero, vtrace
+from seedzero.config import combinations
 from seedzero.config import config as config_lib
 from seedzero.core import types
 
-AGENTS: Mapping[str, Callable[[config_lib.Config, types.EnvSpec, str], base.Agent]] = {"muzero": muzero.make}
+AGENTS: Mapping[str, Callable[[config_lib.Config, types.EnvSpec, str], base.Agent]] = {
+    "muzero": muzero.make,
+    "vtrace": vtrace.make,
+}
 
 
 def make(config: config_lib.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
@@ -17,4 +21,5 @@ def make(config: config_lib.Config, spec: types.EnvSpec, platform: str) -> base.
     Raises:
       ConfigError: the agent does not go with these environments.
     """
+    combinations.check_environment(config, num_players=spec.num_players, is_continuous=spec.is_continuous)
     return AGENTS[config.run.agent](config, spec, platform)

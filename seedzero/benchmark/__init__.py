@@ -1,1 +1,1 @@
-"""Measurements of the parts, each against what bounds it. `seedzero benchmark PART` runs them."""
+"""Speed measurements of the parts, each against its bound. `seedzero benchmark PART` runs them."""

@@ -1,9 +1,8 @@
 """The whole acting program against the agent alone, and against its networks alone, in the same batches.
 
 - The program is the learner's: it takes a batch from the host, pushes frames, searches and writes rings.
-- The agent alone pushes frames and searches; it neither looks up slots nor writes.
-- The networks alone are what no search can do without: the root, and one call of the model for each simulation, in a
-  plain loop.
+- The agent alone pushes frames and searches, without slots and rings.
+- The networks alone are the minimum of any search: the root, and one model call per simulation, in a plain loop.
 """
 
 from __future__ import annotations
@@ -19,23 +18,26 @@ import numpy as np
 from seedzero.agents import base, muzero_model
 from seedzero.benchmark import subject as subject_lib
 from seedzero.benchmark import timing
-from seedzero.config import config as config_lib
+from seedzero.config import options
 from seedzero.core import types
+from seedzero.device import acting, steps
 from seedzero.device import batch as batch_lib
-from seedzero.device import steps
+from seedzero.device import mesh as mesh_lib
+from seedzero.device import state as state_lib
 from seedzero.networks import muzero as networks
+from seedzero.networks import observations
 from seedzero.ops import value_transforms
 
 
 def run(
-    preset: str = "", settings: Mapping[str, config_lib.Value | str] | None = None, *, seconds: float = 12.0
+    preset: str = "", settings: Mapping[str, options.Value | str] | None = None, *, seconds: float = 12.0
 ) -> dict[str, Any]:
-    """Measures every batch size that a learner with this preset compiles.
+    """Measures every batch size of a learner with this preset.
 
     Args:
       preset: its name; empty: cartpole on a CPU, atari on an accelerator.
       settings: by SECTION.KEY, over the preset's.
-      seconds: measuring time of all sizes together, without compiling.
+      seconds: measuring time of all sizes together, without compilation.
 
     Returns:
       facts of the machine, and "rows": batch (rows of all devices), milliseconds of one call of the program,
@@ -43,8 +45,8 @@ def run(
       program's speed as a share of theirs.
     """
     subject = subject_lib.make(preset, settings or {})
-    train = steps.init_train(subject.agent, 0, subject.mesh)
-    rows = [_row(subject, train.params, size, seconds / len(subject.sizes)) for size in subject.sizes]
+    train = state_lib.init_train(subject.setup)
+    rows = [_row(subject, train.params, size, seconds / len(subject.setup.sizes)) for size in subject.setup.sizes]
     return {**subject_lib.facts(subject), "simulations": subject.config.search.num_simulations, "rows": rows}
 
 
@@ -69,7 +71,7 @@ def _row(subject: subject_lib.Subject, params: base.Params, num_rows: int, secon
 
 
 def _program(subject: subject_lib.Subject, params: base.Params, batch: batch_lib.Batch) -> timing.Program:
-    act = steps.make_act(subject.agent, subject.mesh, 0)
+    act = steps.make_act(subject.setup)
     actor = subject_lib.filled_actor(subject)
     calls = itertools.count()
 
@@ -82,29 +84,33 @@ def _program(subject: subject_lib.Subject, params: base.Params, batch: batch_lib
 
 
 def _act(subject: subject_lib.Subject, params: base.Params, batch: batch_lib.Batch) -> timing.Program:
-    def act(params: base.Params, memory: base.Memory, inputs: base.ActInputs, call: jax.Array) -> Any:
-        return subject.agent.act(params, memory, inputs, jax.random.fold_in(jax.random.key(1), call))
+    setup = subject.setup
 
-    sharded = subject_lib.SHARDED
-    in_specs = (subject_lib.REPLICATED, sharded, sharded, subject_lib.REPLICATED)
+    def act(params: base.Params, carried: acting.Carried, seen: acting.Seen, call: jax.Array) -> Any:
+        key = jax.random.fold_in(jax.random.key(1), call)
+        return acting.act(setup.agent, setup.spec, setup.layout.num_train, params, carried, seen, key)
+
+    sharded = mesh_lib.SHARDED
+    in_specs = (mesh_lib.REPLICATED, sharded, sharded, mesh_lib.REPLICATED)
     mapped = subject_lib.mapped(subject, act, in_specs, sharded, (1,))
-    memory = jax.device_put(subject.agent.initial_memory(len(batch.slot)), steps.sharded(subject.mesh))
-    # On the host, like the program's: both carry them to the device.
-    on_host: Any = (batch.observation, batch.first, batch.action_mask, batch.explore)
-    inputs = base.ActInputs(*on_host)
+    initial = acting.initial(setup.agent, setup.spec, len(batch.slot))
+    carried = jax.device_put(initial, mesh_lib.sharded(setup.mesh))
+    # On the host, like the program's: both copy them to the device.
+    on_host: Any = (batch.observation, batch.reward, batch.first, batch.action_mask, batch.explore, batch.slot)
+    seen = acting.Seen(*on_host)
     calls = itertools.count()
 
-    def call() -> base.ActOutputs:
-        nonlocal memory
-        memory, outputs = mapped(params, memory, inputs, np.int32(next(calls)))
+    def call() -> base.Outputs:
+        nonlocal carried
+        carried, outputs = mapped(params, carried, seen, np.int32(next(calls)))
         return outputs  # type: ignore[no-any-return]
 
     return call
 
 
 def _network(subject: subject_lib.Subject, params: base.Params, num_rows: int) -> timing.Program:
-    config, spec = subject.config, subject.spec
-    network = muzero_model.make_parts(config, spec, subject.mesh.devices.flat[0].platform).network
+    config, spec = subject.config, subject.setup.spec
+    network = muzero_model.make_parts(config, spec, subject.setup.mesh.devices.flat[0].platform).network
 
     def decode(logits: jax.Array) -> jax.Array:
         return value_transforms.expectation(logits, config.network.support_limit)
@@ -128,15 +134,15 @@ def _network(subject: subject_lib.Subject, params: base.Params, num_rows: int) -
         _, found = jax.lax.scan(simulate, (hidden, carry), jnp.arange(config.search.num_simulations))
         return root_policy, decode(root_value), jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), found)
 
-    mapped = subject_lib.mapped(subject, evaluate, (subject_lib.REPLICATED, subject_lib.SHARDED), subject_lib.SHARDED)
-    shape = networks.stack_shape(spec.observation_shape, subject.agent.stack)
+    mapped = subject_lib.mapped(subject, evaluate, (mesh_lib.REPLICATED, mesh_lib.SHARDED), mesh_lib.SHARDED)
+    shape = observations.stack_shape(spec.observation_shape, subject.setup.agent.stack)
     observation = jnp.zeros((num_rows, *shape), spec.observation_dtype)
-    observation = jax.device_put(observation, steps.sharded(subject.mesh))
+    observation = jax.device_put(observation, mesh_lib.sharded(subject.setup.mesh))
     return lambda: mapped(params, observation)
 
 
 def _action(spec: types.EnvSpec, num_rows: int, number: jax.Array) -> jax.Array:
-    """Returns the same action for every row; of continuous ones the middle."""
+    """Returns the same action for every row; the middle if actions are continuous."""
     if spec.is_continuous:
         return jnp.zeros((num_rows, *spec.action_shape))
     return jnp.full(num_rows, number % spec.num_actions, jnp.int32)

@@ -1,9 +1,9 @@
 """Writing and sampling the replay against plain copies of as many bytes on the same device.
 
 The rings are as large as the preset's and full. Peers:
-- write: rows into the rings, against one contiguous copy of their bytes into a buffer that is donated as well.
-- sample: windows, against a gather of as many pieces of as many bytes from a buffer, at places known before.
-- windows: the same without the draw: positions known before. What is between both is the draw.
+- write: rows into the rings, against one contiguous copy of their bytes into a donated buffer.
+- sample: windows, against a gather of as many pieces of as many bytes from a buffer, at fixed places.
+- windows: the same at fixed positions. Its difference to `sample` is the draw.
 """
 
 from __future__ import annotations
@@ -19,23 +19,26 @@ import numpy as np
 from seedzero.benchmark import subject as subject_lib
 from seedzero.benchmark import timing
 from seedzero.checkpoints import trees
-from seedzero.config import config as config_lib
-from seedzero.device import steps
+from seedzero.config import options
+from seedzero.device import mesh as mesh_lib
+from seedzero.replay import data as data_lib
 from seedzero.replay import rings as rings_lib
+from seedzero.replay import sampling
+from seedzero.replay import windows as windows_lib
 
 MAX_BUFFER_BYTES = 2**28
-"""Of the peers' buffers on a device: as large as the rings, but no larger than this, which no cache holds."""
+"""Limit of the peers' buffers on a device: as large as the rings up to this size, which exceeds every cache."""
 
 
 def run(
-    preset: str = "", settings: Mapping[str, config_lib.Value | str] | None = None, *, seconds: float = 10.0
+    preset: str = "", settings: Mapping[str, options.Value | str] | None = None, *, seconds: float = 10.0
 ) -> dict[str, Any]:
     """Measures writes of each acting batch's rows, and samples of a training batch.
 
     Args:
       preset: its name; empty: cartpole on a CPU, atari on an accelerator.
       settings: by SECTION.KEY, over the preset's.
-      seconds: measuring time, without compiling.
+      seconds: measuring time, without compilation.
 
     Returns:
       facts of the machine, ring_steps, ring_bytes, and "rows": operation, batch, bytes of a call, milliseconds,
@@ -45,12 +48,12 @@ def run(
     rings = subject_lib.filled_actor(subject).rings
     ring_bytes = trees.num_bytes(rings)
     rows = _sample_rows(subject, rings, seconds / 2)
-    sizes = [size for size in subject.sizes if size <= subject.layout.train_per_shard]
-    # Writing gives the rings away, from size to size: it comes last.
+    sizes = [size for size in subject.setup.sizes if size <= subject.setup.layout.train_per_shard]
+    # Writing donates the rings, from size to size: it comes last.
     for size in sizes:
         rings, row = _write_row(subject, rings, size, seconds / 2 / len(sizes))
         rows.append(row)
-    ring_steps = subject.layout.num_train * subject.slot_length
+    ring_steps = subject.setup.layout.num_train * subject.setup.slot_length
     return {**subject_lib.facts(subject), "ring_steps": ring_steps, "ring_bytes": ring_bytes, "rows": rows}
 
 
@@ -87,58 +90,63 @@ def _sample_rows(subject: subject_lib.Subject, rings: rings_lib.Rings, seconds: 
 
 def sampler(subject: subject_lib.Subject) -> Any:
     """Returns the jitted function (rings, num_inserts, call) -> windows of a training batch."""
-    config, agent = subject.config, subject.agent
+    config, agent = subject.config, subject.setup.agent
+    data = agent.data
+    assert isinstance(data, data_lib.Replay)
 
-    def sample(rings: rings_lib.Rings, num_inserts: jax.Array, call: jax.Array) -> rings_lib.Windows:
+    def sample(rings: rings_lib.Rings, num_inserts: jax.Array, call: jax.Array) -> windows_lib.Windows:
         key = jax.random.fold_in(jax.random.key(0), call)
-        return rings_lib.sample(
+        windows = sampling.sample(
             rings,
-            jax.random.fold_in(key, jax.lax.axis_index(steps.AXIS)),
-            config.replay.batch_size // subject.layout.num_shards,
+            jax.random.fold_in(key, jax.lax.axis_index(mesh_lib.AXIS)),
+            config.replay.batch_size // subject.setup.layout.num_shards,
+            data,
             num_inserts=num_inserts,
             capacity=config.replay.capacity,
-            future=agent.future,
-            offsets=agent.offsets,
             stack=agent.stack,
-            beta=agent.prioritization and agent.prioritization.beta,
-            axis_name=steps.AXIS,
+            beta=data.prioritization and data.prioritization.beta,
+            axis_name=mesh_lib.AXIS,
         )
+        return windows_lib.read(rings, windows)
 
-    replicated = subject_lib.REPLICATED
-    in_specs = (subject_lib.SHARDED, replicated, replicated)
-    return subject_lib.mapped(subject, sample, in_specs, subject_lib.SHARDED)
+    replicated = mesh_lib.REPLICATED
+    in_specs = (mesh_lib.SHARDED, replicated, replicated)
+    return subject_lib.mapped(subject, sample, in_specs, mesh_lib.SHARDED)
 
 
 def _gatherer(subject: subject_lib.Subject) -> Any:
-    agent = subject.agent
+    agent = subject.setup.agent
 
-    def gather(rings: rings_lib.Rings, slot: jax.Array, time: jax.Array) -> rings_lib.Windows:
-        return rings_lib.windows_at(rings, slot, time, future=agent.future, offsets=agent.offsets, stack=agent.stack)
+    def gather(rings: rings_lib.Rings, slot: jax.Array, time: jax.Array) -> windows_lib.Windows:
+        windows = windows_lib.from_data(rings, slot, time, agent.data, agent.stack)
+        return windows_lib.read(rings, windows)
 
-    return subject_lib.mapped(subject, gather, subject_lib.SHARDED, subject_lib.SHARDED)
+    return subject_lib.mapped(subject, gather, mesh_lib.SHARDED, mesh_lib.SHARDED)
 
 
 def _plain_gather(subject: subject_lib.Subject, ring_bytes: int, num_pieces: int, piece_bytes: int) -> timing.Program:
-    """Returns the program that gathers pieces of contiguous bytes at random places."""
+    """Returns a program that gathers pieces of contiguous bytes at random places."""
     buffer = _buffer(subject, ring_bytes, num_pieces, piece_bytes)
-    pieces_per_shard = buffer.shape[0] // subject.layout.num_shards
+    pieces_per_shard = buffer.shape[0] // subject.setup.layout.num_shards
     places = np.random.default_rng(0).integers(0, pieces_per_shard, num_pieces, np.int32)
-    where = jax.device_put(places, steps.sharded(subject.mesh))
+    where = jax.device_put(places, mesh_lib.sharded(subject.setup.mesh))
     take = subject_lib.mapped(
         subject,
         lambda buffer, where: buffer.at[where].get(mode="promise_in_bounds"),
-        subject_lib.SHARDED,
-        subject_lib.SHARDED,
+        mesh_lib.SHARDED,
+        mesh_lib.SHARDED,
     )
     return lambda: take(buffer, where)
 
 
 def _buffer(subject: subject_lib.Subject, ring_bytes: int, num_pieces: int, piece_bytes: int) -> jax.Array:
-    """Returns [N, piece_bytes] uint8, N at least `num_pieces` and spread over the devices."""
-    num_shards = subject.layout.num_shards
+    """Returns [N, piece_bytes] uint8, sharded over the devices; N is at least `num_pieces`."""
+    num_shards = subject.setup.layout.num_shards
     size = min(ring_bytes, MAX_BUFFER_BYTES * num_shards)
     length = -(-max(num_pieces, size // piece_bytes) // num_shards) * num_shards
-    make = jax.jit(lambda: jnp.ones((length, piece_bytes), jnp.uint8), out_shardings=steps.sharded(subject.mesh))
+    make = jax.jit(
+        lambda: jnp.ones((length, piece_bytes), jnp.uint8), out_shardings=mesh_lib.sharded(subject.setup.mesh)
+    )
     buffer: jax.Array = make()
     return buffer
 
@@ -151,9 +159,9 @@ def _write_row(
 ) -> tuple[rings_lib.Rings, dict[str, str | float]]:
     batch = subject_lib.batch(subject, num_rows)
     new = _example_row(rings, len(batch.slot))
-    slot, row = jax.device_put((batch.slot, new), steps.sharded(subject.mesh))
+    slot, row = jax.device_put((batch.slot, new), mesh_lib.sharded(subject.setup.mesh))
     writer = _writer(subject)
-    # A row's own bytes; flags and the row before are few more.
+    # The row's own bytes; flags and the previous row add few.
     num_bytes = trees.num_bytes(row)
 
     def write() -> jax.Array:
@@ -167,27 +175,27 @@ def _write_row(
 
 
 def _writer(subject: subject_lib.Subject) -> Any:
-    """Returns the jitted function to (rings, a number that can be waited for: the rings are given away again)."""
+    """Returns the jitted function to (rings, a number to wait for, because the next call donates the rings)."""
 
     def write(
         rings: rings_lib.Rings, slot: jax.Array, row: rings_lib.Row, num_inserts: jax.Array
     ) -> tuple[rings_lib.Rings, jax.Array]:
-        return rings_lib.write(rings, slot, row, num_inserts, subject.agent.stack), num_inserts + 1
+        return rings_lib.write(rings, slot, row, num_inserts, subject.setup.agent.stack), num_inserts + 1
 
-    sharded, replicated = subject_lib.SHARDED, subject_lib.REPLICATED
+    sharded, replicated = mesh_lib.SHARDED, mesh_lib.REPLICATED
     return subject_lib.mapped(subject, write, (sharded, sharded, sharded, replicated), (sharded, replicated), (0,))
 
 
 def _example_row(rings: rings_lib.Rings, num_rows: int) -> rings_lib.Row:
-    """Returns rows of an episode that goes on."""
+    """Returns rows in the middle of an episode."""
     zeros = jax.tree.map(lambda ring: np.zeros((num_rows, *ring.shape[2:]), ring.dtype), rings)
-    return rings_lib.Row(*(getattr(zeros, name) for name in rings_lib.Row._fields))
+    return rings_lib.Row(*(getattr(zeros, name) for name in rings_lib.Row._fields if name != "weight"))
 
 
 def _plain_copy(subject: subject_lib.Subject, ring_bytes: int, num_pieces: int, piece_bytes: int) -> timing.Program:
-    """Returns the program that copies pieces into a large buffer, all to one place, which moves on."""
+    """Returns a program that copies pieces contiguously into a large buffer, to the next place at each call."""
     buffer = _buffer(subject, ring_bytes, num_pieces, piece_bytes)
-    pieces = jax.device_put(np.ones((num_pieces, piece_bytes), np.uint8), steps.sharded(subject.mesh))
+    pieces = jax.device_put(np.ones((num_pieces, piece_bytes), np.uint8), mesh_lib.sharded(subject.setup.mesh))
     num_places = buffer.shape[0] // num_pieces
     calls = itertools.count()
 
@@ -195,7 +203,7 @@ def _plain_copy(subject: subject_lib.Subject, ring_bytes: int, num_pieces: int, 
         start = (call % num_places) * pieces.shape[0]
         return jax.lax.dynamic_update_slice_in_dim(buffer, pieces, start, 0), call + 1
 
-    sharded, replicated = subject_lib.SHARDED, subject_lib.REPLICATED
+    sharded, replicated = mesh_lib.SHARDED, mesh_lib.REPLICATED
     mapped = subject_lib.mapped(subject, put, (sharded, sharded, replicated), (sharded, replicated), (0,))
 
     def copy() -> jax.Array:

@@ -1,15 +1,15 @@
 """The search against mctx, and against its network calls alone, with the same model, roots and settings.
 
-- mctx: its Gumbel and PUCT policies, which call the model once a simulation with one row a root.
-- The network alone: as many calls as the search makes, as wide as the search makes them, in a chain: each starts from
-  the states that the one before it returned. No tree, no choice of actions.
+- mctx: its Gumbel and PUCT policies, with one model call per simulation and one row per root.
+- The network alone: the search's calls with equal number and width, in a chain: each starts from the previous call's
+  states. No tree, no choice of actions.
 
 Models:
-- free: predictions from a random table, looked up by a hash of state and action. They cost next to nothing, so what is
-  measured is the tree.
+- free: predictions from a random table, by a hash of state and action. They cost almost nothing, so the measurement
+  is the tree's.
 - small, middle: the residual networks of the `atari` preset, with random parameters.
 
-Only the search is measured: the roots are there before. All of it runs on one device.
+The roots are precomputed, so that only the search is measured. Everything runs on one device.
 """
 
 from __future__ import annotations
@@ -28,36 +28,37 @@ import numpy as np
 
 from seedzero import search
 from seedzero.benchmark import subject, timing
-from seedzero.config import config as config_lib
+from seedzero.config import muzero as muzero_config
 from seedzero.config import presets
 from seedzero.core import errors, types
 from seedzero.networks import muzero as networks
+from seedzero.networks import observations
 from seedzero.ops import value_transforms
 
 POLICIES = ("gumbel", "puct")
 NETWORKS = ("free", "small", "middle")
 BATCHES = (8, 32, 128, 512)
 NETWORKS_ON_CPU, BATCHES_ON_CPU = NETWORKS[:2], BATCHES[:3]
-"""Measured by default on a CPU, which needs minutes for the others."""
+"""Defaults on a CPU, which needs minutes for the others."""
 
 CONSIDERED = {16: 8, 50: 16}
-"""Simulations -> actions that Gumbel's sequential halving starts with. PUCT considers all; its rows say 0."""
+"""Simulations -> initial actions of Gumbel's Sequential Halving. PUCT considers all; its rows say 0."""
 
 NUM_ACTIONS = 18
 DISCOUNT = 0.997
 FRAME_SHAPE = (96, 96, 1)
 TABLE_ROWS = 4096
 ROOTS_AT_ONCE = 8
-"""Observations that are represented in one call: one program for all batches."""
+"""Observations in one call of the representation: one program for all batches."""
 
 NUM_KEYS = 32
-"""Different trees that a program searches in turn."""
+"""Different trees of a program, searched in turn."""
 
 Row = dict[str, str | int | float]
 
 
 class Case(NamedTuple):
-    """What a row measures. considered: 0 for PUCT."""
+    """The settings of a row. considered: 0 for PUCT."""
 
     policy: str
     network: str
@@ -67,11 +68,11 @@ class Case(NamedTuple):
 
 
 class Model(NamedTuple):
-    """What is searched.
+    """A model and its roots.
 
     Attributes:
       params: in the compute dtype.
-      roots: number of rows -> that many different roots.
+      roots: number of rows -> as many different roots.
       step: the recurrent function.
     """
 
@@ -95,13 +96,13 @@ def run(
       policy: of POLICIES; empty: all.
       network: of NETWORKS; empty: all, on a CPU NETWORKS_ON_CPU.
       batch: roots; empty: BATCHES, on a CPU BATCHES_ON_CPU.
-      considered: simulations -> actions that Gumbel considers.
-      seconds: measuring time of all rows together, without compiling; where searches are slow it takes longer.
-      report: called with each row once it is measured.
+      considered: simulations -> Gumbel's considered actions.
+      seconds: measuring time of all rows together, without compilation; slow searches take longer.
+      report: called with each measured row.
 
     Returns:
       facts of the machine, and "rows": the case; actions; milliseconds, mctx_milliseconds, network_milliseconds;
-      ratio_to_mctx: the search's speed as a share of mctx's, so more than 1 where the search is faster;
+      ratio_to_mctx: the search's speed as a share of mctx's, so more than 1 if the search is faster;
       ratio_to_network: the search's time as a multiple of the network's alone; tree_bytes.
 
     Raises:
@@ -156,8 +157,8 @@ def _row(case: Case, slices: timing.Slices) -> Row:
     }
 
 
-def _config(case: Case) -> config_lib.SearchConfig:
-    config = config_lib.SearchConfig(policy=case.policy, num_simulations=case.simulations)
+def _config(case: Case) -> muzero_config.SearchConfig:
+    config = muzero_config.SearchConfig(policy=case.policy, num_simulations=case.simulations)
     return dataclasses.replace(config, num_considered=case.considered) if case.considered else config
 
 
@@ -165,8 +166,8 @@ def _config(case: Case) -> config_lib.SearchConfig:
 
 
 def _compile(cases: Sequence[Case], model: Model, root: search.Root) -> dict[Case, dict[str, timing.Program]]:
-    """Returns the programs of rows with the same roots, by all cores: compiling takes much longer than measuring."""
-    # The largest first: the small ones fill what is left.
+    """Compiles the programs of rows with the same roots on all cores: compiling takes longer than measuring."""
+    # The largest first, for an even load.
     functions = {"search": _search, "mctx": _mctx, "network": _network}
     with futures.ThreadPoolExecutor(subject.num_cores()) as pool:
         jobs = {
@@ -178,23 +179,23 @@ def _compile(cases: Sequence[Case], model: Model, root: search.Root) -> dict[Cas
 
 
 def _program(
-    function: Callable[..., Any], model: Model, config: config_lib.SearchConfig, root: search.Root
+    function: Callable[..., Any], model: Model, config: muzero_config.SearchConfig, root: search.Root
 ) -> timing.Program:
-    """Returns a program that calls function(step, config, params, root, key) with one key after the other."""
+    """Returns a program that calls function(step, config, params, root, key) with a new key each time."""
     keys = list(jax.random.split(jax.random.key(0), NUM_KEYS))
     compiled = jax.jit(functools.partial(function, model.step, config)).lower(model.params, root, keys[0]).compile()
     calls = itertools.count()
 
     def call() -> Any:
         index = next(calls)
-        # A first call is there to compile, and that is done.
+        # The first call is for compilation, which is done.
         return compiled(model.params, root, keys[index % NUM_KEYS]) if index else ()
 
     return call
 
 
 def _search(
-    step: search.RecurrentFn, config: config_lib.SearchConfig, params: Any, root: search.Root, key: jax.Array
+    step: search.RecurrentFn, config: muzero_config.SearchConfig, params: Any, root: search.Root, key: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     explore = jnp.ones(root.value.shape, bool)
     found = search.search(params, key, root, step, config=config, explore=explore)
@@ -202,7 +203,7 @@ def _search(
 
 
 def _mctx(
-    step: search.RecurrentFn, config: config_lib.SearchConfig, params: Any, root: search.Root, key: jax.Array
+    step: search.RecurrentFn, config: muzero_config.SearchConfig, params: Any, root: search.Root, key: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     mctx = _import_mctx()
 
@@ -233,9 +234,9 @@ def _mctx(
 
 
 def _network(
-    step: search.RecurrentFn, config: config_lib.SearchConfig, params: Any, root: search.Root, key: jax.Array
+    step: search.RecurrentFn, config: muzero_config.SearchConfig, params: Any, root: search.Root, key: jax.Array
 ) -> Any:
-    """Returns all predictions; runs of calls of one width are a loop, as they are in a search."""
+    """Returns all predictions; consecutive calls of one width are a loop, as in a search."""
     del key
     batch_size, num_actions = root.prior_logits.shape
 
@@ -246,7 +247,7 @@ def _network(
     embedding, predictions = root.embedding, []
     for width, calls in itertools.groupby(search.sweep_widths(config, num_actions)):
         num_rows, num_calls = batch_size * width, len(list(calls))
-        # More rows than before: the states repeat; fewer: the first ones stay.
+        # For more rows than before the states repeat; for fewer the first ones stay.
         embedding = jax.tree.map(lambda leaf, n=num_rows: jnp.resize(leaf, (n, *leaf.shape[1:])), embedding)
         actions = jnp.arange(num_calls * num_rows, dtype=jnp.int32).reshape(num_calls, num_rows) % num_actions
         embedding, found = jax.lax.scan(call, embedding, actions)
@@ -284,7 +285,7 @@ def _table_model() -> Model:
 
 
 def _hash(state: jax.Array, action: jax.Array) -> jax.Array:
-    """Returns the state, uint32, behind an action: all bits of both, mixed by MurmurHash3's last steps."""
+    """Returns the next state, uint32: state and action mixed by MurmurHash3's last steps."""
     x = state * jnp.uint32(NUM_ACTIONS) + action.astype(jnp.uint32) + jnp.uint32(1)
     x = (x ^ x >> 16) * jnp.uint32(0x85EBCA6B)
     x = (x ^ x >> 13) * jnp.uint32(0xC2B2AE35)
@@ -292,7 +293,7 @@ def _hash(state: jax.Array, action: jax.Array) -> jax.Array:
 
 
 def _resnet_model(size: str) -> Model:
-    """The networks' functions put together as the agent does it."""
+    """The networks' functions, composed as in the agent."""
     config = dataclasses.replace(presets.get("atari").network, resnet_size=size)
     spec = types.EnvSpec(observation_shape=FRAME_SHAPE, observation_dtype="uint8", num_actions=NUM_ACTIONS)
     network = networks.make(config, spec, jax.default_backend())
@@ -313,7 +314,7 @@ def _resnet_model(size: str) -> Model:
         return search.Root(policy_logits, decode(value_logits), hidden)
 
     def roots(num_rows: int) -> search.Root:
-        shape = (num_rows, *networks.stack_shape(spec.observation_shape, config.frame_stack))
+        shape = (num_rows, *observations.stack_shape(spec.observation_shape, config.frame_stack))
         observation = np.random.default_rng(0).integers(256, size=shape, dtype=np.uint8)
         parts = np.split(observation, range(ROOTS_AT_ONCE, num_rows, ROOTS_AT_ONCE))
         found = [represent(params, part) for part in parts]
@@ -325,7 +326,7 @@ def _resnet_model(size: str) -> Model:
 
 
 def _random_params(shapes: Any) -> Any:
-    """Returns parameters, heads and all, as if trained: fresh heads predict the same for every state.
+    """Returns random parameters, heads included: freshly initialized heads predict the same for every state.
 
     Drawn by numpy: compiling the networks' own initialization takes longer than measuring a row.
     """

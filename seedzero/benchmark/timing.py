@@ -1,4 +1,4 @@
-"""Seconds a call of several programs, in short slices that alternate: what else the machine does meets all alike."""
+"""Seconds a call of several programs, in short alternating slices: other load on the machine affects all equally."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import jax
 
 NUM_ROUNDS = 21
 MIN_ROUNDS = 3
-"""Rounds of programs that are too slow for all of them."""
+"""Rounds of programs that are too slow for NUM_ROUNDS."""
 
 Program = Callable[[], Any]
-"""Dispatches one call and returns arrays that stay valid: they are waited for."""
+"""Dispatches one call and returns arrays to wait for; later calls must not donate them."""
 
 Slices = dict[str, list[float]]
 """Seconds a call of each program, one number a round."""
@@ -24,8 +24,8 @@ def interleave(programs: Mapping[str, Program], *, seconds: float) -> Slices:
     """Measures programs in turns.
 
     Args:
-      programs: by name; the first calls, which compile, are not counted.
-      seconds: measuring time of all together; programs that are slow take longer.
+      programs: by name; first calls, which compile, are not counted.
+      seconds: measuring time of all together; slow programs take longer.
     """
     slice_seconds = seconds / (NUM_ROUNDS * len(programs))
     counts = {name: _count(program, slice_seconds) for name, program in programs.items()}
@@ -40,7 +40,7 @@ def interleave(programs: Mapping[str, Program], *, seconds: float) -> Slices:
 
 
 def _count(program: Program, slice_seconds: float) -> int:
-    """Returns how many calls fill a slice, after compiling."""
+    """Returns the number of calls in a slice, measured after compilation."""
     _seconds_a_call(program, 1)
     if _seconds_a_call(program, 1) > slice_seconds:
         return 1

@@ -1,13 +1,13 @@
 """Observations a second through the real server and worker client, against bare grpc.aio.
 
 Both carry the same bytes with the same number of messages in flight: as many worker processes, each with one group of
-environments, and a server that answers at once. Bare means one grpc.aio stream a worker on which ready-made bytes go
-to and fro: nothing is encoded, decoded, checked or handed to another thread, and memory is managed as the C library
-does by itself. Both send several different observations in turn, since no environment shows the same bytes of memory
-over and over. Short slices of both alternate, so that what else the machine does meets both alike.
+environments, and a server that answers at once. "Bare" is one grpc.aio stream per worker with ready-made bytes:
+without encoding, decoding, checks and other threads, and with the C library's own memory management. Both send
+several different observations in turn, because real environments do not resend the same memory. Short slices of both
+alternate, so that other load on the machine affects both equally.
 
-Every server and worker is a process of its own, for grpc.aio wakes all event loops of a process with each message.
-Workers take lines "SECONDS" from standard input, run a slice for each, and print messages a second.
+Every server and worker is a process of its own: grpc.aio wakes all event loops of a process at each message.
+Workers read lines "SECONDS" from standard input, run a slice for each, and print messages a second.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ import grpc
 import numpy as np
 from grpc import aio
 
-from seedzero.config import config
-from seedzero.core import errors, types
+from seedzero.config import sections
+from seedzero.core import env_ids, errors, types
 from seedzero.transport import client, codec, messages, options, server
 
 NUM_GROUPS = 1
@@ -37,7 +37,7 @@ NUM_PAIRS = 15
 WARM_UP_SECONDS = 0.3
 KINDS = ("real", "bare")
 _BARE_SERVICE = "seedzero.benchmark.Bare"
-_SETTINGS = config.TransportConfig(listen="127.0.0.1:0")
+_SETTINGS = sections.TransportConfig(listen="127.0.0.1:0")
 
 Process = subprocess.Popen[str]
 
@@ -78,7 +78,7 @@ def run(
 
 
 def _pair(teams: Mapping[str, Sequence[Process]], index: int, seconds: float) -> dict[str, float]:
-    """Returns messages a second of both kinds; which one comes first alternates."""
+    """Returns messages a second of both kinds, in alternating order."""
     order = KINDS if index % 2 else KINDS[::-1]
     return {kind: _slice(teams[kind], seconds) for kind in order}
 
@@ -92,7 +92,7 @@ def _slice(workers: Sequence[Process], seconds: float) -> float:
 
 @contextlib.contextmanager
 def _process(*arguments: str | int) -> Iterator[Process]:
-    """Starts a process of this module; the end of its standard input ends it."""
+    """Starts a process of this module; it ends when its standard input closes."""
     command = [sys.executable, "-m", "seedzero.benchmark.transport", *map(str, arguments)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -104,7 +104,7 @@ def _process(*arguments: str | int) -> Iterator[Process]:
 def _line(process: Process) -> str:
     line = _pipe(process.stdout).readline()
     if not line:
-        raise errors.Error("a process of the benchmark ended early; its own message is above")
+        raise errors.Error("a process of the benchmark ended early; see its message above")
     return line.strip()
 
 
@@ -130,7 +130,7 @@ class _InstantLearner:
         return types.Assignment(
             session_id=str(self._num_runs),
             role=types.Role.TRAIN,
-            env="yours",
+            env=env_ids.YOURS,
             env_settings="{}",
             num_groups=NUM_GROUPS,
             envs_per_group=self._envs_per_group,
@@ -158,7 +158,7 @@ def _serve_real(envs_per_group: int) -> None:
 
 
 def _work_real(address: str, envs_per_group: int, observation_bytes: int) -> None:
-    hello = messages.Hello("benchmark", "", (types.Role.TRAIN,), ("yours",), NUM_GROUPS * envs_per_group)
+    hello = messages.Hello("benchmark", "", (types.Role.TRAIN,), (env_ids.YOURS,), NUM_GROUPS * envs_per_group)
     steps = _steps(envs_per_group, observation_bytes)
     with client.Client(address, hello) as learner:
         learner.join()
@@ -188,7 +188,7 @@ def _answered_group(learner: client.Client) -> int:
 
 
 def _steps(envs_per_group: int, observation_bytes: int) -> Iterator[types.EnvStep]:
-    """Returns different steps in turn, without end."""
+    """Returns an endless cycle of different steps."""
     frames = np.random.default_rng(0).integers(0, 256, (NUM_FRAMES, envs_per_group, observation_bytes), np.uint8)
     reward, flags = np.zeros(envs_per_group, np.float32), np.zeros(envs_per_group, np.bool_)
     return itertools.cycle([types.EnvStep(frame, reward, flags, flags) for frame in frames])
@@ -219,7 +219,7 @@ async def _work_bare(address: str, envs_per_group: int, observation_bytes: int) 
     ready_made = itertools.cycle([codec.encode_step(1, 1000, step) for step in steps])
     async with aio.insecure_channel(address, options=options.client(_SETTINGS)) as channel:
         connect = channel.stream_stream(f"/{_BARE_SERVICE}/Connect", bytes, bytes)
-        call = connect()  # type: ignore[call-arg]  # written to and read from below
+        call = connect()  # type: ignore[call-arg]  # without a request iterator: writes and reads are below
         for line in sys.stdin:
             print(await _bare_slice(call, ready_made, float(line)), flush=True)
 

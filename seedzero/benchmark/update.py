@@ -1,8 +1,8 @@
-"""The whole update against the bare gradient of its loss, and where its time goes.
+"""The whole update against the bare gradient of its loss, and the times of its parts.
 
-The bare gradient is taken on one batch of windows and targets that are fixed: nothing is sampled, no targets are
-made and no parameter changes. Each part is a program of its own; XLA joins and overlaps parts of one program, so
-they need not sum up to the update.
+The bare gradient uses one fixed batch of windows and targets: it samples nothing, makes no targets and changes no
+parameter. Each part is a program of its own; XLA fuses and overlaps parts of one program, so their times need not sum
+to the update's.
 """
 
 from __future__ import annotations
@@ -16,23 +16,26 @@ import numpy as np
 from seedzero.agents import base, muzero_loss, muzero_model
 from seedzero.benchmark import replay, timing
 from seedzero.benchmark import subject as subject_lib
-from seedzero.config import config as config_lib
+from seedzero.config import options
+from seedzero.device import mesh as mesh_lib
+from seedzero.device import programs as programs_lib
+from seedzero.device import state as state_lib
 from seedzero.device import steps
 from seedzero.ops import returns
-from seedzero.replay import rings as rings_lib
+from seedzero.replay import windows as windows_lib
 
 PARTS = ("update", "sample", "targets", "gradient", "optimizer")
 
 
 def run(
-    preset: str = "", settings: Mapping[str, config_lib.Value | str] | None = None, *, seconds: float = 10.0
+    preset: str = "", settings: Mapping[str, options.Value | str] | None = None, *, seconds: float = 10.0
 ) -> dict[str, Any]:
     """Measures the update and its parts.
 
     Args:
       preset: its name; empty: cartpole on a CPU, atari on an accelerator.
       settings: by SECTION.KEY, over the preset's.
-      seconds: measuring time, without compiling.
+      seconds: measuring time, without compilation.
 
     Returns:
       facts of the machine, updates_per_second, samples_per_second, ratio: the update's speed as a share of the bare
@@ -61,7 +64,7 @@ def run(
 
 def _programs(subject: subject_lib.Subject) -> dict[str, timing.Program]:
     rings = subject_lib.filled_actor(subject).rings
-    train = steps.init_train(subject.agent, 0, subject.mesh)
+    train = state_lib.init_train(subject.setup)
     sample = replay.sampler(subject)
     windows = sample(rings, subject.num_inserts, np.int32(0))
     parts = _parts(subject)
@@ -75,19 +78,15 @@ def _programs(subject: subject_lib.Subject) -> dict[str, timing.Program]:
 
 
 def _parts(subject: subject_lib.Subject) -> muzero_model.Parts:
-    return muzero_model.make_parts(subject.config, subject.spec, subject.mesh.devices.flat[0].platform)
+    return muzero_model.make_parts(subject.config, subject.setup.spec, subject.setup.mesh.devices.flat[0].platform)
 
 
 def _update(subject: subject_lib.Subject) -> timing.Program:
-    """The learner's own program, metrics and all."""
-    replay_config = subject.config.replay
-    # Its own rings: every call gives them away.
+    """The learner's own program, metrics included."""
+    # Rings of its own: every call donates them.
     rings = subject_lib.filled_actor(subject).rings
-    train = steps.init_train(subject.agent, 0, subject.mesh)
-    update = steps.make_update(
-        subject.agent, subject.mesh, 0, batch_size=replay_config.batch_size, capacity=replay_config.capacity
-    )
-    stacked, _ = steps.stack_metrics(update, train, rings, subject.num_inserts)
+    train = state_lib.init_train(subject.setup)
+    stacked, _ = programs_lib.stack_metrics(steps.make_update(subject.setup), train, rings, subject.num_inserts)
 
     def call() -> jax.Array:
         nonlocal train, rings
@@ -98,21 +97,23 @@ def _update(subject: subject_lib.Subject) -> timing.Program:
 
 
 def _gradients(
-    subject: subject_lib.Subject, parts: muzero_model.Parts, train: base.TrainState, windows: rings_lib.Windows
+    subject: subject_lib.Subject, parts: muzero_model.Parts, train: base.TrainState, windows: windows_lib.Windows
 ) -> dict[str, timing.Program]:
-    """The targets of fixed windows, and the bare gradient towards them."""
+    """The targets of fixed windows, and the bare gradient for these targets."""
 
-    def prepare(target_params: base.Params, windows: rings_lib.Windows) -> tuple[jax.Array, returns.Targets]:
+    def prepare(target_params: base.Params, windows: windows_lib.Windows) -> tuple[jax.Array, returns.Targets]:
         actions = muzero_loss.unroll_actions(parts, windows, jax.random.key(0))
         return actions, muzero_loss.make_targets(parts, target_params, windows)
 
-    def gradient(params: base.Params, windows: rings_lib.Windows, actions: jax.Array, targets: returns.Targets) -> Any:
+    def gradient(
+        params: base.Params, windows: windows_lib.Windows, actions: jax.Array, targets: returns.Targets
+    ) -> Any:
         def loss(params: base.Params) -> jax.Array:
             return muzero_loss.loss_and_metrics(parts, params, windows, actions, targets)[0]
 
-        return jax.lax.pmean(jax.grad(loss)(params), steps.AXIS)
+        return jax.lax.pmean(jax.grad(loss)(params), mesh_lib.AXIS)
 
-    sharded, replicated = subject_lib.SHARDED, subject_lib.REPLICATED
+    sharded, replicated = mesh_lib.SHARDED, mesh_lib.REPLICATED
     make_targets = subject_lib.mapped(subject, prepare, (replicated, sharded), sharded)
     bare = subject_lib.mapped(subject, gradient, (replicated, sharded, sharded, sharded), replicated)
     actions, targets = make_targets(train.target_params, windows)
@@ -130,10 +131,10 @@ def _optimizer(subject: subject_lib.Subject, parts: muzero_model.Parts, train: b
         rate = parts.schedule(train.num_updates)
         return jax.tree.map(lambda p, d: p - rate * d, params, directions), opt_state, rate
 
-    replicated = subject_lib.REPLICATED
+    replicated = mesh_lib.REPLICATED
     mapped = subject_lib.mapped(subject, step, replicated, replicated, (0, 1))
     gradients = train.params
-    params, opt_state = steps.copy_params((train.params, train.opt_state))
+    params, opt_state = state_lib.copy((train.params, train.opt_state))
 
     def call() -> jax.Array:
         nonlocal params, opt_state

@@ -1,7 +1,7 @@
-"""Buckets: what a URL of one says, reading and writing its objects, and what its refusals mean.
+"""Buckets: their URLs, reading and writing objects, and advice for their errors.
 
-Objects are whole or not there, and a write may depend on the generation that was read before. There is no renaming and
-no appending, so a run is written on a local disk and mirrored (`bucket/mirror.py`).
+Objects appear whole, and a write may depend on a generation read before. Buckets have no rename and no append, so a
+learner writes its run on a local disk and mirrors it (`bucket/mirror.py`).
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 SCRATCH_VARIABLE = "SEEDZERO_SCRATCH"
 """Environment variable that names the directory of local copies."""
 NUM_PARALLEL = 8
-"""Objects that are on their way at a time; each is in memory as a whole."""
+"""Transfers at a time; each holds its whole object in memory."""
 
 _DRIVERS = {"gs": "gcs", "s3": "s3"}
 _FORM = re.compile(r"(?P<scheme>[a-z0-9]+)://(?P<bucket>[^/]+)/(?P<path>[A-Za-z0-9._/=+@-]+)")
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 8.0
 _ANSWER_SECONDS = 30.0
-"""How long one request may take besides its bytes."""
+"""Time limit of a request, besides the time for its bytes."""
 _SLOWEST_BYTES_PER_SECOND = 2**20
 
 T = TypeVar("T")
@@ -56,11 +56,7 @@ class Url:
 
 
 def parse(run_dir: str) -> Url | None:
-    """Returns the URL that a --run_dir is; None: a directory.
-
-    Raises:
-      UsageError: a URL that no run can be kept at.
-    """
+    """Returns the URL in a --run_dir; None: it is a directory. Raises UsageError for a malformed URL."""
     if "://" not in run_dir:
         return None
     found = _FORM.fullmatch(run_dir)
@@ -74,7 +70,7 @@ def parse(run_dir: str) -> Url | None:
 
 
 def scratch(url: Url) -> pathlib.Path:
-    """Returns the directory of the local copy in which a run of this URL is written; the same every time."""
+    """Returns the directory of a run's local copy, always the same for a URL."""
     cache = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
     root = os.environ.get(SCRATCH_VARIABLE) or pathlib.Path(cache) / "seedzero" / "buckets"
     name = url.path.rpartition("/")[2]
@@ -83,7 +79,7 @@ def scratch(url: Url) -> pathlib.Path:
 
 @contextlib.contextmanager
 def naming(path: pathlib.Path, url: Url) -> Iterator[None]:
-    """Lets errors name the URL where they name its local copy."""
+    """Replaces the local copy's path by the URL in errors."""
     try:
         yield
     except errors.Error as error:
@@ -94,8 +90,8 @@ class Value(NamedTuple):
     """An object.
 
     Attributes:
-      content: its bytes; None: it is not there.
-      generation: what `Store.write` takes as `if_equal`.
+      content: its bytes; None: it does not exist.
+      generation: for `if_equal` of `Store.write`.
     """
 
     content: bytes | None
@@ -103,25 +99,21 @@ class Value(NamedTuple):
 
 
 class Store:
-    """The objects of one run, by their keys below its path; thread-safe."""
+    """The objects of one run, by their keys below its path; thread-safe. A failed request raises BucketError."""
 
     def __init__(self, objects: tensorstore.KvStore, url: Url, retry_seconds: float) -> None:
         """
         Args:
-          objects: whose keys begin below the run's path.
+          objects: with keys below the run's path.
           url: of the run, for errors.
-          retry_seconds: that `objects` repeats failing requests for.
+          retry_seconds: time for which `objects` repeats failing requests.
         """
         self.url = url
         self._objects = objects
         self._retry_seconds = retry_seconds
 
     def read(self, key: str) -> Value:
-        """Returns an object. It is missing, too, where the bucket is.
-
-        Raises:
-          BucketError: it cannot be read.
-        """
+        """Returns an object; a missing bucket has none."""
         found = self._wait(self._objects.read(key), f"reading {self.url}/{key}")
         return Value(bytes(found.value) if found.state == "value" else None, found.stamp.generation)
 
@@ -131,32 +123,22 @@ class Store:
         Args:
           key: of the object.
           content: its bytes.
-          if_equal: write only where it still has this generation, and return None where it has not.
-
-        Raises:
-          BucketError: it cannot be written.
+          if_equal: write only if it still has this generation, else return None.
         """
         written = self._objects.write(key, content, if_equal=if_equal)
         stamp = self._wait(written, f"writing {self.url}/{key}", num_bytes=len(content))
         return stamp.generation or None
 
     def delete(self, key: str) -> None:
-        """Deletes an object; one that is not there is no error.
-
-        Raises:
-          BucketError: it cannot be deleted.
-        """
+        """Deletes an object, if it exists."""
         self._wait(self._objects.write(key, None), f"deleting {self.url}/{key}")
 
     def list(self, proof: str) -> set[str]:
         """Returns the keys of all objects.
 
         Args:
-          proof: a key that must be among them and sorts after all others that matter: tensorstore returns no keys, or
-            those it has so far, where the bucket refuses to list.
-
-        Raises:
-          BucketError: they cannot be listed.
+          proof: an existing key that sorts after all others that matter: if the bucket refuses to list, tensorstore
+            returns no keys or only the first ones.
         """
         keys = {key.decode() for key in self._wait(self._objects.list(), f"listing {self.url}")}
         if proof not in keys:
@@ -165,28 +147,28 @@ class Store:
             )
         return keys
 
-    def _wait(self, future: Any, doing: str, *, num_bytes: int = 0) -> Any:
+    def _wait(self, future: Any, action: str, *, num_bytes: int = 0) -> Any:
         seconds = self._retry_seconds + _ANSWER_SECONDS + num_bytes / _SLOWEST_BYTES_PER_SECOND
         try:
             return future.result(timeout=seconds)
         except TimeoutError:
             future.cancel()
-            raise errors.BucketError(f"{doing}: no answer within {seconds:.0f} s; is the network there?") from None
+            raise errors.BucketError(f"{action}: no answer within {seconds:.0f} s; is the network there?") from None
         except (ValueError, RuntimeError, OSError) as error:
-            raise errors.BucketError(f"{doing}: {_meaning(str(error), self.url)}") from None
+            raise errors.BucketError(f"{action}: {_advice(str(error), self.url)}") from None
 
 
 def open_store(url: Url, retry_seconds: float) -> Store:
-    """Returns the store behind a URL; nothing is asked of it yet.
+    """Returns the store of a URL, without a request.
 
     Args:
       url: of the run.
-      retry_seconds: how long requests that fail are repeated.
+      retry_seconds: time for which failing requests are repeated.
 
     Raises:
       UsageError: no bucket can have that name.
     """
-    import tensorstore  # takes a while: a mistake in the command line need not wait for it
+    import tensorstore  # slow: a mistake in the command line need not wait for it
 
     driver = _DRIVERS[url.scheme]
     retries = {
@@ -209,13 +191,13 @@ def open_store(url: Url, retry_seconds: float) -> Store:
 
 
 def _endpoint(url: Url) -> dict[str, str]:
-    """Returns where an S3 is that is not Amazon's, by the variables that Amazon's own tools read."""
+    """Returns the address of an S3 service besides Amazon's, from the variables of Amazon's own tools."""
     address = os.environ.get("AWS_ENDPOINT_URL") if url.scheme == "s3" else None
     return {"endpoint": address, "aws_region": os.environ.get("AWS_REGION", "us-east-1")} if address else {}
 
 
 def _num_retries(seconds: float) -> int:
-    """Returns how many pauses, doubling up to the longest one, fit into these seconds; at least one."""
+    """Returns the number of pauses, doubling up to the longest one, that fit into these seconds; at least 1."""
     count, pause = 0, _FIRST_PAUSE_SECONDS
     while seconds >= pause:
         count, seconds, pause = count + 1, seconds - pause, min(2 * pause, _LONGEST_PAUSE_SECONDS)
@@ -223,7 +205,7 @@ def _num_retries(seconds: float) -> int:
 
 
 def in_parallel(function: Callable[[S], T], items: Iterable[S]) -> Iterator[T]:
-    """Yields what a function returns for each item, in any order; after an error no further item is begun."""
+    """Yields the function's results for the items, in any order; after an error it starts no further item."""
     with concurrent.futures.ThreadPoolExecutor(NUM_PARALLEL, thread_name_prefix="bucket") as pool:
         pending = [pool.submit(function, item) for item in items]
         try:
@@ -235,12 +217,12 @@ def in_parallel(function: Callable[[S], T], items: Iterable[S]) -> Iterator[T]:
 
 
 def _message(text: str) -> str:
-    """Returns what tensorstore says without the whole answer of the server."""
+    """Returns tensorstore's message without the server's whole answer."""
     return text.partition(" [http_")[0].partition(" [curl_")[0].strip(" .")
 
 
-def _meaning(text: str, url: Url) -> str:
-    """Returns what tensorstore says and what to do about it."""
+def _advice(text: str, url: Url) -> str:
+    """Returns tensorstore's message with advice for the user."""
     if "http_response_code='401'" in text:
         return f"{_message(text)}: there are no valid credentials; {_credentials(url)}"
     if "http_response_code='403'" in text or text.startswith("PERMISSION_DENIED"):

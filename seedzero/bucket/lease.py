@@ -1,7 +1,7 @@
 """The lease of a run in a bucket: at most one learner writes there.
 
-An object says who the learner is and changes whenever it is renewed. Clocks of two machines are never compared: who
-wants the lease watches the object, and one that did not change for `lease_seconds` belongs to nobody alive.
+An object names the learner and changes at every renewal. Clocks of two machines are never compared: a waiting learner
+watches the object, and after `lease_seconds` without a change its holder counts as dead.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ NAME = "lease.json"
 
 @dataclasses.dataclass(frozen=True)
 class Holder:
-    """What the object says.
+    """The content of the object.
 
     Attributes:
-      copy: token of the local copy that the learner writes.
+      copy: token of the learner's local copy.
       process: token of the learner's process.
       host: name of its machine.
       pid: of its process.
       renewed: seconds since the epoch, by its clock.
-      seconds: it is dead if it has not renewed for so long.
-      released: it has ended and needs the lease no more.
+      seconds: time without a renewal after which it counts as dead.
+      released: it has ended.
     """
 
     copy: str
@@ -45,11 +45,7 @@ class Holder:
 
 
 def parse(content: bytes, url: bucket.Url) -> Holder:
-    """Returns what the object says.
-
-    Raises:
-      BucketError: it is damaged.
-    """
+    """Returns the holder in the object's content. Raises BucketError if it is damaged."""
     try:
         return Holder(**json.loads(content))
     except (ValueError, TypeError) as error:
@@ -65,22 +61,22 @@ class Lease:
         copy: str,
         seconds: float,
         *,
-        say: Callable[[str], None],
+        report: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
         wait: Callable[[float], object] | None = None,
     ) -> None:
         """
         Args:
           store: of the run.
-          copy: token of the local copy; whoever calls has locked that, so its last user is dead.
-          seconds: without a renewal, after which others may take the lease.
-          say: tells the user.
+          copy: token of the local copy; the caller has locked it, so its last user is dead.
+          seconds: time without a renewal after which others may take the lease.
+          report: receives sentences for the user.
           clock: monotonic seconds.
-          wait: does nothing for so many seconds; None: by the clock of this machine.
+          wait: sleeps for so many seconds; None: by the clock of this machine.
         """
         self._store = store
         self._mine = Holder(copy, secrets.token_hex(8), socket.gethostname(), os.getpid(), 0.0, seconds, False)
-        self._say, self._clock, self._wait = say, clock, wait or threading.Event().wait
+        self._report, self._clock, self._wait = report, clock, wait or threading.Event().wait
         self._lock = threading.Lock()
         self._generation = b""
         self._renewed = 0.0
@@ -88,13 +84,13 @@ class Lease:
 
     @property
     def renew_seconds(self) -> float:
-        """How often it should be renewed."""
+        """The time between renewals."""
         return self._mine.seconds / 3
 
     def acquire(self) -> bool:
-        """Takes the lease; returns whether nobody had it since this local copy was used last.
+        """Takes the lease; returns whether this local copy was the last one to hold it.
 
-        Waits for a learner that may be dead, and for one that is about to end.
+        Waits for a learner that may be dead or about to end.
 
         Raises:
           Occupied: another learner lives.
@@ -104,30 +100,35 @@ class Lease:
         seen: bytes | None = None
         unused = False
         while True:
-            found = self._store.read(NAME)
-            holder = None if found.content is None else parse(found.content, self._store.url)
+            holder, generation = self._read()
             if holder is not None and holder.process == self._mine.process:
-                self._generation, self._renewed = found.generation, self._clock()
-                return unused  # our write whose answer was lost, and that failed on itself when it was repeated
+                self._generation, self._renewed = generation, self._clock()
+                return unused  # the answer to our write was lost, and its repetition failed on the first attempt
             same_copy = holder is not None and holder.copy == self._mine.copy
-            if found.generation != seen:
+            if generation != seen:
                 renewals = seen is not None
-                seen, changed = found.generation, self._clock()
+                seen, changed = generation, self._clock()
                 if holder is not None and not (holder.released or same_copy):
-                    self._tell(holder, renews=renewals and self._clock() - began > self._mine.seconds)
+                    self._refuse_or_wait(holder, renews=renewals and self._clock() - began > self._mine.seconds)
             silent = holder is None or self._clock() - changed >= holder.seconds
             if holder is None or holder.released or same_copy or silent:
                 unused = same_copy
-                if self._write(self._mine, found.generation):
+                if self._write(self._mine, generation):
                     return unused
                 continue
             self._wait(min(1.0, self._mine.seconds / 10))
 
-    def _tell(self, holder: Holder, *, renews: bool) -> None:
-        who = f"{self._store.url} is in use by the learner with pid {holder.pid} on {holder.host}"
+    def _refuse_or_wait(self, holder: Holder, *, renews: bool) -> None:
+        """Raises Occupied if the holder lives, else reports the wait."""
+        used = f"{self._store.url} is in use by the learner with pid {holder.pid} on {holder.host}"
         if renews:
-            raise errors.Occupied(f"{who}, which lives; end that one or give another --run_dir")
-        self._say(f"{who}; waiting until it ends or has been silent for {holder.seconds:g} s")
+            raise errors.Occupied(f"{used}, which lives; end that one or give another --run_dir")
+        self._report(f"{used}; waiting until it ends or has been silent for {holder.seconds:g} s")
+
+    def _read(self) -> tuple[Holder | None, bytes]:
+        """Returns the holder, None without a lease, and the object's generation."""
+        found = self._store.read(NAME)
+        return None if found.content is None else parse(found.content, self._store.url), found.generation
 
     def _write(self, holder: Holder, if_equal: bytes) -> bool:
         asked = self._clock()
@@ -139,7 +140,7 @@ class Lease:
         return True
 
     def renew(self) -> None:
-        """Says that this learner lives.
+        """Renews the lease.
 
         Raises:
           LeaseLost: another learner has taken the lease.
@@ -150,29 +151,26 @@ class Lease:
                 raise errors.LeaseLost(self._lost)
             if self._write(self._mine, self._generation):
                 return
-            found = self._store.read(NAME)
-            holder = None if found.content is None else parse(found.content, self._store.url)
-            # A write whose answer was lost and that was repeated fails on itself.
+            holder, generation = self._read()
+            # If the answer to a write was lost, its repetition fails on the first attempt.
             ours = holder is not None and holder.process == self._mine.process
-            if ours and self._write(self._mine, found.generation):
+            if ours and self._write(self._mine, generation):
                 return
-            who = f"the learner with pid {holder.pid} on {holder.host}" if holder else "nobody: its lease was deleted"
+            owner = (
+                f"the learner with pid {holder.pid} on {holder.host}" if holder else "nobody: its lease was deleted"
+            )
             self._lost = (
-                f"{self._store.url} belongs to {who}; this learner has not renewed its lease for "
+                f"{self._store.url} belongs to {owner}; this learner has not renewed its lease for "
                 f"{self._clock() - self._renewed:.0f} s and writes there no more; end one of the two"
             )
             raise errors.LeaseLost(self._lost)
 
     def check(self) -> None:
-        """Raises what `renew` does, unless the lease was renewed lately."""
+        """Renews the lease, unless that happened lately. Errors: as `renew`."""
         if self._lost or self._clock() - self._renewed > self._mine.seconds / 2:
             self.renew()
 
     def release(self) -> None:
-        """Lets others take the lease at once.
-
-        Raises:
-          BucketError: the bucket cannot be used; others have to wait.
-        """
+        """Releases the lease: others may take it at once. After a BucketError they have to wait."""
         with self._lock:
             self._write(dataclasses.replace(self._mine, released=True), self._generation)

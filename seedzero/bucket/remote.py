@@ -1,7 +1,7 @@
-"""The objects of a run in a bucket: which checkpoints they make up, which are superfluous, and fetching them.
+"""The objects of a run in a bucket: their checkpoints, the superfluous ones, and fetching them.
 
-Keys are the paths of the run directory: checkpoints/steps/000000001000/manifest.json. A checkpoint is there if its
-manifest is.
+Keys are the paths of the run directory: checkpoints/steps/000000001000/manifest.json. A checkpoint exists if its
+manifest does.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import contextlib
 import dataclasses
 import os
 import pathlib
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from seedzero.bucket import bucket
 from seedzero.checkpoints import durable, manifest
@@ -19,17 +19,17 @@ from seedzero.core import errors
 
 FILES = ("config.json", "spec.json", "metrics.jsonl", "status.json")
 DIRECTORIES = ("tensorboard", "logs")
-"""What is mirrored besides checkpoints."""
+"""Mirrored besides checkpoints."""
 
 _ROOT = "checkpoints"
 STEPS = f"{_ROOT}/{checkpoint_files.STEPS}/"
 BESTS = f"{_ROOT}/{checkpoint_files.BEST}/"
-"""Beginnings of the keys of all checkpoints, and of the best ones."""
+"""Prefixes of the keys of all checkpoints, and of the best ones."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Known:
-    """A manifest in a bucket, as it is there and as it is read."""
+    """A manifest in a bucket, as bytes and parsed."""
 
     content: bytes
     manifest: manifest.Manifest
@@ -37,45 +37,43 @@ class Known:
 
 @dataclasses.dataclass
 class Checkpoints:
-    """What a bucket holds below checkpoints/.
+    """The objects below checkpoints/ in a bucket.
 
     Attributes:
-      manifests: of the checkpoints, by their keys' beginning.
-      damaged: why the manifests of others cannot be read, by the same.
+      manifests: of the checkpoints, by their keys' prefix.
+      damaged: errors of unreadable manifests, by the same.
       keys: of all objects.
+      unusable: steps with damaged files, as far as they were fetched.
     """
 
     manifests: dict[str, Known]
     damaged: dict[str, str]
     keys: set[str]
-
-    def prefixes(self) -> list[str]:
-        """Returns the keys' beginnings of all checkpoints, damaged ones too."""
-        return [*self.manifests, *self.damaged]
+    unusable: set[int] = dataclasses.field(default_factory=set)
 
     def steps(self) -> dict[int, Known]:
         """Returns the checkpoints but the best ones, by updates done."""
         return self._below(STEPS)
 
     def bests(self) -> dict[int, Known]:
-        """Returns the best checkpoints, of which the last one counts, by updates done."""
+        """Returns the best checkpoints by updates done; the last one counts."""
         return self._below(BESTS)
 
     def _below(self, parent: str) -> dict[int, Known]:
         return {_number(prefix): known for prefix, known in self.manifests.items() if prefix.startswith(parent)}
 
     def replaced_by(self, prefix: str) -> list[str]:
-        """Returns the checkpoints that must go before one is written: the same one, and later best ones."""
+        """Returns the prefixes to delete before one is written: the same one, and later best ones."""
         step = _number(prefix)
         later = [best_prefix(other) for other in self.bests() if other > step] if prefix == best_prefix(step) else []
         return [*later, *([prefix] if prefix in self.manifests else [])]
 
-    def superfluous(self, keep: int, newest: int, unusable: Collection[int]) -> list[str]:
-        """Returns the checkpoints that are not kept; the arguments are those of `checkpoint_files.kept_steps`."""
+    def superfluous(self, keep: int, newest: int) -> list[str]:
+        """Returns the prefixes of checkpoints that are not kept; arguments as in `checkpoint_files.kept_steps`."""
         steps, bests = self.steps(), self.bests()
         for_good = [step for step, known in steps.items() if known.manifest.kept_for_good]
         kept = checkpoint_files.kept_steps(
-            steps.keys(), for_good=for_good, keep=keep, newest=newest, unusable=unusable
+            steps.keys(), for_good=for_good, keep=keep, newest=newest, unusable=self.unusable
         )
         return [
             *(best_prefix(step) for step in sorted(bests)[:-1]),
@@ -83,20 +81,20 @@ class Checkpoints:
         ]
 
     def unreferenced(self) -> list[str]:
-        """Returns the keys that no checkpoint needs: of deleted ones and of uploads that broke off."""
+        """Returns the keys that no checkpoint needs: rests of deleted ones and of broken uploads."""
         needed = {f"{prefix}/{manifest.NAME}" for prefix in self.manifests}
         for prefix, known in self.manifests.items():
-            needed.update(segment_keys(known.manifest), own_keys(prefix, known.manifest))
+            needed |= all_keys(prefix, known.manifest)
         return sorted(self.keys - needed)
 
 
 def step_prefix(step: int) -> str:
-    """Returns the beginning of a checkpoint's keys."""
+    """Returns the prefix of a checkpoint's keys."""
     return f"{STEPS}{step:012d}"
 
 
 def best_prefix(step: int) -> str:
-    """Returns the beginning of a best checkpoint's keys."""
+    """Returns the prefix of a best checkpoint's keys."""
     return f"{BESTS}{step:012d}"
 
 
@@ -105,27 +103,24 @@ def _number(prefix: str) -> int:
 
 
 def segment_keys(found: manifest.Manifest) -> list[str]:
-    """Returns the keys of a checkpoint's segments, which others may share and which never change."""
+    """Returns the keys of a checkpoint's segments, immutable and shared with other checkpoints."""
     root = f"{_ROOT}/{checkpoint_files.SEGMENTS}"
     return [f"{root}/{segment}/{name}" for segment, files in found.segments.items() for name in files]
 
 
 def own_keys(prefix: str, found: manifest.Manifest) -> list[str]:
-    """Returns the keys of what else belongs to a checkpoint, but its manifest."""
+    """Returns the keys of a checkpoint's own files, except its manifest."""
     return [f"{prefix}/{name}" for name in found.files]
 
 
-def read_checkpoints(store: bucket.Store, all_keys: Collection[str]) -> Checkpoints:
-    """Returns the checkpoints of a run.
+def all_keys(prefix: str, found: manifest.Manifest) -> set[str]:
+    """Returns the keys of a checkpoint, except its manifest."""
+    return {*own_keys(prefix, found), *segment_keys(found)}
 
-    Args:
-      store: of the run.
-      all_keys: of its objects.
 
-    Raises:
-      BucketError: the bucket cannot be read.
-    """
-    found = Checkpoints({}, {}, {key for key in all_keys if key.startswith(f"{_ROOT}/")})
+def read_checkpoints(store: bucket.Store, keys: Collection[str]) -> Checkpoints:
+    """Returns the checkpoints among the objects with these keys. Raises BucketError."""
+    found = Checkpoints({}, {}, {key for key in keys if key.startswith(f"{_ROOT}/")})
     names = [key for key in found.keys if key.endswith(f"/{manifest.NAME}") and _is_checkpoint(key)]
 
     def read(key: str) -> tuple[str, bytes | None]:
@@ -149,7 +144,7 @@ def _is_checkpoint(key: str) -> bool:
 
 
 def _check_names(found: manifest.Manifest) -> None:
-    """Refuses names that lead out of a run directory: they become paths here."""
+    """Refuses names that lead out of a run directory, because they become local paths."""
     names = [*found.files, *found.segments, *(name for files in found.segments.values() for name in files)]
     bad = [name for name in names if {"", ".", ".."} & set(name.split("/"))]
     if bad:
@@ -157,7 +152,7 @@ def _check_names(found: manifest.Manifest) -> None:
 
 
 def fetch(store: bucket.Store, path: pathlib.Path, prefix: str, known: Known, *, params_only: bool = False) -> None:
-    """Makes a checkpoint in a local directory what it is in the bucket; whole files that are there stay.
+    """Fetches a checkpoint into a local run directory; whole files there stay.
 
     Args:
       store: of the run.
@@ -168,39 +163,37 @@ def fetch(store: bucket.Store, path: pathlib.Path, prefix: str, known: Known, *,
 
     Raises:
       CheckpointError: a file in the bucket is missing or damaged.
-      BucketError: the bucket cannot be read.
-      OSError: the local directory cannot be written.
+      BucketError, OSError: from the bucket, or the local disk.
     """
-    files = {name: file for name, file in known.manifest.files.items() if not params_only or is_param(name)}
-    directories: dict[str, manifest.Files] = {prefix: files}
+    own = checkpoint_files.param_files(known.manifest) if params_only else known.manifest.files
+    directories: dict[str, manifest.Files] = {prefix: own}
     if not params_only:
         root = f"{_ROOT}/{checkpoint_files.SEGMENTS}"
         directories |= {f"{root}/{name}": part for name, part in known.manifest.segments.items()}
-    # Entered first, the checkpoint's own directory appears last, after the segments that it needs.
+    # The checkpoint's own directory is entered first, so it appears last, after its segments.
     with contextlib.ExitStack() as appearing:
         jobs: dict[str, tuple[pathlib.Path, durable.Checksum]] = {}
         for directory, wanted in directories.items():
             jobs |= _prepare(path / directory, directory, wanted, known if directory == prefix else None, appearing)
 
-        def download(key: str) -> None:
+        def fetch_file(key: str) -> None:
             target, expected = jobs[key]
-            fetch_file(store, key, target, expected)
+            download(store, key, target)
+            if not target.exists():
+                raise errors.CheckpointError(f"{key} is missing")
+            if durable.checksum(target) != expected:
+                raise errors.CheckpointError(f"{key} is damaged: its checksum does not fit")
 
-        for _ in bucket.in_parallel(download, jobs):
+        for _ in bucket.in_parallel(fetch_file, jobs):
             pass
-
-
-def is_param(name: str) -> bool:
-    """Returns whether a file of a checkpoint belongs to its parameters."""
-    return name.startswith(f"{checkpoint_files.PARAMS}/")
 
 
 def _prepare(
     directory: pathlib.Path, prefix: str, wanted: manifest.Files, known: Known | None, appearing: contextlib.ExitStack
 ) -> dict[str, tuple[pathlib.Path, durable.Checksum]]:
-    """Begins a directory with what is whole of the old one; returns where the rest belongs, by its keys."""
+    """Links the old directory's whole files into a new one; returns paths and checksums of the rest, by key."""
     whole = {name for name, expected in wanted.items() if _matches(directory / name, expected)}
-    marked = known is None or _matches_content(directory / manifest.NAME, known.content)
+    marked = known is None or has_content(directory / manifest.NAME, known.content)
     if whole == wanted.keys() and marked:
         return {}
     temporary = appearing.enter_context(durable.new_directory(directory))
@@ -217,30 +210,13 @@ def _matches(file: pathlib.Path, expected: durable.Checksum) -> bool:
     return file.is_file() and file.stat().st_size == expected.num_bytes and durable.checksum(file) == expected
 
 
-def _matches_content(file: pathlib.Path, content: bytes) -> bool:
+def has_content(file: pathlib.Path, content: bytes) -> bool:
+    """Returns whether a file exists with this content."""
     return file.is_file() and file.read_bytes() == content
 
 
-def fetch_file(store: bucket.Store, key: str, target: pathlib.Path, expected: durable.Checksum) -> None:
-    """Downloads one file of a checkpoint.
-
-    Raises:
-      CheckpointError: it is missing or damaged.
-      BucketError, OSError: as `fetch`.
-    """
-    download(store, key, target)
-    if not target.exists():
-        raise errors.CheckpointError(f"{key} is missing")
-    if durable.checksum(target) != expected:
-        raise errors.CheckpointError(f"{key} is damaged: its checksum does not fit")
-
-
 def download(store: bucket.Store, key: str, target: pathlib.Path) -> None:
-    """Writes an object to a file, whole or not at all; nothing where the object is missing.
-
-    Raises:
-      BucketError, OSError: as `fetch`.
-    """
+    """Writes an object to a file, whole or not at all; a missing object leaves no file. Errors: as `fetch`."""
     content = store.read(key).content
     if content is None:
         return
@@ -248,3 +224,9 @@ def download(store: bucket.Store, key: str, target: pathlib.Path) -> None:
     temporary = target.with_name(f"{target.name}{durable.TEMPORARY_SUFFIX}")
     temporary.write_bytes(content)
     temporary.replace(target)
+
+
+def download_all(store: bucket.Store, path: pathlib.Path, keys: Iterable[str]) -> None:
+    """Writes objects to files below a local run directory, as `download`."""
+    for _ in bucket.in_parallel(lambda key: download(store, key, path / key), keys):
+        pass

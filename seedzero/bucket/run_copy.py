@@ -1,7 +1,7 @@
-"""What commands that only read need of a run in a bucket: fetched into a temporary directory, and gone afterwards.
+"""A temporary copy of parts of a run in a bucket, for commands that only read.
 
-A run directory on a disk is used as it is. The learner's own local copy is never touched: it may hold what is not in
-the bucket, or be in the middle of something.
+A run directory on a disk is used directly. The learner's own local copy is never used: it may be ahead of the bucket,
+or half written.
 """
 
 from __future__ import annotations
@@ -19,28 +19,27 @@ from seedzero.checkpoints import manifest, run_dir
 from seedzero.core import errors
 
 RETRY_SECONDS = 15.0
-"""How long requests are repeated while somebody waits before a terminal."""
+"""Time for which requests are repeated while a user waits at a terminal."""
 
 _SMALL = ("config.json", "spec.json", "status.json")
 
 
 class Copy:
-    """A temporary copy of parts of a run in a bucket.
+    """A temporary copy of parts of a run in a bucket. Methods raise BucketError if the bucket cannot be read.
 
     Attributes:
-      path: of the copy, which has no checkpoints until some are fetched.
+      path: of the copy; checkpoints are fetched on demand.
     """
 
     def __init__(self, url: bucket.Url, store: bucket.Store, path: pathlib.Path) -> None:
         """
         Raises:
-          ResumeError: no run is there.
+          ResumeError: there is no run.
           BucketError: the bucket cannot be read.
         """
         self.path = path
         self._store = store
-        for key in _SMALL:
-            remote.download(store, key, path / key)
+        remote.download_all(store, path, _SMALL)
         if not (path / run_dir.CONFIG_FILE).exists():
             raise errors.ResumeError(
                 f"{url} is no run directory: {run_dir.CONFIG_FILE} is missing, or the bucket is; give --run_dir of a "
@@ -49,11 +48,7 @@ class Copy:
         self._found: remote.Checkpoints | None = None
 
     def manifests(self) -> remote.Checkpoints:
-        """Fetches the manifests of all checkpoints.
-
-        Raises:
-          BucketError: the bucket cannot be read.
-        """
+        """Fetches the manifests of all checkpoints."""
         if self._found is None:
             # Keys of checkpoints sort before this one.
             self._found = remote.read_checkpoints(self._store, self._store.list(proof=run_dir.CONFIG_FILE))
@@ -64,12 +59,8 @@ class Copy:
                 remote.download(self._store, f"{prefix}/{manifest.NAME}", self.path / prefix / manifest.NAME)
         return self._found
 
-    def params(self, step: checkpoint_files.Step | None) -> None:
-        """Fetches the parameters of a checkpoint; without a step those of the best one and of the last.
-
-        Raises:
-          BucketError: the bucket cannot be read.
-        """
+    def fetch_params(self, step: checkpoint_files.Step | None) -> None:
+        """Fetches the parameters of a checkpoint; None: of the best one and of the last."""
         found = self.manifests()
         bests, steps = found.bests(), found.steps()
         if bests and step in (None, "best"):
@@ -82,50 +73,38 @@ class Copy:
                 pass
 
     def _fetch(self, prefix: str) -> bool:
-        """Returns whether the parameters are whole; whoever reads them finds and says what they lack."""
+        """Fetches parameters; returns whether they are whole: their reader reports the damage."""
         try:
             remote.fetch(self._store, self.path, prefix, self.manifests().manifests[prefix], params_only=True)
         except errors.CheckpointError:
             return False
         return True
 
-    def everything(self) -> None:
-        """Fetches every file of every checkpoint, for whoever verifies them.
-
-        Raises:
-          BucketError: the bucket cannot be read.
-        """
+    def fetch_all(self) -> None:
+        """Fetches every file of every checkpoint."""
         found = self.manifests()
-        wanted = {key for prefix, known in found.manifests.items() for key in remote.own_keys(prefix, known.manifest)}
-        wanted |= {key for known in found.manifests.values() for key in remote.segment_keys(known.manifest)}
-
-        def fetch(key: str) -> None:
-            remote.download(self._store, key, self.path / key)
-
-        for _ in bucket.in_parallel(fetch, wanted):
-            pass
+        wanted = {key for prefix, known in found.manifests.items() for key in remote.all_keys(prefix, known.manifest)}
+        remote.download_all(self._store, self.path, wanted)
         for prefix, known in found.manifests.items():
-            if self._is_gone(prefix, known):  # its learner made room meanwhile
+            if self._is_gone(prefix, known):  # its learner deleted it meanwhile
                 shutil.rmtree(self.path / prefix)
 
     def _is_gone(self, prefix: str, known: remote.Known) -> bool:
-        needed = [*remote.own_keys(prefix, known.manifest), *remote.segment_keys(known.manifest)]
-        if all((self.path / key).exists() for key in needed):
+        if all((self.path / key).exists() for key in remote.all_keys(prefix, known.manifest)):
             return False
         return self._store.read(f"{prefix}/{manifest.NAME}").content != known.content
 
     def rows(self) -> list[dict[str, Any]]:
-        """Returns what `checkpoint_files.list_steps` does, by the names of the objects alone."""
+        """Returns the rows of `checkpoint_files.list_steps` from the objects' names alone."""
         found = self.manifests()
-        root = self.path / "checkpoints"
 
-        def missing(name: str) -> list[str]:
-            prefix = f"{root.name}/{name}"
-            known = found.manifests[prefix].manifest
-            needed = [*remote.own_keys(prefix, known), *remote.segment_keys(known)]
-            return [key for key in needed if key not in found.keys]
+        def check(path: pathlib.Path) -> None:
+            prefix = path.relative_to(self.path).as_posix()
+            missing = remote.all_keys(prefix, found.manifests[prefix].manifest) - found.keys
+            if missing:
+                raise errors.CheckpointError(f"{min(missing)} is missing")
 
-        return checkpoint_files.list_manifests(root, missing)
+        return checkpoint_files.rows(self.path / "checkpoints", check)
 
 
 @contextlib.contextmanager
@@ -145,7 +124,7 @@ def local(place: str, fetch: Callable[[Copy], object] = lambda copy: None) -> It
       fetch: called with the copy of a run in a bucket.
 
     Raises:
-      UsageError: an impossible URL, or no run is there.
+      UsageError: a malformed URL, or no run.
       BucketError: the bucket cannot be read.
     """
     url = bucket.parse(place)
@@ -162,7 +141,7 @@ def checkpoint_rows(place: str, *, content: bool) -> list[dict[str, Any]]:
 
     Args:
       place: a run directory, or the URL of one.
-      content: true: every file is read; false: none is, of a run in a bucket its objects are listed.
+      content: true: read every file; false: none; in a bucket, list the objects.
 
     Raises:
       UsageError, BucketError: as `local`.
@@ -171,6 +150,6 @@ def checkpoint_rows(place: str, *, content: bool) -> list[dict[str, Any]]:
     if url is not None and not content:
         with _copied(url) as copy:
             return copy.rows()
-    with local(place, Copy.everything) as path:
+    with local(place, Copy.fetch_all) as path:
         run_dir.read_saved(path)
-        return (checkpoint_files.verify if content else checkpoint_files.list_steps)(path / "checkpoints")
+        return checkpoint_files.list_steps(path / "checkpoints", content=content)

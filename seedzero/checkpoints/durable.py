@@ -1,7 +1,7 @@
 """Files that survive a crash: checksums, fsync, and directories that appear whole or not at all.
 
-A finished directory is written under a temporary name, flushed, renamed, and its parent flushed; only then is it
-durable. A directory that goes away is renamed first, so that nobody takes a half-deleted one for a finished one.
+A new directory is written under a temporary name, flushed and renamed; after a flush of its parent it is durable.
+A directory is renamed before it is deleted, so a half-deleted one never looks finished.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TRASH_SUFFIX = ".trash"
 
 @dataclasses.dataclass(frozen=True)
 class Checksum:
-    """What a file must be.
+    """The size and digest of a file.
 
     Attributes:
       num_bytes: its size.
@@ -33,7 +33,7 @@ class Checksum:
 
 
 def token() -> str:
-    """Returns eight characters that no earlier name has."""
+    """Returns eight random characters for a new name."""
     return secrets.token_hex(4)
 
 
@@ -69,7 +69,7 @@ def flush_tree(root: pathlib.Path) -> None:
 def new_directory(final: pathlib.Path) -> Iterator[pathlib.Path]:
     """Yields an empty temporary directory that becomes `final`, durably, when the block ends without an error.
 
-    What was at `final` before goes away. After an error nothing is left of the temporary directory.
+    It replaces an earlier `final`. An error deletes the temporary directory.
     """
     temporary = final.with_name(f"{final.name}.{token()}{TEMPORARY_SUFFIX}")
     temporary.mkdir(parents=True)
@@ -84,7 +84,7 @@ def new_directory(final: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 def remove(path: pathlib.Path) -> None:
-    """Deletes a directory if it is there; a crash in between leaves it whole or out of sight."""
+    """Deletes a directory, if it exists; a crash leaves it whole or under another name."""
     trash = path.with_name(f"{path.name}.{token()}{TRASH_SUFFIX}")
     try:
         path.rename(trash)
@@ -94,7 +94,7 @@ def remove(path: pathlib.Path) -> None:
 
 
 def remove_leftovers(parent: pathlib.Path) -> None:
-    """Deletes what a crash left half written or half deleted in a directory."""
+    """Deletes half-written and half-deleted directories that a crash left."""
     for path in parent.iterdir():
         if path.suffix in (TEMPORARY_SUFFIX, TRASH_SUFFIX):
             shutil.rmtree(path)

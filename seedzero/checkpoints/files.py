@@ -1,17 +1,17 @@
-"""Checkpoints on the disk: where they lie, whether they are whole, which ones stay, and loading parameters alone.
+"""Checkpoints on the disk: their paths, checks, the rule which ones stay, and loading parameters alone.
 
     DIRECTORY/steps/000000001000/     manifest.json and one Orbax directory a part: params, state, replay
     DIRECTORY/segments/NAME/          observations of the replay, shared between steps
     DIRECTORY/best/000000000500/      manifest.json and params
 
-Reading writes nothing, so it is safe beside a running learner.
+Reading writes nothing and is safe beside a running learner.
 """
 
 from __future__ import annotations
 
 import functools
 import pathlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, Literal
 
 from seedzero.checkpoints import durable, manifest, trees
@@ -26,7 +26,7 @@ Step = int | Literal["last", "best"]
 
 
 def step_directory(directory: pathlib.Path, step: int) -> pathlib.Path:
-    """Returns where a step's checkpoint lies."""
+    """Returns the directory of a step's checkpoint."""
     return directory / STEPS / f"{step:012d}"
 
 
@@ -38,7 +38,7 @@ def finished(parent: pathlib.Path) -> list[int]:
 
 
 def prepare(directory: pathlib.Path) -> None:
-    """Makes the directories and deletes what a crash left in them; only the run's owner may.
+    """Makes the directories and deletes the leftovers of a crash; only the run's owner calls it.
 
     Raises:
       CheckpointError: the directory cannot be written.
@@ -48,7 +48,7 @@ def prepare(directory: pathlib.Path) -> None:
             (directory / name).mkdir(parents=True, exist_ok=True)
             durable.remove_leftovers(directory / name)
         remove_unreferenced(directory)
-        # Fails here rather than at the first checkpoint where the directory is read-only.
+        # A read-only directory fails here, not at the first checkpoint.
         with durable.new_directory(directory / STEPS / "writable"):
             pass
         durable.remove(directory / STEPS / "writable")
@@ -69,11 +69,7 @@ def manifests(directory: pathlib.Path) -> Iterator[manifest.Manifest]:
 
 
 def remove_unreferenced(directory: pathlib.Path) -> None:
-    """Deletes the segments that no step needs.
-
-    Raises:
-      OSError: one could not be deleted.
-    """
+    """Deletes the segments that no step needs. Raises OSError."""
     referenced = {name for found in manifests(directory) for name in found.segments}
     for path in (directory / SEGMENTS).iterdir():
         if path.name not in referenced:
@@ -83,38 +79,22 @@ def remove_unreferenced(directory: pathlib.Path) -> None:
 def kept_steps(
     steps: Collection[int], *, for_good: Collection[int], keep: int, newest: int, unusable: Collection[int]
 ) -> set[int]:
-    """Returns which steps stay.
+    """Returns the steps that stay.
 
     Args:
-      steps: that are there.
-      for_good: those of them that are kept for good.
-      keep: so many of the newest stay besides.
-      newest: the step just written; later ones are of a past that was given up.
-      unusable: steps found damaged.
+      steps: all of them.
+      for_good: steps that are kept for good.
+      keep: number of newest steps that stay besides.
+      newest: the step just written; later ones belong to an abandoned past.
+      unusable: damaged steps.
     """
     usable = sorted(step for step in steps if step <= newest and step not in unusable)
     return {*usable[-keep:], *(step for step in usable if step in for_good)}
 
 
-def make_room(directory: pathlib.Path, *, keep: int, newest: int, unusable: Collection[int]) -> None:
-    """Deletes the steps and segments that are not kept.
-
-    Args:
-      directory: of the checkpoints.
-      keep: so many of the newest stay, besides those kept for good.
-      newest: the step just written; later ones are of a past that was given up.
-      unusable: steps found damaged.
-
-    Raises:
-      OSError: something could not be deleted.
-    """
-    steps = finished(directory / STEPS)
-    for_good = {found.step for found in manifests(directory) if found.kept_for_good}
-    kept = kept_steps(steps, for_good=for_good, keep=keep, newest=newest, unusable=unusable)
-    for step in steps:
-        if step not in kept:
-            durable.remove(step_directory(directory, step))
-    remove_unreferenced(directory)
+def param_files(found: manifest.Manifest) -> dict[str, durable.Checksum]:
+    """Returns the files of a checkpoint's parameters."""
+    return {name: file for name, file in found.files.items() if name.startswith(f"{PARAMS}/")}
 
 
 def verified(
@@ -126,17 +106,15 @@ def verified(
       directory: of all checkpoints.
       path: of this one.
       content: true: compare all checksums; false: sizes only.
-      params_only: true: look at the parameters alone.
+      params_only: true: check the parameters alone.
 
     Raises:
-      CheckpointError: something is missing or damaged.
+      CheckpointError: a file is missing or damaged.
     """
     found = manifest.read(path)
+    manifest.check(path, param_files(found) if params_only else found.files, content=content)
     if params_only:
-        params = {name: file for name, file in found.files.items() if name.startswith(f"{PARAMS}/")}
-        manifest.check(path, params, content=content)
         return found
-    manifest.check(path, found.files, content=content)
     for name, files in found.segments.items():
         manifest.check(directory / SEGMENTS / name, files, content=content)
     return found
@@ -145,11 +123,11 @@ def verified(
 def newest_verified(
     directory: pathlib.Path, *, params_only: bool = False
 ) -> tuple[manifest.Manifest | None, dict[int, str]]:
-    """Returns the newest checkpoint that is whole, None if there is none, and why newer ones are not.
+    """Returns the newest checkpoint that is whole, or None, and the errors of newer ones by step.
 
     Args:
       directory: of the checkpoints.
-      params_only: true: whose parameters are whole.
+      params_only: true: check the parameters alone.
     """
     skipped: dict[int, str] = {}
     while True:
@@ -168,10 +146,10 @@ def find(directory: pathlib.Path, step: Step, *, params_only: bool = False) -> t
     Args:
       directory: of the checkpoints.
       step: updates done, "last" (the newest that is whole) or "best".
-      params_only: true: one whose parameters are whole.
+      params_only: true: check the parameters alone.
 
     Raises:
-      CheckpointError: there is none, or it is damaged.
+      CheckpointError: it is missing or damaged.
     """
     if step == "last":
         found, skipped = newest_verified(directory, params_only=params_only)
@@ -192,15 +170,15 @@ def find(directory: pathlib.Path, step: Step, *, params_only: bool = False) -> t
 
 
 def restore_params(directory: pathlib.Path, step: Step, like: trees.Tree = None) -> tuple[trees.Tree, dict[str, Any]]:
-    """Returns the parameters of a checkpoint and what is known of it.
+    """Returns the parameters of a checkpoint, and its step, time and host counters.
 
     Args:
       directory: of the checkpoints.
       step: updates done, "last" (the newest that is whole) or "best".
-      like: arrays or `jax.ShapeDtypeStruct`s to restore into; None: dicts of dicts, on the default device.
+      like: template of arrays or `jax.ShapeDtypeStruct`s; None: dicts of dicts, on the default device.
 
     Raises:
-      CheckpointError: there is none, or it is damaged.
+      CheckpointError: it is missing or damaged.
       ResumeError: it does not fit `like`.
     """
     path, found = find(directory, step, params_only=True)
@@ -214,54 +192,31 @@ def restore_params(directory: pathlib.Path, step: Step, like: trees.Tree = None)
     return trees.nested(leaves, arrays)[PARAMS], info
 
 
-def list_steps(directory: pathlib.Path) -> list[dict[str, Any]]:
-    """Returns a row for each checkpoint, oldest first, the best one last; files are not read."""
-    return _rows(directory, functools.partial(verified, directory, content=False))
-
-
-def verify(directory: pathlib.Path) -> list[dict[str, Any]]:
-    """Returns a row for each checkpoint, oldest first, the best one last; every file is read."""
-    return _rows(directory, functools.partial(verified, directory))
-
-
-def list_manifests(directory: pathlib.Path, missing: Callable[[str], list[str]]) -> list[dict[str, Any]]:
-    """Returns rows as `list_steps` where only manifests are on this disk.
+def list_steps(directory: pathlib.Path, *, content: bool = False) -> list[dict[str, Any]]:
+    """Returns a row for each checkpoint, oldest first, the best one last.
 
     Args:
       directory: of the checkpoints.
-      missing: returns the files that a checkpoint lacks elsewhere, by its path in the directory.
+      content: true: compare all checksums; false: sizes only.
     """
-
-    def check(path: pathlib.Path) -> None:
-        names = missing(path.relative_to(directory).as_posix())
-        if names:
-            raise errors.CheckpointError(f"{names[0]} is missing")
-
-    return _rows(directory, check)
+    return rows(directory, functools.partial(verified, directory, content=content))
 
 
-def _rows(directory: pathlib.Path, check: Callable[[pathlib.Path], object]) -> list[dict[str, Any]]:
-    found = [(directory / STEPS, step) for step in finished(directory / STEPS)]
-    found += [(directory / BEST, step) for step in finished(directory / BEST)[-1:]]
-    return [_row(parent, step, check) for parent, step in found]
+def rows(directory: pathlib.Path, check: Callable[[pathlib.Path], object]) -> list[dict[str, Any]]:
+    """Returns a row for each checkpoint as `list_steps`; `check` raises CheckpointError for a damaged one."""
+    found = [directory / STEPS / f"{step:012d}" for step in finished(directory / STEPS)]
+    found += [directory / BEST / f"{step:012d}" for step in finished(directory / BEST)[-1:]]
+    return [_row(path, check) for path in found]
 
 
-def _row(parent: pathlib.Path, step: int, check: Callable[[pathlib.Path], object]) -> dict[str, Any]:
-    row: dict[str, Any] = {"step": step, "best": parent.name == BEST, "ok": True, "reason": None}
-    path = parent / f"{step:012d}"
+def _row(path: pathlib.Path, check: Callable[[pathlib.Path], object]) -> dict[str, Any]:
+    row: dict[str, Any] = {"step": int(path.name), "best": path.parent.name == BEST, "ok": True, "reason": None}
     row |= {"bytes": None, "time": None, "has_replay": None, "kept_for_good": None}
     try:
-        row |= _facts(manifest.read(path))
+        found = manifest.read(path)
+        row |= {name: getattr(found, name) for name in ("time", "has_replay", "kept_for_good")}
+        row["bytes"] = found.num_bytes
         check(path)
     except errors.CheckpointError as error:
         row |= {"ok": False, "reason": str(error)}
     return row
-
-
-def _facts(found: manifest.Manifest) -> Mapping[str, Any]:
-    return {
-        "bytes": found.num_bytes,
-        "time": found.time,
-        "has_replay": found.has_replay,
-        "kept_for_good": found.kept_for_good,
-    }

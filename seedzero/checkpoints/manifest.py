@@ -1,4 +1,4 @@
-"""The manifest of a checkpoint: what belongs to it, with checksums, its own included."""
+"""The manifest of a checkpoint: its files and arrays, with checksums, its own included."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ Files = Mapping[str, durable.Checksum]
 
 @dataclasses.dataclass(frozen=True)
 class Manifest:
-    """What a checkpoint consists of.
+    """The content of a checkpoint.
 
     Attributes:
       step: updates done.
-      time: seconds since the epoch when it was written.
-      ordinal: checkpoints of this run up to this one.
+      time: of writing, in seconds since the epoch.
+      ordinal: number of checkpoints of this run up to this one.
       kept_for_good: never deleted to make room.
-      arrays: {part: what its arrays look like}.
+      arrays: {part: descriptions of its arrays}.
       host: counters of the host; a JSON object.
-      files: everything in the checkpoint's directory but the manifest.
-      segments: {name: its files} of the replay; empty where `has_replay` is false.
-      has_replay: whether the replay is part of it.
+      files: all files of the checkpoint's directory but the manifest.
+      segments: {name: its files} of the replay; empty without replay.
+      has_replay: whether the checkpoint includes the replay.
     """
 
     step: int
     time: float
     ordinal: int
-    kept_for_good: bool
-    arrays: Mapping[str, tuple[trees.Leaf, ...]]
-    host: Mapping[str, Any]
-    files: Files
-    segments: Mapping[str, Files]
-    has_replay: bool
+    kept_for_good: bool = False
+    arrays: Mapping[str, tuple[trees.Leaf, ...]] = dataclasses.field(default_factory=dict)
+    host: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    files: Files = dataclasses.field(default_factory=dict)
+    segments: Mapping[str, Files] = dataclasses.field(default_factory=dict)
+    has_replay: bool = False
 
     @property
     def num_bytes(self) -> int:
-        """Bytes on the disk, with the replay segments that it shares with other checkpoints."""
+        """Bytes on the disk, shared replay segments included."""
         all_files = [self.files, *self.segments.values()]
         return sum(file.num_bytes for files in all_files for file in files.values())
 
@@ -60,11 +60,7 @@ def write(directory: pathlib.Path, manifest: Manifest) -> None:
 
 
 def read(directory: pathlib.Path) -> Manifest:
-    """Returns the manifest of a checkpoint.
-
-    Raises:
-      CheckpointError: it is missing, damaged, or of another format.
-    """
+    """Returns the manifest of a checkpoint. Raises CheckpointError if it is missing, damaged, or of another format."""
     try:
         content = (directory / NAME).read_bytes()
     except OSError as error:
@@ -73,11 +69,7 @@ def read(directory: pathlib.Path) -> Manifest:
 
 
 def parse(content: bytes) -> Manifest:
-    """Returns the manifest that a file holds.
-
-    Raises:
-      CheckpointError: it is damaged, or of another format.
-    """
+    """Returns the manifest in a file's content. Raises CheckpointError if it is damaged, or of another format."""
     try:
         outer = json.loads(content)
         body = outer["body"]
@@ -107,8 +99,8 @@ def check(root: pathlib.Path, files: Files, *, content: bool) -> None:
 
     Args:
       root: the directory that holds them.
-      files: what must be there.
-      content: true: read them all; false: compare sizes only.
+      files: that must exist.
+      content: true: compare checksums; false: sizes only.
 
     Raises:
       CheckpointError: a file is missing or damaged.

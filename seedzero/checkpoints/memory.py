@@ -1,4 +1,4 @@
-"""Memory that the C library holds on to."""
+"""Memory that the C library keeps after it was freed."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import contextlib
 import ctypes
 
 
-def give_back() -> None:
-    """Has the C library return what was freed to the system; elsewhere than on glibc it does nothing.
+def trim_heap() -> None:
+    """Returns freed memory to the system; no effect without glibc.
 
-    Writing a checkpoint frees hundreds of megabytes in pieces, on a thread with a heap of its own, which would stay.
+    Writing a checkpoint frees hundreds of megabytes in pieces, and glibc would keep them in the thread's own heap.
     """
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)

@@ -1,13 +1,13 @@
-"""The run directory: one run's configuration, lock and files, and the rules by which it is resumed.
+"""The run directory: one run's configuration, lock and files, and the rules of a resume.
 
-RUN_DIR/lock            held (flock) by the learner that uses the directory; its text is that learner's pid
-        config.json     preset, what the user gave, and every value that the run uses
+RUN_DIR/lock            held (flock) by the learner of the directory; its text is that learner's pid
+        config.json     preset, the user's settings, and every value of the run
         learner.json    addresses, pid and start time of the running learner
         learner.sock    its unix socket for processes of the same user
         status.json     the last status
         metrics.jsonl   one row of metrics a line
-        checkpoints/    written by the checkpoint module
-        logs/           what local workers wrote to standard error
+        checkpoints/    written by the checkpointer
+        logs/           standard error of local workers
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ import math
 import os
 import pathlib
 from collections.abc import Callable, Iterator, Mapping
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 
+from seedzero.checkpoints import durable
 from seedzero.config import config as config_lib
+from seedzero.config import options
 from seedzero.core import errors
 
 CONFIG_FILE = "config.json"
@@ -34,17 +35,17 @@ LOCK_FILE = "lock"
 LEARNER_FILE = "learner.json"
 STATUS_FILE = "status.json"
 CHECKPOINTS = "checkpoints/steps/*"
-"""Matches something once a run has a checkpoint."""
+"""Matches only in a run with a checkpoint."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Saved:
-    """What config.json holds.
+    """The content of config.json.
 
     Attributes:
-      preset: name of the preset that the run was started with.
-      given: what the user set, as text by SECTION.KEY, before anything was chosen by the machine.
-      config: the values that the run uses.
+      preset: name of the run's first preset.
+      given: the user's settings, as text by SECTION.KEY, without the machine's choices.
+      config: the values of the run.
     """
 
     preset: str
@@ -57,9 +58,9 @@ class RunDir:
 
     Attributes:
       path: of the directory.
-      config: the configuration to run with; after a resume the saved values where the machine chose.
+      config: the configuration of the run; a resume keeps the machine's first choices.
       resumed: true: the directory held a run already.
-      notes: one sentence for each value that a resume changed or kept, for the user.
+      notes: one sentence for the user about each value that a resume changed or kept.
     """
 
     def __init__(
@@ -80,22 +81,22 @@ class RunDir:
         return self.path / "checkpoints"
 
     def write_learner(self, address: str, started: float, *, local: str = "") -> None:
-        """Writes where the learner listens, for `seedzero status`.
+        """Writes the learner's addresses, for `seedzero status`.
 
         Args:
-          address: as workers on other machines name it.
+          address: for workers on other machines.
           started: seconds since the epoch.
-          local: its unix socket for processes of this user; empty: there is none besides `address`.
+          local: unix socket for processes of this user; empty: `address`.
 
         Raises:
           ResumeError: the directory cannot be written.
         """
-        with _refusing(self.path):
+        with _as_resume_errors(self.path):
             written = dict(address=address, local=local or address, pid=os.getpid(), started=started)
             write_json_atomic(self.path / LEARNER_FILE, written)
 
     def write_status(self, status: Mapping[str, object]) -> str | None:
-        """Writes the last status; returns why it could not, so that a full disk does not end training."""
+        """Writes the last status; returns the error, if any: a full disk does not end training."""
         try:
             write_json_atomic(self.path / STATUS_FILE, status)
         except OSError as error:
@@ -103,7 +104,7 @@ class RunDir:
         return None
 
     def close(self) -> None:
-        """Gives the directory free."""
+        """Releases the directory."""
         with contextlib.suppress(OSError):
             (self.path / LEARNER_FILE).unlink(missing_ok=True)
         self._lock.close()
@@ -111,9 +112,7 @@ class RunDir:
     def __enter__(self) -> RunDir:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
 
@@ -122,37 +121,36 @@ def open_run_dir(
     config: config_lib.Config,
     *,
     preset: str,
-    given: Mapping[str, config_lib.Value],
+    given: Mapping[str, options.Value],
     fill: Callable[[], None] = lambda: None,
 ) -> RunDir:
     """Makes or resumes a run directory and locks it.
 
-    A resume keeps what the machine chose in the first run: where `config` differs from the saved value of a key that
-    the user gave neither then nor now, or gave alike, and the preset is the same, the saved value is used. So the same
-    command line resumes on another machine.
+    A resume keeps the machine's first choices: if the preset and the user's setting of a key are the same as before,
+    the saved value wins over `config`. So the same command line resumes on another machine.
 
     Args:
       path: of the directory; made if missing.
-      config: the configuration with everything resolved, AUTO included.
+      config: the configuration with all values resolved, AUTO included.
       preset: name of the preset.
-      given: what the user set, by SECTION.KEY or alias, before anything was resolved.
-      fill: called when the directory is locked, before it is read: a run in a bucket is fetched then.
+      given: the user's settings, by SECTION.KEY or alias, before anything was resolved.
+      fill: called between locking and reading the directory; fetches a run from its bucket.
 
     Raises:
-      ResumeError: not a directory, read-only, or its configuration differs in what cannot change.
+      ResumeError: not a directory, read-only, or a fixed value of its configuration differs.
       Occupied: another learner uses it.
     """
     path = pathlib.Path(path)
     asked = Saved(preset, {config_lib.ALIASES.get(key, key): str(value) for key, value in given.items()}, config)
     with contextlib.ExitStack() as undo:
-        with _refusing(path):
+        with _as_resume_errors(path):
             path.mkdir(parents=True, exist_ok=True)
             _lock(path, undo)
             fill()
-        # Without a checkpoint there is nothing to resume: a start that was refused binds nobody to its settings.
+        # Without a checkpoint there is nothing to resume; the settings of a refused start do not bind.
         resumed = (path / CONFIG_FILE).exists() and any(path.glob(CHECKPOINTS))
         saved, notes = _resume(path, read_saved(path), asked) if resumed else (asked, ())
-        with _refusing(path):
+        with _as_resume_errors(path):
             _write_saved(path, saved)
             (path / "logs").mkdir(exist_ok=True)
             (path / "checkpoints").mkdir(exist_ok=True)
@@ -160,14 +158,10 @@ def open_run_dir(
 
 
 def new_path(parent: pathlib.Path, preset: str, now: datetime.datetime) -> pathlib.Path:
-    """Makes and returns a directory of its own under `parent`, named after the preset and the time.
-
-    Raises:
-      ResumeError: `parent` cannot be written.
-    """
+    """Makes and returns a new directory, named after the preset and the time. Raises ResumeError."""
     name = f"{preset}-{now:%Y%m%d-%H%M%S}"
     count = 1
-    with _refusing(parent):
+    with _as_resume_errors(parent):
         parent.mkdir(parents=True, exist_ok=True)
         while True:
             path = parent / (name if count == 1 else f"{name}-{count}")
@@ -180,16 +174,12 @@ def new_path(parent: pathlib.Path, preset: str, now: datetime.datetime) -> pathl
 
 
 def read_config(path: str | os.PathLike[str]) -> config_lib.Config:
-    """Returns the configuration of a run directory, without locking it.
-
-    Raises:
-      ResumeError: it is no run directory, or its configuration cannot be read.
-    """
+    """Returns the configuration of a run directory, without locking it. Errors: as `read_saved`."""
     return read_saved(path).config
 
 
 def read_saved(path: str | os.PathLike[str]) -> Saved:
-    """Returns what config.json of a run directory holds.
+    """Returns the content of a run directory's config.json.
 
     Raises:
       ResumeError: it is no run directory, or its configuration cannot be read.
@@ -212,17 +202,17 @@ def read_saved(path: str | os.PathLike[str]) -> Saved:
 
 
 def read_learner(path: str | os.PathLike[str]) -> Mapping[str, Any] | None:
-    """Returns address, pid and start of the learner that runs in a directory, or was killed there; else None."""
+    """Returns address, pid and start of a directory's learner, alive or killed; None: it has left."""
     return _read_object(pathlib.Path(path) / LEARNER_FILE)
 
 
 def read_status(path: str | os.PathLike[str]) -> Mapping[str, Any] | None:
-    """Returns the last status that was written into a run directory; None: there is none."""
+    """Returns the last status in a run directory; None: there is none."""
     return _read_object(pathlib.Path(path) / STATUS_FILE)
 
 
 def _read_object(file: pathlib.Path) -> Mapping[str, Any] | None:
-    """Returns a JSON file's object; None: there is no such file. Raises ResumeError where it cannot be read."""
+    """Returns a JSON file's object; None: there is no such file. Raises ResumeError if it cannot be read."""
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
@@ -233,7 +223,7 @@ def _read_object(file: pathlib.Path) -> Mapping[str, Any] | None:
 
 
 def write_json_atomic(path: pathlib.Path, value: object) -> None:
-    """Writes JSON so that a reader, or a crash at any moment, finds the old file or the new one, whole.
+    """Writes JSON; after a crash at any moment the file is the old one or the new one, whole.
 
     Raises:
       OSError: the disk is full or cannot be written; the old file stays.
@@ -249,20 +239,11 @@ def write_json_atomic(path: pathlib.Path, value: object) -> None:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise
-    fsync_directory(path.parent)
-
-
-def fsync_directory(path: pathlib.Path) -> None:
-    """Makes renames in a directory durable."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    durable.flush(path.parent)
 
 
 def encode(value: object, *, indent: int | None = None) -> str:
-    """Returns strict JSON; numbers that are not finite become "inf", "-inf" or "nan", which float() reads back."""
+    """Returns strict JSON; infinities and NaN become "inf", "-inf" and "nan", which float() parses."""
     return json.dumps(_finite(value), indent=indent, allow_nan=False)
 
 
@@ -279,8 +260,8 @@ def _finite(value: object) -> object:
 
 
 @contextlib.contextmanager
-def _refusing(path: pathlib.Path) -> Iterator[None]:
-    """Turns what the file system says into a ResumeError."""
+def _as_resume_errors(path: pathlib.Path) -> Iterator[None]:
+    """Raises OSErrors as ResumeErrors."""
     try:
         yield
     except OSError as error:
@@ -290,54 +271,59 @@ def _refusing(path: pathlib.Path) -> Iterator[None]:
 
 
 def _lock(path: pathlib.Path, undo: contextlib.ExitStack) -> None:
-    """Takes the lock, which the kernel gives back when this process ends, however it ends."""
+    """Takes the lock; the kernel releases it at any end of this process."""
     descriptor = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     undo.callback(os.close, descriptor)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        pid = os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
+    holder = _try_lock(descriptor)
+    if holder is not None:
         raise errors.Occupied(
-            f"{path} is in use by the learner with pid {pid}; end that one or give another --run_dir"
-        ) from None
+            f"{path} is in use by the learner with pid {holder}; end that one or give another --run_dir"
+        )
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
 
 
-def wait_until_free(path: str | os.PathLike[str], tell: Callable[[str], None]) -> None:
-    """Blocks until no learner uses a run directory; returns at once where there is none.
+def _try_lock(descriptor: int) -> str | None:
+    """Takes the lock if it is free, else returns the pid of its holder."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
+    return None
+
+
+def wait_until_free(path: str | os.PathLike[str], report: Callable[[str], None]) -> None:
+    """Blocks until no learner uses a run directory; returns at once if it does not exist.
 
     Args:
       path: of the directory.
-      tell: told who uses it, if somebody does.
+      report: receives a sentence about the learner that uses it.
 
     Raises:
       ResumeError: it cannot be read.
     """
     path = pathlib.Path(path)
-    with contextlib.ExitStack() as undo, _refusing(path):
+    with contextlib.ExitStack() as undo, _as_resume_errors(path):
         try:
             descriptor = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CLOEXEC)
         except (FileNotFoundError, NotADirectoryError):
             return
         undo.callback(os.close, descriptor)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            pid = os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
-            tell(f"waits until the learner with pid {pid} has left {path}")
+        holder = _try_lock(descriptor)
+        if holder is not None:
+            report(f"waits until the learner with pid {holder} has left {path}")
             fcntl.flock(descriptor, fcntl.LOCK_EX)
 
 
 def _resume(path: pathlib.Path, saved: Saved, asked: Saved) -> tuple[Saved, tuple[str, ...]]:
-    """Returns what to run with and what to tell the user.
+    """Returns the settings of the resumed run and the notes for the user.
 
     Raises:
-      ResumeError: keys differ that cannot change within a run; all of them are named.
+      ResumeError: fixed keys differ; it names all of them.
     """
     before, now = config_lib.flatten(saved.config), config_lib.flatten(asked.config)
     fixed = {key for key, field in config_lib.fields().items() if not field.metadata["resumable"]}
-    kept: dict[str, config_lib.Value] = {}
+    kept: dict[str, options.Value] = {}
     notes, refused = [], []
     for key in [key for key in now if now[key] != before[key]]:
         if key not in fixed:

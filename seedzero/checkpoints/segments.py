@@ -1,9 +1,9 @@
-"""Replay observations as immutable files: each segment holds rows written since the last durable checkpoint.
+"""Replay observations as immutable files: each segment holds the rows since the last durable checkpoint.
 
-The rings are arrays of JAX, or of numpy where the host keeps the frames: those are one shard.
+The rings are arrays of JAX, or of numpy (one shard) if the host keeps the frames.
 
-A row's number never changes (row n of a slot lies at n % T), so a segment says for each slot which numbers it has, and
-rows that are overwritten since are passed over when it is read.
+A row's number never changes (row n of a slot lies at n % T). A segment lists the numbers of its rows for each slot;
+reading skips rows that were overwritten since.
 
 Shape letters: S slots, T rows of a ring, N rows of one segment, D shards.
 """
@@ -29,7 +29,7 @@ CHUNK_BYTES = 64 * 2**20
 """Most bytes that are copied on the device at a time, for one segment."""
 
 _SMALLEST = 256
-"""Fewest rows in one copy of a shard; sizes grow by _GROWTH, so that few are compiled."""
+"""Fewest rows in one copy of a shard; sizes grow by _GROWTH, so few are compiled."""
 
 _GROWTH = 8
 _FILE_BYTES = 8 * 2**20
@@ -83,11 +83,11 @@ class Segment(NamedTuple):
 
 
 class Saved(NamedTuple):
-    """The replay as it is on the disk.
+    """The replay on the disk.
 
     Attributes:
-      cursor: [S] int64, rows ever written when it was saved.
-      segments: that hold its observations.
+      cursor: [S] int64, rows ever written at the time of saving.
+      segments: with its observations.
     """
 
     cursor: np.ndarray
@@ -95,13 +95,13 @@ class Saved(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """Rows that are copied together, N / D of each shard, padded.
+    """Rows of one copy, N / D of each shard, padded.
 
     Attributes:
       slot: [N] int32, local to the shard.
       time: [N] int32, places in the ring.
-      used: [D] rows of each shard that count; the others are padding.
-      source: [sum of used] which of the given rows they are, shard by shard.
+      used: [D] rows of each shard; the rest is padding.
+      source: [sum of used] indices into the given rows, shard by shard.
     """
 
     slot: np.ndarray
@@ -111,7 +111,7 @@ class Chunk(NamedTuple):
 
 
 def needed(saved: Saved, cursor: np.ndarray, length: int) -> tuple[Segment, ...]:
-    """Returns the segments with rows that are still in the rings.
+    """Returns the segments with rows still in the rings.
 
     Args:
       saved: the replay on the disk.
@@ -127,9 +127,9 @@ def needed(saved: Saved, cursor: np.ndarray, length: int) -> tuple[Segment, ...]
 
 
 def base(saved: Saved | None, cursor: np.ndarray, length: int) -> Saved:
-    """Returns what a save at `cursor` can build on: the needed segments, or nothing once most of their rows are dead.
+    """Returns the base of a save at `cursor`: the needed segments, or none once most of their rows are dead.
 
-    Without this a few slots that are never written again would keep every segment that they have a row in.
+    Otherwise a few slots without new rows would keep every segment with a row of theirs.
     """
     nothing = Saved(np.zeros_like(cursor), ())
     if saved is None:
@@ -147,7 +147,7 @@ def row_bytes(observation: Any) -> int:
 
 
 def num_shards(observation: Any) -> int:
-    """Returns D: how many devices share the slots of [S, T, ...] rings."""
+    """Returns D, the number of devices that share the slots of [S, T, ...] rings."""
     if isinstance(observation, np.ndarray):
         return 1
     mesh, axes = _axes(observation.sharding)
@@ -155,7 +155,7 @@ def num_shards(observation: Any) -> int:
 
 
 def _axes(sharding: Any) -> tuple[Any, tuple[str, ...]]:
-    """Returns the mesh and its axes that split the slots; no mesh and no axes where the rings are on one device."""
+    """Returns the mesh and its axes that split the slots; (None, ()) for rings on one device."""
     if not isinstance(sharding, jax.sharding.NamedSharding) or not sharding.spec or sharding.spec[0] is None:
         return None, ()
     axes = sharding.spec[0]
@@ -163,7 +163,7 @@ def _axes(sharding: Any) -> tuple[Any, tuple[str, ...]]:
 
 
 def sizes(observation: Any) -> tuple[int, ...]:
-    """Returns the numbers of rows of a shard that one copy may have, ascending."""
+    """Returns the allowed sizes of a copy, in rows of a shard, ascending."""
     shards = num_shards(observation)
     num_rows = observation.shape[0] // shards * observation.shape[1]
     most = max(min(CHUNK_BYTES // (row_bytes(observation) * shards), num_rows), 1)
@@ -172,11 +172,11 @@ def sizes(observation: Any) -> tuple[int, ...]:
 
 
 def chunks(observation: Any, rows: Rows) -> Iterator[Chunk]:
-    """Yields rows in portions that are copied together; every one has one of `sizes` times D rows.
+    """Yields rows in portions of one of `sizes` times D rows.
 
     Args:
       observation: [S, T, ...] rings, or a template of them.
-      rows: which ones, with global slots.
+      rows: with global slots.
     """
     num_slots, length = observation.shape[:2]
     shards, allowed = num_shards(observation), sizes(observation)
@@ -186,7 +186,7 @@ def chunks(observation: Any, rows: Rows) -> Iterator[Chunk]:
         picked = [indices[begin : begin + allowed[-1]] for indices in by_shard]
         used = np.array([len(indices) for indices in picked])
         size = min(size for size in allowed if size >= used.max())
-        # Padding lies past the shard's last slot: reading clips it, writing drops it.
+        # Padding lies past the shard's last slot: `gather` clips it, `scatter` drops it.
         slot = np.full((shards, size), slots_per_shard, np.int32)
         time = np.zeros((shards, size), np.int32)
         for shard, indices in enumerate(picked):
@@ -196,7 +196,7 @@ def chunks(observation: Any, rows: Rows) -> Iterator[Chunk]:
 
 
 def new_rows(built_on: Saved, cursor: np.ndarray, length: int) -> Rows:
-    """Returns the rows in the rings that are not on the disk yet."""
+    """Returns the rows in the rings that the disk lacks."""
     start = np.maximum(built_on.cursor, cursor - length)
     slot = np.flatnonzero(cursor > start)
     return expand(Runs(slot, start[slot], (cursor - start)[slot]))
@@ -216,7 +216,7 @@ def compress(rows: Rows) -> Runs:
 
 
 def gather(observation: jax.Array | np.ndarray, slot: np.ndarray, time: np.ndarray) -> jax.Array | np.ndarray:
-    """Returns a copy [N, ...] of some rows where the rings are, which may be donated or written right afterwards.
+    """Returns a copy [N, ...] of some rows, on the devices of the rings, which may be donated right afterwards.
 
     Args:
       observation: [S, T, ...].
@@ -231,12 +231,12 @@ def gather(observation: jax.Array | np.ndarray, slot: np.ndarray, time: np.ndarr
 
 
 def scatter(observation: jax.Array | np.ndarray, chunk: Chunk, rows: np.ndarray) -> jax.Array | np.ndarray:
-    """Returns the donated rings with the chunk's rows written; numpy's are written in place.
+    """Returns the donated rings with the chunk's rows; numpy's are written in place.
 
     Args:
       observation: [S, T, ...].
-      chunk: where to write.
-      rows: [rows that count, ...] in the order of `chunk.source`.
+      chunk: places of the rows.
+      rows: [sum of used, ...] in the order of `chunk.source`.
     """
     shards = len(chunk.used)
     if isinstance(observation, np.ndarray):
@@ -255,11 +255,7 @@ def _row_sharding(observation: jax.Array) -> Any:
     mesh, axes = _axes(observation.sharding)
     if mesh is None:
         return observation.sharding
-    return jax.sharding.NamedSharding(mesh, _spec_of(axes))
-
-
-def _spec_of(axes: tuple[str, ...]) -> jax.sharding.PartitionSpec:
-    return jax.sharding.PartitionSpec(axes)
+    return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(axes))
 
 
 def _indices(observation: jax.Array, slot: np.ndarray, time: np.ndarray) -> tuple[jax.Array, jax.Array]:
@@ -286,12 +282,12 @@ def _scatter(mesh: Any, axes: tuple[str, ...]) -> Any:
 def _per_shard(function: Any, mesh: Any, axes: tuple[str, ...], *, num_inputs: int) -> Any:
     if mesh is None:
         return function
-    spec = _spec_of(axes)
+    spec = jax.sharding.PartitionSpec(axes)
     return jax.shard_map(function, mesh=mesh, in_specs=(spec,) * num_inputs, out_specs=spec, check_vma=False)
 
 
 def to_host(copied: jax.Array | np.ndarray, used: np.ndarray) -> np.ndarray:
-    """Returns what `gather` copied, without padding, in the order of `Chunk.source`."""
+    """Returns the rows of a `gather`, without padding, in the order of `Chunk.source`."""
     if isinstance(copied, np.ndarray):
         return copied[: used[0]]
     size = copied.shape[0] // len(used)
@@ -304,13 +300,13 @@ def to_host(copied: jax.Array | np.ndarray, used: np.ndarray) -> np.ndarray:
 
 
 def write(root: pathlib.Path, name: str, rows: np.ndarray, runs: Runs) -> Segment:
-    """Writes a segment, durably; nothing of it is left after an error.
+    """Writes a segment, durably; an error leaves nothing.
 
     Args:
       root: directory of all segments.
       name: of the new one.
       rows: [N, ...].
-      runs: what they are.
+      runs: their slots and numbers.
 
     Raises:
       OSError, ValueError, RuntimeError: from the disk.
@@ -337,11 +333,7 @@ def _spec(directory: pathlib.Path) -> dict[str, Any]:
 
 
 def read_index(root: pathlib.Path, name: str, files: Mapping[str, durable.Checksum]) -> Segment:
-    """Returns what a segment holds, without its rows.
-
-    Raises:
-      CheckpointError: its index cannot be read.
-    """
+    """Returns a segment without its rows. Raises CheckpointError if its index cannot be read."""
     try:
         index = json.loads((root / name / _INDEX).read_bytes())
         columns = {field: np.array(index[field], np.int64) for field in Runs._fields}
@@ -351,11 +343,7 @@ def read_index(root: pathlib.Path, name: str, files: Mapping[str, durable.Checks
 
 
 def read_rows(root: pathlib.Path, segment: Segment) -> np.ndarray:
-    """Returns [N, ...] the segment's rows.
-
-    Raises:
-      CheckpointError: they cannot be read.
-    """
+    """Returns [N, ...] the segment's rows. Raises CheckpointError if they cannot be read."""
     try:
         rows: np.ndarray = tensorstore.open(_spec(root / segment.name), open=True).result().read().result()
     except (OSError, ValueError, RuntimeError) as error:
@@ -364,12 +352,12 @@ def read_rows(root: pathlib.Path, segment: Segment) -> np.ndarray:
 
 
 def restore(root: pathlib.Path, saved: Saved, template: Any) -> jax.Array | np.ndarray:
-    """Returns the observation rings [S, T, ...] as they were saved; rows never written are 0.
+    """Returns the saved observation rings [S, T, ...]; rows never written are 0.
 
     Args:
       root: directory of all segments.
-      saved: what to read.
-      template: shape, dtype and sharding of the rings; or numpy's rings of zeros, which are filled.
+      saved: the replay on the disk.
+      template: shape, dtype and sharding of the rings; or numpy's rings of zeros, filled in place.
 
     Raises:
       CheckpointError: a segment cannot be read.

@@ -1,4 +1,4 @@
-"""The environments' spec in a run directory: what the networks were built for."""
+"""The environments' spec in a run directory, for which its networks were built."""
 
 from __future__ import annotations
 
@@ -15,11 +15,7 @@ _NAME = "spec.json"
 
 
 def write(path: pathlib.Path, spec: types.EnvSpec) -> None:
-    """Writes the spec into a run directory.
-
-    Raises:
-      ResumeError: the disk is full or cannot be written.
-    """
+    """Writes the spec into a run directory. Raises ResumeError if the disk cannot be written."""
     try:
         run_dir.write_json_atomic(path / _NAME, dataclasses.asdict(spec))
     except OSError as error:
@@ -29,11 +25,7 @@ def write(path: pathlib.Path, spec: types.EnvSpec) -> None:
 
 
 def read(path: pathlib.Path) -> types.EnvSpec | None:
-    """Returns the spec of a run directory; None before the first worker has joined.
-
-    Raises:
-      ResumeError: the file is damaged.
-    """
+    """Returns the spec of a run directory; None before the first worker has joined. Raises ResumeError."""
     file = path / _NAME
     if not file.exists():
         return None
@@ -51,7 +43,7 @@ def _from_json(values: Mapping[str, Any]) -> types.EnvSpec:
 
 
 def check_equal(came: types.EnvSpec, expected: types.EnvSpec) -> None:
-    """Raises SpecMismatch, naming the fields, unless a worker's environments are those of the run."""
+    """Raises SpecMismatch, naming the fields, if a worker's environments differ from the run's."""
     left, right = dataclasses.asdict(came), dataclasses.asdict(expected)
     different = [f"{name} is {left[name]}, expected {right[name]}" for name in left if left[name] != right[name]]
     if different:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import math
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -22,12 +23,12 @@ Tree: TypeAlias = Any
 
 @dataclasses.dataclass(frozen=True)
 class Leaf:
-    """What one array looks like.
+    """The description of one array.
 
     Attributes:
       path: keys from the root of the tree.
-      shape: of the array; of random keys, of what they consist of.
-      dtype: its name; of random keys, of what they consist of.
+      shape: of the array; for random keys, of their integers.
+      dtype: its name; for random keys, of their integers.
     """
 
     path: Sequence[str]
@@ -46,15 +47,12 @@ class Leaf:
 
 
 def describe(tree: Tree) -> tuple[Leaf, ...]:
-    """Returns what the leaves look like, in the order of `jax.tree.leaves`."""
+    """Returns the descriptions of the leaves, in the order of `jax.tree.leaves`."""
     leaves = jax.tree_util.tree_flatten_with_path(jax.eval_shape(_plain, tree))[0]
+    name = functools.partial(jax.tree_util.keystr, simple=True)
     return tuple(
-        Leaf([_key_name(key) for key in path], list(leaf.shape), jnp.dtype(leaf.dtype).name) for path, leaf in leaves
+        Leaf([name((key,)) for key in path], list(leaf.shape), jnp.dtype(leaf.dtype).name) for path, leaf in leaves
     )
-
-
-def _key_name(key: Any) -> str:
-    return jax.tree_util.keystr((key,), simple=True)
 
 
 def _is_key(leaf: Any) -> bool:
@@ -62,7 +60,7 @@ def _is_key(leaf: Any) -> bool:
 
 
 def _plain(tree: Tree) -> Tree:
-    """Returns the tree with random keys as the integers that they consist of."""
+    """Returns the tree with random keys as integers."""
     return jax.tree.map(lambda x: jax.random.key_data(x) if hasattr(x, "dtype") and _is_key(x) else x, tree)
 
 
@@ -74,11 +72,7 @@ def copy(tree: Tree) -> Tree:
 
 def abstract(tree: Tree) -> Tree:
     """Returns the tree's shapes, dtypes and shardings without its arrays, as a template to restore into."""
-    return jax.tree.map(_abstract, tree)
-
-
-def _abstract(x: Any) -> Any:
-    return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding)
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), tree)
 
 
 def num_bytes(tree: Tree) -> int:
@@ -87,7 +81,7 @@ def num_bytes(tree: Tree) -> int:
 
 
 def save(directory: pathlib.Path, tree: Tree) -> None:
-    """Writes a tree that `copy` returned into a new directory; no directory where there is nothing to write.
+    """Writes a tree from `copy` into a new directory; an empty tree gets no directory.
 
     Raises:
       CheckpointError: two leaves have the same name.
@@ -97,7 +91,7 @@ def save(directory: pathlib.Path, tree: Tree) -> None:
     repeated = [name for name, count in collections.Counter(names).items() if count > 1]
     if repeated:
         raise errors.CheckpointError(f"two arrays have the name {repeated[0]!r}; keys may not contain '/'")
-    # Orbax refuses arrays without elements; their shapes in the manifest are all there is to know.
+    # Orbax refuses arrays without elements; the manifest has their shapes.
     arrays = {name: leaf for name, leaf in zip(names, jax.tree.leaves(tree), strict=True) if leaf.size}
     if arrays:
         with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as writer:
@@ -105,11 +99,7 @@ def save(directory: pathlib.Path, tree: Tree) -> None:
 
 
 def load(directory: pathlib.Path, leaves: Sequence[Leaf]) -> list[np.ndarray]:
-    """Returns the arrays that `save` wrote, in the order of `leaves`.
-
-    Raises:
-      CheckpointError: the directory does not hold them.
-    """
+    """Returns the arrays of a saved tree, in the order of `leaves`. Raises CheckpointError."""
     names = [leaf.name for leaf in leaves if leaf.num_bytes]
     loaded: Mapping[str, np.ndarray] = {}
     if names:
@@ -144,13 +134,13 @@ def _shape(leaf: Leaf | None) -> str:
 
 
 def place(arrays: Sequence[np.ndarray], template: Tree) -> Tree:
-    """Returns the arrays as a tree like the template, placed as its shardings say."""
+    """Returns the arrays as a tree like the template, with its shardings."""
     leaves, structure = jax.tree.flatten(template)
     return jax.tree.unflatten(structure, [_place(x, leaf) for x, leaf in zip(arrays, leaves, strict=True)])
 
 
 def _place(array: np.ndarray, leaf: Any) -> jax.Array:
-    # A copy: what shares numpy's memory cannot be donated.
+    # A copy: memory shared with numpy cannot be donated.
     value: Any = array.copy()
     if _is_key(leaf):
         value = jax.random.wrap_key_data(jnp.asarray(value), impl=_key_impl(leaf))
@@ -159,7 +149,7 @@ def _place(array: np.ndarray, leaf: Any) -> jax.Array:
 
 
 def _key_impl(leaf: Any) -> Any:
-    """Returns how the random keys of an array or template are made; only arrays and tracers tell."""
+    """Returns the algorithm of random keys; `jax.random.key_impl` takes arrays and tracers, but no templates."""
     found: list[Any] = []
     jax.eval_shape(lambda key: found.append(jax.random.key_impl(key)), leaf)
     return found[0]

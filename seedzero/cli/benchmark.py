@@ -18,7 +18,7 @@ ROWS: Mapping[str, tuple[str | int, ...]] = {
     "network": ("free", "small", "middle"),
     "policy": ("gumbel", "puct"),
 }
-"""Flags of `search` -> what they may name: as in benchmark/search.py, which can't be asked without loading JAX."""
+"""Flags of `search` -> their choices, as in benchmark/search.py, which can't be asked without loading JAX."""
 
 _WITHOUT_PRESET = {
     "transport": "which trains nothing; leave it out",
@@ -49,7 +49,7 @@ def run(arguments: parse.Arguments) -> int:
 
 
 def _chosen(part: str, arguments: parse.Arguments) -> dict[str, Any]:
-    """Returns what `run` of the part is called with; refuses what is wrong before JAX is loaded."""
+    """Returns the arguments of the part's `run`; refuses wrong ones before JAX is loaded."""
     rows = {flag: _names(flag, arguments.flags[flag]) for flag in ROWS if flag in arguments.flags}
     if rows and part != "search":
         raise errors.UsageError(f"--{next(iter(rows))} chooses rows of search; {part} has none: leave it out")
@@ -64,7 +64,7 @@ def _chosen(part: str, arguments: parse.Arguments) -> dict[str, Any]:
 
 
 def _names(flag: str, value: str) -> tuple[str | int, ...]:
-    """Returns what a flag names, each once, in the order of the rows.
+    """Returns the rows that a flag names, each once, in their own order.
 
     Raises:
       UsageError: a name that isn't one of the flag's.

@@ -1,4 +1,4 @@
-"""`seedzero checkpoint`: what is saved, and whether it is whole."""
+"""`seedzero checkpoint`: the checkpoints of a run, and whether they are intact."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import textwrap
 
 from seedzero.cli import parse
 from seedzero.config import config as config_lib
-from seedzero.config import presets
+from seedzero.config import options, presets
 
 _INDENT = " " * 6
 
@@ -14,9 +14,13 @@ _INDENT = " " * 6
 def run(arguments: parse.Arguments) -> int:
     """Prints the settings of a preset; returns the exit code."""
     preset = arguments.flags["preset"]
-    values = config_lib.flatten(config_lib.override(presets.get(preset), arguments.settings))
-    on_cpu = presets.cpu_values(preset, explicit=arguments.settings.keys())
-    print(f"# preset {preset}: {presets.find(preset).description}")
+    agent = arguments.settings.get("run.agent", config_lib.agent_names()[0])
+    base = presets.get(preset, agent)
+    config_lib.check_read(arguments.settings, agent)
+    config = config_lib.override(base, arguments.settings)
+    values = {name: value for name, value in config_lib.flatten(config).items() if config_lib.is_read(name, agent)}
+    on_cpu = presets.cpu_values(preset, agent, explicit=arguments.settings.keys())
+    print(f"# preset {preset}, agent {agent}: {presets.find(preset).description}")
     if on_cpu:
         print("# values for an accelerator; where another one holds on a CPU, it stands beside it")
     section = ""
@@ -28,7 +32,7 @@ def run(arguments: parse.Arguments) -> int:
     return 0
 
 
-def _entry(name: str, value: config_lib.Value, on_cpu: config_lib.Value | None) -> str:
+def _entry(name: str, value: options.Value, on_cpu: options.Value | None) -> str:
     """Returns a setting as `--name=value  unit`, and below it what it means."""
     metadata = config_lib.fields()[name].metadata
     cpu = "" if on_cpu is None else f"  (on a CPU: {_text(on_cpu)})"
@@ -40,7 +44,7 @@ def _entry(name: str, value: config_lib.Value, on_cpu: config_lib.Value | None) 
     return f"  --{name}={_text(value)}{unit}{cpu}\n{help_text}"
 
 
-def _text(value: config_lib.Value) -> str:
+def _text(value: options.Value) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

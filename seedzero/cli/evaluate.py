@@ -26,9 +26,9 @@ def run(arguments: parse.Arguments) -> int:
     amount = "every line of play" if opponent == _EXHAUSTIVE else f"{episodes} episodes"
     print(f"seedzero: evaluating {run_dir}, {f'step {step}, ' if step else ''}{amount}", file=sys.stderr, flush=True)
     with contextlib.ExitStack() as copies:
-        path = copies.enter_context(run_copy.local(run_dir, lambda copy: copy.params(step)))
+        path = copies.enter_context(run_copy.local(run_dir, lambda copy: copy.fetch_params(step)))
         if opponent is not None and "://" in opponent:
-            opponent = str(copies.enter_context(run_copy.local(opponent, lambda copy: copy.params("last"))))
+            opponent = str(copies.enter_context(run_copy.local(opponent, lambda copy: copy.fetch_params("last"))))
         output.print_json(evaluate.evaluate(str(path), step, episodes, seed, opponent))
     return 0
 

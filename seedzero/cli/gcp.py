@@ -1,8 +1,8 @@
-"""`python -m seedzero.cli.gcp`: what the containers of gcp/*.sh start.
+"""`python -m seedzero.cli.gcp`: the entry point of the containers of gcp/*.sh.
 
-Everything from `train` or `worker` on is a command line of `seedzero`. To it come the learner's address, found in
-CLUSTER_SPEC (a custom job of Vertex AI) or in an object that the learner writes, and the token and certificate, read
-from Secret Manager: none of these is in the job's description, and the secret is on no command line.
+Everything from `train` or `worker` on is a command line of `seedzero`. This adds the learner's address, from
+CLUSTER_SPEC (a custom job of Vertex AI) or from an object that the learner writes, and the token and certificate from
+Secret Manager: none of these is in the job's description, and the secret is on no command line.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import NamedTuple
 
 from seedzero.cli import main as seedzero
 from seedzero.cli import parse
-from seedzero.core import errors
+from seedzero.core import errors, exit_codes
 from seedzero.launch import google_cloud
 from seedzero.processes import respawn
 
 PORT = 7777
-"""Where a learner listens that Vertex AI has not given a port."""
+"""The learner's port where Vertex AI gives none."""
 SERVER_NAME = "seedzero-learner"
-"""The name in the certificate that gcp/setup.sh makes: it is trusted by this, whatever the machine is called."""
+"""The name in the certificate of gcp/setup.sh, whatever the machine is called."""
 COMMANDS = ("train", "worker")
 
 
@@ -44,7 +44,7 @@ def main(args: Sequence[str] | None = None) -> int:
         return _run(list(sys.argv[1:] if args is None else args), os.environ)
     except errors.Error as error:
         print(f"seedzero: error: {error}", file=sys.stderr)
-        return seedzero.BAD_USAGE if isinstance(error, errors.UsageError) else seedzero.FAILED
+        return exit_codes.BAD_USAGE if isinstance(error, errors.UsageError) else exit_codes.FAILED
 
 
 def _run(args: Sequence[str], environ: Mapping[str, str]) -> int:
@@ -139,7 +139,7 @@ COMMAND = parse.Command(
         ),
     ),
     details="",
-    run=lambda arguments: seedzero.BAD_USAGE,
+    run=lambda arguments: exit_codes.BAD_USAGE,
 )
 
 

@@ -1,4 +1,4 @@
-"""`seedzero health`: whether a learner serves, for whatever restarts it. Never imports JAX."""
+"""`seedzero health`: whether a learner serves, for the program that restarts it. Never imports JAX."""
 
 from __future__ import annotations
 
@@ -17,10 +17,7 @@ def run(arguments: parse.Arguments) -> int:
 COMMAND = parse.Command(
     summary="Asks whether a learner serves; for health checks.",
     usage="--server=HOST:PORT|unix:PATH [--tls.ca_file=FILE]",
-    flags=(
-        parse.Flag("server", "address of the learner", "HOST:PORT|unix:PATH", required=True),
-        *access.TLS,
-    ),
+    flags=(parse.Flag("server", "address of the learner", "HOST:PORT|unix:PATH", required=True), *access.TLS),
     details="""
 Calls the standard service grpc.health.v1.Health, for which no token is needed, and prints its answer. Exit code 0:
 SERVING; 1: anything else, no answer within 5 s among it; 2: flags that cannot be used. Where the learner runs on this

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 import secrets
@@ -10,14 +11,13 @@ import types
 
 from seedzero.cli import parse, train
 from seedzero.config import config as config_lib
+from seedzero.config import worker_options
 from seedzero.core import errors
 from seedzero.launch import plan as plan_lib
 
 _TOKEN_BYTES = 32
 _TOKEN_FILE = "transport.token_file"
 _TRAIN_FLAGS = ("preset",)
-_WORKER_FLAGS = ("tls.ca_file", "tls.server_name")
-_WORKER_SETTINGS = ("keepalive_seconds", "ping_timeout_seconds", "max_backoff_seconds")
 
 
 def run(arguments: parse.Arguments) -> int:
@@ -38,15 +38,14 @@ def run(arguments: parse.Arguments) -> int:
     ray_launch = _load()
     with ray_launch.connected(arguments.flags.get("address", "")) as is_own:
         accelerator = plan_lib.find_accelerator(arguments.flags.get("accelerator", "auto"), ray_launch.nodes())
-        threads = plan_lib.worker_threads(asked.config)
+        options = _worker_options(arguments, asked.config)
         plan = plan_lib.Plan(
             run_dir=run_dir,
             num_workers=num_workers,
             train_words=_train_words(arguments, run_dir),
-            worker_words=_worker_words(arguments, asked.config.transport),
-            worker_threads=threads,
+            worker_options=options,
             learner=plan_lib.Needs(learner_cpus or plan_lib.learner_cpus(asked.config), *accelerator),
-            worker=plan_lib.Needs(threads),
+            worker=plan_lib.Needs(options.threads),
             port=arguments.integer("port", minimum=0) or 0,
             token=token,
         )
@@ -107,9 +106,14 @@ def _train_words(arguments: parse.Arguments, run_dir: str) -> tuple[str, ...]:
     return tuple(train.as_words({**flags, "run_dir": run_dir, **train.by_alias(settings)}))
 
 
-def _worker_words(arguments: parse.Arguments, transport: config_lib.TransportConfig) -> tuple[str, ...]:
-    flags = {key: arguments.flags[key] for key in _WORKER_FLAGS if key in arguments.flags}
-    return tuple(train.as_words({**{key: str(getattr(transport, key)) for key in _WORKER_SETTINGS}, **flags}))
+def _worker_options(arguments: parse.Arguments, config: config_lib.Config) -> worker_options.WorkerOptions:
+    flags = arguments.flags
+    return dataclasses.replace(
+        worker_options.of_learner(config),
+        threads=plan_lib.worker_threads(config),
+        ca_file=flags.get("tls.ca_file", ""),
+        server_name=flags.get("tls.server_name", ""),
+    )
 
 
 def _say(text: str) -> None:
@@ -117,7 +121,7 @@ def _say(text: str) -> None:
 
 
 COMMAND = parse.Command(
-    summary="Runs a learner and workers on the nodes of a Ray cluster, and starts again what dies there.",
+    summary="Runs a learner and workers on the nodes of a Ray cluster, and restarts programs that die.",
     usage="ray --num_workers=N --run_dir=DIR [--address=HOST:PORT] --preset=NAME [--key=value ...]",
     words=(("ray",),),
     flags=(
@@ -145,7 +149,7 @@ COMMAND = parse.Command(
             "X",
         ),
         parse.Flag("port", "that the learner listens on (default: any free one)", "N"),
-        parse.Flag("tls.ca_file", "what workers trust the learner's --tls.cert_file by", "FILE"),
+        parse.Flag("tls.ca_file", "certificates by which workers trust the learner's --tls.cert_file", "FILE"),
         parse.Flag(
             "tls.server_name", "name that the learner's certificate is for, as workers reach it by its address", "NAME"
         ),
@@ -153,8 +157,8 @@ COMMAND = parse.Command(
     takes_settings=True,
     details="""
 Ray's resources: the learner takes --learner_cpus and its accelerator, each worker --worker.threads (default 1) cores.
-A node lends no more than it has; what has no room waits, and an autoscaler adds nodes for it. In Ray's dashboard the
-actors are named "learner of DIR" and "worker-I of DIR".
+Programs without room on a node wait, and an autoscaler adds nodes for them. In Ray's dashboard the actors are named
+"learner of DIR" and "worker-I of DIR".
 
 Every node needs the same version of seedzero with Ray (pip install '.[ray]'). The learner listens on its node's
 address and asks for a token, a random one, or that of --token_file=FILE with which `seedzero status --server=...
@@ -165,6 +169,6 @@ Examples:
   seedzero launch ray --num_workers=8 --run_dir=/shared/pong --preset=atari --env=atari:Pong --worker.threads=4
   ray job submit --address=http://HEAD:8265 --no-wait -- seedzero launch ray --num_workers=8 ...
 
-Ctrl-C saves and leaves; the same command goes on. Where this process dies, everything that it started ends too.""",
+Ctrl-C saves and leaves; the same command resumes. When this process dies, all its programs end too.""",
     run=run,
 )

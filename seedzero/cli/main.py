@@ -2,8 +2,8 @@
 
 Exit codes: 0 done; 1 failure; 2 bad usage or configuration; 130 left at once on Ctrl-C.
 
-Nothing here or in the commands' files imports JAX before it is needed: a mistake in the command line is told at once,
-and workers never load it.
+Nothing here or in the commands' files imports JAX before it is needed: mistakes in the command line are reported at
+once, and workers never load it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NoReturn
 import seedzero
 from seedzero.cli import benchmark, checkpoint, config, evaluate, health, launch, parse, play, status, train, worker
 from seedzero.config import config as config_lib
-from seedzero.core import errors
+from seedzero.core import errors, exit_codes
 
 COMMANDS: Mapping[str, parse.Command] = {
     "train": train.COMMAND,
@@ -32,8 +32,6 @@ COMMANDS: Mapping[str, parse.Command] = {
     "benchmark": benchmark.COMMAND,
 }
 
-DONE, FAILED, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
-
 
 def main(args: Sequence[str] | None = None) -> int:
     """Runs a command line (default: this process's) and returns the exit code."""
@@ -43,21 +41,21 @@ def main(args: Sequence[str] | None = None) -> int:
         return code
     except errors.Error as error:
         print(f"seedzero: error: {error}", file=sys.stderr)
-        return BAD_USAGE if isinstance(error, errors.UsageError) else FAILED
+        return exit_codes.BAD_USAGE if isinstance(error, errors.UsageError) else exit_codes.FAILED
     except KeyboardInterrupt:
         print("seedzero: interrupted", file=sys.stderr)
-        return INTERRUPTED
+        return exit_codes.INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has gone; nothing more can be written, also not when Python exits.
+        # The reader of our output has gone; nothing more can be written, not even at Python's exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FAILED
+        return exit_codes.FAILED
 
 
 def program() -> NoReturn:
-    """What the console command runs: `main`, and then the end of the process, at once.
+    """Runs the console command: `main`, then the end of the process, at once.
 
-    Python would first wait for every thread, and the one that compiles can't be interrupted: a large program takes
-    longer than a machine that is taken away gives notice. What must be saved or ended has been when `main` returns.
+    Python would first wait for every thread, and the compiling one can't be interrupted: a large program takes longer
+    than the notice before a machine is taken away. When `main` returns, everything is saved and ended.
     """
     code = main()
     if any(thread is not threading.main_thread() and not thread.daemon for thread in threading.enumerate()):
@@ -70,18 +68,18 @@ def program() -> NoReturn:
 def _run(args: list[str]) -> int:
     if not args:
         print(_overview(), file=sys.stderr)
-        return BAD_USAGE
+        return exit_codes.BAD_USAGE
     name, rest = args[0], args[1:]
     if name in ("--help", "-h", "help"):
         print(_help(rest))
-        return DONE
+        return exit_codes.DONE
     if name == "--version":
         print(f"seedzero {seedzero.__version__}")
-        return DONE
+        return exit_codes.DONE
     command = _find(name)
     if parse.wants_help(rest):
         print(parse.help_text(name, command))
-        return DONE
+        return exit_codes.DONE
     return command.run(parse.read(name, command, rest))
 
 

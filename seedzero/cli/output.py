@@ -1,4 +1,4 @@
-"""What commands print: the one line of JSON that ends standard output."""
+"""The output of commands: one line of JSON ends standard output."""
 
 from __future__ import annotations
 

@@ -28,6 +28,11 @@ class Flag:
         return not self.placeholder
 
 
+def of_field(name: str, field: dataclasses.Field[Any], *, required: bool = False) -> Flag:
+    """Returns the flag of a field with help and placeholder in its metadata."""
+    return Flag(name, field.metadata["help"], field.metadata["placeholder"], required)
+
+
 @dataclasses.dataclass(frozen=True)
 class Arguments:
     """What a command line says.
@@ -130,7 +135,8 @@ def _split(args: Sequence[str], switches: Collection[str], known: Collection[str
             continue
         key, has_value, value = arg.removeprefix("--").partition("=")
         if key not in known:
-            raise errors.UsageError(f"unknown setting {arg}{config_lib.suggestion(key.lstrip('-'), known)}")
+            agent = given.get("agent", config_lib.agent_names()[0])
+            raise errors.UsageError(f"unknown setting {arg}{config_lib.suggestion(key.lstrip('-'), known, agent)}")
         if key in switches and not has_value:
             value = rest.pop(0) if rest and rest[0].lower() in _BOOLEANS else "true"
         elif not has_value:

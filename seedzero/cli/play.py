@@ -19,7 +19,7 @@ def run(arguments: parse.Arguments) -> int:
     from seedzero.evaluation import evaluate
 
     print(f"seedzero: playing {run_dir} into {video}", file=sys.stderr, flush=True)
-    with run_copy.local(run_dir, lambda copy: copy.params(None)) as path:
+    with run_copy.local(run_dir, lambda copy: copy.fetch_params(None)) as path:
         output.print_json(evaluate.play(str(path), video))
     return 0
 

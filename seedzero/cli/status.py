@@ -1,4 +1,4 @@
-"""`seedzero status`: what a learner is doing."""
+"""`seedzero status`: a learner's counters and state."""
 
 from __future__ import annotations
 

@@ -11,17 +11,14 @@ from types import FrameType
 
 
 @contextlib.contextmanager
-def leaving_at_once(what: str) -> Iterator[None]:
-    """While entered, SIGINT and SIGTERM end the process with exit code 0: there is nothing to save or to give back.
+def leaving_at_once(work: str) -> Iterator[None]:
+    """While entered, SIGINT and SIGTERM end the process with exit code 0: there is nothing to save yet.
 
-    Python itself would die of SIGTERM, and as a container's first process it would not even get it.
-
-    Args:
-      what: has not begun yet, for the message.
+    Python itself would die of SIGTERM, and as a container's first process not even receive it. work: for the message.
     """
 
     def leave(number: int, frame: FrameType | None) -> None:
-        print(f"seedzero: stopped before {what} began", file=sys.stderr, flush=True)
+        print(f"seedzero: stopped before {work} began", file=sys.stderr, flush=True)
         os._exit(0)
 
     before = {number: signal.signal(number, leave) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -15,11 +15,10 @@ from seedzero.bucket import bucket
 from seedzero.cli import parse, stopping
 from seedzero.config import combinations, presets
 from seedzero.config import config as config_lib
-from seedzero.core import errors
+from seedzero.config import machine as machine_lib
+from seedzero.core import errors, exit_codes
 
 RUNS = pathlib.Path("runs")
-TRY_LATER = 75
-"""Exit code, for a supervisor, where another learner still uses the run directory."""
 
 
 class Request(NamedTuple):
@@ -46,7 +45,7 @@ def run(arguments: parse.Arguments) -> int:
     """
     if not ({"preset", "run_dir"} & set(arguments.flags) or "env.id" in arguments.settings):
         print(parse.help_text("train", COMMAND), file=sys.stderr)
-        return 2
+        return exit_codes.BAD_USAGE
     with stopping.leaving_at_once("training"):
         return _run_supervised(arguments) if arguments.switch("supervised") else _run(arguments)
 
@@ -59,7 +58,7 @@ def _run_supervised(arguments: parse.Arguments) -> int:
         return _run(arguments)
     except errors.Occupied as error:
         print(f"seedzero: error: {error}", file=sys.stderr, flush=True)
-        return TRY_LATER
+        return exit_codes.TRY_LATER
 
 
 def _run(arguments: parse.Arguments) -> int:
@@ -97,7 +96,11 @@ def request(flags: Mapping[str, str], settings: Mapping[str, str]) -> Request:
 
         preset = presets.name_for(str(env), is_continuous=registry.is_continuous(str(env)))
         notes.append(f"--env={env}: preset {preset} ({presets.find(preset).description}); or give --preset=NAME")
-    base = presets.get(preset)
+    agent = given.get("run.agent", config_lib.agent_names()[0])
+    base = presets.get(preset, agent)
+    if not presets.part(preset, agent).values:
+        notes.append(f"preset {preset} has no part for agent {agent}: its defaults hold")
+    config_lib.check_read(given, agent)
     config = config_lib.override(base, given)
     config, implied = combinations.imply(config, preset_env=base.env.id, explicit=given.keys())
     return Request(preset, given, config, (*notes, *implied))
@@ -110,6 +113,12 @@ def _saved(run_dir: str, settings: Mapping[str, str]) -> tuple[str, dict[str, st
 
     with run_copy.local(run_dir) as path:
         saved = run_dir_lib.read_saved(path)
+    agent = settings.get("run.agent", saved.config.run.agent)
+    if agent != saved.config.run.agent:
+        raise errors.ResumeError(
+            f"{run_dir} was trained with --agent={saved.config.run.agent}, not --agent={agent}; leave --agent out, or "
+            "give another --run_dir"
+        )
     return saved.preset, {**saved.given, **settings}
 
 
@@ -117,14 +126,20 @@ def check_early(asked: Request) -> None:
     """Refuses what can be seen to be wrong before JAX is loaded and the device known.
 
     Raises:
-      UsageError: settings that can't stand together, an environment that can't exist, a token or certificate that
-        can't be read.
+      UsageError: settings that can't stand together, an environment that can't exist or that the agent can't play, a
+        token or certificate that can't be read.
     """
-    on_cpu = config_lib.override(asked.config, presets.cpu_values(asked.preset, explicit=asked.given.keys()))
+    on_cpu = config_lib.override(
+        asked.config, presets.cpu_values(asked.preset, asked.config.run.agent, explicit=asked.given.keys())
+    )
     combinations.check(asked.config, on_cpu)
     from seedzero.envs import registry  # numpy and gymnasium, which an early mistake need not wait for
 
-    registry.check_id(asked.config.env.id)
+    env = asked.config.env.id
+    registry.check_id(env)
+    combinations.check_environment(
+        asked.config, num_players=registry.num_players(env), is_continuous=registry.is_continuous(env)
+    )
     if asked.config.transport.token_file or asked.config.tls.cert_file:
         from seedzero.transport import security  # gRPC
 
@@ -134,8 +149,10 @@ def check_early(asked: Request) -> None:
 def _resolve(asked: Request) -> tuple[config_lib.Config, list[str]]:
     import jax  # takes a second: everything that can be refused without it has been
 
-    machine = presets.Machine(jax.default_backend(), _num_cores(), jax.local_device_count())
-    config, notes = presets.resolve(asked.config, preset=asked.preset, explicit=asked.given.keys(), machine=machine)
+    machine = machine_lib.Machine(jax.default_backend(), _num_cores(), jax.local_device_count())
+    config, notes = machine_lib.resolve(
+        asked.config, preset=asked.preset, explicit=asked.given.keys(), machine=machine
+    )
     combinations.check(config)
     return config, notes
 

@@ -7,9 +7,8 @@ import math
 from collections.abc import Iterator, Set
 
 from seedzero.config import config as config_lib
-from seedzero.core import errors
-
-REMOTE = "remote"
+from seedzero.config import options
+from seedzero.core import env_ids, errors
 
 
 def imply(config: config_lib.Config, *, preset_env: str, explicit: Set[str]) -> tuple[config_lib.Config, list[str]]:
@@ -20,9 +19,9 @@ def imply(config: config_lib.Config, *, preset_env: str, explicit: Set[str]) -> 
       preset_env: the environment that the preset was made for.
       explicit: names SECTION.KEY of what the user set; those are never changed.
     """
-    changes: dict[str, config_lib.Value] = {}
+    changes: dict[str, options.Value] = {}
     notes = []
-    if config.env.id == REMOTE and "worker.num" not in explicit:
+    if config.env.id == env_ids.REMOTE and "worker.num" not in explicit:
         changes["worker.num"] = 0
         notes.append("--env=remote: no local workers, the environments come with the workers that join")
     stops = math.isfinite(config.run.stop_at_return) and "run.stop_at_return" not in explicit
@@ -32,7 +31,8 @@ def imply(config: config_lib.Config, *, preset_env: str, explicit: Set[str]) -> 
     if config.run.max_updates and "run.max_updates" not in explicit and config.env.id != preset_env:
         changes["run.max_updates"] = 0
         notes.append(f"no --max_updates: the preset's {config.run.max_updates} are for {preset_env}")
-    return config_lib.override(config, changes), notes
+    implied = config_lib.override(config, changes)
+    return implied, [*notes, *implied.agent.notes(implied)]
 
 
 def check(*variants: config_lib.Config) -> None:
@@ -65,7 +65,7 @@ def _problems(config: config_lib.Config) -> Iterator[str]:
 
 def _worker_problems(config: config_lib.Config) -> Iterator[str]:
     worker, listen = config.worker, config.transport.listen
-    if config.env.id == REMOTE and worker.num > 0:
+    if config.env.id == env_ids.REMOTE and worker.num > 0:
         yield f"--env=remote has its environments in the workers that join, but --workers={worker.num}; leave it out"
     if listen and not listen.startswith("unix:") and not listen.rpartition(":")[2].isdecimal():
         yield f"--listen={listen}: expected HOST:PORT (port 0: any free one) or unix:PATH"
@@ -118,7 +118,7 @@ def _deterministic_problems(config: config_lib.Config) -> Iterator[str]:
             f"--deterministic acts for all {num_envs} environments together, but "
             f"--batcher.max_batch={config.batcher.max_batch}; give --batcher.max_batch={num_envs}"
         )
-    if config.checkpoint.replay == "off":
+    if config.checkpoint.replay == "off" and config.agent.SAMPLES:
         yield "--deterministic always saves the replay, but --checkpoint.replay=off; leave one of them out"
 
 
@@ -132,15 +132,38 @@ def _replay_problems(config: config_lib.Config) -> Iterator[str]:
             f"worker.envs_per_group={worker.envs_per_group}; "
             f"give --replay.num_slots={num_envs}"
         )
+    if not config.agent.SAMPLES:
+        return
     if replay.min_steps > replay.capacity:
         yield (
             f"--replay.min_steps={replay.min_steps} is never reached: "
             f"replay.capacity={replay.capacity} steps are kept; lower it"
         )
-    window = config.network.frame_stack + config.muzero.unroll_steps + config.muzero.n_step + 1
-    slots = replay.num_slots or num_envs
+    window, slots = config.agent.window_steps(config), replay.num_slots or num_envs
     if slots and replay.capacity // slots < window:
         yield (
             f"--replay.capacity={replay.capacity} leaves {replay.capacity // slots} steps in each of {slots} slots; a "
-            f"window of unroll_steps + n_step + frame_stack takes {window}; give at least {window * slots}"
+            f"window of the agent takes {window}; give at least {window * slots}"
         )
+
+
+def check_environment(config: config_lib.Config, *, num_players: int, is_continuous: bool) -> None:
+    """Refuses environments that the agent cannot play.
+
+    Raises:
+      ConfigError: with the agents that can.
+    """
+    agents = {name: getattr(config, name) for name in config_lib.agent_names()}
+    if num_players > config.agent.MAX_PLAYERS:
+        able = [name for name, agent in agents.items() if num_players <= agent.MAX_PLAYERS]
+        raise _unsuitable(config, f"{num_players} players", able)
+    if is_continuous and not config.agent.PLAYS_CONTINUOUS:
+        able = [name for name, agent in agents.items() if agent.PLAYS_CONTINUOUS]
+        raise _unsuitable(config, "vectors as actions", able)
+
+
+def _unsuitable(config: config_lib.Config, what: str, able: list[str]) -> errors.ConfigError:
+    advice = f"give --agent={able[0]}" if able else "no agent does"
+    return errors.ConfigError(
+        f"agent {config.run.agent} plays no environments with {what}, as --env={config.env.id} has; {advice}"
+    )

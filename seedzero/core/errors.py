@@ -1,21 +1,20 @@
 """Every error that seedzero raises on purpose.
 
     Error
-    ├── UsageError            a command line or configuration that cannot be run (exit code 2)
+    ├── UsageError            a wrong command line or configuration (exit code 2)
     │   ├── ConfigError       a key or value of the configuration
     │   ├── ResumeError       a run directory that does not fit the configuration
     │   │   └── Occupied      another learner uses it: the same command may do later
-    │   └── CapacityError     does not fit into the memory or the disk that is there
-    ├── ProtocolError         what came over the wire breaks the protocol; ends that stream, nothing else
+    │   └── CapacityError     does not fit into the memory or the disk
+    ├── ProtocolError         a message breaks the protocol; ends that stream, nothing else
     │   ├── VersionMismatch   other protocol version
     │   ├── InvalidMessage    wrong shape, dtype, value range, or undecodable
     │   ├── SpecMismatch      a worker's environment differs from the learner's
     │   ├── SequenceError     a gap or an older number in a group's messages
-    │   ├── UnknownRun        the run id has expired or was never given out: reset and take a new one
     │   └── SlotsExhausted    more environments than the learner has room for
-    ├── AccessDenied          the other side does not take the token, or no TLS connection can be agreed on
+    ├── AccessDenied          the other side refuses the token, or the two do not agree on TLS
     ├── EnvironmentFailure    an environment cannot be made, raised, or is not supported
-    ├── BucketError           a bucket cannot be reached, or refuses what is asked of it
+    ├── BucketError           a bucket cannot be reached, or refuses a request
     │   └── LeaseLost         another learner has taken the run directory in the bucket
     ├── CheckpointError       a checkpoint is missing, damaged or could not be written
     └── TrainingFailure       training cannot go on (non-finite loss, dead workers, a failed device call)
@@ -29,7 +28,7 @@ class Error(Exception):
 
 
 class UsageError(Error):
-    """A command line or configuration that cannot be run."""
+    """A command line or configuration is wrong."""
 
 
 class ConfigError(UsageError):
@@ -41,15 +40,15 @@ class ResumeError(UsageError):
 
 
 class Occupied(ResumeError):
-    """A run directory cannot be used as long as another learner uses it."""
+    """Another learner uses the run directory."""
 
 
 class CapacityError(UsageError):
-    """What the configuration asks for does not fit into the memory or disk that is there."""
+    """The configuration does not fit into the memory or disk."""
 
 
 class ProtocolError(Error):
-    """What came over the wire breaks the protocol."""
+    """A message breaks the protocol."""
 
 
 class VersionMismatch(ProtocolError):
@@ -68,16 +67,12 @@ class SequenceError(ProtocolError):
     """A gap or an older number in the messages of a group of environments."""
 
 
-class UnknownRun(ProtocolError):
-    """The run id has expired or was never given out."""
-
-
 class SlotsExhausted(ProtocolError):
     """More environments than the learner has room for."""
 
 
 class AccessDenied(Error):
-    """The other side does not take the token, or the two do not agree on TLS; trying again cannot heal it."""
+    """The other side refuses the token, or the two do not agree on TLS: a permanent error."""
 
 
 class EnvironmentFailure(Error):
@@ -85,7 +80,7 @@ class EnvironmentFailure(Error):
 
 
 class BucketError(Error):
-    """A bucket cannot be reached, or refuses what is asked of it."""
+    """A bucket cannot be reached, or refuses a request."""
 
 
 class LeaseLost(BucketError):

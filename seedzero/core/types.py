@@ -14,11 +14,13 @@ import numpy as np
 
 from seedzero.core import errors
 
+OBSERVATION = "observation"
+"""Name of the one array that an environment shows; agents see observations as named arrays."""
 SUPPORTED_OBSERVATION_DTYPES = ("uint8", "int32", "float32")
 
 
 class Role(enum.Enum):
-    """What the environments of a worker are for."""
+    """The purpose of a worker's environments."""
 
     TRAIN = "train"
     EVALUATE = "evaluate"
@@ -26,7 +28,7 @@ class Role(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class EnvSpec:
-    """What one environment looks like from outside; all environments of a run share it.
+    """The interface of one environment; all environments of a learner share it.
 
     Attributes:
       observation_shape: of the newest frame of one environment, e.g. (96, 96, 1) or (4,).
@@ -104,7 +106,7 @@ class EnvSpec:
 
 
 class EnvStep(NamedTuple):
-    """What a group of E environments shows after one step (or after a reset), with next-step auto-reset.
+    """The state of a group of E environments after one step (or a reset), with next-step auto-reset.
 
     Every observation of an episode is sent once, the last one too: there `terminated` or `truncated` is
     true. The action that answers a last observation is ignored; the next step shows the first
@@ -128,20 +130,26 @@ class EnvStep(NamedTuple):
     truncated: np.ndarray
     action_mask: np.ndarray | None = None
 
+    @property
+    def final(self) -> np.ndarray:
+        """[E] bool, true: the observation is the last of its episode."""
+        final: np.ndarray = self.terminated | self.truncated
+        return final
+
 
 @dataclasses.dataclass(frozen=True)
 class Assignment:
-    """What a learner tells a joining worker to run.
+    """The learner's answer to a joining worker.
 
     Attributes:
       session_id: names the environments until they are reset; sequence numbers count within it.
-      role: what the environments are for.
+      role: purpose of the environments.
       env: environment id ("catch", "gym:CartPole-v1", "atari:Pong"), or "yours" for the worker's own.
       env_settings: JSON object of keyword settings for the environment (EnvConfig without its id).
       num_groups: groups of environments that step alternately.
       envs_per_group: environments in each group.
       seeds: [num_groups * envs_per_group] one for each environment, group by group.
-      resumed: true: the run id is still alive; go on without a reset and repeat unanswered messages.
+      resumed: true: the session is still alive; go on without a reset and repeat unanswered messages.
     """
 
     session_id: str

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from seedzero.config import config as config_lib
@@ -57,6 +59,13 @@ class Layout(NamedTuple):
             self.train_per_shard + (slots - self.num_train) % evaluate_per_shard,
         )
         return shard, local
+
+    def global_slot(self, local: jax.Array, shard: jax.Array) -> jax.Array:
+        """Returns the global slots [B] of local ones [B] on a shard: the inverse of `place`."""
+        evaluate_per_shard = self.num_evaluate // self.num_shards
+        train = shard * self.train_per_shard + local
+        evaluate = self.num_train + shard * evaluate_per_shard + local - self.train_per_shard
+        return jnp.where(local < self.train_per_shard, train, evaluate)
 
 
 def plan(config: config_lib.Config, num_shards: int) -> tuple[Layout, tuple[int, ...]]:
@@ -177,3 +186,18 @@ def batch_sizes(max_rows: int, min_rows: int, largest_only: bool = False) -> tup
     while not largest_only and sizes[-1] // 2 >= max(1, min_rows):
         sizes.append(sizes[-1] // 2)
     return tuple(reversed(sizes))
+
+
+def padding(spec: types.EnvSpec, layout: Layout, num_rows: int) -> Batch:
+    """Returns a batch of padding alone: for compilation. num_rows: of each shard."""
+    total = layout.num_shards * num_rows
+    return Batch(
+        slot=np.full(total, layout.slots_per_shard, np.int32),
+        observation=np.zeros((total, *spec.observation_shape), spec.observation_dtype),
+        reward=np.zeros(total, np.float32),
+        terminated=np.zeros(total, bool),
+        truncated=np.zeros(total, bool),
+        first=np.ones(total, bool),
+        action_mask=np.ones((total, spec.num_actions), bool),
+        explore=np.zeros(total, bool),
+    )

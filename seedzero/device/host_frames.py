@@ -22,18 +22,19 @@ from seedzero.core import errors, types
 from seedzero.device import batch as batch_lib
 from seedzero.device import steps
 from seedzero.replay import rings as rings_lib
+from seedzero.replay import windows as windows_lib
 
 HOST_LAG = 16
 """New rows in a ring between drawing windows and having learned from them, at most."""
 
-Draw = Callable[[jax.Array, Any, rings_lib.Rings, Any], rings_lib.Windows]
-DrawStale = Callable[[rings_lib.Rings, steps.ReanalyseCounters], rings_lib.Windows]
+Draw = Callable[[jax.Array, Any, rings_lib.Rings, Any], windows_lib.Windows]
+DrawStale = Callable[[rings_lib.Rings, steps.RefreshCounters], windows_lib.Windows]
 Learn = Callable[
-    [base.TrainState, rings_lib.Rings, rings_lib.Windows, jax.Array],
+    [base.TrainState, rings_lib.Rings, windows_lib.Windows, jax.Array],
     tuple[base.TrainState, rings_lib.Rings, jax.Array],
 ]
 Renew = Callable[
-    [base.Params, rings_lib.Rings, rings_lib.Windows, jax.Array, steps.ReanalyseCounters],
+    [base.Params, rings_lib.Rings, windows_lib.Windows, jax.Array, steps.RefreshCounters],
     tuple[rings_lib.Rings, jax.Array],
 ]
 
@@ -77,12 +78,12 @@ class HostFrames:
         """Returns the most rows that one ring got since."""
         return int(np.max(self._cursor - mark))
 
-    def read(self, windows: rings_lib.Windows) -> jax.Array:
+    def read(self, windows: windows_lib.Windows) -> jax.Array:
         """Any thread: returns the windows' frames [B, P, stack, *observation_shape], spread over the devices.
 
         Windows without a slot, which learn and renew pass over, get arbitrary frames.
         """
-        places = np.asarray(windows.observation)
+        places = np.asarray(windows.places)
         local = np.minimum(np.asarray(windows.slot), self._layout.train_per_shard - 1)
         per_shard = len(local) // self._layout.num_shards
         slot = np.arange(len(local)) // per_shard * self._layout.train_per_shard + local
@@ -99,7 +100,7 @@ class _Ahead(NamedTuple):
       mark: of the rings when they were drawn.
     """
 
-    windows: rings_lib.Windows
+    windows: windows_lib.Windows
     frames: futures.Future[jax.Array]
     mark: np.ndarray
 
@@ -131,27 +132,27 @@ class Update:
         return self._next is None or self._next.frames.done() or self._is_late(self._next)
 
     def __call__(
-        self, train: base.TrainState, rings: rings_lib.Rings, num_inserts: Any
+        self, train: base.TrainState, rings: rings_lib.Rings, feed: steps.Feed
     ) -> tuple[base.TrainState, rings_lib.Rings, jax.Array]:
         """Returns the states after an update, and its metrics."""
-        windows, frames = self._windows(train, rings, num_inserts)
+        windows, frames = self._windows(train, rings, feed)
         if self._reader is not None:
-            self._next = self._begin(self._reader, self._draw(train.num_updates, np.int32(1), rings, num_inserts))
+            self._next = self._begin(self._reader, self._draw(train.num_updates, np.int32(1), rings, feed))
         return self._learn(train, rings, windows, frames)
 
     def _windows(
-        self, train: base.TrainState, rings: rings_lib.Rings, num_inserts: Any
-    ) -> tuple[rings_lib.Windows, jax.Array]:
+        self, train: base.TrainState, rings: rings_lib.Rings, feed: steps.Feed
+    ) -> tuple[windows_lib.Windows, jax.Array]:
         """Returns this update's windows and their frames."""
         ahead, self._next = self._next, None
         if ahead is not None and not self._is_late(ahead):
             return ahead.windows, ahead.frames.result()
         if ahead is not None:
             ahead.frames.cancel()
-        windows = self._draw(train.num_updates, np.int32(0), rings, num_inserts)
+        windows = self._draw(train.num_updates, np.int32(0), rings, feed)
         return windows, self._frames.read(windows)
 
-    def _begin(self, reader: futures.Executor, windows: rings_lib.Windows) -> _Ahead:
+    def _begin(self, reader: futures.Executor, windows: windows_lib.Windows) -> _Ahead:
         """Has frames read."""
         reading = reader.submit(self._frames.read, windows)
         reading.add_done_callback(lambda _: self._on_ready())
@@ -167,8 +168,8 @@ class Update:
             self._reader.shutdown(cancel_futures=True)
 
 
-class Reanalyse:
-    """Renews targets from the host's frames; called like that of a replay in device memory.
+class Refresh:
+    """Renews targets from the host's frames; called like the refresh of a replay in device memory.
 
     It waits for the positions and reads them at once: nothing is written in between.
     """
@@ -179,7 +180,7 @@ class Reanalyse:
         self._renew = renew
 
     def __call__(
-        self, params: base.Params, rings: rings_lib.Rings, counters: steps.ReanalyseCounters
+        self, params: base.Params, rings: rings_lib.Rings, counters: steps.RefreshCounters
     ) -> tuple[rings_lib.Rings, jax.Array]:
         """Returns the rings with fresh targets, and metrics."""
         windows = self._draw_stale(rings, counters)

@@ -10,97 +10,82 @@ import functools
 import threading
 from collections.abc import Callable, Sequence
 from concurrent import futures
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from seedzero.agents import base
-from seedzero.config import config as config_lib
-from seedzero.core import types
 from seedzero.device import batch as batch_lib
 from seedzero.device import host_frames, steps
+from seedzero.device import mesh as mesh_lib
+from seedzero.device import setup as setup_lib
+from seedzero.device import state as state_lib
 from seedzero.replay import rings as rings_lib
+from seedzero.replay import windows as windows_lib
 
 Act = Callable[
-    [base.Params, steps.ActorState, batch_lib.Batch, steps.ActCounters], tuple[steps.ActorState, steps.Acted]
+    [base.Params, state_lib.ActorState, batch_lib.Batch, steps.ActCounters], tuple[state_lib.ActorState, steps.Acted]
 ]
-Reanalyse = Callable[[base.Params, rings_lib.Rings, steps.ReanalyseCounters], tuple[rings_lib.Rings, jax.Array]]
-Update = Callable[[base.TrainState, rings_lib.Rings, Any], tuple[base.TrainState, rings_lib.Rings, jax.Array]]
+Update = Callable[[base.TrainState, rings_lib.Rings, steps.Feed], tuple[base.TrainState, rings_lib.Rings, jax.Array]]
+Refresh = Callable[[base.Params, rings_lib.Rings, steps.RefreshCounters], tuple[rings_lib.Rings, jax.Array]]
 
 
 class Programs:
-    """Act for several batch sizes, update, and reanalyse if it is on, as they become ready.
+    """Act for several batch sizes, update, and refresh if the agent has it, as they become ready.
 
     Args:
-      agent: whose functions are compiled.
-      spec: of the environments.
-      layout: of the slots.
-      mesh: devices.
-      sizes: rows a shard of acting batches, ascending.
-      train: shapes, dtypes and shardings of the training state.
-      actor: the same of the acting state.
-      seed: of the run.
-      batch_size: windows of one update.
-      capacity: training steps that count as kept.
-      reanalyse: how the agent's replayed positions are searched anew, if they are.
+      setup: of the run.
+      train: shapes, dtypes and shardings of the train state.
+      actor: the same of the acting state, without the replay's frames where the host keeps them.
       on_ready: called from a compiling or reading thread whenever another program is ready, or an update's frames are.
-      frames: the replay's, where the host keeps them: then `actor` has none.
-      ahead: with `frames`, whether windows are drawn before their update is asked for.
+      frames: the replay's, where the host keeps them.
     """
 
     def __init__(
         self,
-        agent: base.Agent,
-        spec: types.EnvSpec,
-        layout: batch_lib.Layout,
-        mesh: jax.sharding.Mesh,
-        sizes: tuple[int, ...],
+        setup: setup_lib.Setup,
         train: base.TrainState,
-        actor: steps.ActorState,
+        actor: state_lib.ActorState,
         *,
-        seed: int,
-        batch_size: int,
-        capacity: int,
-        reanalyse: config_lib.ReanalyseConfig,
         on_ready: Callable[[], None],
         frames: host_frames.HostFrames | None = None,
-        ahead: bool = True,
     ) -> None:
-        self.all_sizes = sizes
+        self.all_sizes = setup.sizes
         self.metric_names: tuple[str, ...] = ()
-        self.reanalyse_metric_names: tuple[str, ...] = ()
+        self.refresh_metric_names: tuple[str, ...] = ()
         self._closed = threading.Event()
         self._frames = frames
         self._host_update: host_frames.Update | None = None
-        self._compiler = _Compiler(
-            agent, spec, layout, mesh, train, actor, seed, batch_size, capacity, reanalyse, on_ready, frames, ahead
-        )
-        self._act: dict[int, futures.Future[Act]] = {size: futures.Future() for size in reversed(sizes)}
+        self._act: dict[int, futures.Future[Act]] = {size: futures.Future() for size in reversed(setup.sizes)}
         self._update: futures.Future[Update] = futures.Future()
-        self._reanalyse: futures.Future[Reanalyse] = futures.Future()
-        everything: list[futures.Future[Any]] = [*self._act.values(), self._update, self._reanalyse]
+        self._refresh: futures.Future[Refresh] = futures.Future()
+        everything: list[futures.Future[Any]] = [*self._act.values(), self._update, self._refresh]
         for future in everything:
             future.add_done_callback(lambda _: on_ready())
-        act = steps.make_act(agent, mesh, seed)
-        self._start([(future, functools.partial(self._compiler.act, act, size)) for size, future in self._act.items()])
-        others: list[tuple[futures.Future[Any], Callable[[], Any]]] = [(self._update, self._compile_update)]
-        if agent.reanalyse is not None:
-            others.append((self._reanalyse, self._compile_reanalyse))
+        compiler = _Compiler(setup, train, actor, frames)
+        act = steps.make_act(setup)
+        self._start([(future, functools.partial(compiler.act, act, size)) for size, future in self._act.items()])
+        others: list[tuple[futures.Future[Any], Callable[[], Any]]] = [
+            (self._update, lambda: self._compile_update(compiler, on_ready))
+        ]
+        if setup.agent.refresh is not None:
+            others.append((self._refresh, lambda: self._compile_refresh(compiler)))
         self._start(others)
 
-    def _compile_update(self) -> Update:
+    def _compile_update(self, compiler: _Compiler, on_ready: Callable[[], None]) -> Update:
         if self._frames is None:
-            compiled, self.metric_names = self._compiler.update()
+            compiled, self.metric_names = compiler.update()
             return compiled
-        self._host_update, self.metric_names = self._compiler.host_update(self._frames)
+        self._host_update, self.metric_names = compiler.host_update(self._frames, on_ready)
         return self._host_update
 
-    def _compile_reanalyse(self) -> Reanalyse:
+    def _compile_refresh(self, compiler: _Compiler) -> Refresh:
         if self._frames is None:
-            compiled, self.reanalyse_metric_names = self._compiler.reanalyse()
+            compiled, self.refresh_metric_names = compiler.refresh()
         else:
-            compiled, self.reanalyse_metric_names = self._compiler.host_reanalyse(self._frames)
+            compiled, self.refresh_metric_names = compiler.host_refresh(self._frames)
         return compiled
 
     def _start(self, tasks: Sequence[tuple[futures.Future[Any], Callable[[], Any]]]) -> None:
@@ -145,16 +130,16 @@ class Programs:
         return self._update.result()
 
     @property
-    def reanalyse_ready(self) -> bool:
-        """Whether reanalysing is on and compiled (or its compilation failed: `reanalyse` then raises)."""
-        return self._reanalyse.done()
+    def refresh_ready(self) -> bool:
+        """Whether the agent refreshes and that is compiled (or its compilation failed: `refresh` then raises)."""
+        return self._refresh.done()
 
     @property
-    def reanalyse(self) -> Reanalyse:
-        """The program that renews targets, waiting for it; raises what its compilation raised."""
-        return self._reanalyse.result()
+    def refresh(self) -> Refresh:
+        """The program that refreshes targets, waiting for it; raises what its compilation raised."""
+        return self._refresh.result()
 
-    def whole(self, rings: rings_lib.Rings) -> rings_lib.Rings:
+    def with_frames(self, rings: rings_lib.Rings) -> rings_lib.Rings:
         """Returns the replay with its frames, wherever they are, for a checkpoint."""
         return rings if self._frames is None else rings._replace(observation=self._frames.array)
 
@@ -165,112 +150,103 @@ class Programs:
             self._host_update.close()
 
 
-class _Compiler(NamedTuple):
-    """Compiles each device function, with the names of its metrics; the attributes are `Programs`' arguments."""
+class _Compiler:
+    """Compiles each device function, with the names of its metrics; the arguments are those of `Programs`."""
 
-    agent: base.Agent
-    spec: types.EnvSpec
-    layout: batch_lib.Layout
-    mesh: jax.sharding.Mesh
-    train: base.TrainState
-    actor: steps.ActorState
-    seed: int
-    batch_size: int
-    capacity: int
-    how: config_lib.ReanalyseConfig
-    on_ready: Callable[[], None]
-    frames: host_frames.HostFrames | None
-    ahead: bool
+    def __init__(
+        self,
+        setup: setup_lib.Setup,
+        train: base.TrainState,
+        actor: state_lib.ActorState,
+        frames: host_frames.HostFrames | None,
+    ) -> None:
+        self._setup = setup
+        self._train = train
+        self._actor = actor
+        self._frames = frames
+        self._params = mesh_lib.placed(jax.eval_shape(setup.agent.acting, train), mesh_lib.replicated(setup.mesh))
+        self._scalar = jax.ShapeDtypeStruct((), np.int32, sharding=mesh_lib.replicated(setup.mesh))
+        self._feed = mesh_lib.placed(steps.example_feed(setup), steps.feed_sharding(setup))
+        self._counters = steps.RefreshCounters(self._scalar, self._scalar, self._scalar)
 
     def act(self, function: Any, num_rows: int) -> Act:
-        sharded, replicated = steps.sharded(self.mesh), steps.replicated(self.mesh)
-        batch = steps.example_batch(self.spec, self.layout, num_rows)
+        batch = batch_lib.padding(self._setup.spec, self._setup.layout, num_rows)
         compiled: Act = function.lower(
-            self.train.params,
-            self.actor,
-            jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharded), batch),
-            jax.tree.map(lambda x: jax.ShapeDtypeStruct((), np.int32, sharding=replicated), _counters()),
+            self._params,
+            self._actor,
+            mesh_lib.placed(batch, mesh_lib.sharded(self._setup.mesh)),
+            steps.ActCounters(self._scalar, self._scalar, self._scalar),
         ).compile()
-        return compiled if self.frames is None else functools.partial(_act_and_keep, self.frames, compiled)
+        return compiled if self._frames is None else functools.partial(_act_and_keep, self._frames, compiled)
 
     def update(self) -> tuple[Update, tuple[str, ...]]:
-        function = steps.make_update(
-            self.agent, self.mesh, self.seed, batch_size=self.batch_size, capacity=self.capacity
-        )
-        return _compiled(function, self.train, self.actor.rings, self._scalar)
+        return _compiled(steps.make_update(self._setup), self._train, self._actor.rings, self._feed)
 
-    def host_update(self, frames: host_frames.HostFrames) -> tuple[host_frames.Update, tuple[str, ...]]:
-        lag = host_frames.HOST_LAG if self.ahead else 0
-        draw: Any = steps.make_draw(
-            self.agent, self.mesh, self.seed, batch_size=self.batch_size, capacity=self.capacity, lag=lag
-        )
-        drawing = (self.train.num_updates, self._scalar, self.actor.rings, self._scalar)
+    def host_update(
+        self, frames: host_frames.HostFrames, on_ready: Callable[[], None]
+    ) -> tuple[host_frames.Update, tuple[str, ...]]:
+        ahead = self._setup.ahead
+        draw: Any = steps.make_draw(self._setup, lag=host_frames.HOST_LAG if ahead else 0)
+        drawing = (self._train.num_updates, self._scalar, self._actor.rings, self._feed)
         windows, seen = self._drawn(draw, *drawing)
-        learn, names = _compiled(
-            steps.make_learn(self.agent, self.mesh, self.seed), self.train, self.actor.rings, windows, seen
-        )
+        learn, names = _compiled(steps.make_learn(self._setup), self._train, self._actor.rings, windows, seen)
         drawer = draw.lower(*drawing).compile()
-        return host_frames.Update(frames, drawer, learn, ahead=self.ahead, on_ready=self.on_ready), names
+        return host_frames.Update(frames, drawer, learn, ahead=ahead, on_ready=on_ready), names
 
-    def reanalyse(self) -> tuple[Reanalyse, tuple[str, ...]]:
-        function = steps.make_reanalyse(self.agent, self.mesh, self.seed, **self._reanalysed)
-        return _compiled(function, self.train.params, self.actor.rings, self._counters, donate=(1,))
+    def refresh(self) -> tuple[Refresh, tuple[str, ...]]:
+        function = steps.make_refresh(self._setup)
+        return _compiled(function, self._params, self._actor.rings, self._counters, donate=(1,))
 
-    def host_reanalyse(self, frames: host_frames.HostFrames) -> tuple[Reanalyse, tuple[str, ...]]:
-        draw: Any = steps.make_draw_stale(self.agent, self.mesh, self.seed, **self._reanalysed)
-        drawing = (self.actor.rings, self._counters)
-        renew, names = _compiled(
-            steps.make_renew(self.agent, self.mesh, self.seed),
-            self.train.params,
-            self.actor.rings,
-            *self._drawn(draw, *drawing),
-            self._counters,
-            donate=(1,),
-        )
-        return host_frames.Reanalyse(frames, draw.lower(*drawing).compile(), renew), names
+    def host_refresh(self, frames: host_frames.HostFrames) -> tuple[Refresh, tuple[str, ...]]:
+        draw: Any = steps.make_draw_stale(self._setup)
+        drawing = (self._actor.rings, self._counters)
+        arguments = (self._params, self._actor.rings, *self._drawn(draw, *drawing), self._counters)
+        renew, names = _compiled(steps.make_renew(self._setup), *arguments, donate=(1,))
+        return host_frames.Refresh(frames, draw.lower(*drawing).compile(), renew), names
 
-    @property
-    def _scalar(self) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct((), np.int32, sharding=steps.replicated(self.mesh))
-
-    @property
-    def _counters(self) -> steps.ReanalyseCounters:
-        return steps.ReanalyseCounters(self._scalar, self._scalar, self._scalar)
-
-    @property
-    def _reanalysed(self) -> dict[str, int]:
-        return {"batch_size": self.how.batch_size, "capacity": self.capacity, "min_age": self.how.min_age}
-
-    def _drawn(self, draw: Any, *args: Any) -> tuple[rings_lib.Windows, jax.ShapeDtypeStruct]:
-        """Returns the shapes of what is drawn, windows and the frames at their places, spread over the devices."""
-        sharding = steps.sharded(self.mesh)
-        windows = jax.tree.map(
-            lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), jax.eval_shape(draw, *args)
-        )
-        shape = (*windows.observation.shape, *self.spec.observation_shape)
-        return windows, jax.ShapeDtypeStruct(shape, self.spec.observation_dtype, sharding=sharding)
+    def _drawn(self, draw: Any, *args: Any) -> tuple[windows_lib.Windows, jax.ShapeDtypeStruct]:
+        """Returns the shapes of a draw, windows and the frames at their places, spread over the devices."""
+        sharding = mesh_lib.sharded(self._setup.mesh)
+        windows = mesh_lib.placed(jax.eval_shape(draw, *args), sharding)
+        shape = (*windows.places.shape, *self._setup.spec.observation_shape)
+        return windows, jax.ShapeDtypeStruct(shape, self._setup.spec.observation_dtype, sharding=sharding)
 
 
 def _compiled(
     function: Callable[..., Any], *args: Any, donate: tuple[int, ...] = (0, 1)
 ) -> tuple[Any, tuple[str, ...]]:
     """Returns the compiled function with its metrics as one array, and their names."""
-    stacked, names = steps.stack_metrics(function, *args, donate=donate)
+    stacked, names = stack_metrics(function, *args, donate=donate)
     return stacked.lower(*args).compile(), names  # type: ignore[attr-defined]
+
+
+def stack_metrics(
+    function: Callable[..., tuple[Any, ...]], *args: Any, donate: tuple[int, ...] = (0, 1)
+) -> tuple[Callable[..., Any], tuple[str, ...]]:
+    """Returns a function with its metrics as one array [M], so that fetching them is one copy, and their names.
+
+    Args:
+      function: jitted; its last result are metrics.
+      *args: of the function; shapes and dtypes are enough.
+      donate: positions of the arguments that it donates.
+    """
+    names = tuple(sorted(jax.eval_shape(function, *args)[-1]))
+
+    def stacked(*args: Any) -> tuple[Any, ...]:
+        *states, metrics = function(*args)
+        return *states, jnp.stack([metrics[name].astype(jnp.float32) for name in names])
+
+    return jax.jit(stacked, donate_argnums=donate), names
 
 
 def _act_and_keep(
     frames: host_frames.HostFrames,
     compiled: Act,
     params: base.Params,
-    actor: steps.ActorState,
+    actor: state_lib.ActorState,
     batch: batch_lib.Batch,
     counters: steps.ActCounters,
-) -> tuple[steps.ActorState, steps.Acted]:
+) -> tuple[state_lib.ActorState, steps.Acted]:
     """Acts, with the newest frames kept by the host."""
     frames.write(batch)
     return compiled(params, actor, batch, counters)
-
-
-def _counters() -> steps.ActCounters:
-    return steps.act_counters(0, 0, 0)

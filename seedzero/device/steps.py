@@ -1,44 +1,32 @@
-"""The device's functions, act, update and reanalyse, over the local devices.
+"""The device's functions: act, update and refresh.
 
-Updating and reanalysing are two functions each, which say where to read in the replay and what to do with it. They are
-jitted together where the replay is in device memory, and apart where the host keeps its frames.
+An update draws windows, reads their frames and learns; a refresh draws stale rows, reads their frames and renews their
+targets. These steps are jitted together where the frames are in device memory, and apart where the host keeps them.
 
-All run under `shard_map`: every device holds an equal part of the slots (their rings and memory) and of each
-batch; parameters and optimizer are replicated, gradients averaged. One device is the trivial case.
+All run under `shard_map`: every device holds an equal part of the slots (their rings and memory) and of each batch;
+parameters and optimizer are replicated, gradients averaged. One device is the trivial case.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from seedzero.agents import base
-from seedzero.core import errors, types
-from seedzero.device import batch as batch_lib
+from seedzero.device import acting
+from seedzero.device import mesh as mesh_lib
+from seedzero.device import setup as setup_lib
+from seedzero.device import state as state_lib
+from seedzero.replay import data as data_lib
+from seedzero.replay import priorities, refresh, sampling
 from seedzero.replay import rings as rings_lib
+from seedzero.replay import windows as windows_lib
 
-AXIS = "devices"
-RING_MARGIN = 2
-"""Rows of a ring beside its steps and the frame stack: the pending one and the one that is overwritten next."""
-_SHARDED = jax.sharding.PartitionSpec(AXIS)
-_REPLICATED = jax.sharding.PartitionSpec()
-
-
-class ActorState(NamedTuple):
-    """What acting owns on the device; donated to every call.
-
-    Attributes:
-      memory: the agent's memory, [slots, ...] over all shards.
-      rings: the replay, [training slots, time, ...] over all shards.
-    """
-
-    memory: base.Memory
-    rings: rings_lib.Rings
+_AXIS, _SHARDED, _REPLICATED = mesh_lib.AXIS, mesh_lib.SHARDED, mesh_lib.REPLICATED
 
 
 class ActCounters(NamedTuple):
@@ -55,22 +43,22 @@ class ActCounters(NamedTuple):
     num_acts: Any
 
 
-class ReanalyseCounters(NamedTuple):
-    """Scalars of one call that reanalyses, int32.
+class RefreshCounters(NamedTuple):
+    """Scalars of one refresh, int32.
 
     Attributes:
       num_inserts: training steps stored before it.
       version: updates that the parameters have seen.
-      num_reanalyses: such calls before it; seeds its draw and its search.
+      num_refreshes: calls before it; seeds its draw and its computation.
     """
 
     num_inserts: Any
     version: Any
-    num_reanalyses: Any
+    num_refreshes: Any
 
 
 class Acted(NamedTuple):
-    """What one acting call gives back.
+    """The outcome of one acting call.
 
     Attributes:
       action: [R] int32, or [R, D] float32: one for each row of the batch.
@@ -79,415 +67,324 @@ class Acted(NamedTuple):
     action: jax.Array
 
 
-def make_mesh(num_devices: int) -> jax.sharding.Mesh:
-    """Returns a mesh of the first local devices; all of them for 0.
+class Unrolls(NamedTuple):
+    """The unrolls of one update from a queue, over all devices.
 
-    Raises:
-      ConfigError: there are not so many.
+    Attributes:
+      slot: [B] int32, local.
+      time: [B] int32, the first row's place in its ring.
+      weight: [B] float32, 0: padding; the others make the mean over B one over the unrolls that are there.
     """
-    devices = jax.local_devices()
-    if num_devices > len(devices):
-        raise errors.ConfigError(
-            f"--training.num_devices={num_devices}: this host has {len(devices)} {devices[0].platform} device(s); "
-            f"give --training.num_devices={len(devices)} in a new run directory"
-        )
-    return jax.sharding.Mesh(np.array(devices[: num_devices or len(devices)]), (AXIS,))
+
+    slot: Any
+    time: Any
+    weight: Any
 
 
-def sharded(mesh: jax.sharding.Mesh) -> jax.sharding.NamedSharding:
-    """Returns the sharding of arrays that are split by slots or rows."""
-    return jax.sharding.NamedSharding(mesh, _SHARDED)
+Feed: TypeAlias = Any
+"""What an update is given besides its states: the scalar int32 `num_inserts` for a replay, `Unrolls` for a queue."""
 
 
-def replicated(mesh: jax.sharding.Mesh) -> jax.sharding.NamedSharding:
-    """Returns the sharding of arrays that every device holds whole."""
-    return jax.sharding.NamedSharding(mesh, _REPLICATED)
+# Acting -----------------------------------------------------------------------------------------------------------
 
 
-def over_devices(
-    function: Callable[..., Any],
-    mesh: jax.sharding.Mesh,
-    in_specs: Any,
-    out_specs: Any,
-    *,
-    donate: tuple[int, ...] = (),
-) -> Callable[..., Any]:
-    """Returns the jitted function with every device working on its own part.
-
-    Args:
-      function: of one device's parts.
-      mesh: devices.
-      in_specs: how its arguments are split, as `jax.shard_map` takes them.
-      out_specs: the same for its results.
-      donate: positions of the arguments that it donates.
-    """
-    mapped = jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
-    return jax.jit(mapped, donate_argnums=donate)
-
-
-def create_actor(
-    agent: base.Agent, spec: types.EnvSpec, layout: batch_lib.Layout, slot_length: int, *, holds_frames: bool = True
-) -> ActorState:
-    """Returns empty rings and memory; holds_frames: as in `rings.create`."""
-    extras = {**agent.extras, **dict.fromkeys(_version_names(agent), ((), np.dtype(np.int32)))}
-    rings = rings_lib.create(
-        spec,
-        extras,
-        layout.num_train,
-        slot_length,
-        num_shards=layout.num_shards,
-        prioritized=agent.prioritization is not None,
-        holds_frames=holds_frames,
-    )
-    return ActorState(agent.initial_memory(layout.num_train + layout.num_evaluate), rings)
-
-
-def _version_names(agent: base.Agent) -> tuple[str, ...]:
-    """Returns the extras that hold versions, equal when acting writes them."""
-    return ("version",) if agent.reanalyse is None else ("version", rings_lib.TARGET_VERSION)
-
-
-def abstract_actor(
-    agent: base.Agent, spec: types.EnvSpec, layout: batch_lib.Layout, slot_length: int, mesh: jax.sharding.Mesh
-) -> ActorState:
-    """Returns shapes, dtypes and shardings of the acting state, without allocating it."""
-    shapes = jax.eval_shape(lambda: create_actor(agent, spec, layout, slot_length))
-    return ActorState(*_placed(shapes, sharded(mesh)))
-
-
-def abstract_train(agent: base.Agent, mesh: jax.sharding.Mesh) -> base.TrainState:
-    """Returns shapes, dtypes and shardings of the training state, without computing it."""
-    return base.TrainState(*_placed(jax.eval_shape(lambda: agent.init(jax.random.key(0))), replicated(mesh)))
-
-
-def _placed(tree: Any, sharding: jax.sharding.Sharding) -> Any:
-    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), tree)
-
-
-def init_memory(agent: base.Agent, layout: batch_lib.Layout, mesh: jax.sharding.Mesh) -> base.Memory:
-    """Returns the agent's memory before anything was seen, spread over the devices."""
-    num_slots = layout.num_train + layout.num_evaluate
-    return jax.jit(lambda: agent.initial_memory(num_slots), out_shardings=sharded(mesh))()
-
-
-def init_actor(
-    agent: base.Agent,
-    spec: types.EnvSpec,
-    layout: batch_lib.Layout,
-    slot_length: int,
-    mesh: jax.sharding.Mesh,
-    *,
-    holds_frames: bool = True,
-) -> ActorState:
-    """Returns empty rings and memory, spread over the devices; holds_frames: as in `rings.create`."""
-    create = functools.partial(create_actor, agent, spec, layout, slot_length, holds_frames=holds_frames)
-    return ActorState(*jax.jit(create, out_shardings=sharded(mesh))())
-
-
-def init_train(agent: base.Agent, seed: int, mesh: jax.sharding.Mesh) -> base.TrainState:
-    """Returns the initial training state, on every device."""
-    init = jax.jit(lambda: agent.init(jax.random.key(seed)), out_shardings=replicated(mesh))
-    return base.TrainState(*init())
-
-
-def make_act(agent: base.Agent, mesh: jax.sharding.Mesh, seed: int) -> Callable[..., tuple[ActorState, Acted]]:
+def make_act(setup: setup_lib.Setup) -> Callable[..., tuple[state_lib.ActorState, Acted]]:
     """Returns the jitted acting step; its second argument is donated.
 
-    (params, ActorState, Batch, ActCounters) -> (ActorState, Acted): pushes the new frames, searches with one
-    version of the parameters, chooses, and writes the rows of training slots into their rings.
+    (params, ActorState, Batch, ActCounters) -> (ActorState, Acted): pushes the new frames, lets the agent act with one
+    version of the parameters, and writes the rows of training slots into their rings.
     """
 
-    def act(params: base.Params, actor: ActorState, batch: Any, counters: ActCounters) -> tuple[ActorState, Acted]:
-        key = jax.random.fold_in(jax.random.key(seed + 1), counters.num_acts)
-        key = jax.random.fold_in(key, jax.lax.axis_index(AXIS))
-        rows = jax.tree.map(lambda x: x.at[batch.slot].get(mode="clip"), actor.memory)
-        inputs = base.ActInputs(batch.observation, batch.first, batch.action_mask, batch.explore)
-        rows, outputs = agent.act(params, rows, inputs, key)
-        memory = jax.tree.map(lambda x, new: x.at[batch.slot].set(new, mode="drop"), actor.memory, rows)
-        version = jnp.full(batch.slot.shape, counters.version, jnp.int32)
-        row = rings_lib.Row(
-            observation=batch.observation,
+    def act(
+        params: base.Params, actor: state_lib.ActorState, batch: Any, counters: ActCounters
+    ) -> tuple[state_lib.ActorState, Acted]:
+        key = jax.random.fold_in(jax.random.key(setup.seed + 1), counters.num_acts)
+        key = jax.random.fold_in(key, jax.lax.axis_index(_AXIS))
+        carried = jax.tree.map(lambda x: x.at[batch.slot].get(mode="clip"), actor.carried)
+        seen = acting.Seen(
+            frame=batch.observation,
             reward=batch.reward,
-            terminated=batch.terminated,
-            truncated=batch.truncated,
             first=batch.first,
-            extras={**outputs.extras, **dict.fromkeys(_version_names(agent), version)},
+            action_mask=batch.action_mask,
+            explore=batch.explore,
+            slot=setup.layout.global_slot(batch.slot, jax.lax.axis_index(_AXIS)),
         )
-        rings = rings_lib.write(actor.rings, batch.slot, row, counters.num_inserts, agent.stack)
-        return ActorState(memory, rings), Acted(outputs.action)
+        carried, outputs = acting.act(setup.agent, setup.spec, setup.layout.num_train, params, carried, seen, key)
+        carried = jax.tree.map(lambda x, new: x.at[batch.slot].set(new, mode="drop"), actor.carried, carried)
+        row = _row(setup, batch, outputs, counters.version)
+        rings = rings_lib.write(actor.rings, batch.slot, row, counters.num_inserts, setup.agent.stack)
+        if row.weight is not None and rings.max_weight is not None:  # every shard holds the same number
+            rings = rings._replace(max_weight=jax.lax.pmax(rings.max_weight, _AXIS))
+        return state_lib.ActorState(carried, rings), Acted(outputs.action)
 
-    return over_devices(act, mesh, (_REPLICATED, _SHARDED, _SHARDED, _REPLICATED), (_SHARDED, _SHARDED), donate=(1,))
+    in_specs = (_REPLICATED, _SHARDED, _SHARDED, _REPLICATED)
+    return mesh_lib.over_devices(act, setup.mesh, in_specs, (_SHARDED, _SHARDED), donate=(1,))
+
+
+def _row(setup: setup_lib.Setup, batch: Any, outputs: base.Outputs, version: jax.Array) -> rings_lib.Row:
+    weight, data = None, setup.agent.data
+    if outputs.priority is not None and isinstance(data, data_lib.Replay) and data.prioritization is not None:
+        weight = priorities.weights(outputs.priority, data.prioritization)
+    versions = jnp.full(batch.slot.shape, version, jnp.int32)
+    return rings_lib.Row(
+        observation=batch.observation,
+        reward=batch.reward,
+        terminated=batch.terminated,
+        truncated=batch.truncated,
+        first=batch.first,
+        stored={**outputs.stored, **dict.fromkeys(setup_lib.version_names(setup.agent), versions)},
+        weight=weight,
+    )
+
+
+# Updating ---------------------------------------------------------------------------------------------------------
 
 
 def make_update(
-    agent: base.Agent, mesh: jax.sharding.Mesh, seed: int, *, batch_size: int, capacity: int
+    setup: setup_lib.Setup,
 ) -> Callable[..., tuple[base.TrainState, rings_lib.Rings, base.Metrics]]:
     """Returns the jitted training step; its first two arguments are donated.
 
-    (TrainState, Rings, num_inserts scalar int32) -> (TrainState, Rings, metrics): samples windows on every device
-    from its own rings, builds targets and loss, averages gradients, steps the optimizer, and writes the windows'
-    priorities back, where there are any.
+    (train state, Rings, Feed) -> (train state, Rings, metrics): every device draws windows from its own rings, learns
+    from them, with gradients averaged, and writes the windows' priorities back, where there are any.
     """
-    draw = functools.partial(_draw, agent, seed, batch_size // mesh.devices.size, capacity)
 
     def update(
-        train: base.TrainState, rings: rings_lib.Rings, num_inserts: jax.Array
+        train: base.TrainState, rings: rings_lib.Rings, feed: Feed
     ) -> tuple[base.TrainState, rings_lib.Rings, base.Metrics]:
-        return _learn(agent, seed, train, rings, draw(train.num_updates, rings, num_inserts))
+        windows = _draw(setup, train.num_updates, rings, feed)
+        return _learn(setup, train, rings, windows_lib.read(rings, windows))
 
-    return over_devices(
-        update, mesh, (_REPLICATED, _SHARDED, _REPLICATED), (_REPLICATED, _SHARDED, _REPLICATED), donate=(0, 1)
-    )
+    in_specs, out_specs = (_REPLICATED, _SHARDED, _feed_specs(setup)), (_REPLICATED, _SHARDED, _REPLICATED)
+    return mesh_lib.over_devices(update, setup.mesh, in_specs, out_specs, donate=(0, 1))
 
 
-def make_draw(
-    agent: base.Agent, mesh: jax.sharding.Mesh, seed: int, *, batch_size: int, capacity: int, lag: int
-) -> Callable[..., rings_lib.Windows]:
-    """Returns the first half of `make_update` for rings whose frames the host keeps; lag: as in `rings.sample`.
+def make_draw(setup: setup_lib.Setup, *, lag: int) -> Callable[..., windows_lib.Windows]:
+    """Returns the first step of an update for rings whose frames the host keeps; lag: as in `sampling.sample`.
 
-    (num_updates, ahead, Rings, num_inserts) -> Windows with the places of their frames. The numbers are scalar int32;
-    ahead: how many more updates will have been done when the windows are learned from.
+    (num_updates, ahead, Rings, Feed) -> Windows without their frames. The numbers are scalar int32; ahead: how many
+    more updates will have been done when the windows are learned from.
     """
 
-    def draw(
-        num_updates: jax.Array, ahead: jax.Array, rings: rings_lib.Rings, num_inserts: jax.Array
-    ) -> rings_lib.Windows:
-        num_windows = batch_size // mesh.devices.size
-        return _draw(agent, seed, num_windows, capacity, num_updates + ahead, rings, num_inserts, lag=lag)
+    def draw(num_updates: jax.Array, ahead: jax.Array, rings: rings_lib.Rings, feed: Feed) -> windows_lib.Windows:
+        return _draw(setup, num_updates + ahead, rings, feed, lag=lag)
 
-    return over_devices(draw, mesh, (_REPLICATED, _REPLICATED, _SHARDED, _REPLICATED), _SHARDED)
+    in_specs = (_REPLICATED, _REPLICATED, _SHARDED, _feed_specs(setup))
+    return mesh_lib.over_devices(draw, setup.mesh, in_specs, _SHARDED)
 
 
 def make_learn(
-    agent: base.Agent, mesh: jax.sharding.Mesh, seed: int
+    setup: setup_lib.Setup,
 ) -> Callable[..., tuple[base.TrainState, rings_lib.Rings, base.Metrics]]:
-    """Returns the second half of `make_update` for rings whose frames the host keeps; it donates its first two.
+    """Returns the last step of an update for rings whose frames the host keeps; it donates its first two arguments.
 
-    (TrainState, Rings, Windows, frames [B, P, stack, *observation_shape]) -> (TrainState, Rings, metrics).
+    (train state, Rings, Windows, frames [B, P, stack, *observation_shape]) -> (train state, Rings, metrics).
     """
 
     def learn(
-        train: base.TrainState, rings: rings_lib.Rings, windows: rings_lib.Windows, frames: jax.Array
+        train: base.TrainState, rings: rings_lib.Rings, windows: windows_lib.Windows, frames: jax.Array
     ) -> tuple[base.TrainState, rings_lib.Rings, base.Metrics]:
-        return _learn(agent, seed, train, rings, rings_lib.with_frames(windows, frames))
+        return _learn(setup, train, rings, windows_lib.with_frames(windows, frames))
 
-    return over_devices(
-        learn, mesh, (_REPLICATED, _SHARDED, _SHARDED, _SHARDED), (_REPLICATED, _SHARDED, _REPLICATED), donate=(0, 1)
-    )
+    in_specs, out_specs = (_REPLICATED, _SHARDED, _SHARDED, _SHARDED), (_REPLICATED, _SHARDED, _REPLICATED)
+    return mesh_lib.over_devices(learn, setup.mesh, in_specs, out_specs, donate=(0, 1))
 
 
-def _update_keys(seed: int, num_updates: jax.Array) -> jax.Array:
-    """Returns this device's keys of one update: for the draw, and for what is learned."""
-    key = jax.random.fold_in(jax.random.key(seed + 2), num_updates)
-    return jax.random.split(jax.random.fold_in(key, jax.lax.axis_index(AXIS)))
+def _feed_specs(setup: setup_lib.Setup) -> jax.sharding.PartitionSpec:
+    return _SHARDED if isinstance(setup.agent.data, data_lib.Queue) else _REPLICATED
+
+
+def _update_keys(setup: setup_lib.Setup, num_updates: jax.Array) -> jax.Array:
+    """Returns this device's keys of one update: for the draw, and for learning."""
+    key = jax.random.fold_in(jax.random.key(setup.seed + 2), num_updates)
+    return jax.random.split(jax.random.fold_in(key, jax.lax.axis_index(_AXIS)))
 
 
 def _draw(
-    agent: base.Agent,
-    seed: int,
-    num_windows: int,
-    capacity: int,
-    num_updates: jax.Array,
-    rings: rings_lib.Rings,
-    num_inserts: jax.Array,
-    *,
-    lag: int = 0,
-) -> rings_lib.Windows:
-    """Returns this device's windows of one update."""
-    prioritization = agent.prioritization
-    return rings_lib.sample(
+    setup: setup_lib.Setup, num_updates: jax.Array, rings: rings_lib.Rings, feed: Feed, *, lag: int = 0
+) -> windows_lib.Windows:
+    """Returns this device's windows of one update, without their frames."""
+    agent = setup.agent
+    if isinstance(agent.data, data_lib.Queue):
+        windows = windows_lib.from_data(rings, feed.slot, feed.time, agent.data, agent.stack)
+        return windows._replace(weight=feed.weight)
+    prioritization = agent.data.prioritization
+    return sampling.sample(
         rings,
-        _update_keys(seed, num_updates)[0],
-        num_windows,
-        num_inserts=num_inserts,
-        capacity=capacity,
-        future=agent.future,
-        offsets=agent.offsets,
+        _update_keys(setup, num_updates)[0],
+        setup.batch_size // setup.layout.num_shards,
+        agent.data,
         stack=agent.stack,
+        num_inserts=feed,
+        capacity=setup.capacity,
         lag=lag,
-        beta=prioritization and rings_lib.importance_exponent(prioritization, num_updates),
-        axis_name=AXIS,
+        beta=prioritization and priorities.importance_exponent(prioritization, num_updates),
+        axis_name=_AXIS,
     )
 
 
 def _learn(
-    agent: base.Agent, seed: int, train: base.TrainState, rings: rings_lib.Rings, windows: rings_lib.Windows
+    setup: setup_lib.Setup, train: base.TrainState, rings: rings_lib.Rings, windows: windows_lib.Windows
 ) -> tuple[base.TrainState, rings_lib.Rings, base.Metrics]:
-    """Returns what one update makes of its windows."""
-    num_updates, prioritization = train.num_updates, agent.prioritization
-    train, priority, metrics = agent.update(train, windows, _update_keys(seed, num_updates)[1], AXIS)
-    age = num_updates - windows.extras["version"][:, 0]
-    metrics["replay_age"] = jax.lax.pmean(jnp.mean(age.astype(jnp.float32)), AXIS)
-    if prioritization is not None:
+    """Returns the states after one update, and its metrics."""
+    num_updates, data = train.num_updates, setup.agent.data
+    train, priority, metrics = setup.agent.update(train, windows, _update_keys(setup, num_updates)[1], _AXIS)
+    metrics = {**metrics, **_age_metrics(data, windows, num_updates)}
+    if isinstance(data, data_lib.Replay) and data.prioritization is not None:
+        assert priority is not None
         # Where there was nothing to sample the drawn rows are arbitrary: they keep their priorities.
         priority = jnp.where(windows.weight > 0, priority, jnp.nan)
-        rings = rings_lib.prioritize(rings, windows.slot, windows.time, priority, prioritization, AXIS)
-        metrics |= _priority_metrics(rings, windows, priority, prioritization)
+        rings = priorities.prioritize(rings, windows.slot, windows.time, priority, data.prioritization, _AXIS)
+        metrics |= _priority_metrics(rings, windows, priority, data.prioritization)
     return train, rings, metrics
 
 
-def _priority_metrics(
-    rings: rings_lib.Rings, windows: rings_lib.Windows, priority: jax.Array, how: rings_lib.Prioritization
+def _age_metrics(
+    data: data_lib.Replay | data_lib.Queue, windows: windows_lib.Windows, num_updates: jax.Array
 ) -> base.Metrics:
-    """Returns what shows whether priorities do something, and not too much; those that are not finite count as 0.
-
-    The mean of the importance weights is what their division by the largest leaves of the learning rate.
-    """
+    """Returns how many updates ago the parameters acted: at sampled rows, or in the unrolls of a queue."""
+    age = (num_updates - windows.stored[rings_lib.VERSION][:, 0]).astype(jnp.float32)
+    if isinstance(data, data_lib.Replay):
+        return {"replay_age": jax.lax.pmean(jnp.mean(age), _AXIS)}
     return {
-        "priority_mean": jax.lax.pmean(jnp.mean(jnp.where(jnp.isfinite(priority), priority, 0.0)), AXIS),
-        "priority_max": rings_lib.max_priority(rings, how),
-        "importance_mean": jax.lax.pmean(jnp.mean(windows.weight), AXIS),
-        "importance_min": jax.lax.pmin(jnp.min(windows.weight), AXIS),
+        "policy_lag": jax.lax.pmean(jnp.mean(windows.weight * age), _AXIS),
+        "policy_lag_max": jax.lax.pmax(jnp.max(jnp.where(windows.weight > 0, age, 0.0)), _AXIS),
+        "batch_padding": jax.lax.pmean(jnp.mean(windows.weight == 0), _AXIS),
     }
 
 
-def make_reanalyse(
-    agent: base.Agent, mesh: jax.sharding.Mesh, seed: int, *, batch_size: int, capacity: int, min_age: int
-) -> Callable[..., tuple[rings_lib.Rings, base.Metrics]]:
-    """Returns the jitted call that renews targets of replayed positions; its second argument is donated.
+def _priority_metrics(
+    rings: rings_lib.Rings,
+    windows: windows_lib.Windows,
+    priority: jax.Array,
+    prioritization: data_lib.Prioritization,
+) -> base.Metrics:
+    """Returns the priorities' effect; those that are not finite count as 0.
 
-    (params, Rings, ReanalyseCounters) -> (Rings, metrics): every device draws steps from its own rings whose targets
-    are more than `min_age` updates old, searches them anew, and writes policy and value over the stored ones. Each
-    device takes an equal part of `batch_size`, so where it holds fewer steps than others they are renewed more often.
+    The mean of the importance weights is the share of the learning rate that their division by the largest leaves.
     """
-    draw_stale = functools.partial(_draw_stale, agent, seed, batch_size // mesh.devices.size, capacity, min_age)
+    return {
+        "priority_mean": jax.lax.pmean(jnp.mean(jnp.where(jnp.isfinite(priority), priority, 0.0)), _AXIS),
+        "priority_max": priorities.max_priority(rings, prioritization),
+        "importance_mean": jax.lax.pmean(jnp.mean(windows.weight), _AXIS),
+        "importance_min": jax.lax.pmin(jnp.min(windows.weight), _AXIS),
+    }
 
-    def reanalyse(
-        params: base.Params, rings: rings_lib.Rings, counters: ReanalyseCounters
+
+# Refreshing -------------------------------------------------------------------------------------------------------
+
+
+def make_refresh(setup: setup_lib.Setup) -> Callable[..., tuple[rings_lib.Rings, base.Metrics]]:
+    """Returns the jitted refresh of stored targets; its second argument is donated.
+
+    (params, Rings, RefreshCounters) -> (Rings, metrics): every device draws steps from its own rings whose targets
+    are more than `Refresh.min_age` updates old, computes them anew, and writes them over the stored ones. Each device
+    takes an equal part of the batch, so where it holds fewer steps than others they are refreshed more often.
+    """
+
+    def renew(
+        params: base.Params, rings: rings_lib.Rings, counters: RefreshCounters
     ) -> tuple[rings_lib.Rings, base.Metrics]:
-        return _renew(agent, seed, params, rings, draw_stale(rings, counters), counters)
+        windows = _draw_stale(setup, rings, counters)
+        return _renew(setup, params, rings, windows_lib.read(rings, windows), counters)
 
-    return over_devices(reanalyse, mesh, (_REPLICATED, _SHARDED, _REPLICATED), (_SHARDED, _REPLICATED), donate=(1,))
-
-
-def make_draw_stale(
-    agent: base.Agent, mesh: jax.sharding.Mesh, seed: int, *, batch_size: int, capacity: int, min_age: int
-) -> Callable[..., rings_lib.Windows]:
-    """Returns the first half of `make_reanalyse` for rings whose frames the host keeps.
-
-    (Rings, ReanalyseCounters) -> Windows of one position with the places of their frames.
-    """
-    draw_stale = functools.partial(_draw_stale, agent, seed, batch_size // mesh.devices.size, capacity, min_age)
-    return over_devices(draw_stale, mesh, (_SHARDED, _REPLICATED), _SHARDED)
+    in_specs, out_specs = (_REPLICATED, _SHARDED, _REPLICATED), (_SHARDED, _REPLICATED)
+    return mesh_lib.over_devices(renew, setup.mesh, in_specs, out_specs, donate=(1,))
 
 
-def make_renew(
-    agent: base.Agent, mesh: jax.sharding.Mesh, seed: int
-) -> Callable[..., tuple[rings_lib.Rings, base.Metrics]]:
-    """Returns the second half of `make_reanalyse` for rings whose frames the host keeps; it donates its second.
+def make_draw_stale(setup: setup_lib.Setup) -> Callable[..., windows_lib.Windows]:
+    """Returns the first step of a refresh where the host keeps the frames: (Rings, RefreshCounters) -> Windows."""
 
-    (params, Rings, Windows, frames [B, 1, stack, *observation_shape], ReanalyseCounters) -> (Rings, metrics).
+    def draw(rings: rings_lib.Rings, counters: RefreshCounters) -> windows_lib.Windows:
+        return _draw_stale(setup, rings, counters)
+
+    return mesh_lib.over_devices(draw, setup.mesh, (_SHARDED, _REPLICATED), _SHARDED)
+
+
+def make_renew(setup: setup_lib.Setup) -> Callable[..., tuple[rings_lib.Rings, base.Metrics]]:
+    """Returns the last step of a refresh for rings whose frames the host keeps; it donates its second argument.
+
+    (params, Rings, Windows, frames [B, P, stack, *observation_shape], RefreshCounters) -> (Rings, metrics).
     """
 
     def renew(
         params: base.Params,
         rings: rings_lib.Rings,
-        windows: rings_lib.Windows,
+        windows: windows_lib.Windows,
         frames: jax.Array,
-        counters: ReanalyseCounters,
+        counters: RefreshCounters,
     ) -> tuple[rings_lib.Rings, base.Metrics]:
-        return _renew(agent, seed, params, rings, rings_lib.with_frames(windows, frames), counters)
+        return _renew(setup, params, rings, windows_lib.with_frames(windows, frames), counters)
 
-    return over_devices(
-        renew, mesh, (_REPLICATED, _SHARDED, _SHARDED, _SHARDED, _REPLICATED), (_SHARDED, _REPLICATED), donate=(1,)
-    )
-
-
-def _reanalyse_keys(seed: int, num_reanalyses: jax.Array) -> jax.Array:
-    """Returns this device's keys of one call that reanalyses: for the draw, and for the search."""
-    key = jax.random.fold_in(jax.random.key(seed + 3), num_reanalyses)
-    return jax.random.split(jax.random.fold_in(key, jax.lax.axis_index(AXIS)))
+    in_specs = (_REPLICATED, _SHARDED, _SHARDED, _SHARDED, _REPLICATED)
+    return mesh_lib.over_devices(renew, setup.mesh, in_specs, (_SHARDED, _REPLICATED), donate=(1,))
 
 
-def _draw_stale(
-    agent: base.Agent,
-    seed: int,
-    num_positions: int,
-    capacity: int,
-    min_age: int,
-    rings: rings_lib.Rings,
-    counters: ReanalyseCounters,
-) -> rings_lib.Windows:
-    """Returns this device's positions of one call that reanalyses, as windows."""
-    slot, time = rings_lib.draw_stale(
+def _refresh_of(setup: setup_lib.Setup) -> base.Refresh:
+    assert setup.agent.refresh is not None
+    return setup.agent.refresh
+
+
+def _refresh_keys(setup: setup_lib.Setup, num_refreshes: jax.Array) -> jax.Array:
+    """Returns this device's keys of one refresh: for the draw, and for the computation."""
+    key = jax.random.fold_in(jax.random.key(setup.seed + 3), num_refreshes)
+    return jax.random.split(jax.random.fold_in(key, jax.lax.axis_index(_AXIS)))
+
+
+def _draw_stale(setup: setup_lib.Setup, rings: rings_lib.Rings, counters: RefreshCounters) -> windows_lib.Windows:
+    """Returns this device's rows of one refresh, as windows without their frames."""
+    wanted = _refresh_of(setup)
+    slot, time = refresh.draw_stale(
         rings,
-        _reanalyse_keys(seed, counters.num_reanalyses)[0],
-        num_positions,
+        _refresh_keys(setup, counters.num_refreshes)[0],
+        wanted.batch_size // setup.layout.num_shards,
         num_inserts=counters.num_inserts,
-        capacity=capacity,
-        before=counters.version - min_age,
+        capacity=setup.capacity,
+        before=counters.version - wanted.min_age,
     )
-    return rings_lib.windows_at(rings, slot, time, future=0, offsets=(0,), stack=agent.stack)
+    return windows_lib.at(rings, slot, time, length=wanted.length, observe=wanted.observe, stack=setup.agent.stack)
 
 
 def _renew(
-    agent: base.Agent,
-    seed: int,
+    setup: setup_lib.Setup,
     params: base.Params,
     rings: rings_lib.Rings,
-    windows: rings_lib.Windows,
-    counters: ReanalyseCounters,
+    windows: windows_lib.Windows,
+    counters: RefreshCounters,
 ) -> tuple[rings_lib.Rings, base.Metrics]:
-    """Returns the rings with fresh targets of the windows' positions."""
-    assert agent.reanalyse is not None
-    key = _reanalyse_keys(seed, counters.num_reanalyses)[1]
-    old = {name: values[:, 0] for name, values in windows.extras.items()}
-    new = agent.reanalyse(params, windows.observation[:, 0], old.get("legal"), key)
-    rings, written = rings_lib.retarget(rings, windows.slot, windows.time, new, counters.version)
-    return rings, _reanalyse_metrics(old, new, written, counters.version)
+    """Returns the rings with fresh targets of the windows' first rows."""
+    key = _refresh_keys(setup, counters.num_refreshes)[1]
+    fresh, changes = _refresh_of(setup).compute(params, windows, key)
+    rings, written = refresh.retarget(rings, windows.slot, windows.time, fresh, counters.version)
+    age = counters.version - windows.stored[rings_lib.TARGET_VERSION][:, 0]
+    return rings, _refresh_metrics({**changes, "refresh_age": age.astype(jnp.float32)}, written)
 
 
-def _reanalyse_metrics(
-    old: Mapping[str, jax.Array], new: Mapping[str, jax.Array], written: jax.Array, version: jax.Array
-) -> base.Metrics:
-    """Returns means over the rows that were written, on all devices: how old their targets were, how they changed.
+def _refresh_metrics(changes: Mapping[str, jax.Array], written: jax.Array) -> base.Metrics:
+    """Returns means [] of numbers [B] over the rows that were written, on all devices.
 
-    A policy's change is the total variation distance, half of the L1 distance: from 0 to 1, also where a probability
-    was 0. All are 0 where "reanalyse_renewed", the share of rows that were written, is.
+    All are 0 where "refreshed_share", the share of rows that were written, is.
     """
-    changes = {
-        "reanalyse_age": (version - old[rings_lib.TARGET_VERSION]).astype(jnp.float32),
-        "reanalyse_policy_change": 0.5 * jnp.sum(jnp.abs(new["policy"] - old["policy"]), axis=-1),
-        "reanalyse_value_change": jnp.abs(new["value"] - old["value"]),
-    }
-    renewed = jax.lax.pmean(jnp.mean(written.astype(jnp.float32)), AXIS)
+    share = jax.lax.pmean(jnp.mean(written.astype(jnp.float32)), _AXIS)
     sums = {name: jnp.mean(jnp.where(written, change, 0.0)) for name, change in changes.items()}
-    means = {name: jax.lax.pmean(x, AXIS) / jnp.where(renewed > 0, renewed, 1.0) for name, x in sums.items()}
-    return {**means, "reanalyse_renewed": renewed}
+    means = {name: jax.lax.pmean(x, _AXIS) / jnp.where(share > 0, share, 1.0) for name, x in sums.items()}
+    return {**means, "refreshed_share": share}
 
 
-def stack_metrics(
-    function: Callable[..., tuple[Any, ...]], *args: Any, donate: tuple[int, ...] = (0, 1)
-) -> tuple[Callable[..., Any], tuple[str, ...]]:
-    """Returns a function with its metrics as one array [M], so that fetching them is one copy, and their names.
-
-    Args:
-      function: jitted; its last result are metrics.
-      *args: of the function; shapes and dtypes are enough.
-      donate: positions of the arguments that it donates.
-    """
-    names = tuple(sorted(jax.eval_shape(function, *args)[-1]))
-
-    def stacked(*args: Any) -> tuple[Any, ...]:
-        *states, metrics = function(*args)
-        return *states, jnp.stack([metrics[name].astype(jnp.float32) for name in names])
-
-    return jax.jit(stacked, donate_argnums=donate), names
+# Arguments --------------------------------------------------------------------------------------------------------
 
 
-def example_batch(spec: types.EnvSpec, layout: batch_lib.Layout, num_rows: int) -> batch_lib.Batch:
-    """Returns a batch of padding alone: for compilation."""
-    total = layout.num_shards * num_rows
-    return batch_lib.Batch(
-        slot=np.full(total, layout.slots_per_shard, np.int32),
-        observation=np.zeros((total, *spec.observation_shape), spec.observation_dtype),
-        reward=np.zeros(total, np.float32),
-        terminated=np.zeros(total, bool),
-        truncated=np.zeros(total, bool),
-        first=np.ones(total, bool),
-        action_mask=np.ones((total, spec.num_actions), bool),
-        explore=np.zeros(total, bool),
-    )
+def example_feed(setup: setup_lib.Setup) -> Feed:
+    """Returns a feed of the right shapes: for compilation."""
+    if not isinstance(setup.agent.data, data_lib.Queue):
+        return np.int32(0)
+    whole = np.zeros(setup.batch_size, np.int32)
+    return Unrolls(whole, whole, np.zeros(setup.batch_size, np.float32))
+
+
+def feed_sharding(setup: setup_lib.Setup) -> jax.sharding.NamedSharding:
+    """Returns how the devices share a feed."""
+    return jax.sharding.NamedSharding(setup.mesh, _feed_specs(setup))
 
 
 def act_counters(num_inserts: int, version: int, num_acts: int) -> ActCounters:
@@ -495,15 +392,6 @@ def act_counters(num_inserts: int, version: int, num_acts: int) -> ActCounters:
     return ActCounters(np.int32(num_inserts), np.int32(version), np.int32(num_acts))
 
 
-def reanalyse_counters(num_inserts: int, version: int, num_reanalyses: int) -> ReanalyseCounters:
-    """Returns the scalars of a call that reanalyses as int32."""
-    return ReanalyseCounters(np.int32(num_inserts), np.int32(version), np.int32(num_reanalyses))
-
-
-def copy_params(params: base.Params) -> base.Params:
-    """Returns parameters that outlive the donation of their source."""
-    copied: base.Params = _copy(params)
-    return copied
-
-
-_copy = jax.jit(lambda tree: jax.tree.map(jnp.copy, tree))
+def refresh_counters(num_inserts: int, version: int, num_refreshes: int) -> RefreshCounters:
+    """Returns the scalars of a refresh as int32."""
+    return RefreshCounters(np.int32(num_inserts), np.int32(version), np.int32(num_refreshes))

@@ -1,13 +1,13 @@
 """Atari 2600 games through ALE's native vector environment (grayscale frames, one process, many threads).
 
-What ALE 0.12's vector environment does otherwise than types.EnvStep asks, and is mended here:
-- an action out of range kills the emulator thread and the next step waits forever: actions are checked before;
-- at its own frame limit it repeats an older frame, from which a truncated episode must not bootstrap: the limit
-  is kept here and the game reset by a mask;
-- ending episodes at a lost life restarts the whole game: here its life-loss signal ends the episode and the
-  next one begins where the game stands, so that later lives are played too (Mnih et al. 2015, Methods);
+This file corrects ALE 0.12's deviations from types.EnvStep:
+- an action out of range kills the emulator thread, and the next step waits forever: actions are checked first;
+- at its own frame limit ALE repeats an older frame, from which a truncated episode must not bootstrap: this file
+  counts the frames and resets the game by a mask;
+- ALE's own life-loss option restarts the whole game: here the life-loss signal ends the episode and the next
+  episode continues the game, so that later lives are played too (Mnih et al. 2015, Methods);
 - `noop_max` is exclusive.
-Left as it is: the observation of a game over shows an older frame (a terminal state's value is 0 whatever it shows).
+Uncorrected: a game over shows an older frame (a terminal state's value is 0 for any observation).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 from ale_py import roms, vector_env
 from gymnasium import vector
 
-from seedzero.config import config
+from seedzero.config import sections
 from seedzero.core import errors, types
 from seedzero.envs import base
 
@@ -38,23 +38,23 @@ class Atari:
     """E copies of one game.
 
     Attributes:
-      frame_numbers: [E] int32, frames emulated since the environments were made, no-ops at a reset included.
+      frame_numbers: [E] int32, frames emulated since creation, no-ops at a reset included.
     """
 
     def __init__(
-        self, game: str, settings: config.EnvConfig, num_envs: int, *, threads: int = 0, render: bool = False
+        self, game: str, settings: sections.EnvConfig, num_envs: int, *, threads: int = 0, render: bool = False
     ) -> None:
         """Makes the emulators.
 
         Args:
           game: name in CamelCase or snake_case.
-          settings: frame size and skip, sticky actions and so on.
+          settings: frame size, frame skip, sticky actions etc.
           num_envs: E.
-          threads: emulator threads; 0: one for each core that this process may use.
-          render: keep a colour copy of environment 0 for render().
+          threads: emulator threads; 0: one for each core available to this process.
+          render: runs a colour copy of environment 0 for render().
 
         Raises:
-          EnvironmentFailure: an unknown game, or ALE refuses.
+          EnvironmentFailure: an unknown game, or an error of ALE.
         """
         rom = rom_name(game)
         size, frame_skip = settings.frame_size, settings.frame_skip
@@ -99,7 +99,7 @@ class Atari:
             self._step_colour(actions)
         terminated = (ended | self._ended_unseen) & ~first
         truncated = (info["episode_frame_number"] >= self._frame_limit) & ~first & ~terminated
-        # After a lost life the game runs on below the first observation; should it end there, the next step tells.
+        # After a lost life the game runs on during the first observation; an end there is reported by the next step.
         self._ended_unseen = ended & first & ~self._timed_out
         self._timed_out = truncated
         self._final = terminated | truncated
@@ -110,11 +110,11 @@ class Atari:
 
     def render(self) -> np.ndarray:
         if self._colour is None:
-            raise errors.EnvironmentFailure("Atari can only be rendered where it was made with render=True")
+            raise errors.EnvironmentFailure("Atari can only be rendered if made with render=True")
         return self._picture
 
     def close(self) -> None:
-        # Dropping the last reference ends ALE's threads; it has no call for that.
+        # Dropping the last reference ends ALE's threads; ALE has no call to close.
         del self._envs
         self._colour = None
 
@@ -123,7 +123,7 @@ class Atari:
         return observation.reshape(self.num_envs, *self.spec.observation_shape)
 
     def _step_colour(self, actions: np.ndarray) -> None:
-        """Lets the colour copy, which has environment 0's seed, do the same."""
+        """Repeats the step in the colour copy, which has environment 0's seed."""
         if self._colour is None:
             return
         picture = self._colour.step(actions[:1])[0]
@@ -136,7 +136,7 @@ def rom_name(game: str) -> str:
     """Returns ALE's name of a game given in CamelCase or snake_case ("MsPacman" -> "ms_pacman").
 
     Raises:
-      EnvironmentFailure: no such game; the nearest names are suggested.
+      EnvironmentFailure: no such game; the message suggests the nearest names.
     """
     known = {name.replace("_", ""): name for name in roms.get_all_rom_ids()}
     key = game.replace("_", "").lower()
@@ -148,9 +148,9 @@ def rom_name(game: str) -> str:
 
 
 def _make(
-    rom: str, settings: config.EnvConfig, num_envs: int, threads: int, size: tuple[int, int], *, grayscale: bool
+    rom: str, settings: sections.EnvConfig, num_envs: int, threads: int, size: tuple[int, int], *, grayscale: bool
 ) -> vector_env.AtariVectorEnv:
-    """Every setting is given: ALE's defaults clip rewards, press FIRE, stack frames and switch sticky actions off."""
+    """Gives every setting: ALE's defaults clip rewards, press FIRE, stack frames and switch sticky actions off."""
     return vector_env.AtariVectorEnv(
         rom,
         num_envs,
@@ -177,5 +177,5 @@ def _make(
 
 
 def _num_cores() -> int:
-    """Cores that this process may use, which can be fewer than the machine has."""
+    """Returns the cores available to this process, possibly fewer than the machine's."""
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1

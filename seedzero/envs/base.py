@@ -1,4 +1,4 @@
-"""What every environment family looks like to a worker: one group of environments that step together."""
+"""The interface of environment families to a worker: one group of environments that step together."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class VectorEnv(Protocol):
     """One group of E environments with next-step auto-reset (see types.EnvStep).
 
     Attributes:
-      spec: what one of the environments looks like.
+      spec: of one environment.
       num_envs: E.
     """
 
@@ -30,7 +30,7 @@ class VectorEnv(Protocol):
         """
 
     def step(self, actions: np.ndarray) -> types.EnvStep:
-        """Returns what actions lead to, [E] int32 or [E, D] float32; a first observation where the last one was final.
+        """Applies actions [E] int32 or [E, D] float32; a final observation is followed by a first one.
 
         Raises:
           InvalidMessage: wrong shape, or an action out of range.
@@ -38,10 +38,10 @@ class VectorEnv(Protocol):
         """
 
     def render(self) -> np.ndarray:
-        """Returns a picture of environment 0, [H, W, 3] uint8; only where made with render=True."""
+        """Returns a picture of environment 0, [H, W, 3] uint8; only if made with render=True."""
 
     def close(self) -> None:
-        """Frees what the environments hold. They cannot be used any more."""
+        """Frees the environments' resources; they are unusable afterwards."""
 
 
 def check_actions(actions: np.ndarray, num_envs: int, spec: types.EnvSpec) -> None:
@@ -78,16 +78,16 @@ def _check_vectors(actions: np.ndarray, num_envs: int, spec: types.EnvSpec) -> N
 
 
 def check_seeds(seeds: Sequence[int], num_envs: int) -> None:
-    """Raises InvalidMessage unless there is one seed for each environment."""
+    """Raises InvalidMessage unless there is one non-negative seed for each environment."""
     if len(seeds) != num_envs or any(seed < 0 for seed in seeds):
         raise errors.InvalidMessage(f"got seeds {list(seeds)}; expected {num_envs} that are not negative")
 
 
 @contextlib.contextmanager
 def failures_of(what: str) -> Iterator[None]:
-    """Turns what an environment raises into EnvironmentFailure.
+    """Turns an environment's exceptions into EnvironmentFailure.
 
-    The only place that catches everything: an environment is foreign code and may raise anything.
+    The only catch-all of the package: an environment is foreign code and may raise anything.
     """
     try:
         yield

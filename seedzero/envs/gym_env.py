@@ -1,4 +1,4 @@
-"""Any Gymnasium environment with one array or number as observation, and Discrete or bounded Box actions."""
+"""Gymnasium environments with one array or number as observation, and Discrete or bounded Box actions."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _EXTRAS = {
     "pygame": "gymnasium[classic-control]",
     "minatar": ".[minatar]",
 }
-"""What may be missing -> what brings it."""
+"""Missing package -> the extra that installs it."""
 
 _WRAP = "wrap it in an environment of your own that has one, and give that as gym:MODULE:ID"
 
 Encoder = Callable[[np.ndarray], np.ndarray]
 
 Decoder = Callable[[np.ndarray], np.ndarray]
-"""Makes a batch of an environment's own actions of actions [E] int32 or [E, D] float32."""
+"""Actions [E] int32 or [E, D] float32 -> a batch of the environment's own actions."""
 
 
 class GymVectorEnv:
@@ -42,23 +42,23 @@ class GymVectorEnv:
         """Makes the environments.
 
         Args:
-          env_id: as gymnasium.make takes it; "module:ID" imports the module first, also from the current directory.
+          env_id: as in gymnasium.make; "module:ID" imports the module first, also from the current directory.
           num_envs: E.
-          render: make them so that render() works.
+          render: enables render().
 
         Raises:
-          EnvironmentFailure: unknown id, missing package, an unsupported space, or the environment raised.
+          EnvironmentFailure: unknown id, missing package, unsupported space, or an exception of the environment.
         """
         if render:
-            # Pictures, not windows: without it SDL looks for a display and complains on stderr.
+            # Pictures, not windows: otherwise SDL looks for a display and complains on stderr.
             os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
-        # Not render_mode=None: an environment of the user's need not know that argument.
+        # Not render_mode=None: a user's environment may lack that argument.
         options = {"render_mode": "rgb_array"} if render else {}
         self._begin(env_id, [functools.partial(_make_one, env_id, options)] * num_envs)
 
     @classmethod
     def from_factory(cls, make: Callable[[], gymnasium.Env[Any, Any]], num_envs: int) -> GymVectorEnv:
-        """Returns E environments made by a function of the caller's.
+        """Returns E environments made by the caller's function.
 
         Raises:
           EnvironmentFailure: as above.
@@ -108,7 +108,7 @@ class GymVectorEnv:
 
 
 def check_id(env_id: str) -> None:
-    """Raises ConfigError if Gymnasium does not know the id, or such an environment has a space that is not supported.
+    """Raises ConfigError if Gymnasium does not know the id, or the environment has an unsupported space.
 
     A module's own ids are only checked for their form.
     """
@@ -131,7 +131,7 @@ def check_id(env_id: str) -> None:
 
 
 def is_continuous(env_id: str) -> bool:
-    """Returns whether an environment that can be made here acts by a Box; a module of the user's is not imported."""
+    """Returns whether the actions are a Box; False if the environment can't be made here. Imports no user's module."""
     env = None if ":" in env_id else _make_if_possible(env_id)
     if env is None:
         return False
@@ -142,7 +142,7 @@ def is_continuous(env_id: str) -> bool:
 def _check_spaces(env_id: str) -> None:
     env = _make_if_possible(env_id)
     if env is None:
-        return  # what is missing here may be there where the workers are
+        return  # a package missing here may be installed on the workers' machines
     try:
         _read_spaces(env_id, env)
     except errors.EnvironmentFailure as error:
@@ -160,13 +160,13 @@ def _make_if_possible(env_id: str) -> gymnasium.Env[Any, Any] | None:
 
 
 def _make_one(env_id: str, options: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
-    # A console command, unlike `python -m`, has no current directory on its path, where a user's module lies.
+    # Unlike `python -m`, a console command's path lacks the current directory, which has the user's module.
     if ":" in env_id and os.getcwd() not in sys.path and "" not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
         if minatar.register(env_id):
             options = {**options, "max_episode_steps": minatar.MAX_STEPS}
-            return minatar.Mended(gymnasium.make(env_id, disable_env_checker=True, **options))
+            return minatar.Corrected(gymnasium.make(env_id, disable_env_checker=True, **options))
         return gymnasium.make(env_id, disable_env_checker=True, **options)
     except gymnasium.error.UnregisteredEnv as error:
         raise errors.EnvironmentFailure(_unknown(env_id, error)) from error
@@ -181,13 +181,13 @@ def _given(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
 
 
 def _unknown(env_id: str, error: gymnasium.error.Error) -> str:
-    return f"Gymnasium does not know {env_id!r} ({error}); for your own write gym:MODULE:ID, where MODULE registers it"
+    return f"Gymnasium does not know {env_id!r} ({error}); for your own write gym:MODULE:ID, MODULE registers it"
 
 
 def _missing(env_id: str, reason: str) -> str:
     extra = next((extra for package, extra in _EXTRAS.items() if package in reason), None)
     install = f"install it: pip install '{extra}'" if extra else "install it on every machine with workers"
-    return f"environment {env_id!r} needs a package that is missing: {reason} ({install})"
+    return f"environment {env_id!r} needs a missing package: {reason} ({install})"
 
 
 def _no_module(env_id: str, reason: str) -> str:
@@ -196,12 +196,12 @@ def _no_module(env_id: str, reason: str) -> str:
         return _missing(env_id, reason)
     return (
         f"environment {env_id!r}: there is no module {module!r} in {os.getcwd()} or among the installed packages; "
-        "start in the directory that holds it, or install it"
+        "start in the module's directory, or install it"
     )
 
 
 def _read_spaces(name: str, env: gymnasium.Env[Any, Any]) -> tuple[types.EnvSpec, Encoder, Decoder]:
-    """Returns the spec, what makes [E, ...] observations of a batch, and what makes the environments' own actions."""
+    """Returns the spec, the encoder of observations to [E, ...], and the decoder of actions."""
     observation = env.observation_space
     actions, decode = _read_actions(name, env.action_space)
     if isinstance(observation, spaces.Discrete):
@@ -228,7 +228,7 @@ def _read_spaces(name: str, env: gymnasium.Env[Any, Any]) -> tuple[types.EnvSpec
 
 
 def _read_actions(name: str, space: spaces.Space[Any]) -> tuple[dict[str, Any], Decoder]:
-    """Returns the fields of EnvSpec that tell the actions, and what makes the environments' own ones."""
+    """Returns EnvSpec's fields about actions, and the decoder of actions."""
     if isinstance(space, spaces.Discrete):
         first = int(space.start)
         return dict(num_actions=int(space.n)), lambda actions: actions + first
@@ -240,8 +240,8 @@ def _read_actions(name: str, space: spaces.Space[Any]) -> tuple[dict[str, Any], 
     low, high = (np.asarray(bound, np.float32) for bound in (space.low, space.high))
     if space.dtype.kind != "f" or not low.size or not (np.isfinite(high - low) & (low < high)).all():
         raise errors.EnvironmentFailure(
-            f"environment {name!r} has the action space {space} of dtype {space.dtype}; a Box of actions is supported "
-            f"where it has floats of finite bounds, the lower below the upper one: {_WRAP}"
+            f"environment {name!r} has the action space {space} of dtype {space.dtype}; a Box of actions must have "
+            f"floats of finite bounds, the lower below the upper one: {_WRAP}"
         )
 
     def decode(actions: np.ndarray) -> np.ndarray:
@@ -264,7 +264,7 @@ def _is_number(dtype: np.dtype[Any]) -> bool:
 
 
 def _wire_dtype(box: spaces.Box) -> np.dtype[Any]:
-    """Returns the dtype that a Box's elements travel in."""
+    """Returns the wire's dtype of a Box's elements."""
     if box.dtype in (np.uint8, np.bool_):
         return np.dtype(np.uint8)
     bounds = np.iinfo(np.int32)
@@ -294,5 +294,5 @@ def _one_hot(observation: spaces.Discrete) -> Encoder:
 
 
 def _quiet() -> warnings.catch_warnings[None]:
-    """Gymnasium warns of old versions and missing metadata while it makes environments: nothing a user can act on."""
+    """Silences Gymnasium's warnings of old versions and missing metadata: a user can't act on them."""
     return warnings.catch_warnings(action="ignore")

@@ -1,4 +1,4 @@
-"""MinAtar's games as Gymnasium environments: gym:MinAtar/Breakout-v1 and its kin."""
+"""MinAtar's games as Gymnasium environments, such as gym:MinAtar/Breakout-v1."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import gymnasium
 from seedzero.envs import pictures
 
 MAX_STEPS = 27_000
-"""Steps after which a game of MinAtar is truncated, as Atari's after 108,000 frames: a good player's never ends."""
+"""Steps before truncation, like Atari's 108,000 frames: a good player's game never ends."""
 
 _PLOTTING = ("matplotlib", "seaborn")
 
 
 def register(env_id: str) -> bool:
-    """Registers MinAtar's games if it is one of them, which its package does not do by itself; returns whether it is.
+    """Returns whether the id is MinAtar's; if so, registers MinAtar's games (its package does not do so itself).
 
     Raises:
       ModuleNotFoundError: the package is missing.
@@ -36,10 +36,10 @@ def register(env_id: str) -> bool:
 
 @contextlib.contextmanager
 def _without_plotting() -> Iterator[None]:
-    """Lets an import neither find matplotlib and seaborn, which take seconds and 90 MiB, nor complain about it."""
+    """Hides matplotlib and seaborn, which take seconds and 90 MiB, from imports, and silences the complaints."""
     hidden = [name for name in _PLOTTING if name not in sys.modules]
     silence = logging.NullHandler()
-    logging.root.addHandler(silence)  # without any, a warning would set up logging
+    logging.root.addHandler(silence)  # without a handler, a warning would configure logging
     logging.root.addFilter(_drop)
     try:
         for name in hidden:
@@ -56,12 +56,12 @@ def _drop(record: logging.LogRecord) -> bool:
     return False
 
 
-class Mended(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Mends what MinAtar 1.0 does otherwise than Gymnasium asks.
+class Corrected(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Corrects MinAtar 1.0's deviations from Gymnasium.
 
     - Its seeds have 32 bits.
     - A reset with a seed keeps the last action, which sticky actions may repeat in the new episode.
-    - It needs seaborn for pictures, of one float pixel a cell.
+    - Its pictures need seaborn and have one float pixel per cell.
     """
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Pictures of boards, for environments that draw none."""
+"""Pictures of boards, for environments without their own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _COLOURS = np.array(
 
 
 def paint(planes: np.ndarray) -> np.ndarray:
-    """Returns a picture of a board, [32 H, 32 W, 3] uint8: a cell has the colour of its last plane that is not 0.
+    """Returns a picture of a board, [32 H, 32 W, 3] uint8: a cell has the colour of its last non-zero plane.
 
     Args:
       planes: [H, W, C] of any dtype.

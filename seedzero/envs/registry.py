@@ -1,25 +1,22 @@
-"""From an environment id of the configuration to environments."""
+"""The table of environment families: an environment id -> environments."""
 
 from __future__ import annotations
 
 import difflib
 
-from seedzero.config import config
-from seedzero.core import errors, types
+from seedzero.config import sections
+from seedzero.core import env_ids, errors, types
 from seedzero.envs import atari, base, catch, gym_env, spiel
 
-REMOTE = "remote"
-"""The environments live in the workers, which bring their own."""
-
 LOCAL_KINDS = ("catch", "gym", "atari", "spiel")
-"""What a worker of ours can make, by the part of an id before its first colon."""
+"""The families of seedzero's own worker: the part of an id before its first colon."""
 
 _FORMS = "catch | gym:ID | gym:module:ID | atari:GAME | spiel:GAME | remote"
 
 
 def make(
     env_id: str,
-    settings: config.EnvConfig,
+    settings: sections.EnvConfig,
     num_envs: int,
     *,
     role: types.Role = types.Role.TRAIN,
@@ -30,11 +27,11 @@ def make(
 
     Args:
       env_id: catch, gym:ID, gym:module:ID, atari:GAME or spiel:GAME.
-      settings: what the family can be told (its `id` is not read).
+      settings: of the family (`id` is not read).
       num_envs: environments in the group.
-      role: games of two players are played against oneself in training, against random moves in evaluation.
+      role: games of two players are self-play in training, against random moves in evaluation.
       threads: emulator threads of Atari; 0: one for each core.
-      render: whether render() is wanted.
+      render: enables render().
 
     Raises:
       EnvironmentFailure: it cannot be made here.
@@ -50,15 +47,15 @@ def make(
         if role is types.Role.EVALUATE:
             return spiel.make(name, num_envs, opponent="random")
         return spiel.make(name, num_envs, random_opening=settings.random_opening)
-    if env_id == REMOTE:
+    if env_id == env_ids.REMOTE:
         raise errors.EnvironmentFailure("environments of --env=remote are the worker's own; give it an env_factory")
     raise errors.EnvironmentFailure(_unknown(env_id))
 
 
 def check_id(env_id: str) -> None:
-    """Raises ConfigError, with the forms and the nearest right name, if no such environment can exist."""
+    """Raises ConfigError, with the valid forms and the nearest name, if no such environment can exist."""
     kind, _, name = env_id.partition(":")
-    if env_id in ("catch", REMOTE):
+    if env_id in ("catch", env_ids.REMOTE):
         return
     if kind == "gym" and name:
         gym_env.check_id(name)
@@ -75,14 +72,20 @@ def check_id(env_id: str) -> None:
 
 
 def is_continuous(env_id: str) -> bool:
-    """Returns whether the actions of an environment are vectors; false where that can't be told without a worker."""
+    """Returns whether an environment's actions are vectors; False if only a worker can tell."""
     kind, _, name = env_id.partition(":")
     return kind == "gym" and bool(name) and gym_env.is_continuous(name)
 
 
+def num_players(env_id: str) -> int:
+    """Returns the players of an environment that `check_id` accepts; 1 if only a worker can tell."""
+    kind, _, name = env_id.partition(":")
+    return spiel.num_players(name) if kind == "spiel" else 1
+
+
 def _unknown(env_id: str) -> str:
     kind = env_id.partition(":")[0]
-    nearest = difflib.get_close_matches(kind.lower(), [*LOCAL_KINDS, REMOTE], n=1)
+    nearest = difflib.get_close_matches(kind.lower(), [*LOCAL_KINDS, env_ids.REMOTE], n=1)
     forms = {
         "gym": "gym:ID, as in gym:CartPole-v1",
         "atari": "atari:GAME, as in atari:Pong",

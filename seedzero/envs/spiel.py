@@ -1,6 +1,6 @@
-"""Games of OpenSpiel: two players take turns, see everything, and one wins what the other loses; nothing is chance.
+"""OpenSpiel's deterministic games of perfect information: one player, or two in turn with zero-sum returns.
 
-A state is OpenSpiel's own and never changed: a move gives a new one. Shape letters: H height, W width, C channels,
+States are OpenSpiel's own and immutable: a move returns a new one. Shape letters: H height, W width, C channels,
 E environments of one group, A actions.
 """
 
@@ -20,7 +20,7 @@ State = Any
 """pyspiel.State, which has no types."""
 
 Opponent = Literal["random"]
-"""Who plays the other side: uniformly random legal moves."""
+"""The other side's player: uniformly random legal moves."""
 
 _SUPPORTED = (
     "supported are games with an observation tensor, without chance and hidden information, in which one player (or "
@@ -30,10 +30,10 @@ _INSTALL = "install it on this machine and on every worker's: pip install '.[gam
 
 _TRIAL_MOVES = 1000
 _TRIAL_GAMES = 20
-"""Random play ends after so many moves, or so many games."""
+"""Limits of the random trial games."""
 
 _MAX_OBSERVATION_SIZE = 2**20
-"""Numbers in one observation; a mistyped board size shall not fill the memory."""
+"""Numbers in one observation; protects the memory from a mistyped board size."""
 
 
 class Game:
@@ -43,17 +43,17 @@ class Game:
       name: as given.
       num_players: 1 or 2.
       num_actions: A.
-      spec: what an environment that plays it looks like.
+      spec: of the game's environments.
     """
 
     def __init__(self, name: str) -> None:
-        """Loads a game and plays a few random ones, because OpenSpiel does not tell who moves after whom.
+        """Loads a game and plays a few random ones, because OpenSpiel does not declare the order of moves.
 
         Args:
           name: OpenSpiel's, with parameters in brackets: "tic_tac_toe", "connect_four(rows=4,columns=5)".
 
         Raises:
-          EnvironmentFailure: OpenSpiel is missing or does not know it, or it is of a kind that is not supported.
+          EnvironmentFailure: OpenSpiel is missing, or the game is unknown or unsupported.
         """
         self.name = name
         self._game = _load(name)
@@ -70,14 +70,14 @@ class Game:
         return self._game.new_initial_state()
 
     def mover(self, state: State) -> int:
-        """Returns whose turn it is, 0 or 1; in a terminal state whose it would be."""
+        """Returns the player to move, 0 or 1; in a terminal state the player next in order."""
         return int((self._first_mover + state.move_number()) % self.num_players)
 
     def observe(self, state: State) -> np.ndarray:
-        """Returns what the player to move sees, float32.
+        """Returns the observation of the player to move, float32.
 
-        Boards are [H, W, C + 1], everything else [n + 1]. The last channel or number is the mover, 0 or 1: OpenSpiel's
-        tensors need not tell. A game of one player has no such channel.
+        Boards are [H, W, C + 1], everything else [n + 1]. The last channel or number is the mover, 0 or 1, which
+        OpenSpiel's tensors may omit. A game of one player has no such channel.
         """
         mover = self.mover(state)
         tensor = np.array(state.observation_tensor(mover), np.float32).reshape(self._tensor_shape)
@@ -88,7 +88,7 @@ class Game:
         return observation
 
     def legal_mask(self, state: State) -> np.ndarray:
-        """Returns [A] bool, true: legal; all true in a terminal state, where nothing is and any action is ignored."""
+        """Returns [A] bool, true: legal; all true in a terminal state, which ignores every action."""
         if state.is_terminal():
             return np.ones(self.num_actions, bool)
         mask = np.zeros(self.num_actions, bool)
@@ -99,7 +99,7 @@ class Game:
         """Returns the state after a legal move.
 
         Raises:
-          EnvironmentFailure: OpenSpiel refuses the move, or it is not the other player's turn after it.
+          EnvironmentFailure: OpenSpiel refuses the move, or the same player moves again.
         """
         with base.failures_of(f"game {self.name!r} refuses action {action}"):
             after = state.clone()
@@ -116,11 +116,11 @@ class Game:
         return bool(state.is_terminal())
 
     def returns(self, state: State) -> tuple[float, ...]:
-        """Returns what each player has received since the first move."""
+        """Returns each player's sum of rewards since the first move."""
         return tuple(state.returns())
 
     def _try_out(self) -> bool:
-        """Returns whether a few random games showed only 0 and 1 in observations; the same ones every time."""
+        """Returns whether the observations of a few random games (always the same) are only 0 and 1."""
         generator = np.random.default_rng(0)
         state, num_games, binary = self.initial(), 1, True
         for _ in range(_TRIAL_MOVES):
@@ -147,7 +147,7 @@ class Game:
 
 
 class Games:
-    """E copies of one game. A step's reward is the one of the player who acted, from the step before to this one."""
+    """E copies of one game. A step's reward is the acting player's, from the previous step to this one."""
 
     def __init__(
         self, game: Game, num_envs: int, *, opponent: Opponent | None = None, random_opening: int = 0
@@ -157,11 +157,11 @@ class Games:
         Args:
           game: its rules.
           num_envs: E.
-          opponent: None: every action is that of the player to move, and the next observation is the other one's.
-            "random": the environment plays one side; whoever steps it sees its own turns and terminal states alone.
-            In its episode j, environment i lets it move first where i + j is even. No meaning for a single player.
-          random_opening: an episode begins after up to so many random moves, each number of them equally likely; after
-            fewer where they would end the game. Two players without `opponent` alone.
+          opponent: None: each action is the mover's, and the next observation is the other player's. "random": the
+            environment plays one side; the agent sees its own turns and terminal states only. In episode j of
+            environment i the agent moves first if i + j is even. Ignored for a single player.
+          random_opening: largest number of random moves before an episode; numbers up to it are equally likely. The
+            opening stops before a move that ends the game. Only for two players without `opponent`.
         """
         self.num_envs = num_envs
         self.spec = game.spec
@@ -206,13 +206,13 @@ class Games:
         state = self._game.initial()
         if self._has_opponent and (index + self._num_episodes[index]) % 2:
             opened = self._reply(index, state)
-            # An opening that ended the game would leave no turn to whoever steps: then that one begins after all.
+            # An opening that ends the game leaves the agent no turn: the agent then moves first.
             state = state if self._game.is_terminal(opened) else opened
         if self._random_opening:
             state = self._open(index, state)
         self._num_episodes[index] += 1
         self._states[index] = state
-        self._returns[index] = 0  # what the opponent's opening brings belongs to the reward after it
+        self._returns[index] = 0  # the opponent's opening counts in the next reward
 
     def _open(self, index: int, state: State) -> State:
         for _ in range(self._generators[index].integers(self._random_opening + 1)):
@@ -223,7 +223,7 @@ class Games:
         return state
 
     def _play(self, index: int, action: int) -> float:
-        """Makes a move, and the opponent's if there is one; returns the reward of whoever made it."""
+        """Makes a move, and the opponent's if there is one; returns the mover's reward."""
         mover = self._game.mover(self._states[index])
         state = self._game.apply(self._states[index], action)
         if self._has_opponent and not self._game.is_terminal(state):
@@ -252,10 +252,10 @@ class Games:
 
 
 def make(name: str, num_envs: int, *, opponent: Opponent | None = None, random_opening: int = 0) -> Games:
-    """Returns E copies of a game by its name; the rest is as of Games.
+    """Returns E copies of a game by its name; other arguments as in Games.
 
     Raises:
-      EnvironmentFailure: as of Game.
+      EnvironmentFailure: as in Game.
     """
     return Games(Game(name), num_envs, opponent=opponent, random_opening=random_opening)
 
@@ -266,15 +266,20 @@ def random_move(state: State, generator: np.random.Generator) -> int:
     return int(legal[generator.integers(len(legal))])
 
 
+def num_players(name: str) -> int:
+    """Returns the players of a game, which `Game` would accept."""
+    return int(_load(name).num_players())
+
+
 def _load(name: str) -> Any:
     """Returns OpenSpiel's game."""
     try:
         import pyspiel  # type: ignore[import-not-found, unused-ignore]
     except ImportError as error:
         raise errors.EnvironmentFailure(
-            f"game {name!r} needs the package open_spiel, which is missing ({error}); {_INSTALL}"
+            f"game {name!r} needs the missing package open_spiel ({error}); {_INSTALL}"
         ) from error
-    # OpenSpiel itself would answer an unknown name with the names of all.
+    # OpenSpiel itself answers an unknown name with the names of all games.
     _check_known(name.partition("(")[0], pyspiel.registered_names())
     with base.failures_of(f"OpenSpiel cannot load {name!r}"):
         return pyspiel.load_game(name)
@@ -291,7 +296,7 @@ def _check_known(name: str, known: Sequence[str]) -> None:
 
 
 def _refuse_unsupported(name: str, game: Any) -> None:
-    """Raises EnvironmentFailure with all reasons why a game cannot be an environment here."""
+    """Raises EnvironmentFailure with all reasons against an unsupported game."""
     kind = game.get_type()
     num_players = game.num_players()
     reasons = {

@@ -1,4 +1,4 @@
-"""Returns and lengths of the episodes that run in many environments at once."""
+"""Returns and lengths of concurrent episodes in many environments."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ class Episode(NamedTuple):
 
     Attributes:
       slot: of its environment.
-      total: undiscounted sum of rewards; of two players who move in turn, what the one received who moved first
-        (after a random opening, if there is one).
+      total: undiscounted sum of rewards; in games of two players, the sum of the first mover (the first one after a
+        random opening, if there is one).
       length: steps.
     """
 
@@ -23,9 +23,9 @@ class Episode(NamedTuple):
 
 
 class Episodes:
-    """Adds up rewards; environments are rows 0 .. num_slots - 1.
+    """Sums rewards; environments are rows 0 .. num_slots - 1.
 
-    With two players each reward is that of the one who moved, and the other one loses as much.
+    With two players each reward is the mover's, and the other player loses as much.
     """
 
     def __init__(self, num_slots: int, num_players: int = 1) -> None:
@@ -35,12 +35,12 @@ class Episodes:
         self._length = np.zeros(num_slots, np.int64)
 
     def record(self, slots: np.ndarray, reward: np.ndarray, first: np.ndarray, final: np.ndarray) -> list[Episode]:
-        """Adds one observation of each of some environments and returns the episodes that it ends.
+        """Adds one observation of each given environment and returns the finished episodes.
 
         Args:
           slots: [B] int, distinct environments.
-          reward: [B] received on the way to the observation.
-          first: [B] bool, true: first observation of an episode or run.
+          reward: [B] of the step to the observation.
+          first: [B] bool, true: first observation of an episode or session.
           final: [B] bool, true: last observation of an episode.
         """
         self._total[slots] = np.where(first, 0.0, self._total[slots] + self._sign[slots] * reward)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 import os
 import pathlib
@@ -18,8 +19,8 @@ from seedzero.agents import table as agents
 from seedzero.checkpoints import files as checkpoint_files
 from seedzero.checkpoints import run_dir, spec_file
 from seedzero.config import config as config_lib
-from seedzero.core import errors, types
-from seedzero.device import compilation_cache
+from seedzero.core import env_ids, errors, types
+from seedzero.device import acting, compilation_cache
 from seedzero.envs import base as env_base
 from seedzero.envs import registry, spiel
 from seedzero.evaluation import episodes, evaluation, match, video
@@ -27,12 +28,12 @@ from seedzero.evaluation import episodes, evaluation, match, video
 _log = logging.getLogger(__name__)
 
 _SEED_KEY = 2
-"""Apart from training (0) and evaluation while training (1), so that episodes are unseen ones."""
+"""Differs from training (0) and evaluation during training (1), so that episodes are unseen."""
 _MAX_ENVS = 32
 _FRAMES_PER_SECOND = {"atari": 15.0, "gym": 30.0, "catch": 5.0, "spiel": 1.0}
 
 RANDOM, EXHAUSTIVE = "random", "exhaustive"
-"""Opponents in games of two players; every other name is that of a run directory."""
+"""Opponents in games of two players; every other name is a run directory."""
 
 
 class _Saved(NamedTuple):
@@ -46,10 +47,10 @@ class _Saved(NamedTuple):
 def _read_config(path: pathlib.Path) -> config_lib.Config:
     """Returns a run's configuration, if its environment can be made here."""
     config = run_dir.read_config(path)
-    if config.env.id == registry.REMOTE:
+    if config.env.id == env_ids.REMOTE:
         raise errors.UsageError(
-            f"{path} was trained with --env=remote: its environment is not here; what was evaluated while "
-            f"training is in metrics.jsonl"
+            f"{path} was trained with --env=remote: its environment is not here; metrics.jsonl has the evaluations "
+            f"during training"
         )
     return config
 
@@ -57,17 +58,17 @@ def _read_config(path: pathlib.Path) -> config_lib.Config:
 def _load(
     path: pathlib.Path, config: config_lib.Config, spec: types.EnvSpec, step: checkpoint_files.Step | None
 ) -> _Saved:
-    """Returns the agent of a run whose environments look like this."""
+    """Returns the agent of a run; raises if the run's spec differs."""
     compilation_cache.enable()
     saved_spec = spec_file.read(path) or spec
     spec_file.check_equal(spec, saved_spec)
     agent = agents.make(config, saved_spec, jax.default_backend())
-    template = jax.eval_shape(lambda: agent.init(jax.random.key(0))).params
+    template = jax.eval_shape(lambda: agent.acting(agent.init(jax.random.key(0))))
     return _Saved(config, agent, _load_params(path / "checkpoints", step, template))
 
 
 def _load_params(directory: pathlib.Path, step: checkpoint_files.Step | None, template: base.Params) -> base.Params:
-    """Returns parameters; without a step the best ones, or the last where none were evaluated."""
+    """Returns parameters; without a step the best ones, or the last if none were evaluated."""
     if step is None:
         step = "best" if checkpoint_files.finished(directory / checkpoint_files.BEST) else "last"
     params, info = checkpoint_files.restore_params(directory, step, template)
@@ -82,11 +83,11 @@ class _Player:
         self, path: pathlib.Path, step: checkpoint_files.Step | None, num_envs: int, *, seed: int, render: bool
     ) -> None:
         config = _read_config(path)
-        settings = dataclasses.replace(config.env, life_loss=False, random_opening=0)  # an episode is a whole game
+        settings = dataclasses.replace(config.env, life_loss=False, random_opening=0)  # episodes are whole games
         self.env: env_base.VectorEnv = registry.make(config.env.id, settings, num_envs, render=render)
         self.config, agent, self._params = _load(path, config, self.env.spec, step)
-        self._memory = agent.initial_memory(num_envs)
-        self._act = jax.jit(agent.act)
+        self._carried = acting.initial(agent, self.env.spec, num_envs)
+        self._act = jax.jit(functools.partial(acting.act, agent, self.env.spec, 0))
         self._key = jax.random.key(seed)
         seeds = np.random.SeedSequence([seed, _SEED_KEY]).generate_state(num_envs)
         self.step = self.env.reset([int(s) >> 1 for s in seeds])
@@ -96,22 +97,18 @@ class _Player:
         """Acts once in every environment."""
         num_envs, num_actions = self.env.num_envs, self.env.spec.num_actions
         mask = self.step.action_mask
-        inputs = base.ActInputs(
-            observation=jnp.asarray(self.step.observation),
+        seen = acting.Seen(
+            frame=jnp.asarray(self.step.observation),
+            reward=jnp.asarray(self.step.reward),
             first=jnp.asarray(self.first),
             action_mask=jnp.ones((num_envs, num_actions), bool) if mask is None else jnp.asarray(mask),
             explore=jnp.zeros(num_envs, bool),
+            slot=jnp.arange(num_envs),
         )
         self._key, key = jax.random.split(self._key)
-        self._memory, outputs = self._act(self._params, self._memory, inputs, key)
-        self.first = final(self.step)
+        self._carried, outputs = self._act(self._params, self._carried, seen, key)
+        self.first = self.step.final
         self.step = self.env.step(np.asarray(outputs.action))
-
-
-def final(step: types.EnvStep) -> np.ndarray:
-    """Returns [E] bool, true: the observation is the last of its episode."""
-    last: np.ndarray = step.terminated | step.truncated
-    return last
 
 
 def evaluate(
@@ -125,26 +122,26 @@ def evaluate(
 
     Args:
       path: run directory.
-      step: update number, "best" or "last"; None: the best, or the last where none was evaluated; in games of two
-        players the last, because an evaluation against random moves does not tell good agents apart.
-      num_episodes: at least 1; not read where the opponent is EXHAUSTIVE.
+      step: update number, "best" or "last"; None: the best, or the last if none was evaluated; in games of two
+        players the last, because an evaluation against random moves does not distinguish good agents.
+      num_episodes: at least 1; not read if the opponent is EXHAUSTIVE.
       seed: of the environments.
       opponent: in games of two players RANDOM, EXHAUSTIVE or the run directory of another agent; None: RANDOM.
 
     Raises:
-      UsageError: not a run directory, or one whose environment is remote; an opponent that does not fit.
-      CheckpointError: there is no such checkpoint, or it is damaged.
+      UsageError: not a run directory, a remote environment, or an unsuitable opponent.
+      CheckpointError: a missing or damaged checkpoint.
     """
     game = game_of(pathlib.Path(path))
     if game is not None:
         return _evaluate_game(game, pathlib.Path(path), step, num_episodes, seed, opponent or RANDOM)
     if opponent is not None:
-        raise errors.UsageError(f"--opponent={opponent}: {path} was trained in no game of two players; leave it out")
+        raise errors.UsageError(f"--opponent={opponent}: {path} was trained in no game of two players; omit it")
     return _evaluate_alone(pathlib.Path(path), step, num_episodes, seed)
 
 
 def game_of(path: pathlib.Path) -> spiel.Game | None:
-    """Returns the game that a run was trained in; None where there are not two players."""
+    """Returns the game of a run; None if it has not two players."""
     kind, _, name = _read_config(path).env.id.partition(":")
     game = spiel.Game(name) if kind == "spiel" else None
     return game if game is not None and game.num_players == 2 else None
@@ -170,13 +167,13 @@ def _evaluate_game(
 
 
 def load_player(game: spiel.Game, path: pathlib.Path, step: checkpoint_files.Step | None) -> match.Player:
-    """Returns the greedy agent of a run of this game; without a step the last one."""
+    """Returns the greedy agent of a run of this game; without a step, of its last checkpoint."""
     saved = _load(path, run_dir.read_config(path), game.spec, step or "last")
     return match.greedy_player(game, saved.agent, saved.params)
 
 
 def _same_game(path: pathlib.Path, game: spiel.Game) -> pathlib.Path:
-    """Returns the run directory of an opponent, if it was trained in the same game."""
+    """Returns an opponent's run directory; raises if it was trained in another game."""
     env_id = run_dir.read_config(path).env.id
     if env_id != f"spiel:{game.name}":
         raise errors.UsageError(
@@ -194,10 +191,10 @@ def _evaluate_alone(
     slots = np.arange(num_envs)
     played = evaluation.Evaluation(slots, num_episodes)
     try:
-        played.record(slots, player.step.reward, player.first, final(player.step))
+        played.record(slots, player.step.reward, player.first, player.step.final)
         while not played.done:
             player.advance()
-            played.record(slots, player.step.reward, player.first, final(player.step))
+            played.record(slots, player.step.reward, player.first, player.step.final)
     finally:
         player.env.close()
     result = dataclasses.asdict(played.result())
@@ -206,9 +203,9 @@ def _evaluate_alone(
 
 
 def play(path: str | os.PathLike[str], target: str | os.PathLike[str]) -> dict[str, Any]:
-    """Writes a video of one greedy episode with the best checkpoint, or the last where none was evaluated.
+    """Writes a video of one greedy episode with the best checkpoint, or the last if none was evaluated.
 
-    A game of two players is played against itself; the return is that of the first mover.
+    A game of two players is self-play; the return is the first mover's.
 
     Args:
       path: run directory.
@@ -218,7 +215,7 @@ def play(path: str | os.PathLike[str], target: str | os.PathLike[str]) -> dict[s
       video, frames, return and length.
 
     Raises:
-      UsageError, CheckpointError: as `evaluate`, or the video cannot be written.
+      UsageError, CheckpointError: as in `evaluate`, or the video cannot be written.
     """
     video.check_path(target)
     player = _Player(pathlib.Path(path), None, 1, seed=0, render=True)
@@ -226,7 +223,7 @@ def play(path: str | os.PathLike[str], target: str | os.PathLike[str]) -> dict[s
     ended: list[episodes.Episode] = []
 
     def record() -> None:
-        ended.extend(followed.record(np.zeros(1, int), player.step.reward, player.first, final(player.step)))
+        ended.extend(followed.record(np.zeros(1, int), player.step.reward, player.first, player.step.final))
 
     def frames() -> Iterator[np.ndarray]:
         record()

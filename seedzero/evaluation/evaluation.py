@@ -1,6 +1,6 @@
 """One evaluation: a fixed quota of whole episodes for each environment.
 
-With "the first N episodes that end" short episodes would count more often than long ones.
+"The first N finished episodes" would count short episodes more often than long ones.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Evaluation:
 
     Args:
       slots: [E] the environments' slots, any distinct numbers.
-      num_episodes: episodes altogether; the first environments play one more where they don't divide evenly.
+      num_episodes: episodes altogether; the first environments play the remainder of an uneven division.
     """
 
     def __init__(self, slots: np.ndarray, num_episodes: int) -> None:
@@ -41,7 +41,7 @@ class Evaluation:
         self._finished: list[episodes.Episode] = []
 
     def record(self, slots: np.ndarray, reward: np.ndarray, first: np.ndarray, final: np.ndarray) -> None:
-        """Adds one observation of each of some environments; shapes as in `Episodes.record`."""
+        """Adds one observation of each given environment; shapes as in `Episodes.record`."""
         for episode in self._running.record(slots, reward, first, final):
             if self._left[episode.slot] > 0:
                 self._left[episode.slot] -= 1
@@ -53,12 +53,12 @@ class Evaluation:
         return not any(self._left.values())
 
     def result(self) -> Result:
-        """Returns the statistics of the episodes played so far; at least one is needed."""
+        """Returns the statistics of the finished episodes, at least one."""
         return summarize([episode.total for episode in self._finished], [episode.length for episode in self._finished])
 
 
 def summarize(totals: Sequence[float], lengths: Sequence[int]) -> Result:
-    """Returns the statistics of at least one episode, given returns and lengths of all."""
+    """Returns the statistics of at least one episode, from all returns and lengths."""
     returns = np.array(totals)
     return Result(
         episodes=len(returns),

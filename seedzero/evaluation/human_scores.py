@@ -73,7 +73,7 @@ _BY_KEY = {game.replace("_", ""): scores for game, scores in SCORES.items()}
 
 
 def normalized(game: str, score: float) -> float | None:
-    """Returns 0 for a random player's score and 1 for a human's, linear between and beyond; None for other games.
+    """Returns the human-normalized score, 0 for a random player and 1 for a human; None for other games.
 
     Args:
       game: in CamelCase or snake_case, with or without "atari:".

@@ -1,4 +1,4 @@
-"""Games of two players in one process: the agent against random moves, against every move, against another agent.
+"""Games of two players in one process: an agent against random moves, every move, or another agent.
 
 Shape letters: B games, A actions.
 """
@@ -6,6 +6,7 @@ Shape letters: B games, A actions.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -15,6 +16,7 @@ import numpy as np
 
 from seedzero.agents import base
 from seedzero.core import errors
+from seedzero.device import acting
 from seedzero.envs import spiel
 from seedzero.evaluation import evaluation
 
@@ -22,22 +24,22 @@ Player: TypeAlias = Callable[[Sequence[spiel.State]], np.ndarray]
 """States [B], none terminal -> legal actions [B] int64."""
 
 MAX_POSITIONS = 1_000_000
-"""Most positions that `every_line` looks at."""
+"""Limit of `every_line`."""
 
 OPENING_MOVES = 2
-"""Random moves at the start of a game between two agents: without them all games would be the same."""
+"""Random moves at the start of a game between two agents: without them all games are equal."""
 
 _BATCH_SIZE = 64
-"""Rows of the one compiled call of an agent."""
+"""Rows of an agent's compiled call."""
 
 
-class Ended(NamedTuple):
+class FinishedGame(NamedTuple):
     """A finished game.
 
     Attributes:
       is_first: whether the agent made the first move.
-      total: what the agent received.
-      length: moves of both.
+      total: the agent's sum of rewards.
+      length: moves of both sides.
     """
 
     is_first: bool
@@ -49,19 +51,21 @@ class Ended(NamedTuple):
 
 
 def greedy_player(game: spiel.Game, agent: base.Agent, params: base.Params) -> Player:
-    """Returns the player that an agent of one-frame observations is without noise; the same state, the same move."""
-    act = jax.jit(agent.act)
-    memory, key = agent.initial_memory(_BATCH_SIZE), jax.random.key(0)
+    """Returns an agent as a player without noise: equal states, equal moves. Observations must be single frames."""
+    act = jax.jit(functools.partial(acting.act, agent, game.spec, 0))
+    carried, key = acting.initial(agent, game.spec, _BATCH_SIZE), jax.random.key(0)
 
     def play_batch(states: Sequence[spiel.State]) -> np.ndarray:
         padded = [*states, *[states[0]] * (_BATCH_SIZE - len(states))]
-        inputs = base.ActInputs(
-            observation=jnp.asarray(np.stack([game.observe(state) for state in padded])),
+        seen = acting.Seen(
+            frame=jnp.asarray(np.stack([game.observe(state) for state in padded])),
+            reward=jnp.zeros(_BATCH_SIZE),
             first=jnp.ones(_BATCH_SIZE, bool),
             action_mask=jnp.asarray(np.stack([game.legal_mask(state) for state in padded])),
             explore=jnp.zeros(_BATCH_SIZE, bool),
+            slot=jnp.arange(_BATCH_SIZE),
         )
-        _, outputs = act(params, memory, inputs, key)
+        _, outputs = act(params, carried, seen, key)
         return np.asarray(outputs.action, np.int64)[: len(states)]
 
     def play(states: Sequence[spiel.State]) -> np.ndarray:
@@ -81,15 +85,15 @@ def random_player(generator: np.random.Generator) -> Player:
 
 def play_games(
     game: spiel.Game, states: Sequence[spiel.State], agent: Player, opponent: Player, is_first: Sequence[bool]
-) -> list[Ended]:
+) -> list[FinishedGame]:
     """Plays games to their ends.
 
     Args:
       game: the rules.
-      states: [B] where they begin, none terminal.
+      states: [B] initial states, none terminal.
       agent: one side.
-      opponent: the other one.
-      is_first: [B] whether the agent is the side that made, or makes, a game's first move.
+      opponent: the other side.
+      is_first: [B] whether a game's first move is, or was, the agent's.
     """
     states = list(states)
     while running := [index for index, state in enumerate(states) if not game.is_terminal(state)]:
@@ -99,17 +103,17 @@ def play_games(
             if indices:
                 for index, action in zip(indices, player([states[index] for index in indices]), strict=True):
                     states[index] = game.apply(states[index], int(action))
-    return [_ended(game, state, first) for state, first in zip(states, is_first, strict=True)]
+    return [_finished(game, state, first) for state, first in zip(states, is_first, strict=True)]
 
 
-def against_random(game: spiel.Game, agent: Player, num_games: int, seed: int) -> list[Ended]:
-    """Plays against random moves; the agent has the first move in every other game, in the first one too."""
+def against_random(game: spiel.Game, agent: Player, num_games: int, seed: int) -> list[FinishedGame]:
+    """Plays against random moves; the agent has the first move in games 0, 2, 4 and so on."""
     opponent = random_player(np.random.default_rng(seed))
     return play_games(game, [game.initial()] * num_games, agent, opponent, _alternately(num_games))
 
 
-def against_agent(game: spiel.Game, agent: Player, opponent: Player, num_games: int, seed: int) -> list[Ended]:
-    """Plays pairs of games: both begin with the same random moves, then each side has the first move once."""
+def against_agent(game: spiel.Game, agent: Player, opponent: Player, num_games: int, seed: int) -> list[FinishedGame]:
+    """Plays pairs of games with equal random openings; each side has the first move once."""
     generator = np.random.default_rng(seed)
     begun = [opening(game, generator) for _ in range(-(-num_games // 2))]
     states = [begun[index // 2] for index in range(num_games)]
@@ -121,7 +125,7 @@ def _alternately(num_games: int) -> list[bool]:
 
 
 def opening(game: spiel.Game, generator: np.random.Generator) -> spiel.State:
-    """Returns the state after OPENING_MOVES random moves, or before the one that would have ended the game."""
+    """Returns the state after OPENING_MOVES random moves, or before a move that ends the game."""
     state = game.initial()
     for _ in range(OPENING_MOVES):
         after = game.apply(state, spiel.random_move(state, generator))
@@ -131,29 +135,29 @@ def opening(game: spiel.Game, generator: np.random.Generator) -> spiel.State:
     return state
 
 
-def every_line(game: spiel.Game, agent: Player, *, max_positions: int = MAX_POSITIONS) -> list[Ended]:
-    """Plays all games that there are against an agent: whatever the other side does is done once.
+def every_line(game: spiel.Game, agent: Player, *, max_positions: int = MAX_POSITIONS) -> list[FinishedGame]:
+    """Plays all possible games against an agent: the other side makes every legal move once.
 
     Args:
       game: the rules.
-      agent: whose move must depend on the state alone.
-      max_positions: most positions to look at, those of both colours together; each way to one counts.
+      agent: must depend on the state alone.
+      max_positions: limit over both colours; a position counts once for each path to it.
 
     Raises:
-      UsageError: there are more.
+      UsageError: the game has more positions.
     """
-    ended, num_positions = [], 0
+    finished, num_positions = [], 0
     for is_first in (True, False):
         states = [game.initial()]
         while states:
-            # All states of a round are equally many moves old: it is the same side's turn in all.
+            # All states of a round have equally many moves: it is the same side's turn in all.
             has_turn = _has_turn(game, states[0], is_first)
             num_positions += len(states) if has_turn else sum(len(state.legal_actions()) for state in states)
             _check_size(game, states[0], num_positions, max_positions)
             after = _answers(game, states, agent) if has_turn else _all_moves(game, states)
-            ended += [_ended(game, state, is_first) for state in after if game.is_terminal(state)]
+            finished += [_finished(game, state, is_first) for state in after if game.is_terminal(state)]
             states = [state for state in after if not game.is_terminal(state)]
-    return ended
+    return finished
 
 
 def _answers(game: spiel.Game, states: Sequence[spiel.State], agent: Player) -> list[spiel.State]:
@@ -177,17 +181,17 @@ def _has_turn(game: spiel.Game, state: spiel.State, is_first: bool) -> bool:
     return (game.mover(state) == game.mover(game.initial())) is is_first
 
 
-def _ended(game: spiel.Game, state: spiel.State, is_first: bool) -> Ended:
+def _finished(game: spiel.Game, state: spiel.State, is_first: bool) -> FinishedGame:
     first_mover = game.mover(game.initial())
     player = first_mover if is_first else 1 - first_mover
-    return Ended(is_first, game.returns(state)[player], int(state.move_number()))
+    return FinishedGame(is_first, game.returns(state)[player], int(state.move_number()))
 
 
 # Results ----------------------------------------------------------------------------------------------------------
 
 
-def summary(games: Sequence[Ended]) -> dict[str, Any]:
-    """Returns statistics of at least one game: those of an evaluation, and wins, draws and losses by colour."""
+def summary(games: Sequence[FinishedGame]) -> dict[str, Any]:
+    """Returns an evaluation's statistics of at least one game, and wins, draws and losses by colour."""
     result = evaluation.summarize([game.total for game in games], [game.length for game in games])
     return {
         **dataclasses.asdict(result),
@@ -197,7 +201,7 @@ def summary(games: Sequence[Ended]) -> dict[str, Any]:
     }
 
 
-def _score(games: Sequence[Ended]) -> dict[str, int]:
+def _score(games: Sequence[FinishedGame]) -> dict[str, int]:
     return {
         "wins": sum(game.total > 0 for game in games),
         "draws": sum(game.total == 0 for game in games),

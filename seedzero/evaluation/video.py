@@ -16,14 +16,14 @@ from seedzero.core import errors
 
 SUFFIXES = (".mp4", ".gif")
 SHORTEST_GIF_MILLISECONDS = 20
-"""Players show a shorter frame of a .gif for a tenth of a second."""
+"""Video players show a shorter frame of a .gif for a tenth of a second."""
 
 
 def check_path(path: str | os.PathLike[str]) -> None:
-    """Refuses a path that `write_video` could not write, before any frame is made.
+    """Checks a path for `write_video` before the first frame.
 
     Raises:
-      UsageError: another suffix than .mp4 and .gif, or a directory that is not there.
+      UsageError: a suffix other than .mp4 and .gif, or a missing directory.
     """
     path = pathlib.Path(path)
     if path.suffix.lower() not in SUFFIXES:
@@ -33,15 +33,15 @@ def check_path(path: str | os.PathLike[str]) -> None:
 
 
 def write_video(path: str | os.PathLike[str], frames: Iterable[np.ndarray], fps: float) -> int:
-    """Writes frames to an .mp4 (H.264, yuv420p, which every player shows) or .gif file; returns how many.
+    """Writes frames to an .mp4 (H.264, yuv420p, which every player shows) or .gif file; returns their number.
 
     Args:
-      path: of the file; the suffix decides the format.
-      frames: [H, W, 3] uint8 each, of one size; an odd size is repeated at its edge to an even one.
+      path: of the file; the suffix selects the format.
+      frames: [H, W, 3] uint8 each, of one size; an odd size is made even by repeating the edge.
       fps: frames a second; a .gif shows at most 50.
 
     Raises:
-      UsageError: another suffix, a directory that is not there, a file that cannot be written, or no frames.
+      UsageError: another suffix, a missing directory, an unwritable file, or no frames.
     """
     check_path(path)
     path = pathlib.Path(path)
@@ -51,9 +51,9 @@ def write_video(path: str | os.PathLike[str], frames: Iterable[np.ndarray], fps:
         raise errors.UsageError(f"no frames to write to {path}")
     checked = (_checked(frame, first.shape) for frame in itertools.chain([first], iterator))
     try:
-        path.open("wb").close()  # neither library says well what keeps it from writing
+        path.open("wb").close()  # both libraries' own messages for an unwritable file are poor
         return _write_mp4(path, checked, fps) if path.suffix.lower() == ".mp4" else _write_gif(path, checked, fps)
-    except (OSError, RuntimeError) as error:  # RuntimeError: there is no ffmpeg
+    except (OSError, RuntimeError) as error:  # RuntimeError: ffmpeg is missing
         raise errors.UsageError(f"cannot write a video to {path}: {error}") from None
 
 
@@ -67,7 +67,7 @@ def _checked(frame: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _even(frame: np.ndarray) -> np.ndarray:
-    """Repeats the last row and column where a size is odd: yuv420p halves both. [H, W, 3] uint8."""
+    """Repeats the last row and column of odd sizes: yuv420p halves both. [H, W, 3] uint8."""
     height, width, _ = frame.shape
     return np.ascontiguousarray(np.pad(frame, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge"))
 
@@ -77,13 +77,13 @@ def _write_mp4(path: pathlib.Path, frames: Iterator[np.ndarray], fps: float) -> 
 
     first = _even(next(frames))
     size = f"{first.shape[1]}x{first.shape[0]}"
-    # Its own writer forks, which a process with JAX's threads must not; this does not.
+    # imageio_ffmpeg's writer forks, which is unsafe in a process with JAX's threads; this does not.
     command = [imageio_ffmpeg.get_ffmpeg_exe(), "-y", "-loglevel", "error", "-f", "rawvideo", "-pix_fmt", "rgb24"]
     command += ["-s", size, "-r", str(fps), "-i", "-", "-an", "-c:v", "libx264", "-pix_fmt", "yuv420p", str(path)]
     count = 0
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
         assert process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # ffmpeg has ended, and told why on standard error
+        with contextlib.suppress(BrokenPipeError):  # ffmpeg has ended with a message on standard error
             for frame in itertools.chain([first], map(_even, frames)):
                 process.stdin.write(frame.tobytes())
                 count += 1

@@ -1,6 +1,6 @@
-"""What a container on Google Cloud asks its surroundings: who the learner is, and the secret that the fleet shares.
+"""A container's questions to Google Cloud: the learner's address, and the secret that the fleet shares.
 
-Three requests do not need Google's client libraries, which would be the larger half of a worker's image.
+Google's client libraries would be the larger half of a worker's image; these few requests do without.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _RETRIED_CODES = (408, 429, 500, 502, 503, 504)
 
 
 class Secret(NamedTuple):
-    """What learner and workers know each other by, as gcp/setup.sh makes it. PEM texts, but for the token."""
+    """The credentials of learner and workers, as gcp/setup.sh makes them. PEM texts, but for the token."""
 
     token: str
     certificate: str
@@ -45,7 +45,7 @@ class Endpoints:
 
 
 def endpoints(environ: Mapping[str, str]) -> Endpoints:
-    """Returns the addresses, other ones where the variables of Google's own tools name them."""
+    """Returns the addresses; the environment variables of Google's own tools override them."""
     metadata = environ.get("GCE_METADATA_HOST")
     given = {
         "metadata": f"http://{metadata}" if metadata else "",
@@ -56,13 +56,10 @@ def endpoints(environ: Mapping[str, str]) -> Endpoints:
 
 
 def learner_of_cluster(cluster_spec: str) -> str:
-    """Returns HOST:PORT of the learner in a custom job of Vertex AI.
-
-    Args:
-      cluster_spec: the value of the environment variable CLUSTER_SPEC.
+    """Returns HOST:PORT of the learner in a custom job of Vertex AI, from the environment variable CLUSTER_SPEC.
 
     Raises:
-      UsageError: it is not what Vertex AI writes.
+      UsageError: Vertex AI writes another form.
     """
     try:
         (address,) = json.loads(cluster_spec)["cluster"]["workerpool0"]
@@ -78,7 +75,7 @@ def learner_of_cluster(cluster_spec: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Client:
-    """Asks the services in the name of the machine's service account.
+    """Calls the services in the name of the machine's service account.
 
     Attributes:
       endpoints: where they are.
@@ -91,13 +88,10 @@ class Client:
     sleep: Callable[[float], None] = time.sleep
 
     def secret(self, name: str) -> Secret:
-        """Returns the newest version of a secret.
-
-        Args:
-          name: projects/P/secrets/NAME/versions/V.
+        """Returns a secret, projects/P/secrets/NAME/versions/V.
 
         Raises:
-          Error: it cannot be read, or does not hold what it should.
+          Error: it cannot be read, or has the wrong content.
         """
         answer = self._service("GET", f"{self.endpoints.secretmanager}/v1/{name}:access", f"secret {name}")
         try:
@@ -115,11 +109,7 @@ class Client:
         return self._metadata("instance/network-interfaces/0/ip").decode()
 
     def read_object(self, url: str) -> str | None:
-        """Returns the text of an object in a bucket, None where there is none.
-
-        Args:
-          url: gs://BUCKET/NAME.
-        """
+        """Returns the text of an object gs://BUCKET/NAME, None where there is none."""
         bucket, name = _split(url)
         path = f"storage/v1/b/{bucket}/o/{urllib.parse.quote(name, safe='')}?alt=media"
         try:
@@ -128,26 +118,22 @@ class Client:
             return None
 
     def write_object(self, url: str, text: str) -> None:
-        """Writes an object, over the one that may be there.
-
-        Args:
-          url: gs://BUCKET/NAME.
-        """
+        """Writes an object gs://BUCKET/NAME, over an older one."""
         bucket, name = _split(url)
         path = f"upload/storage/v1/b/{bucket}/o?uploadType=media&name={urllib.parse.quote(name, safe='')}"
         self._service("POST", f"{self.endpoints.storage}/{path}", url, text.encode())
 
-    def _service(self, method: str, address: str, what: str, body: bytes | None = None) -> bytes:
+    def _service(self, method: str, address: str, name: str, body: bytes | None = None) -> bytes:
         token = json.loads(self._metadata("instance/service-accounts/default/token"))["access_token"]
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "text/plain"}
-        return self._request(urllib.request.Request(address, body, headers, method=method), what)
+        return self._request(urllib.request.Request(address, body, headers, method=method), name)
 
     def _metadata(self, path: str) -> bytes:
         address = f"{self.endpoints.metadata}/computeMetadata/v1/{path}"
         request = urllib.request.Request(address, headers={"Metadata-Flavor": "Google"})
         return self._request(request, "the metadata server, which only machines of Google Cloud have")
 
-    def _request(self, request: urllib.request.Request, what: str) -> bytes:
+    def _request(self, request: urllib.request.Request, name: str) -> bytes:
         """Returns the answer's body.
 
         Raises:
@@ -160,16 +146,16 @@ class Client:
             except urllib.error.HTTPError as error:
                 reason = f"{error.code} {error.reason}"
                 if error.code == 404:
-                    raise _Absent(f"cannot reach {what}: {reason}") from None
+                    raise _Absent(f"cannot reach {name}: {reason}") from None
                 if error.code not in _RETRIED_CODES:
-                    raise errors.Error(f"cannot reach {what}: {reason}{_advice(error.code)}") from None
+                    raise errors.Error(f"cannot reach {name}: {reason}{_advice(error.code)}") from None
             except OSError as error:
                 reason = str(getattr(error, "reason", error))
             if pause is None:
                 break
-            _log.warning("%s: %s; trying again in %g s", what, reason, pause)
+            _log.warning("%s: %s; trying again in %g s", name, reason, pause)
             self.sleep(pause)
-        raise errors.Error(f"cannot reach {what}: {reason}")
+        raise errors.Error(f"cannot reach {name}: {reason}")
 
 
 class _Absent(errors.Error):

@@ -1,4 +1,4 @@
-"""What runs on a cluster and what each of it needs: pure, and without knowing whose cluster it is."""
+"""The programs on a cluster and their resources: pure, for any kind of cluster."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 
 from seedzero.config import config as config_lib
-from seedzero.core import errors
+from seedzero.config import worker_options
+from seedzero.core import env_ids, errors
 
 ACCELERATORS = ("GPU", "TPU")
-"""Names of a cluster's resources; those before are preferred where a node has several."""
+"""Names of a cluster's resources; on a node with several, the first counts."""
 
 _SET_HERE = {"worker.num": "--workers", "transport.listen": "--listen", "worker.num_remote": "--worker.num_remote"}
 """Settings of `train` that the launcher decides."""
-_OWN_ENVIRONMENTS = "remote"
 
 
 @dataclasses.dataclass(frozen=True)
 class Needs:
-    """Resources that one program takes on its node.
+    """The resources of one program on its node.
 
     Attributes:
       cpus: cores.
@@ -34,7 +34,7 @@ class Needs:
     num_accelerators: int = 0
 
     def as_resources(self) -> dict[str, float]:
-        """Returns what is taken, by the cluster's names."""
+        """Returns the resources by the cluster's names."""
         wanted = {"CPU": self.cpus}
         if self.accelerator:
             wanted[self.accelerator] = self.num_accelerators
@@ -49,22 +49,20 @@ class Plan:
     """One learner and its workers.
 
     Attributes:
-      run_dir: as the learner's node sees it.
-      num_workers: that step environments.
+      run_dir: its path on the learner's node.
+      num_workers: workers that step environments.
       train_words: the user's words for `seedzero train`, the run directory included.
-      worker_words: more words for each worker.
-      worker_threads: of each worker; a core for each.
-      learner: what it needs.
-      worker: what each of them needs.
-      port: that the learner listens on; 0: any free one.
-      token: that workers present; never shown.
+      worker_options: of each worker; a core for each of its threads.
+      learner: its resources.
+      worker: those of each.
+      port: of the learner; 0: any free one.
+      token: of the workers; never shown.
     """
 
     run_dir: str
     num_workers: int
     train_words: tuple[str, ...]
-    worker_words: tuple[str, ...]
-    worker_threads: int
+    worker_options: worker_options.WorkerOptions
     learner: Needs
     worker: Needs
     port: int
@@ -75,32 +73,26 @@ class Plan:
         listen = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         return [
             sys.executable, "-m", "seedzero.cli", "train", *self.train_words, "--workers=0",
-            f"--worker.num_remote={self.num_workers}", f"--worker.threads={self.worker_threads}",
+            f"--worker.num_remote={self.num_workers}", f"--worker.threads={self.worker_options.threads}",
             f"--listen={listen}", f"--token_file={token_file}", "--supervised",
         ]  # fmt: skip
 
     def worker_command(self, index: int, address: str, token_file: pathlib.Path) -> list[str]:
         """Returns the command line of a worker for the learner at `address`."""
-        return [
-            sys.executable, "-m", "seedzero.worker", f"--server={address}", f"--worker_id=ray-{index}",
-            "--role=train", f"--threads={self.worker_threads}", f"--token_file={token_file}", *self.worker_words,
-            "--supervised",
-        ]  # fmt: skip
+        return worker_options.command(
+            self.worker_options, server=address, worker_id=f"ray-{index}", role="train", token_file=str(token_file)
+        )
 
 
 def check_settings(settings: Mapping[str, str]) -> None:
-    """Refuses settings of `train` that the launcher decides, or can't serve.
-
-    Raises:
-      UsageError: with the setting and what to say instead.
-    """
+    """Raises UsageError for a setting of `train` that the launcher decides, or can't serve."""
     for name, flag in _SET_HERE.items():
         if name in settings:
             raise errors.UsageError(
                 f"{flag}={settings[name]}: the launcher decides this one; give --num_workers=N, and --port=N for a "
                 "fixed port"
             )
-    if settings.get("env.id") == _OWN_ENVIRONMENTS:
+    if settings.get("env.id") == env_ids.REMOTE:
         raise errors.UsageError(
             "--env=remote has its environments in programs of yours, which the launcher can't start; start "
             "`seedzero train` and those programs yourself"
@@ -110,14 +102,12 @@ def check_settings(settings: Mapping[str, str]) -> None:
 
 
 def worker_threads(config: config_lib.Config) -> int:
-    """Returns the emulator threads of a worker: as many as were asked for, else one."""
+    """Returns the emulator threads of a worker, at least one."""
     return max(1, config.worker.threads)
 
 
 def learner_cpus(config: config_lib.Config) -> float:
-    """Returns the cores that a learner takes: its device loop's, one for what serves workers and files beside it, and
-    those of the worker that evaluates there.
-    """
+    """Returns a learner's cores: one for its device loop, one for serving and files, and its evaluating worker's."""
     evaluates = config.evaluation.every_updates > 0
     return 2.0 + (worker_threads(config) if evaluates else 0)
 
@@ -126,7 +116,7 @@ def find_accelerator(text: str, nodes: Iterable[Mapping[str, float]]) -> tuple[s
     """Returns kind and number of the learner's accelerators; kind "" for none.
 
     Args:
-      text: auto (all of that node which has most), none, GPU, TPU, or one of these with a number, as GPU:2.
+      text: auto (all of the node that has most), none, GPU, TPU, or one of these with a number, as GPU:2.
       nodes: resources of each node of the cluster.
 
     Raises:
@@ -150,7 +140,7 @@ def _most(kind: str, nodes: Sequence[Mapping[str, float]]) -> int:
 
 
 def missing(wanted: Sequence[Needs], nodes: Sequence[Mapping[str, float]]) -> list[Needs]:
-    """Returns what finds no place on these nodes, the largest placed first, each where most is left."""
+    """Returns the needs without a place on these nodes, the largest placed first, each where most is left."""
     left = [dict(node) for node in nodes]
     unplaced = []
     for needs in sorted(wanted, key=lambda needs: (needs.num_accelerators, needs.cpus), reverse=True):

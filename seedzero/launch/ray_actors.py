@@ -1,8 +1,8 @@
-"""What runs on Ray's nodes: an actor for the learner and one for each worker. Each keeps its program running.
+"""The actors on Ray's nodes: one for the learner and one for each worker. Each keeps its program running.
 
-An actor is told again and again what shall be (`report`), and answers with what is, once that changes. So one that Ray
-has started anew, on the same node or another, needs nothing but the next call. Ray carries these calls alone; what
-environments see and do goes from program to program over gRPC.
+Every call of `report` carries the desired state and is answered with the actual state, once that changes. So an actor
+that Ray has restarted, on the same node or another, needs nothing but the next call. Ray carries these calls alone;
+observations and actions go from program to program over gRPC.
 """
 
 from __future__ import annotations
@@ -22,21 +22,19 @@ from ray.util import metrics
 import seedzero
 from seedzero.bucket import run_copy
 from seedzero.checkpoints import run_dir
-from seedzero.core import errors
+from seedzero.core import errors, exit_codes
 from seedzero.launch import plan as plan_lib
 from seedzero.processes import keeper as keeper_lib
-from seedzero.processes import supervisor
+from seedzero.processes import program
 
 ANNOUNCEMENT = r"seedzero learner listening on (\S+)"
 _JOINED = r"seedzero worker \S+: joined (\S+):"
-DONE, BAD_USAGE = 0, 2
-"""Exit codes of a program."""
 _ERROR = "seedzero: error: "
 
 
 @dataclasses.dataclass(frozen=True)
 class Order:
-    """What shall be.
+    """The desired state.
 
     Attributes:
       version: of seedzero, on both sides.
@@ -51,7 +49,7 @@ class Order:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What is.
+    """The actual state.
 
     Attributes:
       incarnation: names this life of the actor.
@@ -81,19 +79,19 @@ class Learner:
             announcement=ANNOUNCEMENT,
             judge=self._judge,
             write=_write,
-            launch=functools.partial(supervisor.launch_process, environment={}),
+            system=program.System(functools.partial(program.launch, environment={})),
         )
 
     def __repr__(self) -> str:
         return "learner"
 
     def report(self, order: Order, seen: int, seconds: float) -> Report:
-        """Returns the state of the program once it is not that of number `seen` any more.
+        """Returns the actual state once its number is not `seen` any more.
 
         Args:
-          order: what shall be.
+          order: the desired state.
           seen: number of the state that the caller knows; -1 for none.
-          seconds: after which the answer comes anyway.
+          seconds: longest wait for a change.
 
         Raises:
           UsageError: this node has another version of seedzero.
@@ -106,7 +104,7 @@ class Learner:
         return self._post.report(self._keeper.snapshot(after=seen, seconds=seconds))
 
     def stop(self, seconds: float) -> Report:
-        """Has the program save and leave; kills it after so many seconds."""
+        """Lets the program save and leave; kills it after so many seconds."""
         return self._post.report(self._keeper.stop(seconds))
 
     def _command(self, plan: plan_lib.Plan) -> list[str]:
@@ -116,16 +114,16 @@ class Learner:
         if last.heard:
             self._port = int(last.heard.rpartition(":")[2])
         elif last.starts:
-            self._port = 0  # it did not come to listen: perhaps somebody else has that port now
+            self._port = 0  # it never listened: another program may have that port now
         token_file = self._post.token_file(plan.token)
         return plan.learner_command(self._post.host, plan.port or self._port, token_file)
 
-    def _judge(self, death: supervisor.Death) -> keeper_lib.Verdict | None:
+    def _judge(self, death: program.Death) -> keeper_lib.Verdict | None:
         assert self._plan is not None
-        if death.status == BAD_USAGE:
+        if death.status == exit_codes.BAD_USAGE:
             return keeper_lib.Verdict(keeper_lib.State.FAILED, death.last_line.removeprefix(_ERROR))
-        # With exit code 0 it ends, too, when somebody terminates it, as a machine does that is taken away.
-        finished = _finished(self._plan.run_dir) if death.status == DONE else None
+        # It ends with exit code 0 on SIGTERM, too, as where a machine is taken away.
+        finished = _finished(self._plan.run_dir) if death.status == exit_codes.DONE else None
         return keeper_lib.Verdict(keeper_lib.State.FINISHED, finished) if finished else None
 
 
@@ -165,7 +163,7 @@ class Worker:
 
 
 class _Post:
-    """An actor's place: its node, a private directory there, and what Ray's metrics show of it."""
+    """An actor's place: its node, a private directory there, and its Ray metrics."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -176,7 +174,7 @@ class _Post:
         self._starts = metrics.Gauge("seedzero_starts", "starts of the program by this actor", tag_keys=("name",))
 
     def token_file(self, token: str) -> pathlib.Path:
-        """Returns a file with the token that this user alone can read."""
+        """Returns a file with the token, readable by this user alone."""
         path = pathlib.Path(self._directory.name) / "token"
         if not path.exists():
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -203,19 +201,19 @@ def _check_version(order: Order) -> None:
 
 
 def _finished(place: str) -> str | None:
-    """Returns which budget or return ended the run at a path or URL; None if none has, or its bucket does not tell."""
+    """Returns the budget or return that ended the run at a path or URL; None if none has, or its bucket is away."""
     try:
         with run_copy.local(place) as path:
             return (run_dir.read_status(path) or {}).get("finished")
     except (errors.BucketError, errors.ResumeError):
-        return None  # the learner is started again, and says what is wrong
+        return None  # the restarted learner reports the error
 
 
-def _never_over(death: supervisor.Death) -> None:
-    """A worker that ends is started again: the launcher knows when training is over."""
+def _never_over(death: program.Death) -> None:
+    """Has every worker started again: the launcher knows when training is over."""
 
 
 def _write(line: bytes) -> None:
-    """Gives a program's output to Ray, which shows it in the dashboard and where the launcher runs."""
+    """Hands a program's output to Ray, which shows it in the dashboard and at the launcher."""
     sys.stdout.write(line.decode(errors="replace"))
     sys.stdout.flush()

@@ -1,8 +1,8 @@
-"""Places a learner and its workers on a Ray cluster, and sees to it that they do what they shall.
+"""Places a learner and its workers on a Ray cluster, and supervises them.
 
-The launcher tells every actor what shall be and waits for what is (`ray_actors`). Ray starts actors again that died,
-on whatever node has room; the next call then tells the new one. What the launcher decides itself is little: workers
-follow the learner's newest address, and everything ends when the learner's program is over or the user says so.
+The launcher sends every actor the desired state and awaits the actual state (`ray_actors`). Ray restarts actors that
+died, on any node with room; the next call brings the new one up to date. The launcher itself decides little: workers
+follow the learner's newest address, and everything ends when the learner's program is over or the user stops it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import ray
 import ray.exceptions
 
 import seedzero
-from seedzero.core import errors
+from seedzero.core import errors, exit_codes
 from seedzero.launch import plan as plan_lib
 from seedzero.launch import ray_actors
 from seedzero.processes import keeper as keeper_lib
@@ -28,19 +28,19 @@ NAMESPACE = "seedzero"
 """Of the actors' names: no two launchers may have the same run directory."""
 TICK_SECONDS = 0.5
 POLL_SECONDS = 5.0
-"""An actor answers after so long, though nothing has changed."""
+"""An actor answers after this time even without a change."""
 PLACE_SECONDS = 10.0
-"""An actor that has not answered for so long after its start or loss has found no node."""
+"""An actor without an answer for this long after its start or loss has found no node."""
 SAVE_SECONDS = 600.0
-"""How long a learner that was told to stop may take to save."""
+"""Time for a learner to save when it stops."""
 LEAVE_SECONDS = 10.0
-"""How long a worker that was told to stop may take."""
+"""Time for a worker to leave when it stops."""
 MAX_NAMES = 5
 """Of actors that wait for room, in one line."""
 MAX_ERROR_LENGTH = 500
-"""Of what Ray says about an actor; it may hold whole logs."""
+"""Of Ray's text about an actor, which may hold whole logs."""
 _CALLS_AT_A_TIME = 8
-"""Threads of an actor: calls that the launcher has given up still wait in one for a while."""
+"""Threads of an actor: calls that the launcher abandoned still wait in one for a while."""
 
 State = keeper_lib.State
 
@@ -84,7 +84,7 @@ def _connect(address: str) -> bool:
 
 
 def nodes() -> list[Mapping[str, float]]:
-    """Returns what each node that is alive has in all."""
+    """Returns the total resources of each living node."""
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]
 
 
@@ -94,13 +94,13 @@ class _Member:
 
     Attributes:
       name: for the user.
-      needs: what it takes.
+      needs: its resources.
       handle: Ray's.
-      report: its last; None before the first, and after it was lost.
-      call: that it has not answered yet.
-      order: that was told by that call.
-      silent_since: when it was made or lost; counts while there is no report.
-      ask_at: not before this time, after it was lost.
+      silent_since: time of its creation or loss; counts while there is no report.
+      ask_at: earliest time of the next call after a loss.
+      report: its last; None before the first, and after a loss.
+      call: the one without an answer, if any.
+      order: the desired state that this call carried.
     """
 
     name: str
@@ -118,7 +118,10 @@ class _Member:
 
 
 class Launch:
-    """One learner and its workers, from their start to their end. Used by one thread."""
+    """One learner and its workers, from their start to their end. Used by one thread.
+
+    is_own: the cluster is for this alone: programs without a place now never get one.
+    """
 
     def __init__(
         self,
@@ -128,13 +131,6 @@ class Launch:
         say: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """
-        Args:
-          plan: what to run.
-          is_own: the cluster is for this alone: what has no place now never will.
-          say: tells the user.
-          clock: monotonic seconds.
-        """
         self._plan, self._is_own = plan, is_own
         self._say, self._clock = say, clock
         self._members: list[_Member] = []
@@ -157,7 +153,7 @@ class Launch:
             return finished or self._check_saved(saved)
 
     def _check_saved(self, learner: keeper_lib.Snapshot | None) -> str:
-        """Returns why training is finished after all, else ""."""
+        """Returns the reason why training is finished after all, else ""."""
         if learner is None:
             self._say("the learner was lost when it was to save: a resume goes on from its last checkpoint")
         elif learner.state is State.FINISHED:
@@ -172,44 +168,30 @@ class Launch:
 
     def _check_room(self) -> None:
         wanted = [self._plan.learner, *[self._plan.worker] * self._plan.num_workers]
-        there = nodes()
-        unplaced = plan_lib.missing(wanted, there)
-        if not unplaced:
-            return
+        unplaced = plan_lib.missing(wanted, there := nodes())
         problem = f"no room for {_counted(unplaced)} on {_listing(there)}"
-        if self._is_own:
+        if unplaced and self._is_own:
             raise errors.UsageError(
                 f"{problem}; lower --num_workers, --learner_cpus (a fraction will do) or --accelerator"
             )
-        self._say(f"{problem} as long as no nodes join")
+        if unplaced:
+            self._say(f"{problem} as long as no nodes join")
 
     def _create(self) -> None:
         plan, now = self._plan, self._clock()
         learner = ray.remote(ray_actors.Learner)
         worker = ray.remote(ray_actors.Worker)
         try:
-            handle = learner.options(**self._options("learner", plan.learner)).remote()
+            handle = learner.options(**_options("learner", plan.run_dir, plan.learner)).remote()
         except ray.exceptions.ActorAlreadyExistsError:
             raise errors.UsageError(
                 f"--run_dir={plan.run_dir} has a launcher in this cluster already; end that one first"
             ) from None
         self._members.append(_Member("learner", plan.learner, handle, now))
         for index in range(plan.num_workers):
-            options = self._options(f"worker-{index}", plan.worker)
+            options = _options(f"worker-{index}", plan.run_dir, plan.worker)
             handle = worker.options(**options, scheduling_strategy="SPREAD").remote(index)
             self._members.append(_Member(f"worker-{index}", plan.worker, handle, now))
-
-    def _options(self, name: str, needs: plan_lib.Needs) -> dict[str, Any]:
-        resources = needs.as_resources()
-        return dict(
-            name=f"{name} of {self._plan.run_dir}",
-            num_cpus=resources.pop("CPU"),
-            num_gpus=resources.pop("GPU", 0),
-            resources=resources,
-            max_restarts=-1,
-            max_task_retries=0,  # what shall be is told anew, not again
-            max_concurrency=_CALLS_AT_A_TIME,
-        )
 
     # ------------------------------------------------------------------------------------ while it runs
 
@@ -226,7 +208,7 @@ class Launch:
         return ""
 
     def _ask(self, member: _Member) -> None:
-        """Tells a member what shall be, unless it has been told and has not answered yet."""
+        """Sends a member the desired state, unless a call with it is under way."""
         order = self._order(member)
         is_due = self._clock() >= member.ask_at if member.call is None else member.order != order
         if is_due:
@@ -237,7 +219,7 @@ class Launch:
         learner = self._members[0].program
         address = learner.heard if learner.state is State.RUNNING and member is not self._members[0] else ""
         if not address and member.order is not None:
-            address = member.order.address  # the learner is away: the worker goes on trying where it was
+            address = member.order.address  # the learner is away: the worker keeps trying its last address
         return ray_actors.Order(seedzero.__version__, self._plan, address)
 
     def _hear(self, stop: threading.Event) -> None:
@@ -263,7 +245,7 @@ class Launch:
             raise cause or errors.TrainingFailure(f"{member.name}: {error}") from None
         except ray.exceptions.RayError as error:
             raise errors.TrainingFailure(
-                f"{member.name}: Ray has given up its actor ({_brief(error)}); run the same command again to resume"
+                f"{member.name}: Ray has abandoned its actor ({_brief(error)}); run the same command again to resume"
             ) from None
         else:
             self._tell_change(member, report)
@@ -291,13 +273,13 @@ class Launch:
         for member in self._members:
             program = member.program
             if program.state is State.FAILED:
-                refused = member is self._members[0] and program.status == ray_actors.BAD_USAGE
+                refused = member is self._members[0] and program.status == exit_codes.BAD_USAGE
                 kind = errors.UsageError if refused else errors.TrainingFailure
                 where = member.report.host if member.report else "its node"
                 raise kind(f"{member.name} on {where}: {program.problem}; its output above says more")
 
     def _tell_unplaced(self) -> None:
-        """Says which members wait for a node, whenever that changes."""
+        """Lists the members without a node, whenever that list changes."""
         now = self._clock()
         silent = [m for m in self._members if m.report is None and now - m.silent_since > PLACE_SECONDS]
         names = ", ".join(f"{member.name} (needs {member.needs})" for member in silent[:MAX_NAMES])
@@ -310,28 +292,39 @@ class Launch:
     # ------------------------------------------------------------------------------------ the end
 
     def _stop(self) -> keeper_lib.Snapshot | None:
-        """Has everything leave, the learner first; returns the learner's last state, None where it is lost."""
-        saved = self._stop_all(self._members[:1], SAVE_SECONDS)
-        self._stop_all(self._members[1:], LEAVE_SECONDS)
+        """Stops everything, the learner first; returns the learner's last state, None where it is lost."""
+        saved = _stop_all(self._members[:1], SAVE_SECONDS)
+        _stop_all(self._members[1:], LEAVE_SECONDS)
         for member in self._members:
             ray.kill(member.handle, no_restart=True)
         return saved[0].program if saved else None
 
-    def _stop_all(self, members: Sequence[_Member], seconds: float) -> list[ray_actors.Report]:
-        """Returns the last reports of those that answer."""
-        calls = [member.handle.stop.remote(seconds) for member in members if member.report is not None]
-        if not calls:
-            return []
-        done, _ = ray.wait(calls, num_returns=len(calls), timeout=seconds + LEAVE_SECONDS)
-        return [report for report in map(_answer, done) if report is not None]
+
+def _options(name: str, run_dir: str, needs: plan_lib.Needs) -> dict[str, Any]:
+    """Returns Ray's options of an actor."""
+    resources = needs.as_resources()
+    return dict(
+        name=f"{name} of {run_dir}",
+        num_cpus=resources.pop("CPU"),
+        num_gpus=resources.pop("GPU", 0),
+        resources=resources,
+        max_restarts=-1,
+        max_task_retries=0,  # a new call carries the desired state of then
+        max_concurrency=_CALLS_AT_A_TIME,
+    )
 
 
-def _answer(call: Any) -> ray_actors.Report | None:
-    try:
-        report: ray_actors.Report = ray.get(call)
-        return report
-    except ray.exceptions.RayError:
-        return None
+def _stop_all(members: Sequence[_Member], seconds: float) -> list[ray_actors.Report]:
+    """Returns the last reports of those that answer."""
+    calls = [member.handle.stop.remote(seconds) for member in members if member.report is not None]
+    if not calls:
+        return []
+    done, _ = ray.wait(calls, num_returns=len(calls), timeout=seconds + LEAVE_SECONDS)
+    reports = []
+    for call in done:
+        with contextlib.suppress(ray.exceptions.RayError):
+            reports.append(ray.get(call))
+    return reports
 
 
 def _brief(error: Exception) -> str:

@@ -54,6 +54,26 @@ def place(
     )
 
 
+def check_queue(rings_bytes: int, device: jax.Device, slot_length: int) -> None:
+    """Refuses rings of a queue that don't fit.
+
+    Args:
+      rings_bytes: on each device.
+      device: one of the devices that hold them.
+      slot_length: rows of a ring, for the message.
+
+    Raises:
+      CapacityError: there is not enough free memory.
+    """
+    free = free_bytes(device)
+    if free is not None and rings_bytes > free:
+        raise errors.CapacityError(
+            f"the agent's queue needs {rings_bytes / _GIB:.2f} GiB on {device.platform} and {free / _GIB:.2f} GiB are "
+            f"free: {slot_length} rows for each of replay.num_slots environments; lower the agent's length of unrolls, "
+            "the number of them that may wait, or --replay.num_slots"
+        )
+
+
 def _left(free: int | None) -> str:
     return "" if free is None else f" of {free / _GIB:.1f} GiB free"
 

@@ -1,8 +1,9 @@
-"""The messages that wait for the device: at most one for each group of environments, which bounds them."""
+"""Messages that wait for the device: at most one for each group of environments, which bounds them."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import numpy as np
 
@@ -11,15 +12,20 @@ from seedzero.device import batch
 
 
 class Inbox:
-    """Messages that wait for the device loop, and the runs that ended meanwhile.
+    """Messages that wait for the device loop, and the sessions that ended meanwhile.
 
-    `changed` is the one condition that the device loop waits on; whoever makes work possible notifies it.
+    `changed` is the one condition that the device loop waits on; every source of work notifies it.
     """
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
         self._waiting: dict[types.Role, list[batch.Message]] = {role: [] for role in types.Role}
         self._ended: list[np.ndarray] = []
+
+    def notify(self) -> None:
+        """Wakes the loop."""
+        with self.changed:
+            self.changed.notify_all()
 
     def put(self, message: batch.Message) -> None:
         """Adds a message and wakes the loop."""
@@ -28,14 +34,14 @@ class Inbox:
             self.changed.notify_all()
 
     def end_session(self, session_id: str, role: types.Role, slots: np.ndarray) -> None:
-        """Drops the messages of a run that is over; the loop learns which slots it had."""
+        """Drops the messages of a session that is over, and keeps its slots for the loop."""
         with self.changed:
             self._drop(session_id, role)
             self._ended.append(slots)
             self.changed.notify_all()
 
     def drop_session(self, session_id: str, role: types.Role) -> None:
-        """Drops the messages of a run that the loop itself ended."""
+        """Drops the messages of a session that the loop itself ended."""
         with self.changed:
             self._drop(session_id, role)
 
@@ -43,39 +49,58 @@ class Inbox:
         self._waiting[role] = [message for message in self._waiting[role] if message.request.session_id != session_id]
 
     def take_ended(self) -> list[np.ndarray]:
-        """Returns the slots of the runs that ended since the last call."""
+        """Returns the slots of the sessions that ended since the last call."""
         with self.changed:
             ended, self._ended = self._ended, []
             return ended
 
     @property
     def has_ended(self) -> bool:
-        """Whether runs ended since the last `take_ended`."""
+        """Whether sessions ended since the last `take_ended`."""
         with self.changed:
             return bool(self._ended)
 
-    def num_rows(self, role: types.Role) -> int:
-        """Returns how many environments wait."""
+    def num_rows(self, role: types.Role, holds: Callable[[np.ndarray], bool] | None = None) -> int:
+        """Returns how many environments wait, those of messages on hold left out."""
         with self.changed:
-            return sum(len(message.slots) for message in self._waiting[role])
+            waiting = [message.slots for message in self._waiting[role]]
+            return sum(len(slots) for slots in waiting if holds is None or not holds(slots))
 
-    def oldest(self, role: types.Role) -> float | None:
-        """Returns when the longest waiting message arrived."""
+    def oldest(self, role: types.Role, holds: Callable[[np.ndarray], bool] | None = None) -> float | None:
+        """Returns the arrival of the longest waiting message that is not on hold."""
         with self.changed:
             waiting = self._waiting[role]
-            return waiting[0].arrived if waiting else None
+            return next((found.arrived for found in waiting if holds is None or not holds(found.slots)), None)
 
-    def take(self, role: types.Role, layout: batch.Layout, max_rows: int) -> list[batch.Message]:
-        """Returns what is ready, oldest first, as much as fits into `max_rows` rows of every shard."""
+    def take(
+        self,
+        role: types.Role,
+        layout: batch.Layout,
+        max_rows: int,
+        holds: Callable[[np.ndarray], bool] | None = None,
+    ) -> list[batch.Message]:
+        """Returns what is ready, oldest first, as much as fits into `max_rows` rows of every shard.
+
+        Args:
+          role: of the environments.
+          layout: of the slots.
+          max_rows: of every shard.
+          holds: says of a message's slots [E] whether it must wait; None: none must.
+        """
         with self.changed:
             taken: list[batch.Message] = []
+            left: list[batch.Message] = []
             counts = np.zeros(layout.num_shards, np.int64)
-            for message in self._waiting[role]:
+            for index, message in enumerate(self._waiting[role]):
+                if holds is not None and holds(message.slots):
+                    left.append(message)
+                    continue
                 shard, _ = layout.place(message.slots)
                 more = counts + np.bincount(shard, minlength=layout.num_shards)
                 if more.max() > max_rows:
+                    left += self._waiting[role][index:]
                     break
                 counts = more
                 taken.append(message)
-            self._waiting[role] = self._waiting[role][len(taken) :]
+            self._waiting[role] = left
             return taken

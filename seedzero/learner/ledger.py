@@ -45,12 +45,19 @@ class Ledger:
         return num_stored
 
     def discard(self, slots: np.ndarray, reason: str) -> None:
-        """Gives up the pending steps of slots whose environments are gone."""
+        """Counts the pending steps of slots whose environments are gone as discarded."""
         num_lost = int(np.count_nonzero(self._pending[slots]))
         self._pending[slots] = False
         counts = self.counts
         self.counts = dataclasses.replace(
             counts, pending=counts.pending - num_lost, discarded=_add(counts.discarded, reason, num_lost)
+        )
+
+    def discard_stored(self, number: int, reason: str) -> None:
+        """Counts stored steps that no update will see as discarded."""
+        counts = self.counts
+        self.counts = dataclasses.replace(
+            counts, stored=counts.stored - number, discarded=_add(counts.discarded, reason, number)
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Who is here: runs, the slots of their environments, and what each joining worker is told to run.
+"""The roster of workers: sessions, the slots of their environments, and the assignments of joining workers.
 
 A slot is one environment's place on the device: slots 0 .. num_train - 1 have a ring in the replay, the
 `num_evaluate` slots after them only memory. With several devices every shard holds an equal part of both,
@@ -19,11 +19,8 @@ from collections.abc import Callable
 import numpy as np
 
 from seedzero.config import config as config_lib
-from seedzero.core import errors, types
+from seedzero.core import env_ids, errors, types
 from seedzero.transport import messages
-
-YOURS = "yours"
-"""Assigned as environment where the worker brings its own."""
 
 _EVALUATION_SEED = 1
 
@@ -33,9 +30,9 @@ class Session:
     """A worker's environments from one reset to the next.
 
     Attributes:
-      session_id: names the run.
-      worker_id: names the worker.
-      role: what the environments are for.
+      session_id: its name.
+      worker_id: its worker's name.
+      role: purpose of the environments.
       slots: [num_groups][envs_per_group] int32, global slot of each environment.
       started: the worker's spec was accepted.
     """
@@ -53,15 +50,7 @@ class Session:
 
 
 class Roster:
-    """Assigns slots and seeds to runs.
-
-    Args:
-      config: of the run.
-      num_train: training slots over all shards.
-      num_evaluate: evaluation slots over all shards.
-      num_shards: devices that share the slots.
-      max_group: most environments that fit into one acting batch.
-    """
+    """Assigns slots and seeds to sessions. Numbers of slots are over all shards; max_group: those of one batch."""
 
     def __init__(
         self, config: config_lib.Config, *, num_train: int, num_evaluate: int, num_shards: int, max_group: int
@@ -84,21 +73,21 @@ class Roster:
         """Number of the next evaluation; part of its environments' seeds."""
 
     def assign(self, hello: messages.Hello) -> types.Assignment:
-        """Returns what a joining worker shall run, and reserves its slots.
+        """Returns a joining worker's assignment, and reserves its slots.
 
         Raises:
           SlotsExhausted: there is no room for another environment of a role that the worker takes.
           SpecMismatch: the worker cannot make this run's environment.
         """
         env = self._config.env
-        remote = env.id == "remote"
+        remote = env.id == env_ids.REMOTE
         kind = env.id.split(":")[0]
         if not remote and kind not in hello.environments:
             raise errors.SpecMismatch(
                 f"worker {hello.worker_id} offers {', '.join(hello.environments) or 'no environments'}; this "
                 f"learner needs {kind}: install the package for it, or start the learner with --env=remote"
             )
-        if remote and YOURS not in hello.environments:
+        if remote and env_ids.YOURS not in hello.environments:
             raise errors.SpecMismatch(
                 f"this learner runs --env=remote and worker {hello.worker_id} brings no environment of its own"
             )
@@ -106,17 +95,17 @@ class Roster:
             role = self._choose_role(hello)
             slots = self._reserve(role, hello)
             self._num_assigned += 1
-            run = Session(uuid.uuid4().hex, hello.worker_id, role, slots)
-            self._sessions[run.session_id] = run
-            seeds = tuple(self._seed(role, int(slot)) for slot in run.all_slots)
+            session = Session(uuid.uuid4().hex, hello.worker_id, role, slots)
+            self._sessions[session.session_id] = session
+            seeds = tuple(self._seed(role, int(slot)) for slot in session.all_slots)
         settings = dataclasses.asdict(env)
         settings.pop("id")
         if role is types.Role.EVALUATE:
             settings["life_loss"] = False  # an evaluation's episode is a whole game
         return types.Assignment(
-            session_id=run.session_id,
+            session_id=session.session_id,
             role=role,
-            env=YOURS if remote else env.id,
+            env=env_ids.YOURS if remote else env.id,
             env_settings=json.dumps(settings),
             num_groups=len(slots),
             envs_per_group=len(slots[0]),
@@ -125,8 +114,8 @@ class Roster:
 
     def _choose_role(self, hello: messages.Hello) -> types.Role:
         """Training first; a second worker of a remote environment that accepts it evaluates."""
-        num_training = sum(run.role is types.Role.TRAIN for run in self._sessions.values())
-        taken = any(run.role is types.Role.EVALUATE for run in self._sessions.values())
+        num_training = sum(session.role is types.Role.TRAIN for session in self._sessions.values())
+        taken = any(session.role is types.Role.EVALUATE for session in self._sessions.values())
         wants_evaluation = types.Role.EVALUATE in hello.roles and bool(self._free[types.Role.EVALUATE]) and not taken
         if types.Role.TRAIN not in hello.roles:
             if not wants_evaluation:
@@ -135,7 +124,7 @@ class Roster:
                     f"{self._num_evaluate} environments evaluate); end the other one, or start it to train"
                 )
             return types.Role.EVALUATE
-        remote_evaluator = self._config.env.id == "remote" and wants_evaluation and num_training > 0
+        remote_evaluator = self._config.env.id == env_ids.REMOTE and wants_evaluation and num_training > 0
         return types.Role.EVALUATE if remote_evaluator else types.Role.TRAIN
 
     def _reserve(self, role: types.Role, hello: messages.Hello) -> tuple[np.ndarray, ...]:
@@ -182,7 +171,7 @@ class Roster:
             )
         block = list(range(int(index) * number, (int(index) + 1) * number))
         if not self._free[types.Role.TRAIN].issuperset(block):
-            raise errors.SlotsExhausted(f"the slots of worker {hello.worker_id} are still taken by its last run")
+            raise errors.SlotsExhausted(f"the slots of worker {hello.worker_id} are still taken by its last session")
         return block
 
     def _shard_of(self, role: types.Role) -> Callable[[int], int]:
@@ -201,33 +190,33 @@ class Roster:
         return int(np.random.SeedSequence(key).generate_state(1)[0]) >> 1
 
     def begin(self, session_id: str) -> Session:
-        """Marks a run as started and returns it."""
+        """Marks a session as started and returns it."""
         with self._lock:
-            run = dataclasses.replace(self._sessions[session_id], started=True)
-            self._sessions[session_id] = run
-            return run
+            session = dataclasses.replace(self._sessions[session_id], started=True)
+            self._sessions[session_id] = session
+            return session
 
     def get(self, session_id: str) -> Session | None:
-        """Returns a living run."""
+        """Returns a living session."""
         with self._lock:
             return self._sessions.get(session_id)
 
     def remove(self, session_id: str) -> Session | None:
-        """Ends a run, frees its slots and returns it; None if it had ended before."""
+        """Ends a session, frees its slots and returns it; None if it had ended before."""
         with self._lock:
-            run = self._sessions.pop(session_id, None)
-            if run is not None:
-                self._free[run.role].update(int(slot) for slot in run.all_slots)
-            return run
+            session = self._sessions.pop(session_id, None)
+            if session is not None:
+                self._free[session.role].update(int(slot) for slot in session.all_slots)
+            return session
 
     def sizes(self) -> list[int]:
         """Returns the number of environments of each training worker."""
-        return [len(run.all_slots) for run in self.started(types.Role.TRAIN)]
+        return [len(session.all_slots) for session in self.started(types.Role.TRAIN)]
 
     def started(self, role: types.Role) -> list[Session]:
-        """Returns the living runs of a role whose environments were accepted."""
+        """Returns the living sessions of a role whose environments were accepted."""
         with self._lock:
-            return [run for run in self._sessions.values() if run.role is role and run.started]
+            return [session for session in self._sessions.values() if session.role is role and session.started]
 
 
 def _emptiest_first(free: set[int], number: int, shard_of: Callable[[int], int]) -> list[int]:

@@ -1,4 +1,4 @@
-"""What the user sees while it trains: a live line on a terminal, plain lines elsewhere, messages above them."""
+"""The console during training: a live line on a terminal, plain lines elsewhere, messages above them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ import rich.console
 import rich.live
 import rich.text
 
-from seedzero.config import config as config_lib
+from seedzero.config import sections
 
 DRAW_SECONDS = 0.2
-"""The live line is drawn at most this often."""
+"""Shortest time between two drawings of the live line."""
 SHOW_CURSOR = b"\x1b[?25h\n"
 
 
@@ -30,17 +30,17 @@ class Snapshot:
       seconds: since this run began.
       env_steps: training steps, resumes included.
       updates: updates, resumes included.
-      frames_per_second: emulator frames (or steps where there are none) of training environments, lately.
+      frames_per_second: emulator frames (without an emulator: steps) of training environments, lately.
       updates_per_second: lately.
       mean_return: of recent training episodes.
-      num_players: two: mean_return is the first mover's, and shown as that.
+      num_players: two: mean_return is the first mover's.
       evaluation: mean return of the last evaluation.
       samples_per_insert: windows trained on for each stored step, so far.
-      batch_fill: share of acting batches' rows that held an environment, in [0, 1].
-      policy_age: updates between the parameters that acted and the newest.
-      eta_seconds: to the nearest budget.
+      batch_fill: share of acting batches' rows with an environment, in [0, 1].
+      policy_age: updates between the acting parameters and the newest.
+      eta_seconds: time to the nearest budget.
       durable_update: update of the newest checkpoint on disk.
-      note: why training stands still, or what it waits for; "" while it goes.
+      note: why training stands still; "": it does not.
     """
 
     seconds: float
@@ -62,7 +62,7 @@ class Snapshot:
 class Console:
     """Draws snapshots and prints messages on standard error; thread-safe.
 
-    A stream that fails (closed, disk full) is ignored: what is seen must not end what is done.
+    Errors of the stream (closed, disk full) are ignored: they must not end training.
     """
 
     def __init__(
@@ -76,8 +76,8 @@ class Console:
     ) -> None:
         """
         Args:
-          every_seconds: time between plain lines where the stream is no terminal.
-          stream: where to; None: standard error.
+          every_seconds: time between plain lines.
+          stream: output; None: standard error.
           live: whether to draw a live line; None: on a terminal that can move its cursor.
           width: columns of the live line; None: the terminal's.
           clock: monotonic seconds.
@@ -96,7 +96,7 @@ class Console:
         self._closed = False
 
     def update(self, snapshot: Snapshot) -> None:
-        """Shows a snapshot, unless the last one is too young."""
+        """Shows a snapshot, unless the last one was shown just before."""
         with self._trying():
             if self._closed or self._clock() < self._next_time:
                 return
@@ -115,7 +115,7 @@ class Console:
                 print(text, file=self._stream, flush=True)
 
     def close(self) -> None:
-        """Leaves the live line as it stands and gives the terminal back."""
+        """Ends the live line and restores the terminal."""
         with self._trying():
             self._closed = True
             if self._live:
@@ -123,7 +123,7 @@ class Console:
             self._live = None
 
     def abandon(self) -> None:
-        """Gives the terminal back without waiting for a lock: for a process that leaves at once."""
+        """Restores the terminal without waiting for a lock, for a process that exits at once."""
         if self._live:
             with contextlib.suppress(OSError, ValueError):
                 os.write(self._stream.fileno(), SHOW_CURSOR)
@@ -134,7 +134,7 @@ class Console:
             try:
                 yield
             except (OSError, ValueError):  # ValueError: it is closed
-                self._is_live = False  # rich would collect for good what it cannot write
+                self._is_live = False  # rich would collect all later output
 
     def _draw(self, line: str) -> None:
         text = rich.text.Text(line, no_wrap=True, overflow="crop")
@@ -143,7 +143,7 @@ class Console:
                 text,
                 console=self._console,
                 auto_refresh=False,
-                redirect_stdout=False,  # standard output may be a pipe that someone reads
+                redirect_stdout=False,  # standard output may be a pipe with a reader
                 redirect_stderr=self._redirects,
             )
             self._live.start()
@@ -151,7 +151,7 @@ class Console:
 
 
 def live_line(snapshot: Snapshot, width: int) -> str:
-    """Returns a line of at most `width` columns; the least important fields are left out where it is narrow."""
+    """Returns a line of at most `width` columns; a narrow one lacks the least important fields."""
     fields = _fields(snapshot)
     while len(fields) > 1 and len(_join(fields)) > width:
         fields.remove(max(fields))
@@ -164,7 +164,7 @@ def plain_line(snapshot: Snapshot) -> str:
 
 
 def eta_seconds(
-    budget: config_lib.RunConfig,
+    budget: sections.RunConfig,
     *,
     seconds: float,
     env_steps: int,
@@ -184,7 +184,7 @@ def eta_seconds(
 
 
 def _fields(snapshot: Snapshot) -> list[tuple[int, int, str]]:
-    """Returns (rank, position, text) of each field in the order shown; those of a high rank are left out first."""
+    """Returns (rank, position, text) of each field in display order; a narrow line drops high ranks first."""
     ranked = [
         (11, _duration(snapshot.seconds)),
         (0, f"{_count(snapshot.env_steps)} steps"),

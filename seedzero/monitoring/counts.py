@@ -1,4 +1,4 @@
-"""The counters of a run, as every thread may read them."""
+"""The counters of a run, for any thread."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 WORKER_LOST = "worker_lost"
 CHECKPOINT_RESET = "checkpoint_reset"
+UNFINISHED_UNROLL = "unfinished_unroll"
+"""Steps of a queue before a cut: stored, but no update sees them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,12 +23,24 @@ class Counts:
 
 
 class Snapshot(NamedTuple):
-    """A consistent view of the counters for other threads."""
+    """A consistent view of the counters for other threads.
 
-    counts: Counts
-    num_updates: int
-    num_reanalysed: int
-    version: int
-    last_evaluation: Mapping[str, Any] | None
-    evaluating: bool
-    is_compiled: bool
+    Attributes:
+      counts: of training steps.
+      num_updates: done.
+      num_samples: windows or steps that these learned from.
+      num_refreshed: stored rows whose targets were computed anew; None: the agent does not refresh.
+      version: updates that the acting parameters have seen.
+      last_evaluation: its result.
+      evaluating: an evaluation is under way.
+      is_compiled: acting and updating have their programs.
+    """
+
+    counts: Counts = Counts()
+    num_updates: int = 0
+    num_samples: int = 0
+    num_refreshed: int | None = None
+    version: int = 0
+    last_evaluation: Mapping[str, Any] | None = None
+    evaluating: bool = False
+    is_compiled: bool = False

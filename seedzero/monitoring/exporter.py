@@ -18,19 +18,19 @@ _DISCARDED = "steps_discarded"
 _EVALUATION = "last_evaluation"
 
 
-class Seen(NamedTuple):
-    """What is shown at one moment.
+class Scrape(NamedTuple):
+    """The values of one scrape.
 
     Attributes:
-      status: as `seedzero status` shows it.
-      row: the newest row of metrics.jsonl but those of evaluations; empty before the first.
+      status: of `seedzero status`.
+      row: the newest row of metrics.jsonl, except evaluations; empty before the first.
     """
 
     status: Mapping[str, Any]
     row: Mapping[str, metrics.Value]
 
 
-# Counters go on where a resumed run goes on; those get the suffix _total.
+# A resume continues counters; they get the suffix _total.
 _COUNTERS = {
     "env_steps": "training steps stored",
     "updates": "updates done",
@@ -52,12 +52,12 @@ _GAUGES = {
 class Exporter:
     """Serves metrics at an address, from `start` to `stop`."""
 
-    def __init__(self, host: str, port: int, read: Callable[[], Seen]) -> None:
+    def __init__(self, host: str, port: int, read: Callable[[], Scrape]) -> None:
         """
         Args:
           host: to bind.
           port: to bind; 0: any free one.
-          read: returns what to show; called on a thread for each request.
+          read: returns the values; called on a thread for each request.
         """
         self._host, self._port = host, port
         self._registry = registry.CollectorRegistry()
@@ -65,11 +65,7 @@ class Exporter:
         prometheus_client.ProcessCollector(registry=self._registry)
 
     def start(self) -> str:
-        """Serves from now on; returns the URL.
-
-        Raises:
-          UsageError: the address is in use or not ours to bind.
-        """
+        """Starts to serve; returns the URL. Raises UsageError if the address cannot be bound."""
         try:
             self._server, self._thread = prometheus_client.start_http_server(
                 self._port, self._host, registry=self._registry
@@ -82,27 +78,27 @@ class Exporter:
         return f"http://{self._host}:{self._server.server_port}/metrics"
 
     def stop(self) -> None:
-        """Serves no more."""
+        """Stops serving."""
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
 
 
 class _Collector(registry.Collector):
-    def __init__(self, read: Callable[[], Seen]) -> None:
+    def __init__(self, read: Callable[[], Scrape]) -> None:
         self._read = read
 
     def collect(self) -> Iterable[core.Metric]:
         return families(self._read())
 
     def describe(self) -> Iterable[core.Metric]:
-        """Nothing: names follow from what is read, and reading begins with the first request."""
+        """Returns nothing: the names come with the values, and those with the first request."""
         return ()
 
 
-def families(seen: Seen) -> Iterator[core.Metric]:
-    """Yields what Prometheus is shown. A value that does not exist yet is left out."""
-    status = seen.status
+def families(scrape: Scrape) -> Iterator[core.Metric]:
+    """Yields the metrics for Prometheus; values that do not exist yet are left out."""
+    status = scrape.status
     for key, text in _COUNTERS.items():
         yield core.CounterMetricFamily(_PREFIX + key, text, value=status[key])
     for key, text in _GAUGES.items():
@@ -119,11 +115,11 @@ def families(seen: Seen) -> Iterator[core.Metric]:
     )
     for key, value in (status[_EVALUATION] or {}).items():
         yield core.GaugeMetricFamily(f"{_PREFIX}evaluation_{key}", f"{key} of the last evaluation", value=value)
-    yield from _of_row(seen)
+    yield from _of_row(scrape)
 
 
-def _of_row(seen: Seen) -> Iterator[core.Metric]:
-    for key, value in seen.row.items():
-        if isinstance(value, (int, float)) and key not in seen.status and key not in metrics.FIRST_KEYS:
+def _of_row(scrape: Scrape) -> Iterator[core.Metric]:
+    for key, value in scrape.row.items():
+        if isinstance(value, (int, float)) and key not in scrape.status and key not in metrics.FIRST_KEYS:
             name = _PREFIX + re.sub(r"\W", "_", key)
             yield core.GaugeMetricFamily(name, f"{key} in the newest row of metrics.jsonl", value=value)

@@ -27,21 +27,15 @@ TIME_SUFFIXES = ("_seconds", "_per_second")
 RECENT_EPISODES = 100
 
 
-def is_time_key(key: str) -> bool:
-    """Returns whether a value depends on the clock, and so differs between two runs that are else the same."""
-    return key in TIME_KEYS or key.endswith(TIME_SUFFIXES)
-
-
 def without_times(row: Mapping[str, Value]) -> dict[str, Value]:
-    """Returns what of a row two deterministic runs have in common."""
-    return {key: value for key, value in row.items() if not is_time_key(key)}
+    """Returns the values of a row that do not depend on the clock: two deterministic runs share them."""
+    return {key: value for key, value in row.items() if key not in TIME_KEYS and not key.endswith(TIME_SUFFIXES)}
 
 
 class MetricsLog:
-    """Appends rows to metrics.jsonl and TensorBoard. Not thread-safe.
+    """Appends rows to metrics.jsonl and TensorBoard; thread-safe.
 
-    A disk that is full or cannot be written does not end training: that row is lost, `report` is told once, and the
-    next row is tried again.
+    A full or read-only disk does not end training: the row is lost, and the first failure is reported.
     """
 
     def __init__(
@@ -54,19 +48,23 @@ class MetricsLog:
     ) -> None:
         """
         Args:
-          run_dir: directory that gets metrics.jsonl and tensorboard/.
+          run_dir: directory for metrics.jsonl and tensorboard/.
           tensorboard: whether to write TensorBoard files.
-          report: told once when writing begins to fail, and once when it works again.
+          report: receives a sentence when writing begins to fail, and when it works again.
           wall_clock: seconds since the epoch.
         """
         self._path = run_dir / METRICS_FILE
         self._report = report
         self._failing = False
+        self._lock = threading.Lock()
         self._tensorboard = _TensorBoard(run_dir / TENSORBOARD_DIRECTORY, report, wall_clock) if tensorboard else None
 
     def write(self, row: Mapping[str, Value]) -> None:
-        """Appends a row; "update" must be in it."""
-        ordered = {key: row[key] for key in FIRST_KEYS if key in row} | dict(row)
+        """Appends a row; it must contain "update"."""
+        with self._lock:
+            self._write({key: row[key] for key in FIRST_KEYS if key in row} | dict(row))
+
+    def _write(self, ordered: Mapping[str, Value]) -> None:
         try:
             _append(self._path, (run_dir_lib.encode(ordered) + "\n").encode())
             if self._tensorboard:
@@ -81,13 +79,14 @@ class MetricsLog:
             self._failing = False
 
     def size_bytes(self) -> int:
-        """Returns the bytes of metrics.jsonl: where a resume from now has to cut it."""
-        return self._path.stat().st_size if self._path.exists() else 0
+        """Returns the bytes of metrics.jsonl, at which a resume from this moment cuts it."""
+        with self._lock:
+            return self._path.stat().st_size if self._path.exists() else 0
 
     def truncate(self, size_bytes: int, update: int) -> None:
-        """Cuts metrics.jsonl back to what it was at a checkpoint, as a resume must.
+        """Cuts metrics.jsonl back to its size at a checkpoint, as a resume must.
 
-        Call it before the first `write`: TensorBoard's files are told to hide their later points.
+        Call it before the first `write`, which also hides TensorBoard's later points.
 
         Args:
           size_bytes: the file's size at the checkpoint; 0 drops all.
@@ -107,9 +106,9 @@ class MetricsLog:
 
 
 class Aggregator:
-    """Collects what happens between two rows; thread-safe.
+    """Collects means and totals between two rows; thread-safe.
 
-    Holds one sum a name, so its memory is bounded by the number of names, not by the time between rows.
+    It holds one sum for each name, so its memory does not grow with the time between rows.
     """
 
     def __init__(self) -> None:
@@ -120,28 +119,28 @@ class Aggregator:
         self._recent: collections.deque[float] = collections.deque(maxlen=RECENT_EPISODES)
 
     def add_means(self, values: Mapping[str, float], weight: float = 1.0) -> None:
-        """Adds to the means of the row: an update's loss, a policy's age. weight: as so many values."""
+        """Adds to the means of the row: an update's loss, a policy's age. weight: number of values."""
         with self._lock:
             for name, value in values.items():
                 self._sums[name] = self._sums.get(name, 0.0) + weight * float(value)
                 self._counts[name] = self._counts.get(name, 0.0) + weight
 
     def add_totals(self, values: Mapping[str, float]) -> None:
-        """Adds to the sums of the row: seconds that one side waited for another, episodes."""
+        """Adds to the sums of the row: seconds of waiting, episodes."""
         with self._lock:
             for name, value in values.items():
                 self._totals[name] = self._totals.get(name, 0.0) + value
 
     def add_batch(self, num_rows: int, batch_size: int, wait_seconds: float) -> None:
-        """Adds an acting batch: rows in it, the compiled size it was padded to, how long its oldest row had waited."""
+        """Adds an acting batch: its rows, its padded size, the waiting time of its oldest row."""
         self.add_means(
             {"batch_rows": num_rows, "batch_fill": num_rows / batch_size, "batch_wait_seconds": wait_seconds}
         )
 
     def add_episode(self, role: types.Role, episode_return: float, length: int, *, num_players: int = 1) -> None:
-        """Adds an episode that ended: its undiscounted return and its steps.
+        """Adds an episode: its undiscounted return and its steps.
 
-        Where two players train against each other the return is the first mover's, and so is its name.
+        In a game of two players the return is the first mover's.
         """
         prefix = "" if role is types.Role.TRAIN else f"{role.value}_"
         name = "episode_return" if num_players == 1 else "first_mover_return"
@@ -152,7 +151,7 @@ class Aggregator:
                 self._recent.append(episode_return)
 
     def recent_return(self) -> float | None:
-        """Returns the mean return of the last training episodes of this process, rows aside; None before the first."""
+        """Returns the mean return of this process's last training episodes, across rows; None before the first."""
         with self._lock:
             return sum(self._recent) / len(self._recent) if self._recent else None
 
@@ -173,8 +172,7 @@ class Aggregator:
 class _TensorBoard:
     """Appends to an event file on the caller's thread.
 
-    tensorboardX's own SummaryWriter hands events to a thread through a bounded queue; that thread ends on a full disk,
-    and the writer then blocks for good.
+    tensorboardX's own SummaryWriter uses a thread that ends on a full disk; then the writer blocks for good.
     """
 
     def __init__(self, path: pathlib.Path, report: Callable[[str], None], wall_clock: Callable[[], float]) -> None:
@@ -218,7 +216,7 @@ class _TensorBoard:
         return b"".join(_record(event.SerializeToString()) for event in events)
 
     def _new_file(self) -> pathlib.Path:
-        """TensorBoard reads files in the order of their names: the time comes first in them."""
+        """Names begin with the time, because TensorBoard reads files in the order of their names."""
         seconds = int(self._wall_clock())
         return self._directory / f"events.out.tfevents.{seconds:010}.{socket.gethostname()}.{os.getpid()}"
 

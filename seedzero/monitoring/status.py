@@ -1,4 +1,4 @@
-"""What a learner is doing: asked over the wire, or read from a run directory when none runs there."""
+"""The status of a learner: from its server, or from the run directory of a learner that has ended."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def from_server(
 def from_bucket(url: bucket.Url, store: bucket.Store, *, clock: Callable[[], float] = time.time) -> dict[str, Any]:
     """Returns the last status in a bucket.
 
-    "alive" is true while the learner's lease there is fresh, as far as the clocks of the two machines agree;
-    "renewed_seconds_ago" is its age.
+    "alive" is true while the learner's lease there is fresh, if the clocks of the two machines agree;
+    "renewed_seconds_ago" is the lease's age.
 
     Args:
       url: of the run.
@@ -58,10 +58,9 @@ def from_bucket(url: bucket.Url, store: bucket.Store, *, clock: Callable[[], flo
 
 
 def from_run_dir(path: str | os.PathLike[str], *, deadline_seconds: float = probe.DEADLINE_SECONDS) -> dict[str, Any]:
-    """Returns the status of the learner that uses a run directory, or the last one written there.
+    """Returns the status of a run directory's learner, or the last one written there.
 
-    "alive" is true when a learner answered. One that holds the directory but does not answer yet counts as
-    alive too, and "stalled" says so.
+    "alive" is true if a learner answered, or if it holds the directory and does not answer yet ("stalled" says so).
 
     Raises:
       ResumeError: it is no run directory, or has no status yet.

@@ -1,7 +1,6 @@
-"""Small grids (Catch, MinAtar): convolutions see the grid, the hidden state is a vector.
+"""Small grids (Catch, MinAtar): convolutions of the grid, a vector as hidden state.
 
-A vector keeps the search as cheap as a fully connected one, which dominates the cost of acting; dynamics and heads are
-those of `mlp`.
+The search dominates the cost of acting, and a vector keeps it as cheap as for `mlp`, whose dynamics and heads it uses.
 """
 
 from __future__ import annotations

@@ -12,19 +12,19 @@ import jax.numpy as jnp
 def normalize(x: jax.Array) -> jax.Array:
     """Returns each row of x [B, ...] with mean 0 and variance 1 over all its elements; computed in float32.
 
-    Hidden states pass through this at the end of representation and dynamics, so that any number of unrolled steps
-    keeps their scale.
+    Representation and dynamics end with this, so that hidden states keep their scale over any number of unrolled
+    steps.
     """
     axes = tuple(range(1, x.ndim))
     y = x.astype(jnp.float32)
     mean = jnp.mean(y, axis=axes, keepdims=True)
-    # Not the mean square of y - mean: that waits for the mean, a pass of its own over the state.
+    # Not the mean square of y - mean: that needs the mean first, a second pass over the state.
     variance = jnp.maximum(jnp.mean(jnp.square(y), axis=axes, keepdims=True) - jnp.square(mean), 0.0)
     return ((y - mean) * jax.lax.rsqrt(variance + 1e-5)).astype(x.dtype)
 
 
 def encode_action(action: jax.Array, num_actions: int, dtype: Any) -> jax.Array:
-    """Returns whole numbers [B] as one of num_actions [B, A], vectors [B, D] as they are."""
+    """Returns whole numbers [B] as one-hot vectors [B, A], vectors [B, D] unchanged."""
     if jnp.issubdtype(action.dtype, jnp.floating):
         return action.astype(dtype)
     return jax.nn.one_hot(action, num_actions, dtype=dtype)

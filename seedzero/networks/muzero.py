@@ -1,4 +1,4 @@
-"""MuZero's three functions, made for what the environment shows: flax inside, pure functions outside."""
+"""MuZero's three functions for an environment's spec: flax inside, pure functions outside."""
 
 from __future__ import annotations
 
@@ -8,22 +8,18 @@ from typing import Any, NamedTuple, TypeAlias
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from seedzero.config import config as configuration
-from seedzero.core import errors, types
-from seedzero.networks import conv, mlp, projection, resnet
+from seedzero.config import muzero as muzero_config
+from seedzero.core import types
+from seedzero.networks import conv, mlp, observations, projection, resnet
 from seedzero.networks import prefix as prefix_lib
 
 Params: TypeAlias = Any
 Hidden: TypeAlias = jax.Array
 
-SMALLEST_IMAGE = 32
-"""Grids whose shorter side has at least so many cells are taken for images."""
-
 
 class Projection(NamedTuple):
-    """What the consistency loss compares hidden states in, as functions of the network's parameters; D is its size.
+    """The consistency loss's projection of hidden states, as functions of the network's parameters; D is its size.
 
     Attributes:
       project: (params, hidden [B, ...]) -> [B, D].
@@ -35,12 +31,12 @@ class Projection(NamedTuple):
 
 
 class Prefix(NamedTuple):
-    """What stands in for the dynamics function where sums of rewards are predicted, as functions.
+    """The dynamics function of models that predict sums of rewards, as functions.
 
     Attributes:
       initial: batch size -> carry before the first step of a sum.
       step: (params, hidden, action [B] int32, carry) -> (next hidden, next carry, logits [B, bins] float32 of the sum
-        of the rewards since the initial carry, that of the edge to the next hidden state included).
+        of the rewards since the initial carry, including the edge to the next hidden state).
     """
 
     initial: Callable[[int], prefix_lib.Carry]
@@ -52,15 +48,15 @@ class Network(NamedTuple):
 
     Attributes:
       init: key -> parameters, float32.
-      cast: parameters -> the same in the compute dtype. Done once a call, not in every simulation.
-      represent: (params, observation [B, *shape]) -> hidden [B, ...]. Stacked frames lie on the last axis, oldest
+      cast: parameters -> the same in the compute dtype. Applied once a call, not in every simulation.
+      represent: (params, observation [B, *shape]) -> hidden [B, ...]. Stacked frames are on the last axis, oldest
         first; integers are scaled inside.
       predict: (params, hidden) -> (policy logits [B, A], or [B, D * bins] as in ops.binned_actions; value logits
         [B, bins]), float32.
       dynamics: (params, hidden, action [B] int32, or [B, D] in -1 to 1) -> (next hidden, reward logits [B, bins]
-        float32); the reward is that of the edge that leads to the next hidden state.
-      projection: for the consistency loss; None: there is none, and no parameters for it.
-      prefix: to be used in place of `dynamics`; None: rewards are predicted, not their sums.
+        float32); the reward is that of the edge to the next hidden state.
+      projection: for the consistency loss; None: no such parameters.
+      prefix: replaces `dynamics`; None: the model predicts rewards, not their sums.
     """
 
     init: Callable[[jax.Array], Params]
@@ -73,7 +69,7 @@ class Network(NamedTuple):
 
 
 class _Model(nn.Module):
-    """Three functions that share one tree of parameters."""
+    """The three functions with a common tree of parameters."""
 
     representation: nn.Module
     transition: nn.Module
@@ -116,7 +112,7 @@ class _Model(nn.Module):
 
 
 def make(
-    config: configuration.NetworkConfig,
+    config: muzero_config.NetworkConfig,
     spec: types.EnvSpec,
     platform: str,
     *,
@@ -127,24 +123,24 @@ def make(
 
     Args:
       config: kind, size, bins, dtype.
-      spec: what one newest frame looks like, and the number of actions.
-      platform: "cpu", "gpu" or "tpu"; decides the compute dtype where config says "auto".
-      has_projection: whether it has what the consistency loss needs.
-      has_prefix: whether it predicts sums of rewards; then it has no `dynamics` that could be called.
+      spec: of a single frame, and the number of actions.
+      platform: "cpu", "gpu" or "tpu"; selects the compute dtype if config says "auto".
+      has_projection: adds the consistency loss's projection.
+      has_prefix: predicts sums of rewards; `dynamics` then can't be called.
 
     Raises:
       ConfigError: the kind does not fit the observation's shape.
     """
-    kind = choose_kind(config, spec.observation_shape)
-    dtype = compute_dtype(config, platform)
+    kind = observations.choose_kind("network.kind", config.kind, spec.observation_shape)
+    dtype = observations.compute_dtype(config.compute_dtype, platform)
     model = _model(kind, config, spec, dtype)
     if has_projection:
         model = _with_projection(model, kind, config, dtype)
     prefix_head = _prefix_head(kind, config, dtype)
     if has_prefix:
         model = model.clone(reward_head=prefix_head)
-    prepare = _preparation(kind, spec, config.frame_stack)
-    stacked_shape = stack_shape(spec.observation_shape, config.frame_stack)
+    prepare = observations.preparation(kind, spec, config.frame_stack)
+    stacked_shape = observations.stack_shape(spec.observation_shape, config.frame_stack)
 
     def init(key: jax.Array) -> Params:
         observation = prepare(jnp.zeros((1, *stacked_shape), spec.observation_dtype))
@@ -169,39 +165,7 @@ def make(
     )
 
 
-def choose_kind(config: configuration.NetworkConfig, observation_shape: tuple[int, ...]) -> str:
-    """Returns "mlp", "conv" or "resnet".
-
-    Raises:
-      ConfigError: convolutions are asked for where there is no grid.
-    """
-    is_grid = len(observation_shape) in (2, 3)
-    if config.kind != "auto":
-        if config.kind != "mlp" and not is_grid:
-            raise errors.ConfigError(
-                f"network.kind={config.kind} needs observations of shape [height, width] or "
-                f"[height, width, channels], but they are {list(observation_shape)}; use network.kind=mlp"
-            )
-        return config.kind
-    if not is_grid:
-        return "mlp"
-    return "resnet" if min(observation_shape[:2]) >= SMALLEST_IMAGE else "conv"
-
-
-def compute_dtype(config: configuration.NetworkConfig, platform: str) -> Any:
-    """Returns the dtype of activations and of the parameters while computing."""
-    if config.compute_dtype == "auto":
-        return jnp.float32 if platform == "cpu" else jnp.bfloat16
-    return jnp.dtype(config.compute_dtype)
-
-
-def stack_shape(observation_shape: tuple[int, ...], frame_stack: int) -> tuple[int, ...]:
-    """Returns the shape of `frame_stack` frames joined on the last axis; a scalar observation counts as a vector."""
-    shape = observation_shape or (1,)
-    return (*shape[:-1], shape[-1] * frame_stack)
-
-
-def _model(kind: str, config: configuration.NetworkConfig, spec: types.EnvSpec, dtype: Any) -> _Model:
+def _model(kind: str, config: muzero_config.NetworkConfig, spec: types.EnvSpec, dtype: Any) -> _Model:
     representation: nn.Module
     transition: nn.Module
     head: Callable[..., nn.Module]
@@ -226,37 +190,11 @@ def _model(kind: str, config: configuration.NetworkConfig, spec: types.EnvSpec, 
     )
 
 
-def _with_projection(model: _Model, kind: str, config: configuration.NetworkConfig, dtype: Any) -> _Model:
+def _with_projection(model: _Model, kind: str, config: muzero_config.NetworkConfig, dtype: Any) -> _Model:
     size = projection.IMAGE if kind == "resnet" else projection.Size(2 * config.width, config.width)
     return model.clone(projector=projection.Projector(size, dtype), predictor=projection.Predictor(size, dtype))
 
 
-def _prefix_head(kind: str, config: configuration.NetworkConfig, dtype: Any) -> prefix_lib.Head:
+def _prefix_head(kind: str, config: muzero_config.NetworkConfig, dtype: Any) -> prefix_lib.Head:
     units = prefix_lib.IMAGE_UNITS if kind == "resnet" else config.width
     return prefix_lib.Head(units, config.head_width, config.num_bins, dtype)
-
-
-def _preparation(kind: str, spec: types.EnvSpec, frame_stack: int) -> Callable[[jax.Array], jax.Array]:
-    """Returns the function that scales observations and gives grids without channels an axis for them."""
-    scale = 1.0 / _integer_range(spec)
-    needs_channels = kind != "mlp" and len(spec.observation_shape) == 2
-
-    def prepare(observation: jax.Array) -> jax.Array:
-        x = observation.astype(jnp.float32) * scale
-        if needs_channels:
-            height, width = spec.observation_shape
-            x = jnp.moveaxis(x.reshape(-1, height, frame_stack, width), 2, -1)
-        return x
-
-    return prepare
-
-
-def _integer_range(spec: types.EnvSpec) -> float:
-    """Returns what integer observations are divided by; floats are taken as they are."""
-    if spec.observation_dtype == "float32":
-        return 1.0
-    bounds = np.abs([spec.observation_low, spec.observation_high])
-    largest = np.max(bounds, initial=0.0, where=np.isfinite(bounds))
-    if largest > 0:
-        return float(largest)
-    return 255.0 if spec.observation_dtype == "uint8" else 1.0

@@ -1,6 +1,6 @@
 """EfficientZero's value prefix (Ye et al. 2021, section 4.2): sums of rewards, from an LSTM along imagined steps.
 
-When exactly a reward comes is hard to say, and matters little; how much has come by now is easier.
+The exact time of a reward is hard to predict and matters little; the sum so far is easier.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Carry: TypeAlias = tuple[jax.Array, jax.Array]
 
 IMAGE_CHANNELS = 16
 IMAGE_UNITS = 512
-"""EfficientZero's own, where hidden states are images."""
+"""EfficientZero's sizes for hidden states that are images."""
 
 
 class Head(nn.Module):

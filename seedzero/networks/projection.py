@@ -1,6 +1,6 @@
-"""What hidden states are compared in by EfficientZero's consistency loss (Ye et al. 2021, section 4.1).
+"""The projection of hidden states in EfficientZero's consistency loss (Ye et al. 2021, section 4.1).
 
-The two networks of SimSiam (Chen and He 2021), with LayerNorm in place of BatchNorm: nothing here knows its batch.
+The two networks of SimSiam (Chen and He 2021), with LayerNorm in place of BatchNorm: rows of a batch are independent.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Size:
     """Units of layers.
 
     Attributes:
-      projection: of all three layers of the projector, and so of what is compared.
+      projection: of all three layers of the projector, and so of the compared vectors.
       bottleneck: of the predictor's hidden layer.
     """
 
@@ -27,7 +27,7 @@ class Size:
 
 
 IMAGE = Size(projection=1024, bottleneck=512)
-"""EfficientZero's own, for hidden states that are images."""
+"""EfficientZero's sizes for hidden states that are images."""
 
 
 class Projector(nn.Module):
@@ -47,7 +47,7 @@ class Projector(nn.Module):
 
 
 class Predictor(nn.Module):
-    """Projection [B, size.projection] -> the predicted one of a later observation [B, size.projection]."""
+    """Projection [B, size.projection] -> prediction of a later observation's projection [B, size.projection]."""
 
     size: Size
     dtype: Any
@@ -61,7 +61,7 @@ class Predictor(nn.Module):
 
 
 def cosine_similarity(a: jax.Array, b: jax.Array) -> jax.Array:
-    """Returns [...] from -1 to 1 for vectors [..., N]; 0 where one of them is 0. Computed in float32."""
+    """Returns [...] from -1 to 1 for vectors [..., N]; 0 if one of them is 0. Computed in float32."""
     return jnp.sum(normalize(a) * normalize(b), axis=-1)
 
 

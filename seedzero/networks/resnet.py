@@ -20,7 +20,7 @@ HEAD_CHANNELS = 16
 
 @dataclasses.dataclass(frozen=True)
 class Size:
-    """How large a network is.
+    """The size of a network.
 
     Attributes:
       channels: of the hidden state.
@@ -38,7 +38,7 @@ class Size:
 SIZES = {
     "small": Size(channels=64, stage_blocks=1, tower_blocks=2, dynamics_blocks=1),
     "middle": Size(channels=128, stage_blocks=1, tower_blocks=3, dynamics_blocks=2),
-    # Three blocks close the downsampling, ten are the representation's own.
+    # Three blocks end the downsampling, ten are the representation's own.
     "large": Size(channels=256, stage_blocks=3, tower_blocks=3 + 10, dynamics_blocks=6),
 }
 
@@ -61,7 +61,7 @@ class _NormedConv(nn.Module):
 
 
 class Block(nn.Module):
-    """x [B, H, W, C] -> x plus two convolutions of it, the second starting small."""
+    """x [B, H, W, C] -> x plus two convolutions of x; the second is initialized small."""
 
     dtype: Any
 
@@ -97,17 +97,17 @@ class Representation(nn.Module):
 
 def _halve(x: jax.Array) -> jax.Array:
     pool: Callable[..., jax.Array] = nn.avg_pool
-    # The division by the counts makes float32 of bfloat16.
+    # The division by the counts turns bfloat16 into float32.
     return pool(x, (3, 3), strides=(2, 2), padding="SAME", count_include_pad=False).astype(x.dtype)
 
 
 class _ActionConv(nn.Module):
-    """3x3 convolution, without bias, of the hidden state and A planes, of which the action's is 1 and the others 0;
-    the planes of a vector are its numbers.
+    """3x3 convolution, without bias, of the hidden state and A action planes: the action's plane is 1, all others 0.
+    A vector's planes are its numbers.
 
-    What a constant plane adds depends on the place alone, and there only on which taps lie inside the image. So the
-    planes are never made: A images are, once a call, and each row takes its action's. That spares an accelerator
-    the joining and padding of channels, a tenth of the dynamics' time.
+    A constant plane's contribution depends only on the position, through the kernel taps inside the image. So the
+    planes are never made: A contributions are computed once a call, and each row takes its action's. An accelerator
+    then needs no joined and padded channels, a tenth of the dynamics' time.
     """
 
     num_actions: int
@@ -122,13 +122,13 @@ class _ActionConv(nn.Module):
         of_hidden, of_action = kernel[:, :, :channels], kernel[:, :, channels:]
         x = jax.lax.conv_general_dilated(hidden, of_hidden, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
         images = jnp.einsum("yi,xj,ijac->ayxc", _taps_inside(height), _taps_inside(width), of_action)
-        # Not images[action]: its gradient would add up row after row.
+        # Not images[action]: its gradient adds one row after the other.
         encoded = mlp.encode_action(action, self.num_actions, self.dtype)
         return x + jnp.einsum("ba,ayxc->byxc", encoded, images.astype(self.dtype))
 
 
 def _taps_inside(length: int) -> jax.Array:
-    """Returns [length, 3]: 1 where a tap of a kernel at that place lies inside the image."""
+    """Returns [length, 3]: 1 if the tap of a kernel at that position lies inside the image, else 0."""
     place = jnp.arange(length)[:, None] + jnp.arange(-1, 2)
     return ((place >= 0) & (place < length)).astype(jnp.float32)
 

@@ -1,7 +1,7 @@
-"""Random changes of images that leave what they show the same.
+"""Image augmentation.
 
-Random shifts are those of DrQ (Kostrikov et al. 2021, section 3.1), intensities those of SPR (Schwarzer et al. 2021,
-appendix), which EfficientZero (Ye et al. 2021) takes over.
+Random shifts are from DrQ (Kostrikov et al. 2021, section 3.1), random intensities from SPR (Schwarzer et al. 2021,
+appendix); EfficientZero (Ye et al. 2021) uses both.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ import jax.numpy as jnp
 
 
 def random_shift(key: jax.Array, images: jax.Array, pixels: int, axes: tuple[int, int] = (1, 2)) -> jax.Array:
-    """Returns each image moved by up to `pixels` in both directions; what comes in repeats the edge.
+    """Returns each image moved by up to `pixels` in both directions, filled by repeating the edge.
 
-    The same as padding with the edge by `pixels` and cropping anywhere. Rows and columns are gathered as whole slices,
-    once each: that needs no padded copy and only as many indices as there are rows and columns.
+    Equals edge padding by `pixels` and a random crop. Rows and columns are gathered once each, as whole slices: this
+    needs no padded copy and only one index per row and column.
 
     Args:
       key: consumed.
-      images: [B, ...] of any dtype; each b is moved as one, whatever other axes it has.
+      images: [B, ...] of any dtype; each b moves as one.
       pixels: the largest move.
-      axes: those of height and width.
+      axes: of height and width.
     """
     moves = jax.random.randint(key, (2, images.shape[0]), -pixels, pixels + 1)
     for move, axis in zip(moves, axes, strict=True):
@@ -32,12 +32,12 @@ def random_shift(key: jax.Array, images: jax.Array, pixels: int, axes: tuple[int
 
 
 def random_intensity(key: jax.Array, images: jax.Array, scale: float) -> jax.Array:
-    """Returns each image times 1 + scale * clip(z, -2, 2), z being a standard normal number; float32.
+    """Returns each image times 1 + scale * clip(z, -2, 2) for a standard normal z; float32.
 
     Args:
       key: consumed.
       images: [B, ...] of any dtype; one factor for each b.
-      scale: standard deviation of the factor before it is clipped.
+      scale: standard deviation of the factor before clipping.
     """
     noise = jnp.clip(jax.random.normal(key, (images.shape[0], *[1] * (images.ndim - 1))), -2.0, 2.0)
     return images.astype(jnp.float32) * (1.0 + scale * noise)

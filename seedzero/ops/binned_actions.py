@@ -1,9 +1,9 @@
 """Policies over continuous actions: a histogram for each dimension.
 
-Each of D dimensions of [-1, 1] has M bins of equal width, and its own categorical distribution over them; within a bin
-an action is uniform (the discretized, factorized policy of Tang and Agrawal 2020, with a density in the place of M
-points). So a policy may have several peaks, stays within the bounds, is uniform where all logits are 0, and is sampled
-by inverting its distribution function: with given uniform numbers, the actions are a function of the logits.
+Each of D dimensions of [-1, 1] has M bins of equal width and a categorical distribution over them; within a bin an
+action is uniform (the discretized, factorized policy of Tang and Agrawal 2020, with a density in place of M points).
+A policy may have several peaks, stays within the bounds, and is uniform if all logits are 0. Sampling inverts its
+distribution function: for given uniform numbers, the actions are a function of the logits.
 
 Shape letters: B batch, K samples, D dimensions, M bins. Logits are [..., D * M], all bins of a dimension together.
 """
@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 _EDGE = 1e-4
-"""Samples keep off a bin's edges by this share of its width, so that rounding never puts one into the next bin."""
+"""Samples' distance from a bin's edges, as a share of its width: rounding never moves one into the next bin."""
 
 _FIXED_SEED = 0
 
@@ -27,7 +27,7 @@ class Samples(NamedTuple):
 
     Attributes:
       actions: [B, K, D] within -1 to 1.
-      log_prior: [B, K] log policy - log proposal of each: 0 where the proposal is the policy itself.
+      log_prior: [B, K] log policy - log proposal of each: 0 if the proposal is the policy itself.
     """
 
     actions: jax.Array
@@ -52,7 +52,7 @@ def sample(logits: jax.Array, uniform: jax.Array, *, num_bins: int, uniform_shar
     def of_bin(table: jax.Array) -> jax.Array:
         return jnp.sum(jnp.where(is_bin, table, 0.0), axis=-1)
 
-    # A bin that was hit is not empty, rounding apart.
+    # A hit bin is not empty, except for rounding.
     mass = jnp.maximum(of_bin(proposal), np.finfo(np.float32).tiny)
     share = jnp.clip(1.0 - (of_bin(highest) - uniform) / mass, _EDGE, 1.0 - _EDGE)
     log_ratio = of_bin(log_policy) - jnp.log(mass) if uniform_share else jnp.zeros_like(share)
@@ -60,10 +60,10 @@ def sample(logits: jax.Array, uniform: jax.Array, *, num_bins: int, uniform_shar
 
 
 def target(actions: jax.Array, weights: jax.Array, *, num_bins: int) -> jax.Array:
-    """Returns what the bins are to be likely, [..., D * M]: the weight of the samples within each.
+    """Returns the target probabilities of the bins, [..., D * M]: the total weight of each bin's samples.
 
-    The policy loss of Sampled MuZero, - sum over k of w_k log pi(a_k), is the cross entropy with it, summed over
-    dimensions: log pi is a sum over dimensions, and the same for all actions of a bin.
+    Sampled MuZero's policy loss, - sum over k of w_k log pi(a_k), is the cross entropy with this target, summed over
+    dimensions: log pi is a sum over dimensions, and equal for all actions of a bin.
 
     Args:
       actions: [..., K, D] within -1 to 1.
@@ -81,27 +81,27 @@ def cross_entropy(logits: jax.Array, targets: jax.Array, *, num_bins: int) -> ja
 
 
 def entropy(logits: jax.Array, *, num_bins: int) -> jax.Array:
-    """Returns the entropy [...] of which bins are taken, in nats, summed over dimensions."""
+    """Returns the entropy [...] of the distributions over bins, in nats, summed over dimensions."""
     log_policy = _log_policy(logits, num_bins)
     return -jnp.sum(jnp.exp(log_policy) * log_policy, axis=(-2, -1))
 
 
 def latin_hypercube(key: jax.Array, shape: tuple[int, int, int]) -> jax.Array:
-    """Returns uniform numbers [B, K, D] that are spread out: in each dimension one of K lies in each K-th of [0, 1).
+    """Returns stratified uniform numbers [B, K, D]: in each dimension, one of K lies in each K-th of [0, 1).
 
     Each of the K vectors is uniform over the unit cube (McKay, Beckman and Conover 1979), but means over the K vary
-    less than those of independent ones: a policy that is fitted to its own samples then drifts less.
+    less than for independent vectors: a policy fitted to its own samples drifts less.
     """
     order_key, place_key = jax.random.split(key)
     draws = jax.random.uniform(order_key, shape)
-    # Ranks by comparison: for so few a sort takes longer, to compile too. (Draws that are equal share a part.)
+    # Ranks by comparison: for so few, faster to run and to compile than sorting. (Equal draws share a stratum.)
     order = jnp.sum(draws[:, :, None] > draws[:, None], axis=2)
     # float32 may round the highest number up to 1.
     return jnp.minimum((order + jax.random.uniform(place_key, shape)) / shape[1], 1.0 - 2.0**-24)
 
 
 def fixed_hypercube(num_samples: int, num_dimensions: int) -> np.ndarray:
-    """Returns such numbers [K, D] float32 that are always the same: the middles of the K-ths."""
+    """Returns constant stratified numbers [K, D] float32: the middles of the K-ths."""
     random = np.random.default_rng(_FIXED_SEED)
     order = np.stack([random.permutation(num_samples) for _ in range(num_dimensions)], axis=1)
     return ((order + 0.5) / num_samples).astype(np.float32)

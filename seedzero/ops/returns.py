@@ -1,6 +1,6 @@
 """Targets from windows of experience, and gradient scaling.
 
-Shape letters: B batch, J positions of a window (0 the sampled one), K unrolled steps.
+Shape letters: B batch, J positions of a window (0: the sampled one), K unrolled steps.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import jax.numpy as jnp
 
 
 class Targets(NamedTuple):
-    """What MuZero's model is to predict along K + 1 positions. Masks: true means trained on.
+    """Targets of MuZero's model at K + 1 positions. Masks: true means trained on.
 
     Attributes:
       value: [B, K+1] n-step returns.
       value_mask: [B, K+1] bool.
-      reward: [B, K] reward[:, k-1] was received on the way to position k.
+      reward: [B, K] reward[:, k-1] is the reward of the step to position k.
       reward_mask: [B, K] bool.
       policy_mask: [B, K+1] bool.
     """
@@ -48,24 +48,24 @@ def n_step_targets(
 
         G_k = sum over i = 1 .. m of discount^(i-1) reward_{k+i}  +  discount^m value_{k+m},
 
-    where the value of a terminated position is 0. So a truncated episode, and one whose rest is not known, bootstraps
-    from the last value there is; a termination does not. Behind a termination positions are absorbing: reward 0 and
-    value 0 are trained, the policy is not. Behind any other last position nothing is known and nothing is trained,
-    nor is the value of a last position that has nothing but itself to bootstrap from.
+    with value 0 at a terminated position. A truncated or unfinished episode thus bootstraps from its last value; a
+    terminated one does not. Positions after a termination are absorbing: reward 0 and value 0 are trained, the policy
+    is not. Positions after any other last position are unknown and not trained. The value of a non-terminated last
+    position is not trained either: it could only bootstrap from itself.
 
-    Where two players take turns, rewards and values are those of whoever moves, who loses what the other one wins:
-    with a negative discount the signs in G_k alternate as they do.
+    If two players take turns, rewards and values are the mover's, and the game is zero-sum: a negative discount makes
+    the signs in G_k alternate.
 
     Args:
-      reward: [B, J] received on the way to each position.
+      reward: [B, J] of the step to each position.
       value: [B, J] to bootstrap from.
       terminated: [B, J] bool.
       truncated: [B, J] bool.
       valid: [B, J] bool, true: the position exists and belongs to the episode of position 0; a prefix of each row.
-      discount: of one step; its negative where two players take turns.
-      n: rewards before the return bootstraps.
+      discount: of one step; negated if two players take turns.
+      n: number of rewards before the bootstrap value.
       num_positions: K + 1; J must be at least K + 1 + n for full returns.
-      num_rewards: [B] int32, from 1 to n: in place of n for all returns of a window; None: n.
+      num_rewards: [B] int32, from 1 to n: replaces n for all returns of a window; None: n.
     """
     positions = jnp.arange(num_positions)
     last = jnp.sum(valid, axis=1, dtype=jnp.int32)[:, None] - 1
@@ -96,7 +96,7 @@ def _n_step_returns(
     num_positions: int,
     num_rewards: jax.Array | None,
 ) -> jax.Array:
-    """Returns G_k [B, num_positions]; arbitrary (finite) where k > last."""
+    """Returns G_k [B, num_positions]; arbitrary (finite) for k > last."""
     padded = jnp.pad(jnp.where(valid, reward, 0.0), ((0, 0), (0, n)))
     discounts = discount ** jnp.arange(n, dtype=reward.dtype)
     if num_rewards is not None:
@@ -110,14 +110,14 @@ def _n_step_returns(
 
 
 def num_rewards_by_age(age: jax.Array, *, n: int, decay_age: int) -> jax.Array:
-    """Returns how many rewards returns have before they bootstrap, int32 from 1 to n, for ages of any shape.
+    """Returns the number of rewards before the bootstrap value, int32 from 1 to n, for ages of any shape.
 
-    EfficientZero's off-policy correction (Ye et al. 2021, section 4.3): what was done long ago is not what would be
-    done now, so n - floor(age / (tau T)), clipped to 1 .. n, of T updates in all; tau = 0.3 there.
+    EfficientZero's off-policy correction (Ye et al. 2021, section 4.3) for actions of an old policy:
+    n - floor(age / (tau T)), clipped to 1 .. n, with T updates in all; tau = 0.3 there.
 
     Args:
-      age: [...] int32, updates since the step was taken.
-      n: rewards before the return of a new step bootstraps.
+      age: [...] int32, updates since the step.
+      n: number of rewards for a new step.
       decay_age: tau T, updates.
     """
     return jnp.clip(n - age // decay_age, 1, n)
@@ -126,20 +126,20 @@ def num_rewards_by_age(age: jax.Array, *, n: int, decay_age: int) -> jax.Array:
 def with_search_values(targets: Targets, value: jax.Array, valid: jax.Array, is_old: jax.Array) -> Targets:
     """Returns targets with the search's values in place of the returns in some windows.
 
-    EfficientZero V2's mixed value target (Wang et al. 2024, equation 16). Terminated positions and those behind the
-    end have no search's value: theirs stays.
+    EfficientZero V2's mixed value target (Wang et al. 2024, equation 16). Terminated positions and positions after the
+    end have no search value and keep their return.
 
     Args:
       targets: of n-step returns.
-      value: [B, K+1] that searches found.
-      valid: [B, K+1] bool, true: a search looked at the position.
-      is_old: [B] bool, true: the window gets them.
+      value: [B, K+1] of the search.
+      valid: [B, K+1] bool, true: the position has a search value.
+      is_old: [B] bool, true: the window gets search values.
     """
     return targets._replace(value=jnp.where(is_old[:, None] & valid, value, targets.value))
 
 
 def value_prefixes(reward: jax.Array, horizon: int) -> jax.Array:
-    """Returns [B, K] sums of rewards [B, K] up to each one, undiscounted, that begin anew every `horizon` steps.
+    """Returns undiscounted cumulative sums [B, K] of rewards [B, K], restarted every `horizon` steps.
 
     The targets of EfficientZero's value prefix (Ye et al. 2021, section 4.2).
     """
@@ -149,5 +149,5 @@ def value_prefixes(reward: jax.Array, horizon: int) -> jax.Array:
 
 
 def scale_gradient(x: jax.Array, factor: float) -> jax.Array:
-    """Returns x; gradients through it are multiplied by `factor`."""
+    """Returns x, with gradients multiplied by `factor`."""
     return x * factor + jax.lax.stop_gradient(x) * (1.0 - factor)

@@ -1,7 +1,7 @@
 """Values and rewards as categorical distributions over a transformed support.
 
 MuZero (Schrittwieser et al. 2020), appendix F: a scalar x is squashed by h(x) = sign(x)(sqrt(|x| + 1) - 1) + eps x
-(Pohlen et al. 2018, proposition A.2), and h(x) is spread over the two nearest of evenly spaced bins.
+(Pohlen et al. 2018, proposition A.2), and h(x) is split between the two nearest of evenly spaced bins.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ EPSILON = 1e-3
 def signed_hyperbolic(x: jax.Array) -> jax.Array:
     """Returns h(x), elementwise.
 
-    Written without the difference sqrt(|x| + 1) - 1, which loses small numbers in float32.
+    The difference sqrt(|x| + 1) - 1 would lose small numbers in float32; this form avoids it.
     """
     return x / (jnp.sqrt(jnp.abs(x) + 1.0) + 1.0) + EPSILON * x
 
@@ -23,8 +23,8 @@ def signed_hyperbolic(x: jax.Array) -> jax.Array:
 def inverse_signed_hyperbolic(y: jax.Array) -> jax.Array:
     """Returns the x with h(x) = y, elementwise.
 
-    With t = sqrt(|x| + 1) - 1, h is eps t^2 + (1 + 2 eps) t = |y|; its root is written without a difference of nearly
-    equal numbers, so that 0 gives exactly 0, and |x| = t (t + 2).
+    With t = sqrt(|x| + 1) - 1: eps t^2 + (1 + 2 eps) t = |y| and |x| = t (t + 2). This form of the root avoids a
+    difference of nearly equal numbers, so that 0 gives exactly 0.
     """
     size, b = jnp.abs(y), 1.0 + 2.0 * EPSILON
     t = 2.0 * size / (b + jnp.sqrt(b * b + 4.0 * EPSILON * size))
@@ -37,7 +37,7 @@ def two_hot(x: jax.Array, num_bins: int, limit: float) -> jax.Array:
     Args:
       x: untransformed scalars [...].
       num_bins: bins of the support, evenly spaced over [-limit, limit].
-      limit: largest transformed value; beyond it all mass lies on the outermost bin.
+      limit: largest transformed value; a larger one puts all mass on the outermost bin.
     """
     position = (jnp.clip(signed_hyperbolic(x), -limit, limit) + limit) * ((num_bins - 1) / (2.0 * limit))
     distance = jnp.abs(position[..., None] - jnp.arange(num_bins, dtype=position.dtype))
@@ -45,9 +45,9 @@ def two_hot(x: jax.Array, num_bins: int, limit: float) -> jax.Array:
 
 
 def expectation(logits: jax.Array, limit: float) -> jax.Array:
-    """Returns the untransformed scalars [...] that logits [..., num_bins] stand for.
+    """Returns the untransformed scalars [...] of logits [..., num_bins].
 
-    Bins are taken in pairs of opposite sign, so that a symmetric distribution gives exactly 0.
+    Bins are summed in pairs of opposite sign, so that a symmetric distribution gives exactly 0.
     """
     num_bins = logits.shape[-1]
     half = num_bins // 2

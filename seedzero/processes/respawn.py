@@ -1,29 +1,25 @@
-"""Keeps one worker process running on a machine of its own: starts it again when it fails or its learner has moved."""
+"""One worker on a machine of its own: started again when it fails or its learner has moved."""
 
 from __future__ import annotations
 
 import logging
 import signal
-import subprocess
 import threading
-import time
-import types
 from collections.abc import Callable, Sequence
 
-from seedzero.core import errors
-from seedzero.processes import supervisor
+from seedzero.core import errors, exit_codes
+from seedzero.processes import keeper, program
 
 _log = logging.getLogger(__name__)
 
 POLL_SECONDS = 15.0
-"""How often the learner's address is looked up."""
+"""Time between two look-ups of the learner's address."""
+LEAVE_SECONDS = 30.0
+"""Time for a worker to leave when it stops, before it is killed."""
 
 
 class Worker:
-    """Runs a worker from the main thread of its process, whose output it shares.
-
-    SIGTERM and SIGINT are passed on; then the worker's end is this one's.
-    """
+    """Runs a worker, whose output it shares, from the main thread. It passes SIGTERM and SIGINT on."""
 
     def __init__(
         self,
@@ -31,86 +27,76 @@ class Worker:
         address: Callable[[], str | None],
         *,
         poll_seconds: float = POLL_SECONDS,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """
         Args:
           command: the command line for a learner's address.
-          address: where the learner is now; None: it has not said so yet.
-          poll_seconds: between two questions.
-          clock: monotonic seconds.
+          address: the learner's present address; None: it has not written one yet.
+          poll_seconds: between two look-ups.
         """
-        self._command, self._address = command, address
-        self._poll_seconds, self._clock = poll_seconds, clock
-        self._stop = threading.Event()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._command, self._address, self._poll_seconds = command, address, poll_seconds
+        self._told = threading.Event()
+        self._server = ""
+        self._keeper = keeper.Keeper(
+            announcement="(?!)", judge=_judge, write=lambda line: None, system=program.System(program.launch_attached)
+        )
 
     def run(self) -> int:
         """Returns the worker's exit code when training is over, when it was told to stop, or when it keeps failing."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._end)
-        restarts = supervisor.Restarts()
-        while (address := self._wait_for_learner()) is not None:
-            began = self._clock()
-            status = self._live(address)
-            if status == 0 or self._stop.is_set():
-                return _exit_code(status)
-            if self._ask(address) != address:
-                continue
-            now = self._clock()
-            killed = status == -signal.SIGKILL
-            pause = restarts.delay_seconds(now, lived_seconds=now - began, killed=killed)
-            if pause is None:
-                limit, window = supervisor.MAX_FAILURES, supervisor.FAILURE_WINDOW_SECONDS
-                _log.error("the worker failed %d times within %g s; this machine gives up", limit, window)
-                return _exit_code(status)
-            _log.warning("the worker ended with %d; starting it again in %g s", status, pause)
-            self._stop.wait(pause)
-        return 0
+            # This thread never waits for the event: a handler may run at any time.
+            signal.signal(number, lambda *_: self._told.set())
+        threading.Thread(target=self._stop_when_told, name="stop", daemon=True).start()
+        self._look_up()
+        self._keeper.start(self._words)
+        last = self._keeper.snapshot()
+        while last.state not in keeper.OVER:
+            before, last = last, self._keeper.snapshot(after=last.number, seconds=self._poll_seconds)
+            if last.problem and last.state is keeper.State.PREPARING is not before.state:
+                _log.warning("the worker: %s; starting it again", last.problem)
+            if last.state is keeper.State.RUNNING and not self._told.is_set():
+                self._follow()
+        if last.state is keeper.State.FAILED:
+            _log.error("the worker %s; this machine gives up", last.problem)
+        return _exit_code(last)
 
-    def _wait_for_learner(self) -> str | None:
-        """Returns its address, or None when this shall stop."""
-        said = False
-        while not self._stop.is_set():
-            if (address := self._ask(None)) is not None:
-                return address
-            if not said:
-                _log.info("waiting for the learner to write its address")
-            said = True
-            self._stop.wait(self._poll_seconds)
-        return None
+    def _stop_when_told(self) -> None:
+        self._told.wait()
+        self._keeper.stop(LEAVE_SECONDS)
 
-    def _ask(self, known: str | None) -> str | None:
-        """Returns the learner's address; the known one where nobody can tell."""
+    def _words(self) -> Sequence[str]:
+        """Returns the worker's command line, as soon as there is a learner."""
+        if not self._server:
+            _log.info("waiting for the learner to write its address")
+        while not self._server and not self._keeper.pause(self._poll_seconds):
+            self._look_up()
+        return self._command(self._server)
+
+    def _follow(self) -> None:
+        """Starts the worker anew where its learner has moved."""
+        server = self._server
+        self._look_up()
+        if self._server != server:
+            _log.info("the learner has moved from %s to %s", server, self._server)
+            self._keeper.renew()
+
+    def _look_up(self) -> None:
+        """Asks for the learner's address; the known one stays where there is no answer."""
         try:
-            return self._address()
+            self._server = self._address() or self._server
         except errors.UsageError:
             raise
         except errors.Error as error:
             _log.warning("%s", error)
-            return known
-
-    def _live(self, address: str) -> int:
-        """Runs the worker until it ends or its learner is elsewhere; returns its exit code, or minus a signal."""
-        self._process = process = subprocess.Popen(self._command(address))
-        if self._stop.is_set():  # the signal came before there was a process to pass it on to
-            process.terminate()
-        while True:
-            try:
-                return process.wait(self._poll_seconds)
-            except subprocess.TimeoutExpired:
-                if not self._stop.is_set() and (now := self._ask(address)) != address:
-                    _log.info("the learner has moved from %s to %s", address, now)
-                    process.terminate()
-                    process.wait()
-                    return -signal.SIGTERM
-
-    def _end(self, number: int, frame: types.FrameType | None) -> None:
-        self._stop.set()
-        if self._process is not None:
-            self._process.terminate()
 
 
-def _exit_code(status: int) -> int:
-    """Returns what a shell would call this end."""
-    return 128 - status if status < 0 else status
+def _judge(death: program.Death) -> keeper.Verdict | None:
+    is_over = death.status == exit_codes.DONE
+    return keeper.Verdict(keeper.State.FINISHED, "training is over") if is_over else None
+
+
+def _exit_code(last: keeper.Snapshot) -> int:
+    """Returns a shell's name for the last end."""
+    if last.status is None:
+        return exit_codes.FAILED if last.state is keeper.State.FAILED else exit_codes.DONE
+    return 128 - last.status if last.status < 0 else last.status

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the first asks training to save and leave, the second leaves at once."""
+"""Ctrl-C and SIGTERM: on the first, training saves and leaves; on the second, it leaves at once."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any
 
+from seedzero.core import exit_codes
+
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-EXIT_CODE = 130
-"""Exit code of leaving at once."""
 ECHO_SECONDS = 0.1
-"""A signal so soon after the first is the same one: `timeout` sends its signal to the process and to its group."""
+"""A second signal within this time is the first one's echo: `timeout` signals the process and its group."""
 
 
 class StopSignals:
-    """While it is entered, turns SIGINT and SIGTERM into a stop request. Enter it on the main thread.
+    """While entered, turns SIGINT and SIGTERM into a stop request. Enter it on the main thread.
 
-    Signals are handled on a thread of its own, which the C handler wakes by a byte on a socket: the main thread may
-    sit in a compilation for minutes, and a second Ctrl-C must not wait for it; callbacks may take locks.
+    A thread of its own handles signals, woken by the C handler with a byte on a socket: the main thread may sit in a
+    compilation for minutes, and a second Ctrl-C must not wait for it; callbacks may take locks.
 
     Attributes:
       requested: set by the first signal.
@@ -40,10 +40,7 @@ class StopSignals:
         """
         Args:
           on_stop: called once, on the first signal.
-          say: tells the user.
           cleanup: called before leaving at once: ends children by their own pids; must not block.
-          clock: monotonic seconds.
-          leave: ends the process with an exit code.
         """
         self.requested = threading.Event()
         self._on_stop, self._say, self._cleanup = on_stop, say, cleanup
@@ -85,14 +82,13 @@ class StopSignals:
             try:
                 self._cleanup()
             finally:
-                self._leave(EXIT_CODE)
+                self._leave(exit_codes.INTERRUPTED)
 
 
 def terminate_with_input() -> None:
     """Starts a thread that sends this process SIGTERM once its standard input is closed.
 
-    That is a pipe which whoever supervises this process holds open: it closes when the supervisor ends, however that
-    happens.
+    The supervisor of this process holds that pipe open: it closes when the supervisor ends, however that happens.
     """
     threading.Thread(target=_watch_input, name="supervisor", daemon=True).start()
 

@@ -1,4 +1,4 @@
-"""The two searches behind one signature, and what they will cost."""
+"""The two searches behind one signature, and their cost."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from seedzero.config import config as configuration
+from seedzero.config import muzero as muzero_config
 from seedzero.search import forest as forest_lib
 from seedzero.search import gumbel, puct, schedule, types
 
@@ -18,26 +18,26 @@ def search(
     root: types.Root,
     recurrent_fn: types.RecurrentFn,
     *,
-    config: configuration.SearchConfig,
+    config: muzero_config.SearchConfig,
     explore: jax.Array,
     invalid_actions: jax.Array | None = None,
     return_tree: bool = False,
 ) -> types.Result:
-    """Returns what `config.num_simulations` simulations from each root find.
+    """Returns the result of `config.num_simulations` simulations from each root.
 
-    Whether a row explores is data, so that training and evaluation share one compiled batch: a row without noise gets
-    the same result whatever the key.
+    `explore` is data, so that training and evaluation share one compiled batch: a row without noise has the same
+    result for every key.
 
     Args:
-      params: handed to `recurrent_fn`.
+      params: arguments of `recurrent_fn`.
       key: consumed.
       root: positions to search from.
       recurrent_fn: the model.
       config: policy ("gumbel" or "puct"), budget and constants.
       explore: [B] bool, true: with root noise; false: greedily.
-      invalid_actions: [B, A] bool, true: illegal at the root; None: nothing is, in no row, which is faster. A row
-        without a legal action gets action 0.
-      return_tree: whether the result has the whole tree.
+      invalid_actions: [B, A] bool, true: illegal at the root; None: every action of every row is legal, which is
+        faster. A row without a legal action gets action 0.
+      return_tree: adds the whole tree to the result.
     """
     policy = {"gumbel": gumbel.search, "puct": puct.search}[config.policy]
     return policy(
@@ -52,17 +52,17 @@ def search(
     )
 
 
-def sweep_widths(config: configuration.SearchConfig, num_actions: int) -> tuple[int, ...]:
-    """Returns for each call of the network how many of a root's actions it evaluates, where all are legal."""
+def sweep_widths(config: muzero_config.SearchConfig, num_actions: int) -> tuple[int, ...]:
+    """Returns the number of a root's actions in each network call, if all actions are legal."""
     if config.policy == "puct":
         return (1,) * config.num_simulations
     return schedule.sweep_widths(min(config.num_considered, num_actions), config.num_simulations)
 
 
-def tree_bytes(batch_size: int, num_actions: int, config: configuration.SearchConfig) -> int:
-    """Returns bytes of the trees' tables when they are largest, without embeddings."""
+def tree_bytes(batch_size: int, num_actions: int, config: muzero_config.SearchConfig) -> int:
+    """Returns the trees' tables' largest size in bytes, without embeddings."""
     rounds = schedule.rounds(sweep_widths(config, num_actions))
-    return max(_forest_bytes(batch_size * turn.width, 1 + turn.end, num_actions) for turn in rounds)
+    return max(_forest_bytes(batch_size * round_.width, 1 + round_.end, num_actions) for round_ in rounds)
 
 
 def _forest_bytes(num_trees: int, num_nodes: int, num_actions: int) -> int:

@@ -1,19 +1,19 @@
-"""Trees in tables, without inner loops: one simulation costs the same few array operations however deep it goes.
+"""Trees in tables, without inner loops: one simulation costs the same few array operations at any depth.
 
-Every node keeps its whole path from the root as a row of tables, written once when the node is made:
+Every node stores its whole path from the root as a row of tables, written once at the node's creation:
 
-    path_action[n, k]    what was done at node k on the way to node n; ABSENT where k is not on the way
+    path_action[n, k]    action at node k on the path to node n; ABSENT if k is not on the path
     path_reward[n, k]    discounted sum of the rewards between k and n
     path_discount[n, k]  product of the discounts between k and n
 
-With them, the three walks of a tree search are each one expression over a table:
+Each of the three walks of a tree search is then one expression over a table:
 
     selection  a node's next action depends on its own statistics alone, so every node has it ready (`next_action`).
-               The descent ends at the newest node to which all next actions on its path lead.
-    expansion  the new node's row is the row of its parent with one edge more.
-    backup     node k sees path_reward[n, k] + path_discount[n, k] * value(n); one masked update of all edges.
+               The descent ends at the newest node whose whole path agrees with the next actions.
+    expansion  the new node's row is its parent's row plus one edge.
+    backup     node k gets path_reward[n, k] + path_discount[n, k] * value(n); one masked update of all edges.
 
-Shape letters: T trees, N nodes, A actions. Nodes are numbered in the order of their making; 0 is the root.
+Shape letters: T trees, N nodes, A actions. Nodes are numbered in order of creation; 0 is the root.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ ABSENT = -1
 """In path_action: this node is not on the path."""
 
 UNREACHABLE = np.iinfo(np.int32).max
-"""In path_action at the root: no action leads to this node, because it has not been made."""
+"""In path_action at the root: the node does not exist yet, so no action leads to it."""
 
 
 class Forest(NamedTuple):
-    """Trees that grow by one node at a time, all at once.
+    """Trees that grow together, by one node each per simulation.
 
     Attributes:
       embedding: [N, T, ...] hidden states. Nodes first: writing one node of each tree is one slice.
       value: [T, N] of the value network.
-      prior: [A, T, N] probabilities of the policy network. Actions first, here and below: what is summed or compared
-        over actions are then whole vectors, which is twice as fast on a CPU.
+      prior: [A, T, N] probabilities of the policy network. Actions first, here and below: sums and comparisons over
+        actions then use whole vectors, which is twice as fast on a CPU.
       log_prior: [A, T, N] their logarithms, which do not underflow.
-      visits: [A, T, N] float32, how often each edge was taken.
-      q_values: [A, T, N] mean return of each edge; 0 where never taken.
-      next_action: [T, N] int32, what the next descent does at each node.
+      visits: [A, T, N] float32, visits of each edge.
+      q_values: [A, T, N] mean return of each edge; 0 if unvisited.
+      next_action: [T, N] int32, the next descent's action at each node.
       path_action: [T, N, N] int32.
       path_reward: [T, N, N].
       path_discount: [T, N, N].
@@ -70,16 +70,16 @@ class Forest(NamedTuple):
 
 
 Score: TypeAlias = Callable[[Forest], jax.Array]
-"""Rates every action of every node [A, T, N]; the next descent takes the highest, the first one where equal."""
+"""Scores every action of every node [A, T, N]; the next descent takes the highest, the first of equal ones."""
 
 
 class Rules(NamedTuple):
-    """What is the same in every simulation.
+    """The constants of all simulations.
 
     Attributes:
       evaluate: (action [T], embedding [T, ...]) -> (prediction, embedding): the model with its parameters.
-      score: how descents choose.
-      root_actions: [A, T] bool, true: may be taken at the root.
+      score: the descents' choice.
+      root_actions: [A, T] bool, true: allowed at the root.
       max_depth: longest path from the root, in edges; None: unbounded.
     """
 
@@ -150,13 +150,13 @@ def take(forest: Forest, trees: jax.Array) -> Forest:
 
 
 def simulate(forest: Forest, node: jax.Array, rules: Rules, active: jax.Array | None = None) -> Forest:
-    """Returns the trees after one simulation each, which makes node number `node`.
+    """Returns the trees after one simulation each; its new node is `node`.
 
     Args:
       forest: the trees, with room for the node.
       node: scalar int32.
       rules: of the search.
-      active: [T] bool, false: this tree stays as it is (its node is never reached); None: all grow.
+      active: [T] bool, false: this tree stays unchanged (its new node is unreachable); None: all grow.
     """
     every = jnp.arange(forest.shape[1])
     parent = _descend(forest, rules.max_depth)
@@ -175,12 +175,12 @@ def simulate(forest: Forest, node: jax.Array, rules: Rules, active: jax.Array | 
 
 
 def _descend(forest: Forest, max_depth: int | None) -> jax.Array:
-    """Returns where descents end, [T] int32: from there the next action leads out of the tree, or to the bound."""
+    """Returns the descents' last nodes, [T] int32: their next action leaves the tree or exceeds the depth limit."""
     strays = (forest.path_action != ABSENT) & (forest.path_action != forest.next_action[:, None, :])
     reached = jnp.sum(strays, axis=-1) == 0
     if max_depth is not None:
         reached &= depths(forest) < max_depth
-    # A path's nodes were made in its order: the newest one reached is the deepest.
+    # A path's nodes were created in its order: the newest one reached is the deepest.
     return jnp.max(jnp.where(reached, jnp.arange(forest.shape[2]), 0), axis=-1)
 
 
@@ -192,9 +192,9 @@ def _choose(forest: Forest, rules: Rules) -> jax.Array:
 
 
 def _first_highest(scores: jax.Array) -> jax.Array:
-    """Returns which entry of the first axis is highest, int32; the first one where equal.
+    """Returns the index of the highest entry of the first axis, int32; the first of equal ones.
 
-    As two reductions of whole vectors: on a CPU, jnp.argmax compares one number after the other.
+    Two reductions of whole vectors: on a CPU, jnp.argmax compares one number after the other.
     """
     index = jnp.arange(len(scores), dtype=jnp.int32).reshape(-1, *[1] * (scores.ndim - 1))
     is_highest = scores == jnp.max(scores, axis=0)
@@ -213,7 +213,7 @@ class _Path(NamedTuple):
 
 
 def _extend(forest: Forest, parent: jax.Array, action: jax.Array, prediction: types.Prediction) -> _Path:
-    """Returns the parent's path with one edge more."""
+    """Returns the parent's path plus one edge."""
     every = jnp.arange(forest.shape[1])
     is_parent = jnp.arange(forest.shape[2]) == parent[:, None]
     path_action = jnp.where(is_parent, action[:, None], forest.path_action[every, parent])
@@ -226,13 +226,13 @@ def _extend(forest: Forest, parent: jax.Array, action: jax.Array, prediction: ty
 
 
 def _prune(path: _Path, active: jax.Array) -> _Path:
-    """Returns the paths; those of inactive trees touch no node and are never reached."""
+    """Returns the paths; paths of inactive trees touch no node and are unreachable."""
     at_root = jnp.arange(path.action.shape[1]) == 0
     return path._replace(action=jnp.where(active[:, None], path.action, jnp.where(at_root, UNREACHABLE, ABSENT)))
 
 
 def _backup(forest: Forest, path: _Path, value: jax.Array) -> Forest:
-    """Returns the forest with one more return in the mean of each edge of the path."""
+    """Returns the forest with the new return in the mean of each edge of the path."""
     returns = path.reward + path.discount * value[:, None]
     taken = path.action == jnp.arange(forest.shape[0])[:, None, None]
     visits = forest.visits + taken
@@ -243,7 +243,7 @@ def _backup(forest: Forest, path: _Path, value: jax.Array) -> Forest:
 def _write(
     forest: Forest, node: jax.Array, path: _Path, prediction: types.Prediction, embedding: types.Embedding
 ) -> Forest:
-    """Returns the forest with the new node in it. Its edges have no visits yet."""
+    """Returns the forest with the new node. Its edges have no visits yet."""
     put = functools.partial(jax.lax.dynamic_update_index_in_dim, index=node, axis=1)
     is_node = jnp.arange(forest.shape[2]) == node
     log_prior = _log_probabilities(prediction.prior_logits)
@@ -258,26 +258,26 @@ def _write(
         log_prior=jax.lax.dynamic_update_index_in_dim(forest.log_prior, log_prior, node, 2),
         path_action=put(forest.path_action, path.action),
         path_reward=put(forest.path_reward, path.reward),
-        # From a node to itself nothing is discounted.
+        # The discount from a node to itself is 1.
         path_discount=put(forest.path_discount, jnp.where(is_node, 1.0, path.discount)),
     )
 
 
 def _log_probabilities(logits: jax.Array) -> jax.Array:
-    """Returns the logarithms of the probabilities [A, T] that logits [T, A] mean."""
+    """Returns log probabilities [A, T] of logits [T, A]."""
     return jax.nn.log_softmax(logits).T
 
 
-# What a forest shows ----------------------------------------------------------------------------------------------
+# Statistics -------------------------------------------------------------------------------------------------------
 
 
 def depths(forest: Forest) -> jax.Array:
-    """Returns edges from the root to every node [T, N] int32; 1 for nodes that were not made."""
+    """Returns the number of edges from the root to every node [T, N] int32; 1 for nodes that do not exist."""
     return jnp.sum(forest.path_action != ABSENT, axis=-1)
 
 
 def is_made(forest: Forest) -> jax.Array:
-    """Returns [T, N] bool, true: the node is part of the tree."""
+    """Returns [T, N] bool, true: the node exists."""
     return forest.path_action[:, :, 0] != UNREACHABLE
 
 

@@ -1,9 +1,8 @@
-"""Gumbel MuZero's search (Danihelka et al. 2022), a whole sweep of Sequential Halving in one call of the network.
+"""Gumbel MuZero's search (Danihelka et al. 2022), with a whole sweep of Sequential Halving in one network call.
 
-A sweep visits every root action that is still in the race once, and what is found behind one action changes nothing
-behind another. So each considered action has a tree of its own, whose root is the position itself with only that
-action open, and the trees of a sweep grow side by side as rows of one batch [B * W]. Trees whose action drops out of
-the race are left behind. Actions drop out at the start of a sweep, as in the paper.
+A sweep visits every remaining root action once, and visits behind one action change nothing behind another. So each
+considered action has a tree of its own, rooted at the position with only that action open. The trees of a sweep are
+rows of one batch [B * W]. Actions drop out at the start of a sweep, as in the paper; their trees stop growing.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from seedzero.config import config as configuration
+from seedzero.config import muzero as muzero_config
 from seedzero.search import forest as forest_lib
 from seedzero.search import inspection, schedule, selection, types
 
@@ -25,38 +24,38 @@ def search(
     root: types.Root,
     recurrent_fn: types.RecurrentFn,
     *,
-    config: configuration.SearchConfig,
+    config: muzero_config.SearchConfig,
     explore: jax.Array,
     invalid_actions: jax.Array | None,
     return_tree: bool,
 ) -> types.Result:
-    """Returns what Sequential Halving finds.
+    """Returns the result of Sequential Halving.
 
-    The policy to learn is softmax(logits + sigma(completed Q)) (equation 11). Rows without `explore` see
-    no Gumbel noise.
+    The policy target is softmax(logits + sigma(completed Q)) (equation 11). Rows without `explore` have no Gumbel
+    noise.
     """
     evaluate = functools.partial(recurrent_fn, params)
     position = _position(key, root, config, explore, invalid_actions)
     plan = _plan(position, config)
     race = _start(position, root, plan.rounds[0].width, evaluate, config)
     finished: list[forest_lib.Forest] = []
-    for turn in plan.rounds:
-        race, dropped = _halve(position, race, turn.width, config)
+    for round_ in plan.rounds:
+        race, dropped = _halve(position, race, round_.width, config)
         finished += dropped
-        race = _run(position, race, turn, plan, evaluate, config)
+        race = _run_round(position, race, round_, plan, evaluate, config)
     finished.append(race.forest)
     return _result(position, race, finished, config, return_tree)
 
 
 class _Position(NamedTuple):
-    """The root as it is seen all along. What is illegal has the lowest logit.
+    """The root position; constant during the search. Illegal actions have the lowest logit.
 
     Attributes:
       logits: [B, A], the largest one 0.
       prior: [B, A] probabilities.
       value: [B] of the value network.
       gumbel: [B, A] noise.
-      valid_actions: [B, A] bool; None: all are.
+      valid_actions: [B, A] bool, true: legal; None: all are legal.
     """
 
     logits: jax.Array
@@ -67,13 +66,13 @@ class _Position(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """Who visits how many actions when.
+    """The schedule of sweeps.
 
     Attributes:
       rounds: sweeps of one width each.
-      widths: [B, sweeps] int32, actions that each position visits in each sweep, at most the round's width; None:
-        that width.
-      num_sweeps: scalar int32, sweeps until every position has spent its budget; None: all.
+      widths: [B, sweeps] int32, each position's number of visited actions in each sweep, at most the round's width;
+        None: that width.
+      num_sweeps: scalar int32, sweeps until every position has spent its budget; None: all sweeps.
     """
 
     rounds: tuple[schedule.Round, ...]
@@ -82,14 +81,14 @@ class _Plan(NamedTuple):
 
 
 class _Race(NamedTuple):
-    """The actions in the race, W for each position, and what is known of all.
+    """The remaining actions, W for each position, and the statistics of all.
 
     Attributes:
       actions: [B, W] int32, distinct.
-      active: [B, W] bool, true: still in the race. False only where positions differ in what they may do.
+      active: [B, W] bool, true: still in the race. False only if positions differ in their legal actions.
       forest: B * W trees, row by row.
       visits: [B, A] of root actions, up to the last sweep.
-      q_values: [B, A] likewise; 0 where never visited.
+      q_values: [B, A] likewise; 0 if unvisited.
     """
 
     actions: jax.Array
@@ -102,7 +101,7 @@ class _Race(NamedTuple):
 def _position(
     key: jax.Array,
     root: types.Root,
-    config: configuration.SearchConfig,
+    config: muzero_config.SearchConfig,
     explore: jax.Array,
     invalid_actions: jax.Array | None,
 ) -> _Position:
@@ -120,8 +119,8 @@ def _position(
     )
 
 
-def _plan(position: _Position, config: configuration.SearchConfig) -> _Plan:
-    """Returns the sweeps; a position with fewer legal actions than are considered has sweeps of its own."""
+def _plan(position: _Position, config: muzero_config.SearchConfig) -> _Plan:
+    """Returns the sweeps; a position with few legal actions has a schedule of its own."""
     most = min(config.num_considered, position.logits.shape[-1])
     if position.valid_actions is None:
         return _Plan(schedule.rounds(schedule.sweep_widths(most, config.num_simulations)), None, None)
@@ -133,9 +132,9 @@ def _plan(position: _Position, config: configuration.SearchConfig) -> _Plan:
 
 
 def _start(
-    position: _Position, root: types.Root, width: int, evaluate: Any, config: configuration.SearchConfig
+    position: _Position, root: types.Root, width: int, evaluate: Any, config: muzero_config.SearchConfig
 ) -> _Race:
-    """Returns the race at its start: the best actions by noise and prior, each with a tree of one node."""
+    """Returns the initial race: the best actions by noise and prior, each with a tree of one node."""
     _, actions = jax.lax.top_k(_masked(position, position.gumbel + position.logits), width)
     roots = types.Root(*(jax.tree.map(lambda x: jnp.repeat(x, width, axis=0), x) for x in root))
     roots = roots._replace(prior_logits=jnp.repeat(position.logits, width, axis=0))
@@ -150,9 +149,9 @@ def _start(
 
 
 def _halve(
-    position: _Position, race: _Race, width: int, config: configuration.SearchConfig
+    position: _Position, race: _Race, width: int, config: muzero_config.SearchConfig
 ) -> tuple[_Race, list[forest_lib.Forest]]:
-    """Returns the race of the best `width` actions, and the trees of those that drop out."""
+    """Returns the race of the best `width` actions, and the trees of the dropped ones."""
     batch_size, num_actions = race.actions.shape
     if width == num_actions:
         return race, []
@@ -169,17 +168,17 @@ def _halve(
     )
 
 
-def _run(
+def _run_round(
     position: _Position,
     race: _Race,
-    turn: schedule.Round,
+    round_: schedule.Round,
     plan: _Plan,
     evaluate: Any,
-    config: configuration.SearchConfig,
+    config: muzero_config.SearchConfig,
 ) -> _Race:
     """Returns the race after the sweeps of one round."""
     rules = _rules(race.actions, evaluate, position, config)
-    race = race._replace(forest=forest_lib.enlarge(race.forest, turn.end - turn.begin))
+    race = race._replace(forest=forest_lib.enlarge(race.forest, round_.end - round_.begin))
 
     def sweep(index: jax.Array, race: _Race) -> _Race:
         # Sweep i makes node i + 1 of each tree: node 0 is the root.
@@ -187,33 +186,33 @@ def _run(
             return race._replace(forest=forest_lib.simulate(race.forest, index + 1, rules))
         race = race._replace(active=_narrow(position, race, plan.widths[:, index], config))
         forest = forest_lib.simulate(race.forest, index + 1, rules, race.active.reshape(-1))
-        return _note(race._replace(forest=forest))
+        return _update_statistics(race._replace(forest=forest))
 
-    end = turn.end if plan.num_sweeps is None else jnp.minimum(turn.end, plan.num_sweeps)
-    return _note(jax.lax.fori_loop(turn.begin, end, sweep, race))
+    end = round_.end if plan.num_sweeps is None else jnp.minimum(round_.end, plan.num_sweeps)
+    return _update_statistics(jax.lax.fori_loop(round_.begin, end, sweep, race))
 
 
-def _narrow(position: _Position, race: _Race, widths: jax.Array, config: configuration.SearchConfig) -> jax.Array:
-    """Returns which actions are still in the race [B, W]: of each position its best `widths` [B]."""
+def _narrow(position: _Position, race: _Race, widths: jax.Array, config: muzero_config.SearchConfig) -> jax.Array:
+    """Returns [B, W] bool, true: the action is among its position's best `widths` [B]."""
     return race.active & (_ranks(_race_scores(position, race, config)) < widths[:, None])
 
 
 def _best_first(scores: jax.Array) -> jax.Array:
-    """Returns the places [B, W] of scores in descending order; the first one first where equal."""
+    """Returns the indices [B, W] of scores in descending order, stable."""
     slots = jnp.arange(scores.shape[-1])
     has_rank = _ranks(scores)[:, None, :] == slots[:, None]
     return jnp.sum(jnp.where(has_rank, slots, 0), axis=-1)
 
 
 def _ranks(scores: jax.Array) -> jax.Array:
-    """Returns how many scores come before each, [B, W]. Few are compared: a sort costs more, to compile too."""
+    """Returns the rank of each score, [B, W]. For so few, comparing is faster to run and to compile than sorting."""
     slots = jnp.arange(scores.shape[-1])
     mine, theirs = scores[:, :, None], scores[:, None, :]
     return jnp.sum((theirs > mine) | ((theirs == mine) & (slots < slots[:, None])), axis=-1)
 
 
-def _note(race: _Race) -> _Race:
-    """Returns the race with the statistics of its trees' only root edges in those of the position."""
+def _update_statistics(race: _Race) -> _Race:
+    """Returns the race with each tree's root edge copied into the position's statistics."""
     rows = jnp.arange(race.actions.shape[0])[:, None]
     visits = jnp.sum(race.forest.visits[:, :, 0], axis=0).reshape(race.actions.shape)
     q_values = jnp.sum(race.forest.q_values[:, :, 0], axis=0).reshape(race.actions.shape)
@@ -224,9 +223,9 @@ def _note(race: _Race) -> _Race:
 
 
 def _rules(
-    actions: jax.Array, evaluate: Any, position: _Position, config: configuration.SearchConfig
+    actions: jax.Array, evaluate: Any, position: _Position, config: muzero_config.SearchConfig
 ) -> forest_lib.Rules:
-    """Returns the rules of trees [B * W] that begin with one action each."""
+    """Returns the rules of trees [B * W] with one root action each."""
     return forest_lib.Rules(
         evaluate=evaluate,
         score=functools.partial(selection.gumbel_scores, config=config),
@@ -235,18 +234,18 @@ def _rules(
     )
 
 
-def _race_scores(position: _Position, race: _Race, config: configuration.SearchConfig) -> jax.Array:
-    """Returns scores [B, W] of the actions in the race; -inf for those out of it."""
+def _race_scores(position: _Position, race: _Race, config: muzero_config.SearchConfig) -> jax.Array:
+    """Returns scores [B, W] of the race's actions; -inf for dropped ones."""
     scores = jnp.take_along_axis(_scores(position, race, config), race.actions, axis=-1)
     return jnp.where(race.active, scores, -jnp.inf)
 
 
-def _scores(position: _Position, race: _Race, config: configuration.SearchConfig) -> jax.Array:
+def _scores(position: _Position, race: _Race, config: muzero_config.SearchConfig) -> jax.Array:
     """Returns gumbel + logits + sigma(completed Q) of root actions [B, A] (algorithm 2); -inf for illegal ones."""
     return _masked(position, position.gumbel + position.logits + _bonus(position, race, config))
 
 
-def _bonus(position: _Position, race: _Race, config: configuration.SearchConfig) -> jax.Array:
+def _bonus(position: _Position, race: _Race, config: muzero_config.SearchConfig) -> jax.Array:
     edges = position.prior.T, position.value, race.visits.T, race.q_values.T
     return selection.value_bonus(*edges, config=config).T
 
@@ -259,10 +258,10 @@ def _result(
     position: _Position,
     race: _Race,
     forests: list[forest_lib.Forest],
-    config: configuration.SearchConfig,
+    config: muzero_config.SearchConfig,
     return_tree: bool,
 ) -> types.Result:
-    """Returns the findings; to be taken is the best of the most visited actions."""
+    """Returns the result; its action is the best of the most visited ones."""
     batch_size = len(race.visits)
     is_most_visited = race.visits == jnp.max(race.visits, axis=-1, keepdims=True)
     scores = jnp.where(is_most_visited, _scores(position, race, config), -jnp.inf)

@@ -1,6 +1,6 @@
-"""What finished trees show: how deep paths went, and the tree itself to draw.
+"""Depth statistics of finished trees, and the trees themselves for drawing.
 
-A search keeps its trees as forests whose T = B * W trees lie row by row: W trees grow side by side for each position.
+A search's forests have T = B * W trees, row by row: W trees for each position.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ def depth_statistics(forests: Sequence[forest_lib.Forest], batch_size: int) -> t
 
 
 def tree(forests: Sequence[forest_lib.Forest], batch_size: int) -> types.Tree:
-    """Returns one tree for each position: the roots joined, then the other nodes, tree by tree.
+    """Returns one tree for each position: the joined root, then the other nodes, tree by tree.
 
-    Nodes keep their order within a tree, so children come after their parents.
+    Nodes keep their order within a tree, so children follow their parents.
     """
     parts, offset = [], 1
     for forest in forests:
@@ -36,7 +36,7 @@ def tree(forests: Sequence[forest_lib.Forest], batch_size: int) -> types.Tree:
         num_new = forest.shape[2] - 1
         first = offset + num_new * jnp.arange(num_trees)
         part = _nodes(forest)
-        # Node 0 of each is the root of all; node 1 is the first of its own.
+        # Node 0 of each tree is the common root; node 1 is the tree's first own node.
         parent = jnp.where(part.parent > 0, part.parent - 1 + jnp.tile(first, batch_size)[:, None], part.parent)
         parts.append(jax.tree.map(lambda x: _rows(x[:, 1:], batch_size), part._replace(parent=parent)))
         offset += num_trees * num_new
@@ -45,7 +45,7 @@ def tree(forests: Sequence[forest_lib.Forest], batch_size: int) -> types.Tree:
 
 
 def _nodes(forest: forest_lib.Forest) -> types.Tree:
-    """Returns the nodes [T, N] of trees; what was not made is marked."""
+    """Returns the nodes [T, N] of trees; nodes that do not exist are marked as in types.Tree."""
     nodes = jnp.arange(forest.shape[2])
     made = forest_lib.is_made(forest)
     parent = jnp.max(jnp.where(forest.path_action != forest_lib.ABSENT, nodes, -1), axis=-1)
@@ -89,9 +89,9 @@ def _rows(x: jax.Array, batch_size: int) -> jax.Array:
 
 
 def to_dot(tree: types.Tree, row: int = 0) -> str:
-    """Returns one position's tree in Graphviz's language: `dot -Tsvg` draws it.
+    """Returns one position's tree in Graphviz's language; `dot -Tsvg` draws it.
 
-    An edge shows its action, prior, reward and discount, a node its visits and value.
+    An edge's label is its action, prior, reward and discount; a node's label is its visits and value.
     """
     nodes = jax.tree.map(lambda table: np.asarray(table[row]), tree)
     lines = ["digraph search {", "  node [shape=box];"]

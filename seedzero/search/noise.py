@@ -1,4 +1,4 @@
-"""Random numbers of the search."""
+"""Gamma noise of the search."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import jax.numpy as jnp
 import numpy as np
 
 NUM_PROPOSALS = 4
-"""Each is accepted with a probability of at least 0.95: that none is happens six times in a million draws, and then
-the last one counts all the same."""
+"""Each is accepted with a probability of at least 0.95. In six of a million draws none is; the last one is then used
+anyway."""
 
 
 def log_gamma(key: jax.Array, alpha: float, shape: tuple[int, ...]) -> jax.Array:
     """Returns logarithms of draws from Gamma(alpha, 1), float32 (Marsaglia and Tsang 2000, with their boost).
 
-    The proposals are made side by side instead of one after the other until one fits: jax.random.loggamma runs a
-    loop in a loop, which costs more than a whole simulation of the search.
+    All proposals are made at once: jax.random.loggamma's nested loops cost more than a whole simulation of the
+    search.
 
     Args:
       key: consumed.
-      alpha: larger than 0; the logarithm is exact where the draw itself is too small for a float.
+      alpha: larger than 0; the logarithm is exact even if the draw underflows.
       shape: of the result.
     """
     normal_key, uniform_key = jax.random.split(key)
@@ -27,11 +27,11 @@ def log_gamma(key: jax.Array, alpha: float, shape: tuple[int, ...]) -> jax.Array
     x = jax.random.normal(normal_key, (NUM_PROPOSALS, *shape))
     v = (1.0 + x / jnp.sqrt(9.0 * d)) ** 3
     log_v = jnp.log(jnp.maximum(v, np.finfo(np.float32).tiny))
-    # In (0, 1], so that the logarithm is finite.
+    # In (0, 1], for a finite logarithm.
     log_uniform = jnp.log(1.0 - jax.random.uniform(uniform_key, (NUM_PROPOSALS + 1, *shape)))
     log_u, log_boost = log_uniform[:-1], log_uniform[-1]
     accepted = (v > 0) & (log_u < 0.5 * x**2 + d * (1.0 - v + log_v))
     first = jnp.argmax(accepted.at[-1].set(True), axis=0)
     log_draw = jnp.log(d) + jnp.take_along_axis(log_v, first[None], axis=0)[0]
-    # Gamma(alpha) is Gamma(alpha + 1) times the alpha-th root of a uniform draw.
+    # Gamma(alpha) equals Gamma(alpha + 1) times the alpha-th root of a uniform draw.
     return log_draw + log_boost / alpha

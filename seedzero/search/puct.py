@@ -1,4 +1,4 @@
-"""MuZero's search (Schrittwieser et al. 2020): PUCT, and root noise over legal actions only."""
+"""MuZero's search (Schrittwieser et al. 2020): PUCT, with root noise on legal actions only."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from seedzero.config import config as configuration
+from seedzero.config import muzero as muzero_config
 from seedzero.search import forest as forest_lib
 from seedzero.search import inspection, noise, schedule, selection, types
 
@@ -19,14 +19,14 @@ def search(
     root: types.Root,
     recurrent_fn: types.RecurrentFn,
     *,
-    config: configuration.SearchConfig,
+    config: muzero_config.SearchConfig,
     explore: jax.Array,
     invalid_actions: jax.Array | None,
     return_tree: bool,
 ) -> types.Result:
-    """Returns what one simulation after the other finds; the policy to learn is the share of visits.
+    """Returns the result of sequential simulations; the policy target is the share of visits.
 
-    Rows without `explore` see no noise and take the most visited action.
+    Rows without `explore` have no noise and take the most visited action.
     """
     noise_key, action_key = jax.random.split(key)
     logits = root.prior_logits.astype(jnp.float32)
@@ -48,7 +48,7 @@ def search(
 
 
 def _grow(
-    root: types.Root, evaluate: Any, config: configuration.SearchConfig, root_actions: jax.Array
+    root: types.Root, evaluate: Any, config: muzero_config.SearchConfig, root_actions: jax.Array
 ) -> forest_lib.Forest:
     """Returns the trees after all simulations."""
     rules = forest_lib.Rules(
@@ -60,7 +60,7 @@ def _grow(
     forest = forest_lib.plant(root, rules)
     for loop in schedule.loops(config.num_simulations):
         forest = forest_lib.enlarge(forest, loop.end - loop.begin)
-        # Simulation i makes node i + 1: node 0 is the root.
+        # Simulation i creates node i + 1: node 0 is the root.
         forest = jax.lax.fori_loop(
             loop.begin + 1, loop.end + 1, lambda node, trees: forest_lib.simulate(trees, node, rules), forest
         )
@@ -72,9 +72,9 @@ def _add_dirichlet_noise(
     logits: jax.Array,
     invalid_actions: jax.Array,
     explore: jax.Array,
-    config: configuration.SearchConfig,
+    config: muzero_config.SearchConfig,
 ) -> jax.Array:
-    """Returns log probabilities [B, A] of the prior, mixed with noise where `explore`; the lowest float if illegal."""
+    """Returns the prior's log probabilities [B, A], with noise in rows that explore; the lowest float if illegal."""
     prior = jax.nn.softmax(jnp.where(invalid_actions, selection.LOWEST, logits))
     gammas = noise.log_gamma(key, config.dirichlet_alpha, logits.shape)
     dirichlet = jax.nn.softmax(jnp.where(invalid_actions, selection.LOWEST, gammas))
@@ -88,7 +88,7 @@ def _sample_visits(
 ) -> jax.Array:
     """Returns actions [B] drawn in proportion to visits^(1/temperature); without `explore` the most visited ones.
 
-    Equal visits are decided by the prior, so that a greedy row does not lean to low action numbers.
+    The prior breaks ties, so that a greedy row does not prefer low action numbers.
     """
     greedy = jnp.argmax(visits + 0.5 * jax.nn.softmax(logits), axis=-1)
     if temperature == 0.0:

@@ -1,4 +1,4 @@
-"""How a budget of simulations is spent: Sequential Halving's sweeps, and loops whose tables grow. Pure numbers."""
+"""Schedules of simulations: Sequential Halving's sweeps, and loops with growing tables. Plain integers, no JAX."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 SHORTEST_LOOP = 25
-"""PUCT's loop over simulations is split while it is longer.
+"""PUCT's loop over simulations is halved until its first part is no longer than this.
 
-A simulation touches every node of its tables, so small tables are fast ones; but each loop is compiled on its own.
+A simulation touches every node of its tables, so small tables are fast; but each loop is compiled on its own.
 """
 
 
 class Round(NamedTuple):
-    """Sweeps of one width. They are numbered through a search: `begin`, ..., `end` - 1."""
+    """Consecutive sweeps of one width, numbered through a search: `begin`, ..., `end` - 1."""
 
     width: int
     begin: int
@@ -23,10 +23,10 @@ class Round(NamedTuple):
 
 
 def sweep_widths(num_considered: int, num_simulations: int) -> tuple[int, ...]:
-    """Returns how many root actions each sweep visits, once each (Karnin et al. 2013, Sequential Halving).
+    """Returns each sweep's number of root actions, visited once each (Karnin et al. 2013, Sequential Halving).
 
-    Each of log2(m) phases has an equal share of the budget; a phase has at least one sweep and the last phase takes
-    what is left. The last sweep may be cut short.
+    Each of log2(m) phases has an equal share of the budget and at least one sweep; the last phase takes the rest.
+    The last sweep may be shorter.
     """
     if num_considered <= 1:
         return (1,) * num_simulations
@@ -44,9 +44,9 @@ def sweep_widths(num_considered: int, num_simulations: int) -> tuple[int, ...]:
 
 
 def width_table(num_considered: int, num_simulations: int) -> tuple[tuple[int, ...], ...]:
-    """Returns the sweep widths of every number of considered actions from 0 on, made equally long by zeros.
+    """Returns the sweep widths for 0, 1, ..., `num_considered` actions, padded with zeros.
 
-    A position may have fewer legal actions than are to be considered. Without any, one is visited all the same.
+    A position may have fewer legal actions than `num_considered`. Without any, one is visited nevertheless.
     """
     rows = [sweep_widths(max(1, m), num_simulations) for m in range(num_considered + 1)]
     longest = max(map(len, rows))
@@ -54,7 +54,7 @@ def width_table(num_considered: int, num_simulations: int) -> tuple[tuple[int, .
 
 
 def rounds(widths: Sequence[int]) -> tuple[Round, ...]:
-    """Returns the sweeps, those of equal width together."""
+    """Returns the sweeps in groups of equal width."""
     found: list[Round] = []
     for width, group in itertools.groupby(widths):
         begin = found[-1].end if found else 0
@@ -63,7 +63,7 @@ def rounds(widths: Sequence[int]) -> tuple[Round, ...]:
 
 
 def loops(num_simulations: int) -> tuple[Round, ...]:
-    """Returns PUCT's loops as rounds of width 1: each does as many simulations as all before it."""
+    """Returns PUCT's loops as rounds of width 1: each has as many simulations as all earlier ones together."""
     ends = [num_simulations]
     while ends[-1] > SHORTEST_LOOP:
         ends.append(math.ceil(ends[-1] / 2))

@@ -1,4 +1,4 @@
-"""How a descent chooses, from the statistics of one node alone: PUCT and Gumbel MuZero.
+"""The descents' choice, from the statistics of one node alone: PUCT and Gumbel MuZero.
 
 Array shapes are [A, ...] for edges and [...] for nodes: actions first, as in a forest, then any axes.
 """
@@ -9,22 +9,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from seedzero.config import config as configuration
+from seedzero.config import muzero as muzero_config
 from seedzero.search import forest as forest_lib
 
 LOWEST = float(np.finfo(np.float32).min)
-"""Logit of an illegal action. Finite, so that a row without any legal action gives no NaN."""
+"""Logit of an illegal action. Finite: a row without legal actions gives no NaN."""
 
 TINY = float(np.finfo(np.float32).tiny)
 MIN_RANGE = 1e-8
-"""PUCT divides by at least this where all values of a node are equal."""
+"""Smallest divisor in PUCT's scaling, for nodes with equal values."""
 
 
-def puct_scores(forest: forest_lib.Forest, *, config: configuration.SearchConfig) -> jax.Array:
+def puct_scores(forest: forest_lib.Forest, *, config: muzero_config.SearchConfig) -> jax.Array:
     """Returns MuZero's upper confidence bounds [A, T, N] (Schrittwieser et al. 2020, appendix B, equation 2).
 
-    Values are scaled to [0, 1] within a node by the range of its own value and its edges' (not within the whole tree
-    as in equation 5: a node's choice is then a matter of the node alone). Unvisited actions count as the worst.
+    Values are scaled to [0, 1] by the range of the node's own value and its edges', not by the whole tree's range as
+    in equation 5: a node's choice then depends on the node alone. Unvisited actions count as the worst.
     """
     num_visits = 1.0 + jnp.sum(forest.visits, axis=0)
     exploration = config.pb_c_init + jnp.log((num_visits + config.pb_c_base + 1.0) / config.pb_c_base)
@@ -39,17 +39,17 @@ def puct_scores(forest: forest_lib.Forest, *, config: configuration.SearchConfig
     return scaled + exploration * forest.prior / (forest.visits + 1.0)
 
 
-def gumbel_scores(forest: forest_lib.Forest, *, config: configuration.SearchConfig) -> jax.Array:
-    """Returns by how much each edge lags behind the improved policy, [A, T, N] (Danihelka et al. 2022, section 5)."""
+def gumbel_scores(forest: forest_lib.Forest, *, config: muzero_config.SearchConfig) -> jax.Array:
+    """Returns each edge's deficit to the improved policy, [A, T, N] (Danihelka et al. 2022, section 5)."""
     bonus = value_bonus(forest.prior, forest.value, forest.visits, forest.q_values, config=config)
     policy = jax.nn.softmax(forest.log_prior + bonus, axis=0)
     return policy - forest.visits / (1.0 + jnp.sum(forest.visits, axis=0))
 
 
 def value_bonus(
-    prior: jax.Array, value: jax.Array, visits: jax.Array, q_values: jax.Array, *, config: configuration.SearchConfig
+    prior: jax.Array, value: jax.Array, visits: jax.Array, q_values: jax.Array, *, config: muzero_config.SearchConfig
 ) -> jax.Array:
-    """Returns sigma(completed Q) [A, ...], what search adds to the prior's logits.
+    """Returns sigma(completed Q) [A, ...], the search's addition to the prior's logits.
 
     Completed Q values are scaled to [0, 1] within the node, then by (max_visit_init + largest visit count) *
     value_scale (Danihelka et al. 2022, equation 8).
@@ -58,7 +58,7 @@ def value_bonus(
       prior: [A, ...] probabilities.
       value: [...] of the value network.
       visits: [A, ...].
-      q_values: [A, ...], read where visited.
+      q_values: [A, ...]; those of unvisited actions are not read.
       config: the constants.
     """
     completed = completed_q(prior, value, visits, q_values)
@@ -69,12 +69,12 @@ def value_bonus(
 
 
 def completed_q(prior: jax.Array, value: jax.Array, visits: jax.Array, q_values: jax.Array) -> jax.Array:
-    """Returns the Q values [A, ...] of visited actions, and the mixed value in place of others'.
+    """Returns Q values [A, ...]: visited actions' own, the mixed value for the others.
 
     Danihelka et al. 2022, appendix D. Arguments as in `value_bonus`.
     """
     visited = visits > 0
-    # Visited actions that the prior rules out still count, with next to no weight.
+    # Visited actions with a prior of 0 still count, with a tiny weight.
     weight = jnp.where(visited, jnp.maximum(prior, TINY), 0.0)
     total_weight = jnp.sum(weight, axis=0)
     average = jnp.sum(weight * q_values, axis=0) / jnp.where(total_weight > 0, total_weight, 1.0)

@@ -1,4 +1,4 @@
-"""What a tree search takes and gives. Shape letters: B batch, R rows of one network call, A actions, N tree nodes."""
+"""Inputs and results of a search. Shape letters: B batch, R rows of one network call, A actions, N tree nodes."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Root(NamedTuple):
 
 
 class Prediction(NamedTuple):
-    """What the model says of a step.
+    """The model's prediction of a step.
 
     Attributes:
-      reward: [R] on the edge that leads to the new state.
-      discount: [R] of the new state's value; 0 behind an end, negative where the other player moves.
+      reward: [R] on the edge to the new state.
+      discount: [R] of the new state's value; 0 after an end, negative if the other player moves.
       prior_logits: [R, A] at the new state.
       value: [R] of the new state.
     """
@@ -49,15 +49,15 @@ R is B for PUCT, and B times the actions of a sweep for Gumbel. The same inputs 
 
 
 class Tree(NamedTuple):
-    """Everything that a search visited, to look at. Node 0 is the root; children come after their parents.
+    """All visited nodes, for inspection. Node 0 is the root; children follow their parents.
 
-    Where the depth is bounded, an edge at the bound has one node for each of its visits.
+    With a depth limit, an edge at the limit has one node for each of its visits.
 
     Attributes:
-      parent: [B, N] int32; -1: the root, or a node that was not used.
+      parent: [B, N] int32; -1: the root, or an unused node.
       action: [B, N] int32, taken at the parent; -1 likewise.
-      num_visits: [B, N] int32, the node's own evaluation included; 0: a node that was not used.
-      value: [B, N] mean of the network's value and of what was backed up.
+      num_visits: [B, N] int32, the node's own evaluation included; 0: an unused node.
+      value: [B, N] mean of the network's value and the backed-up returns.
       reward: [B, N] on the edge from the parent; 0 at the root.
       discount: [B, N] on the edge from the parent; 1 at the root.
       depth: [B, N] int32 edges from the root.
@@ -75,17 +75,17 @@ class Tree(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What a search found.
+    """The result of a search.
 
     Attributes:
-      action: [B] int32, to be taken.
-      action_weights: [B, A] the policy to learn: probabilities, 0 for illegal actions.
-      root_value: [B] mean of the network's value and of what was backed up.
+      action: [B] int32, the chosen action.
+      action_weights: [B, A] the policy target: probabilities, 0 for illegal actions.
+      root_value: [B] mean of the network's value and the backed-up returns.
       visit_counts: [B, A] int32.
-      q_values: [B, A] of root actions; 0 where never visited.
+      q_values: [B, A] of root actions; 0 if unvisited.
       max_depth: [B] int32 edges of the longest path.
       mean_depth: [B] edges of a path, mean over the simulations.
-      tree: everything visited, if asked for.
+      tree: all visited nodes, on request.
     """
 
     action: jax.Array

@@ -21,7 +21,7 @@ _PROBE_SECONDS = 1.0
 
 
 def target(address: str) -> str:
-    """Returns what gRPC calls this address, for one who connects to it.
+    """Returns gRPC's name of this address, for a client.
 
     Raises:
       UsageError: it has none of the forms above, or the path is too long for a socket.
@@ -34,7 +34,7 @@ def target(address: str) -> str:
 
 
 def bound_target(address: str) -> str:
-    """Returns what gRPC calls this address, for one who listens there.
+    """Returns gRPC's name of this address, for a server.
 
     Raises:
       UsageError: it is neither HOST:PORT nor unix:PATH, or the path is too long for a socket.
@@ -74,9 +74,9 @@ def unix_path(address: str) -> pathlib.Path:
 
 
 def free_unix_path(address: str) -> None:
-    """Removes the socket file that a dead server left behind, if there is one.
+    """Removes the socket file of a dead server, if there is one.
 
-    gRPC would replace any socket file, also that of a living server, which then can't be reached any more.
+    gRPC would replace any socket file, also that of a living server, which could not be reached any more.
 
     Raises:
       UsageError: a server lives there, the file is no socket, or its directory does not exist.
@@ -96,5 +96,5 @@ def free_unix_path(address: str) -> None:
 def _answers(path: pathlib.Path) -> bool:
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(_PROBE_SECONDS)
-        # Anything but a refusal (a full backlog, say) comes from a process that holds the socket.
+        # All but a refusal (a full backlog, say) comes from a process that holds the socket.
         return probe.connect_ex(str(path)) not in (errno.ECONNREFUSED, errno.ENOENT)

@@ -1,4 +1,4 @@
-"""The worker's end of the wire: a blocking interface over one gRPC stream that heals by itself.
+"""The worker's end of the wire: a blocking interface over one gRPC stream that reconnects by itself.
 
     with client.Client(address, hello) as learner:
         while (assignment := learner.join()) is not None:          # None: training is over
@@ -12,8 +12,8 @@
                 break                                               # messages.Restart: join again
 
 The stream lives on a thread of its own, which sends heartbeats while the worker's thread steps slow environments.
-When the stream breaks it reconnects, for as long as it takes, and repeats what was not answered; the worker does not
-notice, except by a Restart if the learner has given the run up meanwhile. What trying again cannot heal is raised.
+When the stream breaks it reconnects, for as long as it takes, and repeats steps without an answer; the worker sees a
+Restart at most, if the learner has ended the session meanwhile. Permanent errors are raised.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from __future__ import annotations
 import queue
 import types as python_types
 
-from seedzero.config import config
+from seedzero.config import sections
 from seedzero.core import errors, types
-from seedzero.transport import connection, loop_thread, messages, security
+from seedzero.transport import connection, loop_thread, messages, security, worker_side
 
-_DEFAULTS = config.TransportConfig()
+_DEFAULTS = sections.TransportConfig()
 CLOSE_SECONDS = 5.0
-"""Longest time that close() spends on saying goodbye."""
+"""Longest time that close() takes for its Goodbye."""
 
 
 class Client:
     """A worker's connection to its learner. All methods but `leave` are for one thread, the worker's own.
 
-    Every method may raise what ended the connection for good: AccessDenied, VersionMismatch, SpecMismatch,
-    InvalidMessage, SequenceError. It raises it again in every later call.
+    Every method may raise the permanent error that ended the connection, and then every later one does: AccessDenied,
+    VersionMismatch, SpecMismatch, InvalidMessage, SequenceError.
     """
 
     def __init__(
@@ -42,49 +42,44 @@ class Client:
         address: str,
         hello: messages.Hello,
         *,
-        settings: config.TransportConfig = _DEFAULTS,
+        settings: sections.TransportConfig = _DEFAULTS,
         access: security.Access = security.PLAIN,
     ) -> None:
-        """Starts the transport thread; connects with the first join().
-
-        Args:
-          address: of the learner, see transport/address.py.
-          hello: who we are; its run id stays empty (the client keeps the current one itself).
-          settings: keepalive, ping timeout and longest back-off are used; heartbeats follow the learner's word.
-          access: token and TLS.
+        """Starts the transport thread; connects with the first join(). The learner sets the pace of heartbeats.
 
         Raises:
           UsageError: the address, or a file of `access`, cannot be read.
         """
         secured = security.for_client(address, access)
-        # Holds at most one answer a group and the run's own events, so nothing is ever put aside: see connection.py.
-        self._inbox: queue.SimpleQueue[connection.Event] = queue.SimpleQueue()
+        # Bounded by the protocol: at most one answer a group and one of each other kind of event, see worker_side.py.
+        self._inbox: queue.SimpleQueue[worker_side.Event] = queue.SimpleQueue()
         self._assignment: types.Assignment | None = None
         self._next_sequence: dict[int, int] = {}
         self._unanswered: set[int] = set()
         self._held: messages.Restart | None = None
         self._over: messages.End | Exception | None = None
         self._closed = False
-        self._connection = connection.Connection(secured, hello, settings, self._inbox.put)
+        self._side = worker_side.WorkerSide(address, hello, self._inbox.put)
+        self._connection = connection.Connection(secured, settings, self._side, self._inbox.put)
         self._thread = loop_thread.LoopThread("seedzero-client")
         self._thread.run(self._connection.open())
 
     def join(self) -> types.Assignment | None:
         """Waits for an assignment, however long the learner is away or full.
 
-        For the first run, and again after each Restart. Reset all environments with the assignment's seeds.
+        For the first session, and again after each Restart. Reset all environments with the assignment's seeds.
 
         Returns:
-          What to run, with a new run id; None: training is over (or `leave` was called), exit with success.
+          The assignment, with a new session id; None: training is over (or `leave` was called), exit with success.
 
         Raises:
-          UsageError: the last run is not over.
+          UsageError: the last session is not over.
         """
         if self._assignment is not None:
             raise errors.UsageError(
-                f"join() while run {self._assignment.session_id} goes on; join again after a Restart"
+                f"join() while session {self._assignment.session_id} goes on; join again after a Restart"
             )
-        self._thread.post(self._connection.join)
+        self._thread.post(self._side.join)
         while True:
             match self._take():
                 case types.Assignment() as assignment:
@@ -96,25 +91,25 @@ class Client:
                     return None
 
     def start(self, spec: types.EnvSpec) -> None:
-        """Tells the learner what the environments look like and waits until it takes steps.
+        """Sends the environments' spec and waits until the learner takes steps.
 
-        A Restart or End that comes instead is what the next receive() returns; steps sent until then are dropped.
+        The next receive() returns a Restart or End that comes instead; steps sent until then are dropped.
 
         Raises:
           SpecMismatch: the learner's networks were built for another spec.
         """
         assignment = self._running()
-        self._thread.post(self._connection.start, assignment.session_id, spec)
+        self._thread.post(self._side.start, assignment.session_id, spec)
         match self._take():
             case messages.Restart() as restart:
                 self._held = restart
 
     def send(self, group: int, step: types.EnvStep) -> None:
-        """Has the newest step of a group sent; does not block.
+        """Sends the newest step of a group; does not block.
 
         The first one of a group shows first observations; each later one follows the group's Actions. The arrays are
-        read on the transport thread, again after a reconnect: leave them alone until those Actions have come. A step
-        that is too large, or that the learner refuses, is raised by a later call.
+        read on the transport thread, again after a reconnect: leave them alone until those Actions have come. A later
+        call raises the error of a step that is too large or refused.
 
         Raises:
           InvalidMessage: no such group.
@@ -130,14 +125,14 @@ class Client:
             return
         self._next_sequence[group] = sequence + 1
         self._unanswered.add(group)
-        self._thread.post(self._connection.submit, assignment.session_id, group, sequence, step)
+        self._thread.post(self._side.submit, assignment.session_id, group, sequence, step)
 
     def receive(self) -> messages.Actions | messages.Restart | messages.End:
-        """Waits for what the learner says next.
+        """Waits for the learner's next message.
 
         Returns:
           Actions: step that group and send the outcome.
-          Restart: the run is over; reset all environments, then join() again.
+          Restart: the session is over; reset all environments, then join() again.
           End: training is over (or `leave` was called), exit with success. Later calls return it again.
         """
         event = self._held or self._take()
@@ -154,14 +149,12 @@ class Client:
 
     def leave(self, reason: str) -> None:
         """Makes join() return None and receive() return End, soon. For any thread and for signal handlers."""
-        self._thread.post(self._connection.leave, reason)
+        self._inbox.put(messages.End(reason))
 
     def close(self, reason: str, failed: bool = False) -> None:
-        """Says goodbye where a stream is open, and ends the transport thread. Further calls do nothing.
+        """Says Goodbye where a stream is open, and ends the transport thread. Further calls do nothing.
 
-        Args:
-          reason: for the learner's log.
-          failed: the environments failed; a restart of this process would fail again.
+        failed: the environments failed; a restart of this process would fail again.
         """
         if self._closed:
             return
@@ -180,10 +173,10 @@ class Client:
 
     def _running(self) -> types.Assignment:
         if self._assignment is None:
-            raise errors.UsageError("no run; call join() first")
+            raise errors.UsageError("no session; call join() first")
         return self._assignment
 
-    def _take(self) -> connection.Event:
+    def _take(self) -> worker_side.Event:
         """Returns the next event; an error or End stays for all later calls."""
         event = self._over or self._inbox.get()
         if isinstance(event, (messages.End, Exception)):

@@ -1,17 +1,21 @@
-"""Messages of the wire to bytes and back. What the fields mean is told in protos/seedzero/transport/inference.proto.
+"""Messages of the wire to bytes and back. protos/seedzero/transport/inference.proto explains the fields.
 
 Shape letters: E environments of one group, A actions, D numbers of a continuous action.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 from google.protobuf import message as protobuf
 
 from seedzero.core import errors, types
-from seedzero.transport import inference_pb2, messages
+from seedzero.transport import arrays, framing, inference_pb2, messages
+
+MessageT = TypeVar("MessageT", inference_pb2.WorkerMessage, inference_pb2.LearnerMessage)
 
 PROTOCOL_VERSION = 1
 SERVICE = "seedzero.transport.Inference"
@@ -29,11 +33,9 @@ _MAX_NAME = 256
 _MAX_REASON = 1000
 _MAX_ACTIONS = 1_000_000
 _MAX_ACTION_NUMBERS = 10_000
-_FLAGS = b"\0\1"
-_FLOAT = np.dtype("<f4")
-_INTEGER = np.dtype("<i4")
 _NAMES = {np.dtype(name): name for name in types.SUPPORTED_OBSERVATION_DTYPES}  # dtype.name is slow
-_OBSERVATION_TAG = bytes([inference_pb2.WorkerMessage.OBSERVATION_FIELD_NUMBER << 3 | 2])
+
+_PLAIN = (bool, int, float, str)
 
 _ROLES = {types.Role.TRAIN: inference_pb2.ROLE_TRAIN, types.Role.EVALUATE: inference_pb2.ROLE_EVALUATE}
 _ROLE_OF = {number: role for role, number in _ROLES.items()}
@@ -41,36 +43,19 @@ _ROLE_OF = {number: role for role, number in _ROLES.items()}
 HEARTBEAT = inference_pb2.WorkerMessage(heartbeat=inference_pb2.Heartbeat()).SerializeToString()
 
 
-# --- what a worker says --------------------------------------------------------------------------------------------
+# --- a worker's messages --------------------------------------------------------------------------------------------
 
 
 def encode_hello(hello: messages.Hello) -> bytes:
     """Returns a Hello message."""
-    fields = inference_pb2.Hello(
-        protocol_version=PROTOCOL_VERSION,
-        worker_id=hello.worker_id,
-        session_id=hello.session_id,
-        roles=[_ROLES[role] for role in hello.roles],
-        environments=hello.environments,
-        max_envs=hello.max_envs,
-    )
+    values = dict(dataclasses.asdict(hello), roles=[_ROLES[role] for role in hello.roles])
+    fields = inference_pb2.Hello(protocol_version=PROTOCOL_VERSION, **values)
     return inference_pb2.WorkerMessage(hello=fields).SerializeToString()
 
 
 def encode_spec(spec: types.EnvSpec) -> bytes:
     """Returns a Spec message."""
-    fields = inference_pb2.Spec(
-        observation_shape=spec.observation_shape,
-        observation_dtype=spec.observation_dtype,
-        observation_low=spec.observation_low,
-        observation_high=spec.observation_high,
-        num_actions=spec.num_actions,
-        num_players=spec.num_players,
-        has_action_mask=spec.has_action_mask,
-        frames_per_step=spec.frames_per_step,
-        action_low=spec.action_low,
-        action_high=spec.action_high,
-    )
+    fields = inference_pb2.Spec(**dataclasses.asdict(spec))
     return inference_pb2.WorkerMessage(spec=fields).SerializeToString()
 
 
@@ -98,13 +83,13 @@ def _encode_step(group: int, sequence: int, step: types.EnvStep) -> bytes:
         sequence=sequence,
         observation_shape=step.observation.shape,
         observation_dtype=_NAMES.get(observation.dtype) or observation.dtype.name,
-        reward=np.asarray(step.reward, _FLOAT).tobytes(),
+        reward=np.asarray(step.reward, arrays.FLOAT).tobytes(),
         terminated=np.asarray(step.terminated, np.bool_).tobytes(),
         truncated=np.asarray(step.truncated, np.bool_).tobytes(),
         action_mask=b"" if step.action_mask is None else np.asarray(step.action_mask, np.bool_).tobytes(),
     )
     head = inference_pb2.WorkerMessage(step=fields).SerializeToString()
-    return b"".join((head, _OBSERVATION_TAG, _varint(observation.nbytes), packed))
+    return framing.join(head, packed)
 
 
 def encode_goodbye(reason: str, failed: bool) -> bytes:
@@ -119,15 +104,8 @@ def decode_worker(data: bytes) -> tuple[inference_pb2.WorkerMessage, memoryview]
     Raises:
       InvalidMessage: the bytes are no WorkerMessage, or one without content.
     """
-    start, end, tag_start = _find_observation(data)
-    try:
-        if end == len(data):
-            message = inference_pb2.WorkerMessage.FromString(data[:tag_start])
-        else:
-            message = inference_pb2.WorkerMessage.FromString(data[:tag_start] + data[end:])
-    except protobuf.DecodeError:
-        raise _undecodable(data) from None
-    return message, memoryview(data)[start:end]
+    head, observation = framing.split(data)
+    return _parsed(inference_pb2.WorkerMessage, head, data), observation
 
 
 def hello_of(fields: inference_pb2.Hello) -> messages.Hello:
@@ -144,8 +122,8 @@ def hello_of(fields: inference_pb2.Hello) -> messages.Hello:
         )
     if not 1 <= len(fields.worker_id) <= _MAX_NAME or len(fields.session_id) > _MAX_NAME:
         raise errors.InvalidMessage(
-            f"Hello.worker_id has {len(fields.worker_id)} characters and session_id {len(fields.session_id)}; expected 1 to "
-            f"{_MAX_NAME} and at most {_MAX_NAME}"
+            f"Hello.worker_id has {len(fields.worker_id)} characters and session_id {len(fields.session_id)}; "
+            f"expected 1 to {_MAX_NAME} and at most {_MAX_NAME}"
         )
     unknown = [number for number in fields.roles if number not in _ROLE_OF]
     if unknown or not fields.roles:
@@ -157,14 +135,10 @@ def hello_of(fields: inference_pb2.Hello) -> messages.Hello:
 
 
 def spec_of(fields: inference_pb2.Spec, num_envs: int) -> types.EnvSpec:
-    """Returns a worker's spec.
-
-    Args:
-      fields: as received.
-      num_envs: E.
+    """Returns a worker's spec, for groups of E environments.
 
     Raises:
-      SpecMismatch: it can't be run at all.
+      SpecMismatch: no learner can use it.
     """
     fewest = 0 if fields.action_low else 1
     has_actions = fewest <= fields.num_actions <= _MAX_ACTIONS and len(fields.action_low) <= _MAX_ACTION_NUMBERS
@@ -179,18 +153,7 @@ def spec_of(fields: inference_pb2.Spec, num_envs: int) -> types.EnvSpec:
             f"Spec has observation_low {fields.observation_low} and observation_high {fields.observation_high}; "
             "expected numbers, the first not above the second"
         )
-    spec = types.EnvSpec(
-        observation_shape=tuple(fields.observation_shape),
-        observation_dtype=fields.observation_dtype,
-        num_actions=fields.num_actions,
-        observation_low=fields.observation_low,
-        observation_high=fields.observation_high,
-        num_players=fields.num_players,
-        has_action_mask=fields.has_action_mask,
-        frames_per_step=fields.frames_per_step,
-        action_low=tuple(fields.action_low),
-        action_high=tuple(fields.action_high),
-    )
+    spec = types.EnvSpec(**_values(fields, types.EnvSpec))
     if max_message_bytes(spec, num_envs) > HARD_LIMIT_BYTES:
         raise errors.SpecMismatch(
             f"{num_envs} observations of shape {spec.observation_shape} and dtype {spec.observation_dtype} need "
@@ -201,7 +164,7 @@ def spec_of(fields: inference_pb2.Spec, num_envs: int) -> types.EnvSpec:
 
 
 class Layout:
-    """What every Step of a run must look like; worked out once a run."""
+    """The expected layout of every Step of a session, computed once."""
 
     def __init__(self, spec: types.EnvSpec, num_envs: int) -> None:
         self.num_envs = num_envs
@@ -215,11 +178,6 @@ class Layout:
 def step_of(fields: inference_pb2.Step, observation: memoryview, layout: Layout) -> types.EnvStep:
     """Returns the arrays of a Step, read-only views of the message wherever alignment allows.
 
-    Args:
-      fields: as received.
-      observation: bytes of WorkerMessage.observation.
-      layout: of the run.
-
     Raises:
       InvalidMessage: a shape, dtype or length differs from the spec's; a flag is neither 0 nor 1.
     """
@@ -230,34 +188,24 @@ def step_of(fields: inference_pb2.Step, observation: memoryview, layout: Layout)
             f"observation of group {group} has shape {shape} and dtype {fields.observation_dtype!r}; "
             f"expected {layout.shape} and {layout.dtype_name!r}"
         )
-    _check_length("observation", group, len(observation), layout.observation_bytes)
-    _check_length("reward", group, len(reward), 4 * num_envs)
+    arrays.check_length("observation", group, len(observation), layout.observation_bytes)
+    arrays.check_length("reward", group, len(reward), 4 * num_envs)
     return types.EnvStep(
-        observation=_aligned(np.frombuffer(observation, layout.dtype).reshape(shape)),
-        reward=np.frombuffer(reward, _FLOAT),
-        terminated=_flags("terminated", group, fields.terminated, num_envs),
-        truncated=_flags("truncated", group, fields.truncated, num_envs),
-        action_mask=_mask(group, fields.action_mask, layout.mask_shape),
+        observation=arrays.aligned(np.frombuffer(observation, layout.dtype).reshape(shape)),
+        reward=np.frombuffer(reward, arrays.FLOAT),
+        terminated=arrays.flags("terminated", group, fields.terminated, num_envs),
+        truncated=arrays.flags("truncated", group, fields.truncated, num_envs),
+        action_mask=arrays.action_mask(group, fields.action_mask, layout.mask_shape),
     )
 
 
-# --- what a learner says -------------------------------------------------------------------------------------------
+# --- a learner's messages -------------------------------------------------------------------------------------------
 
 
 def encode_assign(assignment: types.Assignment, *, heartbeat_seconds: float, lease_seconds: float) -> bytes:
     """Returns an Assign message."""
-    fields = inference_pb2.Assign(
-        session_id=assignment.session_id,
-        role=_ROLES[assignment.role],
-        env=assignment.env,
-        env_settings=assignment.env_settings,
-        num_groups=assignment.num_groups,
-        envs_per_group=assignment.envs_per_group,
-        seeds=assignment.seeds,
-        resumed=assignment.resumed,
-        heartbeat_seconds=heartbeat_seconds,
-        lease_seconds=lease_seconds,
-    )
+    values = dict(dataclasses.asdict(assignment), role=_ROLES[assignment.role])
+    fields = inference_pb2.Assign(**values, heartbeat_seconds=heartbeat_seconds, lease_seconds=lease_seconds)
     return inference_pb2.LearnerMessage(assign=fields).SerializeToString()
 
 
@@ -268,7 +216,7 @@ def encode_start(max_bytes: int) -> bytes:
 
 def encode_actions(group: int, sequence: int, actions: np.ndarray, weights_version: int) -> bytes:
     """Returns an Actions message. actions: [E] of any integer dtype, or [E, D] of any float dtype."""
-    dtype = _FLOAT if actions.dtype.kind == "f" else _INTEGER
+    dtype = arrays.FLOAT if actions.dtype.kind == "f" else arrays.INTEGER
     packed = actions.astype(dtype, casting="same_kind", copy=False).tobytes()
     fields = inference_pb2.Actions(group=group, sequence=sequence, action=packed, weights_version=weights_version)
     return inference_pb2.LearnerMessage(actions=fields).SerializeToString()
@@ -290,14 +238,11 @@ def decode_learner(data: bytes) -> inference_pb2.LearnerMessage:
     Raises:
       InvalidMessage: the bytes are no LearnerMessage.
     """
-    try:
-        return inference_pb2.LearnerMessage.FromString(data)
-    except protobuf.DecodeError:
-        raise _undecodable(data) from None
+    return _parsed(inference_pb2.LearnerMessage, data, data)
 
 
 def assignment_of(fields: inference_pb2.Assign) -> types.Assignment:
-    """Returns what to run.
+    """Returns a learner's assignment.
 
     Raises:
       InvalidMessage: a field is missing or out of range.
@@ -305,33 +250,19 @@ def assignment_of(fields: inference_pb2.Assign) -> types.Assignment:
     num_envs = fields.num_groups * fields.envs_per_group
     if not fields.session_id or fields.role not in _ROLE_OF or not 1 <= fields.num_groups <= messages.MAX_GROUPS:
         raise errors.InvalidMessage(
-            f"Assign has session_id {fields.session_id!r}, role {fields.role} and num_groups {fields.num_groups}; expected an "
-            f"id, 1 or 2, and 1 to {messages.MAX_GROUPS}"
+            f"Assign has session_id {fields.session_id!r}, role {fields.role} and num_groups {fields.num_groups}; "
+            f"expected an id, 1 or 2, and 1 to {messages.MAX_GROUPS}"
         )
     if num_envs < 1 or len(fields.seeds) != num_envs:
         raise errors.InvalidMessage(
             f"Assign has {len(fields.seeds)} seeds for {fields.num_groups} groups of {fields.envs_per_group} "
             "environments"
         )
-    return types.Assignment(
-        session_id=fields.session_id,
-        role=_ROLE_OF[fields.role],
-        env=fields.env,
-        env_settings=fields.env_settings,
-        num_groups=fields.num_groups,
-        envs_per_group=fields.envs_per_group,
-        seeds=tuple(fields.seeds),
-        resumed=fields.resumed,
-    )
+    return types.Assignment(**dict(_values(fields, types.Assignment), role=_ROLE_OF[fields.role]))
 
 
 def actions_of(fields: inference_pb2.Actions, num_envs: int, spec: types.EnvSpec) -> messages.Actions:
     """Returns the actions of a group.
-
-    Args:
-      fields: as received.
-      num_envs: E.
-      spec: of the environments.
 
     Raises:
       InvalidMessage: their number is not E, or one is not within the spec's bounds.
@@ -339,10 +270,10 @@ def actions_of(fields: inference_pb2.Actions, num_envs: int, spec: types.EnvSpec
     if spec.is_continuous:
         return messages.Actions(fields.group, _vectors_of(fields, num_envs, spec), fields.weights_version)
     num_actions = spec.num_actions
-    _check_length("action", fields.group, len(fields.action), 4 * num_envs)
-    actions = np.frombuffer(fields.action, _INTEGER)
+    arrays.check_length("action", fields.group, len(fields.action), 4 * num_envs)
+    actions = np.frombuffer(fields.action, arrays.INTEGER)
     in_range = actions.view(np.uint32) < num_actions  # a negative number is a huge one
-    if not all_true(in_range):
+    if not arrays.all_true(in_range):
         wrong = actions[~in_range]
         raise errors.InvalidMessage(
             f"actions of group {fields.group} have {wrong[0]} among them; expected 0 to {num_actions - 1}"
@@ -352,11 +283,11 @@ def actions_of(fields: inference_pb2.Actions, num_envs: int, spec: types.EnvSpec
 
 def _vectors_of(fields: inference_pb2.Actions, num_envs: int, spec: types.EnvSpec) -> np.ndarray:
     """Returns continuous actions [E, D] float32."""
-    _check_length("action", fields.group, len(fields.action), 4 * num_envs * len(spec.action_low))
-    actions = np.frombuffer(fields.action, _FLOAT).reshape(num_envs, -1)
+    arrays.check_length("action", fields.group, len(fields.action), 4 * num_envs * len(spec.action_low))
+    actions = np.frombuffer(fields.action, arrays.FLOAT).reshape(num_envs, -1)
     low, high = spec.action_bounds
     in_range = (actions >= low) & (actions <= high)  # false for NaN
-    if not all_true(in_range):
+    if not arrays.all_true(in_range):
         env, index = np.argwhere(~in_range)[0]
         raise errors.InvalidMessage(
             f"actions of group {fields.group} have {actions[env, index]} as number {index} of a vector; expected "
@@ -365,24 +296,11 @@ def _vectors_of(fields: inference_pb2.Actions, num_envs: int, spec: types.EnvSpe
     return actions
 
 
-# --- masks ---------------------------------------------------------------------------------------------------------
-
-
-def any_true(mask: np.ndarray) -> bool:
-    """Returns whether any is true; for small masks in a quarter of the time of mask.any()."""
-    return b"\1" in mask.tobytes()
-
-
-def all_true(mask: np.ndarray) -> bool:
-    """Returns whether all are true; for small masks in a quarter of the time of mask.all()."""
-    return b"\0" not in mask.tobytes()
-
-
 # --- sizes and bytes -----------------------------------------------------------------------------------------------
 
 
 def max_message_bytes(spec: types.EnvSpec, num_envs: int) -> int:
-    """Returns the largest message of a run: a Step of E environments, and room for the rest."""
+    """Returns the largest message of a session: a Step of E environments, and room for the rest."""
     per_env = spec.observation_bytes + 4 + 1 + 1 + spec.num_actions * spec.has_action_mask
     return _OVERHEAD_BYTES + num_envs * per_env
 
@@ -393,71 +311,15 @@ def check_size(data: Sequence[int], limit: int) -> None:
         raise errors.InvalidMessage(f"a message has {len(data)} bytes; expected at most {limit}, see inference.proto")
 
 
-def _check_length(name: str, group: int, came: int, expected: int) -> None:
-    if came != expected:
-        raise errors.InvalidMessage(f"{name} of group {group} has {came} bytes; expected {expected}")
+def _parsed(kind: type[MessageT], fields: bytes, data: bytes) -> MessageT:
+    """Returns the message in `fields`, which came as `data`."""
+    try:
+        return kind.FromString(fields)
+    except protobuf.DecodeError:
+        raise framing.undecodable(data) from None
 
 
-def _aligned(array: np.ndarray) -> np.ndarray:
-    return array if array.flags.aligned else array.copy()
-
-
-def _mask(group: int, data: bytes, shape: tuple[int, int] | None) -> np.ndarray | None:
-    if shape is None:
-        _check_length("action_mask", group, len(data), 0)
-        return None
-    return _flags("action_mask", group, data, shape[0] * shape[1]).reshape(shape)
-
-
-def _flags(name: str, group: int, data: bytes, length: int) -> np.ndarray:
-    """Returns [length] bool from bytes that are 0 or 1."""
-    _check_length(name, group, len(data), length)
-    if data.strip(_FLAGS):  # what is left begins with the first byte that is neither
-        raise errors.InvalidMessage(f"{name} of group {group} has a byte {data.strip(_FLAGS)[0]}; expected 0 or 1")
-    return np.frombuffer(data, np.bool_)
-
-
-def _find_observation(data: bytes) -> tuple[int, int, int]:
-    """Returns start and end of WorkerMessage.observation within the message, and the start of its tag.
-
-    The protobuf library would copy these bytes twice; the rest of the message is left to it. Only the top level is
-    walked: tags and lengths. Without an observation all three are the message's length.
-
-    Raises:
-      InvalidMessage: tags and lengths make no sense.
-    """
-    position, found = 0, (len(data), len(data), len(data))
-    while position < len(data):
-        tag_start = position
-        tag, position = _read_varint(data, position)
-        if tag & 7 != 2:  # every field of WorkerMessage is length-delimited
-            raise _undecodable(data)
-        length, position = _read_varint(data, position)
-        position += length
-        if position > len(data):
-            raise _undecodable(data)
-        if tag == _OBSERVATION_TAG[0]:
-            found = (position - length, position, tag_start)
-    return found
-
-
-def _read_varint(data: bytes, position: int) -> tuple[int, int]:
-    value = 0
-    for index, byte in enumerate(data[position : position + 10]):
-        value |= (byte & 0x7F) << (7 * index)
-        if byte < 0x80:
-            return value, position + index + 1
-    raise _undecodable(data)
-
-
-def _varint(value: int) -> bytes:
-    encoded = bytearray()
-    while value >= 0x80:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
-
-
-def _undecodable(data: bytes) -> errors.InvalidMessage:
-    return errors.InvalidMessage(f"{len(data)} bytes that begin with {data[:16].hex()!r} cannot be decoded")
+def _values(fields: protobuf.Message, kind: type[types.EnvSpec | types.Assignment]) -> dict[str, Any]:
+    """Returns the fields of a dataclass from those of the same names in a message."""
+    values = {field.name: getattr(fields, field.name) for field in dataclasses.fields(kind)}
+    return {name: value if isinstance(value, _PLAIN) else tuple(value) for name, value in values.items()}

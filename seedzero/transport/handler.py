@@ -1,4 +1,4 @@
-"""What a server needs from the learner behind it."""
+"""The learner behind a server, as the server calls it."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from seedzero.core import types
 from seedzero.transport import messages
 
 WORKER_LOST = "worker_lost"
-"""Reason of a run whose lease expired, or whose worker's place another process took."""
+"""Reason of a session whose lease expired, or whose worker's place another process took."""
 
 GOODBYE = "goodbye"
-"""Reason of a run whose worker left."""
+"""Reason of a session whose worker left."""
 
 FAILED = "failed: "
-"""Begins the reason of a run that an error ended."""
+"""Begins the reason of a session that an error ended."""
 
 
 class Handler(Protocol):
     """The learner behind a server. Called on the server's event-loop thread: no method may block."""
 
     def assign(self, hello: messages.Hello) -> types.Assignment:
-        """Returns what a joining worker runs, with a fresh run id and resumed=False; may raise errors.Error."""
+        """Returns a joining worker's assignment, with a new session id and resumed=False; may raise errors.Error."""
         ...
 
     def begin(self, session_id: str, spec: types.EnvSpec) -> None:
-        """Takes a run's spec, once a run; may raise SpecMismatch. The worker may send steps when this returns."""
+        """Takes a session's spec, once; may raise SpecMismatch. The worker may send steps when this returns."""
         ...
 
     def step(self, request: messages.StepRequest) -> None:
@@ -34,7 +34,7 @@ class Handler(Protocol):
         ...
 
     def end(self, session_id: str, reason: str) -> None:
-        """Takes note that a run is over, once for each that assign() began and Server.restart() did not end.
+        """Takes the end of a session, once for each that assign() began and Server.restart() did not end.
 
         The reason is WORKER_LOST, GOODBYE, or begins with FAILED.
         """

@@ -25,7 +25,7 @@ class LoopThread:
         return threading.get_ident() == self._thread.ident
 
     def post(self, callback: Callable[[*Ts], object], *args: *Ts) -> None:
-        """Has a callback run soon; from any thread or signal handler. Does nothing after stop()."""
+        """Runs a callback soon; from any thread or signal handler. Does nothing after stop()."""
         try:
             self._loop.call_soon_threadsafe(callback, *args)
         except RuntimeError:
@@ -38,7 +38,7 @@ class LoopThread:
         return future.result()
 
     def stop(self) -> None:
-        """Cancels what still runs, then ends loop and thread."""
+        """Cancels all tasks, then ends loop and thread."""
         if self._loop.is_closed():
             return
         self.run(_cancel_others())

@@ -1,4 +1,4 @@
-"""What passes between the wire and its users, on both sides. numpy only.
+"""Messages between the wire and its users, on both sides. numpy only.
 
 Shape letters: E environments of one group, A actions, D numbers of a continuous action.
 """
@@ -18,12 +18,12 @@ MAX_GROUPS = 64
 
 @dataclasses.dataclass(frozen=True)
 class Hello:
-    """How a worker introduces itself.
+    """A worker's introduction.
 
     Attributes:
-      worker_id: names it in reports; a process that takes another's place uses the same name.
-      session_id: of the run to go on with; "": none.
-      roles: what it is ready to do, at least one.
+      worker_id: its name in reports; a process that takes another's place uses the same name.
+      session_id: of the session to resume; "": none.
+      roles: those it accepts, at least one.
       environments: ids ("catch") or families ("gym", "atari", "spiel") that it can make; "yours": only its own.
       max_envs: most environments in all groups together.
     """
@@ -36,15 +36,15 @@ class Hello:
 
 
 class StepRequest(NamedTuple):
-    """One step of one group, checked against the run's spec; it waits for its actions.
+    """One step of one group, checked against the session's spec; it waits for its actions.
 
     Attributes:
-      session_id: the run that it belongs to.
-      role: of the run.
+      session_id: of its session.
+      role: of the session.
       group: 0 .. num_groups - 1.
-      sequence: number of this step within run and group, from 0.
+      sequence: number of this step within session and group, from 0.
       step: the newest observations; read-only arrays.
-      first: [E] bool, true: first observation of an episode (or of the run).
+      first: [E] bool, true: first observation of an episode (or of the session).
     """
 
     session_id: str
@@ -72,13 +72,13 @@ class Actions(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Restart:
-    """The run is over for the learner: reset all environments and join again."""
+    """The session is over for the learner: reset all environments and join again."""
 
     reason: str
 
 
 @dataclasses.dataclass(frozen=True)
 class End:
-    """Training is over, or this worker was told to leave: nothing more will come."""
+    """The last message: training is over, or this worker was told to leave."""
 
     reason: str

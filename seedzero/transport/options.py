@@ -1,12 +1,12 @@
 """Channel options that both ends need. Times of gRPC are milliseconds.
 
-Keepalive alone notices a peer that has vanished only after a minute, whatever its settings: HTTP/2's own ping timeout
-rules, so it is set too. A server throws out clients that ping more often than it allows, so it allows as much.
+Keepalive alone notices a vanished peer only after a minute, whatever its settings: HTTP/2's own ping timeout rules, so
+it is set too. A server disconnects clients that ping more often than it allows, so it allows as much.
 """
 
 from __future__ import annotations
 
-from seedzero.config import config
+from seedzero.config import sections
 from seedzero.transport import codec
 
 _LEARNER_MESSAGE_BYTES = 16 * 2**20
@@ -15,7 +15,7 @@ _CONNECT_MILLISECONDS = 10_000
 Options = list[tuple[str, int]]
 
 
-def server(settings: config.TransportConfig) -> Options:
+def server(settings: sections.TransportConfig) -> Options:
     """Returns a server's options."""
     return [
         *_keepalive(settings),
@@ -28,7 +28,7 @@ def server(settings: config.TransportConfig) -> Options:
     ]
 
 
-def client(settings: config.TransportConfig) -> Options:
+def client(settings: sections.TransportConfig) -> Options:
     """Returns a worker's options."""
     return [
         *_keepalive(settings),
@@ -42,7 +42,7 @@ def client(settings: config.TransportConfig) -> Options:
     ]
 
 
-def _keepalive(settings: config.TransportConfig) -> Options:
+def _keepalive(settings: sections.TransportConfig) -> Options:
     return [
         ("grpc.keepalive_time_ms", round(1000 * settings.keepalive_seconds)),
         ("grpc.keepalive_timeout_ms", round(1000 * settings.ping_timeout_seconds)),

@@ -1,8 +1,9 @@
-"""One question to a learner: how is it, or what is it doing?"""
+"""One question to a learner: its health, or its status."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -18,25 +19,12 @@ SERVING = "SERVING"
 def health(
     address: str, access: security.Access = security.PLAIN, *, deadline_seconds: float = DEADLINE_SECONDS
 ) -> str:
-    """Returns what a learner's health service says: SERVING, or why it does not serve.
+    """Returns the state that a learner's health service reports, SERVING or another; raises as `status`."""
 
-    Args:
-      address: of the learner, see transport/address.py.
-      access: TLS; no token is sent.
-      deadline_seconds: how long the learner may take to answer.
+    def check(channel: grpc.Channel, secured: security.ClientSecurity) -> Any:
+        return health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=deadline_seconds)
 
-    Raises:
-      UsageError: the address, or a file of `access`, cannot be read.
-      AccessDenied: the two ends do not agree on TLS.
-      ProtocolError: nobody answers there in time.
-    """
-    secured = security.for_client(address, access)
-    with security.channel(secured) as channel:
-        stub = health_pb2_grpc.HealthStub(channel)
-        try:
-            reply = stub.Check(health_pb2.HealthCheckRequest(), timeout=deadline_seconds)
-        except grpc.RpcError as error:
-            raise _failure(error, secured, deadline_seconds) from None
+    reply = _ask(check, address, access, deadline_seconds)
     return str(health_pb2.HealthCheckResponse.ServingStatus.Name(reply.status))
 
 
@@ -45,32 +33,34 @@ def status(
 ) -> dict[str, Any]:
     """Returns a learner's counters and state.
 
-    Args:
-      address: of the learner, see transport/address.py.
-      access: token and TLS.
-      deadline_seconds: how long the learner may take to answer.
-
     Raises:
       UsageError: the address, or a file of `access`, cannot be read.
-      AccessDenied: the learner does not take the token, or the two ends do not agree on TLS.
+      AccessDenied: the learner refuses the token, or the two ends do not agree on TLS.
       ProtocolError: no learner answers there in time.
     """
-    secured = security.for_client(address, access)
-    with security.channel(secured) as channel:
+
+    def ask(channel: grpc.Channel, secured: security.ClientSecurity) -> Any:
         stub = inference_pb2_grpc.InferenceStub(channel)  # type: ignore[no-untyped-call]
-        request = inference_pb2.StatusRequest()
-        try:
-            reply = stub.Status(request, timeout=deadline_seconds, metadata=secured.metadata)
-        except grpc.RpcError as error:
-            raise _failure(error, secured, deadline_seconds) from None
-    return dict(json.loads(reply.json))
+        return stub.Status(inference_pb2.StatusRequest(), timeout=deadline_seconds, metadata=secured.metadata)
+
+    return dict(json.loads(_ask(ask, address, access, deadline_seconds).json))
 
 
-def _failure(error: grpc.RpcError, secured: security.ClientSecurity, deadline_seconds: float) -> errors.Error:
-    code, details = error.code(), error.details() or ""
+def _ask(
+    question: Callable[[grpc.Channel, security.ClientSecurity], Any],
+    address: str,
+    access: security.Access,
+    deadline_seconds: float,
+) -> Any:
+    secured = security.for_client(address, access)
+    try:
+        with security.channel(secured) as channel:
+            return question(channel, secured)
+    except grpc.RpcError as error:
+        code, details = error.code(), error.details() or ""
     if code is grpc.StatusCode.UNAUTHENTICATED:
-        return errors.AccessDenied(f"the learner at {secured.address} refuses this call: {details}")
-    return security.explain(code, details, secured) or errors.ProtocolError(
+        raise errors.AccessDenied(f"the learner at {secured.address} refuses this call: {details}")
+    raise security.explain(code, details, secured) or errors.ProtocolError(
         f"no learner answers at {secured.address} within {deadline_seconds:g} s ({code.name}: {details}); is "
         "`seedzero train` running there?"
     )

@@ -1,11 +1,11 @@
 """A bearer token and TLS, on both ends of the wire.
 
-    learner: a token that every call must present, but those of the health service and those over a unix socket: the
-             permissions of its file say who may use that. HOST:PORT speaks TLS alone, or plain text alone.
-    client:  a token to present; TLS where it is told what certificates to trust, else plain text.
+    learner: a token that every call must present, except for the health service and over a unix socket, which the
+             permissions of its file guard. HOST:PORT speaks TLS alone, or plain text alone.
+    client:  a token to present; TLS where it has certificates to trust, else plain text.
 
-gRPC reports whatever goes wrong before the first call as UNAVAILABLE, like a learner that is away; `explain` tells
-apart what waiting cannot heal.
+gRPC reports every error before the first call as UNAVAILABLE, like a learner that is away; `explain` finds the
+permanent errors among them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable
 import grpc
 from grpc import aio
 
-from seedzero.config import config
+from seedzero.config import combinations, sections
 from seedzero.core import errors
 from seedzero.transport import address as addresses
 from seedzero.transport import options
@@ -51,10 +51,10 @@ Metadata = tuple[tuple[str, str], ...]
 
 @dataclasses.dataclass(frozen=True)
 class ServerSecurity:
-    """What a learner asks of those who connect to HOST:PORT.
+    """A learner's requirements for clients of HOST:PORT.
 
     Attributes:
-      token: that calls must present; empty: none is needed.
+      token: of every call; empty: none is needed.
       credentials: of TLS; None: plain text.
     """
 
@@ -66,11 +66,11 @@ OPEN = ServerSecurity()
 """Plain text, no token."""
 
 
-def for_server(token_file: str, tls: config.TlsConfig) -> ServerSecurity:
+def for_server(token_file: str, tls: sections.TlsConfig) -> ServerSecurity:
     """Returns a learner's token and certificate, read from their files.
 
     Raises:
-      UsageError: a file cannot be read, or does not hold what it should.
+      UsageError: a file cannot be read, or has the wrong content.
     """
     token = read_token(token_file) if token_file else ""
     if not tls.cert_file:
@@ -91,7 +91,7 @@ def read_token(token_file: str) -> str:
     """Returns the token in a file, without the white space around it.
 
     Raises:
-      UsageError: the file cannot be read, is empty, or holds what no header can carry.
+      UsageError: the file cannot be read, is empty, or holds characters that no header can carry.
     """
     name = f"--token_file={token_file}"
     data = _read("--token_file", token_file)
@@ -114,6 +114,21 @@ def exposure(token_file: str) -> str | None:
     return f"--token_file={token_file} can be read by every user of this machine (mode {mode:o}); chmod 600 hides it"
 
 
+def warnings(transport: sections.TransportConfig, tls: sections.TlsConfig) -> list[str]:
+    """Returns what a user should know about the access to a learner that listens by these settings."""
+    found = [text] if (text := exposure(transport.token_file)) else []
+    if not transport.listen or combinations.is_of_this_machine(transport.listen):
+        return found
+    if not transport.token_file:
+        found.append(f"--insecure: whoever reaches {transport.listen} may join")
+    elif not tls.cert_file:
+        found.append(
+            f"the token comes in plain text to {transport.listen}: fine in a private network; elsewhere give "
+            "--tls.cert_file and --tls.key_file"
+        )
+    return found
+
+
 class Guard:
     """Decides whether a call may go on. For one event loop."""
 
@@ -123,31 +138,23 @@ class Guard:
         self._complained_at = -_COMPLAINT_SECONDS
 
     def check(self, metadata: Iterable[tuple[str, str | bytes]], peer: str) -> None:
-        """Returns for a call that may go on.
-
-        Args:
-          metadata: that came with the call.
-          peer: gRPC's name of who called.
-
-        Raises:
-          AccessDenied: there is no token in it, or a wrong one.
-        """
+        """Raises AccessDenied for a call without the token in its metadata. peer: gRPC's name of the caller."""
         if not self._token or peer.startswith(addresses.UNIX_PREFIX):
             return
         values = [value for key, value in metadata if key == _HEADER]
         scheme, _, given = str(values[0]).partition(" ") if values else ("", "", "")
         if scheme == _SCHEME and hmac.compare_digest(given.encode(errors="replace"), self._token):
             return
-        what = "the token is not this learner's" if values else "this learner wants a token and none came"
-        self._complain(peer, what)
-        raise errors.AccessDenied(f"{what}; give --token_file=FILE with the text of the learner's own")
+        reason = "the token is not this learner's" if values else "this learner wants a token and none came"
+        self._complain(peer, reason)
+        raise errors.AccessDenied(f"{reason}; give --token_file=FILE with the text of the learner's own")
 
-    def _complain(self, peer: str, what: str) -> None:
-        """Logs, but not each call of somebody who tries many tokens."""
+    def _complain(self, peer: str, reason: str) -> None:
+        """Logs a refusal, at most every 30 s: somebody may try many tokens."""
         now = self._clock()
         if now - self._complained_at >= _COMPLAINT_SECONDS:
             self._complained_at = now
-            _logger.warning("refused a call from %s: %s", urllib.parse.unquote(peer), what)
+            _logger.warning("refused a call from %s: %s", urllib.parse.unquote(peer), reason)
 
 
 # --- a client's end ---
@@ -155,12 +162,12 @@ class Guard:
 
 @dataclasses.dataclass(frozen=True)
 class Access:
-    """How a client gets at its learner; nothing in it is secret.
+    """A client's access to its learner; nothing in it is secret.
 
     Attributes:
       token_file: file with the learner's token; empty: none.
       ca_file: PEM file with the certificates that may vouch for the learner's, or SYSTEM_ROOTS; empty: plain text.
-      server_name: that the learner's certificate must be for; empty: the host of the address.
+      server_name: in the learner's certificate; empty: the host of the address.
     """
 
     token_file: str = ""
@@ -170,12 +177,12 @@ class Access:
 
 @dataclasses.dataclass(frozen=True)
 class ClientSecurity:
-    """What a client opens channels with.
+    """The target and credentials of a client's channels.
 
     Attributes:
       target: gRPC's name of the learner.
       address: the user's name of it.
-      access: what this was read from.
+      access: its source.
       metadata: of every call.
       credentials: of TLS; None: plain text.
     """
@@ -192,10 +199,10 @@ PLAIN = Access()
 
 
 def for_client(address: str, access: Access = PLAIN) -> ClientSecurity:
-    """Returns what a client needs to get at the learner at an address.
+    """Returns a client's credentials for the learner at an address, read from their files.
 
     Raises:
-      UsageError: the address or a file cannot be read, or does not hold what it should.
+      UsageError: the address is malformed; a file cannot be read, or has the wrong content.
     """
     target = addresses.target(address)
     token = read_token(access.token_file) if access.token_file else ""
@@ -227,14 +234,9 @@ def channel(security: ClientSecurity) -> grpc.Channel:
 
 
 def explain(code: grpc.StatusCode, details: str, security: ClientSecurity) -> errors.AccessDenied | None:
-    """Returns why the two ends cannot agree on TLS, None where that is not what happened.
+    """Returns the error of two ends that cannot agree on TLS, None for another reason of a call's end.
 
-    May look at the port for some seconds: a learner that wants TLS just hangs up on a client without.
-
-    Args:
-      code: that a call ended with.
-      details: gRPC's own.
-      security: of the client.
+    May try the port for some seconds: a learner that requires TLS just hangs up on a client without.
     """
     if code is not grpc.StatusCode.UNAVAILABLE:
         return None
@@ -295,7 +297,7 @@ def _read_roots(ca_file: str) -> bytes:
 
 
 def _speaks_tls(host_and_port: str) -> bool:
-    """Returns whether a TLS handshake succeeds, whoever vouches for the other side."""
+    """Returns whether a TLS handshake succeeds, with any certificate."""
     host, _, port = host_and_port.rpartition(":")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE

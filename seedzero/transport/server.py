@@ -10,14 +10,10 @@ import numpy as np
 from grpc import aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from seedzero.config import config
+from seedzero.config import sections
 from seedzero.core import errors
 from seedzero.transport import address as addresses
 from seedzero.transport import allocator, codec, handler, loop_thread, messages, options, security, service
-
-Handler = handler.Handler
-Hello = messages.Hello
-StepRequest = messages.StepRequest
 
 
 class Server:
@@ -25,8 +21,8 @@ class Server:
 
     def __init__(
         self,
-        learner: Handler,
-        settings: config.TransportConfig,
+        learner: handler.Handler,
+        settings: sections.TransportConfig,
         *,
         secured: security.ServerSecurity = security.OPEN,
         local: str = "",
@@ -35,9 +31,9 @@ class Server:
         """Prepares only; see start().
 
         Args:
-          learner: takes what workers send.
+          learner: takes sessions and steps.
           settings: address, leases, keepalive, most workers.
-          secured: what those must present who connect to the address, if it is HOST:PORT.
+          secured: token and TLS of the address, if it is HOST:PORT.
           local: a second address, unix:PATH, for processes of this user alone; empty: none.
           clock: seconds, for leases.
         """
@@ -69,12 +65,9 @@ class Server:
             raise
 
     def reply(self, request: messages.StepRequest, actions: np.ndarray, weights_version: int) -> None:
-        """Answers a step. The answer to a run that is over is dropped, and so are all after stop().
+        """Answers a step. Answers to a session that is over are dropped, and so are all after stop().
 
-        Args:
-          request: the step.
-          actions: [E] of any integer dtype, or [E, D] of any float dtype.
-          weights_version: of the network that chose them.
+        actions: [E] of any integer dtype, or [E, D] of any float dtype.
         """
         num_axes = 2 if actions.dtype.kind == "f" else 1
         if actions.shape[:1] != request.first.shape or actions.ndim != num_axes:
@@ -87,7 +80,7 @@ class Server:
         if thread is None:
             return
         if thread.is_current():
-            self._service.deliver(request.session_id, request.group, request.sequence, data)
+            self._service.side.deliver(request.session_id, request.group, request.sequence, data)
             return
         self._mail.append((request.session_id, request.group, request.sequence, data))
         if not self._mail_announced:  # one wake-up for all answers of a batch
@@ -95,21 +88,21 @@ class Server:
             thread.post(self._deliver_mail)
 
     def restart(self, session_id: str, reason: str) -> None:
-        """Ends a run without Handler.end, and has its worker reset and join again.
+        """Ends a session without Handler.end, and has its worker reset and join again.
 
-        What the server's thread does at this moment for that run may still reach the handler.
+        A message that the server's thread handles at this moment may still reach the handler.
         """
         thread = self._thread
         if thread is not None:
-            thread.post(self._service.restart, session_id, reason)
+            thread.post(self._service.side.restart, session_id, reason)
 
     def stop(self, *, finished: bool, reason: str, grace_seconds: float = 2.0) -> None:
-        """Ends all streams and the server. The handler is not called any more (status apart) once this has begun.
+        """Ends all streams and the server; from its beginning on the handler is not called, save for its status.
 
         Args:
           finished: True: training is over, workers leave with success; False: they try to reconnect.
           reason: for the workers' logs.
-          grace_seconds: workers have so long to leave.
+          grace_seconds: longest wait for workers to leave.
         """
         thread, self._thread = self._thread, None
         if thread is not None:
@@ -119,7 +112,7 @@ class Server:
     def _deliver_mail(self) -> None:
         self._mail_announced = False
         while self._mail:
-            self._service.deliver(*self._mail.popleft())
+            self._service.side.deliver(*self._mail.popleft())
 
     async def _serve(self) -> str:
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
@@ -129,7 +122,7 @@ class Server:
         bound = self._bind(self._settings.listen)
         if self._local:
             self._bind(self._local)
-            addresses.unix_path(self._local).chmod(0o600)  # before anyone is served: this file is all that guards it
+            addresses.unix_path(self._local).chmod(0o600)  # before serving: this file alone guards it
         await self._server.start()
         for name in ("", codec.SERVICE):
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)

@@ -1,6 +1,6 @@
-"""Runs, leases and sequence numbers: the rules of the wire without sockets, threads or clocks.
+"""Sessions, leases and sequence numbers: the rules of the wire without sockets, threads or clocks.
 
-The rules are told in protos/seedzero/transport/inference.proto. Times are seconds of any one clock, passed in.
+The rules are explained in protos/seedzero/transport/inference.proto. Times are seconds of any one clock, passed in.
 
 Shape letters: E environments of one group.
 """
@@ -14,13 +14,13 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from seedzero.core import errors, types
-from seedzero.transport import codec, messages
+from seedzero.transport import arrays, codec, messages
 
 StreamT = TypeVar("StreamT")
 
 
 class Repeat(enum.Enum):
-    """What a sequence number that may be answered later says."""
+    """The meaning of a sequence number without an answer."""
 
     NEW = "new"
     PENDING = "pending"
@@ -28,7 +28,7 @@ class Repeat(enum.Enum):
 
 @dataclasses.dataclass
 class Group:
-    """Where one group of environments stands.
+    """The progress of one group of environments.
 
     Attributes:
       final: [E] bool, true: the last accepted observation was its episode's last (or there was none yet).
@@ -75,13 +75,13 @@ class Session(Generic[StreamT]):
         self._groups = tuple(Group(np.ones(assignment.envs_per_group, np.bool_)) for _ in range(assignment.num_groups))
 
     def begin(self, spec: types.EnvSpec) -> bool:
-        """Takes the spec; returns whether it is the run's first.
+        """Takes the spec; returns whether it is the session's first.
 
         Raises:
-          SpecMismatch: the run had another one before.
+          SpecMismatch: the session had another one before.
         """
         if self.spec not in (None, spec):
-            raise errors.SpecMismatch(f"run {self.assignment.session_id} began with {self.spec}; now came {spec}")
+            raise errors.SpecMismatch(f"session {self.assignment.session_id} began with {self.spec}; now came {spec}")
         is_first, self.spec = self.spec is None, spec
         self.layout = codec.Layout(spec, self.assignment.envs_per_group)
         return is_first
@@ -109,7 +109,7 @@ class Session(Generic[StreamT]):
         _check_values(group, step)
         if state.any_final:
             _check_first(group, step, first, final)
-        state.final, state.any_final = final, codec.any_true(final)
+        state.final, state.any_final = final, arrays.any_true(final)
         state.next_sequence, state.pending, state.last_reply = sequence + 1, True, b""
         return messages.StepRequest(self.assignment.session_id, self.assignment.role, group, sequence, step, first)
 
@@ -123,42 +123,44 @@ class Session(Generic[StreamT]):
 
 
 class Sessions(Generic[StreamT]):
-    """All runs that are alive."""
+    """All living sessions."""
 
     def __init__(self, lease_seconds: float) -> None:
         self._lease_seconds = lease_seconds
         self._sessions: dict[str, Session[StreamT]] = {}
 
     def create(self, worker_id: str, assignment: types.Assignment, now: float) -> Session[StreamT]:
-        """Starts a run."""
-        run: Session[StreamT] = Session(worker_id, assignment, now + self._lease_seconds)
-        self._sessions[assignment.session_id] = run
-        return run
+        """Starts a session."""
+        session: Session[StreamT] = Session(worker_id, assignment, now + self._lease_seconds)
+        self._sessions[assignment.session_id] = session
+        return session
 
     def find(self, session_id: str) -> Session[StreamT] | None:
-        """Returns a run that is alive."""
+        """Returns a living session."""
         return self._sessions.get(session_id)
 
-    def renew(self, run: Session[StreamT], now: float) -> None:
-        """Starts a run's lease anew."""
-        run.expires_at = now + self._lease_seconds
+    def renew(self, session: Session[StreamT], now: float) -> None:
+        """Starts a session's lease anew."""
+        session.expires_at = now + self._lease_seconds
 
     def renew_all(self, now: float) -> None:
         """Starts all leases anew."""
-        for run in self._sessions.values():
-            self.renew(run, now)
+        for session in self._sessions.values():
+            self.renew(session, now)
 
     def remove(self, session_id: str) -> Session[StreamT] | None:
-        """Ends a run; None if it is over already."""
+        """Ends a session; None if it is over already."""
         return self._sessions.pop(session_id, None)
 
     def expired(self, now: float) -> list[Session[StreamT]]:
-        """Returns the runs whose lease is over."""
-        return [run for run in self._sessions.values() if run.expires_at <= now]
+        """Returns the sessions whose lease is over."""
+        return [session for session in self._sessions.values() if session.expires_at <= now]
 
     def abandoned(self, worker_id: str) -> list[Session[StreamT]]:
-        """Returns a worker's runs that have lost their stream."""
-        return [run for run in self._sessions.values() if run.stream is None and run.worker_id == worker_id]
+        """Returns a worker's sessions that have lost their stream."""
+        return [
+            session for session in self._sessions.values() if session.stream is None and session.worker_id == worker_id
+        ]
 
 
 def _check_values(group: int, step: types.EnvStep) -> None:
@@ -171,14 +173,7 @@ def _check_values(group: int, step: types.EnvStep) -> None:
 
 
 def _check_first(group: int, step: types.EnvStep, first: np.ndarray, final: np.ndarray) -> None:
-    """Raises InvalidMessage if an episode's first observation says what only later ones can.
-
-    Args:
-      group: for the message.
-      step: as received.
-      first: [E] bool, true: an episode's first observation.
-      final: [E] bool, terminated or truncated.
-    """
+    """Raises InvalidMessage if an episode's first observation (`first`, [E] bool) has a reward or is `final`."""
     hint = "expected next-step auto-reset, see inference.proto"
     _refuse(group, first & final, f"terminated or truncated on an episode's first observation; {hint}")
     _refuse(group, first & (step.reward != 0), f"a reward other than 0 on an episode's first observation; {hint}")
@@ -186,10 +181,10 @@ def _check_first(group: int, step: types.EnvStep, first: np.ndarray, final: np.n
 
 def _check_numbers(name: str, group: int, values: np.ndarray) -> None:
     finite = np.isfinite(values)
-    if not codec.all_true(finite):
+    if not arrays.all_true(finite):
         raise errors.InvalidMessage(f"{name} of group {group} has {values[~finite][0]} in it; expected finite numbers")
 
 
-def _refuse(group: int, wrong: np.ndarray, what: str) -> None:
-    if codec.any_true(wrong):
-        raise errors.InvalidMessage(f"environment {int(wrong.argmax())} of group {group} has {what}")
+def _refuse(group: int, wrong: np.ndarray, fault: str) -> None:
+    if arrays.any_true(wrong):
+        raise errors.InvalidMessage(f"environment {int(wrong.argmax())} of group {group} has {fault}")

@@ -23,7 +23,6 @@ _CODES: tuple[tuple[type[errors.Error], grpc.StatusCode], ...] = (
     (errors.InvalidMessage, grpc.StatusCode.INVALID_ARGUMENT),
     (errors.SequenceError, grpc.StatusCode.OUT_OF_RANGE),
     (errors.SlotsExhausted, grpc.StatusCode.RESOURCE_EXHAUSTED),
-    (errors.UnknownRun, grpc.StatusCode.NOT_FOUND),
     (errors.AccessDenied, grpc.StatusCode.UNAUTHENTICATED),
     (errors.ProtocolError, grpc.StatusCode.FAILED_PRECONDITION),
     (errors.UsageError, grpc.StatusCode.FAILED_PRECONDITION),
@@ -35,35 +34,21 @@ _FINAL = {
     grpc.StatusCode.OUT_OF_RANGE: errors.SequenceError,
     grpc.StatusCode.FAILED_PRECONDITION: errors.SpecMismatch,
     grpc.StatusCode.UNIMPLEMENTED: errors.VersionMismatch,
-    grpc.StatusCode.NOT_FOUND: errors.UnknownRun,
     grpc.StatusCode.UNAUTHENTICATED: errors.AccessDenied,
     grpc.StatusCode.PERMISSION_DENIED: errors.AccessDenied,
 }
 
-_NAMED: dict[str, type[errors.Error]] = {
-    kind.__name__: kind
-    for kind in (
-        errors.VersionMismatch,
-        errors.InvalidMessage,
-        errors.SpecMismatch,
-        errors.SequenceError,
-        errors.UnknownRun,
-        errors.AccessDenied,
-        errors.EnvironmentFailure,
-        errors.ConfigError,
-        errors.UsageError,
-    )
-}
+_NAMED: dict[str, type[errors.Error]] = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type)}
 
 
 @dataclasses.dataclass(frozen=True)
 class Failure:
-    """How a stream ends, other than OK.
+    """An end of a stream other than OK.
 
     Attributes:
       code: gRPC status code.
       details: for the peer.
-      kind: class of the error, "" if none is behind it.
+      kind: class of the error, "" for none.
     """
 
     code: grpc.StatusCode
@@ -77,7 +62,7 @@ def status_of(error: BaseException) -> grpc.StatusCode:
 
 
 def failure_of(error: BaseException) -> Failure:
-    """Returns what the peer is told about an error; what is not meant for it goes into the log only."""
+    """Returns an error as the peer sees it; the text of an unexpected one goes into the log only."""
     code = status_of(error)
     if code is grpc.StatusCode.INTERNAL:
         _logger.error("a call failed", exc_info=error)
@@ -86,7 +71,7 @@ def failure_of(error: BaseException) -> Failure:
 
 
 def error_of(error: aio.AioRpcError) -> errors.Error | None:
-    """Returns the error that a stream ended with if trying again cannot heal it, else None."""
+    """Returns the error that a stream ended with if it is permanent, else None."""
     code, details = error.code(), error.details() or ""
     # gRPC's own limit on the size of a message; it names both sizes.
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in details:

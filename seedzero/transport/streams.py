@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from grpc import aio
 
 from seedzero.core import errors
-from seedzero.transport import codec, messages, outbox, sessions, status
+from seedzero.transport import codec, messages, sessions, status
 
 _MAX_UNREAD = messages.MAX_GROUPS + 16
 
@@ -13,31 +15,28 @@ Context = aio.ServicerContext[bytes, bytes]
 
 
 class Stream:
-    """One stream, and what waits to be written to it.
+    """One stream, and the messages that wait to be written to it.
 
     Attributes:
-      run: that the stream carries; None before Hello and after Restart.
-      restarted: Restart was sent; until the next Hello, what comes belongs to the run that is over.
-      ready: Start was sent, so answers may be.
-      heard_at: when the last message came, by the server's clock.
+      session: the one on this stream; None before Hello and after Restart.
+      restarted: Restart was sent; messages until the next Hello belong to the session that is over.
+      ready: Start was sent, so answers may follow.
+      heard_at: time of the last message, by the server's clock.
       max_message_bytes: larger messages are refused.
-      failure: how the stream ends; None: OK.
+      closed: nothing more is written after the messages that wait.
+      failure: end of the stream; None: OK.
     """
 
     def __init__(self, context: Context, now: float) -> None:
-        self.run: sessions.Session[Stream] | None = None
+        self.session: sessions.Session[Stream] | None = None
         self.restarted = False
         self.ready = False
         self.heard_at = now
         self.max_message_bytes = codec.HANDSHAKE_BYTES
         self.failure: status.Failure | None = None
+        self.closed = False
         self._context = context
-        self._outbox = outbox.Outbox()
-
-    @property
-    def closed(self) -> bool:
-        """Whether close() was called."""
-        return self._outbox.closed
+        self._outbox: asyncio.Queue[bytes | None] = asyncio.Queue()
 
     async def read(self) -> bytes | None:
         """Returns the next message; None: the worker has closed its side."""
@@ -45,22 +44,22 @@ class Stream:
         return data if isinstance(data, bytes) else None
 
     def put(self, data: bytes) -> None:
-        """Has a message written; never blocks."""
+        """Has a message written; never blocks. The protocol bounds how many wait."""
         if not self.closed:
-            self._outbox.put(data)
+            self._outbox.put_nowait(data)
 
     def check_unread(self) -> None:
-        """Raises InvalidMessage if a worker asks on and on without reading what it is answered."""
-        if len(self._outbox) > _MAX_UNREAD:
-            raise errors.InvalidMessage(f"{len(self._outbox)} answers wait to be read; read them before asking again")
+        """Raises InvalidMessage if a worker keeps asking without reading its answers."""
+        if (waiting := self._outbox.qsize()) > _MAX_UNREAD:
+            raise errors.InvalidMessage(f"{waiting} answers wait to be read; read them before asking again")
 
     def close(self, failure: status.Failure | None = None) -> None:
         """Ends the stream once all is written. The first call counts."""
         if not self.closed:
-            self.failure = failure
-            self._outbox.close()
+            self.closed, self.failure = True, failure
+            self._outbox.put_nowait(None)
 
     async def write_until_closed(self) -> None:
-        """Writes what is put, until close()."""
+        """Writes messages until close()."""
         while (data := await self._outbox.get()) is not None:
             await self._context.write(data)

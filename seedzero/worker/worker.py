@@ -1,4 +1,4 @@
-"""The thin process's work: step environments as the learner says. numpy, gymnasium, ale-py and grpc; never JAX.
+"""A worker's work: it steps environments with the learner's actions. numpy, gymnasium, ale-py and grpc; never JAX.
 
 join -> make or reuse the groups of environments -> reset -> for whichever group has actions: step, send
                                                       '-- Restart: join again --- End: done
@@ -15,85 +15,69 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from seedzero.config import config
-from seedzero.core import errors, types
+from seedzero.config import config, sections, worker_options
+from seedzero.core import env_ids, errors, exit_codes, types
 from seedzero.envs import base, registry
 from seedzero.transport import client, messages, security
 
-OWN = "yours"
-"""What a learner assigns, and a worker offers, where the environments are the worker's own."""
-
-ANY_ROLE = (types.Role.TRAIN, types.Role.EVALUATE)
-
-DONE, FAILED, BAD_USAGE = 0, 1, 2
-"""Exit codes."""
+_ROLES = {"any": tuple(types.Role), **{role.value: (role,) for role in types.Role}}
 
 EnvFactory = Callable[[int], base.VectorEnv]
 """Makes one group of so many environments."""
-
-DEFAULTS = config.TransportConfig()
-
-_UNLIMITED_ENVS = 2**16
 
 _logger = logging.getLogger(__name__)
 
 
 def run(
-    server: str,
+    options: worker_options.WorkerOptions,
     *,
-    num_envs: int | None = None,
-    roles: Sequence[types.Role] = ANY_ROLE,
-    worker_id: str | None = None,
     env_factory: EnvFactory | None = None,
-    threads: int = 0,
     stop: threading.Event | None = None,
-    settings: config.TransportConfig = DEFAULTS,
-    access: security.Access = security.PLAIN,
 ) -> int:
     """Steps environments for a learner until it says End; reconnects by itself for as long as that takes.
 
     Args:
-      server: address of the learner, "HOST:PORT", "dns:///HOST:PORT" or "unix:PATH".
-      num_envs: most environments in all groups together; None: as many as the learner asks for.
-      roles: what this worker is ready to do.
-      worker_id: names it in reports; None: host and process id.
+      options: all but `supervised`, which is for the process.
       env_factory: makes environments of one's own, for --env=remote; None: those of seedzero.envs.
-      threads: emulator threads of Atari; 0: one for each core. Every group has them all: groups step in turn.
-      stop: ends the run soon, as End does, once set from elsewhere. It is set at the end, too.
-      settings: keepalive, ping timeout and longest back-off are used.
-      access: token and TLS.
+      stop: once set, ends the worker as End does. It is set at the end, too.
 
     Returns:
       The exit code: DONE after End or stop, FAILED if the environments fail or learner and worker refuse each
-      other, BAD_USAGE for an address or a file of `access` that cannot be read. Errors are logged in one line.
+      other, BAD_USAGE for options that cannot be used. Errors are logged in one line.
     """
     hello = messages.Hello(
-        worker_id=worker_id or default_worker_id(),
+        worker_id=options.worker_id or default_worker_id(),
         session_id="",
-        roles=tuple(roles),
-        environments=(OWN,) if env_factory else registry.LOCAL_KINDS,
-        max_envs=num_envs or _UNLIMITED_ENVS,
+        roles=_ROLES[options.role],
+        environments=(env_ids.YOURS,) if env_factory else registry.LOCAL_KINDS,
+        max_envs=options.num_envs,
     )
+    access = security.Access(options.token_file, options.ca_file, options.server_name)
     try:
+        settings = sections.TransportConfig(
+            keepalive_seconds=options.keepalive_seconds,
+            ping_timeout_seconds=options.ping_timeout_seconds,
+            max_backoff_seconds=options.max_backoff_seconds,
+        )
         with (
-            contextlib.closing(_Groups(env_factory, threads)) as groups,
-            client.Client(server, hello, settings=settings, access=access) as learner,
+            contextlib.closing(_Groups(env_factory, options.threads)) as groups,
+            client.Client(options.server, hello, settings=settings, access=access) as learner,
             _leaving(learner, stop or threading.Event()),
         ):
-            if warning := security.exposure(access.token_file):
+            if warning := security.exposure(options.token_file):
                 _logger.warning("%s", warning)
-            _serve(learner, groups, server)
-        return DONE
+            _serve(learner, groups, options.server)
+        return exit_codes.DONE
     except errors.UsageError as error:
         _logger.error("%s", error)
-        return BAD_USAGE
+        return exit_codes.BAD_USAGE
     except errors.Error as error:
         _logger.error("%s: %s", type(error).__name__, error)
-        return FAILED
+        return exit_codes.FAILED
 
 
 def default_worker_id() -> str:
-    """Returns a name that no other process has at this time."""
+    """Returns a name that no other process has now."""
     return f"{socket.gethostname()}-{os.getpid()}"
 
 
@@ -115,7 +99,7 @@ def _leaving(learner: client.Client, stop: threading.Event) -> Iterator[None]:
 
 
 class _Groups:
-    """The groups of environments that are made, kept for the next assignment of the same kind."""
+    """Groups of environments, kept for the next assignment of the same kind."""
 
     def __init__(self, env_factory: EnvFactory | None, threads: int) -> None:
         self._env_factory = env_factory
@@ -124,7 +108,7 @@ class _Groups:
         self._groups: list[base.VectorEnv] = []
 
     def fit(self, assignment: types.Assignment) -> list[base.VectorEnv]:
-        """Returns groups that fit an assignment, not reset yet.
+        """Returns the groups of an assignment, not reset yet.
 
         Raises:
           EnvironmentFailure: they cannot be made here.
@@ -163,10 +147,10 @@ class _Groups:
     def _make_group(self, assignment: types.Assignment) -> base.VectorEnv:
         if self._env_factory is not None:
             return self._env_factory(assignment.envs_per_group)
-        if assignment.env == OWN:
+        if assignment.env == env_ids.YOURS:
             raise errors.EnvironmentFailure(
                 "the learner runs with --env=remote and expects environments of the worker's own; "
-                "call seedzero.worker.worker.run(server, env_factory=...) with yours"
+                "call seedzero.worker.process.main(arguments, env_factory=...) with yours"
             )
         settings = _settings_of(assignment.env_settings)
         return registry.make(
@@ -174,7 +158,7 @@ class _Groups:
         )
 
 
-def _settings_of(env_settings: str) -> config.EnvConfig:
+def _settings_of(env_settings: str) -> sections.EnvConfig:
     """Returns the settings that a learner sent as a JSON object."""
     try:
         values = json.loads(env_settings or "{}")
@@ -193,7 +177,7 @@ def _serve(learner: client.Client, all_groups: _Groups, server: str) -> None:
     while (assignment := learner.join()) is not None:
         groups = all_groups.fit(assignment)
         _logger.info(
-            "joined %s: %d x %d environments %s to %s, run %s",
+            "joined %s: %d x %d environments %s to %s, session %s",
             server,
             assignment.num_groups,
             assignment.envs_per_group,
@@ -212,7 +196,7 @@ def _serve(learner: client.Client, all_groups: _Groups, server: str) -> None:
 
 
 def _begin(learner: client.Client, assignment: types.Assignment, groups: Sequence[base.VectorEnv]) -> None:
-    """Resets all groups and sends what they show."""
+    """Resets all groups and sends their first steps."""
     size = assignment.envs_per_group
     steps = []
     for index, group in enumerate(groups):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import agent_cases  # beside this file: see conftest.py
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +13,8 @@ import pytest
 
 from seedzero.agents import base, exploration, muzero
 from seedzero.config import config as config_lib
+from seedzero.config import muzero as muzero_config
+from seedzero.config import options
 from seedzero.core import errors, types
 
 ACTIONS = 4
@@ -20,7 +23,11 @@ OWN = 7
 
 
 def _apply(
-    *, rows: int, state: exploration.Repetition | None = None, config: config_lib.ExploreConfig, **changes: jax.Array
+    *,
+    rows: int,
+    state: exploration.Repetition | None = None,
+    config: muzero_config.ExploreConfig,
+    **changes: jax.Array,
 ) -> tuple[exploration.Repetition, np.ndarray]:
     """One step of so many training environments in the middle of their episodes; every action is legal."""
     usual = {
@@ -39,7 +46,7 @@ def _apply(
 
 
 def test_every_action_and_each_length_has_its_share() -> None:
-    config = config_lib.ExploreConfig(epsilon=0.25, exponent=2.0, max_length=5)
+    config = muzero_config.ExploreConfig(epsilon=0.25, exponent=2.0, max_length=5)
     state, taken = _apply(rows=40_000, config=config)
     shares = np.bincount(taken, minlength=OWN + 1) / taken.size
     np.testing.assert_allclose(shares[:ACTIONS], 0.25 / ACTIONS, atol=0.006)
@@ -51,7 +58,7 @@ def test_every_action_and_each_length_has_its_share() -> None:
 
 def test_an_action_is_repeated_to_its_end_and_then_the_agent_acts() -> None:
     """Nobody begins anew here: epsilon is 0."""
-    config = config_lib.ExploreConfig(epsilon=0.0)
+    config = muzero_config.ExploreConfig(epsilon=0.0)
     state = exploration.Repetition(jnp.array([2, 1, 3], jnp.int32), jnp.array([3, 0, 1], jnp.int32))
     taken = []
     for _ in range(4):
@@ -64,7 +71,7 @@ def test_an_action_is_repeated_to_its_end_and_then_the_agent_acts() -> None:
 def test_it_ends_with_the_episode_and_with_training(name: str) -> None:
     state = exploration.Repetition(jnp.full(2, 1, jnp.int32), jnp.full(2, 9, jnp.int32))
     change = {name: jnp.array([name == "first", name != "first"])}
-    state, taken = _apply(rows=2, state=state, config=config_lib.ExploreConfig(epsilon=0.0), **change)
+    state, taken = _apply(rows=2, state=state, config=muzero_config.ExploreConfig(epsilon=0.0), **change)
     assert taken.tolist() == [OWN, 1]
     assert state.left.tolist() == [0, 8]
 
@@ -72,21 +79,21 @@ def test_it_ends_with_the_episode_and_with_training(name: str) -> None:
 def test_it_ends_where_its_action_is_not_legal() -> None:
     state = exploration.Repetition(jnp.array([1, 2], jnp.int32), jnp.full(2, 9, jnp.int32))
     legal = jnp.tile(jnp.array([True, False, True, True]), (2, 1))
-    state, taken = _apply(rows=2, state=state, config=config_lib.ExploreConfig(epsilon=0.0), valid_actions=legal)
+    state, taken = _apply(rows=2, state=state, config=muzero_config.ExploreConfig(epsilon=0.0), valid_actions=legal)
     assert taken.tolist() == [OWN, 2]
     assert state.left.tolist() == [0, 8]
 
 
 def test_illegal_actions_never_begin() -> None:
     legal = jnp.tile(jnp.array([False, True, False, True]), (400, 1))
-    _, taken = _apply(rows=400, config=config_lib.ExploreConfig(epsilon=1.0), valid_actions=legal)
+    _, taken = _apply(rows=400, config=muzero_config.ExploreConfig(epsilon=1.0), valid_actions=legal)
     assert set(np.unique(taken)) == {1, 3}
 
 
 # In the agent --------------------------------------------------------------------------------------------------------
 
 SPEC = types.EnvSpec((4,), "float32", 3)
-SMALL: dict[str, config_lib.Value] = {
+SMALL: dict[str, options.Value] = {
     "network.width": 8,
     "network.head_width": 8,
     "network.num_bins": 11,
@@ -95,12 +102,11 @@ SMALL: dict[str, config_lib.Value] = {
 }
 
 
-def _act(epsilon: float, *, explore: bool = True) -> tuple[Any, base.ActOutputs]:
+def _act(epsilon: float, *, explore: bool = True) -> tuple[Any, base.Outputs]:
     config = config_lib.override(config_lib.Config(), {**SMALL, "explore.epsilon": epsilon})
     agent = muzero.make(config, SPEC, "cpu")
-    inputs = base.ActInputs(
-        observation=jax.random.normal(jax.random.key(1), (64, 4)),
-        first=jnp.zeros(64, bool),
+    inputs = agent_cases.inputs(
+        jax.random.normal(jax.random.key(1), (64, 4)),
         action_mask=jnp.zeros((64, 3), bool),  # not read: this environment has no mask
         explore=jnp.full(64, explore),
     )
@@ -112,19 +118,19 @@ def _act(epsilon: float, *, explore: bool = True) -> tuple[Any, base.ActOutputs]
 def test_what_is_repeated_is_stored_as_the_action_and_changes_nothing_else() -> None:
     memory, outputs = _act(0.5)
     _, usual = _act(0.0)
-    np.testing.assert_array_equal(outputs.action, outputs.extras["action"])
+    np.testing.assert_array_equal(outputs.action, outputs.stored["action"])
     differs = np.asarray(outputs.action) != np.asarray(usual.action)
     assert 10 < differs.sum() < 40  # two thirds of one half
     for name in ("policy", "value"):
-        np.testing.assert_array_equal(outputs.extras[name], usual.extras[name])
-    assert memory.repetition.left.max() > 0
+        np.testing.assert_array_equal(outputs.stored[name], usual.stored[name])
+    assert memory.left.max() > 0
 
 
 def test_evaluation_never_repeats() -> None:
     memory, outputs = _act(1.0, explore=False)
     _, usual = _act(0.0, explore=False)
     np.testing.assert_array_equal(outputs.action, usual.action)
-    assert not memory.repetition.left.any()
+    assert not memory.left.any()
 
 
 @pytest.mark.parametrize(

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import agent_cases  # beside this file: see conftest.py
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from seedzero.agents import base, muzero
+from seedzero.agents import muzero
 from seedzero.config import config as config_lib
 from seedzero.core import types
-from seedzero.replay import rings
+from seedzero.replay import windows as windows_lib
 
 ROWS, COLUMNS = 6, 5
 SPEC = types.EnvSpec((3,), "float32", 3)
@@ -60,30 +61,32 @@ def _play(act: Any, params: Any, key: jax.Array, ball: np.ndarray, explore: bool
     reward, rows = np.zeros(len(ball)), []
     for _ in range(ROWS):
         key, act_key = jax.random.split(key)
-        inputs = base.ActInputs(
-            observation=jnp.asarray(env.show()),
+        inputs = agent_cases.inputs(
+            env.show(),
+            reward=jnp.asarray(reward, jnp.float32),
             first=jnp.full(len(ball), env.row == 0),
-            action_mask=jnp.ones((len(ball), SPEC.num_actions), bool),
             explore=jnp.full(len(ball), explore),
         )
-        _, outputs = act(params, muzero.Memory((), ()), inputs, act_key)
-        rows.append({"observation": env.show(), "reward": reward, **outputs.extras})
+        _, outputs = act(params, (), inputs, act_key)
+        rows.append({"observation": env.show(), "reward": reward, **outputs.stored})
         reward = env.step(np.asarray(outputs.action))
     return {name: np.stack([np.asarray(row[name]) for row in rows], axis=1) for name in rows[0]}
 
 
-def _sample(random: np.random.Generator, episodes: dict[str, np.ndarray], future: int) -> rings.Windows:
+def _sample(random: np.random.Generator, episodes: dict[str, np.ndarray], length: int) -> windows_lib.Windows:
     """Returns windows that begin anywhere but at the end of an episode."""
     slot = random.integers(0, len(episodes["reward"]), BATCH)
     time = random.integers(0, ROWS - 1, BATCH)
-    positions = time[:, None] + np.arange(future + 1)
+    positions = time[:, None] + np.arange(length)
     at = (slot[:, None], np.minimum(positions, ROWS - 1))
-    return rings.Windows(
-        observation=jnp.asarray(episodes["observation"][slot, time])[:, None],
+    return windows_lib.Windows(
+        observation={types.OBSERVATION: jnp.asarray(episodes["observation"][slot, time])[:, None]},
+        places=jnp.zeros((BATCH, 1, 1), jnp.int32),
         reward=jnp.asarray(episodes["reward"][at], jnp.float32),
         terminated=jnp.asarray(positions == ROWS - 1),
         truncated=jnp.zeros(positions.shape, bool),
-        extras={name: jnp.asarray(episodes[name][at]) for name in ("action", "policy", "value")},
+        first=jnp.asarray(positions == 0),
+        stored={name: jnp.asarray(episodes[name][at]) for name in ("action", "policy", "value")},
         valid=jnp.asarray(positions < ROWS),
         weight=jnp.ones(BATCH),
         slot=jnp.asarray(slot, jnp.int32),
@@ -108,7 +111,7 @@ def test_acting_and_updating_learn_to_catch_every_ball(policy: str) -> None:
         episodes = {name: np.concatenate([part[name] for part in played[-10:]]) for name in played[0]}
         for _ in range(30):
             key, update_key = jax.random.split(key)
-            state, _, metrics = update(state, _sample(random, episodes, agent.future), update_key)
+            state, _, metrics = update(state, _sample(random, episodes, agent.data.length), update_key)
         assert metrics["num_rejected"] == 0
         evaluation = _play(act, state.params, key, every_ball, explore=False)
         mean_return = evaluation["reward"].sum(axis=1).mean()

@@ -6,6 +6,7 @@ import functools
 import math
 from typing import Any
 
+import agent_cases  # beside this file: see conftest.py
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,12 +15,13 @@ import pytest
 from seedzero import search
 from seedzero.agents import base, muzero, muzero_loss, muzero_model, sampled
 from seedzero.config import config as config_lib
+from seedzero.config import options
 from seedzero.core import types
 from seedzero.ops import binned_actions
-from seedzero.replay import rings
+from seedzero.replay import windows as windows_lib
 
 SPEC = types.EnvSpec((3,), "float32", 0, action_low=(-2.0, 0.0), action_high=(2.0, 0.3))
-SMALL: dict[str, config_lib.Value] = {
+SMALL: dict[str, options.Value] = {
     "search.num_simulations": 8,
     "search.num_sampled": 6,
     "search.num_considered": 4,
@@ -35,7 +37,7 @@ SMALL: dict[str, config_lib.Value] = {
 BATCH = 4
 
 
-def _config(**changes: config_lib.Value) -> config_lib.Config:
+def _config(**changes: options.Value) -> config_lib.Config:
     return config_lib.override(config_lib.Config(), {**SMALL, **{k.replace("__", "."): v for k, v in changes.items()}})
 
 
@@ -143,7 +145,7 @@ def _agent(config: config_lib.Config) -> tuple[base.Agent, Any, Any, Any]:
     return agent, jax.jit(agent.act), update, jax.jit(agent.init)(jax.random.key(0))
 
 
-def _windows(config: config_lib.Config, peak: float) -> rings.Windows:
+def _windows(config: config_lib.Config, peak: float) -> windows_lib.Windows:
     """Whole windows in which one of two samples had all the weight: the one near `peak`."""
     random = np.random.default_rng(0)
     shape = (BATCH, config.muzero.unroll_steps + config.muzero.n_step + 1)
@@ -152,12 +154,14 @@ def _windows(config: config_lib.Config, peak: float) -> rings.Windows:
     weights[..., 0] = 1
     actions = random.uniform(-1, 1, (*shape, num_sampled, 2)).astype(np.float32)
     actions[..., 0, :] = peak
-    return rings.Windows(
-        observation=jnp.asarray(random.normal(size=(BATCH, 1, 3)), jnp.float32),
+    return windows_lib.Windows(
+        observation={types.OBSERVATION: jnp.asarray(random.normal(size=(BATCH, 1, 3)), jnp.float32)},
+        places=jnp.zeros((BATCH, 1, 1), jnp.int32),
         reward=jnp.zeros(shape),
         terminated=jnp.zeros(shape, bool),
         truncated=jnp.zeros(shape, bool),
-        extras={
+        first=jnp.zeros(shape, bool),
+        stored={
             "action": jnp.asarray(actions[..., 1, :]),
             "sampled": jnp.asarray(actions),
             "policy": jnp.asarray(weights),
@@ -172,22 +176,19 @@ def _windows(config: config_lib.Config, peak: float) -> rings.Windows:
 
 def test_the_agent_acts_in_the_environments_units_and_stores_its_own() -> None:
     agent, act, _, state = _agent(FAST)
-    inputs = base.ActInputs(
-        observation=jnp.ones((BATCH, 3)),
-        first=jnp.ones(BATCH, bool),
-        action_mask=jnp.ones((BATCH, 0), bool),
-        explore=jnp.array([True, True, False, False]),
+    inputs = agent_cases.inputs(
+        jnp.ones((BATCH, 3)), 0, first=jnp.ones(BATCH, bool), explore=jnp.array([True, True, False, False])
     )
-    _, outputs = act(state.params, muzero.Memory((), ()), inputs, jax.random.key(0))
+    _, outputs = act(state.params, (), inputs, jax.random.key(0))
     assert outputs.action.dtype == jnp.float32
-    for name, (shape, dtype) in agent.extras.items():
-        assert outputs.extras[name].shape == (BATCH, *shape) and outputs.extras[name].dtype == dtype
-    assert outputs.extras.keys() == agent.extras.keys()
-    stored = np.asarray(outputs.extras["action"])
+    for name, kept in agent.stored.items():
+        assert outputs.stored[name].shape == (BATCH, *kept.shape) and outputs.stored[name].dtype == kept.dtype
+    assert outputs.stored.keys() == agent.stored.keys()
+    stored = np.asarray(outputs.stored["action"])
     np.testing.assert_allclose(outputs.action, stored * [2, 0.15] + [0, 0.15], atol=1e-6)
     for row in range(BATCH):
-        assert any(np.array_equal(stored[row], action) for action in outputs.extras["sampled"][row])
-    np.testing.assert_allclose(outputs.extras["policy"].sum(axis=1), 1, rtol=1e-5)
+        assert any(np.array_equal(stored[row], action) for action in outputs.stored["sampled"][row])
+    np.testing.assert_allclose(outputs.stored["policy"].sum(axis=1), 1, rtol=1e-5)
     np.testing.assert_array_equal(outputs.action[2], outputs.action[3])
 
 
@@ -195,19 +196,21 @@ def test_puct_searches_over_samples_too() -> None:
     agent = muzero.make(_config(search__policy="puct", muzero__stored_value="policy"), SPEC, "cpu")
     state = jax.eval_shape(agent.init, jax.random.key(0))
     flags = jnp.ones(BATCH, bool)
-    inputs = base.ActInputs(jnp.ones((BATCH, 3)), flags, jnp.ones((BATCH, 0), bool), flags)
-    _, outputs = jax.eval_shape(agent.act, state.params, muzero.Memory((), ()), inputs, jax.random.key(0))
+    inputs = agent_cases.inputs(jnp.ones((BATCH, 3)), 0, first=flags)
+    _, outputs = jax.eval_shape(agent.act, state.params, (), inputs, jax.random.key(0))
     assert outputs.action.shape == (BATCH, 2)
-    assert outputs.extras["policy"].shape == (BATCH, 6)
+    assert outputs.stored["policy"].shape == (BATCH, 6)
 
 
 def test_reanalysing_renews_the_samples_with_their_weights() -> None:
-    agent = muzero.make(_config(reanalyse__per_insert=1.0), SPEC, "cpu")
-    assert agent.reanalyse is not None
+    config = _config(reanalyse__per_insert=1.0)
+    agent = muzero.make(config, SPEC, "cpu")
+    assert agent.refresh is not None
     state = jax.eval_shape(agent.init, jax.random.key(0))
-    found = jax.eval_shape(agent.reanalyse, state.params, jnp.ones((BATCH, 3)), None, jax.random.key(0))
-    expected = {name: (BATCH, *shape) for name, (shape, _) in agent.extras.items() if name != "action"}
+    found, changes = jax.eval_shape(agent.refresh.compute, state.params, _windows(config, 0.0), jax.random.key(0))
+    expected = {name: (BATCH, *kept.shape) for name, kept in agent.stored.items() if name != "action"}
     assert {name: leaf.shape for name, leaf in found.items()} == expected
+    assert {leaf.shape for leaf in changes.values()} == {(BATCH,)}
 
 
 def test_the_first_policy_loss_is_that_of_uniform_bins_and_falls() -> None:
@@ -221,12 +224,11 @@ def test_the_first_policy_loss_is_that_of_uniform_bins_and_falls() -> None:
         state, _, metrics = update(state, windows, jax.random.key(1))
     assert metrics["loss_policy"] < 0.2 * first["loss_policy"]
     assert metrics["policy_entropy"] < 0.5
-    inputs = base.ActInputs(
-        windows.observation[:, 0], jnp.ones(BATCH, bool), jnp.ones((BATCH, 0), bool), jnp.zeros(BATCH, bool)
-    )
-    _, outputs = act(state.params, muzero.Memory((), ()), inputs, jax.random.key(0))
+    flags = jnp.ones(BATCH, bool)
+    inputs = agent_cases.inputs(agent_cases.shown(windows)[:, 0], 0, first=flags, explore=~flags)
+    _, outputs = act(state.params, (), inputs, jax.random.key(0))
     # Most samples lie in the bin of 0.7, from 0.6 to 1; a tenth of the proposal is uniform.
-    share = np.mean((outputs.extras["sampled"] > 0.6) & (outputs.extras["sampled"] < 1))
+    share = np.mean((outputs.stored["sampled"] > 0.6) & (outputs.stored["sampled"] < 1))
     assert share > 0.7
 
 
@@ -235,7 +237,7 @@ def test_actions_behind_the_end_of_an_episode_are_random_vectors() -> None:
     valid = windows.valid.at[0, 2:].set(False)
     parts = muzero_model.Parts(FAST, SPEC, None, None, None)  # type: ignore[arg-type]
     actions = muzero_loss.unroll_actions(parts, windows._replace(valid=valid), jax.random.key(0))
-    taken = windows.extras["action"]
+    taken = windows.stored["action"]
     np.testing.assert_array_equal(actions[1:], taken[1:, :2])
     np.testing.assert_array_equal(actions[0, 0], taken[0, 0])
     assert not np.any(actions[0, 1] == taken[0, 1])
@@ -245,7 +247,7 @@ def test_actions_behind_the_end_of_an_episode_are_random_vectors() -> None:
 def test_an_action_that_is_not_finite_changes_nothing() -> None:
     _, _, update, state = _agent(FAST)
     windows = _windows(FAST, 0.0)
-    broken = windows._replace(extras={**windows.extras, "action": windows.extras["action"] * jnp.nan})
+    broken = agent_cases.store(windows, action=windows.stored["action"] * jnp.nan)
     after, _, metrics = update(state, broken, jax.random.key(0))
     assert metrics["num_rejected"] == 1
     for old, new in zip(jax.tree.leaves(state.params), jax.tree.leaves(after.params), strict=True):

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from seedzero.benchmark import acting, replay, subject, update
-from seedzero.config import config as config_lib
+from seedzero.config import options
 from seedzero.core import errors
-from seedzero.replay import rings as rings_lib
+from seedzero.replay import sampling
 
-TINY: Mapping[str, config_lib.Value] = {
+TINY: Mapping[str, options.Value] = {
     "worker.envs_per_group": 8,
     "worker.num_groups": 1,
     "search.num_simulations": 2,
@@ -91,11 +91,11 @@ def test_the_parts_of_an_update_are_measured() -> None:
 def test_rings_are_filled_as_a_learner_would_fill_them() -> None:
     made = subject.make("catch", TINY)
     rings = subject.filled_actor(made).rings
-    assert np.asarray(rings.cursor).tolist() == [made.slot_length] * 8
-    sampleable = int((rings_lib.sampling_weight(rings, made.num_inserts, 512) > 0).sum())
+    assert np.asarray(rings.cursor).tolist() == [made.setup.slot_length] * 8
+    sampleable = int((sampling.sampling_weight(rings, made.num_inserts, 512) > 0).sum())
     # All but the newest row of each slot and the last ones of episodes.
     assert 512 * 0.95 < sampleable < 512
-    np.testing.assert_allclose(np.asarray(rings.extras["policy"]).sum(-1), 1.0, rtol=1e-6)
+    np.testing.assert_allclose(np.asarray(rings.stored["policy"]).sum(-1), 1.0, rtol=1e-6)
 
 
 def test_a_batch_holds_each_slot_once_and_pads_what_is_left() -> None:
@@ -109,9 +109,14 @@ def test_a_batch_holds_each_slot_once_and_pads_what_is_left() -> None:
 def test_without_a_preset_the_device_chooses() -> None:
     assert jax.default_backend() == "cpu"
     made = subject.make("", {"training.num_devices": 1})
-    assert made.preset == "cartpole" and made.spec.num_actions == 2
+    assert made.preset == "cartpole" and made.setup.spec.num_actions == 2
 
 
 def test_an_unknown_preset_is_refused() -> None:
     with pytest.raises(errors.ConfigError, match="did you mean --preset=catch"):
         acting.run("catsh")
+
+
+def test_another_agent_is_refused() -> None:
+    with pytest.raises(errors.ConfigError, match="--agent=vtrace: MuZero alone is measured"):
+        subject.make("catch", {"run.agent": "vtrace"})

@@ -29,7 +29,7 @@ class World:
         self.meanwhile()
 
     def learner(self, copy: str) -> lease.Lease:
-        return lease.Lease(self.store, copy, SECONDS, say=self.said.append, clock=lambda: self.now, wait=self.wait)
+        return lease.Lease(self.store, copy, SECONDS, report=self.said.append, clock=lambda: self.now, wait=self.wait)
 
     def holder(self) -> lease.Holder:
         content = self.store.read(lease.NAME).content

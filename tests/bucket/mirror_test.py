@@ -11,14 +11,14 @@ import fake_gcs
 import numpy as np
 import pytest
 
-from seedzero.bucket import bucket, lease, mirror
-from seedzero.checkpoints import checkpoint, durable, manifest, trees
+from seedzero.bucket import bucket, lease, mirror, uploads
+from seedzero.checkpoints import checkpoint, checkpoint_dir, checkpointer, durable, manifest, trees
 from seedzero.checkpoints import files as checkpoint_files
-from seedzero.config import config
+from seedzero.config import sections
 from seedzero.core import errors
 
 URL = bucket.Url("gs", "runs", "team/one")
-SETTINGS = config.BucketConfig(every_seconds=3600, lease_seconds=30, retry_seconds=1)
+SETTINGS = sections.BucketConfig(every_seconds=3600, lease_seconds=30, retry_seconds=1)
 
 
 class Machine:
@@ -41,7 +41,7 @@ class Machine:
     def open(self, **kept: int) -> mirror.Mirror:
         """Begins a session: everything that the learner does before it trains."""
         self.path.mkdir(parents=True, exist_ok=True)
-        found = mirror.Mirror(URL, SETTINGS, config.CheckpointConfig(**kept), say=self.said.append)
+        found = mirror.Mirror(URL, SETTINGS, sections.CheckpointConfig(**kept), report=self.said.append)
         self.opened.append(found)
         found.fill()
         checkpoint_files.prepare(self.path / "checkpoints")
@@ -68,8 +68,11 @@ class Machine:
             written = manifest.Manifest(step, 0.0, step, for_good, {}, {"content": content}, files, found, bool(found))
             manifest.write(directory, written)
 
-    def make_room(self, keep: int, newest: int) -> None:
-        checkpoint_files.make_room(self.path / "checkpoints", keep=keep, newest=newest, unusable=())
+    def prune(self, keep: int, newest: int) -> None:
+        kept = sections.CheckpointConfig(keep=keep)
+        directory = checkpoint_dir.CheckpointDir(self.path / "checkpoints", kept, clock=lambda: 0.0)
+        directory.newest = checkpoint.Newest(newest)
+        directory.prune()
 
 
 Make = Callable[[str], Machine]
@@ -159,8 +162,8 @@ def test_what_is_not_kept_is_deleted_there_too(machine: Make, gcs: fake_gcs.Fake
     for step, segment in ((10, "s1"), (20, "s2"), (30, "s2"), (40, "s4")):
         here.write(step, segment, for_good=step == 20)
         opened.upload(step)
-        here.make_room(2, step)
-        opened.tidy(step)
+        here.prune(2, step)
+        opened.prune(step)
     assert here.steps == steps(gcs) == [20, 30, 40]
     assert {name.split("/")[2] for name in names(gcs) if "segments" in name} == {"s2", "s4"}
 
@@ -183,7 +186,7 @@ def test_a_lost_machine_s_run_goes_on_elsewhere(machine: Make, gcs: fake_gcs.Fak
     assert steps(gcs) == [10, 20]
     second.write(30, "s2")
     again.upload(30)
-    again.tidy(30)
+    again.prune(30)
     assert steps(gcs) == [10, 20, 30]
 
 
@@ -308,7 +311,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_an_older_one(machine: Make, gcs
     assert any("20" in text and "is damaged" in text for text in second.said)
     second.write(15)
     again.upload(15)
-    again.tidy(15)
+    again.prune(15)
     assert steps(gcs) == [10, 15]
 
 
@@ -354,7 +357,7 @@ def test_the_best_checkpoint_replaces_the_one_before(machine: Make, gcs: fake_gc
         here.write(step, best=True)
         here.write(step)
         opened.upload(step)
-        opened.tidy(step)
+        opened.prune(step)
     assert {name.split("/")[2] for name in names(gcs) if name.startswith("checkpoints/best")} == {"000000000020"}
     opened.finish()
     elsewhere = machine("b")
@@ -375,23 +378,23 @@ def test_a_deletion_that_fails_is_told_and_done_the_next_time(machine: Make, gcs
         here.write(step)
         opened.upload(step)
     gcs.fault = lambda request: 403 if request.kind == "delete" else None
-    opened.tidy(20)
+    opened.prune(20)
     assert steps(gcs) == [10, 20] and "old checkpoints stay in gs://runs/team/one" in here.said[-1]
     gcs.fault = lambda request: None
-    opened.tidy(20)
+    opened.prune(20)
     assert steps(gcs) == [20]
 
 
 def test_who_waits_is_told_how_far_an_upload_is(
     machine: Make, gcs: fake_gcs.FakeGcs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mirror, "_TELL_SECONDS", 0.0)
+    monkeypatch.setattr(uploads, "_PROGRESS_SECONDS", 0.0)
     here = machine("a")
     opened = here.open()
     here.write(10)
     opened.upload(10)
     assert not any("uploading" in text or "is in" in text for text in here.said)
-    opened.narrate()
+    opened.report_progress()
     here.write(20, "s1")
     opened.upload(20)
     progress = [text for text in here.said if text.startswith("uploading")]
@@ -442,9 +445,9 @@ def test_a_save_is_durable_when_it_is_in_the_bucket(machine: Make, gcs: fake_gcs
     done: list[int] = []
     failed: list[str] = []
     with_best = trees.copy(_params(3)["params"])
-    saver = checkpoint.Checkpointer(
+    saver = checkpointer.Checkpointer(
         here.path / "checkpoints",
-        config.CheckpointConfig(keep=1),
+        sections.CheckpointConfig(keep=1),
         on_durable=done.append,
         on_error=failed.append,
         uploader=opened,
@@ -481,9 +484,9 @@ def test_a_state_saved_in_haste_is_durable_when_it_is_in_the_bucket(machine: Mak
     opened = here.open()
     done: list[int] = []
     failed: list[str] = []
-    saver = checkpoint.Checkpointer(
+    saver = checkpointer.Checkpointer(
         here.path / "checkpoints",
-        config.CheckpointConfig(),
+        sections.CheckpointConfig(),
         on_durable=done.append,
         on_error=failed.append,
         uploader=opened,

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from seedzero.bucket import bucket, lease, run_copy
-from seedzero.checkpoints import checkpoint, run_dir, trees
+from seedzero.checkpoints import checkpointer, run_dir, trees
 from seedzero.checkpoints import files as checkpoint_files
 from seedzero.cli import main
-from seedzero.config import config
+from seedzero.config import config, sections
 from seedzero.core import errors
 from seedzero.monitoring import status
 
@@ -29,8 +29,8 @@ def run(gcs: fake_gcs.FakeGcs, tmp_path: pathlib.Path) -> pathlib.Path:
     """A run directory with checkpoints 10 and 20 and the best one of 15, copied into the bucket."""
     path = tmp_path / "run"
     with run_dir.open_run_dir(path, config.Config(), preset="catch", given={"seed": 3}) as opened:
-        saver = checkpoint.Checkpointer(
-            opened.checkpoints, config.CheckpointConfig(), on_durable=lambda step: None, on_error=pytest.fail
+        saver = checkpointer.Checkpointer(
+            opened.checkpoints, sections.CheckpointConfig(), on_durable=lambda step: None, on_error=pytest.fail
         )
         for step in (10, 20):
             saver.save(step, {"params": trees.copy(_params(step)), "rest": trees.copy(_params(0))}, {}, None)
@@ -60,7 +60,7 @@ def test_the_parameters_of_one_checkpoint_are_fetched_and_nothing_else(
 ) -> None:
     read: list[str] = []
     gcs.fault = lambda request: read.append(request.name) if request.kind == "read" else None
-    with run_copy.local(URL, lambda copy: copy.params(step)) as path:
+    with run_copy.local(URL, lambda copy: copy.fetch_params(step)) as path:
         params, _ = checkpoint_files.restore_params(path / "checkpoints", step)
         assert params["w"].tolist() == [expected] * 300
         assert run_dir.read_saved(path).given == {"run.seed": "3"}
@@ -71,7 +71,7 @@ def test_the_parameters_of_one_checkpoint_are_fetched_and_nothing_else(
 
 def test_the_last_one_that_is_whole_is_taken(gcs: fake_gcs.FakeGcs, run: pathlib.Path) -> None:
     gcs.put("runs", _params_key(gcs, "steps/000000000020"), b"damaged")
-    with run_copy.local(URL, lambda copy: copy.params("last")) as path:
+    with run_copy.local(URL, lambda copy: copy.fetch_params("last")) as path:
         _, info = checkpoint_files.restore_params(path / "checkpoints", "last")
     assert info["step"] == 10
 
@@ -79,7 +79,7 @@ def test_the_last_one_that_is_whole_is_taken(gcs: fake_gcs.FakeGcs, run: pathlib
 def test_a_checkpoint_that_is_not_there_is_named_with_those_that_are(gcs: fake_gcs.FakeGcs, run: pathlib.Path) -> None:
     with (
         pytest.raises(errors.CheckpointError, match=rf"no checkpoint 7 in {URL}/checkpoints; there are: 10, 20"),
-        run_copy.local(URL, lambda copy: copy.params(7)) as path,
+        run_copy.local(URL, lambda copy: copy.fetch_params(7)) as path,
     ):
         checkpoint_files.restore_params(path / "checkpoints", 7)
 

@@ -1,4 +1,4 @@
-"""Giving memory back."""
+"""Freed memory goes back to the system."""
 
 import ctypes
 
@@ -7,7 +7,7 @@ import pytest
 from seedzero.checkpoints import memory
 
 
-def test_giving_back_is_asked_of_the_c_library_and_missing_it_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_heap_is_trimmed_by_the_c_library_and_another_library_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     class Library:
         trimmed = 0
 
@@ -17,7 +17,7 @@ def test_giving_back_is_asked_of_the_c_library_and_missing_it_is_no_error(monkey
 
     library = Library()
     monkeypatch.setattr(ctypes, "CDLL", lambda name: library)
-    memory.give_back()
+    memory.trim_heap()
     assert library.trimmed == 1
     monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
-    memory.give_back()
+    memory.trim_heap()

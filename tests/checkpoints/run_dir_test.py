@@ -18,6 +18,7 @@ import pytest
 
 from seedzero.checkpoints import run_dir as run_dir_lib
 from seedzero.config import config as config_lib
+from seedzero.config import options, sections
 from seedzero.core import errors
 
 TIMEOUT_SECONDS = 10.0
@@ -27,9 +28,9 @@ SHORT_SECONDS = 0.2
 
 def open_with(
     path: pathlib.Path,
-    values: Mapping[str, config_lib.Value] | None = None,
+    values: Mapping[str, options.Value] | None = None,
     *,
-    chosen: Mapping[str, config_lib.Value] | None = None,
+    chosen: Mapping[str, options.Value] | None = None,
     preset: str = "catch",
 ) -> run_dir_lib.RunDir:
     """Opens with what a user gives and what the machine chooses, and leaves a checkpoint there."""
@@ -233,7 +234,7 @@ def test_configuration_of_another_version_is_named(tmp_path: pathlib.Path) -> No
 
 def test_key_that_an_older_version_did_not_have_gets_its_default(tmp_path: pathlib.Path) -> None:
     (tmp_path / "config.json").write_text('{"preset": "catch", "given": {}, "config": {"run.seed": 5}}')
-    expected = dataclasses.replace(config_lib.Config(), run=config_lib.RunConfig(seed=5))
+    expected = dataclasses.replace(config_lib.Config(), run=sections.RunConfig(seed=5))
     assert run_dir_lib.read_config(tmp_path) == expected
 
 

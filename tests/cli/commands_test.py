@@ -13,10 +13,9 @@ import pytest
 from seedzero.checkpoints import files as checkpoint_files
 from seedzero.checkpoints import run_dir
 from seedzero.cli import main
-from seedzero.config import config, presets
+from seedzero.config import config, presets, worker_options
 from seedzero.evaluation import evaluate
 from seedzero.monitoring import status
-from seedzero.transport import security
 from seedzero.worker import process
 
 
@@ -80,7 +79,7 @@ def test_checkpoint_verify_ends_with_1_where_one_is_damaged(
     run_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = [{"step": 1, "ok": True}, {"step": 2, "ok": False}]
-    monkeypatch.setattr(checkpoint_files, "verify", lambda directory: rows)
+    monkeypatch.setattr(checkpoint_files, "list_steps", lambda directory, *, content: rows if content else [])
     assert main.main(["checkpoint", "verify", f"--run_dir={run_path}"]) == 1
     out, err = capsys.readouterr()
     assert json.loads(out.splitlines()[-1]) == rows
@@ -96,26 +95,48 @@ def test_checkpoint_refuses_what_is_no_run_directory(
 
 def test_worker_passes_its_exit_code_on(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    monkeypatch.setattr(process, "run", lambda server, **options: calls.append((server, options)) or 5)
+    monkeypatch.setattr(process, "run", lambda options: calls.append(options) or 5)
     assert main.main(["worker", "--server=localhost:1", "--num_envs=8", "--threads=2"]) == 5
     flags = ["--token_file=t", "--tls.ca_file=ca.pem", "--tls.server_name=learner"]
     assert main.main(["worker", "--server=localhost:1", *flags]) == 5
     assert calls == [
-        ("localhost:1", {"num_envs": 8, "threads": 2, "access": security.PLAIN}),
-        ("localhost:1", {"num_envs": None, "threads": 0, "access": security.Access("t", "ca.pem", "learner")}),
+        worker_options.WorkerOptions("localhost:1", num_envs=8, threads=2),
+        worker_options.WorkerOptions("localhost:1", "t", "ca.pem", "learner"),
     ]
 
 
-def test_config_shows_every_setting_with_value_unit_and_help(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.main(["config", "--preset=atari", "--seed=17"]) == 0
+@pytest.mark.parametrize("agent", config.agent_names())
+def test_config_shows_every_setting_of_the_agent_with_value_unit_and_help(
+    agent: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.main(["config", "--preset=atari", f"--agent={agent}", "--seed=17"]) == 0
     out = capsys.readouterr().out
+    assert out.startswith(f"# preset atari, agent {agent}: ")
     for name, field in config.fields().items():
-        assert f"  --{name}=" in out
-        assert field.metadata["help"].split(";")[0][:40] in out
+        assert (f"  --{name}=" in out) == config.is_read(name, agent)
+        if config.is_read(name, agent):
+            assert field.metadata["help"].split(";")[0][:40] in out
     assert "--run.seed=17" in out
-    assert "--replay.batch_size=512" in out
-    assert f"(on a CPU: {presets.ATARI.on_cpu['replay.batch_size']})" in out
+    envs = presets.cpu_values("atari", agent, explicit=set())["worker.envs_per_group"]
+    assert f"--worker.envs_per_group=128  (on a CPU: {envs})" in out
+
+
+def test_config_shows_the_values_of_the_preset_for_the_default_agent(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["config", "--preset=atari"]) == 0
+    out = capsys.readouterr().out
+    on_cpu = presets.cpu_values("atari", explicit=set())["replay.batch_size"]
+    assert f"--replay.batch_size=512  (on a CPU: {on_cpu})" in out
     assert "--replay.capacity=500000  environment steps" in out
+    assert "[muzero]" in out and "[vtrace]" not in out
+
+
+def test_config_shows_an_agents_part_of_the_preset(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["config", "--preset=atari", "--agent=vtrace", "--vtrace.max_lag=3"]) == 0
+    out = capsys.readouterr().out
+    for line in ("--vtrace.decay_updates=78125  updates", "--vtrace.max_lag=3  unrolls", "--vtrace.frame_stack=4"):
+        assert line in out
+    assert not any(f"[{section}]" in out for section in ("muzero", "search", "network", "optimizer", "reanalyse"))
+    assert "--replay.num_slots=0" in out and "--replay.capacity" not in out
 
 
 @pytest.mark.parametrize("as_json", [True, False])

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from seedzero.cli import launch, main
+from seedzero.core import exit_codes
 from seedzero.launch import plan
 
 ARGS = ["launch", "ray", "--num_workers=3", "--preset=catch"]
@@ -47,14 +48,16 @@ def test_the_command_line_becomes_a_plan_and_the_way_to_go_on_is_told(
     plans: list[plan.Plan], tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     more = ["--worker.threads=2", "--max_updates=5", "--port=7777", "--tls.ca_file=/ca.pem"]
+    more.append("--transport.keepalive_seconds=3")
     assert _launch(tmp_path, *more) == 0
     (found,) = plans
-    assert (found.num_workers, found.worker_threads, found.port) == (3, 2, 7777)
+    assert (found.num_workers, found.worker_options.threads, found.port) == (3, 2, 7777)
     assert found.run_dir == f"{tmp_path}/run"
     assert found.train_words == (
-        "--preset=catch", f"--run_dir={tmp_path}/run", "--worker.threads=2", "--max_updates=5"
+        "--preset=catch", f"--run_dir={tmp_path}/run", "--worker.threads=2", "--max_updates=5",
+        "--transport.keepalive_seconds=3",
     )  # fmt: skip
-    assert "--tls.ca_file=/ca.pem" in found.worker_words and "--keepalive_seconds=5.0" in found.worker_words
+    assert (found.worker_options.ca_file, found.worker_options.keepalive_seconds) == ("/ca.pem", 3.0)
     assert found.learner == plan.Needs(4.0, "GPU", 1) and found.worker == plan.Needs(2)
     said = capsys.readouterr().err
     assert "3 worker(s), each of CPU 2; a learner of CPU 4, GPU 1" in said
@@ -98,7 +101,7 @@ def test_a_run_directory_is_absolute_and_a_url_stays(
 def test_mistakes_are_told_before_anything_starts(
     more: list[str], text: str, plans: list[plan.Plan], tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert _launch(tmp_path, *more) == main.BAD_USAGE
+    assert _launch(tmp_path, *more) == exit_codes.BAD_USAGE
     assert text in capsys.readouterr().err and not plans
 
 
@@ -109,5 +112,5 @@ def test_without_ray_the_next_step_is_told(
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.delattr("seedzero.launch.ray_launch", raising=False)
-    assert _launch(tmp_path) == main.BAD_USAGE
+    assert _launch(tmp_path) == exit_codes.BAD_USAGE
     assert "needs Ray, which is not installed here; pip install 'seedzero[ray]'" in capsys.readouterr().err

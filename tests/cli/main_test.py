@@ -15,6 +15,18 @@ MISTAKES = [
     (["train", "--preset=atri"], "--preset=atri; did you mean --preset=atari?"),
     (["train", "--preset=catch", "--search.num_sims=3"], "--search.num_sims=3; did you mean"),
     (["train", "--preset=catch", "--seed=x"], "seed=x: expected a whole number"),
+    (
+        ["train", "--preset=catch", "--agent=vtrace", "--search.num_simulations=4"],
+        "--search.num_simulations is a setting of muzero, but this is --agent=vtrace; leave it out",
+    ),
+    (
+        ["train", "--preset=catch", "--vtrace.max_lag=4"],
+        "--vtrace.max_lag is a setting of vtrace, but this is --agent",
+    ),
+    (["train", "--preset=catch", "--agent=vtrac"], "unknown agent 'vtrac'; did you mean vtrace?"),
+    (["train", "--preset=catch", "--agent=vtrac", "--vtrace.max_lag=4"], "unknown agent 'vtrac'; did you mean"),
+    (["train", "--preset=tictactoe", "--agent=vtrace"], "agent vtrace plays no environments with 2 players"),
+    (["train", "--env=gym:Pendulum-v1", "--agent=vtrace"], "plays no environments with vectors as actions"),
     (["train", "--env=remote", "--workers=2"], "--workers=2"),
     (["train", "--env=atari:Pongg"], "did you mean"),
     (["train", "--env=doom"], "unknown environment 'doom'"),
@@ -29,6 +41,9 @@ MISTAKES = [
     (["status", "--run_dir=x", "--server=y"], "takes one of --run_dir=DIR and --server"),
     (["checkpoint", "--run_dir=x"], "takes one of: list, verify"),
     (["config"], "--preset=NAME is missing"),
+    (["config", "--preset=catch", "--agent=vtrac"], "unknown agent 'vtrac'; did you mean vtrace?"),
+    (["config", "--preset=catch", "--agent=search"], "unknown agent 'search'"),
+    (["config", "--preset=catch", "--agent=vtrace", "--replay.capacity=99"], "--replay.capacity is a setting of"),
     (["benchmark", "everything"], "choose one of: transport, acting, replay, update, search"),
     (["benchmark", "search", "--batch=8,16"], "--batch=8,16: expected 8, 32, 128, 512, or several of them"),
     (["benchmark", "search", "--network="], "--network=: expected free, small, middle, or several of them"),
@@ -114,7 +129,15 @@ def test_train_without_preset_and_environment_explains_itself(capsys: pytest.Cap
 
 
 @pytest.mark.parametrize(
-    "args", [["train", "--env=atari:Pongg"], ["train", "--preset=atari", "--workers=0", "--deterministic"], ["worker"]]
+    "args",
+    [
+        ["train", "--env=atari:Pongg"],
+        ["train", "--preset=atari", "--workers=0", "--deterministic"],
+        ["train", "--preset=catch", "--agent=vtrace", "--search.num_simulations=4"],
+        ["train", "--preset=tictactoe", "--agent=vtrace"],
+        ["train", "--env=gym:Pendulum-v1", "--agent=vtrace"],
+        ["worker"],
+    ],
 )
 def test_a_mistake_is_told_without_loading_jax(args: list[str]) -> None:
     script = (

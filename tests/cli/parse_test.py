@@ -88,6 +88,12 @@ def test_the_nearest_right_key_may_be_a_flag_a_short_name_or_a_setting() -> None
             _train(f"--{wrong}=1")
 
 
+def test_the_nearest_setting_is_one_of_the_agent_before_it() -> None:
+    for args, right in (([], "replay.batch_size"), (["--agent=vtrace"], "vtrace.batch_size")):
+        with pytest.raises(errors.UsageError, match=f"--batch_size=1; did you mean --{right}"):
+            _train(*args, "--batch_size=1")
+
+
 @pytest.mark.parametrize(("value", "message"), [("x", "expected a whole number"), ("0", "expected at least 1")])
 def test_whole_numbers_are_checked(value: str, message: str) -> None:
     with pytest.raises(errors.UsageError, match=f"--count={value}: {message}"):

@@ -15,7 +15,7 @@ import pytest
 from seedzero.checkpoints import run_dir
 from seedzero.cli import main, parse, train
 from seedzero.config import config, presets
-from seedzero.core import errors
+from seedzero.core import errors, exit_codes
 from seedzero.learner import learner
 from seedzero.processes import signals
 
@@ -44,7 +44,7 @@ def test_preset_then_command_line_then_machine(calls: list[dict[str, Any]], tmp_
     assert values.env.id == "atari:Breakout"
     assert values.replay.batch_size == 24
     assert values.network.kind == "resnet"
-    assert values.worker.envs_per_group == presets.ATARI.on_cpu["worker.envs_per_group"]
+    assert values.worker.envs_per_group == presets.PRESETS["atari"].on_cpu["worker.envs_per_group"]
     assert values.replay.num_slots == 2 * values.worker.envs_per_group
     assert calls[0]["given"] == {"env.id": "atari:Breakout", "replay.batch_size": "24"}
     assert calls[0]["preset"] == "atari"
@@ -140,6 +140,39 @@ def test_values_that_only_a_cpu_can_take_are_not_refused_early() -> None:
         train.check_early(train.request({"preset": "atari"}, {"replay.capacity": "100", "replay.min_steps": "10"}))
 
 
+def test_an_agent_brings_its_part_of_the_preset_and_its_settings() -> None:
+    asked = train.request({"preset": "catch"}, {"run.agent": "vtrace", "vtrace.max_lag": "3"})
+    assert asked.config.run.agent == "vtrace"
+    assert (asked.config.vtrace.optimizer, asked.config.vtrace.max_lag) == ("adam", 3)
+    assert asked.notes == ()
+    train.check_early(asked)
+
+
+def test_an_agent_without_a_part_is_told_that_its_defaults_hold() -> None:
+    asked = train.request({"preset": "spiel"}, {"run.agent": "vtrace", "env.id": "catch"})
+    assert "preset spiel has no part for agent vtrace: its defaults hold" in asked.notes
+    assert asked.config.vtrace == config.Config().vtrace
+
+
+def test_a_run_directory_brings_its_agent(tmp_path: pathlib.Path) -> None:
+    given = {"run.agent": "vtrace", "vtrace.batch_size": "8"}
+    asked = train.request({"preset": "catch"}, given)
+    with run_dir.open_run_dir(tmp_path, asked.config, preset="catch", given=given):
+        pass
+    again = train.request({"run_dir": str(tmp_path)}, {"run.max_updates": "9"})
+    assert again.config == config.override(asked.config, {"run.max_updates": 9})
+
+
+def test_the_agent_chooses_its_part_of_the_preset_that_suits_an_environment() -> None:
+    asked = train.request({}, {"env.id": "gym:MinAtar/Breakout-v1", "run.agent": "vtrace"})
+    assert (asked.preset, asked.config.vtrace.width) == ("minatar", 128)
+
+
+def test_environments_whose_facts_a_worker_knows_are_not_refused_early() -> None:
+    for env in ("remote", "gym:my_module:MyEnv-v0"):
+        train.check_early(train.request({"preset": "vector"}, {"run.agent": "vtrace", "env.id": env}))
+
+
 def test_a_damaged_run_directory_is_a_mistake_in_usage(tmp_path: pathlib.Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"preset": "catch"}))
     assert main.main(["train", f"--run_dir={tmp_path}"]) == 2
@@ -170,8 +203,8 @@ def test_whoever_supervises_learns_from_the_exit_code_that_another_learner_uses_
     monkeypatch.setattr(learner, "train", occupied)
     monkeypatch.setattr(signals, "terminate_with_input", lambda: watched.append(True))
     args = ["train", "--preset=catch", f"--run_dir={tmp_path}"]
-    assert main.main(args) == main.BAD_USAGE and not watched
-    assert main.main([*args, "--supervised"]) == train.TRY_LATER and watched
+    assert main.main(args) == exit_codes.BAD_USAGE and not watched
+    assert main.main([*args, "--supervised"]) == exit_codes.TRY_LATER and watched
     assert capsys.readouterr().err.count("seedzero: error: in use by the learner with pid 7\n") == 2
 
 

@@ -4,11 +4,11 @@ import math
 
 import pytest
 
-from seedzero.config import combinations, config, presets
+from seedzero.config import combinations, config, options, presets
 from seedzero.core import errors
 
 
-def _catch(**changes: config.Value) -> config.Config:
+def _catch(**changes: options.Value) -> config.Config:
     return config.override(presets.get("catch"), {key.replace("__", "."): value for key, value in changes.items()})
 
 
@@ -33,7 +33,7 @@ def _catch(**changes: config.Value) -> config.Config:
         ({"evaluation__every_updates": 0}, "--stop_at_return=1 needs evaluations"),
     ],
 )
-def test_what_cannot_stand_together_is_refused_by_name(changes: dict[str, config.Value], message: str) -> None:
+def test_what_cannot_stand_together_is_refused_by_name(changes: dict[str, options.Value], message: str) -> None:
     with pytest.raises(errors.ConfigError, match=message):
         combinations.check(_catch(**changes))
 
@@ -44,7 +44,7 @@ def test_addresses_of_both_kinds_pass(listen: str) -> None:
 
 
 @pytest.mark.parametrize("changes", [{"transport__token_file": "token"}, {"transport__insecure": True}])
-def test_other_machines_are_let_in_by_a_token_or_by_saying_so(changes: dict[str, config.Value]) -> None:
+def test_other_machines_are_let_in_by_a_token_or_by_saying_so(changes: dict[str, options.Value]) -> None:
     combinations.check(_catch(transport__listen="0.0.0.0:7777", **changes))
 
 
@@ -90,3 +90,44 @@ def test_the_updates_to_stop_after_belong_to_the_environment_of_the_preset() -> 
     explicit = {"env.id", "run.max_updates"}
     same, notes = combinations.imply(asked, preset_env="spiel:tic_tac_toe", explicit=explicit)
     assert (same.run.max_updates, notes) == (asked.run.max_updates, [])
+
+
+def _of_agent(agent: str, env: str = "catch") -> config.Config:
+    return config.override(presets.get("catch", agent), {"env.id": env})
+
+
+@pytest.mark.parametrize("agent", config.agent_names())
+def test_every_agent_plays_one_player_with_discrete_actions(agent: str) -> None:
+    combinations.check_environment(_of_agent(agent), num_players=1, is_continuous=False)
+
+
+def test_environments_that_the_agent_cannot_play_are_refused_with_an_agent_that_can() -> None:
+    game = _of_agent("vtrace", "spiel:tic_tac_toe")
+    with pytest.raises(errors.ConfigError) as caught:
+        combinations.check_environment(game, num_players=2, is_continuous=False)
+    assert str(caught.value) == (
+        "agent vtrace plays no environments with 2 players, as --env=spiel:tic_tac_toe has; give --agent=muzero"
+    )
+    with pytest.raises(errors.ConfigError) as caught:
+        combinations.check_environment(_of_agent("vtrace", "gym:Pendulum-v1"), num_players=1, is_continuous=True)
+    assert str(caught.value) == (
+        "agent vtrace plays no environments with vectors as actions, as --env=gym:Pendulum-v1 has; give --agent=muzero"
+    )
+    combinations.check_environment(_of_agent("muzero"), num_players=2, is_continuous=False)
+    combinations.check_environment(_of_agent("muzero"), num_players=1, is_continuous=True)
+
+
+def test_environments_that_no_agent_plays_are_refused_too() -> None:
+    with pytest.raises(
+        errors.ConfigError, match=r"agent muzero plays no environments with 3 players.*; no agent does$"
+    ):
+        combinations.check_environment(_of_agent("muzero"), num_players=3, is_continuous=False)
+
+
+def test_the_size_of_a_replay_is_no_matter_to_an_agent_with_a_queue() -> None:
+    changes = {"replay.min_steps": 40_000, "replay.capacity": 500}
+    with pytest.raises(errors.ConfigError):
+        combinations.check(config.override(_of_agent("muzero"), changes))
+    combinations.check(config.override(_of_agent("vtrace"), changes))
+    with pytest.raises(errors.ConfigError, match="num_slots=31 is less than the 32 environments"):
+        combinations.check(config.override(_of_agent("vtrace"), {"replay.num_slots": 31}))

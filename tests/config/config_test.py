@@ -75,3 +75,77 @@ def test_every_field_says_what_it_is_and_starts_within_its_bounds() -> None:
 def test_a_configuration_cannot_be_changed_in_place() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         config.Config().run.seed = 1  # type: ignore[misc]
+
+
+def test_the_agent_that_runs_has_the_section_of_its_name() -> None:
+    found = config.Config()
+    assert config.agent_names() == ["muzero", "vtrace"] and found.agent is found.muzero
+    other = config.override(found, {"agent": "vtrace"})
+    assert other.agent is other.vtrace
+
+
+@pytest.mark.parametrize(
+    ("agent", "message"),
+    [
+        ("mu_zero", "unknown agent 'mu_zero'; did you mean muzero? The agents are muzero, vtrace"),
+        ("zzz", "unknown agent 'zzz'. The agents are muzero, vtrace"),
+        ("search", "unknown agent 'search'"),
+    ],
+)
+def test_an_unknown_agent_is_told_with_the_nearest_one_and_all(agent: str, message: str) -> None:
+    with pytest.raises(errors.ConfigError) as caught:
+        config.override(config.Config(), {"agent": agent})
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "readers"),
+    [
+        ("run.seed", ["muzero", "vtrace"]),
+        ("training.publish_every", ["muzero", "vtrace"]),
+        ("replay.num_slots", ["muzero", "vtrace"]),
+        ("replay.capacity", ["muzero"]),
+        ("replay.priority_epsilon", ["muzero"]),
+        ("muzero.discount", ["muzero"]),
+        ("search.num_simulations", ["muzero"]),
+        ("explore.epsilon", ["muzero"]),
+        ("network.width", ["muzero"]),
+        ("optimizer.learning_rate", ["muzero"]),
+        ("reanalyse.per_insert", ["muzero"]),
+        ("vtrace.discount", ["vtrace"]),
+    ],
+)
+def test_an_agent_reads_its_own_settings_and_the_shared_ones(name: str, readers: list[str]) -> None:
+    assert [agent for agent in config.agent_names() if config.is_read(name, agent)] == readers
+
+
+def test_every_setting_is_read_by_an_agent() -> None:
+    for name in config.fields():
+        assert any(config.is_read(name, agent) for agent in config.agent_names()), name
+
+
+def test_a_setting_of_another_agent_is_refused_by_name() -> None:
+    config.check_read(["run.seed", "vtrace.discount", "replay.num_slots"], "vtrace")
+    with pytest.raises(errors.ConfigError) as caught:
+        config.check_read(["run.seed", "search.num_simulations"], "vtrace")
+    message = "--search.num_simulations is a setting of muzero, but this is --agent=vtrace; leave it out"
+    assert str(caught.value) == message
+    with pytest.raises(errors.ConfigError, match=r"--vtrace.max_lag is a setting of vtrace, but .*--agent=muzero"):
+        config.check_read(["vtrace.max_lag"], "muzero")
+
+
+@pytest.mark.parametrize(
+    ("agent", "key", "nearest"),
+    [
+        ("muzero", "batch_size", "replay.batch_size"),
+        ("vtrace", "batch_size", "vtrace.batch_size"),
+        ("muzero", "learning_rate", "optimizer.learning_rate"),
+        ("vtrace", "optimizer.learning_rat", "vtrace.learning_rate"),
+        ("vtrace", "unroll_len", "vtrace.unroll_length"),
+    ],
+)
+def test_the_nearest_setting_is_one_that_the_agent_reads(agent: str, key: str, nearest: str) -> None:
+    base = config.override(config.Config(), {"agent": agent})
+    with pytest.raises(errors.ConfigError) as caught:
+        config.override(base, {key: "1"})
+    assert f"did you mean --{nearest}?" in str(caught.value)

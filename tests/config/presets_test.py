@@ -2,21 +2,70 @@ from __future__ import annotations
 
 import pytest
 
-from seedzero.config import combinations, config, presets
+from seedzero.config import combinations, config, machine, options, presets
 from seedzero.core import errors
 
-CPU = presets.Machine("cpu", num_cores=2, num_devices=1)
-GPU = presets.Machine("gpu", num_cores=16, num_devices=1)
-TPUS = presets.Machine("tpu", num_cores=96, num_devices=4)
+MACHINES = [
+    machine.Machine("cpu", num_cores=2, num_devices=1),
+    machine.Machine("gpu", num_cores=16, num_devices=1),
+    machine.Machine("tpu", num_cores=96, num_devices=4),
+]
+PARTS = [(name, agent) for agent, parts in presets.PARTS.items() for name in parts]
 
 
-@pytest.mark.parametrize("machine", [CPU, GPU, TPUS], ids=lambda machine: machine.platform)
-@pytest.mark.parametrize("name", presets.PRESETS)
-def test_every_preset_is_complete_and_possible_on_every_kind_of_machine(name: str, machine: presets.Machine) -> None:
-    resolved, _ = presets.resolve(presets.get(name), preset=name, explicit=set(), machine=machine)
+@pytest.mark.parametrize("found", MACHINES, ids=lambda found: found.platform)
+@pytest.mark.parametrize(("name", "agent"), PARTS)
+def test_every_preset_is_complete_and_possible_on_every_kind_of_machine_for_every_agent_with_a_part(
+    name: str, agent: str, found: machine.Machine
+) -> None:
+    resolved, _ = machine.resolve(presets.get(name, agent), preset=name, explicit=set(), machine=found)
     combinations.check(resolved)
+    assert resolved.run.agent == agent
     for key in ("training.num_devices", "replay.num_slots", "batcher.max_batch", "worker.threads"):
-        assert config.flatten(resolved)[key] != config.AUTO
+        assert config.flatten(resolved)[key] != options.AUTO
+
+
+def test_every_agent_has_parts_of_presets_that_exist_and_the_default_agent_of_all() -> None:
+    assert set(presets.PARTS) == set(config.agent_names())
+    assert all(parts.keys() <= presets.PRESETS.keys() for parts in presets.PARTS.values())
+    assert presets.PARTS[config.agent_names()[0]].keys() == presets.PRESETS.keys()
+
+
+@pytest.mark.parametrize(("name", "agent"), PARTS)
+def test_a_part_sets_what_its_agent_reads_and_a_preset_what_all_read(name: str, agent: str) -> None:
+    part, preset = presets.part(name, agent), presets.find(name)
+    assert all(config.is_read(key, agent) for key in [*part.values, *part.on_cpu])
+    shared = [*preset.values, *preset.on_cpu]
+    assert all(config.is_read(key, other) for key in shared for other in config.agent_names())
+
+
+def test_an_agents_part_goes_over_the_shared_values() -> None:
+    values, part = presets.find("catch").values, presets.part("catch", "vtrace").values
+    assert values["evaluation.every_updates"] == 100 and part["evaluation.every_updates"] == 200
+    found = config.flatten(presets.get("catch", "vtrace"))
+    assert {key: found[key] for key in part} == part
+    assert found["evaluation.every_updates"] == 200 and found["run.stop_at_return"] == 1.0
+    assert presets.get("catch").evaluation.every_updates == 100
+
+
+def test_an_agent_without_a_part_keeps_its_defaults_beside_the_shared_values() -> None:
+    assert "tictactoe" not in presets.PARTS["vtrace"]
+    found = presets.get("tictactoe", "vtrace")
+    assert found.vtrace == config.Config().vtrace
+    assert (found.run.agent, found.env.random_opening) == ("vtrace", 6)
+
+
+def test_an_unknown_agent_is_told_with_the_nearest_one() -> None:
+    with pytest.raises(errors.ConfigError, match=r"unknown agent 'vtrac'; did you mean vtrace?"):
+        presets.get("catch", "vtrac")
+
+
+def test_the_values_of_a_cpu_are_the_presets_and_the_agents_save_what_the_user_set() -> None:
+    muzero, vtrace = (presets.cpu_values("atari", agent, explicit=set()) for agent in ("muzero", "vtrace"))
+    assert muzero["search.num_simulations"] == 4 and muzero["worker.envs_per_group"] == 8
+    assert vtrace["worker.envs_per_group"] == 8 and not any(key.startswith("search.") for key in vtrace)
+    explicit = {"worker.envs_per_group"}
+    assert not explicit & presets.cpu_values("atari", "vtrace", explicit=explicit).keys()
 
 
 def test_an_unknown_preset_is_told_with_the_nearest_one() -> None:
@@ -44,69 +93,3 @@ def test_an_unknown_preset_is_told_with_the_nearest_one() -> None:
 )
 def test_an_environment_without_preset_gets_the_one_that_suits(env: str, name: str) -> None:
     assert presets.name_for(env) == name
-
-
-def test_atari_shrinks_on_a_cpu_and_says_so() -> None:
-    large, _ = presets.resolve(presets.get("atari"), preset="atari", explicit=set(), machine=GPU)
-    small, notes = presets.resolve(presets.get("atari"), preset="atari", explicit=set(), machine=CPU)
-    assert (large.replay.batch_size, large.search.num_simulations) == (512, 16)
-    assert small.replay.batch_size < large.replay.batch_size
-    assert small.search.num_simulations < large.search.num_simulations
-    assert f"replay.batch_size={small.replay.batch_size}" in notes[0]
-
-
-def test_what_the_user_set_stays_on_a_cpu_too() -> None:
-    asked = config.override(presets.get("atari"), {"replay.batch_size": "24", "worker.threads": "5"})
-    explicit = {"replay.batch_size", "worker.threads"}
-    resolved, notes = presets.resolve(asked, preset="atari", explicit=explicit, machine=CPU)
-    assert (resolved.replay.batch_size, resolved.worker.threads) == (24, 5)
-    assert not any("batch_size" in note for note in notes)
-
-
-def test_slots_are_the_local_environments_shared_evenly_by_the_devices() -> None:
-    asked = config.override(presets.get("catch"), {"worker.num": 3, "worker.envs_per_group": 5})
-    resolved, _ = presets.resolve(asked, preset="catch", explicit=set(), machine=TPUS)
-    assert resolved.replay.num_slots == 32  # 3 workers x 2 groups x 5 = 30, and 4 devices
-
-
-@pytest.mark.parametrize(("listen", "num_slots"), [("", 32), ("unix:/a", 32), ("127.0.0.1:0", 128)])
-def test_workers_that_join_over_tcp_find_slots_beside_the_local_ones(listen: str, num_slots: int) -> None:
-    asked = config.override(presets.get("catch"), {"transport.listen": listen})
-    resolved, _ = presets.resolve(asked, preset="catch", explicit=set(), machine=CPU)
-    assert resolved.replay.num_slots == num_slots
-
-
-def test_remote_workers_find_slots() -> None:
-    asked = config.override(presets.get("catch"), {"worker.num": 0})
-    resolved, _ = presets.resolve(asked, preset="catch", explicit=set(), machine=CPU)
-    assert resolved.replay.num_slots == 4 * 32  # four workers with what each is asked for
-
-
-@pytest.mark.parametrize(
-    ("num_local", "num_remote", "num_slots"), [(0, 4, 128), (0, 9, 288), (1, 9, 320), (1, 1, 128)]
-)
-def test_expected_remote_workers_find_slots(num_local: int, num_remote: int, num_slots: int) -> None:
-    asked = config.override(presets.get("catch"), {"worker.num": num_local, "worker.num_remote": num_remote})
-    resolved, _ = presets.resolve(asked, preset="catch", explicit=set(), machine=CPU)
-    assert resolved.replay.num_slots == resolved.batcher.max_batch == num_slots
-
-
-def test_a_batch_that_devices_cannot_share_is_refused_with_one_that_they_can() -> None:
-    asked = config.override(presets.get("catch"), {"replay.batch_size": 130})
-    with pytest.raises(errors.ConfigError, match=r"replay.batch_size=130 .* try --replay.batch_size=132"):
-        presets.resolve(asked, preset="catch", explicit={"replay.batch_size"}, machine=TPUS)
-
-
-def test_a_call_of_reanalysis_is_shared_by_the_devices_where_it_is_on() -> None:
-    machine = presets.Machine("gpu", 8, 4)
-    odd = config.override(presets.get("catch"), {"reanalyse.batch_size": 30})
-    presets.resolve(odd, preset="catch", explicit=set(), machine=machine)
-    with pytest.raises(errors.ConfigError, match=r"reanalyse.batch_size=30 can't be shared.*reanalyse.batch_size=32"):
-        on = config.override(odd, {"reanalyse.per_insert": 1.0})
-        presets.resolve(on, preset="catch", explicit=set(), machine=machine)
-
-
-def test_threads_are_shared_by_the_local_workers() -> None:
-    asked = config.override(presets.get("atari"), {"worker.num": 4})
-    resolved, _ = presets.resolve(asked, preset="atari", explicit=set(), machine=GPU)
-    assert resolved.worker.threads == 4

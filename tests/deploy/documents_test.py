@@ -11,7 +11,7 @@ import pytest
 
 from seedzero.core import errors
 
-DOCUMENTS = [deploy_files.ROOT / name for name in ("README.md", "docs/deploy.md")]
+DOCUMENTS = [deploy_files.ROOT / name for name in ("README.md", "docs/guide.md", "docs/deploy.md")]
 
 
 def _commands(text: str) -> list[list[str]]:

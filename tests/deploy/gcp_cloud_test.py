@@ -9,7 +9,7 @@ import pathlib
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,11 +19,7 @@ from seedzero.cli import gcp
 if TYPE_CHECKING:
     import fake_google_cloud
 
-if shutil.which("gcloud") is None:
-    pytest.skip("gcloud is not installed", allow_module_level=True)
-fake_google_cloud = pytest.importorskip(  # type: ignore[no-redef]
-    "fake_google_cloud", reason="the protos of Google Cloud come with the extra dev"
-)
+pytestmark = pytest.mark.skipif(shutil.which("gcloud") is None, reason="gcloud is not installed")
 
 ROOT = pathlib.Path(__file__).parents[2]
 PLACE = "projects/my-project/locations/us-central1"
@@ -67,10 +63,16 @@ class Cloud:
         self.server.state.add(f"secretmanager/v1/{secret}", {"name": secret})
 
 
+@pytest.fixture(scope="module")
+def google() -> Any:
+    """The module fake_google_cloud: Google's protos take ten seconds to import, so only tests that run do so."""
+    return pytest.importorskip("fake_google_cloud", reason="the protos of Google Cloud come with the extra dev")
+
+
 @pytest.fixture
-def empty(tmp_path: pathlib.Path) -> Iterator[Cloud]:
+def empty(google: Any, tmp_path: pathlib.Path) -> Iterator[Cloud]:
     """A project in which nothing is."""
-    for server in fake_google_cloud.fake(tmp_path):
+    for server in google.fake(tmp_path):
         yield Cloud(server, tmp_path)
 
 
@@ -235,21 +237,24 @@ def test_stop_removes_storage_only_when_it_is_told_to(cloud: Cloud) -> None:
     assert left == [f"aiplatform/v1/{PLACE}/customJobs/1"]  # cancelled
 
 
-def _refuse(*_: Any) -> None:
-    raise fake_google_cloud.Refused(400, "Permission denied")
+def _refusal(google: Any) -> Callable[..., None]:
+    def refuse(*_: Any) -> None:
+        raise google.Refused(400, "Permission denied")
+
+    return refuse
 
 
 @pytest.mark.slow
-def test_stop_fails_while_something_is_left(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stop_fails_while_something_is_left(google: Any, cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
     cloud.run("train_cartpole.sh", "--run=c", "--build=none")
-    routes = [(method, path, handle) for method, path, handle in fake_google_cloud.ROUTES if "cancel" not in path]
+    routes = [(method, path, handle) for method, path, handle in google.ROUTES if "cancel" not in path]
     stays = ("POST", r"aiplatform/v1/(.*):cancel", lambda *_: {})
-    monkeypatch.setattr(fake_google_cloud, "ROUTES", (stays, *routes))
+    monkeypatch.setattr(google, "ROUTES", (stays, *routes))
     done = cloud.run("stop.sh", code=1)
     assert "still there and may cost money" in done.stderr and "JOB_STATE_PENDING" in done.stderr
 
-    routes.insert(0, ("POST", r"aiplatform/v1/(.*):cancel", _refuse))
-    monkeypatch.setattr(fake_google_cloud, "ROUTES", tuple(routes))
+    routes.insert(0, ("POST", r"aiplatform/v1/(.*):cancel", _refusal(google)))
+    monkeypatch.setattr(google, "ROUTES", tuple(routes))
     cloud.run("train_atari_tpu_vm.sh", "--run=t", "--provisioning=now", "--build=none", "--workers=0")
     done = cloud.run("stop.sh", code=1)
     assert "custom-job 1 could not be ended; going on" in done.stderr
@@ -257,9 +262,11 @@ def test_stop_fails_while_something_is_left(cloud: Cloud, monkeypatch: pytest.Mo
 
 
 @pytest.mark.slow
-def test_missing_rights_are_not_taken_for_a_missing_thing(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
-    forbidden = ("GET", r"artifactregistry/.*", _refuse)
-    monkeypatch.setattr(fake_google_cloud, "ROUTES", (forbidden, *fake_google_cloud.ROUTES))
+def test_missing_rights_are_not_taken_for_a_missing_thing(
+    google: Any, cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forbidden = ("GET", r"artifactregistry/.*", _refusal(google))
+    monkeypatch.setattr(google, "ROUTES", (forbidden, *google.ROUTES))
     done = cloud.run("train_cartpole.sh", code=1)
     assert "Permission denied" in done.stderr
     assert not cloud.server.changes()

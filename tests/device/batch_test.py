@@ -78,3 +78,23 @@ def test_a_batch_never_reuses_a_buffer() -> None:
 )
 def test_batch_sizes_are_the_maximum_and_its_halves(max_rows: int, min_rows: int, sizes: tuple[int, ...]) -> None:
     assert batch_lib.batch_sizes(max_rows, min_rows) == sizes
+
+
+@pytest.mark.parametrize(
+    "layout", [ONE, TWO, batch_lib.Layout(4, 8, 4), batch_lib.Layout(4, 12, 0), batch_lib.Layout(1, 3, 1)]
+)
+def test_global_slots_are_found_again_from_shards_and_local_ones(layout: batch_lib.Layout) -> None:
+    slots = np.arange(layout.num_train + layout.num_evaluate)
+    shard, local = layout.place(slots)
+    assert sorted(zip(shard.tolist(), local.tolist(), strict=True)) == [
+        (s, i) for s in range(layout.num_shards) for i in range(layout.slots_per_shard)
+    ]
+    np.testing.assert_array_equal(layout.global_slot(local, shard), slots)
+
+
+def test_a_batch_of_padding_alone_touches_no_slot() -> None:
+    batch = batch_lib.padding(SPEC, TWO, 3)
+    assert batch.slot.tolist() == [TWO.slots_per_shard] * 6
+    assert batch.observation.shape == (6, 2) and batch.observation.dtype == np.float32
+    assert batch.action_mask.shape == (6, 3) and batch.action_mask.all()
+    assert batch.first.all() and not batch.explore.any()

@@ -13,14 +13,21 @@ import pytest
 
 from seedzero.agents import muzero
 from seedzero.config import config as config_lib
+from seedzero.config import options
 from seedzero.core import errors, types
 from seedzero.device import batch as batch_lib
 from seedzero.device import host_frames, programs, steps
+from seedzero.device import mesh as mesh_lib
+from seedzero.device import setup as setup_lib
+from seedzero.device import state as state_lib
+from seedzero.replay import data as data_lib
 from seedzero.replay import rings as rings_lib
+from seedzero.replay import sampling
+from seedzero.replay import windows as windows_lib
 
 SPEC = types.EnvSpec((2, 3, 1), "uint8", 3)
 NUM_TRAIN, NUM_EVALUATE, LENGTH, CAPACITY, ROWS = 4, 4, 40, 1_000, 8
-SETTINGS: dict[str, config_lib.Value] = {
+SETTINGS: dict[str, options.Value] = {
     "network.kind": "mlp",
     "network.frame_stack": 2,
     "network.width": 8,
@@ -42,37 +49,36 @@ class _World:
 
     def __init__(self, num_devices: int, *, on_host: bool, ahead: bool = False) -> None:
         config = config_lib.override(config_lib.Config(), SETTINGS)
-        agent, mesh = muzero.make(config, SPEC, "cpu"), steps.make_mesh(num_devices)
         self.layout = batch_lib.Layout(num_devices, NUM_TRAIN, NUM_EVALUATE)
-        self.ready = threading.Semaphore(0)
-        self.frames = host_frames.HostFrames(SPEC, self.layout, LENGTH, steps.sharded(mesh)) if on_host else None
-        actor = steps.abstract_actor(agent, SPEC, self.layout, LENGTH, mesh)
-        if on_host:
-            actor = actor._replace(rings=actor.rings._replace(observation=None))
-        self.programs = programs.Programs(
-            agent,
-            SPEC,
-            self.layout,
-            mesh,
-            (ROWS,),
-            steps.abstract_train(agent, mesh),
-            actor,
+        setup = setup_lib.Setup(
+            agent=muzero.make(config, SPEC, "cpu"),
+            spec=SPEC,
+            mesh=mesh_lib.make(num_devices),
+            layout=self.layout,
+            sizes=(ROWS,),
+            slot_length=LENGTH,
             seed=0,
             batch_size=16,
             capacity=CAPACITY,
-            reanalyse=config.reanalyse,
-            on_ready=self.ready.release,
-            frames=self.frames,
             ahead=ahead,
         )
-        self.train = steps.init_train(agent, 0, mesh)
-        self.actor = steps.init_actor(agent, SPEC, self.layout, LENGTH, mesh, holds_frames=not on_host)
-        self.stored = self.num_acts = self.num_reanalyses = 0
+        self.ready = threading.Semaphore(0)
+        sharding = mesh_lib.sharded(setup.mesh)
+        self.frames = host_frames.HostFrames(SPEC, self.layout, LENGTH, sharding) if on_host else None
+        actor = state_lib.abstract_actor(setup)
+        if on_host:
+            actor = actor._replace(rings=actor.rings._replace(observation=None))
+        self.programs = programs.Programs(
+            setup, state_lib.abstract_train(setup), actor, on_ready=self.ready.release, frames=self.frames
+        )
+        self.train = state_lib.init_train(setup)
+        self.actor = state_lib.init_actor(setup, holds_frames=not on_host)
+        self.stored = self.num_acts = self.num_refreshes = 0
 
     def act(self, slots: list[int], random: np.random.Generator) -> np.ndarray:
         """Shows random frames in some slots and returns their actions."""
         shard, local = self.layout.place(np.array(slots))
-        batch = steps.example_batch(SPEC, self.layout, ROWS)
+        batch = batch_lib.padding(SPEC, self.layout, ROWS)
         rows = shard * ROWS + np.arange(len(slots))
         batch.slot[rows] = local
         batch.observation[rows] = random.integers(0, 256, (len(slots), *SPEC.observation_shape))
@@ -91,25 +97,25 @@ class _World:
         self.actor = self.actor._replace(rings=rings)
         return dict(zip(self.programs.metric_names, np.asarray(values).tolist(), strict=True))
 
-    def reanalyse(self) -> dict[str, float]:
-        counters = steps.reanalyse_counters(self.stored, 100, self.num_reanalyses)
-        rings, values = self.programs.reanalyse(self.train.params, self.actor.rings, counters)
-        self.actor, self.num_reanalyses = self.actor._replace(rings=rings), self.num_reanalyses + 1
-        return dict(zip(self.programs.reanalyse_metric_names, np.asarray(values).tolist(), strict=True))
+    def refresh(self) -> dict[str, float]:
+        counters = steps.refresh_counters(self.stored, 100, self.num_refreshes)
+        rings, values = self.programs.refresh(self.train.params, self.actor.rings, counters)
+        self.actor, self.num_refreshes = self.actor._replace(rings=rings), self.num_refreshes + 1
+        return dict(zip(self.programs.refresh_metric_names, np.asarray(values).tolist(), strict=True))
 
     def live(self) -> list[float | np.ndarray]:
-        """Acts, learns and reanalyses in turn, beyond the rings' ends; returns what came of it."""
+        """Acts, learns and refreshes in turn, beyond the rings' ends; returns what came of it."""
         found: list[float | np.ndarray] = []
         random = np.random.default_rng(0)
         for step in range(LENGTH + 8):
             found.append(self.act([2, 0, 5] if step % 3 else [3, 1, 0, 2, 4, 7], random))
             if step > 4:
-                found += [*self.update().values(), *self.reanalyse().values()]
+                found += [*self.update().values(), *self.refresh().values()]
         return found
 
     @property
     def whole(self) -> Any:
-        return jax.tree.map(np.asarray, self.programs.whole(self.actor.rings))
+        return jax.tree.map(np.asarray, self.programs.with_frames(self.actor.rings))
 
 
 def _assert_same(one: Any, other: Any) -> None:
@@ -117,7 +123,7 @@ def _assert_same(one: Any, other: Any) -> None:
 
 
 @pytest.mark.parametrize("num_devices", [1, 2])
-def test_acting_learning_and_reanalysing_give_the_same_bits_wherever_the_frames_are(num_devices: int) -> None:
+def test_acting_learning_and_refreshing_give_the_same_bits_wherever_the_frames_are(num_devices: int) -> None:
     device, host = (_World(num_devices, on_host=on_host) for on_host in (False, True))
     _assert_same(host.live(), device.live())
     _assert_same(host.whole, device.whole)
@@ -126,10 +132,10 @@ def test_acting_learning_and_reanalysing_give_the_same_bits_wherever_the_frames_
 
 
 def test_a_run_goes_on_behind_the_rows_that_came_back() -> None:
-    before, after = (host_frames.HostFrames(_NUMBERED, _ONE, 4, steps.sharded(steps.make_mesh(1))) for _ in range(2))
+    before, after = (host_frames.HostFrames(_NUMBERED, _ONE, 4, mesh_lib.sharded(mesh_lib.make(1))) for _ in range(2))
 
     def write(frames: host_frames.HostFrames, *slots: int, number: int) -> None:
-        batch = steps.example_batch(_NUMBERED, _ONE, 2)
+        batch = batch_lib.padding(_NUMBERED, _ONE, 2)
         batch.slot[: len(slots)] = slots
         batch.observation[:] = number
         frames.write(batch)
@@ -151,12 +157,12 @@ def test_programs_draw_ahead_what_acting_does_not_overwrite() -> None:
     may_read, num_compared, read = threading.Semaphore(0), 0, frames.read
     before = frames.array
 
-    def read_later(windows: rings_lib.Windows) -> jax.Array:
+    def read_later(windows: windows_lib.Windows) -> jax.Array:
         nonlocal num_compared
         if threading.current_thread() is not threading.main_thread():
             assert may_read.acquire(timeout=60)
         found = read(windows)
-        slot, places = np.asarray(windows.slot), np.asarray(windows.observation)
+        slot, places = np.asarray(windows.slot), np.asarray(windows.places)
         np.testing.assert_array_equal(np.asarray(found), before[slot[:, None, None], places])
         num_compared += 1
         return found
@@ -184,18 +190,18 @@ _STACK, _SHORT = 2, 2 * (2 + host_frames.HOST_LAG)
 
 
 class _Numbered:
-    """Rings as short as they may be; a row's frame is its number, and so is an extra on the device."""
+    """Rings as short as they may be; a row's frame is its number, and so is an array beside it on the device."""
 
     def __init__(self) -> None:
-        self.frames = host_frames.HostFrames(_NUMBERED, _ONE, _SHORT, steps.sharded(steps.make_mesh(1)))
-        extras = {"number": ((), np.dtype(np.int32))}
-        self.rings = rings_lib.create(_NUMBERED, extras, 2, _SHORT, holds_frames=False)
+        self.frames = host_frames.HostFrames(_NUMBERED, _ONE, _SHORT, mesh_lib.sharded(mesh_lib.make(1)))
+        stored = {"number": data_lib.Stored((), np.dtype(np.int32))}
+        self.rings = rings_lib.create(_NUMBERED, stored, 2, _SHORT, holds_frames=False)
         self.number = self.num_draws = 0
         self.may_read = threading.Semaphore(0)
         self.is_ready = threading.Semaphore(0)
         read = self.frames.read
 
-        def read_when_allowed(windows: rings_lib.Windows) -> jax.Array:
+        def read_when_allowed(windows: windows_lib.Windows) -> jax.Array:
             if threading.current_thread() is not threading.main_thread():
                 assert self.may_read.acquire(timeout=60)
             return read(windows)
@@ -205,11 +211,10 @@ class _Numbered:
         self._write = jax.jit(functools.partial(rings_lib.write, stack=_STACK))
         self._sample = jax.jit(
             functools.partial(
-                rings_lib.sample,
+                sampling.sample,
                 batch_size=64,
+                replay=data_lib.Replay(length=1, observe=(0,)),
                 capacity=10_000,
-                future=0,
-                offsets=(0,),
                 stack=_STACK,
                 lag=host_frames.HOST_LAG,
             )
@@ -218,25 +223,27 @@ class _Numbered:
             self.frames, self._draw, self._learn, ahead=True, on_ready=self.is_ready.release
         )
 
-    def _draw(self, num_updates: jax.Array, ahead: Any, rings: rings_lib.Rings, num_inserts: Any) -> rings_lib.Windows:
+    def _draw(
+        self, num_updates: jax.Array, ahead: Any, rings: rings_lib.Rings, num_inserts: Any
+    ) -> windows_lib.Windows:
         self.num_draws += 1
         key = jax.random.key(int(num_updates) + int(ahead))
-        windows: rings_lib.Windows = self._sample(rings, key, num_inserts=num_inserts)
+        windows: windows_lib.Windows = self._sample(rings, key, num_inserts=num_inserts)
         return windows
 
-    def _learn(self, train: Any, rings: rings_lib.Rings, windows: rings_lib.Windows, frames: jax.Array) -> Any:
-        number = np.asarray(windows.extras["number"])
+    def _learn(self, train: Any, rings: rings_lib.Rings, windows: windows_lib.Windows, frames: jax.Array) -> Any:
+        number = np.asarray(windows.stored["number"])
         stack = np.asarray(frames)[:, 0, :, 0]
         np.testing.assert_array_equal(stack, np.stack([np.maximum(number[:, 0] - 1, 0), number[:, 0]], axis=1))
         self.seen.append(number)
-        still_there = np.asarray(rings.extras["number"])[np.asarray(windows.slot), np.asarray(windows.time)]
+        still_there = np.asarray(rings.stored["number"])[np.asarray(windows.slot), np.asarray(windows.time)]
         np.testing.assert_array_equal(still_there, number[:, 0])  # what priorities are written to
         return train, rings, jnp.zeros(())
 
     def act(self, times: int = 1) -> None:
         """Writes the next number into both slots."""
         for _ in range(times):
-            batch = steps.example_batch(_NUMBERED, _ONE, 2)
+            batch = batch_lib.padding(_NUMBERED, _ONE, 2)
             batch.slot[:] = [0, 1]
             batch.observation[:] = self.number
             self.frames.write(batch)
@@ -292,7 +299,7 @@ def test_calls_that_write_no_row_do_not_make_windows_late() -> None:
     world = _Numbered()
     world.act(_SHORT)
     world.learn()
-    padding = steps.example_batch(_NUMBERED, _ONE, 2)
+    padding = batch_lib.padding(_NUMBERED, _ONE, 2)
     for _ in range(2 * host_frames.HOST_LAG):
         world.frames.write(padding)
     assert not world.update.ready

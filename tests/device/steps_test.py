@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
+import fake_agent
 import jax
 import numpy as np
 import pytest
 
 from seedzero.agents import base, muzero
-from seedzero.config import config
+from seedzero.config import config, options
 from seedzero.core import types
 from seedzero.device import batch as batch_lib
+from seedzero.device import mesh as mesh_lib
+from seedzero.device import setup as setup_lib
+from seedzero.device import state as state_lib
 from seedzero.device import steps
+from seedzero.replay import data as data_lib
 
 SPEC = types.EnvSpec((2,), "float32", 3)
 NUM_TRAIN, NUM_EVALUATE, LENGTH, CAPACITY = 8, 4, 12, 64
 DEVICES = [1, 2, 4]
 
 
-def _agent(**changes: config.Value) -> base.Agent:
-    values: dict[str, config.Value] = {
+def _agent(**changes: options.Value) -> base.Agent:
+    values: dict[str, options.Value] = {
         **{f"replay.{name}": value for name, value in changes.items()},
         "network.width": 8,
         "network.head_width": 8,
@@ -35,14 +40,23 @@ def _agent(**changes: config.Value) -> base.Agent:
 class _Host:
     """Device state and the two functions over some devices."""
 
-    def __init__(self, num_devices: int, **replay: config.Value) -> None:
-        self.agent = _agent(**replay)
-        self.mesh = steps.make_mesh(num_devices)
+    def __init__(self, num_devices: int, **replay: options.Value) -> None:
         self.layout = batch_lib.Layout(num_devices, NUM_TRAIN, NUM_EVALUATE)
-        self.train = steps.init_train(self.agent, 0, self.mesh)
-        self.actor = steps.init_actor(self.agent, SPEC, self.layout, LENGTH, self.mesh)
-        self._act = steps.make_act(self.agent, self.mesh, seed=0)
-        self._update = steps.make_update(self.agent, self.mesh, 0, batch_size=16, capacity=CAPACITY)
+        self.setup = setup_lib.Setup(
+            agent=_agent(**replay),
+            spec=SPEC,
+            mesh=mesh_lib.make(num_devices),
+            layout=self.layout,
+            sizes=(NUM_TRAIN + NUM_EVALUATE,),
+            slot_length=LENGTH,
+            seed=0,
+            batch_size=16,
+            capacity=CAPACITY,
+        )
+        self.train = state_lib.init_train(self.setup)
+        self.actor = state_lib.init_actor(self.setup)
+        self._act = steps.make_act(self.setup)
+        self._update = steps.make_update(self.setup)
         self.stored = 0
 
     def act(self, slots: list[int], value: list[float], first: bool, final: bool, version: int = 0) -> np.ndarray:
@@ -50,7 +64,7 @@ class _Host:
         where = np.array(slots, np.int32)
         shard, local = self.layout.place(where)
         num_rows = NUM_TRAIN + NUM_EVALUATE
-        batch = steps.example_batch(SPEC, self.layout, num_rows)
+        batch = batch_lib.padding(SPEC, self.layout, num_rows)
         rows = shard * num_rows + np.arange(len(slots))
         batch.slot[rows] = local
         batch.observation[rows] = np.array(value, np.float32)[:, None]
@@ -83,8 +97,8 @@ def test_acting_writes_each_row_into_the_ring_of_its_slot(num_devices: int) -> N
     rings = host.actor.rings
     assert np.asarray(rings.cursor).tolist() == [0, 1, 0, 1, 0, 0, 1, 0]
     assert np.asarray(rings.observation[:, 0, 0]).tolist() == [0, 1, 0, 3, 0, 0, 6, 0]
-    assert np.asarray(rings.extras["version"][:, 0]).tolist() == [0, 5, 0, 5, 0, 0, 5, 0]
-    assert np.asarray(rings.extras["action"])[[6, 1, 3], 0].tolist() == actions.tolist()
+    assert np.asarray(rings.stored["version"][:, 0]).tolist() == [0, 5, 0, 5, 0, 0, 5, 0]
+    assert np.asarray(rings.stored["action"])[[6, 1, 3], 0].tolist() == actions.tolist()
 
 
 @pytest.mark.parametrize("num_devices", DEVICES)
@@ -103,10 +117,10 @@ def test_the_same_windows_give_the_same_update_on_any_number_of_devices(alpha: f
         host = _Host(num_devices, priority_alpha=alpha)
         host.fill([0.5] * NUM_TRAIN)
         # What the search found differs in its noise; the maths under test shall not.
-        extras = host.actor.rings.extras
-        same = {name: jax.numpy.zeros_like(extras[name]) for name in ("action", "value")}
-        uniform = jax.numpy.full_like(extras["policy"], 1 / SPEC.num_actions)
-        host.actor = host.actor._replace(rings=host.actor.rings._replace(extras={**extras, **same, "policy": uniform}))
+        stored = host.actor.rings.stored
+        same = {name: jax.numpy.zeros_like(stored[name]) for name in ("action", "value")}
+        uniform = jax.numpy.full_like(stored["policy"], 1 / SPEC.num_actions)
+        host.actor = host.actor._replace(rings=host.actor.rings._replace(stored={**stored, **same, "policy": uniform}))
         metrics = host.update()
         results.append((metrics["loss"], metrics["grad_norm"], host.train.params))
     for loss, grad_norm, params in results[1:]:
@@ -138,8 +152,8 @@ def test_an_update_writes_the_priorities_of_its_windows_into_the_rings(num_devic
     # Episodes of one step: its target is the reward. What the search expected is made to differ from slot to slot.
     rings = host.actor.rings
     expected = 1.0 + np.arange(NUM_TRAIN, dtype=np.float32)[:, None] + np.zeros(rings.weight.shape, np.float32)
-    value = jax.device_put(expected, steps.sharded(host.mesh))
-    host.actor = host.actor._replace(rings=rings._replace(extras={**rings.extras, "value": value}))
+    value = jax.device_put(expected, mesh_lib.sharded(host.setup.mesh))
+    host.actor = host.actor._replace(rings=rings._replace(stored={**rings.stored, "value": value}))
     new = np.asarray(rings.weight)
     assert set(new.reshape(-1).tolist()) == {0.0, 1.0}
     for _ in range(12):
@@ -184,12 +198,128 @@ def test_an_update_counts_the_age_of_what_it_learns_from() -> None:
     assert ages == [0.0, 1.0, 2.0]
 
 
-def test_stacked_metrics_are_the_metrics() -> None:
-    host = _Host(1)
-    host.fill([0.5] * NUM_TRAIN)
-    update = steps.make_update(host.agent, host.mesh, 0, batch_size=16, capacity=CAPACITY)
-    args = (steps.init_train(host.agent, 0, host.mesh), host.actor.rings, np.int32(host.stored))
-    stacked, names = steps.stack_metrics(update, *args)
-    expected = host.update()
-    _, _, values = stacked(*args[:1], host.actor.rings, *args[2:])
-    assert dict(zip(names, np.asarray(values).tolist(), strict=True)) == pytest.approx(expected, rel=1e-5, abs=1e-6)
+# Acting of an agent whose parts are known --------------------------------------------------------------------------
+
+
+def _acted(setup: setup_lib.Setup, *calls: tuple[batch_lib.Batch, np.ndarray], version: int = 0) -> Any:
+    """Returns the acting state after these calls, and the actions of the last one in the order of its slots."""
+    act, actor = steps.make_act(setup), state_lib.init_actor(setup)
+    params, actions = state_lib.init_train(setup).params, np.zeros(0)
+    for number, (batch, rows) in enumerate(calls):
+        actor, acted = act(params, actor, batch, steps.act_counters(0, version, number))
+        actions = np.asarray(acted.action)[rows]
+    return jax.tree.map(np.asarray, actor), actions
+
+
+@pytest.mark.parametrize("num_devices", DEVICES)
+def test_the_agent_is_told_the_slots_of_the_whole_run(num_devices: int) -> None:
+    setup = fake_agent.make_setup(fake_agent.make(), num_devices, num_train=8, num_evaluate=4, sizes=(12,))
+    slots = [11, 0, 7, 3, 8, 4, 10]
+    actor, actions = _acted(setup, fake_agent.batch(setup, slots))
+    assert actions.tolist() == slots  # the agent's answer is its slot
+    assert actor.rings.stored["slot"][[0, 3, 4, 7], 0].tolist() == [0, 3, 4, 7]
+
+
+@pytest.mark.parametrize("num_devices", [1, 2])
+def test_memory_stays_with_its_environment(num_devices: int) -> None:
+    stored = {"count": data_lib.Stored((), np.dtype(np.int32))}
+    setup = fake_agent.make_setup(fake_agent.make(stored=stored), num_devices, num_evaluate=2)
+    calls = [fake_agent.batch(setup, slots) for slots in ([0, 3, 4], [3, 4, 5], [2, 3])]
+    actor, _ = _acted(setup, *calls)
+    shard, local = setup.layout.place(np.arange(6))
+    memory = actor.carried.memory.reshape(num_devices, -1)[shard, local]
+    assert memory.tolist() == [1, 0, 1, 3, 2, 1]
+    assert actor.rings.stored["count"][:, :3].tolist() == [[1, 0, 0], [0, 0, 0], [1, 0, 0], [1, 2, 3]]
+
+
+@pytest.mark.parametrize("num_devices", [1, 2])
+def test_acting_keeps_every_nth_row_of_an_array(num_devices: int) -> None:
+    stored = {"count": data_lib.Stored((), np.dtype(np.int32), every=4)}
+    setup = fake_agent.make_setup(fake_agent.make(stored=stored), num_devices, slot_length=8)
+    actor, _ = _acted(setup, *[fake_agent.batch(setup, [0, 2, 3])] * 13)
+    # Rows 0, 4, 8 and 12 are the steps 1, 5, 9 and 13; the last two overwrote the others.
+    assert actor.rings.stored["count"].tolist() == [[9, 13], [0, 0], [9, 13], [9, 13]]
+
+
+def test_priorities_from_acting_weigh_the_transitions_that_they_complete() -> None:
+    prioritization = data_lib.Prioritization(alpha=0.5, beta=0.4, beta_updates=0, epsilon=0.01)
+    for how, expected in ((prioritization, [[0.5, 3.0, 1.0, 0.0], [1.0, 0.1, 0.0, 0.0]]), (None, None)):
+        setup = fake_agent.make_setup(fake_agent.make(fake_agent.ONE_ROW._replace(prioritization=how)))
+        rewards: list[list[float]] = [[5.0, 7.0], [0.24, 0.99], [8.99, 0.0], [float("nan")]]
+        calls = [fake_agent.batch(setup, [0, 1][: len(reward)], reward=reward) for reward in rewards]
+        actor, _ = _acted(setup, *calls)
+        weight = actor.rings.weight[:2, :4]
+        # The last reward is not a number: that transition has the largest priority so far, which is 1.
+        np.testing.assert_allclose(weight, expected or [[1, 1, 1, 0], [1, 1, 0, 0]], rtol=1e-6)
+
+
+# The windows of an update ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("num_devices", [1, 2])
+def test_an_update_gets_windows_of_the_agents_stride(num_devices: int) -> None:
+    wanted = data_lib.Replay(length=1, observe=(0,), stride=6)
+    setup = fake_agent.make_setup(fake_agent.make(wanted), num_devices, batch_size=64)
+    actor, _ = _acted(setup, *[fake_agent.batch(setup, [0, 1, 2, 3])] * 12)
+    rings = jax.device_put(actor.rings, mesh_lib.sharded(setup.mesh))
+    _, _, metrics = steps.make_update(setup)(state_lib.init_train(setup), rings, np.int32(48))
+    # Windows begin at the places 0 and 6 alone, equally often: their mean is 3.
+    assert float(metrics["time_mean"]) == pytest.approx(3.0, abs=4 * 3 / 8)
+    assert float(metrics["time_mean"]) * 64 % 6 == pytest.approx(0, abs=1e-3)
+
+
+# Updates from a queue ----------------------------------------------------------------------------------------------
+
+
+def _queue_update(num_devices: int, unrolls: list[tuple[int, int, float]]) -> Any:
+    """Returns the parameters and metrics of one update from (slot, time, weight), in the order of the batch."""
+    queue = data_lib.Queue(length=2, batch_size=len(unrolls), max_lag=3, wait_seconds=0.0)
+    setup = fake_agent.make_setup(fake_agent.make(queue), num_devices, batch_size=len(unrolls))
+    random, slots = np.random.default_rng(0), [0, 1, 2, 3]
+    act, actor = steps.make_act(setup), state_lib.init_actor(setup)
+    train = state_lib.init_train(setup)
+    for number in range(7):  # episodes of five rows: unrolls cross their ends
+        values = random.normal(size=(2, 4)).astype(np.float32)
+        batch, _ = fake_agent.batch(
+            setup, slots, observation=values[0][:, None], reward=values[1], terminated=number == 4, first=number == 0
+        )
+        actor, _ = act(train.params, actor, batch, steps.act_counters(0, number, number))
+    slot, time, weight = zip(*unrolls, strict=True)
+    feed = steps.Unrolls(
+        np.array(slot, np.int32) % setup.layout.train_per_shard, np.array(time, np.int32), np.array(weight, np.float32)
+    )
+    train = train._replace(num_updates=jax.device_put(np.int32(10), mesh_lib.replicated(setup.mesh)))
+    train, _, metrics = steps.make_update(setup)(train, actor.rings, feed)
+    return jax.tree.map(float, (train.params, metrics))
+
+
+@pytest.mark.parametrize(
+    ("num_devices", "padded"),
+    [
+        (1, [(0, 2, 4 / 3), (3, 4, 4 / 3), (2, 2, 4 / 3), (0, 0, 0.0)]),
+        (1, [(0, 2, 2.0), (3, 4, 2.0), (2, 2, 2.0), (0, 0, 0.0), (1, 0, 0.0), (3, 4, 0.0)]),
+        # Slots 0 and 1 are of the first device, 2 and 3 of the second.
+        (2, [(0, 2, 4 / 3), (0, 0, 0.0), (2, 2, 4 / 3), (3, 4, 4 / 3)]),
+        (2, [(0, 2, 2.0), (0, 0, 0.0), (0, 0, 0.0), (2, 2, 2.0), (3, 4, 2.0), (2, 0, 0.0)]),
+    ],
+)
+def test_a_padded_batch_gives_the_update_of_its_unrolls_alone(
+    num_devices: int, padded: list[tuple[int, int, float]]
+) -> None:
+    expected, alone = _queue_update(1, [(0, 2, 1.0), (3, 4, 1.0), (2, 2, 1.0)])
+    params, metrics = _queue_update(num_devices, padded)
+    assert abs(expected["weight"] - 1) > 1e-3 and abs(expected["bias"]) > 1e-3
+    assert params == pytest.approx(expected, rel=1e-5)
+    assert alone.pop("batch_padding") == 0
+    assert metrics.pop("batch_padding") == pytest.approx(sum(weight == 0 for *_, weight in padded) / len(padded))
+    assert metrics == pytest.approx(alone, rel=1e-5)
+    # After 10 updates unrolls of versions 2, 4 and 2 are 8, 6 and 8 behind; padding of version 0 does not count.
+    assert (metrics["policy_lag"], metrics["policy_lag_max"]) == (pytest.approx(22 / 3), 8.0)
+
+
+def test_the_unrolls_of_a_batch_weigh_alike_wherever_they_lie() -> None:
+    """As many on each device or not: the gradients' mean is that over all unrolls."""
+    whole = [(0, 0, 1.0), (1, 2, 1.0), (2, 2, 1.0), (3, 4, 1.0)]
+    one, two = _queue_update(1, whole), _queue_update(2, whole)
+    for found, same in zip(one, two, strict=True):
+        assert found == pytest.approx(same, rel=1e-5)

@@ -255,15 +255,13 @@ class Learner(Program):
 class Host:
     """Starts programs in one directory and ends them all."""
 
-    def __init__(self, directory: pathlib.Path, cache: pathlib.Path) -> None:
+    def __init__(self, directory: pathlib.Path) -> None:
         self.directory = directory
         paths = [str(ROOT), str(HERE), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
         self.environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(paths),
             "JAX_PLATFORMS": "cpu",
-            "JAX_COMPILATION_CACHE_DIR": str(cache),
-            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
             "NO_COLOR": "1",
         }
         self._programs: list[Program] = []

@@ -91,12 +91,10 @@ class Launched:
 
 
 @pytest.fixture
-def cluster(cache: pathlib.Path) -> Iterator[Callable[..., Any]]:
+def cluster() -> Iterator[Callable[..., Any]]:
     """Starts clusters, head node first; what runs on their nodes has the environment of other tests' programs."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JAX_PLATFORMS", "cpu")
-        patch.setenv("JAX_COMPILATION_CACHE_DIR", str(cache))
-        patch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
         patch.setenv("PYTHONPATH", str(harness.ROOT))
         patch.delenv("RAY_ADDRESS", raising=False)
         started = []

@@ -49,9 +49,9 @@ STUCK_DISK = """
 import os, sys, threading
 from seedzero.cli import main
 from seedzero.checkpoints import segments
-from seedzero.learner import learner
+from seedzero.learner import saves
 
-learner.SMALL_REPLAY_BYTES = 0
+saves.SMALL_REPLAY_BYTES = 0
 write = segments.write
 
 def write_or_wait(*arguments):

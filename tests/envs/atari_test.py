@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from seedzero.config import config
+from seedzero.config import sections
 from seedzero.core import errors
 from seedzero.envs import atari
 
@@ -10,7 +10,7 @@ NOOP = np.array([0], np.int32)
 
 
 def make(game="breakout", num_envs=1, **settings):
-    return atari.Atari(game, config.EnvConfig(**settings), num_envs, threads=1)
+    return atari.Atari(game, sections.EnvConfig(**settings), num_envs, threads=1)
 
 
 @pytest.mark.parametrize("frame_skip", [1, 4, 5])
@@ -163,7 +163,7 @@ def test_an_unknown_game_is_refused_with_the_nearest():
 
 
 def test_the_colour_picture_follows_the_grayscale_game_over_episodes():
-    settings = config.EnvConfig(frame_size=210, max_episode_frames=60)
+    settings = sections.EnvConfig(frame_size=210, max_episode_frames=60)
     env = atari.Atari("pong", settings, 2, threads=1, render=True)
     env.reset([7, 8])
     rng = np.random.default_rng(0)

@@ -5,7 +5,7 @@ import importlib.util
 import numpy as np
 import pytest
 
-from seedzero.config import config
+from seedzero.config import sections
 from seedzero.core import errors, types
 from seedzero.envs import registry
 
@@ -43,7 +43,7 @@ FAMILIES = [*SEEDED, *SELF_PLAY]
 def make(env_id, settings, **kwargs):
     settings = dict(settings)
     role = settings.pop("role", types.Role.TRAIN)
-    return registry.make(env_id, config.EnvConfig(**settings), NUM_ENVS, role=role, **kwargs)
+    return registry.make(env_id, sections.EnvConfig(**settings), NUM_ENVS, role=role, **kwargs)
 
 
 def legal(spec, step):
@@ -181,7 +181,7 @@ def test_wrong_seeds_and_actions_are_refused_by_name_and_harm_nothing(env_id, se
 def test_render_shows_environment_0_in_colour(env_id):
     if env_id.startswith("gym:"):
         pytest.importorskip("pygame")
-    env = registry.make(env_id, config.EnvConfig(), 1, render=True)
+    env = registry.make(env_id, sections.EnvConfig(), 1, render=True)
     step = env.reset([5])
     before = env.render().copy()
     for _ in range(6):

@@ -333,10 +333,10 @@ def test_a_module_in_the_current_directory_is_found_from_a_console_command(tmp_p
     script.parent.mkdir()
     script.write_text(
         textwrap.dedent("""
-        from seedzero.config import config
+        from seedzero.config import sections
         from seedzero.envs import registry
 
-        env = registry.make("gym:my_module:MyEnv-v0", config.EnvConfig(), 2)
+        env = registry.make("gym:my_module:MyEnv-v0", sections.EnvConfig(), 2)
         print(env.reset([0, 1]).observation.shape)
     """)
     )

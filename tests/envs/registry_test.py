@@ -1,6 +1,6 @@
 import pytest
 
-from seedzero.config import config
+from seedzero.config import sections
 from seedzero.core import errors, types
 from seedzero.envs import atari, catch, gym_env, registry, spiel
 
@@ -56,8 +56,26 @@ def test_wrong_ids_are_refused_with_the_nearest_right_one(env_id, hint):
     assert any(text in str(error.value) for text in (hint.split("|") if "video" in hint else [hint]))
 
 
+@pytest.mark.parametrize(
+    ("env_id", "num_players", "is_continuous"),
+    [
+        ("catch", 1, False),
+        ("remote", 1, False),
+        ("atari:Pong", 1, False),
+        ("gym:CartPole-v1", 1, False),
+        ("gym:Pendulum-v1", 1, True),
+        ("spiel:tic_tac_toe", 2, False),
+        ("spiel:connect_four(rows=4,columns=5)", 2, False),
+        ("spiel:morpion_solitaire", 1, False),
+    ],
+)
+def test_facts_that_decide_which_agents_can_play(env_id, num_players, is_continuous):
+    assert registry.num_players(env_id) == num_players
+    assert registry.is_continuous(env_id) == is_continuous
+
+
 def test_make_finds_the_family():
-    settings = config.EnvConfig()
+    settings = sections.EnvConfig()
     assert isinstance(registry.make("catch", settings, 2), catch.Catch)
     assert isinstance(registry.make("gym:CartPole-v1", settings, 2), gym_env.GymVectorEnv)
     assert isinstance(registry.make("atari:Pong", settings, 1), atari.Atari)
@@ -65,7 +83,7 @@ def test_make_finds_the_family():
 
 
 def test_games_are_played_against_random_moves_where_they_are_evaluated():
-    settings = config.EnvConfig()
+    settings = sections.EnvConfig()
     training = registry.make("spiel:tic_tac_toe", settings, 2)
     evaluation = registry.make("spiel:tic_tac_toe", settings, 2, role=types.Role.EVALUATE)
     assert training.reset([0, 0]).action_mask.sum(axis=1).tolist() == [9, 9]
@@ -85,4 +103,4 @@ def test_games_are_played_against_random_moves_where_they_are_evaluated():
 )
 def test_make_refuses_what_it_cannot_make(env_id, hint):
     with pytest.raises(errors.EnvironmentFailure, match=hint):
-        registry.make(env_id, config.EnvConfig(), 1)
+        registry.make(env_id, sections.EnvConfig(), 1)

@@ -3,7 +3,7 @@ import sys
 import numpy as np
 import pytest
 
-from seedzero.config import config
+from seedzero.config import sections
 from seedzero.core import errors, types
 from seedzero.envs import registry, spiel
 
@@ -309,7 +309,7 @@ def test_an_opening_ends_before_it_would_end_the_game():
 
 
 def test_only_training_games_have_a_random_opening():
-    settings = config.EnvConfig(id="spiel:tic_tac_toe", random_opening=4)
+    settings = sections.EnvConfig(id="spiel:tic_tac_toe", random_opening=4)
     training = registry.make(settings.id, settings, 50)
     assert stones(training.reset(range(50))).max() > 1
     evaluation = registry.make(settings.id, settings, 50, role=types.Role.EVALUATE)

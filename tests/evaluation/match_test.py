@@ -14,7 +14,7 @@ import pytest
 from seedzero.agents import muzero
 from seedzero.checkpoints import run_dir
 from seedzero.config import config as config_lib
-from seedzero.config import presets
+from seedzero.config import options, presets
 from seedzero.core import errors, types
 from seedzero.envs import spiel
 from seedzero.evaluation import evaluate, match
@@ -50,7 +50,7 @@ def _first_free(states: Sequence[spiel.State]) -> np.ndarray:
     return np.array([state.legal_actions()[0] for state in states])
 
 
-def _scores(games: Sequence[match.Ended]) -> dict[str, tuple[int, ...]]:
+def _scores(games: Sequence[match.FinishedGame]) -> dict[str, tuple[int, ...]]:
     """Wins, draws and losses by colour."""
     result = match.summary(games)
     return {name: tuple(result[name].values()) for name in ("first", "second")}
@@ -93,7 +93,11 @@ def test_each_side_moves_in_its_turn_and_has_the_first_move_in_half_of_the_games
     initial = [tic_tac_toe.initial()] * 3
     games = match.play_games(tic_tac_toe, initial, player("agent"), player("opponent"), is_first)
     # Taking the first free field, the first mover has 0, 2, 4, 6: the diagonal 2, 4, 6 with its fourth move.
-    assert games == [match.Ended(True, 1.0, 7), match.Ended(False, -1.0, 7), match.Ended(True, 1.0, 7)]
+    assert games == [
+        match.FinishedGame(True, 1.0, 7),
+        match.FinishedGame(False, -1.0, 7),
+        match.FinishedGame(True, 1.0, 7),
+    ]
     assert sorted(seen["agent"]) == sorted([(n, 0) for n in (0, 2, 4, 6)] * 2 + [(n, 1) for n in (1, 3, 5)])
     assert sorted(seen["opponent"]) == sorted([(n, 1) for n in (1, 3, 5)] * 2 + [(n, 0) for n in (0, 2, 4, 6)])
 
@@ -153,7 +157,7 @@ def test_an_agent_s_moves_do_not_depend_on_what_shares_its_batch(tic_tac_toe: sp
 # By run directory ---------------------------------------------------------------------------------------------------
 
 
-def _run(path: pathlib.Path, preset: str, **changes: config_lib.Value) -> pathlib.Path:
+def _run(path: pathlib.Path, preset: str, **changes: options.Value) -> pathlib.Path:
     values = {key.replace("__", "."): value for key, value in changes.items()}
     config = config_lib.override(presets.get(preset), values)
     with run_dir.open_run_dir(path, config, preset=preset, given={}) as opened:

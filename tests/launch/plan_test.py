@@ -8,18 +8,16 @@ import sys
 import pytest
 
 from seedzero.cli import parse, train
-from seedzero.config import config, presets
+from seedzero.config import config, presets, worker_options
 from seedzero.core import errors
 from seedzero.launch import plan
-from seedzero.worker import process
 
 FILE = pathlib.Path("/tmp/x/token")
 PLAN = plan.Plan(
     run_dir="/shared/run",
     num_workers=6,
     train_words=("--preset=atari", "--run_dir=/shared/run", "--max_updates=9"),
-    worker_words=("--keepalive_seconds=2.0", "--tls.ca_file=/etc/ca.pem"),
-    worker_threads=4,
+    worker_options=worker_options.WorkerOptions(keepalive_seconds=2.0, ca_file="/etc/ca.pem", threads=4),
     learner=plan.Needs(6.0, "GPU", 2),
     worker=plan.Needs(4.0),
     port=0,
@@ -43,15 +41,13 @@ def test_an_ipv6_host_is_in_brackets() -> None:
     assert "--listen=[fd00::7]:0" in PLAN.learner_command("fd00::7", 0, FILE)
 
 
-def test_a_worker_knows_every_word_of_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_knows_every_word_of_its_command() -> None:
     command = PLAN.worker_command(3, "10.0.0.7:7777", FILE)
     assert command[:3] == [sys.executable, "-m", "seedzero.worker"]
-    seen = {}
-    monkeypatch.setattr(process, "run", lambda server, **options: seen.update(options, server=server) or 0)
-    assert process.main(command[3:]) == 0
-    assert (seen["server"], seen["worker_id"], seen["threads"]) == ("10.0.0.7:7777", "ray-3", 4)
-    assert seen["supervised"] and seen["settings"].keepalive_seconds == 2.0
-    assert (seen["access"].token_file, seen["access"].ca_file) == (str(FILE), "/etc/ca.pem")
+    seen = worker_options.read(command[3:])
+    assert (seen.server, seen.worker_id, seen.role, seen.threads) == ("10.0.0.7:7777", "ray-3", "train", 4)
+    assert seen.supervised and seen.keepalive_seconds == 2.0
+    assert (seen.token_file, seen.ca_file) == (str(FILE), "/etc/ca.pem")
 
 
 def test_the_token_is_in_no_command_and_no_text() -> None:

@@ -42,6 +42,22 @@ def test_the_limit_counts_for_each_shard() -> None:
     assert len(inbox.take(types.Role.TRAIN, TWO, 2)) == 2
 
 
+def test_messages_on_hold_keep_their_place_and_let_others_pass() -> None:
+    inbox = inbox_lib.Inbox()
+    for slots in ([0, 1], [2, 3], [4, 5], [6, 7]):
+        inbox.put(_message(slots))
+    asked = []
+
+    def holds(slots: np.ndarray) -> bool:
+        asked.append(slots.tolist())
+        return bool(slots[0] in (0, 4))
+
+    assert inbox.num_rows(types.Role.TRAIN, holds) == 4 and inbox.num_rows(types.Role.TRAIN) == 8
+    assert asked == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    assert [m.slots.tolist() for m in inbox.take(types.Role.TRAIN, ONE, 2, holds)] == [[2, 3]]
+    assert [m.slots.tolist() for m in inbox.take(types.Role.TRAIN, ONE, 8)] == [[0, 1], [4, 5], [6, 7]]
+
+
 def test_messages_of_a_run_that_ended_are_dropped_and_its_slots_reported_once() -> None:
     inbox = inbox_lib.Inbox()
     inbox.put(_message([0], session_id="gone"))

@@ -7,7 +7,7 @@ from seedzero.monitoring import counts
 
 
 def _balanced(found: counts.Counts) -> bool:
-    return counts.acknowledged == counts.stored + counts.pending + sum(counts.discarded.values())
+    return found.acknowledged == found.stored + found.pending + sum(found.discarded.values())
 
 
 def _record(book: ledger.Ledger, slots: list[int], first: list[int], final: list[int]) -> int:
@@ -49,6 +49,18 @@ def test_lost_slots_are_discarded_once_and_by_reason() -> None:
     assert _balanced(book.counts)
 
 
+def test_stored_steps_that_no_update_will_see_are_discarded_by_reason() -> None:
+    book = ledger.Ledger(2)
+    for _ in range(3):
+        _record(book, [0, 1], [0, 0], [0, 0])
+    before = book.counts
+    book.discard_stored(0, counts.UNFINISHED_UNROLL)
+    assert book.counts == before
+    book.discard_stored(3, counts.UNFINISHED_UNROLL)
+    assert book.counts == counts.Counts(acknowledged=6, stored=1, pending=2, discarded={"unfinished_unroll": 3})
+    assert _balanced(book.counts)
+
+
 def test_a_restore_gives_up_the_steps_that_were_pending_when_it_was_saved() -> None:
     book = ledger.Ledger(2)
     _record(book, [0, 1], [1, 1], [0, 0])
@@ -64,7 +76,10 @@ def test_it_balances_over_random_histories() -> None:
     stored = 0
     for _ in range(500):
         slots = rng.permutation(8)[: rng.integers(1, 9)]
-        if rng.random() < 0.1:
+        if stored and rng.random() < 0.1:
+            book.discard_stored(1, counts.UNFINISHED_UNROLL)
+            stored -= 1
+        elif rng.random() < 0.1:
             book.discard(slots, counts.WORKER_LOST)
             ended[slots] = True
         else:

@@ -2,21 +2,22 @@
 
 import pytest
 
-from seedzero.config import config
+from seedzero.agents import base
+from seedzero.config import sections
 from seedzero.learner import limiter
 
-NONE = limiter.Reanalysis(per_insert=0.0, batch_size=64, min_age=0, slack=0.0)
-BAND = limiter.Limiter(samples_per_insert=4.0, batch_size=64, min_steps=100, half_width=200.0, reanalysis=NONE)
-REANALYSING = BAND._replace(reanalysis=limiter.Reanalysis(per_insert=0.5, batch_size=64, min_age=10, slack=150.0))
+NONE = limiter.Refreshing(per_insert=0.0, batch_size=64, min_age=0, slack=0.0)
+BAND = limiter.Limiter(samples_per_insert=4.0, batch_size=64, min_steps=100, half_width=200.0, refreshing=NONE)
+REFRESHING = BAND._replace(refreshing=limiter.Refreshing(per_insert=0.5, batch_size=64, min_age=10, slack=150.0))
 READY = limiter.Progress(
     num_inserts=1000,
     num_kept=1000,
     num_updates=0,
-    num_reanalyses=0,
+    num_refreshes=0,
     can_act=True,
     can_evaluate=False,
     can_update=True,
-    can_reanalyse=True,
+    can_refresh=True,
     evaluating=False,
     evaluated_last=False,
 )
@@ -27,9 +28,10 @@ def _at_surplus(windows: float, **changes: object) -> limiter.Progress:
     return READY._replace(num_updates=int((4000 + windows) / 64), **changes)
 
 
-def _make(max_batch: int, **reanalyse: float) -> limiter.Limiter:
-    replay = config.ReplayConfig(batch_size=64, samples_per_insert=4.0, min_steps=100)
-    return limiter.make(replay, config.ReanalyseConfig(batch_size=64, **reanalyse), max_batch)  # type: ignore[arg-type]
+def _make(max_batch: int, per_insert: float = 0.0) -> limiter.Limiter:
+    replay = sections.ReplayConfig(batch_size=64, samples_per_insert=4.0, min_steps=100)
+    refresh = base.Refresh(per_insert, 64, min_age=10, length=1, observe=(0,), compute=lambda *args: ({}, {}))
+    return limiter.make(replay, refresh if per_insert else None, max_batch)
 
 
 def test_below_the_band_only_updates_run() -> None:
@@ -99,31 +101,31 @@ def test_lock_step_does_nothing_else_while_it_evaluates() -> None:
     assert limiter.choose_lock_step(BAND, evaluating._replace(can_evaluate=True)) is limiter.Work.EVALUATE
 
 
-class TestReanalysis:
-    """1000 inserts at 0.5 a step owe 500 positions: 7 whole calls of 64, then 52."""
+class TestRefreshing:
+    """1000 inserts at 0.5 a step owe 500 rows: 7 whole calls of 64, then 52."""
 
     def test_it_fills_the_device_where_nothing_else_can_run(self) -> None:
-        nearly_done = _at_surplus(0, num_reanalyses=6)
-        assert limiter.choose(REANALYSING, nearly_done) is limiter.Work.ACT
-        assert limiter.choose(REANALYSING, nearly_done._replace(can_act=False)) is limiter.Work.UPDATE
+        nearly_done = _at_surplus(0, num_refreshes=6)
+        assert limiter.choose(REFRESHING, nearly_done) is limiter.Work.ACT
+        assert limiter.choose(REFRESHING, nearly_done._replace(can_act=False)) is limiter.Work.UPDATE
         idle = nearly_done._replace(can_act=False, can_update=False)
-        assert limiter.choose(REANALYSING, idle) is limiter.Work.REANALYSE
-        assert limiter.choose(REANALYSING, idle._replace(can_reanalyse=False)) is limiter.Work.WAIT
-        assert limiter.choose(REANALYSING, idle._replace(num_reanalyses=7)) is limiter.Work.WAIT
+        assert limiter.choose(REFRESHING, idle) is limiter.Work.REFRESH
+        assert limiter.choose(REFRESHING, idle._replace(can_refresh=False)) is limiter.Work.WAIT
+        assert limiter.choose(REFRESHING, idle._replace(num_refreshes=7)) is limiter.Work.WAIT
 
     def test_too_far_behind_it_goes_before_acting_but_not_before_updates_below_the_band(self) -> None:
-        assert limiter.choose(REANALYSING, _at_surplus(0, num_reanalyses=5)) is limiter.Work.REANALYSE  # 180 behind
-        assert limiter.choose(REANALYSING, _at_surplus(300, num_reanalyses=5)) is limiter.Work.REANALYSE
-        assert limiter.choose(REANALYSING, _at_surplus(-300, num_reanalyses=5)) is limiter.Work.UPDATE
-        evaluating = _at_surplus(0, num_reanalyses=5, can_evaluate=True)
-        assert limiter.choose(REANALYSING, evaluating) is limiter.Work.EVALUATE
+        assert limiter.choose(REFRESHING, _at_surplus(0, num_refreshes=5)) is limiter.Work.REFRESH  # 180 behind
+        assert limiter.choose(REFRESHING, _at_surplus(300, num_refreshes=5)) is limiter.Work.REFRESH
+        assert limiter.choose(REFRESHING, _at_surplus(-300, num_refreshes=5)) is limiter.Work.UPDATE
+        evaluating = _at_surplus(0, num_refreshes=5, can_evaluate=True)
+        assert limiter.choose(REFRESHING, evaluating) is limiter.Work.EVALUATE
 
-    def test_nothing_is_searched_anew_before_any_target_can_be_old_enough(self) -> None:
+    def test_nothing_is_refreshed_before_any_target_can_be_old_enough(self) -> None:
         young = READY._replace(num_updates=10, num_inserts=160, num_kept=160, can_act=False, can_update=False)
         older = young._replace(num_updates=11)
-        assert limiter.choose(REANALYSING, young) is limiter.Work.WAIT
-        assert limiter.choose(REANALYSING, older) is limiter.Work.REANALYSE
-        assert limiter.choose(REANALYSING, older._replace(num_kept=99)) is limiter.Work.WAIT
+        assert limiter.choose(REFRESHING, young) is limiter.Work.WAIT
+        assert limiter.choose(REFRESHING, older) is limiter.Work.REFRESH
+        assert limiter.choose(REFRESHING, older._replace(num_kept=99)) is limiter.Work.WAIT
 
     def test_without_it_nothing_is_owed(self) -> None:
         idle = _at_surplus(0, can_act=False, can_update=False)
@@ -143,20 +145,20 @@ class TestReanalysis:
             elif work is limiter.Work.UPDATE:
                 progress = progress._replace(num_updates=progress.num_updates + 1)
             else:
-                assert work is limiter.Work.REANALYSE
-                progress = progress._replace(num_reanalyses=progress.num_reanalyses + 1)
+                assert work is limiter.Work.REFRESH
+                progress = progress._replace(num_refreshes=progress.num_refreshes + 1)
         assert abs(band.surplus(progress)) <= band.half_width + 4.0 * max_batch
-        assert -64 <= band.reanalysis.num_owed(progress) <= band.reanalysis.slack + per_insert * max_batch + 1e-6
-        assert progress.num_reanalyses > 0
+        assert -64 <= band.refreshing.num_owed(progress) <= band.refreshing.slack + per_insert * max_batch + 1e-6
+        assert progress.num_refreshes > 0
 
     def test_in_lock_step_whole_calls_run_after_the_owed_updates_and_before_acting(self) -> None:
         progress, order = READY._replace(num_updates=55), []  # 480 windows owed: 7 whole updates
-        while (work := limiter.choose_lock_step(REANALYSING, progress)) is not limiter.Work.ACT:
+        while (work := limiter.choose_lock_step(REFRESHING, progress)) is not limiter.Work.ACT:
             order.append(work)
             if work is limiter.Work.UPDATE:
                 progress = progress._replace(num_updates=progress.num_updates + 1)
             else:
-                progress = progress._replace(num_reanalyses=progress.num_reanalyses + 1)
-        assert order == [limiter.Work.UPDATE] * 7 + [limiter.Work.REANALYSE] * 7
-        owing = READY._replace(num_updates=62, can_reanalyse=False)
-        assert limiter.choose_lock_step(REANALYSING, owing) is limiter.Work.WAIT
+                progress = progress._replace(num_refreshes=progress.num_refreshes + 1)
+        assert order == [limiter.Work.UPDATE] * 7 + [limiter.Work.REFRESH] * 7
+        owing = READY._replace(num_updates=62, can_refresh=False)
+        assert limiter.choose_lock_step(REFRESHING, owing) is limiter.Work.WAIT

@@ -3,21 +3,23 @@
 import numpy as np
 import pytest
 
-from seedzero.config import config
+from seedzero.config import config, options
 from seedzero.core import errors, types
-from seedzero.learner import roster
+from seedzero.learner import roster as roster_lib
 from seedzero.transport import messages
 
 BOTH = (types.Role.TRAIN, types.Role.EVALUATE)
 
 
-def _config(**values: config.Value) -> config.Config:
+def _config(**values: options.Value) -> config.Config:
     usual = {"env.id": "catch", "worker.envs_per_group": 2, "worker.num_groups": 2}
     return config.override(config.Config(), {**usual, **values})
 
 
-def _roster(num_train: int = 8, num_evaluate: int = 2, num_shards: int = 1, **values: config.Value) -> roster.Roster:
-    return roster.Roster(
+def _roster(
+    num_train: int = 8, num_evaluate: int = 2, num_shards: int = 1, **values: options.Value
+) -> roster_lib.Roster:
+    return roster_lib.Roster(
         _config(**values), num_train=num_train, num_evaluate=num_evaluate, num_shards=num_shards, max_group=16
     )
 
@@ -28,56 +30,56 @@ def _hello(
     return messages.Hello(worker_id, "", roles, (kind,), max_envs)
 
 
-def _slots(people: roster.Roster, session_id: str) -> list[int]:
-    run = people.get(session_id)
-    assert run is not None
-    return run.all_slots.tolist()
+def _slots(roster: roster_lib.Roster, session_id: str) -> list[int]:
+    session = roster.get(session_id)
+    assert session is not None
+    return session.all_slots.tolist()
 
 
-def test_runs_get_slots_of_their_own_and_give_them_back() -> None:
-    people = _roster()
-    first, second = people.assign(_hello()), people.assign(_hello("b"))
+def test_sessions_get_slots_of_their_own_and_give_them_back() -> None:
+    roster = _roster()
+    first, second = roster.assign(_hello()), roster.assign(_hello("b"))
     assert (first.num_groups, first.envs_per_group, first.role) == (2, 2, types.Role.TRAIN)
-    assert _slots(people, first.session_id) == [0, 1, 2, 3]
-    assert _slots(people, second.session_id) == [4, 5, 6, 7]
+    assert _slots(roster, first.session_id) == [0, 1, 2, 3]
+    assert _slots(roster, second.session_id) == [4, 5, 6, 7]
     with pytest.raises(errors.SlotsExhausted, match=r"needs 4 train slots and 0 are free.*replay\.num_slots"):
-        people.assign(_hello("c"))
-    assert people.remove(first.session_id) is not None
-    assert people.remove(first.session_id) is None
-    assert _slots(people, people.assign(_hello("c")).session_id) == [0, 1, 2, 3]
+        roster.assign(_hello("c"))
+    assert roster.remove(first.session_id) is not None
+    assert roster.remove(first.session_id) is None
+    assert _slots(roster, roster.assign(_hello("c")).session_id) == [0, 1, 2, 3]
 
 
 def test_environments_go_to_the_emptiest_shard() -> None:
-    people = _roster(num_shards=2)
-    first = people.assign(_hello(max_envs=3))  # 2 groups of 1: one environment on each shard
-    assert _slots(people, first.session_id) == [0, 4]
-    assert sorted(_slots(people, people.assign(_hello("b")).session_id)) == [1, 2, 5, 6]
+    roster = _roster(num_shards=2)
+    first = roster.assign(_hello(max_envs=3))  # 2 groups of 1: one environment on each shard
+    assert _slots(roster, first.session_id) == [0, 4]
+    assert sorted(_slots(roster, roster.assign(_hello("b")).session_id)) == [1, 2, 5, 6]
 
 
 def test_an_evaluating_worker_gets_slots_behind_the_training_ones() -> None:
-    people = _roster()
-    assignment = people.assign(_hello(roles=(types.Role.EVALUATE,)))
+    roster = _roster()
+    assignment = roster.assign(_hello(roles=(types.Role.EVALUATE,)))
     assert assignment.role is types.Role.EVALUATE
-    assert _slots(people, assignment.session_id) == [8, 9]
+    assert _slots(roster, assignment.session_id) == [8, 9]
     with pytest.raises(errors.SlotsExhausted, match="another worker does already"):
-        people.assign(_hello("b", roles=(types.Role.EVALUATE,)))
+        roster.assign(_hello("b", roles=(types.Role.EVALUATE,)))
 
 
 def test_one_worker_evaluates_even_where_it_left_slots_free() -> None:
-    people = _roster(num_train=64, num_evaluate=20, **{"env.id": "remote"})
-    roles = [people.assign(_hello(str(i), BOTH, "yours", max_envs=4)).role for i in range(4)]
+    roster = _roster(num_train=64, num_evaluate=20, **{"env.id": "remote"})
+    roles = [roster.assign(_hello(str(i), BOTH, "yours", max_envs=4)).role for i in range(4)]
     assert roles == [types.Role.TRAIN, types.Role.EVALUATE, types.Role.TRAIN, types.Role.TRAIN]
 
 
 def test_a_group_that_one_device_could_not_batch_is_refused() -> None:
-    people = roster.Roster(_config(), num_train=8, num_evaluate=0, num_shards=2, max_group=2)
-    gone = people.assign(_hello(max_envs=4))  # groups of 2, one environment on each shard
-    assert [sorted(slot // 4 for slot in group) for group in people.get(gone.session_id).slots] == [[0, 1], [0, 1]]
+    roster = roster_lib.Roster(_config(), num_train=8, num_evaluate=0, num_shards=2, max_group=2)
+    gone = roster.assign(_hello(max_envs=4))  # groups of 2, one environment on each shard
+    assert [sorted(slot // 4 for slot in group) for group in roster.get(gone.session_id).slots] == [[0, 1], [0, 1]]
 
 
 def test_the_second_remote_worker_that_accepts_it_evaluates() -> None:
-    people = _roster(**{"env.id": "remote"})
-    roles = [people.assign(_hello(str(i), BOTH, "yours")).role for i in range(3)]
+    roster = _roster(**{"env.id": "remote"})
+    roles = [roster.assign(_hello(str(i), BOTH, "yours")).role for i in range(3)]
     assert roles == [types.Role.TRAIN, types.Role.EVALUATE, types.Role.TRAIN]
 
 
@@ -87,20 +89,20 @@ def test_a_worker_without_the_environment_is_refused_by_name(env: str, kind: str
         _roster(**{"env.id": env}).assign(_hello(kind=kind))
 
 
-def test_seeds_differ_between_environments_and_between_runs() -> None:
-    people = _roster()
-    first = people.assign(_hello())
-    people.remove(first.session_id)
-    second = people.assign(_hello())
+def test_seeds_differ_between_environments_and_between_sessions() -> None:
+    roster = _roster()
+    first = roster.assign(_hello())
+    roster.remove(first.session_id)
+    second = roster.assign(_hello())
     assert len({*first.seeds, *second.seeds}) == 8
 
 
 def test_deterministic_slots_and_seeds_depend_on_the_worker_and_the_checkpoint_alone() -> None:
     def join(order: list[int], epoch: int) -> dict[str, tuple[list[int], tuple[int, ...]]]:
-        people = _roster(**{"run.deterministic": True, "worker.num": 2})
-        people.epoch = epoch
-        given = {index: people.assign(_hello(f"local-{index}")) for index in order}
-        return {str(index): (_slots(people, a.session_id), a.seeds) for index, a in given.items()}
+        roster = _roster(**{"run.deterministic": True, "worker.num": 2})
+        roster.epoch = epoch
+        given = {index: roster.assign(_hello(f"local-{index}")) for index in order}
+        return {str(index): (_slots(roster, a.session_id), a.seeds) for index, a in given.items()}
 
     assert join([0, 1], 0) == join([1, 0], 0)
     assert join([0, 1], 0) != join([0, 1], 1)
@@ -108,24 +110,24 @@ def test_deterministic_slots_and_seeds_depend_on_the_worker_and_the_checkpoint_a
 
 
 def test_a_deterministic_run_takes_no_other_workers() -> None:
-    people = _roster(**{"run.deterministic": True})
+    roster = _roster(**{"run.deterministic": True})
     for name in ("stranger", "local-7"):
         with pytest.raises(errors.SlotsExhausted, match="deterministic"):
-            people.assign(_hello(name))
+            roster.assign(_hello(name))
 
 
 def test_evaluation_plays_whole_games_where_training_ends_at_a_lost_life() -> None:
-    people = _roster(**{"env.id": "atari:Pong", "env.life_loss": True})
-    training = people.assign(_hello(kind="atari"))
-    evaluating = people.assign(_hello("e", (types.Role.EVALUATE,), "atari"))
+    roster = _roster(**{"env.id": "atari:Pong", "env.life_loss": True})
+    training = roster.assign(_hello(kind="atari"))
+    evaluating = roster.assign(_hello("e", (types.Role.EVALUATE,), "atari"))
     assert '"life_loss": true' in training.env_settings
     assert '"life_loss": false' in evaluating.env_settings
 
 
-def test_only_runs_whose_spec_was_accepted_count_as_started() -> None:
-    people = _roster()
-    assignment = people.assign(_hello())
-    assert people.started(types.Role.TRAIN) == []
-    people.begin(assignment.session_id)
-    assert [run.session_id for run in people.started(types.Role.TRAIN)] == [assignment.session_id]
-    assert np.array_equal(people.started(types.Role.TRAIN)[0].slots[1], [2, 3])
+def test_only_sessions_whose_spec_was_accepted_count_as_started() -> None:
+    roster = _roster()
+    assignment = roster.assign(_hello())
+    assert roster.started(types.Role.TRAIN) == []
+    roster.begin(assignment.session_id)
+    assert [session.session_id for session in roster.started(types.Role.TRAIN)] == [assignment.session_id]
+    assert np.array_equal(roster.started(types.Role.TRAIN)[0].slots[1], [2, 3])

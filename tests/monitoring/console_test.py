@@ -5,7 +5,7 @@ import io
 
 import pytest
 
-from seedzero.config import config as config_lib
+from seedzero.config import sections
 from seedzero.monitoring import console
 
 FULL = console.Snapshot(
@@ -113,12 +113,12 @@ def test_eta_is_the_nearest_budgets() -> None:
         "env_steps_per_second": 10.0,
         "updates_per_second": 2.0,
     }
-    steps = config_lib.RunConfig(max_env_steps=1000)
+    steps = sections.RunConfig(max_env_steps=1000)
     assert console.eta_seconds(steps, **progress) == 60.0
     assert console.eta_seconds(dataclasses.replace(steps, max_updates=100), **progress) == 25.0
     assert console.eta_seconds(dataclasses.replace(steps, max_seconds=15.0), **progress) == 5.0
-    assert console.eta_seconds(config_lib.RunConfig(max_env_steps=100), **progress) == 0.0
-    assert console.eta_seconds(config_lib.RunConfig(), **progress) is None
+    assert console.eta_seconds(sections.RunConfig(max_env_steps=100), **progress) == 0.0
+    assert console.eta_seconds(sections.RunConfig(), **progress) is None
     assert console.eta_seconds(steps, **{**progress, "env_steps_per_second": 0.0}) is None
 
 

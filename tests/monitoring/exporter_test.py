@@ -38,7 +38,7 @@ def shown(status: dict[str, Any], row: dict[str, Any]) -> dict[str, float]:
 
     class Collector(registry.Collector):
         def collect(self) -> Any:
-            return exporter.families(exporter.Seen(status, row))
+            return exporter.families(exporter.Scrape(status, row))
 
     everything = registry.CollectorRegistry()
     everything.register(Collector())
@@ -85,7 +85,7 @@ def test_what_does_not_exist_yet_is_left_out() -> None:
 
 def test_it_is_served_over_http_with_help_until_stop() -> None:
     status = dict(STATUS)
-    served = exporter.Exporter("127.0.0.1", 0, lambda: exporter.Seen(status, ROW))
+    served = exporter.Exporter("127.0.0.1", 0, lambda: exporter.Scrape(status, ROW))
     url = served.start()
     try:
         status["updates"] = 41
@@ -101,15 +101,15 @@ def test_it_is_served_over_http_with_help_until_stop() -> None:
 
 
 def test_an_address_in_use_is_named() -> None:
-    first = exporter.Exporter("127.0.0.1", 0, lambda: exporter.Seen(STATUS, {}))
+    first = exporter.Exporter("127.0.0.1", 0, lambda: exporter.Scrape(STATUS, {}))
     port = int(first.start().split(":")[2].partition("/")[0])
     try:
         with pytest.raises(errors.UsageError, match=rf"cannot serve metrics on 127.0.0.1:{port}: .* --metrics_port"):
-            exporter.Exporter("127.0.0.1", port, lambda: exporter.Seen(STATUS, {})).start()
+            exporter.Exporter("127.0.0.1", port, lambda: exporter.Scrape(STATUS, {})).start()
     finally:
         first.stop()
 
 
 def test_a_host_that_does_not_exist_is_named() -> None:
     with pytest.raises(errors.UsageError, match=r"cannot serve metrics on no\.such\.host\.invalid:0"):
-        exporter.Exporter("no.such.host.invalid", 0, lambda: exporter.Seen(STATUS, {})).start()
+        exporter.Exporter("no.such.host.invalid", 0, lambda: exporter.Scrape(STATUS, {})).start()

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from seedzero.config import config as config_lib
+from seedzero.config import muzero as muzero_config
 from seedzero.core import errors, types
 from seedzero.networks import mlp, muzero, projection, resnet
 from seedzero.ops import value_transforms
@@ -22,8 +22,8 @@ IMAGE = types.EnvSpec((32, 32, 1), "uint8", 3, observation_low=0, observation_hi
 FRAME = types.EnvSpec((96, 96, 1), "uint8", 18, observation_low=0, observation_high=255)
 
 
-def _config(**changes: Any) -> config_lib.NetworkConfig:
-    return dataclasses.replace(config_lib.NetworkConfig(num_bins=21, width=16, head_width=16), **changes)
+def _config(**changes: Any) -> muzero_config.NetworkConfig:
+    return dataclasses.replace(muzero_config.NetworkConfig(num_bins=21, width=16, head_width=16), **changes)
 
 
 def _num_params(network: muzero.Network) -> int:
@@ -48,7 +48,7 @@ def test_convolutions_have_half_the_width_unless_told() -> None:
 
 
 def test_the_large_network_has_about_32_million_parameters() -> None:
-    config = config_lib.NetworkConfig(frame_stack=4, resnet_size="large", head_width=256, num_bins=601)
+    config = muzero_config.NetworkConfig(frame_stack=4, resnet_size="large", head_width=256, num_bins=601)
     assert _num_params(muzero.make(config, FRAME, "gpu")) == pytest.approx(32e6, rel=0.02)
 
 
@@ -56,7 +56,7 @@ def test_the_large_network_has_about_32_million_parameters() -> None:
 @pytest.mark.parametrize("frame_size", [84, 96])
 def test_frames_become_6x6_hidden_states(size: str, channels: int, millions: float, frame_size: int) -> None:
     spec = dataclasses.replace(FRAME, observation_shape=(frame_size, frame_size, 1))
-    network = muzero.make(config_lib.NetworkConfig(frame_stack=4, resnet_size=size), spec, "cpu")
+    network = muzero.make(muzero_config.NetworkConfig(frame_stack=4, resnet_size=size), spec, "cpu")
     params = jax.eval_shape(network.init, jax.random.key(0))
     hidden = jax.eval_shape(network.represent, params, jax.ShapeDtypeStruct((2, frame_size, frame_size, 4), jnp.uint8))
     assert hidden.shape == (2, 6, 6, channels)
@@ -147,23 +147,6 @@ def test_hidden_states_differ_by_observation_and_action_and_keep_their_scale(spe
         np.testing.assert_allclose(flat.std(axis=1), 1.0, atol=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("shape", "kind"),
-    [
-        ((), "mlp"),
-        ((8,), "mlp"),
-        ((10, 5), "conv"),
-        ((10, 10, 4), "conv"),
-        ((31, 96, 1), "conv"),
-        ((84, 84, 1), "resnet"),
-        ((64, 64, 3), "resnet"),
-        ((2, 3, 4, 5), "mlp"),
-    ],
-)
-def test_the_kind_follows_from_the_observations_shape(shape: tuple[int, ...], kind: str) -> None:
-    assert muzero.choose_kind(config_lib.NetworkConfig(), shape) == kind
-
-
 def test_convolutions_over_vectors_are_refused_by_name() -> None:
     with pytest.raises(errors.ConfigError, match=r"network\.kind=resnet .* \[4\]; use network\.kind=mlp"):
         muzero.make(_config(kind="resnet"), VECTOR, "cpu")
@@ -225,13 +208,11 @@ def test_stacked_frames_of_a_grid_without_channels_become_its_channels() -> None
     last_axis = jnp.concatenate([frames[0], frames[1]], axis=-1)
     expected = with_channels.represent(params, jnp.stack([frames[0], frames[1]], axis=-1))
     np.testing.assert_array_equal(without.represent(params, last_axis), expected)
-    assert muzero.stack_shape((10, 5), 2) == (10, 10)
 
 
 def test_a_scalar_observation_counts_as_a_vector_of_one() -> None:
     spec = types.EnvSpec((), "float32", 2)
     network = muzero.make(_config(frame_stack=3), spec, "cpu")
-    assert muzero.stack_shape((), 3) == (3,)
     hidden = network.represent(network.init(jax.random.key(0)), jnp.ones((2, 3)))
     assert hidden.shape == (2, 16)
 

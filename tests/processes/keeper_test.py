@@ -11,15 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from seedzero.cli import train
-from seedzero.core import errors
-from seedzero.processes import keeper, supervisor
+from seedzero.core import errors, exit_codes
+from seedzero.processes import keeper, program, restarts
 
 TIMEOUT_SECONDS = 20.0
 State = keeper.State
 
 
-class FakeProcess:
+class FakeProcess(program.Process):
     """Writes its lines, then lives until a signal comes or `end` is called."""
 
     pid = 1234
@@ -51,7 +50,7 @@ class FakeProcess:
 class Harness:
     """A keeper whose processes are made up, whose clock stands still and whose pauses take no time."""
 
-    def __init__(self, judge: Callable[[supervisor.Death], keeper.Verdict | None] = lambda death: None) -> None:
+    def __init__(self, judge: Callable[[program.Death], keeper.Verdict | None] = lambda death: None) -> None:
         self.processes: queue.Queue[FakeProcess | OSError] = queue.Queue()
         self.commands: list[Sequence[str]] = []
         self.pauses: list[float] = []
@@ -60,9 +59,7 @@ class Harness:
             announcement=r"listening on (\S+)",
             judge=judge,
             write=self.written.append,
-            launch=self._launch,
-            clock=lambda: 0.0,
-            wait=self._wait,
+            system=program.System(self._launch, clock=lambda: 0.0, wait=self._wait),
         )
 
     def _launch(self, command: Sequence[str]) -> FakeProcess:
@@ -113,23 +110,23 @@ def test_a_program_that_dies_is_started_again_and_what_it_announced_counts_no_mo
     first.end(1)
     again = harness.until(lambda now: now.starts == 2)
     assert (again.state, again.heard, again.status) == (State.RUNNING, "", 1)
-    assert harness.pauses == [supervisor.FIRST_DELAY_SECONDS]
+    assert harness.pauses == [restarts.FIRST_DELAY_SECONDS]
     harness.keeper.stop(TIMEOUT_SECONDS)
 
 
 def test_five_failures_within_a_minute_are_the_end_and_the_last_words_are_told() -> None:
     harness = Harness()
-    for _ in range(supervisor.MAX_FAILURES):
+    for _ in range(restarts.MAX_FAILURES):
         harness.add(b"no such game\n").end(1)
     harness.keeper.start(lambda: ["program"])
     found = harness.until(lambda now: now.state in keeper.OVER)
-    assert (found.state, found.starts) == (State.FAILED, supervisor.MAX_FAILURES)
-    assert found.problem == "5 failures within 60 s, at last: exit code 1: no such game"
+    assert (found.state, found.starts) == (State.FAILED, restarts.MAX_FAILURES)
+    assert found.problem == "failed 5 times within 60 s, at last with exit code 1: no such game"
 
 
 def test_a_program_that_cannot_be_started_fails_in_the_same_way() -> None:
     harness = Harness()
-    for _ in range(supervisor.MAX_FAILURES):
+    for _ in range(restarts.MAX_FAILURES):
         harness.processes.put(FileNotFoundError(2, "No such file or directory", "python9"))
     harness.keeper.start(lambda: ["python9"])
     found = harness.until(lambda now: now.state in keeper.OVER)
@@ -137,14 +134,14 @@ def test_a_program_that_cannot_be_started_fails_in_the_same_way() -> None:
     assert found.problem.endswith("it cannot be started: No such file or directory: python9")
 
 
-@pytest.mark.parametrize("status", [0, train.TRY_LATER])
+@pytest.mark.parametrize("status", [0, exit_codes.TRY_LATER])
 def test_an_end_in_peace_and_a_directory_in_use_wait_longer_and_are_no_failures(status: int) -> None:
     harness = Harness()
-    for _ in range(2 * supervisor.MAX_FAILURES):
+    for _ in range(2 * restarts.MAX_FAILURES):
         harness.add().end(status)
     last = harness.add()
     harness.keeper.start(lambda: ["program"])
-    found = harness.until(lambda now: now.starts == 2 * supervisor.MAX_FAILURES + 1)
+    found = harness.until(lambda now: now.starts == 2 * restarts.MAX_FAILURES + 1)
     assert (found.state, found.problem) == (State.RUNNING, "")
     assert set(harness.pauses) == {keeper.PEACE_SECONDS}
     harness.keeper.stop(TIMEOUT_SECONDS)

@@ -12,51 +12,15 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from seedzero.processes import supervisor
+from seedzero.processes import program, supervisor
 
 TIMEOUT_SECONDS = 20.0
-
-
-# The rule, without processes.
-
-
-def test_pauses_double_up_to_a_limit() -> None:
-    restarts = supervisor.Restarts()
-    delays = [restarts.delay_seconds(100.0 * i, lived_seconds=1.0, killed=False) for i in range(7)]
-    assert delays == [0.25, 0.5, 1.0, 2.0, 4.0, 5.0, 5.0]
-
-
-def test_long_life_brings_back_the_first_pause() -> None:
-    restarts = supervisor.Restarts()
-    lives = (1.0, 1.0, 10.5, 1.0)
-    delays = [restarts.delay_seconds(100.0 * i, lived_seconds=life, killed=False) for i, life in enumerate(lives)]
-    assert delays == [0.25, 0.5, 0.25, 0.5]
-
-
-def test_five_failures_within_a_minute_are_the_end() -> None:
-    restarts = supervisor.Restarts()
-    times = (0.0, 10.0, 30.0, 45.0, 60.0)
-    delays = [restarts.delay_seconds(now, lived_seconds=10.5, killed=False) for now in times]
-    assert delays == [0.25, 0.25, 0.25, 0.25, None]
-
-
-def test_five_failures_in_more_than_a_minute_are_not() -> None:
-    restarts = supervisor.Restarts()
-    times = (0.0, 10.0, 30.0, 45.0, 60.1)
-    assert None not in [restarts.delay_seconds(now, lived_seconds=1.0, killed=False) for now in times]
-
-
-def test_being_killed_from_outside_waits_like_a_failure_but_is_none() -> None:
-    restarts = supervisor.Restarts()
-    delays = [restarts.delay_seconds(float(i), lived_seconds=1.0, killed=True) for i in range(20)]
-    assert delays[:3] == [0.25, 0.5, 1.0] and None not in delays
-    assert restarts.delay_seconds(20.0, lived_seconds=1.0, killed=False) is not None
 
 
 # With processes that are made up.
 
 
-class FakeProcess:
+class FakeProcess(program.Process):
     """Writes its lines and ends with a status, at once or when it is told to."""
 
     pid = 1234
@@ -95,9 +59,7 @@ class Harness:
             on_failure=self.failures.put,
             log_dir=log_dir,
             report=self.reports.append,
-            clock=lambda: 0.0,
-            launch=self._launch,
-            wait=self._wait,
+            system=program.System(self._launch, clock=lambda: 0.0, wait=self._wait),
         )
 
     def _launch(self, command: Sequence[str]) -> FakeProcess:
@@ -196,14 +158,14 @@ def test_log_is_bounded(tmp_path: pathlib.Path) -> None:
         log.write(b"line %03d\n" % number)
     sizes = {path.name: path.stat().st_size for path in tmp_path.iterdir()}
     assert set(sizes) <= {"worker-0.log", "worker-0.log.1"} and all(size <= 109 for size in sizes.values())
-    assert log.last_line() == "line 099"
 
 
-def test_full_disk_keeps_the_last_lines(tmp_path: pathlib.Path) -> None:
+def test_a_full_disk_hides_no_reason(tmp_path: pathlib.Path) -> None:
     (tmp_path / "worker-0.log").symlink_to("/dev/full")
-    log = supervisor.WorkerLog(tmp_path / "worker-0.log")
-    log.write(b"reason\n")
-    assert log.last_line() == "reason"
+    harness = Harness(tmp_path, lambda number: FakeProcess([b"reason\n"], 1))
+    harness.supervisor.start()
+    assert "exit code 1: reason; its output" in harness.failures.get(timeout=TIMEOUT_SECONDS)
+    harness.supervisor.stop(TIMEOUT_SECONDS)
 
 
 # With real processes, which call the test on a unix socket and end when their standard input does.
@@ -313,7 +275,7 @@ def test_five_quick_failures_end_with_the_reason(tmp_path: pathlib.Path) -> None
         1,
         on_failure=failures.put,
         log_dir=tmp_path,
-        wait=lambda event, seconds: event.is_set(),
+        system=program.System(wait=lambda event, seconds: event.is_set()),
     )
     workers.start()
     text = failures.get(timeout=TIMEOUT_SECONDS)
@@ -324,7 +286,7 @@ def test_five_quick_failures_end_with_the_reason(tmp_path: pathlib.Path) -> None
 
 LEARNER = f"""
 import pathlib, sys, threading
-from seedzero.processes import supervisor
+from seedzero.processes import program, supervisor
 
 command = [sys.executable, "-S", "-c", {WATCHING!r}, "calls"]
 supervisor.Supervisor(lambda index: command, 2, on_failure=print, log_dir=pathlib.Path()).start()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from seedzero.core import types
-from seedzero.replay import rings
+from seedzero.replay import data, priorities, rings, sampling, windows
 
 SHARDED, WHOLE = jax.sharding.PartitionSpec("devices"), jax.sharding.PartitionSpec()
 BATCH = 512
@@ -41,25 +41,25 @@ def filled(mesh: jax.sharding.Mesh, prioritized: bool = False) -> rings.Rings:
             terminated=jnp.zeros(2 * num_devices, bool),
             truncated=jnp.zeros(2 * num_devices, bool),
             first=jnp.full(2 * num_devices, t == 0),
-            extras={},
+            stored={},
         )
         replay = write(replay, jnp.array(slot), row, jnp.int32(0))
     return replay
 
 
-def draw(replay: rings.Rings, key: jax.Array, beta: float | None = None) -> rings.Windows:
-    return rings.sample(
+def draw(replay: rings.Rings, key: jax.Array, beta: float | None = None) -> windows.Windows:
+    drawn = sampling.sample(
         replay,
         jax.random.fold_in(key, jax.lax.axis_index("devices")),
         BATCH,
+        data.Replay(length=2, observe=(0,)),
+        stack=1,
         num_inserts=jnp.int32(0),
         capacity=100,
-        future=1,
-        offsets=(0,),
-        stack=1,
         beta=beta,
         axis_name="devices",
     )
+    return windows.read(replay, drawn)
 
 
 @pytest.mark.parametrize("num_devices", [2, 4])
@@ -70,7 +70,7 @@ def test_weights_correct_shards_with_unequal_steps(num_devices: int) -> None:
     assert "all-gather" not in str(sample.lower(replay, jax.random.key(0)).compile().as_text())
     drawn = jax.tree.map(np.asarray, sample(replay, jax.random.key(0)))
     steps = {100 * device + t for device in range(num_devices) for t in range(device + 1)}
-    assert set(drawn.observation[:, 0, 0].tolist()) == steps
+    assert set(drawn.observation[types.OBSERVATION][:, 0, 0].tolist()) == steps
     assert drawn.valid.all()
     # With 1, 2, ... steps on D devices, device d has (d + 1) D times its part of all.
     expected = np.arange(1, num_devices + 1) * num_devices / len(steps)
@@ -110,10 +110,10 @@ def test_importance_weights_correct_priorities_and_unequal_shards_together(num_d
 def test_all_shards_give_new_rows_the_largest_priority_that_any_has_seen() -> None:
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:4]), ("devices",))
     replay = filled(mesh, prioritized=True)
-    how = rings.Prioritization(alpha=1.0, beta=0.4, beta_updates=0, epsilon=1e-6)
+    prioritization = data.Prioritization(alpha=1.0, beta=0.4, beta_updates=0, epsilon=1e-6)
 
     def prioritize(replay: rings.Rings, priority: jax.Array) -> rings.Rings:
-        return rings.prioritize(replay, jnp.array([1]), jnp.array([0]), priority, how, "devices")
+        return priorities.prioritize(replay, jnp.array([1]), jnp.array([0]), priority, prioritization, "devices")
 
     mapped = jax.shard_map(prioritize, mesh=mesh, in_specs=(SHARDED, SHARDED), out_specs=SHARDED, check_vma=False)
     after = jax.jit(mapped)(replay, jnp.array([0.5, 3.0, 0.25, 2.0]))

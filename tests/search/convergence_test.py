@@ -12,10 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import reference  # beside this file: see conftest.py
 
 from seedzero import search
-from seedzero.config import config as config_lib
+from seedzero.config import muzero as muzero_config
 
 POLICIES = ("gumbel", "puct")
 
@@ -23,7 +22,7 @@ Board = tuple[int, ...]
 """Nine squares, row by row, as the player to move sees them: 1 own, -1 the other's, 0 empty."""
 
 LINES = np.array([[0, 1, 2], [3, 4, 5], [6, 7, 8], [0, 3, 6], [1, 4, 7], [2, 5, 8], [0, 4, 8], [2, 4, 6]])
-NUM_POSITIONS = 240
+NUM_POSITIONS = 120
 
 
 def moves(board: Board) -> list[int]:
@@ -83,10 +82,9 @@ def game_step(params: Any, action: jax.Array, board: jax.Array) -> tuple[search.
 
 
 def compiled(step: Any, policy: str, num_simulations: int) -> Any:
-    """Optimized little: here compiling takes longer than searching."""
-    config = config_lib.SearchConfig(policy=policy, num_simulations=num_simulations)
+    config = muzero_config.SearchConfig(policy=policy, num_simulations=num_simulations)
     run = functools.partial(search.search, recurrent_fn=step, config=config)
-    return jax.jit(run, compiler_options=reference.QUICK_COMPILATION)
+    return jax.jit(run)
 
 
 @functools.cache

@@ -14,7 +14,7 @@ import pytest
 import reference  # beside this file: see conftest.py
 
 from seedzero import search
-from seedzero.config import config as config_lib
+from seedzero.config import muzero as muzero_config
 
 CLOSE = 1e-5
 """Scores that 32 bits cannot tell apart: they are sums of numbers up to about 30, whose last bit is 2e-6."""
@@ -23,23 +23,23 @@ CLOSE = 1e-5
 def case(
     num_actions: int, num_simulations: int, num_considered: int, batch_size: int, masked: bool = False, **changes: Any
 ) -> reference.Case:
-    config = config_lib.SearchConfig(num_simulations=num_simulations, num_considered=num_considered, **changes)
+    config = muzero_config.SearchConfig(num_simulations=num_simulations, num_considered=num_considered, **changes)
     return reference.Case(num_actions, batch_size, config, masked)
 
 
 CASES = [
     case(1, 200, 16, 2),
-    case(2, 1, 16, 60),
-    case(3, 24, 3, 120, masked=True, max_depth=1),
-    case(4, 40, 16, 120, masked=True, max_depth=2),
-    case(4, 120, 1, 40, value_scale=1.0),
-    case(5, 33, 1, 60, masked=True),
-    case(6, 200, 4, 24),
-    case(8, 30, 8, 120, masked=True, max_depth=3, gumbel_scale=0.5, value_scale=1.0, max_visit_init=5.0),
-    case(9, 64, 2, 40, min_value_range=0.5),
-    case(18, 50, 16, 180, masked=True),
+    case(2, 1, 16, 30),
+    case(3, 24, 3, 60, masked=True, max_depth=1),
+    case(4, 40, 16, 60, masked=True, max_depth=2),
+    case(4, 120, 1, 16, value_scale=1.0),
+    case(5, 33, 1, 30, masked=True),
+    case(6, 200, 4, 12),
+    case(8, 30, 8, 60, masked=True, max_depth=3, gumbel_scale=0.5, value_scale=1.0, max_visit_init=5.0),
+    case(9, 64, 2, 24, min_value_range=0.5),
+    case(18, 50, 16, 90, masked=True),
     case(64, 4, 5, 60, masked=True),
-    case(64, 200, 16, 20),
+    case(64, 200, 16, 8),
 ]
 
 
@@ -105,7 +105,7 @@ def test_the_reference_finds_what_is_worked_by_hand() -> None:
         model,
         reference.Node(0, np.zeros(2), 0.5),
         np.array([0.0, 0.25]),
-        config=config_lib.SearchConfig(num_simulations=2, value_scale=0.1, max_visit_init=9.0),
+        config=muzero_config.SearchConfig(num_simulations=2, value_scale=0.1, max_visit_init=9.0),
         legal=np.ones(2, bool),
     )
     assert found.visit_counts.tolist() == [1, 1]

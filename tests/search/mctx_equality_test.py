@@ -17,7 +17,7 @@ import pytest
 import reference  # beside this file: see conftest.py
 
 from seedzero import search
-from seedzero.config import config as config_lib
+from seedzero.config import muzero as muzero_config
 
 CLOSE = 1e-5
 
@@ -25,16 +25,16 @@ CLOSE = 1e-5
 def case(
     policy: str, num_actions: int, num_simulations: int, batch_size: int, masked: bool = False, **changes: Any
 ) -> reference.Case:
-    config = config_lib.SearchConfig(policy=policy, num_simulations=num_simulations, **changes)
+    config = muzero_config.SearchConfig(policy=policy, num_simulations=num_simulations, **changes)
     return reference.Case(num_actions, batch_size, config, masked)
 
 
 PUCT = [
     case("puct", 1, 200, 4),
     case("puct", 3, 24, 120, masked=True, max_depth=1),
-    case("puct", 6, 200, 30),
+    case("puct", 6, 200, 16),
     case("puct", 9, 40, 120, masked=True, max_depth=2, pb_c_init=2.5, pb_c_base=100.0),
-    case("puct", 18, 50, 240, masked=True),
+    case("puct", 18, 50, 180, masked=True),
     case("puct", 64, 200, 4),
 ]
 
@@ -42,13 +42,13 @@ PUCT = [
 GUMBEL = [
     case("gumbel", 2, 60, 60, masked=True),
     case("gumbel", 6, 40, 60, masked=True, num_considered=1, max_visit_init=10.0, min_value_range=0.5),
-    case("gumbel", 9, 200, 24, num_considered=2, value_scale=1.0),
+    case("gumbel", 9, 200, 16, num_considered=2, value_scale=1.0),
     case("gumbel", 64, 16, 60, max_depth=3),
     case(
         "gumbel",
         8,
         30,
-        120,
+        60,
         masked=True,
         num_considered=8,
         max_depth=3,
@@ -56,7 +56,7 @@ GUMBEL = [
         value_scale=1.0,
         max_visit_init=5.0,
     ),
-    case("gumbel", 18, 50, 180, masked=True),
+    case("gumbel", 18, 50, 90, masked=True),
 ]
 
 
@@ -75,7 +75,7 @@ def run_mctx(of: reference.Case, batch: reference.Batch, step: Any, root: search
         prediction, embedding = step(params, action, embedding)
         return mctx.RecurrentFnOutput(**prediction._asdict()), embedding
 
-    @functools.partial(jax.jit, compiler_options=reference.QUICK_COMPILATION)
+    @jax.jit
     def run(params: Any, root: Any, invalid_actions: jax.Array, explore: jax.Array) -> Any:
         output = mctx_policy(of, explore)(
             params,
@@ -143,7 +143,7 @@ def test_puct_equals_mctx(of: reference.Case) -> None:
 
 def test_puct_hardly_ever_decides_otherwise_than_mctx() -> None:
     same = np.concatenate([agreement(of) for of in PUCT])
-    assert len(same) > 500
+    assert len(same) > 400
     assert (~same).mean() <= 0.01
 
 
@@ -209,10 +209,9 @@ def test_states_may_be_trees_of_any_dtype(policy: str) -> None:
     history = {"actions": jnp.zeros((rows, 3), jnp.bfloat16), "moves": jnp.zeros(rows, jnp.int8)}
     root = reference.batch_root(batch)
     root = root._replace(embedding={"state": root.embedding, "history": history})
-    result = jax.jit(
-        functools.partial(search.search, recurrent_fn=mixed_step, config=of.config),
-        compiler_options=reference.QUICK_COMPILATION,
-    )(jax.tree.map(jnp.asarray, batch.tables), reference.KEY, root, explore=jnp.asarray(batch.explore))
+    run = jax.jit(functools.partial(search.search, recurrent_fn=mixed_step, config=of.config))
+    tables = jax.tree.map(jnp.asarray, batch.tables)
+    result = run(tables, reference.KEY, root, explore=jnp.asarray(batch.explore))
     output, summary = run_mctx(of, batch, mixed_step, root)
     same = (result.visit_counts == summary.visit_counts).all(axis=1)
     assert (~same).sum() <= 1

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from seedzero import search
-from seedzero.config import config as config_lib
+from seedzero.config import muzero as muzero_config
 
 Model = Callable[[Any, int], tuple[search.Prediction, Any]]
 """(state, action) -> (prediction without a batch axis, next state)."""
@@ -65,10 +65,6 @@ class Node:
         return counts
 
 
-QUICK_COMPILATION = {"xla_backend_optimization_level": 0}
-"""Most of these tests' time is compilation."""
-
-
 class Found(NamedTuple):
     """What one root's search found, as `search.Result`, and the closest decision.
 
@@ -89,7 +85,9 @@ class Found(NamedTuple):
 class Search:
     """The simulations of one root: the model, how a node chooses, and a record of depths and close decisions."""
 
-    def __init__(self, model: Model, choose: Callable[[Search, Node], int], config: config_lib.SearchConfig) -> None:
+    def __init__(
+        self, model: Model, choose: Callable[[Search, Node], int], config: muzero_config.SearchConfig
+    ) -> None:
         self.model = model
         self.choose = choose
         self.config = config
@@ -150,7 +148,7 @@ class Search:
 
 
 def gumbel(
-    model: Model, root: Node, noise: np.ndarray, *, config: config_lib.SearchConfig, legal: np.ndarray
+    model: Model, root: Node, noise: np.ndarray, *, config: muzero_config.SearchConfig, legal: np.ndarray
 ) -> Found:
     """Gumbel MuZero search from one root.
 
@@ -193,7 +191,7 @@ def sweep_widths(num_considered: int, num_simulations: int) -> list[int]:
     return [width for width in widths if width]
 
 
-def scaled_completed_q(node: Node, config: config_lib.SearchConfig) -> np.ndarray:
+def scaled_completed_q(node: Node, config: muzero_config.SearchConfig) -> np.ndarray:
     """Returns sigma of the completed Q values [A]: the paper's equation 8 with Q values rescaled to [0, 1].
 
     Illegal actions of the root are completed like unvisited ones and take part in the rescaling, as in mctx.
@@ -222,7 +220,7 @@ def _choose_gumbel(run: Search, node: Node) -> int:
     return int(run.best(np.arange(len(counts)), improved - counts / (1 + counts.sum()))[0])
 
 
-def puct(model: Model, root: Node, *, config: config_lib.SearchConfig, legal: np.ndarray) -> Found:
+def puct(model: Model, root: Node, *, config: muzero_config.SearchConfig, legal: np.ndarray) -> Found:
     """MuZero's search from one root, without noise; the arguments are those of `gumbel`."""
     root.logits = np.where(legal, root.logits, -np.inf)
     run = Search(model, _choose_puct, config)
@@ -318,7 +316,7 @@ class Case:
 
     num_actions: int
     batch_size: int
-    config: config_lib.SearchConfig
+    config: muzero_config.SearchConfig
     masked: bool = False
 
     def __str__(self) -> str:
@@ -378,9 +376,9 @@ def engine_again(case: Case) -> search.Result:
 
 
 @functools.cache
-def _compiled(config: config_lib.SearchConfig) -> Any:
+def _compiled(config: muzero_config.SearchConfig) -> Any:
     run = functools.partial(search.search, recurrent_fn=step, config=config)
-    return jax.jit(run, compiler_options=QUICK_COMPILATION)
+    return jax.jit(run)
 
 
 def batch_root(batch: Batch) -> search.Root:

@@ -10,10 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import reference  # beside this file: see conftest.py
 
 from seedzero import search
-from seedzero.config import config as config_lib
+from seedzero.config import muzero as muzero_config
 
 A, B = 5, 16
 POLICIES = ("gumbel", "puct")
@@ -33,14 +32,14 @@ def _root() -> search.Root:
 
 
 @functools.cache
-def _compiled(config: config_lib.SearchConfig) -> Any:
+def _compiled(config: muzero_config.SearchConfig) -> Any:
     """One compilation for each configuration, whatever the test."""
     run = functools.partial(search.search, recurrent_fn=_step, config=config)
-    return jax.jit(run, compiler_options=reference.QUICK_COMPILATION)
+    return jax.jit(run)
 
 
 def _search(policy: str, key: int, explore: Any = True, invalid: Any = False, **changes: Any) -> search.Result:
-    config = dataclasses.replace(config_lib.SearchConfig(policy=policy, num_simulations=12), **changes)
+    config = dataclasses.replace(muzero_config.SearchConfig(policy=policy, num_simulations=12), **changes)
     result: search.Result = _compiled(config)(
         PARAMS,
         jax.random.key(key),
@@ -73,7 +72,7 @@ def test_of_equal_actions_the_first_is_taken() -> None:
         jax.random.key(0),
         search.Root(jnp.zeros((1, A)), jnp.zeros(1), ()),
         step,
-        config=config_lib.SearchConfig(policy="puct", num_simulations=2),
+        config=muzero_config.SearchConfig(policy="puct", num_simulations=2),
         explore=jnp.zeros(1, bool),
     )
     assert result.visit_counts.tolist() == [[1, 1, 0, 0, 0]]
@@ -113,7 +112,7 @@ def test_the_root_value_is_the_mean_of_what_was_backed_up(policy: str) -> None:
         jax.random.key(0),
         search.Root(jnp.zeros((1, A)), jnp.ones(1), jnp.zeros((1, 1))),
         step,
-        config=config_lib.SearchConfig(policy=policy, num_simulations=1),
+        config=muzero_config.SearchConfig(policy=policy, num_simulations=1),
         invalid_actions=jnp.zeros((1, A), bool),
         explore=jnp.zeros(1, bool),
     )
@@ -137,7 +136,7 @@ def test_paths_end_at_the_largest_depth(max_depth: int, deepest: float) -> None:
         jax.random.key(0),
         search.Root(jnp.zeros((1, 1)), jnp.zeros(1), jnp.zeros(1)),
         step,
-        config=config_lib.SearchConfig(num_simulations=3, max_depth=max_depth),
+        config=muzero_config.SearchConfig(num_simulations=3, max_depth=max_depth),
         invalid_actions=jnp.zeros((1, 1), bool),
         explore=jnp.zeros(1, bool),
     )
@@ -162,7 +161,7 @@ def test_puct_noise_reaches_actions_that_the_prior_rules_out() -> None:
         jax.random.key(0),
         search.Root(jnp.tile(jnp.array([60.0, 0.0, 0.0, 0.0, 0.0]), (B, 1)), jnp.zeros(B), jnp.zeros(B)),
         step,
-        config=config_lib.SearchConfig(policy="puct", num_simulations=12, dirichlet_fraction=0.5),
+        config=muzero_config.SearchConfig(policy="puct", num_simulations=12, dirichlet_fraction=0.5),
         invalid_actions=jnp.zeros((B, A), bool),
         explore=jnp.arange(B) < 8,
     )

@@ -8,10 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import reference  # beside this file: see conftest.py
 
 from seedzero import search
-from seedzero.config import config as config_lib
+from seedzero.config import muzero as muzero_config
 
 B, A = 3, 4
 
@@ -24,13 +23,13 @@ def _step(params: jax.Array, action: jax.Array, state: jax.Array) -> tuple[searc
 
 @functools.cache
 def _search(policy: str, *, mask: bool = False, max_depth: int = 0) -> search.Result:
-    config = config_lib.SearchConfig(
+    config = muzero_config.SearchConfig(
         policy=policy, num_simulations=20, num_considered=4, max_depth=max_depth, value_scale=1.0
     )
     state = jax.random.normal(jax.random.key(1), (B, 8))
     invalid = jnp.arange(A)[None] > jnp.arange(B)[:, None] if mask else None
     run = functools.partial(search.search, recurrent_fn=_step, config=config, return_tree=True)
-    result: search.Result = jax.jit(run, compiler_options=reference.QUICK_COMPILATION)(
+    result: search.Result = jax.jit(run)(
         jax.random.normal(jax.random.key(2), (A, 8)),
         jax.random.key(3),
         search.Root(state[:, 3 : 3 + A], state[:, 0], state),
@@ -95,7 +94,7 @@ def test_a_search_without_a_tree_finds_the_same() -> None:
         jax.random.key(3),
         search.Root(state[:, 3 : 3 + A], state[:, 0], state),
         _step,
-        config=config_lib.SearchConfig(num_simulations=20, num_considered=4, value_scale=1.0),
+        config=muzero_config.SearchConfig(num_simulations=20, num_considered=4, value_scale=1.0),
         explore=jnp.arange(B) < 2,
     )
     assert bare.tree is None

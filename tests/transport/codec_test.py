@@ -155,7 +155,7 @@ def test_undecodable_bytes_are_quoted(data: bytes) -> None:
         codec.decode_worker(data)
 
 
-HELLO = messages.Hello("w", "run", (types.Role.EVALUATE, types.Role.TRAIN), ("catch", "gym"), 32)
+HELLO = messages.Hello("w", "session", (types.Role.EVALUATE, types.Role.TRAIN), ("catch", "gym"), 32)
 
 
 def hello_fields(**changes: Any) -> inference_pb2.Hello:
@@ -218,7 +218,7 @@ def test_impossible_spec_is_refused(changes: dict[str, Any], message: str) -> No
         codec.spec_of(inference_pb2.Spec(**fields), E)
 
 
-ASSIGNMENT = types.Assignment("run", types.Role.TRAIN, "atari:Pong", '{"x": 1}', 2, 2, (1, 2, 3, 2**63), True)
+ASSIGNMENT = types.Assignment("session", types.Role.TRAIN, "atari:Pong", '{"x": 1}', 2, 2, (1, 2, 3, 2**63), True)
 
 
 def assign_fields() -> inference_pb2.Assign:

@@ -16,7 +16,7 @@ import grpc
 import pytest
 import wire
 
-from seedzero.config import config
+from seedzero.config import sections
 from seedzero.core import errors
 from seedzero.transport import client, codec, inference_pb2, messages, probe, security
 
@@ -48,8 +48,8 @@ def token_file(tmp_path: pathlib.Path) -> str:
     return write(tmp_path / "token", TOKEN + "\n")
 
 
-def tls_of(files: certificates.Files) -> config.TlsConfig:
-    return config.TlsConfig(str(files.cert), str(files.key))
+def tls_of(files: certificates.Files) -> sections.TlsConfig:
+    return sections.TlsConfig(str(files.cert), str(files.key))
 
 
 # --- what is read ---
@@ -95,7 +95,7 @@ def test_a_token_that_everybody_can_read_is_warned_of(tmp_path: pathlib.Path, mo
 
 
 def test_what_holds_a_token_does_not_show_it(token_file: str) -> None:
-    server = security.for_server(token_file, config.TlsConfig())
+    server = security.for_server(token_file, sections.TlsConfig())
     worker = security.for_client("127.0.0.1:1", security.Access(token_file))
     assert server.token == TOKEN and TOKEN in worker.metadata[0][1]
     assert TOKEN not in repr(server) + repr(worker)
@@ -105,12 +105,12 @@ def test_a_key_that_does_not_fit_its_certificate_is_refused(
     files: certificates.Files, stranger: certificates.Files
 ) -> None:
     with pytest.raises(errors.UsageError, match=r"cannot be used \(.*MISMATCH.*its own\s+PEM key"):
-        security.for_server("", config.TlsConfig(str(files.cert), str(stranger.key)))
+        security.for_server("", sections.TlsConfig(str(files.cert), str(stranger.key)))
 
 
 def test_a_certificate_that_is_none_is_refused(files: certificates.Files, tmp_path: pathlib.Path) -> None:
     with pytest.raises(errors.UsageError, match="expected a PEM certificate"):
-        security.for_server("", config.TlsConfig(write(tmp_path / "cert", "nonsense"), str(files.key)))
+        security.for_server("", sections.TlsConfig(write(tmp_path / "cert", "nonsense"), str(files.key)))
 
 
 @pytest.mark.parametrize(
@@ -167,9 +167,9 @@ def test_many_refusals_are_few_lines(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @contextlib.contextmanager
-def secured(token_file: str = "", tls: config.TlsConfig | None = None, local: str = "") -> Iterator[str]:
+def secured(token_file: str = "", tls: sections.TlsConfig | None = None, local: str = "") -> Iterator[str]:
     """A learner's address."""
-    found = security.for_server(token_file, tls or config.TlsConfig())
+    found = security.for_server(token_file, tls or sections.TlsConfig())
     with wire.serving(wire.Learner(secured=found, local=local)) as address:
         yield address
 
@@ -362,12 +362,12 @@ def test_a_worker_finds_a_learner_that_moved_with_its_name(names: NameServer) ->
         except errors.UsageError as error:
             pytest.skip(f"this machine has no second loopback address: {error}")
         with wire.joined(f"dns://{names.address}/learner.seedzero.test:{port}") as worker:
-            assert names.asked.is_set() and first.num_runs == 1
+            assert names.asked.is_set() and first.num_sessions == 1
             names.answer = "127.0.0.2"
             first.server.stop(finished=False, reason="moving")
-            assert isinstance(worker.receive(), messages.Restart)  # the new one does not know the run
+            assert isinstance(worker.receive(), messages.Restart)  # the new one does not know the session
             assert worker.join() is not None
-            assert (first.num_runs, second.num_runs) == (1, 1)
+            assert (first.num_sessions, second.num_sessions) == (1, 1)
 
 
 def test_a_name_that_nobody_has_is_waited_for(names: NameServer) -> None:

@@ -77,7 +77,7 @@ class RawStream:
         self._outbox.put(None)
 
     def begin(self, hello: messages.Hello = HELLO) -> str:
-        """Says Hello and Spec; returns the run id."""
+        """Says Hello and Spec; returns the session id."""
         self.say(codec.encode_hello(hello))
         session_id = self.hear().assign.session_id
         self.say(codec.encode_spec(SPEC))
@@ -212,7 +212,7 @@ def test_step_that_is_too_large_is_not_even_sent(learner: Learner, address: str)
     assert learner.next_end()[1] == handler.GOODBYE
 
 
-def test_bad_step_ends_its_run(learner: Learner, address: str) -> None:
+def test_bad_step_ends_its_session(learner: Learner, address: str) -> None:
     with RawStream(address) as raw:
         session_id = raw.begin()
         raw.say(codec.encode_step(0, 0, make_step(np.inf)))
@@ -348,7 +348,7 @@ def test_full_learner_makes_the_worker_wait(learner: Learner, address: str, capl
         learner.refusal = None
         waiting.join(TIMEOUT_SECONDS)
         assert not waiting.is_alive()
-    assert learner.num_runs == 1
+    assert learner.num_sessions == 1
 
 
 def test_workers_beyond_the_cap_are_refused() -> None:
@@ -364,7 +364,7 @@ def test_workers_beyond_the_cap_are_refused() -> None:
         assert first.hear().HasField("actions")
 
 
-# --- runs, repeats and restarts ---
+# --- sessions, repeats and restarts ---
 
 
 def test_repeated_step_is_stored_once_and_answered_again(learner: Learner, address: str) -> None:
@@ -400,14 +400,14 @@ def test_client_resumes_its_run_and_repeats_what_was_not_answered(learner: Learn
     with joined(address) as worker:
         worker.send(0, make_step())
         request = learner.next_request()
-        with RawStream(address) as thief:  # breaks the client's stream; the client takes the run back
+        with RawStream(address) as thief:  # breaks the client's stream; the client takes the session back
             thief.begin(dataclasses.replace(HELLO, session_id=request.session_id))
             assert thief.error()[0] is grpc.StatusCode.ABORTED
         learner.answer(request)
         assert receive_actions(worker).group == 0
         worker.send(0, make_step())
         assert learner.next_request().sequence == 1
-    assert learner.num_runs == 1
+    assert learner.num_sessions == 1
     assert learner.next_end() == (request.session_id, handler.GOODBYE)
 
 
@@ -427,8 +427,8 @@ def test_answer_that_was_lost_with_the_stream_comes_again(learner: Learner, addr
 def test_unknown_run_is_told_to_restart_on_the_same_stream(learner: Learner, address: str) -> None:
     with RawStream(address) as raw:
         raw.say(codec.encode_hello(dataclasses.replace(HELLO, session_id="of another learner")))
-        assert "run 'of another learner' is unknown" in raw.hear().restart.reason
-        raw.say(codec.encode_spec(SPEC), codec.encode_step(0, 5, make_step()), codec.HEARTBEAT)  # of the old run
+        assert "session 'of another learner' is unknown" in raw.hear().restart.reason
+        raw.say(codec.encode_spec(SPEC), codec.encode_step(0, 5, make_step()), codec.HEARTBEAT)  # of the old session
         raw.begin()
         raw.say(codec.encode_step(0, 0, make_step()))
         assert raw.hear().actions.sequence == 0
@@ -481,7 +481,7 @@ def test_worker_survives_a_new_learner_at_the_same_address(tmp_path: pathlib.Pat
             assert second.next_request().sequence == 0
 
 
-def test_process_that_takes_a_workers_place_ends_the_former_run() -> None:
+def test_process_that_takes_a_workers_place_ends_the_former_session() -> None:
     learner = Learner(clock=lambda: 0.0)  # no lease ends
     with serving(learner) as address:
         with RawStream(address) as old:
@@ -520,7 +520,7 @@ class Clock:
 SHORT_LEASE = dataclasses.replace(SETTINGS, heartbeat_seconds=0.1, lease_seconds=0.8)
 
 
-def test_silent_worker_loses_its_run() -> None:
+def test_silent_worker_loses_its_session() -> None:
     clock = Clock()
     learner = Learner(clock=clock)
     with serving(learner) as address, RawStream(address) as raw:
@@ -559,7 +559,7 @@ def test_stream_that_says_nothing_is_closed() -> None:
         clock.now += SETTINGS.lease_seconds
         code, details, _ = raw.error()
         assert code is grpc.StatusCode.DEADLINE_EXCEEDED
-        assert details == "nothing came for 15 s on a stream without a run"
+        assert details == "nothing came for 15 s on a stream without a session"
 
 
 def wait_for_end(learner: Learner, timeout_seconds: float) -> bool:

@@ -1,4 +1,4 @@
-"""Runs, leases and sequence numbers, without sockets."""
+"""Sessions, leases and sequence numbers, without sockets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from seedzero.transport import sessions
 
 E = 2
 SPEC = types.EnvSpec((1,), "float32", 3)
-ASSIGNMENT = types.Assignment("run", types.Role.TRAIN, "catch", "{}", 2, E, (0,) * 4)
+ASSIGNMENT = types.Assignment("id-1", types.Role.TRAIN, "catch", "{}", 2, E, (0,) * 4)
 
 
 def make_step(**changes: Any) -> types.EnvStep:
@@ -20,48 +20,48 @@ def make_step(**changes: Any) -> types.EnvStep:
     return quiet._replace(**{name: np.array(value, getattr(quiet, name).dtype) for name, value in changes.items()})
 
 
-def make_run() -> sessions.Session[str]:
-    run: sessions.Session[str] = sessions.Session("worker", ASSIGNMENT, 10.0)
-    run.begin(SPEC)
-    return run
+def make_session() -> sessions.Session[str]:
+    session: sessions.Session[str] = sessions.Session("worker", ASSIGNMENT, 10.0)
+    session.begin(SPEC)
+    return session
 
 
-def play(run: sessions.Session[str], *steps: types.EnvStep) -> list[list[bool]]:
+def play(session: sessions.Session[str], *steps: types.EnvStep) -> list[list[bool]]:
     """Returns the first flags of each step of group 0, all answered at once."""
     flags = []
     for sequence, step in enumerate(steps):
-        flags.append(run.accept(0, sequence, step).first.tolist())
-        assert run.answer(0, sequence, b"answer")
+        flags.append(session.accept(0, sequence, step).first.tolist())
+        assert session.answer(0, sequence, b"answer")
     return flags
 
 
 def test_first_flags_follow_next_step_auto_reset() -> None:
     steps = make_step(), make_step(terminated=[True, False]), make_step(truncated=[False, True]), make_step()
-    assert play(make_run(), *steps) == [[True, True], [False, False], [True, False], [False, True]]
+    assert play(make_session(), *steps) == [[True, True], [False, False], [True, False], [False, True]]
 
 
 def test_request_carries_what_the_learner_needs() -> None:
-    run = make_run()
-    request = run.accept(1, 0, make_step())
-    assert (request.session_id, request.role, request.group, request.sequence) == ("run", types.Role.TRAIN, 1, 0)
+    session = make_session()
+    request = session.accept(1, 0, make_step())
+    assert (request.session_id, request.role, request.group, request.sequence) == ("id-1", types.Role.TRAIN, 1, 0)
 
 
 def test_repeated_step_joins_the_pending_one_or_gets_its_answer() -> None:
-    run = make_run()
-    assert run.look_up(0, 0) is sessions.Repeat.NEW
-    run.accept(0, 0, make_step())
-    assert run.look_up(0, 0) is sessions.Repeat.PENDING
-    run.answer(0, 0, b"answer")
-    assert run.look_up(0, 0) == b"answer"
-    assert run.look_up(0, 1) is sessions.Repeat.NEW
-    run.accept(0, 1, make_step())
-    assert run.look_up(0, 1) is sessions.Repeat.PENDING
+    session = make_session()
+    assert session.look_up(0, 0) is sessions.Repeat.NEW
+    session.accept(0, 0, make_step())
+    assert session.look_up(0, 0) is sessions.Repeat.PENDING
+    session.answer(0, 0, b"answer")
+    assert session.look_up(0, 0) == b"answer"
+    assert session.look_up(0, 1) is sessions.Repeat.NEW
+    session.accept(0, 1, make_step())
+    assert session.look_up(0, 1) is sessions.Repeat.PENDING
 
 
 def test_groups_count_on_their_own() -> None:
-    run = make_run()
-    play(run, make_step(), make_step())
-    assert run.look_up(1, 0) is sessions.Repeat.NEW
+    session = make_session()
+    play(session, make_step(), make_step())
+    assert session.look_up(1, 0) is sessions.Repeat.NEW
 
 
 @pytest.mark.parametrize(
@@ -72,37 +72,37 @@ def test_groups_count_on_their_own() -> None:
     ],
 )
 def test_gap_and_older_number_are_refused(sequence: int, message: str) -> None:
-    run = make_run()
-    play(run, make_step(), make_step(), make_step())
+    session = make_session()
+    play(session, make_step(), make_step(), make_step())
     with pytest.raises(errors.SequenceError, match=message):
-        run.look_up(0, sequence)
+        session.look_up(0, sequence)
 
 
 def test_next_step_before_the_answer_is_refused() -> None:
-    run = make_run()
-    run.accept(0, 0, make_step())
+    session = make_session()
+    session.accept(0, 0, make_step())
     with pytest.raises(errors.SequenceError, match="step 1 of group 0 is ahead of the unanswered step 0"):
-        run.look_up(0, 1)
+        session.look_up(0, 1)
 
 
 def test_first_number_is_0() -> None:
     with pytest.raises(errors.SequenceError, match="step 1 of group 0"):
-        make_run().look_up(0, 1)
+        make_session().look_up(0, 1)
 
 
 def test_unknown_group_is_refused() -> None:
     with pytest.raises(errors.InvalidMessage, match="group is 2; expected 0 to 1"):
-        make_run().look_up(2, 0)
+        make_session().look_up(2, 0)
 
 
 def test_answer_counts_once_and_only_for_the_pending_step() -> None:
-    run = make_run()
-    assert not run.answer(0, 0, b"early")
-    run.accept(0, 0, make_step())
-    assert not run.answer(0, 1, b"wrong")
-    assert run.answer(0, 0, b"right")
-    assert not run.answer(0, 0, b"again")
-    assert run.look_up(0, 0) == b"right"
+    session = make_session()
+    assert not session.answer(0, 0, b"early")
+    session.accept(0, 0, make_step())
+    assert not session.answer(0, 1, b"wrong")
+    assert session.answer(0, 0, b"right")
+    assert not session.answer(0, 0, b"again")
+    assert session.look_up(0, 0) == b"right"
 
 
 @pytest.mark.parametrize(
@@ -117,62 +117,62 @@ def test_answer_counts_once_and_only_for_the_pending_step() -> None:
     ],
 )
 def test_impossible_values_are_refused_and_leave_no_trace(changes: dict[str, Any], message: str) -> None:
-    run = make_run()
+    session = make_session()
     with pytest.raises(errors.InvalidMessage, match=message):
-        run.accept(0, 0, make_step(**changes))
-    assert run.look_up(0, 0) is sessions.Repeat.NEW
+        session.accept(0, 0, make_step(**changes))
+    assert session.look_up(0, 0) is sessions.Repeat.NEW
 
 
 def test_later_steps_may_have_rewards_and_ends() -> None:
-    play(make_run(), make_step(), make_step(reward=[1, -2], terminated=[True, False], truncated=[True, True]))
+    play(make_session(), make_step(), make_step(reward=[1, -2], terminated=[True, False], truncated=[True, True]))
 
 
 def test_final_observation_twice_in_a_row_is_refused() -> None:
-    run = make_run()
-    play(run, make_step(), make_step(terminated=[True, False]))
+    session = make_session()
+    play(session, make_step(), make_step(terminated=[True, False]))
     with pytest.raises(errors.InvalidMessage, match="expected next-step auto-reset"):
-        run.accept(0, 2, make_step(terminated=[True, False]))
+        session.accept(0, 2, make_step(terminated=[True, False]))
 
 
 def test_mask_without_a_legal_action_is_refused() -> None:
     step = make_step()._replace(action_mask=np.array([[True, False, False], [False] * 3]))
     with pytest.raises(errors.InvalidMessage, match="environment 1 of group 0 has an action_mask without a legal"):
-        make_run().accept(0, 0, step)
+        make_session().accept(0, 0, step)
 
 
 def test_spec_counts_once_and_cannot_change() -> None:
-    run: sessions.Session[str] = sessions.Session("worker", ASSIGNMENT, 10.0)
-    assert run.begin(SPEC)
-    assert not run.begin(SPEC)
-    with pytest.raises(errors.SpecMismatch, match="run run began with"):
-        run.begin(types.EnvSpec((1,), "float32", 4))
+    session: sessions.Session[str] = sessions.Session("worker", ASSIGNMENT, 10.0)
+    assert session.begin(SPEC)
+    assert not session.begin(SPEC)
+    with pytest.raises(errors.SpecMismatch, match="session id-1 began with"):
+        session.begin(types.EnvSpec((1,), "float32", 4))
 
 
 def test_lease_ends_unless_it_is_renewed() -> None:
-    all_runs: sessions.Sessions[str] = sessions.Sessions(15.0)
-    run = all_runs.create("worker", ASSIGNMENT, 100.0)
-    assert all_runs.expired(114.9) == []
-    all_runs.renew(run, 110.0)
-    assert all_runs.expired(124.9) == []
-    assert all_runs.expired(125.0) == [run]
-    all_runs.renew_all(125.0)
-    assert all_runs.expired(139.9) == []
+    all_sessions: sessions.Sessions[str] = sessions.Sessions(15.0)
+    session = all_sessions.create("worker", ASSIGNMENT, 100.0)
+    assert all_sessions.expired(114.9) == []
+    all_sessions.renew(session, 110.0)
+    assert all_sessions.expired(124.9) == []
+    assert all_sessions.expired(125.0) == [session]
+    all_sessions.renew_all(125.0)
+    assert all_sessions.expired(139.9) == []
 
 
-def test_run_ends_once() -> None:
-    all_runs: sessions.Sessions[str] = sessions.Sessions(15.0)
-    run = all_runs.create("worker", ASSIGNMENT, 0.0)
-    assert all_runs.find("run") is run
-    assert all_runs.remove("run") is run
-    assert all_runs.remove("run") is None
-    assert all_runs.find("run") is None
+def test_session_ends_once() -> None:
+    all_sessions: sessions.Sessions[str] = sessions.Sessions(15.0)
+    session = all_sessions.create("worker", ASSIGNMENT, 0.0)
+    assert all_sessions.find("id-1") is session
+    assert all_sessions.remove("id-1") is session
+    assert all_sessions.remove("id-1") is None
+    assert all_sessions.find("id-1") is None
 
 
-def test_only_runs_without_a_stream_are_abandoned() -> None:
-    all_runs: sessions.Sessions[str] = sessions.Sessions(15.0)
-    run = all_runs.create("worker", ASSIGNMENT, 0.0)
-    run.stream = "stream"
-    assert all_runs.abandoned("worker") == []
-    run.stream = None
-    assert all_runs.abandoned("worker") == [run]
-    assert all_runs.abandoned("another") == []
+def test_only_sessions_without_a_stream_are_abandoned() -> None:
+    all_sessions: sessions.Sessions[str] = sessions.Sessions(15.0)
+    session = all_sessions.create("worker", ASSIGNMENT, 0.0)
+    session.stream = "stream"
+    assert all_sessions.abandoned("worker") == []
+    session.stream = None
+    assert all_sessions.abandoned("worker") == [session]
+    assert all_sessions.abandoned("another") == []

@@ -26,7 +26,6 @@ def received(failure: status.Failure) -> aio.AioRpcError:
         (errors.EnvironmentFailure("x"), grpc.StatusCode.FAILED_PRECONDITION),
         (errors.ConfigError("x"), grpc.StatusCode.FAILED_PRECONDITION),
         (errors.SequenceError("x"), grpc.StatusCode.OUT_OF_RANGE),
-        (errors.UnknownRun("x"), grpc.StatusCode.NOT_FOUND),
         (errors.AccessDenied("x"), grpc.StatusCode.UNAUTHENTICATED),
     ],
 )

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from seedzero.config import config
+from seedzero.config import sections
 from seedzero.core import errors, types
 from seedzero.transport import client, messages, security, server
 
@@ -19,7 +19,7 @@ NUM_GROUPS = 2
 E = 2
 SPEC = types.EnvSpec((3,), "float32", 4)
 HELLO = messages.Hello("worker", "", (types.Role.TRAIN,), ("catch",), 64)
-SETTINGS = config.TransportConfig(listen="127.0.0.1:0", max_backoff_seconds=0.2)
+SETTINGS = sections.TransportConfig(listen="127.0.0.1:0", max_backoff_seconds=0.2)
 
 
 def make_step(reward: float = 0.0, **changes: Any) -> types.EnvStep:
@@ -32,7 +32,7 @@ def make_step(reward: float = 0.0, **changes: Any) -> types.EnvStep:
 class Learner:
     """Records what the server tells it; answers at once with the sequence number, unless told to hold."""
 
-    def __init__(self, settings: config.TransportConfig = SETTINGS, **options: Any) -> None:
+    def __init__(self, settings: sections.TransportConfig = SETTINGS, **options: Any) -> None:
         self.server = server.Server(self, settings, **options)
         self.requests: queue.Queue[messages.StepRequest] = queue.Queue()
         self.begun: list[tuple[str, types.EnvSpec]] = []
@@ -40,14 +40,14 @@ class Learner:
         self.hold = False
         self.refusal: Exception | None = None
         self.prefix = os.urandom(4).hex()
-        self.num_runs = 0
+        self.num_sessions = 0
 
     def assign(self, hello: messages.Hello) -> types.Assignment:
         if self.refusal:
             raise self.refusal
-        self.num_runs += 1
+        self.num_sessions += 1
         seeds = tuple(range(NUM_GROUPS * E))
-        session_id = f"{self.prefix}-{self.num_runs}"
+        session_id = f"{self.prefix}-{self.num_sessions}"
         return types.Assignment(session_id, hello.roles[0], "catch", '{"a": 1}', NUM_GROUPS, E, seeds)
 
     def begin(self, session_id: str, spec: types.EnvSpec) -> None:
@@ -91,7 +91,7 @@ def serving(learner: Learner) -> Iterator[str]:
 def joined(
     address: str, hello: messages.Hello = HELLO, access: security.Access = security.PLAIN
 ) -> Iterator[client.Client]:
-    """A client whose run has started."""
+    """A client whose session has started."""
     with client.Client(address, hello, settings=SETTINGS, access=access) as worker:
         assert worker.join() is not None
         worker.start(SPEC)

@@ -12,8 +12,8 @@ import gymnasium
 import numpy as np
 import pytest
 
-from seedzero.config import config
-from seedzero.core import errors, types
+from seedzero.config import sections, worker_options
+from seedzero.core import errors, exit_codes, types
 from seedzero.envs import catch, gym_env
 from seedzero.transport import server as servers
 from seedzero.worker import process, worker
@@ -40,7 +40,7 @@ class Learner:
         fields = dict(role=types.Role.TRAIN, env="catch", env_settings="{}", num_groups=2, envs_per_group=3)
         fields |= self.assignments.pop(0) if len(self.assignments) > 1 else self.assignments[0]
         count = fields["num_groups"] * fields["envs_per_group"]
-        return types.Assignment(session_id=f"run-{len(self.hellos)}", seeds=tuple(range(count)), **fields)
+        return types.Assignment(session_id=f"session-{len(self.hellos)}", seeds=tuple(range(count)), **fields)
 
     def begin(self, session_id, spec):
         self.specs[session_id] = spec
@@ -63,12 +63,12 @@ class Learner:
         return {}
 
     def serve(self, address):
-        settings = config.TransportConfig(listen=address, max_backoff_seconds=0.2)
+        settings = sections.TransportConfig(listen=address, max_backoff_seconds=0.2)
         self.server = servers.Server(self, settings)
         return self.server.start()
 
     def await_steps(self, number, session_id=None):
-        """Waits for so many more steps of one run (None: of any)."""
+        """Waits for so many more steps of one session (None: of any)."""
         while number:
             kind, request = self.events.get(timeout=DEADLINE_SECONDS)
             number -= kind == "step" and session_id in (None, request.session_id)
@@ -110,8 +110,9 @@ class Running:
         self._thread = threading.Thread(target=self._run, args=(address,), kwargs=kwargs)
         self._thread.start()
 
-    def _run(self, address, **kwargs):
-        self._code = worker.run(address, stop=self.stop, **kwargs)
+    def _run(self, address, env_factory=None, **kwargs):
+        options = worker_options.WorkerOptions(address, **kwargs)
+        self._code = worker.run(options, env_factory=env_factory, stop=self.stop)
 
     def code(self):
         self._thread.join(DEADLINE_SECONDS)
@@ -183,7 +184,7 @@ def test_a_session_sends_every_step_of_both_groups_and_ends_with_the_learner(ser
     running = run(worker_id="w", num_envs=6)
     learner.await_steps(40)
     learner.server.stop(finished=True, reason="enough")
-    assert running.code() == worker.DONE
+    assert running.code() == exit_codes.DONE
     hello = learner.hellos[0]
     assert (hello.worker_id, hello.max_envs, hello.environments) == ("w", 6, ("catch", "gym", "atari", "spiel"))
     assert set(hello.roles) == {types.Role.TRAIN, types.Role.EVALUATE}
@@ -211,12 +212,12 @@ def test_after_a_restart_environments_are_reset_and_made_anew_only_for_other_set
     learner = serve(yours, yours, yours | dict(envs_per_group=5))
     run(env_factory=factory)
     for number, sizes in enumerate(([3, 3], [3, 3], [3, 3, 5, 5]), start=1):
-        learner.await_steps(7, f"run-{number}")
+        learner.await_steps(7, f"session-{number}")
         assert made == sizes
-        learner.server.restart(f"run-{number}", "try again")
-    learner.await_steps(1, "run-4")
+        learner.server.restart(f"session-{number}", "try again")
+    learner.await_steps(1, "session-4")
     for number in (1, 2):
-        requests = [request for request in learner.requests if request.session_id == f"run-{number}"]
+        requests = [request for request in learner.requests if request.session_id == f"session-{number}"]
         assert requests[0].first.all()
         assert requests[0].sequence == 0
         expected = catch.Catch(3).reset([0, 1, 2])
@@ -227,17 +228,17 @@ def test_a_restart_with_another_role_makes_games_with_an_opponent_or_without(ser
     game = dict(env="spiel:tic_tac_toe", num_groups=1, envs_per_group=2)
     learner = serve(game, game | dict(role=types.Role.EVALUATE))
     run()
-    learner.await_steps(6, "run-1")
-    learner.server.restart("run-1", "evaluate now")
-    learner.await_steps(6, "run-2")
+    learner.await_steps(6, "session-1")
+    learner.server.restart("session-1", "evaluate now")
+    learner.await_steps(6, "session-2")
 
     def movers(session_id):
-        """Returns [3, E]: who moves in the first three steps of a run."""
+        """Returns [3, E]: who moves in the first three steps of a session."""
         requests = [request for request in learner.requests if request.session_id == session_id]
         return [request.step.observation[:, 0, 0, -1].tolist() for request in requests[:3]]
 
-    assert movers("run-1") == [[0, 0], [1, 1], [0, 0]]
-    assert movers("run-2") == [[0, 1], [0, 1], [0, 1]]
+    assert movers("session-1") == [[0, 0], [1, 1], [0, 0]]
+    assert movers("session-2") == [[0, 1], [0, 1], [0, 1]]
 
 
 def test_a_worker_outlives_its_learner_and_joins_the_next(serve, run, address):
@@ -249,7 +250,7 @@ def test_a_worker_outlives_its_learner_and_joins_the_next(serve, run, address):
     second.await_steps(5)
     assert len(second.hellos) == 1
     second.server.stop(finished=True, reason="enough")
-    assert running.code() == worker.DONE
+    assert running.code() == exit_codes.DONE
 
 
 def test_stop_says_goodbye_and_ends_with_success(serve, run):
@@ -257,14 +258,14 @@ def test_stop_says_goodbye_and_ends_with_success(serve, run):
     running = run()
     learner.await_steps(3)
     running.stop.set()
-    assert running.code() == worker.DONE
+    assert running.code() == exit_codes.DONE
     assert learner.await_end() == "goodbye"
 
 
 def test_a_worker_that_never_found_its_learner_can_be_stopped(run):
     running = run()
     running.stop.set()
-    assert running.code() == worker.DONE
+    assert running.code() == exit_codes.DONE
 
 
 class Fragile(catch.Catch):
@@ -288,15 +289,15 @@ def test_failing_environments_end_the_worker_tell_the_learner_and_leave_others_a
     other = run(worker_id="other", env_factory=catch.Catch)
     learner.await_steps(2)
     failing = run(worker_id="failing", env_factory=factory)
-    assert failing.code() == worker.FAILED
+    assert failing.code() == exit_codes.FAILED
     told = learner.await_end()
     assert told.startswith("failed")
     assert reason in told
     complaints = [record for record in caplog.records if record.name == "seedzero.worker.worker"]
     assert len([record for record in complaints if reason in record.getMessage()]) == 1
-    learner.await_steps(20, "run-1")
+    learner.await_steps(20, "session-1")
     other.stop.set()
-    assert other.code() == worker.DONE
+    assert other.code() == exit_codes.DONE
 
 
 @pytest.mark.parametrize(
@@ -314,7 +315,7 @@ def test_failing_environments_end_the_worker_tell_the_learner_and_leave_others_a
 )
 def test_what_cannot_be_made_is_told_to_the_learner(serve, run, assignment, reason):
     learner = serve(assignment)
-    assert run().code() == worker.FAILED
+    assert run().code() == exit_codes.FAILED
     told = learner.await_end()
     assert told.startswith("failed")
     assert reason in told
@@ -329,13 +330,13 @@ def test_actions_out_of_range_never_reach_the_environments(serve, run):
             return super().step(actions)
 
     serve(dict(env="yours"), action=3)
-    assert run(env_factory=Careful).code() == worker.FAILED
+    assert run(env_factory=Careful).code() == exit_codes.FAILED
     assert not reached
 
 
 def test_groups_that_differ_are_refused(serve, run):
     learner = serve(dict(env="yours"))
-    assert run(env_factory=lambda num_envs: catch.Catch(num_envs + 1)).code() == worker.FAILED
+    assert run(env_factory=lambda num_envs: catch.Catch(num_envs + 1)).code() == exit_codes.FAILED
     assert "expected 3" in learner.await_end()
 
 
@@ -348,11 +349,11 @@ def test_own_gymnasium_environments_serve_a_remote_learner(serve, run):
     run(env_factory=factory)
     learner.await_steps(10)
     assert learner.hellos[0].environments == ("yours",)
-    assert learner.specs["run-1"].observation_shape == (4,)
+    assert learner.specs["session-1"].observation_shape == (4,)
 
 
 def test_an_unreadable_address_is_bad_usage(caplog):
-    assert worker.run("nonsense") == worker.BAD_USAGE
+    assert worker.run(worker_options.WorkerOptions("nonsense")) == exit_codes.BAD_USAGE
     assert "nonsense" in caplog.text
 
 
@@ -369,14 +370,14 @@ def test_a_whole_session_of_every_family_never_imports_jax(serve, address):
     child = threading.Thread(target=lambda: finished.append(run_script(script, f"--server={address}")))
     child.start()
     for number in range(1, len(families) + 1):
-        learner.await_steps(6, f"run-{number}")
+        learner.await_steps(6, f"session-{number}")
         if number < len(families):
-            learner.server.restart(f"run-{number}", "the next family")
+            learner.server.restart(f"session-{number}", "the next family")
     learner.server.stop(finished=True, reason="enough")
     child.join()
     assert finished[0].returncode == 0, finished[0].stderr
     code, modules = json.loads(finished[0].stdout)
-    assert code == worker.DONE
+    assert code == exit_codes.DONE
     assert "ale_py" in modules
     assert "gymnasium" in modules
     assert "minatar" in modules
@@ -439,6 +440,7 @@ def test_an_environment_that_never_returns_cannot_hold_a_process_that_shall_end(
     script = """
         import os, signal, sys, threading
         from seedzero.envs import catch
+        from seedzero.config import worker_options
         from seedzero.worker import process
 
         class Stuck(catch.Catch):
@@ -448,9 +450,9 @@ def test_an_environment_that_never_returns_cannot_hold_a_process_that_shall_end(
                     threading.Event().wait(1)
 
         process.STOP_SECONDS = 0.1
-        process.run(sys.argv[1], env_factory=Stuck)
+        process.run(worker_options.WorkerOptions(sys.argv[1]), env_factory=Stuck)
     """
-    assert run_script(script, address).returncode == worker.FAILED
+    assert run_script(script, address).returncode == exit_codes.FAILED
     assert learner.requests
 
 
@@ -461,7 +463,7 @@ def test_an_environment_that_never_returns_cannot_hold_a_process_that_shall_end(
 def test_bad_arguments_exit_with_2(capsys, arguments, message):
     with pytest.raises(SystemExit) as exit_info:
         process.main(arguments)
-    assert exit_info.value.code == worker.BAD_USAGE
+    assert exit_info.value.code == exit_codes.BAD_USAGE
     assert message in capsys.readouterr().err
 
 
@@ -470,7 +472,7 @@ def test_own_errors_pass_unchanged_through_a_worker(serve, run):
         raise errors.EnvironmentFailure("the license has expired")
 
     learner = serve(dict(env="yours"))
-    assert run(env_factory=factory).code() == worker.FAILED
+    assert run(env_factory=factory).code() == exit_codes.FAILED
     assert "the license has expired" in learner.await_end()
 
 
@@ -482,5 +484,5 @@ def test_the_example_of_a_remote_worker_runs(serve, address):
     learner.await_steps(30)
     learner.server.stop(finished=True, reason="enough")
     code, log = finish(child)
-    assert code == worker.DONE, log
+    assert code == exit_codes.DONE, log
     assert sum(request.step.reward.sum() for request in learner.requests) > 0

@@ -9,36 +9,36 @@ import numpy as np
 import pytest
 
 from seedzero.core import types
-from seedzero.replay import rings
+from seedzero.replay import data, refresh, rings
 
 SPEC = types.EnvSpec(observation_shape=(1,), observation_dtype="int32", num_actions=2)
-EXTRAS = {
-    "action": ((), np.dtype(np.int32)),
-    "policy": ((2,), np.dtype(np.float32)),
-    "value": ((), np.dtype(np.float32)),
-    "version": ((), np.dtype(np.int32)),
-    rings.TARGET_VERSION: ((), np.dtype(np.int32)),
+STORED = {
+    "action": data.Stored((), np.dtype(np.int32)),
+    "policy": data.Stored((2,), np.dtype(np.float32)),
+    "value": data.Stored((), np.dtype(np.float32)),
+    "version": data.Stored((), np.dtype(np.int32)),
+    rings.TARGET_VERSION: data.Stored((), np.dtype(np.int32)),
 }
 SLOTS, LENGTH = 3, 8
 
-retarget = jax.jit(rings.retarget, donate_argnums=0)
+retarget = jax.jit(refresh.retarget, donate_argnums=0)
 
 
 @functools.cache
 def jitted_draw(batch_size: int, capacity: int = 1_000) -> Any:
-    draw = functools.partial(rings.draw_stale, batch_size=batch_size, capacity=capacity, num_inserts=jnp.int32(0))
+    draw = functools.partial(refresh.draw_stale, batch_size=batch_size, capacity=capacity, num_inserts=jnp.int32(0))
     return jax.jit(draw)
 
 
 def filled(weight: Any, version: Any, *, prioritized: bool = False) -> rings.Rings:
     """Returns rings with these weights and versions of their targets [S, T]; every other number is another one."""
-    replay = rings.create(SPEC, EXTRAS, SLOTS, LENGTH, prioritized=prioritized)
+    replay = rings.create(SPEC, STORED, SLOTS, LENGTH, prioritized=prioritized)
     random = np.random.default_rng(0)
     replay = jax.tree.map(lambda x: jnp.asarray(random.integers(0, 100, x.shape), x.dtype), replay)
     return replay._replace(
         weight=jnp.asarray(weight, jnp.float32),
         inserted_at=jnp.zeros((SLOTS, LENGTH), jnp.int32),
-        extras={**replay.extras, rings.TARGET_VERSION: jnp.asarray(version, jnp.int32)},
+        stored={**replay.stored, rings.TARGET_VERSION: jnp.asarray(version, jnp.int32)},
     )
 
 
@@ -98,9 +98,9 @@ def test_new_targets_replace_the_old_ones_of_their_rows_and_nothing_else(priorit
     assert np.asarray(written).tolist() == [True, True, False, False, False, False, True]
     expected = before
     for row, place in ((0, (0, 5)), (1, (2, 7)), (6, (1, 0))):
-        expected.extras["policy"][place] = [1000.0 + row, -1000.0 - row]
-        expected.extras["value"][place] = (1000.0 + row) / 2
-        expected.extras[rings.TARGET_VERSION][place] = 9
+        expected.stored["policy"][place] = [1000.0 + row, -1000.0 - row]
+        expected.stored["value"][place] = (1000.0 + row) / 2
+        expected.stored[rings.TARGET_VERSION][place] = 9
     jax.tree.map(np.testing.assert_array_equal, after, expected)
 
 
@@ -112,8 +112,8 @@ def test_targets_that_are_not_finite_are_not_written() -> None:
     targets["value"] = targets["value"].at[2].set(jnp.inf)
     after, written = retarget(replay, jnp.array([0, 1, 2]), jnp.array([3, 4, 5]), targets, jnp.int32(9))
     assert np.asarray(written).tolist() == [False, True, False]
-    before.extras["policy"][1, 4], before.extras["value"][1, 4] = [1001.0, -1001.0], 500.5
-    before.extras[rings.TARGET_VERSION][1, 4] = 9
+    before.stored["policy"][1, 4], before.stored["value"][1, 4] = [1001.0, -1001.0], 500.5
+    before.stored[rings.TARGET_VERSION][1, 4] = 9
     jax.tree.map(np.testing.assert_array_equal, after, before)
 
 

@@ -1,0 +1,84 @@
+"""Whether a change left training as it was: the same deterministic runs by two checkouts, compared bit for bit.
+
+    python experiments/same_parameters.py BEFORE AFTER [TASK ...] [--out=runs/same]
+
+BEFORE and AFTER are checkouts with a `.venv` of their own (`./run_local.sh catch` makes one). Every array of the last
+checkpoint is compared: parameters, target network and optimizer. Bits differ between CPUs and versions of JAX, so both
+run here, and nothing is stored. The exit code is 1 where an array differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+
+from seedzero.checkpoints import files, trees
+
+COMMON = ("--deterministic", "--seed=3", "--stop_at_return=inf", "--evaluation.episodes=4", "--evaluation.num_envs=4")
+TASKS = {
+    "catch": ("--preset=catch", "--max_updates=300"),
+    "cartpole": ("--preset=cartpole", "--max_updates=150", "--replay.min_steps=400"),
+    "continuous": ("--env=gym:Pendulum-v1", "--max_updates=120", "--replay.min_steps=300"),
+    "tictactoe": (
+        "--preset=tictactoe",
+        "--max_updates=150",
+        "--replay.min_steps=300",
+        "--reanalyse.per_insert=1",
+        "--reanalyse.batch_size=32",
+    ),
+    "mixed": (
+        "--preset=catch",
+        "--max_updates=120",
+        "--network.frame_stack=2",
+        "--replay.priority_alpha=0.6",
+        "--reanalyse.per_insert=1",
+        "--explore.epsilon=0.05",
+        "--optimizer.schedule=cosine",
+        "--optimizer.decay_updates=200",
+    ),
+}
+
+
+def arrays(run: pathlib.Path) -> dict[str, np.ndarray]:
+    """Returns the arrays of the newest checkpoint by name, without the replay."""
+    path, found = files.find(run / "checkpoints", "last")
+    kept = {name: leaves for name, leaves in found.arrays.items() if (path / name).is_dir() and name != "replay"}
+    return {
+        leaf.name: array
+        for name, leaves in kept.items()
+        for leaf, array in zip(leaves, trees.load(path / name, leaves), strict=True)
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("before", type=pathlib.Path)
+    parser.add_argument("after", type=pathlib.Path)
+    parser.add_argument("tasks", nargs="*", metavar="TASK", help=f"of {', '.join(TASKS)}; default: all")
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("runs/same"))
+    options = parser.parse_args()
+    num_different = 0
+    for task in options.tasks or TASKS:
+        found = []
+        for side in ("before", "after"):
+            run = options.out / side / task
+            program = getattr(options, side).absolute() / ".venv" / "bin" / "seedzero"
+            subprocess.run([program, "train", *COMMON, *TASKS[task], f"--run_dir={run}"], check=True)
+            found.append(arrays(run))
+        before, after = found
+        different = [
+            name
+            for name in before.keys() | after.keys()
+            if name not in before or name not in after or before[name].tobytes() != after[name].tobytes()
+        ]
+        print(f"{task}: {len(before)} arrays, {len(different)} differ {sorted(different)[:3]}", flush=True)
+        num_different += len(different)
+    return int(num_different > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,98 @@
+"""Steps of learning that agents share: gradients over devices, one optimizer step, a target network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax  # type: ignore[import-untyped]
+
+from seedzero.agents import base
+
+
+class TrainState(NamedTuple):
+    """What learns.
+
+    Attributes:
+      params: newest parameters.
+      target_params: parameters of the target network; an empty tuple where there is none.
+      opt_state: of the optimizer.
+      num_updates: scalar int32, updates done, refused ones included.
+      num_rejected: scalar int32, refused updates in a row: their loss or gradient was not finite.
+    """
+
+    params: base.Params
+    target_params: base.Params
+    opt_state: Any
+    num_updates: jax.Array
+    num_rejected: jax.Array
+
+
+def init(params: base.Params, optimizer: optax.GradientTransformation, *, has_target: bool = False) -> TrainState:
+    """Returns the state before the first update."""
+    return TrainState(
+        params=params,
+        # A copy: donated buffers must not appear twice in one state.
+        target_params=jax.tree.map(jnp.copy, params) if has_target else (),
+        opt_state=optimizer.init(params),
+        num_updates=jnp.zeros((), jnp.int32),
+        num_rejected=jnp.zeros((), jnp.int32),
+    )
+
+
+def gradients(
+    loss: Callable[[base.Params], tuple[jax.Array, base.Metrics]], params: base.Params, axis_name: str | None
+) -> tuple[base.Params, base.Metrics]:
+    """Returns the gradients of a loss and its metrics, both averaged over the mapped axis, if there is one."""
+    # Gradients with respect to what differs between devices stay local; those of shared parameters JAX would sum.
+    local = params if axis_name is None else jax.lax.pcast(params, axis_name, to="varying")
+    (_, metrics), found = jax.value_and_grad(loss, has_aux=True)(local)
+    if axis_name is None:
+        return found, metrics
+    averaged: tuple[base.Params, base.Metrics] = jax.lax.pmean((found, metrics), axis_name)
+    return averaged
+
+
+def apply_gradients(
+    state: TrainState,
+    gradients: base.Params,
+    metrics: base.Metrics,
+    *,
+    optimizer: optax.GradientTransformation,
+    schedule: Callable[[jax.Array], jax.Array],
+    target_updates: int = 0,
+) -> tuple[TrainState, base.Metrics]:
+    """Returns the state after one optimizer step; parameters and optimizer stay where a number is not finite.
+
+    Args:
+      state: before.
+      gradients: like the parameters.
+      metrics: "loss" among them; the norm of the gradients and the learning rate are added.
+      optimizer: without its learning rate.
+      schedule: updates done -> learning rate.
+      target_updates: the target network is copied every so many updates; 0: there is none.
+    """
+    grad_norm = optax.tree.norm(gradients)
+    learning_rate = schedule(state.num_updates)
+    directions, opt_state = optimizer.update(gradients, state.opt_state, state.params)
+    params = jax.tree.map(lambda p, d: p - learning_rate * d, state.params, directions)
+    accepted = jnp.isfinite(metrics["loss"]) & jnp.isfinite(grad_norm)
+    params, opt_state = jax.tree.map(
+        lambda new, old: jnp.where(accepted, new, old), (params, opt_state), (state.params, state.opt_state)
+    )
+    num_updates = state.num_updates + 1
+    new_state = TrainState(
+        params=params,
+        target_params=(
+            optax.periodic_update(params, state.target_params, num_updates, target_updates)
+            if target_updates
+            else state.target_params
+        ),
+        opt_state=opt_state,
+        num_updates=num_updates,
+        num_rejected=jnp.where(accepted, 0, state.num_rejected + 1),
+    )
+    more = {"grad_norm": grad_norm, "learning_rate": learning_rate, "num_rejected": new_state.num_rejected}
+    return new_state, {name: jnp.asarray(x, jnp.float32) for name, x in (metrics | more).items()}

@@ -1,0 +1,231 @@
+"""V-trace actor-critic (IMPALA, Espeholt et al. 2018), feed-forward or with an LSTM.
+
+Every step is learned from at most once, in unrolls of L steps that cross episodes. A row's action answers its
+observation; the action on an episode's last observation is none, and the next row begins another episode.
+
+Shape letters: B batch, L steps of an unroll, A actions.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax  # type: ignore[import-untyped]
+
+from seedzero.agents import base, learning
+from seedzero.config import config as config_lib
+from seedzero.config import vtrace as vtrace_config
+from seedzero.core import types
+from seedzero.networks import actor_critic
+from seedzero.ops import vtrace
+from seedzero.replay import data
+from seedzero.replay import windows as windows_lib
+
+_ILLEGAL = -1e9
+
+
+class Memory(NamedTuple):
+    """What an environment carries where there is an LSTM: its state [S, 2 * units], and the last action [S] int32."""
+
+    state: jax.Array
+    action: jax.Array
+
+
+class _Parts(NamedTuple):
+    config: vtrace_config.VTraceConfig
+    spec: types.EnvSpec
+    network: actor_critic.Network
+    optimizer: optax.GradientTransformation
+    schedule: Any
+
+
+def make(config: config_lib.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
+    """Returns the agent.
+
+    Args:
+      config: section vtrace is used.
+      spec: what one environment looks like.
+      platform: "cpu", "gpu" or "tpu".
+
+    Raises:
+      ConfigError: a torso that does not fit the observations.
+    """
+    settings = config.vtrace
+    network = actor_critic.make(
+        spec,
+        platform,
+        torso=settings.torso,
+        width=settings.width,
+        lstm_width=settings.lstm_width,
+        frame_stack=settings.frame_stack,
+        compute_dtype=settings.compute_dtype,
+    )
+    parts = _Parts(settings, spec, network, _optimizer(settings), _schedule(settings))
+    return base.Agent(
+        data=data.Queue(settings.unroll_length, settings.batch_size, settings.max_lag, settings.wait_seconds),
+        stack=settings.frame_stack,
+        stored=_stored(settings, spec),
+        init=lambda key: learning.init(network.init(key), parts.optimizer),
+        acting=lambda state: state.params,
+        initial_memory=lambda num_slots: _initial_memory(parts, num_slots),
+        act=lambda params, memory, inputs, key: _act(parts, params, memory, inputs, key),
+        update=lambda state, windows, key, axis_name: _update(parts, state, windows, axis_name),
+    )
+
+
+def _stored(config: vtrace_config.VTraceConfig, spec: types.EnvSpec) -> dict[str, data.Stored]:
+    number, whole = np.dtype(np.float32), np.dtype(np.int32)
+    stored = {"action": data.Stored((), whole), "logits": data.Stored((spec.num_actions,), number)}
+    if spec.has_action_mask:
+        stored["legal"] = data.Stored((spec.num_actions,), np.dtype(bool))
+    if config.lstm_width:
+        stored["state"] = data.Stored((2 * config.lstm_width,), number)
+        stored["last_action"] = data.Stored((), whole)
+    return stored
+
+
+def _optimizer(config: vtrace_config.VTraceConfig) -> optax.GradientTransformation:
+    clip = optax.clip_by_global_norm(config.clip_norm) if config.clip_norm else optax.identity()
+    if config.optimizer == "adam":
+        return optax.chain(clip, optax.scale_by_adam())
+    return optax.chain(clip, optax.scale_by_rms(config.rmsprop_decay, config.rmsprop_epsilon))
+
+
+def _schedule(config: vtrace_config.VTraceConfig) -> Any:
+    if config.decay_updates:
+        return optax.linear_schedule(config.learning_rate, 0.0, config.decay_updates)
+    return optax.constant_schedule(config.learning_rate)
+
+
+# Acting ------------------------------------------------------------------------------------------------------------
+
+
+def _initial_memory(parts: _Parts, num_slots: int) -> Any:
+    if not parts.config.lstm_width:
+        return ()
+    return Memory(parts.network.initial_state(num_slots), jnp.zeros(num_slots, jnp.int32))
+
+
+def _act(
+    parts: _Parts, params: base.Params, memory: Any, inputs: base.Inputs, key: jax.Array
+) -> tuple[Any, base.Outputs]:
+    observation = inputs.observation[types.OBSERVATION]
+    if parts.config.lstm_width:
+        state, last_action = memory.state, memory.action
+    else:
+        num_rows = observation.shape[0]
+        state, last_action = parts.network.initial_state(num_rows), jnp.zeros(num_rows, jnp.int32)
+    shown = (observation, inputs.first, inputs.reward, last_action)
+    steps = actor_critic.Steps(*(x[:, None] for x in shown))
+    next_state, logits, _ = parts.network.unroll(params, state, steps)
+    logits = logits[:, 0]
+    stored = {"logits": logits}
+    if parts.spec.has_action_mask:
+        stored["legal"] = inputs.action_mask
+        logits = _masked(logits, inputs.action_mask)
+    action = jnp.where(inputs.explore, jax.random.categorical(key, logits), jnp.argmax(logits, axis=-1))
+    action = action.astype(jnp.int32)
+    stored["action"] = action
+    if not parts.config.lstm_width:
+        return (), base.Outputs(action, stored)
+    stored |= {"state": state, "last_action": last_action}
+    return Memory(next_state, action), base.Outputs(action, stored)
+
+
+def _masked(logits: jax.Array, legal: jax.Array) -> jax.Array:
+    return jnp.where(legal, logits, _ILLEGAL)
+
+
+# Learning ----------------------------------------------------------------------------------------------------------
+
+
+def _update(
+    parts: _Parts, state: learning.TrainState, windows: windows_lib.Windows, axis_name: str | None
+) -> tuple[learning.TrainState, None, base.Metrics]:
+    windows = _clear_padding(windows)
+
+    def loss(params: base.Params) -> tuple[jax.Array, base.Metrics]:
+        return _loss_and_metrics(parts, params, windows)
+
+    gradients, metrics = learning.gradients(loss, state.params, axis_name)
+    # Sums over the steps of all devices, which may hold differently many.
+    num_steps = jnp.maximum(metrics.pop("num_steps"), 1.0)
+    metrics = {name: x if name == "loss" else x / num_steps for name, x in metrics.items()}
+    state, metrics = learning.apply_gradients(
+        state, gradients, metrics, optimizer=parts.optimizer, schedule=parts.schedule
+    )
+    return state, None, metrics
+
+
+def _clear_padding(windows: windows_lib.Windows) -> windows_lib.Windows:
+    """Returns the windows with rows of 0 in place of the arbitrary ones of padding: NaN times 0 is NaN."""
+
+    def clear(x: jax.Array) -> jax.Array:
+        return jnp.where(windows.weight.reshape(-1, *[1] * (x.ndim - 1)) > 0, x, jnp.zeros_like(x))
+
+    cleared: windows_lib.Windows = jax.tree.map(clear, windows)
+    return cleared
+
+
+def _loss_and_metrics(
+    parts: _Parts, params: base.Params, windows: windows_lib.Windows
+) -> tuple[jax.Array, base.Metrics]:
+    """Returns the loss and metrics, all summed over the steps of a batch as in the paper (section 4.2)."""
+    config, stored = parts.config, windows.stored
+    logits, value = _unroll(parts, params, windows)
+    behaviour = stored["logits"]
+    if parts.spec.has_action_mask:
+        logits, behaviour = _masked(logits, stored["legal"]), _masked(behaviour, stored["legal"])
+    log_pi, log_mu = jax.nn.log_softmax(logits[:, :-1]), jax.nn.log_softmax(behaviour[:, :-1])
+    action = stored["action"][:, :-1, None]
+    log_chosen = jnp.take_along_axis(log_pi, action, axis=-1)[..., 0]
+    log_rho = log_chosen - jnp.take_along_axis(log_mu, action, axis=-1)[..., 0]
+    is_step = ~(windows.terminated | windows.truncated)[:, :-1]
+    reward = windows.reward[:, 1:] * config.reward_scale
+    if config.clip_reward:
+        reward = jnp.clip(reward, -config.clip_reward, config.clip_reward)
+    targets = vtrace.targets(
+        jax.lax.stop_gradient(value),
+        reward,
+        config.discount * ~windows.terminated[:, 1:],
+        jax.lax.stop_gradient(log_rho),
+        is_step,
+        clip_rho=config.clip_rho,
+        clip_c=config.clip_c,
+        trace_decay=config.trace_decay,
+    )
+    entropy = -jnp.sum(jnp.exp(log_pi) * log_pi, axis=-1)
+
+    def total(x: jax.Array) -> jax.Array:
+        summed = jnp.sum(jnp.where(is_step, x, 0.0), axis=1)
+        return config.batch_size * jnp.mean(windows.weight * summed)
+
+    policy = -total(log_chosen * targets.advantage)
+    errors = total(0.5 * jnp.square(targets.value - value[:, :-1]))
+    entropies = total(entropy)
+    loss = policy + config.value_loss_weight * errors - config.entropy_weight * entropies
+    return loss, {
+        "loss": loss,
+        "loss_policy": policy,
+        "loss_value": errors,
+        "policy_entropy": entropies,
+        "value_mean": total(value[:, :-1]),
+        "value_target_mean": total(targets.value),
+        "importance_mean": total(jnp.exp(log_rho)),
+        "num_steps": total(jnp.ones_like(entropy)),
+    }
+
+
+def _unroll(parts: _Parts, params: base.Params, windows: windows_lib.Windows) -> tuple[jax.Array, jax.Array]:
+    """Returns logits [B, L + 1, A] and values [B, L + 1]."""
+    observation, first = windows.observation[types.OBSERVATION], windows.first
+    if parts.config.lstm_width:
+        state, last_action = windows.stored["state"][:, 0], windows.stored["last_action"]
+    else:
+        state, last_action = parts.network.initial_state(first.shape[0]), jnp.zeros_like(windows.stored["action"])
+    steps = actor_critic.Steps(observation, first, windows.reward, last_action)
+    _, logits, value = parts.network.unroll(params, state, steps)
+    return logits, value

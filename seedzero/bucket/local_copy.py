@@ -1,0 +1,142 @@
+"""The local copy of a run in a bucket: a learner fills it from the bucket, writes it, and uploads the changes.
+
+The bucket is the truth: a local copy loses all that the bucket lacks, unless it was the last one to write there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+import secrets
+from collections.abc import Callable, Iterator
+
+from seedzero.bucket import bucket, remote
+from seedzero.checkpoints import durable, files, manifest, run_dir
+from seedzero.core import errors
+
+_TOKEN_FILE = "copy.json"
+
+
+def token(path: pathlib.Path) -> str:
+    """Returns the token that names a local copy in the lease, a new one at first. Raises ResumeError."""
+    file = path / _TOKEN_FILE
+    try:
+        return str(json.loads(file.read_text(encoding="utf-8"))["copy"])
+    except FileNotFoundError:
+        made = secrets.token_hex(8)
+        run_dir.write_json_atomic(file, {"copy": made})
+        return made
+    except (ValueError, KeyError, TypeError) as error:
+        raise errors.ResumeError(f"{file} is damaged ({error!r}); delete {path}, which is only a copy") from None
+
+
+def fill(
+    store: bucket.Store, path: pathlib.Path, keys: set[str], *, keep: bool, report: Callable[[str], None]
+) -> tuple[remote.Checkpoints, int | None]:
+    """Fetches the files, the newest checkpoint and the best one of a run.
+
+    Args:
+      store: of the run.
+      path: of the local copy, locked by the caller.
+      keys: of all objects in the bucket.
+      keep: true: the local copy was the last one to write; its own files and checkpoints stay.
+      report: receives sentences for the user.
+
+    Returns:
+      The checkpoints in the bucket, and the step of a checkpoint that only the local copy has.
+
+    Raises:
+      BucketError: the bucket cannot be read.
+      CheckpointError: there are checkpoints, but none can be used.
+    """
+    objects = remote.read_checkpoints(store, keys)
+    for prefix, problem in objects.damaged.items():
+        report(f"{store.url}/{prefix} is skipped: {problem}")
+    copy = _LocalCopy(store, path, objects, report)
+    if not keep:
+        copy.delete_unknown(keys)
+    remote.download_all(store, path, [key for key in keys if _is_file(key) and not (keep and (path / key).exists())])
+    ahead = copy.fetch_newest()
+    if not (keep and files.finished(path / "checkpoints" / files.BEST)):
+        copy.fetch_best()
+    return objects, ahead
+
+
+@dataclasses.dataclass(frozen=True)
+class _LocalCopy:
+    """A local copy and the checkpoints in its bucket."""
+
+    store: bucket.Store
+    path: pathlib.Path
+    objects: remote.Checkpoints
+    report: Callable[[str], None]
+
+    def delete_unknown(self, keys: set[str]) -> None:
+        """Deletes the checkpoints and files that the bucket lacks, or has with other content."""
+        deleted = []
+        for kind in (files.STEPS, files.BEST):
+            parent = self.path / "checkpoints" / kind
+            for step in files.finished(parent):
+                directory = parent / f"{step:012d}"
+                known = self.objects.manifests.get(directory.relative_to(self.path).as_posix())
+                if known is None or not remote.has_content(directory / manifest.NAME, known.content):
+                    durable.remove(directory)
+                    deleted.append(str(step))
+        for key in file_keys(self.path):
+            if key not in keys:
+                (self.path / key).unlink()
+        if deleted:
+            self.report(
+                f"deleted from the local copy {self.path}, because {self.store.url} has them not: {', '.join(deleted)}"
+            )
+
+    def fetch_newest(self) -> int | None:
+        """Fetches the newest checkpoint that is whole, unless the local copy has it or a newer one: returns that."""
+        local, _ = files.newest_verified(self.path / "checkpoints")
+        for step in sorted(self.objects.steps(), reverse=True):
+            if local is not None and local.step >= step:
+                break
+            try:
+                self._fetch(remote.step_prefix(step))
+            except errors.CheckpointError as error:
+                self.report(f"checkpoint {step} in {self.store.url} is skipped: {error}")
+                self.objects.unusable.add(step)
+            else:
+                return None
+        if local is not None:
+            return local.step
+        if any(prefix.startswith(remote.STEPS) for prefix in (*self.objects.manifests, *self.objects.damaged)):
+            raise errors.CheckpointError(
+                f"none of the checkpoints in {self.store.url} can be used, see above; start with another --run_dir"
+            )
+        return None
+
+    def fetch_best(self) -> None:
+        """Fetches the best checkpoint, if there is one; a damaged one is reported."""
+        bests = self.objects.bests()
+        if bests:
+            try:
+                self._fetch(remote.best_prefix(max(bests)))
+            except errors.CheckpointError as error:
+                self.report(f"the best checkpoint in {self.store.url} is skipped: {error}")
+
+    def _fetch(self, prefix: str) -> None:
+        known = self.objects.manifests[prefix]
+        num_bytes = known.manifest.num_bytes
+        self.report(f"fetching {self.store.url}/{prefix}: {num_bytes / 2**20:.1f} MB, less what is here already")
+        remote.fetch(self.store, self.path, prefix, known)
+
+
+def file_keys(path: pathlib.Path) -> Iterator[str]:
+    """Yields the keys of a local copy's mirrored files: metrics, logs and the like, but no checkpoints."""
+    for pattern in ("*", *(f"{directory}/*" for directory in remote.DIRECTORIES)):
+        for file in sorted(path.glob(pattern)):
+            key = file.relative_to(path).as_posix()
+            if _is_file(key) and file.is_file():
+                yield key
+
+
+def _is_file(key: str) -> bool:
+    directory, _, name = key.rpartition("/")
+    return key in remote.FILES or (directory in remote.DIRECTORIES and name not in ("", ".", ".."))

@@ -1,0 +1,143 @@
+"""Uploading a run from its local copy, and deleting in the bucket.
+
+A checkpoint exists in the bucket once its manifest does. The manifest comes last, so an upload may break off anywhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+import threading
+import time
+from collections.abc import Callable, Iterable
+
+from seedzero.bucket import bucket, lease, local_copy, remote
+from seedzero.checkpoints import files, manifest
+from seedzero.core import errors
+
+_PROGRESS_SECONDS = 2.0
+
+
+class Uploads:
+    """Uploads checkpoints and files, and deletes checkpoints that are not kept.
+
+    One thread calls `upload` and `prune`; any thread calls `send_files`.
+
+    Attributes:
+      reports_progress: true: the progress of uploads is reported, because the user waits for them.
+    """
+
+    def __init__(
+        self,
+        store: bucket.Store,
+        path: pathlib.Path,
+        held: lease.Lease,
+        objects: remote.Checkpoints,
+        *,
+        keep: int,
+        report: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store, self._path, self._lease = store, path, held
+        self._objects, self._keep = objects, keep
+        self._report, self._clock = report, clock
+        self.reports_progress = False
+        self._sent: dict[str, tuple[int, int]] = {}
+        self._sending = threading.Lock()
+
+    def upload(self, step: int | None) -> None:
+        """Uploads a checkpoint, the best one, and earlier ones kept for good that the bucket lacks.
+
+        After an error the next call uploads the rest.
+
+        Args:
+          step: updates done at the checkpoint; None: the best one alone.
+
+        Raises:
+          BucketError: an upload failed.
+          OSError, CheckpointError: the local copy cannot be read.
+        """
+        local = self._path / "checkpoints"
+        best = [remote.best_prefix(found) for found in files.finished(local / files.BEST)[-1:]]
+        steps = [] if step is None else [remote.step_prefix(step), *map(remote.step_prefix, self._for_good(step))]
+        for prefix in [*steps, *best]:
+            content = (self._path / prefix / manifest.NAME).read_bytes()
+            known = self._objects.manifests.get(prefix)
+            if known is None or known.content != content:
+                self._upload(prefix, remote.Known(content, manifest.parse(content)))
+        if step is not None and self.reports_progress:
+            self._report(f"checkpoint {step} is in {self._store.url}")
+
+    def _for_good(self, newest: int) -> list[int]:
+        """Returns the earlier local checkpoints kept for good that the bucket lacks."""
+        uploaded = self._objects.steps()
+        found = files.manifests(self._path / "checkpoints")
+        return [one.step for one in found if one.kept_for_good and one.step < newest and one.step not in uploaded]
+
+    def _upload(self, prefix: str, known: remote.Known) -> None:
+        self._lease.check()
+        # Checkpoints that this one replaces, and best ones of an abandoned past, must not win over it.
+        self._delete_checkpoints(self._objects.replaced_by(prefix))
+        new = [key for key in remote.segment_keys(known.manifest) if key not in self._objects.keys]
+        self._send([*new, *remote.own_keys(prefix, known.manifest)], prefix)
+        self.send_files()  # a checkpoint names the length of metrics.jsonl
+        self._lease.check()
+        self._put(f"{prefix}/{manifest.NAME}", known.content)
+        self._objects.manifests[prefix] = known
+
+    def _send(self, keys: list[str], prefix: str) -> None:
+        """Uploads files of a checkpoint; after an error the uploaded ones stay known."""
+        total = sum((self._path / key).stat().st_size for key in keys)
+        done, reported = 0, self._clock()
+
+        def send(key: str) -> int:
+            content = (self._path / key).read_bytes()
+            self._put(key, content)
+            return len(content)
+
+        for num_bytes in bucket.in_parallel(send, keys):
+            done += num_bytes
+            if self.reports_progress and self._clock() - reported >= _PROGRESS_SECONDS:
+                reported = self._clock()
+                self._report(f"uploading {self._store.url}/{prefix}: {done / 2**20:.1f} of {total / 2**20:.1f} MB")
+
+    def _put(self, key: str, content: bytes) -> None:
+        self._store.write(key, content)
+        self._objects.keys.add(key)
+
+    def prune(self, newest: int) -> None:
+        """Deletes the checkpoints that are not kept; a failure is reported, and the next call tries again."""
+        try:
+            self._delete_checkpoints(self._objects.superfluous(self._keep, newest))
+            self.delete_unreferenced()
+        except errors.BucketError as error:
+            self._report(f"old checkpoints stay in {self._store.url}: {error}")
+
+    def delete_unreferenced(self) -> None:
+        """Deletes the objects that no checkpoint needs. Raises BucketError."""
+        self._delete(self._objects.unreferenced())
+
+    def _delete_checkpoints(self, prefixes: Iterable[str]) -> None:
+        """Deletes the manifests of checkpoints, whose other objects are unreferenced then."""
+        for prefix in prefixes:
+            self._delete([f"{prefix}/{manifest.NAME}"])
+            del self._objects.manifests[prefix]
+
+    def _delete(self, keys: list[str]) -> None:
+        def delete(key: str) -> None:
+            self._store.delete(key)
+            self._objects.keys.discard(key)
+
+        for _ in bucket.in_parallel(delete, keys):
+            pass
+
+    def send_files(self) -> None:
+        """Uploads metrics, logs and the like, as far as they changed. Raises BucketError, OSError."""
+        with self._sending:
+            for key in local_copy.file_keys(self._path):
+                file = self._path / key
+                with contextlib.suppress(FileNotFoundError):  # a log that was just renamed comes the next time
+                    found = file.stat()
+                    if self._sent.get(key) != (found.st_mtime_ns, found.st_size):
+                        self._store.write(key, file.read_bytes())
+                        self._sent[key] = (found.st_mtime_ns, found.st_size)

@@ -1,0 +1,114 @@
+"""The directory of a run's checkpoints, as its one writer sees it: new checkpoints in, old ones out."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from seedzero.checkpoints import checkpoint, durable, files, manifest, segments, trees
+from seedzero.config import sections
+
+REPLAY_COUNTERS = ("stored_per_shard",)
+"""Counters of the replay's content; they are saved and restored together with it."""
+
+
+class CheckpointDir:
+    """Writes whole checkpoints into a directory; thread-safe, and every call waits for the disk.
+
+    Attributes:
+      path: of the directory.
+      newest: the newest checkpoint with all rows of its replay; the next one builds on it.
+    """
+
+    def __init__(self, path: pathlib.Path, config: sections.CheckpointConfig, clock: Callable[[], float]) -> None:
+        """Makes the directory and deletes the leftovers of a crash. Raises CheckpointError as `files.prepare`."""
+        files.prepare(path)
+        self.path = path
+        ordinals = [found.ordinal for found in files.manifests(path)]
+        self.newest = checkpoint.Newest(ordinal=max(ordinals, default=0))
+        self._config = config
+        self._clock = clock
+        self._lock = threading.Lock()  # over steps/: `write_state` runs beside a long `write` and `prune`
+        self._last_state = -1
+
+    def write(
+        self,
+        step: int,
+        parts: Mapping[str, trees.Tree],
+        host: Mapping[str, Any],
+        observation: tuple[trees.Leaf, ...],
+        replay: segments.Saved | None,
+    ) -> None:
+        """Writes a checkpoint; errors as `checkpoint.write`.
+
+        Args:
+          step, host: as in `Checkpointer.save`.
+          parts: of the training state and the replay, by name.
+          observation: description of the replay's observations.
+          replay: their segments, on the disk already; None: a checkpoint without replay.
+        """
+        with self._lock:
+            ordinal, every = self.newest.ordinal + 1, self._config.keep_every
+            described = manifest.Manifest(
+                step,
+                self._clock(),
+                ordinal,
+                kept_for_good=bool(every) and ordinal % every == 0,
+                arrays={checkpoint.OBSERVATION: observation},
+                host=host,
+                segments={segment.name: segment.files for segment in replay.segments} if replay else {},
+                has_replay=replay is not None,
+            )
+            checkpoint.write(files.step_directory(self.path, step), parts, described)
+            self.newest = self.newest._replace(step=step, ordinal=ordinal, replay=replay)
+
+    def write_state(self, step: int, parts: Mapping[str, trees.Tree], host: Mapping[str, Any]) -> None:
+        """Writes a checkpoint whose replay, if any, is that of the newest one. Arguments and errors: as `write`."""
+        with self._lock:
+            described = manifest.Manifest(step, self._clock(), self.newest.ordinal + 1, host=host)
+            replay_from = None
+            if self.newest.step is not None:
+                path = files.step_directory(self.path, self.newest.step)
+                last = manifest.read(path)
+                if last.has_replay:
+                    replay_from = path
+                    described = dataclasses.replace(
+                        described,
+                        arrays={name: last.arrays[name] for name in (checkpoint.REPLAY, checkpoint.OBSERVATION)},
+                        host={**host, **{name: last.host[name] for name in REPLAY_COUNTERS if name in last.host}},
+                        segments=last.segments,
+                        has_replay=True,
+                    )
+            checkpoint.write(files.step_directory(self.path, step), parts, described, replay_from)
+            self._last_state = step
+
+    def write_best(self, step: int, params: trees.Tree, info: Mapping[str, Any]) -> None:
+        """Writes parameters as the best ones, in place of all others. Errors: as `write`."""
+        root = self.path / files.BEST
+        # Later ones go first: they belong to an abandoned past, and the latest one counts.
+        for other in files.finished(root):
+            if other > step:
+                durable.remove(root / f"{other:012d}")
+        described = manifest.Manifest(step, self._clock(), 0, host=info)
+        checkpoint.write(root / f"{step:012d}", {files.PARAMS: {files.PARAMS: params}}, described)
+        for other in files.finished(root)[:-1]:
+            durable.remove(root / f"{other:012d}")
+
+    def prune(self) -> None:
+        """Deletes the checkpoints and segments that are not kept. Raises OSError."""
+        with self._lock:
+            steps = files.finished(self.path / files.STEPS)
+            kept = files.kept_steps(
+                steps,
+                for_good={found.step for found in files.manifests(self.path) if found.kept_for_good},
+                keep=self._config.keep,
+                newest=max(self.newest.step or 0, self._last_state),
+                unusable=self.newest.unusable,
+            )
+            for step in steps:
+                if step not in kept:
+                    durable.remove(files.step_directory(self.path, step))
+            files.remove_unreferenced(self.path)

@@ -1,0 +1,283 @@
+"""Writes checkpoints while training goes on.
+
+    device loop thread                          checkpoint thread
+    save: copies on the device  ------------->  replay rows: to the host, compressed, into segments
+          (the originals may be                 the rest: by Orbax, manifest, fsync, rename
+          donated right afterwards)             run in a bucket: upload
+                                                then `on_durable`; older checkpoints are deleted
+
+A failed save is reported and leaves nothing behind; the next save writes its rows too.
+
+`save_state` serves a process that may soon be killed: it writes the small state beside the replay of the last save.
+"""
+
+from __future__ import annotations
+
+import collections
+import concurrent.futures
+import contextlib
+import dataclasses
+import errno
+import pathlib
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+
+from seedzero.checkpoints import checkpoint, checkpoint_dir, durable, files, memory, segments, trees
+from seedzero.config import sections
+from seedzero.core import errors
+from seedzero.replay import rings as rings_lib
+
+_FAILURES = (OSError, ValueError, RuntimeError, errors.Error)
+"""Raised by Orbax, tensorstore, the disk and the device when a write fails."""
+
+
+class Uploader(Protocol):
+    """The bucket of a run."""
+
+    def upload(self, step: int) -> None:
+        """Uploads a checkpoint; returns once it is durable there."""
+
+    def prune(self, newest: int) -> None:
+        """Deletes the checkpoints there that are not kept."""
+
+
+@dataclasses.dataclass
+class _Save:
+    """One save in progress; `error`: the first failure."""
+
+    step: int
+    name: str
+    host: Mapping[str, Any]
+    parts: dict[str, trees.Tree] = dataclasses.field(default_factory=dict)
+    observation: tuple[trees.Leaf, ...] = ()
+    replay: segments.Saved | None = None
+    written: list[segments.Segment] = dataclasses.field(default_factory=list)
+    error: BaseException | None = None
+
+
+class _Abandoned(errors.Error):
+    """The error of a save that `abandon_save` ended."""
+
+
+class Checkpointer:
+    """Writes the checkpoints of a run; one thread calls it, save for `abandon_save`."""
+
+    def __init__(
+        self,
+        directory: pathlib.Path,
+        config: sections.CheckpointConfig,
+        *,
+        on_durable: Callable[[int], None],
+        on_error: Callable[[str], None],
+        uploader: Uploader | None = None,
+        max_copy_bytes: int = checkpoint.MAX_COPY_BYTES,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Deletes the leftovers of a crash.
+
+        Args:
+          directory: of the checkpoints; made if missing. Only this object writes to it.
+          config: number of checkpoints that are kept.
+          on_durable: receives each step that survives a crash from now on, on the checkpoint thread.
+          on_error: receives a sentence about each failed save, on either thread; training may go on.
+          uploader: of a run in a bucket; a checkpoint there is durable once it is uploaded.
+          max_copy_bytes: bound of the copied replay rows that wait for the disk.
+          clock: seconds since the epoch.
+
+        Raises:
+          CheckpointError: the directory cannot be written.
+        """
+        self._directory = checkpoint_dir.CheckpointDir(directory, config, clock)
+        self._on_durable = on_durable
+        self._on_error = on_error
+        self._uploader = uploader
+        self._max_copy_bytes = max_copy_bytes
+        self._thread = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._copying: _Save | None = None
+        self._saving: concurrent.futures.Future[None] | None = None
+        self._saving_best: concurrent.futures.Future[None] | None = None
+        # (step, params, info) of the best checkpoint that waits: a later one replaces it.
+        self._best: collections.deque[tuple[int, trees.Tree, Mapping[str, Any]]] = collections.deque(maxlen=1)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a save is in progress, its upload included."""
+        return self._saving is not None and not self._saving.done()
+
+    def continue_from(self, restored: checkpoint.Restored) -> None:
+        """Builds the next save on a restored checkpoint."""
+        self._directory.newest = restored.newest
+
+    def save(
+        self, step: int, state: Mapping[str, trees.Tree], host: Mapping[str, Any], rings: rings_lib.Rings | None
+    ) -> None:
+        """Starts writing a checkpoint; waits for the one in progress.
+
+        Args:
+          step: updates done.
+          state: parts by name; the part "params" can be read alone.
+          host: counters; a JSON object.
+          rings: the replay; None: a checkpoint without it.
+        """
+        self.wait()
+        save = _Save(step, f"{step:012d}-{durable.token()}", host)
+        self._copying = save
+        try:
+            # The replay first: its cursors wait for all earlier work of the device.
+            if rings is not None:
+                self._copy_replay(save, rings)
+            save.parts |= checkpoint.parts_of(trees.copy(dict(state)))
+        except RuntimeError as error:
+            save.error = error
+        self._copying = None
+        self._saving = self._thread.submit(self._finish, save)
+
+    def abandon_save(self) -> None:
+        """Any thread: ends a `save` that waits for the disk; it returns soon, without a report or a checkpoint."""
+        save = self._copying
+        if save is not None and save.error is None:
+            save.error = _Abandoned()
+
+    def _copy_replay(self, save: _Save, rings: rings_lib.Rings) -> None:
+        """Copies the rings' small arrays and new observations; the thread writes the observations meanwhile."""
+        small = trees.copy(checkpoint.all_but_observation(rings))
+        save.parts[checkpoint.REPLAY] = small
+        save.observation = trees.describe({checkpoint.OBSERVATION: rings.observation})
+        # The only wait for the device: its cursors tell the new rows.
+        cursor = np.asarray(small["cursor"]).astype(np.int64)
+        length = rings.weight.shape[1]
+        built_on = segments.base(self._directory.newest.replay, cursor, length)
+        save.replay = segments.Saved(cursor, built_on.segments)
+        rows = segments.new_rows(built_on, cursor, length)
+        waiting: collections.deque[tuple[int, concurrent.futures.Future[None]]] = collections.deque()
+        for chunk in segments.chunks(rings.observation, rows):
+            if save.error is not None:
+                return
+            copied = segments.gather(rings.observation, chunk.slot, chunk.time)
+            runs = segments.compress(segments.Rows(rows.slot[chunk.source], rows.number[chunk.source]))
+            waiting.append((copied.nbytes, self._thread.submit(self._write_segment, save, copied, chunk.used, runs)))
+            del copied
+            while len(waiting) > 1 and sum(num_bytes for num_bytes, _ in waiting) > self._max_copy_bytes:
+                concurrent.futures.wait([waiting.popleft()[1]])
+
+    def save_state(self, step: int, state: Mapping[str, trees.Tree], host: Mapping[str, Any]) -> None:
+        """Writes a checkpoint without new rows of the replay; returns once it is durable or has failed.
+
+        It holds the replay of the newest checkpoint on the disk, if that has one. A save in progress goes on.
+        The next save of the same step replaces it.
+
+        Args:
+          step: updates done.
+          state: parts as given to `save`.
+          host: counters; a JSON object.
+        """
+        try:
+            self._directory.write_state(step, checkpoint.parts_of(trees.copy(dict(state))), host)
+        except _FAILURES as error:
+            self._on_error(self._failure(f"checkpoint {step} without its replay", error))
+            return
+        # Only the checkpoint thread uploads.
+        if self._uploader is None or self._thread.submit(self._upload, step).result():
+            self._on_durable(step)
+
+    def save_best(self, step: int, params: trees.Tree, info: Mapping[str, Any]) -> None:
+        """Starts writing parameters as the best so far, in place of the earlier ones.
+
+        The next checkpoint takes them into the bucket: evaluations may be a hundred times as frequent.
+
+        Args:
+          step: updates done.
+          params: the parameters.
+          info: about them; a JSON object.
+        """
+        self._best.append((step, trees.copy(params), info))
+        self._saving_best = self._thread.submit(self._write_best)
+
+    def wait(self) -> None:
+        """Returns when no save is in progress."""
+        for pending in (self._saving, self._saving_best):
+            if pending is not None:
+                pending.result()
+
+    def close(self) -> None:
+        """Waits, and ends the thread."""
+        self.wait()
+        self._thread.shutdown()
+
+    # ------------------------------------------------------------------------------------ on the checkpoint thread
+
+    def _write_segment(
+        self, save: _Save, copied: jax.Array | np.ndarray, used: np.ndarray, runs: segments.Runs
+    ) -> None:
+        if save.error is not None:
+            return
+        name = f"{save.name}-{len(save.written):04d}"
+        root = self._directory.path / files.SEGMENTS
+        try:
+            save.written.append(segments.write(root, name, segments.to_host(copied, used), runs))
+        except _FAILURES as error:
+            save.error = error
+
+    def _finish(self, save: _Save) -> None:
+        """Completes a save whose segments are written, or deletes them."""
+        replay = save.replay and save.replay._replace(segments=(*save.replay.segments, *save.written))
+        try:
+            if save.error is not None:
+                raise save.error
+            self._directory.write(save.step, save.parts, save.host, save.observation, replay)
+        except _FAILURES as error:
+            for segment in save.written:
+                with contextlib.suppress(OSError):  # the next start deletes the rest
+                    durable.remove(self._directory.path / files.SEGMENTS / segment.name)
+            if not isinstance(error, _Abandoned):
+                self._on_error(self._failure(f"checkpoint {save.step}", error))
+            return
+        uploaded = self._upload(save.step)
+        if uploaded:
+            self._on_durable(save.step)
+        try:
+            self._directory.prune()
+        except OSError as error:
+            self._on_error(f"old checkpoints in {self._directory.path} could not be deleted: {error}")
+        if self._uploader is not None and uploaded:
+            self._uploader.prune(save.step)
+        memory.trim_heap()
+
+    def _upload(self, step: int) -> bool:
+        """Uploads a checkpoint if the run is in a bucket; returns whether the checkpoint is durable."""
+        if self._uploader is None:
+            return True
+        try:
+            self._uploader.upload(step)
+        except _FAILURES as error:
+            self._on_error(
+                f"checkpoint {step} could not be uploaded: {error}; it is kept on this machine, "
+                f"training goes on and the next checkpoint brings what is missing"
+            )
+            return False
+        return True
+
+    def _write_best(self) -> None:
+        try:
+            step, params, info = self._best.pop()
+        except IndexError:
+            return  # an earlier call has written a later one
+        try:
+            self._directory.write_best(step, params, info)
+        except _FAILURES as error:
+            self._on_error(self._failure(f"the best checkpoint, {step},", error))
+
+    def _failure(self, subject: str, error: BaseException) -> str:
+        """Returns the sentence about a failed save."""
+        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+        advice = "free some space there" if full or "No space left" in str(error) else "see whether it can be written"
+        newest = self._directory.newest.step
+        kept = "there is no earlier one" if newest is None else f"{newest} is kept"
+        return (
+            f"{subject} could not be written to {self._directory.path}: {error}; {advice}; {kept}; "
+            f"training goes on and the next checkpoint is tried as planned"
+        )

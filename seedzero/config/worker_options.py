@@ -1,0 +1,127 @@
+"""The options of a worker's process: flags made from the fields, its command line written and read here alone."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from seedzero.config import config as config_lib
+from seedzero.config import sections
+from seedzero.core import errors
+
+ROLES = ("any", "train", "evaluate")
+_UNLIMITED_ENVS = 2**16
+_TRANSPORT = sections.TransportConfig()
+
+
+def _option(default: bool | int | float | str, help_text: str, placeholder: str = "", **more: Any) -> Any:
+    """A field. placeholder: its value in the help. more: flag (if not the field's name), minimum, choices."""
+    return dataclasses.field(default=default, metadata=dict(help=help_text, placeholder=placeholder, **more))
+
+
+@dataclasses.dataclass(frozen=True)
+class WorkerOptions:
+    server: str = _option("", "address of the learner, as it prints it", "HOST:PORT|unix:PATH")
+    token_file: str = _option("", "file with the learner's token", "FILE")
+    ca_file: str = _option(
+        "",
+        "PEM file with the certificates that may vouch for the learner's, or the word system: the public authorities "
+        "(default: plain text)",
+        "FILE",
+        flag="tls.ca_file",
+    )
+    server_name: str = _option(
+        "",
+        "name that the learner's certificate is for (default: the host in --server)",
+        "NAME",
+        flag="tls.server_name",
+    )
+    num_envs: int = _option(
+        _UNLIMITED_ENVS, "most environments here (default: as many as the learner asks for)", "N", minimum=1
+    )
+    threads: int = _option(
+        0,
+        "Atari: emulator threads (default: one for each core; a container knows only the whole machine's)",
+        "N",
+        minimum=0,
+    )
+    role: str = _option("any", "purpose of the environments (default: any)", "|".join(ROLES), choices=ROLES)
+    worker_id: str = _option("", "name in reports (default: host and process id)", "NAME")
+    keepalive_seconds: float = _option(_TRANSPORT.keepalive_seconds, "HTTP/2 pings on a silent connection", "X")
+    ping_timeout_seconds: float = _option(
+        _TRANSPORT.ping_timeout_seconds, "an unanswered ping ends the connection", "X"
+    )
+    max_backoff_seconds: float = _option(
+        _TRANSPORT.max_backoff_seconds, "longest pause between attempts to reconnect", "X"
+    )
+    supervised: bool = _option(False, "end when standard input is closed: for a program that starts this one")
+
+
+FLAGS: Mapping[str, dataclasses.Field[Any]] = {
+    field.metadata.get("flag", field.name): field for field in dataclasses.fields(WorkerOptions)
+}
+"""Every field by the name of its flag."""
+
+
+def of_learner(config: config_lib.Config) -> WorkerOptions:
+    """Returns the options that a learner's configuration sets."""
+    transport = config.transport
+    return WorkerOptions(
+        threads=config.worker.threads,
+        keepalive_seconds=transport.keepalive_seconds,
+        ping_timeout_seconds=transport.ping_timeout_seconds,
+        max_backoff_seconds=transport.max_backoff_seconds,
+    )
+
+
+def command(options: WorkerOptions, *, server: str, worker_id: str, role: str, token_file: str = "") -> list[str]:
+    """Returns the command line of a worker for a program that supervises it. The arguments override the options."""
+    options = dataclasses.replace(
+        options, server=server, worker_id=worker_id, role=role, token_file=token_file, supervised=True
+    )
+    values = {name: getattr(options, field.name) for name, field in FLAGS.items()}
+    words = [f"--{name}={value}" for name, value in values.items() if value != FLAGS[name].default]
+    return [sys.executable, "-m", "seedzero.worker", *words]
+
+
+def read(words: Sequence[str] | None = None) -> WorkerOptions:
+    """Returns the options in a command line (default: this process's); exits with BAD_USAGE where it is wrong."""
+    parser = argparse.ArgumentParser("python -m seedzero.worker", description="Steps environments for a learner.")
+    for name, field in FLAGS.items():
+        placeholder = field.metadata["placeholder"]
+        switch: dict[str, Any] = {} if placeholder else dict(nargs="?", const="true")
+        shown = dict(help=field.metadata["help"], metavar=placeholder or None)
+        parser.add_argument(f"--{name}", required=name == "server", **shown, **switch)
+    given = vars(parser.parse_args(words))
+    try:
+        return parse({name: text for name, text in given.items() if text is not None})
+    except errors.UsageError as error:
+        parser.error(str(error))
+
+
+def parse(texts: Mapping[str, str]) -> WorkerOptions:
+    """Returns the options that flags say, given by name.
+
+    Raises:
+      UsageError: a text is no value of its flag.
+    """
+    values: dict[str, Any] = {FLAGS[name].name: _parse(name, text, FLAGS[name]) for name, text in texts.items()}
+    return WorkerOptions(**values)
+
+
+def _parse(name: str, text: str, field: dataclasses.Field[Any]) -> Any:
+    kind: Any = type(field.default)
+    limits = field.metadata
+    try:
+        value = {"true": True, "1": True, "false": False, "0": False}[text.lower()] if kind is bool else kind(text)
+    except (KeyError, ValueError):
+        expected = {bool: "true or false", int: "a whole number", float: "a number"}[kind]
+        raise errors.UsageError(f"--{name}={text}: expected {expected}") from None
+    if "choices" in limits and value not in limits["choices"]:
+        raise errors.UsageError(f"--{name}={text}: expected one of {', '.join(limits['choices'])}")
+    if "minimum" in limits and value < limits["minimum"]:
+        raise errors.UsageError(f"--{name}={text}: expected at least {limits['minimum']}")
+    return value

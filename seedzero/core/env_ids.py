@@ -1,0 +1,6 @@
+"""Ids of environments that do not come from seedzero.envs."""
+
+REMOTE = "remote"
+"""A learner's --env where every worker brings environments of its own."""
+YOURS = "yours"
+"""Assigned by such a learner, and offered by such a worker."""

@@ -1,0 +1,66 @@
+"""The local devices, and functions that run on all of them: each device holds an equal part of slots and batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from seedzero.core import errors
+
+AXIS = "devices"
+SHARDED = jax.sharding.PartitionSpec(AXIS)
+REPLICATED = jax.sharding.PartitionSpec()
+
+
+def make(num_devices: int) -> jax.sharding.Mesh:
+    """Returns a mesh of the first local devices; all of them for 0.
+
+    Raises:
+      ConfigError: there are not so many.
+    """
+    devices = jax.local_devices()
+    if num_devices > len(devices):
+        raise errors.ConfigError(
+            f"--training.num_devices={num_devices}: this host has {len(devices)} {devices[0].platform} device(s); "
+            f"give --training.num_devices={len(devices)} in a new run directory"
+        )
+    return jax.sharding.Mesh(np.array(devices[: num_devices or len(devices)]), (AXIS,))
+
+
+def sharded(mesh: jax.sharding.Mesh) -> jax.sharding.NamedSharding:
+    """Returns the sharding of arrays that are split by slots or rows."""
+    return jax.sharding.NamedSharding(mesh, SHARDED)
+
+
+def replicated(mesh: jax.sharding.Mesh) -> jax.sharding.NamedSharding:
+    """Returns the sharding of arrays of which every device holds a copy."""
+    return jax.sharding.NamedSharding(mesh, REPLICATED)
+
+
+def placed(tree: Any, sharding: jax.sharding.Sharding) -> Any:
+    """Returns the shapes and dtypes of a tree with this sharding."""
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), tree)
+
+
+def over_devices(
+    function: Callable[..., Any],
+    mesh: jax.sharding.Mesh,
+    in_specs: Any,
+    out_specs: Any,
+    *,
+    donate: tuple[int, ...] = (),
+) -> Callable[..., Any]:
+    """Returns the jitted function with every device working on its own part.
+
+    Args:
+      function: of one device's parts.
+      mesh: devices.
+      in_specs: how its arguments are split, as `jax.shard_map` takes them.
+      out_specs: the same for its results.
+      donate: positions of the arguments that it donates.
+    """
+    mapped = jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
+    return jax.jit(mapped, donate_argnums=donate)

@@ -1,0 +1,116 @@
+"""A run's agent, environments and devices: the one value that every device function is made from."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from seedzero.agents import base
+from seedzero.agents import table as agents
+from seedzero.config import config as config_lib
+from seedzero.core import errors, types
+from seedzero.device import batch as batch_lib
+from seedzero.replay import data as data_lib
+from seedzero.replay import rings as rings_lib
+
+RING_MARGIN = 2
+"""Rows of a ring beside its steps and the frame stack: the pending one and the one that is overwritten next."""
+
+
+class Setup(NamedTuple):
+    """Settings of all device functions.
+
+    Attributes:
+      agent: pure functions.
+      spec: of the environments.
+      mesh: devices.
+      layout: of the slots.
+      sizes: rows a shard of acting batches, ascending.
+      slot_length: rows of a ring.
+      seed: of the run.
+      batch_size: windows of one update over all devices.
+      capacity: training steps that count as kept.
+      ahead: with frames in the host's memory, whether windows are drawn before their update is asked for.
+    """
+
+    agent: base.Agent
+    spec: types.EnvSpec
+    mesh: jax.sharding.Mesh
+    layout: batch_lib.Layout
+    sizes: tuple[int, ...]
+    slot_length: int
+    seed: int
+    batch_size: int
+    capacity: int
+    ahead: bool = True
+
+    @property
+    def stored(self) -> dict[str, data_lib.Stored]:
+        """The arrays of a stored row: the agent's, and the versions, equal when acting writes them."""
+        version = data_lib.Stored((), np.dtype(np.int32))
+        return {**self.agent.stored, **dict.fromkeys(version_names(self.agent), version)}
+
+    @property
+    def max_rows(self) -> int:
+        """Rows of the largest acting batch over all devices."""
+        return self.sizes[-1] * self.layout.num_shards
+
+
+def make(config: config_lib.Config, spec: types.EnvSpec, mesh: jax.sharding.Mesh) -> Setup:
+    """Returns the setup of a run.
+
+    Args:
+      config: with automatic values resolved.
+      spec: of the environments.
+      mesh: devices.
+
+    Raises:
+      ConfigError: the agent does not go with these environments or devices.
+    """
+    agent = agents.make(config, spec, mesh.devices.flat[0].platform)
+    layout, sizes = batch_lib.plan(config, mesh.devices.size)
+    data = agent.data
+    for name, kept in agent.stored.items():
+        stride = data.stride if isinstance(data, data_lib.Replay) else 1  # after a cut, an unroll begins anywhere
+        if stride % kept.every:
+            raise errors.ConfigError(
+                f"agent {config.run.agent} stores {name!r} in every {kept.every}th row, but its windows begin at "
+                f"multiples of {stride}"
+            )
+    is_queue = isinstance(data, data_lib.Queue)
+    batch_size = data.batch_size if isinstance(data, data_lib.Queue) else config.replay.batch_size
+    for number, name in (
+        (batch_size, "windows"),
+        (agent.refresh.batch_size if agent.refresh else 0, "refreshed rows"),
+    ):
+        if number % layout.num_shards:
+            raise errors.ConfigError(f"{number} {name} of one call can't be shared by {layout.num_shards} devices")
+    return Setup(
+        agent=agent,
+        spec=spec,
+        mesh=mesh,
+        layout=layout,
+        sizes=sizes,
+        slot_length=_slot_length(agent, config.replay.capacity, layout.num_train),
+        seed=config.run.seed,
+        batch_size=batch_size,
+        capacity=2**31 - 1 if is_queue else config.replay.capacity,
+        ahead=not config.run.deterministic,
+    )
+
+
+def _slot_length(agent: base.Agent, capacity: int, num_slots: int) -> int:
+    """Returns the rows of a ring: a multiple of the stride of windows, and so of every `Stored.every`."""
+    margin = agent.stack + RING_MARGIN
+    if isinstance(agent.data, data_lib.Queue):
+        # A slot is held at `max_lag` complete unrolls; the rows of one call may follow.
+        capacity = num_slots * (agent.data.max_lag + 1) * agent.data.length
+        return rings_lib.slot_length(capacity, num_slots, margin)
+    return rings_lib.slot_length(capacity, num_slots, margin, agent.data.stride)
+
+
+def version_names(agent: base.Agent) -> tuple[str, ...]:
+    """Returns the stored arrays that hold versions."""
+    return (rings_lib.VERSION,) if agent.refresh is None else (rings_lib.VERSION, rings_lib.TARGET_VERSION)

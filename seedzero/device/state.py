@@ -1,0 +1,95 @@
+"""The state on the devices: what acting owns, and what learns. Made empty, or as shapes alone."""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from seedzero.agents import base
+from seedzero.device import acting
+from seedzero.device import mesh as mesh_lib
+from seedzero.device import setup as setup_lib
+from seedzero.replay import data as data_lib
+from seedzero.replay import rings as rings_lib
+
+
+class ActorState(NamedTuple):
+    """What acting owns on the device; donated to every call.
+
+    Attributes:
+      carried: by the environments, [slots, ...] over all shards.
+      rings: the stored rows, [training slots, time, ...] over all shards.
+    """
+
+    carried: acting.Carried
+    rings: rings_lib.Rings
+
+
+def create_actor(setup: setup_lib.Setup, *, holds_frames: bool = True) -> ActorState:
+    """Returns empty rings and memory; holds_frames: as in `rings.create`."""
+    agent, layout = setup.agent, setup.layout
+    is_prioritized = isinstance(agent.data, data_lib.Replay) and agent.data.prioritization is not None
+    rings = rings_lib.create(
+        setup.spec,
+        setup.stored,
+        layout.num_train,
+        setup.slot_length,
+        num_shards=layout.num_shards,
+        prioritized=is_prioritized,
+        holds_frames=holds_frames,
+    )
+    return ActorState(acting.initial(agent, setup.spec, layout.num_train + layout.num_evaluate), rings)
+
+
+def abstract_actor(setup: setup_lib.Setup) -> ActorState:
+    """Returns shapes, dtypes and shardings of the acting state, without allocating it."""
+    shapes = jax.eval_shape(lambda: create_actor(setup))
+    return ActorState(*mesh_lib.placed(shapes, mesh_lib.sharded(setup.mesh)))
+
+
+def abstract_train(setup: setup_lib.Setup) -> base.TrainState:
+    """Returns shapes, dtypes and shardings of the train state, without computing it."""
+    shapes = jax.eval_shape(lambda: setup.agent.init(jax.random.key(0)))
+    return mesh_lib.placed(shapes, mesh_lib.replicated(setup.mesh))
+
+
+def init_carried(setup: setup_lib.Setup) -> acting.Carried:
+    """Returns what environments carry before anything was seen, spread over the devices."""
+    num_slots = setup.layout.num_train + setup.layout.num_evaluate
+    create = functools.partial(acting.initial, setup.agent, setup.spec, num_slots)
+    return acting.Carried(*jax.jit(create, out_shardings=mesh_lib.sharded(setup.mesh))())
+
+
+def init_actor(setup: setup_lib.Setup, *, holds_frames: bool = True) -> ActorState:
+    """Returns empty rings and memory, spread over the devices; holds_frames: as in `rings.create`."""
+    create = functools.partial(create_actor, setup, holds_frames=holds_frames)
+    return ActorState(*jax.jit(create, out_shardings=mesh_lib.sharded(setup.mesh))())
+
+
+def init_train(setup: setup_lib.Setup) -> base.TrainState:
+    """Returns the initial train state, on every device."""
+    init = functools.partial(setup.agent.init, jax.random.key(setup.seed))
+    return jax.jit(init, out_shardings=mesh_lib.replicated(setup.mesh))()
+
+
+def copy(tree: base.Params) -> base.Params:
+    """Returns parameters that outlive the donation of their source."""
+    return _copy(tree)
+
+
+_copy = jax.jit(lambda tree: jax.tree.map(jnp.copy, tree))
+
+
+def parts(agent: base.Agent, train: base.TrainState) -> dict[str, base.Params]:
+    """Returns a train state as the named parts of a checkpoint; "params" are those of acting, which are read alone."""
+    acting, fields = agent.acting(train), train._asdict()
+    return fields if acting is fields.get("params") else {"params": acting, "train": fields}
+
+
+def from_parts(agent: base.Agent, like: base.TrainState, saved: dict[str, base.Params]) -> base.TrainState:
+    """Returns the train state of a checkpoint's parts; like: a state, or its shapes."""
+    fields = saved if agent.acting(like) is like._asdict().get("params") else saved["train"]
+    return like._replace(**fields)

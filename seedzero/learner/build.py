@@ -1,0 +1,107 @@
+"""From the environments' spec to a device loop: setup, place of the replay, compilation, and the first state."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from seedzero.agents import base
+from seedzero.checkpoints import checkpoint, trees
+from seedzero.config import config as config_lib
+from seedzero.core import types
+from seedzero.device import host_frames, programs
+from seedzero.device import mesh as mesh_lib
+from seedzero.device import setup as setup_lib
+from seedzero.device import state as state_lib
+from seedzero.learner import calls as calls_lib
+from seedzero.learner import capacity, device_loop
+from seedzero.learner import runner as runner_lib
+from seedzero.learner import saves as saves_lib
+from seedzero.monitoring import metrics
+
+
+def device_loop_for(
+    config: config_lib.Config,
+    spec: types.EnvSpec,
+    workers: calls_lib.Workers,
+    hooks: device_loop.Hooks,
+    saves: saves_lib.Saves,
+    gathered: metrics.Aggregator,
+    report: Callable[[str], None],
+) -> device_loop.DeviceLoop:
+    """Returns the loop of a new or resumed run, with its programs being compiled.
+
+    Args:
+      config: of the run, resolved.
+      spec: of the environments.
+      workers: how to reach them.
+      hooks: to the rest of the learner.
+      saves: the run's checkpoints; told whether they include the replay.
+      gathered: collects metrics between rows.
+      report: shows the user a line.
+
+    Raises:
+      ConfigError: the agent does not go with these environments.
+      CapacityError: the replay does not fit.
+      CheckpointError, ResumeError: the checkpoint is damaged, or does not fit.
+    """
+    setup = setup_lib.make(config, spec, mesh_lib.make(config.training.num_devices))
+    train, actor = state_lib.abstract_train(setup), state_lib.abstract_actor(setup)
+    frames = None
+    if _place_replay(config, setup, train, actor, saves, report):
+        host_frames.check_length(setup.slot_length, setup.agent.stack, ahead=setup.ahead)
+        frames = host_frames.HostFrames(spec, setup.layout, setup.slot_length, mesh_lib.sharded(setup.mesh))
+        actor = actor._replace(rings=actor.rings._replace(observation=None))
+    compiled = programs.Programs(setup, train, actor, on_ready=workers.inbox.notify, frames=frames)
+    resumed = saves.restore(setup.agent, train, compiled.with_frames(actor.rings))
+    if resumed is None:
+        train, restored = state_lib.init_train(setup), None
+    else:
+        train, restored = resumed
+    runner = runner_lib.Runner(setup, compiled, train, _actor(setup, restored, frames))
+    calls = calls_lib.Calls(config, setup, runner, workers, gathered, time.monotonic)
+    loop = device_loop.DeviceLoop(config, calls, hooks, gathered, time.monotonic)
+    if restored is not None:
+        loop.restore(restored.host, has_replay=restored.rings is not None)
+    return loop
+
+
+def _place_replay(
+    config: config_lib.Config,
+    setup: setup_lib.Setup,
+    train: base.TrainState,
+    actor: state_lib.ActorState,
+    saves: saves_lib.Saves,
+    report: Callable[[str], None],
+) -> bool:
+    """Decides whether checkpoints include the replay, and returns whether the host keeps its frames."""
+    device = setup.mesh.devices.flat[0]
+    if not setup.agent.samples:  # the rings of a queue hold nothing that a resumed run could use
+        capacity.check_queue(trees.num_bytes(actor.rings) // setup.layout.num_shards, device, setup.slot_length)
+        return False
+    is_small = checkpoint.saves_replay(config.checkpoint, trees.num_bytes(actor.rings))
+    saves.includes_replay = config.run.deterministic or is_small
+    on_host, text = capacity.place(
+        config.replay.placement,
+        checkpoint.needed_bytes(state_lib.parts(setup.agent, train), actor.rings, is_saved=saves.includes_replay),
+        device,
+        num_devices=setup.layout.num_shards,
+        capacity=config.replay.capacity,
+    )
+    report(text)
+    return on_host
+
+
+def _actor(
+    setup: setup_lib.Setup, restored: checkpoint.Restored | None, frames: host_frames.HostFrames | None
+) -> state_lib.ActorState:
+    """Returns the acting state: empty, or with the rings of a checkpoint."""
+    if restored is None or restored.rings is None:
+        return state_lib.init_actor(setup, holds_frames=frames is None)
+    rings = restored.rings
+    if frames is not None:
+        frames.resume(np.asarray(rings.cursor))
+        rings = rings._replace(observation=None)
+    return state_lib.ActorState(state_lib.init_carried(setup), rings)

@@ -1,0 +1,226 @@
+"""The calls that the device loop decides on: each is dispatched with the work that its completion brings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from seedzero.agents import base
+from seedzero.config import config as config_lib
+from seedzero.core import errors, types
+from seedzero.device import batch as batch_lib
+from seedzero.device import setup as setup_lib
+from seedzero.learner import evaluator as evaluator_lib
+from seedzero.learner import in_flight as in_flight_lib
+from seedzero.learner import inbox as inbox_lib
+from seedzero.learner import intake as intake_lib
+from seedzero.learner import pacing, roster
+from seedzero.learner import runner as runner_lib
+from seedzero.monitoring import counts, metrics
+from seedzero.replay import rings as rings_lib
+
+_MAX_REJECTED = 10
+"""Consecutive updates with a non-finite loss or gradient after which training stops."""
+
+
+class Workers(NamedTuple):
+    """How the loop reaches workers.
+
+    Attributes:
+      inbox: their messages.
+      roster: their sessions.
+      reply: any thread: (request, [E] actions, weights version).
+      restart: any thread: (session id, reason): the worker resets its environments and takes a new session id.
+    """
+
+    inbox: inbox_lib.Inbox
+    roster: roster.Roster
+    reply: Callable[[Any, np.ndarray, int], None]
+    restart: Callable[[str, str], None]
+
+
+class State(NamedTuple):
+    """A checkpoint's content.
+
+    Attributes:
+      parts: of the train state, by name (`device.state.parts`).
+      rings: the replay with its frames; None: a queue, which keeps none.
+      host: counters, as JSON.
+    """
+
+    parts: dict[str, base.Params]
+    rings: rings_lib.Rings | None
+    host: dict[str, Any]
+
+
+class Calls:
+    """Acts, evaluates, updates and refreshes. Used by the loop's thread.
+
+    Args:
+      config: of the run, resolved.
+      setup: of the device functions.
+      runner: the state on the device; owned from now on.
+      workers: how to reach them.
+      gathered: collects metrics between rows.
+      clock: monotonic seconds.
+
+    Attributes:
+      setup, runner, workers: as given.
+      pacer: the pace of the agent's data.
+      intake: the training observations.
+      evaluator: the evaluation under way.
+      in_flight: calls that the device has not completed.
+    """
+
+    def __init__(
+        self,
+        config: config_lib.Config,
+        setup: setup_lib.Setup,
+        runner: runner_lib.Runner,
+        workers: Workers,
+        gathered: metrics.Aggregator,
+        clock: Callable[[], float],
+    ) -> None:
+        self.setup = setup
+        self.runner = runner
+        self.workers = workers
+        self.pacer = pacing.make(config, setup)
+        self.intake = intake_lib.Intake(
+            config, setup.layout, workers.inbox, self.pacer, gathered, num_players=setup.spec.num_players
+        )
+        self.evaluator = evaluator_lib.Evaluator(config.evaluation)
+        self.in_flight = in_flight_lib.InFlight(workers.inbox.changed, config.training.max_in_flight)
+        self._publish_every = config.training.publish_every
+        self._gathered = gathered
+        self._clock = clock
+
+    def act(self) -> None:
+        """Acts for the training environments that wait."""
+        messages = self.intake.take(types.Role.TRAIN, self.runner.programs.sizes[-1])
+        if not messages:
+            return  # their session ended a moment ago
+        num_inserts = self._num_inserts()
+        self.intake.record(messages, self._clock())
+        self._gathered.add_means({"policy_age": self.runner.num_updates - self.runner.version})
+        self._dispatch_act(messages, self.runner.params, self.runner.version, num_inserts)
+        self.evaluator.acted_last = False
+
+    def _dispatch_act(
+        self, messages: list[batch_lib.Message], params: base.Params, version: int, num_inserts: int
+    ) -> None:
+        setup = self.setup
+        batch, rows = batch_lib.assemble(messages, setup.spec, setup.layout, self.runner.programs.sizes)
+        action = self.runner.act(batch, params, version, num_inserts)
+        self._gathered.add_batch(len(rows), len(batch.slot), self._clock() - messages[0].arrived)
+
+        def deliver() -> None:
+            actions = np.asarray(action)[rows]
+            start = 0
+            for message in messages:
+                end = start + len(message.slots)
+                self.workers.reply(message.request, actions[start:end], version)
+                start = end
+
+        self.in_flight.add(deliver)
+
+    def _num_inserts(self) -> int:
+        """Returns the steps stored so far, for sampling; a queue needs none, and outlives 2^31 of them."""
+        return self.intake.ledger.counts.stored if self.setup.agent.samples else 0
+
+    def discard(self, slots: np.ndarray) -> None:
+        """Ends the histories of slots whose environments are gone."""
+        if slots[0] < self.setup.layout.num_train:
+            self.intake.cut(slots, counts.WORKER_LOST)
+        else:
+            self.evaluator.abandon()  # the evaluation starts anew with the next environments
+
+    def update(self) -> None:
+        """Learns once, and publishes the parameters when that is due."""
+        values = self.runner.update(self.pacer.feed(self._num_inserts(), self._clock()))
+        names = self.runner.programs.metric_names
+
+        def collect() -> None:
+            fetched = dict(zip(names, np.asarray(values).tolist(), strict=True))
+            self._gathered.add_means(fetched)
+            if fetched["num_rejected"] >= _MAX_REJECTED:
+                raise errors.TrainingFailure(
+                    f"the loss or its gradient was not finite in {_MAX_REJECTED} updates in a row; resume from the "
+                    f"last checkpoint with a lower learning rate, or look for huge rewards"
+                )
+
+        self.in_flight.add(collect)
+        if self.runner.num_updates % self._publish_every == 0:
+            self.runner.publish()
+
+    def refresh(self) -> None:
+        """Renews stored targets once."""
+        values = self.runner.refresh(self._num_inserts())
+        names = self.runner.programs.refresh_metric_names
+
+        def collect() -> None:
+            fetched = dict(zip(names, np.asarray(values).tolist(), strict=True))
+            share = fetched.pop("refreshed_share")
+            self._gathered.add_means({"refreshed_share": share})
+            self._gathered.add_means(fetched, weight=share)  # means over the refreshed rows
+
+        self.in_flight.add(collect)
+
+    def reset_environments(self) -> None:
+        """Starts every training environment anew, seeded by the checkpoint's number."""
+        self.workers.roster.epoch += 1
+        for session in self.workers.roster.started(types.Role.TRAIN):
+            self.intake.cut(session.all_slots, counts.CHECKPOINT_RESET)
+            self._end_session(session, "environments are reset at a checkpoint")
+        self.intake.ledger.discard_stored(self.pacer.drop(), counts.CHECKPOINT_RESET)
+
+    def _end_session(self, session: roster.Session, reason: str) -> None:
+        self.workers.roster.remove(session.session_id)
+        self.workers.inbox.drop_session(session.session_id, session.role)
+        self.workers.restart(session.session_id, reason)
+
+    def can_begin_evaluation(self) -> bool:
+        """Returns whether an evaluation is due, and its environments are there."""
+        is_due = self.evaluator.running is None and self.evaluator.is_due(self.runner.num_updates)
+        return is_due and bool(self.workers.roster.started(types.Role.EVALUATE))
+
+    def begin_evaluation(self) -> None:
+        """Starts an evaluation with the newest parameters, if its environments are still there."""
+        for session in self.workers.roster.started(types.Role.EVALUATE)[:1]:
+            self.evaluator.begin(session, self.runner.num_updates, self.runner.copy_params())
+
+    def evaluate(self) -> evaluator_lib.Ended | None:
+        """Acts for the evaluating environments that wait; returns the evaluation when it is complete."""
+        running = self.evaluator.running
+        assert running is not None
+        messages = self.intake.take(types.Role.EVALUATE, self.runner.programs.sizes[-1])
+        if not messages:
+            return None  # their session ended a moment ago
+        ended = self.evaluator.record(messages)
+        if ended is None:
+            self._dispatch_act(messages, running.params, running.update, 0)
+        else:
+            self.workers.roster.evaluation_index += 1
+            self._end_session(running.session, "the evaluation is complete; the next one starts with fresh episodes")
+        return ended
+
+    def state(self) -> State:
+        """Returns a checkpoint's content; acting takes the newest parameters from here on, as after a resume."""
+        self.runner.publish()
+        host = {
+            **self.runner.to_json(),
+            **self.intake.to_json(),
+            **self.evaluator.to_json(),
+            "evaluation_index": self.workers.roster.evaluation_index,
+            "epoch": self.workers.roster.epoch,
+        }
+        return State(*self.runner.state(), host)
+
+    def restore(self, host: Mapping[str, Any], *, has_replay: bool) -> None:
+        """Continues a checkpoint's counters; without its replay, updates wait until new steps are stored."""
+        self.runner.restore(host)
+        self.intake.restore(host, has_replay=has_replay)
+        self.evaluator.restore(host)
+        self.workers.roster.evaluation_index = host["evaluation_index"]
+        self.workers.roster.epoch = host["epoch"]

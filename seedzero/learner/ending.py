@@ -1,0 +1,45 @@
+"""What may end a run from outside the device loop, as any thread reports it to the main thread."""
+
+from __future__ import annotations
+
+import threading
+
+from seedzero.core import errors
+
+
+class Ending:
+    """Wakes the main thread.
+
+    Attributes:
+      is_interrupted: the user or the machine asked for a stop.
+      failure: of a worker or the bucket; training cannot go on.
+    """
+
+    def __init__(self) -> None:
+        self.is_interrupted = False
+        self.failure: errors.TrainingFailure | None = None
+        self._wake = threading.Event()
+
+    def interrupt(self) -> None:
+        """Any thread: asks for a stop."""
+        self.is_interrupted = True
+        self._wake.set()
+
+    def fail(self, reason: str) -> None:
+        """Any thread: reports that training cannot go on."""
+        self.failure = errors.TrainingFailure(reason)
+        self._wake.set()
+
+    def notify(self) -> None:
+        """Any thread: has the main thread look again."""
+        self._wake.set()
+
+    def wait(self, seconds: float) -> None:
+        """Main thread: returns at the next news, or after so long."""
+        self._wake.wait(min(seconds, threading.TIMEOUT_MAX))
+        self._wake.clear()
+
+    def check(self) -> None:
+        """Raises the failure, if there is one."""
+        if self.failure is not None:
+            raise self.failure

@@ -1,0 +1,110 @@
+"""The training observations on their way to the device: what waits, what is taken, and the books over it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from seedzero.config import config as config_lib
+from seedzero.core import types
+from seedzero.device import batch as batch_lib
+from seedzero.evaluation import episodes
+from seedzero.learner import inbox as inbox_lib
+from seedzero.learner import ledger, pacing
+from seedzero.monitoring import counts, metrics
+
+
+class Intake:
+    """Takes messages for acting calls and keeps the books of their steps. Used by the loop's thread.
+
+    Attributes:
+      ledger: of training steps.
+    """
+
+    def __init__(
+        self,
+        config: config_lib.Config,
+        layout: batch_lib.Layout,
+        inbox: inbox_lib.Inbox,
+        pacer: pacing.Pacer,
+        gathered: metrics.Aggregator,
+        *,
+        num_players: int,
+    ) -> None:
+        self.ledger = ledger.Ledger(layout.num_train)
+        self._config = config
+        self._layout = layout
+        self._inbox = inbox
+        self._pacer = pacer
+        self._gathered = gathered
+        self._num_players = num_players
+        self._episodes = episodes.Episodes(layout.num_train, num_players)
+        self._stored_per_shard = np.zeros(layout.num_shards, np.int64)
+
+    @property
+    def num_kept(self) -> int:
+        """Steps that went into this replay: fewer than stored after a resume without the saved replay."""
+        return int(self._stored_per_shard.sum())
+
+    @property
+    def can_sample(self) -> bool:
+        """Whether every shard holds a step."""
+        return bool(self._stored_per_shard.all())
+
+    def can_act(self, max_rows: int, now: float) -> bool:
+        """Returns whether an acting call goes now; max_rows: of a batch that needs no more messages."""
+        waiting = self._inbox.num_rows(types.Role.TRAIN, self._pacer.holds)
+        if self._config.run.deterministic:
+            worker = self._config.worker
+            return waiting == worker.num * worker.num_groups * worker.envs_per_group
+        return waiting > 0 and (waiting >= max_rows or self.fill_seconds_left(now) <= 0)
+
+    def fill_seconds_left(self, now: float) -> float:
+        """Returns how long the oldest message may still wait for others; 0 or less: no longer."""
+        wait_microseconds = self._config.batcher.wait_microseconds
+        oldest = self._inbox.oldest(types.Role.TRAIN, self._pacer.holds) if wait_microseconds else None
+        return 0.0 if oldest is None else oldest + wait_microseconds * 1e-6 - now
+
+    def take(self, role: types.Role, max_rows: int) -> list[batch_lib.Message]:
+        """Returns the messages of one acting call; max_rows: that fit on a shard."""
+        holds = self._pacer.holds if role is types.Role.TRAIN else None
+        messages = self._inbox.take(role, self._layout, max_rows, holds)
+        if self._config.run.deterministic:
+            messages.sort(key=lambda message: int(message.slots[0]))
+        return messages
+
+    def record(self, messages: list[batch_lib.Message], now: float) -> None:
+        """Books the training observations of an acting call."""
+        slots = np.concatenate([message.slots for message in messages])
+        first = np.concatenate([message.request.first for message in messages])
+        reward = np.concatenate([message.request.step.reward for message in messages])
+        final = np.concatenate([message.request.step.final for message in messages])
+        self.ledger.record(slots, first, final)
+        for message in messages:
+            self._pacer.record(message.slots, message.request.first, now)
+        shard, _ = self._layout.place(slots)
+        self._stored_per_shard += np.bincount(shard[~first], minlength=self._layout.num_shards)
+        for episode in self._episodes.record(slots, reward, first, final):
+            self._gathered.add_episode(types.Role.TRAIN, episode.total, episode.length, num_players=self._num_players)
+
+    def cut(self, slots: np.ndarray, reason: str) -> None:
+        """Ends the histories of slots whose environments are gone."""
+        self.ledger.discard(slots, reason)
+        self.ledger.discard_stored(self._pacer.cut(slots), counts.UNFINISHED_UNROLL)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the part of a checkpoint's counters."""
+        return {
+            "ledger": self.ledger.to_json(),
+            "stored_per_shard": self._stored_per_shard.tolist(),
+            "waiting_steps": self._pacer.num_waiting,
+        }
+
+    def restore(self, saved: Mapping[str, Any], *, has_replay: bool) -> None:
+        """Continues a checkpoint's counters; steps that waited for an update are gone with their rings."""
+        self.ledger.restore(saved["ledger"])
+        self.ledger.discard_stored(saved.get("waiting_steps", 0), counts.UNFINISHED_UNROLL)
+        if has_replay:
+            self._stored_per_shard[:] = saved["stored_per_shard"]

@@ -1,0 +1,89 @@
+"""What the device loop asks about its agent's data: what runs next, what an update is given, who must wait."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from seedzero.agents import base
+from seedzero.config import config as config_lib
+from seedzero.device import setup as setup_lib
+from seedzero.device import steps
+from seedzero.learner import limiter, queue_pacing
+from seedzero.replay import data as data_lib
+
+
+class Pacer(Protocol):
+    """The pace of an agent's data. Used by the loop's thread; the server's thread never sees it."""
+
+    def choose(self, progress: limiter.Progress, now: float) -> limiter.Work:
+        """Returns the next call on the device."""
+
+    def seconds_left(self, now: float) -> float | None:
+        """Returns how long until `choose` may change its mind by itself; None: only with new progress."""
+
+    def feed(self, num_inserts: int, now: float) -> steps.Feed:
+        """Returns what the next update is given."""
+
+    def holds(self, slots: np.ndarray) -> bool:
+        """Returns whether acting must wait in one of these slots."""
+
+    def record(self, slots: np.ndarray, first: np.ndarray, now: float) -> None:
+        """Records a new row in each of a message's slots [E]; first: [E] bool, of an episode or session."""
+
+    def cut(self, slots: np.ndarray) -> int:
+        """Ends the histories of slots whose environments are gone; returns how many steps no update will see."""
+
+    def drop(self) -> int:
+        """Forgets all steps that wait for an update; returns their number."""
+
+    @property
+    def num_waiting(self) -> int:
+        """Stored steps that still wait for their only update."""
+
+    def num_samples(self, num_updates: int, num_stored: int) -> int:
+        """Returns the windows or steps that so many updates have learned from."""
+
+
+class ReplayPacer:
+    """The pace of a replay: the samples-per-insert band, and in lock step exactly the updates that are owed."""
+
+    def __init__(self, band: limiter.Limiter, *, lock_step: bool) -> None:
+        self._band = band
+        self._choose = limiter.choose_lock_step if lock_step else limiter.choose
+
+    def choose(self, progress: limiter.Progress, now: float) -> limiter.Work:
+        return self._choose(self._band, progress)
+
+    def seconds_left(self, now: float) -> float | None:
+        return None
+
+    def feed(self, num_inserts: int, now: float) -> steps.Feed:
+        return np.int32(num_inserts)
+
+    def holds(self, slots: np.ndarray) -> bool:
+        return False
+
+    def record(self, slots: np.ndarray, first: np.ndarray, now: float) -> None:
+        pass
+
+    def cut(self, slots: np.ndarray) -> int:
+        return 0
+
+    def drop(self) -> int:
+        return 0
+
+    num_waiting = 0
+
+    def num_samples(self, num_updates: int, num_stored: int) -> int:
+        return num_updates * self._band.batch_size
+
+
+def make(config: config_lib.Config, setup: setup_lib.Setup) -> Pacer:
+    """Returns the pace of the agent's data."""
+    agent: base.Agent = setup.agent
+    if isinstance(agent.data, data_lib.Queue):
+        return queue_pacing.QueuePacer(agent.data, setup.layout, setup.slot_length, lock_step=config.run.deterministic)
+    band = limiter.make(config.replay, agent.refresh, setup.max_rows)
+    return ReplayPacer(band, lock_step=config.run.deterministic)

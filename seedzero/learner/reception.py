@@ -1,0 +1,112 @@
+"""The server's handler: workers join, show their environments, step and leave. Called on the server's thread."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+import jax
+
+from seedzero.agents import table as agents
+from seedzero.checkpoints import spec_file
+from seedzero.config import config as config_lib
+from seedzero.core import env_ids, types
+from seedzero.device import batch as batch_lib
+from seedzero.learner import inbox as inbox_lib
+from seedzero.learner import roster as roster_lib
+from seedzero.monitoring import view as view_lib
+from seedzero.transport import messages
+
+
+class Reception:
+    """Keeps the roster and the inbox, and learns from the first worker what the environments look like.
+
+    Attributes:
+      roster: of the workers' sessions.
+      inbox: of their messages.
+      spec: of the environments; None: no worker has shown any yet.
+    """
+
+    def __init__(
+        self,
+        config: config_lib.Config,
+        layout: batch_lib.Layout,
+        max_group: int,
+        view: view_lib.View,
+        report: Callable[[str], None],
+        on_join: Callable[[], None],
+    ) -> None:
+        """Opens for workers.
+
+        Args:
+          config: of the run.
+          layout: of the slots.
+          max_group: most environments that fit into one acting batch.
+          view: is told the spec, and answers for the status.
+          report: shows the user a line.
+          on_join: called when a worker's environments were accepted.
+        """
+        self.roster = roster_lib.Roster(
+            config,
+            num_train=layout.num_train,
+            num_evaluate=layout.num_evaluate,
+            num_shards=layout.num_shards,
+            max_group=max_group,
+        )
+        self.inbox = inbox_lib.Inbox()
+        self.spec: types.EnvSpec | None = None
+        self._config = config
+        self._has_evaluation = layout.num_evaluate > 0
+        self._view = view
+        self._report = report
+        self._on_join = on_join
+
+    def show(self, spec: types.EnvSpec) -> None:
+        """Takes the spec that the networks are built for."""
+        self.spec = self._view.progress.spec = spec
+
+    def assign(self, hello: messages.Hello) -> types.Assignment:
+        """Handler: returns a joining worker's environments."""
+        return self.roster.assign(hello)
+
+    def begin(self, session_id: str, spec: types.EnvSpec) -> None:
+        """Handler: a worker's environments are there; the first ones decide what the networks are built for."""
+        if self.spec is None:
+            if self._config.env.id == env_ids.REMOTE:
+                agents.make(self._config, spec, jax.default_backend())  # refuses environments that no network fits
+            self.show(spec)
+        assert self.spec is not None
+        spec_file.check_equal(spec, self.spec)
+        session = self.roster.begin(session_id)
+        self.inbox.notify()
+        self._on_join()
+        if session.role is types.Role.TRAIN and not self._config.run.deterministic:
+            self._report(f"worker {session.worker_id} joined with {len(session.all_slots)} environments")
+            self._report_evaluation()
+
+    def _report_evaluation(self) -> None:
+        """A remote environment is evaluated by a worker of its own, which may never come."""
+        remote = self._config.env.id == env_ids.REMOTE
+        if remote and self._has_evaluation and not self.roster.started(types.Role.EVALUATE):
+            self._report("evaluation is off until another worker joins that accepts it")
+
+    def step(self, request: messages.StepRequest) -> None:
+        """Handler: observations arrived."""
+        with self.inbox.changed:  # so that the loop cannot end the session in between
+            session = self.roster.get(request.session_id)
+            if session is None:
+                return  # the loop ended it a moment ago; the worker is being told
+            self.inbox.put(batch_lib.Message(request, session.slots[request.group], time.monotonic()))
+
+    def end(self, session_id: str, reason: str) -> None:
+        """Handler: a worker's session is over."""
+        session = self.roster.remove(session_id)
+        if session is None:
+            return
+        if session.started:
+            self.inbox.end_session(session_id, session.role, session.all_slots)
+        self._report(f"worker {session.worker_id} left: {reason}")
+
+    def status(self) -> Mapping[str, object]:
+        """Handler: returns the status for `seedzero status`."""
+        return self._view.status()

@@ -1,0 +1,103 @@
+"""The state on the device and its programs: every call that changes it goes through here.
+
+The device loop's thread owns all of it. A call is dispatched and returns at once, with arrays that are still being
+computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+
+from seedzero.agents import base
+from seedzero.device import batch as batch_lib
+from seedzero.device import programs as programs_lib
+from seedzero.device import setup as setup_lib
+from seedzero.device import state as state_lib
+from seedzero.device import steps
+from seedzero.replay import rings as rings_lib
+
+
+class Runner:
+    """Owns the train state, the acting state, the acting parameters, and counts the calls.
+
+    Attributes:
+      programs: compiled device functions.
+      num_updates: dispatched since the run began, resumes included.
+      num_refreshes: likewise.
+      params: that act.
+      version: updates that these have seen.
+    """
+
+    def __init__(
+        self,
+        setup: setup_lib.Setup,
+        programs: programs_lib.Programs,
+        train: base.TrainState,
+        actor: state_lib.ActorState,
+    ) -> None:
+        self.programs = programs
+        self._setup = setup
+        self._train = train
+        self._actor = actor
+        self._num_acts = 0
+        self.num_updates = 0
+        self.num_refreshes = 0
+        self.params = self.copy_params()
+        self.version = 0
+
+    def copy_params(self) -> base.Params:
+        """Returns a copy of the newest parameters for acting."""
+        return state_lib.copy(self._setup.agent.acting(self._train))
+
+    def publish(self) -> None:
+        """Has acting use the newest parameters from now on."""
+        self.params = self.copy_params()
+        self.version = self.num_updates
+
+    def act(self, batch: batch_lib.Batch, params: base.Params, version: int, num_inserts: int) -> jax.Array:
+        """Acts on a batch with parameters of a version; returns the actions of its rows."""
+        counters = steps.act_counters(num_inserts, version, self._num_acts)
+        self._num_acts += 1
+        program = self.programs.act(len(batch.slot) // self._setup.layout.num_shards)
+        self._actor, acted = program(params, self._actor, batch, counters)
+        return acted.action
+
+    def update(self, feed: steps.Feed) -> jax.Array:
+        """Learns from the windows that the feed leads to; returns metrics [M], `programs.metric_names`."""
+        self._train, rings, values = self.programs.update(self._train, self._actor.rings, feed)
+        self._actor = self._actor._replace(rings=rings)
+        self.num_updates += 1
+        return values
+
+    def refresh(self, num_inserts: int) -> jax.Array:
+        """Renews stored targets with the newest parameters; returns metrics [M], `programs.refresh_metric_names`."""
+        counters = steps.refresh_counters(num_inserts, self.num_updates, self.num_refreshes)
+        params = self._setup.agent.acting(self._train)
+        rings, values = self.programs.refresh(params, self._actor.rings, counters)
+        self._actor = self._actor._replace(rings=rings)
+        self.num_refreshes += 1
+        return values
+
+    def state(self) -> tuple[dict[str, base.Params], rings_lib.Rings | None]:
+        """Returns the parts of the train state, and the replay with its frames; None for a queue, which keeps none."""
+        agent = self._setup.agent
+        rings = self.programs.with_frames(self._actor.rings) if agent.samples else None
+        return state_lib.parts(agent, self._train), rings
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the part of a checkpoint's counters."""
+        return {
+            "num_updates": self.num_updates,
+            "num_acts": self._num_acts,
+            "num_reanalyses": self.num_refreshes,  # the name in checkpoints
+        }
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Continues a checkpoint's counters."""
+        self.num_updates = saved["num_updates"]
+        self._num_acts = saved["num_acts"]
+        self.num_refreshes = saved.get("num_reanalyses", 0)  # missing in checkpoints from before there was reanalysis
+        self.publish()

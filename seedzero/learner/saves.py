@@ -1,0 +1,171 @@
+"""What of a run is saved, when there is something new, and how a resumed run begins.
+
+`save` and `save_state` are called where the device loop's state is at rest: on its thread, or after it has ended.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from seedzero.agents import base
+from seedzero.bucket import mirror as mirror_lib
+from seedzero.checkpoints import checkpoint, checkpointer, files, run_dir, trees
+from seedzero.config import config as config_lib
+from seedzero.core import errors
+from seedzero.device import state as state_lib
+from seedzero.learner import calls, evaluator
+from seedzero.monitoring import view as view_lib
+from seedzero.replay import rings as rings_lib
+
+SMALL_REPLAY_BYTES = 64 * 2**20
+"""Observations of this size are written as quickly as all the rest of a checkpoint."""
+
+
+class Saves:
+    """The checkpoints of a run.
+
+    Args:
+      config: of the run.
+      directory: of the run.
+      view: knows the newest durable update, and the metrics log that a checkpoint has seen.
+      report: shows the user a line.
+      mirror: of a run in a bucket.
+
+    Attributes:
+      includes_replay: checkpoints hold the replay.
+    """
+
+    def __init__(
+        self,
+        config: config_lib.Config,
+        directory: run_dir.RunDir,
+        view: view_lib.View,
+        report: Callable[[str], None],
+        mirror: mirror_lib.Mirror | None,
+    ) -> None:
+        self.includes_replay = False
+        self._config = config
+        self._directory = directory
+        self._view = view
+        self._report = report
+        self._has_failed = False
+        self._mark: tuple[int, ...] | None = None
+        self._checkpointer = checkpointer.Checkpointer(
+            directory.checkpoints,
+            config.checkpoint,
+            on_durable=self._durable,
+            on_error=self._not_saved,
+            uploader=mirror,
+        )
+
+    # ------------------------------------------------------------------------------------ the beginning
+
+    def finished_before(self) -> str:
+        """Returns why a resumed run has nothing left to do, or ""."""
+        found = list(files.manifests(self._directory.checkpoints)) if self._directory.resumed else []
+        if not found:
+            return ""
+        host = max(found, key=lambda manifest: manifest.step).host
+        budget, evaluated = self._config.run, host["last_evaluation"]
+        num_updates, num_steps = host["num_updates"], host["ledger"]["stored"]
+        if spent := budget.spent(num_updates, num_steps):
+            number = f"{num_updates} updates" if spent.startswith("--max_updates") else f"{num_steps} steps"
+            return f"{number} of {spent}"
+        if evaluated is not None and evaluated["mean_return"] >= budget.stop_at_return:
+            return f"evaluation returned {evaluated['mean_return']:g}, --stop_at_return={budget.stop_at_return:g}"
+        return ""
+
+    def restore(
+        self, agent: base.Agent, train: base.TrainState, rings: rings_lib.Rings
+    ) -> tuple[base.TrainState, checkpoint.Restored] | None:
+        """Returns the newest checkpoint that verifies, and says which; None for a new run.
+
+        Args:
+          agent: whose state it is.
+          train: its shapes, dtypes and shardings.
+          rings: the same of the replay, with its frames.
+        """
+        rings_like = rings if self.includes_replay else None
+        restored = checkpoint.restore(self._directory.checkpoints, state_lib.parts(agent, train), rings_like)
+        if restored is None:
+            self._view.log.truncate(0, -1)
+            return None
+        self._checkpointer.continue_from(restored)
+        for text in restored.skipped:
+            self._report(text)
+        self._view.durable_update = restored.step
+        self._mark = _mark(restored.host)
+        self._view.log.truncate(restored.host["metrics_bytes"], restored.step)
+        is_kept = restored.rings is not None or not agent.samples
+        self._report(
+            f"resumed at update {restored.step}{'' if is_kept else '; its replay was not saved and fills anew'}"
+        )
+        return state_lib.from_parts(agent, train, restored.state), restored
+
+    # ------------------------------------------------------------------------------------ while it goes on
+
+    @property
+    def busy(self) -> bool:
+        """Whether a save is on its way."""
+        return self._checkpointer.busy
+
+    def save(self, state: calls.State) -> None:
+        """Begins a checkpoint, unless that update is saved already."""
+        step, mark = state.host["num_updates"], _mark(state.host)
+        if mark == self._mark and self._view.durable_update == step:
+            return
+        self._mark = mark
+        host = {**state.host, "metrics_bytes": self._view.log.size_bytes()}
+        self._checkpointer.save(step, state.parts, host, state.rings if self.includes_replay else None)
+
+    def save_state(self, state: calls.State) -> None:
+        """Saves the small state at once where the replay takes long: an interrupted process may soon be killed."""
+        is_long = self.includes_replay and trees.num_bytes(_frames(state.rings)) > SMALL_REPLAY_BYTES
+        if is_long and state.host["num_updates"] != self._view.durable_update:
+            self._mark = None  # the replay is still to come
+            host = {**state.host, "metrics_bytes": self._view.log.size_bytes()}
+            self._checkpointer.save_state(state.host["num_updates"], state.parts, host)
+
+    def save_best(self, ended: evaluator.Ended) -> None:
+        """Begins to save the parameters of the best evaluation so far."""
+        update = ended.running.update
+        self._checkpointer.save_best(
+            update, ended.running.params, {"update": update, **dataclasses.asdict(ended.result)}
+        )
+
+    def abandon(self) -> None:
+        """Any thread: gives up a save that waits for the disk, so that the loop ends at once."""
+        self._checkpointer.abandon_save()
+
+    def wait(self) -> None:
+        """Returns when nothing is on its way."""
+        self._checkpointer.wait()
+
+    def check(self) -> None:
+        """Raises CheckpointError where the last state could not be saved."""
+        if self._has_failed:
+            raise errors.CheckpointError(
+                f"the last state could not be saved, see above; the newest checkpoint is of update "
+                f"{self._view.durable_update}: make room, then run the same command again"
+            )
+
+    def _durable(self, step: int) -> None:
+        self._view.durable_update = step
+        self._has_failed = False
+
+    def _not_saved(self, text: str) -> None:
+        self._has_failed = True
+        self._mark = None
+        self._report(text)
+
+
+def _frames(rings: rings_lib.Rings | None) -> Any:
+    return () if rings is None else rings.observation
+
+
+def _mark(host: Mapping[str, Any]) -> tuple[int, ...]:
+    """Returns the counters that have grown wherever there is something new to save."""
+    counts = host["num_updates"], host["num_acts"], host["evaluation_index"]
+    return *counts, host.get("num_reanalyses", 0)

@@ -1,0 +1,64 @@
+"""A run's counters, their rates over the last seconds, and why it stands still."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable
+
+from seedzero.core import types
+from seedzero.monitoring import counts
+
+_WINDOW_SECONDS = 10.0
+_STALL_SECONDS = 30.0
+
+
+class Progress:
+    """Reads the counters of a run; any thread may ask.
+
+    Attributes:
+      spec: of the environments; None: not known yet.
+      read: returns the device loop's counters; None: there is no loop yet.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.spec: types.EnvSpec | None = None
+        self.read: Callable[[], counts.Snapshot] | None = None
+        self._clock = clock
+        self._started = self._last_change = clock()
+        self._readings: collections.deque[tuple[float, counts.Snapshot]] = collections.deque(maxlen=64)
+
+    def snapshot(self) -> counts.Snapshot:
+        """Returns the counters; zeros before there is a loop."""
+        return self.read() if self.read else counts.Snapshot()
+
+    def seconds(self) -> float:
+        """Returns the time since this run began."""
+        return self._clock() - self._started
+
+    def observe(self, now: float) -> None:
+        """Adds a reading of the counters; `now` in seconds."""
+        new = self.snapshot()
+        old = self._readings[-1][1] if self._readings else counts.Snapshot()
+        if (new.counts.stored, new.num_updates) != (old.counts.stored, old.num_updates):
+            self._last_change = now
+        self._readings.append((now, new))
+        while len(self._readings) > 2 and now - self._readings[1][0] > _WINDOW_SECONDS:
+            self._readings.popleft()
+
+    def per_second(self, counter: Callable[[counts.Snapshot], float]) -> float:
+        """Returns the rate of a counter; 0 before there are two readings."""
+        if len(self._readings) < 2:
+            return 0.0
+        (start, before), (end, after) = self._readings[0], self._readings[-1]
+        return (counter(after) - counter(before)) / max(end - start, 1e-9)
+
+    def stalled(self, num_workers: int) -> str | None:
+        """Returns why the run stands still, or None."""
+        if self.read is None:
+            return "waiting for the first worker" if self.spec is None else "building the networks"
+        if not num_workers:
+            return "no training worker is connected"
+        if not self.read().is_compiled:
+            return "compiling"
+        still = self._clock() - self._last_change
+        return f"no step or update for {still:.0f} s" if still > _STALL_SECONDS else None

@@ -1,0 +1,184 @@
+"""A policy and a value on one torso, by choice with an LSTM between: the networks of IMPALA (Espeholt et al. 2018).
+
+Shape letters: B batch, T steps of an unroll, A actions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from seedzero.core import types
+from seedzero.networks import observations
+
+Params: TypeAlias = Any
+
+DEEP_CHANNELS = (16, 32, 32)
+SHALLOW = ((16, 8, 4), (32, 4, 2))
+"""Channels, kernel size and stride of the convolutions."""
+_TORSOS = {"mlp": "mlp", "conv": "conv", "resnet": "deep", "deep": "deep", "shallow": "shallow"}
+
+
+class Steps(NamedTuple):
+    """What a network is shown of T steps.
+
+    Attributes:
+      observation: [B, T, *shape], stacked frames on the last axis.
+      first: [B, T] bool, true: an episode begins; the recurrent state is 0 there.
+      reward: [B, T] received on the way to the observation; read by an LSTM.
+      last_action: [B, T] int32 of the step before; read by an LSTM.
+    """
+
+    observation: jax.Array
+    first: jax.Array
+    reward: jax.Array
+    last_action: jax.Array
+
+
+class Network(NamedTuple):
+    """Pure functions of parameters.
+
+    Attributes:
+      init: key -> parameters, float32.
+      initial_state: batch size -> recurrent state [B, 2 * LSTM units] float32; [B, 0] without an LSTM.
+      unroll: (params, state, Steps) -> (state behind them, policy logits [B, T, A], value [B, T]), float32.
+    """
+
+    init: Callable[[jax.Array], Params]
+    initial_state: Callable[[int], jax.Array]
+    unroll: Callable[[Params, jax.Array, Steps], tuple[jax.Array, jax.Array, jax.Array]]
+
+
+def make(
+    spec: types.EnvSpec,
+    platform: str,
+    *,
+    torso: str,
+    width: int,
+    lstm_width: int,
+    frame_stack: int,
+    compute_dtype: str,
+) -> Network:
+    """Returns the network for an environment of discrete actions.
+
+    Args:
+      spec: of the environment.
+      platform: "cpu", "gpu" or "tpu".
+      torso: auto, mlp, conv, deep or shallow.
+      width: units of the hidden layers.
+      lstm_width: units of the LSTM; 0: there is none.
+      frame_stack: frames in one observation.
+      compute_dtype: of activations: auto, float32 or bfloat16.
+
+    Raises:
+      ConfigError: the torso does not fit the observation's shape.
+    """
+    kind = _TORSOS[observations.choose_kind("vtrace.torso", torso, spec.observation_shape)]
+    dtype = observations.compute_dtype(compute_dtype, platform)
+    prepare = observations.preparation(kind, spec, frame_stack)
+    model = _Model(kind, width, lstm_width, spec.num_actions, dtype)
+    shape = observations.stack_shape(spec.observation_shape, frame_stack)
+
+    def initial_state(num_rows: int) -> jax.Array:
+        return jnp.zeros((num_rows, 2 * lstm_width))
+
+    def unroll(params: Params, state: jax.Array, steps: Steps) -> tuple[jax.Array, jax.Array, jax.Array]:
+        batch_shape = steps.first.shape
+        flat = prepare(steps.observation.reshape(-1, *steps.observation.shape[2:]))
+        out: Any = model.apply({"params": params}, flat, state, steps._replace(observation=jnp.zeros(batch_shape)))
+        return out[0], out[1], out[2]
+
+    def init(key: jax.Array) -> Params:
+        flat = prepare(jnp.zeros((1, *shape), spec.observation_dtype))
+        one = jnp.zeros((1, 1))
+        steps = Steps(one, one > 0, one, one.astype(jnp.int32))
+        return model.init(key, flat, initial_state(1), steps)["params"]
+
+    return Network(init, initial_state, unroll)
+
+
+class _Model(nn.Module):
+    """Observations [B * T, ...], state [B, 2 * units], steps -> state, logits [B, T, A], value [B, T]."""
+
+    torso: str
+    width: int
+    lstm_width: int
+    num_actions: int
+    dtype: Any
+
+    @nn.compact
+    def __call__(self, observation: jax.Array, state: jax.Array, steps: Steps) -> tuple[jax.Array, ...]:
+        x = _Torso(self.torso, self.width, self.dtype)(observation)
+        x = x.reshape(*steps.first.shape, -1)
+        if self.lstm_width:
+            action = jax.nn.one_hot(steps.last_action, self.num_actions, dtype=x.dtype)
+            action = jnp.where(steps.first[..., None], 0, action)
+            reward = jnp.clip(steps.reward, -1.0, 1.0)[..., None].astype(x.dtype)
+            x = jnp.concatenate([x, reward, action], axis=-1)
+            state, x = _Recurrence(self.lstm_width, self.dtype)(state, x, steps.first)
+        x = x.astype(jnp.float32)  # bfloat16 has a step of 0.5 at values of 64
+        logits = nn.Dense(self.num_actions, kernel_init=nn.initializers.orthogonal(0.01))(x)
+        value = nn.Dense(1, kernel_init=nn.initializers.orthogonal(1.0))(x)
+        return state, logits, value[..., 0]
+
+
+class _Recurrence(nn.Module):
+    """An LSTM over T steps that begins anew where an episode does."""
+
+    units: int
+    dtype: Any
+
+    @nn.compact
+    def __call__(self, state: jax.Array, x: jax.Array, first: jax.Array) -> tuple[jax.Array, jax.Array]:
+        def step(cell: nn.Module, carry: Any, inputs: tuple[jax.Array, jax.Array]) -> tuple[Any, jax.Array]:
+            x, first = inputs
+            carry = jax.tree.map(lambda leaf: jnp.where(first[:, None], 0.0, leaf), carry)
+            new, out = cell(carry, x)
+            return jax.tree.map(lambda leaf: leaf.astype(jnp.float32), new), out
+
+        scan = nn.scan(step, variable_broadcast="params", split_rngs={"params": False}, in_axes=1, out_axes=1)
+        cell = nn.OptimizedLSTMCell(self.units, dtype=self.dtype)
+        carry = tuple(jnp.split(state, 2, axis=-1))
+        carry, out = scan(cell, carry, (x, first))
+        return jnp.concatenate(carry, axis=-1), out
+
+
+class _Torso(nn.Module):
+    """Observations [N, ...] -> features [N, width]."""
+
+    kind: str
+    width: int
+    dtype: Any
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        x = x.astype(self.dtype)
+        if self.kind == "deep":
+            x = self._deep(x)
+        elif self.kind == "shallow":
+            for channels, kernel, stride in SHALLOW:
+                x = nn.relu(nn.Conv(channels, (kernel, kernel), strides=stride, dtype=self.dtype)(x))
+        elif self.kind == "conv":
+            for _ in range(2):
+                x = nn.relu(nn.Conv(max(1, self.width // 4), (3, 3), dtype=self.dtype)(x))
+        else:
+            x = nn.relu(self._dense(x.reshape(x.shape[0], -1)))
+        return nn.relu(self._dense(x.reshape(x.shape[0], -1)))
+
+    def _dense(self, x: jax.Array) -> jax.Array:
+        return nn.Dense(self.width, dtype=self.dtype, kernel_init=nn.initializers.orthogonal(2**0.5))(x)
+
+    def _deep(self, x: jax.Array) -> jax.Array:
+        """Returns IMPALA's residual network (figure 3): three times convolution, pooling, two residual blocks."""
+        pool: Callable[..., jax.Array] = nn.max_pool
+        for channels in DEEP_CHANNELS:
+            x = nn.Conv(channels, (3, 3), dtype=self.dtype)(x)
+            x = pool(x, (3, 3), strides=(2, 2), padding="SAME")
+            for _ in range(2):
+                y = nn.Conv(channels, (3, 3), dtype=self.dtype)(nn.relu(x))
+                x = x + nn.Conv(channels, (3, 3), dtype=self.dtype)(nn.relu(y))
+        return nn.relu(x)

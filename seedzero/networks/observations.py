@@ -1,0 +1,78 @@
+"""Observations as networks take them: stacked frames, scaled integers, an axis for channels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from seedzero.core import errors, types
+
+SMALLEST_IMAGE = 32
+"""Grids whose shorter side has at least so many cells are taken for images."""
+
+
+def stack_shape(observation_shape: tuple[int, ...], frame_stack: int) -> tuple[int, ...]:
+    """Returns the shape of `frame_stack` frames joined on the last axis; a scalar observation counts as a vector."""
+    shape = observation_shape or (1,)
+    return (*shape[:-1], shape[-1] * frame_stack)
+
+
+def choose_kind(name: str, kind: str, observation_shape: tuple[int, ...]) -> str:
+    """Returns a network's kind: as given, or for "auto" mlp for vectors, conv for small grids, resnet for images.
+
+    Args:
+      name: of the setting, for the error.
+      kind: its value.
+      observation_shape: of one frame.
+
+    Raises:
+      ConfigError: convolutions are asked for where there is no grid.
+    """
+    is_grid = len(observation_shape) in (2, 3)
+    if kind != "auto":
+        if kind != "mlp" and not is_grid:
+            raise errors.ConfigError(
+                f"{name}={kind} needs observations of shape [height, width] or "
+                f"[height, width, channels], but they are {list(observation_shape)}; use {name}=mlp"
+            )
+        return kind
+    if not is_grid:
+        return "mlp"
+    return "resnet" if min(observation_shape[:2]) >= SMALLEST_IMAGE else "conv"
+
+
+def compute_dtype(name: str, platform: str) -> Any:
+    """Returns the dtype of activations: of that name, or for "auto" bfloat16 on accelerators, float32 on a CPU."""
+    if name == "auto":
+        return jnp.float32 if platform == "cpu" else jnp.bfloat16
+    return jnp.dtype(name)
+
+
+def preparation(kind: str, spec: types.EnvSpec, frame_stack: int) -> Callable[[jax.Array], jax.Array]:
+    """Returns the function that scales observations and gives grids without channels an axis for them."""
+    scale = 1.0 / _integer_range(spec)
+    needs_channels = kind != "mlp" and len(spec.observation_shape) == 2
+
+    def prepare(observation: jax.Array) -> jax.Array:
+        x = observation.astype(jnp.float32) * scale
+        if needs_channels:
+            height, width = spec.observation_shape
+            x = jnp.moveaxis(x.reshape(-1, height, frame_stack, width), 2, -1)
+        return x
+
+    return prepare
+
+
+def _integer_range(spec: types.EnvSpec) -> float:
+    """Returns the divisor of integer observations; floats are taken as they are."""
+    if spec.observation_dtype == "float32":
+        return 1.0
+    bounds = np.abs([spec.observation_low, spec.observation_high])
+    largest = np.max(bounds, initial=0.0, where=np.isfinite(bounds))
+    if largest > 0:
+        return float(largest)
+    return 255.0 if spec.observation_dtype == "uint8" else 1.0

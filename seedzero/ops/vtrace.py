@@ -1,0 +1,70 @@
+"""V-trace: off-policy corrected value targets and policy advantages (IMPALA, Espeholt et al. 2018).
+
+Shape letters: B batch, T steps.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+
+class Targets(NamedTuple):
+    """What an actor-critic learns; no gradient goes through it.
+
+    Attributes:
+      value: [B, T] targets v_s (equation 1, with lambda as in remark 2).
+      advantage: [B, T] weights of the policy gradient, importance weights included (section 4.2).
+    """
+
+    value: jax.Array
+    advantage: jax.Array
+
+
+def targets(
+    value: jax.Array,
+    reward: jax.Array,
+    discount: jax.Array,
+    log_rho: jax.Array,
+    is_step: jax.Array,
+    *,
+    clip_rho: float = 1.0,
+    clip_c: float = 1.0,
+    trace_decay: float = 1.0,
+) -> Targets:
+    """Returns the targets of T steps in a row.
+
+    Where an episode is cut off (truncated), its last observation is no step: the value there bootstraps the step
+    before it, and no trace crosses it.
+
+    Args:
+      value: [B, T + 1] of the target policy.
+      reward: [B, T] of step t, received on the way to t + 1.
+      discount: [B, T] of what follows step t; 0 where t + 1 is terminal.
+      log_rho: [B, T] log of pi(a | x) / mu(a | x).
+      is_step: [B, T] bool; false: nothing was done at t.
+      clip_rho: largest importance weight of a temporal difference (rho-bar), and of the policy gradient.
+      clip_c: largest importance weight of a trace (c-bar).
+      trace_decay: lambda.
+    """
+    rho = jnp.minimum(clip_rho, jnp.exp(log_rho))
+    trace = trace_decay * jnp.minimum(clip_c, jnp.exp(log_rho))
+    now, following = value[:, :-1], value[:, 1:]
+    difference = jnp.where(is_step, rho * (reward + discount * following - now), 0.0)
+    decay = jnp.where(is_step, discount * trace, 0.0)
+
+    def back(error: jax.Array, step: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        difference, decay = step
+        error = difference + decay * error
+        return error, error
+
+    start = jnp.zeros_like(now[:, 0])
+    _, errors = jax.lax.scan(back, start, (difference.T, decay.T), reverse=True)
+    target = now + errors.T
+    # Beyond step t the estimate mixes target and value by lambda, as the targets themselves do.
+    mixed = trace_decay * target[:, 1:] + (1.0 - trace_decay) * value[:, 1:-1]
+    bootstrap = jnp.concatenate([mixed, value[:, -1:]], axis=1)
+    advantage = jnp.where(is_step, rho * (reward + discount * bootstrap - now), 0.0)
+    return Targets(*map(jax.lax.stop_gradient, (target, advantage)))

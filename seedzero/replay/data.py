@@ -1,0 +1,81 @@
+"""The data that an agent learns from: the arrays of each stored row, and sampled windows or a queue of unrolls."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Stored(NamedTuple):
+    """An array that acting leaves beside each observation.
+
+    Attributes:
+      shape: of one row.
+      dtype: of one row.
+      every: only rows whose number is a multiple of this are kept, as for a recurrent state that begins an unroll.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    every: int = 1
+
+
+class Prioritization(NamedTuple):
+    """Proportional prioritization (Schaul et al. 2016, sections 3.3 and 3.4).
+
+    Attributes:
+      alpha: a row is drawn in proportion to priority ^ alpha; more than 0.
+      beta: the loss of a row drawn with probability P has a factor P ^ -beta; 1 removes the bias.
+      beta_updates: updates in which beta grows linearly to 1; 0: it stays.
+      epsilon: added to every priority: none is 0.
+    """
+
+    alpha: float
+    beta: float
+    beta_updates: int
+    epsilon: float
+
+
+class Replay(NamedTuple):
+    """Windows are sampled; a step may be used any number of times.
+
+    Attributes:
+      length: J, positions of a window.
+      observe: positions of a window whose observations are needed, ascending, 0 first.
+      stride: windows begin at rows whose number is a multiple of this.
+      crosses_episodes: a window goes on into the next episode; it never crosses a cut.
+      prioritization: None: sampling is uniform.
+    """
+
+    length: int
+    observe: tuple[int, ...]
+    stride: int = 1
+    crosses_episodes: bool = False
+    prioritization: Prioritization | None = None
+
+
+class Queue(NamedTuple):
+    """Unrolls are consumed: every step at most once, in the order of acting, across episodes but never across a cut.
+
+    Attributes:
+      length: L, steps of an unroll; its window has L + 1 positions, the last one also begins the next unroll.
+      batch_size: unrolls of one update over all devices.
+      max_lag: complete unrolls of a slot that may wait; acting holds the slot until one is consumed.
+      wait_seconds: a batch that is not full waits this long, then it is padded with weight 0.
+    """
+
+    length: int
+    batch_size: int
+    max_lag: int
+    wait_seconds: float
+
+
+def num_positions(data: Replay | Queue) -> int:
+    """Returns J, the positions of a window."""
+    return data.length if isinstance(data, Replay) else data.length + 1
+
+
+def observed_positions(data: Replay | Queue) -> tuple[int, ...]:
+    """Returns the positions of a window whose observations are needed."""
+    return data.observe if isinstance(data, Replay) else tuple(range(data.length + 1))

@@ -1,0 +1,70 @@
+"""Priorities of sampled rows, written back into the rings after an update. Shape letters: B batch."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from seedzero.config import sections
+from seedzero.replay import data
+from seedzero.replay import rings as rings_lib
+
+
+def prioritization(replay: sections.ReplayConfig) -> data.Prioritization | None:
+    """Returns how much priorities count; None: sampling is uniform."""
+    if replay.priority_alpha == 0:
+        return None
+    return data.Prioritization(
+        replay.priority_alpha, replay.priority_beta, replay.priority_beta_updates, replay.priority_epsilon
+    )
+
+
+def importance_exponent(prioritization: data.Prioritization, num_updates: jax.Array) -> jax.Array:
+    """Returns beta after so many updates, both scalars."""
+    grown = jnp.minimum(num_updates / prioritization.beta_updates, 1.0) if prioritization.beta_updates else 0.0
+    return jnp.asarray(prioritization.beta + (1.0 - prioritization.beta) * grown, jnp.float32)
+
+
+def prioritize(
+    rings: rings_lib.Rings,
+    slot: jax.Array,
+    time: jax.Array,
+    priority: jax.Array,
+    prioritization: data.Prioritization,
+    axis_name: str | None = None,
+) -> rings_lib.Rings:
+    """Returns the rings with new priorities of sampled rows; in place where `rings` is donated.
+
+    What lies at a place is still the row that was sampled there: `rings` are the very ones that it was sampled from,
+    as in one jitted function, or have had no more rows since than the lag that it was sampled with.
+
+    Args:
+      rings: of this shard, prioritized.
+      slot: [B] int32, sampled; a row may be there more than once.
+      time: [B] int32.
+      priority: [B], at least 0; where it is not finite the row keeps the one that it has.
+      prioritization: how much priorities count.
+      axis_name: mapped axis of the shards; None: there is one.
+    """
+    assert rings.max_weight is not None
+    before = rings.weight[slot, time]
+    weight = weights(priority, prioritization)
+    # Where there is nothing to sample the drawn rows are arbitrary: they must not become what can be sampled.
+    weight = jnp.where((before > 0) & jnp.isfinite(weight), weight, before)
+    # A scatter writes in any order: one of a row's new weights, then the largest, to which all orders lead.
+    written = rings.weight.at[slot, time].set(weight).at[slot, time].max(weight)
+    largest = jnp.maximum(rings.max_weight, jnp.max(weight))
+    if axis_name is not None:
+        largest = jax.lax.pmax(largest, axis_name)
+    return rings._replace(weight=written, max_weight=largest)
+
+
+def weights(priority: jax.Array, prioritization: data.Prioritization) -> jax.Array:
+    """Returns the sampling weights of rows with these priorities."""
+    return (priority + prioritization.epsilon) ** prioritization.alpha
+
+
+def max_priority(rings: rings_lib.Rings, prioritization: data.Prioritization) -> jax.Array:
+    """Returns the largest priority ever seen, a scalar."""
+    assert rings.max_weight is not None
+    return rings.max_weight[0] ** (1 / prioritization.alpha)

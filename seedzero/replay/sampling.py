@@ -1,0 +1,146 @@
+"""Sampling of windows: uniformly, or by priority (Schaul et al. 2016).
+
+Shape letters: S slots, T rows of a ring, B batch, N any number of choices.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from seedzero.replay import data, windows
+from seedzero.replay import rings as rings_lib
+
+_FANOUT = 32
+"""Children of a node where rows are drawn by priority."""
+
+
+def sampling_weight(rings: rings_lib.Rings, num_inserts: jax.Array, capacity: int, oldest: int = 0) -> jax.Array:
+    """Returns [S, T] how likely each row is sampled; steps inserted before the newest `capacity` ones count 0.
+
+    Args:
+      rings: of this shard.
+      num_inserts: scalar int32, training steps in all shards so far.
+      capacity: newest training steps that count, over all shards.
+      oldest: rows of a full ring, those that are overwritten next, which count 0 too.
+    """
+    weight = jnp.where(rings.inserted_at >= num_inserts - capacity, rings.weight, 0.0)
+    if oldest == 0:
+        return weight
+    length = rings.weight.shape[1]
+    age = (rings.cursor[:, None] - 1 - jnp.arange(length, dtype=jnp.int32)) % length
+    return jnp.where(age < length - oldest, weight, 0.0)
+
+
+def sample(
+    rings: rings_lib.Rings,
+    key: jax.Array,
+    batch_size: int,
+    replay: data.Replay,
+    *,
+    stack: int,
+    num_inserts: jax.Array,
+    capacity: int,
+    lag: int = 0,
+    beta: jax.Array | float | None = None,
+    axis_name: str | None = None,
+) -> windows.Windows:
+    """Returns windows without their frames, whose first rows are drawn independently, in proportion to their weight.
+
+    Args:
+      rings: of this shard.
+      key: consumed; give each shard its own.
+      batch_size: B, windows from this shard.
+      replay: which windows the agent wants.
+      stack: frames in one observation.
+      num_inserts: scalar int32, training steps in all shards so far.
+      capacity: newest training steps that count, over all shards.
+      lag: rows that may be written to each ring before the windows are done with; rows that these overwrite are not
+        sampled.
+      beta: exponent of the importance weights; None: the rings are not prioritized, all their weights are 0 or 1.
+      axis_name: mapped axis of the shards, for `Windows.weight`; None: there is one shard.
+    """
+    weight = sampling_weight(rings, num_inserts, capacity, stack - 1 + lag if lag else 0)
+    if replay.stride > 1:  # a ring's length is a multiple of it, so row numbers and places agree
+        weight = weight * (jnp.arange(weight.shape[1]) % replay.stride == 0)
+    slot, time, total = (draw if beta is None else _draw_by_priority)(weight, key, batch_size)
+    loss_weight = jnp.full((batch_size,), _share(total, axis_name))
+    if beta is not None:
+        loss_weight = loss_weight * _importance(weight[slot, time], beta, axis_name)
+    return windows.from_data(rings, slot, time, replay, stack)._replace(weight=loss_weight)
+
+
+def _share(total: jax.Array, axis_name: str | None) -> jax.Array:
+    """Returns the shard's total weight relative to the mean over shards; 0 where that is 0."""
+    mean = total if axis_name is None else jax.lax.pmean(total, axis_name)
+    return jnp.where(mean > 0, total / jnp.where(mean > 0, mean, 1.0), 0.0)
+
+
+def draw(weight: jax.Array, key: jax.Array, batch_size: int) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Returns slot [B], time [B] drawn in proportion to `weight` [S, T], and the sum of the weights.
+
+    In two stages, a block and a row of it, each by a cumulative sum: one float32 number in [0, 1) has too few
+    values to hit a million rows equally often.
+    """
+    length, block_length = weight.shape[1], 2 ** (weight.size.bit_length() // 2)
+    flat = jnp.pad(weight.reshape(-1), (0, -weight.size % block_length))
+    blocks = flat.reshape(-1, block_length)
+    sums = jnp.sum(blocks, axis=1)
+    block_key, row_key = jax.random.split(key)
+    block = _choose(jnp.cumsum(sums)[None], jax.random.uniform(block_key, (batch_size,)))
+    inside = _choose(jnp.cumsum(blocks[block], axis=1), jax.random.uniform(row_key, (batch_size,)))
+    index = block * block_length + inside
+    return index // length, index % length, jnp.sum(sums)
+
+
+def _choose(cumulative: jax.Array, uniform: jax.Array) -> jax.Array:
+    """Returns [B] int32: the index at the share `uniform` [B] of cumulative sums, [B, N] or [1, N] for all."""
+    chosen = jnp.sum(cumulative <= (uniform * cumulative[:, -1])[:, None], axis=1, dtype=jnp.int32)
+    return jnp.minimum(chosen, cumulative.shape[1] - 1)
+
+
+def _draw_by_priority(weight: jax.Array, key: jax.Array, batch_size: int) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Returns what `draw` does, for weights of any sizes.
+
+    Down a tree of sums, with a random number of its own at each node. Neither a cumulative sum over a million float32
+    numbers nor one random number resolves small ones among them; over a few they do: a row is drawn with its own
+    probability as long as it has more than a millionth of its `_FANOUT` neighbours' weight, and so up the tree.
+    """
+    length, levels = weight.shape[1], [_nodes(weight.reshape(-1))]
+    while len(levels[-1]) > 1:
+        levels.append(_nodes(jnp.sum(levels[-1], axis=1)))
+    uniform = jax.random.uniform(key, (len(levels), batch_size))
+    index = jnp.zeros(batch_size, jnp.int32)
+    for depth, nodes in enumerate(reversed(levels)):
+        index = index * _FANOUT + _choose_positive(nodes[index], uniform[depth])
+    return index // length, index % length, jnp.sum(levels[-1])
+
+
+def _nodes(weight: jax.Array) -> jax.Array:
+    """Returns weights [N] as those of the children of nodes, [nodes, `_FANOUT`], padded with 0."""
+    return jnp.pad(weight, (0, -weight.size % _FANOUT)).reshape(-1, _FANOUT)
+
+
+def _choose_positive(weight: jax.Array, uniform: jax.Array) -> jax.Array:
+    """Returns [B] int32: a child of positive weight for each `uniform` [B] of [0, 1), given weights [B, N].
+
+    XLA adds up in an order of its own, so a cumulative sum may grow a little where the weight is 0: those places are
+    not looked at. Where all weights are 0, any child is chosen.
+    """
+    places = jnp.arange(weight.shape[1], dtype=jnp.int32)
+    cumulative = jnp.where(weight > 0, jnp.cumsum(weight, axis=1), 0.0)
+    share = uniform * jnp.max(cumulative, axis=1)
+    return jnp.min(jnp.where(cumulative > share[:, None], places, weight.shape[1] - 1), axis=1)
+
+
+def _importance(weight: jax.Array, beta: jax.Array | float, axis_name: str | None) -> jax.Array:
+    """Returns the importance weights [B] of rows with sampling weights [B], relative to the largest one; 0 for 0.
+
+    Schaul et al. 2016, section 3.4: (N P)^-beta. With P = weight / sum of all shards' weights, N and the sum are
+    common factors, which the division by the largest takes out. The largest is that of all shards: if each divided by
+    its own, their windows would count differently for the same priority.
+    """
+    smallest = jnp.min(jnp.where(weight > 0, weight, jnp.inf))
+    if axis_name is not None:
+        smallest = jax.lax.pmin(smallest, axis_name)
+    return jnp.where(weight > 0, (smallest / jnp.where(weight > 0, weight, 1.0)) ** beta, 0.0)

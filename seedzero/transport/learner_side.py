@@ -1,0 +1,171 @@
+"""The learner's side of the protocol: sessions, and the effect of each message of a worker.
+
+way of a step:    Service.connect -> receive -> _on_step -> Handler.step
+way of an answer: Server.reply -> deliver -> Stream.put -> Service.connect
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import grpc
+
+from seedzero.config import sections
+from seedzero.core import errors
+from seedzero.transport import codec, handler, inference_pb2, messages, sessions, status, streams
+
+_MAX_REASON = 1000
+
+Session = sessions.Session[streams.Stream]
+
+
+class LearnerSide:
+    """Everything here runs on the server's event-loop thread."""
+
+    def __init__(
+        self, learner: handler.Handler, settings: sections.TransportConfig, clock: Callable[[], float]
+    ) -> None:
+        self._learner = learner
+        self._settings = settings
+        self._clock = clock
+        self._sessions: sessions.Sessions[streams.Stream] = sessions.Sessions(settings.lease_seconds)
+
+    # --- from the learner ---
+
+    def deliver(self, session_id: str, group: int, sequence: int, reply: bytes) -> None:
+        """Answers a step; does nothing if its session is over."""
+        session = self._sessions.find(session_id)
+        if session and session.answer(group, sequence, reply) and session.stream and session.stream.ready:
+            session.stream.put(reply)
+
+    def restart(self, session_id: str, reason: str) -> None:
+        """Ends a session without Handler.end, and has its worker join again."""
+        session = self._sessions.remove(session_id)
+        if session and session.stream:
+            self._send_restart(session.stream, reason)
+
+    # --- from the service ---
+
+    def renew_all(self) -> None:
+        """Starts all leases anew."""
+        self._sessions.renew_all(self._clock())
+
+    def expire(self) -> None:
+        """Ends silent sessions."""
+        for session in self._sessions.expired(self._clock()):
+            self.end(session, handler.WORKER_LOST)
+            if session.stream:
+                lease_seconds = self._settings.lease_seconds
+                self._send_restart(session.stream, f"nothing came for {lease_seconds:g} s; send heartbeats")
+
+    def end(self, session: Session, reason: str) -> None:
+        """Ends a session, once, and informs the learner."""
+        if self._sessions.remove(session.assignment.session_id):
+            self._learner.end(session.assignment.session_id, reason)
+
+    def receive(self, stream: streams.Stream, data: bytes) -> None:
+        """Handles a message.
+
+        Raises:
+          ProtocolError: it breaks the protocol, or the learner refuses it.
+        """
+        stream.check_unread()
+        codec.check_size(data, stream.max_message_bytes)
+        message, observation = codec.decode_worker(data)
+        stream.heard_at = self._clock()
+        if stream.session:
+            self._sessions.renew(stream.session, stream.heard_at)
+        match message.WhichOneof("message"):
+            case "step":
+                self._on_step(stream, message.step, observation)
+            case "hello":
+                self._on_hello(stream, message.hello)
+            case "spec":
+                self._on_spec(stream, message.spec)
+            case "goodbye":
+                self._on_goodbye(stream, message.goodbye)
+            case "heartbeat":
+                pass  # every message renews the lease
+            case _:
+                raise errors.InvalidMessage(
+                    "a message without content; expected Hello, Spec, Step, Heartbeat or Goodbye"
+                )
+
+    def _on_hello(self, stream: streams.Stream, fields: inference_pb2.Hello) -> None:
+        hello = codec.hello_of(fields)
+        if stream.session:
+            raise errors.InvalidMessage(f"Hello came twice; session {stream.session.assignment.session_id} goes on")
+        stream.restarted = False
+        session = self._sessions.find(hello.session_id) if hello.session_id else self._create(hello)
+        if session is None:
+            self._send_restart(
+                stream, f"session {hello.session_id!r} is unknown: its lease expired or the learner is new"
+            )
+            return
+        if session.stream:
+            taken = status.Failure(grpc.StatusCode.ABORTED, f"another stream took over session {hello.session_id}")
+            session.stream.session = None
+            session.stream.close(taken)
+        session.stream, stream.session = stream, session
+        self._sessions.renew(session, stream.heard_at)
+        assignment = dataclasses.replace(session.assignment, resumed=bool(hello.session_id))
+        stream.put(
+            codec.encode_assign(
+                assignment,
+                heartbeat_seconds=self._settings.heartbeat_seconds,
+                lease_seconds=self._settings.lease_seconds,
+            )
+        )
+
+    def _create(self, hello: messages.Hello) -> Session:
+        for lost in self._sessions.abandoned(hello.worker_id):
+            self.end(lost, handler.WORKER_LOST)
+        return self._sessions.create(hello.worker_id, self._learner.assign(hello), self._clock())
+
+    def _on_spec(self, stream: streams.Stream, fields: inference_pb2.Spec) -> None:
+        if (session := self._session_of(stream, "Spec")) is None:
+            return
+        num_envs = session.assignment.envs_per_group
+        spec = codec.spec_of(fields, num_envs)
+        if session.begin(spec):
+            self._learner.begin(session.assignment.session_id, spec)
+        stream.ready = True
+        stream.max_message_bytes = codec.max_message_bytes(spec, num_envs)
+        stream.put(codec.encode_start(stream.max_message_bytes))
+
+    def _on_step(self, stream: streams.Stream, fields: inference_pb2.Step, observation: memoryview) -> None:
+        if (session := self._session_of(stream, "Step")) is None:
+            return
+        if session.layout is None or not stream.ready:
+            raise errors.InvalidMessage("a Step came before Spec; expected Spec after every Assign")
+        answer = session.look_up(fields.group, fields.sequence)
+        if isinstance(answer, bytes):
+            stream.put(answer)
+        elif answer is sessions.Repeat.NEW:
+            step = codec.step_of(fields, observation, session.layout)
+            self._learner.step(session.accept(fields.group, fields.sequence, step))
+
+    def _on_goodbye(self, stream: streams.Stream, fields: inference_pb2.Goodbye) -> None:
+        if stream.session:
+            self.end(
+                stream.session, handler.FAILED + fields.reason[:_MAX_REASON] if fields.failed else handler.GOODBYE
+            )
+            stream.session = None
+        stream.close()
+
+    def _session_of(self, stream: streams.Stream, message: str) -> Session | None:
+        """Returns the stream's session; None: the message belongs to a session that Restart has ended.
+
+        Raises:
+          InvalidMessage: no Hello has come.
+        """
+        if stream.session is None and not stream.restarted:
+            raise errors.InvalidMessage(f"{message} came before Hello; expected Hello first")
+        return stream.session
+
+    def _send_restart(self, stream: streams.Stream, reason: str) -> None:
+        stream.session, stream.restarted, stream.ready = None, True, False
+        stream.heard_at = self._clock()  # it has a whole lease's time to say Hello
+        stream.max_message_bytes = max(stream.max_message_bytes, codec.HANDSHAKE_BYTES)
+        stream.put(codec.encode_restart(reason))

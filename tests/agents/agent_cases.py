@@ -1,0 +1,48 @@
+"""What tests show to agents: inputs, and observations of windows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from seedzero.agents import base
+from seedzero.core import types
+from seedzero.replay import windows as windows_lib
+
+
+def inputs(observation: Any, num_actions: int = 3, **changes: Any) -> base.Inputs:
+    """Returns training rows in the middle of their episodes, with all actions legal, unless told."""
+    size = len(observation)
+    usual: dict[str, Any] = {
+        "reward": jnp.zeros(size),
+        "first": jnp.zeros(size, bool),
+        "action_mask": jnp.ones((size, num_actions), bool),
+        "explore": jnp.ones(size, bool),
+        "slot": jnp.arange(size, dtype=jnp.int32),
+        "num_slots": size,
+        "task": jnp.zeros(size, jnp.int32),
+    }
+    return base.Inputs(observation={types.OBSERVATION: jnp.asarray(observation)}, **{**usual, **changes})
+
+
+def shown(windows: windows_lib.Windows) -> jax.Array:
+    """Returns the windows' observations."""
+    return windows.observation[types.OBSERVATION]
+
+
+def show(windows: windows_lib.Windows, observation: Any) -> windows_lib.Windows:
+    """Returns the windows with other observations."""
+    return windows._replace(observation={types.OBSERVATION: jnp.asarray(observation)})
+
+
+def store(windows: windows_lib.Windows, **stored: Any) -> windows_lib.Windows:
+    """Returns the windows with some stored arrays replaced or added."""
+    return windows._replace(stored={**windows.stored, **stored})
+
+
+def equal(a: Any, b: Any) -> bool:
+    """Returns whether two trees have the same leaves, bit for bit."""
+    return all(np.array_equal(x, y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))

@@ -1,0 +1,380 @@
+"""The agent interface, as every agent of the table keeps it: shapes, determinism, masks, updates, refusals."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import agent_cases  # beside this file: see conftest.py
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from seedzero.agents import base, table
+from seedzero.config import config as config_lib
+from seedzero.config import options
+from seedzero.core import errors, types
+from seedzero.device import acting
+from seedzero.replay import data as data_lib
+from seedzero.replay import rings as rings_lib
+from seedzero.replay import windows as windows_lib
+
+_MUZERO: Mapping[str, options.Value] = {
+    "run.agent": "muzero",
+    "network.width": 8,
+    "network.head_width": 8,
+    "network.num_bins": 11,
+    "search.num_simulations": 3,
+    "muzero.unroll_steps": 2,
+    "muzero.n_step": 2,
+}
+_VTRACE: Mapping[str, options.Value] = {
+    "run.agent": "vtrace",
+    "vtrace.width": 8,
+    "vtrace.unroll_length": 4,
+    "vtrace.batch_size": 4,
+}
+VARIANTS: Mapping[str, Mapping[str, options.Value]] = {
+    "muzero": _MUZERO,
+    "muzero with everything": {
+        **_MUZERO,
+        "network.frame_stack": 3,
+        "muzero.target_network_updates": 5,
+        "muzero.consistency_weight": 1.0,
+        "muzero.value_prefix": True,
+        "explore.epsilon": 0.3,
+        "reanalyse.per_insert": 1.0,
+        "replay.priority_alpha": 0.6,
+    },
+    "vtrace": _VTRACE,
+    "vtrace with everything": {**_VTRACE, "vtrace.frame_stack": 3, "vtrace.lstm_width": 6, "vtrace.clip_reward": 1.0},
+}
+"""Each agent at its plainest, and with all that changes the shapes of what it stores, carries or looks at."""
+SPECS: Mapping[str, types.EnvSpec] = {
+    "vector": types.EnvSpec((3,), "float32", 4),
+    "grid": types.EnvSpec((4, 5, 1), "uint8", 3, observation_low=0, observation_high=1),
+    "masked": types.EnvSpec((3,), "float32", 4, has_action_mask=True),
+}
+CASES = [pytest.param(variant, spec, id=f"{variant}, {spec}") for variant in VARIANTS for spec in SPECS]
+SLOTS, ROWS, EPISODE = 4, 24, 7
+
+every_case = pytest.mark.parametrize(("variant", "spec_name"), CASES)
+
+
+class _Case(NamedTuple):
+    """An agent, its functions jitted, its first state, and windows of its own play."""
+
+    spec: types.EnvSpec
+    agent: base.Agent
+    act: Any
+    update: Any
+    state: base.TrainState
+    windows: windows_lib.Windows
+
+
+def _config(variant: str) -> config_lib.Config:
+    return config_lib.override(config_lib.Config(), VARIANTS[variant])
+
+
+@functools.cache
+def _case(variant: str, spec_name: str) -> _Case:
+    spec = SPECS[spec_name]
+    agent = table.make(_config(variant), spec, "cpu")
+    state = jax.jit(agent.init)(jax.random.key(0))
+    windows = _windows(agent, spec, _play(agent, spec, agent.acting(state)))
+    update = jax.jit(lambda state, windows, key: agent.update(state, windows, key, None))
+    return _Case(spec, agent, jax.jit(agent.act), update, state, windows)
+
+
+def _masks(random: np.random.Generator, spec: types.EnvSpec, size: int) -> jax.Array:
+    """Returns masks [B, A] with one to all actions legal; all of them where the spec has no mask."""
+    mask = random.random((size, spec.num_actions)) < 0.5
+    mask[np.arange(size), random.integers(0, spec.num_actions, size)] = True
+    return jnp.asarray(mask | (not spec.has_action_mask))
+
+
+def _observations(random: np.random.Generator, spec: types.EnvSpec, size: int, stack: int = 1) -> jax.Array:
+    shape = (size, *spec.observation_shape[:-1], spec.observation_shape[-1] * stack)
+    numbers = random.normal(size=shape) if spec.observation_dtype == "float32" else random.integers(0, 2, shape)
+    return jnp.asarray(numbers, spec.observation_dtype)
+
+
+def _play(agent: base.Agent, spec: types.EnvSpec, params: base.Params) -> rings_lib.Rings:
+    """Returns the rings of a few environments whose episodes end in turn by a terminal state and a cut."""
+    random = np.random.default_rng(0)
+    version = data_lib.Stored((), np.dtype(np.int32))
+    versions = {rings_lib.VERSION: version, rings_lib.TARGET_VERSION: version}
+    rings = rings_lib.create(spec, {**agent.stored, **versions}, SLOTS, ROWS + agent.stack)
+    carried, slot = acting.initial(agent, spec, SLOTS), jnp.arange(SLOTS, dtype=jnp.int32)
+
+    @jax.jit
+    def step(carried: Any, rings: Any, seen: acting.Seen, final: tuple[jax.Array, jax.Array], key: jax.Array) -> Any:
+        carried, outputs = acting.act(agent, spec, SLOTS, params, carried, seen, key)
+        zero = jnp.zeros(SLOTS, jnp.int32)
+        stored = {**outputs.stored, **dict.fromkeys(versions, zero)}
+        row = rings_lib.Row(seen.frame, seen.reward, *final, seen.first, stored)
+        return carried, rings_lib.write(rings, slot, row, jnp.int32(0), agent.stack)
+
+    for t in range(ROWS):
+        place = (t + np.arange(SLOTS)) % EPISODE
+        first, final = (place == 0) | (t == 0), place == EPISODE - 1
+        is_truncated = (np.arange(SLOTS) + t // EPISODE) % 2 == 0
+        seen = acting.Seen(
+            frame=_observations(random, spec, SLOTS),
+            reward=jnp.asarray(np.where(first, 0, random.normal(size=SLOTS)), jnp.float32),
+            first=jnp.asarray(first),
+            action_mask=_masks(random, spec, SLOTS),
+            explore=jnp.ones(SLOTS, bool),
+            slot=slot,
+        )
+        ends = (jnp.asarray(final & ~is_truncated), jnp.asarray(final & is_truncated))
+        carried, rings = step(carried, rings, seen, ends, jax.random.key(t))
+    return rings
+
+
+def _windows(agent: base.Agent, spec: types.EnvSpec, rings: rings_lib.Rings) -> windows_lib.Windows:
+    """Returns one window of each slot; they begin at the fourth row, where no episode ends."""
+    slot, time = jnp.arange(SLOTS, dtype=jnp.int32), jnp.full(SLOTS, 3, jnp.int32).at[3].set(5)
+
+    @jax.jit
+    def read(rings: rings_lib.Rings) -> windows_lib.Windows:
+        return windows_lib.read(rings, windows_lib.from_data(rings, slot, time, agent.data, agent.stack))
+
+    return read(rings)
+
+
+def _inputs(case: _Case, size: int, seed: int = 0, **changes: Any) -> base.Inputs:
+    random = np.random.default_rng(seed)
+    observation = _observations(random, case.spec, size, case.agent.stack)
+    usual = {"action_mask": _masks(random, case.spec, size), "first": jnp.asarray(random.random(size) < 0.3)}
+    return agent_cases.inputs(observation, case.spec.num_actions, **{**usual, **changes})
+
+
+def _layout(tree: Any) -> Any:
+    return jax.tree.map(lambda x: (x.shape, x.dtype), tree)
+
+
+def _assert_finite(tree: Any) -> None:
+    for leaf in jax.tree.leaves(tree):
+        assert np.all(np.isfinite(leaf))
+
+
+def test_every_agent_of_the_table_is_here() -> None:
+    assert {str(values["run.agent"]) for values in VARIANTS.values()} == set(table.AGENTS)
+    assert set(table.AGENTS) == set(config_lib.agent_names())
+
+
+# Acting -------------------------------------------------------------------------------------------------------------
+
+
+@every_case
+def test_acting_stores_what_the_agent_declares(variant: str, spec_name: str) -> None:
+    case = _case(variant, spec_name)
+    params = case.agent.acting(case.state)
+    _, outputs = case.act(params, case.agent.initial_memory(8), _inputs(case, 8), jax.random.key(0))
+    expected = {name: ((8, *kept.shape), kept.dtype) for name, kept in case.agent.stored.items()}
+    assert _layout(dict(outputs.stored)) == expected
+    assert _layout(outputs.action) == ((8,), jnp.int32)
+    assert not {rings_lib.VERSION, rings_lib.TARGET_VERSION} & set(case.agent.stored)
+    if outputs.priority is not None:
+        assert outputs.priority.shape == (8,)
+
+
+@every_case
+def test_memory_keeps_its_shapes_and_has_one_row_for_each_environment(variant: str, spec_name: str) -> None:
+    case = _case(variant, spec_name)
+    before = case.agent.initial_memory(8)
+    after, _ = case.act(case.agent.acting(case.state), before, _inputs(case, 8), jax.random.key(0))
+    assert jax.tree.structure(before) == jax.tree.structure(after)
+    assert _layout(before) == _layout(after)
+    assert all(len(leaf) == 8 for leaf in jax.tree.leaves(before))
+
+
+@every_case
+def test_greedy_actions_depend_on_the_inputs_alone(variant: str, spec_name: str) -> None:
+    case = _case(variant, spec_name)
+    params, memory = case.agent.acting(case.state), case.agent.initial_memory(8)
+    inputs = _inputs(case, 8, explore=jnp.zeros(8, bool))
+    actions = [case.act(params, memory, inputs, jax.random.key(seed))[1].action for seed in range(4)]
+    for other in actions[1:]:
+        np.testing.assert_array_equal(other, actions[0])
+    # Rows don't see each other, nor which of them explore.
+    mixed = inputs._replace(explore=jnp.arange(8) % 2 == 0)
+    np.testing.assert_array_equal(case.act(params, memory, mixed, jax.random.key(9))[1].action[1::2], actions[0][1::2])
+    rows = ("observation", "action_mask", "first")
+    turned = inputs._replace(**{name: jax.tree.map(lambda x: x[::-1], getattr(inputs, name)) for name in rows})
+    np.testing.assert_array_equal(case.act(params, memory, turned, jax.random.key(0))[1].action[::-1], actions[0])
+
+
+@every_case
+def test_training_explores(variant: str, spec_name: str) -> None:
+    case = _case(variant, spec_name)
+    inputs = _inputs(case, 8)
+    params, memory = case.agent.acting(case.state), case.agent.initial_memory(8)
+    actions = np.stack([case.act(params, memory, inputs, jax.random.key(seed))[1].action for seed in range(12)])
+    assert len(np.unique(actions, axis=0)) > 3
+
+
+@every_case
+def test_only_legal_actions_are_chosen(variant: str, spec_name: str) -> None:
+    case = _case(variant, spec_name)
+    params, memory = case.agent.acting(case.state), case.agent.initial_memory(8)
+    for seed in range(12):
+        inputs = _inputs(case, 8, seed, explore=jnp.arange(8) < 5)
+        memory, outputs = case.act(params, memory, inputs, jax.random.key(seed))
+        assert np.asarray(inputs.action_mask)[np.arange(8), np.asarray(outputs.action)].all()
+
+
+@every_case
+def test_padding_rows_are_finite_and_disturb_no_other(variant: str, spec_name: str) -> None:
+    case = _case(variant, spec_name)
+    params, memory = case.agent.acting(case.state), case.agent.initial_memory(8)
+    inputs = _inputs(case, 8, explore=jnp.zeros(8, bool))
+    is_padding = np.arange(8) >= 5
+
+    def pad(x: jax.Array, value: float) -> jax.Array:
+        return jnp.where(is_padding.reshape(-1, *[1] * (x.ndim - 1)), jnp.asarray(value, x.dtype), x)
+
+    padded = inputs._replace(
+        observation=jax.tree.map(lambda x: pad(x, 0), inputs.observation),
+        reward=pad(inputs.reward, 0),
+        first=pad(inputs.first, True),
+        action_mask=pad(inputs.action_mask, True),
+        slot=pad(inputs.slot, 2**20),
+    )
+    after, outputs = case.act(params, memory, padded, jax.random.key(0))
+    _assert_finite((after, outputs.action, outputs.stored))
+    expected = case.act(params, memory, inputs, jax.random.key(0))[1].action
+    np.testing.assert_array_equal(outputs.action[:5], expected[:5])
+
+
+# Learning -----------------------------------------------------------------------------------------------------------
+
+
+@every_case
+def test_an_update_on_the_agents_own_data_is_finite_and_counts(variant: str, spec_name: str) -> None:
+    case = _case(variant, spec_name)
+    state, priority, metrics = case.update(case.state, case.windows, jax.random.key(1))
+    assert {"loss", "grad_norm", "num_rejected"} <= set(metrics)
+    assert all(layout == ((), jnp.float32) for layout in map(_layout, metrics.values()))
+    _assert_finite((metrics, state))
+    assert (int(state.num_updates), int(state.num_rejected), float(metrics["num_rejected"])) == (1, 0, 0.0)
+    assert float(metrics["grad_norm"]) > 0
+    assert not agent_cases.equal(state.params, case.state.params)
+    assert _layout(state) == _layout(case.state)
+    if priority is not None:
+        assert _layout(priority) == ((SLOTS,), jnp.float32)
+        assert np.all(priority >= 0)
+    is_prioritized = isinstance(case.agent.data, data_lib.Replay) and case.agent.data.prioritization is not None
+    assert priority is not None or not is_prioritized
+    again, _, _ = case.update(case.state, case.windows, jax.random.key(1))
+    assert agent_cases.equal(again, state)
+
+
+@every_case
+def test_an_update_that_is_not_finite_changes_no_parameters_and_is_counted(variant: str, spec_name: str) -> None:
+    case = _case(variant, spec_name)
+    broken = case.windows._replace(reward=case.windows.reward.at[0, 1].set(jnp.nan))
+    state, _, metrics = case.update(case.state, broken, jax.random.key(1))
+    assert agent_cases.equal(state.params, case.state.params)
+    assert agent_cases.equal(state.opt_state, case.state.opt_state)
+    assert (int(state.num_updates), int(state.num_rejected), float(metrics["num_rejected"])) == (1, 1, 1.0)
+    state, _, _ = case.update(state, broken, jax.random.key(2))
+    assert (int(state.num_updates), int(state.num_rejected)) == (2, 2)
+    state, _, _ = case.update(state, case.windows, jax.random.key(3))
+    assert (int(state.num_updates), int(state.num_rejected)) == (3, 0)
+    assert not agent_cases.equal(state.params, case.state.params)
+
+
+@every_case
+def test_windows_of_weight_0_do_not_count(variant: str, spec_name: str) -> None:
+    case = _case(variant, spec_name)
+    windows = case.windows._replace(weight=jnp.array([2.0, 2.0, 0.0, 0.0]))
+    other = jax.tree.map(lambda x: x.at[2:].set(x[:2]), windows)._replace(weight=windows.weight)
+    states = [case.update(case.state, each, jax.random.key(1))[0] for each in (windows, other)]
+    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6), *(s.params for s in states))
+    whole, _, _ = case.update(case.state, case.windows, jax.random.key(1))
+    assert not agent_cases.equal(whole.params, states[0].params)
+
+
+@every_case
+def test_the_acting_parameters_follow_the_updates(variant: str, spec_name: str) -> None:
+    case = _case(variant, spec_name)
+    state, _, _ = case.update(case.state, case.windows, jax.random.key(1))
+    before, after = case.agent.acting(case.state), case.agent.acting(state)
+    assert _layout(before) == _layout(after)
+    assert not agent_cases.equal(before, after)
+    _, outputs = case.act(after, case.agent.initial_memory(8), _inputs(case, 8), jax.random.key(0))
+    _assert_finite(outputs.stored)
+
+
+@every_case
+def test_two_seeds_differ_and_one_repeats(variant: str, spec_name: str) -> None:
+    case = _case(variant, spec_name)
+    init = jax.jit(case.agent.init)
+    assert agent_cases.equal(init(jax.random.key(0)), case.state)
+    other = init(jax.random.key(1))
+    assert not agent_cases.equal(other.params, case.state.params)
+    assert _layout(other) == _layout(case.state)
+
+
+@every_case
+def test_a_refresh_renews_stored_arrays(variant: str, spec_name: str) -> None:
+    case = _case(variant, spec_name)
+    refresh = case.agent.refresh
+    assert (refresh is not None) == (_config(variant).reanalyse.per_insert > 0 and variant.startswith("muzero"))
+    if refresh is None:
+        return
+    assert refresh.observe[0] == 0 and refresh.observe[-1] < refresh.length
+    observation = jax.tree.map(lambda x: x[:, : len(refresh.observe)], case.windows.observation)
+    part = case.windows._replace(observation=observation)
+    compute = jax.jit(refresh.compute)
+    fresh, changes = compute(case.agent.acting(case.state), part, jax.random.key(0))
+    assert fresh
+    for name, array in fresh.items():
+        assert _layout(array) == ((SLOTS, *case.agent.stored[name].shape), case.agent.stored[name].dtype)
+    assert all(change.shape == (SLOTS,) for change in changes.values())
+    _assert_finite((fresh, changes))
+
+
+# Environments -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", table.AGENTS)
+@pytest.mark.parametrize(
+    ("changes", "described"),
+    [
+        ({"num_players": 2}, "2 players"),
+        ({"num_players": 3}, "3 players"),
+        ({"num_actions": 0, "action_low": (-1.0,), "action_high": (1.0,)}, "vectors as actions"),
+    ],
+    ids=["two players", "three players", "continuous"],
+)
+def test_unsuitable_environments_are_refused_by_name_and_others_are_played(
+    name: str, changes: dict[str, Any], described: str
+) -> None:
+    config = _config(name)
+    spec = dataclasses.replace(SPECS["vector"], **changes)
+    plays = spec.num_players <= config.agent.MAX_PLAYERS and (config.agent.PLAYS_CONTINUOUS or not spec.is_continuous)
+    if plays:
+        agent = table.make(config, spec, "cpu")
+        state = jax.eval_shape(agent.init, jax.random.key(0))
+        inputs = agent_cases.inputs(jnp.ones((8, 3)), spec.num_actions)
+        memory, key = agent.initial_memory(8), jax.random.key(0)
+        _, outputs = jax.eval_shape(agent.act, agent.acting(state), memory, inputs, key)
+        assert outputs.action.shape == (8, *spec.action_shape)
+        return
+    with pytest.raises(errors.ConfigError, match=rf"agent {name} plays no environments with {described}"):
+        table.make(config, spec, "cpu")
+
+
+def test_a_refusal_names_an_agent_that_can() -> None:
+    two = dataclasses.replace(SPECS["vector"], num_players=2)
+    with pytest.raises(errors.ConfigError, match=r"agent vtrace .* as --env=\S+ has; give --agent=muzero"):
+        table.make(_config("vtrace"), two, "cpu")
+    three = dataclasses.replace(two, num_players=3)
+    with pytest.raises(errors.ConfigError, match="no agent does"):
+        table.make(_config("muzero"), three, "cpu")

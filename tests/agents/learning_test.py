@@ -1,0 +1,79 @@
+"""Steps of learning that agents share, on MuZero's update: target networks, refused updates, devices."""
+
+from __future__ import annotations
+
+import pathlib
+import subprocess
+import sys
+
+import agent_cases  # beside this file: see conftest.py
+import jax.numpy as jnp
+import muzero_cases as cases
+import numpy as np
+
+
+def test_the_target_network_is_a_copy_every_so_many_updates() -> None:
+    config = cases.make_config(muzero__target_network_updates=2)
+    state = cases.init(config)
+    initial = state.params
+    assert agent_cases.equal(state.target_params, initial)
+    windows = cases.make_windows(config, num_observations=4)
+    state, _, _ = cases.update(config, state, windows)
+    assert agent_cases.equal(state.target_params, initial)
+    assert not agent_cases.equal(state.params, initial)
+    state, _, _ = cases.update(config, state, windows)
+    assert agent_cases.equal(state.target_params, state.params)
+
+
+def test_without_a_target_network_the_state_holds_none() -> None:
+    assert cases.init(cases.make_config()).target_params == ()
+
+
+def test_an_update_that_is_not_finite_is_refused_and_counted_until_one_is_good() -> None:
+    config = cases.make_config()
+    good = cases.make_windows(config)
+    bad = good._replace(reward=good.reward.at[0, 1].set(jnp.nan))
+    state = before = cases.init(config)
+    for refused in (1, 2):
+        state, _, metrics = cases.update(config, state, bad)
+        assert int(state.num_rejected) == int(metrics["num_rejected"]) == refused
+        assert int(state.num_updates) == refused
+        assert not np.isfinite(metrics["loss"])
+    assert agent_cases.equal((state.params, state.opt_state), (before.params, before.opt_state))
+    state, _, _ = cases.update(config, state, good)
+    assert int(state.num_rejected) == 0
+    assert not agent_cases.equal(state.params, before.params)
+
+
+TWO_DEVICES = """
+import jax
+jax.config.update("jax_num_cpu_devices", 2)
+import sys
+import numpy as np
+sys.path.insert(0, sys.argv[1])
+import muzero_cases as cases
+P = jax.sharding.PartitionSpec
+mesh = jax.sharding.Mesh(np.array(jax.devices()), ("devices",))
+config = cases.make_config()
+agent, _ = cases.agent(config)
+state, windows = cases.init(config), cases.make_windows(config)
+whole, priority, metrics = cases.update(config, state, windows)
+for check_vma in (False, True):
+    update = lambda state, windows: agent.update(state, windows, jax.random.key(1), "devices")
+    specs = dict(in_specs=(P(), P("devices")), out_specs=(P(), P("devices"), P()))
+    mapped = jax.shard_map(update, mesh=mesh, check_vma=check_vma, **specs)
+    sharded, sharded_priority, sharded_metrics = jax.jit(mapped)(state, windows)
+    np.testing.assert_allclose(sharded_priority, priority, rtol=1e-5)
+    for name, value in metrics.items():
+        np.testing.assert_allclose(sharded_metrics[name], value, rtol=1e-4, atol=1e-6, err_msg=name)
+    for a, b in zip(jax.tree.leaves(whole.params), jax.tree.leaves(sharded.params), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+"""
+
+
+def test_two_devices_take_the_step_that_one_takes() -> None:
+    here = str(pathlib.Path(__file__).parent)
+    result = subprocess.run(
+        [sys.executable, "-c", TWO_DEVICES, here], capture_output=True, text=True, check=False, timeout=300
+    )
+    assert result.returncode == 0, result.stderr[-2000:]

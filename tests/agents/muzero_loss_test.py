@@ -1,0 +1,264 @@
+"""MuZero's loss, against numbers worked by hand on models small enough for that."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import agent_cases  # beside this file: see conftest.py
+import jax
+import jax.numpy as jnp
+import muzero_cases as cases
+import numpy as np
+import pytest
+
+from seedzero.agents import base, learning, muzero, muzero_loss
+from seedzero.config import config as config_lib
+from seedzero.config import options
+from seedzero.core import types
+from seedzero.networks import muzero as networks
+from seedzero.networks import observations
+from seedzero.ops import value_transforms
+from seedzero.replay import windows as windows_lib
+
+
+def _hand_model_loss(config: config_lib.Config, windows: windows_lib.Windows, params: Any) -> jax.Array:
+    parts = cases.hand_model(config)
+    targets = muzero_loss.make_targets(parts, (), windows)
+    actions = windows.stored["action"][:, : config.muzero.unroll_steps]
+    return muzero_loss.loss_and_metrics(parts, params, windows, actions, targets)[0]
+
+
+def _hand_model_config() -> config_lib.Config:
+    return cases.make_config(muzero__value_loss_weight=0.0, muzero__reward_loss_weight=0.0)
+
+
+def _cross_entropy(s: float) -> float:
+    """Of logits (s, 0) to the first action, whose derivative is -1 / (1 + e^s)."""
+    return float(np.log1p(np.exp(-s)))
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_the_first_step_counts_whole_and_each_unrolled_one_by_1_over_k(jit: bool) -> None:
+    config = _hand_model_config()
+    loss = functools.partial(_hand_model_loss, config, cases.hand_model_windows(config))
+    # p = 0.5, q = 2, observation 2: s = 1, 2, 4.
+    expected = _cross_entropy(1.0) + (_cross_entropy(2.0) + _cross_entropy(4.0)) / 2
+    np.testing.assert_allclose((jax.jit(loss) if jit else loss)({"p": 0.5, "q": 2.0}), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_gradients_are_halved_into_the_state_at_each_unrolled_step(jit: bool) -> None:
+    config = _hand_model_config()
+    gradient = jax.grad(functools.partial(_hand_model_loss, config, cases.hand_model_windows(config)))
+    result = (jax.jit(gradient) if jit else gradient)({"p": 0.5, "q": 2.0})
+    g0, g1, g2 = (-1 / (1 + np.exp(s)) for s in (1.0, 2.0, 4.0))
+    # s_1 = q s_0 and s_2 = q s_1; K = 2, so unrolled steps weigh 1/2; each passage into a state halves.
+    d_s1 = g1 / 2 + 0.5 * 2.0 * g2 / 2
+    d_q = d_s1 * 1.0 + (g2 / 2) * 2.0
+    d_p = 2.0 * (g0 + 0.5 * 2.0 * d_s1)
+    np.testing.assert_allclose([result["p"], result["q"]], [d_p, d_q], rtol=1e-5)
+
+
+def test_the_loss_is_the_weighted_mean_over_windows() -> None:
+    config = _hand_model_config()
+    windows = cases.hand_model_windows(config)
+    observation = jnp.array([1.0, 2.0, 3.0, 4.0])[:, None, None]
+    params = {"p": 0.5, "q": 2.0}
+
+    def loss(weight: list[float]) -> float:
+        weighted = agent_cases.show(windows, observation)._replace(weight=jnp.array(weight))
+        return float(_hand_model_loss(config, weighted, params))
+
+    alone = [loss([float(i == j) for j in range(4)]) for i in range(4)]
+    np.testing.assert_allclose(loss([1.0, 0.5, 2.0, 0.0]), alone[0] + 0.5 * alone[1] + 2.0 * alone[2], rtol=1e-6)
+
+
+def test_policies_of_masked_positions_do_not_count() -> None:
+    config = _hand_model_config()
+    windows = cases.hand_model_windows(config)
+    # Position 1 is terminal: only the policy of position 0 is trained.
+    ended = windows._replace(
+        valid=windows.valid.at[:, 2:].set(False), terminated=windows.terminated.at[:, 1].set(True)
+    )
+    loss = _hand_model_loss(config, ended, {"p": 0.5, "q": 2.0})
+    np.testing.assert_allclose(loss, _cross_entropy(1.0), rtol=1e-6)
+
+
+def _two_way_entropy(s: float) -> float:
+    """Of logits (s, 0)."""
+    p = 1 / (1 + np.exp(-s))
+    return float(-p * np.log(p) - (1 - p) * np.log(1 - p))
+
+
+def test_the_policy_s_entropy_is_taken_off_with_its_weight_where_the_policy_counts() -> None:
+    plain = _hand_model_config()
+    config = cases.make_config(
+        muzero__value_loss_weight=0.0, muzero__reward_loss_weight=0.0, muzero__entropy_weight=0.3
+    )
+    windows, params = cases.hand_model_windows(config), {"p": 0.5, "q": 2.0}
+    entropy = _two_way_entropy(1.0) + (_two_way_entropy(2.0) + _two_way_entropy(4.0)) / 2
+    difference = _hand_model_loss(plain, windows, params) - _hand_model_loss(config, windows, params)
+    np.testing.assert_allclose(difference, 0.3 * entropy, rtol=1e-5)
+    ended = windows._replace(
+        valid=windows.valid.at[:, 2:].set(False), terminated=windows.terminated.at[:, 1].set(True)
+    )
+    difference = _hand_model_loss(plain, ended, params) - _hand_model_loss(config, ended, params)
+    np.testing.assert_allclose(difference, 0.3 * _two_way_entropy(1.0), rtol=1e-5)
+
+
+def test_each_reward_is_trained_on_the_step_that_leads_to_its_position() -> None:
+    """A dynamics function that says "the action's number" as reward is right when rewards repeat the action before."""
+    config = cases.make_config(muzero__value_loss_weight=0.0, muzero__policy_loss_weight=0.0)
+    windows = cases.make_windows(config)
+    action = windows.stored["action"]
+    reward = jnp.pad(action[:, :-1], ((0, 0), (1, 0)), constant_values=7).astype(jnp.float32)
+    windows = windows._replace(reward=reward)
+
+    def say_action(params: Any, s: jax.Array, action: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return s, jnp.log(value_transforms.two_hot(action.astype(jnp.float32), 11, 5.0) + 1e-9)
+
+    parts = cases.hand_model(config)
+    parts = parts._replace(network=parts.network._replace(dynamics=say_action))
+    windows = agent_cases.show(windows, jnp.ones((cases.BATCH, 1, 1)))
+    targets = muzero_loss.make_targets(parts, (), windows)
+    params = {"p": jnp.ones(()), "q": jnp.ones(())}
+    windows = agent_cases.store(windows, policy=windows.stored["policy"][..., :2])
+    _, metrics = muzero_loss.loss_and_metrics(parts, params, windows, action[:, :2], targets)
+    encoded = value_transforms.two_hot(reward[:, 1:3], 11, 5.0)
+    entropy = -jnp.sum(jnp.where(encoded > 0, encoded * jnp.log(encoded), 0.0), axis=-1)
+    np.testing.assert_allclose(metrics["loss_reward"], jnp.mean(jnp.sum(entropy, axis=1) / 2), atol=1e-5)
+
+
+def test_actions_behind_an_episodes_end_are_random_and_earlier_ones_are_as_taken() -> None:
+    config = cases.make_config()
+    windows = cases.make_windows(config)
+    # One window is whole; in the others the action of position 1 led nowhere.
+    windows = windows._replace(valid=windows.valid.at[1:, 2:].set(False))
+    parts = cases.hand_model(config)._replace(spec=cases.SPEC)
+    drawn = np.stack([muzero_loss.unroll_actions(parts, windows, jax.random.key(i)) for i in range(40)])
+    taken = np.asarray(windows.stored["action"])
+    assert (drawn[:, :, 0] == taken[:, 0]).all()
+    assert (drawn[:, 0, 1] == taken[0, 1]).all()
+    assert all(set(drawn[:, i, 1]) == {0, 1, 2} for i in range(1, cases.BATCH))
+
+
+def test_sums_of_rewards_are_trained_on_the_step_that_completes_them() -> None:
+    """A model that says the sum of all actions since the sum began is right when rewards repeat the action before."""
+    config = cases.make_config(
+        muzero__value_prefix=True, muzero__value_prefix_horizon=2, muzero__unroll_steps=5, network__num_bins=101
+    )
+    windows = cases.make_windows(config)
+    action = windows.stored["action"]
+    windows = agent_cases.store(windows, policy=windows.stored["policy"][..., :2])
+    windows = agent_cases.show(windows, jnp.ones((cases.BATCH, 1, 1)))
+    windows = windows._replace(reward=jnp.pad(action[:, :-1], ((0, 0), (1, 0)), constant_values=7).astype(jnp.float32))
+
+    def encode(x: jax.Array) -> jax.Array:
+        return value_transforms.two_hot(x, 101, 5.0)
+
+    def step(params: Any, s: jax.Array, action: jax.Array, carry: Any) -> tuple[jax.Array, Any, jax.Array]:
+        total = carry[0] + action
+        return s, (total,), jnp.log(encode(total) + 1e-9)
+
+    parts = cases.hand_model(config)
+    prefix = networks.Prefix(initial=lambda batch_size: (jnp.zeros(batch_size),), step=step)
+    parts = parts._replace(network=parts.network._replace(prefix=prefix))
+
+    @jax.jit
+    def reward_loss(windows: windows_lib.Windows) -> jax.Array:
+        targets = muzero_loss.make_targets(parts, (), windows)
+        return muzero_loss.loss_and_metrics(parts, {"p": 1.0}, windows, action[:, :5], targets)[1]["loss_reward"]
+
+    a = np.asarray(action, np.float32)
+    sums = encode(jnp.asarray(np.stack([a[:, 0], a[:, 0] + a[:, 1], a[:, 2], a[:, 2] + a[:, 3], a[:, 4]], axis=1)))
+    entropy = -np.sum(np.where(sums > 0, sums * np.log(np.maximum(sums, 1e-30)), 0.0), axis=-1)
+    np.testing.assert_allclose(reward_loss(windows), np.mean(entropy.sum(axis=1) / 5), atol=1e-5)
+    assert reward_loss(windows._replace(reward=windows.reward + 1.0)) > 1.0
+
+
+# Augmentation --------------------------------------------------------------------------------------------------------
+
+
+GRID_2D = types.EnvSpec((4, 5), "float32", 3)
+
+
+GRID_3D = types.EnvSpec((4, 5, 2), "uint8", 3)
+
+
+def _image_windows(
+    config: config_lib.Config, spec: types.EnvSpec, num_observations: int = 1, num_windows: int = cases.BATCH
+) -> windows_lib.Windows:
+    shape = observations.stack_shape(spec.observation_shape, config.network.frame_stack)
+    random = np.random.default_rng(0).integers(1, 256, (num_windows, num_observations, *shape))
+    return agent_cases.show(cases.make_windows(config), jnp.asarray(random, spec.observation_dtype))
+
+
+def _augmented(config: config_lib.Config, spec: types.EnvSpec, windows: windows_lib.Windows) -> np.ndarray:
+    """Returns the observations of the augmented windows."""
+    parts = cases.hand_model(config)._replace(spec=spec)
+    augmented = jax.jit(functools.partial(muzero_loss.augment_windows, parts))(windows, jax.random.key(0))
+    return np.asarray(agent_cases.shown(augmented))
+
+
+@pytest.mark.parametrize("spec", [GRID_2D, GRID_3D], ids=["without channels", "with channels"])
+def test_all_frames_of_an_observation_move_together(spec: types.EnvSpec) -> None:
+    config = cases.make_config(muzero__shift_pixels=1, network__frame_stack=3)
+    windows = _image_windows(config, spec, num_windows=20)
+    augmented = _augmented(config, spec, windows)
+    assert augmented.dtype == spec.observation_dtype
+    moves = set()
+    pairs = zip(np.asarray(agent_cases.shown(windows))[:, 0], augmented[:, 0], strict=True)
+    for before, after in pairs:
+        # Stacks of frames without channels are [H, 3 W].
+        planes = [np.split(x, 3, axis=1) if x.ndim == 2 else list(np.moveaxis(x, 2, 0)) for x in (before, after)]
+        padded = [np.pad(plane, 1, mode="edge") for plane in planes[0]]
+        candidates = [
+            (i, j)
+            for i in range(3)
+            for j in range(3)
+            if all(np.array_equal(p[i : i + 4, j : j + 5], q) for p, q in zip(padded, planes[1], strict=True))
+        ]
+        assert len(candidates) == 1
+        moves.add(candidates[0])
+    assert len(moves) > 4
+
+
+def test_what_the_consistency_loss_looks_at_is_augmented_too() -> None:
+    config = cases.make_config(muzero__shift_pixels=3, muzero__consistency_weight=1.0, muzero__consistency_steps=1)
+    windows = _image_windows(config, GRID_3D, num_observations=4)
+    after = _augmented(config, GRID_3D, windows)
+    assert after.shape[1] == 2
+    before = np.asarray(agent_cases.shown(windows))[:, :2]
+    assert (after != before).any(axis=(0, 2, 3, 4)).all()
+
+
+def test_intensity_scales_each_observation_by_its_own_factor() -> None:
+    config = cases.make_config(muzero__intensity_scale=0.1)
+    windows = _image_windows(config, GRID_3D)
+    factor = _augmented(config, GRID_3D, windows) / np.asarray(agent_cases.shown(windows))
+    np.testing.assert_allclose(factor, np.broadcast_to(factor[..., :1, :1, :1], factor.shape), rtol=1e-5)
+    assert len(np.unique(np.round(factor[:, 0, 0, 0, 0], 4))) > 1
+
+
+def test_augmentation_changes_the_loss_and_not_the_targets() -> None:
+    def update(**changes: options.Value) -> tuple[Any, base.Metrics]:
+        config = cases.make_config(muzero__target_network_updates=2, **changes)
+        parts, params = cases.hand_model(config), {"p": jnp.float32(0.01), "q": jnp.float32(0.5)}
+        # The value is the brightness.
+        network = parts.network._replace(
+            represent=lambda params, x: params["p"] * x.reshape(len(x), -1).mean(axis=1, keepdims=True, dtype=float),
+            predict=lambda params, s: (jnp.zeros((len(s), 3)), s * jnp.arange(11.0)),
+        )
+        parts = parts._replace(spec=GRID_3D, network=network)
+        windows = _image_windows(config, GRID_3D, num_observations=4)
+        opt_state, zero = parts.optimizer.init(params), jnp.int32(0)
+        state = learning.TrainState(params, params, opt_state, zero, zero)
+        return jax.jit(lambda key: muzero._update(parts, state, windows, key, None)[1:])(jax.random.key(1))
+
+    priority, plain = update()
+    augmented_priority, augmented = update(muzero__shift_pixels=2, muzero__intensity_scale=0.2)
+    np.testing.assert_array_equal(priority, augmented_priority)
+    assert plain["value_target_mean"] == augmented["value_target_mean"] != 0
+    assert plain["loss"] != augmented["loss"]
+    assert plain["value_mean"] != augmented["value_mean"]

@@ -1,0 +1,71 @@
+"""The directory of checkpoints: which ones stay, and its state after a crash."""
+
+import pathlib
+from typing import Any
+
+import checkpoint_harness as harness
+import jax.numpy as jnp
+import pytest
+
+from seedzero.checkpoints import checkpointer as checkpointer_lib
+from seedzero.checkpoints import files as checkpoint_files
+from seedzero.config import sections
+from seedzero.core import errors
+
+
+def test_the_newest_and_every_so_many_are_kept(reopen: harness.Open, tmp_path: pathlib.Path) -> None:
+    state = {"params": jnp.zeros(1)}
+    checkpointer = reopen(keep=2, keep_every=3)
+    for step in range(10, 80, 10):
+        checkpointer.save(step, state, {}, None)
+        if step == 40:
+            checkpointer = reopen(keep=2, keep_every=3)
+            harness.restore(checkpointer, state)
+    checkpointer.wait()
+    rows = checkpoint_files.list_steps(tmp_path)
+    assert [(row["step"], row["kept_for_good"]) for row in rows] == [(30, True), (60, True), (70, False)]
+
+
+def test_an_abandoned_future_goes_away(reopen: harness.Open, tmp_path: pathlib.Path) -> None:
+    state = {"params": jnp.zeros(1)}
+    checkpointer = reopen()
+    for step in (1, 2, 3):
+        checkpointer.save(step, state, {}, None)
+    checkpointer.wait()
+    checkpointer = reopen()
+    harness.restore(checkpointer, state, step=1)
+    checkpointer.save(2, {"params": jnp.ones(1)}, {}, None)
+    checkpointer.wait()
+    assert checkpoint_files.finished(tmp_path / "steps") == [1, 2]
+    assert harness.restore(checkpointer, state).state["params"].tolist() == [1.0]
+
+
+def test_damaged_steps_push_no_good_one_out(
+    reopen: harness.Open, two_steps: tuple[Any, Any, list[Any]], tmp_path: pathlib.Path
+) -> None:
+    (checkpoint_files.step_directory(tmp_path, 2) / "manifest.json").unlink()
+    checkpointer = reopen(keep=2)
+    state = two_steps[0]
+    harness.restore(checkpointer, state)
+    checkpointer.save(3, state, {}, None)
+    checkpointer.wait()
+    assert [row["step"] for row in checkpoint_files.list_steps(tmp_path, content=True) if row["ok"]] == [1, 3]
+    assert checkpoint_files.finished(tmp_path / "steps") == [1, 3]
+
+
+def test_a_directory_that_cannot_be_written_is_refused_by_name(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(errors.CheckpointError, match=r"file/checkpoints cannot be written: Not a directory; make it"):
+        checkpointer_lib.Checkpointer(
+            tmp_path / "file" / "checkpoints", sections.CheckpointConfig(), on_durable=print, on_error=print
+        )
+
+
+def test_leftovers_of_a_crash_are_deleted_at_the_start(
+    reopen: harness.Open, two_steps: tuple[Any, Any, list[Any]], tmp_path: pathlib.Path
+) -> None:
+    before = harness.files_below(tmp_path)
+    for name in ("steps/000000000003.12345678.tmp/params", "steps/000000000001.1.trash", "segments/unreferenced"):
+        (tmp_path / name).mkdir(parents=True)
+    reopen()
+    assert harness.files_below(tmp_path) == before

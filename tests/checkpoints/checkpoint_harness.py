@@ -1,0 +1,118 @@
+"""States, replays and checkpointers for the tests of this folder."""
+
+import pathlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from seedzero.checkpoints import checkpoint, trees
+from seedzero.checkpoints import checkpointer as checkpointer_lib
+from seedzero.checkpoints import files as checkpoint_files
+from seedzero.core import types
+from seedzero.replay import data
+from seedzero.replay import rings as rings_lib
+
+LENGTH = 8
+
+
+STORED = {"action": data.Stored((), np.dtype(np.int32)), "policy": data.Stored((3,), np.dtype(np.float32))}
+
+
+class Optimizer(NamedTuple):
+    mu: dict[str, jax.Array]
+    nothing: tuple[()]
+
+
+def make_state(seed: int = 0) -> dict[str, Any]:
+    """A state with what is awkward to save: random keys, bfloat16, scalars, empty arrays and empty containers."""
+    key = jax.random.key(seed)
+    return {
+        "params": {"dense": {"kernel": jax.random.normal(key, (4, 5)), "bias": jnp.arange(5, dtype=jnp.bfloat16)}},
+        "train": (Optimizer({"a/b": jnp.full(3, jnp.nan)}, ()), jnp.int32(seed), jnp.zeros((0, 2))),
+        "keys": {"one": key, "batch": jax.random.split(key, 3)},
+    }
+
+
+def make_rings(
+    num_slots: int = 4, length: int = LENGTH, size: int = 6, *, prioritized: bool = False
+) -> rings_lib.Rings:
+    spec = types.EnvSpec(observation_shape=(size,), observation_dtype="uint8", num_actions=3)
+    create = jax.jit(lambda: rings_lib.create(spec, STORED, num_slots, length, prioritized=prioritized))
+    rings: rings_lib.Rings = create()
+    return rings
+
+
+write_rows = jax.jit(rings_lib.write, static_argnames="stack", donate_argnums=0)
+
+
+increment = jax.jit(lambda tree: jax.tree.map(lambda x: x + 1, tree), donate_argnums=0)
+
+
+def go_on(rings: rings_lib.Rings, rng: np.random.Generator, steps: int) -> rings_lib.Rings:
+    """Writes random rows; every call writes slot 0, others half of the time."""
+    num_slots = rings.cursor.shape[0]
+    for _ in range(steps):
+        written = rng.random(num_slots) < 0.5
+        written[0] = True
+        row = rings_lib.Row(
+            observation=jnp.asarray(rng.integers(0, 256, (num_slots, *rings.observation.shape[2:])), jnp.uint8),
+            reward=jnp.asarray(rng.random(num_slots), jnp.float32),
+            terminated=jnp.asarray(rng.random(num_slots) < 0.2),
+            truncated=jnp.zeros(num_slots, bool),
+            first=jnp.zeros(num_slots, bool),
+            stored={
+                "action": jnp.asarray(rng.integers(0, 3, num_slots), jnp.int32),
+                "policy": jnp.asarray(rng.random((num_slots, 3)), jnp.float32),
+            },
+        )
+        slot = jnp.asarray(np.where(written, np.arange(num_slots), num_slots))
+        rings = write_rows(rings, slot, row, jnp.int32(7), stack=2)
+    return rings
+
+
+def on_host(tree: Any) -> Any:
+    """Returns copies as numpy arrays, random keys as integers."""
+    return jax.tree.map(np.array, trees.copy(tree))
+
+
+def assert_same(a: Any, b: Any) -> None:
+    """Asserts equality bit for bit, with the same structure and dtypes."""
+    assert str(jax.tree.structure(a)) == str(jax.tree.structure(b))
+    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        assert (x.dtype, x.shape) == (y.dtype, y.shape)
+        assert x.tobytes() == y.tobytes()
+
+
+class Events:
+    """What a checkpointer reports."""
+
+    def __init__(self) -> None:
+        self.durable: list[int] = []
+        self.errors: list[str] = []
+
+
+Open = Callable[..., checkpointer_lib.Checkpointer]
+
+
+def restore(checkpointer: checkpointer_lib.Checkpointer, state: Any, rings: Any = None, step: Any = "last") -> Any:
+    """Restores as a learner at its start; `rings` may be numpy's."""
+    like = trees.abstract(rings) if rings is not None and isinstance(rings.observation, jax.Array) else rings
+    restored = checkpoint.restore(checkpointer._directory.path, trees.abstract(state), like, step)
+    if restored is not None:
+        checkpointer.continue_from(restored)
+    return restored
+
+
+def segment_names(directory: pathlib.Path) -> set[str]:
+    return {path.name for path in (directory / checkpoint_files.SEGMENTS).iterdir()}
+
+
+def files_below(directory: pathlib.Path) -> set[str]:
+    return {str(path.relative_to(directory)) for path in directory.rglob("*")}
+
+
+def kept_by_the_host(rings: rings_lib.Rings) -> rings_lib.Rings:
+    return rings._replace(observation=np.array(rings.observation))

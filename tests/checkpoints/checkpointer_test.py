@@ -1,0 +1,485 @@
+"""Saving: everything bit for bit, whatever happens to the originals, the disk, or the process."""
+
+import errno
+import os
+import pathlib
+import resource
+import signal
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import checkpoint_harness as harness
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from seedzero.checkpoints import durable, segments, trees
+from seedzero.checkpoints import files as checkpoint_files
+from seedzero.replay import rings as rings_lib
+
+
+def test_copies_share_no_memory_with_the_originals() -> None:
+    original = jnp.arange(1000.0)
+    assert trees.copy(original).unsafe_buffer_pointer() != original.unsafe_buffer_pointer()
+
+
+def test_originals_may_be_donated_right_after_save(reopen: harness.Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The disk waits until the originals are gone.
+    gone = threading.Event()
+    real = trees.save
+
+    def late(directory: pathlib.Path, tree: Any) -> None:
+        assert gone.wait(30)
+        real(directory, tree)
+
+    monkeypatch.setattr(trees, "save", late)
+    state = {"params": {"w": jnp.arange(1000.0)}}
+    rng = np.random.default_rng(1)
+    rings = harness.go_on(harness.make_rings(), rng, 6)
+    expected_state, expected_rings = harness.on_host(state), harness.on_host(rings)
+    checkpointer = reopen()
+    checkpointer.save(1, state, {}, rings)
+    after = harness.increment(state)
+    assert state["params"]["w"].is_deleted()
+    rings = harness.go_on(rings, rng, 2 * harness.LENGTH)
+    jax.block_until_ready((after, rings))
+    assert checkpointer.busy
+    gone.set()
+    checkpointer.wait()
+    restored = harness.restore(reopen(), after, rings)
+    harness.assert_same(harness.on_host(restored.state), expected_state)
+    harness.assert_same(harness.on_host(restored.rings), expected_rings)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_replay_survives_wrapping_saving_resuming_and_deleting(
+    reopen: harness.Open, events: harness.Events, tmp_path: pathlib.Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segments, "CHUNK_BYTES", 10 * 6)  # several segments a save
+    rng = np.random.default_rng(seed)
+    rings, state = harness.make_rings(), {"params": jnp.zeros(1)}
+    checkpointer = reopen(keep=2, max_copy_bytes=60)
+    saved: dict[int, Any] = {}
+    for step in range(1, 9):
+        rings = harness.go_on(rings, rng, int(rng.integers(1, harness.LENGTH + 4)))
+        checkpointer.save(step, state, {}, rings)
+        saved[step] = harness.on_host(rings)
+        if rng.random() < 0.4:
+            back = step - int(rng.random() < 0.5 and step > 1)
+            checkpointer.wait()
+            checkpointer = reopen(keep=2, max_copy_bytes=60)
+            restored = harness.restore(checkpointer, state, rings, back)
+            harness.assert_same(harness.on_host(restored.rings), saved[back])
+            rings = restored.rings
+    checkpointer.wait()
+    assert events.errors == []
+    for step in (7, 8):
+        harness.assert_same(harness.on_host(harness.restore(reopen(keep=2), state, rings, step).rings), saved[step])
+    kept = [checkpoint_files.verified(tmp_path, checkpoint_files.step_directory(tmp_path, step)) for step in (7, 8)]
+    assert harness.segment_names(tmp_path) == {name for found in kept for name in found.segments}
+
+
+def test_a_save_writes_only_rows_since_the_last_durable_one(reopen: harness.Open, tmp_path: pathlib.Path) -> None:
+    rng = np.random.default_rng(0)
+    state, rings = {"params": jnp.zeros(1)}, harness.go_on(harness.make_rings(num_slots=1), rng, 5)
+    checkpointer = reopen()
+    checkpointer.save(1, state, {}, rings)
+    checkpointer.wait()
+    before = harness.segment_names(tmp_path)
+    rings = harness.go_on(rings, rng, 2)
+    checkpointer.save(2, state, {}, rings)
+    checkpointer.wait()
+    (new,) = harness.segment_names(tmp_path) - before
+    runs = segments.read_index(tmp_path / checkpoint_files.SEGMENTS, new, {}).runs
+    assert [column.tolist() for column in runs] == [[0], [5], [2]]
+
+
+def test_segments_whose_rows_are_all_overwritten_are_deleted(reopen: harness.Open, tmp_path: pathlib.Path) -> None:
+    rng = np.random.default_rng(0)
+    state, rings = {"params": jnp.zeros(1)}, harness.go_on(harness.make_rings(num_slots=1), rng, 3)
+    checkpointer = reopen(keep=1)
+    checkpointer.save(1, state, {}, rings)
+    checkpointer.wait()
+    old = harness.segment_names(tmp_path)
+    for step in (2, 3):
+        rings = harness.go_on(rings, rng, 4)
+        checkpointer.save(step, state, {}, rings)
+        checkpointer.wait()
+    assert not old & harness.segment_names(tmp_path)
+
+
+def test_a_slot_that_is_rarely_written_does_not_keep_dead_rows_of_others(reopen: harness.Open) -> None:
+    rings, state = harness.make_rings(num_slots=2), {"params": jnp.zeros(1)}
+    row = rings_lib.Row(
+        jnp.ones((1, 6), jnp.uint8),
+        jnp.zeros(1),
+        jnp.zeros(1, bool),
+        jnp.zeros(1, bool),
+        jnp.zeros(1, bool),
+        {"action": jnp.zeros(1, jnp.int32), "policy": jnp.zeros((1, 3))},
+    )
+    checkpointer = reopen(keep=1)
+    listed = []
+    for step in range(1, 12):
+        for slot in (*[0] * harness.LENGTH, 1):
+            rings = harness.write_rows(rings, jnp.array([slot]), row, jnp.int32(0), stack=2)
+        checkpointer.save(step, state, {}, rings)
+        checkpointer.wait()
+        on_disk = checkpointer._directory.newest.replay
+        assert on_disk is not None
+        listed.append(sum(segment.runs.num_rows for segment in on_disk.segments))
+    # Without starting anew: eight segments of nine rows each.
+    assert max(listed) <= 3 * 2 * harness.LENGTH
+    harness.assert_same(harness.on_host(harness.restore(checkpointer, state, rings).rings), harness.on_host(rings))
+
+
+def test_a_state_without_new_rows_is_saved_beside_the_replay_as_it_was(
+    reopen: harness.Open, events: harness.Events
+) -> None:
+    rng = np.random.default_rng(0)
+    rings = harness.go_on(harness.make_rings(), rng, 5)
+    checkpointer = reopen()
+    checkpointer.save(3, harness.make_state(3), {"stored_per_shard": [5], "num_updates": 3}, rings)
+    checkpointer.wait()
+    before = harness.on_host(rings)
+    rings = harness.go_on(rings, rng, 5)
+    checkpointer.save_state(9, harness.make_state(9), {"stored_per_shard": [10], "num_updates": 9})
+    assert (events.durable, events.errors) == ([3, 9], [])
+    checkpointer = reopen()
+    restored = harness.restore(checkpointer, harness.make_state(), rings)
+    assert (restored.step, restored.skipped) == (9, [])
+    assert restored.host == {"stored_per_shard": [5], "num_updates": 9}
+    harness.assert_same(harness.on_host(restored.state), harness.on_host(harness.make_state(9)))
+    harness.assert_same(harness.on_host(restored.rings), before)
+    # A save of the same step, from what was restored, takes its place.
+    rings = harness.go_on(restored.rings, rng, 2)
+    after = harness.on_host(rings)
+    checkpointer.save(9, harness.make_state(9), {"num_updates": 9}, rings)
+    harness.assert_same(harness.on_host(harness.restore(reopen(), harness.make_state(), rings).rings), after)
+    assert events.errors == []
+
+
+def test_a_state_that_is_saved_first_of_all_has_no_replay(reopen: harness.Open, events: harness.Events) -> None:
+    rings = harness.go_on(harness.make_rings(), np.random.default_rng(0), 5)
+    reopen().save_state(4, harness.make_state(4), {})
+    restored = harness.restore(reopen(), harness.make_state(), rings)
+    assert (restored.step, restored.rings, events.errors) == (4, None, [])
+    harness.assert_same(harness.on_host(restored.state), harness.on_host(harness.make_state(4)))
+
+
+def test_a_state_is_saved_while_a_long_save_goes_on_and_outlives_its_end(
+    reopen: harness.Open, events: harness.Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    rings = harness.go_on(harness.make_rings(), rng, 5)
+    checkpointer = reopen(keep=1)
+    checkpointer.save(1, harness.make_state(1), {}, rings)
+    checkpointer.wait()
+    before = harness.on_host(rings)
+    rings = harness.go_on(rings, rng, 2)
+    disk, write = threading.Event(), segments.write
+
+    def slow(*args: Any) -> segments.Segment:
+        assert disk.wait(60)
+        return write(*args)
+
+    monkeypatch.setattr(segments, "write", slow)
+    checkpointer.save(2, harness.make_state(2), {}, rings)
+    checkpointer.save_state(3, harness.make_state(3), {})
+    assert events.durable == [1, 3] and checkpointer.busy
+    disk.set()
+    checkpointer.wait()
+    assert (events.durable, events.errors) == ([1, 3, 2], [])
+    restored = harness.restore(reopen(), harness.make_state(), rings)
+    assert (restored.step, restored.skipped) == (3, [])
+    harness.assert_same(harness.on_host(restored.state), harness.on_host(harness.make_state(3)))
+    harness.assert_same(harness.on_host(restored.rings), before)
+
+
+def test_a_save_that_waits_for_the_disk_can_be_abandoned(
+    reopen: harness.Open, events: harness.Events, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segments, "CHUNK_BYTES", 10 * 6)  # several segments a save
+    disk, writing, write = threading.Event(), threading.Event(), segments.write
+
+    def slow(*args: Any) -> segments.Segment:
+        writing.set()
+        assert disk.wait(60)
+        return write(*args)
+
+    monkeypatch.setattr(segments, "write", slow)
+    rings = harness.go_on(harness.make_rings(), np.random.default_rng(0), harness.LENGTH)
+    checkpointer = reopen(max_copy_bytes=60)
+    saving = threading.Thread(target=checkpointer.save, args=(1, harness.make_state(1), {}, rings))
+    saving.start()
+    assert writing.wait(60)  # the others wait behind this one, and the save for them
+    checkpointer.abandon_save()
+    disk.set()
+    saving.join(60)
+    assert not saving.is_alive()
+    checkpointer.wait()
+    assert (events.durable, events.errors, harness.segment_names(tmp_path)) == ([], [], set())
+    checkpointer.save(1, harness.make_state(1), {}, rings)
+    harness.assert_same(
+        harness.on_host(harness.restore(reopen(), harness.make_state(), rings).rings), harness.on_host(rings)
+    )
+    checkpointer.abandon_save()  # nothing is being saved
+
+
+def test_a_state_that_cannot_be_saved_is_reported(
+    reopen: harness.Open, events: harness.Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    checkpointer = reopen()
+    monkeypatch.setattr(trees, "save", full)
+    checkpointer.save_state(3, harness.make_state(), {})
+    assert events.durable == []
+    assert "checkpoint 3 without its replay could not be written" in events.errors[0]
+
+
+def test_a_full_disk_is_reported_and_the_next_save_succeeds(
+    reopen: harness.Open, events: harness.Events, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    state, rings = harness.make_state(1), harness.go_on(harness.make_rings(), rng, 4)
+    checkpointer = reopen()
+    checkpointer.save(1, state, {}, rings)
+    checkpointer.wait()
+    before = harness.files_below(tmp_path)
+
+    def full(path: pathlib.Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    # The last flush of a step, of the manifest's directory; the segments were written already.
+    flush_tree = durable.flush_tree
+    monkeypatch.setattr(durable, "flush_tree", lambda path: (flush_tree if "segments" in str(path) else full)(path))
+    rings = harness.go_on(rings, rng, 3)
+    checkpointer.save(2, state, {}, rings)
+    checkpointer.wait()
+    assert events.durable == [1]
+    (message,) = events.errors
+    for part in ("checkpoint 2", str(tmp_path), "No space left", "free some space", "1 is kept", "training goes on"):
+        assert part in message
+    assert harness.files_below(tmp_path) == before
+    monkeypatch.undo()
+    rings = harness.go_on(rings, rng, 3)
+    checkpointer.save(3, state, {}, rings)
+    checkpointer.wait()
+    assert events.durable == [1, 3]
+    harness.assert_same(harness.on_host(harness.restore(reopen(), state, rings).rings), harness.on_host(rings))
+
+
+@pytest.mark.parametrize("part", ["replay", "params"])
+def test_a_write_that_the_system_refuses_is_reported(
+    reopen: harness.Open, events: harness.Events, tmp_path: pathlib.Path, part: str
+) -> None:
+    rng = np.random.default_rng(0)
+    size = 200_000 if part == "replay" else 10
+    values = rng.random(10 if part == "replay" else 200_000)
+    state = {"params": jnp.asarray(values)}
+    rings = harness.go_on(harness.make_rings(num_slots=2, size=size), rng, 3)
+    checkpointer = reopen()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, hard))
+    try:
+        checkpointer.save(1, state, {}, rings)
+        checkpointer.wait()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert events.durable == []
+    assert "checkpoint 1 could not be written" in events.errors[0]
+    assert harness.segment_names(tmp_path) == set()
+    assert list((tmp_path / "steps").iterdir()) == []
+    checkpointer.save(2, state, {}, rings)
+    checkpointer.wait()
+    assert events.durable == [2]
+
+
+def test_a_step_is_durable_only_when_the_rename_is_flushed(
+    reopen: harness.Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+    flush, rename = durable.flush, pathlib.Path.rename
+
+    def noted_flush(path: pathlib.Path) -> None:
+        order.append(f"flush {path.name}")
+        flush(path)
+
+    def noted_rename(path: pathlib.Path, to: pathlib.Path) -> pathlib.Path:
+        order.append(f"rename to {to.name}")
+        return rename(path, to)
+
+    monkeypatch.setattr(durable, "flush", noted_flush)
+    monkeypatch.setattr(pathlib.Path, "rename", noted_rename)
+    checkpointer = reopen()
+    checkpointer._on_durable = lambda step: order.append(f"durable {step}")
+    order.clear()
+    checkpointer.save(5, {"params": jnp.zeros(1)}, {}, None)
+    checkpointer.wait()
+    renamed = order.index("rename to 000000000005")
+    assert order[renamed + 1 : renamed + 3] == ["flush steps", "durable 5"]
+    assert "flush manifest.json" in order[:renamed]
+
+
+def test_one_best_is_kept_and_read_alone(reopen: harness.Open, tmp_path: pathlib.Path) -> None:
+    checkpointer = reopen()
+    for step, mean_return in ((7, 1.0), (20, 3.0), (9, 4.0)):
+        checkpointer.save_best(step, {"w": jnp.full(2, mean_return)}, {"mean_return": mean_return})
+        checkpointer.wait()
+    params, info = checkpoint_files.restore_params(tmp_path, "best")
+    assert (info["step"], info["host"]) == (9, {"mean_return": 4.0})
+    assert params["w"].tolist() == [4.0, 4.0]
+    assert checkpoint_files.finished(tmp_path / "best") == [9]
+    (row,) = checkpoint_files.list_steps(tmp_path, content=True)
+    assert (row["step"], row["best"], row["ok"], row["has_replay"]) == (9, True, True, False)
+
+
+def test_only_the_newest_waiting_best_is_written(
+    reopen: harness.Open, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go, written = threading.Event(), []
+    real = trees.save
+
+    def late(directory: pathlib.Path, tree: Any) -> None:
+        assert go.wait(30)
+        written.append(directory.parent.name[:12])
+        real(directory, tree)
+
+    monkeypatch.setattr(trees, "save", late)
+    checkpointer = reopen()
+    checkpointer.save(1, {"params": jnp.zeros(1)}, {}, None)
+    for step in (1, 2, 3):
+        checkpointer.save_best(step, {"w": jnp.zeros(1)}, {})
+    go.set()
+    checkpointer.wait()
+    assert sorted(set(written)) == ["000000000001", "000000000003"]
+
+
+def test_the_copies_on_the_device_are_bounded(reopen: harness.Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segments, "CHUNK_BYTES", 6)  # one row a segment
+    alive, most = 0, 0
+    gather, write = segments.gather, segments.write
+
+    def counted_gather(*args: Any) -> Any:
+        nonlocal alive, most
+        alive += 1
+        most = max(most, alive)
+        return gather(*args)
+
+    def counted_write(*args: Any) -> Any:
+        nonlocal alive
+        written = write(*args)
+        alive -= 1
+        return written
+
+    monkeypatch.setattr(segments, "gather", counted_gather)
+    monkeypatch.setattr(segments, "write", counted_write)
+    rings = harness.go_on(harness.make_rings(num_slots=1), np.random.default_rng(0), harness.LENGTH)
+    checkpointer = reopen(max_copy_bytes=12)
+    checkpointer.save(1, {"params": jnp.zeros(1)}, {}, rings)
+    checkpointer.wait()
+    assert most <= 3
+    harness.assert_same(
+        harness.on_host(harness.restore(checkpointer, {"params": jnp.zeros(1)}, rings).rings), harness.on_host(rings)
+    )
+
+
+def test_rows_of_the_host_are_copied_before_a_save_returns(
+    reopen: harness.Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpointer, state = reopen(), harness.make_state()
+    rings = harness.kept_by_the_host(harness.go_on(harness.make_rings(), np.random.default_rng(3), 6))
+    expected, may_write, write = rings.observation.copy(), threading.Event(), segments.write
+
+    def write_later(*args: Any) -> segments.Segment:
+        assert may_write.wait(60)
+        return write(*args)
+
+    monkeypatch.setattr(segments, "write", write_later)
+    checkpointer.save(1, state, {}, rings)
+    rings.observation[:] = 0  # acting goes on
+    may_write.set()
+    checkpointer.wait()
+    restored = harness.restore(
+        reopen(), state, harness.kept_by_the_host(rings)._replace(observation=jnp.asarray(expected))
+    )
+    np.testing.assert_array_equal(np.asarray(restored.rings.observation), expected)
+
+
+SAVE_FOR_EVER = """
+import pathlib, sys
+import jax, jax.numpy as jnp, numpy as np
+from seedzero.config import sections
+from seedzero.core import types
+from seedzero.replay import rings as rings_lib
+from seedzero.checkpoints import checkpoint, checkpointer as checkpointer_lib, trees
+
+spec = types.EnvSpec(observation_shape=(50,), observation_dtype="uint8", num_actions=2)
+rings = jax.jit(lambda: rings_lib.create(spec, {}, 2, 16))()
+write = jax.jit(rings_lib.write, static_argnames="stack", donate_argnums=0)
+state = {"params": {"w": jnp.zeros(1000)}}
+checkpointer = checkpointer_lib.Checkpointer(
+    pathlib.Path(sys.argv[1]), sections.CheckpointConfig(keep=2),
+    on_durable=lambda step: print(step, flush=True), on_error=lambda text: sys.exit(text),
+)
+restored = checkpoint.restore(pathlib.Path(sys.argv[1]), trees.abstract(state), trees.abstract(rings))
+step = 0
+if restored is not None:
+    checkpointer.continue_from(restored)
+    step, state, rings = restored.step, restored.state, restored.rings
+    assert not restored.skipped, restored.skipped
+    assert (np.asarray(state["params"]["w"]) == step).all()
+    cursor = int(rings.cursor[0])
+    assert cursor == 3 * step
+    expected = np.zeros(16, np.uint8)
+    for n in range(max(0, cursor - 16), cursor):
+        expected[n % 16] = n % 256
+    assert (np.asarray(rings.observation) == expected[None, :, None]).all()
+print("restored", step, flush=True)
+while True:
+    for _ in range(3):
+        n = int(rings.cursor[0])
+        row = rings_lib.Row(
+            jnp.full((2, 50), n % 256, jnp.uint8), jnp.zeros(2), jnp.zeros(2, bool), jnp.zeros(2, bool),
+            jnp.zeros(2, bool), {},
+        )
+        rings = write(rings, jnp.arange(2), row, jnp.int32(0), stack=1)
+    step += 1
+    state = {"params": {"w": jnp.full(1000, step, jnp.float32)}}
+    checkpointer.save(step, state, {"step": step}, rings)
+"""
+
+
+def test_killed_at_any_moment_it_goes_on_at_or_after_the_last_durable_step(tmp_path: pathlib.Path) -> None:
+    rng = np.random.default_rng()
+    durable_step = 0
+    for _ in range(5):
+        process = subprocess.Popen(
+            [sys.executable, "-c", SAVE_FOR_EVER, str(tmp_path)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "JAX_PLATFORMS": "cpu"},
+        )
+        assert process.stdout is not None
+        assert process.stderr is not None
+        first = process.stdout.readline().split()
+        assert first[:1] == ["restored"], process.stderr.read()
+        assert int(first[1]) >= durable_step
+        durable_step = int(process.stdout.readline())
+        # Any moment of the saves that follow; what is a random wait here is no synchronisation.
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(rng.random() * 0.8)
+        process.send_signal(signal.SIGKILL)
+        for line in process.stdout.read().splitlines():
+            durable_step = int(line)
+        process.communicate()
+    found, skipped = checkpoint_files.newest_verified(tmp_path)
+    assert found is not None
+    assert not skipped
+    assert found.step >= durable_step >= 5

@@ -1,0 +1,79 @@
+"""Finding, checking and listing checkpoints, and parameters alone."""
+
+import pathlib
+from typing import Any, NamedTuple
+
+import checkpoint_harness as harness
+import jax
+import jax.numpy as jnp
+import pytest
+
+from seedzero.checkpoints import files as checkpoint_files
+from seedzero.checkpoints import trees
+from seedzero.core import errors
+
+
+def test_parameters_alone_come_back_without_a_template(
+    two_steps: tuple[Any, Any, list[Any]], tmp_path: pathlib.Path
+) -> None:
+    _, _, held = two_steps
+    for step, index in (("last", 1), (1, 0), (2, 1)):
+        params, info = checkpoint_files.restore_params(tmp_path, step)  # type: ignore[arg-type]
+        harness.assert_same(harness.on_host(params), held[index][0]["params"])
+        assert (info["step"], info["host"]) == (index + 1, {"step": index + 1})
+
+
+def test_parameters_alone_need_nothing_else_to_be_whole(
+    two_steps: tuple[Any, Any, list[Any]], tmp_path: pathlib.Path
+) -> None:
+    newest = checkpoint_files.step_directory(tmp_path, 2)
+    (newest / "state" / "_METADATA").unlink()
+    assert checkpoint_files.restore_params(tmp_path, "last")[1]["step"] == 2
+    (newest / "params" / "_METADATA").unlink()
+    assert checkpoint_files.restore_params(tmp_path, "last")[1]["step"] == 1
+    with pytest.raises(errors.CheckpointError, match=r"checkpoint 2 in .* cannot be used.*params/_METADATA"):
+        checkpoint_files.restore_params(tmp_path, 2)
+
+
+def test_parameters_alone_fit_a_template(tmp_path: pathlib.Path, reopen: harness.Open) -> None:
+    class Params(NamedTuple):
+        layers: list[jax.Array]
+
+    params = Params([jnp.arange(3.0), jnp.ones(2)])
+    checkpointer = reopen()
+    checkpointer.save(1, {"params": params}, {}, None)
+    checkpointer.wait()
+    restored, _ = checkpoint_files.restore_params(tmp_path, "last", trees.abstract(params))
+    harness.assert_same(harness.on_host(restored), harness.on_host(params))
+    with pytest.raises(errors.ResumeError, match="params/layers/0"):
+        checkpoint_files.restore_params(tmp_path, "last", Params([jnp.zeros(9), jnp.ones(2)]))
+
+
+@pytest.mark.parametrize("step", [5, "best", "last"])
+def test_a_checkpoint_that_is_not_there_is_named(reopen: harness.Open, tmp_path: pathlib.Path, step: Any) -> None:
+    reopen()
+    with pytest.raises(errors.CheckpointError, match=r"no (usable )?checkpoint"):
+        checkpoint_files.restore_params(tmp_path, step)
+
+
+def test_verify_names_the_damage_and_list_reads_no_content(
+    two_steps: tuple[Any, Any, list[Any]], tmp_path: pathlib.Path
+) -> None:
+    path = next((checkpoint_files.step_directory(tmp_path, 2) / "params" / "d").iterdir())
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    assert [row["ok"] for row in checkpoint_files.list_steps(tmp_path)] == [True, True]
+    good, bad = checkpoint_files.list_steps(tmp_path, content=True)
+    assert good | {"bytes": 0} == {
+        "step": 1,
+        "best": False,
+        "ok": True,
+        "reason": None,
+        "bytes": 0,
+        "time": 1.5,
+        "has_replay": True,
+        "kept_for_good": False,
+    }
+    assert (bad["step"], bad["ok"]) == (2, False)
+    assert f"params/d/{path.name} is damaged" in bad["reason"]

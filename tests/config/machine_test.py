@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import pytest
+
+from seedzero.config import config, machine, presets
+from seedzero.core import errors
+
+CPU = machine.Machine("cpu", num_cores=2, num_devices=1)
+GPU = machine.Machine("gpu", num_cores=16, num_devices=1)
+TPUS = machine.Machine("tpu", num_cores=96, num_devices=4)
+
+
+def test_atari_shrinks_on_a_cpu_and_says_so() -> None:
+    large, _ = machine.resolve(presets.get("atari"), preset="atari", explicit=set(), machine=GPU)
+    small, notes = machine.resolve(presets.get("atari"), preset="atari", explicit=set(), machine=CPU)
+    assert (large.replay.batch_size, large.search.num_simulations) == (512, 16)
+    assert small.replay.batch_size < large.replay.batch_size
+    assert small.search.num_simulations < large.search.num_simulations
+    assert f"replay.batch_size={small.replay.batch_size}" in notes[0]
+
+
+def test_what_the_user_set_stays_on_a_cpu_too() -> None:
+    asked = config.override(presets.get("atari"), {"replay.batch_size": "24", "worker.threads": "5"})
+    explicit = {"replay.batch_size", "worker.threads"}
+    resolved, notes = machine.resolve(asked, preset="atari", explicit=explicit, machine=CPU)
+    assert (resolved.replay.batch_size, resolved.worker.threads) == (24, 5)
+    assert not any("batch_size" in note for note in notes)
+
+
+def test_slots_are_the_local_environments_shared_evenly_by_the_devices() -> None:
+    asked = config.override(presets.get("catch"), {"worker.num": 3, "worker.envs_per_group": 5})
+    resolved, _ = machine.resolve(asked, preset="catch", explicit=set(), machine=TPUS)
+    assert resolved.replay.num_slots == 32  # 3 workers x 2 groups x 5 = 30, and 4 devices
+
+
+@pytest.mark.parametrize(("listen", "num_slots"), [("", 32), ("unix:/a", 32), ("127.0.0.1:0", 128)])
+def test_workers_that_join_over_tcp_find_slots_beside_the_local_ones(listen: str, num_slots: int) -> None:
+    asked = config.override(presets.get("catch"), {"transport.listen": listen})
+    resolved, _ = machine.resolve(asked, preset="catch", explicit=set(), machine=CPU)
+    assert resolved.replay.num_slots == num_slots
+
+
+def test_remote_workers_find_slots() -> None:
+    asked = config.override(presets.get("catch"), {"worker.num": 0})
+    resolved, _ = machine.resolve(asked, preset="catch", explicit=set(), machine=CPU)
+    assert resolved.replay.num_slots == 4 * 32  # four workers with what each is asked for
+
+
+@pytest.mark.parametrize(
+    ("num_local", "num_remote", "num_slots"), [(0, 4, 128), (0, 9, 288), (1, 9, 320), (1, 1, 128)]
+)
+def test_expected_remote_workers_find_slots(num_local: int, num_remote: int, num_slots: int) -> None:
+    asked = config.override(presets.get("catch"), {"worker.num": num_local, "worker.num_remote": num_remote})
+    resolved, _ = machine.resolve(asked, preset="catch", explicit=set(), machine=CPU)
+    assert resolved.replay.num_slots == resolved.batcher.max_batch == num_slots
+
+
+def test_a_batch_that_devices_cannot_share_is_refused_with_one_that_they_can() -> None:
+    asked = config.override(presets.get("catch"), {"replay.batch_size": 130})
+    with pytest.raises(errors.ConfigError, match=r"replay.batch_size=130 .* try --replay.batch_size=132"):
+        machine.resolve(asked, preset="catch", explicit={"replay.batch_size"}, machine=TPUS)
+
+
+def test_a_call_of_reanalysis_is_shared_by_the_devices_where_it_is_on() -> None:
+    four = machine.Machine("gpu", 8, 4)
+    odd = config.override(presets.get("catch"), {"reanalyse.batch_size": 30})
+    machine.resolve(odd, preset="catch", explicit=set(), machine=four)
+    with pytest.raises(errors.ConfigError, match=r"reanalyse.batch_size=30 can't be shared.*reanalyse.batch_size=32"):
+        on = config.override(odd, {"reanalyse.per_insert": 1.0})
+        machine.resolve(on, preset="catch", explicit=set(), machine=four)
+
+
+def test_threads_are_shared_by_the_local_workers() -> None:
+    asked = config.override(presets.get("atari"), {"worker.num": 4})
+    resolved, _ = machine.resolve(asked, preset="atari", explicit=set(), machine=GPU)
+    assert resolved.worker.threads == 4
+
+
+def test_the_agents_part_of_a_preset_shrinks_on_a_cpu_too() -> None:
+    asked = presets.get("atari", "vtrace")
+    small, notes = machine.resolve(asked, preset="atari", explicit=set(), machine=CPU)
+    assert small.worker.envs_per_group < asked.worker.envs_per_group
+    assert small.search == asked.search  # the other agent's part
+    assert "search" not in notes[0]
+
+
+def test_the_unrolls_of_an_update_are_shared_by_the_devices() -> None:
+    asked = config.override(presets.get("catch", "vtrace"), {"vtrace.batch_size": 30, "replay.batch_size": 30})
+    with pytest.raises(errors.ConfigError, match=r"--vtrace.batch_size=30 .* try --vtrace.batch_size=32"):
+        machine.resolve(asked, preset="catch", explicit={"vtrace.batch_size"}, machine=TPUS)
+    whole = config.override(asked, {"vtrace.batch_size": 32})
+    machine.resolve(whole, preset="catch", explicit={"vtrace.batch_size"}, machine=TPUS)

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from seedzero.config import config, options
+from seedzero.core import errors
+
+
+@dataclasses.dataclass(frozen=True)
+class _Section(options.Section):
+    kind: str = options.option("round", "its form", choices=("round", "square"))
+    size: int = options.option(2, "its size", unit="pixels", minimum=1, maximum=8)
+    share: float = options.option(0.5, "its share", minimum=0.0)
+    name: str = options.option("", "its name")
+    bright: bool = options.option(False, "whether it shines", resumable=True, sampled=True)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{}, {"kind": "square", "size": 8, "share": 0.0, "name": "anything", "bright": True}, {"size": 1, "share": 1e30}],
+)
+def test_values_within_their_bounds_pass(values: dict[str, Any]) -> None:
+    assert dataclasses.asdict(_Section(**values)) == {**dataclasses.asdict(_Section()), **values}
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"kind": "oval"}, "kind is 'oval'; choose one of round, square"),
+        ({"size": 0}, "size is 0; it must be from 1 to 8"),
+        ({"size": 9}, "size is 9; it must be from 1 to 8"),
+        ({"share": -0.1}, "share is -0.1; it must be from 0 to inf"),
+    ],
+)
+def test_others_are_refused_with_their_bounds(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(errors.ConfigError, match=message):
+        _Section(**values)
+
+
+def test_a_field_keeps_its_help_unit_and_marks() -> None:
+    found = {field.name: field.metadata for field in dataclasses.fields(_Section)}
+    assert (found["size"]["help"], found["size"]["unit"]) == ("its size", "pixels")
+    assert [name for name, metadata in found.items() if metadata["resumable"]] == ["bright"]
+    assert [name for name, metadata in found.items() if metadata["sampled"]] == ["bright"]
+
+
+class TestAgents:
+    """Every agent's section."""
+
+    AGENTS = pytest.mark.parametrize("agent", config.agent_names())
+
+    @AGENTS
+    def test_its_facts_are_no_settings(self, agent: str) -> None:
+        section = getattr(config.Config(), agent)
+        assert isinstance(section, options.AgentSection)
+        assert not {"SECTIONS", "SAMPLES", "MAX_PLAYERS", "PLAYS_CONTINUOUS"} & set(dataclasses.asdict(section))
+
+    @AGENTS
+    def test_its_other_sections_exist_and_are_no_agents(self, agent: str) -> None:
+        others = getattr(config.Config(), agent).SECTIONS
+        assert set(others) <= {field.name for field in dataclasses.fields(config.Config)} - set(config.agent_names())
+
+    @AGENTS
+    def test_it_names_what_devices_share(self, agent: str) -> None:
+        found = config.override(config.Config(), {"run.agent": agent})
+        shared = found.agent.shared(found)
+        assert shared and all(config.flatten(found)[name] == number for name, number in shared.items())
+        assert all(config.is_read(name, agent) for name in shared)
+        assert found.agent.window_steps(found) >= 1
+
+
+def test_muzeros_windows_hold_the_stack_the_unroll_and_the_rewards_of_their_targets() -> None:
+    found = config.override(config.Config(), {"network.frame_stack": 4, "muzero.unroll_steps": 3, "muzero.n_step": 7})
+    assert found.agent.window_steps(found) == 4 + 3 + 7 + 1

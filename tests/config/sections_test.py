@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from seedzero.config import config, options, sections
+
+
+@pytest.mark.parametrize(
+    ("budgets", "num_updates", "num_env_steps", "spent"),
+    [
+        ({}, 10**9, 10**9, ""),
+        ({"max_updates": 3}, 2, 100, ""),
+        ({"max_updates": 3}, 3, 0, "--max_updates=3"),
+        ({"max_updates": 3}, 4, 0, "--max_updates=3"),
+        ({"max_env_steps": 20}, 100, 19, ""),
+        ({"max_env_steps": 20}, 0, 25, "--max_env_steps=20"),
+        ({"max_updates": 3, "max_env_steps": 20}, 3, 20, "--max_updates=3"),
+    ],
+)
+def test_a_budget_is_spent_when_it_is_reached(
+    budgets: dict[str, int], num_updates: int, num_env_steps: int, spent: str
+) -> None:
+    assert sections.RunConfig(**budgets).spent(num_updates, num_env_steps) == spent
+
+
+def test_shared_sections_are_checked_as_all_are() -> None:
+    found = [field for field in dataclasses.fields(config.Config) if field.name not in config.agent_names()]
+    assert all(isinstance(field.default, options.Section) for field in found)
+
+
+def test_of_the_replay_an_agent_with_a_queue_reads_its_rings_alone() -> None:
+    sampled = {field.name for field in dataclasses.fields(sections.ReplayConfig) if field.metadata["sampled"]}
+    assert {field.name for field in dataclasses.fields(sections.ReplayConfig)} - sampled == {"num_slots"}
+    marked = [name for name, field in config.fields().items() if field.metadata["sampled"]]
+    assert all(name.startswith("replay.") for name in marked)

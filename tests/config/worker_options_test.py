@@ -1,0 +1,54 @@
+"""A worker's options become a command line and come back from it."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from seedzero.config import config, worker_options
+from seedzero.core import errors
+
+
+def test_a_command_line_brings_every_option_back() -> None:
+    options = worker_options.WorkerOptions(
+        "unix:a b", "token", "ca.pem", "name", 7, 3, "train", "local-1", 1.5, 2.5, 0.5, supervised=True
+    )
+    assert all(getattr(options, field.name) != field.default for field in worker_options.FLAGS.values())
+    words = worker_options.command(
+        options, server=options.server, worker_id=options.worker_id, role=options.role, token_file=options.token_file
+    )
+    assert words[:3] == [sys.executable, "-m", "seedzero.worker"]
+    assert worker_options.read(words[3:]) == options
+
+
+def test_defaults_need_no_words() -> None:
+    command = worker_options.command(worker_options.WorkerOptions(), server="h:1", worker_id="w", role="any")
+    assert command[3:] == ["--server=h:1", "--worker_id=w", "--supervised=True"]
+
+
+def test_a_learners_configuration_sets_threads_and_times() -> None:
+    learner = config.override(config.Config(), {"worker.threads": 4, "transport.keepalive_seconds": 2.0})
+    assert worker_options.of_learner(learner) == worker_options.WorkerOptions(threads=4, keepalive_seconds=2.0)
+    assert worker_options.of_learner(config.Config()) == worker_options.WorkerOptions()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("num_envs", "0", "expected at least 1"),
+        ("num_envs", "many", "expected a whole number"),
+        ("threads", "-1", "expected at least 0"),
+        ("keepalive_seconds", "long", "expected a number"),
+        ("role", "idle", "expected one of any, train, evaluate"),
+        ("supervised", "perhaps", "expected true or false"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_name(name: str, text: str, expected: str) -> None:
+    with pytest.raises(errors.UsageError, match=f"--{name}={text}: {expected}"):
+        worker_options.parse({name: text})
+
+
+@pytest.mark.parametrize("word", ["--supervised", "--supervised=true"])
+def test_a_switch_needs_no_value(word: str) -> None:
+    assert worker_options.read(["--server=h:1", word]).supervised

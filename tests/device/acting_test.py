@@ -1,0 +1,95 @@
+"""Frames and memory that environments carry from step to step."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import fake_agent
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from seedzero.agents import base
+from seedzero.core import types
+from seedzero.device import acting
+
+SPEC = types.EnvSpec((2, 2, 1), "uint8", 3, observation_high=9)
+SHOWN = [(1, True), (2, False), (3, False), (4, False), (7, True), (8, False)]
+STACKS = [[1, 1, 1], [1, 1, 2], [1, 2, 3], [2, 3, 4], [7, 7, 7], [7, 7, 8]]
+
+
+def test_the_stack_holds_the_newest_frames_and_begins_with_copies_of_the_first() -> None:
+    seen: list[np.ndarray] = []
+    initial = acting.initial(fake_agent.make(stack=3), SPEC, 1).past
+    past = initial
+    for number, first in SHOWN:
+        frame = jnp.full((1, 2, 2, 1), number, jnp.uint8)
+        past, stacked = acting.push(SPEC, 3, past, frame, jnp.array([first]))
+        seen.append(np.asarray(stacked)[0, 0, 0])
+    assert [list(stack) for stack in seen] == STACKS
+    assert past.shape == initial.shape == (1, 2, 2, 2)
+    assert past.dtype == initial.dtype == jnp.uint8
+
+
+def test_without_a_stack_environments_carry_no_frames() -> None:
+    carried = acting.initial(fake_agent.make(), SPEC, 5)
+    assert carried.past == () and carried.memory.shape == (5,)
+    frame = jnp.ones((5, 2, 2, 1), jnp.uint8)
+    past, stacked = acting.push(SPEC, 1, (), frame, jnp.zeros(5, bool))
+    assert past == () and stacked.tolist() == frame.tolist()
+
+
+def test_a_number_alone_is_seen_as_a_vector() -> None:
+    spec = types.EnvSpec((), "int32", 2)
+    past = acting.initial(fake_agent.make(stack=2), spec, 2).past
+    assert past.shape == (2, 1)
+    past, stacked = acting.push(spec, 2, past, jnp.array([5, 6], jnp.int32), jnp.array([True, False]))
+    assert stacked.tolist() == [[5, 5], [0, 6]]
+    assert acting.push(spec, 1, (), jnp.array([5, 6], jnp.int32), jnp.array([True, False]))[1].tolist() == [[5], [6]]
+
+
+def test_channels_of_a_frame_stay_together() -> None:
+    spec = types.EnvSpec((1, 2), "float32", 2)
+    past = jnp.array([[[1.0, 2.0, 3.0, 4.0]]])
+    past, stacked = acting.push(spec, 3, past, jnp.array([[[5.0, 6.0]]]), jnp.array([False]))
+    assert stacked.tolist() == [[[1, 2, 3, 4, 5, 6]]]
+    assert past.tolist() == [[[3, 4, 5, 6]]]
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_the_agent_acts_on_stacks_and_all_else_that_environments_show(jit: bool) -> None:
+    """Each row has a stack and a memory of its own; one episode begins anew while the other goes on."""
+
+    def act(params: Any, memory: Any, inputs: base.Inputs, key: jax.Array) -> tuple[Any, base.Outputs]:
+        assert inputs.num_slots == 9
+        given: Any = {"params": params, "memory": memory, "key": jax.random.key_data(key), "inputs": inputs}
+        return memory + 10, base.Outputs(inputs.slot, given)
+
+    agent = fake_agent.make(stack=3)._replace(act=act)
+    carried, step = acting.initial(agent, SPEC, 2), functools.partial(acting.act, agent, SPEC, 9)
+    step, stacks = jax.jit(step) if jit else step, []
+    for index, (number, first) in enumerate(SHOWN):
+        frame = np.full((2, 2, 2, 1), number, np.uint8)
+        frame[1] += 20
+        seen = acting.Seen(
+            frame=jnp.asarray(frame),
+            reward=jnp.array([number, -number], jnp.float32),
+            first=jnp.array([first, number == 1]),
+            action_mask=jnp.array([[True, False, True], [True, True, number == 1]]),
+            explore=jnp.array([True, False]),
+            slot=jnp.array([4, 2]),
+        )
+        key = jax.random.key(index)
+        carried, outputs = step(jnp.float32(number), carried, seen, key)
+        given: Any = outputs.stored
+        assert given["params"] == number and given["memory"].tolist() == [10 * index] * 2
+        assert given["key"].tolist() == jax.random.key_data(key).tolist()
+        for name in ("reward", "first", "action_mask", "explore", "slot"):
+            np.testing.assert_array_equal(getattr(given["inputs"], name), getattr(seen, name))
+        assert given["inputs"].task.tolist() == [0, 0]
+        assert given["inputs"].observation.keys() == {types.OBSERVATION}
+        stacks.append(given["inputs"].observation[types.OBSERVATION][:, 0, 0].tolist())
+    assert [first for first, _ in stacks] == STACKS
+    assert [second for _, second in stacks][3:] == [[22, 23, 24], [23, 24, 27], [24, 27, 28]]

@@ -1,0 +1,46 @@
+"""The directory of the cache: the user's, or the environment's."""
+
+from __future__ import annotations
+
+import pathlib
+
+import jax
+import pytest
+
+from seedzero.device import compilation_cache
+
+
+@pytest.fixture
+def updated(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
+    """JAX's options that are set meanwhile, of an environment that says nothing."""
+    for name in ("JAX_COMPILATION_CACHE_DIR", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    found: dict[str, object] = {}
+    monkeypatch.setattr(jax.config, "update", found.__setitem__)
+    return found
+
+
+def test_the_users_cache_directory_keeps_programs(
+    updated: dict[str, object], monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    compilation_cache.enable()
+    assert updated == {
+        "jax_compilation_cache_dir": str(tmp_path / "seedzero" / "xla"),
+        "jax_persistent_cache_min_compile_time_secs": 0.1,
+    }
+
+
+def test_without_xdg_the_directory_is_in_the_home(
+    updated: dict[str, object], monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    compilation_cache.enable()
+    assert updated["jax_compilation_cache_dir"] == str(tmp_path / ".cache" / "seedzero" / "xla")
+
+
+def test_the_environment_has_precedence(updated: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "/elsewhere")
+    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "9")
+    compilation_cache.enable()
+    assert updated == {}

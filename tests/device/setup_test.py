@@ -1,0 +1,123 @@
+"""What the device functions of a run are made from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import fake_agent
+import numpy as np
+import pytest
+
+from seedzero.agents import base
+from seedzero.agents import table as agents
+from seedzero.config import config as config_lib
+from seedzero.config import options
+from seedzero.core import errors, types
+from seedzero.device import mesh as mesh_lib
+from seedzero.device import setup as setup_lib
+from seedzero.replay import data as data_lib
+from seedzero.replay import rings as rings_lib
+
+SPEC = types.EnvSpec((2,), "float32", 3)
+SETTINGS: dict[str, options.Value] = {
+    "batcher.max_batch": 16,
+    "worker.envs_per_group": 4,
+    "replay.capacity": 100,
+    "replay.num_slots": 8,
+    "replay.batch_size": 32,
+    "evaluation.every_updates": 0,
+    "network.width": 8,
+    "network.head_width": 8,
+    "vtrace.width": 8,
+}
+
+
+def _make(num_devices: int = 1, **changes: options.Value) -> setup_lib.Setup:
+    dotted = {name.replace("__", "."): value for name, value in changes.items()}
+    config = config_lib.override(config_lib.Config(), {**SETTINGS, **dotted})
+    return setup_lib.make(config, SPEC, mesh_lib.make(num_devices))
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Puts an agent into MuZero's place."""
+
+    def put(agent: base.Agent) -> None:
+        monkeypatch.setitem(agents.AGENTS, "muzero", lambda config, spec, platform: agent)  # type: ignore[misc]
+
+    return put
+
+
+def test_a_replays_rings_hold_their_share_of_the_capacity() -> None:
+    setup = _make(run__seed=7)
+    # 100 steps of 8 slots: 13 each; one frame, the pending row, and the one that is overwritten next.
+    assert setup.slot_length == 13 + 1 + 2
+    assert (setup.batch_size, setup.capacity, setup.seed, setup.ahead) == (32, 100, 7, True)
+    assert (setup.layout.num_shards, setup.layout.num_train) == (1, 8)
+    assert setup.sizes == (4, 8, 16)
+    assert _make(network__frame_stack=4).slot_length == 13 + 4 + 2
+    assert not _make(run__deterministic=True).ahead
+
+
+def test_the_largest_batch_is_that_of_all_devices() -> None:
+    setup = _make(2)
+    assert setup.sizes == (2, 4, 8) and setup.max_rows == 16
+
+
+def test_a_queues_rings_hold_the_unrolls_that_may_wait_and_one_more() -> None:
+    setup = _make(run__agent="vtrace", vtrace__unroll_length=5, vtrace__max_lag=3, vtrace__batch_size=6)
+    # Whatever the replay's capacity is; beside the steps one frame and two rows.
+    assert setup.slot_length == 4 * 5 + 1 + 2
+    assert (setup.batch_size, setup.capacity) == (6, 2**31 - 1)
+    stacked = _make(run__agent="vtrace", vtrace__unroll_length=5, vtrace__max_lag=3, vtrace__frame_stack=4)
+    assert stacked.slot_length == 4 * 5 + 4 + 2
+
+
+@pytest.mark.parametrize(
+    ("stride", "every", "slot_length"), [(1, (), 16), (4, (), 16), (5, (), 20), (6, (3,), 18), (24, (6, 1, 8), 24)]
+)
+def test_the_length_of_a_ring_is_a_multiple_of_strides(
+    fake: Any, stride: int, every: tuple[int, ...], slot_length: int
+) -> None:
+    stored = {str(number): data_lib.Stored((), np.dtype(np.int32), number) for number in every}
+    fake(fake_agent.make(fake_agent.ONE_ROW._replace(stride=stride), stored=stored))
+    assert _make().slot_length == slot_length
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        fake_agent.ONE_ROW._replace(stride=6),
+        data_lib.Queue(length=4, batch_size=2, max_lag=1, wait_seconds=0.0),  # after a cut it begins at any row
+    ],
+)
+def test_arrays_of_some_rows_alone_are_refused_where_windows_begin_at_others(fake: Any, data: Any) -> None:
+    fake(fake_agent.make(data, stored={"state": data_lib.Stored((), np.dtype(np.int32), 4)}))
+    with pytest.raises(errors.ConfigError, match="stores 'state' in every 4th row"):
+        _make()
+
+
+def test_rows_have_the_agents_arrays_and_the_version_that_acted() -> None:
+    version = data_lib.Stored((), np.dtype(np.int32))
+    setup = _make()
+    assert setup.stored == {**setup.agent.stored, rings_lib.VERSION: version}
+    assert setup_lib.version_names(setup.agent) == (rings_lib.VERSION,)
+    refreshing = _make(reanalyse__per_insert=1.0)
+    assert refreshing.stored == {
+        **refreshing.agent.stored,
+        rings_lib.VERSION: version,
+        rings_lib.TARGET_VERSION: version,
+    }
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"replay__batch_size": 31}, "31 windows of one call can't be shared by 2 devices"),
+        ({"run__agent": "vtrace", "vtrace__batch_size": 3}, "3 windows of one call"),
+        ({"reanalyse__per_insert": 1.0, "reanalyse__batch_size": 33}, "33 refreshed rows of one call"),
+    ],
+)
+def test_batches_that_devices_cannot_share_are_refused(settings: dict[str, options.Value], message: str) -> None:
+    with pytest.raises(errors.ConfigError, match=message):
+        _make(2, **settings)

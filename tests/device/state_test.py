@@ -1,0 +1,122 @@
+"""The state on the devices, and its parts in a checkpoint."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import fake_agent
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from seedzero.agents import base
+from seedzero.device import mesh as mesh_lib
+from seedzero.device import setup as setup_lib
+from seedzero.device import state as state_lib
+from seedzero.replay import data as data_lib
+
+
+def _setup(num_devices: int = 2, **options: Any) -> setup_lib.Setup:
+    stored = {"state": data_lib.Stored((3,), np.dtype(np.float32), every=4)}
+    agent = fake_agent.make(stack=3, stored=stored, **options)
+    return fake_agent.make_setup(agent, num_devices, num_evaluate=2)
+
+
+def _shapes(tree: Any) -> Any:
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), tree)
+
+
+@pytest.mark.parametrize("num_devices", [1, 2])
+def test_abstract_states_are_the_shapes_of_the_initial_ones(num_devices: int) -> None:
+    prioritization = data_lib.Prioritization(0.5, 0.4, 0, 0.01)
+    setup = _setup(num_devices, data=fake_agent.ONE_ROW._replace(prioritization=prioritization))
+    actor = state_lib.init_actor(setup)
+    assert state_lib.abstract_actor(setup) == _shapes(actor)
+    assert state_lib.abstract_train(setup) == _shapes(state_lib.init_train(setup))
+    assert actor.rings.max_weight is not None and actor.rings.max_weight.shape == (num_devices,)
+
+
+def test_the_acting_state_has_rings_for_training_slots_and_memory_for_all() -> None:
+    setup = _setup()
+    actor = state_lib.init_actor(setup)
+    assert actor.rings.observation.shape == (4, 12, 1)
+    assert actor.rings.stored["state"].shape == (4, 3, 3)
+    assert actor.rings.stored["version"].shape == (4, 12)
+    assert actor.rings.max_weight is None
+    assert actor.carried.past.shape == (6, 2) and actor.carried.memory.shape == (6,)
+    for leaf in jax.tree.leaves(actor):
+        assert leaf.sharding == mesh_lib.sharded(setup.mesh) and not np.asarray(leaf).any()
+    carried = state_lib.init_carried(setup)
+    assert _shapes(carried) == _shapes(actor.carried)
+
+
+def test_frames_may_be_left_to_the_host() -> None:
+    actor = state_lib.init_actor(_setup(), holds_frames=False)
+    assert actor.rings.observation is None and actor.rings.reward.shape == (4, 12)
+
+
+def test_every_device_has_the_train_state_of_the_runs_seed() -> None:
+    agent = fake_agent.make()._replace(init=lambda key: {"number": jax.random.normal(key)})
+    numbers = []
+    for seed in (3, 3, 4):
+        setup = fake_agent.make_setup(agent, 2)._replace(seed=seed)
+        train = state_lib.init_train(setup)
+        assert train["number"].sharding == mesh_lib.replicated(setup.mesh)
+        numbers.append(float(train["number"]))
+    assert numbers[0] == numbers[1] == pytest.approx(float(jax.random.normal(jax.random.key(3)))) != numbers[2]
+
+
+def test_a_copy_outlives_its_source() -> None:
+    source = {"weight": jnp.arange(3.0)}
+    copy = state_lib.copy(source)
+    source["weight"].delete()
+    assert copy["weight"].tolist() == [0, 1, 2]
+
+
+# Parts of a checkpoint ---------------------------------------------------------------------------------------------
+
+
+def _counting(state: base.TrainState) -> Any:
+    """More than the parameters: acting also needs the updates done."""
+    return {"params": state.params, "num_updates": state.num_updates}
+
+
+def test_where_acting_takes_the_parameters_the_parts_are_the_fields() -> None:
+    agent = fake_agent.make()
+    train = state_lib.init_train(fake_agent.make_setup(agent))
+    parts = state_lib.parts(agent, train)
+    assert parts == train._asdict() and parts["params"] is train.params
+
+
+def test_where_acting_takes_more_its_part_can_be_read_alone() -> None:
+    agent = fake_agent.make(acting=_counting)
+    train = state_lib.init_train(fake_agent.make_setup(agent))
+    parts = state_lib.parts(agent, train)
+    assert parts == {"params": _counting(train), "train": train._asdict()}
+
+
+@pytest.mark.parametrize("acting", [lambda state: state.params, _counting, lambda state: (state.params["weight"],)])
+@pytest.mark.parametrize("is_abstract", [False, True])
+def test_a_train_state_comes_back_from_its_parts(acting: Any, is_abstract: bool) -> None:
+    setup = fake_agent.make_setup(fake_agent.make(acting=acting))
+    train = state_lib.init_train(setup)
+    train = train._replace(
+        num_updates=train.num_updates + 5, params={"weight": jnp.ones(()) * 7, "bias": jnp.ones(())}
+    )
+    saved = jax.tree.map(np.asarray, state_lib.parts(setup.agent, train))
+    like = state_lib.abstract_train(setup) if is_abstract else state_lib.init_train(setup)
+    back = state_lib.from_parts(setup.agent, like, saved)
+    assert type(back) is type(train)
+    jax.tree.map(np.testing.assert_array_equal, back, train)
+    jax.tree.map(np.testing.assert_array_equal, setup.agent.acting(back), saved["params"])
+
+
+@pytest.mark.parametrize("acting", [lambda state: state.params, _counting])
+def test_the_parts_of_shapes_are_those_of_the_state(acting: Any) -> None:
+    """A checkpoint is read into the shapes of its parts."""
+    setup = fake_agent.make_setup(fake_agent.make(acting=acting))
+    abstract = state_lib.parts(setup.agent, state_lib.abstract_train(setup))
+    assert jax.tree.structure(abstract) == jax.tree.structure(
+        state_lib.parts(setup.agent, state_lib.init_train(setup))
+    )

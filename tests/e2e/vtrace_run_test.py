@@ -1,0 +1,97 @@
+"""V-trace by the command line: it learns, repeats bit for bit, and a dead worker stalls nobody."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import signal
+
+import e2e_harness as harness
+import numpy as np
+
+SMALL = (
+    "--preset=catch",
+    "--agent=vtrace",
+    "--stop_at_return=inf",
+    "--vtrace.width=16",
+    "--vtrace.unroll_length=5",
+    "--vtrace.batch_size=4",
+    "--worker.envs_per_group=4",
+    "--evaluation.every_updates=0",
+    "--metrics.every_seconds=0.3",
+    "--metrics.tensorboard=false",
+)
+UPDATES, EVERY = 60, 20
+FIXED = (
+    *SMALL,
+    "--vtrace.lstm_width=8",
+    "--deterministic",
+    f"--max_updates={UPDATES}",
+    f"--checkpoint.every_updates={EVERY}",
+    "--metrics.every_updates=10",
+)
+
+
+def test_two_runs_of_a_seed_and_one_that_was_killed_have_the_same_parameters(host: harness.Host) -> None:
+    whole, again, killed = (host.directory / name for name in ("whole", "again", "killed"))
+    for run in (whole, again):
+        ended = host.train(run, *FIXED, "--seed=3").wait()
+        assert ended.code == 0, ended.err
+    params = harness.saved_params(whole)
+    assert all(np.array_equal(a, b) for a, b in zip(params, harness.saved_params(again), strict=True))
+    # A run that ends at its second checkpoint and goes on is one that was killed after it: nothing else is kept.
+    ended = host.train(killed, *FIXED, "--seed=3", f"--max_updates={2 * EVERY}").wait()
+    assert ended.code == 0, ended.err
+    resumed = host.train(killed, *FIXED, "--seed=3")
+    assert resumed.wait().code == 0
+    assert "replay" not in resumed.says(rf"resumed at update {2 * EVERY}.*")[0]
+    assert all(np.array_equal(a, b) for a, b in zip(params, harness.saved_params(killed), strict=True))
+
+
+def test_every_step_is_learned_from_at_most_once_though_workers_die(host: harness.Host) -> None:
+    learner = host.train(host.directory / "run", *SMALL, "--workers=2", "--transport.lease_seconds=2",
+                         "--transport.heartbeat_seconds=0.3")  # fmt: skip
+    learner.until(lambda found: found["updates"] > 0 and found["workers"] == 2, "two workers")
+    for name in ("local-0", "local-1", "local-0"):
+        learner.workers()[name].kill()
+        learner.trains_on(5)
+    found = learner.until(lambda found: found["steps_discarded"].get("unfinished_unroll", 0) > 0, "cut unrolls")
+    assert found["samples_per_insert"] <= 1.0
+    learner.send(signal.SIGINT)
+    assert learner.wait().code == 0
+    rows = harness.metrics_rows(learner.run)
+    lags = [row["policy_lag_max"] for row in rows if "policy_lag_max" in row]
+    # Two unrolls may wait in each of 16 slots: eight updates of four of them; and calls on their way.
+    assert lags and max(lags) <= 12
+
+
+def test_fewer_environments_than_a_batch_has_unrolls_are_no_reason_to_wait(host: harness.Host) -> None:
+    run = host.directory / "run"
+    words = (*SMALL, "--vtrace.batch_size=64", "--vtrace.wait_seconds=1000", "--max_updates=10")
+    ended = host.train(run, *words).wait()
+    assert ended.code == 0, ended.err
+    paddings = [row["batch_padding"] for row in harness.metrics_rows(run) if "batch_padding" in row]
+    assert paddings and min(paddings) > 0.5
+
+
+def test_it_is_evaluated_and_refuses_what_it_cannot_play(host: harness.Host) -> None:
+    run = host.directory / "run"
+    assert host.train(run, *SMALL, "--max_updates=10").wait().code == 0
+    assert json.loads((run / "config.json").read_text())["config"]["run.agent"] == "vtrace"
+    evaluated = host.seedzero("evaluate", f"--run_dir={run}", "--episodes=8")
+    assert evaluated.code == 0, evaluated.err
+    assert -1 <= evaluated.json["mean_return"] <= 1
+    for words, message in (
+        (("--env=gym:Pendulum-v1",), "vectors as actions"),
+        (("--preset=tictactoe",), "2 players"),
+        (("--preset=catch", "--search.num_simulations=4"), "--search.num_simulations is a setting of muzero"),
+    ):
+        refused = host.seedzero("train", "--agent=vtrace", *words, f"--run_dir={host.directory / 'refused'}")
+        assert refused.code == 2 and message in refused.err, refused.err
+
+
+def test_a_run_of_another_agent_does_not_resume(host: harness.Host, tmp_path: pathlib.Path) -> None:
+    run = tmp_path / "run"
+    assert host.train(run, *SMALL, "--max_updates=5").wait().code == 0
+    refused = host.train(run, "--preset=catch", "--agent=muzero", "--max_updates=10").wait()
+    assert refused.code == 2 and "run.agent" in refused.err

@@ -1,0 +1,81 @@
+"""Evaluation in one process: a player carries frames and memory from step to step, greedily."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from seedzero.agents import base
+from seedzero.checkpoints import run_dir
+from seedzero.config import config as config_lib
+from seedzero.config import presets
+from seedzero.core import types
+from seedzero.device import compilation_cache
+from seedzero.evaluation import evaluate
+
+
+def _counting_agent() -> base.Agent:
+    """Remembers the steps since an episode began; its action is 2, or 0 where it is told to explore."""
+
+    def act(params: Any, memory: jax.Array, inputs: base.Inputs, key: jax.Array) -> tuple[jax.Array, base.Outputs]:
+        memory = jnp.where(inputs.first, 0, memory + 1)
+        stacked = inputs.observation[types.OBSERVATION]
+        seen = {"stacked": stacked, "reward": inputs.reward}
+        return memory, base.Outputs(jnp.where(inputs.explore, 0, 2).astype(jnp.int32), seen)
+
+    return base.Agent(
+        data=None,  # type: ignore[arg-type]
+        stack=2,
+        stored={},
+        init=lambda key: (),
+        acting=lambda state: (),
+        initial_memory=lambda num_slots: jnp.full(num_slots, 99, jnp.int32),
+        act=act,
+        update=lambda *args: ((), None, {}),
+    )
+
+
+def test_a_player_carries_memory_and_frames_and_begins_anew(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = presets.get("catch")
+    with run_dir.open_run_dir(tmp_path / "run", config, preset="catch", given={}) as opened:
+        path = opened.path
+    agent = _counting_agent()
+    monkeypatch.setattr(evaluate, "_load", lambda path, config, spec, step: (config, agent, ()))
+    player = evaluate._Player(path, None, 3, seed=0, render=False)
+    since, before = 0, None
+    for _ in range(25):
+        first, frame = player.first.copy(), player.step.observation.copy()
+        since = 0 if first.all() else since + 1
+        assert first.all() or not first.any()  # episodes of Catch have one length
+        player.advance()
+        assert player._carried.memory.tolist() == [since] * 3
+        np.testing.assert_array_equal(player._carried.past, frame)
+        assert before is None or first.all() or not np.array_equal(before, frame)
+        before = frame
+    player.env.close()
+
+
+@pytest.mark.parametrize("agent", ["muzero", "vtrace"])
+def test_agents_of_either_kind_play_whole_episodes(
+    agent: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes = {"network.width": 8, "search.num_simulations": 2, "vtrace.lstm_width": 6, "vtrace.frame_stack": 2}
+    config = config_lib.override(presets.get("catch", agent), changes)
+    with run_dir.open_run_dir(tmp_path / "run", config, preset="catch", given={}) as opened:
+        path = opened.path
+
+    def initial(directory: pathlib.Path, step: object, template: base.Params) -> base.Params:
+        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), template)
+
+    monkeypatch.setattr(evaluate, "_load_params", initial)
+    monkeypatch.setattr(compilation_cache, "enable", lambda: None)
+    found = evaluate.evaluate(path, None, 5, seed=0)
+    assert (found["episodes"], found["mean_length"]) == (5, 9.0)
+    assert -1.0 <= found["mean_return"] <= 1.0

@@ -1,0 +1,81 @@
+"""When evaluations are due, the course of one, and the best so far."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import loop_world
+import pytest
+
+from seedzero.config import sections
+from seedzero.core import types
+from seedzero.learner import evaluator as evaluator_lib
+
+SESSION = loop_world.make_session([4, 5], role=types.Role.EVALUATE)
+PARAMS: Any = {"w": 1}
+
+
+def _make(every_updates: int = 4) -> evaluator_lib.Evaluator:
+    return evaluator_lib.Evaluator(sections.EvaluationConfig(every_updates=every_updates, episodes=2, num_envs=2))
+
+
+def _play(evaluator: evaluator_lib.Evaluator, update: int, reward: float) -> evaluator_lib.Ended:
+    """Evaluates episodes of two steps."""
+    evaluator.begin(SESSION, update, PARAMS)
+    for place in range(3):
+        shown = loop_world.message(SESSION, 0, 0.0, first=place == 0, final=place == 2, reward=reward)
+        ended = evaluator.record([shown])
+        assert (ended is None) == (place < 2)
+    assert ended is not None
+    return ended
+
+
+def test_the_first_is_due_after_the_first_update_and_the_others_at_multiples() -> None:
+    evaluator = _make(4)
+    assert not evaluator.is_due(0) and evaluator.is_due(1)
+    _play(evaluator, 1, 1.0)
+    assert not evaluator.is_due(3) and evaluator.is_due(4)
+    _play(evaluator, 6, 1.0)  # it was late
+    assert not evaluator.is_due(7) and evaluator.is_due(8)
+
+
+def test_without_a_period_none_is_due() -> None:
+    assert not _make(0).is_due(10**9)
+
+
+def test_a_whole_evaluation_has_its_parameters_and_statistics() -> None:
+    evaluator = _make()
+    assert evaluator.running is None and not evaluator.acted_last
+    ended = _play(evaluator, 3, 2.5)
+    assert ended.running.params is PARAMS and ended.running.update == 3 and ended.running.session is SESSION
+    assert (ended.result.episodes, ended.result.mean_return, ended.result.mean_length) == (2, 5.0, 2.0)
+    assert evaluator.running is None and evaluator.acted_last
+    assert evaluator.last is not None and evaluator.last["update"] == 3 and evaluator.last["mean_return"] == 5.0
+
+
+def test_the_best_is_the_highest_so_far_and_the_later_of_equals() -> None:
+    evaluator = _make()
+    assert [_play(evaluator, 1, reward).is_best for reward in (-1.0, -2.0, 3.0, 3.0, 2.0)] == [
+        True, False, True, True, False,
+    ]  # fmt: skip
+
+
+def test_one_whose_environments_are_gone_ends_without_a_result() -> None:
+    evaluator = _make()
+    evaluator.begin(SESSION, 3, PARAMS)
+    evaluator.abandon()
+    assert evaluator.running is None and evaluator.last is None and evaluator.is_due(3)
+
+
+@pytest.mark.parametrize("reward", [None, 4.0])
+def test_its_counters_come_back(reward: float | None) -> None:
+    evaluator = _make()
+    if reward is not None:
+        _play(evaluator, 5, reward)
+    saved = evaluator.to_json()
+    assert saved["best_return"] == (None if reward is None else 8.0)
+    again = _make()
+    again.restore(saved)
+    assert again.to_json() == saved and again.last == evaluator.last
+    assert again.is_due(7) == (reward is None) and again.is_due(8)
+    assert _play(again, 9, 3.0).is_best == (reward is None)

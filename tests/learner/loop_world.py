@@ -1,0 +1,255 @@
+"""A device loop without threads, clock and network; workers are what the test shows."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from seedzero.agents import base
+from seedzero.agents import table as agents
+from seedzero.checkpoints import trees
+from seedzero.config import config as config_lib
+from seedzero.config import options
+from seedzero.core import types
+from seedzero.device import batch as batch_lib
+from seedzero.device import mesh as mesh_lib
+from seedzero.device import programs as programs_lib
+from seedzero.device import setup as setup_lib
+from seedzero.device import state as state_lib
+from seedzero.evaluation import evaluation
+from seedzero.learner import calls, device_loop, roster, runner
+from seedzero.learner import inbox as inbox_lib
+from seedzero.monitoring import metrics
+from seedzero.replay import data
+from seedzero.transport import messages
+
+SPEC = types.EnvSpec((2,), "float32", 3)
+LAYOUT = batch_lib.Layout(num_shards=1, num_train=4, num_evaluate=2)
+SIZE, LENGTH, BATCH, CAPACITY = 2, 64, 4, 200
+SIZES = (4,)
+SETTINGS: dict[str, options.Value] = {
+    "worker.envs_per_group": SIZE,
+    "replay.num_slots": LAYOUT.num_train,
+    "evaluation.every_updates": 0,
+    "evaluation.episodes": 2,
+}
+MUZERO: dict[str, options.Value] = {
+    "network.kind": "mlp",
+    "network.width": 8,
+    "network.head_width": 8,
+    "network.num_bins": 11,
+    "search.num_simulations": 2,
+    "muzero.unroll_steps": 1,
+    "muzero.n_step": 1,
+    "replay.capacity": CAPACITY,
+    "replay.batch_size": BATCH,
+    "replay.min_steps": 4,
+    "replay.samples_per_insert": 1.0,
+    "reanalyse.batch_size": 2,
+    "reanalyse.min_age": 1,
+    "reanalyse.per_insert": 0.5,
+}
+UNROLL = 3
+VTRACE: dict[str, options.Value] = {
+    "run.agent": "vtrace",
+    "vtrace.width": 8,
+    "vtrace.unroll_length": UNROLL,
+    "vtrace.batch_size": BATCH,
+    "vtrace.lstm_width": 4,
+}
+
+
+class Device(NamedTuple):
+    """An agent on the device: its setup, compiled programs and first states."""
+
+    settings: dict[str, options.Value]
+    setup: setup_lib.Setup
+    programs: programs_lib.Programs
+    train: base.TrainState
+    actor: state_lib.ActorState
+
+    @property
+    def without_refresh(self) -> Device:
+        """The same agent, which owes no refreshes."""
+        return self._replace(setup=self.setup._replace(agent=self.setup.agent._replace(refresh=None)))
+
+
+def make_device(settings: dict[str, options.Value]) -> Device:
+    """Compiles an agent; all programs are ready."""
+    settings = {**SETTINGS, **settings}
+    config = config_lib.override(config_lib.Config(), settings)
+    agent = agents.make(config, SPEC, "cpu")
+    setup = setup_lib.Setup(
+        agent,
+        SPEC,
+        mesh_lib.make(1),
+        LAYOUT,
+        SIZES,
+        setup_lib._slot_length(agent, LENGTH * LAYOUT.num_train, LAYOUT.num_train),
+        seed=0,
+        batch_size=agent.data.batch_size if isinstance(agent.data, data.Queue) else BATCH,
+        capacity=CAPACITY,
+    )
+    programs = programs_lib.Programs(
+        setup, state_lib.abstract_train(setup), state_lib.abstract_actor(setup), on_ready=lambda: None
+    )
+    for size in SIZES:
+        programs.act(size)
+    assert programs.update and (agent.refresh is None or programs.refresh)
+    return Device(settings, setup, programs, state_lib.init_train(setup), state_lib.init_actor(setup))
+
+
+def configured(device: Device, settings: dict[str, options.Value]) -> config_lib.Config:
+    """Returns the configuration with further settings; __ stands for a dot."""
+    dotted = {name.replace("__", "."): value for name, value in settings.items()}
+    return config_lib.override(config_lib.Config(), {**device.settings, **dotted})
+
+
+class Broken:
+    """Device functions some of which are replaced."""
+
+    def __init__(self, compiled: programs_lib.Programs, **replaced: Any) -> None:
+        self._compiled = compiled
+        self._replaced = replaced
+
+    def __getattr__(self, name: str) -> Any:
+        return self._replaced.get(name, getattr(self._compiled, name))
+
+
+class World:
+    """A loop, and what it told the workers and the runtime."""
+
+    def __init__(self, device: Device, **settings: options.Value) -> None:
+        config = configured(device, settings)
+        self.people = roster.Roster(
+            config, num_train=LAYOUT.num_train, num_evaluate=LAYOUT.num_evaluate, num_shards=1, max_group=SIZES[-1]
+        )
+        self.inbox = inbox_lib.Inbox()
+        self.replies: list[tuple[messages.StepRequest, list[int], int]] = []
+        self.restarts: list[str] = []
+        self.results: list[evaluation.Result] = []
+        self.saved: list[int] = []
+        self.rows: list[int] = []
+        self.gathered = metrics.Aggregator()
+        self.now = 0.0
+        train, actor = trees.copy((device.train, device.actor))  # the runner donates what it is given
+        self.runner = runner.Runner(device.setup, device.programs, train, actor)
+        workers = calls.Workers(
+            self.inbox,
+            self.people,
+            lambda request, actions, version: self.replies.append((request, actions.tolist(), version)),
+            lambda session_id, reason: self.restarts.append(session_id),
+        )
+        self.calls = calls.Calls(config, device.setup, self.runner, workers, self.gathered, lambda: self.now)
+        hooks = device_loop.Hooks(
+            lambda ended: self.results.append(ended.result),
+            lambda: self.saved.append(self.num_updates),
+            lambda: self.rows.append(self.num_updates),
+        )
+        self.loop = device_loop.DeviceLoop(config, self.calls, hooks, self.gathered, lambda: self.now)
+
+    @property
+    def num_updates(self) -> int:
+        return self.loop.look().num_updates
+
+    @property
+    def rings(self) -> Any:
+        return jax.tree.map(np.asarray, self.runner._actor.rings)
+
+    def join(self, role: types.Role = types.Role.TRAIN, name: str = "local-0") -> roster.Session:
+        assignment = self.people.assign(messages.Hello(name, "", (role,), ("catch",), 4))
+        return self.people.begin(assignment.session_id)
+
+    def show(
+        self,
+        session: roster.Session,
+        group: int,
+        value: float,
+        *,
+        first: bool = False,
+        final: bool = False,
+        reward: float = 1.0,
+    ) -> None:
+        """One message of a group, every environment alike."""
+        self.inbox.put(message(session, group, value, first=first, final=final, reward=reward, now=self.now))
+
+    def lose(self, session: roster.Session) -> None:
+        """What the learner does when a worker's session is over."""
+        self.people.remove(session.session_id)
+        self.inbox.end_session(session.session_id, session.role, session.all_slots)
+
+    def complete(self) -> None:
+        """Waits for everything in flight."""
+        while not self.calls.in_flight.is_empty:
+            self.calls.in_flight.complete_next()
+
+    def work(self) -> None:
+        """Decides and completes until there is nothing to do."""
+        while self.loop.step() or not self.calls.in_flight.is_empty:
+            self.complete()
+
+    @contextlib.contextmanager
+    def completions(self) -> Iterator[None]:
+        """While entered, the completion thread runs."""
+        thread = threading.Thread(target=self.calls.in_flight._work)  # its own can be started once only
+        thread.start()
+        try:
+            yield
+        finally:
+            self.calls.in_flight._waiting.put(None)
+            thread.join()
+
+    def play(self, session: roster.Session, num_steps: int, *, episode: int = 3) -> None:
+        """Shows whole episodes of `episode` steps in all groups, waiting for each answer; the first one now."""
+        for index in range(num_steps):
+            place = index % (episode + 1)
+            for group in range(len(session.slots)):
+                self.show(session, group, float(place), first=place == 0, final=place == episode)
+            self.work()
+
+
+Make = Callable[..., World]
+"""World(**settings)."""
+
+
+def message(
+    session: roster.Session,
+    group: int,
+    value: float,
+    *,
+    first: bool = False,
+    final: bool = False,
+    reward: float = 1.0,
+    now: float = 0.0,
+) -> batch_lib.Message:
+    """Returns a message of a group, every environment alike."""
+    slots = session.slots[group]
+    size = len(slots)
+    everywhere = np.ones(size, bool)
+    step = types.EnvStep(
+        np.full((size, 2), value, np.float32),
+        np.full(size, 0.0 if first else reward, np.float32),
+        everywhere & final,
+        ~everywhere,
+    )
+    request = messages.StepRequest(session.session_id, session.role, group, 0, step, everywhere & first)
+    return batch_lib.Message(request, slots, now)
+
+
+def make_session(*groups: list[int], role: types.Role = types.Role.TRAIN, name: str = "s") -> roster.Session:
+    """Returns a session of given slots that no roster knows."""
+    return roster.Session(name, "w", role, tuple(np.array(group, np.int32) for group in groups), started=True)
+
+
+def assert_same_state(one: World, other: World) -> None:
+    """Asserts that checkpoints of both would be equal bit for bit, but for the steps in rings that a queue drops."""
+    first, second = one.loop.state(), other.loop.state()
+    dropped = {} if first.rings else {"stored_per_shard": None}
+    assert {**first.host, **dropped} == {**second.host, **dropped}
+    for a, b in zip(jax.tree.leaves(first[:2]), jax.tree.leaves(second[:2]), strict=True):
+        assert np.array_equal(np.asarray(a), np.asarray(b))

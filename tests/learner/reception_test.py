@@ -1,0 +1,90 @@
+"""Workers at the learner's door: the first spec counts, messages go to the inbox, sessions that end leave nothing."""
+
+from __future__ import annotations
+
+import types as python_types
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from seedzero.config import config as config_lib
+from seedzero.core import errors, types
+from seedzero.device import batch as batch_lib
+from seedzero.learner import reception as reception_lib
+from seedzero.monitoring import view as view_lib
+from seedzero.transport import messages
+
+SPEC = types.EnvSpec((2,), "float32", 3)
+LAYOUT = batch_lib.Layout(num_shards=1, num_train=8, num_evaluate=2)
+
+
+class World:
+    """A reception with room for 8 environments, and what it reports."""
+
+    def __init__(self, env: str = "catch") -> None:
+        self.reports: list[str] = []
+        self.num_joined = 0
+        self.progress = python_types.SimpleNamespace(spec=None)
+        view = cast(view_lib.View, cast(Any, python_types.SimpleNamespace(progress=self.progress, status=dict)))
+        values = {"env.id": env, "worker.envs_per_group": 2, "worker.num_groups": 2}
+        config = config_lib.override(config_lib.Config(), values)
+        self.reception = reception_lib.Reception(config, LAYOUT, 8, view, self.reports.append, self._join)
+
+    def _join(self) -> None:
+        self.num_joined += 1
+
+    def join(self, name: str = "a", spec: types.EnvSpec = SPEC, kind: str = "catch") -> str:
+        hello = messages.Hello(name, "", (types.Role.TRAIN,), (kind,), 99)
+        session_id = self.reception.assign(hello).session_id
+        self.reception.begin(session_id, spec)
+        return session_id
+
+
+def _step(session_id: str) -> messages.StepRequest:
+    nothing = np.zeros(2, bool)
+    step = types.EnvStep(np.zeros((2, 2), np.float32), np.zeros(2, np.float32), nothing, nothing)
+    return messages.StepRequest(session_id, types.Role.TRAIN, 1, 0, step, nothing)
+
+
+def test_the_first_spec_is_the_runs_and_others_must_equal_it() -> None:
+    world = World()
+    world.join()
+    assert world.reception.spec == world.progress.spec == SPEC
+    with pytest.raises(errors.SpecMismatch):
+        world.join("b", types.EnvSpec((3,), "float32", 3))
+    assert world.num_joined == 1 and world.reports == ["worker a joined with 4 environments"]
+
+
+def test_a_message_goes_to_the_inbox_with_its_groups_slots() -> None:
+    world = World()
+    session_id = world.join()
+    world.reception.step(_step(session_id))
+    (message,) = world.reception.inbox.take(types.Role.TRAIN, LAYOUT, 8)
+    assert message.slots.tolist() == [2, 3]
+
+
+def test_a_session_that_ended_leaves_no_message_and_is_reported() -> None:
+    world = World()
+    session_id = world.join()
+    world.reception.step(_step(session_id))
+    world.reception.end(session_id, "goodbye")
+    world.reception.step(_step(session_id))  # was on its way
+    world.reception.end(session_id, "twice")
+    assert world.reception.inbox.num_rows(types.Role.TRAIN) == 0
+    assert [slots.tolist() for slots in world.reception.inbox.take_ended()] == [[0, 1, 2, 3]]
+    assert world.reports[-1] == "worker a left: goodbye"
+    assert world.reception.roster.sizes() == []
+
+
+def test_a_remote_environment_that_no_network_fits_is_refused_before_the_run_is_built() -> None:
+    world = World("remote")
+    with pytest.raises(errors.ConfigError, match="3 players"):
+        world.join("a", types.EnvSpec((2,), "float32", 3, num_players=3), kind="yours")
+    assert world.reception.spec is None
+
+
+def test_who_may_evaluate_a_remote_environment_is_awaited_aloud() -> None:
+    world = World("remote")
+    world.join("a", kind="yours")
+    assert world.reports[-1] == "evaluation is off until another worker joins that accepts it"

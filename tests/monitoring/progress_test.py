@@ -1,0 +1,67 @@
+"""Rates over the last seconds, and the reason why a run stands still."""
+
+import pytest
+
+from seedzero.core import types
+from seedzero.monitoring import counts, progress
+
+
+class Run:
+    """A clock and the counters of a loop."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.snapshot = counts.Snapshot(is_compiled=True)
+
+    def advance(self, seconds: float, *, stored: int = 0, updates: int = 0) -> None:
+        self.now += seconds
+        old = self.snapshot
+        new = counts.Counts(stored=old.counts.stored + stored)
+        self.snapshot = old._replace(counts=new, num_updates=old.num_updates + updates)
+
+
+@pytest.fixture
+def run() -> Run:
+    return Run()
+
+
+@pytest.fixture
+def shown(run: Run) -> progress.Progress:
+    shown = progress.Progress(lambda: run.now)
+    shown.read = lambda: run.snapshot
+    return shown
+
+
+def test_before_there_is_a_loop_all_counters_are_zero_and_the_reason_is_named(run: Run) -> None:
+    shown = progress.Progress(lambda: run.now)
+    assert shown.snapshot() == counts.Snapshot()
+    assert shown.stalled(0) == "waiting for the first worker"
+    shown.spec = types.EnvSpec(observation_shape=(1,), observation_dtype="uint8", num_actions=2)
+    assert shown.stalled(1) == "building the networks"
+
+
+def test_a_rate_is_that_of_any_counter_over_the_last_seconds(run: Run, shown: progress.Progress) -> None:
+    shown.observe(run.now)
+    assert shown.per_second(lambda snapshot: snapshot.num_updates) == 0.0
+    for _ in range(20):
+        run.advance(1.0, stored=30, updates=2)
+        shown.observe(run.now)
+    assert shown.per_second(lambda snapshot: snapshot.num_updates) == 2.0
+    assert shown.per_second(lambda snapshot: snapshot.counts.stored) == 30.0
+    for seconds in (80.0, 5.0):
+        run.advance(seconds)
+        shown.observe(run.now)
+    assert shown.per_second(lambda snapshot: snapshot.counts.stored) == 0.0
+    assert shown.seconds() == 105.0
+
+
+def test_a_run_stands_still_without_workers_programs_or_progress(run: Run, shown: progress.Progress) -> None:
+    run.advance(1.0, stored=1)
+    shown.observe(run.now)
+    assert shown.stalled(0) == "no training worker is connected"
+    assert shown.stalled(1) is None
+    run.advance(31.0)
+    shown.observe(run.now)
+    assert shown.stalled(1) == "no step or update for 31 s"
+    run.snapshot = run.snapshot._replace(is_compiled=False)
+    assert shown.stalled(1) == "compiling"

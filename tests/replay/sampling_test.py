@@ -1,0 +1,196 @@
+"""Sampling: exact probabilities, uniform and by priority, and importance weights by hand."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import replay_harness as harness
+
+from seedzero.replay import data, rings, sampling
+
+
+def create(num_slots: int, length: int) -> rings.Rings:
+    return rings.create(harness.spec(), harness.STORED, num_slots, length)
+
+
+# Uniformly -----------------------------------------------------------------------------------------------------------
+
+
+def test_sampling_is_uniform_over_steps_not_over_slots() -> None:
+    replay = create(3, 300)
+    weight = np.zeros((3, 300), np.float32)
+    weight[0, :200], weight[2, 5:15] = 1, 1
+    replay = replay._replace(weight=jnp.asarray(weight), cursor=jnp.array([300, 300, 300]))
+    draws = 21_000
+    drawn = harness.jitted_sample(draws)(replay, jax.random.key(3), num_inserts=jnp.int32(0))
+    counts = np.zeros((3, 300))
+    np.add.at(counts, (np.asarray(drawn.slot), np.asarray(drawn.time)), 1)
+    assert counts[weight == 0].sum() == 0
+    expected = draws / 210
+    chi_square = ((counts[weight == 1] - expected) ** 2 / expected).sum()
+    # 209 degrees of freedom: mean 209, standard deviation 20.4; the key is fixed.
+    assert 209 - 4 * 20.4 < chi_square < 209 + 4 * 20.4
+    assert np.asarray(drawn.weight).tolist() == [1.0] * draws
+
+
+def test_sampling_follows_weights_that_are_not_one() -> None:
+    replay = create(1, 8)
+    replay = replay._replace(weight=jnp.array([[0, 1, 0, 3, 0, 0, 0, 0]], jnp.float32), cursor=jnp.array([8]))
+    drawn = harness.jitted_sample(4_000)(replay, jax.random.key(0), num_inserts=jnp.int32(0))
+    counts = np.bincount(np.asarray(drawn.time), minlength=8)
+    assert counts[[1, 3]].sum() == 4_000
+    assert counts[3] == pytest.approx(3_000, abs=120)
+
+
+def test_steps_older_than_the_capacity_do_not_count() -> None:
+    replay = harness.put(create(1, 32), 0, first=True)
+    for number in range(1, 11):
+        replay = harness.put(replay, number, num_inserts=number - 1)
+    # Rows 0 to 9 were inserted as number 0 to 9; of 10 steps the newest 4 are 6 to 9.
+    weight = np.asarray(sampling.sampling_weight(replay, jnp.int32(10), 4))[0]
+    assert np.flatnonzero(weight).tolist() == [6, 7, 8, 9]
+    drawn = harness.jitted_sample(200, capacity=4)(replay, jax.random.key(0), num_inserts=jnp.int32(10))
+    assert set(np.asarray(drawn.time).tolist()) == {6, 7, 8, 9}
+
+
+@pytest.mark.parametrize(("stack", "lag", "left"), [(1, 0, 7), (1, 3, 4), (2, 3, 3)])
+def test_rows_that_are_overwritten_within_the_lag_are_not_sampled(stack: int, lag: int, left: int) -> None:
+    replay = harness.put(create(1, 8), 0, first=True, stack=stack)
+    for number in range(1, 21):
+        replay = harness.put(replay, number, stack=stack)
+    drawn = harness.jitted_sample(300, stack=stack, lag=lag)(replay, jax.random.key(0), num_inserts=jnp.int32(0))
+    # Row 20 is the newest and pending; 13 would be overwritten next.
+    assert {int(number) for number in harness.frames(drawn)[:, 0, -1]} == set(range(20 - left, 20))
+    assert set(np.asarray(drawn.weight).tolist()) == {1.0}
+
+
+def test_windows_from_empty_rings_weigh_nothing() -> None:
+    replay = create(1, 8)
+    drawn = harness.jitted_sample(2)(replay, jax.random.key(0), num_inserts=jnp.int32(0))
+    assert np.asarray(drawn.weight).tolist() == [0.0, 0.0]
+
+
+# A stride ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("beta", [None, 1.0])
+def test_windows_with_a_stride_begin_at_rows_whose_number_is_a_multiple(beta: float | None) -> None:
+    weight = np.ones((2, 12), np.float32)
+    weight[0, [3, 4]] = 0
+    replay = harness.weighted(weight * np.array([[1.0], [2.0]]))._replace(cursor=jnp.array([12, 29]))
+    wanted = data.Replay(length=1, observe=(0,), stride=3)
+    drawn = harness.jitted_sample(4_000, wanted)(replay, jax.random.key(0), beta=beta)
+    counts = np.zeros((2, 12))
+    np.add.at(counts, (np.asarray(drawn.slot), np.asarray(drawn.time)), 1)
+    # Slot 0 can begin at places 0, 6 and 9, slot 1 at 0, 3, 6 and 9 twice as likely: 3 of 11, and 8.
+    assert (np.flatnonzero(counts[0]).tolist(), np.flatnonzero(counts[1]).tolist()) == ([0, 6, 9], [0, 3, 6, 9])
+    assert counts[0].sum() == pytest.approx(4_000 * 3 / 11, abs=120)
+    expected = np.ones(4_000) if beta is None else np.where(np.asarray(drawn.slot) == 0, 1.0, 0.5)
+    np.testing.assert_allclose(drawn.weight, expected, rtol=1e-6)
+
+
+def test_where_no_row_of_the_stride_can_be_sampled_windows_weigh_nothing() -> None:
+    replay = harness.weighted([[0.0, 1.0, 0.0, 1.0]])
+    wanted = data.Replay(length=1, observe=(0,), stride=2)
+    for beta in (None, 0.4):
+        drawn = harness.jitted_sample(3, wanted)(replay, jax.random.key(0), beta=beta)
+        assert np.asarray(drawn.weight).tolist() == [0.0] * 3
+
+
+# By priority ---------------------------------------------------------------------------------------------------------
+
+
+def chi_square_is_ordinary(counts: np.ndarray, expected: np.ndarray) -> bool:
+    """Whether counts are as far from what is expected as chance has them: within 4 standard deviations."""
+    counts, expected = counts[expected > 20], expected[expected > 20]
+    degrees = len(counts) - 1
+    chi_square = float(((counts - expected) ** 2 / expected).sum())
+    return bool(abs(chi_square - degrees) < 4 * np.sqrt(2 * degrees))
+
+
+def test_a_million_skewed_priorities_are_drawn_as_often_as_they_should_be() -> None:
+    random = np.random.default_rng(0)
+    weight = np.exp(3 * random.standard_normal((100, 10_000))).astype(np.float32)  # from a millionth to a million
+    weight[random.random(weight.shape) < 0.2] = 0.0
+    weight[:, 5_000:5_200] = 0.0
+    replay, draw, per_call = harness.weighted(weight), harness.jitted_sample(20_000), 20_000
+    counts = np.zeros(weight.size, np.int64)
+    for seed in range(40):
+        drawn = draw(replay, jax.random.key(seed), beta=0.4)
+        np.add.at(counts, np.asarray(drawn.slot) * weight.shape[1] + np.asarray(drawn.time), 1)
+    flat = weight.reshape(-1).astype(np.float64)
+    assert counts.sum() == 40 * per_call
+    assert counts[flat == 0].sum() == 0
+    expected = flat / flat.sum() * counts.sum()
+    # Bins of about equal expectation: of rows that are alike in weight, of neighbours, and of every 1,000th row.
+    for order in (np.argsort(flat), np.arange(flat.size), np.arange(flat.size).reshape(-1, 1_000).T.reshape(-1)):
+        edges = np.searchsorted(np.cumsum(expected[order]), np.linspace(0, counts.sum(), 501)[1:-1])
+        binned = [np.array([part.sum() for part in np.split(x[order], np.unique(edges))]) for x in (counts, expected)]
+        assert len(binned[0]) > 300
+        assert chi_square_is_ordinary(*binned)
+    # The rarest two thirds of the rows altogether, which one cumulative sum over all would hardly tell from nothing.
+    rare = np.argsort(flat)[: flat.size * 2 // 3]
+    assert counts[rare].sum() == pytest.approx(expected[rare].sum(), abs=4 * np.sqrt(expected[rare].sum()))
+    assert expected[rare].sum() > 1_000
+
+
+def test_single_rows_are_drawn_with_their_own_probability() -> None:
+    weight = np.exp(2 * np.random.default_rng(1).standard_normal((3, 70)))
+    weight[1, 10:50] = 0.0
+    drawn = harness.jitted_sample(400_000)(harness.weighted(weight), jax.random.key(0), beta=0.4)
+    counts = np.zeros(weight.shape)
+    np.add.at(counts, (np.asarray(drawn.slot), np.asarray(drawn.time)), 1)
+    expected = 400_000 * weight / weight.sum()
+    assert counts[weight == 0].sum() == 0
+    assert chi_square_is_ordinary(counts.reshape(-1), expected.reshape(-1))
+
+
+@pytest.mark.parametrize("num_children", [3, 32, 5_000])
+def test_nothing_of_weight_zero_is_chosen_whatever_the_random_number(num_children: int) -> None:
+    random = np.random.default_rng(num_children)
+    weight = np.exp(8 * random.standard_normal((300, num_children))).astype(np.float32)
+    weight[random.random(weight.shape) < random.random((300, 1))] = 0.0
+    weight[weight.sum(axis=1) == 0, 1] = 1e-30
+    weight[:, [0, -1]] = 0.0
+    weight[weight.sum(axis=1) == 0, 1] = 1e-30
+    choose = jax.jit(sampling._choose_positive)
+    # The smallest numbers there are, the largest, and some between.
+    for uniform in (0.0, 2.0**-23, 0.3, 0.9, 1 - 2.0**-23, 1 - 2.0**-24):
+        chosen = np.asarray(choose(weight, jnp.full(300, uniform)))
+        assert (weight[np.arange(300), chosen] > 0).all()
+
+
+def test_steps_older_than_the_capacity_are_not_drawn_by_priority_either() -> None:
+    replay = harness.weighted([[100.0, 100.0, 1.0, 2.0]])._replace(
+        inserted_at=jnp.array([[-5, -4, -3, -2]], jnp.int32)
+    )
+    drawn = harness.jitted_sample(200, capacity=3)(replay, jax.random.key(0), beta=1.0)
+    assert set(np.asarray(drawn.time).tolist()) == {2, 3}
+    # Nor do they count for the importance weights.
+    expected = np.where(np.asarray(drawn.time) == 2, 1.0, 0.5)
+    np.testing.assert_allclose(drawn.weight, expected, rtol=1e-6)
+
+
+def test_without_priorities_the_same_rows_are_drawn_as_ever() -> None:
+    """Recorded before there were priorities."""
+    weight = (np.arange(900).reshape(3, 300) % 7 != 3).astype(np.float32)
+    replay = harness.weighted(weight)._replace(max_weight=None)
+    drawn = harness.jitted_sample(8)(replay, jax.random.key(3))
+    recorded = np.array([0, 49, 271, 147, 524, 771, 678, 8])
+    assert (np.asarray(drawn.slot) * 300 + np.asarray(drawn.time)).tolist() == recorded.tolist()
+    assert np.asarray(drawn.weight).tolist() == [1.0] * 8
+
+
+# Importance weights --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.5, 1.0])
+def test_importance_weights_are_those_of_the_paper(beta: float) -> None:
+    weight = np.array([[0.0, 1.0, 4.0, 0.0, 16.0]])
+    drawn = harness.jitted_sample(64)(harness.weighted(weight), jax.random.key(0), beta=beta)
+    probability = (weight / weight.sum())[0, np.asarray(drawn.time)]
+    assert set(np.asarray(drawn.time).tolist()) == {1, 2, 4}
+    unscaled = (3 * probability) ** -beta
+    np.testing.assert_allclose(drawn.weight, unscaled / unscaled.max(), rtol=1e-6)

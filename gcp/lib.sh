@@ -216,7 +216,8 @@ is_there() { # ARGUMENTS of gcloud describe: whether the resource exists; in a d
         return 0
     fi
     # Missing rights must not count as a missing resource.
-    printf '%s' "$error" | grep -qiE 'not[ _]found|does not exist|could not be found' && return 1
+    # No pipe: grep may leave before all is written, and with pipefail that would count as no match.
+    grep -qiE 'not[ _]found|does not exist|could not be found' <<< "$error" && return 1
     say "$error"
     exit 1
 }
@@ -524,7 +525,7 @@ check_vertex_flags() {
 refuse_second_job() {
     local jobs
     jobs=$(things custom-job) || exit 1
-    printf '%s\n' "$jobs" | cut -f4 | grep -qx "$run" || return 0
+    cut -f4 <<< "$jobs" | grep -x "$run" > /dev/null || return 0 # not -q: see is_there
     die "run $run has a job already (gcp/status.sh shows it); two learners must not write into one run directory"
 }
 

@@ -243,13 +243,13 @@ def test_acting_keeps_every_nth_row_of_an_array(num_devices: int) -> None:
 
 def test_priorities_from_acting_weigh_the_transitions_that_they_complete() -> None:
     prioritization = data_lib.Prioritization(alpha=0.5, beta=0.4, beta_updates=0, epsilon=0.01)
-    for how, expected in ((prioritization, [[0.5, 3.0, 1.0, 0.0], [1.0, 0.1, 0.0, 0.0]]), (None, None)):
+    for how, expected in ((prioritization, [[0.5, 3.0, 3.0, 0.0], [1.0, 0.1, 0.0, 0.0]]), (None, None)):
         setup = fake_agent.make_setup(fake_agent.make(fake_agent.ONE_ROW._replace(prioritization=how)))
         rewards: list[list[float]] = [[5.0, 7.0], [0.24, 0.99], [8.99, 0.0], [float("nan")]]
         calls = [fake_agent.batch(setup, [0, 1][: len(reward)], reward=reward) for reward in rewards]
         actor, _ = _acted(setup, *calls)
         weight = actor.rings.weight[:2, :4]
-        # The last reward is not a number: that transition has the largest priority so far, which is 1.
+        # The last reward is not a number: that transition has the largest weight so far, which is 3.
         np.testing.assert_allclose(weight, expected or [[1, 1, 1, 0], [1, 1, 0, 0]], rtol=1e-6)
 
 

@@ -69,8 +69,8 @@ def check_queue(rings_bytes: int, device: jax.Device, slot_length: int) -> None:
     if free is not None and rings_bytes > free:
         raise errors.CapacityError(
             f"the agent's queue needs {rings_bytes / _GIB:.2f} GiB on {device.platform} and {free / _GIB:.2f} GiB are "
-            f"free: {slot_length} rows for each of replay.num_slots environments; lower the agent's length of unrolls, "
-            "the number of them that may wait, or --replay.num_slots"
+            f"free: {slot_length} rows for each of replay.num_slots environments; lower the length of the agent's "
+            "unrolls, the number of them that may wait, or --replay.num_slots"
         )
 
 

@@ -45,7 +45,7 @@ TASKS = {
 
 def arrays(run: pathlib.Path) -> dict[str, np.ndarray]:
     """Returns the arrays of the newest checkpoint by name, without the replay."""
-    path, found = files.find(run / "checkpoints", "last")
+    path, found, _ = files.find(run / "checkpoints", "last")
     kept = {name: leaves for name, leaves in found.arrays.items() if (path / name).is_dir() and name != "replay"}
     return {
         leaf.name: array

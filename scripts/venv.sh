@@ -47,13 +47,16 @@ make_venv() {
 }
 
 install_project() { # EXTRAS
-    local target="$root${1:+[$1]}"
+    local target="$root${1:+[$1]}" options=--disable-pip-version-check
+    # The packages of tests have 17,000 files, and few are imported: the tests cache the bytecode of those themselves.
+    [ "${1:-}" = dev ] && options="$options --no-compile"
     say "installing seedzero${1:+ with $1} into $root/.venv; this happens once and takes a few minutes at most"
     if command -v uv >/dev/null 2>&1; then
         uv pip install --python "$root/.venv/bin/python" --editable "$target" >&2
     else
         "$root/.venv/bin/python" -m pip --version >/dev/null 2>&1 || "$root/.venv/bin/python" -m ensurepip >&2
-        "$root/.venv/bin/python" -m pip install --disable-pip-version-check --editable "$target" >&2
+        # shellcheck disable=SC2086  # several words
+        "$root/.venv/bin/python" -m pip install $options --editable "$target" >&2
     fi
 }
 

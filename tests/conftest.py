@@ -1,9 +1,10 @@
 """JAX for the tests: four virtual CPU devices, quick compilation, and each program compiled once.
 
-Most of the tests' time is compilation. In these processes LLVM optimizes nothing and XLA emits fusions the old way: a
-third of the time. Programs are cached for the session, by pytest's processes together. Processes that tests start have
-a cache of their own and compile as users' do: their environment has no flags of XLA. Python's bytecode is cached, too,
-where the environment forbids it beside the sources: without, each process that imports JAX takes three seconds longer.
+Most of the tests' time is compilation. In these processes it takes a third of the time (`quick_xla`). Programs are
+cached for the session, by pytest's processes together. Processes that tests start have a cache of their own, and their
+environment no flags of XLA: they compile as users' do, save where a test gives them flags, as most of tests/e2e do.
+Python's bytecode is cached, too, where the environment forbids it beside the sources: without, each process that
+imports JAX takes three seconds longer.
 """
 
 import atexit
@@ -29,14 +30,10 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).parent))  # for helpers beside this file, as fake_gcs and certificates
 
 import fake_gcs
+import quick_xla
 
 _MAX_CORES = 8
 """More processes would gain nothing: importing JAX takes each of them seconds."""
-_QUICK = (
-    "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false "
-    # jaxlib 0.10.2 miscompiles some programs of the two flags above where it generates code in several parts.
-    "--xla_cpu_parallel_codegen_split_count=1"
-)
 
 # The key of a cached program has flags of the environment alone, so differently compiled ones must not meet.
 _own_cache = pathlib.Path(os.environ["JAX_COMPILATION_CACHE_DIR"]).with_name("of-tests")
@@ -45,7 +42,7 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 jax.config.update("jax_num_cpu_devices", 4)
 
 _given = os.environ.get("XLA_FLAGS")
-os.environ["XLA_FLAGS"] = f"{_given or ''} {_QUICK}"
+os.environ["XLA_FLAGS"] = quick_xla.flags()
 jax.jit(lambda: 0)()  # now XLA has read its flags
 if _given is None:
     del os.environ["XLA_FLAGS"]

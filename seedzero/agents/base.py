@@ -103,7 +103,7 @@ class Agent(NamedTuple):
       refresh: None: stored targets stay as they are.
     """
 
-    data: data_lib.Replay | data_lib.Queue
+    data: data_lib.Data
     stack: int
     stored: Mapping[str, data_lib.Stored]
     init: Callable[[jax.Array], TrainState]

@@ -47,16 +47,8 @@ def apply(
 ) -> tuple[Repetition, jax.Array]:
     """Returns what is repeated from here on, and the actions [B] int32 to take.
 
-    A repetition ends with its episode, and where its action is not legal.
-
-    Args:
-      key: of all rows.
-      repetition: of the last step.
-      action: [B] int32, what the agent would do.
-      first: [B] bool, true: the first observation of an episode.
-      explore: [B] bool, false: the agent's action is taken.
-      valid_actions: [B, A] bool.
-      config: how often and how long.
+    A repetition ends with its episode, and where its action is not legal. Rows without `explore` follow their agent,
+    which would take `action` [B] int32. Other arguments are as in `base.Inputs`.
     """
     begin_key, action_key, length_key = jax.random.split(key, 3)
     left = jnp.where(first, 0, repetition.left)

@@ -69,7 +69,7 @@ def apply_gradients(
     Args:
       state: before.
       gradients: like the parameters.
-      metrics: "loss" among them; the norm of the gradients and the learning rate are added.
+      metrics: "loss" among them; "grad_norm", "learning_rate" and "num_rejected" are added.
       optimizer: without its learning rate.
       schedule: updates done -> learning rate.
       target_updates: the target network is copied every so many updates; 0: there is none.
@@ -82,17 +82,10 @@ def apply_gradients(
     params, opt_state = jax.tree.map(
         lambda new, old: jnp.where(accepted, new, old), (params, opt_state), (state.params, state.opt_state)
     )
-    num_updates = state.num_updates + 1
-    new_state = TrainState(
-        params=params,
-        target_params=(
-            optax.periodic_update(params, state.target_params, num_updates, target_updates)
-            if target_updates
-            else state.target_params
-        ),
-        opt_state=opt_state,
-        num_updates=num_updates,
-        num_rejected=jnp.where(accepted, 0, state.num_rejected + 1),
-    )
-    more = {"grad_norm": grad_norm, "learning_rate": learning_rate, "num_rejected": new_state.num_rejected}
+    num_updates, target_params = state.num_updates + 1, state.target_params
+    if target_updates:
+        target_params = optax.periodic_update(params, target_params, num_updates, target_updates)
+    num_rejected = jnp.where(accepted, 0, state.num_rejected + 1)
+    more = {"grad_norm": grad_norm, "learning_rate": learning_rate, "num_rejected": num_rejected}
+    new_state = TrainState(params, target_params, opt_state, num_updates, num_rejected)
     return new_state, {name: jnp.asarray(x, jnp.float32) for name, x in (metrics | more).items()}

@@ -30,12 +30,7 @@ _REPETITION_KEY = 2**20
 
 
 def make(config: configuration.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
-    """Returns the agent.
-
-    Args:
-      config: sections search, explore, network, muzero, optimizer, replay and reanalyse are used.
-      spec: what one environment looks like.
-      platform: "cpu", "gpu" or "tpu".
+    """Returns the agent; of the configuration it reads search, explore, network, muzero, optimizer, replay, reanalyse.
 
     Raises:
       ConfigError: a configuration that cannot work with this environment.
@@ -54,24 +49,23 @@ def make(config: configuration.Config, spec: types.EnvSpec, platform: str) -> ba
         ),
         stack=config.network.frame_stack,
         stored=_stored(config, spec),
-        init=lambda key: _init(parts, key),
+        init=lambda key: learning.init(
+            parts.network.init(key), parts.optimizer, has_target=config.muzero.target_network_updates > 0
+        ),
         acting=lambda state: state.params,
         initial_memory=lambda num_slots: exploration.initial(num_slots) if config.explore.epsilon else (),
         act=lambda params, memory, inputs, key: _act(parts, params, memory, inputs, key),
         update=lambda state, windows, key, axis_name: _update(parts, state, windows, key, axis_name),
-        refresh=_refresh(parts) if config.reanalyse.per_insert else None,
-    )
-
-
-def _refresh(parts: model.Parts) -> base.Refresh:
-    config = parts.config.reanalyse
-    return base.Refresh(
-        per_insert=config.per_insert,
-        batch_size=config.batch_size,
-        min_age=config.min_age,
-        length=1,
-        observe=(0,),
-        compute=lambda params, windows, key: _reanalyse(parts, params, windows, key),
+        refresh=base.Refresh(
+            per_insert=config.reanalyse.per_insert,
+            batch_size=config.reanalyse.batch_size,
+            min_age=config.reanalyse.min_age,
+            length=1,
+            observe=(0,),
+            compute=lambda params, windows, key: _reanalyse(parts, params, windows, key),
+        )
+        if config.reanalyse.per_insert
+        else None,
     )
 
 
@@ -144,14 +138,6 @@ def _check_exploration(config: configuration.Config, spec: types.EnvSpec) -> Non
         )
 
 
-# State -------------------------------------------------------------------------------------------------------------
-
-
-def _init(parts: model.Parts, key: jax.Array) -> learning.TrainState:
-    params = parts.network.init(key)
-    return learning.init(params, parts.optimizer, has_target=parts.config.muzero.target_network_updates > 0)
-
-
 # Acting ------------------------------------------------------------------------------------------------------------
 
 
@@ -160,13 +146,12 @@ def _act(
 ) -> tuple[Any, base.Outputs]:
     """Searches and chooses; `memory` is the repetition of random actions, if that is on."""
     observation = inputs.observation[types.OBSERVATION]
-    if parts.spec.is_continuous:
-        action, findings = _search_continuously(parts, parts.config.search, params, observation, inputs.explore, key)
-        return memory, base.Outputs(sampled.to_environment(action, parts.spec), {"action": action, **findings})
     mask = inputs.action_mask if parts.spec.has_action_mask else None
-    found, value = _search(parts, parts.config.search, params, observation, mask, inputs.explore, key)
-    memory, action = _repeat(parts, memory, inputs, found.action, key)
-    stored = {"action": action, "policy": found.action_weights, "value": value}
+    action, stored = _search(parts, params, observation, mask, inputs.explore, key)
+    if parts.spec.is_continuous:
+        return memory, base.Outputs(sampled.to_environment(action, parts.spec), {"action": action, **stored})
+    memory, action = _repeat(parts, memory, inputs, action, key)
+    stored["action"] = action
     if mask is not None and parts.config.reanalyse.per_insert:
         stored["legal"] = mask
     return memory, base.Outputs(action, stored)
@@ -204,11 +189,8 @@ def _reanalyse(
     config = parts.config.search
     config = dataclasses.replace(config, gumbel_scale=min(config.gumbel_scale, 1.0))
     is_noisy = jnp.full(observation.shape[:1], config.policy == "gumbel")
-    if parts.spec.is_continuous:
-        fresh = _search_continuously(parts, config, params, observation, is_noisy, key)[1]
-    else:
-        found, value = _search(parts, config, params, observation, old.get("legal"), is_noisy, key)
-        fresh = {"policy": found.action_weights, "value": value}
+    parts = parts._replace(config=dataclasses.replace(parts.config, search=config))
+    _, fresh = _search(parts, params, observation, old.get("legal"), is_noisy, key)
     # A policy's change is the total variation distance: from 0 to 1, also where a probability was 0.
     return fresh, {
         "reanalyse_policy_change": 0.5 * jnp.sum(jnp.abs(fresh["policy"] - old["policy"]), axis=-1),
@@ -218,46 +200,26 @@ def _reanalyse(
 
 def _search(
     parts: model.Parts,
-    config: muzero_config.SearchConfig,
     params: base.Params,
     observation: jax.Array,
     action_mask: jax.Array | None,
     explore: jax.Array,
     key: jax.Array,
-) -> tuple[search.Result, jax.Array]:
-    """Returns what the search finds from stacked observations [B, ...], and the values [B] to store."""
-    params = parts.network.cast(params)
-    root = _root(parts, params, observation)
-    found = search.search(
-        params,
-        key,
-        root,
-        _recurrent_fn(parts),
-        config=config,
-        invalid_actions=None if action_mask is None else ~action_mask,
-        explore=explore,
-    )
-    return found, search_value(parts, root, found)
-
-
-def _search_continuously(
-    parts: model.Parts,
-    config: muzero_config.SearchConfig,
-    params: base.Params,
-    observation: jax.Array,
-    explore: jax.Array,
-    key: jax.Array,
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """Returns the best actions [B, D] in -1 to 1, and what is stored beside them."""
+    """Returns the best actions [B], or [B, D] in -1 to 1, and what is stored beside them.
+
+    Observations [B, ...] are stacked.
+    """
     params = parts.network.cast(params)
+    root, recurrent_fn = _root(parts, params, observation), _recurrent_fn(parts)
+    if not parts.spec.is_continuous:
+        invalid = None if action_mask is None else ~action_mask
+        config = parts.config.search
+        found = search.search(params, key, root, recurrent_fn, config=config, invalid_actions=invalid, explore=explore)
+        return found.action, {"policy": found.action_weights, "value": search_value(parts, root, found)}
+    num_dimensions = len(parts.spec.action_low)
     found, root = sampled.search(
-        params,
-        key,
-        _root(parts, params, observation),
-        _recurrent_fn(parts),
-        config=dataclasses.replace(parts.config, search=config),
-        num_dimensions=len(parts.spec.action_low),
-        explore=explore,
+        params, key, root, recurrent_fn, config=parts.config, num_dimensions=num_dimensions, explore=explore
     )
     _, actions = root.embedding
     findings = {"sampled": actions, "policy": found.action_weights, "value": search_value(parts, root, found)}

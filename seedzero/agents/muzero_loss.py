@@ -70,17 +70,20 @@ def mix_search_values(
 ) -> returns.Targets:
     """Returns the targets with the values as stored in old windows, once the model can be relied on.
 
-    EfficientZero V2 counts a step's age in steps stored since, here it is in updates. Priorities stay those of the
-    n-step returns: how far the stored value is from itself says nothing.
+    EfficientZero V2's mixed value target (Wang et al. 2024, equation 16), which counts a step's age in steps stored
+    since; here it is in updates. Priorities stay those of the n-step returns: how far the stored value is from itself
+    says nothing.
     """
     config = parts.config.muzero
     if not config.search_value_age:
         return targets
     is_old = (_age(windows, num_updates) >= config.search_value_age) & (num_updates >= config.search_value_start)
+    # Terminated positions and positions after the end have no search value and keep their return.
     searched = windows.valid & ~windows.terminated
     num_positions = config.unroll_steps + 1
     value = windows.stored["value"][:, :num_positions]
-    return returns.with_search_values(targets, value, searched[:, :num_positions], is_old)
+    is_replaced = is_old[:, None] & searched[:, :num_positions]
+    return targets._replace(value=jnp.where(is_replaced, value, targets.value))
 
 
 def _age(windows: windows_lib.Windows, num_updates: jax.Array | int) -> jax.Array:
@@ -229,9 +232,7 @@ def _consistency(
 def unroll(
     parts: model.Parts, params: base.Params, observation: jax.Array, actions: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """Returns logits of the policy [B, K+1, A], the value [B, K+1, bins] and the reward [B, K, bins], and the states.
-
-    The hidden states are [B, K+1, ...].
+    """Returns logits: policy [B, K+1, A], value [B, K+1, bins], reward [B, K, bins]; and hidden states [B, K+1, ...].
 
     The gradient into the state is halved at the start of each unrolled step (appendix G), so that what reaches the
     dynamics does not grow with K. Where sums of rewards are predicted, the logits are of those.

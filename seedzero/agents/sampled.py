@@ -38,14 +38,8 @@ def search(
 
     The embedding's actions, in -1 to 1, are those that the findings' numbers stand for.
 
-    Args:
-      params: handed to `model`.
-      key: consumed.
-      root: its prior_logits are the policy's [B, D * M], see ops.binned_actions.
-      model: as the engine's, but for actions [R, D] and with logits of the policy [R, D * M].
-      config: sections search and network are used.
-      num_dimensions: D.
-      explore: [B] bool, true: with noise; false: greedily.
+    Args as of the engine's search, but that the root and the model have the policy's logits [., D * M] (see
+    ops.binned_actions), and that the model takes actions [R, D = num_dimensions].
     """
     search_key, sample_key = jax.random.split(key)
     num_samples = config.search.num_sampled

@@ -43,12 +43,7 @@ class _Parts(NamedTuple):
 
 
 def make(config: config_lib.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
-    """Returns the agent.
-
-    Args:
-      config: section vtrace is used.
-      spec: what one environment looks like.
-      platform: "cpu", "gpu" or "tpu".
+    """Returns the agent; of the configuration it reads the section vtrace.
 
     Raises:
       ConfigError: a torso that does not fit the observations.
@@ -70,7 +65,7 @@ def make(config: config_lib.Config, spec: types.EnvSpec, platform: str) -> base.
         stored=_stored(settings, spec),
         init=lambda key: learning.init(network.init(key), parts.optimizer),
         acting=lambda state: state.params,
-        initial_memory=lambda num_slots: _initial_memory(parts, num_slots),
+        initial_memory=lambda num_slots: _no_memory(parts, num_slots) if settings.lstm_width else (),
         act=lambda params, memory, inputs, key: _act(parts, params, memory, inputs, key),
         update=lambda state, windows, key, axis_name: _update(parts, state, windows, axis_name),
     )
@@ -103,21 +98,16 @@ def _schedule(config: vtrace_config.VTraceConfig) -> Any:
 # Acting ------------------------------------------------------------------------------------------------------------
 
 
-def _initial_memory(parts: _Parts, num_slots: int) -> Any:
-    if not parts.config.lstm_width:
-        return ()
-    return Memory(parts.network.initial_state(num_slots), jnp.zeros(num_slots, jnp.int32))
+def _no_memory(parts: _Parts, num_rows: int) -> Memory:
+    """Returns what is carried before anything was seen; without an LSTM, the state has no numbers."""
+    return Memory(parts.network.initial_state(num_rows), jnp.zeros(num_rows, jnp.int32))
 
 
 def _act(
     parts: _Parts, params: base.Params, memory: Any, inputs: base.Inputs, key: jax.Array
 ) -> tuple[Any, base.Outputs]:
     observation = inputs.observation[types.OBSERVATION]
-    if parts.config.lstm_width:
-        state, last_action = memory.state, memory.action
-    else:
-        num_rows = observation.shape[0]
-        state, last_action = parts.network.initial_state(num_rows), jnp.zeros(num_rows, jnp.int32)
+    state, last_action = memory if parts.config.lstm_width else _no_memory(parts, observation.shape[0])
     shown = (observation, inputs.first, inputs.reward, last_action)
     steps = actor_critic.Steps(*(x[:, None] for x in shown))
     next_state, logits, _ = parts.network.unroll(params, state, steps)

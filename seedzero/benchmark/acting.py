@@ -35,8 +35,7 @@ def run(
     """Measures every batch size of a learner with this preset.
 
     Args:
-      preset: its name; empty: cartpole on a CPU, atari on an accelerator.
-      settings: by SECTION.KEY, over the preset's.
+      preset, settings: as in `subject.make`.
       seconds: measuring time of all sizes together, without compilation.
 
     Returns:
@@ -77,8 +76,8 @@ def _program(subject: subject_lib.Subject, params: base.Params, batch: batch_lib
 
     def call() -> jax.Array:
         nonlocal actor
-        actor, acted = act(params, actor, batch, steps.act_counters(int(subject.num_inserts), 0, next(calls)))
-        return acted.action
+        actor, acted = act(params, actor, batch, steps.counters(int(subject.num_inserts), 0, next(calls)))
+        return acted
 
     return call
 

@@ -36,8 +36,7 @@ def run(
     """Measures writes of each acting batch's rows, and samples of a training batch.
 
     Args:
-      preset: its name; empty: cartpole on a CPU, atari on an accelerator.
-      settings: by SECTION.KEY, over the preset's.
+      preset, settings: as in `subject.make`.
       seconds: measuring time, without compilation.
 
     Returns:
@@ -77,7 +76,12 @@ def _sample_rows(subject: subject_lib.Subject, rings: rings_lib.Rings, seconds: 
     sample = sampler(subject)
     windows = sample(rings, subject.num_inserts, np.int32(0))
     num_bytes, batch_size = trees.num_bytes(windows), subject.config.replay.batch_size
-    gather = _gatherer(subject)
+    data, stack = subject.setup.agent.data, subject.setup.agent.stack
+
+    def gather_windows(rings: rings_lib.Rings, slot: jax.Array, time: jax.Array) -> windows_lib.Windows:
+        return windows_lib.read(rings, windows_lib.from_data(rings, slot, time, data, stack))
+
+    gather = subject_lib.mapped(subject, gather_windows, mesh_lib.SHARDED, mesh_lib.SHARDED)
     calls = itertools.count()
     programs = {
         "sample": lambda: sample(rings, subject.num_inserts, np.int32(next(calls))),
@@ -114,29 +118,18 @@ def sampler(subject: subject_lib.Subject) -> Any:
     return subject_lib.mapped(subject, sample, in_specs, mesh_lib.SHARDED)
 
 
-def _gatherer(subject: subject_lib.Subject) -> Any:
-    agent = subject.setup.agent
-
-    def gather(rings: rings_lib.Rings, slot: jax.Array, time: jax.Array) -> windows_lib.Windows:
-        windows = windows_lib.from_data(rings, slot, time, agent.data, agent.stack)
-        return windows_lib.read(rings, windows)
-
-    return subject_lib.mapped(subject, gather, mesh_lib.SHARDED, mesh_lib.SHARDED)
-
-
 def _plain_gather(subject: subject_lib.Subject, ring_bytes: int, num_pieces: int, piece_bytes: int) -> timing.Program:
     """Returns a program that gathers pieces of contiguous bytes at random places."""
     buffer = _buffer(subject, ring_bytes, num_pieces, piece_bytes)
     pieces_per_shard = buffer.shape[0] // subject.setup.layout.num_shards
     places = np.random.default_rng(0).integers(0, pieces_per_shard, num_pieces, np.int32)
     where = jax.device_put(places, mesh_lib.sharded(subject.setup.mesh))
-    take = subject_lib.mapped(
-        subject,
-        lambda buffer, where: buffer.at[where].get(mode="promise_in_bounds"),
-        mesh_lib.SHARDED,
-        mesh_lib.SHARDED,
-    )
-    return lambda: take(buffer, where)
+
+    def take(buffer: jax.Array, where: jax.Array) -> jax.Array:
+        return buffer.at[where].get(mode="promise_in_bounds")
+
+    mapped = subject_lib.mapped(subject, take, mesh_lib.SHARDED, mesh_lib.SHARDED)
+    return lambda: mapped(buffer, where)
 
 
 def _buffer(subject: subject_lib.Subject, ring_bytes: int, num_pieces: int, piece_bytes: int) -> jax.Array:

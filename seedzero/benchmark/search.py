@@ -27,9 +27,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from seedzero import search
-from seedzero.benchmark import subject, timing
+from seedzero.benchmark import timing
+from seedzero.config import machine, presets
 from seedzero.config import muzero as muzero_config
-from seedzero.config import presets
 from seedzero.core import errors, types
 from seedzero.networks import muzero as networks
 from seedzero.networks import observations
@@ -127,7 +127,7 @@ def run(
     return {
         "platform": device.platform,
         "device": device.device_kind,
-        "cores": subject.num_cores(),
+        "cores": machine.num_cores(),
         "jax": jax.__version__,
         "mctx": mctx_version,
         "rows": rows,
@@ -169,7 +169,7 @@ def _compile(cases: Sequence[Case], model: Model, root: search.Root) -> dict[Cas
     """Compiles the programs of rows with the same roots on all cores: compiling takes longer than measuring."""
     # The largest first, for an even load.
     functions = {"search": _search, "mctx": _mctx, "network": _network}
-    with futures.ThreadPoolExecutor(subject.num_cores()) as pool:
+    with futures.ThreadPoolExecutor(machine.num_cores()) as pool:
         jobs = {
             (case, name): pool.submit(_program, function, model, _config(case), root)
             for name, function in functions.items()

@@ -33,8 +33,7 @@ def run(
     """Measures the update and its parts.
 
     Args:
-      preset: its name; empty: cartpole on a CPU, atari on an accelerator.
-      settings: by SECTION.KEY, over the preset's.
+      preset, settings: as in `subject.make`.
       seconds: measuring time, without compilation.
 
     Returns:

@@ -28,6 +28,15 @@ NUM_PARALLEL = 8
 
 _DRIVERS = {"gs": "gcs", "s3": "s3"}
 _FORM = re.compile(r"(?P<scheme>[a-z0-9]+)://(?P<bucket>[^/]+)/(?P<path>[A-Za-z0-9._/=+@-]+)")
+_RIGHTS = {
+    "gs": "give this account the role roles/storage.objectUser",
+    "s3": "allow this account s3:GetObject, PutObject, DeleteObject and ListBucket",
+}
+_CREDENTIALS = {
+    "gs": "run `gcloud auth application-default login`, or name a key file in GOOGLE_APPLICATION_CREDENTIALS, or give "
+    "the machine a service account",
+    "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or give the machine a role",
+}
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 8.0
 _ANSWER_SECONDS = 30.0
 """Time limit of a request, besides the time for its bytes."""
@@ -39,13 +48,7 @@ S = TypeVar("S")
 
 @dataclasses.dataclass(frozen=True)
 class Url:
-    """A run directory in a bucket.
-
-    Attributes:
-      scheme: gs or s3.
-      bucket: its name.
-      path: of the run in the bucket, without slashes at its ends.
-    """
+    """A run directory in a bucket; `scheme` is gs or s3, and `path` has no slashes at its ends."""
 
     scheme: str
     bucket: str
@@ -87,12 +90,7 @@ def naming(path: pathlib.Path, url: Url) -> Iterator[None]:
 
 
 class Value(NamedTuple):
-    """An object.
-
-    Attributes:
-      content: its bytes; None: it does not exist.
-      generation: for `if_equal` of `Store.write`.
-    """
+    """An object's bytes, None if it does not exist, and its generation, for `if_equal` of `Store.write`."""
 
     content: bytes | None
     generation: bytes
@@ -102,12 +100,7 @@ class Store:
     """The objects of one run, by their keys below its path; thread-safe. A failed request raises BucketError."""
 
     def __init__(self, objects: tensorstore.KvStore, url: Url, retry_seconds: float) -> None:
-        """
-        Args:
-          objects: with keys below the run's path.
-          url: of the run, for errors.
-          retry_seconds: time for which `objects` repeats failing requests.
-        """
+        """`objects` have keys below the run's path, and repeat failing requests for `retry_seconds`."""
         self.url = url
         self._objects = objects
         self._retry_seconds = retry_seconds
@@ -118,13 +111,7 @@ class Store:
         return Value(bytes(found.value) if found.state == "value" else None, found.stamp.generation)
 
     def write(self, key: str, content: bytes, *, if_equal: bytes | None = None) -> bytes | None:
-        """Writes an object and returns its generation.
-
-        Args:
-          key: of the object.
-          content: its bytes.
-          if_equal: write only if it still has this generation, else return None.
-        """
+        """Writes an object and returns its generation; None: it has another generation than `if_equal`."""
         written = self._objects.write(key, content, if_equal=if_equal)
         stamp = self._wait(written, f"writing {self.url}/{key}", num_bytes=len(content))
         return stamp.generation or None
@@ -136,9 +123,8 @@ class Store:
     def list(self, proof: str) -> set[str]:
         """Returns the keys of all objects.
 
-        Args:
-          proof: an existing key that sorts after all others that matter: if the bucket refuses to list, tensorstore
-            returns no keys or only the first ones.
+        `proof` is an existing key that sorts after all others that matter: if the bucket refuses to list, tensorstore
+        returns no keys or only the first ones.
         """
         keys = {key.decode() for key in self._wait(self._objects.list(), f"listing {self.url}")}
         if proof not in keys:
@@ -159,11 +145,7 @@ class Store:
 
 
 def open_store(url: Url, retry_seconds: float) -> Store:
-    """Returns the store of a URL, without a request.
-
-    Args:
-      url: of the run.
-      retry_seconds: time for which failing requests are repeated.
+    """Returns the store of a run, without a request; failing ones are repeated for `retry_seconds`.
 
     Raises:
       UsageError: no bucket can have that name.
@@ -176,13 +158,8 @@ def open_store(url: Url, retry_seconds: float) -> Store:
         "initial_delay": f"{_FIRST_PAUSE_SECONDS}s",
         "max_delay": f"{_LONGEST_PAUSE_SECONDS}s",
     }
-    spec = {
-        "driver": driver,
-        "bucket": url.bucket,
-        "path": f"{url.path}/",
-        "context": {f"{driver}_request_retries": retries},
-        **_endpoint(url),
-    }
+    spec = {"driver": driver, "bucket": url.bucket, "path": f"{url.path}/", **_endpoint(url)}
+    spec["context"] = {f"{driver}_request_retries": retries}
     try:
         objects = tensorstore.KvStore.open(spec).result()
     except ValueError as error:
@@ -190,7 +167,7 @@ def open_store(url: Url, retry_seconds: float) -> Store:
     return Store(objects, url, retry_seconds)
 
 
-def _endpoint(url: Url) -> dict[str, str]:
+def _endpoint(url: Url) -> dict[str, Any]:
     """Returns the address of an S3 service besides Amazon's, from the variables of Amazon's own tools."""
     address = os.environ.get("AWS_ENDPOINT_URL") if url.scheme == "s3" else None
     return {"endpoint": address, "aws_region": os.environ.get("AWS_REGION", "us-east-1")} if address else {}
@@ -223,27 +200,17 @@ def _message(text: str) -> str:
 
 def _advice(text: str, url: Url) -> str:
     """Returns tensorstore's message with advice for the user."""
+    message = _message(text)
     if "http_response_code='401'" in text:
-        return f"{_message(text)}: there are no valid credentials; {_credentials(url)}"
+        return f"{message}: there are no valid credentials; {_CREDENTIALS[url.scheme]}"
     if "http_response_code='403'" in text or text.startswith("PERMISSION_DENIED"):
-        return f"{_message(text)}; {_rights(url)}"
+        return f"{message}; {_rights(url)}"
     if text.startswith("NOT_FOUND"):
-        return f"{_message(text)}; create the bucket {url.bucket}, or give another --run_dir"
+        return f"{message}; create the bucket {url.bucket}, or give another --run_dir"
     if text.startswith(("ABORTED", "UNAVAILABLE", "DEADLINE_EXCEEDED")):
-        return f"{_message(text)}; is the network there, and the bucket's service up?"
-    return _message(text)
+        return f"{message}; is the network there, and the bucket's service up?"
+    return message
 
 
 def _rights(url: Url) -> str:
-    if url.scheme == "gs":
-        return f"give this account the role roles/storage.objectUser on the bucket {url.bucket}"
-    return f"allow this account s3:GetObject, PutObject, DeleteObject and ListBucket on the bucket {url.bucket}"
-
-
-def _credentials(url: Url) -> str:
-    if url.scheme == "gs":
-        return (
-            "run `gcloud auth application-default login`, or name a key file in GOOGLE_APPLICATION_CREDENTIALS, or "
-            "give the machine a service account"
-        )
-    return "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or give the machine a role"
+    return f"{_RIGHTS[url.scheme]} on the bucket {url.bucket}"

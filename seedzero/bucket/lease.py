@@ -63,7 +63,7 @@ class Lease:
         *,
         report: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
-        wait: Callable[[float], object] | None = None,
+        wait: Callable[[float], object] = time.sleep,
     ) -> None:
         """
         Args:
@@ -72,11 +72,11 @@ class Lease:
           seconds: time without a renewal after which others may take the lease.
           report: receives sentences for the user.
           clock: monotonic seconds.
-          wait: sleeps for so many seconds; None: by the clock of this machine.
+          wait: sleeps for so many seconds.
         """
         self._store = store
         self._mine = Holder(copy, secrets.token_hex(8), socket.gethostname(), os.getpid(), 0.0, seconds, False)
-        self._report, self._clock, self._wait = report, clock, wait or threading.Event().wait
+        self._report, self._clock, self._wait = report, clock, wait
         self._lock = threading.Lock()
         self._generation = b""
         self._renewed = 0.0

@@ -37,11 +37,9 @@ def fill(
     """Fetches the files, the newest checkpoint and the best one of a run.
 
     Args:
-      store: of the run.
+      store: of the run; its objects have these `keys`.
       path: of the local copy, locked by the caller.
-      keys: of all objects in the bucket.
-      keep: true: the local copy was the last one to write; its own files and checkpoints stay.
-      report: receives sentences for the user.
+      keep: the local copy was the last one to write; its own files and checkpoints stay.
 
     Returns:
       The checkpoints in the bucket, and the step of a checkpoint that only the local copy has.

@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import os
 import pathlib
+import re
 from collections.abc import Collection, Iterable
 
 from seedzero.bucket import bucket
@@ -25,6 +26,7 @@ _ROOT = "checkpoints"
 STEPS = f"{_ROOT}/{checkpoint_files.STEPS}/"
 BESTS = f"{_ROOT}/{checkpoint_files.BEST}/"
 """Prefixes of the keys of all checkpoints, and of the best ones."""
+_MANIFEST = re.compile(rf"((?:{STEPS}|{BESTS})\d+)/{re.escape(manifest.NAME)}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,14 +55,11 @@ class Checkpoints:
 
     def steps(self) -> dict[int, Known]:
         """Returns the checkpoints but the best ones, by updates done."""
-        return self._below(STEPS)
+        return {_number(prefix): known for prefix, known in self.manifests.items() if prefix.startswith(STEPS)}
 
     def bests(self) -> dict[int, Known]:
         """Returns the best checkpoints by updates done; the last one counts."""
-        return self._below(BESTS)
-
-    def _below(self, parent: str) -> dict[int, Known]:
-        return {_number(prefix): known for prefix, known in self.manifests.items() if prefix.startswith(parent)}
+        return {_number(prefix): known for prefix, known in self.manifests.items() if prefix.startswith(BESTS)}
 
     def replaced_by(self, prefix: str) -> list[str]:
         """Returns the prefixes to delete before one is written: the same one, and later best ones."""
@@ -121,12 +120,12 @@ def all_keys(prefix: str, found: manifest.Manifest) -> set[str]:
 def read_checkpoints(store: bucket.Store, keys: Collection[str]) -> Checkpoints:
     """Returns the checkpoints among the objects with these keys. Raises BucketError."""
     found = Checkpoints({}, {}, {key for key in keys if key.startswith(f"{_ROOT}/")})
-    names = [key for key in found.keys if key.endswith(f"/{manifest.NAME}") and _is_checkpoint(key)]
+    prefixes = [matched[1] for key in found.keys if (matched := _MANIFEST.fullmatch(key))]
 
-    def read(key: str) -> tuple[str, bytes | None]:
-        return key.removesuffix(f"/{manifest.NAME}"), store.read(key).content
+    def read(prefix: str) -> tuple[str, bytes | None]:
+        return prefix, store.read(f"{prefix}/{manifest.NAME}").content
 
-    for prefix, content in bucket.in_parallel(read, names):
+    for prefix, content in bucket.in_parallel(read, prefixes):
         if content is None:
             continue  # deleted since
         try:
@@ -137,10 +136,6 @@ def read_checkpoints(store: bucket.Store, keys: Collection[str]) -> Checkpoints:
         else:
             found.manifests[prefix] = known
     return found
-
-
-def _is_checkpoint(key: str) -> bool:
-    return key.startswith((STEPS, BESTS)) and key.count("/") == 3 and key.split("/")[2].isdecimal()
 
 
 def _check_names(found: manifest.Manifest) -> None:
@@ -154,12 +149,7 @@ def _check_names(found: manifest.Manifest) -> None:
 def fetch(store: bucket.Store, path: pathlib.Path, prefix: str, known: Known, *, params_only: bool = False) -> None:
     """Fetches a checkpoint into a local run directory; whole files there stay.
 
-    Args:
-      store: of the run.
-      path: the local run directory.
-      prefix: of the checkpoint.
-      known: its manifest.
-      params_only: true: the parameters' files and the manifest alone.
+    With `params_only`, the manifest and the parameters' files alone are fetched.
 
     Raises:
       CheckpointError: a file in the bucket is missing or damaged.

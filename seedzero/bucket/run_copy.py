@@ -32,11 +32,7 @@ class Copy:
     """
 
     def __init__(self, url: bucket.Url, store: bucket.Store, path: pathlib.Path) -> None:
-        """
-        Raises:
-          ResumeError: there is no run.
-          BucketError: the bucket cannot be read.
-        """
+        """Raises ResumeError if there is no run."""
         self.path = path
         self._store = store
         remote.download_all(store, path, _SMALL)
@@ -45,37 +41,35 @@ class Copy:
                 f"{url} is no run directory: {run_dir.CONFIG_FILE} is missing, or the bucket is; give --run_dir of a "
                 f"training run"
             )
-        self._found: remote.Checkpoints | None = None
 
     def manifests(self) -> remote.Checkpoints:
         """Fetches the manifests of all checkpoints."""
-        if self._found is None:
-            # Keys of checkpoints sort before this one.
-            self._found = remote.read_checkpoints(self._store, self._store.list(proof=run_dir.CONFIG_FILE))
-            for prefix, known in self._found.manifests.items():
-                (self.path / prefix).mkdir(parents=True)
-                (self.path / prefix / manifest.NAME).write_bytes(known.content)
-            for prefix in self._found.damaged:
-                remote.download(self._store, f"{prefix}/{manifest.NAME}", self.path / prefix / manifest.NAME)
-        return self._found
+        # Keys of checkpoints sort before this one.
+        found = remote.read_checkpoints(self._store, self._store.list(proof=run_dir.CONFIG_FILE))
+        for prefix, known in found.manifests.items():
+            (self.path / prefix).mkdir(parents=True)
+            (self.path / prefix / manifest.NAME).write_bytes(known.content)
+        keys = [f"{prefix}/{manifest.NAME}" for prefix in found.damaged]
+        remote.download_all(self._store, self.path, keys)
+        return found
 
     def fetch_params(self, step: checkpoint_files.Step | None) -> None:
         """Fetches the parameters of a checkpoint; None: of the best one and of the last."""
         found = self.manifests()
         bests, steps = found.bests(), found.steps()
         if bests and step in (None, "best"):
-            self._fetch(remote.best_prefix(max(bests)))
+            self._fetch(remote.best_prefix(max(bests)), found)
         if isinstance(step, int) and step in steps:
-            self._fetch(remote.step_prefix(step))
+            self._fetch(remote.step_prefix(step), found)
         if step in (None, "last"):
-            newest = sorted(steps, reverse=True)
-            while newest and not self._fetch(remote.step_prefix(newest.pop(0))):
-                pass
+            for number in sorted(steps, reverse=True):
+                if self._fetch(remote.step_prefix(number), found):
+                    break
 
-    def _fetch(self, prefix: str) -> bool:
+    def _fetch(self, prefix: str, found: remote.Checkpoints) -> bool:
         """Fetches parameters; returns whether they are whole: their reader reports the damage."""
         try:
-            remote.fetch(self._store, self.path, prefix, self.manifests().manifests[prefix], params_only=True)
+            remote.fetch(self._store, self.path, prefix, found.manifests[prefix], params_only=True)
         except errors.CheckpointError:
             return False
         return True
@@ -83,16 +77,12 @@ class Copy:
     def fetch_all(self) -> None:
         """Fetches every file of every checkpoint."""
         found = self.manifests()
-        wanted = {key for prefix, known in found.manifests.items() for key in remote.all_keys(prefix, known.manifest)}
-        remote.download_all(self._store, self.path, wanted)
+        keys = {prefix: remote.all_keys(prefix, known.manifest) for prefix, known in found.manifests.items()}
+        remote.download_all(self._store, self.path, set().union(*keys.values()))
         for prefix, known in found.manifests.items():
-            if self._is_gone(prefix, known):  # its learner deleted it meanwhile
-                shutil.rmtree(self.path / prefix)
-
-    def _is_gone(self, prefix: str, known: remote.Known) -> bool:
-        if all((self.path / key).exists() for key in remote.all_keys(prefix, known.manifest)):
-            return False
-        return self._store.read(f"{prefix}/{manifest.NAME}").content != known.content
+            is_whole = all((self.path / key).exists() for key in keys[prefix])
+            if not is_whole and self._store.read(f"{prefix}/{manifest.NAME}").content != known.content:
+                shutil.rmtree(self.path / prefix)  # its learner deleted it meanwhile
 
     def rows(self) -> list[dict[str, Any]]:
         """Returns the rows of `checkpoint_files.list_steps` from the objects' names alone."""
@@ -104,24 +94,12 @@ class Copy:
             if missing:
                 raise errors.CheckpointError(f"{min(missing)} is missing")
 
-        return checkpoint_files.rows(self.path / "checkpoints", check)
-
-
-@contextlib.contextmanager
-def _copied(url: bucket.Url) -> Iterator[Copy]:
-    with tempfile.TemporaryDirectory(prefix="seedzero-") as name:
-        path = pathlib.Path(name)
-        with bucket.naming(path, url):
-            yield Copy(url, bucket.open_store(url, RETRY_SECONDS), path)
+        return checkpoint_files.list_steps(self.path / "checkpoints", check=check)
 
 
 @contextlib.contextmanager
 def local(place: str, fetch: Callable[[Copy], object] = lambda copy: None) -> Iterator[pathlib.Path]:
-    """Yields a run directory on this disk.
-
-    Args:
-      place: a directory, or the URL of a run in a bucket.
-      fetch: called with the copy of a run in a bucket.
+    """Yields a run directory on this disk: `place` itself, or a copy of this URL, after `fetch` was called with it.
 
     Raises:
       UsageError: a malformed URL, or no run.
@@ -131,25 +109,21 @@ def local(place: str, fetch: Callable[[Copy], object] = lambda copy: None) -> It
     if url is None:
         yield pathlib.Path(place)
         return
-    with _copied(url) as copy:
+    with tempfile.TemporaryDirectory(prefix="seedzero-") as name, bucket.naming(pathlib.Path(name), url):
+        copy = Copy(url, bucket.open_store(url, RETRY_SECONDS), pathlib.Path(name))
         fetch(copy)
         yield copy.path
 
 
 def checkpoint_rows(place: str, *, content: bool) -> list[dict[str, Any]]:
-    """Returns a row for each checkpoint, oldest first, the best one last.
+    """Returns a row for each checkpoint, as `checkpoint_files.list_steps`; errors as `local`.
 
-    Args:
-      place: a run directory, or the URL of one.
-      content: true: read every file; false: none; in a bucket, list the objects.
-
-    Raises:
-      UsageError, BucketError: as `local`.
+    `content`: every file is read; otherwise none is, and of a bucket only the objects are listed.
     """
-    url = bucket.parse(place)
-    if url is not None and not content:
-        with _copied(url) as copy:
-            return copy.rows()
+    if bucket.parse(place) is not None and not content:
+        rows: list[dict[str, Any]] = []
+        with local(place, lambda copy: rows.extend(copy.rows())):
+            return rows
     with local(place, Copy.fetch_all) as path:
         run_dir.read_saved(path)
         return checkpoint_files.list_steps(path / "checkpoints", content=content)

@@ -48,10 +48,7 @@ class Uploads:
     def upload(self, step: int | None) -> None:
         """Uploads a checkpoint, the best one, and earlier ones kept for good that the bucket lacks.
 
-        After an error the next call uploads the rest.
-
-        Args:
-          step: updates done at the checkpoint; None: the best one alone.
+        After an error the next call uploads the rest. Without a step, only the best one is uploaded.
 
         Raises:
           BucketError: an upload failed.
@@ -59,20 +56,18 @@ class Uploads:
         """
         local = self._path / "checkpoints"
         best = [remote.best_prefix(found) for found in files.finished(local / files.BEST)[-1:]]
-        steps = [] if step is None else [remote.step_prefix(step), *map(remote.step_prefix, self._for_good(step))]
-        for prefix in [*steps, *best]:
+        steps: list[int] = []
+        if step is not None:
+            uploaded = self._objects.steps()
+            for_good = [found.step for found in files.manifests(local) if found.kept_for_good and found.step < step]
+            steps = [step, *(found for found in for_good if found not in uploaded)]
+        for prefix in [*map(remote.step_prefix, steps), *best]:
             content = (self._path / prefix / manifest.NAME).read_bytes()
             known = self._objects.manifests.get(prefix)
             if known is None or known.content != content:
                 self._upload(prefix, remote.Known(content, manifest.parse(content)))
         if step is not None and self.reports_progress:
             self._report(f"checkpoint {step} is in {self._store.url}")
-
-    def _for_good(self, newest: int) -> list[int]:
-        """Returns the earlier local checkpoints kept for good that the bucket lacks."""
-        uploaded = self._objects.steps()
-        found = files.manifests(self._path / "checkpoints")
-        return [one.step for one in found if one.kept_for_good and one.step < newest and one.step not in uploaded]
 
     def _upload(self, prefix: str, known: remote.Known) -> None:
         self._lease.check()

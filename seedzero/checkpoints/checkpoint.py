@@ -1,18 +1,15 @@
-"""One checkpoint: its parts, writing them into a directory, restoring the newest good one, and the bytes it takes."""
+"""One checkpoint: its parts, restoring the newest good one, and the bytes it takes."""
 
 from __future__ import annotations
 
-import dataclasses
 import pathlib
-import shutil
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from seedzero.checkpoints import durable, files, manifest, segments, trees
+from seedzero.checkpoints import files, manifest, segments, trees
 from seedzero.config import sections
-from seedzero.core import errors
 from seedzero.replay import rings as rings_lib
 
 STATE = "state"
@@ -28,14 +25,9 @@ MAX_COPY_BYTES = 2**30
 
 
 class Needed(NamedTuple):
-    """Bytes of a replay and of saving it, over all devices; bytes of saving the training state, on each device.
+    """Bytes of a replay's observations (`frames`) and other arrays, and of their copies that wait for the disk.
 
-    Attributes:
-      frames: the replay's observations.
-      rest: the replay's other arrays.
-      frame_copies: copied observations that wait for the disk.
-      rest_copies: copies of the other arrays.
-      state_copies: copies of the training state.
+    They count over all devices; `state_copies`, of the training state, on each device.
     """
 
     frames: int
@@ -89,10 +81,7 @@ def saves_replay(config: sections.CheckpointConfig, rings_bytes: int) -> bool:
 def needed_bytes(state: Mapping[str, trees.Tree], rings: rings_lib.Rings, *, is_saved: bool = True) -> Needed:
     """Returns the memory that the replay takes, and the memory for copies while a checkpoint is written.
 
-    Args:
-      state: parts as given to `save`; shapes and dtypes are enough.
-      rings: the same for the replay.
-      is_saved: whether checkpoints include the replay.
+    `state` has parts as given to `save`; shapes and dtypes are enough. `is_saved`: checkpoints include the replay.
     """
     frames, rest, state_bytes = map(trees.num_bytes, (rings.observation, all_but_observation(rings), parts_of(state)))
     if not is_saved:
@@ -116,64 +105,28 @@ def all_but_observation(rings: rings_lib.Rings) -> dict[str, Any]:
     return {_ON_DISK.get(name, name): field for name, field in fields.items()}
 
 
-def write(
-    directory: pathlib.Path,
-    parts: Mapping[str, trees.Tree],
-    described: manifest.Manifest,
-    replay_from: pathlib.Path | None = None,
-) -> None:
-    """Writes the parts and the manifest of a checkpoint, durably; its segments are on the disk already.
-
-    Args:
-      directory: of the checkpoint; replaced if it exists.
-      parts: by name.
-      described: the manifest; this function adds the arrays and files of the parts.
-      replay_from: directory of another checkpoint whose replay part is copied.
-
-    Raises:
-      OSError, ValueError, RuntimeError, CheckpointError: from the disk, the device or Orbax.
-    """
-    with durable.new_directory(directory) as temporary:
-        if replay_from is not None:
-            shutil.copytree(replay_from / REPLAY, temporary / REPLAY)
-        for name, part in parts.items():
-            trees.save(temporary / name, part)
-        arrays = {**described.arrays, **{name: trees.describe(part) for name, part in parts.items()}}
-        manifest.write(temporary, dataclasses.replace(described, arrays=arrays, files=durable.checksums(temporary)))
-
-
 def restore(
     directory: pathlib.Path,
     like: Mapping[str, trees.Tree],
     rings_like: rings_lib.Rings | None,
     step: files.Step = "last",
 ) -> Restored | None:
-    """Returns a checkpoint; None where there is none at all.
+    """Returns a checkpoint, found by `files.find`; None where there is none at all.
 
     Args:
       directory: of the checkpoints.
-      like: parts as given to `save`; arrays, or `trees.abstract` of them, which frees their memory.
+      like: parts as given to `save`; shapes, dtypes and shardings are enough.
       rings_like: the same for the replay; None: it is not read.
-      step: updates done, or "last": the newest that is whole.
+      step: updates done, or "last".
 
     Raises:
       CheckpointError: no checkpoint is usable.
       ResumeError: the checkpoint does not fit.
     """
-    skipped: dict[int, str] = {}
-    if step == "last":
-        found, skipped = files.newest_verified(directory)
-        if found is None and not skipped:
-            return None
-        if found is None:
-            raise errors.CheckpointError(
-                f"none of the checkpoints in {directory} can be used: {'; '.join(skipped.values())}; "
-                f"start in a new run directory"
-            )
-        path = files.step_directory(directory, found.step)
-    else:
-        path, found = files.find(directory, step)
-    state = _load(path, found, dict(like), (files.PARAMS, STATE))
+    if not files.finished(directory / files.STEPS):
+        return None
+    path, found, skipped = files.find(directory, step)
+    state = files.load(path, found, like, (files.PARAMS, STATE))
     rings, replay = None, None
     if rings_like is not None and found.has_replay:
         rings, replay = _load_replay(directory, path, found, rings_like)
@@ -181,24 +134,11 @@ def restore(
     return Restored(found.step, state, found.host, rings, list(skipped.values()), newest)
 
 
-def _load(
-    path: pathlib.Path, found: manifest.Manifest, like: dict[str, trees.Tree], names: tuple[str, ...]
-) -> dict[str, trees.Tree]:
-    """Returns the arrays of some parts of a checkpoint as a tree like the template."""
-    leaves = {name: found.arrays.get(name, ()) for name in names}
-    trees.check_fits([leaf for part in leaves.values() for leaf in part], like)
-    arrays: dict[str, np.ndarray] = {}
-    for name, part in leaves.items():
-        arrays |= {leaf.name: array for leaf, array in zip(part, trees.load(path / name, part), strict=True)}
-    placed: dict[str, trees.Tree] = trees.place([arrays[leaf.name] for leaf in trees.describe(like)], like)
-    return placed
-
-
 def _load_replay(
     directory: pathlib.Path, path: pathlib.Path, found: manifest.Manifest, like: rings_lib.Rings
 ) -> tuple[rings_lib.Rings, segments.Saved]:
     trees.check_fits(found.arrays[OBSERVATION], {OBSERVATION: like.observation})
-    small = _load(path, found, all_but_observation(like), (REPLAY,))
+    small = files.load(path, found, all_but_observation(like), (REPLAY,))
     root = directory / files.SEGMENTS
     saved = segments.Saved(
         np.asarray(small["cursor"]).astype(np.int64),

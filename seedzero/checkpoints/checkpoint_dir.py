@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+import shutil
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -42,7 +43,7 @@ class CheckpointDir:
         observation: tuple[trees.Leaf, ...],
         replay: segments.Saved | None,
     ) -> None:
-        """Writes a checkpoint; errors as `checkpoint.write`.
+        """Writes a checkpoint; raises OSError, ValueError, RuntimeError, CheckpointError.
 
         Args:
           step, host: as in `Checkpointer.save`.
@@ -62,7 +63,7 @@ class CheckpointDir:
                 segments={segment.name: segment.files for segment in replay.segments} if replay else {},
                 has_replay=replay is not None,
             )
-            checkpoint.write(files.step_directory(self.path, step), parts, described)
+            _write(files.step_directory(self.path, step), parts, described)
             self.newest = self.newest._replace(step=step, ordinal=ordinal, replay=replay)
 
     def write_state(self, step: int, parts: Mapping[str, trees.Tree], host: Mapping[str, Any]) -> None:
@@ -82,7 +83,7 @@ class CheckpointDir:
                         segments=last.segments,
                         has_replay=True,
                     )
-            checkpoint.write(files.step_directory(self.path, step), parts, described, replay_from)
+            _write(files.step_directory(self.path, step), parts, described, replay_from)
             self._last_state = step
 
     def write_best(self, step: int, params: trees.Tree, info: Mapping[str, Any]) -> None:
@@ -93,7 +94,7 @@ class CheckpointDir:
             if other > step:
                 durable.remove(root / f"{other:012d}")
         described = manifest.Manifest(step, self._clock(), 0, host=info)
-        checkpoint.write(root / f"{step:012d}", {files.PARAMS: {files.PARAMS: params}}, described)
+        _write(root / f"{step:012d}", {files.PARAMS: {files.PARAMS: params}}, described)
         for other in files.finished(root)[:-1]:
             durable.remove(root / f"{other:012d}")
 
@@ -112,3 +113,22 @@ class CheckpointDir:
                 if step not in kept:
                     durable.remove(files.step_directory(self.path, step))
             files.remove_unreferenced(self.path)
+
+
+def _write(
+    directory: pathlib.Path,
+    parts: Mapping[str, trees.Tree],
+    described: manifest.Manifest,
+    replay_from: pathlib.Path | None = None,
+) -> None:
+    """Writes parts, by name, and the manifest, which gets their arrays and files, into a new directory, durably.
+
+    `replay_from` is the directory of another checkpoint, whose replay part is copied.
+    """
+    with durable.new_directory(directory) as temporary:
+        if replay_from is not None:
+            shutil.copytree(replay_from / checkpoint.REPLAY, temporary / checkpoint.REPLAY)
+        for name, part in parts.items():
+            trees.save(temporary / name, part)
+        arrays = {**described.arrays, **{name: trees.describe(part) for name, part in parts.items()}}
+        manifest.write(temporary, dataclasses.replace(described, arrays=arrays, files=durable.checksums(temporary)))

@@ -16,9 +16,11 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 import contextlib
+import ctypes
 import dataclasses
 import errno
 import pathlib
+import secrets
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -26,7 +28,7 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
-from seedzero.checkpoints import checkpoint, checkpoint_dir, durable, files, memory, segments, trees
+from seedzero.checkpoints import checkpoint, checkpoint_dir, durable, files, segments, trees
 from seedzero.config import sections
 from seedzero.core import errors
 from seedzero.replay import rings as rings_lib
@@ -81,7 +83,7 @@ class Checkpointer:
 
         Args:
           directory: of the checkpoints; made if missing. Only this object writes to it.
-          config: number of checkpoints that are kept.
+          config: which checkpoints are kept.
           on_durable: receives each step that survives a crash from now on, on the checkpoint thread.
           on_error: receives a sentence about each failed save, on either thread; training may go on.
           uploader: of a run in a bucket; a checkpoint there is durable once it is uploaded.
@@ -121,10 +123,10 @@ class Checkpointer:
           step: updates done.
           state: parts by name; the part "params" can be read alone.
           host: counters; a JSON object.
-          rings: the replay; None: a checkpoint without it.
+          rings: the replay, if it is saved.
         """
         self.wait()
-        save = _Save(step, f"{step:012d}-{durable.token()}", host)
+        save = _Save(step, f"{step:012d}-{secrets.token_hex(4)}", host)
         self._copying = save
         try:
             # The replay first: its cursors wait for all earlier work of the device.
@@ -157,7 +159,7 @@ class Checkpointer:
         for chunk in segments.chunks(rings.observation, rows):
             if save.error is not None:
                 return
-            copied = segments.gather(rings.observation, chunk.slot, chunk.time)
+            copied = segments.gather(rings.observation, chunk)
             runs = segments.compress(segments.Rows(rows.slot[chunk.source], rows.number[chunk.source]))
             waiting.append((copied.nbytes, self._thread.submit(self._write_segment, save, copied, chunk.used, runs)))
             del copied
@@ -168,12 +170,7 @@ class Checkpointer:
         """Writes a checkpoint without new rows of the replay; returns once it is durable or has failed.
 
         It holds the replay of the newest checkpoint on the disk, if that has one. A save in progress goes on.
-        The next save of the same step replaces it.
-
-        Args:
-          step: updates done.
-          state: parts as given to `save`.
-          host: counters; a JSON object.
+        The next save of the same step replaces it. Arguments: as `save`.
         """
         try:
             self._directory.write_state(step, checkpoint.parts_of(trees.copy(dict(state))), host)
@@ -185,14 +182,9 @@ class Checkpointer:
             self._on_durable(step)
 
     def save_best(self, step: int, params: trees.Tree, info: Mapping[str, Any]) -> None:
-        """Starts writing parameters as the best so far, in place of the earlier ones.
+        """Starts writing parameters as the best so far, in place of the earlier ones; `info` is a JSON object.
 
         The next checkpoint takes them into the bucket: evaluations may be a hundred times as frequent.
-
-        Args:
-          step: updates done.
-          params: the parameters.
-          info: about them; a JSON object.
         """
         self._best.append((step, trees.copy(params), info))
         self._saving_best = self._thread.submit(self._write_best)
@@ -245,7 +237,7 @@ class Checkpointer:
             self._on_error(f"old checkpoints in {self._directory.path} could not be deleted: {error}")
         if self._uploader is not None and uploaded:
             self._uploader.prune(save.step)
-        memory.trim_heap()
+        _trim_heap()
 
     def _upload(self, step: int) -> bool:
         """Uploads a checkpoint if the run is in a bucket; returns whether the checkpoint is durable."""
@@ -281,3 +273,12 @@ class Checkpointer:
             f"{subject} could not be written to {self._directory.path}: {error}; {advice}; {kept}; "
             f"training goes on and the next checkpoint is tried as planned"
         )
+
+
+def _trim_heap() -> None:
+    """Returns freed memory to the system; no effect without glibc.
+
+    Writing a checkpoint frees hundreds of megabytes in pieces, and glibc would keep them in the thread's own heap.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)

@@ -21,20 +21,10 @@ TRASH_SUFFIX = ".trash"
 
 @dataclasses.dataclass(frozen=True)
 class Checksum:
-    """The size and digest of a file.
-
-    Attributes:
-      num_bytes: its size.
-      sha256: of its content, hexadecimal.
-    """
+    """The size of a file, and the digest of its content, hexadecimal."""
 
     num_bytes: int
     sha256: str
-
-
-def token() -> str:
-    """Returns eight random characters for a new name."""
-    return secrets.token_hex(4)
 
 
 def checksum(path: pathlib.Path) -> Checksum:
@@ -71,7 +61,7 @@ def new_directory(final: pathlib.Path) -> Iterator[pathlib.Path]:
 
     It replaces an earlier `final`. An error deletes the temporary directory.
     """
-    temporary = final.with_name(f"{final.name}.{token()}{TEMPORARY_SUFFIX}")
+    temporary = final.with_name(f"{final.name}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}")
     temporary.mkdir(parents=True)
     try:
         yield temporary
@@ -85,7 +75,7 @@ def new_directory(final: pathlib.Path) -> Iterator[pathlib.Path]:
 
 def remove(path: pathlib.Path) -> None:
     """Deletes a directory, if it exists; a crash leaves it whole or under another name."""
-    trash = path.with_name(f"{path.name}.{token()}{TRASH_SUFFIX}")
+    trash = path.with_name(f"{path.name}.{secrets.token_hex(4)}{TRASH_SUFFIX}")
     try:
         path.rename(trash)
     except FileNotFoundError:

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import functools
 import pathlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Literal
+
+import numpy as np
 
 from seedzero.checkpoints import durable, manifest, trees
 from seedzero.core import errors
@@ -79,14 +81,9 @@ def remove_unreferenced(directory: pathlib.Path) -> None:
 def kept_steps(
     steps: Collection[int], *, for_good: Collection[int], keep: int, newest: int, unusable: Collection[int]
 ) -> set[int]:
-    """Returns the steps that stay.
+    """Returns the steps that stay: those `for_good` and the `keep` newest, but no damaged (`unusable`) ones.
 
-    Args:
-      steps: all of them.
-      for_good: steps that are kept for good.
-      keep: number of newest steps that stay besides.
-      newest: the step just written; later ones belong to an abandoned past.
-      unusable: damaged steps.
+    Later ones than `newest`, which was just written, belong to an abandoned past.
     """
     usable = sorted(step for step in steps if step <= newest and step not in unusable)
     return {*usable[-keep:], *(step for step in usable if step in for_good)}
@@ -105,8 +102,8 @@ def verified(
     Args:
       directory: of all checkpoints.
       path: of this one.
-      content: true: compare all checksums; false: sizes only.
-      params_only: true: check the parameters alone.
+      content: compare all checksums, not sizes alone.
+      params_only: check the parameters alone.
 
     Raises:
       CheckpointError: a file is missing or damaged.
@@ -123,40 +120,35 @@ def verified(
 def newest_verified(
     directory: pathlib.Path, *, params_only: bool = False
 ) -> tuple[manifest.Manifest | None, dict[int, str]]:
-    """Returns the newest checkpoint that is whole, or None, and the errors of newer ones by step.
-
-    Args:
-      directory: of the checkpoints.
-      params_only: true: check the parameters alone.
-    """
+    """Returns the newest checkpoint that is whole, or None, and the errors of newer ones by step; as `verified`."""
     skipped: dict[int, str] = {}
-    while True:
-        steps = [step for step in finished(directory / STEPS) if step not in skipped]
-        if not steps:
-            return None, skipped
+    while steps := [step for step in finished(directory / STEPS) if step not in skipped]:
         try:
             return verified(directory, step_directory(directory, steps[-1]), params_only=params_only), skipped
         except errors.CheckpointError as error:
             skipped[steps[-1]] = f"checkpoint {steps[-1]} is skipped: {error}"
+    return None, skipped
 
 
-def find(directory: pathlib.Path, step: Step, *, params_only: bool = False) -> tuple[pathlib.Path, manifest.Manifest]:
-    """Returns a checkpoint that is whole.
+def find(
+    directory: pathlib.Path, step: Step, *, params_only: bool = False
+) -> tuple[pathlib.Path, manifest.Manifest, dict[int, str]]:
+    """Returns a checkpoint that is whole, and for "last" the errors of newer ones by step.
 
     Args:
       directory: of the checkpoints.
       step: updates done, "last" (the newest that is whole) or "best".
-      params_only: true: check the parameters alone.
+      params_only: check the parameters alone.
 
     Raises:
       CheckpointError: it is missing or damaged.
     """
     if step == "last":
-        found, skipped = newest_verified(directory, params_only=params_only)
-        if found is None:
+        newest, skipped = newest_verified(directory, params_only=params_only)
+        if newest is None:
             reasons = "; ".join(skipped.values()) or "none was written yet"
-            raise errors.CheckpointError(f"no usable checkpoint in {directory}: {reasons}")
-        return step_directory(directory, found.step), found
+            raise errors.CheckpointError(f"no usable checkpoint in {directory}: {reasons}; give another --run_dir")
+        return step_directory(directory, newest.step), newest, skipped
     parent = directory / (BEST if step == "best" else STEPS)
     steps = finished(parent)
     if not steps or (step != "best" and step not in steps):
@@ -164,54 +156,54 @@ def find(directory: pathlib.Path, step: Step, *, params_only: bool = False) -> t
         raise errors.CheckpointError(f"no checkpoint {step} in {directory}; there are: {available}")
     path = parent / f"{steps[-1] if step == 'best' else step:012d}"
     try:
-        return path, verified(directory, path, params_only=params_only)
+        return path, verified(directory, path, params_only=params_only), {}
     except errors.CheckpointError as error:
         raise errors.CheckpointError(f"checkpoint {step} in {directory} cannot be used: {error}") from error
 
 
-def restore_params(directory: pathlib.Path, step: Step, like: trees.Tree = None) -> tuple[trees.Tree, dict[str, Any]]:
-    """Returns the parameters of a checkpoint, and its step, time and host counters.
+def load(
+    path: pathlib.Path, found: manifest.Manifest, like: Mapping[str, trees.Tree], names: tuple[str, ...]
+) -> dict[str, trees.Tree]:
+    """Returns the arrays of some parts of a checkpoint as a tree like the template; errors as `checkpoint.restore`."""
+    leaves = {name: found.arrays.get(name, ()) for name in names}
+    trees.check_fits([leaf for part in leaves.values() for leaf in part], like)
+    arrays: dict[str, np.ndarray] = {}
+    for name, part in leaves.items():
+        arrays |= {leaf.name: array for leaf, array in zip(part, trees.load(path / name, part), strict=True)}
+    placed: dict[str, trees.Tree] = trees.place([arrays[leaf.name] for leaf in trees.describe(like)], like)
+    return placed
 
-    Args:
-      directory: of the checkpoints.
-      step: updates done, "last" (the newest that is whole) or "best".
-      like: template of arrays or `jax.ShapeDtypeStruct`s; None: dicts of dicts, on the default device.
+
+def restore_params(directory: pathlib.Path, step: Step, like: trees.Tree) -> tuple[trees.Tree, manifest.Manifest]:
+    """Returns the parameters of a checkpoint, found by `find`, and its manifest.
 
     Raises:
       CheckpointError: it is missing or damaged.
-      ResumeError: it does not fit `like`.
+      ResumeError: it does not fit `like`, a template of arrays or `jax.ShapeDtypeStruct`s.
     """
-    path, found = find(directory, step, params_only=True)
-    leaves = found.arrays[PARAMS]
-    if like is not None:
-        trees.check_fits(leaves, {PARAMS: like})
-    arrays = trees.load(path / PARAMS, leaves)
-    info = {"step": found.step, "time": found.time, "host": found.host}
-    if like is not None:
-        return trees.place(arrays, like), info
-    return trees.nested(leaves, arrays)[PARAMS], info
+    path, found, _ = find(directory, step, params_only=True)
+    return load(path, found, {PARAMS: like}, (PARAMS,))[PARAMS], found
 
 
-def list_steps(directory: pathlib.Path, *, content: bool = False) -> list[dict[str, Any]]:
+def list_steps(
+    directory: pathlib.Path, *, content: bool = False, check: Callable[[pathlib.Path], object] | None = None
+) -> list[dict[str, Any]]:
     """Returns a row for each checkpoint, oldest first, the best one last.
 
     Args:
       directory: of the checkpoints.
-      content: true: compare all checksums; false: sizes only.
+      content: compare all checksums, not sizes alone.
+      check: raises CheckpointError for a damaged checkpoint; None: `verified`.
     """
-    return rows(directory, functools.partial(verified, directory, content=content))
-
-
-def rows(directory: pathlib.Path, check: Callable[[pathlib.Path], object]) -> list[dict[str, Any]]:
-    """Returns a row for each checkpoint as `list_steps`; `check` raises CheckpointError for a damaged one."""
-    found = [directory / STEPS / f"{step:012d}" for step in finished(directory / STEPS)]
-    found += [directory / BEST / f"{step:012d}" for step in finished(directory / BEST)[-1:]]
-    return [_row(path, check) for path in found]
+    steps, bests = directory / STEPS, directory / BEST
+    found = [steps / f"{step:012d}" for step in finished(steps)]
+    found += [bests / f"{step:012d}" for step in finished(bests)[-1:]]
+    return [_row(path, check or functools.partial(verified, directory, content=content)) for path in found]
 
 
 def _row(path: pathlib.Path, check: Callable[[pathlib.Path], object]) -> dict[str, Any]:
-    row: dict[str, Any] = {"step": int(path.name), "best": path.parent.name == BEST, "ok": True, "reason": None}
-    row |= {"bytes": None, "time": None, "has_replay": None, "kept_for_good": None}
+    row = dict.fromkeys(("step", "best", "ok", "reason", "bytes", "time", "has_replay", "kept_for_good"))
+    row |= {"step": int(path.name), "best": path.parent.name == BEST, "ok": True}
     try:
         found = manifest.read(path)
         row |= {name: getattr(found, name) for name in ("time", "has_replay", "kept_for_good")}

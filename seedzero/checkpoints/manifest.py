@@ -80,14 +80,9 @@ def parse(content: bytes) -> Manifest:
         raise errors.CheckpointError(f"{NAME} is damaged: {error}") from error
     if fields.pop("format") != _FORMAT:
         raise errors.CheckpointError(f"{NAME} has another format than {_FORMAT}, which this version reads")
-    return Manifest(
-        **{
-            **fields,
-            "arrays": {part: tuple(trees.Leaf(**x) for x in leaves) for part, leaves in fields["arrays"].items()},
-            "files": _files(fields["files"]),
-            "segments": {name: _files(files) for name, files in fields["segments"].items()},
-        }
-    )
+    arrays = {part: tuple(trees.Leaf(**x) for x in leaves) for part, leaves in fields["arrays"].items()}
+    segments = {name: _files(files) for name, files in fields["segments"].items()}
+    return Manifest(**{**fields, "arrays": arrays, "files": _files(fields["files"]), "segments": segments})
 
 
 def _files(fields: Mapping[str, Mapping[str, Any]]) -> Files:
@@ -95,12 +90,7 @@ def _files(fields: Mapping[str, Mapping[str, Any]]) -> Files:
 
 
 def check(root: pathlib.Path, files: Files, *, content: bool) -> None:
-    """Compares files with their checksums.
-
-    Args:
-      root: the directory that holds them.
-      files: that must exist.
-      content: true: compare checksums; false: sizes only.
+    """Compares files below `root` with their checksums, or with `content` false, only their sizes.
 
     Raises:
       CheckpointError: a file is missing or damaged.

@@ -16,6 +16,7 @@ import contextlib
 import dataclasses
 import datetime
 import fcntl
+import itertools
 import json
 import math
 import os
@@ -53,7 +54,8 @@ class Saved:
     config: config_lib.Config
 
 
-class RunDir:
+@dataclasses.dataclass(frozen=True)
+class RunDir(contextlib.AbstractContextManager["RunDir"]):
     """A run directory that this process has locked; a context manager.
 
     Attributes:
@@ -61,16 +63,14 @@ class RunDir:
       config: the configuration of the run; a resume keeps the machine's first choices.
       resumed: true: the directory held a run already.
       notes: one sentence for the user about each value that a resume changed or kept.
+      lock: releases the directory when it is closed.
     """
 
-    def __init__(
-        self, path: pathlib.Path, saved: Saved, *, resumed: bool, notes: tuple[str, ...], lock: contextlib.ExitStack
-    ) -> None:
-        self.path = path
-        self.config = saved.config
-        self.resumed = resumed
-        self.notes = notes
-        self._lock = lock
+    path: pathlib.Path
+    config: config_lib.Config
+    resumed: bool
+    notes: tuple[str, ...]
+    lock: contextlib.ExitStack
 
     @property
     def logs(self) -> pathlib.Path:
@@ -81,15 +81,12 @@ class RunDir:
         return self.path / "checkpoints"
 
     def write_learner(self, address: str, started: float, *, local: str = "") -> None:
-        """Writes the learner's addresses, for `seedzero status`.
+        """Writes the learner's addresses, for `seedzero status`. Raises ResumeError.
 
         Args:
           address: for workers on other machines.
           started: seconds since the epoch.
           local: unix socket for processes of this user; empty: `address`.
-
-        Raises:
-          ResumeError: the directory cannot be written.
         """
         with _as_resume_errors(self.path):
             written = dict(address=address, local=local or address, pid=os.getpid(), started=started)
@@ -107,10 +104,7 @@ class RunDir:
         """Releases the directory."""
         with contextlib.suppress(OSError):
             (self.path / LEARNER_FILE).unlink(missing_ok=True)
-        self._lock.close()
-
-    def __enter__(self) -> RunDir:
-        return self
+        self.lock.close()
 
     def __exit__(self, *exception: object) -> None:
         self.close()
@@ -131,8 +125,8 @@ def open_run_dir(
 
     Args:
       path: of the directory; made if missing.
-      config: the configuration with all values resolved, AUTO included.
-      preset: name of the preset.
+      config: all values resolved, AUTO included.
+      preset: its name.
       given: the user's settings, by SECTION.KEY or alias, before anything was resolved.
       fill: called between locking and reading the directory; fetches a run from its bucket.
 
@@ -151,31 +145,24 @@ def open_run_dir(
         resumed = (path / CONFIG_FILE).exists() and any(path.glob(CHECKPOINTS))
         saved, notes = _resume(path, read_saved(path), asked) if resumed else (asked, ())
         with _as_resume_errors(path):
-            _write_saved(path, saved)
+            values = {**vars(saved), "config": config_lib.flatten(saved.config)}
+            write_json_atomic(path / CONFIG_FILE, values)
             (path / "logs").mkdir(exist_ok=True)
             (path / "checkpoints").mkdir(exist_ok=True)
-        return RunDir(path, saved, resumed=resumed, notes=notes, lock=undo.pop_all())
+        return RunDir(path, saved.config, resumed, notes, undo.pop_all())
 
 
 def new_path(parent: pathlib.Path, preset: str, now: datetime.datetime) -> pathlib.Path:
     """Makes and returns a new directory, named after the preset and the time. Raises ResumeError."""
-    name = f"{preset}-{now:%Y%m%d-%H%M%S}"
-    count = 1
+    path = base = parent / f"{preset}-{now:%Y%m%d-%H%M%S}"
     with _as_resume_errors(parent):
-        parent.mkdir(parents=True, exist_ok=True)
-        while True:
-            path = parent / (name if count == 1 else f"{name}-{count}")
+        for count in itertools.count(2):
             try:
-                path.mkdir()
+                path.mkdir(parents=True)
+                break
             except FileExistsError:
-                count += 1
-            else:
-                return path
-
-
-def read_config(path: str | os.PathLike[str]) -> config_lib.Config:
-    """Returns the configuration of a run directory, without locking it. Errors: as `read_saved`."""
-    return read_saved(path).config
+                path = base.with_name(f"{base.name}-{count}")
+    return path
 
 
 def read_saved(path: str | os.PathLike[str]) -> Saved:
@@ -293,14 +280,9 @@ def _try_lock(descriptor: int) -> str | None:
 
 
 def wait_until_free(path: str | os.PathLike[str], report: Callable[[str], None]) -> None:
-    """Blocks until no learner uses a run directory; returns at once if it does not exist.
+    """Blocks until no learner uses a run directory, if it exists. Raises ResumeError if it cannot be read.
 
-    Args:
-      path: of the directory.
-      report: receives a sentence about the learner that uses it.
-
-    Raises:
-      ResumeError: it cannot be read.
+    `report` receives a sentence about the learner that uses it.
     """
     path = pathlib.Path(path)
     with contextlib.ExitStack() as undo, _as_resume_errors(path):
@@ -334,20 +316,11 @@ def _resume(path: pathlib.Path, saved: Saved, asked: Saved) -> tuple[Saved, tupl
         else:
             refused.append(f"  {key}: saved {before[key]}, given {now[key]}")
     if refused:
+        lines = "\n".join(refused)
         raise errors.ResumeError(
-            "\n".join(
-                [
-                    f"{path} holds a run with another configuration:",
-                    *refused,
-                    "give the saved values to resume it, or another --run_dir to start a new run",
-                ]
-            )
+            f"{path} holds a run with another configuration:\n{lines}\n"
+            f"give the saved values to resume it, or another --run_dir to start a new run"
         )
     given = {key: value for key, value in asked.given.items() if key not in fixed}
     given |= {key: value for key, value in saved.given.items() if key in fixed}
     return Saved(saved.preset, given, config_lib.override(asked.config, kept)), tuple(notes)
-
-
-def _write_saved(path: pathlib.Path, saved: Saved) -> None:
-    values = dict(preset=saved.preset, given=saved.given, config=config_lib.flatten(saved.config))
-    write_json_atomic(path / CONFIG_FILE, values)

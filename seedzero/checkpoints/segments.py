@@ -38,13 +38,7 @@ _ROWS = "rows"
 
 
 class Runs(NamedTuple):
-    """Rows with consecutive numbers, one run for each slot that has any.
-
-    Attributes:
-      slot: [R] int64.
-      start: [R] int64, the first row's number.
-      length: [R] int64, at least 1.
-    """
+    """Rows with consecutive numbers, [R] int64: their slots, first numbers, and lengths, at least 1."""
 
     slot: np.ndarray
     start: np.ndarray
@@ -57,25 +51,14 @@ class Runs(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Rows one by one.
-
-    Attributes:
-      slot: [N] int64.
-      number: [N] int64.
-    """
+    """Rows one by one, [N] int64 each."""
 
     slot: np.ndarray
     number: np.ndarray
 
 
 class Segment(NamedTuple):
-    """A segment on the disk.
-
-    Attributes:
-      name: of its directory.
-      files: its files' checksums.
-      runs: its rows, in their order.
-    """
+    """A segment on the disk: its directory's name, its files' checksums, and its rows in their order."""
 
     name: str
     files: Mapping[str, durable.Checksum]
@@ -83,12 +66,7 @@ class Segment(NamedTuple):
 
 
 class Saved(NamedTuple):
-    """The replay on the disk.
-
-    Attributes:
-      cursor: [S] int64, rows ever written at the time of saving.
-      segments: with its observations.
-    """
+    """The replay on the disk: `cursor`, [S] int64 rows ever written when it was saved, and its observations."""
 
     cursor: np.ndarray
     segments: tuple[Segment, ...]
@@ -111,19 +89,9 @@ class Chunk(NamedTuple):
 
 
 def needed(saved: Saved, cursor: np.ndarray, length: int) -> tuple[Segment, ...]:
-    """Returns the segments with rows still in the rings.
-
-    Args:
-      saved: the replay on the disk.
-      cursor: [S] rows ever written by now.
-      length: T.
-    """
+    """Returns the segments with rows still in rings of T = `length` rows; `cursor`: [S] rows ever written by now."""
     oldest = cursor - length
-    return tuple(
-        segment
-        for segment in saved.segments
-        if np.any(segment.runs.start + segment.runs.length > oldest[segment.runs.slot])
-    )
+    return tuple(one for one in saved.segments if np.any(one.runs.start + one.runs.length > oldest[one.runs.slot]))
 
 
 def base(saved: Saved | None, cursor: np.ndarray, length: int) -> Saved:
@@ -147,19 +115,9 @@ def row_bytes(observation: Any) -> int:
 
 
 def num_shards(observation: Any) -> int:
-    """Returns D, the number of devices that share the slots of [S, T, ...] rings."""
-    if isinstance(observation, np.ndarray):
-        return 1
-    mesh, axes = _axes(observation.sharding)
-    return int(math.prod(mesh.shape[axis] for axis in axes))
-
-
-def _axes(sharding: Any) -> tuple[Any, tuple[str, ...]]:
-    """Returns the mesh and its axes that split the slots; (None, ()) for rings on one device."""
-    if not isinstance(sharding, jax.sharding.NamedSharding) or not sharding.spec or sharding.spec[0] is None:
-        return None, ()
-    axes = sharding.spec[0]
-    return sharding.mesh, axes if isinstance(axes, tuple) else (axes,)
+    """Returns D, the number of devices that share the slots of [S, T, ...] rings; 1 for numpy's."""
+    sharding = getattr(observation, "sharding", None)
+    return 1 if sharding is None else int(observation.shape[0] // sharding.shard_shape(observation.shape)[0])
 
 
 def sizes(observation: Any) -> tuple[int, ...]:
@@ -172,12 +130,7 @@ def sizes(observation: Any) -> tuple[int, ...]:
 
 
 def chunks(observation: Any, rows: Rows) -> Iterator[Chunk]:
-    """Yields rows in portions of one of `sizes` times D rows.
-
-    Args:
-      observation: [S, T, ...] rings, or a template of them.
-      rows: with global slots.
-    """
+    """Yields rows of [S, T, ...] rings, or of a template of them, in portions of one of `sizes` times D rows."""
     num_slots, length = observation.shape[:2]
     shards, allowed = num_shards(observation), sizes(observation)
     slots_per_shard = num_slots // shards
@@ -186,13 +139,18 @@ def chunks(observation: Any, rows: Rows) -> Iterator[Chunk]:
         picked = [indices[begin : begin + allowed[-1]] for indices in by_shard]
         used = np.array([len(indices) for indices in picked])
         size = min(size for size in allowed if size >= used.max())
+        source, filled = np.concatenate(picked), _filled(shards * size, used)
         # Padding lies past the shard's last slot: `gather` clips it, `scatter` drops it.
-        slot = np.full((shards, size), slots_per_shard, np.int32)
-        time = np.zeros((shards, size), np.int32)
-        for shard, indices in enumerate(picked):
-            slot[shard, : len(indices)] = rows.slot[indices] % slots_per_shard
-            time[shard, : len(indices)] = rows.number[indices] % length
-        yield Chunk(slot.reshape(-1), time.reshape(-1), used, np.concatenate(picked))
+        slot, time = np.full(shards * size, slots_per_shard, np.int32), np.zeros(shards * size, np.int32)
+        slot[filled] = rows.slot[source] % slots_per_shard
+        time[filled] = rows.number[source] % length
+        yield Chunk(slot, time, used, source)
+
+
+def _filled(num_rows: int, used: np.ndarray) -> np.ndarray:
+    """Returns [N] bool, false for the padding of a chunk of N rows."""
+    filled: np.ndarray = np.arange(num_rows // len(used)) < used[:, None]
+    return filled.reshape(-1)
 
 
 def new_rows(built_on: Saved, cursor: np.ndarray, length: int) -> Rows:
@@ -215,110 +173,63 @@ def compress(rows: Rows) -> Runs:
     return Runs(rows.slot[begin], rows.number[begin], np.diff(np.append(begin, len(rows.slot))))
 
 
-def gather(observation: jax.Array | np.ndarray, slot: np.ndarray, time: np.ndarray) -> jax.Array | np.ndarray:
-    """Returns a copy [N, ...] of some rows, on the devices of the rings, which may be donated right afterwards.
-
-    Args:
-      observation: [S, T, ...].
-      slot: [N] as in a chunk.
-      time: [N] as in a chunk.
-    """
+def gather(observation: jax.Array | np.ndarray, chunk: Chunk) -> jax.Array | np.ndarray:
+    """Returns a copy [N, ...] of a chunk's rows in [S, T, ...] rings, which may be donated right afterwards."""
     if isinstance(observation, np.ndarray):
-        rows: np.ndarray = observation[np.minimum(slot, len(observation) - 1), time]
+        rows: np.ndarray = observation[np.minimum(chunk.slot, len(observation) - 1), chunk.time]
         return rows
-    copied: jax.Array = _gather(*_axes(observation.sharding))(observation, *_indices(observation, slot, time))
+    copied: jax.Array = _on_shards(_get, observation.sharding)(observation, chunk.slot, chunk.time)
     return copied
 
 
 def scatter(observation: jax.Array | np.ndarray, chunk: Chunk, rows: np.ndarray) -> jax.Array | np.ndarray:
-    """Returns the donated rings with the chunk's rows; numpy's are written in place.
+    """Returns the donated rings [S, T, ...] with the chunk's rows; numpy's are written in place.
 
-    Args:
-      observation: [S, T, ...].
-      chunk: places of the rows.
-      rows: [sum of used, ...] in the order of `chunk.source`.
+    `rows` are [sum of used, ...] in the order of `chunk.source`.
     """
-    shards = len(chunk.used)
     if isinstance(observation, np.ndarray):
         observation[chunk.slot[: len(rows)], chunk.time[: len(rows)]] = rows
         return observation
-    padded = np.zeros((shards, len(chunk.slot) // shards, *rows.shape[1:]), rows.dtype)
-    for shard, part in enumerate(np.split(rows, np.cumsum(chunk.used)[:-1])):
-        padded[shard, : len(part)] = part
-    slot, time = _indices(observation, chunk.slot, chunk.time)
-    placed = jax.device_put(padded.reshape(-1, *rows.shape[1:]), _row_sharding(observation))
-    written: jax.Array = _scatter(*_axes(observation.sharding))(observation, slot, time, placed)
+    padded = np.zeros((len(chunk.slot), *rows.shape[1:]), rows.dtype)
+    padded[_filled(len(padded), chunk.used)] = rows
+    set_rows = _on_shards(_set, observation.sharding, donate=(0,))
+    written: jax.Array = set_rows(observation, chunk.slot, chunk.time, padded)
     return written
 
 
-def _row_sharding(observation: jax.Array) -> Any:
-    mesh, axes = _axes(observation.sharding)
-    if mesh is None:
-        return observation.sharding
-    return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(axes))
+def _get(observation: jax.Array, slot: jax.Array, time: jax.Array) -> jax.Array:
+    return observation.at[slot, time].get(mode="clip")
 
 
-def _indices(observation: jax.Array, slot: np.ndarray, time: np.ndarray) -> tuple[jax.Array, jax.Array]:
-    sharding = _row_sharding(observation)
-    return jax.device_put(slot, sharding), jax.device_put(time, sharding)
+def _set(observation: jax.Array, slot: jax.Array, time: jax.Array, rows: jax.Array) -> jax.Array:
+    return observation.at[slot, time].set(rows, mode="drop")
 
 
 @functools.cache
-def _gather(mesh: Any, axes: tuple[str, ...]) -> Any:
-    def gather(observation: jax.Array, slot: jax.Array, time: jax.Array) -> jax.Array:
-        return observation.at[slot, time].get(mode="clip")
-
-    return jax.jit(_per_shard(gather, mesh, axes, num_inputs=3))
-
-
-@functools.cache
-def _scatter(mesh: Any, axes: tuple[str, ...]) -> Any:
-    def scatter(observation: jax.Array, slot: jax.Array, time: jax.Array, rows: jax.Array) -> jax.Array:
-        return observation.at[slot, time].set(rows, mode="drop")
-
-    return jax.jit(_per_shard(scatter, mesh, axes, num_inputs=4), donate_argnums=0)
-
-
-def _per_shard(function: Any, mesh: Any, axes: tuple[str, ...], *, num_inputs: int) -> Any:
-    if mesh is None:
-        return function
-    spec = jax.sharding.PartitionSpec(axes)
-    return jax.shard_map(function, mesh=mesh, in_specs=(spec,) * num_inputs, out_specs=spec, check_vma=False)
+def _on_shards(function: Any, sharding: Any, donate: tuple[int, ...] = ()) -> Any:
+    """Returns the jitted function, working on each device's shard of all its arguments."""
+    if isinstance(sharding, jax.sharding.NamedSharding):
+        spec = jax.sharding.PartitionSpec(*sharding.spec[:1])
+        function = jax.shard_map(function, mesh=sharding.mesh, in_specs=spec, out_specs=spec, check_vma=False)
+    return jax.jit(function, donate_argnums=donate)
 
 
 def to_host(copied: jax.Array | np.ndarray, used: np.ndarray) -> np.ndarray:
     """Returns the rows of a `gather`, without padding, in the order of `Chunk.source`."""
-    if isinstance(copied, np.ndarray):
-        return copied[: used[0]]
-    size = copied.shape[0] // len(used)
-    parts: dict[int, np.ndarray] = {}
-    for shard in copied.addressable_shards:
-        if shard.replica_id == 0:
-            index = (shard.index[0].start or 0) // size
-            parts[index] = np.asarray(shard.data)[: used[index]]
-    return parts[0] if len(parts) == 1 else np.concatenate([parts[index] for index in sorted(parts)])
+    rows = np.asarray(copied)
+    return rows[: used[0]] if len(used) == 1 else rows[_filled(len(rows), used)]
 
 
 def write(root: pathlib.Path, name: str, rows: np.ndarray, runs: Runs) -> Segment:
-    """Writes a segment, durably; an error leaves nothing.
-
-    Args:
-      root: directory of all segments.
-      name: of the new one.
-      rows: [N, ...].
-      runs: their slots and numbers.
+    """Writes rows [N, ...] and their slots and numbers as a segment below `root`, durably; an error leaves nothing.
 
     Raises:
       OSError, ValueError, RuntimeError: from the disk.
     """
     with durable.new_directory(root / name) as directory:
         per_file = max(_FILE_BYTES // max(rows[0].nbytes, 1), 1)
-        metadata = {
-            "shape": rows.shape,
-            "chunks": (min(per_file, len(rows)), *rows.shape[1:]),
-            "dtype": rows.dtype.str,
-            "compressor": {"id": "zstd", "level": 1},
-        }
+        chunks, compressor = (min(per_file, len(rows)), *rows.shape[1:]), {"id": "zstd", "level": 1}
+        metadata = {"shape": rows.shape, "chunks": chunks, "dtype": rows.dtype.str, "compressor": compressor}
         spec = {**_spec(directory), "metadata": metadata, "store_data_equal_to_fill_value": True}
         store = tensorstore.open(spec, create=True).result()
         store.write(rows).result()
@@ -352,11 +263,9 @@ def read_rows(root: pathlib.Path, segment: Segment) -> np.ndarray:
 
 
 def restore(root: pathlib.Path, saved: Saved, template: Any) -> jax.Array | np.ndarray:
-    """Returns the saved observation rings [S, T, ...]; rows never written are 0.
+    """Returns the saved observation rings [S, T, ...] from segments below `root`; rows never written are 0.
 
     Args:
-      root: directory of all segments.
-      saved: the replay on the disk.
       template: shape, dtype and sharding of the rings; or numpy's rings of zeros, filled in place.
 
     Raises:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import pathlib
-from collections.abc import Mapping
 from typing import Any
 
 from seedzero.checkpoints import run_dir
@@ -30,16 +29,12 @@ def read(path: pathlib.Path) -> types.EnvSpec | None:
     if not file.exists():
         return None
     try:
-        return _from_json(json.loads(file.read_text(encoding="utf-8")))
+        values = json.loads(file.read_text(encoding="utf-8"))
+        values |= {name: float(values[name]) for name in ("observation_low", "observation_high")}
+        fields: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in values.items()}
+        return types.EnvSpec(**fields)
     except (ValueError, TypeError, KeyError) as error:
         raise errors.ResumeError(f"{file} is damaged ({error}); delete it to have it made anew") from None
-
-
-def _from_json(values: Mapping[str, Any]) -> types.EnvSpec:
-    low, high = float(values["observation_low"]), float(values["observation_high"])
-    sequences = ("observation_shape", "action_low", "action_high")
-    tuples = {name: tuple(values[name]) for name in sequences if name in values}
-    return types.EnvSpec(**{**values, **tuples, "observation_low": low, "observation_high": high})
 
 
 def check_equal(came: types.EnvSpec, expected: types.EnvSpec) -> None:

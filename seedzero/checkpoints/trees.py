@@ -23,13 +23,7 @@ Tree: TypeAlias = Any
 
 @dataclasses.dataclass(frozen=True)
 class Leaf:
-    """The description of one array.
-
-    Attributes:
-      path: keys from the root of the tree.
-      shape: of the array; for random keys, of their integers.
-      dtype: its name; for random keys, of their integers.
-    """
+    """The keys from a tree's root to an array, its shape and its dtype's name; of random keys, their integers'."""
 
     path: Sequence[str]
     shape: Sequence[int]
@@ -68,11 +62,6 @@ def _plain(tree: Tree) -> Tree:
 def copy(tree: Tree) -> Tree:
     """Returns copies on the device, random keys as integers; the originals may be donated right afterwards."""
     return jax.tree.map(jnp.copy, _plain(tree))
-
-
-def abstract(tree: Tree) -> Tree:
-    """Returns the tree's shapes, dtypes and shardings without its arrays, as a template to restore into."""
-    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), tree)
 
 
 def num_bytes(tree: Tree) -> int:
@@ -153,14 +142,3 @@ def _key_impl(leaf: Any) -> Any:
     found: list[Any] = []
     jax.eval_shape(lambda key: found.append(jax.random.key_impl(key)), leaf)
     return found[0]
-
-
-def nested(leaves: Sequence[Leaf], arrays: Sequence[np.ndarray]) -> Tree:
-    """Returns the arrays as dicts of dicts by their paths, on the default device."""
-    root: dict[str, Any] = {}
-    for leaf, array in zip(leaves, arrays, strict=True):
-        inner = root
-        for key in leaf.path[:-1]:
-            inner = inner.setdefault(key, {})
-        inner[leaf.path[-1]] = jnp.asarray(array)
-    return root

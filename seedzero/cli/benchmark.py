@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TextIO
 
-from seedzero.cli import parse
+from seedzero.cli import output, parse
 from seedzero.config import config as config_lib
 from seedzero.config import presets
 from seedzero.core import errors
@@ -35,8 +35,6 @@ def run(arguments: parse.Arguments) -> int:
     as_json = arguments.switch("json")
     part = arguments.words[0]
     chosen = _chosen(part, arguments)
-    from seedzero.cli import output
-
     stream = sys.stderr if as_json else sys.stdout
     if part == "search":
         chosen["report"] = _row_printer(stream)
@@ -101,13 +99,9 @@ def _lines(figures: Mapping[str, Any], *, with_rows: bool) -> list[str]:
     rows = figures.get("rows", [])
     if not (rows and with_rows):
         return lines
-    return [*lines, "", *_columns([list(rows[0]), *([_text(x) for x in row.values()] for row in rows)])]
-
-
-def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Returns lines of columns, as wide as they need to be."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [_aligned(row, widths) for row in rows]
+    table = [list(rows[0]), *([_text(figure) for figure in row.values()] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return [*lines, "", *(_aligned(texts, widths) for texts in table)]
 
 
 def _aligned(texts: Sequence[str], widths: Sequence[int]) -> str:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import sys
 
-from seedzero.cli import parse
+from seedzero.cli import output, parse
 from seedzero.core import errors
 
 
 def run(arguments: parse.Arguments) -> int:
     """Lists or verifies the checkpoints of a run; returns the exit code, 1 where one is damaged."""
     from seedzero.bucket import run_copy
-    from seedzero.cli import output
 
     path = arguments.flags["run_dir"]
     rows = run_copy.checkpoint_rows(path, content=arguments.words[0] == "verify")

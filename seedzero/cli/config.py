@@ -51,8 +51,7 @@ def _text(value: options.Value) -> str:
 COMMAND = parse.Command(
     summary="Lists every setting of a preset with its value, unit and help.",
     usage="--preset=NAME [--SECTION.KEY=VALUE ...]",
-    flags=(parse.Flag("preset", f"one of {', '.join(presets.names())}", "NAME", required=True),),
+    flags=(parse.Flag("preset", f"one of {', '.join(presets.PRESETS)}", "NAME", required=True),),
     takes_settings=True,
-    details="",
     run=run,
 )

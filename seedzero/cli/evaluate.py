@@ -1,12 +1,12 @@
-"""`seedzero evaluate`: a checkpoint's greedy returns."""
+"""`seedzero evaluate`: a checkpoint's greedy returns. `seedzero play`: a video of one episode."""
 
 from __future__ import annotations
 
 import contextlib
-import sys
+import pathlib
 from typing import Literal
 
-from seedzero.cli import parse
+from seedzero.cli import output, parse
 from seedzero.core import errors
 
 _EXHAUSTIVE = "exhaustive"
@@ -19,12 +19,11 @@ def run(arguments: parse.Arguments) -> int:
     seed = arguments.integer("seed", minimum=0) or 0
     step = _step(arguments)
     from seedzero.bucket import run_copy
-    from seedzero.cli import output
     from seedzero.evaluation import evaluate
 
     run_dir = arguments.flags["run_dir"]
     amount = "every line of play" if opponent == _EXHAUSTIVE else f"{episodes} episodes"
-    print(f"seedzero: evaluating {run_dir}, {f'step {step}, ' if step else ''}{amount}", file=sys.stderr, flush=True)
+    output.say(f"evaluating {run_dir}, {f'step {step}, ' if step else ''}{amount}")
     with contextlib.ExitStack() as copies:
         path = copies.enter_context(run_copy.local(run_dir, lambda copy: copy.fetch_params(step)))
         if opponent is not None and "://" in opponent:
@@ -44,13 +43,25 @@ def _step(arguments: parse.Arguments) -> Literal["best", "last"] | int | None:
     step = arguments.flags.get("step")
     if step is None:
         return None
-    if step == "best":
-        return "best"
-    if step == "last":
-        return "last"
-    if not step.isdecimal():
+    named: dict[str, Literal["best", "last"]] = {"best": "best", "last": "last"}
+    if step not in named and not step.isdecimal():
         raise errors.UsageError(f"--step={step}: expected the number of a saved update, best or last")
-    return int(step)
+    return named.get(step) or int(step)
+
+
+def play(arguments: parse.Arguments) -> int:
+    """Plays one greedy episode into a video; returns the exit code."""
+    run_dir, video = arguments.flags["run_dir"], pathlib.Path(arguments.flags["video"])
+    from seedzero.evaluation import video as video_lib
+
+    video_lib.check_path(video)  # before JAX is loaded
+    from seedzero.bucket import run_copy
+    from seedzero.evaluation import evaluate
+
+    output.say(f"playing {run_dir} into {video}")
+    with run_copy.local(run_dir, lambda copy: copy.fetch_params(None)) as path:
+        output.print_json(evaluate.play(str(path), video))
+    return 0
 
 
 COMMAND = parse.Command(
@@ -82,4 +93,13 @@ move and without it, which is half of --episodes each; lengths are moves of both
 always play the same game: each pair of games begins with the same 2 random moves, by --seed, and the agents change
 sides. The lines of `exhaustive` are counted, not weighted.""",
     run=run,
+)
+PLAY = parse.Command(
+    summary="Plays one greedy episode with a saved agent and writes it as a video.",
+    usage="--run_dir=DIR --video=FILE.mp4|FILE.gif",
+    flags=(
+        parse.Flag("run_dir", "of the training run", "DIR|gs://BUCKET/PATH", required=True),
+        parse.Flag("video", "file to write", "FILE.mp4|FILE.gif", required=True),
+    ),
+    run=play,
 )

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from seedzero.cli import main as seedzero
-from seedzero.cli import parse
+from seedzero.cli import output, parse
 from seedzero.core import errors, exit_codes
 from seedzero.launch import google_cloud
 from seedzero.processes import respawn
@@ -43,25 +43,31 @@ def main(args: Sequence[str] | None = None) -> int:
     try:
         return _run(list(sys.argv[1:] if args is None else args), os.environ)
     except errors.Error as error:
-        print(f"seedzero: error: {error}", file=sys.stderr)
-        return exit_codes.BAD_USAGE if isinstance(error, errors.UsageError) else exit_codes.FAILED
+        return output.fail(error)
 
 
 def _run(args: Sequence[str], environ: Mapping[str, str]) -> int:
     own, words = split(args)
     flags = parse.read("gcp", COMMAND, own).flags
-    address_object, cluster_spec = flags.get("address_object"), environ.get("CLUSTER_SPEC")
+    address_object, cluster_spec = flags.get("address_object", ""), environ.get("CLUSTER_SPEC", "")
     if not address_object and not cluster_spec:
         raise errors.UsageError(
             "there is neither CLUSTER_SPEC, as in a custom job of Vertex AI, nor --address_object=gs://BUCKET/NAME: "
             "learner and workers have no way to find each other"
         )
     client = google_cloud.Client(google_cloud.endpoints(environ))
+
+    def address() -> str | None:
+        if address_object:
+            return client.read_object(address_object)
+        return google_cloud.learner_of_cluster(cluster_spec)
+
     with tempfile.TemporaryDirectory(prefix="seedzero-") as folder:
         files = write_files(pathlib.Path(folder), client.secret(flags["secret"]))
         if words[0] == "worker":
-            return _work(client, files, words, address_object, cluster_spec)
-        port = PORT if address_object or not cluster_spec else _port(google_cloud.learner_of_cluster(cluster_spec))
+            program = (sys.executable, "-m", "seedzero.cli")
+            return respawn.Worker(lambda server: [*program, *worker_command(words, files, server)], address).run()
+        port = PORT if address_object else int(google_cloud.learner_of_cluster(cluster_spec).rpartition(":")[2])
         if address_object:
             client.write_object(address_object, f"{client.own_address()}:{port}")
         return seedzero.main(train_command(words, files, port))
@@ -104,28 +110,6 @@ def worker_command(words: Sequence[str], files: Files, server: str) -> list[str]
     ]  # fmt: skip
 
 
-def _work(
-    client: google_cloud.Client,
-    files: Files,
-    words: Sequence[str],
-    address_object: str | None,
-    cluster_spec: str | None,
-) -> int:
-    def address() -> str | None:
-        if address_object:
-            return client.read_object(address_object)
-        return google_cloud.learner_of_cluster(cluster_spec or "")
-
-    def command(server: str) -> list[str]:
-        return [sys.executable, "-m", "seedzero.cli", *worker_command(words, files, server)]
-
-    return respawn.Worker(command, address).run()
-
-
-def _port(address: str) -> int:
-    return int(address.rpartition(":")[2])
-
-
 COMMAND = parse.Command(
     summary="Starts a learner or a worker on Google Cloud.",
     usage="--secret=NAME [--address_object=gs://BUCKET/NAME] train|worker [--key=value ...]",
@@ -138,7 +122,6 @@ COMMAND = parse.Command(
             "gs://BUCKET/NAME",
         ),
     ),
-    details="",
     run=lambda arguments: exit_codes.BAD_USAGE,
 )
 

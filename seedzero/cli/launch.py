@@ -6,18 +6,14 @@ import dataclasses
 import math
 import os
 import secrets
-import sys
 import types
 
-from seedzero.cli import parse, train
-from seedzero.config import config as config_lib
+from seedzero.cli import output, parse, train
 from seedzero.config import worker_options
 from seedzero.core import errors
 from seedzero.launch import plan as plan_lib
 
-_TOKEN_BYTES = 32
 _TOKEN_FILE = "transport.token_file"
-_TRAIN_FLAGS = ("preset",)
 
 
 def run(arguments: parse.Arguments) -> int:
@@ -30,7 +26,8 @@ def run(arguments: parse.Arguments) -> int:
     plan_lib.check_settings(arguments.settings)
     num_workers = arguments.integer("num_workers", minimum=1) or 1
     learner_cpus = _learner_cpus(arguments)
-    run_dir = _run_dir(arguments.flags["run_dir"])
+    given = arguments.flags["run_dir"]
+    run_dir = given if "://" in given else os.path.abspath(given)  # as every node names it
     settings = {**arguments.settings, "worker.num": "0", "worker.num_remote": str(num_workers)}
     asked = train.request({**arguments.flags, "run_dir": run_dir}, settings)
     train.check_early(asked)
@@ -38,7 +35,12 @@ def run(arguments: parse.Arguments) -> int:
     ray_launch = _load()
     with ray_launch.connected(arguments.flags.get("address", "")) as is_own:
         accelerator = plan_lib.find_accelerator(arguments.flags.get("accelerator", "auto"), ray_launch.nodes())
-        options = _worker_options(arguments, asked.config)
+        options = dataclasses.replace(
+            worker_options.of_learner(asked.config),
+            threads=plan_lib.worker_threads(asked.config),
+            ca_file=arguments.flags.get("tls.ca_file", ""),
+            server_name=arguments.flags.get("tls.server_name", ""),
+        )
         plan = plan_lib.Plan(
             run_dir=run_dir,
             num_workers=num_workers,
@@ -49,10 +51,10 @@ def run(arguments: parse.Arguments) -> int:
             port=arguments.integer("port", minimum=0) or 0,
             token=token,
         )
-        _say(f"{num_workers} worker(s), each of {plan.worker}; a learner of {plan.learner}")
-        finished = ray_launch.Launch(plan, is_own=is_own, say=_say).run()
+        output.say(f"{num_workers} worker(s), each of {plan.worker}; a learner of {plan.learner}")
+        finished = ray_launch.Launch(plan, is_own=is_own, say=output.say).run()
     resume = train.resume_command(run_dir, arguments, command=("launch", "ray"))
-    _say(f"finished: {finished}" if finished else f"stopped; to resume: {resume}")
+    output.say(f"finished: {finished}" if finished else f"stopped; to resume: {resume}")
     return 0
 
 
@@ -69,14 +71,9 @@ def _learner_cpus(arguments: parse.Arguments) -> float | None:
     return number
 
 
-def _run_dir(given: str) -> str:
-    """Returns the run directory as every node names it; a URL stays as it is."""
-    return given if "://" in given else os.path.abspath(given)
-
-
 def _token(file: str) -> str:
     if not file:
-        return secrets.token_hex(_TOKEN_BYTES)
+        return secrets.token_hex(32)
     from seedzero.transport import security  # gRPC, which an early mistake need not wait for
 
     return security.read_token(file)
@@ -101,23 +98,9 @@ def _load() -> types.ModuleType:
 
 
 def _train_words(arguments: parse.Arguments, run_dir: str) -> tuple[str, ...]:
-    flags = {key: arguments.flags[key] for key in _TRAIN_FLAGS if key in arguments.flags}
+    flags = {key: value for key, value in arguments.flags.items() if key == "preset"}
     settings = {key: value for key, value in arguments.settings.items() if key != _TOKEN_FILE}
-    return tuple(train.as_words({**flags, "run_dir": run_dir, **train.by_alias(settings)}))
-
-
-def _worker_options(arguments: parse.Arguments, config: config_lib.Config) -> worker_options.WorkerOptions:
-    flags = arguments.flags
-    return dataclasses.replace(
-        worker_options.of_learner(config),
-        threads=plan_lib.worker_threads(config),
-        ca_file=flags.get("tls.ca_file", ""),
-        server_name=flags.get("tls.server_name", ""),
-    )
-
-
-def _say(text: str) -> None:
-    print(f"seedzero: {text}", file=sys.stderr, flush=True)
+    return tuple(train.as_words({**flags, "run_dir": run_dir}, settings))
 
 
 COMMAND = parse.Command(

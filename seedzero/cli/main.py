@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 import seedzero
-from seedzero.cli import benchmark, checkpoint, config, evaluate, health, launch, parse, play, status, train, worker
+from seedzero.cli import benchmark, checkpoint, config, evaluate, launch, output, parse, status, train, worker
 from seedzero.config import config as config_lib
 from seedzero.core import errors, exit_codes
 
@@ -24,9 +24,9 @@ COMMANDS: Mapping[str, parse.Command] = {
     "worker": worker.COMMAND,
     "launch": launch.COMMAND,
     "evaluate": evaluate.COMMAND,
-    "play": play.COMMAND,
+    "play": evaluate.PLAY,
     "status": status.COMMAND,
-    "health": health.COMMAND,
+    "health": status.HEALTH,
     "checkpoint": checkpoint.COMMAND,
     "config": config.COMMAND,
     "benchmark": benchmark.COMMAND,
@@ -40,10 +40,9 @@ def main(args: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except errors.Error as error:
-        print(f"seedzero: error: {error}", file=sys.stderr)
-        return exit_codes.BAD_USAGE if isinstance(error, errors.UsageError) else exit_codes.FAILED
+        return output.fail(error)
     except KeyboardInterrupt:
-        print("seedzero: interrupted", file=sys.stderr)
+        output.say("interrupted")
         return exit_codes.INTERRUPTED
     except BrokenPipeError:
         # The reader of our output has gone; nothing more can be written, not even at Python's exit.
@@ -71,13 +70,13 @@ def _run(args: list[str]) -> int:
         return exit_codes.BAD_USAGE
     name, rest = args[0], args[1:]
     if name in ("--help", "-h", "help"):
-        print(_help(rest))
+        print(parse.help_text(rest[0], _find(rest[0])) if rest else _overview())
         return exit_codes.DONE
     if name == "--version":
         print(f"seedzero {seedzero.__version__}")
         return exit_codes.DONE
     command = _find(name)
-    if parse.wants_help(rest):
+    if {"--help", "-h"} & set(rest):
         print(parse.help_text(name, command))
         return exit_codes.DONE
     return command.run(parse.read(name, command, rest))
@@ -91,25 +90,13 @@ def _find(name: str) -> parse.Command:
     return COMMANDS[name]
 
 
-def _help(words: Sequence[str]) -> str:
-    return parse.help_text(words[0], _find(words[0])) if words else _overview()
-
-
 def _overview() -> str:
     width = max(map(len, COMMANDS))
-    rows = [f"  {name:<{width}}  {command.summary}" for name, command in COMMANDS.items()]
-    return "\n".join(
-        [
-            "usage: seedzero COMMAND [--key=value ...]",
-            "",
-            "MuZero with thin environment workers and one accelerator host.",
-            "",
-            *rows,
-            "",
-            "`seedzero COMMAND --help` explains a command. The quickest start: seedzero train --preset=catch",
-        ]
-    )
+    rows = "\n".join(f"  {name:<{width}}  {command.summary}" for name, command in COMMANDS.items())
+    return f"""usage: seedzero COMMAND [--key=value ...]
 
+MuZero with thin environment workers and one accelerator host.
 
-if __name__ == "__main__":
-    program()
+{rows}
+
+`seedzero COMMAND --help` explains a command. The quickest start: seedzero train --preset=catch"""

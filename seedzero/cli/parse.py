@@ -8,10 +8,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from seedzero.config import config as config_lib
+from seedzero.config import options
 from seedzero.core import errors
 
 WIDTH = 110
-_BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,10 +49,7 @@ class Arguments:
 
     def switch(self, name: str) -> bool:
         """Returns whether a switch is on."""
-        value = self.flags.get(name, "false")
-        if value.lower() not in _BOOLEANS:
-            raise errors.UsageError(f"--{name}={value}: expected true or false")
-        return _BOOLEANS[value.lower()]
+        return bool(options.parse(name, self.flags.get(name, "false"), bool))
 
     def integer(self, name: str, *, minimum: int) -> int | None:
         """Returns a flag's whole number, None where it isn't given.
@@ -60,15 +57,11 @@ class Arguments:
         Raises:
           UsageError: it is something else, or less than `minimum`.
         """
-        value = self.flags.get(name)
-        if value is None:
+        if name not in self.flags:
             return None
-        try:
-            number = int(value.replace("_", ""))
-        except ValueError:
-            raise errors.UsageError(f"--{name}={value}: expected a whole number") from None
+        number = int(options.parse(name, self.flags[name], int))
         if number < minimum:
-            raise errors.UsageError(f"--{name}={value}: expected at least {minimum}")
+            raise errors.UsageError(f"--{name}={number}: expected at least {minimum}")
         return number
 
 
@@ -79,25 +72,20 @@ class Command:
     Attributes:
       summary: one line for the list of commands.
       usage: what follows `seedzero COMMAND`.
-      details: more help, examples.
       flags: its own flags.
+      run: does it; returns the exit code.
+      details: more help, examples.
       words: the choices of each word it takes; empty: it takes none.
       takes_settings: whether every SECTION.KEY of the configuration is a flag too.
-      run: does it; returns the exit code.
     """
 
     summary: str
     usage: str
-    details: str
     flags: tuple[Flag, ...]
     run: Callable[[Arguments], int]
+    details: str = ""
     words: tuple[tuple[str, ...], ...] = ()
     takes_settings: bool = False
-
-
-def wants_help(args: Sequence[str]) -> bool:
-    """Returns whether the command line asks for help only."""
-    return "--help" in args or "-h" in args
 
 
 def read(name: str, command: Command, args: Sequence[str]) -> Arguments:
@@ -138,7 +126,7 @@ def _split(args: Sequence[str], switches: Collection[str], known: Collection[str
             agent = given.get("agent", config_lib.agent_names()[0])
             raise errors.UsageError(f"unknown setting {arg}{config_lib.suggestion(key.lstrip('-'), known, agent)}")
         if key in switches and not has_value:
-            value = rest.pop(0) if rest and rest[0].lower() in _BOOLEANS else "true"
+            value = rest.pop(0) if rest and rest[0].lower() in options.BOOLEANS else "true"
         elif not has_value:
             if not rest or rest[0].startswith("--"):
                 raise errors.UsageError(f"--{key} has no value; write --{key}=VALUE")
@@ -175,16 +163,12 @@ def help_text(name: str, command: Command) -> str:
 
 def _short_settings() -> list[Flag]:
     """The settings that have a short name, as flags, and one line for all the others."""
-    fields = config_lib.fields()
+    fields, placeholders = config_lib.fields(), {bool: "", int: "N", float: "X", str: "TEXT"}
     short = [
-        Flag(alias, fields[name].metadata["help"], _placeholder(fields[name].default))
+        Flag(alias, fields[name].metadata["help"], placeholders[type(fields[name].default)])
         for alias, name in config_lib.ALIASES.items()
     ]
     return [*short, Flag("SECTION.KEY", "any other setting; `seedzero config --preset=NAME` lists them all", "VALUE")]
-
-
-def _placeholder(default: Any) -> str:
-    return {bool: "", int: "N", float: "X", str: "TEXT"}[type(default)]
 
 
 def _left(flag: Flag) -> str:

@@ -1,11 +1,20 @@
-"""`seedzero status`: a learner's counters and state."""
+"""`seedzero status`: a learner's counters and state. `seedzero health`: whether it serves, without JAX."""
 
 from __future__ import annotations
 
-from seedzero.cli import access, parse
+from typing import TYPE_CHECKING
+
+from seedzero.cli import output, parse
+from seedzero.config import worker_options
 from seedzero.core import errors
 
+if TYPE_CHECKING:
+    from seedzero.transport import security
+
 _RETRY_SECONDS = 5.0
+_ACCESS = tuple(
+    parse.of_field(name, worker_options.FLAGS[name]) for name in ("token_file", "tls.ca_file", "tls.server_name")
+)
 
 
 def run(arguments: parse.Arguments) -> int:
@@ -14,7 +23,6 @@ def run(arguments: parse.Arguments) -> int:
     if (run_dir is None) == (server is None):
         raise errors.UsageError("seedzero status takes one of --run_dir=DIR and --server=HOST:PORT|unix:PATH")
     from seedzero.bucket import bucket
-    from seedzero.cli import output
     from seedzero.monitoring import status
 
     url = bucket.parse(run_dir or "")
@@ -23,9 +31,25 @@ def run(arguments: parse.Arguments) -> int:
     elif run_dir is not None:
         found = status.from_run_dir(run_dir)
     else:
-        found = status.from_server(str(server), access.of(arguments))
+        found = status.from_server(str(server), _access(arguments))
     output.print_json(found)
     return 0
+
+
+def health(arguments: parse.Arguments) -> int:
+    """Asks a learner's health service; returns 0 where it serves, else 1."""
+    from seedzero.transport import probe
+
+    answer = probe.health(arguments.flags["server"], _access(arguments))
+    print(answer, flush=True)
+    return 0 if answer == probe.SERVING else 1
+
+
+def _access(arguments: parse.Arguments) -> security.Access:
+    from seedzero.transport import security  # gRPC, which a mistake in the command line need not wait for
+
+    flags = arguments.flags
+    return security.Access(flags.get("token_file", ""), flags.get("tls.ca_file", ""), flags.get("tls.server_name", ""))
 
 
 COMMAND = parse.Command(
@@ -38,7 +62,7 @@ COMMAND = parse.Command(
             "DIR|gs://BUCKET/PATH",
         ),
         parse.Flag("server", "address of a running learner", "HOST:PORT|unix:PATH"),
-        *access.FLAGS,
+        *_ACCESS,
     ),
     details="""
 The last line on standard output: env_steps, updates, weights_version, durable_update, workers, environments,
@@ -47,4 +71,14 @@ env_steps_per_second, updates_per_second, stalled (null, or why), last_evaluatio
 budget or return that was reached), alive. From a bucket also host, and renewed_seconds_ago: the age of the
 learner's lease.""",
     run=run,
+)
+HEALTH = parse.Command(
+    summary="Asks whether a learner serves; for health checks.",
+    usage="--server=HOST:PORT|unix:PATH [--tls.ca_file=FILE]",
+    flags=(parse.Flag("server", "address of the learner", "HOST:PORT|unix:PATH", required=True), *_ACCESS[1:]),
+    details="""
+Calls the standard service grpc.health.v1.Health, for which no token is needed, and prints its answer. Exit code 0:
+SERVING; 1: anything else, no answer within 5 s among it; 2: flags that cannot be used. Where the learner runs on this
+machine, --server=unix:RUN_DIR/learner.sock needs no certificate.""",
+    run=health,
 )

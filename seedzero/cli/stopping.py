@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import sys
 from collections.abc import Iterator
 from types import FrameType
+
+from seedzero.cli import output
 
 
 @contextlib.contextmanager
@@ -18,7 +19,7 @@ def leaving_at_once(work: str) -> Iterator[None]:
     """
 
     def leave(number: int, frame: FrameType | None) -> None:
-        print(f"seedzero: stopped before {work} began", file=sys.stderr, flush=True)
+        output.say(f"stopped before {work} began")
         os._exit(0)
 
     before = {number: signal.signal(number, leave) for number in (signal.SIGINT, signal.SIGTERM)}

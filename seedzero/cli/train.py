@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from seedzero.bucket import bucket
-from seedzero.cli import parse, stopping
+from seedzero.cli import output, parse, stopping
 from seedzero.config import combinations, presets
 from seedzero.config import config as config_lib
 from seedzero.config import machine as machine_lib
@@ -47,31 +47,32 @@ def run(arguments: parse.Arguments) -> int:
         print(parse.help_text("train", COMMAND), file=sys.stderr)
         return exit_codes.BAD_USAGE
     with stopping.leaving_at_once("training"):
-        return _run_supervised(arguments) if arguments.switch("supervised") else _run(arguments)
+        if not arguments.switch("supervised"):
+            return _run(arguments)
+        from seedzero.processes import signals
 
-
-def _run_supervised(arguments: parse.Arguments) -> int:
-    from seedzero.processes import signals
-
-    signals.terminate_with_input()
-    try:
-        return _run(arguments)
-    except errors.Occupied as error:
-        print(f"seedzero: error: {error}", file=sys.stderr, flush=True)
-        return exit_codes.TRY_LATER
+        signals.terminate_with_input()
+        try:
+            return _run(arguments)
+        except errors.Occupied as error:
+            output.fail(error)
+            return exit_codes.TRY_LATER
 
 
 def _run(arguments: parse.Arguments) -> int:
-    bucket.parse(arguments.flags.get("run_dir", ""))  # refuses a URL that no run can be kept at
+    given = arguments.flags.get("run_dir", "")
+    url = bucket.parse(given)  # refuses one that no run can be kept at
     asked = request(arguments.flags, arguments.settings)
     check_early(asked)
     config, notes = _resolve(asked)
-    _say(asked.notes)
-    _say(notes)
-    path = _run_path(arguments.flags, asked.preset)
+    for note in (*asked.notes, *notes):
+        output.say(note)
+    from seedzero.checkpoints import run_dir
+
+    path = url or (pathlib.Path(given) if given else run_dir.new_path(RUNS, asked.preset, datetime.datetime.now()))
     command = resume_command(path, arguments)
-    if "run_dir" not in arguments.flags:
-        _say([f"run directory {path}; to go on later: {command}"])
+    if not given:
+        output.say(f"run directory {path}; to go on later: {command}")
     from seedzero.learner import learner
 
     return learner.train(config, path, command, preset=asked.preset, given=asked.given)
@@ -149,26 +150,12 @@ def check_early(asked: Request) -> None:
 def _resolve(asked: Request) -> tuple[config_lib.Config, list[str]]:
     import jax  # takes a second: everything that can be refused without it has been
 
-    machine = machine_lib.Machine(jax.default_backend(), _num_cores(), jax.local_device_count())
+    machine = machine_lib.Machine(jax.default_backend(), machine_lib.num_cores(), jax.local_device_count())
     config, notes = machine_lib.resolve(
         asked.config, preset=asked.preset, explicit=asked.given.keys(), machine=machine
     )
     combinations.check(config)
     return config, notes
-
-
-def _num_cores() -> int:
-    """Cores that this process may use; containers allow fewer than there are."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _run_path(flags: Mapping[str, str], preset: str) -> pathlib.Path | bucket.Url:
-    from seedzero.checkpoints import run_dir as run_dir_lib
-
-    given = flags.get("run_dir")
-    if not given:
-        return run_dir_lib.new_path(RUNS, preset, datetime.datetime.now())
-    return bucket.parse(given) or pathlib.Path(given)
 
 
 def resume_command(
@@ -177,18 +164,14 @@ def resume_command(
     """Returns the command line that goes on with this run, for a shell. command: its words without dashes."""
     flags = {**arguments.flags, "run_dir": str(path)}
     flags.pop("supervised", None)  # whoever reads it holds no pipe open
-    return shlex.join([*_program(sys.argv), *command, *as_words({**flags, **by_alias(arguments.settings)})])
+    return shlex.join([*_program(sys.argv), *command, *as_words(flags, arguments.settings)])
 
 
-def as_words(values: Mapping[str, str]) -> list[str]:
-    """Returns flags and settings as words of a command line."""
-    return [f"--{key}={value}" for key, value in values.items()]
-
-
-def by_alias(settings: Mapping[str, str]) -> dict[str, str]:
-    """Returns settings by their short names, where they have one."""
+def as_words(flags: Mapping[str, str], settings: Mapping[str, str]) -> list[str]:
+    """Returns flags, and settings by their short names, where they have one, as words of a command line."""
     aliases = {name: alias for alias, name in config_lib.ALIASES.items()}
-    return {aliases.get(name, name): value for name, value in settings.items()}
+    short = {aliases.get(name, name): value for name, value in settings.items()}
+    return [f"--{key}={value}" for key, value in {**flags, **short}.items()]
 
 
 def _program(argv: Sequence[str]) -> list[str]:
@@ -200,14 +183,9 @@ def _program(argv: Sequence[str]) -> list[str]:
     return [name if found and os.path.realpath(found) == os.path.realpath(argv[0]) else argv[0]]
 
 
-def _say(lines: Sequence[str]) -> None:
-    for line in lines:
-        print(f"seedzero: {line}", file=sys.stderr, flush=True)
-
-
 def _preset_rows() -> str:
-    width = max(map(len, presets.names()))
-    return "\n".join(f"  {name:<{width}}  {description}" for name, description in presets.names().items())
+    width = max(map(len, presets.PRESETS))
+    return "\n".join(f"  {name:<{width}}  {preset.description}" for name, preset in presets.PRESETS.items())
 
 
 COMMAND = parse.Command(

@@ -24,13 +24,11 @@ def imply(config: config_lib.Config, *, preset_env: str, explicit: Set[str]) -> 
     if config.env.id == env_ids.REMOTE and "worker.num" not in explicit:
         changes["worker.num"] = 0
         notes.append("--env=remote: no local workers, the environments come with the workers that join")
-    stops = math.isfinite(config.run.stop_at_return) and "run.stop_at_return" not in explicit
-    if stops and config.env.id != preset_env:
-        changes["run.stop_at_return"] = math.inf
-        notes.append(f"no --stop_at_return: the preset's {config.run.stop_at_return:g} is for {preset_env}")
-    if config.run.max_updates and "run.max_updates" not in explicit and config.env.id != preset_env:
-        changes["run.max_updates"] = 0
-        notes.append(f"no --max_updates: the preset's {config.run.max_updates} are for {preset_env}")
+    for name, off in (("stop_at_return", math.inf), ("max_updates", 0)):
+        value = getattr(config.run, name)
+        if value != off and f"run.{name}" not in explicit and config.env.id != preset_env:
+            changes[f"run.{name}"] = off
+            notes.append(f"no --{name}: the preset's {value} is for {preset_env}")
     implied = config_lib.override(config, changes)
     return implied, [*notes, *implied.agent.notes(implied)]
 
@@ -112,7 +110,7 @@ def _deterministic_problems(config: config_lib.Config) -> Iterator[str]:
             "--deterministic needs local workers: workers that join from elsewhere (--workers=0, --env=remote) "
             "come when they like; give --workers=1, or leave --deterministic out"
         )
-    num_envs = config.worker.num * config.worker.num_groups * config.worker.envs_per_group
+    num_envs = config.worker.num_envs
     if 0 < config.batcher.max_batch < num_envs:
         yield (
             f"--deterministic acts for all {num_envs} environments together, but "
@@ -124,13 +122,12 @@ def _deterministic_problems(config: config_lib.Config) -> Iterator[str]:
 
 def _replay_problems(config: config_lib.Config) -> Iterator[str]:
     replay, worker = config.replay, config.worker
-    num_envs = worker.num * worker.num_groups * worker.envs_per_group
+    num_envs = worker.num_envs
     if 0 < replay.num_slots < num_envs:
         yield (
             f"--replay.num_slots={replay.num_slots} is less than the {num_envs} environments of "
             f"worker.num={worker.num} x worker.num_groups={worker.num_groups} x "
-            f"worker.envs_per_group={worker.envs_per_group}; "
-            f"give --replay.num_slots={num_envs}"
+            f"worker.envs_per_group={worker.envs_per_group}; give --replay.num_slots={num_envs}"
         )
     if not config.agent.SAMPLES:
         return
@@ -153,17 +150,17 @@ def check_environment(config: config_lib.Config, *, num_players: int, is_continu
     Raises:
       ConfigError: with the agents that can.
     """
-    agents = {name: getattr(config, name) for name in config_lib.agent_names()}
-    if num_players > config.agent.MAX_PLAYERS:
-        able = [name for name, agent in agents.items() if num_players <= agent.MAX_PLAYERS]
-        raise _unsuitable(config, f"{num_players} players", able)
-    if is_continuous and not config.agent.PLAYS_CONTINUOUS:
-        able = [name for name, agent in agents.items() if agent.PLAYS_CONTINUOUS]
-        raise _unsuitable(config, "vectors as actions", able)
 
+    def has_players(agent: options.AgentSection) -> bool:
+        return num_players <= agent.MAX_PLAYERS
 
-def _unsuitable(config: config_lib.Config, what: str, able: list[str]) -> errors.ConfigError:
-    advice = f"give --agent={able[0]}" if able else "no agent does"
-    return errors.ConfigError(
-        f"agent {config.run.agent} plays no environments with {what}, as --env={config.env.id} has; {advice}"
-    )
+    def has_actions(agent: options.AgentSection) -> bool:
+        return agent.PLAYS_CONTINUOUS or not is_continuous
+
+    for what, can_play in ((f"{num_players} players", has_players), ("vectors as actions", has_actions)):
+        if not can_play(config.agent):
+            able = [name for name in config_lib.agent_names() if can_play(getattr(config, name))]
+            raise errors.ConfigError(
+                f"agent {config.run.agent} plays no environments with {what}, as --env={config.env.id} has; "
+                + (f"give --agent={able[0]}" if able else "no agent does")
+            )

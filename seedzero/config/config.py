@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -69,14 +68,10 @@ def agent_names() -> list[str]:
 def is_read(name: str, agent: str) -> bool:
     """Returns whether an agent reads the setting SECTION.KEY."""
     section = name.partition(".")[0]
-    defaults: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(Config)}
-    agents = [defaults[other] for other in agent_names()]
-    own = defaults[agent]
-    if section in agent_names():
-        return section == agent
-    if any(section in other.SECTIONS for other in agents):
-        return section in own.SECTIONS
-    return bool(own.SAMPLES) or not fields()[name].metadata["sampled"]
+    agents: dict[str, options.AgentSection] = {other: getattr(Config(), other) for other in agent_names()}
+    if any(section in (other, *its.SECTIONS) for other, its in agents.items()):
+        return section in (agent, *agents[agent].SECTIONS)
+    return agents[agent].SAMPLES or section != "replay" or name == "replay.num_slots"
 
 
 def check_read(given: Collection[str], agent: str) -> None:
@@ -148,7 +143,7 @@ def override(config: Config, values: Mapping[str, options.Value | str]) -> Confi
                 f"unknown setting --{key}={raw}{suggestion(key, [*known, *ALIASES], config.run.agent)}"
             )
         section, _, field_name = name.partition(".")
-        sections.setdefault(section, {})[field_name] = _parse(key, raw, known[name])
+        sections.setdefault(section, {})[field_name] = options.parse(key, raw, type(known[name].default))
     for section, changes in sections.items():
         try:
             changed = dataclasses.replace(getattr(config, section), **changes)
@@ -174,29 +169,3 @@ def nearest(key: str, names: Collection[str]) -> str | None:
     by_tail = [name for name in names if name.rpartition(".")[2] == key.rpartition(".")[2]]
     close = by_tail or difflib.get_close_matches(key, names, n=1, cutoff=0.4)
     return close[0] if close else None
-
-
-def _parse(key: str, raw: options.Value | str, field: dataclasses.Field[Any]) -> options.Value:
-    kind = _kind(field)
-    try:
-        if kind is bool:
-            return {"true": True, "1": True, "false": False, "0": False}[str(raw).lower()]
-        if kind is int and isinstance(raw, str):
-            return int(raw.replace("_", ""))
-        if kind is int and isinstance(raw, float) and raw != int(raw):
-            raise ValueError
-        parsed: options.Value = kind(raw)
-    except (ValueError, KeyError, TypeError):
-        raise errors.ConfigError(f"--{key}={raw!s}: expected {_kind_name(kind)}") from None
-    if isinstance(parsed, float) and math.isnan(parsed):
-        raise errors.ConfigError(f"--{key}={raw!s}: expected a number")
-    return parsed
-
-
-def _kind(field: dataclasses.Field[Any]) -> type:
-    default: Any = field.default
-    return type(default)
-
-
-def _kind_name(kind: type) -> str:
-    return {bool: "true or false", int: "a whole number", float: "a number", str: "text"}[kind]

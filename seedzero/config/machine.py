@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Set
 from typing import NamedTuple
 
@@ -13,6 +14,11 @@ MAX_AUTO_BATCH = 1024
 MIN_OPEN_SLOTS = 64
 OPEN_WORKERS = 4
 """Workers that there is room for by default where they come from elsewhere."""
+
+
+def num_cores() -> int:
+    """Returns the cores that this process may use; containers allow fewer than there are."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Machine(NamedTuple):
@@ -45,8 +51,8 @@ def resolve(
     automatic = _automatic(config, machine)
     if automatic:
         config = config_lib.override(config, automatic)
-        cores, devices = f"{machine.num_cores} cores", f"{machine.num_devices} {machine.platform} device(s)"
-        notes.append(f"automatic, for {cores} and {devices}: {_listing(automatic)}")
+        found = f"{machine.num_cores} cores and {machine.num_devices} {machine.platform} device(s)"
+        notes.append(f"automatic, for {found}: {_listing(automatic)}")
     _check_shares(config)
     return config, notes
 
@@ -58,8 +64,7 @@ def _listing(values: Mapping[str, options.Value]) -> str:
 def _automatic(config: config_lib.Config, machine: Machine) -> dict[str, options.Value]:
     """Values for what is still AUTO."""
     num_devices = config.training.num_devices or machine.num_devices
-    num_envs = config.worker.num * config.worker.num_groups * config.worker.envs_per_group
-    num_slots = config.replay.num_slots or _num_slots(config, num_envs)
+    num_slots = config.replay.num_slots or _num_slots(config)
     most_rows = num_slots if config.run.deterministic else min(MAX_AUTO_BATCH, num_slots)
     values = {
         "training.num_devices": num_devices,
@@ -71,15 +76,14 @@ def _automatic(config: config_lib.Config, machine: Machine) -> dict[str, options
     return {name: value for name, value in values.items() if current[name] == options.AUTO}
 
 
-def _num_slots(config: config_lib.Config, num_envs: int) -> int:
+def _num_slots(config: config_lib.Config) -> int:
     """Returns rings for the local environments, or with room for others where workers can come from elsewhere."""
-    listen = config.transport.listen
-    remote = config.worker.num_remote
-    is_open = config.worker.num == 0 or remote > 0 or (listen and not listen.startswith("unix:"))
+    listen, worker, local = config.transport.listen, config.worker, config.worker.num_envs
+    is_open = worker.num == 0 or worker.num_remote > 0 or (listen and not listen.startswith("unix:"))
     if config.run.deterministic or not is_open:
-        return num_envs
-    a_worker = config.worker.num_groups * config.worker.envs_per_group
-    return max(MIN_OPEN_SLOTS, OPEN_WORKERS * a_worker, 2 * num_envs, num_envs + remote * a_worker)
+        return local
+    a_worker = worker.num_groups * worker.envs_per_group
+    return max(MIN_OPEN_SLOTS, OPEN_WORKERS * a_worker, 2 * local, local + worker.num_remote * a_worker)
 
 
 def _round_up(number: int, multiple: int) -> int:

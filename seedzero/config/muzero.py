@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 from seedzero.config import options
@@ -10,75 +11,71 @@ from seedzero.config import options
 
 @dataclasses.dataclass(frozen=True)
 class SearchConfig(options.Section):
-    policy: str = options.option("gumbel", "root policy and policy target", choices=("gumbel", "puct"))
-    num_simulations: int = options.option(16, "network calls a move", minimum=1, maximum=10_000)
-    num_considered: int = options.option(16, "Gumbel: root actions at the start of sequential halving", minimum=1)
-    num_sampled: int = options.option(
+    policy: str = options.fixed("gumbel", "root policy and policy target", choices=("gumbel", "puct"))
+    num_simulations: int = options.fixed(16, "network calls a move", low=1, high=10_000)
+    num_considered: int = options.fixed(16, "Gumbel: root actions at the start of sequential halving", low=1)
+    num_sampled: int = options.fixed(
         16,
         "continuous actions: samples at each node; Gumbel considers at most num_considered of them at the root",
-        minimum=2,
-        maximum=1000,
+        low=2,
+        high=1000,
     )
-    uniform_share: float = options.option(
+    uniform_share: float = options.fixed(
         0.1,
         "continuous actions: share of the samples from the whole range instead of the policy, in each dimension",
-        minimum=0,
-        maximum=1,
+        low=0,
+        high=1,
     )
-    max_depth: int = options.option(0, "longest path from the root; 0: no limit", minimum=0)
-    gumbel_scale: float = options.option(1.0, "Gumbel: scale of the root noise while training", minimum=0)
-    value_scale: float = options.option(0.1, "Gumbel: scale of completed Q values", minimum=0)
-    max_visit_init: float = options.option(
-        50.0, "Gumbel: visits added to the largest count when Q values are scaled", minimum=0
+    max_depth: int = options.fixed(0, "longest path from the root; 0: no limit", low=0)
+    gumbel_scale: float = options.fixed(1.0, "Gumbel: scale of the root noise while training", low=0)
+    value_scale: float = options.fixed(0.1, "Gumbel: scale of completed Q values", low=0)
+    max_visit_init: float = options.fixed(
+        50.0, "Gumbel: visits added to the largest count when Q values are scaled", low=0
     )
-    min_value_range: float = options.option(
+    min_value_range: float = options.fixed(
         1e-8,
         "Gumbel: smallest range that a node's Q values are scaled by: noise in equal values becomes no preference",
-        unit="return",
-        minimum=1e-8,
+        "return",
+        low=1e-8,
     )
-    dirichlet_alpha: float = options.option(0.3, "PUCT: concentration of the root noise", minimum=1e-6)
-    dirichlet_fraction: float = options.option(
-        0.25, "PUCT: share of noise in the root prior while training", minimum=0, maximum=1
+    dirichlet_alpha: float = options.fixed(0.3, "PUCT: concentration of the root noise", low=1e-6)
+    dirichlet_fraction: float = options.fixed(
+        0.25, "PUCT: share of noise in the root prior while training", low=0, high=1
     )
-    pb_c_init: float = options.option(1.25, "PUCT: c1 of MuZero's equation 2", minimum=0)
-    pb_c_base: float = options.option(19652.0, "PUCT: c2 of MuZero's equation 2", minimum=1)
-    temperature: float = options.option(1.0, "PUCT: temperature of the visit counts while training", minimum=0)
+    pb_c_init: float = options.fixed(1.25, "PUCT: c1 of MuZero's equation 2", low=0)
+    pb_c_base: float = options.fixed(19652.0, "PUCT: c2 of MuZero's equation 2", low=1)
+    temperature: float = options.fixed(1.0, "PUCT: temperature of the visit counts while training", low=0)
 
 
 @dataclasses.dataclass(frozen=True)
 class ExploreConfig(options.Section):
-    epsilon: float = options.option(
-        0.0, "probability that a training step begins to repeat one random action; 0: off", minimum=0, maximum=1
+    epsilon: float = options.fixed(
+        0.0, "probability that a training step begins to repeat one random action; 0: off", low=0, high=1
     )
-    exponent: float = options.option(2.0, "probability of n repetitions in proportion to n ^ -this", minimum=0)
-    max_length: int = options.option(
-        100, "most repetitions in a row", unit="environment steps", minimum=1, maximum=10_000
-    )
+    exponent: float = options.fixed(2.0, "probability of n repetitions in proportion to n ^ -this", low=0)
+    max_length: int = options.fixed(100, "most repetitions in a row", "environment steps", low=1, high=10_000)
 
 
 @dataclasses.dataclass(frozen=True)
 class NetworkConfig(options.Section):
-    kind: str = options.option(
+    kind: str = options.fixed(
         "auto",
         "auto: mlp for vectors, conv for small grids, resnet for pixels",
         choices=("auto", "mlp", "conv", "resnet"),
     )
-    frame_stack: int = options.option(1, "newest frames in one observation", unit="frames", minimum=1, maximum=16)
-    width: int = options.option(64, "mlp and conv: numbers of a hidden state, units of a hidden layer", minimum=1)
-    channels: int = options.option(0, "conv: channels of the two convolutions; 0: half of network.width", minimum=0)
-    resnet_size: str = options.option(
+    frame_stack: int = options.fixed(1, "newest frames in one observation", "frames", low=1, high=16)
+    width: int = options.fixed(64, "mlp and conv: numbers of a hidden state, units of a hidden layer", low=1)
+    channels: int = options.fixed(0, "conv: channels of the two convolutions; 0: half of network.width", low=0)
+    resnet_size: str = options.fixed(
         "small",
         "resnet: small (64 channels), middle (128), large (256, 10+6 blocks)",
         choices=("small", "middle", "large"),
     )
-    head_width: int = options.option(64, "units of the heads' hidden layer", minimum=1)
-    num_bins: int = options.option(121, "bins of the categorical value and reward", minimum=3)
-    action_bins: int = options.option(
-        15, "continuous actions: bins of the policy in each dimension", minimum=2, maximum=255
-    )
-    support_limit: float = options.option(30.0, "largest transformed value and reward, on both sides", minimum=1)
-    compute_dtype: str = options.option(
+    head_width: int = options.fixed(64, "units of the heads' hidden layer", low=1)
+    num_bins: int = options.fixed(121, "bins of the categorical value and reward", low=3)
+    action_bins: int = options.fixed(15, "continuous actions: bins of the policy in each dimension", low=2, high=255)
+    support_limit: float = options.fixed(30.0, "largest transformed value and reward, on both sides", low=1)
+    compute_dtype: str = options.fixed(
         "auto", "auto: bfloat16 on accelerators, float32 on a CPU", choices=("auto", "float32", "bfloat16")
     )
 
@@ -89,63 +86,61 @@ class MuZeroConfig(options.AgentSection):
     MAX_PLAYERS = 2
     PLAYS_CONTINUOUS = True
 
-    discount: float = options.option(0.997, "discount of one environment step", minimum=0, maximum=1)
-    unroll_steps: int = options.option(5, "steps that training unrolls the model for (K)", minimum=1, maximum=64)
-    n_step: int = options.option(5, "rewards before the value target bootstraps (n)", minimum=1, maximum=1000)
-    value_loss_weight: float = options.option(0.25, "weight of the value loss", minimum=0)
-    reward_loss_weight: float = options.option(1.0, "weight of the reward loss", minimum=0)
-    policy_loss_weight: float = options.option(1.0, "weight of the policy loss", minimum=0)
-    entropy_weight: float = options.option(
-        0.0, "weight of the entropy bonus: no preference stays where the search finds all actions alike", minimum=0
+    discount: float = options.fixed(0.997, "discount of one environment step", low=0, high=1)
+    unroll_steps: int = options.fixed(5, "steps that training unrolls the model for (K)", low=1, high=64)
+    n_step: int = options.fixed(5, "rewards before the value target bootstraps (n)", low=1, high=1000)
+    value_loss_weight: float = options.fixed(0.25, "weight of the value loss", low=0)
+    reward_loss_weight: float = options.fixed(1.0, "weight of the reward loss", low=0)
+    policy_loss_weight: float = options.fixed(1.0, "weight of the policy loss", low=0)
+    entropy_weight: float = options.fixed(
+        0.0, "weight of the entropy bonus: no preference stays where the search finds all actions alike", low=0
     )
-    target_network_updates: int = options.option(
+    target_network_updates: int = options.fixed(
         0,
         "bootstrap from a network copied every so many updates; 0: from root values stored when acting",
-        unit="updates",
-        minimum=0,
+        "updates",
+        low=0,
     )
-    n_step_decay_age: int = options.option(
+    n_step_decay_age: int = options.fixed(
         0,
         "one reward less in value targets for each so many updates of a step's age, but at least one "
         "(EfficientZero: 0.3 of all updates); 0: off",
-        unit="updates",
-        minimum=0,
+        "updates",
+        low=0,
     )
-    search_value_age: int = options.option(
+    search_value_age: int = options.fixed(
         0,
         "steps of this age have the stored search value as target instead of the n-step return (EfficientZero V2); "
         "0: off",
-        unit="updates",
-        minimum=0,
+        "updates",
+        low=0,
     )
-    search_value_start: int = options.option(
-        0, "updates before any step has it (EfficientZero V2: 40000)", unit="updates", minimum=0
+    search_value_start: int = options.fixed(
+        0, "updates before any step has it (EfficientZero V2: 40000)", "updates", low=0
     )
-    stored_value: str = options.option(
+    stored_value: str = options.fixed(
         "root",
         "stored search value: root, the mean over all simulations; policy, the expected Q under the improved policy",
         choices=("root", "policy"),
     )
-    shift_pixels: int = options.option(
-        0, "largest random shift of images in training; 0: off", unit="pixels", minimum=0
-    )
-    value_prefix: bool = options.option(
+    shift_pixels: int = options.fixed(0, "largest random shift of images in training; 0: off", "pixels", low=0)
+    value_prefix: bool = options.fixed(
         False, "predict sums of rewards along unrolled steps by an LSTM, instead of each reward (EfficientZero)"
     )
-    value_prefix_horizon: int = options.option(5, "rewards in such a sum before it begins anew", minimum=1, maximum=64)
-    consistency_weight: float = options.option(
+    value_prefix_horizon: int = options.fixed(5, "rewards in such a sum before it begins anew", low=1, high=64)
+    consistency_weight: float = options.fixed(
         0.0,
         "weight of the consistency loss of unrolled states and later observations (EfficientZero: 2); 0: off",
-        minimum=0,
+        low=0,
     )
-    consistency_steps: int = options.option(
-        0, "unrolled steps with that loss, each costs an observation to represent; 0: all", minimum=0, maximum=64
+    consistency_steps: int = options.fixed(
+        0, "unrolled steps with that loss, each costs an observation to represent; 0: all", low=0, high=64
     )
-    intensity_scale: float = options.option(
+    intensity_scale: float = options.fixed(
         0.0,
         "images are multiplied by 1 + this * noise in training, normal and clipped at 2; 0: off; 0.05 is usual",
-        minimum=0,
-        maximum=0.5,
+        low=0,
+        high=0.5,
     )
 
     def window_steps(self, config: Any) -> int:
@@ -158,46 +153,158 @@ class MuZeroConfig(options.AgentSection):
 
 @dataclasses.dataclass(frozen=True)
 class OptimizerConfig(options.Section):
-    learning_rate: float = options.option(2e-3, "AdamW: peak learning rate", minimum=0)
-    schedule: str = options.option(
+    learning_rate: float = options.fixed(2e-3, "AdamW: peak learning rate", low=0)
+    schedule: str = options.fixed(
         "constant",
         "course of the learning rate after the warm-up",
         choices=("constant", "cosine", "exponential", "linear"),
     )
-    warmup_updates: int = options.option(0, "linear warm-up", unit="updates", minimum=0)
-    decay_updates: int = options.option(
+    warmup_updates: int = options.fixed(0, "linear warm-up", "updates", low=0)
+    decay_updates: int = options.fixed(
         1_000_000,
         "cosine and linear: updates to the end; exponential: updates of a decay by decay_rate",
-        unit="updates",
-        minimum=1,
+        "updates",
+        low=1,
     )
-    decay_rate: float = options.option(
-        0.1,
-        "cosine and linear: final share of the rate; exponential: factor every decay_updates",
-        minimum=0,
-        maximum=1,
+    decay_rate: float = options.fixed(
+        0.1, "cosine and linear: final share of the rate; exponential: factor every decay_updates", low=0, high=1
     )
-    weight_decay: float = options.option(1e-4, "AdamW: decoupled weight decay", minimum=0)
-    clip_norm: float = options.option(5.0, "largest global norm of the gradients; 0: no limit", minimum=0)
+    weight_decay: float = options.fixed(1e-4, "AdamW: decoupled weight decay", low=0)
+    clip_norm: float = options.fixed(5.0, "largest global norm of the gradients; 0: no limit", low=0)
 
 
 @dataclasses.dataclass(frozen=True)
 class ReanalyseConfig(options.Section):
-    per_insert: float = options.option(
+    per_insert: float = options.fixed(
         0.0,
         "replayed positions searched anew with the newest parameters for each stored step; 0: none",
-        minimum=0,
-        maximum=1000,
+        low=0,
+        high=1000,
     )
-    min_age: int = options.option(
-        10,
-        "targets of parameters at most so many updates old are left as they are",
-        unit="updates",
-        minimum=0,
-        resumable=True,
+    min_age: int = options.free(
+        10, "targets of parameters at most so many updates old are left as they are", "updates", low=0
     )
-    batch_size: int = options.option(
+    batch_size: int = options.fixed(
         128,
         "positions of one call: more cost hardly more time on an accelerator, but acting waits longer on a CPU",
-        minimum=1,
+        low=1,
     )
+
+
+# Presets ----------------------------------------------------------------------------------------------------------
+
+# Two cores afford a few calls of a small network a step, and small batches.
+_PIXELS_ON_CPU = options.values(
+    search=dict(num_simulations=4, num_considered=4),
+    optimizer=dict(learning_rate=0.0005, warmup_updates=100),
+    replay=dict(capacity=100_000, min_steps=500, batch_size=16, samples_per_insert=0.5),
+)
+_PIXELS = options.values(
+    search=dict(num_simulations=16, num_considered=8),
+    network=dict(kind="resnet", frame_stack=4, num_bins=601),
+    muzero=dict(n_step=10, shift_pixels=4),
+    optimizer=dict(learning_rate=8e-4, warmup_updates=500),
+)
+
+PARTS: Mapping[str, options.Part] = {
+    "catch": options.part(
+        search=dict(num_simulations=8, num_considered=3),
+        network=dict(kind="conv", width=32, num_bins=21, support_limit=2.0),
+        muzero=dict(n_step=9),
+        replay=dict(capacity=32_000, min_steps=500, batch_size=128, samples_per_insert=16.0),
+    ),
+    # The CartPole probe of the design: a greedy mean of 475 in 20 to 72 s on two cores.
+    "cartpole": options.part(
+        search=dict(num_simulations=16, num_considered=2),
+        network=dict(kind="mlp", width=64),
+        muzero=dict(n_step=20, target_network_updates=100),
+        optimizer=dict(learning_rate=0.002),
+        replay=dict(capacity=64_000, min_steps=1_280, batch_size=256, samples_per_insert=32.0),
+    ),
+    # The openings bring positions that its own moves, all good by the end, leave out.
+    "tictactoe": options.part(
+        search=dict(num_simulations=32, num_considered=9, gumbel_scale=4.0, min_value_range=1.0),
+        network=dict(kind="conv", width=64, num_bins=21, support_limit=1.0),
+        muzero=dict(discount=1.0, n_step=2, stored_value="policy"),
+        optimizer=dict(schedule="cosine", decay_updates=30_000),
+        replay=dict(capacity=64_000, min_steps=1_000, batch_size=256, samples_per_insert=16.0),
+    ),
+    # Random openings show it more positions than noise in its moves, and leave the values of its moves as they are.
+    "connect_four": options.part(
+        search=dict(num_simulations=32, num_considered=5, min_value_range=1.0),
+        network=dict(kind="conv", width=128, head_width=128, num_bins=21, support_limit=1.0),
+        muzero=dict(discount=1.0, n_step=2, stored_value="policy"),
+        optimizer=dict(schedule="cosine", decay_updates=50_000),
+        replay=dict(capacity=64_000, min_steps=1_000, batch_size=256, samples_per_insert=8.0),
+    ),
+    "spiel": options.part(
+        search=dict(num_simulations=32, num_considered=16, gumbel_scale=2.0, min_value_range=1.0),
+        network=dict(width=256, head_width=128, num_bins=121, support_limit=6.0),
+        muzero=dict(discount=1.0, n_step=4),
+        optimizer=dict(learning_rate=0.001),
+        replay=dict(capacity=256_000, min_steps=2_000, batch_size=256, samples_per_insert=8.0),
+    ),
+    # Stored root values, not a target network: its six observations a window would take most of an update's time.
+    # The smallest range of values and the entropy keep the policy undecided where all actions are alike: without
+    # them agents go the same way every time, and never see what would have saved them where it ends.
+    "minatar": options.part(
+        search=dict(num_simulations=8, num_considered=4, min_value_range=1.0),
+        network=dict(kind="conv", width=64),
+        muzero=dict(discount=0.99, n_step=5, entropy_weight=0.5),
+        optimizer=dict(learning_rate=0.001, schedule="cosine", decay_updates=60_000),
+        replay=dict(capacity=256_000, min_steps=2_000, batch_size=128, samples_per_insert=4.0),
+    ),
+    # With a discount of 0.99 LunarLander's runs often learn to hover: landing is too far away to count for much.
+    "vector": options.part(
+        search=dict(num_simulations=16, num_considered=4),
+        network=dict(kind="mlp", width=64, head_width=64),
+        muzero=dict(discount=0.995, n_step=20, target_network_updates=100),
+        optimizer=dict(learning_rate=0.002),
+        replay=dict(capacity=128_000, min_steps=1_280, batch_size=256, samples_per_insert=16.0),
+    ),
+    "continuous": options.part(
+        search=dict(num_simulations=16, num_sampled=16, num_considered=8),
+        network=dict(width=64, head_width=64),
+        muzero=dict(discount=0.97, n_step=10, target_network_updates=100),
+        optimizer=dict(learning_rate=0.002),
+        replay=dict(capacity=128_000, min_steps=1_280, batch_size=256, samples_per_insert=16.0),
+    ),
+    "pixels": options.part(
+        _PIXELS,
+        replay=dict(capacity=200_000, min_steps=5_000, batch_size=256, samples_per_insert=4.0),
+        on_cpu=_PIXELS_ON_CPU,
+    ),
+    # With the small network, on one H200 and without sticky actions, training episodes of Pong return 18 after 216 s
+    # and 2.2 million steps. The middle one is for what comes after the first minutes of a harder game.
+    "atari": options.part(
+        _PIXELS,
+        network=dict(resnet_size="middle"),
+        muzero=dict(discount=0.997),
+        optimizer=dict(clip_norm=5.0),
+        replay=dict(capacity=500_000, min_steps=10_000, batch_size=512, samples_per_insert=4.0),
+        on_cpu=options.values(_PIXELS_ON_CPU, network=dict(resnet_size="small")),
+    ),
+    # After EfficientZero V2 (Wang et al. 2024, appendix): an update of 256 windows for each step, unroll 5, n-step
+    # 5, consistency, priorities, fresh targets. Few environments, so that acting is never far from the newest
+    # parameters.
+    "atari-100k": options.part(
+        _PIXELS,
+        muzero=dict(discount=0.997, n_step=5, intensity_scale=0.05, consistency_weight=2.0),
+        optimizer=dict(learning_rate=0.0005, warmup_updates=1_000, clip_norm=5.0),
+        replay=dict(capacity=100_000, min_steps=2_000, batch_size=256, samples_per_insert=256.0, priority_alpha=0.6),
+        reanalyse=dict(per_insert=32.0),
+        on_cpu=options.values(_PIXELS_ON_CPU, reanalyse=dict(per_insert=0.0)),
+    ),
+    # MuKoe's numbers: 256 channels with 10 and 6 blocks, batches of 512, 8 samples per insert, cosine decay from
+    # 1e-4.
+    "atari-large": options.part(
+        _PIXELS,
+        search=dict(num_simulations=50, num_considered=16),
+        network=dict(resnet_size="large", head_width=256),
+        muzero=dict(discount=0.997),
+        optimizer=dict(
+            learning_rate=0.0001, schedule="cosine", warmup_updates=1_000, decay_updates=1_000_000, clip_norm=32.0
+        ),
+        replay=dict(capacity=1_000_000, min_steps=50_000, batch_size=512, samples_per_insert=8.0),
+    ),
+}

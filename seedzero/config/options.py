@@ -1,10 +1,12 @@
-"""Fields of configuration sections: default, help, unit, choices and bounds; all checked when a section is made."""
+"""Fields of configuration sections, checked when a section is made; and values of fields, as presets set them."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from seedzero.core import errors
 
@@ -14,39 +16,52 @@ AUTO = 0
 """Marks an integer that is chosen at start from the machine's cores and devices."""
 
 
-def option(
+def fixed(
     default: Value,
     help_text: str,
-    *,
     unit: str = "",
+    *,
     choices: tuple[str, ...] = (),
-    minimum: float = -math.inf,
-    maximum: float = math.inf,
+    low: float = -math.inf,
+    high: float = math.inf,
     resumable: bool = False,
-    sampled: bool = False,
 ) -> Any:
-    """Returns a field of a section.
+    """Returns a field of a section that keeps its value in a run directory.
 
     Args:
       default: its type is the field's.
       help_text: one line, without the unit.
       unit: of the value.
       choices: allowed values; empty: any.
-      minimum: smallest allowed number.
-      maximum: largest allowed number.
-      resumable: a run directory may be resumed with another value.
-      sampled: only agents that sample windows from a replay read it.
+      low: smallest allowed number.
+      high: largest allowed number.
+      resumable: a run directory may be resumed with another value, as for `free`.
     """
-    metadata = {
-        "help": help_text,
-        "unit": unit,
-        "choices": choices,
-        "minimum": minimum,
-        "maximum": maximum,
-        "resumable": resumable,
-        "sampled": sampled,
-    }
+    metadata = dict(help=help_text, unit=unit, choices=choices, low=low, high=high, resumable=resumable)
     return dataclasses.field(default=default, metadata=metadata)
+
+
+free = functools.partial(fixed, resumable=True)
+"""A field whose value a resume may change."""
+
+
+_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
+
+
+def parse(key: str, raw: Value | str, kind: type[Any]) -> Any:
+    """Returns text as a value of a type: bool, int, float or str.
+
+    Raises:
+      ConfigError: it is none, with the key.
+    """
+    try:
+        value = BOOLEANS[str(raw).lower()] if kind is bool else kind(str(raw))
+    except (KeyError, ValueError):
+        value = math.nan
+    if value != value:
+        raise errors.ConfigError(f"--{key}={raw}: expected {_NAMES[kind]}")
+    return value
 
 
 class Section:
@@ -54,12 +69,12 @@ class Section:
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
-            value, meta = getattr(self, field.name), field.metadata
-            if meta["choices"] and value not in meta["choices"]:
-                raise errors.ConfigError(f"{field.name} is {value!r}; choose one of {', '.join(meta['choices'])}")
-            if isinstance(value, (int, float)) and not meta["minimum"] <= value <= meta["maximum"]:
-                bounds = f"from {meta['minimum']:g} to {meta['maximum']:g}"
-                raise errors.ConfigError(f"{field.name} is {value}; it must be {bounds}")
+            value, choices = getattr(self, field.name), field.metadata["choices"]
+            if choices and value not in choices:
+                raise errors.ConfigError(f"{field.name} is {value!r}; choose one of {', '.join(choices)}")
+            low, high = field.metadata["low"], field.metadata["high"]
+            if isinstance(value, (int, float)) and not low <= value <= high:
+                raise errors.ConfigError(f"{field.name} is {value}; it must be from {low:g} to {high:g}")
 
 
 class AgentSection(Section):
@@ -83,3 +98,23 @@ class AgentSection(Section):
     def shared(self, config: Any) -> dict[str, int]:
         """Returns the numbers by SECTION.KEY of which every device takes an equal part."""
         raise NotImplementedError
+
+
+class Part(NamedTuple):
+    """An agent's part of a preset: values by SECTION.KEY over the shared ones; on_cpu: without accelerator."""
+
+    values: Mapping[str, Value]
+    on_cpu: Mapping[str, Value]
+
+
+def part(
+    base: Mapping[str, Value] = {}, /, *, on_cpu: Mapping[str, Value] = {}, **sections: Mapping[str, Value]
+) -> Part:
+    """Returns a part of `values(base, **sections)`."""
+    return Part(values(base, **sections), on_cpu)
+
+
+def values(base: Mapping[str, Value] = {}, /, **sections: Mapping[str, Value]) -> dict[str, Value]:
+    """Returns values by SECTION.KEY: those of `base`, over them each section's by KEY."""
+    own = {f"{section}.{key}": value for section, keys in sections.items() for key, value in keys.items()}
+    return {**base, **own}

@@ -6,183 +6,123 @@ command line's; and last the automatic ones (`options.AUTO`), from the machine's
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Set
+from typing import NamedTuple
 
 from seedzero.config import config as config_lib
-from seedzero.config import muzero_presets, options, preset_part, vtrace_presets
+from seedzero.config import muzero as muzero_lib
+from seedzero.config import options
+from seedzero.config import vtrace as vtrace_lib
 from seedzero.core import errors
 
-PARTS: Mapping[str, Mapping[str, preset_part.Part]] = {
-    "muzero": muzero_presets.PARTS,
-    "vtrace": vtrace_presets.PARTS,
-}
+PARTS: Mapping[str, Mapping[str, options.Part]] = {"muzero": muzero_lib.PARTS, "vtrace": vtrace_lib.PARTS}
 """Agent -> preset -> the agent's part."""
 
-_PIXELS_ON_CPU: Mapping[str, options.Value] = {
-    "worker.envs_per_group": 8,
-    "training.publish_every": 1,
-    "training.max_in_flight": 2,
-    "evaluation.every_updates": 500,
-    "evaluation.episodes": 4,
-    "evaluation.num_envs": 4,
-}
-_ATARI: Mapping[str, options.Value] = {
-    "env.noop_max": 30,
-    "env.full_action_space": False,
-    "training.publish_every": 4,
-    "training.max_in_flight": 3,
-    "evaluation.every_updates": 5_000,
-    "evaluation.episodes": 32,
-    "evaluation.num_envs": 32,
-}
+_PIXELS_ON_CPU = options.values(
+    worker=dict(envs_per_group=8),
+    training=dict(publish_every=1, max_in_flight=2),
+    evaluation=dict(every_updates=500, episodes=4, num_envs=4),
+)
+_ATARI = options.values(
+    env=dict(noop_max=30, full_action_space=False),
+    training=dict(publish_every=4, max_in_flight=3),
+    evaluation=dict(every_updates=5_000, episodes=32, num_envs=32),
+)
 
 
-@dataclasses.dataclass(frozen=True)
-class Preset:
+class Preset(NamedTuple):
     """Values by SECTION.KEY that all agents share, over those of `config.Config()`. on_cpu: without accelerator."""
 
     description: str
     values: Mapping[str, options.Value]
-    on_cpu: Mapping[str, options.Value] = dataclasses.field(default_factory=dict)
+    on_cpu: Mapping[str, options.Value]
+
+
+def _preset(
+    description: str, base: Mapping[str, options.Value] = {}, /, **settings: Mapping[str, options.Value]
+) -> Preset:
+    return Preset(description, *options.part(base, **settings))
 
 
 PRESETS: Mapping[str, Preset] = {
-    "catch": Preset(
+    "catch": _preset(
         "Catch, a 10x5 grid: learns in seconds, ends at a mean return of 1.0",
-        {
-            "env.id": "catch",
-            "run.stop_at_return": 1.0,
-            "evaluation.every_updates": 100,
-            "evaluation.episodes": 100,
-            "evaluation.num_envs": 100,
-        },
+        env=dict(id="catch"),
+        run=dict(stop_at_return=1.0),
+        evaluation=dict(every_updates=100, episodes=100, num_envs=100),
     ),
-    "cartpole": Preset(
+    "cartpole": _preset(
         "CartPole-v1: learns within two minutes on two cores, ends at a mean return of 495",
-        {
-            "env.id": "gym:CartPole-v1",
-            "run.stop_at_return": 495.0,
-            "evaluation.every_updates": 200,
-            "evaluation.episodes": 20,
-            "evaluation.num_envs": 20,
-        },
+        env=dict(id="gym:CartPole-v1"),
+        run=dict(stop_at_return=495.0),
+        evaluation=dict(every_updates=200, episodes=20, num_envs=20),
     ),
-    "tictactoe": Preset(
+    "tictactoe": _preset(
         "tic-tac-toe against itself: does not lose any more after some minutes on two cores",
-        {
-            "env.id": "spiel:tic_tac_toe",
-            "env.random_opening": 6,
-            "run.max_updates": 30_000,
-            "evaluation.every_updates": 500,
-            "evaluation.episodes": 200,
-            "evaluation.num_envs": 100,
-        },
+        env=dict(id="spiel:tic_tac_toe", random_opening=6),
+        run=dict(max_updates=30_000),
+        evaluation=dict(every_updates=500, episodes=200, num_envs=100),
     ),
-    "connect_four": Preset(
+    "connect_four": _preset(
         "connect four on a board of 4 rows and 5 columns, against itself",
-        {
-            "env.id": "spiel:connect_four(rows=4,columns=5)",
-            "env.random_opening": 12,
-            "run.max_updates": 50_000,
-            "evaluation.every_updates": 2_000,
-            "evaluation.episodes": 200,
-            "evaluation.num_envs": 100,
-        },
+        env=dict(id="spiel:connect_four(rows=4,columns=5)", random_opening=12),
+        run=dict(max_updates=50_000),
+        evaluation=dict(every_updates=2_000, episodes=200, num_envs=100),
     ),
-    "spiel": Preset(
+    "spiel": _preset(
         "any game of OpenSpiel for two players (or one), against itself",
-        {
-            "env.id": "spiel:connect_four",
-            "evaluation.every_updates": 2_000,
-            "evaluation.episodes": 100,
-            "evaluation.num_envs": 50,
-        },
+        env=dict(id="spiel:connect_four"),
+        evaluation=dict(every_updates=2_000, episodes=100, num_envs=50),
     ),
-    "minatar": Preset(
+    "minatar": _preset(
         "MinAtar, Atari's games on a grid of 10x10",
-        {
-            "env.id": "gym:MinAtar/Breakout-v1",
-            "worker.envs_per_group": 32,
-            "evaluation.every_updates": 2_000,
-            "evaluation.episodes": 50,
-            "evaluation.num_envs": 50,
-        },
+        env=dict(id="gym:MinAtar/Breakout-v1"),
+        worker=dict(envs_per_group=32),
+        evaluation=dict(every_updates=2_000, episodes=50, num_envs=50),
     ),
-    "vector": Preset(
+    "vector": _preset(
         "any Gymnasium environment whose observations are vectors",
-        {
-            "env.id": "gym:LunarLander-v3",
-            "evaluation.every_updates": 500,
-            "evaluation.episodes": 20,
-            "evaluation.num_envs": 20,
-        },
+        env=dict(id="gym:LunarLander-v3"),
+        evaluation=dict(every_updates=500, episodes=20, num_envs=20),
     ),
-    "continuous": Preset(
+    "continuous": _preset(
         "any Gymnasium environment of continuous actions, Pendulum unless told: ends there at a mean return of -170",
-        {
-            "env.id": "gym:Pendulum-v1",
-            "run.stop_at_return": -170.0,
-            "evaluation.every_updates": 250,
-            "evaluation.episodes": 40,
-            "evaluation.num_envs": 40,
-        },
+        env=dict(id="gym:Pendulum-v1"),
+        run=dict(stop_at_return=-170.0),
+        evaluation=dict(every_updates=250, episodes=40, num_envs=40),
     ),
-    "pixels": Preset(
+    "pixels": _preset(
         "any Gymnasium environment whose observations are images",
-        {
-            "env.id": "gym:ALE/Pong-v5",
-            "worker.envs_per_group": 64,
-            "training.publish_every": 4,
-            "training.max_in_flight": 3,
-            "evaluation.every_updates": 2_000,
-            "evaluation.episodes": 10,
-            "evaluation.num_envs": 10,
-        },
+        env=dict(id="gym:ALE/Pong-v5"),
+        worker=dict(envs_per_group=64),
+        training=dict(publish_every=4, max_in_flight=3),
+        evaluation=dict(every_updates=2_000, episodes=10, num_envs=10),
         on_cpu=_PIXELS_ON_CPU,
     ),
-    "atari": Preset(
+    "atari": _preset(
         "an Atari game (Pong unless --env=atari:GAME), 200 million frames: one accelerator, or slowly on a CPU",
-        {
-            **_ATARI,
-            "env.id": "atari:Pong",
-            "run.max_env_steps": 50_000_000,
-            "worker.envs_per_group": 128,
-        },
+        _ATARI,
+        env=dict(id="atari:Pong"),
+        run=dict(max_env_steps=50_000_000),
+        worker=dict(envs_per_group=128),
         on_cpu=_PIXELS_ON_CPU,
     ),
-    "atari-100k": Preset(
+    "atari-100k": _preset(
         "an Atari game in 100 thousand steps: little data, much learning from it; for one accelerator",
-        {
-            "env.id": "atari:Pong",
-            "env.noop_max": 30,
-            "env.sticky_actions": 0.0,
-            "env.full_action_space": False,
-            "env.life_loss": True,
-            "run.max_env_steps": 100_000,
-            "worker.envs_per_group": 4,
-            "training.publish_every": 4,
-            "training.max_in_flight": 3,
-            "evaluation.every_updates": 10_000,
-            "evaluation.episodes": 32,
-            "evaluation.num_envs": 32,
-        },
-        on_cpu={**_PIXELS_ON_CPU, "worker.envs_per_group": 4},
+        env=dict(id="atari:Pong", noop_max=30, sticky_actions=0.0, full_action_space=False, life_loss=True),
+        run=dict(max_env_steps=100_000),
+        worker=dict(envs_per_group=4),
+        training=dict(publish_every=4, max_in_flight=3),
+        evaluation=dict(every_updates=10_000, episodes=32, num_envs=32),
+        on_cpu=options.values(_PIXELS_ON_CPU, worker=dict(envs_per_group=4)),
     ),
-    "atari-large": Preset(
+    "atari-large": _preset(
         "an Atari game with MuKoe's large network and 50 simulations: for a host of accelerators",
-        {
-            **_ATARI,
-            "env.id": "atari:Pong",
-            "worker.envs_per_group": 256,
-        },
+        _ATARI,
+        env=dict(id="atari:Pong"),
+        worker=dict(envs_per_group=256),
     ),
 }
-
-
-def names() -> dict[str, str]:
-    """Returns the description of every preset by its name."""
-    return {name: preset.description for name, preset in PRESETS.items()}
 
 
 def get(name: str, agent: str = "muzero") -> config_lib.Config:
@@ -208,9 +148,9 @@ def find(name: str) -> Preset:
     return PRESETS[name]
 
 
-def part(name: str, agent: str) -> preset_part.Part:
+def part(name: str, agent: str) -> options.Part:
     """Returns an agent's part of a preset; where there is none, an empty one: the agent's defaults."""
-    return PARTS.get(agent, {}).get(name, preset_part.Part({}))
+    return PARTS.get(agent, {}).get(name, options.part())
 
 
 def name_for(env_id: str, *, is_continuous: bool = False) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 from seedzero.config import options
@@ -12,58 +13,52 @@ from seedzero.config import options
 class VTraceConfig(options.AgentSection):
     SAMPLES = False
 
-    discount: float = options.option(0.99, "discount of one environment step", minimum=0, maximum=1)
-    unroll_length: int = options.option(20, "steps of one unroll", unit="environment steps", minimum=1, maximum=1000)
-    batch_size: int = options.option(32, "unrolls of one update", minimum=1)
-    max_lag: int = options.option(
+    discount: float = options.fixed(0.99, "discount of one environment step", low=0, high=1)
+    unroll_length: int = options.fixed(20, "steps of one unroll", "environment steps", low=1, high=1000)
+    batch_size: int = options.fixed(32, "unrolls of one update", low=1)
+    max_lag: int = options.fixed(
         2,
         "complete unrolls of an environment that may wait to be learned from; acting holds it until one is used",
-        unit="unrolls",
-        minimum=1,
-        maximum=64,
+        "unrolls",
+        low=1,
+        high=64,
     )
-    wait_seconds: float = options.option(
-        1.0,
-        "a batch with too few unrolls waits this long for more, then it is padded with weight 0",
-        unit="s",
-        minimum=0,
-        resumable=True,
+    wait_seconds: float = options.free(
+        1.0, "a batch with too few unrolls waits this long for more, then it is padded with weight 0", "s", low=0
     )
-    entropy_weight: float = options.option(0.01, "weight of the entropy bonus", minimum=0)
-    value_loss_weight: float = options.option(0.5, "weight of the value loss", minimum=0)
-    clip_rho: float = options.option(1.0, "largest importance weight of a temporal difference (rho-bar)", minimum=0)
-    clip_c: float = options.option(1.0, "largest importance weight of a trace (c-bar)", minimum=0)
-    trace_decay: float = options.option(1.0, "lambda of the traces", minimum=0, maximum=1)
-    reward_scale: float = options.option(
-        1.0, "factor of rewards in training: values near 1 are learned soonest", minimum=1e-6
+    entropy_weight: float = options.fixed(0.01, "weight of the entropy bonus", low=0)
+    value_loss_weight: float = options.fixed(0.5, "weight of the value loss", low=0)
+    clip_rho: float = options.fixed(1.0, "largest importance weight of a temporal difference (rho-bar)", low=0)
+    clip_c: float = options.fixed(1.0, "largest importance weight of a trace (c-bar)", low=0)
+    trace_decay: float = options.fixed(1.0, "lambda of the traces", low=0, high=1)
+    reward_scale: float = options.fixed(
+        1.0, "factor of rewards in training: values near 1 are learned soonest", low=1e-6
     )
-    clip_reward: float = options.option(
-        0.0, "largest absolute reward, after scaling; 0: no limit", unit="reward", minimum=0
+    clip_reward: float = options.fixed(0.0, "largest absolute reward, after scaling; 0: no limit", "reward", low=0)
+    optimizer: str = options.fixed("rmsprop", "optimizer", choices=("rmsprop", "adam"))
+    learning_rate: float = options.fixed(6e-4, "initial learning rate", low=0)
+    decay_updates: int = options.fixed(
+        0, "updates in which the learning rate falls linearly to 0; 0: it stays", "updates", low=0
     )
-    optimizer: str = options.option("rmsprop", "optimizer", choices=("rmsprop", "adam"))
-    learning_rate: float = options.option(6e-4, "initial learning rate", minimum=0)
-    decay_updates: int = options.option(
-        0, "updates in which the learning rate falls linearly to 0; 0: it stays", unit="updates", minimum=0
-    )
-    rmsprop_decay: float = options.option(0.99, "RMSProp: decay of the mean square", minimum=0, maximum=1)
-    rmsprop_epsilon: float = options.option(0.01, "RMSProp: added to the mean square", minimum=1e-12)
-    clip_norm: float = options.option(40.0, "largest global norm of the gradients; 0: no limit", minimum=0)
-    torso: str = options.option(
+    rmsprop_decay: float = options.fixed(0.99, "RMSProp: decay of the mean square", low=0, high=1)
+    rmsprop_epsilon: float = options.fixed(0.01, "RMSProp: added to the mean square", low=1e-12)
+    clip_norm: float = options.fixed(40.0, "largest global norm of the gradients; 0: no limit", low=0)
+    torso: str = options.fixed(
         "auto",
         "auto: mlp for vectors, conv for small grids, deep (IMPALA's residual network) for images; shallow: two "
         "convolutions",
         choices=("auto", "mlp", "conv", "deep", "shallow"),
     )
-    width: int = options.option(256, "units of the hidden layers", minimum=1)
-    lstm_width: int = options.option(0, "units of an LSTM behind the torso; 0: feed-forward", minimum=0)
-    frame_stack: int = options.option(1, "newest frames in one observation", unit="frames", minimum=1, maximum=16)
-    compute_dtype: str = options.option(
+    width: int = options.fixed(256, "units of the hidden layers", low=1)
+    lstm_width: int = options.fixed(0, "units of an LSTM behind the torso; 0: feed-forward", low=0)
+    frame_stack: int = options.fixed(1, "newest frames in one observation", "frames", low=1, high=16)
+    compute_dtype: str = options.fixed(
         "auto", "auto: bfloat16 on accelerators, float32 on a CPU", choices=("auto", "float32", "bfloat16")
     )
 
     def notes(self, config: Any) -> list[str]:
         worker = config.worker
-        num_unrolls = worker.num * worker.num_groups * worker.envs_per_group * self.max_lag
+        num_unrolls = worker.num_envs * self.max_lag
         if worker.num == 0 or worker.num_remote or num_unrolls >= self.batch_size:
             return []
         return [
@@ -73,3 +68,31 @@ class VTraceConfig(options.AgentSection):
 
     def shared(self, config: Any) -> dict[str, int]:
         return {"vtrace.batch_size": self.batch_size}
+
+
+# Presets ----------------------------------------------------------------------------------------------------------
+
+_SMALL = options.values(
+    vtrace=dict(optimizer="adam", learning_rate=2e-3, width=64, batch_size=8), evaluation=dict(every_updates=200)
+)
+_IMAGES = options.values(vtrace=dict(frame_stack=4, clip_reward=1.0), training=dict(publish_every=1))
+# Two cores learn from some hundred steps a second with the shallow network, from some dozen with the deep one.
+_IMAGES_ON_CPU = options.values(vtrace=dict(torso="shallow", batch_size=8))
+
+PARTS: Mapping[str, options.Part] = {
+    "catch": options.part(_SMALL, vtrace=dict(unroll_length=10)),
+    # Values up to 100 take several hundred thousand steps to learn, values up to 5 one hundred thousand.
+    "cartpole": options.part(_SMALL, vtrace=dict(reward_scale=0.05)),
+    "vector": options.part(
+        _SMALL, vtrace=dict(discount=0.995, reward_scale=0.05), evaluation=dict(every_updates=2_000)
+    ),
+    "minatar": options.part(_SMALL, vtrace=dict(width=128), evaluation=dict(every_updates=5_000)),
+    "pixels": options.part(_IMAGES, on_cpu=_IMAGES_ON_CPU),
+    # IMPALA's Atari settings (table G.1): 50 million steps are 78,125 updates of 32 unrolls of 20.
+    "atari": options.part(
+        _IMAGES,
+        env=dict(frame_size=84, full_action_space=True, life_loss=True),
+        vtrace=dict(decay_updates=78_125),
+        on_cpu=options.values(_IMAGES_ON_CPU, vtrace=dict(decay_updates=312_500)),
+    ),
+}

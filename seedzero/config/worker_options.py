@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seedzero.config import config as config_lib
+from seedzero.config import options as options_lib
 from seedzero.config import sections
 from seedzero.core import errors
 
@@ -18,7 +19,7 @@ _TRANSPORT = sections.TransportConfig()
 
 
 def _option(default: bool | int | float | str, help_text: str, placeholder: str = "", **more: Any) -> Any:
-    """A field. placeholder: its value in the help. more: flag (if not the field's name), minimum, choices."""
+    """A field. placeholder: its value in the help. more: minimum, choices."""
     return dataclasses.field(default=default, metadata=dict(help=help_text, placeholder=placeholder, **more))
 
 
@@ -31,13 +32,9 @@ class WorkerOptions:
         "PEM file with the certificates that may vouch for the learner's, or the word system: the public authorities "
         "(default: plain text)",
         "FILE",
-        flag="tls.ca_file",
     )
     server_name: str = _option(
-        "",
-        "name that the learner's certificate is for (default: the host in --server)",
-        "NAME",
-        flag="tls.server_name",
+        "", "name that the learner's certificate is for (default: the host in --server)", "NAME"
     )
     num_envs: int = _option(
         _UNLIMITED_ENVS, "most environments here (default: as many as the learner asks for)", "N", minimum=1
@@ -61,7 +58,8 @@ class WorkerOptions:
 
 
 FLAGS: Mapping[str, dataclasses.Field[Any]] = {
-    field.metadata.get("flag", field.name): field for field in dataclasses.fields(WorkerOptions)
+    f"tls.{field.name}" if field.name in ("ca_file", "server_name") else field.name: field
+    for field in dataclasses.fields(WorkerOptions)
 }
 """Every field by the name of its flag."""
 
@@ -113,13 +111,7 @@ def parse(texts: Mapping[str, str]) -> WorkerOptions:
 
 
 def _parse(name: str, text: str, field: dataclasses.Field[Any]) -> Any:
-    kind: Any = type(field.default)
-    limits = field.metadata
-    try:
-        value = {"true": True, "1": True, "false": False, "0": False}[text.lower()] if kind is bool else kind(text)
-    except (KeyError, ValueError):
-        expected = {bool: "true or false", int: "a whole number", float: "a number"}[kind]
-        raise errors.UsageError(f"--{name}={text}: expected {expected}") from None
+    value, limits = options_lib.parse(name, text, type(field.default)), field.metadata
     if "choices" in limits and value not in limits["choices"]:
         raise errors.UsageError(f"--{name}={text}: expected one of {', '.join(limits['choices'])}")
     if "minimum" in limits and value < limits["minimum"]:

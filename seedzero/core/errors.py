@@ -1,9 +1,9 @@
-"""Every error that seedzero raises on purpose.
+"""Every error that seedzero raises on purpose, all below one base.
 
     Error
     ├── UsageError            a wrong command line or configuration (exit code 2)
     │   ├── ConfigError       a key or value of the configuration
-    │   ├── ResumeError       a run directory that does not fit the configuration
+    │   ├── ResumeError       a run directory that cannot be used: of another configuration, occupied, read-only
     │   │   └── Occupied      another learner uses it: the same command may do later
     │   └── CapacityError     does not fit into the memory or the disk
     ├── ProtocolError         a message breaks the protocol; ends that stream, nothing else
@@ -23,73 +23,55 @@ A message gives the name of the thing, what came, what was expected, and what to
 """
 
 
-class Error(Exception):
-    """Base of all errors that seedzero raises on purpose."""
+class Error(Exception): ...
 
 
-class UsageError(Error):
-    """A command line or configuration is wrong."""
+class UsageError(Error): ...
 
 
-class ConfigError(UsageError):
-    """A key or value of the configuration is unknown, of a wrong type or impossible."""
+class ConfigError(UsageError): ...
 
 
-class ResumeError(UsageError):
-    """A run directory cannot be used: other configuration, occupied, read-only."""
+class ResumeError(UsageError): ...
 
 
-class Occupied(ResumeError):
-    """Another learner uses the run directory."""
+class Occupied(ResumeError): ...
 
 
-class CapacityError(UsageError):
-    """The configuration does not fit into the memory or disk."""
+class CapacityError(UsageError): ...
 
 
-class ProtocolError(Error):
-    """A message breaks the protocol."""
+class ProtocolError(Error): ...
 
 
-class VersionMismatch(ProtocolError):
-    """The peer speaks another protocol version."""
+class VersionMismatch(ProtocolError): ...
 
 
-class InvalidMessage(ProtocolError):
-    """A message has a wrong shape, dtype or value, or cannot be decoded."""
+class InvalidMessage(ProtocolError): ...
 
 
-class SpecMismatch(ProtocolError):
-    """A worker's environment differs from the one that the networks were built for."""
+class SpecMismatch(ProtocolError): ...
 
 
-class SequenceError(ProtocolError):
-    """A gap or an older number in the messages of a group of environments."""
+class SequenceError(ProtocolError): ...
 
 
-class SlotsExhausted(ProtocolError):
-    """More environments than the learner has room for."""
+class SlotsExhausted(ProtocolError): ...
 
 
-class AccessDenied(Error):
-    """The other side refuses the token, or the two do not agree on TLS: a permanent error."""
+class AccessDenied(Error): ...
 
 
-class EnvironmentFailure(Error):
-    """An environment cannot be made, raised while stepping, or is not supported."""
+class EnvironmentFailure(Error): ...
 
 
-class BucketError(Error):
-    """A bucket cannot be reached, or refuses a request."""
+class BucketError(Error): ...
 
 
-class LeaseLost(BucketError):
-    """Another learner has taken the run directory in the bucket."""
+class LeaseLost(BucketError): ...
 
 
-class CheckpointError(Error):
-    """A checkpoint is missing, damaged, or could not be written."""
+class CheckpointError(Error): ...
 
 
-class TrainingFailure(Error):
-    """Training cannot go on."""
+class TrainingFailure(Error): ...

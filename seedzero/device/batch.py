@@ -42,23 +42,12 @@ class Layout(NamedTuple):
         return (self.num_train + self.num_evaluate) // self.num_shards
 
     def place(self, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns shard and local slot of global slots; evaluation slots lie behind the rings.
-
-        Args:
-          slots: [B] int.
-
-        Returns:
-          [B] shard and [B] local slot, both int.
-        """
+        """Returns shard [B] and local slot [B] of global slots [B], all int; evaluation slots lie behind the rings."""
         evaluate_per_shard = max(1, self.num_evaluate // self.num_shards)
         train = slots < self.num_train
         shard = np.where(train, slots // self.train_per_shard, (slots - self.num_train) // evaluate_per_shard)
-        local = np.where(
-            train,
-            slots % self.train_per_shard,
-            self.train_per_shard + (slots - self.num_train) % evaluate_per_shard,
-        )
-        return shard, local
+        evaluate = self.train_per_shard + (slots - self.num_train) % evaluate_per_shard
+        return shard, np.where(train, slots % self.train_per_shard, evaluate)
 
     def global_slot(self, local: jax.Array, shard: jax.Array) -> jax.Array:
         """Returns the global slots [B] of local ones [B] on a shard: the inverse of `place`."""
@@ -71,9 +60,7 @@ class Layout(NamedTuple):
 def plan(config: config_lib.Config, num_shards: int) -> tuple[Layout, tuple[int, ...]]:
     """Returns where slots lie, and the rows a shard of the compiled acting batches, ascending.
 
-    Args:
-      config: with automatic values resolved.
-      num_shards: devices that share the slots.
+    Automatic values of the configuration are resolved.
     """
     max_rows = -(-config.batcher.max_batch // num_shards)
     min_rows = -(-config.worker.envs_per_group // num_shards)
@@ -125,59 +112,34 @@ class Batch(NamedTuple):
 def assemble(
     waiting: Sequence[Message], spec: types.EnvSpec, layout: Layout, sizes: Sequence[int]
 ) -> tuple[Batch, np.ndarray]:
-    """Packs messages into the smallest compiled size that holds them.
-
-    Args:
-      waiting: messages of one role, at least one.
-      spec: of the environments.
-      layout: of the slots.
-      sizes: compiled rows a shard, ascending.
+    """Packs messages of one role, at least one, into the smallest compiled size that holds them.
 
     Returns:
       the batch, and [B] int64 the row of each environment, in the order of the messages.
     """
     slots = np.concatenate([message.slots for message in waiting])
     shard, local = layout.place(slots)
-    rank = _rank_within(shard, layout.num_shards)
-    num_rows = next(size for size in sizes if size > rank.max())
-    rows = shard * num_rows + rank
-    total = layout.num_shards * num_rows
-    steps = [message.request.step for message in waiting]
-
-    def scattered(fill: float, dtype: type, parts: Sequence[np.ndarray]) -> np.ndarray:
-        array: np.ndarray = np.full(total, fill, dtype)
-        array[rows] = np.concatenate(parts)
-        return array
-
-    observation = np.zeros((total, *spec.observation_shape), spec.observation_dtype)
-    start = 0
-    for step in steps:
-        observation[rows[start : start + len(step.reward)]] = step.observation
-        start += len(step.reward)
-    mask = np.ones((total, spec.num_actions), bool)
-    if spec.has_action_mask:
-        mask[rows] = np.concatenate([step.action_mask for step in steps if step.action_mask is not None])
-    explore = waiting[0].request.role is types.Role.TRAIN
-    batch = Batch(
-        slot=scattered(layout.slots_per_shard, np.int32, [local]),
-        observation=observation,
-        reward=scattered(0, np.float32, [step.reward for step in steps]),
-        terminated=scattered(False, bool, [step.terminated for step in steps]),
-        truncated=scattered(False, bool, [step.truncated for step in steps]),
-        first=scattered(True, bool, [message.request.first for message in waiting]),
-        action_mask=mask,
-        explore=np.full(total, explore),
-    )
-    return batch, rows
-
-
-def _rank_within(shard: np.ndarray, num_shards: int) -> np.ndarray:
-    """Returns for each row how many rows before it lie on the same shard."""
-    rank = np.zeros(len(shard), np.int64)
-    for index in range(num_shards):
+    rank = np.zeros(len(shard), np.int64)  # how many rows before it lie on the same shard
+    for index in range(layout.num_shards):
         mine = shard == index
         rank[mine] = np.arange(np.count_nonzero(mine))
-    return rank
+    num_rows = next(size for size in sizes if size > rank.max())
+    rows, batch = shard * num_rows + rank, padding(spec, layout, num_rows)
+    steps = [message.request.step for message in waiting]
+
+    batch.slot[rows] = local
+    batch.reward[rows] = np.concatenate([step.reward for step in steps])
+    batch.terminated[rows] = np.concatenate([step.terminated for step in steps])
+    batch.truncated[rows] = np.concatenate([step.truncated for step in steps])
+    batch.first[rows] = np.concatenate([message.request.first for message in waiting])
+    batch.explore[:] = waiting[0].request.role is types.Role.TRAIN
+    if spec.has_action_mask:
+        batch.action_mask[rows] = np.concatenate([step.action_mask for step in steps if step.action_mask is not None])
+    start = 0
+    for step in steps:  # not joined first: frames are large
+        batch.observation[rows[start : start + len(step.reward)]] = step.observation
+        start += len(step.reward)
+    return batch, rows
 
 
 def batch_sizes(max_rows: int, min_rows: int, largest_only: bool = False) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent import futures
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import jax
 import numpy as np
@@ -27,26 +27,14 @@ from seedzero.replay import windows as windows_lib
 HOST_LAG = 16
 """New rows in a ring between drawing windows and having learned from them, at most."""
 
-Draw = Callable[[jax.Array, Any, rings_lib.Rings, Any], windows_lib.Windows]
-DrawStale = Callable[[rings_lib.Rings, steps.RefreshCounters], windows_lib.Windows]
-Learn = Callable[
-    [base.TrainState, rings_lib.Rings, windows_lib.Windows, jax.Array],
-    tuple[base.TrainState, rings_lib.Rings, jax.Array],
-]
-Renew = Callable[
-    [base.Params, rings_lib.Rings, windows_lib.Windows, jax.Array, steps.RefreshCounters],
-    tuple[rings_lib.Rings, jax.Array],
-]
+Updated: TypeAlias = tuple[base.TrainState, rings_lib.Rings, jax.Array]
+"""As `steps.Updated`, with the metrics as one array."""
 
 
 class HostFrames:
-    """Frames of all training slots. Written by the device loop's thread.
+    """Frames of all training slots, in rings of `length` rows. Written by the device loop's thread.
 
-    Args:
-      spec: of the environments.
-      layout: of the slots.
-      length: rows of a ring.
-      sharding: of what is read, split by windows.
+    `sharding` is that of what is read, split by windows.
     """
 
     def __init__(
@@ -92,13 +80,7 @@ class HostFrames:
 
 
 class _Ahead(NamedTuple):
-    """Windows of the next update.
-
-    Attributes:
-      windows: as drawn.
-      frames: theirs, being read.
-      mark: of the rings when they were drawn.
-    """
+    """Windows of the next update, their frames, being read, and the mark of the rings when they were drawn."""
 
     windows: windows_lib.Windows
     frames: futures.Future[jax.Array]
@@ -117,7 +99,13 @@ class Update:
     """
 
     def __init__(
-        self, frames: HostFrames, draw: Draw, learn: Learn, *, ahead: bool, on_ready: Callable[[], None]
+        self,
+        frames: HostFrames,
+        draw: Callable[..., windows_lib.Windows],
+        learn: Callable[..., Updated],
+        *,
+        ahead: bool,
+        on_ready: Callable[[], None],
     ) -> None:
         self._frames = frames
         self._draw = draw
@@ -131,13 +119,14 @@ class Update:
         """Whether a call needs not wait for frames that are being read."""
         return self._next is None or self._next.frames.done() or self._is_late(self._next)
 
-    def __call__(
-        self, train: base.TrainState, rings: rings_lib.Rings, feed: steps.Feed
-    ) -> tuple[base.TrainState, rings_lib.Rings, jax.Array]:
+    def __call__(self, train: base.TrainState, rings: rings_lib.Rings, feed: steps.Feed) -> Updated:
         """Returns the states after an update, and its metrics."""
         windows, frames = self._windows(train, rings, feed)
         if self._reader is not None:
-            self._next = self._begin(self._reader, self._draw(train.num_updates, np.int32(1), rings, feed))
+            following = self._draw(train.num_updates, np.int32(1), rings, feed)
+            reading = self._reader.submit(self._frames.read, following)
+            reading.add_done_callback(lambda _: self._on_ready())
+            self._next = _Ahead(following, reading, self._frames.mark())
         return self._learn(train, rings, windows, frames)
 
     def _windows(
@@ -152,12 +141,6 @@ class Update:
         windows = self._draw(train.num_updates, np.int32(0), rings, feed)
         return windows, self._frames.read(windows)
 
-    def _begin(self, reader: futures.Executor, windows: windows_lib.Windows) -> _Ahead:
-        """Has frames read."""
-        reading = reader.submit(self._frames.read, windows)
-        reading.add_done_callback(lambda _: self._on_ready())
-        return _Ahead(windows, reading, self._frames.mark())
-
     def _is_late(self, ahead: _Ahead) -> bool:
         """Whether what was drawn may be overwritten by now."""
         return self._frames.num_new(ahead.mark) > HOST_LAG
@@ -166,25 +149,6 @@ class Update:
         """Waits for what is being read."""
         if self._reader is not None:
             self._reader.shutdown(cancel_futures=True)
-
-
-class Refresh:
-    """Renews targets from the host's frames; called like the refresh of a replay in device memory.
-
-    It waits for the positions and reads them at once: nothing is written in between.
-    """
-
-    def __init__(self, frames: HostFrames, draw_stale: DrawStale, renew: Renew) -> None:
-        self._frames = frames
-        self._draw_stale = draw_stale
-        self._renew = renew
-
-    def __call__(
-        self, params: base.Params, rings: rings_lib.Rings, counters: steps.RefreshCounters
-    ) -> tuple[rings_lib.Rings, jax.Array]:
-        """Returns the rings with fresh targets, and metrics."""
-        windows = self._draw_stale(rings, counters)
-        return self._renew(params, rings, windows, self._frames.read(windows), counters)
 
 
 def check_length(length: int, stack: int, *, ahead: bool) -> None:

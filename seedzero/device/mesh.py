@@ -53,14 +53,9 @@ def over_devices(
     *,
     donate: tuple[int, ...] = (),
 ) -> Callable[..., Any]:
-    """Returns the jitted function with every device working on its own part.
+    """Returns the jitted function with every device working on its own part; it donates arguments at some positions.
 
-    Args:
-      function: of one device's parts.
-      mesh: devices.
-      in_specs: how its arguments are split, as `jax.shard_map` takes them.
-      out_specs: the same for its results.
-      donate: positions of the arguments that it donates.
+    in_specs and out_specs say how arguments and results are split, as for `jax.shard_map`.
     """
     mapped = jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
     return jax.jit(mapped, donate_argnums=donate)

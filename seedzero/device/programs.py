@@ -26,10 +26,10 @@ from seedzero.replay import rings as rings_lib
 from seedzero.replay import windows as windows_lib
 
 Act = Callable[
-    [base.Params, state_lib.ActorState, batch_lib.Batch, steps.ActCounters], tuple[state_lib.ActorState, steps.Acted]
+    [base.Params, state_lib.ActorState, batch_lib.Batch, steps.Counters], tuple[state_lib.ActorState, jax.Array]
 ]
-Update = Callable[[base.TrainState, rings_lib.Rings, steps.Feed], tuple[base.TrainState, rings_lib.Rings, jax.Array]]
-Refresh = Callable[[base.Params, rings_lib.Rings, steps.RefreshCounters], tuple[rings_lib.Rings, jax.Array]]
+Update = Callable[[base.TrainState, rings_lib.Rings, steps.Feed], host_frames.Updated]
+Refresh = Callable[[base.Params, rings_lib.Rings, steps.Counters], tuple[rings_lib.Rings, jax.Array]]
 
 
 class Programs:
@@ -75,17 +75,12 @@ class Programs:
         self._start(others)
 
     def _compile_update(self, compiler: _Compiler, on_ready: Callable[[], None]) -> Update:
-        if self._frames is None:
-            compiled, self.metric_names = compiler.update()
-            return compiled
-        self._host_update, self.metric_names = compiler.host_update(self._frames, on_ready)
-        return self._host_update
+        compiled, self.metric_names = compiler.update(on_ready)
+        self._host_update = compiled if isinstance(compiled, host_frames.Update) else None
+        return compiled
 
     def _compile_refresh(self, compiler: _Compiler) -> Refresh:
-        if self._frames is None:
-            compiled, self.refresh_metric_names = compiler.refresh()
-        else:
-            compiled, self.refresh_metric_names = compiler.host_refresh(self._frames)
+        compiled, self.refresh_metric_names = compiler.refresh()
         return compiled
 
     def _start(self, tasks: Sequence[tuple[futures.Future[Any], Callable[[], Any]]]) -> None:
@@ -167,7 +162,7 @@ class _Compiler:
         self._params = mesh_lib.placed(jax.eval_shape(setup.agent.acting, train), mesh_lib.replicated(setup.mesh))
         self._scalar = jax.ShapeDtypeStruct((), np.int32, sharding=mesh_lib.replicated(setup.mesh))
         self._feed = mesh_lib.placed(steps.example_feed(setup), steps.feed_sharding(setup))
-        self._counters = steps.RefreshCounters(self._scalar, self._scalar, self._scalar)
+        self._counters = steps.Counters(self._scalar, self._scalar, self._scalar)
 
     def act(self, function: Any, num_rows: int) -> Act:
         batch = batch_lib.padding(self._setup.spec, self._setup.layout, num_rows)
@@ -175,34 +170,43 @@ class _Compiler:
             self._params,
             self._actor,
             mesh_lib.placed(batch, mesh_lib.sharded(self._setup.mesh)),
-            steps.ActCounters(self._scalar, self._scalar, self._scalar),
+            self._counters,
         ).compile()
-        return compiled if self._frames is None else functools.partial(_act_and_keep, self._frames, compiled)
+        if (frames := self._frames) is None:
+            return compiled
 
-    def update(self) -> tuple[Update, tuple[str, ...]]:
-        return _compiled(steps.make_update(self._setup), self._train, self._actor.rings, self._feed)
+        def act_and_keep(params: Any, actor: Any, batch: batch_lib.Batch, counters: Any) -> Any:
+            frames.write(batch)
+            return compiled(params, actor, batch, counters)
 
-    def host_update(
-        self, frames: host_frames.HostFrames, on_ready: Callable[[], None]
-    ) -> tuple[host_frames.Update, tuple[str, ...]]:
+        return act_and_keep
+
+    def update(self, on_ready: Callable[[], None]) -> tuple[Update, tuple[str, ...]]:
+        if self._frames is None:
+            return _compiled(steps.make_update(self._setup), self._train, self._actor.rings, self._feed)
         ahead = self._setup.ahead
         draw: Any = steps.make_draw(self._setup, lag=host_frames.HOST_LAG if ahead else 0)
         drawing = (self._train.num_updates, self._scalar, self._actor.rings, self._feed)
         windows, seen = self._drawn(draw, *drawing)
         learn, names = _compiled(steps.make_learn(self._setup), self._train, self._actor.rings, windows, seen)
         drawer = draw.lower(*drawing).compile()
-        return host_frames.Update(frames, drawer, learn, ahead=ahead, on_ready=on_ready), names
+        return host_frames.Update(self._frames, drawer, learn, ahead=ahead, on_ready=on_ready), names
 
     def refresh(self) -> tuple[Refresh, tuple[str, ...]]:
-        function = steps.make_refresh(self._setup)
-        return _compiled(function, self._params, self._actor.rings, self._counters, donate=(1,))
-
-    def host_refresh(self, frames: host_frames.HostFrames) -> tuple[Refresh, tuple[str, ...]]:
+        rings, counters = self._actor.rings, self._counters
+        if (frames := self._frames) is None:
+            return _compiled(steps.make_refresh(self._setup), self._params, rings, counters, donate=(1,))
         draw: Any = steps.make_draw_stale(self._setup)
-        drawing = (self._actor.rings, self._counters)
-        arguments = (self._params, self._actor.rings, *self._drawn(draw, *drawing), self._counters)
+        arguments = (self._params, rings, *self._drawn(draw, rings, counters), counters)
         renew, names = _compiled(steps.make_renew(self._setup), *arguments, donate=(1,))
-        return host_frames.Refresh(frames, draw.lower(*drawing).compile(), renew), names
+        drawer = draw.lower(rings, counters).compile()
+
+        def draw_and_renew(params: Any, rings: rings_lib.Rings, counters: steps.Counters) -> Any:
+            windows = drawer(rings, counters)
+            # Waits for the places and reads them at once: nothing is written in between.
+            return renew(params, rings, windows, frames.read(windows), counters)
+
+        return draw_and_renew, names
 
     def _drawn(self, draw: Any, *args: Any) -> tuple[windows_lib.Windows, jax.ShapeDtypeStruct]:
         """Returns the shapes of a draw, windows and the frames at their places, spread over the devices."""
@@ -225,10 +229,7 @@ def stack_metrics(
 ) -> tuple[Callable[..., Any], tuple[str, ...]]:
     """Returns a function with its metrics as one array [M], so that fetching them is one copy, and their names.
 
-    Args:
-      function: jitted; its last result are metrics.
-      *args: of the function; shapes and dtypes are enough.
-      donate: positions of the arguments that it donates.
+    The function is jitted, and its last result are metrics. Of its arguments, shapes and dtypes are enough.
     """
     names = tuple(sorted(jax.eval_shape(function, *args)[-1]))
 
@@ -237,16 +238,3 @@ def stack_metrics(
         return *states, jnp.stack([metrics[name].astype(jnp.float32) for name in names])
 
     return jax.jit(stacked, donate_argnums=donate), names
-
-
-def _act_and_keep(
-    frames: host_frames.HostFrames,
-    compiled: Act,
-    params: base.Params,
-    actor: state_lib.ActorState,
-    batch: batch_lib.Batch,
-    counters: steps.ActCounters,
-) -> tuple[state_lib.ActorState, steps.Acted]:
-    """Acts, with the newest frames kept by the host."""
-    frames.write(batch)
-    return compiled(params, actor, batch, counters)

@@ -23,10 +23,6 @@ class Setup(NamedTuple):
     """Settings of all device functions.
 
     Attributes:
-      agent: pure functions.
-      spec: of the environments.
-      mesh: devices.
-      layout: of the slots.
       sizes: rows a shard of acting batches, ascending.
       slot_length: rows of a ring.
       seed: of the run.
@@ -59,12 +55,7 @@ class Setup(NamedTuple):
 
 
 def make(config: config_lib.Config, spec: types.EnvSpec, mesh: jax.sharding.Mesh) -> Setup:
-    """Returns the setup of a run.
-
-    Args:
-      config: with automatic values resolved.
-      spec: of the environments.
-      mesh: devices.
+    """Returns the setup of a run, whose automatic values are resolved.
 
     Raises:
       ConfigError: the agent does not go with these environments or devices.
@@ -73,18 +64,15 @@ def make(config: config_lib.Config, spec: types.EnvSpec, mesh: jax.sharding.Mesh
     layout, sizes = batch_lib.plan(config, mesh.devices.size)
     data = agent.data
     for name, kept in agent.stored.items():
-        stride = data.stride if isinstance(data, data_lib.Replay) else 1  # after a cut, an unroll begins anywhere
+        stride = 1 if isinstance(data, data_lib.Queue) else data.stride  # after a cut, an unroll begins anywhere
         if stride % kept.every:
             raise errors.ConfigError(
                 f"agent {config.run.agent} stores {name!r} in every {kept.every}th row, but its windows begin at "
                 f"multiples of {stride}"
             )
-    is_queue = isinstance(data, data_lib.Queue)
     batch_size = data.batch_size if isinstance(data, data_lib.Queue) else config.replay.batch_size
-    for number, name in (
-        (batch_size, "windows"),
-        (agent.refresh.batch_size if agent.refresh else 0, "refreshed rows"),
-    ):
+    num_refreshed = agent.refresh.batch_size if agent.refresh else 0
+    for number, name in ((batch_size, "windows"), (num_refreshed, "refreshed rows")):
         if number % layout.num_shards:
             raise errors.ConfigError(f"{number} {name} of one call can't be shared by {layout.num_shards} devices")
     return Setup(
@@ -96,7 +84,7 @@ def make(config: config_lib.Config, spec: types.EnvSpec, mesh: jax.sharding.Mesh
         slot_length=_slot_length(agent, config.replay.capacity, layout.num_train),
         seed=config.run.seed,
         batch_size=batch_size,
-        capacity=2**31 - 1 if is_queue else config.replay.capacity,
+        capacity=2**31 - 1 if isinstance(data, data_lib.Queue) else config.replay.capacity,
         ahead=not config.run.deterministic,
     )
 

@@ -31,14 +31,13 @@ class ActorState(NamedTuple):
 def create_actor(setup: setup_lib.Setup, *, holds_frames: bool = True) -> ActorState:
     """Returns empty rings and memory; holds_frames: as in `rings.create`."""
     agent, layout = setup.agent, setup.layout
-    is_prioritized = isinstance(agent.data, data_lib.Replay) and agent.data.prioritization is not None
     rings = rings_lib.create(
         setup.spec,
         setup.stored,
         layout.num_train,
         setup.slot_length,
         num_shards=layout.num_shards,
-        prioritized=is_prioritized,
+        prioritized=isinstance(agent.data, data_lib.Replay) and agent.data.prioritization is not None,
         holds_frames=holds_frames,
     )
     return ActorState(acting.initial(agent, setup.spec, layout.num_train + layout.num_evaluate), rings)
@@ -75,12 +74,10 @@ def init_train(setup: setup_lib.Setup) -> base.TrainState:
     return jax.jit(init, out_shardings=mesh_lib.replicated(setup.mesh))()
 
 
+@jax.jit
 def copy(tree: base.Params) -> base.Params:
     """Returns parameters that outlive the donation of their source."""
-    return _copy(tree)
-
-
-_copy = jax.jit(lambda tree: jax.tree.map(jnp.copy, tree))
+    return jax.tree.map(jnp.copy, tree)
 
 
 def parts(agent: base.Agent, train: base.TrainState) -> dict[str, base.Params]:

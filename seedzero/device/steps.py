@@ -9,6 +9,7 @@ parameters and optimizer are replicated, gradients averaged. One device is the t
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
@@ -29,42 +30,18 @@ from seedzero.replay import windows as windows_lib
 _AXIS, _SHARDED, _REPLICATED = mesh_lib.AXIS, mesh_lib.SHARDED, mesh_lib.REPLICATED
 
 
-class ActCounters(NamedTuple):
-    """Scalars of one acting call, int32.
+class Counters(NamedTuple):
+    """Scalars of one acting call or refresh, int32.
 
     Attributes:
       num_inserts: training steps stored before it.
-      version: updates that the acting parameters have seen.
-      num_acts: acting calls before it; seeds its noise.
+      version: updates that its parameters have seen.
+      num_calls: acting calls, or refreshes, before it; seeds what is random.
     """
 
     num_inserts: Any
     version: Any
-    num_acts: Any
-
-
-class RefreshCounters(NamedTuple):
-    """Scalars of one refresh, int32.
-
-    Attributes:
-      num_inserts: training steps stored before it.
-      version: updates that the parameters have seen.
-      num_refreshes: calls before it; seeds its draw and its computation.
-    """
-
-    num_inserts: Any
-    version: Any
-    num_refreshes: Any
-
-
-class Acted(NamedTuple):
-    """The outcome of one acting call.
-
-    Attributes:
-      action: [R] int32, or [R, D] float32: one for each row of the batch.
-    """
-
-    action: jax.Array
+    num_calls: Any
 
 
 class Unrolls(NamedTuple):
@@ -84,38 +61,35 @@ class Unrolls(NamedTuple):
 Feed: TypeAlias = Any
 """What an update is given besides its states: the scalar int32 `num_inserts` for a replay, `Unrolls` for a queue."""
 
+Updated: TypeAlias = tuple[base.TrainState, rings_lib.Rings, base.Metrics]
+Renewed: TypeAlias = tuple[rings_lib.Rings, base.Metrics]
+
 
 # Acting -----------------------------------------------------------------------------------------------------------
 
 
-def make_act(setup: setup_lib.Setup) -> Callable[..., tuple[state_lib.ActorState, Acted]]:
+def make_act(setup: setup_lib.Setup) -> Callable[..., tuple[state_lib.ActorState, jax.Array]]:
     """Returns the jitted acting step; its second argument is donated.
 
-    (params, ActorState, Batch, ActCounters) -> (ActorState, Acted): pushes the new frames, lets the agent act with one
-    version of the parameters, and writes the rows of training slots into their rings.
+    (params, ActorState, Batch, Counters) -> (ActorState, action [R] int32 or [R, D] float32): pushes the new frames,
+    lets the agent act with one version of the parameters, and writes the rows of training slots into their rings.
     """
 
     def act(
-        params: base.Params, actor: state_lib.ActorState, batch: Any, counters: ActCounters
-    ) -> tuple[state_lib.ActorState, Acted]:
-        key = jax.random.fold_in(jax.random.key(setup.seed + 1), counters.num_acts)
+        params: base.Params, actor: state_lib.ActorState, batch: Any, counters: Counters
+    ) -> tuple[state_lib.ActorState, jax.Array]:
+        key = jax.random.fold_in(jax.random.key(setup.seed + 1), counters.num_calls)
         key = jax.random.fold_in(key, jax.lax.axis_index(_AXIS))
         carried = jax.tree.map(lambda x: x.at[batch.slot].get(mode="clip"), actor.carried)
-        seen = acting.Seen(
-            frame=batch.observation,
-            reward=batch.reward,
-            first=batch.first,
-            action_mask=batch.action_mask,
-            explore=batch.explore,
-            slot=setup.layout.global_slot(batch.slot, jax.lax.axis_index(_AXIS)),
-        )
+        slot = setup.layout.global_slot(batch.slot, jax.lax.axis_index(_AXIS))
+        seen = acting.Seen(batch.observation, batch.reward, batch.first, batch.action_mask, batch.explore, slot)
         carried, outputs = acting.act(setup.agent, setup.spec, setup.layout.num_train, params, carried, seen, key)
         carried = jax.tree.map(lambda x, new: x.at[batch.slot].set(new, mode="drop"), actor.carried, carried)
         row = _row(setup, batch, outputs, counters.version)
         rings = rings_lib.write(actor.rings, batch.slot, row, counters.num_inserts, setup.agent.stack)
         if row.weight is not None and rings.max_weight is not None:  # every shard holds the same number
             rings = rings._replace(max_weight=jax.lax.pmax(rings.max_weight, _AXIS))
-        return state_lib.ActorState(carried, rings), Acted(outputs.action)
+        return state_lib.ActorState(carried, rings), outputs.action
 
     in_specs = (_REPLICATED, _SHARDED, _SHARDED, _REPLICATED)
     return mesh_lib.over_devices(act, setup.mesh, in_specs, (_SHARDED, _SHARDED), donate=(1,))
@@ -126,32 +100,22 @@ def _row(setup: setup_lib.Setup, batch: Any, outputs: base.Outputs, version: jax
     if outputs.priority is not None and isinstance(data, data_lib.Replay) and data.prioritization is not None:
         weight = priorities.weights(outputs.priority, data.prioritization)
     versions = jnp.full(batch.slot.shape, version, jnp.int32)
-    return rings_lib.Row(
-        observation=batch.observation,
-        reward=batch.reward,
-        terminated=batch.terminated,
-        truncated=batch.truncated,
-        first=batch.first,
-        stored={**outputs.stored, **dict.fromkeys(setup_lib.version_names(setup.agent), versions)},
-        weight=weight,
-    )
+    stored = {**outputs.stored, **dict.fromkeys(setup_lib.version_names(setup.agent), versions)}
+    shown = (batch.observation, batch.reward, batch.terminated, batch.truncated, batch.first)
+    return rings_lib.Row(*shown, stored, weight)
 
 
 # Updating ---------------------------------------------------------------------------------------------------------
 
 
-def make_update(
-    setup: setup_lib.Setup,
-) -> Callable[..., tuple[base.TrainState, rings_lib.Rings, base.Metrics]]:
-    """Returns the jitted training step; its first two arguments are donated.
+def make_update(setup: setup_lib.Setup) -> Callable[..., Updated]:
+    """Returns the jitted training step (train state, Rings, Feed) -> (train state, Rings, metrics).
 
-    (train state, Rings, Feed) -> (train state, Rings, metrics): every device draws windows from its own rings, learns
-    from them, with gradients averaged, and writes the windows' priorities back, where there are any.
+    Every device draws windows from its own rings, learns from them, with gradients averaged, and writes the windows'
+    priorities back, where there are any. The first two arguments are donated.
     """
 
-    def update(
-        train: base.TrainState, rings: rings_lib.Rings, feed: Feed
-    ) -> tuple[base.TrainState, rings_lib.Rings, base.Metrics]:
+    def update(train: base.TrainState, rings: rings_lib.Rings, feed: Feed) -> Updated:
         windows = _draw(setup, train.num_updates, rings, feed)
         return _learn(setup, train, rings, windows_lib.read(rings, windows))
 
@@ -173,9 +137,7 @@ def make_draw(setup: setup_lib.Setup, *, lag: int) -> Callable[..., windows_lib.
     return mesh_lib.over_devices(draw, setup.mesh, in_specs, _SHARDED)
 
 
-def make_learn(
-    setup: setup_lib.Setup,
-) -> Callable[..., tuple[base.TrainState, rings_lib.Rings, base.Metrics]]:
+def make_learn(setup: setup_lib.Setup) -> Callable[..., Updated]:
     """Returns the last step of an update for rings whose frames the host keeps; it donates its first two arguments.
 
     (train state, Rings, Windows, frames [B, P, stack, *observation_shape]) -> (train state, Rings, metrics).
@@ -183,7 +145,7 @@ def make_learn(
 
     def learn(
         train: base.TrainState, rings: rings_lib.Rings, windows: windows_lib.Windows, frames: jax.Array
-    ) -> tuple[base.TrainState, rings_lib.Rings, base.Metrics]:
+    ) -> Updated:
         return _learn(setup, train, rings, windows_lib.with_frames(windows, frames))
 
     in_specs, out_specs = (_REPLICATED, _SHARDED, _SHARDED, _SHARDED), (_REPLICATED, _SHARDED, _REPLICATED)
@@ -194,9 +156,9 @@ def _feed_specs(setup: setup_lib.Setup) -> jax.sharding.PartitionSpec:
     return _SHARDED if isinstance(setup.agent.data, data_lib.Queue) else _REPLICATED
 
 
-def _update_keys(setup: setup_lib.Setup, num_updates: jax.Array) -> jax.Array:
-    """Returns this device's keys of one update: for the draw, and for learning."""
-    key = jax.random.fold_in(jax.random.key(setup.seed + 2), num_updates)
+def _keys(setup: setup_lib.Setup, stream: int, number: jax.Array) -> jax.Array:
+    """Returns this device's keys of one update (stream 2) or refresh (3): for the draw, and for what follows it."""
+    key = jax.random.fold_in(jax.random.key(setup.seed + stream), number)
     return jax.random.split(jax.random.fold_in(key, jax.lax.axis_index(_AXIS)))
 
 
@@ -211,7 +173,7 @@ def _draw(
     prioritization = agent.data.prioritization
     return sampling.sample(
         rings,
-        _update_keys(setup, num_updates)[0],
+        _keys(setup, 2, num_updates)[0],
         setup.batch_size // setup.layout.num_shards,
         agent.data,
         stack=agent.stack,
@@ -225,10 +187,9 @@ def _draw(
 
 def _learn(
     setup: setup_lib.Setup, train: base.TrainState, rings: rings_lib.Rings, windows: windows_lib.Windows
-) -> tuple[base.TrainState, rings_lib.Rings, base.Metrics]:
-    """Returns the states after one update, and its metrics."""
+) -> Updated:
     num_updates, data = train.num_updates, setup.agent.data
-    train, priority, metrics = setup.agent.update(train, windows, _update_keys(setup, num_updates)[1], _AXIS)
+    train, priority, metrics = setup.agent.update(train, windows, _keys(setup, 2, num_updates)[1], _AXIS)
     metrics = {**metrics, **_age_metrics(data, windows, num_updates)}
     if isinstance(data, data_lib.Replay) and data.prioritization is not None:
         assert priority is not None
@@ -239,9 +200,7 @@ def _learn(
     return train, rings, metrics
 
 
-def _age_metrics(
-    data: data_lib.Replay | data_lib.Queue, windows: windows_lib.Windows, num_updates: jax.Array
-) -> base.Metrics:
+def _age_metrics(data: data_lib.Data, windows: windows_lib.Windows, num_updates: jax.Array) -> base.Metrics:
     """Returns how many updates ago the parameters acted: at sampled rows, or in the unrolls of a queue."""
     age = (num_updates - windows.stored[rings_lib.VERSION][:, 0]).astype(jnp.float32)
     if isinstance(data, data_lib.Replay):
@@ -254,10 +213,7 @@ def _age_metrics(
 
 
 def _priority_metrics(
-    rings: rings_lib.Rings,
-    windows: windows_lib.Windows,
-    priority: jax.Array,
-    prioritization: data_lib.Prioritization,
+    rings: rings_lib.Rings, windows: windows_lib.Windows, priority: jax.Array, prioritization: data_lib.Prioritization
 ) -> base.Metrics:
     """Returns the priorities' effect; those that are not finite count as 0.
 
@@ -274,17 +230,15 @@ def _priority_metrics(
 # Refreshing -------------------------------------------------------------------------------------------------------
 
 
-def make_refresh(setup: setup_lib.Setup) -> Callable[..., tuple[rings_lib.Rings, base.Metrics]]:
-    """Returns the jitted refresh of stored targets; its second argument is donated.
+def make_refresh(setup: setup_lib.Setup) -> Callable[..., Renewed]:
+    """Returns the jitted refresh of stored targets (params, Rings, Counters) -> (Rings, metrics); donates the rings.
 
-    (params, Rings, RefreshCounters) -> (Rings, metrics): every device draws steps from its own rings whose targets
-    are more than `Refresh.min_age` updates old, computes them anew, and writes them over the stored ones. Each device
-    takes an equal part of the batch, so where it holds fewer steps than others they are refreshed more often.
+    Every device draws steps from its own rings whose targets are more than `Refresh.min_age` updates old, computes
+    them anew, and writes them over the stored ones. Each device takes an equal part of the batch, so where it holds
+    fewer steps than others they are refreshed more often.
     """
 
-    def renew(
-        params: base.Params, rings: rings_lib.Rings, counters: RefreshCounters
-    ) -> tuple[rings_lib.Rings, base.Metrics]:
+    def renew(params: base.Params, rings: rings_lib.Rings, counters: Counters) -> Renewed:
         windows = _draw_stale(setup, rings, counters)
         return _renew(setup, params, rings, windows_lib.read(rings, windows), counters)
 
@@ -293,18 +247,15 @@ def make_refresh(setup: setup_lib.Setup) -> Callable[..., tuple[rings_lib.Rings,
 
 
 def make_draw_stale(setup: setup_lib.Setup) -> Callable[..., windows_lib.Windows]:
-    """Returns the first step of a refresh where the host keeps the frames: (Rings, RefreshCounters) -> Windows."""
-
-    def draw(rings: rings_lib.Rings, counters: RefreshCounters) -> windows_lib.Windows:
-        return _draw_stale(setup, rings, counters)
-
+    """Returns the first step of a refresh where the host keeps the frames: (Rings, Counters) -> Windows."""
+    draw = functools.partial(_draw_stale, setup)
     return mesh_lib.over_devices(draw, setup.mesh, (_SHARDED, _REPLICATED), _SHARDED)
 
 
-def make_renew(setup: setup_lib.Setup) -> Callable[..., tuple[rings_lib.Rings, base.Metrics]]:
+def make_renew(setup: setup_lib.Setup) -> Callable[..., Renewed]:
     """Returns the last step of a refresh for rings whose frames the host keeps; it donates its second argument.
 
-    (params, Rings, Windows, frames [B, P, stack, *observation_shape], RefreshCounters) -> (Rings, metrics).
+    (params, Rings, Windows, frames [B, P, stack, *observation_shape], Counters) -> (Rings, metrics).
     """
 
     def renew(
@@ -312,31 +263,21 @@ def make_renew(setup: setup_lib.Setup) -> Callable[..., tuple[rings_lib.Rings, b
         rings: rings_lib.Rings,
         windows: windows_lib.Windows,
         frames: jax.Array,
-        counters: RefreshCounters,
-    ) -> tuple[rings_lib.Rings, base.Metrics]:
+        counters: Counters,
+    ) -> Renewed:
         return _renew(setup, params, rings, windows_lib.with_frames(windows, frames), counters)
 
     in_specs = (_REPLICATED, _SHARDED, _SHARDED, _SHARDED, _REPLICATED)
     return mesh_lib.over_devices(renew, setup.mesh, in_specs, (_SHARDED, _REPLICATED), donate=(1,))
 
 
-def _refresh_of(setup: setup_lib.Setup) -> base.Refresh:
-    assert setup.agent.refresh is not None
-    return setup.agent.refresh
-
-
-def _refresh_keys(setup: setup_lib.Setup, num_refreshes: jax.Array) -> jax.Array:
-    """Returns this device's keys of one refresh: for the draw, and for the computation."""
-    key = jax.random.fold_in(jax.random.key(setup.seed + 3), num_refreshes)
-    return jax.random.split(jax.random.fold_in(key, jax.lax.axis_index(_AXIS)))
-
-
-def _draw_stale(setup: setup_lib.Setup, rings: rings_lib.Rings, counters: RefreshCounters) -> windows_lib.Windows:
+def _draw_stale(setup: setup_lib.Setup, rings: rings_lib.Rings, counters: Counters) -> windows_lib.Windows:
     """Returns this device's rows of one refresh, as windows without their frames."""
-    wanted = _refresh_of(setup)
+    wanted = setup.agent.refresh
+    assert wanted is not None
     slot, time = refresh.draw_stale(
         rings,
-        _refresh_keys(setup, counters.num_refreshes)[0],
+        _keys(setup, 3, counters.num_calls)[0],
         wanted.batch_size // setup.layout.num_shards,
         num_inserts=counters.num_inserts,
         capacity=setup.capacity,
@@ -350,11 +291,11 @@ def _renew(
     params: base.Params,
     rings: rings_lib.Rings,
     windows: windows_lib.Windows,
-    counters: RefreshCounters,
-) -> tuple[rings_lib.Rings, base.Metrics]:
-    """Returns the rings with fresh targets of the windows' first rows."""
-    key = _refresh_keys(setup, counters.num_refreshes)[1]
-    fresh, changes = _refresh_of(setup).compute(params, windows, key)
+    counters: Counters,
+) -> Renewed:
+    """Returns the rings with fresh targets of the windows' first rows, and metrics."""
+    assert setup.agent.refresh is not None
+    fresh, changes = setup.agent.refresh.compute(params, windows, _keys(setup, 3, counters.num_calls)[1])
     rings, written = refresh.retarget(rings, windows.slot, windows.time, fresh, counters.version)
     age = counters.version - windows.stored[rings_lib.TARGET_VERSION][:, 0]
     return rings, _refresh_metrics({**changes, "refresh_age": age.astype(jnp.float32)}, written)
@@ -387,11 +328,6 @@ def feed_sharding(setup: setup_lib.Setup) -> jax.sharding.NamedSharding:
     return jax.sharding.NamedSharding(setup.mesh, _feed_specs(setup))
 
 
-def act_counters(num_inserts: int, version: int, num_acts: int) -> ActCounters:
-    """Returns the scalars of an acting call as int32."""
-    return ActCounters(np.int32(num_inserts), np.int32(version), np.int32(num_acts))
-
-
-def refresh_counters(num_inserts: int, version: int, num_refreshes: int) -> RefreshCounters:
-    """Returns the scalars of a refresh as int32."""
-    return RefreshCounters(np.int32(num_inserts), np.int32(version), np.int32(num_refreshes))
+def counters(num_inserts: int, version: int, num_calls: int) -> Counters:
+    """Returns the scalars of a call as int32."""
+    return Counters(np.int32(num_inserts), np.int32(version), np.int32(num_calls))

@@ -12,7 +12,6 @@ Uncorrected: a game over shows an older frame (a terminal state's value is 0 for
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 from collections.abc import Sequence
@@ -35,26 +34,17 @@ _SCREEN = (210, 160)
 
 
 class Atari:
-    """E copies of one game.
-
-    Attributes:
-      frame_numbers: [E] int32, frames emulated since creation, no-ops at a reset included.
-    """
+    """E copies of one game. frame_numbers: [E] int32, frames emulated since creation, no-ops at a reset included."""
 
     def __init__(
         self, game: str, settings: sections.EnvConfig, num_envs: int, *, threads: int = 0, render: bool = False
     ) -> None:
-        """Makes the emulators.
+        """Makes the emulators; EnvironmentFailure for an unknown game, or an error of ALE.
 
         Args:
           game: name in CamelCase or snake_case.
-          settings: frame size, frame skip, sticky actions etc.
-          num_envs: E.
           threads: emulator threads; 0: one for each core available to this process.
           render: runs a colour copy of environment 0 for render().
-
-        Raises:
-          EnvironmentFailure: an unknown game, or an error of ALE.
         """
         rom = rom_name(game)
         size, frame_skip = settings.frame_size, settings.frame_skip
@@ -83,8 +73,7 @@ class Atari:
             if self._colour is not None:
                 self._picture = self._colour.reset(seed=emulator_seeds[:1])[0][0, 0]
         self.frame_numbers = info["frame_number"]
-        nowhere = np.zeros(self.num_envs, bool)
-        self._final = self._timed_out = self._ended_unseen = nowhere
+        nowhere = self._final = self._timed_out = self._ended_unseen = np.zeros(self.num_envs, bool)
         reward = np.zeros(self.num_envs, np.float32)
         return types.EnvStep(self._frames(observation), reward, nowhere.copy(), nowhere.copy())
 
@@ -96,7 +85,11 @@ class Atari:
             observation, reward, ended, _, info = self._envs.step(actions)
             if self._timed_out.any():
                 observation, info = self._envs.reset(options={"reset_mask": self._timed_out})
-            self._step_colour(actions)
+            if self._colour is not None:  # it has environment 0's seed
+                picture = self._colour.step(actions[:1])[0]
+                if self._timed_out[0]:
+                    picture = self._colour.reset(options={"reset_mask": self._timed_out[:1]})[0]
+                self._picture = picture[0, 0]
         terminated = (ended | self._ended_unseen) & ~first
         truncated = (info["episode_frame_number"] >= self._frame_limit) & ~first & ~terminated
         # After a lost life the game runs on during the first observation; an end there is reported by the next step.
@@ -122,28 +115,16 @@ class Atari:
         """[E, 1, H, W] -> [E, H, W, 1] without a copy."""
         return observation.reshape(self.num_envs, *self.spec.observation_shape)
 
-    def _step_colour(self, actions: np.ndarray) -> None:
-        """Repeats the step in the colour copy, which has environment 0's seed."""
-        if self._colour is None:
-            return
-        picture = self._colour.step(actions[:1])[0]
-        if self._timed_out[0]:
-            picture = self._colour.reset(options={"reset_mask": self._timed_out[:1]})[0]
-        self._picture = picture[0, 0]
-
 
 def rom_name(game: str) -> str:
     """Returns ALE's name of a game given in CamelCase or snake_case ("MsPacman" -> "ms_pacman").
 
-    Raises:
-      EnvironmentFailure: no such game; the message suggests the nearest names.
+    EnvironmentFailure, which suggests the nearest names, where there is none.
     """
     known = {name.replace("_", ""): name for name in roms.get_all_rom_ids()}
     key = game.replace("_", "").lower()
     if key not in known:
-        nearest = [known[match] for match in difflib.get_close_matches(key, known, n=3, cutoff=0.6)]
-        hint = f"did you mean {' or '.join(nearest)}?" if nearest else f"it has {len(known)}, as pong and ms_pacman"
-        raise errors.EnvironmentFailure(f"ALE has no game {game!r}; {hint}")
+        raise base.no_such_game("ALE", game, known.values(), "pong and ms_pacman")
     return known[key]
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -12,12 +14,7 @@ from seedzero.core import errors, types
 
 
 class VectorEnv(Protocol):
-    """One group of E environments with next-step auto-reset (see types.EnvStep).
-
-    Attributes:
-      spec: of one environment.
-      num_envs: E.
-    """
+    """One group of E = `num_envs` environments with next-step auto-reset (see types.EnvStep); `spec` is of one."""
 
     spec: types.EnvSpec
     num_envs: int
@@ -25,16 +22,13 @@ class VectorEnv(Protocol):
     def reset(self, seeds: Sequence[int]) -> types.EnvStep:
         """Starts a new episode everywhere and returns the first observations.
 
-        Args:
-          seeds: [E] non-negative; the same seeds and actions give the same steps.
+        seeds: [E] non-negative; the same seeds and actions give the same steps.
         """
 
     def step(self, actions: np.ndarray) -> types.EnvStep:
         """Applies actions [E] int32 or [E, D] float32; a final observation is followed by a first one.
 
-        Raises:
-          InvalidMessage: wrong shape, or an action out of range.
-          EnvironmentFailure: an environment raised.
+        InvalidMessage: wrong shape, or an action out of range. EnvironmentFailure: an environment raised.
         """
 
     def render(self) -> np.ndarray:
@@ -46,34 +40,20 @@ class VectorEnv(Protocol):
 
 def check_actions(actions: np.ndarray, num_envs: int, spec: types.EnvSpec) -> None:
     """Raises InvalidMessage unless actions are [num_envs] whole numbers, or vectors, within the spec's bounds."""
-    if spec.is_continuous:
-        _check_vectors(actions, num_envs, spec)
-        return
-    num_actions = spec.num_actions
-    if actions.shape != (num_envs,) or not np.issubdtype(actions.dtype, np.integer):
-        raise errors.InvalidMessage(
-            f"actions are {actions.dtype}{list(actions.shape)}; expected whole numbers of shape [{num_envs}]"
-        )
-    wrong = np.flatnonzero((actions < 0) | (actions >= num_actions))
-    if wrong.size:
-        raise errors.InvalidMessage(
-            f"action {actions[wrong[0]]} for environment {wrong[0]} is out of range; expected 0 to {num_actions - 1}"
-        )
-
-
-def _check_vectors(actions: np.ndarray, num_envs: int, spec: types.EnvSpec) -> None:
     shape = (num_envs, *spec.action_shape)
-    if actions.shape != shape or actions.dtype != np.float32:
+    kind, kind_name = (np.float32, "float32") if spec.is_continuous else (np.integer, "whole numbers")
+    if actions.shape != shape or not np.issubdtype(actions.dtype, kind):
         raise errors.InvalidMessage(
-            f"actions are {actions.dtype}{list(actions.shape)}; expected float32 of shape {list(shape)}"
+            f"actions are {actions.dtype}{list(actions.shape)}; expected {kind_name} of shape {list(shape)}"
         )
-    low, high = spec.action_bounds
+    low, high = spec.action_bounds if spec.is_continuous else (0, spec.num_actions - 1)
     wrong = np.argwhere(~((actions >= low) & (actions <= high)))  # NaN is wrong too
     if wrong.size:
-        env, index = wrong[0]
+        env, *index = wrong[0]
+        lowest, highest = spec.action_bounds[:, index[0]] if index else (low, high)
+        expected = f"number {index[0]} from {lowest} to {highest}" if index else f"{lowest} to {highest}"
         raise errors.InvalidMessage(
-            f"action {actions[env].tolist()} for environment {env} is out of range; expected number {index} from "
-            f"{low[index]} to {high[index]}"
+            f"action {actions[env].tolist()} for environment {env} is out of range; expected {expected}"
         )
 
 
@@ -81,6 +61,15 @@ def check_seeds(seeds: Sequence[int], num_envs: int) -> None:
     """Raises InvalidMessage unless there is one non-negative seed for each environment."""
     if len(seeds) != num_envs or any(seed < 0 for seed in seeds):
         raise errors.InvalidMessage(f"got seeds {list(seeds)}; expected {num_envs} that are not negative")
+
+
+def no_such_game(library: str, name: str, known: Iterable[str], examples: str) -> errors.EnvironmentFailure:
+    """Returns the error for a name that a library of games does not know, with the nearest ones."""
+    by_key = {game.replace("_", ""): game for game in known}
+    nearest = difflib.get_close_matches(re.sub("[-_]", "", name).lower(), by_key, n=3, cutoff=0.6)
+    names = " or ".join(by_key[key] for key in nearest)
+    hint = f"did you mean {names}?" if names else f"it has {len(by_key)}, as {examples}"
+    return errors.EnvironmentFailure(f"{library} has no game {name!r}; {hint}")
 
 
 @contextlib.contextmanager

@@ -53,8 +53,7 @@ class Catch:
         return self._show(first)
 
     def render(self) -> np.ndarray:
-        board = self._boards()[0]
-        large = board.repeat(_PIXELS_PER_CELL, axis=0).repeat(_PIXELS_PER_CELL, axis=1)
+        large = self._boards()[0].repeat(_PIXELS_PER_CELL, axis=0).repeat(_PIXELS_PER_CELL, axis=1)
         return np.repeat(large, 3, axis=2)
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ import functools
 import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -29,25 +29,19 @@ _EXTRAS = {
 
 _WRAP = "wrap it in an environment of your own that has one, and give that as gym:MODULE:ID"
 
-Encoder = Callable[[np.ndarray], np.ndarray]
-
-Decoder = Callable[[np.ndarray], np.ndarray]
-"""Actions [E] int32 or [E, D] float32 -> a batch of the environment's own actions."""
+Coder = Callable[[np.ndarray], np.ndarray]
+"""Between batches of the environment and of the wire: observations [E, ...], actions [E] int32 or [E, D] float32."""
 
 
 class GymVectorEnv:
     """E copies of one Gymnasium environment, stepped one after the other."""
 
     def __init__(self, env_id: str, num_envs: int, *, render: bool = False) -> None:
-        """Makes the environments.
+        """Makes E environments.
 
-        Args:
-          env_id: as in gymnasium.make; "module:ID" imports the module first, also from the current directory.
-          num_envs: E.
-          render: enables render().
+        env_id: as in gymnasium.make; "module:ID" imports the module first, also from the current directory.
 
-        Raises:
-          EnvironmentFailure: unknown id, missing package, unsupported space, or an exception of the environment.
+        EnvironmentFailure: unknown id, missing package, unsupported space, or an exception of the environment.
         """
         if render:
             # Pictures, not windows: otherwise SDL looks for a display and complains on stderr.
@@ -58,11 +52,7 @@ class GymVectorEnv:
 
     @classmethod
     def from_factory(cls, make: Callable[[], gymnasium.Env[Any, Any]], num_envs: int) -> GymVectorEnv:
-        """Returns E environments made by the caller's function.
-
-        Raises:
-          EnvironmentFailure: as above.
-        """
+        """Returns E environments made by the caller's function; errors as above."""
         env = cls.__new__(cls)
         env._begin(getattr(make, "__name__", "the worker's own environment"), [make] * num_envs)
         return env
@@ -108,26 +98,25 @@ class GymVectorEnv:
 
 
 def check_id(env_id: str) -> None:
-    """Raises ConfigError if Gymnasium does not know the id, or the environment has an unsupported space.
+    """Raises EnvironmentFailure if Gymnasium does not know the id, or the environment has an unsupported space.
 
     A module's own ids are only checked for their form.
     """
     module, separator, name = env_id.rpartition(":")
     if separator and not (module and name):
-        raise errors.ConfigError(f"gym:{env_id} is not complete; expected gym:MODULE:ID, as in gym:my_module:MyEnv-v0")
+        form = "expected gym:MODULE:ID, as in gym:my_module:MyEnv-v0"
+        raise errors.EnvironmentFailure(f"gym:{env_id} is not complete; {form}")
     if separator:
         return
-    try:
-        with _quiet():
-            minatar.register(env_id)
-            namespace, name, version = registration.parse_env_id(env_id)
-            if version is not None or registration.find_highest_version(namespace, name) is None:
-                gymnasium.spec(env_id)
-    except gymnasium.error.Error as error:
-        raise errors.ConfigError(_unknown(env_id, error)) from None
-    except ModuleNotFoundError as error:
-        raise errors.ConfigError(_missing(env_id, str(error))) from None
-    _check_spaces(env_id)
+    with _explained(env_id, gymnasium.error.Error), _quiet():
+        minatar.register(env_id)
+        namespace, name, version = registration.parse_env_id(env_id)
+        if version is not None or registration.find_highest_version(namespace, name) is None:
+            gymnasium.spec(env_id)
+    env = _make_if_possible(env_id)
+    if env is not None:  # a package missing here may be installed on the workers' machines
+        with contextlib.closing(env):
+            _read_spaces(env_id, env)
 
 
 def is_continuous(env_id: str) -> bool:
@@ -137,18 +126,6 @@ def is_continuous(env_id: str) -> bool:
         return False
     with contextlib.closing(env):
         return isinstance(env.action_space, spaces.Box)
-
-
-def _check_spaces(env_id: str) -> None:
-    env = _make_if_possible(env_id)
-    if env is None:
-        return  # a package missing here may be installed on the workers' machines
-    try:
-        _read_spaces(env_id, env)
-    except errors.EnvironmentFailure as error:
-        raise errors.ConfigError(str(error)) from None
-    finally:
-        env.close()
 
 
 def _make_if_possible(env_id: str) -> gymnasium.Env[Any, Any] | None:
@@ -163,71 +140,67 @@ def _make_one(env_id: str, options: Mapping[str, Any]) -> gymnasium.Env[Any, Any
     # Unlike `python -m`, a console command's path lacks the current directory, which has the user's module.
     if ":" in env_id and os.getcwd() not in sys.path and "" not in sys.path:
         sys.path.insert(0, os.getcwd())
-    try:
+    with _explained(env_id, gymnasium.error.UnregisteredEnv):
         if minatar.register(env_id):
             options = {**options, "max_episode_steps": minatar.MAX_STEPS}
             return minatar.Corrected(gymnasium.make(env_id, disable_env_checker=True, **options))
         return gymnasium.make(env_id, disable_env_checker=True, **options)
-    except gymnasium.error.UnregisteredEnv as error:
-        raise errors.EnvironmentFailure(_unknown(env_id, error)) from error
-    except gymnasium.error.DependencyNotInstalled as error:
+
+
+@contextlib.contextmanager
+def _explained(env_id: str, unknown: type[gymnasium.error.Error]) -> Iterator[None]:
+    """Turns Gymnasium's errors about an id (`unknown`: it does not know it) into EnvironmentFailure with advice."""
+    try:
+        yield
+    except (gymnasium.error.DependencyNotInstalled, ModuleNotFoundError) as error:
         raise errors.EnvironmentFailure(_missing(env_id, str(error))) from error
-    except ModuleNotFoundError as error:
-        raise errors.EnvironmentFailure(_no_module(env_id, str(error))) from error
+    except unknown as error:
+        raise errors.EnvironmentFailure(
+            f"Gymnasium does not know {env_id!r} ({error}); for your own write gym:MODULE:ID, MODULE registers it"
+        ) from error
 
 
 def _given(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
     return env
 
 
-def _unknown(env_id: str, error: gymnasium.error.Error) -> str:
-    return f"Gymnasium does not know {env_id!r} ({error}); for your own write gym:MODULE:ID, MODULE registers it"
-
-
 def _missing(env_id: str, reason: str) -> str:
+    module = env_id.rpartition(":")[0]
+    if module and f"'{module}'" in reason:
+        return (
+            f"environment {env_id!r}: there is no module {module!r} in {os.getcwd()} or among the installed packages; "
+            "start in the module's directory, or install it"
+        )
     extra = next((extra for package, extra in _EXTRAS.items() if package in reason), None)
     install = f"install it: pip install '{extra}'" if extra else "install it on every machine with workers"
     return f"environment {env_id!r} needs a missing package: {reason} ({install})"
 
 
-def _no_module(env_id: str, reason: str) -> str:
-    module = env_id.rpartition(":")[0]
-    if not module or f"'{module}'" not in reason:
-        return _missing(env_id, reason)
-    return (
-        f"environment {env_id!r}: there is no module {module!r} in {os.getcwd()} or among the installed packages; "
-        "start in the module's directory, or install it"
-    )
-
-
-def _read_spaces(name: str, env: gymnasium.Env[Any, Any]) -> tuple[types.EnvSpec, Encoder, Decoder]:
+def _read_spaces(name: str, env: gymnasium.Env[Any, Any]) -> tuple[types.EnvSpec, Coder, Coder]:
     """Returns the spec, the encoder of observations to [E, ...], and the decoder of actions."""
     observation = env.observation_space
     actions, decode = _read_actions(name, env.action_space)
-    if isinstance(observation, spaces.Discrete):
-        return _one_hot_spec(observation, actions), _one_hot(observation), decode
-    if not isinstance(observation, spaces.Box) or not _is_number(observation.dtype):
+    one_hot = np.arange(observation.n) + observation.start if isinstance(observation, spaces.Discrete) else None
+    if one_hot is not None:
+        shape, dtype, low, high = one_hot.shape, np.dtype(np.float32), 0.0, 1.0
+    elif isinstance(observation, spaces.Box) and observation.dtype.kind in "biuf":
+        shape, dtype = observation.shape or (1,), _wire_dtype(observation)
+        low, high = float(observation.low.min()), float(observation.high.max())
+    else:
         raise errors.EnvironmentFailure(
             f"environment {name!r} has the observation space {observation}; expected Box or Discrete, because only "
             f"one array of numbers or one number is supported: {_WRAP}"
         )
-    dtype = _wire_dtype(observation)
-    shape = observation.shape or (1,)
-    spec = types.EnvSpec(
-        observation_shape=shape,
-        observation_dtype=dtype.name,
-        observation_low=float(observation.low.min()),
-        observation_high=float(observation.high.max()),
-        **actions,
-    )
+    spec = types.EnvSpec(shape, dtype.name, observation_low=low, observation_high=high, **actions)
 
     def encode(batch: np.ndarray) -> np.ndarray:
-        return batch.astype(dtype).reshape(len(batch), *shape)
+        numbers = batch if one_hot is None else batch[:, np.newaxis] == one_hot
+        return numbers.astype(dtype).reshape(len(batch), *shape)
 
     return spec, encode, decode
 
 
-def _read_actions(name: str, space: spaces.Space[Any]) -> tuple[dict[str, Any], Decoder]:
+def _read_actions(name: str, space: spaces.Space[Any]) -> tuple[dict[str, Any], Coder]:
     """Returns EnvSpec's fields about actions, and the decoder of actions."""
     if isinstance(space, spaces.Discrete):
         first = int(space.start)
@@ -259,10 +232,6 @@ def _kind_of(space: spaces.Space[Any]) -> str:
     return "actions made of parts" if isinstance(space, spaces.Dict | spaces.Tuple) else "such actions"
 
 
-def _is_number(dtype: np.dtype[Any]) -> bool:
-    return dtype.kind in "biuf"
-
-
 def _wire_dtype(box: spaces.Box) -> np.dtype[Any]:
     """Returns the wire's dtype of a Box's elements."""
     if box.dtype in (np.uint8, np.bool_):
@@ -271,26 +240,6 @@ def _wire_dtype(box: spaces.Box) -> np.dtype[Any]:
     if box.dtype.kind in "iu" and box.low.min() >= bounds.min and box.high.max() <= bounds.max:
         return np.dtype(np.int32)
     return np.dtype(np.float32)
-
-
-def _one_hot_spec(observation: spaces.Discrete, actions: Mapping[str, Any]) -> types.EnvSpec:
-    return types.EnvSpec(
-        observation_shape=(int(observation.n),),
-        observation_dtype="float32",
-        observation_low=0,
-        observation_high=1,
-        **actions,
-    )
-
-
-def _one_hot(observation: spaces.Discrete) -> Encoder:
-    values = np.arange(observation.n) + observation.start
-
-    def encode(batch: np.ndarray) -> np.ndarray:
-        one_hot: np.ndarray = (batch[:, np.newaxis] == values).astype(np.float32)
-        return one_hot
-
-    return encode
 
 
 def _quiet() -> warnings.catch_warnings[None]:

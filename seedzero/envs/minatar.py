@@ -20,11 +20,7 @@ _PLOTTING = ("matplotlib", "seaborn")
 
 
 def register(env_id: str) -> bool:
-    """Returns whether the id is MinAtar's; if so, registers MinAtar's games (its package does not do so itself).
-
-    Raises:
-      ModuleNotFoundError: the package is missing.
-    """
+    """Returns whether the id is MinAtar's; if so, registers MinAtar's games (its package does not do so itself)."""
     if env_id.partition("/")[0].lower() != "minatar":
         return False
     if not any(spec.namespace == "MinAtar" for spec in gymnasium.registry.values()):
@@ -37,23 +33,18 @@ def register(env_id: str) -> bool:
 @contextlib.contextmanager
 def _without_plotting() -> Iterator[None]:
     """Hides matplotlib and seaborn, which take seconds and 90 MiB, from imports, and silences the complaints."""
-    hidden = [name for name in _PLOTTING if name not in sys.modules]
+    hidden: dict[str, Any] = {name: None for name in _PLOTTING if name not in sys.modules}
     silence = logging.NullHandler()
     logging.root.addHandler(silence)  # without a handler, a warning would configure logging
-    logging.root.addFilter(_drop)
+    logging.root.addFilter(drop := lambda record: False)
     try:
-        for name in hidden:
-            sys.modules[name] = None  # type: ignore[assignment]
+        sys.modules.update(hidden)
         yield
     finally:
         for name in hidden:
             del sys.modules[name]
-        logging.root.removeFilter(_drop)
+        logging.root.removeFilter(drop)
         logging.root.removeHandler(silence)
-
-
-def _drop(record: logging.LogRecord) -> bool:
-    return False
 
 
 class Corrected(gymnasium.Wrapper[Any, Any, Any, Any]):

@@ -12,11 +12,7 @@ _COLOURS = np.array(
 
 
 def paint(planes: np.ndarray) -> np.ndarray:
-    """Returns a picture of a board, [32 H, 32 W, 3] uint8: a cell has the colour of its last non-zero plane.
-
-    Args:
-      planes: [H, W, C] of any dtype.
-    """
+    """Returns a picture [32 H, 32 W, 3] uint8 of [H, W, C]: a cell has the colour of its last non-zero plane."""
     lit = planes != 0
     last = lit.shape[-1] - 1 - np.argmax(lit[..., ::-1], axis=-1)
     picture = np.where(lit.any(axis=-1, keepdims=True), _COLOURS[last % len(_COLOURS)], np.uint8(0))

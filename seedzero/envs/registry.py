@@ -23,18 +23,13 @@ def make(
     threads: int = 0,
     render: bool = False,
 ) -> base.VectorEnv:
-    """Returns one group of environments.
+    """Returns one group of `num_envs` environments; EnvironmentFailure if they cannot be made here.
 
     Args:
       env_id: catch, gym:ID, gym:module:ID, atari:GAME or spiel:GAME.
-      settings: of the family (`id` is not read).
-      num_envs: environments in the group.
       role: games of two players are self-play in training, against random moves in evaluation.
       threads: emulator threads of Atari; 0: one for each core.
       render: enables render().
-
-    Raises:
-      EnvironmentFailure: it cannot be made here.
     """
     kind, _, name = env_id.partition(":")
     if env_id == "catch":
@@ -57,18 +52,13 @@ def check_id(env_id: str) -> None:
     kind, _, name = env_id.partition(":")
     if env_id in ("catch", env_ids.REMOTE):
         return
-    if kind == "gym" and name:
-        gym_env.check_id(name)
-    elif kind in ("atari", "spiel") and name:
-        try:
-            if kind == "atari":
-                atari.rom_name(name)
-            else:
-                spiel.Game(name)
-        except errors.EnvironmentFailure as error:
-            raise errors.ConfigError(f"environment {env_id!r}: {error}") from None
-    else:
+    check = {"gym": gym_env.check_id, "atari": atari.rom_name, "spiel": spiel.Game}.get(kind)
+    if check is None or not name:
         raise errors.ConfigError(_unknown(env_id))
+    try:
+        check(name)
+    except errors.EnvironmentFailure as error:
+        raise errors.ConfigError(str(error) if kind == "gym" else f"environment {env_id!r}: {error}") from None
 
 
 def is_continuous(env_id: str) -> bool:

@@ -6,7 +6,6 @@ E environments of one group, A actions.
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -37,23 +36,14 @@ _MAX_OBSERVATION_SIZE = 2**20
 
 
 class Game:
-    """The rules of one game, as functions of single states.
-
-    Attributes:
-      name: as given.
-      num_players: 1 or 2.
-      num_actions: A.
-      spec: of the game's environments.
-    """
+    """The rules of one game, as functions of single states; `spec` is that of its environments."""
 
     def __init__(self, name: str) -> None:
         """Loads a game and plays a few random ones, because OpenSpiel does not declare the order of moves.
 
-        Args:
-          name: OpenSpiel's, with parameters in brackets: "tic_tac_toe", "connect_four(rows=4,columns=5)".
+        name: OpenSpiel's, with parameters in brackets: "tic_tac_toe", "connect_four(rows=4,columns=5)".
 
-        Raises:
-          EnvironmentFailure: OpenSpiel is missing, or the game is unknown or unsupported.
+        EnvironmentFailure: OpenSpiel is missing, or the game is unknown or unsupported.
         """
         self.name = name
         self._game = _load(name)
@@ -96,11 +86,7 @@ class Game:
         return mask
 
     def apply(self, state: State, action: int) -> State:
-        """Returns the state after a legal move.
-
-        Raises:
-          EnvironmentFailure: OpenSpiel refuses the move, or the same player moves again.
-        """
+        """Returns the state after a legal move; EnvironmentFailure if it is none, or the same player moves again."""
         with base.failures_of(f"game {self.name!r} refuses action {action}"):
             after = state.clone()
             after.apply_action(action)
@@ -155,8 +141,6 @@ class Games:
         """Makes the games.
 
         Args:
-          game: its rules.
-          num_envs: E.
           opponent: None: each action is the mover's, and the next observation is the other player's. "random": the
             environment plays one side; the agent sees its own turns and terminal states only. In episode j of
             environment i the agent moves first if i + j is even. Ignored for a single player.
@@ -209,18 +193,14 @@ class Games:
             # An opening that ends the game leaves the agent no turn: the agent then moves first.
             state = state if self._game.is_terminal(opened) else opened
         if self._random_opening:
-            state = self._open(index, state)
+            for _ in range(self._generators[index].integers(self._random_opening + 1)):
+                opened = self._reply(index, state)
+                if self._game.is_terminal(opened):
+                    break
+                state = opened
         self._num_episodes[index] += 1
         self._states[index] = state
         self._returns[index] = 0  # the opponent's opening counts in the next reward
-
-    def _open(self, index: int, state: State) -> State:
-        for _ in range(self._generators[index].integers(self._random_opening + 1)):
-            opened = self._reply(index, state)
-            if self._game.is_terminal(opened):
-                break
-            state = opened
-        return state
 
     def _play(self, index: int, action: int) -> float:
         """Makes a move, and the opponent's if there is one; returns the mover's reward."""
@@ -252,11 +232,7 @@ class Games:
 
 
 def make(name: str, num_envs: int, *, opponent: Opponent | None = None, random_opening: int = 0) -> Games:
-    """Returns E copies of a game by its name; other arguments as in Games.
-
-    Raises:
-      EnvironmentFailure: as in Game.
-    """
+    """Returns E copies of a game by its name; other arguments as in Games, errors as in Game."""
     return Games(Game(name), num_envs, opponent=opponent, random_opening=random_opening)
 
 
@@ -280,19 +256,11 @@ def _load(name: str) -> Any:
             f"game {name!r} needs the missing package open_spiel ({error}); {_INSTALL}"
         ) from error
     # OpenSpiel itself answers an unknown name with the names of all games.
-    _check_known(name.partition("(")[0], pyspiel.registered_names())
+    known, game = pyspiel.registered_names(), name.partition("(")[0]
+    if game not in known:
+        raise base.no_such_game("OpenSpiel", game, known, "tic_tac_toe and connect_four")
     with base.failures_of(f"OpenSpiel cannot load {name!r}"):
         return pyspiel.load_game(name)
-
-
-def _check_known(name: str, known: Sequence[str]) -> None:
-    if name in known:
-        return
-    by_key = {game.replace("_", ""): game for game in known}
-    nearest = difflib.get_close_matches(name.replace("_", "").replace("-", "").lower(), by_key, n=3, cutoff=0.6)
-    names = " or ".join(by_key[key] for key in nearest)
-    hint = f"did you mean {names}?" if names else f"it has {len(known)}, as tic_tac_toe and connect_four"
-    raise errors.EnvironmentFailure(f"OpenSpiel has no game {name!r}; {hint}")
 
 
 def _refuse_unsupported(name: str, game: Any) -> None:
@@ -308,9 +276,7 @@ def _refuse_unsupported(name: str, game: Any) -> None:
         "it has no observation tensor": not kind.provides_observation_tensor,
     }
     found = [reason for reason, holds in reasons.items() if holds]
-    if not found:
-        shape = game.observation_tensor_shape()
-        if not 1 <= math.prod(shape) <= _MAX_OBSERVATION_SIZE:
-            found.append(f"its observation has the shape {shape}, 1 to {_MAX_OBSERVATION_SIZE} numbers are possible")
+    if not found and not 1 <= math.prod(shape := game.observation_tensor_shape()) <= _MAX_OBSERVATION_SIZE:
+        found = [f"its observation has the shape {shape}, 1 to {_MAX_OBSERVATION_SIZE} numbers are possible"]
     if found:
         raise errors.EnvironmentFailure(f"game {name!r} is not supported: {', '.join(found)}; {_SUPPORTED}")

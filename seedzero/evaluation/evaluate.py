@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import logging
 import os
 import pathlib
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +24,7 @@ from seedzero.core import env_ids, errors, types
 from seedzero.device import acting, compilation_cache
 from seedzero.envs import base as env_base
 from seedzero.envs import registry, spiel
-from seedzero.evaluation import episodes, evaluation, match, video
+from seedzero.evaluation import evaluation, human_scores, match, video
 
 _log = logging.getLogger(__name__)
 
@@ -36,17 +37,9 @@ RANDOM, EXHAUSTIVE = "random", "exhaustive"
 """Opponents in games of two players; every other name is a run directory."""
 
 
-class _Saved(NamedTuple):
-    """An agent from a run directory."""
-
-    config: config_lib.Config
-    agent: base.Agent
-    params: base.Params
-
-
 def _read_config(path: pathlib.Path) -> config_lib.Config:
     """Returns a run's configuration, if its environment can be made here."""
-    config = run_dir.read_config(path)
+    config = run_dir.read_saved(path).config
     if config.env.id == env_ids.REMOTE:
         raise errors.UsageError(
             f"{path} was trained with --env=remote: its environment is not here; metrics.jsonl has the evaluations "
@@ -57,22 +50,22 @@ def _read_config(path: pathlib.Path) -> config_lib.Config:
 
 def _load(
     path: pathlib.Path, config: config_lib.Config, spec: types.EnvSpec, step: checkpoint_files.Step | None
-) -> _Saved:
-    """Returns the agent of a run; raises if the run's spec differs."""
+) -> tuple[base.Agent, base.Params]:
+    """Returns the agent of a run and its parameters; raises if the run's spec differs."""
     compilation_cache.enable()
     saved_spec = spec_file.read(path) or spec
     spec_file.check_equal(spec, saved_spec)
     agent = agents.make(config, saved_spec, jax.default_backend())
     template = jax.eval_shape(lambda: agent.acting(agent.init(jax.random.key(0))))
-    return _Saved(config, agent, _load_params(path / "checkpoints", step, template))
+    return agent, _load_params(path / "checkpoints", step, template)
 
 
 def _load_params(directory: pathlib.Path, step: checkpoint_files.Step | None, template: base.Params) -> base.Params:
     """Returns parameters; without a step the best ones, or the last if none were evaluated."""
     if step is None:
         step = "best" if checkpoint_files.finished(directory / checkpoint_files.BEST) else "last"
-    params, info = checkpoint_files.restore_params(directory, step, template)
-    _log.info("checkpoint of update %d", info["step"])
+    params, found = checkpoint_files.restore_params(directory, step, template)
+    _log.info("checkpoint of update %d", found.step)
     return params
 
 
@@ -82,10 +75,10 @@ class _Player:
     def __init__(
         self, path: pathlib.Path, step: checkpoint_files.Step | None, num_envs: int, *, seed: int, render: bool
     ) -> None:
-        config = _read_config(path)
+        self.config = config = _read_config(path)
         settings = dataclasses.replace(config.env, life_loss=False, random_opening=0)  # episodes are whole games
         self.env: env_base.VectorEnv = registry.make(config.env.id, settings, num_envs, render=render)
-        self.config, agent, self._params = _load(path, config, self.env.spec, step)
+        agent, self._params = _load(path, config, self.env.spec, step)
         self._carried = acting.initial(agent, self.env.spec, num_envs)
         self._act = jax.jit(functools.partial(acting.act, agent, self.env.spec, 0))
         self._key = jax.random.key(seed)
@@ -132,12 +125,22 @@ def evaluate(
       UsageError: not a run directory, a remote environment, or an unsuitable opponent.
       CheckpointError: a missing or damaged checkpoint.
     """
-    game = game_of(pathlib.Path(path))
-    if game is not None:
-        return _evaluate_game(game, pathlib.Path(path), step, num_episodes, seed, opponent or RANDOM)
-    if opponent is not None:
-        raise errors.UsageError(f"--opponent={opponent}: {path} was trained in no game of two players; omit it")
-    return _evaluate_alone(pathlib.Path(path), step, num_episodes, seed)
+    path = pathlib.Path(path)
+    game = game_of(path)
+    if game is None:
+        if opponent is not None:
+            raise errors.UsageError(f"--opponent={opponent}: {path} was trained in no game of two players; omit it")
+        return _evaluate_alone(path, step, num_episodes, seed)
+    opponent = opponent or RANDOM
+    other = None if opponent in (RANDOM, EXHAUSTIVE) else _same_game(pathlib.Path(opponent), game)
+    agent = load_player(game, path, step)
+    if other is not None:
+        games = match.against_agent(game, agent, load_player(game, other, None), num_episodes, seed)
+    elif opponent == RANDOM:
+        games = match.against_random(game, agent, num_episodes, seed)
+    else:
+        games = match.every_line(game, agent)
+    return {"opponent": opponent, **match.summary(games)}
 
 
 def game_of(path: pathlib.Path) -> spiel.Game | None:
@@ -147,34 +150,14 @@ def game_of(path: pathlib.Path) -> spiel.Game | None:
     return game if game is not None and game.num_players == 2 else None
 
 
-def _evaluate_game(
-    game: spiel.Game,
-    path: pathlib.Path,
-    step: checkpoint_files.Step | None,
-    num_games: int,
-    seed: int,
-    opponent: str,
-) -> dict[str, Any]:
-    other_path = None if opponent in (RANDOM, EXHAUSTIVE) else _same_game(pathlib.Path(opponent), game)
-    agent = load_player(game, path, step)
-    if other_path is not None:
-        games = match.against_agent(game, agent, load_player(game, other_path, None), num_games, seed)
-    elif opponent == RANDOM:
-        games = match.against_random(game, agent, num_games, seed)
-    else:
-        games = match.every_line(game, agent)
-    return {"opponent": opponent, **match.summary(games)}
-
-
 def load_player(game: spiel.Game, path: pathlib.Path, step: checkpoint_files.Step | None) -> match.Player:
     """Returns the greedy agent of a run of this game; without a step, of its last checkpoint."""
-    saved = _load(path, run_dir.read_config(path), game.spec, step or "last")
-    return match.greedy_player(game, saved.agent, saved.params)
+    return match.greedy_player(game, *_load(path, run_dir.read_saved(path).config, game.spec, step or "last"))
 
 
 def _same_game(path: pathlib.Path, game: spiel.Game) -> pathlib.Path:
     """Returns an opponent's run directory; raises if it was trained in another game."""
-    env_id = run_dir.read_config(path).env.id
+    env_id = run_dir.read_saved(path).config.env.id
     if env_id != f"spiel:{game.name}":
         raise errors.UsageError(
             f"--opponent={path} was trained with --env={env_id}, this run with --env=spiel:{game.name}; give a run of "
@@ -190,26 +173,20 @@ def _evaluate_alone(
     player = _Player(path, step, num_envs, seed=seed, render=False)
     slots = np.arange(num_envs)
     played = evaluation.Evaluation(slots, num_episodes)
-    try:
+    with contextlib.closing(player.env):
         played.record(slots, player.step.reward, player.first, player.step.final)
         while not played.done:
             player.advance()
             played.record(slots, player.step.reward, player.first, player.step.final)
-    finally:
-        player.env.close()
     result = dataclasses.asdict(played.result())
-    normalized = evaluation.human_normalized(player.config.env.id, result["mean_return"])
+    normalized = human_scores.normalized(player.config.env.id, result["mean_return"])
     return result if normalized is None else {**result, "human_normalized": normalized}
 
 
 def play(path: str | os.PathLike[str], target: str | os.PathLike[str]) -> dict[str, Any]:
-    """Writes a video of one greedy episode with the best checkpoint, or the last if none was evaluated.
+    """Writes a video, .mp4 or .gif, of one greedy episode with the best checkpoint, or the last if none was evaluated.
 
     A game of two players is self-play; the return is the first mover's.
-
-    Args:
-      path: run directory.
-      target: file to write, .mp4 or .gif.
 
     Returns:
       video, frames, return and length.
@@ -217,26 +194,20 @@ def play(path: str | os.PathLike[str], target: str | os.PathLike[str]) -> dict[s
     Raises:
       UsageError, CheckpointError: as in `evaluate`, or the video cannot be written.
     """
-    video.check_path(target)
     player = _Player(pathlib.Path(path), None, 1, seed=0, render=True)
-    followed = episodes.Episodes(1, player.env.spec.num_players)
-    ended: list[episodes.Episode] = []
-
-    def record() -> None:
-        ended.extend(followed.record(np.zeros(1, int), player.step.reward, player.first, player.step.final))
+    followed = evaluation.Episodes(1, player.env.spec.num_players)
+    ended: list[evaluation.Episode] = []
 
     def frames() -> Iterator[np.ndarray]:
-        record()
-        yield player.env.render()
-        while not ended:
-            player.advance()
-            record()
+        while True:
+            ended.extend(followed.record(np.zeros(1, int), player.step.reward, player.first, player.step.final))
             yield player.env.render()
+            if ended:
+                return
+            player.advance()
 
-    try:
-        kind = player.config.env.id.partition(":")[0]
-        num_frames = video.write_video(target, frames(), _FRAMES_PER_SECOND[kind])
-    finally:
-        player.env.close()
+    with contextlib.closing(player.env):
+        fps = _FRAMES_PER_SECOND[player.config.env.id.partition(":")[0]]
+        num_frames = video.write_video(target, frames(), fps)
     (episode,) = ended
     return {"video": os.fspath(target), "frames": num_frames, "return": episode.total, "length": episode.length}

@@ -1,4 +1,4 @@
-"""One evaluation: a fixed quota of whole episodes for each environment.
+"""Episodes of concurrent environments, and evaluations: a fixed quota of whole episodes for each environment.
 
 "The first N finished episodes" would count short episodes more often than long ones.
 """
@@ -7,10 +7,51 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from seedzero.evaluation import episodes, human_scores
+
+class Episode(NamedTuple):
+    """A finished episode.
+
+    Attributes:
+      slot: of its environment.
+      total: undiscounted sum of rewards; in games of two players, the sum of the first mover (the first one after a
+        random opening, if there is one).
+      length: steps.
+    """
+
+    slot: int
+    total: float
+    length: int
+
+
+class Episodes:
+    """Sums rewards; environments are rows 0 .. num_slots - 1.
+
+    With two players each reward is the mover's, and the other player loses as much.
+    """
+
+    def __init__(self, num_slots: int, num_players: int = 1) -> None:
+        self._next_sign = 1 if num_players == 1 else -1
+        self._sign = np.ones(num_slots)
+        self._total = np.zeros(num_slots)
+        self._length = np.zeros(num_slots, np.int64)
+
+    def record(self, slots: np.ndarray, reward: np.ndarray, first: np.ndarray, final: np.ndarray) -> list[Episode]:
+        """Adds one observation of each given environment and returns the finished episodes.
+
+        Args:
+          slots: [B] int, distinct environments.
+          reward: [B] of the step to the observation.
+          first: [B] bool, true: first observation of an episode or session.
+          final: [B] bool, true: last observation of an episode.
+        """
+        self._total[slots] = np.where(first, 0.0, self._total[slots] + self._sign[slots] * reward)
+        self._sign[slots] = np.where(first, 1, self._next_sign * self._sign[slots])
+        self._length[slots] = np.where(first, 0, self._length[slots] + 1)
+        return [Episode(int(slot), float(self._total[slot]), int(self._length[slot])) for slot in slots[final]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,8 +78,8 @@ class Evaluation:
         number = len(slots)
         quotas = num_episodes // number + (np.arange(number) < num_episodes % number)
         self._left = {int(slot): int(quota) for slot, quota in zip(slots, quotas, strict=True)}
-        self._running = episodes.Episodes(int(slots.max()) + 1)
-        self._finished: list[episodes.Episode] = []
+        self._running = Episodes(int(slots.max()) + 1)
+        self._finished: list[Episode] = []
 
     def record(self, slots: np.ndarray, reward: np.ndarray, first: np.ndarray, final: np.ndarray) -> None:
         """Adds one observation of each given environment; shapes as in `Episodes.record`."""
@@ -68,9 +109,3 @@ def summarize(totals: Sequence[float], lengths: Sequence[int]) -> Result:
         max_return=float(returns.max()),
         mean_length=float(np.mean(lengths)),
     )
-
-
-def human_normalized(env_id: str, mean_return: float) -> float | None:
-    """Returns (score - random) / (human - random) of an Atari game; None for other environments."""
-    kind, _, game = env_id.partition(":")
-    return human_scores.normalized(game, mean_return) if kind == "atari" else None

@@ -34,13 +34,7 @@ _BATCH_SIZE = 64
 
 
 class FinishedGame(NamedTuple):
-    """A finished game.
-
-    Attributes:
-      is_first: whether the agent made the first move.
-      total: the agent's sum of rewards.
-      length: moves of both sides.
-    """
+    """Whether the agent made the first move, its sum of rewards, and the moves of both sides."""
 
     is_first: bool
     total: float
@@ -75,27 +69,12 @@ def greedy_player(game: spiel.Game, agent: base.Agent, params: base.Params) -> P
     return play
 
 
-def random_player(generator: np.random.Generator) -> Player:
-    """Returns the player of uniformly random legal moves."""
-    return lambda states: np.array([spiel.random_move(state, generator) for state in states], np.int64)
-
-
 # Games ------------------------------------------------------------------------------------------------------------
 
 
-def play_games(
-    game: spiel.Game, states: Sequence[spiel.State], agent: Player, opponent: Player, is_first: Sequence[bool]
-) -> list[FinishedGame]:
-    """Plays games to their ends.
-
-    Args:
-      game: the rules.
-      states: [B] initial states, none terminal.
-      agent: one side.
-      opponent: the other side.
-      is_first: [B] whether a game's first move is, or was, the agent's.
-    """
-    states = list(states)
+def play_games(game: spiel.Game, states: Sequence[spiel.State], agent: Player, opponent: Player) -> list[FinishedGame]:
+    """Plays games from states [B], none terminal; the first move of games 0, 2, 4 ... is, or was, the agent's."""
+    states, is_first = list(states), [index % 2 == 0 for index in range(len(states))]
     while running := [index for index, state in enumerate(states) if not game.is_terminal(state)]:
         turns = [_has_turn(game, states[index], is_first[index]) for index in running]
         for player, side in ((agent, True), (opponent, False)):
@@ -107,9 +86,13 @@ def play_games(
 
 
 def against_random(game: spiel.Game, agent: Player, num_games: int, seed: int) -> list[FinishedGame]:
-    """Plays against random moves; the agent has the first move in games 0, 2, 4 and so on."""
-    opponent = random_player(np.random.default_rng(seed))
-    return play_games(game, [game.initial()] * num_games, agent, opponent, _alternately(num_games))
+    """Plays against random moves."""
+    generator = np.random.default_rng(seed)
+
+    def opponent(states: Sequence[spiel.State]) -> np.ndarray:
+        return np.array([spiel.random_move(state, generator) for state in states], np.int64)
+
+    return play_games(game, [game.initial()] * num_games, agent, opponent)
 
 
 def against_agent(game: spiel.Game, agent: Player, opponent: Player, num_games: int, seed: int) -> list[FinishedGame]:
@@ -117,11 +100,7 @@ def against_agent(game: spiel.Game, agent: Player, opponent: Player, num_games: 
     generator = np.random.default_rng(seed)
     begun = [opening(game, generator) for _ in range(-(-num_games // 2))]
     states = [begun[index // 2] for index in range(num_games)]
-    return play_games(game, states, agent, opponent, _alternately(num_games))
-
-
-def _alternately(num_games: int) -> list[bool]:
-    return [index % 2 == 0 for index in range(num_games)]
+    return play_games(game, states, agent, opponent)
 
 
 def opening(game: spiel.Game, generator: np.random.Generator) -> spiel.State:
@@ -139,7 +118,6 @@ def every_line(game: spiel.Game, agent: Player, *, max_positions: int = MAX_POSI
     """Plays all possible games against an agent: the other side makes every legal move once.
 
     Args:
-      game: the rules.
       agent: must depend on the state alone.
       max_positions: limit over both colours; a position counts once for each path to it.
 
@@ -152,29 +130,21 @@ def every_line(game: spiel.Game, agent: Player, *, max_positions: int = MAX_POSI
         while states:
             # All states of a round have equally many moves: it is the same side's turn in all.
             has_turn = _has_turn(game, states[0], is_first)
-            num_positions += len(states) if has_turn else sum(len(state.legal_actions()) for state in states)
-            _check_size(game, states[0], num_positions, max_positions)
-            after = _answers(game, states, agent) if has_turn else _all_moves(game, states)
+            if has_turn:
+                moves = [[int(action)] for action in agent(states)]
+            else:
+                moves = [state.legal_actions() for state in states]
+            num_positions += sum(map(len, moves))
+            if num_positions > max_positions:
+                raise errors.UsageError(
+                    f"game {game.name!r} is too large to play every line: {num_positions} positions after "
+                    f"{states[0].move_number() + 1} moves, at most {max_positions} are played; give --opponent=random "
+                    f"or --opponent=RUN_DIR"
+                )
+            after = [game.apply(state, move) for state, part in zip(states, moves, strict=True) for move in part]
             finished += [_finished(game, state, is_first) for state in after if game.is_terminal(state)]
             states = [state for state in after if not game.is_terminal(state)]
     return finished
-
-
-def _answers(game: spiel.Game, states: Sequence[spiel.State], agent: Player) -> list[spiel.State]:
-    return [game.apply(state, int(action)) for state, action in zip(states, agent(states), strict=True)]
-
-
-def _all_moves(game: spiel.Game, states: Sequence[spiel.State]) -> list[spiel.State]:
-    return [game.apply(state, action) for state in states for action in state.legal_actions()]
-
-
-def _check_size(game: spiel.Game, state: spiel.State, num_positions: int, max_positions: int) -> None:
-    if num_positions > max_positions:
-        raise errors.UsageError(
-            f"game {game.name!r} is too large to play every line: {num_positions} positions after "
-            f"{state.move_number() + 1} moves, at most {max_positions} are played; give --opponent=random or "
-            f"--opponent=RUN_DIR"
-        )
 
 
 def _has_turn(game: spiel.Game, state: spiel.State, is_first: bool) -> bool:

@@ -6,7 +6,6 @@ Google's client libraries would be the larger half of a worker's image; these fe
 from __future__ import annotations
 
 import base64
-import binascii
 import dataclasses
 import json
 import logging
@@ -56,11 +55,7 @@ def endpoints(environ: Mapping[str, str]) -> Endpoints:
 
 
 def learner_of_cluster(cluster_spec: str) -> str:
-    """Returns HOST:PORT of the learner in a custom job of Vertex AI, from the environment variable CLUSTER_SPEC.
-
-    Raises:
-      UsageError: Vertex AI writes another form.
-    """
+    """Returns HOST:PORT of the learner in a custom job of Vertex AI, from the environment variable CLUSTER_SPEC."""
     try:
         (address,) = json.loads(cluster_spec)["cluster"]["workerpool0"]
         if not isinstance(address, str) or not address.rpartition(":")[2].isdigit():
@@ -75,29 +70,19 @@ def learner_of_cluster(cluster_spec: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Client:
-    """Calls the services in the name of the machine's service account.
-
-    Attributes:
-      endpoints: where they are.
-      retry_seconds: pauses between attempts.
-      sleep: waits that long.
-    """
+    """Calls the services in the name of the machine's service account. retry_seconds: pauses between attempts."""
 
     endpoints: Endpoints
     retry_seconds: Sequence[float] = RETRY_SECONDS
     sleep: Callable[[float], None] = time.sleep
 
     def secret(self, name: str) -> Secret:
-        """Returns a secret, projects/P/secrets/NAME/versions/V.
-
-        Raises:
-          Error: it cannot be read, or has the wrong content.
-        """
+        """Returns a secret, projects/P/secrets/NAME/versions/V."""
         answer = self._service("GET", f"{self.endpoints.secretmanager}/v1/{name}:access", f"secret {name}")
         try:
             fields = json.loads(base64.b64decode(json.loads(answer)["payload"]["data"], validate=True))
             return Secret(**{key: fields[key] for key in Secret._fields})
-        except (ValueError, KeyError, TypeError, binascii.Error):
+        except (ValueError, KeyError, TypeError):
             # Nothing of the content: an error goes into logs.
             raise errors.Error(
                 f"secret {name} is not JSON with {', '.join(Secret._fields)}; "
@@ -111,17 +96,17 @@ class Client:
     def read_object(self, url: str) -> str | None:
         """Returns the text of an object gs://BUCKET/NAME, None where there is none."""
         bucket, name = _split(url)
-        path = f"storage/v1/b/{bucket}/o/{urllib.parse.quote(name, safe='')}?alt=media"
         try:
-            return self._service("GET", f"{self.endpoints.storage}/{path}", url).decode()
+            address = f"{self.endpoints.storage}/storage/v1/b/{bucket}/o/{name}?alt=media"
+            return self._service("GET", address, url).decode()
         except _Absent:
             return None
 
     def write_object(self, url: str, text: str) -> None:
         """Writes an object gs://BUCKET/NAME, over an older one."""
         bucket, name = _split(url)
-        path = f"upload/storage/v1/b/{bucket}/o?uploadType=media&name={urllib.parse.quote(name, safe='')}"
-        self._service("POST", f"{self.endpoints.storage}/{path}", url, text.encode())
+        address = f"{self.endpoints.storage}/upload/storage/v1/b/{bucket}/o?uploadType=media&name={name}"
+        self._service("POST", address, url, text.encode())
 
     def _service(self, method: str, address: str, name: str, body: bytes | None = None) -> bytes:
         token = json.loads(self._metadata("instance/service-accounts/default/token"))["access_token"]
@@ -134,11 +119,7 @@ class Client:
         return self._request(request, "the metadata server, which only machines of Google Cloud have")
 
     def _request(self, request: urllib.request.Request, name: str) -> bytes:
-        """Returns the answer's body.
-
-        Raises:
-          Error: no answer, or a refusal, after all attempts.
-        """
+        """Returns the answer's body; raises Error for a refusal, and without an answer after all attempts."""
         for pause in (*self.retry_seconds, None):
             try:
                 with urllib.request.urlopen(request, timeout=REQUEST_SECONDS) as response:
@@ -148,7 +129,8 @@ class Client:
                 if error.code == 404:
                     raise _Absent(f"cannot reach {name}: {reason}") from None
                 if error.code not in _RETRIED_CODES:
-                    raise errors.Error(f"cannot reach {name}: {reason}{_advice(error.code)}") from None
+                    advice = "; gcp/setup.sh gives the service account its rights" if error.code in (401, 403) else ""
+                    raise errors.Error(f"cannot reach {name}: {reason}{advice}") from None
             except OSError as error:
                 reason = str(getattr(error, "reason", error))
             if pause is None:
@@ -162,12 +144,9 @@ class _Absent(errors.Error):
     """The thing is not there."""
 
 
-def _advice(code: int) -> str:
-    return "; gcp/setup.sh gives the service account its rights" if code in (401, 403) else ""
-
-
 def _split(url: str) -> tuple[str, str]:
+    """Returns bucket and name, the latter quoted."""
     bucket, _, name = url.removeprefix("gs://").partition("/")
     if not url.startswith("gs://") or not bucket or not name:
         raise errors.UsageError(f"{url!r}: expected gs://BUCKET/NAME")
-    return bucket, name
+    return bucket, urllib.parse.quote(name, safe="")

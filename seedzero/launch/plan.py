@@ -21,13 +21,7 @@ _SET_HERE = {"worker.num": "--workers", "transport.listen": "--listen", "worker.
 
 @dataclasses.dataclass(frozen=True)
 class Needs:
-    """The resources of one program on its node.
-
-    Attributes:
-      cpus: cores.
-      accelerator: GPU or TPU; "" for none.
-      num_accelerators: GPUs, or chips of a TPU.
-    """
+    """The resources of one program on its node: cores, and GPUs or chips of a TPU ("" for none)."""
 
     cpus: float
     accelerator: str = ""
@@ -35,10 +29,7 @@ class Needs:
 
     def as_resources(self) -> dict[str, float]:
         """Returns the resources by the cluster's names."""
-        wanted = {"CPU": self.cpus}
-        if self.accelerator:
-            wanted[self.accelerator] = self.num_accelerators
-        return wanted
+        return {"CPU": self.cpus} | ({self.accelerator: self.num_accelerators} if self.accelerator else {})
 
     def __str__(self) -> str:
         return ", ".join(f"{name} {number:g}" for name, number in self.as_resources().items())
@@ -50,11 +41,8 @@ class Plan:
 
     Attributes:
       run_dir: its path on the learner's node.
-      num_workers: workers that step environments.
       train_words: the user's words for `seedzero train`, the run directory included.
-      worker_options: of each worker; a core for each of its threads.
-      learner: its resources.
-      worker: those of each.
+      learner, worker: the resources of each; a worker has a core for each of its threads.
       port: of the learner; 0: any free one.
       token: of the workers; never shown.
     """
@@ -116,19 +104,14 @@ def find_accelerator(text: str, nodes: Iterable[Mapping[str, float]]) -> tuple[s
     """Returns kind and number of the learner's accelerators; kind "" for none.
 
     Args:
-      text: auto (all of the node that has most), none, GPU, TPU, or one of these with a number, as GPU:2.
+      text: auto (all of the node that has most), none, GPU, TPU, GPU:N or TPU:N; else UsageError.
       nodes: resources of each node of the cluster.
-
-    Raises:
-      UsageError: `text` is none of these.
     """
     if text == "none":
         return "", 0
     nodes = list(nodes)
     if text == "auto":
-        most = {kind: _most(kind, nodes) for kind in ACCELERATORS}
-        kind = next((kind for kind in ACCELERATORS if most[kind]), "")
-        return kind, most.get(kind, 0)
+        return next(((kind, most) for kind in ACCELERATORS if (most := _most(kind, nodes))), ("", 0))
     found = re.fullmatch(rf"({'|'.join(ACCELERATORS)})(?::([1-9]\d*))?", text)
     if found is None:
         raise errors.UsageError(f"--accelerator={text}: expected auto, none, GPU, GPU:N, TPU or TPU:N")

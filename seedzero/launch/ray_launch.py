@@ -49,16 +49,11 @@ State = keeper_lib.State
 def connected(address: str) -> Iterator[bool]:
     """While entered, this process is a driver of a cluster; yields whether the cluster was started here, for this.
 
-    Args:
-      address: HOST:PORT of a cluster; local: start one on this machine; "": that of RAY_ADDRESS, else the one that
-        runs on this machine, else as local.
-
-    Raises:
-      UsageError: there is no cluster at that address.
+    address: HOST:PORT of a cluster, UsageError if there is none; local: start one on this machine; "": that of
+    RAY_ADDRESS, else the one that runs on this machine, else as local.
     """
-    is_own = _connect(address)
     try:
-        yield is_own
+        yield _connect(address)
     finally:
         ray.shutdown()
 
@@ -93,9 +88,6 @@ class _Member:
     """One actor, as the launcher knows it.
 
     Attributes:
-      name: for the user.
-      needs: its resources.
-      handle: Ray's.
       silent_since: time of its creation or loss; counts while there is no report.
       ask_at: earliest time of the next call after a loss.
       report: its last; None before the first, and after a loss.
@@ -139,9 +131,8 @@ class Launch:
     def run(self) -> str:
         """Runs to the end; returns why training is finished, "" where the user stopped it.
 
-        Raises:
-          UsageError: the run has a launcher already, or can't be placed, or the learner refuses its settings.
-          TrainingFailure: the learner or a worker failed too often.
+        UsageError: the run has a launcher already, or can't be placed, or the learner refuses its settings.
+        TrainingFailure: the learner or a worker failed too often.
         """
         self._check_room()
         with signals.StopSignals(lambda: None, say=self._say, cleanup=lambda: None) as stop:
@@ -169,29 +160,38 @@ class Launch:
     def _check_room(self) -> None:
         wanted = [self._plan.learner, *[self._plan.worker] * self._plan.num_workers]
         unplaced = plan_lib.missing(wanted, there := nodes())
-        problem = f"no room for {_counted(unplaced)} on {_listing(there)}"
+        counted = "; ".join(f"{unplaced.count(kind)} x ({kind})" for kind in dict.fromkeys(unplaced))
+        problem = f"no room for {counted} on {_listing(there)}"
         if unplaced and self._is_own:
-            raise errors.UsageError(
-                f"{problem}; lower --num_workers, --learner_cpus (a fraction will do) or --accelerator"
-            )
+            less = "lower --num_workers, --learner_cpus (a fraction will do) or --accelerator"
+            raise errors.UsageError(f"{problem}; {less}")
         if unplaced:
             self._say(f"{problem} as long as no nodes join")
 
     def _create(self) -> None:
-        plan, now = self._plan, self._clock()
-        learner = ray.remote(ray_actors.Learner)
-        worker = ray.remote(ray_actors.Worker)
+        plan = self._plan
         try:
-            handle = learner.options(**_options("learner", plan.run_dir, plan.learner)).remote()
+            self._add("learner", ray_actors.Learner, plan.learner)
         except ray.exceptions.ActorAlreadyExistsError:
             raise errors.UsageError(
                 f"--run_dir={plan.run_dir} has a launcher in this cluster already; end that one first"
             ) from None
-        self._members.append(_Member("learner", plan.learner, handle, now))
         for index in range(plan.num_workers):
-            options = _options(f"worker-{index}", plan.run_dir, plan.worker)
-            handle = worker.options(**options, scheduling_strategy="SPREAD").remote(index)
-            self._members.append(_Member(f"worker-{index}", plan.worker, handle, now))
+            self._add(f"worker-{index}", ray_actors.Worker, plan.worker, index, scheduling_strategy="SPREAD")
+
+    def _add(self, name: str, kind: type[Any], needs: plan_lib.Needs, *arguments: int, **options: str) -> None:
+        resources = needs.as_resources()
+        actor = ray.remote(kind).options(
+            name=f"{name} of {self._plan.run_dir}",
+            num_cpus=resources.pop("CPU"),
+            num_gpus=resources.pop("GPU", 0),
+            resources=resources,
+            max_restarts=-1,
+            max_task_retries=0,  # a new call carries the desired state of then
+            max_concurrency=_CALLS_AT_A_TIME,
+            **options,
+        )
+        self._members.append(_Member(name, needs, actor.remote(*arguments), self._clock()))
 
     # ------------------------------------------------------------------------------------ while it runs
 
@@ -229,8 +229,7 @@ class Launch:
             return
         answered, waiting = ray.wait(list(calls), num_returns=1, timeout=TICK_SECONDS)
         if answered and waiting:
-            more, _ = ray.wait(waiting, num_returns=len(waiting), timeout=0)
-            answered += more
+            answered += ray.wait(waiting, num_returns=len(waiting), timeout=0)[0]
         for call in answered:
             self._take(calls[call], call)
 
@@ -244,8 +243,9 @@ class Launch:
             cause = error.cause if isinstance(error.cause, errors.Error) else None
             raise cause or errors.TrainingFailure(f"{member.name}: {error}") from None
         except ray.exceptions.RayError as error:
+            brief = " ".join(str(error).split())[:MAX_ERROR_LENGTH] or type(error).__name__
             raise errors.TrainingFailure(
-                f"{member.name}: Ray has abandoned its actor ({_brief(error)}); run the same command again to resume"
+                f"{member.name}: Ray has abandoned its actor ({brief}); run the same command again to resume"
             ) from None
         else:
             self._tell_change(member, report)
@@ -300,39 +300,15 @@ class Launch:
         return saved[0].program if saved else None
 
 
-def _options(name: str, run_dir: str, needs: plan_lib.Needs) -> dict[str, Any]:
-    """Returns Ray's options of an actor."""
-    resources = needs.as_resources()
-    return dict(
-        name=f"{name} of {run_dir}",
-        num_cpus=resources.pop("CPU"),
-        num_gpus=resources.pop("GPU", 0),
-        resources=resources,
-        max_restarts=-1,
-        max_task_retries=0,  # a new call carries the desired state of then
-        max_concurrency=_CALLS_AT_A_TIME,
-    )
-
-
 def _stop_all(members: Sequence[_Member], seconds: float) -> list[ray_actors.Report]:
     """Returns the last reports of those that answer."""
     calls = [member.handle.stop.remote(seconds) for member in members if member.report is not None]
-    if not calls:
-        return []
-    done, _ = ray.wait(calls, num_returns=len(calls), timeout=seconds + LEAVE_SECONDS)
+    done = ray.wait(calls, num_returns=len(calls), timeout=seconds + LEAVE_SECONDS)[0] if calls else []
     reports = []
     for call in done:
         with contextlib.suppress(ray.exceptions.RayError):
             reports.append(ray.get(call))
     return reports
-
-
-def _brief(error: Exception) -> str:
-    return " ".join(str(error).split())[:MAX_ERROR_LENGTH] or type(error).__name__
-
-
-def _counted(needs: Sequence[plan_lib.Needs]) -> str:
-    return "; ".join(f"{needs.count(kind)} x ({kind})" for kind in dict.fromkeys(needs))
 
 
 def _listing(there: Sequence[Mapping[str, float]]) -> str:

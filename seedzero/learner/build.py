@@ -33,14 +33,7 @@ def device_loop_for(
 ) -> device_loop.DeviceLoop:
     """Returns the loop of a new or resumed run, with its programs being compiled.
 
-    Args:
-      config: of the run, resolved.
-      spec: of the environments.
-      workers: how to reach them.
-      hooks: to the rest of the learner.
-      saves: the run's checkpoints; told whether they include the replay.
-      gathered: collects metrics between rows.
-      report: shows the user a line.
+    `saves` is told whether checkpoints include the replay.
 
     Raises:
       ConfigError: the agent does not go with these environments.
@@ -56,16 +49,12 @@ def device_loop_for(
         actor = actor._replace(rings=actor.rings._replace(observation=None))
     compiled = programs.Programs(setup, train, actor, on_ready=workers.inbox.notify, frames=frames)
     resumed = saves.restore(setup.agent, train, compiled.with_frames(actor.rings))
-    if resumed is None:
-        train, restored = state_lib.init_train(setup), None
-    else:
-        train, restored = resumed
+    train, restored = resumed or (state_lib.init_train(setup), None)
     runner = runner_lib.Runner(setup, compiled, train, _actor(setup, restored, frames))
     calls = calls_lib.Calls(config, setup, runner, workers, gathered, time.monotonic)
-    loop = device_loop.DeviceLoop(config, calls, hooks, gathered, time.monotonic)
     if restored is not None:
-        loop.restore(restored.host, has_replay=restored.rings is not None)
-    return loop
+        calls.restore(restored.host, has_replay=restored.rings is not None)
+    return device_loop.DeviceLoop(config, calls, hooks)
 
 
 def _place_replay(

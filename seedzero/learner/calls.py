@@ -26,53 +26,24 @@ _MAX_REJECTED = 10
 
 
 class Workers(NamedTuple):
-    """How the loop reaches workers.
-
-    Attributes:
-      inbox: their messages.
-      roster: their sessions.
-      reply: any thread: (request, [E] actions, weights version).
-      restart: any thread: (session id, reason): the worker resets its environments and takes a new session id.
-    """
+    """How the loop reaches workers. With `restart`, one resets its environments and takes a new session id."""
 
     inbox: inbox_lib.Inbox
     roster: roster.Roster
-    reply: Callable[[Any, np.ndarray, int], None]
-    restart: Callable[[str, str], None]
+    reply: Callable[[Any, np.ndarray, int], None]  # any thread: request, [E] actions, weights version
+    restart: Callable[[str, str], None]  # any thread: session id, reason
 
 
 class State(NamedTuple):
-    """A checkpoint's content.
+    """A checkpoint's content."""
 
-    Attributes:
-      parts: of the train state, by name (`device.state.parts`).
-      rings: the replay with its frames; None: a queue, which keeps none.
-      host: counters, as JSON.
-    """
-
-    parts: dict[str, base.Params]
-    rings: rings_lib.Rings | None
-    host: dict[str, Any]
+    parts: dict[str, base.Params]  # of the train state, by name (`device.state.parts`)
+    rings: rings_lib.Rings | None  # the replay with its frames; None: a queue, which keeps none
+    host: dict[str, Any]  # counters, as JSON
 
 
 class Calls:
-    """Acts, evaluates, updates and refreshes. Used by the loop's thread.
-
-    Args:
-      config: of the run, resolved.
-      setup: of the device functions.
-      runner: the state on the device; owned from now on.
-      workers: how to reach them.
-      gathered: collects metrics between rows.
-      clock: monotonic seconds.
-
-    Attributes:
-      setup, runner, workers: as given.
-      pacer: the pace of the agent's data.
-      intake: the training observations.
-      evaluator: the evaluation under way.
-      in_flight: calls that the device has not completed.
-    """
+    """Acts, evaluates, updates and refreshes. Used by the loop's thread, which owns the runner from now on."""
 
     def __init__(
         self,
@@ -86,6 +57,8 @@ class Calls:
         self.setup = setup
         self.runner = runner
         self.workers = workers
+        self.gathered = gathered
+        self.clock = clock
         self.pacer = pacing.make(config, setup)
         self.intake = intake_lib.Intake(
             config, setup.layout, workers.inbox, self.pacer, gathered, num_players=setup.spec.num_players
@@ -93,8 +66,6 @@ class Calls:
         self.evaluator = evaluator_lib.Evaluator(config.evaluation)
         self.in_flight = in_flight_lib.InFlight(workers.inbox.changed, config.training.max_in_flight)
         self._publish_every = config.training.publish_every
-        self._gathered = gathered
-        self._clock = clock
 
     def act(self) -> None:
         """Acts for the training environments that wait."""
@@ -102,8 +73,8 @@ class Calls:
         if not messages:
             return  # their session ended a moment ago
         num_inserts = self._num_inserts()
-        self.intake.record(messages, self._clock())
-        self._gathered.add_means({"policy_age": self.runner.num_updates - self.runner.version})
+        self.intake.record(messages, self.clock())
+        self.gathered.add_means({"policy_age": self.runner.num_updates - self.runner.version})
         self._dispatch_act(messages, self.runner.params, self.runner.version, num_inserts)
         self.evaluator.acted_last = False
 
@@ -113,15 +84,12 @@ class Calls:
         setup = self.setup
         batch, rows = batch_lib.assemble(messages, setup.spec, setup.layout, self.runner.programs.sizes)
         action = self.runner.act(batch, params, version, num_inserts)
-        self._gathered.add_batch(len(rows), len(batch.slot), self._clock() - messages[0].arrived)
+        self.gathered.add_batch(len(rows), len(batch.slot), self.clock() - messages[0].arrived)
 
         def deliver() -> None:
-            actions = np.asarray(action)[rows]
-            start = 0
-            for message in messages:
-                end = start + len(message.slots)
-                self.workers.reply(message.request, actions[start:end], version)
-                start = end
+            ends = np.cumsum([len(message.slots) for message in messages])
+            for message, actions in zip(messages, np.split(np.asarray(action)[rows], ends[:-1]), strict=True):
+                self.workers.reply(message.request, actions, version)
 
         self.in_flight.add(deliver)
 
@@ -134,16 +102,16 @@ class Calls:
         if slots[0] < self.setup.layout.num_train:
             self.intake.cut(slots, counts.WORKER_LOST)
         else:
-            self.evaluator.abandon()  # the evaluation starts anew with the next environments
+            self.evaluator.running = None  # it starts anew with the next environments
 
     def update(self) -> None:
         """Learns once, and publishes the parameters when that is due."""
-        values = self.runner.update(self.pacer.feed(self._num_inserts(), self._clock()))
+        values = self.runner.update(self.pacer.feed(self._num_inserts(), self.clock()))
         names = self.runner.programs.metric_names
 
         def collect() -> None:
             fetched = dict(zip(names, np.asarray(values).tolist(), strict=True))
-            self._gathered.add_means(fetched)
+            self.gathered.add_means(fetched)
             if fetched["num_rejected"] >= _MAX_REJECTED:
                 raise errors.TrainingFailure(
                     f"the loss or its gradient was not finite in {_MAX_REJECTED} updates in a row; resume from the "
@@ -162,8 +130,8 @@ class Calls:
         def collect() -> None:
             fetched = dict(zip(names, np.asarray(values).tolist(), strict=True))
             share = fetched.pop("refreshed_share")
-            self._gathered.add_means({"refreshed_share": share})
-            self._gathered.add_means(fetched, weight=share)  # means over the refreshed rows
+            self.gathered.add_means({"refreshed_share": share})
+            self.gathered.add_means(fetched, weight=share)  # means over the refreshed rows
 
         self.in_flight.add(collect)
 

@@ -22,8 +22,7 @@ def place(
     Args:
       placement: replay.placement: auto, device or host. On a CPU, where both are the same memory, auto is device.
       needed: what the replay and its checkpoints take.
-      device: one of the devices that hold it.
-      num_devices: how many these are; each holds an equal part.
+      device: one of `num_devices` that hold equal parts of it.
       capacity: replay.capacity, for the messages.
 
     Raises:
@@ -32,22 +31,17 @@ def place(
     free, is_host = free_bytes(device), device.platform == "cpu"
     rings = (needed.frames + needed.rest) // num_devices
     copies = (needed.frame_copies + needed.rest_copies) // num_devices + needed.state_copies
-    fits = free is None or rings + copies <= free
     fits_well = free is None or rings + copies <= (1 - _SPARE) * free
     if placement == "device" or (placement == "auto" and (fits_well or is_host)):
-        if not fits:
-            assert free is not None
-            host = "" if is_host else ", and --replay.placement=host keeps observations in the host's memory"
-            raise _does_not_fit(device.platform, rings, copies, free, capacity, host)
+        host = "" if is_host else ", and --replay.placement=host keeps observations in the host's memory"
+        _check(device.platform, rings, copies, free, capacity, host)
         return False, f"replay: {capacity} steps in {rings / _GIB:.2f} GiB{_left(free)} on each device"
     rings, copies = needed.rest // num_devices, needed.rest_copies // num_devices + needed.state_copies
-    if free is not None and rings + copies > free:
-        raise _does_not_fit(f"{device.platform}, besides the observations,", rings, copies, free, capacity)
+    _check(f"{device.platform}, besides the observations,", rings, copies, free, capacity)
     # A CPU's devices take what they hold from the host as well.
     also, also_copies = (rings * num_devices, copies * num_devices) if is_host else (0, 0)
     free_host = _free_host_bytes()
-    if free_host is not None and needed.frames + also + needed.frame_copies + also_copies > free_host:
-        raise _does_not_fit("the host", needed.frames + also, needed.frame_copies + also_copies, free_host, capacity)
+    _check("the host", needed.frames + also, needed.frame_copies + also_copies, free_host, capacity)
     return True, (
         f"replay: {capacity} steps, their observations in {needed.frames / _GIB:.2f} GiB{_left(free_host)} of the "
         f"host's memory, the rest in {rings / _GIB:.2f} GiB{_left(free)} on each device"
@@ -55,16 +49,7 @@ def place(
 
 
 def check_queue(rings_bytes: int, device: jax.Device, slot_length: int) -> None:
-    """Refuses rings of a queue that don't fit.
-
-    Args:
-      rings_bytes: on each device.
-      device: one of the devices that hold them.
-      slot_length: rows of a ring, for the message.
-
-    Raises:
-      CapacityError: there is not enough free memory.
-    """
+    """Raises CapacityError if rings of a queue, of so many bytes on each device, don't fit."""
     free = free_bytes(device)
     if free is not None and rings_bytes > free:
         raise errors.CapacityError(
@@ -78,11 +63,11 @@ def _left(free: int | None) -> str:
     return "" if free is None else f" of {free / _GIB:.1f} GiB free"
 
 
-def _does_not_fit(
-    where: str, rings: int, copies: int, free: int, capacity: int, alternative: str = ""
-) -> errors.CapacityError:
+def _check(where: str, rings: int, copies: int, free: int | None, capacity: int, alternative: str = "") -> None:
+    if free is None or rings + copies <= free:
+        return
     fitting = int(capacity * free / (rings + copies) * 0.9)
-    return errors.CapacityError(
+    raise errors.CapacityError(
         f"replay.capacity={capacity} needs {(rings + copies) / _GIB:.2f} GiB on {where} "
         f"({rings / _GIB:.2f} GiB rings, {copies / _GIB:.2f} GiB for checkpoints) "
         f"and {free / _GIB:.2f} GiB are free; --replay.capacity={fitting} would fit{alternative}"

@@ -9,89 +9,74 @@ that the device draws, and so does every refresh (`host_frames.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+from concurrent import futures
+from typing import NamedTuple
 
 from seedzero.config import config as config_lib
-from seedzero.core import types
+from seedzero.core import errors, types
 from seedzero.learner import calls as calls_lib
 from seedzero.learner import evaluator, limiter
-from seedzero.learner import requests as requests_lib
-from seedzero.monitoring import counts, metrics
+from seedzero.monitoring import counts
+
+_log = logging.getLogger(__name__)
 
 
 class Hooks(NamedTuple):
-    """The loop's reports, on its own thread.
+    """The loop's reports, on its own thread."""
 
-    Attributes:
-      evaluated: after an evaluation; the parameters are a copy.
-      save: at a checkpoint's place in deterministic mode.
-      row: at a metrics row's place in deterministic mode.
-    """
-
-    evaluated: Callable[[evaluator.Ended], None]
-    save: Callable[[], None]
-    row: Callable[[], None]
+    evaluated: Callable[[evaluator.Ended], None]  # after an evaluation; the parameters are a copy
+    save: Callable[[], None]  # at a checkpoint's place in deterministic mode
+    row: Callable[[], None]  # at a metrics row's place in deterministic mode
 
 
 class DeviceLoop:
-    """Decides what the device does. All methods run on the loop's thread unless they say otherwise.
+    """Decides what the device does with `calls`. Methods run on the loop's thread unless they say otherwise."""
 
-    Args:
-      config: of the run, resolved.
-      calls: on the device; owned from now on.
-      hooks: to the rest of the learner.
-      gathered: collects metrics between rows.
-      clock: monotonic seconds.
-    """
-
-    def __init__(
-        self,
-        config: config_lib.Config,
-        calls: calls_lib.Calls,
-        hooks: Hooks,
-        gathered: metrics.Aggregator,
-        clock: Callable[[], float],
-    ) -> None:
+    def __init__(self, config: config_lib.Config, calls: calls_lib.Calls, hooks: Hooks) -> None:
+        self.calls = calls
         self._config = config
-        self._calls = calls
         self._hooks = hooks
-        self._gathered = gathered
-        self._clock = clock
-        self._requests = requests_lib.Requests(calls.workers.inbox)
+        self._clock = calls.clock
+        self._changed = calls.workers.inbox.changed
+        self._asked: Callable[[], None] | None = None  # by other threads
+        self._asked_to_stop: str | None = None
+        self._over: str | None = None  # the reason why the run is over
 
     # ------------------------------------------------------------------------------------ driving
 
     def run(self) -> str:
-        """Works until the run is over and returns why.
-
-        Raises:
-          TrainingFailure: training cannot go on.
-        """
-        in_flight = self._calls.in_flight
+        """Works until the run is over and returns why. Raises TrainingFailure."""
+        in_flight = self.calls.in_flight
         in_flight.start()
         try:
-            while self._requests.reason_to_stop is None:
+            while self._over is None:
                 self._wait_for_work()
-                while self._requests.reason_to_stop is None and self.step():
+                while self._over is None and self.step():
                     pass
             in_flight.settle()
         finally:
             in_flight.stop()
         in_flight.check()
-        return self._requests.reason_to_stop
+        return self._over
 
     def request(self, action: Callable[[], None]) -> None:
         """Any thread: has `action` run on the loop's thread between two calls, the newest request only."""
-        self._requests.put(action)
+        with self._changed:
+            self._asked = action
+            self._changed.notify_all()
 
     def stop(self, reason: str) -> None:
         """Any thread: ends `run` after the calls in flight."""
-        self._requests.stop(reason)
+        with self._changed:
+            self._asked_to_stop = reason
+            self._changed.notify_all()
 
     def look(self) -> counts.Snapshot:
         """Any thread: returns the counters."""
-        calls, refresh = self._calls, self._calls.setup.agent.refresh
+        calls, refresh = self.calls, self.calls.setup.agent.refresh
         runner, programs = calls.runner, calls.runner.programs
         return counts.Snapshot(
             counts=calls.intake.ledger.counts,
@@ -104,34 +89,25 @@ class DeviceLoop:
             is_compiled=bool(programs.sizes) and programs.update_compiled,
         )
 
-    def state(self) -> calls_lib.State:
-        """Returns a checkpoint's content; acting takes the newest parameters from here on, as after a resume."""
-        return self._calls.state()
-
-    def restore(self, host: Mapping[str, Any], *, has_replay: bool) -> None:
-        """Continues a checkpoint's counters; without its replay, updates wait until new steps are stored."""
-        self._calls.restore(host, has_replay=has_replay)
-
     def close(self) -> None:
         """Ends the preparation of further calls."""
-        self._calls.runner.programs.close()
+        self.calls.runner.programs.close()
 
     def _wait_for_work(self) -> None:
-        changed = self._calls.workers.inbox.changed
-        with changed:
+        with self._changed:
             while True:
                 seconds_left = self._seconds_left()  # read first: a deadline that passes meanwhile is work
                 if self._has_work():
                     return
-                held = self._held() if self._calls.in_flight.is_empty else ()
+                held = self._held() if self.calls.in_flight.is_empty else ()
                 started = self._clock()
-                changed.wait(seconds_left)
-                self._gathered.add_totals(dict.fromkeys(held, self._clock() - started))
+                self._changed.wait(seconds_left)
+                self.calls.gathered.add_totals(dict.fromkeys(held, self._clock() - started))
 
     def _seconds_left(self) -> float | None:
         """Returns how long until a deadline makes work; None: there is no deadline."""
         now = self._clock()
-        deadlines = [self._calls.intake.fill_seconds_left(now), self._calls.pacer.seconds_left(now)]
+        deadlines = [self.calls.intake.fill_seconds_left(now), self.calls.pacer.seconds_left(now)]
         return min((seconds for seconds in deadlines if seconds is not None and seconds > 0), default=None)
 
     def _held(self) -> tuple[str, ...]:
@@ -143,24 +119,25 @@ class DeviceLoop:
 
     def _has_work(self) -> bool:
         return (
-            self._calls.in_flight.has_failed
-            or self._requests.are_waiting
-            or self._calls.workers.inbox.has_ended
-            or self._calls.can_begin_evaluation()
-            or (self._calls.in_flight.has_room and self._next() is not limiter.Work.WAIT)
+            self.calls.in_flight.has_failed
+            or self._asked is not None
+            or self._asked_to_stop is not None
+            or self.calls.workers.inbox.has_ended
+            or self.calls.can_begin_evaluation()
+            or (self.calls.in_flight.has_room and self._next() is not limiter.Work.WAIT)
         )
 
     def _next(self) -> limiter.Work:
-        return self._calls.pacer.choose(self._progress(), self._clock())
+        return self.calls.pacer.choose(self._progress(), self._clock())
 
     # ------------------------------------------------------------------------------------ one decision
 
     def step(self) -> bool:
         """Makes one decision; returns whether it dispatched anything."""
-        calls = self._calls
+        calls = self.calls
         calls.in_flight.check()
-        self._requests.handle()
-        if self._requests.reason_to_stop is not None:
+        self._handle_requests()
+        if self._over is not None:
             return False
         for slots in calls.workers.inbox.take_ended():
             calls.discard(slots)
@@ -181,8 +158,17 @@ class DeviceLoop:
             self._check_budgets()
         return work is not limiter.Work.WAIT
 
+    def _handle_requests(self) -> None:
+        with self._changed:
+            action, self._asked = self._asked, None
+            reason = self._asked_to_stop
+        if action is not None:
+            action()
+        if reason is not None:
+            self._over = reason
+
     def _progress(self) -> limiter.Progress:
-        calls, lock_step = self._calls, self._config.run.deterministic
+        calls, lock_step = self.calls, self._config.run.deterministic
         runner, programs = calls.runner, calls.runner.programs
         sizes = programs.sizes
         ready = bool(sizes) and (not lock_step or sizes == programs.all_sizes)
@@ -202,29 +188,57 @@ class DeviceLoop:
         )
 
     def _evaluate(self) -> None:
-        ended = self._calls.evaluate()
+        ended = self.calls.evaluate()
         if ended is None:
             return
         self._hooks.evaluated(ended)
         mean_return, bar = ended.result.mean_return, self._config.run.stop_at_return
         if mean_return >= bar:
-            self._requests.reason_to_stop = f"evaluation returned {mean_return:g}, --stop_at_return={bar:g}"
+            self._over = f"evaluation returned {mean_return:g}, --stop_at_return={bar:g}"
 
     def _keep_time(self) -> None:
         """Deterministic mode: does what falls on fixed update counts."""
-        num_updates = self._calls.runner.num_updates
+        num_updates = self.calls.runner.num_updates
         if num_updates % self._config.checkpoint.every_updates == 0:
-            self._calls.in_flight.settle()
-            self._calls.reset_environments()
-            self._calls.runner.publish()
+            self.calls.in_flight.settle()
+            self.calls.reset_environments()
+            self.calls.runner.publish()
             self._hooks.row()
             self._hooks.save()
         elif num_updates % self._config.metrics.every_updates == 0:
-            self._calls.in_flight.settle()
+            self.calls.in_flight.settle()
             self._hooks.row()
 
     def _check_budgets(self) -> None:
-        calls = self._calls
+        calls = self.calls
         reason = self._config.run.spent(calls.runner.num_updates, calls.intake.ledger.counts.stored)
         if reason:
-            self._requests.reason_to_stop = f"{reason} reached"
+            self._over = f"{reason} reached"
+
+
+@contextlib.contextmanager
+def running(loop: DeviceLoop, on_end: Callable[[], None]) -> Iterator[futures.Future[str]]:
+    """While entered, runs a loop on a thread of its own; leaving stops it.
+
+    Yields why the run is over, once it is; or the Error that ended the loop. on_end: called on the thread.
+    """
+    with contextlib.closing(loop), futures.ThreadPoolExecutor(1, "device-loop") as executor:
+        over = executor.submit(_run, loop)
+        over.add_done_callback(lambda _: on_end())
+        try:
+            yield over
+        finally:
+            loop.stop("stopped")
+
+
+def _run(loop: DeviceLoop) -> str:
+    try:
+        return loop.run()
+    except errors.Error:
+        raise
+    except Exception as error:  # whatever ends the device loop ends the run, with its reason
+        _log.error("the device loop failed", exc_info=error)
+        raise errors.TrainingFailure(
+            f"the device loop failed ({type(error).__name__}: {error}); run the same command again to resume from "
+            f"the last checkpoint"
+        ) from error

@@ -35,17 +35,14 @@ class Ended(NamedTuple):
 class Evaluator:
     """Knows when an evaluation is due, follows its episodes, and remembers the best. Used by the loop's thread.
 
-    Attributes:
-      running: the evaluation under way.
-      last: the last result, as JSON.
-      acted_last: the last acting call was an evaluation's.
+    Whoever sets `running` to None ends the evaluation under way without a result.
     """
 
     def __init__(self, config: sections.EvaluationConfig) -> None:
         self._config = config
         self.running: Running | None = None
-        self.last: Mapping[str, Any] | None = None
-        self.acted_last = False
+        self.last: Mapping[str, Any] | None = None  # the last result, as JSON
+        self.acted_last = False  # the last acting call was an evaluation's
         self._due = 0
         self._best_return = -np.inf
 
@@ -57,10 +54,6 @@ class Evaluator:
         """Starts an evaluation in the environments of a session; the parameters are a copy."""
         played = evaluation.Evaluation(session.all_slots, self._config.episodes)
         self.running = Running(session, num_updates, params, played)
-
-    def abandon(self) -> None:
-        """Ends the evaluation under way without a result: its environments are gone."""
-        self.running = None
 
     def record(self, messages: Sequence[batch_lib.Message]) -> Ended | None:
         """Adds observations; returns the evaluation when they complete it."""

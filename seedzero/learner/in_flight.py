@@ -16,9 +16,7 @@ from seedzero.core import errors
 class InFlight:
     """Counts dispatched calls and completes them in order.
 
-    Args:
-      changed: notified after each completion.
-      maximum: calls at a time; the caller looks at `has_room` before it dispatches one.
+    changed: notified after each completion. maximum: calls at a time; `has_room` says before one whether it may go.
     """
 
     def __init__(self, changed: threading.Condition, maximum: int) -> None:
@@ -62,11 +60,7 @@ class InFlight:
         self._waiting.put(when_done)
 
     def settle(self) -> None:
-        """Waits until nothing is in flight.
-
-        Raises:
-          TrainingFailure: a call failed.
-        """
+        """Waits until nothing is in flight; raises what `check` raises."""
         with self._changed:
             self._changed.wait_for(lambda: self._number == 0 or self._failure is not None)
         self.check()

@@ -36,17 +36,15 @@ class Inbox:
     def end_session(self, session_id: str, role: types.Role, slots: np.ndarray) -> None:
         """Drops the messages of a session that is over, and keeps its slots for the loop."""
         with self.changed:
-            self._drop(session_id, role)
+            self.drop_session(session_id, role)
             self._ended.append(slots)
             self.changed.notify_all()
 
     def drop_session(self, session_id: str, role: types.Role) -> None:
         """Drops the messages of a session that the loop itself ended."""
         with self.changed:
-            self._drop(session_id, role)
-
-    def _drop(self, session_id: str, role: types.Role) -> None:
-        self._waiting[role] = [message for message in self._waiting[role] if message.request.session_id != session_id]
+            waiting = self._waiting[role]
+            self._waiting[role] = [message for message in waiting if message.request.session_id != session_id]
 
     def take_ended(self) -> list[np.ndarray]:
         """Returns the slots of the sessions that ended since the last call."""
@@ -73,19 +71,11 @@ class Inbox:
             return next((found.arrived for found in waiting if holds is None or not holds(found.slots)), None)
 
     def take(
-        self,
-        role: types.Role,
-        layout: batch.Layout,
-        max_rows: int,
-        holds: Callable[[np.ndarray], bool] | None = None,
+        self, role: types.Role, layout: batch.Layout, max_rows: int, holds: Callable[[np.ndarray], bool] | None = None
     ) -> list[batch.Message]:
         """Returns what is ready, oldest first, as much as fits into `max_rows` rows of every shard.
 
-        Args:
-          role: of the environments.
-          layout: of the slots.
-          max_rows: of every shard.
-          holds: says of a message's slots [E] whether it must wait; None: none must.
+        holds: says of a message's slots [E] whether it must wait; None: none must.
         """
         with self.changed:
             taken: list[batch.Message] = []

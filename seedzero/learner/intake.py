@@ -10,7 +10,7 @@ import numpy as np
 from seedzero.config import config as config_lib
 from seedzero.core import types
 from seedzero.device import batch as batch_lib
-from seedzero.evaluation import episodes
+from seedzero.evaluation import evaluation
 from seedzero.learner import inbox as inbox_lib
 from seedzero.learner import ledger, pacing
 from seedzero.monitoring import counts, metrics
@@ -40,7 +40,7 @@ class Intake:
         self._pacer = pacer
         self._gathered = gathered
         self._num_players = num_players
-        self._episodes = episodes.Episodes(layout.num_train, num_players)
+        self._episodes = evaluation.Episodes(layout.num_train, num_players)
         self._stored_per_shard = np.zeros(layout.num_shards, np.int64)
 
     @property
@@ -87,7 +87,7 @@ class Intake:
         shard, _ = self._layout.place(slots)
         self._stored_per_shard += np.bincount(shard[~first], minlength=self._layout.num_shards)
         for episode in self._episodes.record(slots, reward, first, final):
-            self._gathered.add_episode(types.Role.TRAIN, episode.total, episode.length, num_players=self._num_players)
+            self._gathered.add_episode(episode.total, episode.length, num_players=self._num_players)
 
     def cut(self, slots: np.ndarray, reason: str) -> None:
         """Ends the histories of slots whose environments are gone."""

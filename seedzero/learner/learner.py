@@ -12,7 +12,8 @@ import logging
 import pathlib
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from concurrent import futures
 
 from seedzero.bucket import bucket, mirror
 from seedzero.checkpoints import run_dir, spec_file
@@ -22,8 +23,8 @@ from seedzero.core import env_ids
 from seedzero.device import batch as batch_lib
 from seedzero.device import compilation_cache
 from seedzero.device import mesh as mesh_lib
-from seedzero.evaluation import evaluation
-from seedzero.learner import build, calls, device_loop, evaluator, loop_thread, saves
+from seedzero.evaluation import human_scores
+from seedzero.learner import build, calls, device_loop, evaluator, saves
 from seedzero.learner import ending as ending_lib
 from seedzero.learner import reception as reception_lib
 from seedzero.monitoring import console, exporter, metrics, view
@@ -52,7 +53,6 @@ def train(
       config: with everything resolved that depends on the machine.
       path: run directory, or its place in a bucket; made if missing, resumed if it holds a run.
       resume_command: shown where the run stops before it is finished.
-      preset: name of the preset.
       given: the user's settings, by SECTION.KEY.
 
     Raises:
@@ -67,9 +67,8 @@ def train(
         opened.callback(screen.close)
         mirrored = None
         if isinstance(path, bucket.Url):
-            mirrored = opened.enter_context(
-                mirror.Mirror(path, config.bucket, config.checkpoint, report=screen.message)
-            )
+            mirrored = mirror.Mirror(path, config.bucket, config.checkpoint, report=screen.message)
+            opened.callback(mirrored.finish)
             with bucket.naming(mirrored.path, path):
                 directory = run_dir.open_run_dir(mirrored.path, config, preset=preset, given=given, fill=mirrored.fill)
         else:
@@ -97,7 +96,9 @@ class _Learner:
         self._mirrored = mirrored
         self._ending = ending_lib.Ending()
         self._gathered = metrics.Aggregator()
-        self._view = view.View(config, directory, screen, self._num_environments, self._gathered, time.monotonic)
+        self._view = view.View(
+            config, directory, screen, lambda: self._reception.roster.sizes(), self._gathered, time.monotonic
+        )
         layout, sizes = batch_lib.plan(config, mesh_lib.make(config.training.num_devices).devices.size)
         self._reception = reception_lib.Reception(
             config, layout, sizes[-1] * layout.num_shards, self._view, screen.message, self._ending.notify
@@ -107,9 +108,6 @@ class _Learner:
         self._server = self._make_server()
         self._workers = self._make_workers(has_evaluator=layout.num_evaluate > 0)
         self._loop: device_loop.DeviceLoop | None = None
-
-    def _num_environments(self) -> list[int]:
-        return self._reception.roster.sizes()
 
     def _make_server(self) -> server.Server:
         transport = self._config.transport
@@ -149,7 +147,9 @@ class _Learner:
             self._view.write_finished(finished)
             return None
         stop_signals = signals.StopSignals(self._interrupt, say=self._screen.message, cleanup=self._leave_at_once)
-        with stop_signals, self._metrics_served():
+        with stop_signals, self._metrics_served() as url:
+            if url:
+                self._screen.message(f"metrics for Prometheus at {url}")
             if self._mirrored is not None:
                 self._mirrored.begin(self._ending.fail)
             if self._directory.resumed and (spec := spec_file.read(self._directory.path)) is not None:
@@ -164,18 +164,10 @@ class _Learner:
                 self._stop(finished)
         return finished
 
-    @contextlib.contextmanager
-    def _metrics_served(self) -> Iterator[None]:
-        """While entered, answers Prometheus, if that is configured."""
-        if self._config.metrics.port < 0:
-            yield
-            return
-        served = exporter.Exporter(self._config.metrics.host, self._config.metrics.port, self._view.scrape)
-        self._screen.message(f"metrics for Prometheus at {served.start()}")
-        try:
-            yield
-        finally:
-            served.stop()
+    def _metrics_served(self) -> contextlib.AbstractContextManager[str]:
+        """Answers Prometheus while it is entered, if that is configured."""
+        host, port = self._config.metrics.host, self._config.metrics.port
+        return contextlib.nullcontext("") if port < 0 else exporter.serving(host, port, self._view.scrape)
 
     def _announce(self, address: str) -> None:
         for text in security.warnings(self._config.transport, self._config.tls):
@@ -210,23 +202,24 @@ class _Learner:
         if self._ending.is_interrupted:  # while it was built, when `_interrupt` found no loop to stop
             self._loop.close()
             return ""
-        with loop_thread.LoopThread(self._loop, self._ending.notify) as thread:
-            self._keep_time(self._loop, thread)
-        return self._finish(thread)
+        with device_loop.running(self._loop, self._ending.notify) as over:
+            self._keep_time(self._loop, over)
+        # What failed has left a state on the device that is not to be trusted: then nothing is saved.
+        return self._finish(self._loop, over.result())
 
     def _seconds_left(self) -> float:
         """Returns the rest of --max_seconds; infinity without it."""
         max_seconds = self._config.run.max_seconds
         return max_seconds - self._view.progress.seconds() if max_seconds else float("inf")
 
-    def _keep_time(self, loop: device_loop.DeviceLoop, thread: loop_thread.LoopThread) -> None:
+    def _keep_time(self, loop: device_loop.DeviceLoop, over: futures.Future[str]) -> None:
         """Shows progress, writes metrics and asks for checkpoints until the device loop ends."""
         config, now = self._config, time.monotonic()
         never = float("inf") if config.run.deterministic else 0.0  # there, updates keep the time
         next_row = now + config.metrics.every_seconds + never
         next_save = now + (config.checkpoint.every_seconds or float("inf")) + never
         reported_late = False
-        while thread.is_alive:
+        while not over.done():
             self._ending.wait(_TICK_SECONDS)
             now = time.monotonic()
             self._view.observe(now)
@@ -236,7 +229,7 @@ class _Learner:
                 next_row = now + config.metrics.every_seconds
                 self._view.write_row({})
                 self._view.write_status(alive=True)
-            if now >= next_save and not self._saves.busy:
+            if now >= next_save and not self._saves.checkpointer.busy:
                 next_save, reported_late = now + config.checkpoint.every_seconds, False
                 loop.request(self._save)
             elif now >= next_save and self._mirrored is not None and not reported_late:
@@ -247,18 +240,18 @@ class _Learner:
                 )
             if self._seconds_left() <= 0:
                 loop.stop(f"--max_seconds={config.run.max_seconds:g} passed")
-                thread.join()
+                futures.wait([over])
 
     # ------------------------------------------------------------------------------------ on the loop's thread
 
     def _save(self) -> None:
         assert self._loop is not None
-        self._saves.save(self._loop.state())
+        self._saves.save(self._loop.calls.state())
 
     def _evaluated(self, ended: evaluator.Ended) -> None:
         result, update = ended.result, ended.running.update
         values = {f"evaluation_{name}": value for name, value in dataclasses.asdict(result).items()}
-        normalized = evaluation.human_normalized(self._config.env.id, result.mean_return)
+        normalized = human_scores.normalized(self._config.env.id, result.mean_return)
         if normalized is not None:
             values["evaluation_human_normalized"] = normalized
         self._view.write_row({"update": update, "kind": "evaluation", **values}, gathered=False)
@@ -280,34 +273,31 @@ class _Learner:
         if self._loop is not None:
             self._loop.stop(_INTERRUPTED)
             if not self._config.run.deterministic:  # there, the last state is not saved, and a save on its way counts
-                self._saves.abandon()
+                self._saves.checkpointer.abandon_save()  # so that the loop ends at once
 
     def _leave_at_once(self) -> None:
         """Second signal: cleans up what would outlive this process."""
         self._workers.kill()
         self._screen.abandon()
 
-    def _finish(self, thread: loop_thread.LoopThread) -> str:
+    def _finish(self, loop: device_loop.DeviceLoop, reason: str) -> str:
         """Saves the last state; returns why the run is finished, "" if it was interrupted."""
-        if thread.failure is not None:
-            raise thread.failure  # the device's state is not to be trusted, so nothing is saved
-        assert self._loop is not None
         if self._mirrored is not None:
-            self._mirrored.report_progress()
-        is_interrupted, deterministic = thread.reason == _INTERRUPTED, self._config.run.deterministic
+            self._mirrored.uploads.reports_progress = True
+        is_interrupted, deterministic = reason == _INTERRUPTED, self._config.run.deterministic
         if not deterministic:
             self._view.write_row({})
         if not (is_interrupted and deterministic):
             if is_interrupted:
-                self._saves.save_state(self._loop.state())
-            self._saves.wait()
+                self._saves.save_state(loop.calls.state())
+            self._saves.checkpointer.wait()
             self._save()
         elif self._view.durable_update is not None:
             self._screen.message(f"deterministic: a resume goes on from update {self._view.durable_update}")
-        self._saves.wait()
+        self._saves.checkpointer.wait()
         self._ending.check()
         self._saves.check()
-        return "" if is_interrupted else (thread.reason or "")
+        return "" if is_interrupted else reason
 
     def _stop(self, finished: str) -> None:
         """Ends workers and server; finished: why the run is, "" where it is not."""

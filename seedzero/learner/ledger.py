@@ -6,6 +6,7 @@ observation completes it, then stored; a step whose environment is lost is disca
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 from collections.abc import Mapping
 from typing import Any
@@ -35,12 +36,12 @@ class Ledger:
         num_lost = int(np.count_nonzero(was_pending & first))
         num_begun = int(np.count_nonzero(~final))
         self._pending[slots] = ~final
-        counts = self.counts
-        self.counts = counts_lib.Counts(
-            acknowledged=counts.acknowledged + num_begun,
-            stored=counts.stored + num_stored,
-            pending=counts.pending - int(np.count_nonzero(was_pending)) + num_begun,
-            discarded=_add(counts.discarded, counts_lib.WORKER_LOST, num_lost),
+        self._change(
+            counts_lib.WORKER_LOST,
+            num_lost,
+            acknowledged=self.counts.acknowledged + num_begun,
+            stored=self.counts.stored + num_stored,
+            pending=self.counts.pending - num_stored - num_lost + num_begun,
         )
         return num_stored
 
@@ -48,17 +49,11 @@ class Ledger:
         """Counts the pending steps of slots whose environments are gone as discarded."""
         num_lost = int(np.count_nonzero(self._pending[slots]))
         self._pending[slots] = False
-        counts = self.counts
-        self.counts = dataclasses.replace(
-            counts, pending=counts.pending - num_lost, discarded=_add(counts.discarded, reason, num_lost)
-        )
+        self._change(reason, num_lost, pending=self.counts.pending - num_lost)
 
     def discard_stored(self, number: int, reason: str) -> None:
         """Counts stored steps that no update will see as discarded."""
-        counts = self.counts
-        self.counts = dataclasses.replace(
-            counts, stored=counts.stored - number, discarded=_add(counts.discarded, reason, number)
-        )
+        self._change(reason, number, stored=self.counts.stored - number)
 
     def to_json(self) -> dict[str, Any]:
         """Returns what a checkpoint keeps."""
@@ -67,11 +62,11 @@ class Ledger:
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Continues from a checkpoint; the environments of that time are gone, and so are their pending steps."""
         self._pending[:] = False
-        counts = counts_lib.Counts(**saved)
-        self.counts = dataclasses.replace(
-            counts, pending=0, discarded=_add(counts.discarded, counts_lib.WORKER_LOST, counts.pending)
-        )
+        self.counts = counts_lib.Counts(**saved)
+        self._change(counts_lib.WORKER_LOST, self.counts.pending, pending=0)
 
-
-def _add(discarded: Mapping[str, int], reason: str, number: int) -> Mapping[str, int]:
-    return {**discarded, reason: discarded.get(reason, 0) + number} if number else discarded
+    def _change(self, reason: str, num_lost: int, **values: int) -> None:
+        """Discards steps and sets counters, all at once: other threads read them."""
+        discarded = collections.Counter(self.counts.discarded)
+        discarded[reason] += num_lost
+        self.counts = dataclasses.replace(self.counts, discarded=dict(+discarded), **values)

@@ -30,47 +30,27 @@ class Work(enum.Enum):
 
 
 class Progress(NamedTuple):
-    """What the rules look at.
+    """What the rules look at. Numbers are since the run began, resumes included."""
 
-    Attributes:
-      num_inserts: training steps stored since the run began, resumes included.
-      num_kept: of these, the ones that went into this replay: fewer after a resume without the saved replay.
-      num_updates: updates dispatched since the run began, resumes included.
-      num_refreshes: refreshes dispatched since the run began, resumes included.
-      can_act: training observations are ready (in lock step: of every training environment).
-      can_evaluate: evaluation observations are ready and an evaluation is under way.
-      can_update: the update is compiled, the replay can be sampled, and no frames are being read for it.
-      can_refresh: the same of the refresh.
-      evaluating: an evaluation is under way.
-      evaluated_last: the last acting call was an evaluation's.
-    """
-
-    num_inserts: int
-    num_kept: int
-    num_updates: int
-    num_refreshes: int
-    can_act: bool
-    can_evaluate: bool
-    can_update: bool
-    can_refresh: bool
-    evaluating: bool
-    evaluated_last: bool
+    num_inserts: int  # training steps stored
+    num_kept: int  # of these, in this replay: fewer after a resume without the saved replay
+    num_updates: int  # dispatched
+    num_refreshes: int  # dispatched
+    can_act: bool  # training observations are ready (in lock step: of every training environment)
+    can_evaluate: bool  # evaluation observations are ready and an evaluation is under way
+    can_update: bool  # the update is compiled, the replay can be sampled, and no frames are being read for it
+    can_refresh: bool  # the same of the refresh
+    evaluating: bool  # an evaluation is under way
+    evaluated_last: bool  # the last acting call was an evaluation's
 
 
 class Refreshing(NamedTuple):
-    """The ratio of refreshed rows.
+    """The ratio of refreshed rows."""
 
-    Attributes:
-      per_insert: rows for each stored training step; 0: none.
-      batch_size: rows of one call.
-      min_age: updates after which targets are old enough; before the run has had more there is nothing to renew.
-      slack: rows that it may be behind before it goes first.
-    """
-
-    per_insert: float
-    batch_size: int
-    min_age: int
-    slack: float
+    per_insert: float  # rows for each stored training step; 0: none
+    batch_size: int  # rows of one call
+    min_age: int  # updates after which targets are old enough; before the run has had more there is nothing to renew
+    slack: float  # rows that it may be behind before it goes first
 
     def num_owed(self, progress: Progress) -> float:
         """Returns the rows short of (negative: beyond) the ratio."""
@@ -84,20 +64,12 @@ class Refreshing(NamedTuple):
 
 
 class Limiter(NamedTuple):
-    """The samples-per-insert band, and the refreshes beside it.
+    """The samples-per-insert band, and the refreshes beside it."""
 
-    Attributes:
-      samples_per_insert: the ratio to keep.
-      batch_size: windows of one update.
-      min_steps: training steps before the first update.
-      half_width: of the band, in windows.
-      refreshing: its own ratio.
-    """
-
-    samples_per_insert: float
-    batch_size: int
-    min_steps: int
-    half_width: float
+    samples_per_insert: float  # the ratio to keep
+    batch_size: int  # windows of one update
+    min_steps: int  # training steps before the first update
+    half_width: float  # of the band, in windows
     refreshing: Refreshing
 
     def surplus(self, progress: Progress) -> float:
@@ -114,19 +86,15 @@ def make(replay: sections.ReplayConfig, refresh: base.Refresh | None, max_batch:
       max_batch: most steps that one acting call inserts; the band is never narrower than one call of either
         kind, or the two sides would stop each other.
     """
-    half_width = max(
-        replay.tolerance * replay.samples_per_insert * replay.min_steps,
-        float(replay.batch_size),
-        replay.samples_per_insert * max_batch,
-    )
+
+    def width(per_insert: float, least: float) -> float:
+        return max(replay.tolerance * per_insert * replay.min_steps, least, per_insert * max_batch)
+
     refreshing = Refreshing(0.0, 1, 0, 0.0)
     if refresh is not None:
-        slack = max(
-            replay.tolerance * refresh.per_insert * replay.min_steps,
-            2.0 * refresh.batch_size,
-            refresh.per_insert * max_batch,
-        )
+        slack = width(refresh.per_insert, 2.0 * refresh.batch_size)
         refreshing = Refreshing(refresh.per_insert, refresh.batch_size, refresh.min_age, slack)
+    half_width = width(replay.samples_per_insert, float(replay.batch_size))
     return Limiter(replay.samples_per_insert, replay.batch_size, replay.min_steps, half_width, refreshing)
 
 

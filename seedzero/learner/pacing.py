@@ -15,38 +15,44 @@ from seedzero.replay import data as data_lib
 
 
 class Pacer(Protocol):
-    """The pace of an agent's data. Used by the loop's thread; the server's thread never sees it."""
+    """The pace of an agent's data; by default nobody waits. Used by the loop's thread, never by the server's."""
 
     def choose(self, progress: limiter.Progress, now: float) -> limiter.Work:
         """Returns the next call on the device."""
 
     def seconds_left(self, now: float) -> float | None:
         """Returns how long until `choose` may change its mind by itself; None: only with new progress."""
+        return None
 
     def feed(self, num_inserts: int, now: float) -> steps.Feed:
         """Returns what the next update is given."""
 
     def holds(self, slots: np.ndarray) -> bool:
         """Returns whether acting must wait in one of these slots."""
+        return False
 
     def record(self, slots: np.ndarray, first: np.ndarray, now: float) -> None:
         """Records a new row in each of a message's slots [E]; first: [E] bool, of an episode or session."""
+        return None
 
     def cut(self, slots: np.ndarray) -> int:
         """Ends the histories of slots whose environments are gone; returns how many steps no update will see."""
+        return 0
 
     def drop(self) -> int:
         """Forgets all steps that wait for an update; returns their number."""
+        return 0
 
     @property
     def num_waiting(self) -> int:
         """Stored steps that still wait for their only update."""
+        return 0
 
     def num_samples(self, num_updates: int, num_stored: int) -> int:
         """Returns the windows or steps that so many updates have learned from."""
 
 
-class ReplayPacer:
+class ReplayPacer(Pacer):
     """The pace of a replay: the samples-per-insert band, and in lock step exactly the updates that are owed."""
 
     def __init__(self, band: limiter.Limiter, *, lock_step: bool) -> None:
@@ -56,25 +62,8 @@ class ReplayPacer:
     def choose(self, progress: limiter.Progress, now: float) -> limiter.Work:
         return self._choose(self._band, progress)
 
-    def seconds_left(self, now: float) -> float | None:
-        return None
-
     def feed(self, num_inserts: int, now: float) -> steps.Feed:
         return np.int32(num_inserts)
-
-    def holds(self, slots: np.ndarray) -> bool:
-        return False
-
-    def record(self, slots: np.ndarray, first: np.ndarray, now: float) -> None:
-        pass
-
-    def cut(self, slots: np.ndarray) -> int:
-        return 0
-
-    def drop(self) -> int:
-        return 0
-
-    num_waiting = 0
 
     def num_samples(self, num_updates: int, num_stored: int) -> int:
         return num_updates * self._band.batch_size

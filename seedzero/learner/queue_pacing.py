@@ -20,14 +20,7 @@ from seedzero.replay import data as data_lib
 
 
 class QueuePacer:
-    """Follows the rows of all training slots.
-
-    Args:
-      data: the agent's.
-      layout: of the slots.
-      slot_length: rows of a ring.
-      lock_step: decisions depend on counters alone.
-    """
+    """Follows the rows of all training slots. slot_length: of a ring. lock_step: decide by counters alone."""
 
     def __init__(self, data: data_lib.Queue, layout: batch_lib.Layout, slot_length: int, *, lock_step: bool) -> None:
         self._data = data
@@ -112,11 +105,6 @@ class QueuePacer:
         """Records a new row in each of a message's slots; an unroll of L steps is complete with its row L.
 
         The transition from an episode's last row to the next one's first is no step, but takes a place in the unroll.
-
-        Args:
-          slots: [B] int, distinct.
-          first: [B] bool, true: the first observation of an episode or session.
-          now: clock reading in seconds.
         """
         self._is_live[slots] = True
         self._group[slots] = slots[0]

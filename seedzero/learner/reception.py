@@ -21,10 +21,7 @@ from seedzero.transport import messages
 class Reception:
     """Keeps the roster and the inbox, and learns from the first worker what the environments look like.
 
-    Attributes:
-      roster: of the workers' sessions.
-      inbox: of their messages.
-      spec: of the environments; None: no worker has shown any yet.
+    `spec` is that of the environments; None: no worker has shown any yet.
     """
 
     def __init__(
@@ -36,23 +33,14 @@ class Reception:
         report: Callable[[str], None],
         on_join: Callable[[], None],
     ) -> None:
-        """Opens for workers.
-
+        """
         Args:
-          config: of the run.
-          layout: of the slots.
           max_group: most environments that fit into one acting batch.
           view: is told the spec, and answers for the status.
           report: shows the user a line.
           on_join: called when a worker's environments were accepted.
         """
-        self.roster = roster_lib.Roster(
-            config,
-            num_train=layout.num_train,
-            num_evaluate=layout.num_evaluate,
-            num_shards=layout.num_shards,
-            max_group=max_group,
-        )
+        self.roster = roster_lib.Roster(config, layout, max_group)
         self.inbox = inbox_lib.Inbox()
         self.spec: types.EnvSpec | None = None
         self._config = config
@@ -82,13 +70,10 @@ class Reception:
         self._on_join()
         if session.role is types.Role.TRAIN and not self._config.run.deterministic:
             self._report(f"worker {session.worker_id} joined with {len(session.all_slots)} environments")
-            self._report_evaluation()
-
-    def _report_evaluation(self) -> None:
-        """A remote environment is evaluated by a worker of its own, which may never come."""
-        remote = self._config.env.id == env_ids.REMOTE
-        if remote and self._has_evaluation and not self.roster.started(types.Role.EVALUATE):
-            self._report("evaluation is off until another worker joins that accepts it")
+            # A remote environment is evaluated by a worker of its own, which may never come.
+            remote = self._config.env.id == env_ids.REMOTE
+            if remote and self._has_evaluation and not self.roster.started(types.Role.EVALUATE):
+                self._report("evaluation is off until another worker joins that accepts it")
 
     def step(self, request: messages.StepRequest) -> None:
         """Handler: observations arrived."""

@@ -1,25 +1,20 @@
 """The roster of workers: sessions, the slots of their environments, and the assignments of joining workers.
 
-A slot is one environment's place on the device: slots 0 .. num_train - 1 have a ring in the replay, the
-`num_evaluate` slots after them only memory. With several devices every shard holds an equal part of both,
-and a new environment goes to the emptiest shard.
-
-Used by the server's thread (assign, begin, end) and the device loop (cut); a lock guards the tables.
+A new environment goes to the emptiest shard. Used by the server's thread and the loop's; a lock guards the tables.
 """
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import json
 import threading
 import uuid
-from collections.abc import Callable
 
 import numpy as np
 
 from seedzero.config import config as config_lib
 from seedzero.core import env_ids, errors, types
+from seedzero.device import batch as batch_lib
 from seedzero.transport import messages
 
 _EVALUATION_SEED = 1
@@ -30,9 +25,6 @@ class Session:
     """A worker's environments from one reset to the next.
 
     Attributes:
-      session_id: its name.
-      worker_id: its worker's name.
-      role: purpose of the environments.
       slots: [num_groups][envs_per_group] int32, global slot of each environment.
       started: the worker's spec was accepted.
     """
@@ -50,22 +42,18 @@ class Session:
 
 
 class Roster:
-    """Assigns slots and seeds to sessions. Numbers of slots are over all shards; max_group: those of one batch."""
+    """Assigns slots and seeds to sessions. max_group: most environments of a group, over all shards."""
 
-    def __init__(
-        self, config: config_lib.Config, *, num_train: int, num_evaluate: int, num_shards: int, max_group: int
-    ) -> None:
+    def __init__(self, config: config_lib.Config, layout: batch_lib.Layout, max_group: int) -> None:
         self._config = config
-        self._num_train = num_train
-        self._num_shards = num_shards
+        self._layout = layout
         self._max_group = max_group
         self._lock = threading.Lock()
         self._sessions: dict[str, Session] = {}
         self._free = {
-            types.Role.TRAIN: set(range(num_train)),
-            types.Role.EVALUATE: set(range(num_train, num_train + num_evaluate)),
+            types.Role.TRAIN: set(range(layout.num_train)),
+            types.Role.EVALUATE: set(range(layout.num_train, layout.num_train + layout.num_evaluate)),
         }
-        self._num_evaluate = num_evaluate
         self._num_assigned = 0
         self.epoch = 0
         """Deterministic mode: number of the checkpoint after which environments were last reset."""
@@ -99,9 +87,8 @@ class Roster:
             self._sessions[session.session_id] = session
             seeds = tuple(self._seed(role, int(slot)) for slot in session.all_slots)
         settings = dataclasses.asdict(env)
-        settings.pop("id")
-        if role is types.Role.EVALUATE:
-            settings["life_loss"] = False  # an evaluation's episode is a whole game
+        del settings["id"]
+        settings["life_loss"] &= role is types.Role.TRAIN  # an evaluation's episode is a whole game
         return types.Assignment(
             session_id=session.session_id,
             role=role,
@@ -121,7 +108,7 @@ class Roster:
             if not wants_evaluation:
                 raise errors.SlotsExhausted(
                     f"worker {hello.worker_id} only evaluates, and another worker does already (or evaluation is off: "
-                    f"{self._num_evaluate} environments evaluate); end the other one, or start it to train"
+                    f"{self._layout.num_evaluate} environments evaluate); end the other one, or start it to train"
                 )
             return types.Role.EVALUATE
         remote_evaluator = self._config.env.id == env_ids.REMOTE and wants_evaluation and num_training > 0
@@ -139,26 +126,27 @@ class Roster:
         number = num_groups * size
         if number == 0 or number > len(free):
             raise errors.SlotsExhausted(
-                f"worker {hello.worker_id} needs {number} {role.value} slots and {len(free)} are free; raise "
-                f"--replay.num_slots (now {self._num_train}) in a new run directory, or lower --worker.envs_per_group"
+                f"worker {hello.worker_id} needs {number} {role.value} slots and {len(free)} are free; "
+                f"raise --replay.num_slots (now {self._layout.num_train}) in a new run directory, or lower "
+                f"--worker.envs_per_group"
             )
         if self._config.run.deterministic and role is types.Role.TRAIN:
             chosen = self._fixed_block(hello, number)
         else:
-            chosen = _emptiest_first(free, number, self._shard_of(role))
-        groups = [chosen[g * size : (g + 1) * size] for g in range(num_groups)]
-        self._check_shards(hello, role, groups)
+            chosen = self._emptiest_first(free, number)
+        groups = np.array(chosen, np.int32).reshape(num_groups, size)
+        self._check_shards(hello, groups)
         free.difference_update(chosen)
-        return tuple(np.array(group, np.int32) for group in groups)
+        return tuple(groups)
 
-    def _check_shards(self, hello: messages.Hello, role: types.Role, groups: list[list[int]]) -> None:
+    def _check_shards(self, hello: messages.Hello, groups: np.ndarray) -> None:
         """A message must fit into one batch on every shard; free slots may lie unevenly after others left."""
-        shard_of = self._shard_of(role)
-        most = max(max(collections.Counter(map(shard_of, group)).values()) for group in groups)
-        if most > self._max_group // self._num_shards:
+        most = max(int(np.bincount(self._layout.place(group)[0]).max()) for group in groups)
+        max_rows = self._max_group // self._layout.num_shards
+        if most > max_rows:
             raise errors.SlotsExhausted(
                 f"worker {hello.worker_id} would have {most} environments of a group on one device and a batch takes "
-                f"{self._max_group // self._num_shards}; wait until others leave, or raise --batcher.max_batch"
+                f"{max_rows}; wait until others leave, or raise --batcher.max_batch"
             )
 
     def _fixed_block(self, hello: messages.Hello, number: int) -> list[int]:
@@ -174,26 +162,26 @@ class Roster:
             raise errors.SlotsExhausted(f"the slots of worker {hello.worker_id} are still taken by its last session")
         return block
 
-    def _shard_of(self, role: types.Role) -> Callable[[int], int]:
-        first, total = (0, self._num_train) if role is types.Role.TRAIN else (self._num_train, self._num_evaluate)
-        per_shard = max(1, total // self._num_shards)
-        return lambda slot: (slot - first) // per_shard
+    def _emptiest_first(self, free: set[int], number: int) -> list[int]:
+        """Returns `number` free slots, each from the shard that has the most free ones then, lowest first."""
+        slots = np.array(sorted(free, reverse=True), np.int32)
+        by_shard: list[list[int]] = [[] for _ in range(self._layout.num_shards)]
+        for slot, shard in zip(slots.tolist(), self._layout.place(slots)[0].tolist(), strict=True):
+            by_shard[shard].append(slot)
+        return [max(by_shard, key=len).pop() for _ in range(number)]
 
     def _seed(self, role: types.Role, slot: int) -> int:
         run = self._config.run
         if role is types.Role.EVALUATE:
             key = [run.seed, _EVALUATION_SEED, slot, self.evaluation_index]
-        elif run.deterministic:
-            key = [run.seed, 0, slot, self.epoch]
         else:
-            key = [run.seed, 0, slot, self._num_assigned]
+            key = [run.seed, 0, slot, self.epoch if run.deterministic else self._num_assigned]
         return int(np.random.SeedSequence(key).generate_state(1)[0]) >> 1
 
     def begin(self, session_id: str) -> Session:
         """Marks a session as started and returns it."""
         with self._lock:
-            session = dataclasses.replace(self._sessions[session_id], started=True)
-            self._sessions[session_id] = session
+            session = self._sessions[session_id] = dataclasses.replace(self._sessions[session_id], started=True)
             return session
 
     def get(self, session_id: str) -> Session | None:
@@ -217,11 +205,3 @@ class Roster:
         """Returns the living sessions of a role whose environments were accepted."""
         with self._lock:
             return [session for session in self._sessions.values() if session.role is role and session.started]
-
-
-def _emptiest_first(free: set[int], number: int, shard_of: Callable[[int], int]) -> list[int]:
-    """Returns `number` free slots, each from the shard that has the most free ones then, lowest first."""
-    by_shard: dict[int, list[int]] = {}
-    for slot in sorted(free, reverse=True):
-        by_shard.setdefault(shard_of(slot), []).append(slot)
-    return [max(sorted(by_shard.items()), key=lambda item: len(item[1]))[1].pop() for _ in range(number)]

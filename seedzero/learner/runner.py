@@ -59,11 +59,11 @@ class Runner:
 
     def act(self, batch: batch_lib.Batch, params: base.Params, version: int, num_inserts: int) -> jax.Array:
         """Acts on a batch with parameters of a version; returns the actions of its rows."""
-        counters = steps.act_counters(num_inserts, version, self._num_acts)
+        counters = steps.counters(num_inserts, version, self._num_acts)
         self._num_acts += 1
         program = self.programs.act(len(batch.slot) // self._setup.layout.num_shards)
         self._actor, acted = program(params, self._actor, batch, counters)
-        return acted.action
+        return acted
 
     def update(self, feed: steps.Feed) -> jax.Array:
         """Learns from the windows that the feed leads to; returns metrics [M], `programs.metric_names`."""
@@ -74,7 +74,7 @@ class Runner:
 
     def refresh(self, num_inserts: int) -> jax.Array:
         """Renews stored targets with the newest parameters; returns metrics [M], `programs.refresh_metric_names`."""
-        counters = steps.refresh_counters(num_inserts, self.num_updates, self.num_refreshes)
+        counters = steps.counters(num_inserts, self.num_updates, self.num_refreshes)
         params = self._setup.agent.acting(self._train)
         rings, values = self.programs.refresh(params, self._actor.rings, counters)
         self._actor = self._actor._replace(rings=rings)

@@ -26,15 +26,7 @@ SMALL_REPLAY_BYTES = 64 * 2**20
 class Saves:
     """The checkpoints of a run.
 
-    Args:
-      config: of the run.
-      directory: of the run.
-      view: knows the newest durable update, and the metrics log that a checkpoint has seen.
-      report: shows the user a line.
-      mirror: of a run in a bucket.
-
-    Attributes:
-      includes_replay: checkpoints hold the replay.
+    view: knows the newest durable update, and the metrics log that a checkpoint has seen.
     """
 
     def __init__(
@@ -45,19 +37,19 @@ class Saves:
         report: Callable[[str], None],
         mirror: mirror_lib.Mirror | None,
     ) -> None:
-        self.includes_replay = False
+        self.includes_replay = False  # set by what builds the replay
         self._config = config
         self._directory = directory
         self._view = view
         self._report = report
         self._has_failed = False
         self._mark: tuple[int, ...] | None = None
-        self._checkpointer = checkpointer.Checkpointer(
+        self.checkpointer = checkpointer.Checkpointer(
             directory.checkpoints,
             config.checkpoint,
             on_durable=self._durable,
             on_error=self._not_saved,
-            uploader=mirror,
+            uploader=None if mirror is None else mirror.uploads,
         )
 
     # ------------------------------------------------------------------------------------ the beginning
@@ -82,17 +74,14 @@ class Saves:
     ) -> tuple[base.TrainState, checkpoint.Restored] | None:
         """Returns the newest checkpoint that verifies, and says which; None for a new run.
 
-        Args:
-          agent: whose state it is.
-          train: its shapes, dtypes and shardings.
-          rings: the same of the replay, with its frames.
+        train, rings: shapes, dtypes and shardings of the state, and of the replay with its frames.
         """
         rings_like = rings if self.includes_replay else None
         restored = checkpoint.restore(self._directory.checkpoints, state_lib.parts(agent, train), rings_like)
         if restored is None:
             self._view.log.truncate(0, -1)
             return None
-        self._checkpointer.continue_from(restored)
+        self.checkpointer.continue_from(restored)
         for text in restored.skipped:
             self._report(text)
         self._view.durable_update = restored.step
@@ -106,11 +95,6 @@ class Saves:
 
     # ------------------------------------------------------------------------------------ while it goes on
 
-    @property
-    def busy(self) -> bool:
-        """Whether a save is on its way."""
-        return self._checkpointer.busy
-
     def save(self, state: calls.State) -> None:
         """Begins a checkpoint, unless that update is saved already."""
         step, mark = state.host["num_updates"], _mark(state.host)
@@ -118,30 +102,21 @@ class Saves:
             return
         self._mark = mark
         host = {**state.host, "metrics_bytes": self._view.log.size_bytes()}
-        self._checkpointer.save(step, state.parts, host, state.rings if self.includes_replay else None)
+        self.checkpointer.save(step, state.parts, host, state.rings if self.includes_replay else None)
 
     def save_state(self, state: calls.State) -> None:
         """Saves the small state at once where the replay takes long: an interrupted process may soon be killed."""
-        is_long = self.includes_replay and trees.num_bytes(_frames(state.rings)) > SMALL_REPLAY_BYTES
+        frames = () if state.rings is None else state.rings.observation
+        is_long = self.includes_replay and trees.num_bytes(frames) > SMALL_REPLAY_BYTES
         if is_long and state.host["num_updates"] != self._view.durable_update:
             self._mark = None  # the replay is still to come
             host = {**state.host, "metrics_bytes": self._view.log.size_bytes()}
-            self._checkpointer.save_state(state.host["num_updates"], state.parts, host)
+            self.checkpointer.save_state(state.host["num_updates"], state.parts, host)
 
     def save_best(self, ended: evaluator.Ended) -> None:
         """Begins to save the parameters of the best evaluation so far."""
-        update = ended.running.update
-        self._checkpointer.save_best(
-            update, ended.running.params, {"update": update, **dataclasses.asdict(ended.result)}
-        )
-
-    def abandon(self) -> None:
-        """Any thread: gives up a save that waits for the disk, so that the loop ends at once."""
-        self._checkpointer.abandon_save()
-
-    def wait(self) -> None:
-        """Returns when nothing is on its way."""
-        self._checkpointer.wait()
+        update, params = ended.running.update, ended.running.params
+        self.checkpointer.save_best(update, params, {"update": update, **dataclasses.asdict(ended.result)})
 
     def check(self) -> None:
         """Raises CheckpointError where the last state could not be saved."""
@@ -159,10 +134,6 @@ class Saves:
         self._has_failed = True
         self._mark = None
         self._report(text)
-
-
-def _frames(rings: rings_lib.Rings | None) -> Any:
-    return () if rings is None else rings.observation
 
 
 def _mark(host: Mapping[str, Any]) -> tuple[int, ...]:

@@ -15,8 +15,6 @@ import rich.console
 import rich.live
 import rich.text
 
-from seedzero.config import sections
-
 DRAW_SECONDS = 0.2
 """Shortest time between two drawings of the live line."""
 SHOW_CURSOR = b"\x1b[?25h\n"
@@ -24,39 +22,22 @@ SHOW_CURSOR = b"\x1b[?25h\n"
 
 @dataclasses.dataclass(frozen=True)
 class Snapshot:
-    """The state of training at one moment; None: not known yet.
+    """The state of training at one moment; None: not known yet."""
 
-    Attributes:
-      seconds: since this run began.
-      env_steps: training steps, resumes included.
-      updates: updates, resumes included.
-      frames_per_second: emulator frames (without an emulator: steps) of training environments, lately.
-      updates_per_second: lately.
-      mean_return: of recent training episodes.
-      num_players: two: mean_return is the first mover's.
-      evaluation: mean return of the last evaluation.
-      samples_per_insert: windows trained on for each stored step, so far.
-      batch_fill: share of acting batches' rows with an environment, in [0, 1].
-      policy_age: updates between the acting parameters and the newest.
-      eta_seconds: time to the nearest budget.
-      durable_update: update of the newest checkpoint on disk.
-      note: why training stands still; "": it does not.
-    """
-
-    seconds: float
-    env_steps: int
-    updates: int
-    frames_per_second: float | None = None
-    updates_per_second: float | None = None
-    mean_return: float | None = None
-    num_players: int = 1
-    evaluation: float | None = None
-    samples_per_insert: float | None = None
-    batch_fill: float | None = None
-    policy_age: float | None = None
-    eta_seconds: float | None = None
-    durable_update: int | None = None
-    note: str = ""
+    seconds: float  # since this run began
+    env_steps: int  # of training, resumes included
+    updates: int  # resumes included
+    frames_per_second: float | None = None  # of emulators (without one: steps) in training environments, lately
+    updates_per_second: float | None = None  # lately
+    mean_return: float | None = None  # of recent training episodes
+    num_players: int = 1  # two: mean_return is the first mover's
+    evaluation: float | None = None  # mean return of the last evaluation
+    samples_per_insert: float | None = None  # windows trained on for each stored step, so far
+    batch_fill: float | None = None  # share of acting batches' rows with an environment, in [0, 1]
+    policy_age: float | None = None  # updates between the acting parameters and the newest
+    eta_seconds: float | None = None  # time to the nearest budget
+    durable_update: int | None = None  # of the newest checkpoint on disk
+    note: str = ""  # why training stands still; "": it does not
 
 
 class Console:
@@ -80,7 +61,6 @@ class Console:
           stream: output; None: standard error.
           live: whether to draw a live line; None: on a terminal that can move its cursor.
           width: columns of the live line; None: the terminal's.
-          clock: monotonic seconds.
         """
         self._stream = stream or sys.stderr
         self._console = rich.console.Console(
@@ -163,28 +143,17 @@ def plain_line(snapshot: Snapshot) -> str:
     return _join(_fields(snapshot))
 
 
-def eta_seconds(
-    budget: sections.RunConfig,
-    *,
-    seconds: float,
-    env_steps: int,
-    updates: int,
-    env_steps_per_second: float,
-    updates_per_second: float,
-) -> float | None:
-    """Returns the time until the first budget is spent at today's rates; None without a budget or a rate."""
-    remaining = []
-    if budget.max_seconds:
-        remaining.append(budget.max_seconds - seconds)
-    if budget.max_env_steps and env_steps_per_second > 0:
-        remaining.append((budget.max_env_steps - env_steps) / env_steps_per_second)
-    if budget.max_updates and updates_per_second > 0:
-        remaining.append((budget.max_updates - updates) / updates_per_second)
+def eta_seconds(*budgets: tuple[float, float, float]) -> float | None:
+    """Returns the time until the first budget is spent; None without a budget or a rate.
+
+    budgets: (most, spent, spent per second) of each; most is 0 where there is none.
+    """
+    remaining = [(most - spent) / rate for most, spent, rate in budgets if most and rate > 0]
     return max(0.0, min(remaining)) if remaining else None
 
 
-def _fields(snapshot: Snapshot) -> list[tuple[int, int, str]]:
-    """Returns (rank, position, text) of each field in display order; a narrow line drops high ranks first."""
+def _fields(snapshot: Snapshot) -> list[tuple[int, str]]:
+    """Returns (rank, text) of each field in display order; a narrow line drops high ranks first."""
     ranked = [
         (11, _duration(snapshot.seconds)),
         (0, f"{_count(snapshot.env_steps)} steps"),
@@ -198,13 +167,11 @@ def _fields(snapshot: Snapshot) -> list[tuple[int, int, str]]:
         (6, f"ETA {'-' if snapshot.eta_seconds is None else _duration(snapshot.eta_seconds)}"),
         (9, f"saved {_count(snapshot.durable_update)}"),
     ]
-    if snapshot.note:
-        ranked.append((1, snapshot.note))
-    return [(rank, position, text) for position, (rank, text) in enumerate(ranked)]
+    return [*ranked, (1, snapshot.note)] if snapshot.note else ranked
 
 
-def _join(fields: list[tuple[int, int, str]]) -> str:
-    return "  ".join(text for _, _, text in fields)
+def _join(fields: list[tuple[int, str]]) -> str:
+    return "  ".join(text for _, text in fields)
 
 
 def _number(value: float | None) -> str:
@@ -215,16 +182,11 @@ def _count(value: float | None) -> str:
     """Returns a number of at most five characters: 950, 12.3k, 1.23M."""
     if value is None:
         return "-"
-    for factor, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= 0.9995 * factor:
-            return f"{_three_digits(value / factor)}{unit}"
-    return _three_digits(value)
-
-
-def _three_digits(value: float) -> str:
-    if value == round(value):
-        return f"{value:.0f}"
-    return f"{value:.2f}" if value < 9.995 else f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
+    units = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
+    factor, unit = next((pair for pair in units if value >= 0.9995 * pair[0]), (1.0, ""))
+    value /= factor
+    digits = 0 if value == round(value) or value >= 99.95 else 1 if value >= 9.995 else 2
+    return f"{value:.{digits}f}{unit}"
 
 
 def _duration(seconds: float) -> str:

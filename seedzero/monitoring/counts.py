@@ -23,24 +23,13 @@ class Counts:
 
 
 class Snapshot(NamedTuple):
-    """A consistent view of the counters for other threads.
+    """A consistent view of the counters for other threads."""
 
-    Attributes:
-      counts: of training steps.
-      num_updates: done.
-      num_samples: windows or steps that these learned from.
-      num_refreshed: stored rows whose targets were computed anew; None: the agent does not refresh.
-      version: updates that the acting parameters have seen.
-      last_evaluation: its result.
-      evaluating: an evaluation is under way.
-      is_compiled: acting and updating have their programs.
-    """
-
-    counts: Counts = Counts()
-    num_updates: int = 0
-    num_samples: int = 0
-    num_refreshed: int | None = None
-    version: int = 0
-    last_evaluation: Mapping[str, Any] | None = None
-    evaluating: bool = False
-    is_compiled: bool = False
+    counts: Counts = Counts()  # of training steps
+    num_updates: int = 0  # done
+    num_samples: int = 0  # windows or steps that these learned from
+    num_refreshed: int | None = None  # stored rows whose targets were computed anew; None: the agent does not refresh
+    version: int = 0  # updates that the acting parameters have seen
+    last_evaluation: Mapping[str, Any] | None = None  # its result
+    evaluating: bool = False  # an evaluation is under way
+    is_compiled: bool = False  # acting and updating have their programs

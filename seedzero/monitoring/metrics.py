@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Mapping
 
 from seedzero.checkpoints import run_dir as run_dir_lib
-from seedzero.core import types
 
 Value = float | int | str | None
 
@@ -22,14 +21,7 @@ METRICS_FILE = "metrics.jsonl"
 TENSORBOARD_DIRECTORY = "tensorboard"
 FIRST_KEYS = ("update", "env_steps", "seconds")
 """Every row begins with these: updates, training steps, seconds of this run."""
-TIME_KEYS = ("seconds", "time")
-TIME_SUFFIXES = ("_seconds", "_per_second")
 RECENT_EPISODES = 100
-
-
-def without_times(row: Mapping[str, Value]) -> dict[str, Value]:
-    """Returns the values of a row that do not depend on the clock: two deterministic runs share them."""
-    return {key: value for key, value in row.items() if key not in TIME_KEYS and not key.endswith(TIME_SUFFIXES)}
 
 
 class MetricsLog:
@@ -46,13 +38,7 @@ class MetricsLog:
         report: Callable[[str], None],
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        """
-        Args:
-          run_dir: directory for metrics.jsonl and tensorboard/.
-          tensorboard: whether to write TensorBoard files.
-          report: receives a sentence when writing begins to fail, and when it works again.
-          wall_clock: seconds since the epoch.
-        """
+        """report: receives a sentence when writing begins to fail, and when it works again."""
         self._path = run_dir / METRICS_FILE
         self._report = report
         self._failing = False
@@ -61,22 +47,18 @@ class MetricsLog:
 
     def write(self, row: Mapping[str, Value]) -> None:
         """Appends a row; it must contain "update"."""
+        ordered = {key: row[key] for key in FIRST_KEYS if key in row} | dict(row)
         with self._lock:
-            self._write({key: row[key] for key in FIRST_KEYS if key in row} | dict(row))
-
-    def _write(self, ordered: Mapping[str, Value]) -> None:
-        try:
-            _append(self._path, (run_dir_lib.encode(ordered) + "\n").encode())
-            if self._tensorboard:
-                self._tensorboard.write(ordered)
-        except OSError as error:
-            if not self._failing:
-                self._report(f"metrics cannot be written to {self._path.parent}: {error.strerror}; training goes on")
-            self._failing = True
-        else:
-            if self._failing:
-                self._report("metrics are written again")
-            self._failing = False
+            problem = ""
+            try:
+                _append(self._path, (run_dir_lib.encode(ordered) + "\n").encode())
+                if self._tensorboard:
+                    self._tensorboard.write(ordered)
+            except OSError as error:
+                problem = f"metrics cannot be written to {self._path.parent}: {error.strerror}; training goes on"
+            if bool(problem) != self._failing:
+                self._report(problem or "metrics are written again")
+            self._failing = bool(problem)
 
     def size_bytes(self) -> int:
         """Returns the bytes of metrics.jsonl, at which a resume from this moment cuts it."""
@@ -86,14 +68,11 @@ class MetricsLog:
     def truncate(self, size_bytes: int, update: int) -> None:
         """Cuts metrics.jsonl back to its size at a checkpoint, as a resume must.
 
-        Call it before the first `write`, which also hides TensorBoard's later points.
+        Call it before the first `write`, which also hides TensorBoard's later points. Raises OSError.
 
         Args:
           size_bytes: the file's size at the checkpoint; 0 drops all.
           update: of the checkpoint; -1: there is none.
-
-        Raises:
-          OSError: the file cannot be rewritten.
         """
         if self._tensorboard:
             self._tensorboard.purge_step = update + 1
@@ -106,13 +85,10 @@ class MetricsLog:
 
 
 class Aggregator:
-    """Collects means and totals between two rows; thread-safe.
-
-    It holds one sum for each name, so its memory does not grow with the time between rows.
-    """
+    """Collects means and totals between two rows, as one sum for each name; thread-safe."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._sums: dict[str, float] = {}
         self._counts: dict[str, float] = {}
         self._totals: dict[str, float] = {}
@@ -137,18 +113,13 @@ class Aggregator:
             {"batch_rows": num_rows, "batch_fill": num_rows / batch_size, "batch_wait_seconds": wait_seconds}
         )
 
-    def add_episode(self, role: types.Role, episode_return: float, length: int, *, num_players: int = 1) -> None:
-        """Adds an episode: its undiscounted return and its steps.
-
-        In a game of two players the return is the first mover's.
-        """
-        prefix = "" if role is types.Role.TRAIN else f"{role.value}_"
+    def add_episode(self, episode_return: float, length: int, *, num_players: int = 1) -> None:
+        """Adds an episode: its undiscounted return (of two players: the first mover's) and its steps."""
         name = "episode_return" if num_players == 1 else "first_mover_return"
-        self.add_means({f"{prefix}{name}": episode_return, f"{prefix}episode_length": length})
-        self.add_totals({f"{prefix}episodes": 1})
-        if role is types.Role.TRAIN:
-            with self._lock:
-                self._recent.append(episode_return)
+        self.add_means({name: episode_return, "episode_length": length})
+        self.add_totals({"episodes": 1})
+        with self._lock:
+            self._recent.append(episode_return)
 
     def recent_return(self) -> float | None:
         """Returns the mean return of this process's last training episodes, across rows; None before the first."""
@@ -163,10 +134,9 @@ class Aggregator:
     def drain(self) -> dict[str, float]:
         """Returns means and totals since the last call, in the order of their names, and starts anew."""
         with self._lock:
-            sums, counts, totals = self._sums, self._counts, self._totals
+            values = self.means() | self._totals
             self._sums, self._counts, self._totals = {}, {}, {}
-        means = {name: sums[name] / counts[name] for name in sums if counts[name] > 0}
-        return dict(sorted((means | totals).items()))
+        return dict(sorted(values.items()))
 
 
 class _TensorBoard:
@@ -192,7 +162,9 @@ class _TensorBoard:
             self._report(f"no TensorBoard files: {error}; install tensorboardX or set --metrics.tensorboard=false")
             return
         self._directory.mkdir(exist_ok=True)
-        file = self._file or self._new_file()
+        # Names begin with the time, because TensorBoard reads files in the order of their names.
+        name = f"events.out.tfevents.{int(self._wall_clock()):010}.{socket.gethostname()}.{os.getpid()}"
+        file = self._file or self._directory / name
         _append(file, records)
         self._file = file
 
@@ -214,11 +186,6 @@ class _TensorBoard:
         summary = summary_pb2.Summary(value=scalars)
         events.append(event_pb2.Event(wall_time=now, step=int(row["update"] or 0), summary=summary))
         return b"".join(_record(event.SerializeToString()) for event in events)
-
-    def _new_file(self) -> pathlib.Path:
-        """Names begin with the time, because TensorBoard reads files in the order of their names."""
-        seconds = int(self._wall_clock())
-        return self._directory / f"events.out.tfevents.{seconds:010}.{socket.gethostname()}.{os.getpid()}"
 
 
 def _record(data: bytes) -> bytes:

@@ -41,8 +41,7 @@ def from_bucket(url: bucket.Url, store: bucket.Store, *, clock: Callable[[], flo
     """
     status, leased = store.read(run_dir_lib.STATUS_FILE).content, store.read(lease.NAME).content
     if status is None:
-        there = leased is not None or store.read(run_dir_lib.CONFIG_FILE).content is not None
-        if there:
+        if leased is not None or store.read(run_dir_lib.CONFIG_FILE).content is not None:
             raise errors.ResumeError(f"{url} has no {run_dir_lib.STATUS_FILE}: its learner has not run long enough")
         raise errors.ResumeError(f"{url} holds no run, or there is no such bucket; give --run_dir of a training run")
     try:
@@ -90,5 +89,5 @@ def _is_running(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True
+        pass  # another user's
     return True

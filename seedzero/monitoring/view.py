@@ -16,8 +16,6 @@ class View:
     """Shows the progress of a run; any thread may ask.
 
     Attributes:
-      progress: counters and rates.
-      log: the rows of metrics.
       durable_update: of the newest checkpoint; None: there is none.
       finished: the reason why the run is finished; None: it is not.
     """
@@ -47,13 +45,13 @@ class View:
         """Updates the rates and the console's line."""
         self.progress.observe(now)
         spec, snapshot, seconds = self.progress.spec, self.progress.snapshot(), self.progress.seconds()
-        recent = self._gathered.means()
-        rates = self._rates()
+        recent, rates, budget = self._gathered.means(), self._rates(), self._config.run
+        env_steps, updates = snapshot.counts.stored, snapshot.num_updates
         self._screen.update(
             console.Snapshot(
                 seconds=seconds,
-                env_steps=snapshot.counts.stored,
-                updates=snapshot.num_updates,
+                env_steps=env_steps,
+                updates=updates,
                 frames_per_second=rates["frames_per_second"],
                 updates_per_second=rates["updates_per_second"],
                 mean_return=self._gathered.recent_return(),
@@ -63,12 +61,9 @@ class View:
                 batch_fill=recent.get("batch_fill"),
                 policy_age=recent.get("policy_age"),
                 eta_seconds=console.eta_seconds(
-                    self._config.run,
-                    seconds=seconds,
-                    env_steps=snapshot.counts.stored,
-                    updates=snapshot.num_updates,
-                    env_steps_per_second=rates["env_steps_per_second"],
-                    updates_per_second=rates["updates_per_second"],
+                    (budget.max_seconds, seconds, 1.0),
+                    (budget.max_env_steps, env_steps, rates["env_steps_per_second"]),
+                    (budget.max_updates, updates, rates["updates_per_second"]),
                 ),
                 durable_update=self.durable_update,
                 note=self.progress.stalled(len(self._workers())) or "",
@@ -89,7 +84,7 @@ class View:
 
     def scrape(self) -> exporter.Scrape:
         """Returns the values for Prometheus."""
-        return exporter.Scrape(self.status(), self._newest_row)
+        return self.status(), self._newest_row
 
     def status(self) -> dict[str, object]:
         """Returns the status for `seedzero status`."""

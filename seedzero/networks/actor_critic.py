@@ -63,16 +63,7 @@ def make(
     frame_stack: int,
     compute_dtype: str,
 ) -> Network:
-    """Returns the network for an environment of discrete actions.
-
-    Args:
-      spec: of the environment.
-      platform: "cpu", "gpu" or "tpu".
-      torso: auto, mlp, conv, deep or shallow.
-      width: units of the hidden layers.
-      lstm_width: units of the LSTM; 0: there is none.
-      frame_stack: frames in one observation.
-      compute_dtype: of activations: auto, float32 or bfloat16.
+    """Returns the network for an environment of discrete actions; lstm_width 0: without an LSTM.
 
     Raises:
       ConfigError: the torso does not fit the observation's shape.

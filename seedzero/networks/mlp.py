@@ -1,4 +1,4 @@
-"""Fully connected parts: hidden states are vectors [B, width]. Shape letters: B batch, A actions."""
+"""Parts for hidden states that are vectors [B, width]. Shape letters: B batch, A actions."""
 
 from __future__ import annotations
 
@@ -42,6 +42,24 @@ class Representation(nn.Module):
         x = nn.Dense(self.width, dtype=self.dtype)(x)
         x = nn.relu(nn.LayerNorm(dtype=self.dtype)(x))
         return normalize(nn.Dense(self.width, dtype=self.dtype)(x))
+
+
+class GridRepresentation(nn.Module):
+    """Small grid (Catch, MinAtar) [B, H, W, C] -> hidden state [B, width], through two 3x3 convolutions.
+
+    The search dominates the cost of acting; a vector keeps it as cheap as where there are no convolutions.
+    """
+
+    width: int
+    channels: int
+    dtype: Any
+
+    @nn.compact
+    def __call__(self, observation: jax.Array) -> jax.Array:
+        x = observation.astype(self.dtype)
+        for _ in range(2):
+            x = nn.relu(nn.Conv(self.channels, (3, 3), dtype=self.dtype)(x))
+        return normalize(nn.Dense(self.width, dtype=self.dtype)(x.reshape(x.shape[0], -1)))
 
 
 class Dynamics(nn.Module):

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from seedzero.config import muzero as muzero_config
 from seedzero.core import types
-from seedzero.networks import conv, mlp, observations, projection, resnet
+from seedzero.networks import mlp, observations, projection, resnet
 from seedzero.networks import prefix as prefix_lib
 
 Params: TypeAlias = Any
@@ -123,7 +123,7 @@ def make(
 
     Args:
       config: kind, size, bins, dtype.
-      spec: of a single frame, and the number of actions.
+      spec: of the environment.
       platform: "cpu", "gpu" or "tpu"; selects the compute dtype if config says "auto".
       has_projection: adds the consistency loss's projection.
       has_prefix: predicts sums of rewards; `dynamics` then can't be called.
@@ -135,8 +135,10 @@ def make(
     dtype = observations.compute_dtype(config.compute_dtype, platform)
     model = _model(kind, config, spec, dtype)
     if has_projection:
-        model = _with_projection(model, kind, config, dtype)
-    prefix_head = _prefix_head(kind, config, dtype)
+        units = projection.IMAGE_UNITS if kind == "resnet" else 2 * config.width
+        model = model.clone(projector=projection.Projector(units, dtype), predictor=projection.Predictor(units, dtype))
+    units = prefix_lib.IMAGE_UNITS if kind == "resnet" else config.width
+    prefix_head = prefix_lib.Head(units, config.head_width, config.num_bins, dtype)
     if has_prefix:
         model = model.clone(reward_head=prefix_head)
     prepare = observations.preparation(kind, spec, config.frame_stack)
@@ -147,16 +149,13 @@ def make(
         action = jnp.zeros((1, *spec.action_shape), jnp.float32 if spec.is_continuous else jnp.int32)
         return model.init(key, observation, action)["params"]
 
-    def cast(params: Params) -> Params:
-        return jax.tree.map(lambda leaf: leaf.astype(dtype), params)
-
     def method(name: str) -> Callable[..., Any]:
         return lambda params, *inputs: model.apply({"params": params}, *inputs, method=name)
 
     represent = method("represent")
     return Network(
         init=init,
-        cast=cast,
+        cast=lambda params: jax.tree.map(lambda leaf: leaf.astype(dtype), params),
         represent=lambda params, observation: represent(params, prepare(observation)),
         predict=method("predict"),
         dynamics=method("dynamics"),
@@ -166,20 +165,15 @@ def make(
 
 
 def _model(kind: str, config: muzero_config.NetworkConfig, spec: types.EnvSpec, dtype: Any) -> _Model:
-    representation: nn.Module
-    transition: nn.Module
-    head: Callable[..., nn.Module]
+    transition: nn.Module = mlp.Dynamics(spec.num_actions, dtype)
+    head: Callable[..., nn.Module] = mlp.Head
+    representation: nn.Module = mlp.Representation(config.width, dtype)
     if kind == "resnet":
         size = resnet.SIZES[config.resnet_size]
         representation, head = resnet.Representation(size, dtype), resnet.Head
         transition = resnet.Dynamics(size, spec.num_actions, dtype)
-    else:
-        head = mlp.Head
-        if kind == "mlp":
-            representation = mlp.Representation(config.width, dtype)
-        else:
-            representation = conv.Representation(config.width, config.channels or max(1, config.width // 2), dtype)
-        transition = mlp.Dynamics(spec.num_actions, dtype)
+    elif kind == "conv":
+        representation = mlp.GridRepresentation(config.width, config.channels or max(1, config.width // 2), dtype)
     num_policy_logits = spec.num_actions or len(spec.action_low) * config.action_bins
     return _Model(
         representation=representation,
@@ -188,13 +182,3 @@ def _model(kind: str, config: muzero_config.NetworkConfig, spec: types.EnvSpec, 
         value_head=head(config.head_width, config.num_bins, dtype),
         reward_head=head(config.head_width, config.num_bins, dtype),
     )
-
-
-def _with_projection(model: _Model, kind: str, config: muzero_config.NetworkConfig, dtype: Any) -> _Model:
-    size = projection.IMAGE if kind == "resnet" else projection.Size(2 * config.width, config.width)
-    return model.clone(projector=projection.Projector(size, dtype), predictor=projection.Predictor(size, dtype))
-
-
-def _prefix_head(kind: str, config: muzero_config.NetworkConfig, dtype: Any) -> prefix_lib.Head:
-    units = prefix_lib.IMAGE_UNITS if kind == "resnet" else config.width
-    return prefix_lib.Head(units, config.head_width, config.num_bins, dtype)

@@ -24,10 +24,7 @@ def stack_shape(observation_shape: tuple[int, ...], frame_stack: int) -> tuple[i
 def choose_kind(name: str, kind: str, observation_shape: tuple[int, ...]) -> str:
     """Returns a network's kind: as given, or for "auto" mlp for vectors, conv for small grids, resnet for images.
 
-    Args:
-      name: of the setting, for the error.
-      kind: its value.
-      observation_shape: of one frame.
+    `name` is that of the setting, for the error; the shape is that of one frame.
 
     Raises:
       ConfigError: convolutions are asked for where there is no grid.

@@ -22,11 +22,7 @@ IMAGE_UNITS = 512
 class Head(nn.Module):
     """Hidden state [B, ...], carry -> (next carry, logits [B, num_outputs] float32, exactly 0 at initialization).
 
-    Attributes:
-      units: of the LSTM.
-      width: of the layer behind it.
-      num_outputs: bins of the categorical sum.
-      dtype: of the computation.
+    The LSTM has `units`, the layer behind it `width`.
     """
 
     units: int

@@ -5,58 +5,43 @@ The two networks of SimSiam (Chen and He 2021), with LayerNorm in place of Batch
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-
-@dataclasses.dataclass(frozen=True)
-class Size:
-    """Units of layers.
-
-    Attributes:
-      projection: of all three layers of the projector, and so of the compared vectors.
-      bottleneck: of the predictor's hidden layer.
-    """
-
-    projection: int
-    bottleneck: int
-
-
-IMAGE = Size(projection=1024, bottleneck=512)
-"""EfficientZero's sizes for hidden states that are images."""
+IMAGE_UNITS = 1024
+"""EfficientZero's number for hidden states that are images."""
 
 
 class Projector(nn.Module):
-    """Hidden state [B, ...] -> projection [B, size.projection]."""
+    """Hidden state [B, ...] -> projection [B, units]; all three layers have so many."""
 
-    size: Size
+    units: int
     dtype: Any
 
     @nn.compact
     def __call__(self, hidden: jax.Array) -> jax.Array:
         x = hidden.reshape(hidden.shape[0], -1)
         for _ in range(2):
-            x = nn.Dense(self.size.projection, dtype=self.dtype)(x)
+            x = nn.Dense(self.units, dtype=self.dtype)(x)
             x = nn.relu(nn.LayerNorm(dtype=self.dtype)(x))
-        projected: jax.Array = nn.LayerNorm(dtype=self.dtype)(nn.Dense(self.size.projection, dtype=self.dtype)(x))
+        projected: jax.Array = nn.LayerNorm(dtype=self.dtype)(nn.Dense(self.units, dtype=self.dtype)(x))
         return projected
 
 
 class Predictor(nn.Module):
-    """Projection [B, size.projection] -> prediction of a later observation's projection [B, size.projection]."""
+    """Projection [B, units] -> prediction of a later observation's projection; the hidden layer has half the units."""
 
-    size: Size
+    units: int
     dtype: Any
 
     @nn.compact
     def __call__(self, projection: jax.Array) -> jax.Array:
-        x = nn.Dense(self.size.bottleneck, dtype=self.dtype)(projection)
+        x = nn.Dense(self.units // 2, dtype=self.dtype)(projection)
         x = nn.relu(nn.LayerNorm(dtype=self.dtype)(x))
-        predicted: jax.Array = nn.Dense(self.size.projection, dtype=self.dtype)(x)
+        predicted: jax.Array = nn.Dense(self.units, dtype=self.dtype)(x)
         return predicted
 
 

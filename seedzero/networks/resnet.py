@@ -81,18 +81,17 @@ class Representation(nn.Module):
     def __call__(self, observation: jax.Array) -> jax.Array:
         size, dtype = self.size, self.dtype
         x = nn.Conv(size.channels // 2, (3, 3), strides=2, use_bias=False, dtype=dtype)(observation.astype(dtype))
-        x = self._blocks(x, size.stage_blocks)
+        x = _blocks(x, size.stage_blocks, dtype)
         x = _NormedConv(size.channels, dtype, strides=2)(x)
-        x = self._blocks(x, size.stage_blocks)
-        x = _halve(x)
-        x = self._blocks(x, size.stage_blocks)
-        x = _halve(x)
-        return mlp.normalize(self._blocks(x, size.tower_blocks))
+        for _ in range(2):
+            x = _halve(_blocks(x, size.stage_blocks, dtype))
+        return mlp.normalize(_blocks(x, size.tower_blocks, dtype))
 
-    def _blocks(self, x: jax.Array, num_blocks: int) -> jax.Array:
-        for _ in range(num_blocks):
-            x = Block(self.dtype)(x)
-        return x
+
+def _blocks(x: jax.Array, num_blocks: int, dtype: Any) -> jax.Array:
+    for _ in range(num_blocks):
+        x = Block(dtype)(x)
+    return x
 
 
 def _halve(x: jax.Array) -> jax.Array:
@@ -143,9 +142,7 @@ class Dynamics(nn.Module):
     @nn.compact
     def __call__(self, hidden: jax.Array, action: jax.Array) -> jax.Array:
         x = hidden + _ActionConv(self.num_actions, self.dtype, name="Conv_0")(nn.relu(hidden), action)
-        for _ in range(self.size.dynamics_blocks):
-            x = Block(self.dtype)(x)
-        return mlp.normalize(x)
+        return mlp.normalize(_blocks(x, self.size.dynamics_blocks, self.dtype))
 
 
 class Head(nn.Module):

@@ -16,11 +16,7 @@ def random_shift(key: jax.Array, images: jax.Array, pixels: int, axes: tuple[int
     Equals edge padding by `pixels` and a random crop. Rows and columns are gathered once each, as whole slices: this
     needs no padded copy and only one index per row and column.
 
-    Args:
-      key: consumed.
-      images: [B, ...] of any dtype; each b moves as one.
-      pixels: the largest move.
-      axes: of height and width.
+    Images are [B, ...] of any dtype, and each b moves as one. `axes` are those of height and width.
     """
     moves = jax.random.randint(key, (2, images.shape[0]), -pixels, pixels + 1)
     for move, axis in zip(moves, axes, strict=True):
@@ -32,12 +28,6 @@ def random_shift(key: jax.Array, images: jax.Array, pixels: int, axes: tuple[int
 
 
 def random_intensity(key: jax.Array, images: jax.Array, scale: float) -> jax.Array:
-    """Returns each image times 1 + scale * clip(z, -2, 2) for a standard normal z; float32.
-
-    Args:
-      key: consumed.
-      images: [B, ...] of any dtype; one factor for each b.
-      scale: standard deviation of the factor before clipping.
-    """
+    """Returns each image of [B, ...], any dtype, times its 1 + scale * clip(z, -2, 2), z standard normal; float32."""
     noise = jnp.clip(jax.random.normal(key, (images.shape[0], *[1] * (images.ndim - 1))), -2.0, 2.0)
     return images.astype(jnp.float32) * (1.0 + scale * noise)

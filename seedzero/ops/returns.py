@@ -113,29 +113,10 @@ def num_rewards_by_age(age: jax.Array, *, n: int, decay_age: int) -> jax.Array:
     """Returns the number of rewards before the bootstrap value, int32 from 1 to n, for ages of any shape.
 
     EfficientZero's off-policy correction (Ye et al. 2021, section 4.3) for actions of an old policy:
-    n - floor(age / (tau T)), clipped to 1 .. n, with T updates in all; tau = 0.3 there.
-
-    Args:
-      age: [...] int32, updates since the step.
-      n: number of rewards for a new step.
-      decay_age: tau T, updates.
+    n - floor(age / (tau T)), clipped to 1 .. n, with T updates in all; tau = 0.3 there. `age` and `decay_age`,
+    which is tau T, are in updates.
     """
     return jnp.clip(n - age // decay_age, 1, n)
-
-
-def with_search_values(targets: Targets, value: jax.Array, valid: jax.Array, is_old: jax.Array) -> Targets:
-    """Returns targets with the search's values in place of the returns in some windows.
-
-    EfficientZero V2's mixed value target (Wang et al. 2024, equation 16). Terminated positions and positions after the
-    end have no search value and keep their return.
-
-    Args:
-      targets: of n-step returns.
-      value: [B, K+1] of the search.
-      valid: [B, K+1] bool, true: the position has a search value.
-      is_old: [B] bool, true: the window gets search values.
-    """
-    return targets._replace(value=jnp.where(is_old[:, None] & valid, value, targets.value))
 
 
 def value_prefixes(reward: jax.Array, horizon: int) -> jax.Array:

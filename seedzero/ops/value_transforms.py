@@ -32,12 +32,9 @@ def inverse_signed_hyperbolic(y: jax.Array) -> jax.Array:
 
 
 def two_hot(x: jax.Array, num_bins: int, limit: float) -> jax.Array:
-    """Returns probabilities [..., num_bins] whose mean over the support is h(x), for x [...].
+    """Returns probabilities [..., num_bins] whose mean over the support is h(x), for untransformed x [...].
 
-    Args:
-      x: untransformed scalars [...].
-      num_bins: bins of the support, evenly spaced over [-limit, limit].
-      limit: largest transformed value; a larger one puts all mass on the outermost bin.
+    The bins are evenly spaced over [-limit, limit]; a larger h(x) puts all mass on the outermost one.
     """
     position = (jnp.clip(signed_hyperbolic(x), -limit, limit) + limit) * ((num_bins - 1) / (2.0 * limit))
     distance = jnp.abs(position[..., None] - jnp.arange(num_bins, dtype=position.dtype))

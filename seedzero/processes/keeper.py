@@ -45,23 +45,14 @@ OVER = frozenset({State.FINISHED, State.FAILED, State.STOPPED})
 
 @dataclasses.dataclass(frozen=True)
 class Snapshot:
-    """A program at one moment.
+    """A program at one moment."""
 
-    Attributes:
-      number: of changes before.
-      state: its state.
-      starts: number of its starts.
-      heard: text of its announcement, in this life or the last; "" where that came to none.
-      status: exit code of the last end, or minus the signal; None before.
-      problem: reason of its last end, or of a delayed start; "" for none.
-    """
-
-    number: int = 0
+    number: int = 0  # of changes before
     state: State = State.IDLE
-    starts: int = 0
-    heard: str = ""
-    status: int | None = None
-    problem: str = ""
+    starts: int = 0  # their number
+    heard: str = ""  # text of its announcement, in this life or the last; "" where that came to none
+    status: int | None = None  # exit code of the last end, or minus the signal; None before
+    problem: str = ""  # reason of its last end, or of a delayed start; "" for none
 
 
 class Verdict(NamedTuple):
@@ -87,7 +78,6 @@ class Keeper:
           announcement: regular expression with one group, looked for in every line of output.
           judge: returns the meaning of an unrequested end; None: start the program again.
           write: takes each line of output.
-          system: starts processes and measures time.
         """
         self._announcement = re.compile(announcement.encode())
         self._judge, self._write = judge, write
@@ -158,7 +148,9 @@ class Keeper:
             if death is None:
                 return None
             self._change(status=death.status, problem="" if death.status == exit_codes.DONE else str(death))
-            if self._program.stopping.is_set() or self._take_renewed():
+            with self._changed:
+                renewed, self._renewed = self._renewed, False
+            if self._program.stopping.is_set() or renewed:
                 continue
             if (verdict := self._judge(death)) is not None:
                 return verdict
@@ -178,11 +170,6 @@ class Keeper:
         found = self._announcement.search(line)
         if found and self._program.process is not None:
             self._change(heard=found[1].decode())
-
-    def _take_renewed(self) -> bool:
-        with self._changed:
-            renewed, self._renewed = self._renewed, False
-            return renewed
 
     def _change(self, **values: object) -> None:
         with self._changed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import signal
 import subprocess
@@ -34,8 +35,7 @@ class Process(subprocess.Popen[bytes]):
         """Yields its output, line by line, until it ends."""
         if self.stdout is not None:
             with self.stdout as stream:
-                while line := stream.readline(MAX_LINE_BYTES):
-                    yield line
+                yield from iter(functools.partial(stream.readline, MAX_LINE_BYTES), b"")
 
     def close_input(self) -> None:
         """Tells it to end."""
@@ -58,20 +58,9 @@ def launch(command: Sequence[str], environment: Mapping[str, str] = WORKER_ENVIR
     )
 
 
-def launch_attached(command: Sequence[str]) -> Process:
-    """Starts a process that shares input, output and terminal with this one."""
-    return Process(command)
-
-
 @dataclasses.dataclass(frozen=True)
 class System:
-    """The operating system's part; tests replace it.
-
-    Attributes:
-      launch: starts a process; raises OSError.
-      clock: monotonic seconds.
-      wait: waits for an event at most so many seconds and returns whether it is set.
-    """
+    """The operating system's part; tests replace it. launch: raises OSError. clock: monotonic seconds."""
 
     launch: Callable[[Sequence[str]], Process] = launch
     clock: Callable[[], float] = time.monotonic
@@ -89,22 +78,22 @@ class Death:
     lived_seconds: float
     last_line: str
 
-    @property
-    def killed(self) -> bool:
-        return self.status == -signal.SIGKILL
-
     def __str__(self) -> str:
-        return f"{_ending(self.status)}: {self.last_line}" if self.last_line else _ending(self.status)
+        if self.status is None:
+            ending = "it cannot be started"
+        elif self.status >= 0:
+            ending = f"exit code {self.status}"
+        else:
+            names = {number.value: number.name for number in signal.Signals}
+            ending = f"killed by {names.get(-self.status, f'signal {-self.status}')}"
+        return f"{ending}: {self.last_line}" if self.last_line else ending
 
 
 class Program:
     """One program, life after life. `live`, `delay_seconds` and `pause` are for one thread, all else for any.
 
-    `write` takes each line of output, on a thread of its own.
-
-    Attributes:
-      process: its present life, None between two.
-      stopping: once set, no life begins any more.
+    `write` takes each line of output, on a thread of its own. Between two lives `process` is None; once `stopping` is
+    set, none begins any more.
     """
 
     def __init__(self, write: Callable[[bytes], None], system: System = REAL) -> None:
@@ -116,10 +105,7 @@ class Program:
         self._last_line = ""
 
     def live(self, command: Sequence[str], *, started: Callable[[], None] = lambda: None) -> Death | None:
-        """Runs the program once and returns its end, None where it was to stop before.
-
-        started: called when the process runs, before its output is read.
-        """
+        """Runs the program once and returns its end, None where it was to stop. started: called before it is read."""
         with self._starting:
             if self.stopping.is_set():
                 return None
@@ -140,9 +126,8 @@ class Program:
 
     def delay_seconds(self, death: Death) -> float | None:
         """Counts a failure; returns the pause before the next life, None when it has failed too often."""
-        return self._restarts.delay_seconds(
-            self._system.clock(), lived_seconds=death.lived_seconds, killed=death.killed
-        )
+        killed = death.status == -signal.SIGKILL
+        return self._restarts.delay_seconds(self._system.clock(), lived_seconds=death.lived_seconds, killed=killed)
 
     def pause(self, seconds: float) -> bool:
         """Sleeps, at most until `stopping` is set; returns whether it is."""
@@ -157,12 +142,3 @@ class Program:
         for line in process.lines():
             self._last_line = line.decode(errors="replace").strip() or self._last_line
             self._write(line)
-
-
-def _ending(status: int | None) -> str:
-    if status is None:
-        return "it cannot be started"
-    if status >= 0:
-        return f"exit code {status}"
-    names = {number.value: number.name for number in signal.Signals}
-    return f"killed by {names.get(-status, f'signal {-status}')}"

@@ -32,13 +32,12 @@ class Worker:
         Args:
           command: the command line for a learner's address.
           address: the learner's present address; None: it has not written one yet.
-          poll_seconds: between two look-ups.
         """
         self._command, self._address, self._poll_seconds = command, address, poll_seconds
         self._told = threading.Event()
         self._server = ""
         self._keeper = keeper.Keeper(
-            announcement="(?!)", judge=_judge, write=lambda line: None, system=program.System(program.launch_attached)
+            announcement="(?!)", judge=_judge, write=lambda line: None, system=program.System(program.Process)
         )
 
     def run(self) -> int:

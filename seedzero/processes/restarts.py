@@ -23,10 +23,7 @@ class Restarts:
     def delay_seconds(self, now: float, *, lived_seconds: float, killed: bool) -> float | None:
         """Returns the pause before the next start, None when the program has failed too often.
 
-        Args:
-          now: time of the death, monotonic seconds.
-          lived_seconds: since the program was started.
-          killed: by SIGKILL, from outside: no failure of the program, but it waits like one.
+        now: monotonic seconds. killed: by SIGKILL, from outside: no failure of the program, but it waits like one.
         """
         if lived_seconds > LONG_LIFE_SECONDS:
             self._deaths_in_a_row = 0

@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 from seedzero.core import exit_codes
@@ -19,13 +19,10 @@ ECHO_SECONDS = 0.1
 
 
 class StopSignals:
-    """While entered, turns SIGINT and SIGTERM into a stop request. Enter it on the main thread.
+    """While entered, turns SIGINT and SIGTERM into a stop request: sets `requested`. Enter it on the main thread.
 
     A thread of its own handles signals, woken by the C handler with a byte on a socket: the main thread may sit in a
     compilation for minutes, and a second Ctrl-C must not wait for it; callbacks may take locks.
-
-    Attributes:
-      requested: set by the first signal.
     """
 
     def __init__(
@@ -37,11 +34,7 @@ class StopSignals:
         clock: Callable[[], float] = time.monotonic,
         leave: Callable[[int], Any] = os._exit,
     ) -> None:
-        """
-        Args:
-          on_stop: called once, on the first signal.
-          cleanup: called before leaving at once: ends children by their own pids; must not block.
-        """
+        """cleanup: called before leaving at once: ends children by their own pids; must not block."""
         self.requested = threading.Event()
         self._on_stop, self._say, self._cleanup = on_stop, say, cleanup
         self._clock, self._leave = clock, leave
@@ -56,9 +49,7 @@ class StopSignals:
         self._old_handlers = {number: signal.signal(number, _wake_only) for number in STOP_SIGNALS}
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, handler in self._old_handlers.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(self._old_fd)

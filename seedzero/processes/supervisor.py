@@ -7,6 +7,7 @@ however that happens, and the worker ends with it.
 from __future__ import annotations
 
 import contextlib
+import functools
 import pathlib
 import signal
 import threading
@@ -20,21 +21,14 @@ KILL_SECONDS = 2.0
 """How long a worker may take to end after a signal."""
 
 
-class WorkerLog:
-    """A worker's output: a file of bounded size."""
-
-    def __init__(self, path: pathlib.Path, *, max_bytes: int = MAX_LOG_BYTES) -> None:
-        self.path = path
-        self._max_bytes = max_bytes
-
-    def write(self, line: bytes) -> None:
-        """Appends a line; a disk that is full loses it."""
-        with contextlib.suppress(OSError):
-            with self.path.open("ab") as file:
-                file.write(line)
-                num_bytes = file.tell()
-            if num_bytes > self._max_bytes:
-                self.path.replace(self.path.with_name(self.path.name + ".1"))
+def write_log(path: pathlib.Path, line: bytes) -> None:
+    """Appends a line of a worker's output to a file of bounded size; a disk that is full loses it."""
+    with contextlib.suppress(OSError):
+        with path.open("ab") as file:
+            file.write(line)
+            num_bytes = file.tell()
+        if num_bytes > MAX_LOG_BYTES:
+            path.replace(path.with_name(path.name + ".1"))
 
 
 class Supervisor:
@@ -53,16 +47,14 @@ class Supervisor:
         """
         Args:
           command: returns the command line of worker i; called at every start.
-          num: workers.
           on_failure: called once, with the reason, when a worker fails too often; must not call `stop`.
           log_dir: existing directory for worker-I.log.
           report: takes a sentence for every death.
-          system: starts processes and measures time.
         """
         self._command, self._clock = command, system.clock
         self._on_failure, self._report = on_failure, report
-        self._logs = [WorkerLog(log_dir / f"worker-{index}.log") for index in range(num)]
-        self._programs = [program.Program(log.write, system) for log in self._logs]
+        self._logs = [log_dir / f"worker-{index}.log" for index in range(num)]
+        self._programs = [program.Program(functools.partial(write_log, log), system) for log in self._logs]
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
         self._failed = False
@@ -74,21 +66,15 @@ class Supervisor:
             self._threads.append(thread)
             thread.start()
 
-    def pids(self) -> dict[int, int]:
-        """Returns the process id of each worker that runs now, by its index."""
-        return {index: process.pid for index, worker in enumerate(self._programs) if (process := worker.process)}
-
     def finish(self) -> None:
         """From now on a worker that ends stays ended: training is finished and workers leave by themselves."""
         for worker in self._programs:
             worker.finish()
 
     def stop(self, timeout_seconds: float) -> None:
-        """Ends all workers and returns when they are gone.
+        """Ends all workers, if need be by signals, and returns when they are gone.
 
-        Args:
-          timeout_seconds: time to end by themselves once their pipes are closed; then they are terminated, and killed
-            if that does not help either.
+        timeout_seconds: time to end by themselves once their pipes are closed.
         """
         self.finish()
         for process in self._running():
@@ -96,8 +82,7 @@ class Supervisor:
         if self._join(timeout_seconds):
             return
         for number in (signal.SIGTERM, signal.SIGKILL):
-            for process in self._running():
-                process.send_signal(number)
+            self._send(number)
             if self._join(KILL_SECONDS):
                 return
 
@@ -105,8 +90,11 @@ class Supervisor:
         """Kills all workers without waiting for anything, not even a lock: for a process that leaves at once."""
         for worker in self._programs:
             worker.stopping.set()
+        self._send(signal.SIGKILL)
+
+    def _send(self, number: int) -> None:
         for process in self._running():
-            process.send_signal(signal.SIGKILL)
+            process.send_signal(number)
 
     def _running(self) -> list[program.Process]:
         return [process for worker in self._programs if (process := worker.process)]
@@ -126,9 +114,7 @@ class Supervisor:
             if self._failed or self._programs[index].stopping.is_set():
                 return
             self._failed = True
-        self._on_failure(
-            f"worker local-{index} {restarts.too_often(death)}; its output is in {self._logs[index].path}"
-        )
+        self._on_failure(f"worker local-{index} {restarts.too_often(death)}; its output is in {self._logs[index]}")
 
     def _join(self, timeout_seconds: float) -> bool:
         """Waits for all workers' threads; returns whether they have ended."""

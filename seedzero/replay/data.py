@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -71,11 +71,14 @@ class Queue(NamedTuple):
     wait_seconds: float
 
 
-def num_positions(data: Replay | Queue) -> int:
+Data: TypeAlias = Replay | Queue
+
+
+def num_positions(data: Data) -> int:
     """Returns J, the positions of a window."""
     return data.length if isinstance(data, Replay) else data.length + 1
 
 
-def observed_positions(data: Replay | Queue) -> tuple[int, ...]:
+def observed_positions(data: Data) -> tuple[int, ...]:
     """Returns the positions of a window whose observations are needed."""
     return data.observe if isinstance(data, Replay) else tuple(range(data.length + 1))

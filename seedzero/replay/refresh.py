@@ -26,13 +26,7 @@ def draw_stale(
     Priorities don't count here: they say where there is much to learn, not which targets have aged. A row may be there
     more than once. Where no step is left to draw from, the slots don't exist.
 
-    Args:
-      rings: of this shard, with the stored array `TARGET_VERSION`.
-      key: consumed; give each shard its own.
-      batch_size: B, positions from this shard.
-      num_inserts: scalar int32, training steps in all shards so far.
-      capacity: newest training steps that count, over all shards.
-      before: scalar int32; drawn are steps whose targets have a smaller version than this.
+    Arguments as in `sampling.sample`; drawn are steps whose targets have a smaller version than the scalar `before`.
     """
     stale = (sampling.sampling_weight(rings, num_inserts, capacity) > 0) & (
         rings.stored[rings_lib.TARGET_VERSION] < before
@@ -54,7 +48,7 @@ def retarget(
       rings: of this shard, with the stored array `TARGET_VERSION`.
       slot: [B] int32; rows whose slot does not exist are dropped.
       time: [B] int32, places in the ring.
-      fresh: {name: [B, ...]} float32, what replaces the stored arrays of these names; all others stay.
+      fresh: {name: [B, ...]} float32, new stored arrays; all others stay.
       version: scalar int32, updates that the parameters behind the new targets have seen.
     """
     num_slots, length = rings.weight.shape

@@ -64,15 +64,9 @@ class Rings(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One new row for each of B slots.
+    """One new row for each of B slots; arrays [B, ...] as those [S, T, ...] of `Rings`.
 
     Attributes:
-      observation: [B, *observation_shape] of the spec's dtype.
-      reward: [B], received on the way to the observation.
-      terminated: [B] bool.
-      truncated: [B] bool.
-      first: [B] bool, true: the first observation of an episode or session.
-      stored: {name: [B, ...]} what the agent stores.
       weight: [B] sampling weights of the transitions that these rows complete; None, or not finite: the largest one
         ever written.
     """
@@ -109,16 +103,9 @@ def create(
     prioritized: bool = False,
     holds_frames: bool = True,
 ) -> Rings:
-    """Returns empty rings.
+    """Returns empty rings, whose slots will be split into `num_shards` parts.
 
-    Args:
-      spec: the environments' spec.
-      stored: what the agent stores, by name.
-      num_slots: S.
-      slot_length: T.
-      num_shards: parts that the slots will be split into.
-      prioritized: whether rows are sampled by priority; else uniformly.
-      holds_frames: whether observations are in the rings; else the host keeps them.
+    Without `prioritized`, rows are sampled uniformly; without `holds_frames`, the host keeps the observations.
     """
 
     def zeros(shape: tuple[int, ...], dtype: Any) -> jax.Array:
@@ -168,17 +155,19 @@ def write(rings: Rings, slot: jax.Array, row: Row, num_inserts: jax.Array, stack
     slot = jnp.where(exists, slot, num_slots + jnp.arange(slot.shape[0], dtype=slot.dtype))
     cursor = rings.cursor.at[slot].get(mode="fill", fill_value=0)
     now, before = cursor % length, (cursor - 1) % length
-    first = row.first | ~_goes_on(rings, slot, cursor, before)
+    # Before the new row there may be none, or one that no episode goes on from.
+    terminated = rings.terminated.at[slot, before].get(mode="fill", fill_value=False)
+    truncated = rings.truncated.at[slot, before].get(mode="fill", fill_value=False)
+    first = row.first | ~((cursor > 0) & ~terminated & ~truncated)
 
-    def put(ring: jax.Array, time: jax.Array, value: jax.Array) -> jax.Array:
+    def put(ring: jax.Array, time: jax.Array, value: jax.Array, slot: jax.Array = slot) -> jax.Array:
         return ring.at[slot, time].set(value.astype(ring.dtype), mode="drop", unique_indices=True)
 
     def put_every(ring: jax.Array, value: jax.Array) -> jax.Array:
         every = length // ring.shape[1]
         if every == 1:
             return put(ring, now, value)
-        kept = jnp.where(cursor % every == 0, slot, num_slots + len(slot) + slot)
-        return ring.at[kept, now // every].set(value.astype(ring.dtype), mode="drop", unique_indices=True)
+        return put(ring, now // every, value, jnp.where(cursor % every == 0, slot, num_slots + len(slot) + slot))
 
     weight = put(rings.weight, (now + stack - 1) % length, jnp.zeros_like(row.reward))
     weight = put(weight, now, jnp.zeros_like(row.reward))
@@ -201,10 +190,3 @@ def write(rings: Rings, slot: jax.Array, row: Row, num_inserts: jax.Array, stack
         cursor=rings.cursor.at[slot].set(cursor + 1, mode="drop", unique_indices=True),
         max_weight=max_weight,
     )
-
-
-def _goes_on(rings: Rings, slot: jax.Array, cursor: jax.Array, before: jax.Array) -> jax.Array:
-    """Returns [B] bool, true: there is a row before the new one, and an episode can go on from it."""
-    terminated = rings.terminated.at[slot, before].get(mode="fill", fill_value=False)
-    truncated = rings.truncated.at[slot, before].get(mode="fill", fill_value=False)
-    return (cursor > 0) & ~terminated & ~truncated

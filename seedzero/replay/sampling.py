@@ -16,13 +16,10 @@ _FANOUT = 32
 
 
 def sampling_weight(rings: rings_lib.Rings, num_inserts: jax.Array, capacity: int, oldest: int = 0) -> jax.Array:
-    """Returns [S, T] how likely each row is sampled; steps inserted before the newest `capacity` ones count 0.
+    """Returns [S, T] how likely each row is sampled; arguments as in `sample`.
 
-    Args:
-      rings: of this shard.
-      num_inserts: scalar int32, training steps in all shards so far.
-      capacity: newest training steps that count, over all shards.
-      oldest: rows of a full ring, those that are overwritten next, which count 0 too.
+    Steps inserted before the newest `capacity` ones count 0, and so do the `oldest` rows of a full ring, which are
+    overwritten next.
     """
     weight = jnp.where(rings.inserted_at >= num_inserts - capacity, rings.weight, 0.0)
     if oldest == 0:
@@ -64,16 +61,11 @@ def sample(
     if replay.stride > 1:  # a ring's length is a multiple of it, so row numbers and places agree
         weight = weight * (jnp.arange(weight.shape[1]) % replay.stride == 0)
     slot, time, total = (draw if beta is None else _draw_by_priority)(weight, key, batch_size)
-    loss_weight = jnp.full((batch_size,), _share(total, axis_name))
+    mean = total if axis_name is None else jax.lax.pmean(total, axis_name)
+    loss_weight = jnp.full((batch_size,), jnp.where(mean > 0, total / jnp.where(mean > 0, mean, 1.0), 0.0))
     if beta is not None:
         loss_weight = loss_weight * _importance(weight[slot, time], beta, axis_name)
     return windows.from_data(rings, slot, time, replay, stack)._replace(weight=loss_weight)
-
-
-def _share(total: jax.Array, axis_name: str | None) -> jax.Array:
-    """Returns the shard's total weight relative to the mean over shards; 0 where that is 0."""
-    mean = total if axis_name is None else jax.lax.pmean(total, axis_name)
-    return jnp.where(mean > 0, total / jnp.where(mean > 0, mean, 1.0), 0.0)
 
 
 def draw(weight: jax.Array, key: jax.Array, batch_size: int) -> tuple[jax.Array, jax.Array, jax.Array]:

@@ -100,9 +100,7 @@ def at(
     )
 
 
-def from_data(
-    rings: rings_lib.Rings, slot: jax.Array, time: jax.Array, data: data_lib.Replay | data_lib.Queue, stack: int
-) -> Windows:
+def from_data(rings: rings_lib.Rings, slot: jax.Array, time: jax.Array, data: data_lib.Data, stack: int) -> Windows:
     """Returns the windows at given rows as an agent wants them; shapes as in `at`."""
     return at(
         rings,
@@ -128,7 +126,10 @@ def read(rings: rings_lib.Rings, windows: Windows) -> Windows:
 
 def with_frames(windows: Windows, frames: jax.Array) -> Windows:
     """Returns windows with their observations, given the frames [B, P, stack, *observation_shape] at their places."""
-    return windows._replace(observation={types.OBSERVATION: _stacked(frames)})
+    if frames.ndim > 3:  # the stack's frames lie on the last axis of an observation
+        batch, positions, stack, *shape = frames.shape
+        frames = jnp.moveaxis(frames, 2, -2).reshape(batch, positions, *shape[:-1], stack * shape[-1])
+    return windows._replace(observation={types.OBSERVATION: frames})
 
 
 def _places(rings: rings_lib.Rings, slot: jax.Array, time: jax.Array, stack: int) -> jax.Array:
@@ -141,11 +142,3 @@ def _places(rings: rings_lib.Rings, slot: jax.Array, time: jax.Array, stack: int
     # [B, P, stack] steps back: 0, 1, 2, ... up to the episode's first row, then that one again.
     back = jnp.cumsum(jnp.concatenate([jnp.zeros_like(inside[..., :1]), inside], -1), -1, dtype=jnp.int32)
     return (time[..., None] - back[..., ::-1]) % length
-
-
-def _stacked(frames: jax.Array) -> jax.Array:
-    """Returns frames [B, P, stack, *shape] as observations, the stack's frames on the last axis."""
-    if frames.ndim == 3:
-        return frames
-    batch, positions, stack, *shape = frames.shape
-    return jnp.moveaxis(frames, 2, -2).reshape(batch, positions, *shape[:-1], stack * shape[-1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 
 from seedzero.config import muzero as muzero_config
 from seedzero.search import forest as forest_lib
-from seedzero.search import gumbel, puct, schedule, types
+from seedzero.search import gumbel, inspection, puct, schedule, types
 
 
 def search(
@@ -40,16 +41,11 @@ def search(
       return_tree: adds the whole tree to the result.
     """
     policy = {"gumbel": gumbel.search, "puct": puct.search}[config.policy]
-    return policy(
-        params,
-        key,
-        root,
-        recurrent_fn,
-        config=config,
-        explore=explore,
-        invalid_actions=invalid_actions,
-        return_tree=return_tree,
-    )
+    evaluate = functools.partial(recurrent_fn, params)
+    result, forests = policy(key, root, evaluate, config=config, explore=explore, invalid_actions=invalid_actions)
+    max_depth, mean_depth = inspection.depth_statistics(forests, len(explore))
+    tree = inspection.tree(forests, len(explore)) if return_tree else None
+    return types.Result(*result, max_depth, mean_depth, tree)
 
 
 def sweep_widths(config: muzero_config.SearchConfig, num_actions: int) -> tuple[int, ...]:

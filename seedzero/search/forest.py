@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -69,6 +69,12 @@ class Forest(NamedTuple):
         return self.prior.shape  # type: ignore[return-value]
 
 
+_PATHS = ("path_action", "path_reward", "path_discount")
+_TREES_FIRST = {"value", "next_action", *_PATHS}
+"""Tables whose first axis is T; of all others it is the second."""
+_NODE_AXES = {"embedding": (0,), "value": (1,), "next_action": (1,)} | dict.fromkeys(_PATHS, (1, 2))
+"""Axes of length N; (2,) of all other tables."""
+
 Score: TypeAlias = Callable[[Forest], jax.Array]
 """Scores every action of every node [A, T, N]; the next descent takes the highest, the first of equal ones."""
 
@@ -83,7 +89,7 @@ class Rules(NamedTuple):
       max_depth: longest path from the root, in edges; None: unbounded.
     """
 
-    evaluate: Callable[[jax.Array, types.Embedding], tuple[types.Prediction, types.Embedding]]
+    evaluate: types.Evaluate
     score: Score
     root_actions: jax.Array
     max_depth: int | None
@@ -113,40 +119,24 @@ def plant(root: types.Root, rules: Rules) -> Forest:
 def enlarge(forest: Forest, num_more: int) -> Forest:
     """Returns the trees with room for more nodes."""
 
-    def pad(table: jax.Array, *axes: int, value: Any = 0) -> jax.Array:
+    def pad(name: str, table: jax.Array) -> jax.Array:
+        axes, value = _NODE_AXES.get(name, (2,)), ABSENT if name == "path_action" else 0
         widths = [(0, num_more if axis in axes else 0) for axis in range(table.ndim)]
         return jnp.pad(table, widths, constant_values=value)
 
-    num_nodes = forest.shape[2]
-    path_action = pad(forest.path_action, 1, 2, value=ABSENT)
-    return Forest(
-        embedding=jax.tree.map(lambda leaf: pad(leaf, 0), forest.embedding),
-        value=pad(forest.value, 1),
-        prior=pad(forest.prior, 2),
-        log_prior=pad(forest.log_prior, 2),
-        visits=pad(forest.visits, 2),
-        q_values=pad(forest.q_values, 2),
-        next_action=pad(forest.next_action, 1),
-        path_action=path_action.at[:, num_nodes:, 0].set(UNREACHABLE),
-        path_reward=pad(forest.path_reward, 1, 2),
-        path_discount=pad(forest.path_discount, 1, 2),
-    )
+    larger = _map_tables(pad, forest)
+    return larger._replace(path_action=larger.path_action.at[:, forest.shape[2] :, 0].set(UNREACHABLE))
 
 
 def take(forest: Forest, trees: jax.Array) -> Forest:
     """Returns some of the trees; `trees` are numbers [T'] int32."""
-    return Forest(
-        embedding=jax.tree.map(lambda leaf: leaf[:, trees], forest.embedding),
-        value=forest.value[trees],
-        prior=forest.prior[:, trees],
-        log_prior=forest.log_prior[:, trees],
-        visits=forest.visits[:, trees],
-        q_values=forest.q_values[:, trees],
-        next_action=forest.next_action[trees],
-        path_action=forest.path_action[trees],
-        path_reward=forest.path_reward[trees],
-        path_discount=forest.path_discount[trees],
-    )
+    return _map_tables(lambda name, x: x[trees] if name in _TREES_FIRST else x[:, trees], forest)
+
+
+def _map_tables(function: Callable[[str, jax.Array], jax.Array], forest: Forest) -> Forest:
+    """Returns the forest of function(name of the field, array) of every array."""
+    tables = forest._asdict().items()
+    return Forest(**{name: jax.tree.map(functools.partial(function, name), table) for name, table in tables})
 
 
 def simulate(forest: Forest, node: jax.Array, rules: Rules, active: jax.Array | None = None) -> Forest:

@@ -8,33 +8,30 @@ rows of one batch [B * W]. Actions drop out at the start of a sweep, as in the p
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from seedzero.config import muzero as muzero_config
 from seedzero.search import forest as forest_lib
-from seedzero.search import inspection, schedule, selection, types
+from seedzero.search import schedule, selection, types
 
 
 def search(
-    params: Any,
     key: jax.Array,
     root: types.Root,
-    recurrent_fn: types.RecurrentFn,
+    evaluate: types.Evaluate,
     *,
     config: muzero_config.SearchConfig,
     explore: jax.Array,
     invalid_actions: jax.Array | None,
-    return_tree: bool,
-) -> types.Result:
-    """Returns the result of Sequential Halving.
+) -> tuple[types.Found, list[forest_lib.Forest]]:
+    """Returns what Sequential Halving found, and its trees.
 
     The policy target is softmax(logits + sigma(completed Q)) (equation 11). Rows without `explore` have no Gumbel
     noise.
     """
-    evaluate = functools.partial(recurrent_fn, params)
     position = _position(key, root, config, explore, invalid_actions)
     plan = _plan(position, config)
     race = _start(position, root, plan.rounds[0].width, evaluate, config)
@@ -43,8 +40,7 @@ def search(
         race, dropped = _halve(position, race, round_.width, config)
         finished += dropped
         race = _run_round(position, race, round_, plan, evaluate, config)
-    finished.append(race.forest)
-    return _result(position, race, finished, config, return_tree)
+    return _found(position, race, config), [*finished, race.forest]
 
 
 class _Position(NamedTuple):
@@ -132,7 +128,7 @@ def _plan(position: _Position, config: muzero_config.SearchConfig) -> _Plan:
 
 
 def _start(
-    position: _Position, root: types.Root, width: int, evaluate: Any, config: muzero_config.SearchConfig
+    position: _Position, root: types.Root, width: int, evaluate: types.Evaluate, config: muzero_config.SearchConfig
 ) -> _Race:
     """Returns the initial race: the best actions by noise and prior, each with a tree of one node."""
     _, actions = jax.lax.top_k(_masked(position, position.gumbel + position.logits), width)
@@ -173,7 +169,7 @@ def _run_round(
     race: _Race,
     round_: schedule.Round,
     plan: _Plan,
-    evaluate: Any,
+    evaluate: types.Evaluate,
     config: muzero_config.SearchConfig,
 ) -> _Race:
     """Returns the race after the sweeps of one round."""
@@ -184,17 +180,13 @@ def _run_round(
         # Sweep i makes node i + 1 of each tree: node 0 is the root.
         if plan.widths is None:
             return race._replace(forest=forest_lib.simulate(race.forest, index + 1, rules))
-        race = race._replace(active=_narrow(position, race, plan.widths[:, index], config))
+        is_among_best = _ranks(_race_scores(position, race, config)) < plan.widths[:, index][:, None]
+        race = race._replace(active=race.active & is_among_best)
         forest = forest_lib.simulate(race.forest, index + 1, rules, race.active.reshape(-1))
         return _update_statistics(race._replace(forest=forest))
 
     end = round_.end if plan.num_sweeps is None else jnp.minimum(round_.end, plan.num_sweeps)
     return _update_statistics(jax.lax.fori_loop(round_.begin, end, sweep, race))
-
-
-def _narrow(position: _Position, race: _Race, widths: jax.Array, config: muzero_config.SearchConfig) -> jax.Array:
-    """Returns [B, W] bool, true: the action is among its position's best `widths` [B]."""
-    return race.active & (_ranks(_race_scores(position, race, config)) < widths[:, None])
 
 
 def _best_first(scores: jax.Array) -> jax.Array:
@@ -223,7 +215,7 @@ def _update_statistics(race: _Race) -> _Race:
 
 
 def _rules(
-    actions: jax.Array, evaluate: Any, position: _Position, config: muzero_config.SearchConfig
+    actions: jax.Array, evaluate: types.Evaluate, position: _Position, config: muzero_config.SearchConfig
 ) -> forest_lib.Rules:
     """Returns the rules of trees [B * W] with one root action each."""
     return forest_lib.Rules(
@@ -254,27 +246,16 @@ def _masked(position: _Position, scores: jax.Array) -> jax.Array:
     return scores if position.valid_actions is None else jnp.where(position.valid_actions, scores, -jnp.inf)
 
 
-def _result(
-    position: _Position,
-    race: _Race,
-    forests: list[forest_lib.Forest],
-    config: muzero_config.SearchConfig,
-    return_tree: bool,
-) -> types.Result:
-    """Returns the result; its action is the best of the most visited ones."""
-    batch_size = len(race.visits)
+def _found(position: _Position, race: _Race, config: muzero_config.SearchConfig) -> types.Found:
+    """Returns what was found; the action is the best of the most visited ones."""
     is_most_visited = race.visits == jnp.max(race.visits, axis=-1, keepdims=True)
     scores = jnp.where(is_most_visited, _scores(position, race, config), -jnp.inf)
     logits = _bonus(position, race, config) + position.logits
     returns = jnp.sum(race.visits * race.q_values, axis=-1)
-    max_depth, mean_depth = inspection.depth_statistics(forests, batch_size)
-    return types.Result(
+    return types.Found(
         action=jnp.argmax(scores, axis=-1).astype(jnp.int32),
         action_weights=jax.nn.softmax(logits),
         root_value=(position.value + returns) / (1.0 + jnp.sum(race.visits, axis=-1)),
         visit_counts=race.visits.astype(jnp.int32),
         q_values=race.q_values,
-        max_depth=max_depth,
-        mean_depth=mean_depth,
-        tree=inspection.tree(forests, batch_size) if return_tree else None,
     )

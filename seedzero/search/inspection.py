@@ -70,11 +70,11 @@ def _nodes(forest: forest_lib.Forest) -> types.Tree:
 def _joined_root(forests: Sequence[forest_lib.Forest], batch_size: int) -> types.Tree:
     """Returns the root [B, 1], with the visits of all trees."""
 
-    def total(edges: jax.Array) -> jax.Array:
-        return _rows(jnp.sum(edges[:, :, :1], axis=0), batch_size)
+    def total(edges: list[jax.Array]) -> jax.Array:
+        rows = [_rows(jnp.sum(x[:, :, :1], axis=0), batch_size) for x in edges]
+        return jnp.concatenate(rows, axis=-1).sum(axis=-1, keepdims=True)
 
-    num_visits = jnp.concatenate([total(f.visits) for f in forests], axis=-1).sum(axis=-1, keepdims=True)
-    returns = jnp.concatenate([total(f.visits * f.q_values) for f in forests], axis=-1).sum(axis=-1, keepdims=True)
+    num_visits, returns = total([f.visits for f in forests]), total([f.visits * f.q_values for f in forests])
     first = jax.tree.map(lambda x: _rows(x[:, :1], batch_size)[:, :1], _nodes(forests[0]))
     value = _rows(forests[0].value[:, :1], batch_size)[:, :1]
     joined: types.Tree = first._replace(

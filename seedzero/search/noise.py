@@ -15,12 +15,7 @@ def log_gamma(key: jax.Array, alpha: float, shape: tuple[int, ...]) -> jax.Array
     """Returns logarithms of draws from Gamma(alpha, 1), float32 (Marsaglia and Tsang 2000, with their boost).
 
     All proposals are made at once: jax.random.loggamma's nested loops cost more than a whole simulation of the
-    search.
-
-    Args:
-      key: consumed.
-      alpha: larger than 0; the logarithm is exact even if the draw underflows.
-      shape: of the result.
+    search. The logarithm is exact even if the draw underflows.
     """
     normal_key, uniform_key = jax.random.split(key)
     d = alpha + 1.0 - 1.0 / 3.0

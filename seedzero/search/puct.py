@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from seedzero.config import muzero as muzero_config
 from seedzero.search import forest as forest_lib
-from seedzero.search import inspection, noise, schedule, selection, types
+from seedzero.search import noise, schedule, selection, types
 
 
 def search(
-    params: Any,
     key: jax.Array,
     root: types.Root,
-    recurrent_fn: types.RecurrentFn,
+    evaluate: types.Evaluate,
     *,
     config: muzero_config.SearchConfig,
     explore: jax.Array,
     invalid_actions: jax.Array | None,
-    return_tree: bool,
-) -> types.Result:
-    """Returns the result of sequential simulations; the policy target is the share of visits.
+) -> tuple[types.Found, list[forest_lib.Forest]]:
+    """Returns what sequential simulations found, and their trees; the policy target is the share of visits.
 
     Rows without `explore` have no noise and take the most visited action.
     """
@@ -32,39 +29,28 @@ def search(
     logits = root.prior_logits.astype(jnp.float32)
     invalid = jnp.zeros(logits.shape, bool) if invalid_actions is None else invalid_actions
     noisy = _add_dirichlet_noise(noise_key, logits, invalid, explore, config)
-    forest = _grow(root._replace(prior_logits=noisy), functools.partial(recurrent_fn, params), config, ~invalid)
-    visits = forest.visits[:, :, 0].T
-    max_depth, mean_depth = inspection.depth_statistics([forest], len(visits))
-    return types.Result(
-        action=_sample_visits(action_key, visits, noisy, explore, config.temperature),
-        action_weights=visits / jnp.sum(visits, axis=-1, keepdims=True),
-        root_value=forest_lib.mean_values(forest)[:, 0],
-        visit_counts=visits.astype(jnp.int32),
-        q_values=forest.q_values[:, :, 0].T,
-        max_depth=max_depth,
-        mean_depth=mean_depth,
-        tree=inspection.tree([forest], len(visits)) if return_tree else None,
-    )
-
-
-def _grow(
-    root: types.Root, evaluate: Any, config: muzero_config.SearchConfig, root_actions: jax.Array
-) -> forest_lib.Forest:
-    """Returns the trees after all simulations."""
     rules = forest_lib.Rules(
         evaluate=evaluate,
         score=functools.partial(selection.puct_scores, config=config),
-        root_actions=root_actions.T,
+        root_actions=~invalid.T,
         max_depth=config.max_depth or None,
     )
-    forest = forest_lib.plant(root, rules)
+    forest = forest_lib.plant(root._replace(prior_logits=noisy), rules)
     for loop in schedule.loops(config.num_simulations):
         forest = forest_lib.enlarge(forest, loop.end - loop.begin)
         # Simulation i creates node i + 1: node 0 is the root.
         forest = jax.lax.fori_loop(
             loop.begin + 1, loop.end + 1, lambda node, trees: forest_lib.simulate(trees, node, rules), forest
         )
-    return forest
+    visits = forest.visits[:, :, 0].T
+    found = types.Found(
+        action=_sample_visits(action_key, visits, noisy, explore, config.temperature),
+        action_weights=visits / jnp.sum(visits, axis=-1, keepdims=True),
+        root_value=forest_lib.mean_values(forest)[:, 0],
+        visit_counts=visits.astype(jnp.int32),
+        q_values=forest.q_values[:, :, 0].T,
+    )
+    return found, [forest]
 
 
 def _add_dirichlet_noise(

@@ -54,12 +54,8 @@ def value_bonus(
     Completed Q values are scaled to [0, 1] within the node, then by (max_visit_init + largest visit count) *
     value_scale (Danihelka et al. 2022, equation 8).
 
-    Args:
-      prior: [A, ...] probabilities.
-      value: [...] of the value network.
-      visits: [A, ...].
-      q_values: [A, ...]; those of unvisited actions are not read.
-      config: the constants.
+    Args: prior probabilities [A, ...], value [...] of the network, visits [A, ...], and q_values [A, ...], of which
+    those of unvisited actions are not read.
     """
     completed = completed_q(prior, value, visits, q_values)
     lowest, highest = jnp.min(completed, axis=0), jnp.max(completed, axis=0)

@@ -41,6 +41,9 @@ class Prediction(NamedTuple):
     value: jax.Array
 
 
+Evaluate: TypeAlias = Callable[[jax.Array, Embedding], tuple[Prediction, Embedding]]
+"""A RecurrentFn with its parameters."""
+
 RecurrentFn: TypeAlias = Callable[[Any, jax.Array, Embedding], tuple[Prediction, Embedding]]
 """(params, action [R] int32, embedding [R, ...]) -> (prediction, embedding of the new state).
 
@@ -72,6 +75,16 @@ class Tree(NamedTuple):
     discount: jax.Array
     depth: jax.Array
     prior: jax.Array
+
+
+class Found(NamedTuple):
+    """What a search found out about its roots; fields as in `Result`."""
+
+    action: jax.Array
+    action_weights: jax.Array
+    root_value: jax.Array
+    visit_counts: jax.Array
+    q_values: jax.Array
 
 
 class Result(NamedTuple):

@@ -47,8 +47,7 @@ class Client:
     ) -> None:
         """Starts the transport thread; connects with the first join(). The learner sets the pace of heartbeats.
 
-        Raises:
-          UsageError: the address, or a file of `access`, cannot be read.
+        Raises UsageError if the address, or a file of `access`, cannot be read.
         """
         secured = security.for_client(address, access)
         # Bounded by the protocol: at most one answer a group and one of each other kind of event, see worker_side.py.
@@ -56,7 +55,6 @@ class Client:
         self._assignment: types.Assignment | None = None
         self._next_sequence: dict[int, int] = {}
         self._unanswered: set[int] = set()
-        self._held: messages.Restart | None = None
         self._over: messages.End | Exception | None = None
         self._closed = False
         self._side = worker_side.WorkerSide(address, hello, self._inbox.put)
@@ -67,42 +65,29 @@ class Client:
     def join(self) -> types.Assignment | None:
         """Waits for an assignment, however long the learner is away or full.
 
-        For the first session, and again after each Restart. Reset all environments with the assignment's seeds.
-
-        Returns:
-          The assignment, with a new session id; None: training is over (or `leave` was called), exit with success.
-
-        Raises:
-          UsageError: the last session is not over.
+        For the first session, and again after each Restart; UsageError before that. Reset all environments with the
+        assignment's seeds. None: training is over (or `leave` was called), exit with success.
         """
         if self._assignment is not None:
             raise errors.UsageError(
                 f"join() while session {self._assignment.session_id} goes on; join again after a Restart"
             )
         self._thread.post(self._side.join)
-        while True:
-            match self._take():
-                case types.Assignment() as assignment:
-                    self._assignment = assignment
-                    self._next_sequence = dict.fromkeys(range(assignment.num_groups), 0)
-                    self._unanswered = set()
-                    return assignment
-                case messages.End():
-                    return None
+        assignment = self._take()
+        if isinstance(assignment, messages.End):
+            return None
+        assert isinstance(assignment, types.Assignment)  # other events belong to a session
+        self._assignment = assignment
+        self._next_sequence = dict.fromkeys(range(assignment.num_groups), 0)
+        self._unanswered = set()
+        return assignment
 
     def start(self, spec: types.EnvSpec) -> None:
-        """Sends the environments' spec and waits until the learner takes steps.
+        """Sends the environments' spec; does not block. Steps go out once the learner takes them.
 
-        The next receive() returns a Restart or End that comes instead; steps sent until then are dropped.
-
-        Raises:
-          SpecMismatch: the learner's networks were built for another spec.
+        The next receive() raises SpecMismatch if the learner's networks were built for another spec.
         """
-        assignment = self._running()
-        self._thread.post(self._side.start, assignment.session_id, spec)
-        match self._take():
-            case messages.Restart() as restart:
-                self._held = restart
+        self._thread.post(self._side.start, self._running().session_id, spec)
 
     def send(self, group: int, step: types.EnvStep) -> None:
         """Sends the newest step of a group; does not block.
@@ -111,9 +96,7 @@ class Client:
         read on the transport thread, again after a reconnect: leave them alone until those Actions have come. A later
         call raises the error of a step that is too large or refused.
 
-        Raises:
-          InvalidMessage: no such group.
-          SequenceError: the group's last step has no answer yet.
+        Raises InvalidMessage where there is no such group, SequenceError before the answer to its last step.
         """
         assignment = self._running()
         sequence = self._next_sequence.get(group)
@@ -121,7 +104,7 @@ class Client:
             raise errors.InvalidMessage(f"group {group} is not one of 0 to {assignment.num_groups - 1}")
         if group in self._unanswered:
             raise errors.SequenceError(f"group {group} has an unanswered step; receive its actions first")
-        if self._held or self._over:
+        if self._over:
             return
         self._next_sequence[group] = sequence + 1
         self._unanswered.add(group)
@@ -135,17 +118,13 @@ class Client:
           Restart: the session is over; reset all environments, then join() again.
           End: training is over (or `leave` was called), exit with success. Later calls return it again.
         """
-        event = self._held or self._take()
-        self._held = None
+        event = self._take()
+        assert not isinstance(event, types.Assignment)  # only join() asks for one
         if isinstance(event, messages.Actions):
             self._unanswered.discard(event.group)
-            return event
-        if isinstance(event, messages.Restart):
+        elif isinstance(event, messages.Restart):
             self._assignment = None
-            return event
-        if isinstance(event, messages.End):
-            return event
-        raise errors.UsageError(f"{type(event).__name__} instead of actions; call start() before receive()")
+        return event
 
     def leave(self, reason: str) -> None:
         """Makes join() return None and receive() return End, soon. For any thread and for signal handlers."""
@@ -176,7 +155,7 @@ class Client:
             raise errors.UsageError("no session; call join() first")
         return self._assignment
 
-    def _take(self) -> worker_side.Event:
+    def _take(self) -> types.Assignment | messages.Actions | messages.Restart | messages.End:
         """Returns the next event; an error or End stays for all later calls."""
         event = self._over or self._inbox.get()
         if isinstance(event, (messages.End, Exception)):

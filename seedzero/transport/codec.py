@@ -6,6 +6,7 @@ Shape letters: E environments of one group, A actions, D numbers of a continuous
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
@@ -24,10 +25,8 @@ STATUS_METHOD = f"/{SERVICE}/Status"
 
 HANDSHAKE_BYTES = 4 * 2**20
 """Largest message before Start."""
-
 HARD_LIMIT_BYTES = 512 * 2**20
 """Largest message that any spec may ask for."""
-
 _OVERHEAD_BYTES = 64 * 2**10
 _MAX_NAME = 256
 _MAX_REASON = 1000
@@ -48,73 +47,54 @@ HEARTBEAT = inference_pb2.WorkerMessage(heartbeat=inference_pb2.Heartbeat()).Ser
 
 def encode_hello(hello: messages.Hello) -> bytes:
     """Returns a Hello message."""
-    values = dict(dataclasses.asdict(hello), roles=[_ROLES[role] for role in hello.roles])
-    fields = inference_pb2.Hello(protocol_version=PROTOCOL_VERSION, **values)
+    roles = [_ROLES[role] for role in hello.roles]
+    fields = dict(dataclasses.asdict(hello), roles=roles, protocol_version=PROTOCOL_VERSION)
     return inference_pb2.WorkerMessage(hello=fields).SerializeToString()
 
 
 def encode_spec(spec: types.EnvSpec) -> bytes:
     """Returns a Spec message."""
-    fields = inference_pb2.Spec(**dataclasses.asdict(spec))
-    return inference_pb2.WorkerMessage(spec=fields).SerializeToString()
+    return inference_pb2.WorkerMessage(spec=dataclasses.asdict(spec)).SerializeToString()
 
 
 def encode_step(group: int, sequence: int, step: types.EnvStep) -> bytes:
-    """Returns a Step message; the observations are copied once.
-
-    Raises:
-      InvalidMessage: something in it is not an array, or of no dtype that goes over the wire.
-    """
+    """Returns a Step message; the observations are copied once. InvalidMessage for what is no array of numbers."""
     try:
-        return _encode_step(group, sequence, step)
+        observation = np.ascontiguousarray(step.observation)
+        if observation.dtype.hasobject:
+            raise TypeError("its observation is an array of objects")
+        if not observation.dtype.isnative:
+            observation = observation.astype(observation.dtype.newbyteorder("="))
+        packed = observation.data.cast("B") if observation.size else b""
+        fields = inference_pb2.Step(
+            group=group,
+            sequence=sequence,
+            observation_shape=step.observation.shape,
+            observation_dtype=_NAMES.get(observation.dtype) or observation.dtype.name,
+            reward=np.asarray(step.reward, arrays.FLOAT).tobytes(),
+            terminated=np.asarray(step.terminated, np.bool_).tobytes(),
+            truncated=np.asarray(step.truncated, np.bool_).tobytes(),
+            action_mask=b"" if step.action_mask is None else np.asarray(step.action_mask, np.bool_).tobytes(),
+        )
     except (AttributeError, TypeError, ValueError) as error:
         raise errors.InvalidMessage(f"the step of group {group} is not made of arrays of numbers: {error}") from None
-
-
-def _encode_step(group: int, sequence: int, step: types.EnvStep) -> bytes:
-    observation = np.ascontiguousarray(step.observation)
-    if observation.dtype.hasobject:
-        raise TypeError("its observation is an array of objects")
-    if not observation.dtype.isnative:
-        observation = observation.astype(observation.dtype.newbyteorder("="))
-    packed = observation.data.cast("B") if observation.size else b""
-    fields = inference_pb2.Step(
-        group=group,
-        sequence=sequence,
-        observation_shape=step.observation.shape,
-        observation_dtype=_NAMES.get(observation.dtype) or observation.dtype.name,
-        reward=np.asarray(step.reward, arrays.FLOAT).tobytes(),
-        terminated=np.asarray(step.terminated, np.bool_).tobytes(),
-        truncated=np.asarray(step.truncated, np.bool_).tobytes(),
-        action_mask=b"" if step.action_mask is None else np.asarray(step.action_mask, np.bool_).tobytes(),
-    )
-    head = inference_pb2.WorkerMessage(step=fields).SerializeToString()
-    return framing.join(head, packed)
+    return framing.join(inference_pb2.WorkerMessage(step=fields).SerializeToString(), packed)
 
 
 def encode_goodbye(reason: str, failed: bool) -> bytes:
     """Returns a Goodbye message."""
-    fields = inference_pb2.Goodbye(reason=reason[:_MAX_REASON], failed=failed)
+    fields = dict(reason=reason[:_MAX_REASON], failed=failed)
     return inference_pb2.WorkerMessage(goodbye=fields).SerializeToString()
 
 
 def decode_worker(data: bytes) -> tuple[inference_pb2.WorkerMessage, memoryview]:
-    """Returns a worker's message without its observation, and the observation as a view of the message's bytes.
-
-    Raises:
-      InvalidMessage: the bytes are no WorkerMessage, or one without content.
-    """
+    """Returns a worker's message without its observation, and the observation as a view of the message's bytes."""
     head, observation = framing.split(data)
     return _parsed(inference_pb2.WorkerMessage, head, data), observation
 
 
 def hello_of(fields: inference_pb2.Hello) -> messages.Hello:
-    """Returns a worker's introduction.
-
-    Raises:
-      VersionMismatch: it speaks another protocol version.
-      InvalidMessage: a field is missing or out of range.
-    """
+    """Returns a worker's introduction; VersionMismatch, or InvalidMessage where a field is missing or out of range."""
     if fields.protocol_version != PROTOCOL_VERSION:
         raise errors.VersionMismatch(
             f"the worker speaks protocol version {fields.protocol_version}, the learner {PROTOCOL_VERSION}; install "
@@ -135,11 +115,7 @@ def hello_of(fields: inference_pb2.Hello) -> messages.Hello:
 
 
 def spec_of(fields: inference_pb2.Spec, num_envs: int) -> types.EnvSpec:
-    """Returns a worker's spec, for groups of E environments.
-
-    Raises:
-      SpecMismatch: no learner can use it.
-    """
+    """Returns a worker's spec, for groups of E environments; SpecMismatch if no learner can use it."""
     fewest = 0 if fields.action_low else 1
     has_actions = fewest <= fields.num_actions <= _MAX_ACTIONS and len(fields.action_low) <= _MAX_ACTION_NUMBERS
     if fields.num_players not in (1, 2) or not has_actions or fields.frames_per_step < 1:
@@ -154,11 +130,10 @@ def spec_of(fields: inference_pb2.Spec, num_envs: int) -> types.EnvSpec:
             "expected numbers, the first not above the second"
         )
     spec = types.EnvSpec(**_values(fields, types.EnvSpec))
-    if max_message_bytes(spec, num_envs) > HARD_LIMIT_BYTES:
+    if (needed := max_message_bytes(spec, num_envs)) > HARD_LIMIT_BYTES:
         raise errors.SpecMismatch(
             f"{num_envs} observations of shape {spec.observation_shape} and dtype {spec.observation_dtype} need "
-            f"messages of {max_message_bytes(spec, num_envs)} bytes; at most {HARD_LIMIT_BYTES} are possible: make "
-            "the groups smaller"
+            f"messages of {needed} bytes; at most {HARD_LIMIT_BYTES} are possible: make the groups smaller"
         )
     return spec
 
@@ -176,11 +151,7 @@ class Layout:
 
 
 def step_of(fields: inference_pb2.Step, observation: memoryview, layout: Layout) -> types.EnvStep:
-    """Returns the arrays of a Step, read-only views of the message wherever alignment allows.
-
-    Raises:
-      InvalidMessage: a shape, dtype or length differs from the spec's; a flag is neither 0 nor 1.
-    """
+    """Returns the arrays of a Step, read-only views of the message wherever alignment allows; checks their layout."""
     num_envs, group, reward = layout.num_envs, fields.group, fields.reward
     shape = tuple(fields.observation_shape)
     if shape != layout.shape or fields.observation_dtype != layout.dtype_name:
@@ -204,14 +175,14 @@ def step_of(fields: inference_pb2.Step, observation: memoryview, layout: Layout)
 
 def encode_assign(assignment: types.Assignment, *, heartbeat_seconds: float, lease_seconds: float) -> bytes:
     """Returns an Assign message."""
-    values = dict(dataclasses.asdict(assignment), role=_ROLES[assignment.role])
-    fields = inference_pb2.Assign(**values, heartbeat_seconds=heartbeat_seconds, lease_seconds=lease_seconds)
+    times = dict(heartbeat_seconds=heartbeat_seconds, lease_seconds=lease_seconds)
+    fields = dict(dataclasses.asdict(assignment), role=_ROLES[assignment.role], **times)
     return inference_pb2.LearnerMessage(assign=fields).SerializeToString()
 
 
 def encode_start(max_bytes: int) -> bytes:
     """Returns a Start message."""
-    return inference_pb2.LearnerMessage(start=inference_pb2.Start(max_message_bytes=max_bytes)).SerializeToString()
+    return inference_pb2.LearnerMessage(start=dict(max_message_bytes=max_bytes)).SerializeToString()
 
 
 def encode_actions(group: int, sequence: int, actions: np.ndarray, weights_version: int) -> bytes:
@@ -224,29 +195,21 @@ def encode_actions(group: int, sequence: int, actions: np.ndarray, weights_versi
 
 def encode_restart(reason: str) -> bytes:
     """Returns a Restart message."""
-    return inference_pb2.LearnerMessage(restart=inference_pb2.Restart(reason=reason)).SerializeToString()
+    return inference_pb2.LearnerMessage(restart=dict(reason=reason)).SerializeToString()
 
 
 def encode_end(reason: str) -> bytes:
     """Returns an End message."""
-    return inference_pb2.LearnerMessage(end=inference_pb2.End(reason=reason)).SerializeToString()
+    return inference_pb2.LearnerMessage(end=dict(reason=reason)).SerializeToString()
 
 
 def decode_learner(data: bytes) -> inference_pb2.LearnerMessage:
-    """Returns a learner's message.
-
-    Raises:
-      InvalidMessage: the bytes are no LearnerMessage.
-    """
+    """Returns a learner's message."""
     return _parsed(inference_pb2.LearnerMessage, data, data)
 
 
 def assignment_of(fields: inference_pb2.Assign) -> types.Assignment:
-    """Returns a learner's assignment.
-
-    Raises:
-      InvalidMessage: a field is missing or out of range.
-    """
+    """Returns a learner's assignment; InvalidMessage where a field is missing or out of range."""
     num_envs = fields.num_groups * fields.envs_per_group
     if not fields.session_id or fields.role not in _ROLE_OF or not 1 <= fields.num_groups <= messages.MAX_GROUPS:
         raise errors.InvalidMessage(
@@ -262,38 +225,20 @@ def assignment_of(fields: inference_pb2.Assign) -> types.Assignment:
 
 
 def actions_of(fields: inference_pb2.Actions, num_envs: int, spec: types.EnvSpec) -> messages.Actions:
-    """Returns the actions of a group.
-
-    Raises:
-      InvalidMessage: their number is not E, or one is not within the spec's bounds.
-    """
-    if spec.is_continuous:
-        return messages.Actions(fields.group, _vectors_of(fields, num_envs, spec), fields.weights_version)
-    num_actions = spec.num_actions
-    arrays.check_length("action", fields.group, len(fields.action), 4 * num_envs)
-    actions = np.frombuffer(fields.action, arrays.INTEGER)
-    in_range = actions.view(np.uint32) < num_actions  # a negative number is a huge one
-    if not arrays.all_true(in_range):
-        wrong = actions[~in_range]
-        raise errors.InvalidMessage(
-            f"actions of group {fields.group} have {wrong[0]} among them; expected 0 to {num_actions - 1}"
-        )
-    return messages.Actions(fields.group, actions, fields.weights_version)
-
-
-def _vectors_of(fields: inference_pb2.Actions, num_envs: int, spec: types.EnvSpec) -> np.ndarray:
-    """Returns continuous actions [E, D] float32."""
-    arrays.check_length("action", fields.group, len(fields.action), 4 * num_envs * len(spec.action_low))
-    actions = np.frombuffer(fields.action, arrays.FLOAT).reshape(num_envs, -1)
-    low, high = spec.action_bounds
+    """Returns the actions of a group; InvalidMessage if their number is not E, or one is out of bounds."""
+    shape, dtype = (num_envs, *spec.action_shape), arrays.FLOAT if spec.is_continuous else arrays.INTEGER
+    arrays.check_length("action", fields.group, len(fields.action), 4 * math.prod(shape))
+    actions = np.frombuffer(fields.action, dtype).reshape(shape)
+    low, high = spec.action_bounds if spec.is_continuous else (0, spec.num_actions - 1)
     in_range = (actions >= low) & (actions <= high)  # false for NaN
     if not arrays.all_true(in_range):
-        env, index = np.argwhere(~in_range)[0]
-        raise errors.InvalidMessage(
-            f"actions of group {fields.group} have {actions[env, index]} as number {index} of a vector; expected "
-            f"{low[index]} to {high[index]}"
-        )
-    return actions
+        wrong = f"actions of group {fields.group} have {actions[~in_range][0]}"
+        if not spec.is_continuous:
+            raise errors.InvalidMessage(f"{wrong} among them; expected {low} to {high}")
+        index = np.argwhere(~in_range)[0, 1]
+        lowest, highest = spec.action_bounds[:, index]
+        raise errors.InvalidMessage(f"{wrong} as number {index} of a vector; expected {lowest} to {highest}")
+    return messages.Actions(fields.group, actions, fields.weights_version)
 
 
 # --- sizes and bytes -----------------------------------------------------------------------------------------------

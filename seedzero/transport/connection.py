@@ -11,7 +11,6 @@ from collections.abc import Callable
 from grpc import aio
 
 from seedzero.config import sections
-from seedzero.core import errors
 from seedzero.transport import codec, options, security, status, worker_side
 
 _CONNECT_SECONDS = 10.0
@@ -89,8 +88,7 @@ class Connection:
     async def _converse(self) -> str | None:
         """Holds one stream from beginning to end; returns the reason to try again, None for none.
 
-        Raises:
-          Error: it is permanent.
+        Raises a permanent error.
         """
         async with security.aio_channel(self._security, options.client(self._settings)) as channel:
             connect = channel.stream_stream(codec.CONNECT_METHOD, bytes, bytes)
@@ -102,35 +100,32 @@ class Connection:
             except TimeoutError:
                 return f"no connection within {_CONNECT_SECONDS:g} s"
             except aio.AioRpcError as error:
-                final = status.error_of(error) or await self._explain(error)
+                code, details = error.code(), error.details() or ""
+                # On a thread, since it may try the port.
+                final = status.error_of(error) or await asyncio.to_thread(
+                    security.explain, code, details, self._security
+                )
                 if final is not None:
                     raise final from None
-                return status.describe(error)
+                return f"{code.name}: {details}"
             finally:
                 call.cancel()
-
-    async def _explain(self, error: aio.AioRpcError) -> errors.AccessDenied | None:
-        """Returns why the two ends cannot agree, if so; on a thread, since it may try the port."""
-        return await asyncio.to_thread(security.explain, error.code(), error.details() or "", self._security)
 
     async def _use(self, stream: worker_side.Stream) -> str | None:
         self._side.attach(stream)
         try:
-            return await self._read(stream)
+            while isinstance(data := await stream.call.read(), bytes):
+                message = codec.decode_learner(data)
+                kind = message.WhichOneof("message")
+                self._side.receive(stream, message)
+                self._retries.heard(kind)
+                if kind == "end":
+                    self._closing = True
+                    return None
+            return "the learner closed the stream"
         finally:
             self._side.detach()
             await stream.stop()
-
-    async def _read(self, stream: worker_side.Stream) -> str | None:
-        while isinstance(data := await stream.call.read(), bytes):
-            message = codec.decode_learner(data)
-            kind = message.WhichOneof("message")
-            self._side.receive(stream, message)
-            self._retries.heard(kind)
-            if kind == "end":
-                self._closing = True
-                return None
-        return "the learner closed the stream"
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         """Delivers the permanent error that ended the connection: the worker may wait for an answer."""

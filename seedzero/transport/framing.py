@@ -16,10 +16,8 @@ def join(head: bytes, observation: memoryview | bytes) -> bytes:
 def split(data: bytes) -> tuple[bytes, memoryview]:
     """Returns a WorkerMessage's other fields, and its observation as a view of the message's bytes.
 
-    The rest is left to the protobuf library. Only the top level is walked: tags and lengths.
-
-    Raises:
-      InvalidMessage: tags and lengths make no sense.
+    The rest is left to the protobuf library. Only the top level is walked: tags and lengths; InvalidMessage where they
+    make no sense.
     """
     position, tag_start, start, end = 0, len(data), len(data), len(data)
     while position < len(data):

@@ -13,7 +13,7 @@ import grpc
 
 from seedzero.config import sections
 from seedzero.core import errors
-from seedzero.transport import codec, handler, inference_pb2, messages, sessions, status, streams
+from seedzero.transport import codec, inference_pb2, messages, sessions, status, streams
 
 _MAX_REASON = 1000
 
@@ -24,7 +24,7 @@ class LearnerSide:
     """Everything here runs on the server's event-loop thread."""
 
     def __init__(
-        self, learner: handler.Handler, settings: sections.TransportConfig, clock: Callable[[], float]
+        self, learner: messages.Handler, settings: sections.TransportConfig, clock: Callable[[], float]
     ) -> None:
         self._learner = learner
         self._settings = settings
@@ -35,13 +35,13 @@ class LearnerSide:
 
     def deliver(self, session_id: str, group: int, sequence: int, reply: bytes) -> None:
         """Answers a step; does nothing if its session is over."""
-        session = self._sessions.find(session_id)
+        session = self._sessions.get(session_id)
         if session and session.answer(group, sequence, reply) and session.stream and session.stream.ready:
             session.stream.put(reply)
 
     def restart(self, session_id: str, reason: str) -> None:
         """Ends a session without Handler.end, and has its worker join again."""
-        session = self._sessions.remove(session_id)
+        session = self._sessions.pop(session_id, None)
         if session and session.stream:
             self._send_restart(session.stream, reason)
 
@@ -49,33 +49,29 @@ class LearnerSide:
 
     def renew_all(self) -> None:
         """Starts all leases anew."""
-        self._sessions.renew_all(self._clock())
+        self._sessions.renew(self._sessions.values(), self._clock())
 
     def expire(self) -> None:
         """Ends silent sessions."""
         for session in self._sessions.expired(self._clock()):
-            self.end(session, handler.WORKER_LOST)
+            self.end(session, messages.WORKER_LOST)
             if session.stream:
-                lease_seconds = self._settings.lease_seconds
-                self._send_restart(session.stream, f"nothing came for {lease_seconds:g} s; send heartbeats")
+                silent = f"nothing came for {self._settings.lease_seconds:g} s; send heartbeats"
+                self._send_restart(session.stream, silent)
 
     def end(self, session: Session, reason: str) -> None:
         """Ends a session, once, and informs the learner."""
-        if self._sessions.remove(session.assignment.session_id):
+        if self._sessions.pop(session.assignment.session_id, None):
             self._learner.end(session.assignment.session_id, reason)
 
     def receive(self, stream: streams.Stream, data: bytes) -> None:
-        """Handles a message.
-
-        Raises:
-          ProtocolError: it breaks the protocol, or the learner refuses it.
-        """
+        """Handles a message; raises ProtocolError if it breaks the protocol, or the learner refuses it."""
         stream.check_unread()
         codec.check_size(data, stream.max_message_bytes)
         message, observation = codec.decode_worker(data)
         stream.heard_at = self._clock()
         if stream.session:
-            self._sessions.renew(stream.session, stream.heard_at)
+            self._sessions.renew([stream.session], stream.heard_at)
         match message.WhichOneof("message"):
             case "step":
                 self._on_step(stream, message.step, observation)
@@ -88,39 +84,32 @@ class LearnerSide:
             case "heartbeat":
                 pass  # every message renews the lease
             case _:
-                raise errors.InvalidMessage(
-                    "a message without content; expected Hello, Spec, Step, Heartbeat or Goodbye"
-                )
+                expected = "Hello, Spec, Step, Heartbeat or Goodbye"
+                raise errors.InvalidMessage(f"a message without content; expected {expected}")
 
     def _on_hello(self, stream: streams.Stream, fields: inference_pb2.Hello) -> None:
         hello = codec.hello_of(fields)
         if stream.session:
             raise errors.InvalidMessage(f"Hello came twice; session {stream.session.assignment.session_id} goes on")
         stream.restarted = False
-        session = self._sessions.find(hello.session_id) if hello.session_id else self._create(hello)
+        session = self._sessions.get(hello.session_id) if hello.session_id else self._create(hello)
         if session is None:
-            self._send_restart(
-                stream, f"session {hello.session_id!r} is unknown: its lease expired or the learner is new"
-            )
+            unknown = f"session {hello.session_id!r} is unknown: its lease expired or the learner is new"
+            self._send_restart(stream, unknown)
             return
         if session.stream:
             taken = status.Failure(grpc.StatusCode.ABORTED, f"another stream took over session {hello.session_id}")
             session.stream.session = None
             session.stream.close(taken)
         session.stream, stream.session = stream, session
-        self._sessions.renew(session, stream.heard_at)
+        self._sessions.renew([session], stream.heard_at)
         assignment = dataclasses.replace(session.assignment, resumed=bool(hello.session_id))
-        stream.put(
-            codec.encode_assign(
-                assignment,
-                heartbeat_seconds=self._settings.heartbeat_seconds,
-                lease_seconds=self._settings.lease_seconds,
-            )
-        )
+        beat, lease = self._settings.heartbeat_seconds, self._settings.lease_seconds
+        stream.put(codec.encode_assign(assignment, heartbeat_seconds=beat, lease_seconds=lease))
 
     def _create(self, hello: messages.Hello) -> Session:
         for lost in self._sessions.abandoned(hello.worker_id):
-            self.end(lost, handler.WORKER_LOST)
+            self.end(lost, messages.WORKER_LOST)
         return self._sessions.create(hello.worker_id, self._learner.assign(hello), self._clock())
 
     def _on_spec(self, stream: streams.Stream, fields: inference_pb2.Spec) -> None:
@@ -148,18 +137,13 @@ class LearnerSide:
 
     def _on_goodbye(self, stream: streams.Stream, fields: inference_pb2.Goodbye) -> None:
         if stream.session:
-            self.end(
-                stream.session, handler.FAILED + fields.reason[:_MAX_REASON] if fields.failed else handler.GOODBYE
-            )
+            failure = messages.FAILED + fields.reason[:_MAX_REASON]
+            self.end(stream.session, failure if fields.failed else messages.GOODBYE)
             stream.session = None
         stream.close()
 
     def _session_of(self, stream: streams.Stream, message: str) -> Session | None:
-        """Returns the stream's session; None: the message belongs to a session that Restart has ended.
-
-        Raises:
-          InvalidMessage: no Hello has come.
-        """
+        """Returns the stream's session; None: the message belongs to a session that Restart has ended."""
         if stream.session is None and not stream.restarted:
             raise errors.InvalidMessage(f"{message} came before Hello; expected Hello first")
         return stream.session

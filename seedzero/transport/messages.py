@@ -1,4 +1,4 @@
-"""Messages between the wire and its users, on both sides. numpy only.
+"""Messages between the wire and its users, on both sides, and the learner behind a server. numpy only.
 
 Shape letters: E environments of one group, A actions, D numbers of a continuous action.
 """
@@ -6,7 +6,8 @@ Shape letters: E environments of one group, A actions, D numbers of a continuous
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -14,6 +15,15 @@ from seedzero.core import types
 
 MAX_GROUPS = 64
 """Most groups of environments in one worker."""
+
+WORKER_LOST = "worker_lost"
+"""Reason of a session whose lease expired, or whose worker's place another process took."""
+
+GOODBYE = "goodbye"
+"""Reason of a session whose worker left."""
+
+FAILED = "failed: "
+"""Begins the reason of a session that an error ended."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,8 +49,7 @@ class StepRequest(NamedTuple):
     """One step of one group, checked against the session's spec; it waits for its actions.
 
     Attributes:
-      session_id: of its session.
-      role: of the session.
+      session_id, role: of its session.
       group: 0 .. num_groups - 1.
       sequence: number of this step within session and group, from 0.
       step: the newest observations; read-only arrays.
@@ -59,7 +68,6 @@ class Actions(NamedTuple):
     """The learner's answer to a group's step.
 
     Attributes:
-      group: the group that it is for.
       actions: [E] int32, each in 0 .. num_actions - 1, or [E, D] float32 within the spec's bounds; ignored where the
         observation was an episode's last.
       weights_version: of the network that chose them.
@@ -82,3 +90,25 @@ class End:
     """The last message: training is over, or this worker was told to leave."""
 
     reason: str
+
+
+class Handler(Protocol):
+    """The learner behind a server. Called on the server's event-loop thread: no method may block."""
+
+    def assign(self, hello: Hello) -> types.Assignment:
+        """Returns a joining worker's assignment, with a new session id and resumed=False; may raise errors.Error."""
+
+    def begin(self, session_id: str, spec: types.EnvSpec) -> None:
+        """Takes a session's spec, once; may raise SpecMismatch. The worker may send steps when this returns."""
+
+    def step(self, request: StepRequest) -> None:
+        """Queues a step, which `Server.reply` answers. A group has at most one unanswered step."""
+
+    def end(self, session_id: str, reason: str) -> None:
+        """Takes the end of a session, once for each that assign() began and Server.restart() did not end.
+
+        The reason is WORKER_LOST, GOODBYE, or begins with FAILED.
+        """
+
+    def status(self) -> Mapping[str, object]:
+        """Returns counters and state, ready for JSON."""

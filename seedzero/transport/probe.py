@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 import grpc
@@ -20,11 +21,8 @@ def health(
     address: str, access: security.Access = security.PLAIN, *, deadline_seconds: float = DEADLINE_SECONDS
 ) -> str:
     """Returns the state that a learner's health service reports, SERVING or another; raises as `status`."""
-
-    def check(channel: grpc.Channel, secured: security.ClientSecurity) -> Any:
-        return health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=deadline_seconds)
-
-    reply = _ask(check, address, access, deadline_seconds)
+    with _asking(address, access, deadline_seconds) as (channel, _):
+        reply = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=deadline_seconds)
     return str(health_pb2.HealthCheckResponse.ServingStatus.Name(reply.status))
 
 
@@ -38,24 +36,21 @@ def status(
       AccessDenied: the learner refuses the token, or the two ends do not agree on TLS.
       ProtocolError: no learner answers there in time.
     """
-
-    def ask(channel: grpc.Channel, secured: security.ClientSecurity) -> Any:
+    with _asking(address, access, deadline_seconds) as (channel, metadata):
         stub = inference_pb2_grpc.InferenceStub(channel)  # type: ignore[no-untyped-call]
-        return stub.Status(inference_pb2.StatusRequest(), timeout=deadline_seconds, metadata=secured.metadata)
+        reply = stub.Status(inference_pb2.StatusRequest(), timeout=deadline_seconds, metadata=metadata)
+    return dict(json.loads(reply.json))
 
-    return dict(json.loads(_ask(ask, address, access, deadline_seconds).json))
 
-
-def _ask(
-    question: Callable[[grpc.Channel, security.ClientSecurity], Any],
-    address: str,
-    access: security.Access,
-    deadline_seconds: float,
-) -> Any:
+@contextlib.contextmanager
+def _asking(
+    address: str, access: security.Access, deadline_seconds: float
+) -> Iterator[tuple[grpc.Channel, security.Metadata]]:
     secured = security.for_client(address, access)
     try:
         with security.channel(secured) as channel:
-            return question(channel, secured)
+            yield channel, secured.metadata
+        return
     except grpc.RpcError as error:
         code, details = error.code(), error.details() or ""
     if code is grpc.StatusCode.UNAUTHENTICATED:

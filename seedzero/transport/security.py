@@ -51,12 +51,7 @@ Metadata = tuple[tuple[str, str], ...]
 
 @dataclasses.dataclass(frozen=True)
 class ServerSecurity:
-    """A learner's requirements for clients of HOST:PORT.
-
-    Attributes:
-      token: of every call; empty: none is needed.
-      credentials: of TLS; None: plain text.
-    """
+    """A learner's requirements for clients of HOST:PORT: the token of every call ("": none), and TLS (None: no)."""
 
     token: str = dataclasses.field(default="", repr=False)
     credentials: grpc.ServerCredentials | None = None
@@ -67,11 +62,7 @@ OPEN = ServerSecurity()
 
 
 def for_server(token_file: str, tls: sections.TlsConfig) -> ServerSecurity:
-    """Returns a learner's token and certificate, read from their files.
-
-    Raises:
-      UsageError: a file cannot be read, or has the wrong content.
-    """
+    """Returns a learner's token and certificate, read from their files; UsageError for one that cannot be used."""
     token = read_token(token_file) if token_file else ""
     if not tls.cert_file:
         return ServerSecurity(token)
@@ -88,11 +79,7 @@ def for_server(token_file: str, tls: sections.TlsConfig) -> ServerSecurity:
 
 
 def read_token(token_file: str) -> str:
-    """Returns the token in a file, without the white space around it.
-
-    Raises:
-      UsageError: the file cannot be read, is empty, or holds characters that no header can carry.
-    """
+    """Returns the token in a file, without the white space around it; UsageError for none that a header can carry."""
     name = f"--token_file={token_file}"
     data = _read("--token_file", token_file)
     token = data.decode("ascii", errors="replace").strip()
@@ -146,15 +133,11 @@ class Guard:
         if scheme == _SCHEME and hmac.compare_digest(given.encode(errors="replace"), self._token):
             return
         reason = "the token is not this learner's" if values else "this learner wants a token and none came"
-        self._complain(peer, reason)
-        raise errors.AccessDenied(f"{reason}; give --token_file=FILE with the text of the learner's own")
-
-    def _complain(self, peer: str, reason: str) -> None:
-        """Logs a refusal, at most every 30 s: somebody may try many tokens."""
         now = self._clock()
-        if now - self._complained_at >= _COMPLAINT_SECONDS:
+        if now - self._complained_at >= _COMPLAINT_SECONDS:  # somebody may try many tokens
             self._complained_at = now
             _logger.warning("refused a call from %s: %s", urllib.parse.unquote(peer), reason)
+        raise errors.AccessDenied(f"{reason}; give --token_file=FILE with the text of the learner's own")
 
 
 # --- a client's end ---
@@ -177,15 +160,7 @@ class Access:
 
 @dataclasses.dataclass(frozen=True)
 class ClientSecurity:
-    """The target and credentials of a client's channels.
-
-    Attributes:
-      target: gRPC's name of the learner.
-      address: the user's name of it.
-      access: its source.
-      metadata: of every call.
-      credentials: of TLS; None: plain text.
-    """
+    """The credentials of a client's channels (None: plain text) to `target`, which the user calls `address`."""
 
     target: str
     address: str
@@ -199,11 +174,7 @@ PLAIN = Access()
 
 
 def for_client(address: str, access: Access = PLAIN) -> ClientSecurity:
-    """Returns a client's credentials for the learner at an address, read from their files.
-
-    Raises:
-      UsageError: the address is malformed; a file cannot be read, or has the wrong content.
-    """
+    """Returns a client's credentials for the learner at an address; UsageError for an address or file of no use."""
     target = addresses.target(address)
     token = read_token(access.token_file) if access.token_file else ""
     metadata = ((_HEADER, f"{_SCHEME} {token}"),) if token else ()
@@ -269,8 +240,9 @@ def _of_tls(details: str, security: ClientSecurity) -> str:
         )
     if re.search("VERIFY_FAILED|signature", handshake[1]):
         return (
-            f"has a certificate that --tls.ca_file={access.ca_file} does not vouch for ({_last(handshake[1])}); give "
-            "the file with the certificate that signed the learner's own"
+            f"has a certificate that --tls.ca_file={access.ca_file} does not vouch for "
+            f"({handshake[1].rpartition(':')[2].strip()}); give the file with the certificate that signed the "
+            "learner's own"
         )
     return (
         f"and this client cannot agree on TLS ({handshake[1]}); look at --tls.ca_file={access.ca_file} here and at "
@@ -319,7 +291,3 @@ def _read(flag: str, path: str) -> bytes:
 
 def _reason(error: Exception) -> str:
     return getattr(error, "reason", None) or str(error) or type(error).__name__
-
-
-def _last(text: str) -> str:
-    return text.rpartition(":")[2].strip()

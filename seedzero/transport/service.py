@@ -14,22 +14,18 @@ from grpc import aio
 
 from seedzero.config import sections
 from seedzero.core import errors
-from seedzero.transport import codec, handler, inference_pb2, learner_side, security, status, streams
+from seedzero.transport import codec, inference_pb2, learner_side, messages, security, status, streams
 
 _MAX_TICK_SECONDS = 1.0
 _TICKS_A_LEASE = 20
 
 
 class Service:
-    """Answers the calls of workers. Everything here runs on the server's event-loop thread.
-
-    Attributes:
-      side: handles messages and answers.
-    """
+    """Answers workers; `side` handles messages. Everything here runs on the server's event-loop thread."""
 
     def __init__(
         self,
-        learner: handler.Handler,
+        learner: messages.Handler,
         settings: sections.TransportConfig,
         clock: Callable[[], float],
         guard: security.Guard,
@@ -70,7 +66,11 @@ class Service:
         self._streams.add(stream)
         reader = asyncio.create_task(self._read(stream))
         reader.add_done_callback(functools.partial(self._reading_ended, stream))
-        self._greet(stream)
+        if self._farewell:
+            self._farewell(stream)
+        elif len(self._streams) > self._settings.max_workers:
+            many = f"{self._settings.max_workers} workers are connected; transport.max_workers allows no more"
+            stream.close(status.failure_of(errors.SlotsExhausted(many)))
         try:
             await stream.write_until_closed()
         finally:
@@ -118,13 +118,6 @@ class Service:
 
     # --- streams ---
 
-    def _greet(self, stream: streams.Stream) -> None:
-        if self._farewell:
-            self._farewell(stream)
-        elif len(self._streams) > self._settings.max_workers:
-            many = f"{self._settings.max_workers} workers are connected; transport.max_workers allows no more"
-            stream.close(status.failure_of(errors.SlotsExhausted(many)))
-
     async def _read(self, stream: streams.Stream) -> None:
         # No name here holds on to a message: its memory is free for the next one.
         while self._receive(stream, await stream.read()):
@@ -133,13 +126,10 @@ class Service:
     def _reading_ended(self, stream: streams.Stream, task: asyncio.Task[None]) -> None:
         """Ends a stream: its worker closed it, broke the protocol, or an unexpected error occurred here."""
         error = None if task.cancelled() else task.exception()
-        if error is None or isinstance(error, aio.BaseError):
-            stream.close()
-            return
-        failure = status.failure_of(error)
+        failure = None if error is None or isinstance(error, aio.BaseError) else status.failure_of(error)
         stream.close(failure)
-        if stream.session:
-            self.side.end(stream.session, handler.FAILED + failure.details)
+        if failure and stream.session:
+            self.side.end(stream.session, messages.FAILED + failure.details)
 
     def _forget(self, stream: streams.Stream) -> None:
         """Drops a stream; its session lives on until the lease expires."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -19,11 +20,8 @@ from seedzero.transport import arrays, codec, messages
 StreamT = TypeVar("StreamT")
 
 
-class Repeat(enum.Enum):
-    """The meaning of a sequence number without an answer."""
-
-    NEW = "new"
-    PENDING = "pending"
+Repeat = enum.Enum("Repeat", ["NEW", "PENDING"])
+"""The meaning of a sequence number without an answer."""
 
 
 @dataclasses.dataclass
@@ -45,11 +43,7 @@ class Group:
     last_reply: bytes = b""
 
     def look_up(self, group: int, sequence: int) -> Repeat | bytes:
-        """Returns NEW, PENDING, or the answer that a step with this number got.
-
-        Raises:
-          SequenceError: neither the next number nor the last.
-        """
+        """Returns NEW, PENDING, or the answer that a step with this number got; SequenceError for other numbers."""
         if sequence == self.next_sequence and not self.pending:
             return Repeat.NEW
         if sequence == self.next_sequence - 1:
@@ -75,11 +69,7 @@ class Session(Generic[StreamT]):
         self._groups = tuple(Group(np.ones(assignment.envs_per_group, np.bool_)) for _ in range(assignment.num_groups))
 
     def begin(self, spec: types.EnvSpec) -> bool:
-        """Takes the spec; returns whether it is the session's first.
-
-        Raises:
-          SpecMismatch: the session had another one before.
-        """
+        """Takes the spec; returns whether it is the session's first. SpecMismatch if it had another one before."""
         if self.spec not in (None, spec):
             raise errors.SpecMismatch(f"session {self.assignment.session_id} began with {self.spec}; now came {spec}")
         is_first, self.spec = self.spec is None, spec
@@ -87,25 +77,15 @@ class Session(Generic[StreamT]):
         return is_first
 
     def look_up(self, group: int, sequence: int) -> Repeat | bytes:
-        """Returns NEW, PENDING, or the answer that this step got.
-
-        Raises:
-          InvalidMessage: no such group.
-          SequenceError: a gap or an older number.
-        """
+        """Returns NEW, PENDING, or the answer that this step got; InvalidMessage for a group that does not exist."""
         if group >= len(self._groups):
             raise errors.InvalidMessage(f"group is {group}; expected 0 to {len(self._groups) - 1}")
         return self._groups[group].look_up(group, sequence)
 
     def accept(self, group: int, sequence: int, step: types.EnvStep) -> messages.StepRequest:
-        """Takes a NEW step; it is pending from now on.
-
-        Raises:
-          InvalidMessage: its values are impossible.
-        """
+        """Takes a NEW step, which is pending from now on; InvalidMessage if its values are impossible."""
         state = self._groups[group]
-        first = state.final
-        final = step.terminated | step.truncated
+        first, final = state.final, step.final
         _check_values(group, step)
         if state.any_final:
             _check_first(group, step, first, final)
@@ -122,45 +102,29 @@ class Session(Generic[StreamT]):
         return True
 
 
-class Sessions(Generic[StreamT]):
-    """All living sessions."""
+class Sessions(dict[str, Session[StreamT]]):
+    """All living sessions by their ids."""
 
     def __init__(self, lease_seconds: float) -> None:
         self._lease_seconds = lease_seconds
-        self._sessions: dict[str, Session[StreamT]] = {}
 
     def create(self, worker_id: str, assignment: types.Assignment, now: float) -> Session[StreamT]:
         """Starts a session."""
-        session: Session[StreamT] = Session(worker_id, assignment, now + self._lease_seconds)
-        self._sessions[assignment.session_id] = session
+        session = self[assignment.session_id] = Session(worker_id, assignment, now + self._lease_seconds)
         return session
 
-    def find(self, session_id: str) -> Session[StreamT] | None:
-        """Returns a living session."""
-        return self._sessions.get(session_id)
-
-    def renew(self, session: Session[StreamT], now: float) -> None:
-        """Starts a session's lease anew."""
-        session.expires_at = now + self._lease_seconds
-
-    def renew_all(self, now: float) -> None:
-        """Starts all leases anew."""
-        for session in self._sessions.values():
-            self.renew(session, now)
-
-    def remove(self, session_id: str) -> Session[StreamT] | None:
-        """Ends a session; None if it is over already."""
-        return self._sessions.pop(session_id, None)
+    def renew(self, sessions: Iterable[Session[StreamT]], now: float) -> None:
+        """Starts these sessions' leases anew."""
+        for session in sessions:
+            session.expires_at = now + self._lease_seconds
 
     def expired(self, now: float) -> list[Session[StreamT]]:
         """Returns the sessions whose lease is over."""
-        return [session for session in self._sessions.values() if session.expires_at <= now]
+        return [session for session in self.values() if session.expires_at <= now]
 
     def abandoned(self, worker_id: str) -> list[Session[StreamT]]:
         """Returns a worker's sessions that have lost their stream."""
-        return [
-            session for session in self._sessions.values() if session.stream is None and session.worker_id == worker_id
-        ]
+        return [session for session in self.values() if session.stream is None and session.worker_id == worker_id]
 
 
 def _check_values(group: int, step: types.EnvStep) -> None:
@@ -174,9 +138,9 @@ def _check_values(group: int, step: types.EnvStep) -> None:
 
 def _check_first(group: int, step: types.EnvStep, first: np.ndarray, final: np.ndarray) -> None:
     """Raises InvalidMessage if an episode's first observation (`first`, [E] bool) has a reward or is `final`."""
-    hint = "expected next-step auto-reset, see inference.proto"
-    _refuse(group, first & final, f"terminated or truncated on an episode's first observation; {hint}")
-    _refuse(group, first & (step.reward != 0), f"a reward other than 0 on an episode's first observation; {hint}")
+    place = "on an episode's first observation; expected next-step auto-reset, see inference.proto"
+    _refuse(group, first & final, f"terminated or truncated {place}")
+    _refuse(group, first & (step.reward != 0), f"a reward other than 0 {place}")
 
 
 def _check_numbers(name: str, group: int, values: np.ndarray) -> None:

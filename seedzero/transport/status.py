@@ -43,27 +43,16 @@ _NAMED: dict[str, type[errors.Error]] = {name: kind for name, kind in vars(error
 
 @dataclasses.dataclass(frozen=True)
 class Failure:
-    """An end of a stream other than OK.
-
-    Attributes:
-      code: gRPC status code.
-      details: for the peer.
-      kind: class of the error, "" for none.
-    """
+    """An end of a stream other than OK: gRPC's code, details for the peer, and the error's class ("" for none)."""
 
     code: grpc.StatusCode
     details: str
     kind: str = ""
 
 
-def status_of(error: BaseException) -> grpc.StatusCode:
-    """Returns the status code that an error ends a call with."""
-    return next((code for kind, code in _CODES if isinstance(error, kind)), grpc.StatusCode.INTERNAL)
-
-
 def failure_of(error: BaseException) -> Failure:
     """Returns an error as the peer sees it; the text of an unexpected one goes into the log only."""
-    code = status_of(error)
+    code = next((code for kind, code in _CODES if isinstance(error, kind)), grpc.StatusCode.INTERNAL)
     if code is grpc.StatusCode.INTERNAL:
         _logger.error("a call failed", exc_info=error)
         return Failure(code, _NEUTRAL)
@@ -80,8 +69,3 @@ def error_of(error: aio.AioRpcError) -> errors.Error | None:
         return None
     trailer: Any = error.trailing_metadata() or {}
     return _NAMED.get(trailer.get(ERROR_KEY, ""), _FINAL[code])(details)
-
-
-def describe(error: aio.AioRpcError) -> str:
-    """Returns code and details in one line."""
-    return f"{error.code().name}: {error.details()}"

@@ -16,12 +16,7 @@ _MIN_HEARTBEAT_SECONDS = 0.01
 _logger = logging.getLogger(__name__)
 
 
-@dataclasses.dataclass(frozen=True)
-class Started:
-    """The learner takes steps."""
-
-
-Event = types.Assignment | Started | messages.Actions | messages.Restart | messages.End | Exception
+Event = types.Assignment | messages.Actions | messages.Restart | messages.End | Exception
 """For the worker's thread. Its queue holds at most one Actions a group, and one of each other kind."""
 
 
@@ -32,7 +27,6 @@ class Session:
     Attributes:
       assignment: as first received.
       spec: None before the worker's start().
-      started: the worker's thread knows that steps are taken.
       max_message_bytes: larger messages are not sent.
       unanswered: sequence number and content of each group's step without an answer.
       answered: sequence number of each group's last answer.
@@ -40,7 +34,6 @@ class Session:
 
     assignment: types.Assignment
     spec: types.EnvSpec | None = None
-    started: bool = False
     max_message_bytes: int = codec.HANDSHAKE_BYTES
     unanswered: dict[int, tuple[int, types.EnvStep]] = dataclasses.field(default_factory=dict)
     answered: dict[int, int] = dataclasses.field(default_factory=dict)
@@ -96,11 +89,7 @@ class Stream:
 
 
 class WorkerSide:
-    """Everything here runs on the event loop's thread.
-
-    Attributes:
-      wanted: set while a session goes on or is asked for.
-    """
+    """Everything here runs on the event loop's thread. `wanted` is set while a session goes on or is asked for."""
 
     def __init__(self, address: str, hello: messages.Hello, deliver: Callable[[Event], None]) -> None:
         self.wanted = asyncio.Event()
@@ -114,14 +103,12 @@ class WorkerSide:
     # --- from the worker's thread ---
 
     def join(self) -> None:
-        """Asks for a new session."""
         self._joining = True
         self.wanted.set()
         if self._stream:
             self._stream.put(codec.encode_hello(self._hello))
 
     def start(self, session_id: str, spec: types.EnvSpec) -> None:
-        """Sends the session's spec."""
         if self._session is None or self._session.assignment.session_id != session_id:
             return
         self._session.spec = spec
@@ -159,11 +146,7 @@ class WorkerSide:
         self._stream = None
 
     def receive(self, stream: Stream, message: inference_pb2.LearnerMessage) -> None:
-        """Handles a message.
-
-        Raises:
-          InvalidMessage: it breaks the protocol.
-        """
+        """Handles a message; raises InvalidMessage if it breaks the protocol."""
         match message.WhichOneof("message"):
             case "actions":
                 self._on_actions(message.actions)
@@ -201,9 +184,6 @@ class WorkerSide:
         self._session.max_message_bytes = fields.max_message_bytes
         for group, (sequence, step) in self._session.unanswered.items():
             self._send(stream, self._session, group, sequence, step)
-        if not self._session.started:
-            self._session.started = True
-            self._deliver(Started())
 
     def _on_actions(self, fields: inference_pb2.Actions) -> None:
         session, group = self._session, fields.group
@@ -224,10 +204,8 @@ class WorkerSide:
     def _on_restart(self, stream: Stream, reason: str) -> None:
         if self._session is None:
             return
-        _logger.warning(
-            "learner at %s: session %s is over: %s", self._address, self._session.assignment.session_id, reason
-        )
-        self._session = None
+        over, self._session = self._session.assignment.session_id, None
+        _logger.warning("learner at %s: session %s is over: %s", self._address, over, reason)
         self.wanted.clear()
         stream.assigned = stream.ready = False
         self._deliver(messages.Restart(reason))

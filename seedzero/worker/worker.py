@@ -7,6 +7,7 @@ join -> make or reuse the groups of environments -> reset -> for whichever group
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import logging
 import os
@@ -41,9 +42,8 @@ def run(
       env_factory: makes environments of one's own, for --env=remote; None: those of seedzero.envs.
       stop: once set, ends the worker as End does. It is set at the end, too.
 
-    Returns:
-      The exit code: DONE after End or stop, FAILED if the environments fail or learner and worker refuse each
-      other, BAD_USAGE for options that cannot be used. Errors are logged in one line.
+    Returns the exit code: DONE after End or stop, FAILED if the environments fail or learner and worker refuse each
+    other, BAD_USAGE for options that cannot be used. Errors are logged in one line.
     """
     hello = messages.Hello(
         worker_id=options.worker_id or default_worker_id(),
@@ -104,22 +104,12 @@ class _Groups:
     def __init__(self, env_factory: EnvFactory | None, threads: int) -> None:
         self._env_factory = env_factory
         self._threads = threads
-        self._made_for: tuple[object, ...] = ()
+        self._made_for: types.Assignment | None = None
         self._groups: list[base.VectorEnv] = []
 
     def fit(self, assignment: types.Assignment) -> list[base.VectorEnv]:
-        """Returns the groups of an assignment, not reset yet.
-
-        Raises:
-          EnvironmentFailure: they cannot be made here.
-        """
-        wanted = (
-            assignment.env,
-            assignment.env_settings,
-            assignment.role,
-            assignment.num_groups,
-            assignment.envs_per_group,
-        )
+        """Returns the groups of an assignment, not reset yet; EnvironmentFailure if they cannot be made here."""
+        wanted = dataclasses.replace(assignment, session_id="", seeds=())
         if wanted != self._made_for:
             self.close()
             self._groups = self._make(assignment)
@@ -128,7 +118,7 @@ class _Groups:
 
     def close(self) -> None:
         """Closes all environments."""
-        groups, self._groups, self._made_for = self._groups, [], ()
+        groups, self._groups, self._made_for = self._groups, [], None
         with base.failures_of("environments raised in close"):
             for group in groups:
                 group.close()
@@ -152,10 +142,8 @@ class _Groups:
                 "the learner runs with --env=remote and expects environments of the worker's own; "
                 "call seedzero.worker.process.main(arguments, env_factory=...) with yours"
             )
-        settings = _settings_of(assignment.env_settings)
-        return registry.make(
-            assignment.env, settings, assignment.envs_per_group, role=assignment.role, threads=self._threads
-        )
+        settings, size = _settings_of(assignment.env_settings), assignment.envs_per_group
+        return registry.make(assignment.env, settings, size, role=assignment.role, threads=self._threads)
 
 
 def _settings_of(env_settings: str) -> sections.EnvConfig:
@@ -176,22 +164,18 @@ def _serve(learner: client.Client, all_groups: _Groups, server: str) -> None:
     event: messages.Actions | messages.Restart | messages.End = messages.End("")
     while (assignment := learner.join()) is not None:
         groups = all_groups.fit(assignment)
-        _logger.info(
-            "joined %s: %d x %d environments %s to %s, session %s",
-            server,
-            assignment.num_groups,
-            assignment.envs_per_group,
-            assignment.env,
-            assignment.role.value,
-            assignment.session_id,
-        )
+        size = f"{assignment.num_groups} x {assignment.envs_per_group}"
+        place = f"{assignment.env} to {assignment.role.value}, session {assignment.session_id}"
+        _logger.info("joined %s: %s environments %s", server, size, place)
         _begin(learner, assignment, groups)
         while isinstance(event := learner.receive(), messages.Actions):
-            learner.send(event.group, _step(groups[event.group], event))
+            with base.failures_of(f"environments of group {event.group} raised in step"):
+                step = groups[event.group].step(event.actions)
+            learner.send(event.group, step)
             num_steps += assignment.envs_per_group
         if isinstance(event, messages.End):
             break
-    reason = event.reason if isinstance(event, messages.End) and event.reason else "the learner ended it"
+    reason = (isinstance(event, messages.End) and event.reason) or "the learner ended it"
     _logger.info("done after %d steps in %.0f s: %s", num_steps, time.monotonic() - began, reason)
 
 
@@ -205,9 +189,3 @@ def _begin(learner: client.Client, assignment: types.Assignment, groups: Sequenc
     learner.start(groups[0].spec)
     for index, step in enumerate(steps):
         learner.send(index, step)
-
-
-def _step(group: base.VectorEnv, event: messages.Actions) -> types.EnvStep:
-    base.check_actions(event.actions, group.num_envs, group.spec)
-    with base.failures_of(f"environments of group {event.group} raised in step"):
-        return group.step(event.actions)

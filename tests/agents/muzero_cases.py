@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from seedzero.agents import base, muzero, muzero_model, optimizers
+from seedzero.agents import base, muzero, muzero_model
 from seedzero.config import config as config_lib
 from seedzero.config import options
 from seedzero.core import types
@@ -100,7 +100,7 @@ def hand_model(config: config_lib.Config) -> muzero_model.Parts:
         dynamics=lambda params, s, action: (params["q"] * s, jnp.zeros((s.shape[0], num_bins))),
     )
     spec = types.EnvSpec((1,), "float32", 2)
-    optimizer, schedule = optimizers.make_optimizer(config.optimizer), optimizers.make_schedule(config.optimizer)
+    optimizer, schedule = muzero_model.make_optimizer(config.optimizer), muzero_model.make_schedule(config.optimizer)
     return muzero_model.Parts(config, spec, network, optimizer, schedule)
 
 

@@ -17,6 +17,7 @@ from seedzero.agents import learning, muzero, muzero_loss, muzero_model
 from seedzero.config import config as config_lib
 from seedzero.config import options
 from seedzero.networks import muzero as networks
+from seedzero.ops import returns
 from seedzero.replay import windows as windows_lib
 
 
@@ -131,6 +132,18 @@ def test_old_windows_learn_the_searchs_value_once_the_model_is_trusted(start: in
     np.testing.assert_allclose(metrics["value_target_mean"], 8.0 * num_old / cases.BATCH, rtol=1e-6)
     # How far what was found is from the return: as without the switch.
     np.testing.assert_allclose(priority, np.full(cases.BATCH, 8.0), rtol=1e-6)
+
+
+def test_searched_positions_of_old_windows_get_the_searchs_value() -> None:
+    config = cases.make_config(muzero__search_value_age=10)
+    value = jnp.tile(jnp.array([1.0, 2.0, 3.0, 4.0, 5.0]), (cases.BATCH, 1))
+    windows = agent_cases.store(cases.aged(cases.make_windows(config), [0, 0, 50, 41]), value=value)
+    windows = windows._replace(
+        valid=windows.valid.at[0, 2:].set(False), terminated=windows.terminated.at[1, 1].set(True)
+    )
+    targets = returns.Targets(*(jnp.zeros((cases.BATCH, 3)) for _ in range(5)))
+    mixed = muzero_loss.mix_search_values(cases.hand_model(config), windows, targets, jnp.int32(50))
+    np.testing.assert_array_equal(mixed.value, [[1, 2, 0], [1, 0, 3], [0, 0, 0], [0, 0, 0]])
 
 
 # Two players ---------------------------------------------------------------------------------------------------------

@@ -143,14 +143,14 @@ class _Learner:
             first=every & first,
             explore=every,
         )
-        counters = steps.act_counters(self._num_stored, self.num_updates, self._num_acts)
+        counters = steps.counters(self._num_stored, self.num_updates, self._num_acts)
         self._actor, acted = self._act(self._train.params, self._actor, batch, counters)
         self._num_acts += 1
         self._num_stored += 0 if first else NUM_ENVS
         self._pacer.record(slots, batch.first, 0.0)
         while self._pacer.holds(slots):
             self._learn()
-        return np.asarray(acted.action)
+        return np.asarray(acted)
 
     def _learn(self) -> None:
         feed = self._pacer.feed(self._num_stored, 0.0)

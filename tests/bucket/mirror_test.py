@@ -134,7 +134,7 @@ def test_a_checkpoint_is_there_as_a_whole_and_its_manifest_comes_last(machine: M
     (here.path / "logs").mkdir()
     (here.path / "logs" / "worker-0.log").write_text("hello")
     (here.path / "learner.json").write_text("not mirrored")
-    opened.upload(10)
+    opened.uploads.upload(10)
     assert names(gcs) == {
         lease.NAME,
         "metrics.jsonl",
@@ -148,7 +148,7 @@ def test_a_checkpoint_is_there_as_a_whole_and_its_manifest_comes_last(machine: M
     assert len(order) == 6
     here.write(20, "s2", "s3")
     del order[:]
-    opened.upload(20)
+    opened.uploads.upload(20)
     assert sorted(name.removeprefix("team/one/checkpoints/") for name in order) == [
         "segments/s3/rows",
         "steps/000000000020/manifest.json",
@@ -161,9 +161,9 @@ def test_what_is_not_kept_is_deleted_there_too(machine: Make, gcs: fake_gcs.Fake
     opened = here.open(keep=2)
     for step, segment in ((10, "s1"), (20, "s2"), (30, "s2"), (40, "s4")):
         here.write(step, segment, for_good=step == 20)
-        opened.upload(step)
+        opened.uploads.upload(step)
         here.prune(2, step)
-        opened.prune(step)
+        opened.uploads.prune(step)
     assert here.steps == steps(gcs) == [20, 30, 40]
     assert {name.split("/")[2] for name in names(gcs) if "segments" in name} == {"s2", "s4"}
 
@@ -174,8 +174,8 @@ def test_a_lost_machine_s_run_goes_on_elsewhere(machine: Make, gcs: fake_gcs.Fak
     first.write(10, "s1")
     first.write(20, "s1", "s2")
     (first.path / "config.json").write_text("{}")
-    opened.upload(10)
-    opened.upload(20)
+    opened.uploads.upload(10)
+    opened.uploads.upload(20)
     kill(gcs, opened)
     forget_lease(gcs)
     again = second.open()
@@ -185,8 +185,8 @@ def test_a_lost_machine_s_run_goes_on_elsewhere(machine: Make, gcs: fake_gcs.Fak
     checkpoint_files.find(second.path / "checkpoints", "last")
     assert steps(gcs) == [10, 20]
     second.write(30, "s2")
-    again.upload(30)
-    again.prune(30)
+    again.uploads.upload(30)
+    again.uploads.prune(30)
     assert steps(gcs) == [10, 20, 30]
 
 
@@ -194,7 +194,7 @@ def test_whole_files_of_the_local_copy_are_not_fetched_again(machine: Make, gcs:
     here = machine("a")
     opened = here.open()
     here.write(10, "s1", "s2")
-    opened.upload(10)
+    opened.uploads.upload(10)
     opened.finish()
     machine("b").open().finish()  # so that the copy is not the newest one
     (here.path / "checkpoints/segments/s2/rows").write_text("damaged")
@@ -210,7 +210,7 @@ def test_the_bucket_is_the_truth_for_a_copy_that_is_behind(machine: Make, gcs: f
     first, second = machine("a"), machine("b")
     opened = first.open()
     first.write(10)
-    opened.upload(10)
+    opened.uploads.upload(10)
     first.write(20, content="never uploaded")
     (first.path / "tensorboard").mkdir()
     (first.path / "tensorboard" / "events").write_text("")
@@ -219,8 +219,8 @@ def test_the_bucket_is_the_truth_for_a_copy_that_is_behind(machine: Make, gcs: f
     again = second.open()
     second.write(20, content="of another machine")
     second.write(30)
-    again.upload(20)
-    again.upload(30)
+    again.uploads.upload(20)
+    again.uploads.upload(30)
     again.finish()
     first.open()
     assert first.steps == [10, 30]
@@ -234,11 +234,11 @@ def test_what_only_the_last_writer_s_copy_has_is_uploaded_at_the_next_start(
     here = machine("a")
     opened = here.open()
     here.write(10)
-    opened.upload(10)
+    opened.uploads.upload(10)
     gcs.fault = lambda request: 503 if request.kind == "write" else None
     here.write(20)
     with pytest.raises(errors.BucketError, match=r"writing gs://runs/team/one/checkpoints/steps/000000000020"):
-        opened.upload(20)
+        opened.uploads.upload(20)
     kill(gcs, opened)
     assert steps(gcs) == [10]
     gcs.fault = lambda request: None
@@ -250,11 +250,11 @@ def test_an_upload_that_broke_off_is_no_checkpoint_and_is_cleaned_up(machine: Ma
     first, second = machine("a"), machine("b")
     opened = first.open()
     first.write(10, "s1")
-    opened.upload(10)
+    opened.uploads.upload(10)
     first.write(20, "s1", "s2")
     gcs.fault = lambda request: 403 if request.name.endswith("20/manifest.json") else None
     with pytest.raises(errors.BucketError, match="objectUser"):
-        opened.upload(20)
+        opened.uploads.upload(20)
     assert "checkpoints/segments/s2/rows" in names(gcs)
     kill(gcs, opened)
     gcs.fault = lambda request: None
@@ -270,11 +270,11 @@ def test_after_a_failed_upload_the_next_one_sends_only_what_is_missing(machine: 
     here.write(10, "s1", "s2")
     gcs.fault = lambda request: 403 if "steps" in request.name else None
     with pytest.raises(errors.BucketError):
-        opened.upload(10)
+        opened.uploads.upload(10)
     sent: list[str] = []
     gcs.fault = lambda request: sent.append(request.name) if request.kind == "write" else None
     here.write(20, "s1", "s2")
-    opened.upload(20)
+    opened.uploads.upload(20)
     assert sent and not [name for name in sent if "segments" in name]
     assert steps(gcs) == [20]
 
@@ -283,14 +283,14 @@ def test_a_checkpoint_written_anew_is_never_half_the_old_one(machine: Make, gcs:
     here = machine("a")
     opened = here.open()
     here.write(10)
-    opened.upload(10)
+    opened.uploads.upload(10)
     here.write(10, content=" of another past")
     gcs.fault = lambda request: 403 if request == fake_gcs.Request("write", f"{URL.path}/{_MANIFEST}") else None
     with pytest.raises(errors.BucketError):
-        opened.upload(10)
+        opened.uploads.upload(10)
     assert steps(gcs) == []
     gcs.fault = lambda request: None
-    opened.upload(10)
+    opened.uploads.upload(10)
     assert gcs.content("runs", f"{URL.path}/checkpoints/steps/000000000010/params/data").endswith(b"another past")
 
 
@@ -303,15 +303,15 @@ def test_a_damaged_checkpoint_is_passed_over_for_an_older_one(machine: Make, gcs
     opened = first.open()
     for step in (10, 20):
         first.write(step)
-        opened.upload(step)
+        opened.uploads.upload(step)
     opened.finish()
     gcs.put("runs", f"{URL.path}/checkpoints/steps/000000000020/{name}", b"params of 2?")
     again = second.open()
     assert second.steps == [10]
     assert any("20" in text and "is damaged" in text for text in second.said)
     second.write(15)
-    again.upload(15)
-    again.prune(15)
+    again.uploads.upload(15)
+    again.uploads.prune(15)
     assert steps(gcs) == [10, 15]
 
 
@@ -321,7 +321,7 @@ def test_where_no_checkpoint_can_be_used_nothing_is_begun_anew_or_deleted(
     first, second = machine("a"), machine("b")
     opened = first.open()
     first.write(10, "s1")
-    opened.upload(10)
+    opened.uploads.upload(10)
     opened.finish()
     gcs.remove("runs", f"{URL.path}/checkpoints/segments/s1/rows")
     before = names(gcs)
@@ -334,7 +334,7 @@ def test_a_manifest_that_names_files_elsewhere_is_refused(machine: Make, gcs: fa
     here = machine("a")
     opened = here.open()
     here.write(10)
-    opened.upload(10)
+    opened.uploads.upload(10)
     opened.finish()
     directory = here.root / "forged"
     directory.mkdir()
@@ -356,8 +356,8 @@ def test_the_best_checkpoint_replaces_the_one_before(machine: Make, gcs: fake_gc
             durable.remove(here.path / f"checkpoints/best/{other:012d}")
         here.write(step, best=True)
         here.write(step)
-        opened.upload(step)
-        opened.prune(step)
+        opened.uploads.upload(step)
+        opened.uploads.prune(step)
     assert {name.split("/")[2] for name in names(gcs) if name.startswith("checkpoints/best")} == {"000000000020"}
     opened.finish()
     elsewhere = machine("b")
@@ -376,12 +376,12 @@ def test_a_deletion_that_fails_is_told_and_done_the_next_time(machine: Make, gcs
     opened = here.open(keep=1)
     for step in (10, 20):
         here.write(step)
-        opened.upload(step)
+        opened.uploads.upload(step)
     gcs.fault = lambda request: 403 if request.kind == "delete" else None
-    opened.prune(20)
+    opened.uploads.prune(20)
     assert steps(gcs) == [10, 20] and "old checkpoints stay in gs://runs/team/one" in here.said[-1]
     gcs.fault = lambda request: None
-    opened.prune(20)
+    opened.uploads.prune(20)
     assert steps(gcs) == [20]
 
 
@@ -392,11 +392,11 @@ def test_who_waits_is_told_how_far_an_upload_is(
     here = machine("a")
     opened = here.open()
     here.write(10)
-    opened.upload(10)
+    opened.uploads.upload(10)
     assert not any("uploading" in text or "is in" in text for text in here.said)
-    opened.report_progress()
+    opened.uploads.reports_progress = True
     here.write(20, "s1")
-    opened.upload(20)
+    opened.uploads.upload(20)
     progress = [text for text in here.said if text.startswith("uploading")]
     assert progress[-1] == "uploading gs://runs/team/one/checkpoints/steps/000000000020: 0.0 of 0.0 MB"
     assert len(progress) == 2 and here.said[-1] == "checkpoint 20 is in gs://runs/team/one"
@@ -407,9 +407,9 @@ def test_changed_files_alone_are_sent_again(machine: Make, gcs: fake_gcs.FakeGcs
     opened = here.open()
     (here.path / "metrics.jsonl").write_text("1\n")
     (here.path / "spec.json").write_text("{}")
-    opened.upload()
+    opened.uploads.upload(None)
     here.write(10, best=True)
-    opened.upload()
+    opened.uploads.upload(None)
     before = gcs.requests["write"]
     (here.path / "metrics.jsonl").write_text("1\n2\n")
     opened.finish()
@@ -431,7 +431,7 @@ def test_another_learner_s_takeover_is_told_and_nothing_is_written_any_more(
     here.write(10)
     before = names(gcs)
     with pytest.raises(errors.LeaseLost):
-        opened.upload(10)
+        opened.uploads.upload(10)
     assert names(gcs) == before
 
 
@@ -450,7 +450,7 @@ def test_a_save_is_durable_when_it_is_in_the_bucket(machine: Make, gcs: fake_gcs
         sections.CheckpointConfig(keep=1),
         on_durable=done.append,
         on_error=failed.append,
-        uploader=opened,
+        uploader=opened.uploads,
     )
     try:
         saver.save(1, trees.copy(_params(1)), {}, None)
@@ -475,7 +475,7 @@ def test_a_save_is_durable_when_it_is_in_the_bucket(machine: Make, gcs: fake_gcs
     shutil.rmtree(here.path)
     elsewhere = machine("b")
     elsewhere.open()
-    params, _ = checkpoint_files.restore_params(elsewhere.path / "checkpoints", "last")
+    params, _ = checkpoint_files.restore_params(elsewhere.path / "checkpoints", "last", with_best)
     assert params["w"].tolist() == [3, 3, 3]
 
 
@@ -489,7 +489,7 @@ def test_a_state_saved_in_haste_is_durable_when_it_is_in_the_bucket(machine: Mak
         sections.CheckpointConfig(),
         on_durable=done.append,
         on_error=failed.append,
-        uploader=opened,
+        uploader=opened.uploads,
     )
     try:
         saver.save_state(1, trees.copy(_params(1)), {})

@@ -5,6 +5,7 @@ import pathlib
 from typing import Any
 
 import fake_gcs
+import jax
 import numpy as np
 import pytest
 
@@ -18,6 +19,7 @@ from seedzero.monitoring import status
 
 URL = "gs://runs/team/one"
 PREFIX = "team/one"
+LIKE = {"w": jax.ShapeDtypeStruct((300,), np.float32)}
 
 
 def _params(step: int) -> dict[str, Any]:
@@ -61,7 +63,7 @@ def test_the_parameters_of_one_checkpoint_are_fetched_and_nothing_else(
     read: list[str] = []
     gcs.fault = lambda request: read.append(request.name) if request.kind == "read" else None
     with run_copy.local(URL, lambda copy: copy.fetch_params(step)) as path:
-        params, _ = checkpoint_files.restore_params(path / "checkpoints", step)
+        params, _ = checkpoint_files.restore_params(path / "checkpoints", step, LIKE)
         assert params["w"].tolist() == [expected] * 300
         assert run_dir.read_saved(path).given == {"run.seed": "3"}
     assert not path.exists()
@@ -72,8 +74,8 @@ def test_the_parameters_of_one_checkpoint_are_fetched_and_nothing_else(
 def test_the_last_one_that_is_whole_is_taken(gcs: fake_gcs.FakeGcs, run: pathlib.Path) -> None:
     gcs.put("runs", _params_key(gcs, "steps/000000000020"), b"damaged")
     with run_copy.local(URL, lambda copy: copy.fetch_params("last")) as path:
-        _, info = checkpoint_files.restore_params(path / "checkpoints", "last")
-    assert info["step"] == 10
+        _, found = checkpoint_files.restore_params(path / "checkpoints", "last", LIKE)
+    assert found.step == 10
 
 
 def test_a_checkpoint_that_is_not_there_is_named_with_those_that_are(gcs: fake_gcs.FakeGcs, run: pathlib.Path) -> None:
@@ -81,7 +83,7 @@ def test_a_checkpoint_that_is_not_there_is_named_with_those_that_are(gcs: fake_g
         pytest.raises(errors.CheckpointError, match=rf"no checkpoint 7 in {URL}/checkpoints; there are: 10, 20"),
         run_copy.local(URL, lambda copy: copy.fetch_params(7)) as path,
     ):
-        checkpoint_files.restore_params(path / "checkpoints", 7)
+        checkpoint_files.restore_params(path / "checkpoints", 7, LIKE)
 
 
 def test_no_run_and_no_bucket_are_told(gcs: fake_gcs.FakeGcs) -> None:

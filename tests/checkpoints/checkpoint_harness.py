@@ -73,6 +73,11 @@ def go_on(rings: rings_lib.Rings, rng: np.random.Generator, steps: int) -> rings
     return rings
 
 
+def abstract(tree: Any) -> Any:
+    """Returns shapes, dtypes and shardings, as a template to restore into."""
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), tree)
+
+
 def on_host(tree: Any) -> Any:
     """Returns copies as numpy arrays, random keys as integers."""
     return jax.tree.map(np.array, trees.copy(tree))
@@ -99,8 +104,8 @@ Open = Callable[..., checkpointer_lib.Checkpointer]
 
 def restore(checkpointer: checkpointer_lib.Checkpointer, state: Any, rings: Any = None, step: Any = "last") -> Any:
     """Restores as a learner at its start; `rings` may be numpy's."""
-    like = trees.abstract(rings) if rings is not None and isinstance(rings.observation, jax.Array) else rings
-    restored = checkpoint.restore(checkpointer._directory.path, trees.abstract(state), like, step)
+    like = abstract(rings) if rings is not None and isinstance(rings.observation, jax.Array) else rings
+    restored = checkpoint.restore(checkpointer._directory.path, abstract(state), like, step)
     if restored is not None:
         checkpointer.continue_from(restored)
     return restored

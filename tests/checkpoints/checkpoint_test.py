@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from seedzero.checkpoints import checkpoint, segments, trees
+from seedzero.checkpoints import checkpoint, segments
 from seedzero.checkpoints import files as checkpoint_files
 from seedzero.config import sections
 from seedzero.core import errors
@@ -224,7 +224,7 @@ def test_memory_is_counted_for_the_replay_and_for_copies_of_state_and_rows() -> 
     small = sum(x.nbytes for x in jax.tree.leaves(rings)) - rings.observation.nbytes
     frames = 2 * harness.LENGTH * 6
     assert checkpoint.needed_bytes(state, rings, is_saved=False) == (frames, small, 0, 0, 40)
-    like = trees.abstract(state), trees.abstract(rings)
+    like = harness.abstract(state), harness.abstract(rings)
     assert checkpoint.needed_bytes(*like) == (frames, small, frames, small, 40)
     huge = rings._replace(observation=jax.ShapeDtypeStruct((1000, 1000, 96, 96), jnp.uint8))  # type: ignore[no-untyped-call]
     copied = checkpoint.MAX_COPY_BYTES + segments.CHUNK_BYTES
@@ -241,10 +241,10 @@ def test_a_replay_comes_back_wherever_its_frames_were_and_shall_be(
         rings = harness.go_on(rings, rng, num_rows)
         checkpointer.save(step, state, {}, rings if onto_host else harness.kept_by_the_host(rings))
         checkpointer.wait()
-    template = trees.abstract(rings)
+    template = harness.abstract(rings)
     if onto_host:
         template = template._replace(observation=np.zeros_like(np.asarray(rings.observation)))
-    restored = checkpoint.restore(reopen()._directory.path, trees.abstract(state), template)
+    restored = checkpoint.restore(reopen()._directory.path, harness.abstract(state), template)
     assert restored is not None and restored.rings is not None
     assert isinstance(restored.rings.observation, np.ndarray) == onto_host
     harness.assert_same(harness.on_host(restored.rings), harness.on_host(rings))

@@ -1,5 +1,6 @@
 """Saving: everything bit for bit, whatever happens to the originals, the disk, or the process."""
 
+import ctypes
 import errno
 import os
 import pathlib
@@ -16,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from seedzero.checkpoints import checkpointer as checkpointer_lib
 from seedzero.checkpoints import durable, segments, trees
 from seedzero.checkpoints import files as checkpoint_files
 from seedzero.replay import rings as rings_lib
@@ -331,8 +333,8 @@ def test_one_best_is_kept_and_read_alone(reopen: harness.Open, tmp_path: pathlib
     for step, mean_return in ((7, 1.0), (20, 3.0), (9, 4.0)):
         checkpointer.save_best(step, {"w": jnp.full(2, mean_return)}, {"mean_return": mean_return})
         checkpointer.wait()
-    params, info = checkpoint_files.restore_params(tmp_path, "best")
-    assert (info["step"], info["host"]) == (9, {"mean_return": 4.0})
+    params, found = checkpoint_files.restore_params(tmp_path, "best", {"w": jnp.zeros(2)})
+    assert (found.step, found.host) == (9, {"mean_return": 4.0})
     assert params["w"].tolist() == [4.0, 4.0]
     assert checkpoint_files.finished(tmp_path / "best") == [9]
     (row,) = checkpoint_files.list_steps(tmp_path, content=True)
@@ -411,23 +413,43 @@ def test_rows_of_the_host_are_copied_before_a_save_returns(
     np.testing.assert_array_equal(np.asarray(restored.rings.observation), expected)
 
 
+def test_the_heap_is_trimmed_by_the_c_library_and_another_library_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Library:
+        trimmed = 0
+
+        def malloc_trim(self, pad: int) -> int:
+            self.trimmed += 1
+            return pad
+
+    library = Library()
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: library)
+    checkpointer_lib._trim_heap()
+    assert library.trimmed == 1
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
+    checkpointer_lib._trim_heap()
+
+
 SAVE_FOR_EVER = """
 import pathlib, sys
 import jax, jax.numpy as jnp, numpy as np
 from seedzero.config import sections
 from seedzero.core import types
 from seedzero.replay import rings as rings_lib
-from seedzero.checkpoints import checkpoint, checkpointer as checkpointer_lib, trees
+from seedzero.checkpoints import checkpoint, checkpointer as checkpointer_lib
 
 spec = types.EnvSpec(observation_shape=(50,), observation_dtype="uint8", num_actions=2)
 rings = jax.jit(lambda: rings_lib.create(spec, {}, 2, 16))()
 write = jax.jit(rings_lib.write, static_argnames="stack", donate_argnums=0)
 state = {"params": {"w": jnp.zeros(1000)}}
+
+def abstract(tree):
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), tree)
+
 checkpointer = checkpointer_lib.Checkpointer(
     pathlib.Path(sys.argv[1]), sections.CheckpointConfig(keep=2),
     on_durable=lambda step: print(step, flush=True), on_error=lambda text: sys.exit(text),
 )
-restored = checkpoint.restore(pathlib.Path(sys.argv[1]), trees.abstract(state), trees.abstract(rings))
+restored = checkpoint.restore(pathlib.Path(sys.argv[1]), abstract(state), abstract(rings))
 step = 0
 if restored is not None:
     checkpointer.continue_from(restored)

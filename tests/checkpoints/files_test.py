@@ -9,18 +9,17 @@ import jax.numpy as jnp
 import pytest
 
 from seedzero.checkpoints import files as checkpoint_files
-from seedzero.checkpoints import trees
 from seedzero.core import errors
 
+LIKE = harness.abstract(harness.make_state()["params"])
 
-def test_parameters_alone_come_back_without_a_template(
-    two_steps: tuple[Any, Any, list[Any]], tmp_path: pathlib.Path
-) -> None:
+
+def test_parameters_come_back_alone(two_steps: tuple[Any, Any, list[Any]], tmp_path: pathlib.Path) -> None:
     _, _, held = two_steps
     for step, index in (("last", 1), (1, 0), (2, 1)):
-        params, info = checkpoint_files.restore_params(tmp_path, step)  # type: ignore[arg-type]
+        params, found = checkpoint_files.restore_params(tmp_path, step, LIKE)  # type: ignore[arg-type]
         harness.assert_same(harness.on_host(params), held[index][0]["params"])
-        assert (info["step"], info["host"]) == (index + 1, {"step": index + 1})
+        assert (found.step, found.host) == (index + 1, {"step": index + 1})
 
 
 def test_parameters_alone_need_nothing_else_to_be_whole(
@@ -28,11 +27,11 @@ def test_parameters_alone_need_nothing_else_to_be_whole(
 ) -> None:
     newest = checkpoint_files.step_directory(tmp_path, 2)
     (newest / "state" / "_METADATA").unlink()
-    assert checkpoint_files.restore_params(tmp_path, "last")[1]["step"] == 2
+    assert checkpoint_files.restore_params(tmp_path, "last", LIKE)[1].step == 2
     (newest / "params" / "_METADATA").unlink()
-    assert checkpoint_files.restore_params(tmp_path, "last")[1]["step"] == 1
+    assert checkpoint_files.restore_params(tmp_path, "last", LIKE)[1].step == 1
     with pytest.raises(errors.CheckpointError, match=r"checkpoint 2 in .* cannot be used.*params/_METADATA"):
-        checkpoint_files.restore_params(tmp_path, 2)
+        checkpoint_files.restore_params(tmp_path, 2, LIKE)
 
 
 def test_parameters_alone_fit_a_template(tmp_path: pathlib.Path, reopen: harness.Open) -> None:
@@ -43,7 +42,7 @@ def test_parameters_alone_fit_a_template(tmp_path: pathlib.Path, reopen: harness
     checkpointer = reopen()
     checkpointer.save(1, {"params": params}, {}, None)
     checkpointer.wait()
-    restored, _ = checkpoint_files.restore_params(tmp_path, "last", trees.abstract(params))
+    restored, _ = checkpoint_files.restore_params(tmp_path, "last", harness.abstract(params))
     harness.assert_same(harness.on_host(restored), harness.on_host(params))
     with pytest.raises(errors.ResumeError, match="params/layers/0"):
         checkpoint_files.restore_params(tmp_path, "last", Params([jnp.zeros(9), jnp.ones(2)]))
@@ -53,7 +52,7 @@ def test_parameters_alone_fit_a_template(tmp_path: pathlib.Path, reopen: harness
 def test_a_checkpoint_that_is_not_there_is_named(reopen: harness.Open, tmp_path: pathlib.Path, step: Any) -> None:
     reopen()
     with pytest.raises(errors.CheckpointError, match=r"no (usable )?checkpoint"):
-        checkpoint_files.restore_params(tmp_path, step)
+        checkpoint_files.restore_params(tmp_path, step, LIKE)
 
 
 def test_verify_names_the_damage_and_list_reads_no_content(

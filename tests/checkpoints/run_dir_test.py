@@ -49,7 +49,7 @@ def test_first_opening_makes_the_directory_and_saves_the_configuration(tmp_path:
         assert run.logs.is_dir() and run.checkpoints.is_dir()
     saved = run_dir_lib.read_saved(path)
     assert saved.preset == "catch" and saved.given == {"run.seed": "3"}
-    assert saved.config == run.config == run_dir_lib.read_config(path)
+    assert saved.config == run.config
     assert not list(path.glob("*.tmp"))
 
 
@@ -57,7 +57,7 @@ def test_configuration_with_infinity_is_strict_json_and_reads_back(tmp_path: pat
     open_with(tmp_path).close()
     content = json.loads((tmp_path / "config.json").read_text(), parse_constant=pytest.fail)
     assert content["config"]["run.stop_at_return"] == "inf"
-    assert run_dir_lib.read_config(tmp_path).run.stop_at_return == math.inf
+    assert run_dir_lib.read_saved(tmp_path).config.run.stop_at_return == math.inf
 
 
 def test_same_configuration_resumes(tmp_path: pathlib.Path) -> None:
@@ -77,7 +77,7 @@ def test_resumable_change_is_noted_and_saved(tmp_path: pathlib.Path) -> None:
     with open_with(tmp_path, {"workers": 5}) as run:
         assert run.config.worker.num == 5
         assert run.notes == ("worker.num was 2, is 5 from now on",)
-    assert run_dir_lib.read_config(tmp_path).worker.num == 5
+    assert run_dir_lib.read_saved(tmp_path).config.worker.num == 5
 
 
 def test_change_that_cannot_resume_is_refused_with_every_key_and_value(tmp_path: pathlib.Path) -> None:
@@ -111,7 +111,7 @@ def test_what_another_machine_would_choose_stays_as_it_was(tmp_path: pathlib.Pat
         with open_with(tmp_path, {"seed": 3}, chosen={"replay.num_slots": 64, "training.num_devices": 1}) as run:
             assert run.config.replay.num_slots == 32 and run.config.training.num_devices == 4
             assert run.notes[0] == "replay.num_slots stays 32 as the run began, though here it would be 64"
-    assert run_dir_lib.read_config(tmp_path).replay.num_slots == 32
+    assert run_dir_lib.read_saved(tmp_path).config.replay.num_slots == 32
 
 
 def test_value_given_as_the_machine_chose_it_resumes(tmp_path: pathlib.Path) -> None:
@@ -212,30 +212,30 @@ def test_file_in_place_of_a_directory_is_refused(tmp_path: pathlib.Path) -> None
         open_with(tmp_path / "file")
 
 
-def test_read_config_says_what_is_no_run_directory(tmp_path: pathlib.Path) -> None:
+def test_read_saved_says_what_is_no_run_directory(tmp_path: pathlib.Path) -> None:
     with pytest.raises(errors.ResumeError, match=r"is no run directory: config\.json is missing; give --run_dir=DIR"):
-        run_dir_lib.read_config(tmp_path)
+        run_dir_lib.read_saved(tmp_path)
     with pytest.raises(errors.ResumeError, match="is no run directory"):
-        run_dir_lib.read_config(tmp_path / "missing")
+        run_dir_lib.read_saved(tmp_path / "missing")
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"preset": "catch"}', '{"preset": "", "given": {}, "config": 1}'])
 def test_damaged_configuration_is_named(tmp_path: pathlib.Path, content: str) -> None:
     (tmp_path / "config.json").write_text(content)
     with pytest.raises(errors.ResumeError, match=r"config\.json is damaged"):
-        run_dir_lib.read_config(tmp_path)
+        run_dir_lib.read_saved(tmp_path)
 
 
 def test_configuration_of_another_version_is_named(tmp_path: pathlib.Path) -> None:
     (tmp_path / "config.json").write_text('{"preset": "catch", "given": {}, "config": {"replay.color": 1}}')
     with pytest.raises(errors.ResumeError, match=r"does not fit this version of seedzero: .*replay\.color"):
-        run_dir_lib.read_config(tmp_path)
+        run_dir_lib.read_saved(tmp_path)
 
 
 def test_key_that_an_older_version_did_not_have_gets_its_default(tmp_path: pathlib.Path) -> None:
     (tmp_path / "config.json").write_text('{"preset": "catch", "given": {}, "config": {"run.seed": 5}}')
     expected = dataclasses.replace(config_lib.Config(), run=sections.RunConfig(seed=5))
-    assert run_dir_lib.read_config(tmp_path) == expected
+    assert run_dir_lib.read_saved(tmp_path).config == expected
 
 
 def test_learner_file_says_where_it_listens_and_goes_with_the_learner(tmp_path: pathlib.Path) -> None:

@@ -75,7 +75,7 @@ def test_each_shard_copies_its_own_slots() -> None:
     (chunk,) = segments.chunks(rings, rows)
     assert chunk.used.tolist() == [2, 1]
     assert chunk.source.tolist() == [1, 2, 0]
-    copied = segments.to_host(segments.gather(rings, chunk.slot, chunk.time), chunk.used)
+    copied = segments.to_host(segments.gather(rings, chunk), chunk.used)
     assert copied.tolist() == [4, 15, 32]
     changed = segments.scatter(rings, chunk, copied + 1000)
     expected = np.arange(40).reshape(4, 10)

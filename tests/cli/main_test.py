@@ -90,13 +90,13 @@ def test_an_error_that_is_not_ours_keeps_its_traceback(monkeypatch: pytest.Monke
     def fail(arguments: parse.Arguments) -> int:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(main, "COMMANDS", {"fail": parse.Command("", "", "", (), fail)})
+    monkeypatch.setattr(main, "COMMANDS", {"fail": parse.Command("", "", (), fail)})
     with pytest.raises(ZeroDivisionError):
         main.main(["fail"])
 
 
 def test_the_exit_code_of_a_command_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(main, "COMMANDS", {"seven": parse.Command("", "", "", (), lambda arguments: 7)})
+    monkeypatch.setattr(main, "COMMANDS", {"seven": parse.Command("", "", (), lambda arguments: 7)})
     assert main.main(["seven"]) == 7
 
 

@@ -11,11 +11,11 @@ from seedzero.core import errors
 
 @dataclasses.dataclass(frozen=True)
 class _Section(options.Section):
-    kind: str = options.option("round", "its form", choices=("round", "square"))
-    size: int = options.option(2, "its size", unit="pixels", minimum=1, maximum=8)
-    share: float = options.option(0.5, "its share", minimum=0.0)
-    name: str = options.option("", "its name")
-    bright: bool = options.option(False, "whether it shines", resumable=True, sampled=True)
+    kind: str = options.fixed("round", "its form", choices=("round", "square"))
+    size: int = options.fixed(2, "its size", "pixels", low=1, high=8)
+    share: float = options.fixed(0.5, "its share", low=0.0)
+    name: str = options.fixed("", "its name")
+    bright: bool = options.free(False, "whether it shines")
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,6 @@ def test_a_field_keeps_its_help_unit_and_marks() -> None:
     found = {field.name: field.metadata for field in dataclasses.fields(_Section)}
     assert (found["size"]["help"], found["size"]["unit"]) == ("its size", "pixels")
     assert [name for name, metadata in found.items() if metadata["resumable"]] == ["bright"]
-    assert [name for name, metadata in found.items() if metadata["sampled"]] == ["bright"]
 
 
 class TestAgents:

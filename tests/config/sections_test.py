@@ -31,7 +31,5 @@ def test_shared_sections_are_checked_as_all_are() -> None:
 
 
 def test_of_the_replay_an_agent_with_a_queue_reads_its_rings_alone() -> None:
-    sampled = {field.name for field in dataclasses.fields(sections.ReplayConfig) if field.metadata["sampled"]}
-    assert {field.name for field in dataclasses.fields(sections.ReplayConfig)} - sampled == {"num_slots"}
-    marked = [name for name, field in config.fields().items() if field.metadata["sampled"]]
-    assert all(name.startswith("replay.") for name in marked)
+    read = [name for name in config.fields() if name.startswith("replay.") and config.is_read(name, "vtrace")]
+    assert read == ["replay.num_slots"]

@@ -86,11 +86,11 @@ class _World:
         batch.first[rows] = self.num_acts == 0
         batch.terminated[rows] = random.random(len(slots)) < 0.1
         batch.explore[rows] = True
-        counters = steps.act_counters(self.stored, 0, self.num_acts)
+        counters = steps.counters(self.stored, 0, self.num_acts)
         self.actor, acted = self.programs.act(ROWS)(self.train.params, self.actor, batch, counters)
         self.num_acts += 1
         self.stored += sum(slot < NUM_TRAIN for slot in slots)
-        return np.asarray(acted.action)[rows]
+        return np.asarray(acted)[rows]
 
     def update(self) -> dict[str, float]:
         self.train, rings, values = self.programs.update(self.train, self.actor.rings, np.int32(self.stored))
@@ -98,7 +98,7 @@ class _World:
         return dict(zip(self.programs.metric_names, np.asarray(values).tolist(), strict=True))
 
     def refresh(self) -> dict[str, float]:
-        counters = steps.refresh_counters(self.stored, 100, self.num_refreshes)
+        counters = steps.counters(self.stored, 100, self.num_refreshes)
         rings, values = self.programs.refresh(self.train.params, self.actor.rings, counters)
         self.actor, self.num_refreshes = self.actor._replace(rings=rings), self.num_refreshes + 1
         return dict(zip(self.programs.refresh_metric_names, np.asarray(values).tolist(), strict=True))

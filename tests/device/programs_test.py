@@ -42,8 +42,8 @@ class _World:
     def act(self, size: int, slots: list[int], reward: float = 0.0) -> list[int]:
         batch, rows = fake_agent.batch(self.setup._replace(sizes=(size,)), slots, reward=reward)
         params = self.setup.agent.acting(self.train)
-        self.actor, acted = self.programs.act(size)(params, self.actor, batch, steps.act_counters(0, 0, 0))
-        return np.asarray(acted.action)[rows].tolist()  # type: ignore[no-any-return]
+        self.actor, acted = self.programs.act(size)(params, self.actor, batch, steps.counters(0, 0, 0))
+        return np.asarray(acted)[rows].tolist()  # type: ignore[no-any-return]
 
     def update(self, feed: steps.Feed) -> dict[str, float]:
         self.train, rings, values = self.programs.update(self.train, self.actor.rings, feed)
@@ -95,7 +95,7 @@ def test_targets_are_refreshed_where_the_agent_does_that(opened: list[_World]) -
     opened.append(world)
     for reward in (1.0, 2.0):
         world.act(8, [0, 1, 2, 3], reward=reward)
-    rings, values = world.programs.refresh(world.train.params, world.actor.rings, steps.refresh_counters(4, 1, 0))
+    rings, values = world.programs.refresh(world.train.params, world.actor.rings, steps.counters(4, 1, 0))
     assert world.programs.refresh_ready
     assert np.asarray(rings.stored["target"])[:, :2].tolist() == [[101, 0]] * 4
     metrics = dict(zip(world.programs.refresh_metric_names, np.asarray(values).tolist(), strict=True))
@@ -108,7 +108,7 @@ def test_programs_take_whatever_acting_needs(opened: list[_World]) -> None:
     opened.append(world)
     assert world.act(8, [2, 1]) == [2, 1]
     params = agent.acting(world.train)
-    world.programs.refresh(params, world.actor.rings, steps.refresh_counters(0, 1, 0))
+    world.programs.refresh(params, world.actor.rings, steps.counters(0, 1, 0))
 
 
 def test_what_can_not_be_compiled_is_told_where_it_is_asked_for(opened: list[_World]) -> None:

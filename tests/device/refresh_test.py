@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from seedzero import search
-from seedzero.agents import base, muzero, muzero_model, optimizers
+from seedzero.agents import base, muzero, muzero_model
 from seedzero.config import config as config_lib
 from seedzero.config import options
 from seedzero.core import types
@@ -91,7 +91,7 @@ class _Host:
     def refresh(self, rings: Any, version: int, num_refreshes: int = 0) -> tuple[Any, dict[str, float]]:
         """Returns new rings on the host, and the metrics."""
         placed = jax.device_put(rings, mesh_lib.sharded(self.setup.mesh))
-        counters = steps.refresh_counters(0, version, num_refreshes)
+        counters = steps.counters(0, version, num_refreshes)
         after, metrics = self._refresh(self.params, placed, counters)
         return jax.tree.map(np.array, after), {name: float(value) for name, value in metrics.items()}
 
@@ -108,7 +108,7 @@ def _gumbel() -> _Host:
 def _search_by_hand() -> Any:
     """Returns the jitted PUCT search without noise, through the networks alone, of [B] observations and masks."""
     network = networks.make(PUCT.network, MASKED, "cpu")
-    parts = muzero_model.Parts(PUCT, MASKED, network, optimizers.make_optimizer(PUCT.optimizer), lambda count: count)
+    parts = muzero_model.Parts(PUCT, MASKED, network, muzero_model.make_optimizer(PUCT.optimizer), lambda count: count)
 
     def find(params: Any, observation: jax.Array, mask: jax.Array) -> search.Result:
         hidden = network.represent(params, observation)
@@ -207,9 +207,9 @@ def test_a_target_may_follow_from_several_positions(num_devices: int) -> None:
         batch, _ = fake_agent.batch(
             setup, [0, 1, 2, 3], reward=2.0**number, observation=number, terminated=number == 4, first=number == 0
         )
-        actor, _ = act(params, actor, batch, steps.act_counters(0, 3, number))
+        actor, _ = act(params, actor, batch, steps.counters(0, 3, number))
     before = jax.tree.map(np.array, actor.rings)
-    rings, metrics = steps.make_refresh(setup)(params, actor.rings, steps.refresh_counters(28, 10, 0))
+    rings, metrics = steps.make_refresh(setup)(params, actor.rings, steps.counters(28, 10, 0))
     # Rows 0 to 3 see at most the rewards up to row 4, which ends the episode; row 5 that of row 6.
     expected = [2 + 4 + 8 + 300, 4 + 8 + 16 + 400, 8 + 16 + 400, 16 + 400, 0, 64 + 600, 0]
     after = jax.tree.map(np.array, rings)

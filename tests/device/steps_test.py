@@ -72,9 +72,9 @@ class _Host:
         batch.first[rows] = first
         batch.terminated[rows] = final
         batch.explore[rows] = where < NUM_TRAIN
-        counters = steps.act_counters(self.stored, version, 0)
+        counters = steps.counters(self.stored, version, 0)
         self.actor, acted = self._act(self.train.params, self.actor, batch, counters)
-        return np.asarray(acted.action)[rows]
+        return np.asarray(acted)[rows]
 
     def update(self) -> dict[str, float]:
         self.train, rings, metrics = self._update(self.train, self.actor.rings, np.int32(self.stored))
@@ -206,8 +206,8 @@ def _acted(setup: setup_lib.Setup, *calls: tuple[batch_lib.Batch, np.ndarray], v
     act, actor = steps.make_act(setup), state_lib.init_actor(setup)
     params, actions = state_lib.init_train(setup).params, np.zeros(0)
     for number, (batch, rows) in enumerate(calls):
-        actor, acted = act(params, actor, batch, steps.act_counters(0, version, number))
-        actions = np.asarray(acted.action)[rows]
+        actor, acted = act(params, actor, batch, steps.counters(0, version, number))
+        actions = np.asarray(acted)[rows]
     return jax.tree.map(np.asarray, actor), actions
 
 
@@ -283,7 +283,7 @@ def _queue_update(num_devices: int, unrolls: list[tuple[int, int, float]]) -> An
         batch, _ = fake_agent.batch(
             setup, slots, observation=values[0][:, None], reward=values[1], terminated=number == 4, first=number == 0
         )
-        actor, _ = act(train.params, actor, batch, steps.act_counters(0, number, number))
+        actor, _ = act(train.params, actor, batch, steps.counters(0, number, number))
     slot, time, weight = zip(*unrolls, strict=True)
     feed = steps.Unrolls(
         np.array(slot, np.int32) % setup.layout.train_per_shard, np.array(time, np.int32), np.array(weight, np.float32)

@@ -22,6 +22,7 @@ from typing import IO, Any, NamedTuple, TypeVar
 import jax
 import numpy as np
 import psutil
+import quick_xla
 
 from seedzero.checkpoints import files as checkpoint_files
 from seedzero.checkpoints import run_dir, segments, trees
@@ -69,7 +70,7 @@ TINY = (
     "--replay.min_steps=100",
     "--replay.capacity=24000",
     "--replay.num_slots=24",
-    "--batcher.max_batch=24",
+    "--batcher.max_batch=8",
     "--worker.envs_per_group=4",
     "--evaluation.every_updates=0",
     "--metrics.every_seconds=0.3",
@@ -253,7 +254,10 @@ class Learner(Program):
 
 
 class Host:
-    """Starts programs in one directory and ends them all."""
+    """Starts programs in one directory and ends them all.
+
+    They compile quickly, half a minute of a core less for each set of shapes, until `compile_as_users_do` is called.
+    """
 
     def __init__(self, directory: pathlib.Path) -> None:
         self.directory = directory
@@ -263,14 +267,19 @@ class Host:
             "PYTHONPATH": os.pathsep.join(paths),
             "JAX_PLATFORMS": "cpu",
             "NO_COLOR": "1",
+            "XLA_FLAGS": quick_xla.flags(),
         }
         self._programs: list[Program] = []
+
+    def compile_as_users_do(self) -> None:
+        """Gives programs that are started from now on no more flags of XLA than this process's environment has."""
+        self.environment["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "")
 
     def _stem(self, name: str) -> pathlib.Path:
         return self.directory / f"{name}-{len(self._programs)}"
 
     def command(self, *words: str) -> list[str]:
-        return [sys.executable, "-m", "seedzero.cli.main", *words]
+        return [sys.executable, "-m", "seedzero.cli", *words]
 
     def start(self, command: Sequence[str], name: str, **environment: str) -> Program:
         """Starts any program."""
@@ -331,8 +340,8 @@ def metrics_rows(run: pathlib.Path) -> list[dict[str, Any]]:
 
 def saved_params(run: pathlib.Path) -> list[np.ndarray]:
     """Returns the arrays of the newest parameters."""
-    params, _ = checkpoint_files.restore_params(run / "checkpoints", "last")
-    return [np.asarray(leaf) for leaf in jax.tree.leaves(params)]
+    path, found, _ = checkpoint_files.find(run / "checkpoints", "last", params_only=True)
+    return trees.load(path / checkpoint_files.PARAMS, found.arrays[checkpoint_files.PARAMS])
 
 
 def saved_steps(run: pathlib.Path) -> list[int]:
@@ -354,7 +363,7 @@ class History(NamedTuple):
 def saved_histories(run: pathlib.Path) -> Iterator[History]:
     """Yields the rings of the newest checkpoint, one slot after the other."""
     root = run / "checkpoints"
-    path, found = checkpoint_files.find(root, "last")
+    path, found, _ = checkpoint_files.find(root, "last")
     leaves = found.arrays["replay"]
     arrays = {leaf.name: x for leaf, x in zip(leaves, trees.load(path / "replay", leaves), strict=True)}
     cursor = arrays["cursor"].astype(np.int64)

@@ -21,7 +21,12 @@ def test_a_killed_learner_resumes_at_its_last_durable_update_and_workers_reconne
     command = (*RUN, f"--listen={listen}")
     worker = host.worker(listen)
     moments = random.Random(1)
-    learner = host.train(run, *command)
+    early = host.train(run, *command)
+    assert early.address  # the socket, the lock and learner.json are there, a checkpoint is not
+    early.kill()
+    learner = host.train(run, *command)  # which such leftovers do not stop
+    learner.until(lambda found: found["updates"] > 0, "updates")
+    assert "resumed" not in learner.output()
     for _ in range(num_kills):
         learner.until(lambda found: found["durable_update"], "a durable update")
         goal = learner.polls[-1]["updates"] + moments.randrange(60)
@@ -49,14 +54,3 @@ def test_a_killed_learner_resumes_at_its_last_durable_update_and_workers_reconne
     assert f"--max_updates={budget} reached" in ended.err
     updates = [row["update"] for row in harness.metrics_rows(run)]
     assert updates == sorted(updates) and updates[-1] == budget
-
-
-def test_leftovers_of_a_kill_do_not_stop_the_next_start(host: harness.Host, tmp_path: pathlib.Path) -> None:
-    run = tmp_path / "run"
-    learner = host.train(run, *harness.TINY)
-    assert learner.address  # the socket, the lock and learner.json are there, a checkpoint is not
-    learner.kill()
-    again = host.train(run, *harness.TINY, "--max_updates=20")
-    ended = again.wait()
-    assert ended.code == 0, ended.err
-    assert "resumed" not in ended.err

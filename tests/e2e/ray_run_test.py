@@ -134,9 +134,10 @@ def _all_command_lines() -> str:
 
 
 def test_it_trains_to_a_budget_and_leaves_nothing_behind(
-    host: harness.Host, cluster: Callable[..., Any], tmp_path: pathlib.Path
+    host: harness.Host, cluster: Callable[..., Any], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = tmp_path / "run"
+    monkeypatch.setenv("XLA_FLAGS", host.environment["XLA_FLAGS"])  # which nodes pass on
     launched = Launched(host, cluster(num_cpus=3).address, run, *harness.TINY, "--num_workers=1", "--max_updates=150")
     launched.until(lambda found: found["updates"] > 0 and found["workers"] == 1, "updates")
     assert TOKEN not in _all_command_lines()

@@ -121,18 +121,6 @@ def test_ctrl_c_while_networks_are_built_and_compiled_is_not_lost(host: harness.
     assert learner.wait(60).code == 0
 
 
-def test_workers_leave_with_success_when_told(host: harness.Host, tmp_path: pathlib.Path) -> None:
-    learner = host.train(tmp_path / "run", *harness.TINY, "--workers=0")
-    first, second = (host.worker(learner.address, "--num_envs=8") for _ in range(2))
-    learner.until(lambda found: found["workers"] == 2 and found["updates"] > 0, "two workers")
-    first.send(signal.SIGTERM)
-    assert first.wait(LEAVE_SECONDS).code == 0
-    found = learner.until(lambda found: found["workers"] == 1, "it is gone")
-    assert found["environments"] == 8
-    learner.trains_on()
-    assert second.popen.poll() is None
-
-
 @pytest.mark.parametrize(
     "env, reason",
     [("Raising", "the paddle fell off"), ("Unsupported", "action space MultiDiscrete"), ("NotANumber", "reward")],
@@ -147,20 +135,6 @@ def test_an_environment_that_always_fails_ends_training_with_its_reason(
     assert last.startswith("seedzero: error: ") and "failed 5 times within 60 s" in last
     assert reason in last
     assert ended.err.count("starting it again") == 4
-
-
-def test_an_environment_that_raises_once_is_started_again(host: harness.Host, tmp_path: pathlib.Path) -> None:
-    switch = tmp_path / "switch"
-    settings = ("--env=gym:e2e_envs:Switched-v0", "--network.kind=mlp")
-    learner = host.train(tmp_path / "run", *harness.TINY, *settings, E2E_RAISE=str(switch))
-    learner.until(lambda found: found["updates"] > 0, "updates")
-    switch.touch()
-    learner.says("switched to raising")
-    switch.unlink()
-    learner.says("starting it again")
-    found = learner.trains_on()
-    assert found["steps_discarded"]["worker_lost"] > 0
-    assert found["environments"] == 8
 
 
 def test_an_environment_without_a_module_is_a_named_error(host: harness.Host, tmp_path: pathlib.Path) -> None:

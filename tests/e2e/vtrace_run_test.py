@@ -8,6 +8,7 @@ import signal
 
 import e2e_harness as harness
 import numpy as np
+import pytest
 
 SMALL = (
     "--preset=catch",
@@ -32,13 +33,12 @@ FIXED = (
 )
 
 
-def test_two_runs_of_a_seed_and_one_that_was_killed_have_the_same_parameters(host: harness.Host) -> None:
-    whole, again, killed = (host.directory / name for name in ("whole", "again", "killed"))
-    for run in (whole, again):
-        ended = host.train(run, *FIXED, "--seed=3").wait()
-        assert ended.code == 0, ended.err
+def test_a_run_that_was_killed_has_the_same_parameters_as_one_of_its_seed_that_was_not(host: harness.Host) -> None:
+    host.compile_as_users_do()  # equal bits mean little where nothing is optimized
+    whole, killed = (host.directory / name for name in ("whole", "killed"))
+    ended = host.train(whole, *FIXED, "--seed=3").wait()
+    assert ended.code == 0, ended.err
     params = harness.saved_params(whole)
-    assert all(np.array_equal(a, b) for a, b in zip(params, harness.saved_params(again), strict=True))
     # A run that ends at its second checkpoint and goes on is one that was killed after it: nothing else is kept.
     ended = host.train(killed, *FIXED, "--seed=3", f"--max_updates={2 * EVERY}").wait()
     assert ended.code == 0, ended.err
@@ -65,20 +65,24 @@ def test_every_step_is_learned_from_at_most_once_though_workers_die(host: harnes
     assert lags and max(lags) <= 12
 
 
-def test_fewer_environments_than_a_batch_has_unrolls_are_no_reason_to_wait(host: harness.Host) -> None:
-    run = host.directory / "run"
+@pytest.fixture(scope="module")
+def brief(module_host: harness.Host) -> pathlib.Path:
+    """A finished run of 10 updates whose batches have room for more unrolls than there are environments."""
+    run = module_host.directory / "brief"
     words = (*SMALL, "--vtrace.batch_size=64", "--vtrace.wait_seconds=1000", "--max_updates=10")
-    ended = host.train(run, *words).wait()
+    ended = module_host.train(run, *words).wait()
     assert ended.code == 0, ended.err
-    paddings = [row["batch_padding"] for row in harness.metrics_rows(run) if "batch_padding" in row]
+    return run
+
+
+def test_fewer_environments_than_a_batch_has_unrolls_are_no_reason_to_wait(brief: pathlib.Path) -> None:
+    paddings = [row["batch_padding"] for row in harness.metrics_rows(brief) if "batch_padding" in row]
     assert paddings and min(paddings) > 0.5
 
 
-def test_it_is_evaluated_and_refuses_what_it_cannot_play(host: harness.Host) -> None:
-    run = host.directory / "run"
-    assert host.train(run, *SMALL, "--max_updates=10").wait().code == 0
-    assert json.loads((run / "config.json").read_text())["config"]["run.agent"] == "vtrace"
-    evaluated = host.seedzero("evaluate", f"--run_dir={run}", "--episodes=8")
+def test_it_is_evaluated_and_refuses_what_it_cannot_play(host: harness.Host, brief: pathlib.Path) -> None:
+    assert json.loads((brief / "config.json").read_text())["config"]["run.agent"] == "vtrace"
+    evaluated = host.seedzero("evaluate", f"--run_dir={brief}", "--episodes=8")
     assert evaluated.code == 0, evaluated.err
     assert -1 <= evaluated.json["mean_return"] <= 1
     for words, message in (
@@ -90,8 +94,6 @@ def test_it_is_evaluated_and_refuses_what_it_cannot_play(host: harness.Host) -> 
         assert refused.code == 2 and message in refused.err, refused.err
 
 
-def test_a_run_of_another_agent_does_not_resume(host: harness.Host, tmp_path: pathlib.Path) -> None:
-    run = tmp_path / "run"
-    assert host.train(run, *SMALL, "--max_updates=5").wait().code == 0
-    refused = host.train(run, "--preset=catch", "--agent=muzero", "--max_updates=10").wait()
+def test_a_run_of_another_agent_does_not_resume(host: harness.Host, brief: pathlib.Path) -> None:
+    refused = host.train(brief, "--preset=catch", "--agent=muzero", "--max_updates=20").wait()
     assert refused.code == 2 and "run.agent" in refused.err

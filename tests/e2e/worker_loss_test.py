@@ -18,6 +18,7 @@ TAGGED = (
     "--env=gym:e2e_envs:Tagged-v0",
     "--network.kind=mlp",
     "--replay.capacity=240000",
+    "--batcher.max_batch=24",
     "--transport.lease_seconds=2",
     "--transport.heartbeat_seconds=0.3",
 )

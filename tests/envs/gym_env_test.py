@@ -240,7 +240,7 @@ def test_without_minatar_the_error_names_what_to_install(monkeypatch):
     for module in ("minatar", "minatar.gym"):
         monkeypatch.setitem(sys.modules, module, None)
     hint = r"'MinAtar/Breakout-v1' needs .*minatar.*pip install '\.\[minatar\]'"
-    with pytest.raises(errors.ConfigError, match=hint):
+    with pytest.raises(errors.EnvironmentFailure, match=hint):
         gym_env.check_id("MinAtar/Breakout-v1")
     with pytest.raises(errors.EnvironmentFailure, match=hint):
         gym_env.GymVectorEnv("MinAtar/Breakout-v1", 1)

@@ -47,7 +47,7 @@ def test_a_player_carries_memory_and_frames_and_begins_anew(
     with run_dir.open_run_dir(tmp_path / "run", config, preset="catch", given={}) as opened:
         path = opened.path
     agent = _counting_agent()
-    monkeypatch.setattr(evaluate, "_load", lambda path, config, spec, step: (config, agent, ()))
+    monkeypatch.setattr(evaluate, "_load", lambda path, config, spec, step: (agent, ()))
     player = evaluate._Player(path, None, 3, seed=0, render=False)
     since, before = 0, None
     for _ in range(25):

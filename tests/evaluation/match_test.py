@@ -89,9 +89,8 @@ def test_each_side_moves_in_its_turn_and_has_the_first_move_in_half_of_the_games
 
         return play
 
-    is_first = [True, False, True]
     initial = [tic_tac_toe.initial()] * 3
-    games = match.play_games(tic_tac_toe, initial, player("agent"), player("opponent"), is_first)
+    games = match.play_games(tic_tac_toe, initial, player("agent"), player("opponent"))
     # Taking the first free field, the first mover has 0, 2, 4, 6: the diagonal 2, 4, 6 with its fourth move.
     assert games == [
         match.FinishedGame(True, 1.0, 7),
@@ -219,7 +218,7 @@ def test_a_game_that_is_watched_begins_at_its_start(tmp_path: pathlib.Path, monk
 
     def load(path: pathlib.Path, config: config_lib.Config, spec: types.EnvSpec, step: object) -> Any:
         agent = muzero.make(config, spec, "cpu")
-        return config, agent, agent.init(jax.random.key(0)).params
+        return agent, agent.init(jax.random.key(0)).params
 
     monkeypatch.setattr(evaluate, "_load", load)
     player = evaluate._Player(run, None, 20, seed=0, render=False)

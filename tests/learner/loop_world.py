@@ -126,9 +126,7 @@ class World:
 
     def __init__(self, device: Device, **settings: options.Value) -> None:
         config = configured(device, settings)
-        self.people = roster.Roster(
-            config, num_train=LAYOUT.num_train, num_evaluate=LAYOUT.num_evaluate, num_shards=1, max_group=SIZES[-1]
-        )
+        self.people = roster.Roster(config, LAYOUT, SIZES[-1])
         self.inbox = inbox_lib.Inbox()
         self.replies: list[tuple[messages.StepRequest, list[int], int]] = []
         self.restarts: list[str] = []
@@ -151,7 +149,7 @@ class World:
             lambda: self.saved.append(self.num_updates),
             lambda: self.rows.append(self.num_updates),
         )
-        self.loop = device_loop.DeviceLoop(config, self.calls, hooks, self.gathered, lambda: self.now)
+        self.loop = device_loop.DeviceLoop(config, self.calls, hooks)
 
     @property
     def num_updates(self) -> int:
@@ -248,7 +246,7 @@ def make_session(*groups: list[int], role: types.Role = types.Role.TRAIN, name: 
 
 def assert_same_state(one: World, other: World) -> None:
     """Asserts that checkpoints of both would be equal bit for bit, but for the steps in rings that a queue drops."""
-    first, second = one.loop.state(), other.loop.state()
+    first, second = one.calls.state(), other.calls.state()
     dropped = {} if first.rings else {"stored_per_shard": None}
     assert {**first.host, **dropped} == {**second.host, **dropped}
     for a, b in zip(jax.tree.leaves(first[:2]), jax.tree.leaves(second[:2]), strict=True):

@@ -5,6 +5,7 @@ import pytest
 
 from seedzero.config import config, options
 from seedzero.core import errors, types
+from seedzero.device import batch as batch_lib
 from seedzero.learner import roster as roster_lib
 from seedzero.transport import messages
 
@@ -19,9 +20,7 @@ def _config(**values: options.Value) -> config.Config:
 def _roster(
     num_train: int = 8, num_evaluate: int = 2, num_shards: int = 1, **values: options.Value
 ) -> roster_lib.Roster:
-    return roster_lib.Roster(
-        _config(**values), num_train=num_train, num_evaluate=num_evaluate, num_shards=num_shards, max_group=16
-    )
+    return roster_lib.Roster(_config(**values), batch_lib.Layout(num_shards, num_train, num_evaluate), max_group=16)
 
 
 def _hello(
@@ -72,7 +71,7 @@ def test_one_worker_evaluates_even_where_it_left_slots_free() -> None:
 
 
 def test_a_group_that_one_device_could_not_batch_is_refused() -> None:
-    roster = roster_lib.Roster(_config(), num_train=8, num_evaluate=0, num_shards=2, max_group=2)
+    roster = roster_lib.Roster(_config(), batch_lib.Layout(2, 8, 0), max_group=2)
     gone = roster.assign(_hello(max_envs=4))  # groups of 2, one environment on each shard
     assert [sorted(slot // 4 for slot in group) for group in roster.get(gone.session_id).slots] == [[0, 1], [0, 1]]
 

@@ -50,11 +50,11 @@ def test_acting_keeps_the_parameters_of_the_last_publication(device: loop_world.
 def test_every_call_says_how_many_were_before_it(refreshing: loop_world.Device) -> None:
     seen: list[tuple[int, ...]] = []
 
-    def act(params: Any, actor: Any, batch: Any, counters: steps.ActCounters) -> Any:
+    def act(params: Any, actor: Any, batch: Any, counters: steps.Counters) -> Any:
         seen.append(tuple(map(int, counters)))
-        return actor, steps.Acted(np.zeros(4))
+        return actor, np.zeros(4)
 
-    def refresh(params: Any, rings: Any, counters: steps.RefreshCounters) -> Any:
+    def refresh(params: Any, rings: Any, counters: steps.Counters) -> Any:
         seen.append(tuple(map(int, counters)))
         return rings, np.zeros(3)
 

@@ -5,7 +5,6 @@ import io
 
 import pytest
 
-from seedzero.config import sections
 from seedzero.monitoring import console
 
 FULL = console.Snapshot(
@@ -106,20 +105,13 @@ def test_durations_are_short(seconds: float, text: str) -> None:
 
 
 def test_eta_is_the_nearest_budgets() -> None:
-    progress = {
-        "seconds": 10.0,
-        "env_steps": 400,
-        "updates": 50,
-        "env_steps_per_second": 10.0,
-        "updates_per_second": 2.0,
-    }
-    steps = sections.RunConfig(max_env_steps=1000)
-    assert console.eta_seconds(steps, **progress) == 60.0
-    assert console.eta_seconds(dataclasses.replace(steps, max_updates=100), **progress) == 25.0
-    assert console.eta_seconds(dataclasses.replace(steps, max_seconds=15.0), **progress) == 5.0
-    assert console.eta_seconds(sections.RunConfig(max_env_steps=100), **progress) == 0.0
-    assert console.eta_seconds(sections.RunConfig(), **progress) is None
-    assert console.eta_seconds(steps, **{**progress, "env_steps_per_second": 0.0}) is None
+    steps, updates, none = (1000, 400, 10.0), (100, 50, 2.0), (0, 400, 10.0)
+    assert console.eta_seconds(none, steps, none) == 60.0
+    assert console.eta_seconds(none, steps, updates) == 25.0
+    assert console.eta_seconds((15.0, 10.0, 1.0), steps, updates) == 5.0
+    assert console.eta_seconds(none, (100, 400, 10.0)) == 0.0
+    assert console.eta_seconds(none, none, none) is None
+    assert console.eta_seconds(none, (1000, 400, 0.0)) is None
 
 
 def test_without_a_terminal_a_plain_line_comes_every_interval() -> None:

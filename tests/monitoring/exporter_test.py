@@ -38,7 +38,7 @@ def shown(status: dict[str, Any], row: dict[str, Any]) -> dict[str, float]:
 
     class Collector(registry.Collector):
         def collect(self) -> Any:
-            return exporter.families(exporter.Scrape(status, row))
+            return exporter.families(status, row)
 
     everything = registry.CollectorRegistry()
     everything.register(Collector())
@@ -83,16 +83,12 @@ def test_what_does_not_exist_yet_is_left_out() -> None:
     assert not [name for name in found if "evaluation" in name or "durable" in name or "loss" in name]
 
 
-def test_it_is_served_over_http_with_help_until_stop() -> None:
+def test_it_is_served_over_http_with_help_until_it_is_left() -> None:
     status = dict(STATUS)
-    served = exporter.Exporter("127.0.0.1", 0, lambda: exporter.Scrape(status, ROW))
-    url = served.start()
-    try:
+    with exporter.serving("127.0.0.1", 0, lambda: (status, ROW)) as url:
         status["updates"] = 41
         with urllib.request.urlopen(url, timeout=20) as reply:
             text = reply.read().decode()
-    finally:
-        served.stop()
     assert "# HELP seedzero_env_steps_total training steps stored\n# TYPE seedzero_env_steps_total counter" in text
     assert "seedzero_updates_total 41.0" in text
     assert "process_resident_memory_bytes" in text
@@ -101,15 +97,18 @@ def test_it_is_served_over_http_with_help_until_stop() -> None:
 
 
 def test_an_address_in_use_is_named() -> None:
-    first = exporter.Exporter("127.0.0.1", 0, lambda: exporter.Scrape(STATUS, {}))
-    port = int(first.start().split(":")[2].partition("/")[0])
-    try:
-        with pytest.raises(errors.UsageError, match=rf"cannot serve metrics on 127.0.0.1:{port}: .* --metrics_port"):
-            exporter.Exporter("127.0.0.1", port, lambda: exporter.Scrape(STATUS, {})).start()
-    finally:
-        first.stop()
+    with exporter.serving("127.0.0.1", 0, lambda: (STATUS, {})) as url:
+        port = int(url.split(":")[2].partition("/")[0])
+        with (
+            pytest.raises(errors.UsageError, match=rf"cannot serve metrics on 127.0.0.1:{port}: .* --metrics_port"),
+            exporter.serving("127.0.0.1", port, lambda: (STATUS, {})),
+        ):
+            pass
 
 
 def test_a_host_that_does_not_exist_is_named() -> None:
-    with pytest.raises(errors.UsageError, match=r"cannot serve metrics on no\.such\.host\.invalid:0"):
-        exporter.Exporter("no.such.host.invalid", 0, lambda: exporter.Scrape(STATUS, {})).start()
+    with (
+        pytest.raises(errors.UsageError, match=r"cannot serve metrics on no\.such\.host\.invalid:0"),
+        exporter.serving("no.such.host.invalid", 0, lambda: (STATUS, {})),
+    ):
+        pass

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 import pytest
 from tensorboardX.proto import event_pb2
 
-from seedzero.core import types
 from seedzero.monitoring import metrics
 
 
@@ -167,19 +166,6 @@ def test_truncate_tells_tensorboard_once_to_hide_later_points(tmp_path: pathlib.
     assert [point.step for point in points] == [30, 40]
 
 
-def test_times_are_told_from_what_two_runs_have_in_common() -> None:
-    row = {
-        "update": 1,
-        "seconds": 2.0,
-        "time": 3.0,
-        "wait_seconds": 4.0,
-        "frames_per_second": 5.0,
-        "loss": 6.0,
-        "seconds_left": 7.0,
-    }
-    assert metrics.without_times(row) == {"update": 1, "loss": 6.0, "seconds_left": 7.0}
-
-
 def test_drain_returns_means_and_totals_and_starts_anew() -> None:
     aggregator = metrics.Aggregator()
     aggregator.add_means({"loss": 1.0, "age": 2.0})
@@ -197,36 +183,28 @@ def test_batches_give_mean_fill_rows_and_wait() -> None:
     assert aggregator.drain() == {"batch_fill": 0.75, "batch_rows": 20.0, "batch_wait_seconds": 0.5}
 
 
-def test_episodes_are_kept_apart_by_role() -> None:
+def test_episodes_give_mean_return_and_length() -> None:
     aggregator = metrics.Aggregator()
-    aggregator.add_episode(types.Role.TRAIN, 1.0, 10)
-    aggregator.add_episode(types.Role.TRAIN, -2.0, 20)
-    aggregator.add_episode(types.Role.EVALUATE, 9.0, 30)
+    aggregator.add_episode(1.0, 10)
+    aggregator.add_episode(-2.0, 20)
     assert aggregator.recent_return() == -0.5
-    assert aggregator.drain() == {
-        "episode_return": -0.5,
-        "episode_length": 15.0,
-        "episodes": 2,
-        "evaluate_episode_return": 9.0,
-        "evaluate_episode_length": 30.0,
-        "evaluate_episodes": 1,
-    }
+    assert aggregator.drain() == {"episode_return": -0.5, "episode_length": 15.0, "episodes": 2}
 
 
 def test_games_against_oneself_are_told_by_the_first_mover_s_return() -> None:
     aggregator = metrics.Aggregator()
-    aggregator.add_episode(types.Role.TRAIN, 1.0, 10, num_players=2)
+    aggregator.add_episode(1.0, 10, num_players=2)
     assert aggregator.drain() == {"first_mover_return": 1.0, "episode_length": 10.0, "episodes": 1}
 
 
 def test_recent_return_outlives_a_row_and_forgets_old_episodes() -> None:
     aggregator = metrics.Aggregator()
     assert aggregator.recent_return() is None
-    aggregator.add_episode(types.Role.TRAIN, 1e6, 1)
+    aggregator.add_episode(1e6, 1)
     aggregator.drain()
     assert aggregator.recent_return() == 1e6
     for _ in range(metrics.RECENT_EPISODES):
-        aggregator.add_episode(types.Role.TRAIN, 3.0, 1)
+        aggregator.add_episode(3.0, 1)
     assert aggregator.recent_return() == 3.0
 
 

@@ -214,14 +214,6 @@ def test_returns_of_old_steps_bootstrap_earlier_but_after_one_reward_at_least() 
     np.testing.assert_array_equal(num_rewards, [5, 5, 5, 4, 4, 3, 2, 1, 1])
 
 
-def test_searched_positions_of_old_windows_get_the_searchs_value() -> None:
-    targets = returns.Targets(*(jnp.zeros((2, 3)) for _ in range(5)))
-    value = jnp.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
-    searched = jnp.array([[True, True, False], [True, True, True]])
-    mixed = returns.with_search_values(targets, value, searched, jnp.array([True, False]))
-    np.testing.assert_array_equal(mixed.value, [[1.0, 2.0, 0.0], [0.0, 0.0, 0.0]])
-
-
 @pytest.mark.parametrize(
     ("horizon", "expected"),
     [(1, [1, 2, 4, 8, 16]), (2, [1, 3, 4, 12, 16]), (3, [1, 3, 7, 8, 24]), (5, [1, 3, 7, 15, 31])],

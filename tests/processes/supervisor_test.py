@@ -152,10 +152,10 @@ def test_worker_that_leaves_before_training_is_finished_is_started_again(tmp_pat
 # The log.
 
 
-def test_log_is_bounded(tmp_path: pathlib.Path) -> None:
-    log = supervisor.WorkerLog(tmp_path / "worker-0.log", max_bytes=100)
+def test_log_is_bounded(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "MAX_LOG_BYTES", 100)
     for number in range(100):
-        log.write(b"line %03d\n" % number)
+        supervisor.write_log(tmp_path / "worker-0.log", b"line %03d\n" % number)
     sizes = {path.name: path.stat().st_size for path in tmp_path.iterdir()}
     assert set(sizes) <= {"worker-0.log", "worker-0.log.1"} and all(size <= 109 for size in sizes.values())
 
@@ -214,23 +214,27 @@ def supervise(code: str, num: int, log_dir: pathlib.Path) -> tuple[supervisor.Su
     return supervisor.Supervisor(lambda index: command, num, on_failure=failures.put, log_dir=log_dir), failures
 
 
+def _pids(workers: supervisor.Supervisor) -> list[int]:
+    return sorted(process.pid for process in workers._running())
+
+
 def test_killed_worker_comes_back_and_closed_pipes_end_all(calls: Calls, tmp_path: pathlib.Path) -> None:
     workers, failures = supervise(WATCHING, 2, tmp_path)
     workers.start()
     called = [calls.next() for _ in range(2)]
     pids = [pid for _, pid, _, _ in called]
-    assert sorted(workers.pids().values()) == sorted(pids)
+    assert _pids(workers) == sorted(pids)
     os.kill(pids[0], signal.SIGKILL)
     called.append(calls.next())
     assert called[2][1] not in pids
-    assert sorted(workers.pids().values()) == sorted([pids[1], called[2][1]])
+    assert _pids(workers) == sorted([pids[1], called[2][1]])
     workers.stop(TIMEOUT_SECONDS)
     for connection, pid, _, _ in called:
         assert connection.recv(1) == b""
         connection.close()
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
-    assert workers.pids() == {} and failures.empty()
+    assert _pids(workers) == [] and failures.empty()
 
 
 def test_worker_has_a_session_and_an_environment_of_its_own(calls: Calls, tmp_path: pathlib.Path) -> None:
@@ -264,7 +268,7 @@ def test_kill_needs_no_time_to_end_a_worker(calls: Calls, tmp_path: pathlib.Path
     assert connection.recv(1) == b""
     connection.close()
     workers.stop(TIMEOUT_SECONDS)
-    assert workers.pids() == {} and failures.empty()
+    assert _pids(workers) == [] and failures.empty()
 
 
 def test_five_quick_failures_end_with_the_reason(tmp_path: pathlib.Path) -> None:

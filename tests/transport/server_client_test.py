@@ -35,7 +35,7 @@ from wire import (
 )
 
 from seedzero.core import errors, types
-from seedzero.transport import client, codec, handler, inference_pb2, messages, security, service, status, streams
+from seedzero.transport import client, codec, inference_pb2, messages, security, service, status, streams
 
 
 @pytest.fixture
@@ -109,7 +109,6 @@ def test_worker_gets_its_assignment_and_actions(listen: str) -> None:
         assert (assignment.env, assignment.env_settings, assignment.seeds) == ("catch", '{"a": 1}', (0, 1, 2, 3))
         assert (assignment.num_groups, assignment.envs_per_group, assignment.resumed) == (NUM_GROUPS, E, False)
         worker.start(SPEC)
-        assert learner.begun == [(assignment.session_id, SPEC)]
         for sequence in range(3):
             for group in range(NUM_GROUPS):
                 worker.send(group, make_step(float(sequence)))
@@ -117,11 +116,12 @@ def test_worker_gets_its_assignment_and_actions(listen: str) -> None:
             assert [event.group for event in events] == [0, 1]
             assert [event.weights_version for event in events] == [sequence, sequence]
             np.testing.assert_array_equal(events[0].actions, np.ones(E))
+        assert learner.begun == [(assignment.session_id, SPEC)]
     request = learner.next_request()
     assert (request.session_id, request.role, request.sequence) == (assignment.session_id, types.Role.TRAIN, 0)
     np.testing.assert_array_equal(request.first, [True, True])
     np.testing.assert_array_equal(request.step.observation, np.zeros((E, 3)))
-    assert learner.next_end() == (assignment.session_id, handler.GOODBYE)
+    assert learner.next_end() == (assignment.session_id, messages.GOODBYE)
 
 
 def test_answers_may_come_from_any_thread_and_in_any_order(learner: Learner, address: str) -> None:
@@ -209,7 +209,7 @@ def test_step_that_is_too_large_is_not_even_sent(learner: Learner, address: str)
         worker.send(0, make_step(observation=np.zeros((E, 99_999), np.float32)))
         with pytest.raises(errors.InvalidMessage, match="expected at most"):
             worker.receive()
-    assert learner.next_end()[1] == handler.GOODBYE
+    assert learner.next_end()[1] == messages.GOODBYE
 
 
 def test_bad_step_ends_its_session(learner: Learner, address: str) -> None:
@@ -287,8 +287,9 @@ def test_step_before_spec_is_refused(address: str) -> None:
 def test_spec_that_the_learner_refuses_reaches_the_worker(learner: Learner, address: str) -> None:
     with client.Client(address, HELLO) as worker:
         worker.join()
+        worker.start(dataclasses.replace(SPEC, num_actions=5))
         with pytest.raises(errors.SpecMismatch, match="num_actions is 5; expected 4"):
-            worker.start(dataclasses.replace(SPEC, num_actions=5))
+            worker.receive()
     assert learner.next_end()[1] == "failed: num_actions is 5; expected 4"
 
 
@@ -408,7 +409,7 @@ def test_client_resumes_its_run_and_repeats_what_was_not_answered(learner: Learn
         worker.send(0, make_step())
         assert learner.next_request().sequence == 1
     assert learner.num_sessions == 1
-    assert learner.next_end() == (request.session_id, handler.GOODBYE)
+    assert learner.next_end() == (request.session_id, messages.GOODBYE)
 
 
 def test_answer_that_was_lost_with_the_stream_comes_again(learner: Learner, address: str) -> None:
@@ -447,7 +448,7 @@ def test_restart_makes_the_worker_join_again(learner: Learner, address: str) -> 
         worker.start(SPEC)
         worker.send(0, make_step())
         assert learner.next_request().session_id == assignment.session_id
-    assert learner.next_end() == (assignment.session_id, handler.GOODBYE)
+    assert learner.next_end() == (assignment.session_id, messages.GOODBYE)
 
 
 def test_restart_during_start_comes_with_the_next_receive(learner: Learner, address: str) -> None:
@@ -491,7 +492,7 @@ def test_process_that_takes_a_workers_place_ends_the_former_session() -> None:
                 old.hear()
         with RawStream(address) as new:
             assert new.begin() != session_id
-            assert learner.next_end() == (session_id, handler.WORKER_LOST)
+            assert learner.next_end() == (session_id, messages.WORKER_LOST)
 
 
 def test_worker_with_another_name_ends_nothing(learner: Learner, address: str) -> None:
@@ -534,7 +535,7 @@ def test_silent_worker_loses_its_session() -> None:
         assert learner.ended.empty()
         clock.now += SETTINGS.lease_seconds
         assert "send heartbeats" in raw.hear().restart.reason
-        assert learner.next_end() == (session_id, handler.WORKER_LOST)
+        assert learner.next_end() == (session_id, messages.WORKER_LOST)
         assert raw.begin() != session_id
     assert learner.ended.empty()
 
@@ -548,7 +549,7 @@ def test_run_whose_stream_broke_lives_as_long_as_its_lease() -> None:
         with RawStream(address) as raw:
             assert raw.begin(dataclasses.replace(HELLO, session_id=session_id)) == session_id
         clock.now += SETTINGS.lease_seconds
-        assert learner.next_end() == (session_id, handler.WORKER_LOST)
+        assert learner.next_end() == (session_id, messages.WORKER_LOST)
 
 
 def test_stream_that_says_nothing_is_closed() -> None:
@@ -574,7 +575,7 @@ def test_heartbeats_keep_a_slow_environment_alive() -> None:
     with serving(learner) as address, joined(address):
         # This thread is the environment: it sends nothing for two leases.
         assert not wait_for_end(learner, 2 * SHORT_LEASE.lease_seconds)
-    assert learner.next_end()[1] == handler.GOODBYE
+    assert learner.next_end()[1] == messages.GOODBYE
 
 
 def test_learner_that_stood_still_itself_blames_no_worker() -> None:
@@ -590,7 +591,7 @@ def test_learner_that_stood_still_itself_blames_no_worker() -> None:
         assert learner.ended.empty()
         clock.now += SETTINGS.lease_seconds
         answering.watch_leases()
-        assert learner.next_end()[1] == handler.WORKER_LOST
+        assert learner.next_end()[1] == messages.WORKER_LOST
 
     asyncio.run(stand_still())
 
@@ -683,7 +684,10 @@ def log_event(text: str, event: threading.Event) -> Iterator[None]:
 FROZEN_LEARNER = """
 import sys
 from seedzero.benchmark import transport
-transport._serve_real(2)
+learner = transport._InstantLearner(2)
+print(learner.server.start(), flush=True)
+sys.stdin.read()
+learner.server.stop(finished=True, reason="the test is over")
 """
 
 

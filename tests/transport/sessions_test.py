@@ -152,20 +152,20 @@ def test_lease_ends_unless_it_is_renewed() -> None:
     all_sessions: sessions.Sessions[str] = sessions.Sessions(15.0)
     session = all_sessions.create("worker", ASSIGNMENT, 100.0)
     assert all_sessions.expired(114.9) == []
-    all_sessions.renew(session, 110.0)
+    all_sessions.renew([session], 110.0)
     assert all_sessions.expired(124.9) == []
     assert all_sessions.expired(125.0) == [session]
-    all_sessions.renew_all(125.0)
+    all_sessions.renew(all_sessions.values(), 125.0)
     assert all_sessions.expired(139.9) == []
 
 
 def test_session_ends_once() -> None:
     all_sessions: sessions.Sessions[str] = sessions.Sessions(15.0)
     session = all_sessions.create("worker", ASSIGNMENT, 0.0)
-    assert all_sessions.find("id-1") is session
-    assert all_sessions.remove("id-1") is session
-    assert all_sessions.remove("id-1") is None
-    assert all_sessions.find("id-1") is None
+    assert all_sessions.get("id-1") is session
+    assert all_sessions.pop("id-1", None) is session
+    assert all_sessions.pop("id-1", None) is None
+    assert all_sessions.get("id-1") is None
 
 
 def test_only_sessions_without_a_stream_are_abandoned() -> None:

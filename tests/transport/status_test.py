@@ -30,8 +30,9 @@ def received(failure: status.Failure) -> aio.AioRpcError:
     ],
 )
 def test_final_errors_survive_the_wire(error: errors.Error, code: grpc.StatusCode) -> None:
-    assert status.status_of(error) is code
-    back = status.error_of(received(status.failure_of(error)))
+    failure = status.failure_of(error)
+    assert failure.code is code
+    back = status.error_of(received(failure))
     assert type(back) is type(error)
     assert str(back) == "x"
 

@@ -91,7 +91,7 @@ def serving(learner: Learner) -> Iterator[str]:
 def joined(
     address: str, hello: messages.Hello = HELLO, access: security.Access = security.PLAIN
 ) -> Iterator[client.Client]:
-    """A client whose session has started."""
+    """A client in a session."""
     with client.Client(address, hello, settings=SETTINGS, access=access) as worker:
         assert worker.join() is not None
         worker.start(SPEC)

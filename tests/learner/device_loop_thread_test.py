@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from concurrent import futures
 from typing import Any, cast
 
 import pytest
 
 from seedzero.core import errors
-from seedzero.learner import device_loop, loop_thread
+from seedzero.learner import device_loop
 
 
 class FakeLoop:
@@ -34,17 +36,23 @@ class FakeLoop:
         self.is_closed = True
 
 
-def _thread(loop: FakeLoop, ended: list[bool]) -> loop_thread.LoopThread:
-    return loop_thread.LoopThread(cast(device_loop.DeviceLoop, cast(Any, loop)), lambda: ended.append(True))
+def _running(loop: FakeLoop, ended: list[bool]) -> contextlib.AbstractContextManager[futures.Future[str]]:
+    return device_loop.running(cast(device_loop.DeviceLoop, cast(Any, loop)), lambda: ended.append(True))
 
 
 def test_leaving_stops_the_loop_and_closes_its_programs() -> None:
     loop, ended = FakeLoop(), []  # type: ignore[var-annotated]
-    with _thread(loop, ended) as thread:
-        assert thread.is_alive
+    with _running(loop, ended) as over:
+        assert not over.done() and not loop.is_closed
+    assert (over.result(), loop.is_closed, ended) == ("stopped", True, [True])
+
+
+def test_the_loops_own_reason_counts() -> None:
+    loop, ended = FakeLoop(), []  # type: ignore[var-annotated]
+    with _running(loop, ended) as over:
         loop.stop("--max_updates=3 reached")
-        thread.join()
-    assert (thread.reason, thread.failure, loop.is_closed, ended) == ("--max_updates=3 reached", None, True, [True])
+        assert over.result(timeout=60) == "--max_updates=3 reached"
+    assert loop.is_closed and ended == [True]
 
 
 @pytest.mark.parametrize(
@@ -56,7 +64,6 @@ def test_leaving_stops_the_loop_and_closes_its_programs() -> None:
 )
 def test_whatever_ends_the_loop_is_reported_by_name(error: Exception, message: str) -> None:
     ended: list[bool] = []
-    with _thread(FakeLoop(error), ended) as thread:
-        thread.join()
-    assert thread.reason is None and ended == [True]
-    assert isinstance(thread.failure, errors.Error) and message in str(thread.failure)
+    with _running(FakeLoop(error), ended) as over:
+        failure = over.exception(timeout=60)
+    assert ended == [True] and isinstance(failure, errors.Error) and message in str(failure)

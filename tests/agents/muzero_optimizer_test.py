@@ -10,7 +10,7 @@ import numpy as np
 import optax
 import pytest
 
-from seedzero.agents import optimizers
+from seedzero.agents import muzero_model
 from seedzero.config import muzero as muzero_config
 
 
@@ -31,7 +31,7 @@ def test_the_learning_rate_follows_its_schedule(schedule: str, warmup: int, expe
     config = muzero_config.OptimizerConfig(
         learning_rate=2.0, schedule=schedule, warmup_updates=warmup, decay_updates=100, decay_rate=0.1
     )
-    rate = jax.jit(optimizers.make_schedule(config))
+    rate = jax.jit(muzero_model.make_schedule(config))
     for num_updates, share in expected.items():
         np.testing.assert_allclose(rate(num_updates), 2.0 * share, rtol=1e-5)
 
@@ -40,7 +40,7 @@ def test_the_optimizer_is_adamw_that_decays_kernels_only() -> None:
     config = muzero_config.OptimizerConfig(learning_rate=0.1, weight_decay=0.5, clip_norm=0.0)
     params = {"kernel": jnp.array([[1.0, -2.0]]), "bias": jnp.array([3.0, 4.0])}
     gradients = {"kernel": jnp.array([[0.3, 0.1]]), "bias": jnp.array([-0.2, 0.4])}
-    optimizer = optimizers.make_optimizer(config)
+    optimizer = muzero_model.make_optimizer(config)
     directions, _ = optimizer.update(gradients, optimizer.init(params), params)
     # Adam's first direction is the gradient's sign.
     np.testing.assert_allclose(directions["kernel"], [[1.0 + 0.5 * 1.0, 1.0 - 0.5 * 2.0]], atol=1e-5)
@@ -49,7 +49,7 @@ def test_the_optimizer_is_adamw_that_decays_kernels_only() -> None:
 
 def test_gradients_are_clipped_to_the_global_norm() -> None:
     def moments(clip_norm: float) -> Any:
-        optimizer = optimizers.make_optimizer(muzero_config.OptimizerConfig(clip_norm=clip_norm))
+        optimizer = muzero_model.make_optimizer(muzero_config.OptimizerConfig(clip_norm=clip_norm))
         params = {"w": jnp.zeros(2)}
         _, state = optimizer.update({"w": jnp.array([30.0, 40.0])}, optimizer.init(params), params)
         return optax.tree_utils.tree_get(state, "mu")["w"]

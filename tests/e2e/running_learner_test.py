@@ -1,0 +1,77 @@
+"""One learner that trains on, whatever happens beside it: questions, rivals, and workers that come and go."""
+
+from __future__ import annotations
+
+import pathlib
+import signal
+from typing import NamedTuple
+
+import e2e_harness as harness
+import pytest
+
+LEAVE_SECONDS = 20.0
+SWITCHED = (*harness.TINY, "--env=gym:e2e_envs:Switched-v0", "--network.kind=mlp")
+
+
+class Running(NamedTuple):
+    """A learner of environments that raise as long as there is a file."""
+
+    learner: harness.Learner
+    switch: pathlib.Path
+
+
+@pytest.fixture(scope="module")
+def running(module_host: harness.Host) -> Running:
+    switch = module_host.directory / "switch"
+    module_host.environment["E2E_RAISE"] = str(switch)
+    learner = module_host.train(module_host.directory / "running", *SWITCHED, "--listen=127.0.0.1:0")
+    assert learner.address.startswith("127.0.0.1:")
+    learner.until(lambda found: found["updates"] > 0, "updates")
+    return Running(learner, switch)
+
+
+def test_status_of_a_running_learner_by_directory_and_by_address(host: harness.Host, running: Running) -> None:
+    for where in (f"--run_dir={running.learner.run}", f"--server={running.learner.address}"):
+        ended = host.seedzero("status", where)
+        assert ended.code == 0
+        assert set(ended.json) == {*harness.STATUS_KEYS, "alive"}
+        assert ended.json["alive"] and ended.json["workers"] == 1 and ended.json["environments"] == 8
+        assert ended.json["stalled"] is None and ended.json["finished"] is None
+        harness.check_accounting(ended.json)
+
+
+def test_an_occupied_run_directory_is_refused_with_the_pid(host: harness.Host, running: Running) -> None:
+    ended = host.train(running.learner.run, *SWITCHED).wait()
+    assert ended.code == 2
+    assert f"in use by the learner with pid {running.learner.pid}" in ended.err
+    running.learner.trains_on()
+
+
+def test_a_port_in_use_is_refused(host: harness.Host, tmp_path: pathlib.Path, running: Running) -> None:
+    ended = host.train(tmp_path / "two", *harness.TINY, f"--listen={running.learner.address}").wait()
+    assert ended.code == 2 and running.learner.address in ended.err
+    running.learner.trains_on()
+
+
+def test_workers_leave_with_success_when_told(host: harness.Host, running: Running) -> None:
+    learner = running.learner
+    host.environment["E2E_RAISE"] = str(running.switch)
+    first, second = (host.worker(learner.address, "--num_envs=8") for _ in range(2))
+    learner.until(lambda found: found["workers"] == 3, "two workers more")
+    for worker, num_left in ((first, 2), (second, 1)):
+        worker.send(signal.SIGTERM)
+        assert worker.wait(LEAVE_SECONDS).code == 0
+        found = learner.until(lambda found, num_left=num_left: found["workers"] == num_left, "it is gone")
+        assert found["environments"] == 8 * num_left
+        learner.trains_on()
+
+
+def test_an_environment_that_raises_once_is_started_again(running: Running) -> None:
+    learner = running.learner
+    running.switch.touch()
+    learner.says("switched to raising")
+    running.switch.unlink()
+    learner.says("starting it again")
+    found = learner.trains_on()
+    assert found["steps_discarded"]["worker_lost"] > 0
+    learner.until(lambda found: found["environments"] == 8, "its environments are back")

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 
 from seedzero.bucket import bucket
-from seedzero.core import errors
+from seedzero.core import errors, json_object
 
 NAME = "lease.json"
 
@@ -47,7 +47,7 @@ class Holder:
 def parse(content: bytes, url: bucket.Url) -> Holder:
     """Returns the holder in the object's content. Raises BucketError if it is damaged."""
     try:
-        return Holder(**json.loads(content))
+        return Holder(**json_object.parse(content))
     except (ValueError, TypeError) as error:
         raise errors.BucketError(f"{url}/{NAME} is damaged ({error}); delete it if no learner uses {url}") from None
 

@@ -6,14 +6,13 @@ The bucket is the truth: a local copy loses all that the bucket lacks, unless it
 from __future__ import annotations
 
 import dataclasses
-import json
 import pathlib
 import secrets
 from collections.abc import Callable, Iterator
 
 from seedzero.bucket import bucket, remote
 from seedzero.checkpoints import durable, files, manifest, run_dir
-from seedzero.core import errors
+from seedzero.core import errors, json_object
 
 _TOKEN_FILE = "copy.json"
 
@@ -22,7 +21,7 @@ def token(path: pathlib.Path) -> str:
     """Returns the token that names a local copy in the lease, a new one at first. Raises ResumeError."""
     file = path / _TOKEN_FILE
     try:
-        return str(json.loads(file.read_text(encoding="utf-8"))["copy"])
+        return str(json_object.parse(file.read_bytes())["copy"])
     except FileNotFoundError:
         made = secrets.token_hex(8)
         run_dir.write_json_atomic(file, {"copy": made})
@@ -95,13 +94,9 @@ class _LocalCopy:
         for step in sorted(self.objects.steps(), reverse=True):
             if local is not None and local.step >= step:
                 break
-            try:
-                self._fetch(remote.step_prefix(step))
-            except errors.CheckpointError as error:
-                self.report(f"checkpoint {step} in {self.store.url} is skipped: {error}")
-                self.objects.unusable.add(step)
-            else:
+            if self._fetch_usable(step):
                 return None
+            self.objects.unusable.add(step)
         if local is not None:
             return local.step
         if any(prefix.startswith(remote.STEPS) for prefix in (*self.objects.manifests, *self.objects.damaged)):
@@ -109,6 +104,17 @@ class _LocalCopy:
                 f"none of the checkpoints in {self.store.url} can be used, see above; start with another --run_dir"
             )
         return None
+
+    def _fetch_usable(self, step: int) -> bool:
+        """Fetches a checkpoint, without its replay if that is damaged; returns whether its state is there."""
+        outcomes: dict[files.Scope, str] = {"all": "is fetched without its replay", "state": "is skipped"}
+        for scope, outcome in outcomes.items():
+            try:
+                self._fetch(remote.step_prefix(step), scope)
+                return True
+            except errors.CheckpointError as error:
+                self.report(f"checkpoint {step} in {self.store.url} {outcome}: {error}")
+        return False
 
     def fetch_best(self) -> None:
         """Fetches the best checkpoint, if there is one; a damaged one is reported."""
@@ -119,11 +125,11 @@ class _LocalCopy:
             except errors.CheckpointError as error:
                 self.report(f"the best checkpoint in {self.store.url} is skipped: {error}")
 
-    def _fetch(self, prefix: str) -> None:
+    def _fetch(self, prefix: str, scope: files.Scope = "all") -> None:
         known = self.objects.manifests[prefix]
         num_bytes = known.manifest.num_bytes
         self.report(f"fetching {self.store.url}/{prefix}: {num_bytes / 2**20:.1f} MB, less what is here already")
-        remote.fetch(self.store, self.path, prefix, known)
+        remote.fetch(self.store, self.path, prefix, known, scope)
 
 
 def file_keys(path: pathlib.Path) -> Iterator[str]:

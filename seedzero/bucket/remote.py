@@ -146,18 +146,20 @@ def _check_names(found: manifest.Manifest) -> None:
         raise errors.CheckpointError(f"{manifest.NAME} is damaged: it names {bad[0]!r}")
 
 
-def fetch(store: bucket.Store, path: pathlib.Path, prefix: str, known: Known, *, params_only: bool = False) -> None:
+def fetch(
+    store: bucket.Store, path: pathlib.Path, prefix: str, known: Known, scope: checkpoint_files.Scope = "all"
+) -> None:
     """Fetches a checkpoint into a local run directory; whole files there stay.
 
-    With `params_only`, the manifest and the parameters' files alone are fetched.
+    scope: files that are fetched besides the manifest.
 
     Raises:
       CheckpointError: a file in the bucket is missing or damaged.
       BucketError, OSError: from the bucket, or the local disk.
     """
-    own = checkpoint_files.param_files(known.manifest) if params_only else known.manifest.files
+    own = checkpoint_files.own_files(known.manifest, scope)
     directories: dict[str, manifest.Files] = {prefix: own}
-    if not params_only:
+    if scope == "all":
         root = f"{_ROOT}/{checkpoint_files.SEGMENTS}"
         directories |= {f"{root}/{name}": part for name, part in known.manifest.segments.items()}
     # The checkpoint's own directory is entered first, so it appears last, after its segments.

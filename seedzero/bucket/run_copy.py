@@ -69,7 +69,7 @@ class Copy:
     def _fetch(self, prefix: str, found: remote.Checkpoints) -> bool:
         """Fetches parameters; returns whether they are whole: their reader reports the damage."""
         try:
-            remote.fetch(self._store, self.path, prefix, found.manifests[prefix], params_only=True)
+            remote.fetch(self._store, self.path, prefix, found.manifests[prefix], "params")
         except errors.CheckpointError:
             return False
         return True

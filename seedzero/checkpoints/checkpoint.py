@@ -10,10 +10,10 @@ import numpy as np
 
 from seedzero.checkpoints import files, manifest, segments, trees
 from seedzero.config import sections
+from seedzero.core import errors
 from seedzero.replay import rings as rings_lib
 
 STATE = "state"
-REPLAY = "replay"
 OBSERVATION = "observation"
 """Parts besides the parameters: the training state, the replay's small arrays, its observations in segments."""
 
@@ -61,7 +61,7 @@ class Restored(NamedTuple):
       state: parts as given to `save`.
       host: counters as given to `save`.
       rings: the replay; None: not saved, or not asked for.
-      skipped: one sentence for each newer checkpoint that is damaged.
+      losses: one sentence for each newer checkpoint that is damaged, and for a replay that is.
       newest: the start of the next save, for `Checkpointer.continue_from`.
     """
 
@@ -69,7 +69,7 @@ class Restored(NamedTuple):
     state: dict[str, trees.Tree]
     host: Mapping[str, Any]
     rings: rings_lib.Rings | None
-    skipped: list[str]
+    losses: list[str]
     newest: Newest
 
 
@@ -110,14 +110,19 @@ def restore(
     like: Mapping[str, trees.Tree],
     rings_like: rings_lib.Rings | None,
     step: files.Step = "last",
+    *,
+    needs_replay: bool = False,
 ) -> Restored | None:
     """Returns a checkpoint, found by `files.find`; None where there is none at all.
+
+    A replay that is damaged is left out: training goes on from the newest parameters, and fills a new one.
 
     Args:
       directory: of the checkpoints.
       like: parts as given to `save`; shapes, dtypes and shardings are enough.
       rings_like: the same for the replay; None: it is not read.
       step: updates done, or "last".
+      needs_replay: only a checkpoint with all of its replay will do.
 
     Raises:
       CheckpointError: no checkpoint is usable.
@@ -125,20 +130,24 @@ def restore(
     """
     if not files.finished(directory / files.STEPS):
         return None
-    path, found, skipped = files.find(directory, step)
+    path, found, skipped = files.find(directory, step, "all" if needs_replay else "state")
     state = files.load(path, found, like, (files.PARAMS, STATE))
-    rings, replay = None, None
+    rings, replay, losses = None, None, list(skipped.values())
     if rings_like is not None and found.has_replay:
-        rings, replay = _load_replay(directory, path, found, rings_like)
+        try:
+            files.verified(directory, path)
+            rings, replay = _load_replay(directory, path, found, rings_like)
+        except errors.CheckpointError as error:
+            losses.append(f"the replay of checkpoint {found.step} is lost: {error}")
     newest = Newest(found.step, found.ordinal, replay, frozenset(skipped))
-    return Restored(found.step, state, found.host, rings, list(skipped.values()), newest)
+    return Restored(found.step, state, found.host, rings, losses, newest)
 
 
 def _load_replay(
     directory: pathlib.Path, path: pathlib.Path, found: manifest.Manifest, like: rings_lib.Rings
 ) -> tuple[rings_lib.Rings, segments.Saved]:
     trees.check_fits(found.arrays[OBSERVATION], {OBSERVATION: like.observation})
-    small = files.load(path, found, all_but_observation(like), (REPLAY,))
+    small = files.load(path, found, all_but_observation(like), (files.REPLAY,))
     root = directory / files.SEGMENTS
     saved = segments.Saved(
         np.asarray(small["cursor"]).astype(np.int64),

@@ -11,6 +11,7 @@ from typing import Any
 
 from seedzero.checkpoints import checkpoint, durable, files, manifest, segments, trees
 from seedzero.config import sections
+from seedzero.core import errors
 
 REPLAY_COUNTERS = ("stored_per_shard",)
 """Counters of the replay's content; they are saved and restored together with it."""
@@ -32,7 +33,7 @@ class CheckpointDir:
         self.newest = checkpoint.Newest(ordinal=max(ordinals, default=0))
         self._config = config
         self._clock = clock
-        self._lock = threading.Lock()  # over steps/: `write_state` runs beside a long `write` and `prune`
+        self._lock = threading.RLock()  # over steps/: `write_state` runs beside a long `write` and `prune`
         self._last_state = -1
 
     def write(
@@ -52,6 +53,7 @@ class CheckpointDir:
           replay: their segments, on the disk already; None: a checkpoint without replay.
         """
         with self._lock:
+            files.check_segments(self.path, _files_of(replay), content=False)  # earlier ones may have vanished
             ordinal, every = self.newest.ordinal + 1, self._config.keep_every
             described = manifest.Manifest(
                 step,
@@ -60,25 +62,36 @@ class CheckpointDir:
                 kept_for_good=bool(every) and ordinal % every == 0,
                 arrays={checkpoint.OBSERVATION: observation},
                 host=host,
-                segments={segment.name: segment.files for segment in replay.segments} if replay else {},
+                segments=_files_of(replay),
                 has_replay=replay is not None,
             )
             _write(files.step_directory(self.path, step), parts, described)
             self.newest = self.newest._replace(step=step, ordinal=ordinal, replay=replay)
+
+    def check_newest(self) -> str:
+        """Forgets the newest replay if a segment of it is gone: the next save holds all. Returns which, or ""."""
+        with self._lock:
+            try:
+                files.check_segments(self.path, _files_of(self.newest.replay), content=False)
+            except errors.CheckpointError as error:
+                self.newest = self.newest._replace(replay=None)
+                return str(error)
+        return ""
 
     def write_state(self, step: int, parts: Mapping[str, trees.Tree], host: Mapping[str, Any]) -> None:
         """Writes a checkpoint whose replay, if any, is that of the newest one. Arguments and errors: as `write`."""
         with self._lock:
             described = manifest.Manifest(step, self._clock(), self.newest.ordinal + 1, host=host)
             replay_from = None
+            self.check_newest()
             if self.newest.step is not None:
                 path = files.step_directory(self.path, self.newest.step)
                 last = manifest.read(path)
-                if last.has_replay:
+                if last.has_replay and self.newest.replay is not None:
                     replay_from = path
                     described = dataclasses.replace(
                         described,
-                        arrays={name: last.arrays[name] for name in (checkpoint.REPLAY, checkpoint.OBSERVATION)},
+                        arrays={name: last.arrays[name] for name in (files.REPLAY, checkpoint.OBSERVATION)},
                         host={**host, **{name: last.host[name] for name in REPLAY_COUNTERS if name in last.host}},
                         segments=last.segments,
                         has_replay=True,
@@ -115,6 +128,10 @@ class CheckpointDir:
             files.remove_unreferenced(self.path)
 
 
+def _files_of(replay: segments.Saved | None) -> dict[str, manifest.Files]:
+    return {segment.name: segment.files for segment in replay.segments} if replay else {}
+
+
 def _write(
     directory: pathlib.Path,
     parts: Mapping[str, trees.Tree],
@@ -127,7 +144,7 @@ def _write(
     """
     with durable.new_directory(directory) as temporary:
         if replay_from is not None:
-            shutil.copytree(replay_from / checkpoint.REPLAY, temporary / checkpoint.REPLAY)
+            shutil.copytree(replay_from / files.REPLAY, temporary / files.REPLAY)
         for name, part in parts.items():
             trees.save(temporary / name, part)
         arrays = {**described.arrays, **{name: trees.describe(part) for name, part in parts.items()}}

@@ -85,7 +85,7 @@ class Checkpointer:
           directory: of the checkpoints; made if missing. Only this object writes to it.
           config: which checkpoints are kept.
           on_durable: receives each step that survives a crash from now on, on the checkpoint thread.
-          on_error: receives a sentence about each failed save, on either thread; training may go on.
+          on_error: receives a sentence about each failed save or damaged replay, on either thread; training may go on.
           uploader: of a run in a bucket; a checkpoint there is durable once it is uploaded.
           max_copy_bytes: bound of the copied replay rows that wait for the disk.
           clock: seconds since the epoch.
@@ -147,11 +147,13 @@ class Checkpointer:
     def _copy_replay(self, save: _Save, rings: rings_lib.Rings) -> None:
         """Copies the rings' small arrays and new observations; the thread writes the observations meanwhile."""
         small = trees.copy(checkpoint.all_but_observation(rings))
-        save.parts[checkpoint.REPLAY] = small
+        save.parts[files.REPLAY] = small
         save.observation = trees.describe({checkpoint.OBSERVATION: rings.observation})
         # The only wait for the device: its cursors tell the new rows.
         cursor = np.asarray(small["cursor"]).astype(np.int64)
         length = rings.weight.shape[1]
+        if gone := self._directory.check_newest():
+            self._on_error(f"the saved replay is damaged: {gone}; checkpoint {save.step} will hold all of it again")
         built_on = segments.base(self._directory.newest.replay, cursor, length)
         save.replay = segments.Saved(cursor, built_on.segments)
         rows = segments.new_rows(built_on, cursor, length)

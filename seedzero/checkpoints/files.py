@@ -23,8 +23,12 @@ STEPS = "steps"
 SEGMENTS = "segments"
 BEST = "best"
 PARAMS = "params"
+REPLAY = "replay"
 
 Step = int | Literal["last", "best"]
+
+Scope = Literal["all", "state", "params"]
+"""Files of a checkpoint: all of them, all but the replay's, or the parameters' alone."""
 
 
 def step_directory(directory: pathlib.Path, step: int) -> pathlib.Path:
@@ -89,13 +93,18 @@ def kept_steps(
     return {*usable[-keep:], *(step for step in usable if step in for_good)}
 
 
-def param_files(found: manifest.Manifest) -> dict[str, durable.Checksum]:
-    """Returns the files of a checkpoint's parameters."""
-    return {name: file for name, file in found.files.items() if name.startswith(f"{PARAMS}/")}
+def own_files(found: manifest.Manifest, scope: Scope) -> dict[str, durable.Checksum]:
+    """Returns the files in a checkpoint's directory, except its manifest."""
+    parts = {name: name.partition("/")[0] for name in found.files}
+    return {
+        name: file
+        for name, file in found.files.items()
+        if scope == "all" or (parts[name] == PARAMS if scope == "params" else parts[name] != REPLAY)
+    }
 
 
 def verified(
-    directory: pathlib.Path, path: pathlib.Path, *, content: bool = True, params_only: bool = False
+    directory: pathlib.Path, path: pathlib.Path, *, content: bool = True, scope: Scope = "all"
 ) -> manifest.Manifest:
     """Returns the manifest of a checkpoint that is whole.
 
@@ -103,48 +112,50 @@ def verified(
       directory: of all checkpoints.
       path: of this one.
       content: compare all checksums, not sizes alone.
-      params_only: check the parameters alone.
+      scope: files that are checked.
 
     Raises:
       CheckpointError: a file is missing or damaged.
     """
     found = manifest.read(path)
-    manifest.check(path, param_files(found) if params_only else found.files, content=content)
-    if params_only:
-        return found
-    for name, files in found.segments.items():
-        manifest.check(directory / SEGMENTS / name, files, content=content)
+    manifest.check(path, own_files(found, scope), content=content)
+    if scope == "all":
+        check_segments(directory, found.segments, content=content)
     return found
 
 
-def newest_verified(
-    directory: pathlib.Path, *, params_only: bool = False
-) -> tuple[manifest.Manifest | None, dict[int, str]]:
+def check_segments(directory: pathlib.Path, segments: Mapping[str, manifest.Files], *, content: bool) -> None:
+    """Raises CheckpointError where a file of a segment is missing or damaged; segments: their files by name."""
+    for name, files in segments.items():
+        manifest.check(directory / SEGMENTS / name, files, content=content)
+
+
+def newest_verified(directory: pathlib.Path, scope: Scope = "all") -> tuple[manifest.Manifest | None, dict[int, str]]:
     """Returns the newest checkpoint that is whole, or None, and the errors of newer ones by step; as `verified`."""
     skipped: dict[int, str] = {}
     while steps := [step for step in finished(directory / STEPS) if step not in skipped]:
         try:
-            return verified(directory, step_directory(directory, steps[-1]), params_only=params_only), skipped
+            return verified(directory, step_directory(directory, steps[-1]), scope=scope), skipped
         except errors.CheckpointError as error:
             skipped[steps[-1]] = f"checkpoint {steps[-1]} is skipped: {error}"
     return None, skipped
 
 
 def find(
-    directory: pathlib.Path, step: Step, *, params_only: bool = False
+    directory: pathlib.Path, step: Step, scope: Scope = "all"
 ) -> tuple[pathlib.Path, manifest.Manifest, dict[int, str]]:
     """Returns a checkpoint that is whole, and for "last" the errors of newer ones by step.
 
     Args:
       directory: of the checkpoints.
       step: updates done, "last" (the newest that is whole) or "best".
-      params_only: check the parameters alone.
+      scope: files that are checked.
 
     Raises:
       CheckpointError: it is missing or damaged.
     """
     if step == "last":
-        newest, skipped = newest_verified(directory, params_only=params_only)
+        newest, skipped = newest_verified(directory, scope)
         if newest is None:
             reasons = "; ".join(skipped.values()) or "none was written yet"
             raise errors.CheckpointError(f"no usable checkpoint in {directory}: {reasons}; give another --run_dir")
@@ -156,7 +167,7 @@ def find(
         raise errors.CheckpointError(f"no checkpoint {step} in {directory}; there are: {available}")
     path = parent / f"{steps[-1] if step == 'best' else step:012d}"
     try:
-        return path, verified(directory, path, params_only=params_only), {}
+        return path, verified(directory, path, scope=scope), {}
     except errors.CheckpointError as error:
         raise errors.CheckpointError(f"checkpoint {step} in {directory} cannot be used: {error}") from error
 
@@ -181,7 +192,7 @@ def restore_params(directory: pathlib.Path, step: Step, like: trees.Tree) -> tup
       CheckpointError: it is missing or damaged.
       ResumeError: it does not fit `like`, a template of arrays or `jax.ShapeDtypeStruct`s.
     """
-    path, found, _ = find(directory, step, params_only=True)
+    path, found, _ = find(directory, step, "params")
     return load(path, found, {PARAMS: like}, (PARAMS,))[PARAMS], found
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from seedzero.checkpoints import durable, trees
-from seedzero.core import errors
+from seedzero.core import errors, json_object
 
 NAME = "manifest.json"
 _FORMAT = 1
@@ -71,11 +71,11 @@ def read(directory: pathlib.Path) -> Manifest:
 def parse(content: bytes) -> Manifest:
     """Returns the manifest in a file's content. Raises CheckpointError if it is damaged, or of another format."""
     try:
-        outer = json.loads(content)
+        outer = json_object.parse(content)
         body = outer["body"]
         if hashlib.sha256(body.encode()).hexdigest() != outer["sha256"]:
             raise errors.CheckpointError(f"{NAME} is damaged: its checksum does not fit")
-        fields = json.loads(body)
+        fields = json_object.parse(body)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise errors.CheckpointError(f"{NAME} is damaged: {error}") from error
     if fields.pop("format") != _FORMAT:

@@ -29,7 +29,7 @@ import numpy as np
 from seedzero.checkpoints import durable
 from seedzero.config import config as config_lib
 from seedzero.config import options
-from seedzero.core import errors
+from seedzero.core import errors, json_object
 
 CONFIG_FILE = "config.json"
 LOCK_FILE = "lock"
@@ -63,14 +63,14 @@ class RunDir(contextlib.AbstractContextManager["RunDir"]):
       config: the configuration of the run; a resume keeps the machine's first choices.
       resumed: true: the directory held a run already.
       notes: one sentence for the user about each value that a resume changed or kept.
-      lock: releases the directory when it is closed.
+      lock: descriptor of the locked file.
     """
 
     path: pathlib.Path
     config: config_lib.Config
     resumed: bool
     notes: tuple[str, ...]
-    lock: contextlib.ExitStack
+    lock: int
 
     @property
     def logs(self) -> pathlib.Path:
@@ -79,6 +79,21 @@ class RunDir(contextlib.AbstractContextManager["RunDir"]):
     @property
     def checkpoints(self) -> pathlib.Path:
         return self.path / "checkpoints"
+
+    def is_ours(self) -> bool:
+        """Returns whether the directory is still the one that was locked, and no other that took its place."""
+        try:
+            return os.path.samestat(os.stat(self.path / LOCK_FILE), os.fstat(self.lock))
+        except FileNotFoundError:
+            return False
+
+    def check_ours(self) -> None:
+        """Raises TrainingFailure if the directory was deleted or replaced: another learner may be at work there."""
+        if not self.is_ours():
+            raise errors.TrainingFailure(
+                f"the run directory {self.path} was deleted or replaced while this run used it; nothing more is saved "
+                "there, and the run ends. Start it again for a new run"
+            )
 
     def write_learner(self, address: str, started: float, *, local: str = "") -> None:
         """Writes the learner's addresses, for `seedzero status`. Raises ResumeError.
@@ -93,7 +108,9 @@ class RunDir(contextlib.AbstractContextManager["RunDir"]):
             write_json_atomic(self.path / LEARNER_FILE, written)
 
     def write_status(self, status: Mapping[str, object]) -> str | None:
-        """Writes the last status; returns the error, if any: a full disk does not end training."""
+        """Writes the last status, if the directory is ours; returns an error: a full disk does not end training."""
+        if not self.is_ours():
+            return None
         try:
             write_json_atomic(self.path / STATUS_FILE, status)
         except OSError as error:
@@ -102,9 +119,10 @@ class RunDir(contextlib.AbstractContextManager["RunDir"]):
 
     def close(self) -> None:
         """Releases the directory."""
-        with contextlib.suppress(OSError):
-            (self.path / LEARNER_FILE).unlink(missing_ok=True)
-        self.lock.close()
+        if self.is_ours():
+            with contextlib.suppress(OSError):
+                (self.path / LEARNER_FILE).unlink(missing_ok=True)
+        os.close(self.lock)
 
     def __exit__(self, *exception: object) -> None:
         self.close()
@@ -139,7 +157,7 @@ def open_run_dir(
     with contextlib.ExitStack() as undo:
         with _as_resume_errors(path):
             path.mkdir(parents=True, exist_ok=True)
-            _lock(path, undo)
+            lock = _lock(path, undo)
             fill()
         # Without a checkpoint there is nothing to resume; the settings of a refused start do not bind.
         resumed = (path / CONFIG_FILE).exists() and any(path.glob(CHECKPOINTS))
@@ -149,7 +167,8 @@ def open_run_dir(
             write_json_atomic(path / CONFIG_FILE, values)
             (path / "logs").mkdir(exist_ok=True)
             (path / "checkpoints").mkdir(exist_ok=True)
-        return RunDir(path, saved.config, resumed, notes, undo.pop_all())
+        undo.pop_all()
+        return RunDir(path, saved.config, resumed, notes, lock)
 
 
 def new_path(parent: pathlib.Path, preset: str, now: datetime.datetime) -> pathlib.Path:
@@ -173,9 +192,9 @@ def read_saved(path: str | os.PathLike[str]) -> Saved:
     """
     file = pathlib.Path(path) / CONFIG_FILE
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = json_object.parse(file.read_bytes())
         preset, given, values = content["preset"], content["given"], content["config"]
-        return Saved(preset, dict(given), config_lib.override(config_lib.Config(), values))
+        return Saved(str(preset), dict(given), config_lib.override(config_lib.Config(), values))
     except (FileNotFoundError, NotADirectoryError):
         raise errors.ResumeError(
             f"{os.fspath(path)} is no run directory: {CONFIG_FILE} is missing; give --run_dir=DIR of a training run"
@@ -190,7 +209,13 @@ def read_saved(path: str | os.PathLike[str]) -> Saved:
 
 def read_learner(path: str | os.PathLike[str]) -> Mapping[str, Any] | None:
     """Returns address, pid and start of a directory's learner, alive or killed; None: it has left."""
-    return _read_object(pathlib.Path(path) / LEARNER_FILE)
+    file = pathlib.Path(path) / LEARNER_FILE
+    learner = _read_object(file)
+    if learner is not None and not (
+        isinstance(learner.get("address"), str) and isinstance(pid := learner.get("pid"), int) and 0 < pid < 2**31
+    ):
+        raise errors.ResumeError(f"{file} lacks the address or pid of a learner; delete it to go on without it")
+    return learner
 
 
 def read_status(path: str | os.PathLike[str]) -> Mapping[str, Any] | None:
@@ -201,12 +226,11 @@ def read_status(path: str | os.PathLike[str]) -> Mapping[str, Any] | None:
 def _read_object(file: pathlib.Path) -> Mapping[str, Any] | None:
     """Returns a JSON file's object; None: there is no such file. Raises ResumeError if it cannot be read."""
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        return json_object.parse(file.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as error:
         raise errors.ResumeError(f"cannot read {file}: {error}; delete it to go on without it") from None
-    return dict(content)
 
 
 def write_json_atomic(path: pathlib.Path, value: object) -> None:
@@ -257,8 +281,8 @@ def _as_resume_errors(path: pathlib.Path) -> Iterator[None]:
         ) from None
 
 
-def _lock(path: pathlib.Path, undo: contextlib.ExitStack) -> None:
-    """Takes the lock; the kernel releases it at any end of this process."""
+def _lock(path: pathlib.Path, undo: contextlib.ExitStack) -> int:
+    """Takes the lock and returns its descriptor; the kernel releases it at any end of this process."""
     descriptor = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     undo.callback(os.close, descriptor)
     holder = _try_lock(descriptor)
@@ -268,6 +292,7 @@ def _lock(path: pathlib.Path, undo: contextlib.ExitStack) -> None:
         )
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    return descriptor
 
 
 def _try_lock(descriptor: int) -> str | None:

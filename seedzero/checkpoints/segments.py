@@ -23,7 +23,7 @@ import numpy as np
 import tensorstore
 
 from seedzero.checkpoints import durable
-from seedzero.core import errors
+from seedzero.core import errors, json_object
 
 CHUNK_BYTES = 64 * 2**20
 """Most bytes that are copied on the device at a time, for one segment."""
@@ -246,7 +246,7 @@ def _spec(directory: pathlib.Path) -> dict[str, Any]:
 def read_index(root: pathlib.Path, name: str, files: Mapping[str, durable.Checksum]) -> Segment:
     """Returns a segment without its rows. Raises CheckpointError if its index cannot be read."""
     try:
-        index = json.loads((root / name / _INDEX).read_bytes())
+        index = json_object.parse((root / name / _INDEX).read_bytes())
         columns = {field: np.array(index[field], np.int64) for field in Runs._fields}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise errors.CheckpointError(f"segments/{name}/{_INDEX} cannot be read: {error}") from error

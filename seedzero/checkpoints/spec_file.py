@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import pathlib
 from typing import Any
 
 from seedzero.checkpoints import run_dir
-from seedzero.core import errors, types
+from seedzero.core import errors, json_object, types
 
 _NAME = "spec.json"
 
@@ -29,7 +28,7 @@ def read(path: pathlib.Path) -> types.EnvSpec | None:
     if not file.exists():
         return None
     try:
-        values = json.loads(file.read_text(encoding="utf-8"))
+        values = json_object.parse(file.read_bytes())
         values |= {name: float(values[name]) for name in ("observation_low", "observation_high")}
         fields: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in values.items()}
         return types.EnvSpec(**fields)

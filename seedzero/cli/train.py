@@ -217,7 +217,7 @@ Examples:
 With a bucket everything is written in a local copy (in $SEEDZERO_SCRATCH, or the user's cache directory) and uploaded
 with every checkpoint; a checkpoint counts once it is in the bucket.
 
-It ends at the first budget that is reached. Ctrl-C saves and leaves; a second one leaves at once.
+It ends at the first budget that is reached. Ctrl-C, SIGTERM and SIGHUP save and leave; a second Ctrl-C leaves at once.
 `seedzero config --preset=NAME` lists every setting with its value, unit and help; each is set by
 --SECTION.KEY=VALUE.""",
     run=run,

@@ -28,7 +28,7 @@ class Carried(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What B environments show; the fields are those of `base.Inputs`, in its order, but for one newest frame each.
+    """What B environments show; the fields are those of `base.Inputs`, but for one newest frame each.
 
     Attributes:
       frame: [B, *observation_shape] of the spec's dtype.
@@ -61,7 +61,16 @@ def act(
 ) -> tuple[Carried, base.Outputs]:
     """Returns what B environments carry on, and the agent's outputs; num_slots: training slots of the run."""
     past, observation = push(spec, agent.stack, carried.past, seen.frame, seen.first)
-    inputs = base.Inputs({types.OBSERVATION: observation}, *seen[1:], num_slots, jnp.zeros_like(seen.slot))
+    inputs = base.Inputs(
+        observation={types.OBSERVATION: observation},
+        reward=seen.reward,
+        first=seen.first,
+        action_mask=seen.action_mask,
+        explore=seen.explore,
+        slot=seen.slot,
+        num_slots=num_slots,
+        task=jnp.zeros_like(seen.slot),
+    )
     memory, outputs = agent.act(params, carried.memory, inputs, key)
     return Carried(past, memory), outputs
 

@@ -100,9 +100,15 @@ def _row(setup: setup_lib.Setup, batch: Any, outputs: base.Outputs, version: jax
     if outputs.priority is not None and isinstance(data, data_lib.Replay) and data.prioritization is not None:
         weight = priorities.weights(outputs.priority, data.prioritization)
     versions = jnp.full(batch.slot.shape, version, jnp.int32)
-    stored = {**outputs.stored, **dict.fromkeys(setup_lib.version_names(setup.agent), versions)}
-    shown = (batch.observation, batch.reward, batch.terminated, batch.truncated, batch.first)
-    return rings_lib.Row(*shown, stored, weight)
+    return rings_lib.Row(
+        observation=batch.observation,
+        reward=batch.reward,
+        terminated=batch.terminated,
+        truncated=batch.truncated,
+        first=batch.first,
+        stored={**outputs.stored, **dict.fromkeys(setup_lib.version_names(setup.agent), versions)},
+        weight=weight,
+    )
 
 
 # Updating ---------------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from seedzero.evaluation import human_scores
 from seedzero.learner import build, calls, device_loop, evaluator, saves
 from seedzero.learner import ending as ending_lib
 from seedzero.learner import reception as reception_lib
-from seedzero.monitoring import console, exporter, metrics, view
+from seedzero.monitoring import background, console, exporter, metrics, view
 from seedzero.processes import signals, supervisor
 from seedzero.transport import address as addresses
 from seedzero.transport import security, server
@@ -63,7 +63,7 @@ def train(
     compilation_cache.enable()
     logging.getLogger("absl").setLevel(logging.CRITICAL)  # Orbax's tracebacks, beside our own sentences
     with contextlib.ExitStack() as opened:
-        screen = console.Console(config.metrics.every_seconds)
+        screen = background.Console(console.Console(config.metrics.every_seconds))
         opened.callback(screen.close)
         mirrored = None
         if isinstance(path, bucket.Url):
@@ -88,7 +88,7 @@ class _Learner:
 
     # ------------------------------------------------------------------------------------ start
 
-    def __init__(self, directory: run_dir.RunDir, screen: console.Console, mirrored: mirror.Mirror | None) -> None:
+    def __init__(self, directory: run_dir.RunDir, screen: background.Console, mirrored: mirror.Mirror | None) -> None:
         config = directory.config
         self._config = config
         self._directory = directory
@@ -227,6 +227,7 @@ class _Learner:
                 return
             if now >= next_row:
                 next_row = now + config.metrics.every_seconds
+                self._directory.check_ours()
                 self._view.write_row({})
                 self._view.write_status(alive=True)
             if now >= next_save and not self._saves.checkpointer.busy:

@@ -77,26 +77,30 @@ class Saves:
         train, rings: shapes, dtypes and shardings of the state, and of the replay with its frames.
         """
         rings_like = rings if self.includes_replay else None
-        restored = checkpoint.restore(self._directory.checkpoints, state_lib.parts(agent, train), rings_like)
+        restored = checkpoint.restore(
+            self._directory.checkpoints,
+            state_lib.parts(agent, train),
+            rings_like,
+            needs_replay=self._config.run.deterministic,
+        )
         if restored is None:
             self._view.log.truncate(0, -1)
             return None
         self.checkpointer.continue_from(restored)
-        for text in restored.skipped:
+        for text in restored.losses:
             self._report(text)
         self._view.durable_update = restored.step
         self._mark = _mark(restored.host)
         self._view.log.truncate(restored.host["metrics_bytes"], restored.step)
         is_kept = restored.rings is not None or not agent.samples
-        self._report(
-            f"resumed at update {restored.step}{'' if is_kept else '; its replay was not saved and fills anew'}"
-        )
+        self._report(f"resumed at update {restored.step}{'' if is_kept else '; the replay fills anew'}")
         return state_lib.from_parts(agent, train, restored.state), restored
 
     # ------------------------------------------------------------------------------------ while it goes on
 
     def save(self, state: calls.State) -> None:
-        """Begins a checkpoint, unless that update is saved already."""
+        """Begins a checkpoint, unless that update is saved. Raises TrainingFailure if the directory is lost."""
+        self._directory.check_ours()
         step, mark = state.host["num_updates"], _mark(state.host)
         if mark == self._mark and self._view.durable_update == step:
             return
@@ -106,6 +110,7 @@ class Saves:
 
     def save_state(self, state: calls.State) -> None:
         """Saves the small state at once where the replay takes long: an interrupted process may soon be killed."""
+        self._directory.check_ours()
         frames = () if state.rings is None else state.rings.observation
         is_long = self.includes_replay and trees.num_bytes(frames) > SMALL_REPLAY_BYTES
         if is_long and state.host["num_updates"] != self._view.durable_update:
@@ -115,6 +120,7 @@ class Saves:
 
     def save_best(self, ended: evaluator.Ended) -> None:
         """Begins to save the parameters of the best evaluation so far."""
+        self._directory.check_ours()
         update, params = ended.running.update, ended.running.params
         self.checkpointer.save_best(update, params, {"update": update, **dataclasses.asdict(ended.result)})
 

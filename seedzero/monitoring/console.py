@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import select
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import TextIO
@@ -14,6 +14,8 @@ from typing import TextIO
 import rich.console
 import rich.live
 import rich.text
+
+from seedzero.core import printable
 
 DRAW_SECONDS = 0.2
 """Shortest time between two drawings of the live line."""
@@ -41,7 +43,7 @@ class Snapshot:
 
 
 class Console:
-    """Draws snapshots and prints messages on standard error; thread-safe.
+    """Draws snapshots and prints messages on a stream, for one thread; `background.Console` serves many.
 
     Errors of the stream (closed, disk full) are ignored: they must not end training.
     """
@@ -62,7 +64,7 @@ class Console:
           live: whether to draw a live line; None: on a terminal that can move its cursor.
           width: columns of the live line; None: the terminal's.
         """
-        self._stream = stream or sys.stderr
+        self._stream = stream or _stderr()
         self._console = rich.console.Console(
             file=self._stream, width=width, force_terminal=live, markup=False, highlight=False, emoji=False
         )
@@ -72,7 +74,6 @@ class Console:
         self._every_seconds = DRAW_SECONDS if self._is_live else every_seconds
         self._clock = clock
         self._next_time = clock()
-        self._lock = threading.RLock()
         self._closed = False
 
     def update(self, snapshot: Snapshot) -> None:
@@ -87,7 +88,8 @@ class Console:
                 print(plain_line(snapshot), file=self._stream, flush=True)
 
     def message(self, text: str) -> None:
-        """Prints a line of its own, above the live line."""
+        """Prints a line of its own, above the live line; characters that are not printable are escaped."""
+        text = printable.escape(text)
         with self._trying():
             if self._is_live:
                 self._console.print(rich.text.Text(text), soft_wrap=True)
@@ -101,20 +103,22 @@ class Console:
             if self._live:
                 self._live.stop()
             self._live = None
+            if self._redirects and self._stream is not sys.stderr:
+                self._stream.close()
 
     def abandon(self) -> None:
-        """Restores the terminal without waiting for a lock, for a process that exits at once."""
+        """Any thread: restores the terminal without waiting for it, for a process that exits at once."""
         if self._live:
             with contextlib.suppress(OSError, ValueError):
-                os.write(self._stream.fileno(), SHOW_CURSOR)
+                if select.select((), (self._stream,), (), 0)[1]:
+                    os.write(self._stream.fileno(), SHOW_CURSOR)
 
     @contextlib.contextmanager
     def _trying(self) -> Iterator[None]:
-        with self._lock:
-            try:
-                yield
-            except (OSError, ValueError):  # ValueError: it is closed
-                self._is_live = False  # rich would collect all later output
+        try:
+            yield
+        except (OSError, ValueError):  # ValueError: it is closed
+            self._is_live = False  # rich would collect all later output
 
     def _draw(self, line: str) -> None:
         text = rich.text.Text(line, no_wrap=True, overflow="crop")
@@ -128,6 +132,14 @@ class Console:
             )
             self._live.start()
         self._live.update(text, refresh=True)
+
+
+def _stderr() -> TextIO:
+    """Returns a duplicate of standard error: at Python's end, a stuck write would hold the lock of sys.stderr."""
+    try:
+        return os.fdopen(os.dup(sys.stderr.fileno()), "w", errors="backslashreplace")
+    except (OSError, ValueError):  # it is closed, or no file
+        return sys.stderr
 
 
 def live_line(snapshot: Snapshot, width: int) -> str:

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import re
+import socket
+import socketserver
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
+from wsgiref import simple_server
 
 import prometheus_client
 from prometheus_client import core, registry
 
 from seedzero.core import errors
 from seedzero.monitoring import metrics
+
+MAX_CONNECTIONS = 16
+CONNECTION_SECONDS = 10.0
+"""Longest wait for a connection's next bytes."""
 
 _PREFIX = "seedzero_"
 
@@ -49,18 +57,56 @@ def serving(host: str, port: int, read: Callable[[], Scrape]) -> Iterator[str]:
     collectors.register(_Collector(read))
     prometheus_client.ProcessCollector(registry=collectors)
     try:
-        server, thread = prometheus_client.start_http_server(port, host, registry=collectors)
+        server = _Server((host, port), _Handler)
     except OSError as error:
         raise errors.UsageError(
             f"cannot serve metrics on {host}:{port}: {error.strerror}; choose another address by "
             "--metrics_port and --metrics_host"
         ) from None
+    server.set_app(prometheus_client.make_wsgi_app(collectors))
+    thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
+    thread.start()
     try:
         yield f"http://{host}:{server.server_port}/metrics"
     finally:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+class _Server(socketserver.ThreadingMixIn, simple_server.WSGIServer):
+    """A thread for each of a few connections; further ones are closed at once."""
+
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], handler: type[simple_server.WSGIRequestHandler]) -> None:
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        self._places = threading.BoundedSemaphore(MAX_CONNECTIONS)
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Starts a connection's thread if there is a place for it."""
+        if self._places.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answers a connection, and gives its place back."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._places.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Says nothing of connections that break off or are too slow."""
+
+
+class _Handler(simple_server.WSGIRequestHandler):
+    timeout = CONNECTION_SECONDS
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """Logs no requests."""
 
 
 class _Collector(registry.Collector):

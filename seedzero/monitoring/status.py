@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pathlib
 import time
@@ -11,7 +10,7 @@ from typing import Any
 
 from seedzero.bucket import bucket, lease
 from seedzero.checkpoints import run_dir as run_dir_lib
-from seedzero.core import errors
+from seedzero.core import errors, json_object
 from seedzero.transport import probe, security
 
 NOT_STARTED = "the learner has not answered yet"
@@ -45,8 +44,8 @@ def from_bucket(url: bucket.Url, store: bucket.Store, *, clock: Callable[[], flo
             raise errors.ResumeError(f"{url} has no {run_dir_lib.STATUS_FILE}: its learner has not run long enough")
         raise errors.ResumeError(f"{url} holds no run, or there is no such bucket; give --run_dir of a training run")
     try:
-        last = dict(json.loads(status))
-    except (ValueError, TypeError) as error:
+        last = json_object.parse(status)
+    except ValueError as error:
         raise errors.ResumeError(f"{url}/{run_dir_lib.STATUS_FILE} is damaged ({error})") from None
     if leased is None:
         return {**last, "alive": False}

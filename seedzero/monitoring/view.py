@@ -8,7 +8,7 @@ from typing import Any
 
 from seedzero.checkpoints import run_dir
 from seedzero.config import config as config_lib
-from seedzero.monitoring import console, counts, exporter, metrics
+from seedzero.monitoring import background, console, counts, exporter, metrics
 from seedzero.monitoring import progress as progress_lib
 
 
@@ -24,7 +24,7 @@ class View:
         self,
         config: config_lib.Config,
         directory: run_dir.RunDir,
-        screen: console.Console,
+        screen: background.Console,
         workers: Callable[[], Sequence[int]],
         gathered: metrics.Aggregator,
         clock: Callable[[], float],

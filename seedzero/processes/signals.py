@@ -1,4 +1,8 @@
-"""Ctrl-C and SIGTERM: on the first, training saves and leaves; on the second, it leaves at once."""
+"""Ctrl-C, SIGTERM and SIGHUP: on the first, training saves and leaves; on a second one, it leaves at once.
+
+SIGHUP is never the second: a terminal that closes sends several, and systemd one after SIGTERM. Where it is ignored
+(nohup), it stays so.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +17,13 @@ from typing import Any
 
 from seedzero.core import exit_codes
 
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 ECHO_SECONDS = 0.1
 """A second signal within this time is the first one's echo: `timeout` signals the process and its group."""
 
 
 class StopSignals:
-    """While entered, turns SIGINT and SIGTERM into a stop request: sets `requested`. Enter it on the main thread.
+    """While entered, turns the signals into a stop request: sets `requested`. Enter it on the main thread.
 
     A thread of its own handles signals, woken by the C handler with a byte on a socket: the main thread may sit in a
     compilation for minutes, and a second Ctrl-C must not wait for it; callbacks may take locks.
@@ -46,7 +50,10 @@ class StopSignals:
         self._thread = threading.Thread(target=self._listen, name="signals", daemon=True)
         self._thread.start()
         self._old_fd = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
-        self._old_handlers = {number: signal.signal(number, _wake_only) for number in STOP_SIGNALS}
+        numbers = set(STOP_SIGNALS)
+        if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+            numbers.remove(signal.SIGHUP)
+        self._old_handlers = {number: signal.signal(number, _wake_only) for number in numbers}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -60,16 +67,16 @@ class StopSignals:
     def _listen(self) -> None:
         while byte := self._reader.recv(1):
             if byte[0] in STOP_SIGNALS:
-                self._received()
+                self._received(byte[0])
 
-    def _received(self) -> None:
+    def _received(self, number: int) -> None:
         now = self._clock()
         if not self.requested.is_set():
             self._first_time = now
             self.requested.set()
             self._on_stop()
             self._say("saving and leaving; press Ctrl-C again to leave at once")
-        elif now - self._first_time > ECHO_SECONDS:
+        elif number != signal.SIGHUP and now - self._first_time > ECHO_SECONDS:
             try:
                 self._cleanup()
             finally:

@@ -105,6 +105,8 @@ def hello_of(fields: inference_pb2.Hello) -> messages.Hello:
             f"Hello.worker_id has {len(fields.worker_id)} characters and session_id {len(fields.session_id)}; "
             f"expected 1 to {_MAX_NAME} and at most {_MAX_NAME}"
         )
+    if not fields.worker_id.isprintable():
+        raise errors.InvalidMessage(f"Hello.worker_id is {fields.worker_id!r}; expected printable characters")
     unknown = [number for number in fields.roles if number not in _ROLE_OF]
     if unknown or not fields.roles:
         raise errors.InvalidMessage(f"Hello.roles is {list(fields.roles)}; expected at least one, each 1 or 2")

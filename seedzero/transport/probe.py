@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterator
 from typing import Any
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from seedzero.core import errors
+from seedzero.core import errors, json_object
 from seedzero.transport import inference_pb2, inference_pb2_grpc, security
 
 DEADLINE_SECONDS = 5.0
@@ -39,7 +38,10 @@ def status(
     with _asking(address, access, deadline_seconds) as (channel, metadata):
         stub = inference_pb2_grpc.InferenceStub(channel)  # type: ignore[no-untyped-call]
         reply = stub.Status(inference_pb2.StatusRequest(), timeout=deadline_seconds, metadata=metadata)
-    return dict(json.loads(reply.json))
+    try:
+        return json_object.parse(reply.json)
+    except ValueError as error:
+        raise errors.ProtocolError(f"{address} answers with no status ({error}); is it a learner?") from None
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 """Restoring: everything bit for bit, or a refusal that names the reason; the bytes that a checkpoint takes."""
 
 import pathlib
+import shutil
 from typing import Any
 
 import checkpoint_harness as harness
@@ -29,7 +30,7 @@ def test_everything_comes_back_bit_for_bit(reopen: harness.Open, events: harness
     checkpointer.wait()
     assert (events.durable, events.errors, checkpointer.busy) == ([12], [], False)
     restored = harness.restore(reopen(), harness.make_state(), rings)
-    assert (restored.step, restored.skipped) == (12, [])
+    assert (restored.step, restored.losses) == (12, [])
     assert restored.host == {"steps": 40, "by_reason": {"worker_lost": 2}}
     harness.assert_same(harness.on_host(restored.state), harness.on_host(state))
     harness.assert_same(harness.on_host(restored.rings), harness.on_host(rings))
@@ -154,24 +155,75 @@ def test_a_flipped_bit_in_any_file_steps_back_and_says_so(
         assert name.rpartition("/")[2] in skipped[2]
         assert "damaged" in skipped[2] or "format" in skipped[2]
         (tmp_path / name).write_bytes(good)
-    (tmp_path / files[-1]).write_bytes(b"")
+    (checkpoint_files.step_directory(tmp_path, 2) / "params" / "_METADATA").write_bytes(b"")
     state, rings, held = two_steps
     restored = harness.restore(reopen(), state, rings)
     assert (restored.step, restored.host) == (1, {"step": 1})
-    assert len(restored.skipped) == 1
-    assert "checkpoint 2 is skipped" in restored.skipped[0]
+    assert len(restored.losses) == 1
+    assert "checkpoint 2 is skipped" in restored.losses[0]
     harness.assert_same(harness.on_host(restored.state), held[0][0])
     harness.assert_same(harness.on_host(restored.rings), held[0][1])
 
 
-@pytest.mark.parametrize("name", ["manifest.json", "state/_METADATA", "params/manifest.ocdbt", "replay/_METADATA"])
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("damage", ["flipped", "missing", "index.json", "replay/_METADATA"])
+def test_a_damaged_replay_costs_no_update(
+    reopen: harness.Open,
+    events: harness.Events,
+    two_steps: tuple[Any, Any, list[Any]],
+    tmp_path: pathlib.Path,
+    damage: str,
+    shared: bool,
+) -> None:
+    newest = checkpoint_files.step_directory(tmp_path, 2)
+    of_step = [checkpoint_files.verified(tmp_path, checkpoint_files.step_directory(tmp_path, step)) for step in (1, 2)]
+    name = next(name for name in of_step[1].segments if (name in of_step[0].segments) == shared)
+    segment = tmp_path / "segments" / name
+    if damage == "flipped":
+        path = max(segment.rglob("*"), key=lambda file: file.stat().st_size if file.is_file() else 0)
+        path.write_bytes(bytes([path.read_bytes()[0] ^ 1]) + path.read_bytes()[1:])
+    elif damage == "missing":
+        shutil.rmtree(segment)
+    else:
+        (newest / damage if "/" in damage else segment / damage).unlink()
+    state, rings, held = two_steps
+    checkpointer = reopen()
+    restored = harness.restore(checkpointer, state, rings)
+    assert (restored.step, restored.rings) == (2, None)
+    assert len(restored.losses) == 1 and restored.losses[0].startswith("the replay of checkpoint 2 is lost: ")
+    harness.assert_same(harness.on_host(restored.state), held[1][0])
+    # Without its replay, the checkpoint is as good as ever.
+    assert harness.restore(checkpointer, state).losses == []
+    # The next save does not build on it.
+    checkpointer.save(3, state, {}, rings)
+    checkpointer.wait()
+    assert events.errors == []
+    again = harness.restore(reopen(), state, rings)
+    assert (again.step, again.losses) == (3, [])
+    harness.assert_same(harness.on_host(again.rings), harness.on_host(rings))
+
+
+def test_where_the_replay_is_needed_an_older_whole_checkpoint_is_taken(
+    reopen: harness.Open, two_steps: tuple[Any, Any, list[Any]], tmp_path: pathlib.Path
+) -> None:
+    state, rings, held = two_steps
+    of_step = [checkpoint_files.verified(tmp_path, checkpoint_files.step_directory(tmp_path, step)) for step in (1, 2)]
+    shutil.rmtree(tmp_path / "segments" / next(iter(of_step[1].segments.keys() - of_step[0].segments.keys())))
+    like = harness.abstract(state), harness.abstract(rings)
+    restored = checkpoint.restore(tmp_path, *like, needs_replay=True)
+    assert restored is not None and restored.step == 1
+    assert restored.losses[0].startswith("checkpoint 2 is skipped")
+    harness.assert_same(harness.on_host(restored.rings), held[0][1])
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "state/_METADATA", "params/manifest.ocdbt"])
 def test_a_missing_file_steps_back(
     reopen: harness.Open, two_steps: tuple[Any, Any, list[Any]], tmp_path: pathlib.Path, name: str
 ) -> None:
     (checkpoint_files.step_directory(tmp_path, 2) / name).unlink()
     restored = harness.restore(reopen(), two_steps[0])
     assert restored.step == 1
-    assert "No such file" in restored.skipped[0]
+    assert "No such file" in restored.losses[0]
 
 
 def test_a_truncated_manifest_steps_back(

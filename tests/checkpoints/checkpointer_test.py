@@ -5,6 +5,7 @@ import errno
 import os
 import pathlib
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -113,6 +114,51 @@ def test_segments_whose_rows_are_all_overwritten_are_deleted(reopen: harness.Ope
     assert not old & harness.segment_names(tmp_path)
 
 
+@pytest.mark.parametrize("noticed", [True, False])
+def test_a_segment_that_vanishes_is_noticed_and_the_replay_is_written_again(
+    reopen: harness.Open,
+    events: harness.Events,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    noticed: bool,
+) -> None:
+    rng = np.random.default_rng(0)
+    state, rings = harness.make_state(), harness.go_on(harness.make_rings(), rng, 3)
+    checkpointer = reopen()
+    checkpointer.save(1, state, {}, rings)
+    checkpointer.wait()
+    (name,) = harness.segment_names(tmp_path)
+    shutil.rmtree(tmp_path / "segments" / name)
+    rings = harness.go_on(rings, rng, 1)
+    if not noticed:  # as if it vanished while the next save was being written
+        with monkeypatch.context() as patched:
+            patched.setattr(checkpointer._directory, "check_newest", lambda: "")
+            checkpointer.save(2, state, {}, rings)
+            checkpointer.wait()
+        assert events.durable == [1] and "checkpoint 2 could not be written" in events.errors.pop()
+    checkpointer.save(3, state, {}, rings)
+    checkpointer.wait()
+    assert events.durable == [1, 3]
+    assert len(events.errors) == 1 and f"{name}/index.json cannot be read" in events.errors[0]
+    restored = harness.restore(reopen(), state, rings)
+    assert (restored.step, restored.losses) == (3, [])
+    harness.assert_same(harness.on_host(restored.rings), harness.on_host(rings))
+
+
+def test_a_state_of_a_stop_is_saved_without_a_replay_that_has_vanished(
+    reopen: harness.Open, events: harness.Events, tmp_path: pathlib.Path
+) -> None:
+    state, rings = harness.make_state(), harness.go_on(harness.make_rings(), np.random.default_rng(0), 3)
+    checkpointer = reopen()
+    checkpointer.save(1, state, {}, rings)
+    checkpointer.wait()
+    shutil.rmtree(tmp_path / "segments" / harness.segment_names(tmp_path).pop())
+    checkpointer.save_state(2, state, {})
+    assert events.durable == [1, 2]
+    restored = harness.restore(reopen(), state, rings)
+    assert (restored.step, restored.rings, restored.losses) == (2, None, [])
+
+
 def test_a_slot_that_is_rarely_written_does_not_keep_dead_rows_of_others(reopen: harness.Open) -> None:
     rings, state = harness.make_rings(num_slots=2), {"params": jnp.zeros(1)}
     row = rings_lib.Row(
@@ -152,7 +198,7 @@ def test_a_state_without_new_rows_is_saved_beside_the_replay_as_it_was(
     assert (events.durable, events.errors) == ([3, 9], [])
     checkpointer = reopen()
     restored = harness.restore(checkpointer, harness.make_state(), rings)
-    assert (restored.step, restored.skipped) == (9, [])
+    assert (restored.step, restored.losses) == (9, [])
     assert restored.host == {"stored_per_shard": [5], "num_updates": 9}
     harness.assert_same(harness.on_host(restored.state), harness.on_host(harness.make_state(9)))
     harness.assert_same(harness.on_host(restored.rings), before)
@@ -196,7 +242,7 @@ def test_a_state_is_saved_while_a_long_save_goes_on_and_outlives_its_end(
     checkpointer.wait()
     assert (events.durable, events.errors) == ([1, 3, 2], [])
     restored = harness.restore(reopen(), harness.make_state(), rings)
-    assert (restored.step, restored.skipped) == (3, [])
+    assert (restored.step, restored.losses) == (3, [])
     harness.assert_same(harness.on_host(restored.state), harness.on_host(harness.make_state(3)))
     harness.assert_same(harness.on_host(restored.rings), before)
 
@@ -454,7 +500,7 @@ step = 0
 if restored is not None:
     checkpointer.continue_from(restored)
     step, state, rings = restored.step, restored.state, restored.rings
-    assert not restored.skipped, restored.skipped
+    assert not restored.losses, restored.losses
     assert (np.asarray(state["params"]["w"]) == step).all()
     cursor = int(rings.cursor[0])
     assert cursor == 3 * step

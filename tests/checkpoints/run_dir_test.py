@@ -8,6 +8,7 @@ import math
 import os
 import pathlib
 import queue
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -141,6 +142,24 @@ def test_occupied_directory_is_refused_with_the_pid_of_its_learner(tmp_path: pat
     open_with(tmp_path).close()
 
 
+@pytest.mark.parametrize("replaced", [False, True])
+def test_learner_of_a_deleted_directory_notices_and_leaves_another_ones_files(
+    tmp_path: pathlib.Path, replaced: bool
+) -> None:
+    path = tmp_path / "run"
+    with contextlib.ExitStack() as other:
+        with open_with(path) as run:
+            run.check_ours()
+            shutil.rmtree(path)
+            if replaced:
+                other.enter_context(open_with(path)).write_learner("127.0.0.1:5000", 12.5)
+            with pytest.raises(errors.TrainingFailure, match=f"{path} was deleted or replaced"):
+                run.check_ours()
+            assert run.write_status({"updates": 1}) is None
+        assert run_dir_lib.read_status(path) is None
+        assert (run_dir_lib.read_learner(path) is not None) == replaced
+
+
 def test_one_can_wait_until_a_directory_is_free_and_is_told_for_whom(tmp_path: pathlib.Path) -> None:
     run_dir_lib.wait_until_free(tmp_path / "none", pytest.fail)
     told: queue.Queue[str] = queue.Queue()
@@ -219,7 +238,19 @@ def test_read_saved_says_what_is_no_run_directory(tmp_path: pathlib.Path) -> Non
         run_dir_lib.read_saved(tmp_path / "missing")
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"preset": "catch"}', '{"preset": "", "given": {}, "config": 1}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        "[" * 100_000,
+        '{"preset": "catch"}',
+        '{"preset": "", "given": {}, "config": 1}',
+        '{"preset": "", "given": null, "config": {}}',
+    ],
+)
 def test_damaged_configuration_is_named(tmp_path: pathlib.Path, content: str) -> None:
     (tmp_path / "config.json").write_text(content)
     with pytest.raises(errors.ResumeError, match=r"config\.json is damaged"):
@@ -248,6 +279,22 @@ def test_learner_file_says_where_it_listens_and_goes_with_the_learner(tmp_path: 
             "started": 12.5,
         }
     assert run_dir_lib.read_learner(tmp_path) is None
+
+
+@pytest.mark.parametrize("content", ["null", "[]", "5", '{"a":' * 100_000, '{"pid": "x", "address": 5}'])
+def test_files_that_hold_something_else_are_named(tmp_path: pathlib.Path, content: str) -> None:
+    for name, read in (("learner.json", run_dir_lib.read_learner), ("status.json", run_dir_lib.read_status)):
+        if name == "learner.json" or "pid" not in content:
+            (tmp_path / name).write_text(content)
+            with pytest.raises(errors.ResumeError, match=f"{name}.*delete it"):
+                read(tmp_path)
+
+
+@pytest.mark.parametrize("pid", [-1, 0, 2**40, None])
+def test_a_learner_with_an_impossible_pid_is_named(tmp_path: pathlib.Path, pid: int | None) -> None:
+    (tmp_path / "learner.json").write_text(json.dumps({"address": "127.0.0.1:5000", "pid": pid}))
+    with pytest.raises(errors.ResumeError, match=r"learner\.json lacks"):
+        run_dir_lib.read_learner(tmp_path)
 
 
 def test_status_is_kept_and_a_disk_that_is_full_is_only_reported(tmp_path: pathlib.Path) -> None:

@@ -340,7 +340,7 @@ def metrics_rows(run: pathlib.Path) -> list[dict[str, Any]]:
 
 def saved_params(run: pathlib.Path) -> list[np.ndarray]:
     """Returns the arrays of the newest parameters."""
-    path, found, _ = checkpoint_files.find(run / "checkpoints", "last", params_only=True)
+    path, found, _ = checkpoint_files.find(run / "checkpoints", "last", "params")
     return trees.load(path / checkpoint_files.PARAMS, found.arrays[checkpoint_files.PARAMS])
 
 

@@ -130,6 +130,12 @@ def test_without_a_terminal_a_message_is_a_line_as_it_is() -> None:
     assert stream.getvalue() == "[red]workers[/red] " + "x" * 200 + "\n"
 
 
+def test_a_message_is_one_line_without_control_characters() -> None:
+    stream = io.StringIO()
+    console.Console(10.0, stream=stream).message("worker a\x1b[2J left: bye\nfinished: 100 updates")
+    assert stream.getvalue() == "worker a\\x1b[2J left: bye\\nfinished: 100 updates\n"
+
+
 def test_live_line_is_redrawn_in_place_below_messages() -> None:
     stream, clock = io.StringIO(), Clock()
     shown = console.Console(10.0, stream=stream, live=True, width=80, clock=clock)

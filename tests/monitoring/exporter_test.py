@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import time
 import urllib.error
 import urllib.request
 from typing import Any
@@ -94,6 +97,34 @@ def test_it_is_served_over_http_with_help_until_it_is_left() -> None:
     assert "process_resident_memory_bytes" in text
     with pytest.raises(urllib.error.URLError):
         urllib.request.urlopen(url, timeout=20)
+
+
+def test_silent_connections_hold_few_threads_and_give_their_places_back() -> None:
+    with contextlib.ExitStack() as opened:
+        url = opened.enter_context(exporter.serving("127.0.0.1", 0, lambda: (STATUS, ROW)))
+        address = "127.0.0.1", int(url.split(":")[2].partition("/")[0])
+        silent = [
+            opened.enter_context(socket.create_connection(address, 60.0)) for _ in range(exporter.MAX_CONNECTIONS)
+        ]
+        with socket.create_connection(address, 60.0) as refused:
+            assert refused.recv(1) == b""
+        silent[0].shutdown(socket.SHUT_WR)
+        assert silent[0].recv(1) == b""  # its thread has ended, or is about to
+        deadline = time.monotonic() + 60.0
+        while True:
+            try:
+                assert urllib.request.urlopen(url, timeout=60.0).status == 200
+                break
+            except OSError:
+                assert time.monotonic() < deadline
+
+
+def test_a_connection_that_stays_silent_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exporter._Handler, "timeout", 0.01)
+    with exporter.serving("127.0.0.1", 0, lambda: (STATUS, ROW)) as url:
+        port = int(url.split(":")[2].partition("/")[0])
+        with socket.create_connection(("127.0.0.1", port), 60.0) as silent:
+            assert silent.recv(1) == b""
 
 
 def test_an_address_in_use_is_named() -> None:

@@ -18,8 +18,10 @@ TIMEOUT_SECONDS = 60.0
 def _python_s_own_handler() -> Iterator[None]:
     """Shells start what runs in the background with SIGINT ignored; Ctrl-C has to mean something here all the same."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    before_hangup = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGINT, before)
+    signal.signal(signal.SIGHUP, before_hangup)
 
 
 class Log:
@@ -54,7 +56,7 @@ def test_first_signal_asks_to_stop_and_says_so(number: int) -> None:
     assert log.calls == ["stop", "say"]
 
 
-@pytest.mark.parametrize("number", signals.STOP_SIGNALS)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_second_signal_cleans_up_and_leaves_at_once(number: int) -> None:
     log = Log()
     with log.handler() as stop:
@@ -89,6 +91,25 @@ def test_echo_of_the_first_signal_is_not_a_second_one() -> None:
         log.now = signals.ECHO_SECONDS / 2
         signal.raise_signal(signal.SIGTERM)
     assert log.calls == ["stop", "say"]
+
+
+def test_a_hangup_is_never_the_second_signal() -> None:
+    log = Log()
+    with log.handler() as stop:
+        signal.raise_signal(signal.SIGTERM)
+        assert stop.requested.wait(TIMEOUT_SECONDS)
+        log.now = 1.0
+        signal.raise_signal(signal.SIGHUP)
+    assert log.calls == ["stop", "say"]  # the end of the block has waited for the thread
+
+
+def test_a_hangup_that_is_ignored_stays_so() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    log = Log()
+    with log.handler():
+        signal.raise_signal(signal.SIGHUP)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    assert log.calls == []
 
 
 def test_old_handlers_are_back_afterwards() -> None:

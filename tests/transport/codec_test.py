@@ -178,6 +178,7 @@ def test_hello_survives_the_wire() -> None:
     [
         ({"protocol_version": 2}, errors.VersionMismatch, "worker speaks protocol version 2, the learner 1"),
         ({"worker_id": ""}, errors.InvalidMessage, "worker_id has 0 characters"),
+        ({"worker_id": "w\x1b[2J\nfinished"}, errors.InvalidMessage, "expected printable characters"),
         ({"session_id": "x" * 257}, errors.InvalidMessage, "session_id 257; expected 1 to 256"),
         ({"roles": []}, errors.InvalidMessage, r"roles is \[\]"),
         ({"roles": [1, 0]}, errors.InvalidMessage, r"roles is \[1, 0\]"),

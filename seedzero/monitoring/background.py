@@ -1,0 +1,85 @@
+"""A console for all threads of the learner: a thread of its own writes.
+
+Output that nobody reads blocks its writer: a full pipe, a terminal stopped by Ctrl-S. Then only that thread waits,
+and lines beyond a bound are dropped and counted.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import queue
+import threading
+from collections.abc import Callable
+
+from seedzero.monitoring import console
+
+MAX_WAITING = 1000
+"""Most lines that wait for a reader."""
+CLOSE_SECONDS = 2.0
+"""Longest wait for a reader at the end."""
+
+
+class Console:
+    """Passes snapshots, messages and warnings of the log to a console; any thread, and none waits."""
+
+    def __init__(self, shown: console.Console, *, max_waiting: int = MAX_WAITING) -> None:
+        """Starts the thread. shown: is used by that thread alone, save for `abandon`."""
+        self._shown = shown
+        self._waiting: queue.Queue[Callable[[], None] | None] = queue.Queue(max_waiting)
+        self._lock = threading.Lock()
+        self._num_dropped = 0
+        self._handler = _Handler(self.message)
+        logging.root.addHandler(self._handler)
+        self._thread = threading.Thread(target=self._write, name="console", daemon=True)
+        self._thread.start()
+
+    def update(self, snapshot: console.Snapshot) -> None:
+        """Shows a snapshot, unless one was shown just before."""
+        self._put(functools.partial(self._shown.update, snapshot))
+
+    def message(self, text: str) -> None:
+        """Prints a line of its own."""
+        self._put(functools.partial(self._shown.message, text))
+
+    def close(self, timeout_seconds: float = CLOSE_SECONDS) -> None:
+        """Ends the live line and the thread; gives up where nobody reads."""
+        logging.root.removeHandler(self._handler)
+        try:
+            self._waiting.put(None, timeout=timeout_seconds)
+        except queue.Full:
+            return
+        self._thread.join(timeout_seconds)
+
+    def abandon(self) -> None:
+        """Restores the terminal without waiting, for a process that exits at once."""
+        self._shown.abandon()
+
+    def _put(self, show: Callable[[], None]) -> None:
+        try:
+            self._waiting.put_nowait(show)
+        except queue.Full:
+            with self._lock:
+                self._num_dropped += 1
+
+    def _write(self) -> None:
+        while (show := self._waiting.get()) is not None:
+            show()
+            with self._lock:
+                num_dropped, self._num_dropped = self._num_dropped, 0
+            if num_dropped:
+                self._shown.message(f"{num_dropped} lines are not shown here: the output was not read in time")
+        self._shown.close()
+
+
+class _Handler(logging.Handler):
+    """Warnings and errors of the log; later lines of a traceback are indented, so that none looks like ours."""
+
+    def __init__(self, report: Callable[[str], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._report = report
+
+    def emit(self, record: logging.LogRecord) -> None:
+        first, *rest = self.format(record).splitlines() or [""]
+        for line in (first, *(f"    {line}" for line in rest)):
+            self._report(line)

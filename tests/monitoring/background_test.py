@@ -1,0 +1,76 @@
+"""A console that nobody reads."""
+
+import contextlib
+import io
+import logging
+import os
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from seedzero.monitoring import background, console
+
+SNAPSHOT = console.Snapshot(seconds=1.0, env_steps=2, updates=3)
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, io.TextIOWrapper]]:
+    """Yields a reading end and a writing end; the pipe is full."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    while True:
+        try:
+            os.write(writer, b"x" * 4096)
+        except BlockingIOError:
+            break
+    os.set_blocking(writer, True)
+    stream = open(writer, "w")  # noqa: SIM115  closed below
+    yield reader, stream
+    os.close(reader)
+    with contextlib.suppress(BrokenPipeError):
+        stream.close()
+
+
+def test_messages_and_snapshots_come_in_order() -> None:
+    stream = io.StringIO()
+    shown = background.Console(console.Console(0.0, stream=stream, live=False))
+    shown.message("first")
+    shown.update(SNAPSHOT)
+    shown.message("last")
+    shown.close()
+    first, line, last = stream.getvalue().splitlines()
+    assert (first, line.split()[1:3], last) == ("first", ["2", "steps"], "last")
+
+
+def test_nobody_waits_for_a_reader_and_dropped_lines_are_counted(pipe: tuple[int, io.TextIOWrapper]) -> None:
+    reader, stream = pipe
+    shown = background.Console(console.Console(0.0, stream=stream, live=False), max_waiting=10)
+    for index in range(50):  # would block at the first, were it written here
+        shown.message(f"line {index}")
+        shown.update(SNAPSHOT)
+    shown.close(0.0)  # gives up: the queue is full
+    received = b""
+    while not (dropped := re.search(rb"(\d+) lines are not shown", received)):
+        received += os.read(reader, 2**16)
+    lines = received.replace(b"x", b"").splitlines()
+    written = [line for line in lines[: next(i for i, line in enumerate(lines) if b"not shown" in line)] if line]
+    assert len(written) <= 12 and len(written) + int(dropped[1]) >= 90
+    shown.message("the end")
+    while b"the end" not in received:
+        received += os.read(reader, 2**16)
+    shown.close()
+
+
+def test_warnings_of_the_log_come_too_and_cannot_imitate_a_line() -> None:
+    stream = io.StringIO()
+    shown = background.Console(console.Console(0.0, stream=stream, live=False))
+    try:
+        raise ValueError("no\nfinished: 100 updates\x1b[2J")
+    except ValueError as error:
+        logging.getLogger("seedzero.somewhere").error("a call failed", exc_info=error)
+    shown.close()
+    lines = stream.getvalue().splitlines()
+    assert lines[0] == "a call failed" and lines[-1] == "    finished: 100 updates\\x1b[2J"
+    logging.getLogger("seedzero.somewhere").error("after the end")
+    assert "after the end" not in stream.getvalue()

@@ -75,12 +75,24 @@ class TransportConfig(options.Section):
     listen: str = options.free("", "HOST:PORT or unix:PATH; empty: a unix socket in the run directory")
     heartbeat_seconds: float = options.free(5.0, "workers renew their lease this often", "s", low=0.05)
     lease_seconds: float = options.free(15.0, "a silent worker's environments are abandoned after this", "s", low=0.1)
+    hello_seconds: float = options.free(15.0, "a stream without a session is closed after this", "s", low=0.1)
+    spec_seconds: float = options.free(600.0, "a worker must make its environments within this", "s", low=0.1)
+    step_seconds: float = options.free(
+        600.0, "a worker that has its actions and sends no step for this long loses its session; 0: never", "s", low=0
+    )
     keepalive_seconds: float = options.free(5.0, "HTTP/2 pings on a silent connection", "s", low=0.1)
     ping_timeout_seconds: float = options.free(5.0, "an unanswered ping ends the connection", "s", low=0.1)
     max_backoff_seconds: float = options.free(
         5.0, "longest pause between a local worker's attempts to reconnect", "s", low=0.05
     )
     max_workers: int = options.free(1024, "streams accepted at a time", low=1)
+    max_message_bytes: int = options.free(
+        64 * 2**20,
+        "largest message of a worker; the environments' spec sets a lower limit",
+        "bytes",
+        low=4 * 2**20,
+        high=2**31 - 1,
+    )
     token_file: str = options.free(
         "", "file with the workers' bearer token; needed where HOST is more than this machine"
     )

@@ -43,8 +43,10 @@ def device_loop_for(
     setup = setup_lib.make(config, spec, mesh_lib.make(config.training.num_devices))
     train, actor = state_lib.abstract_train(setup), state_lib.abstract_actor(setup)
     frames = None
-    if _place_replay(config, setup, train, actor, saves, report):
-        host_frames.check_length(setup.slot_length, setup.agent.stack, ahead=setup.ahead)
+    saves.includes_replay, on_host, text = _place_replay(config, setup, train, actor)
+    if text:
+        report(text)
+    if on_host:
         frames = host_frames.HostFrames(spec, setup.layout, setup.slot_length, mesh_lib.sharded(setup.mesh))
         actor = actor._replace(rings=actor.rings._replace(observation=None))
     compiled = programs.Programs(setup, train, actor, on_ready=workers.inbox.notify, frames=frames)
@@ -57,30 +59,37 @@ def device_loop_for(
     return device_loop.DeviceLoop(config, calls, hooks)
 
 
+def check(config: config_lib.Config, spec: types.EnvSpec) -> None:
+    """Refuses environments that `device_loop_for` could not build anything for; allocates nothing.
+
+    Raises:
+      ConfigError: the agent does not go with these environments.
+      CapacityError: the replay does not fit.
+    """
+    setup = setup_lib.make(config, spec, mesh_lib.make(config.training.num_devices))
+    _place_replay(config, setup, state_lib.abstract_train(setup), state_lib.abstract_actor(setup))
+
+
 def _place_replay(
-    config: config_lib.Config,
-    setup: setup_lib.Setup,
-    train: base.TrainState,
-    actor: state_lib.ActorState,
-    saves: saves_lib.Saves,
-    report: Callable[[str], None],
-) -> bool:
-    """Decides whether checkpoints include the replay, and returns whether the host keeps its frames."""
+    config: config_lib.Config, setup: setup_lib.Setup, train: base.TrainState, actor: state_lib.ActorState
+) -> tuple[bool, bool, str]:
+    """Returns whether checkpoints include the replay, whether the host keeps its frames, and a line about its size."""
     device = setup.mesh.devices.flat[0]
     if not setup.agent.samples:  # the rings of a queue hold nothing that a resumed run could use
         capacity.check_queue(trees.num_bytes(actor.rings) // setup.layout.num_shards, device, setup.slot_length)
-        return False
+        return False, False, ""
     is_small = checkpoint.saves_replay(config.checkpoint, trees.num_bytes(actor.rings))
-    saves.includes_replay = config.run.deterministic or is_small
+    is_saved = config.run.deterministic or is_small
     on_host, text = capacity.place(
         config.replay.placement,
-        checkpoint.needed_bytes(state_lib.parts(setup.agent, train), actor.rings, is_saved=saves.includes_replay),
+        checkpoint.needed_bytes(state_lib.parts(setup.agent, train), actor.rings, is_saved=is_saved),
         device,
         num_devices=setup.layout.num_shards,
         capacity=config.replay.capacity,
     )
-    report(text)
-    return on_host
+    if on_host:
+        host_frames.check_length(setup.slot_length, setup.agent.stack, ahead=setup.ahead)
+    return is_saved, on_host, text
 
 
 def _actor(

@@ -97,10 +97,10 @@ class Calls:
         """Returns the steps stored so far, for sampling; a queue needs none, and outlives 2^31 of them."""
         return self.intake.ledger.counts.stored if self.setup.agent.samples else 0
 
-    def discard(self, slots: np.ndarray) -> None:
-        """Ends the histories of slots whose environments are gone."""
+    def discard(self, slots: np.ndarray, reason: str) -> None:
+        """Ends the histories of slots whose environments are gone, for one of the ledger's reasons."""
         if slots[0] < self.setup.layout.num_train:
-            self.intake.cut(slots, counts.WORKER_LOST)
+            self.intake.cut(slots, reason)
         else:
             self.evaluator.running = None  # it starts anew with the next environments
 

@@ -139,8 +139,8 @@ class DeviceLoop:
         self._handle_requests()
         if self._over is not None:
             return False
-        for slots in calls.workers.inbox.take_ended():
-            calls.discard(slots)
+        for slots, reason in calls.workers.inbox.take_ended():
+            calls.discard(slots, reason)
         if calls.can_begin_evaluation():
             calls.begin_evaluation()
         work = self._next() if calls.in_flight.has_room else limiter.Work.WAIT

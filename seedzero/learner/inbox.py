@@ -20,7 +20,7 @@ class Inbox:
     def __init__(self) -> None:
         self.changed = threading.Condition()
         self._waiting: dict[types.Role, list[batch.Message]] = {role: [] for role in types.Role}
-        self._ended: list[np.ndarray] = []
+        self._ended: list[tuple[np.ndarray, str]] = []
 
     def notify(self) -> None:
         """Wakes the loop."""
@@ -33,11 +33,11 @@ class Inbox:
             self._waiting[message.request.role].append(message)
             self.changed.notify_all()
 
-    def end_session(self, session_id: str, role: types.Role, slots: np.ndarray) -> None:
-        """Drops the messages of a session that is over, and keeps its slots for the loop."""
+    def end_session(self, session_id: str, role: types.Role, slots: np.ndarray, reason: str) -> None:
+        """Drops the messages of a session that is over, and keeps its slots and the ledger's reason for the loop."""
         with self.changed:
             self.drop_session(session_id, role)
-            self._ended.append(slots)
+            self._ended.append((slots, reason))
             self.changed.notify_all()
 
     def drop_session(self, session_id: str, role: types.Role) -> None:
@@ -46,8 +46,8 @@ class Inbox:
             waiting = self._waiting[role]
             self._waiting[role] = [message for message in waiting if message.request.session_id != session_id]
 
-    def take_ended(self) -> list[np.ndarray]:
-        """Returns the slots of the sessions that ended since the last call."""
+    def take_ended(self) -> list[tuple[np.ndarray, str]]:
+        """Returns slots and reasons of the sessions that ended since the last call."""
         with self.changed:
             ended, self._ended = self._ended, []
             return ended

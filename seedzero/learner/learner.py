@@ -30,7 +30,7 @@ from seedzero.learner import reception as reception_lib
 from seedzero.monitoring import background, console, exporter, metrics, view
 from seedzero.processes import signals, supervisor
 from seedzero.transport import address as addresses
-from seedzero.transport import security, server
+from seedzero.transport import descriptors, security, server
 
 _TICK_SECONDS = 0.5
 _MAX_SOCKET_PATH = 100
@@ -106,6 +106,7 @@ class _Learner:
         self._saves = saves.Saves(config, directory, self._view, screen.message, mirrored)
         self._local = _local_address(directory.path, config.transport.listen)
         self._server = self._make_server()
+        self._view.progress.silent = self._server.silent
         self._workers = self._make_workers(has_evaluator=layout.num_evaluate > 0)
         self._loop: device_loop.DeviceLoop | None = None
 
@@ -170,7 +171,8 @@ class _Learner:
         return contextlib.nullcontext("") if port < 0 else exporter.serving(host, port, self._view.scrape)
 
     def _announce(self, address: str) -> None:
-        for text in security.warnings(self._config.transport, self._config.tls):
+        few_files = descriptors.allow(self._config.transport.max_workers)
+        for text in [*security.warnings(self._config.transport, self._config.tls), *filter(None, [few_files])]:
             self._screen.message(text)
         self._directory.write_learner(address, time.time(), local=self._local)
         print(f"seedzero learner listening on {address}", flush=True)

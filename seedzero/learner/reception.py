@@ -5,15 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-import jax
-
-from seedzero.agents import table as agents
 from seedzero.checkpoints import spec_file
 from seedzero.config import config as config_lib
-from seedzero.core import env_ids, types
+from seedzero.core import env_ids, errors, types
 from seedzero.device import batch as batch_lib
+from seedzero.learner import build
 from seedzero.learner import inbox as inbox_lib
 from seedzero.learner import roster as roster_lib
+from seedzero.monitoring import counts
 from seedzero.monitoring import view as view_lib
 from seedzero.transport import messages
 
@@ -61,7 +60,7 @@ class Reception:
         """Handler: a worker's environments are there; the first ones decide what the networks are built for."""
         if self.spec is None:
             if self._config.env.id == env_ids.REMOTE:
-                agents.make(self._config, spec, jax.default_backend())  # refuses environments that no network fits
+                self._check(spec)
             self.show(spec)
         assert self.spec is not None
         spec_file.check_equal(spec, self.spec)
@@ -74,6 +73,13 @@ class Reception:
             remote = self._config.env.id == env_ids.REMOTE
             if remote and self._has_evaluation and not self.roster.started(types.Role.EVALUATE):
                 self._report("evaluation is off until another worker joins that accepts it")
+
+    def _check(self, spec: types.EnvSpec) -> None:
+        """Refuses a worker for whose environments nothing can be built; for others the run can go on."""
+        try:
+            build.check(self._config, spec)
+        except errors.UsageError as error:
+            raise errors.SpecMismatch(f"this learner cannot be built for these environments: {error}") from None
 
     def step(self, request: messages.StepRequest) -> None:
         """Handler: observations arrived."""
@@ -89,7 +95,8 @@ class Reception:
         if session is None:
             return
         if session.started:
-            self.inbox.end_session(session_id, session.role, session.all_slots)
+            lost = counts.WORKER_LEFT if reason == messages.GOODBYE else counts.WORKER_LOST
+            self.inbox.end_session(session_id, session.role, session.all_slots, lost)
         self._report(f"worker {session.worker_id} left: {reason}")
 
     def status(self) -> Mapping[str, object]:

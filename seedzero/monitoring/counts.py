@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 WORKER_LOST = "worker_lost"
+WORKER_LEFT = "worker_left"
 CHECKPOINT_RESET = "checkpoint_reset"
 UNFINISHED_UNROLL = "unfinished_unroll"
 """Steps of a queue before a cut: stored, but no update sees them."""

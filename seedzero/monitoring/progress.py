@@ -18,11 +18,13 @@ class Progress:
     Attributes:
       spec: of the environments; None: not known yet.
       read: returns the device loop's counters; None: there is no loop yet.
+      silent: returns which workers send heartbeats alone; "": none.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.spec: types.EnvSpec | None = None
         self.read: Callable[[], counts.Snapshot] | None = None
+        self.silent: Callable[[], str] = lambda: ""
         self._clock = clock
         self._started = self._last_change = clock()
         self._readings: collections.deque[tuple[float, counts.Snapshot]] = collections.deque(maxlen=64)
@@ -53,12 +55,16 @@ class Progress:
         return (counter(after) - counter(before)) / max(end - start, 1e-9)
 
     def stalled(self, num_workers: int) -> str | None:
-        """Returns why the run stands still, or None."""
+        """Returns why the run, or a worker, stands still, or None."""
+        if self.read is None and self.spec is not None:
+            return "building the networks"
+        if self.read is not None and num_workers and not self.read().is_compiled:
+            return "compiling"
+        if silent := self.silent():
+            return silent
         if self.read is None:
-            return "waiting for the first worker" if self.spec is None else "building the networks"
+            return "waiting for the first worker"
         if not num_workers:
             return "no training worker is connected"
-        if not self.read().is_compiled:
-            return "compiling"
         still = self._clock() - self._last_change
         return f"no step or update for {still:.0f} s" if still > _STALL_SECONDS else None

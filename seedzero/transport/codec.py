@@ -25,8 +25,6 @@ STATUS_METHOD = f"/{SERVICE}/Status"
 
 HANDSHAKE_BYTES = 4 * 2**20
 """Largest message before Start."""
-HARD_LIMIT_BYTES = 512 * 2**20
-"""Largest message that any spec may ask for."""
 _OVERHEAD_BYTES = 64 * 2**10
 _MAX_NAME = 256
 _MAX_REASON = 1000
@@ -116,8 +114,8 @@ def hello_of(fields: inference_pb2.Hello) -> messages.Hello:
     return messages.Hello(fields.worker_id, fields.session_id, roles, tuple(fields.environments), fields.max_envs)
 
 
-def spec_of(fields: inference_pb2.Spec, num_envs: int) -> types.EnvSpec:
-    """Returns a worker's spec, for groups of E environments; SpecMismatch if no learner can use it."""
+def spec_of(fields: inference_pb2.Spec, num_envs: int, limit: int) -> types.EnvSpec:
+    """Returns a worker's spec, for groups of E environments; SpecMismatch if messages of `limit` bytes cannot do."""
     fewest = 0 if fields.action_low else 1
     has_actions = fewest <= fields.num_actions <= _MAX_ACTIONS and len(fields.action_low) <= _MAX_ACTION_NUMBERS
     if fields.num_players not in (1, 2) or not has_actions or fields.frames_per_step < 1:
@@ -132,10 +130,11 @@ def spec_of(fields: inference_pb2.Spec, num_envs: int) -> types.EnvSpec:
             "expected numbers, the first not above the second"
         )
     spec = types.EnvSpec(**_values(fields, types.EnvSpec))
-    if (needed := max_message_bytes(spec, num_envs)) > HARD_LIMIT_BYTES:
+    if (needed := max_message_bytes(spec, num_envs)) > limit:
         raise errors.SpecMismatch(
             f"{num_envs} observations of shape {spec.observation_shape} and dtype {spec.observation_dtype} need "
-            f"messages of {needed} bytes; at most {HARD_LIMIT_BYTES} are possible: make the groups smaller"
+            f"messages of {needed} bytes and the learner takes at most {limit}; start it with "
+            f"--transport.max_message_bytes={needed}, or with fewer --worker.envs_per_group"
         )
     return spec
 

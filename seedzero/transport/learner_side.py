@@ -16,12 +16,18 @@ from seedzero.core import errors
 from seedzero.transport import codec, inference_pb2, messages, sessions, status, streams
 
 _MAX_REASON = 1000
+_SILENT_SECONDS = 30.0
+_MAX_NAMED = 3
 
 Session = sessions.Session[streams.Stream]
 
 
 class LearnerSide:
-    """Everything here runs on the server's event-loop thread."""
+    """Everything here runs on the server's event-loop thread.
+
+    Attributes:
+      silent: names workers that send heartbeats alone; "": there are none. Any thread may read it.
+    """
 
     def __init__(
         self, learner: messages.Handler, settings: sections.TransportConfig, clock: Callable[[], float]
@@ -30,13 +36,16 @@ class LearnerSide:
         self._settings = settings
         self._clock = clock
         self._sessions: sessions.Sessions[streams.Stream] = sessions.Sessions(settings.lease_seconds)
+        self.silent = ""
 
     # --- from the learner ---
 
     def deliver(self, session_id: str, group: int, sequence: int, reply: bytes) -> None:
         """Answers a step; does nothing if its session is over."""
         session = self._sessions.get(session_id)
-        if session and session.answer(group, sequence, reply) and session.stream and session.stream.ready:
+        if session is None or not session.answer(group, sequence, reply, self._clock()):
+            return
+        if session.stream and session.stream.ready:
             session.stream.put(reply)
 
     def restart(self, session_id: str, reason: str) -> None:
@@ -48,16 +57,36 @@ class LearnerSide:
     # --- from the service ---
 
     def renew_all(self) -> None:
-        """Starts all leases anew."""
-        self._sessions.renew(self._sessions.values(), self._clock())
+        """Starts all leases and deadlines anew."""
+        self._sessions.renew_all(self._clock())
 
     def expire(self) -> None:
-        """Ends silent sessions."""
-        for session in self._sessions.expired(self._clock()):
-            self.end(session, messages.WORKER_LOST)
-            if session.stream:
-                silent = f"nothing came for {self._settings.lease_seconds:g} s; send heartbeats"
-                self._send_restart(session.stream, silent)
+        """Ends sessions of workers that send nothing, or heartbeats alone for too long; names the latter before."""
+        now, settings = self._clock(), self._settings
+        for session in self._sessions.expired(now):
+            explanation = f"nothing came for {settings.lease_seconds:g} s; send heartbeats"
+            self._end_and_restart(session, messages.WORKER_LOST, explanation)
+        silent = []
+        for session in list(self._sessions.values()):
+            seconds = now - session.owed_since
+            if session.spec is None:
+                setting, limit, debt = "spec_seconds", settings.spec_seconds, "made no environments"
+            else:
+                setting, limit, debt = "step_seconds", settings.step_seconds, "sent no step"
+            text = f"worker {session.worker_id} has {debt} for {seconds:.0f} s"
+            if 0 < limit <= seconds:
+                explanation = f"{text}; --transport.{setting}={limit:g} allows no more"
+                self._end_and_restart(session, messages.FAILED + explanation, explanation)
+            elif seconds >= _SILENT_SECONDS:
+                silent.append(text)
+        rest = [f"{len(silent) - _MAX_NAMED} more"] if len(silent) > _MAX_NAMED else []
+        self.silent = "; ".join(silent[:_MAX_NAMED] + rest)
+
+    def _end_and_restart(self, session: Session, reason: str, explanation: str) -> None:
+        """Ends a session and has its worker join again."""
+        self.end(session, reason)
+        if session.stream:
+            self._send_restart(session.stream, explanation)
 
     def end(self, session: Session, reason: str) -> None:
         """Ends a session, once, and informs the learner."""
@@ -69,9 +98,8 @@ class LearnerSide:
         stream.check_unread()
         codec.check_size(data, stream.max_message_bytes)
         message, observation = codec.decode_worker(data)
-        stream.heard_at = self._clock()
         if stream.session:
-            self._sessions.renew([stream.session], stream.heard_at)
+            self._sessions.renew(stream.session, self._clock())
         match message.WhichOneof("message"):
             case "step":
                 self._on_step(stream, message.step, observation)
@@ -102,7 +130,7 @@ class LearnerSide:
             session.stream.session = None
             session.stream.close(taken)
         session.stream, stream.session = stream, session
-        self._sessions.renew([session], stream.heard_at)
+        self._sessions.renew(session, self._clock())
         assignment = dataclasses.replace(session.assignment, resumed=bool(hello.session_id))
         beat, lease = self._settings.heartbeat_seconds, self._settings.lease_seconds
         stream.put(codec.encode_assign(assignment, heartbeat_seconds=beat, lease_seconds=lease))
@@ -116,8 +144,8 @@ class LearnerSide:
         if (session := self._session_of(stream, "Spec")) is None:
             return
         num_envs = session.assignment.envs_per_group
-        spec = codec.spec_of(fields, num_envs)
-        if session.begin(spec):
+        spec = codec.spec_of(fields, num_envs, self._settings.max_message_bytes)
+        if session.begin(spec, self._clock()):
             self._learner.begin(session.assignment.session_id, spec)
         stream.ready = True
         stream.max_message_bytes = codec.max_message_bytes(spec, num_envs)
@@ -150,6 +178,6 @@ class LearnerSide:
 
     def _send_restart(self, stream: streams.Stream, reason: str) -> None:
         stream.session, stream.restarted, stream.ready = None, True, False
-        stream.heard_at = self._clock()  # it has a whole lease's time to say Hello
+        stream.idle_since = self._clock()
         stream.max_message_bytes = max(stream.max_message_bytes, codec.HANDSHAKE_BYTES)
         stream.put(codec.encode_restart(reason))

@@ -7,7 +7,6 @@ it is set too. A server disconnects clients that ping more often than it allows,
 from __future__ import annotations
 
 from seedzero.config import sections
-from seedzero.transport import codec
 
 _LEARNER_MESSAGE_BYTES = 16 * 2**20
 _CONNECT_MILLISECONDS = 10_000
@@ -23,7 +22,9 @@ def server(settings: sections.TransportConfig) -> Options:
         ("grpc.http2.max_ping_strikes", 0),
         # Two servers on one port would share its connections, without an error.
         ("grpc.so_reuseport", 0),
-        ("grpc.max_receive_message_length", codec.HARD_LIMIT_BYTES),
+        # Identity alone: a small message could grow to the limit below.
+        ("grpc.compression_enabled_algorithms_bitset", 1),
+        ("grpc.max_receive_message_length", settings.max_message_bytes),
         ("grpc.max_send_message_length", _LEARNER_MESSAGE_BYTES),
     ]
 
@@ -38,7 +39,6 @@ def client(settings: sections.TransportConfig) -> Options:
         ("grpc.min_reconnect_backoff_ms", _CONNECT_MILLISECONDS),
         ("grpc.enable_retries", 0),
         ("grpc.max_receive_message_length", _LEARNER_MESSAGE_BYTES),
-        ("grpc.max_send_message_length", codec.HARD_LIMIT_BYTES),
     ]
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import collections
+import os
 import time
 from collections.abc import Callable
 
 import numpy as np
 from grpc import aio
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from seedzero.config import sections
 from seedzero.core import errors
@@ -87,6 +87,10 @@ class Server:
         if (thread := self._thread) is not None:
             thread.post(self._service.side.restart, session_id, reason)
 
+    def silent(self) -> str:
+        """Returns which workers send heartbeats alone, and for how long; "": none."""
+        return self._service.side.silent
+
     def stop(self, *, finished: bool, reason: str, grace_seconds: float = 2.0) -> None:
         """Ends all streams and the server; from its beginning on the handler is not called, save for its status.
 
@@ -104,17 +108,12 @@ class Server:
             self._service.side.deliver(*self._mail.popleft())
 
     async def _serve(self) -> str:
-        self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
         self._server = aio.server(options=options.server(self._settings))
-        self._server.add_generic_rpc_handlers((self._service.methods(),))
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        self._server.add_generic_rpc_handlers(self._service.methods())
         bound = self._bind(self._settings.listen)
         if self._local:
             self._bind(self._local)
-            addresses.unix_path(self._local).chmod(0o600)  # before serving: this file alone guards it
         await self._server.start()
-        for name in ("", codec.SERVICE):
-            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
         self._service.watch_leases()
         return bound
 
@@ -123,6 +122,7 @@ class Server:
         is_unix = listen.startswith(addresses.UNIX_PREFIX)
         if is_unix:
             addresses.free_unix_path(listen)
+        mask = os.umask(0o077)  # a socket's file is this user's alone from its beginning: nothing else guards it
         try:
             if is_unix or credentials is None:
                 port = self._server.add_insecure_port(target)
@@ -132,10 +132,11 @@ class Server:
             raise errors.UsageError(
                 f"cannot listen on {listen}: the address is in use or not this machine's; choose another by --listen"
             ) from None
+        finally:
+            os.umask(mask)
         return listen if is_unix else f"{listen.rpartition(':')[0]}:{port}"
 
     async def _shut_down(self, finished: bool, reason: str, grace_seconds: float) -> None:
-        await self._health.enter_graceful_shutdown()
         await self._service.dismiss(finished, reason, grace_seconds)
         await self._server.stop(None)
 

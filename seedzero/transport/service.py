@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import grpc
 from grpc import aio
+from grpc_health.v1 import health_pb2
 
 from seedzero.config import sections
 from seedzero.core import errors
@@ -18,6 +19,11 @@ from seedzero.transport import codec, inference_pb2, learner_side, messages, sec
 
 _MAX_TICK_SECONDS = 1.0
 _TICKS_A_LEASE = 20
+_MAX_WATCHING = 2
+"""Streams of strangers that stay: each may hold some megabytes that nobody reads."""
+_HEALTH_SERVICE = "grpc.health.v1.Health"
+_SERVING = health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVING)
+_NOT_SERVING = health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.NOT_SERVING)
 
 
 class Service:
@@ -37,20 +43,47 @@ class Service:
         self._clock = clock
         self._streams: set[streams.Stream] = set()
         self._farewell: Callable[[streams.Stream], None] | None = None
+        self._num_watching = 0
         self._empty = asyncio.Event()
         self._watched_at = math.inf
 
-    def methods(self) -> grpc.GenericRpcHandler[bytes, bytes]:
-        """Returns both methods for a grpc.aio server. Connect takes raw bytes: `framing` decodes them."""
-        handlers = {
-            "Connect": grpc.stream_stream_rpc_method_handler(self.connect),
-            "Status": grpc.unary_unary_rpc_method_handler(
-                self.status, response_serializer=inference_pb2.StatusReply.SerializeToString
-            ),
-        }
-        return grpc.method_handlers_generic_handler(codec.SERVICE, handlers)
+    def methods(self) -> tuple[grpc.GenericRpcHandler[bytes, bytes], ...]:
+        """Returns all methods for a grpc.aio server.
 
-    async def status(self, request: bytes, context: streams.Context) -> inference_pb2.StatusReply:
+        Each is a stream to gRPC, which would read and keep the whole request of a unary one before the token is looked
+        at. Connect alone reads, raw bytes: `framing` decodes them.
+        """
+        reply, state = inference_pb2.StatusReply.SerializeToString, health_pb2.HealthCheckResponse.SerializeToString
+        ours = {
+            "Connect": grpc.stream_stream_rpc_method_handler(self.connect),
+            "Status": grpc.stream_unary_rpc_method_handler(self.status, response_serializer=reply),
+        }
+        health = {
+            "Check": grpc.stream_unary_rpc_method_handler(self.check, response_serializer=state),
+            "Watch": grpc.stream_stream_rpc_method_handler(self.watch, response_serializer=state),
+        }
+        return (
+            grpc.method_handlers_generic_handler(codec.SERVICE, ours),
+            grpc.method_handlers_generic_handler(_HEALTH_SERVICE, health),
+        )
+
+    async def check(self, requests: object, context: streams.Context) -> health_pb2.HealthCheckResponse:
+        """Returns the learner's health; the same for every service that the request, which is not read, may name."""
+        return _NOT_SERVING if self._farewell else _SERVING
+
+    async def watch(self, requests: object, context: streams.Context) -> None:
+        """Sends the learner's health, which changes with the server's end alone."""
+        if self._num_watching == _MAX_WATCHING:
+            many = f"{_MAX_WATCHING} streams watch the learner's health already; ask by Check instead"
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, many)
+        self._num_watching += 1
+        try:
+            await context.write(await self.check(requests, context))
+            await asyncio.Event().wait()  # until either end cancels it
+        finally:
+            self._num_watching -= 1
+
+    async def status(self, requests: object, context: streams.Context) -> inference_pb2.StatusReply:
         """Returns the learner's counters and state."""
         await self._refuse_strangers(context)
         try:
@@ -81,19 +114,21 @@ class Service:
             await context.abort(stream.failure.code, stream.failure.details, trailer)
 
     def watch_leases(self) -> None:
-        """Ends silent sessions and streams, now and from now on."""
+        """Ends sessions and streams that are past a deadline, now and from now on."""
         lease = self._settings.lease_seconds
         loop, now = asyncio.get_running_loop(), self._clock()
         loop.call_later(min(lease / _TICKS_A_LEASE, _MAX_TICK_SECONDS), self.watch_leases)
         if self._farewell:
             return
-        if loop.time() - self._watched_at > lease / 2:  # this process stood still; its workers' heartbeats wait unread
+        if loop.time() - self._watched_at > lease / 2:  # this process stood still; its workers' messages wait unread
             self.side.renew_all()
+            for stream in self._streams:
+                stream.idle_since = now
         self._watched_at = loop.time()
         self.side.expire()
         for stream in self._streams:
-            if stream.session is None and now - stream.heard_at >= lease:
-                silent = f"nothing came for {lease:g} s on a stream without a session"
+            if stream.session is None and now - stream.idle_since >= self._settings.hello_seconds:
+                silent = f"no Hello came for {self._settings.hello_seconds:g} s on a stream without a session"
                 stream.close(status.Failure(grpc.StatusCode.DEADLINE_EXCEEDED, silent))
 
     async def dismiss(self, finished: bool, reason: str, grace_seconds: float) -> None:

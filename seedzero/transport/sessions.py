@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Iterable
+import math
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -34,6 +34,7 @@ class Group:
       any_final: whether one of `final` is true.
       pending: the step numbered next_sequence - 1 has no answer yet.
       last_reply: answer to the step numbered next_sequence - 1, unless pending.
+      owed_since: time since which the worker owes the next step; infinity: it owes none.
     """
 
     final: np.ndarray
@@ -41,6 +42,7 @@ class Group:
     next_sequence: int = 0
     pending: bool = False
     last_reply: bytes = b""
+    owed_since: float = math.inf
 
     def look_up(self, group: int, sequence: int) -> Repeat | bytes:
         """Returns NEW, PENDING, or the answer that a step with this number got; SequenceError for other numbers."""
@@ -59,20 +61,33 @@ class Group:
 class Session(Generic[StreamT]):
     """One worker's environments from one reset to the next."""
 
-    def __init__(self, worker_id: str, assignment: types.Assignment, expires_at: float) -> None:
+    def __init__(self, worker_id: str, assignment: types.Assignment, now: float) -> None:
         self.worker_id = worker_id
         self.assignment = assignment
-        self.expires_at = expires_at
+        self.expires_at = self._assigned_at = now
         self.spec: types.EnvSpec | None = None
         self.layout: codec.Layout | None = None
         self.stream: StreamT | None = None
         self._groups = tuple(Group(np.ones(assignment.envs_per_group, np.bool_)) for _ in range(assignment.num_groups))
 
-    def begin(self, spec: types.EnvSpec) -> bool:
+    @property
+    def owed_since(self) -> float:
+        """Time since which the worker owes its Spec or else a step; infinity: it waits for answers."""
+        return self._assigned_at if self.spec is None else min(group.owed_since for group in self._groups)
+
+    def restart_deadlines(self, now: float) -> None:
+        """Has what the worker owes be due anew."""
+        self._assigned_at = now
+        for group in self._groups:
+            group.owed_since = max(group.owed_since, now)
+
+    def begin(self, spec: types.EnvSpec, now: float) -> bool:
         """Takes the spec; returns whether it is the session's first. SpecMismatch if it had another one before."""
         if self.spec not in (None, spec):
             raise errors.SpecMismatch(f"session {self.assignment.session_id} began with {self.spec}; now came {spec}")
         is_first, self.spec = self.spec is None, spec
+        for group in self._groups if is_first else ():
+            group.owed_since = now
         self.layout = codec.Layout(spec, self.assignment.envs_per_group)
         return is_first
 
@@ -91,14 +106,15 @@ class Session(Generic[StreamT]):
             _check_first(group, step, first, final)
         state.final, state.any_final = final, arrays.any_true(final)
         state.next_sequence, state.pending, state.last_reply = sequence + 1, True, b""
+        state.owed_since = math.inf
         return messages.StepRequest(self.assignment.session_id, self.assignment.role, group, sequence, step, first)
 
-    def answer(self, group: int, sequence: int, reply: bytes) -> bool:
+    def answer(self, group: int, sequence: int, reply: bytes, now: float) -> bool:
         """Keeps the answer to the pending step; returns False if that step isn't pending."""
         state = self._groups[group]
         if not state.pending or sequence != state.next_sequence - 1:
             return False
-        state.pending, state.last_reply = False, reply
+        state.pending, state.last_reply, state.owed_since = False, reply, now
         return True
 
 
@@ -110,13 +126,19 @@ class Sessions(dict[str, Session[StreamT]]):
 
     def create(self, worker_id: str, assignment: types.Assignment, now: float) -> Session[StreamT]:
         """Starts a session."""
-        session = self[assignment.session_id] = Session(worker_id, assignment, now + self._lease_seconds)
+        session = self[assignment.session_id] = Session(worker_id, assignment, now)
+        self.renew(session, now)
         return session
 
-    def renew(self, sessions: Iterable[Session[StreamT]], now: float) -> None:
-        """Starts these sessions' leases anew."""
-        for session in sessions:
-            session.expires_at = now + self._lease_seconds
+    def renew(self, session: Session[StreamT], now: float) -> None:
+        """Starts a session's lease anew."""
+        session.expires_at = now + self._lease_seconds
+
+    def renew_all(self, now: float) -> None:
+        """Starts all leases and deadlines anew."""
+        for session in self.values():
+            self.renew(session, now)
+            session.restart_deadlines(now)
 
     def expired(self, now: float) -> list[Session[StreamT]]:
         """Returns the sessions whose lease is over."""

@@ -21,7 +21,7 @@ class Stream:
       session: the one on this stream; None before Hello and after Restart.
       restarted: Restart was sent; messages until the next Hello belong to the session that is over.
       ready: Start was sent, so answers may follow.
-      heard_at: time of the last message, by the server's clock.
+      idle_since: time since which it has had no session, by the server's clock; means nothing while it has one.
       max_message_bytes: larger messages are refused.
       closed: nothing more is written after the messages that wait.
       failure: end of the stream; None: OK.
@@ -31,7 +31,7 @@ class Stream:
         self.session: sessions.Session[Stream] | None = None
         self.restarted = False
         self.ready = False
-        self.heard_at = now
+        self.idle_since = now
         self.max_message_bytes = codec.HANDSHAKE_BYTES
         self.failure: status.Failure | None = None
         self.closed = False

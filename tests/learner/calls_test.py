@@ -51,7 +51,7 @@ def test_acting_says_how_full_and_how_late_its_batches_are(make: loop_world.Make
     assert means["policy_age"] == 0
 
 
-def test_the_history_of_a_lost_session_is_cut_where_it_ended(make: loop_world.Make) -> None:
+def test_the_history_of_a_session_is_cut_where_it_ended(make: loop_world.Make) -> None:
     world = make()
     session = world.join()
     for place in range(3):
@@ -59,13 +59,13 @@ def test_the_history_of_a_lost_session_is_cut_where_it_ended(make: loop_world.Ma
         world.work()
     world.show(session, 1, 7.0, first=True)  # waits when the session is lost: nobody needs its answer
     num_replies = len(world.replies)
-    world.lose(session)
+    world.lose(session, "worker_left")
     again = world.join()
     assert set(again.all_slots) == set(session.all_slots)
     world.work()
     assert len(world.replies) == num_replies
     counts = world.loop.look().counts
-    assert (counts.stored, counts.pending, counts.discarded) == (4, 0, {"worker_lost": 2})
+    assert (counts.stored, counts.pending, counts.discarded) == (4, 0, {"worker_left": 2})
     world.show(again, 0, 10.0, first=True)
     world.show(again, 1, 20.0, first=True)
     world.work()

@@ -62,8 +62,8 @@ def test_messages_of_a_run_that_ended_are_dropped_and_its_slots_reported_once() 
     inbox = inbox_lib.Inbox()
     inbox.put(_message([0], session_id="gone"))
     inbox.put(_message([1], session_id="here"))
-    inbox.end_session("gone", types.Role.TRAIN, np.array([0]))
+    inbox.end_session("gone", types.Role.TRAIN, np.array([0]), "worker_left")
     assert inbox.has_ended
-    assert [slots.tolist() for slots in inbox.take_ended()] == [[0]]
+    assert [(slots.tolist(), reason) for slots, reason in inbox.take_ended()] == [([0], "worker_left")]
     assert not inbox.has_ended
     assert [m.request.session_id for m in inbox.take(types.Role.TRAIN, ONE, 8)] == ["here"]

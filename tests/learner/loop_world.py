@@ -24,7 +24,7 @@ from seedzero.device import state as state_lib
 from seedzero.evaluation import evaluation
 from seedzero.learner import calls, device_loop, roster, runner
 from seedzero.learner import inbox as inbox_lib
-from seedzero.monitoring import metrics
+from seedzero.monitoring import counts, metrics
 from seedzero.replay import data
 from seedzero.transport import messages
 
@@ -176,10 +176,10 @@ class World:
         """One message of a group, every environment alike."""
         self.inbox.put(message(session, group, value, first=first, final=final, reward=reward, now=self.now))
 
-    def lose(self, session: roster.Session) -> None:
+    def lose(self, session: roster.Session, reason: str = counts.WORKER_LOST) -> None:
         """What the learner does when a worker's session is over."""
         self.people.remove(session.session_id)
-        self.inbox.end_session(session.session_id, session.role, session.all_slots)
+        self.inbox.end_session(session.session_id, session.role, session.all_slots, reason)
 
     def complete(self) -> None:
         """Waits for everything in flight."""

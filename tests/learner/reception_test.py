@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from seedzero.config import config as config_lib
+from seedzero.config import options
 from seedzero.core import errors, types
 from seedzero.device import batch as batch_lib
 from seedzero.learner import reception as reception_lib
@@ -17,6 +18,14 @@ from seedzero.transport import messages
 
 SPEC = types.EnvSpec((2,), "float32", 3)
 LAYOUT = batch_lib.Layout(num_shards=1, num_train=8, num_evaluate=2)
+SETTINGS: dict[str, options.Value] = {
+    "worker.envs_per_group": 2,
+    "worker.num_groups": 2,
+    "training.num_devices": 1,
+    "replay.num_slots": LAYOUT.num_train,
+    "network.kind": "mlp",
+    "network.width": 8,
+}
 
 
 class World:
@@ -27,8 +36,7 @@ class World:
         self.num_joined = 0
         self.progress = python_types.SimpleNamespace(spec=None)
         view = cast(view_lib.View, cast(Any, python_types.SimpleNamespace(progress=self.progress, status=dict)))
-        values = {"env.id": env, "worker.envs_per_group": 2, "worker.num_groups": 2}
-        config = config_lib.override(config_lib.Config(), values)
+        config = config_lib.override(config_lib.Config(), {"env.id": env, **SETTINGS})
         self.reception = reception_lib.Reception(config, LAYOUT, 8, view, self.reports.append, self._join)
 
     def _join(self) -> None:
@@ -72,16 +80,35 @@ def test_a_session_that_ended_leaves_no_message_and_is_reported() -> None:
     world.reception.step(_step(session_id))  # was on its way
     world.reception.end(session_id, "twice")
     assert world.reception.inbox.num_rows(types.Role.TRAIN) == 0
-    assert [slots.tolist() for slots in world.reception.inbox.take_ended()] == [[0, 1, 2, 3]]
+    assert [slots.tolist() for slots, _ in world.reception.inbox.take_ended()] == [[0, 1, 2, 3]]
     assert world.reports[-1] == "worker a left: goodbye"
     assert world.reception.roster.sizes() == []
 
 
+@pytest.mark.parametrize(
+    ("reason", "counted"),
+    [("goodbye", "worker_left"), ("worker_lost", "worker_lost"), ("failed: it raised", "worker_lost")],
+)
+def test_steps_of_a_worker_that_says_goodbye_are_not_counted_as_lost(reason: str, counted: str) -> None:
+    world = World()
+    world.reception.end(world.join(), reason)
+    assert [found for _, found in world.reception.inbox.take_ended()] == [counted]
+
+
 def test_a_remote_environment_that_no_network_fits_is_refused_before_the_run_is_built() -> None:
     world = World("remote")
-    with pytest.raises(errors.ConfigError, match="3 players"):
+    with pytest.raises(errors.SpecMismatch, match=r"learner cannot be built for these environments: .*3 players"):
         world.join("a", types.EnvSpec((2,), "float32", 3, num_players=3), kind="yours")
     assert world.reception.spec is None
+
+
+def test_a_remote_environment_too_large_for_the_replay_is_refused_and_the_next_one_is_not() -> None:
+    world = World("remote")
+    with pytest.raises(errors.SpecMismatch, match=r"replay\.capacity=64000 needs \S+ GiB .* would fit"):
+        world.join("giant", types.EnvSpec((2**30,), "float32", 3), kind="yours")
+    assert world.reception.spec is None and world.num_joined == 0
+    world.join("a", kind="yours")
+    assert world.reception.spec == SPEC
 
 
 def test_who_may_evaluate_a_remote_environment_is_awaited_aloud() -> None:

@@ -36,6 +36,8 @@ def test_before_there_is_a_loop_all_counters_are_zero_and_the_reason_is_named(ru
     shown = progress.Progress(lambda: run.now)
     assert shown.snapshot() == counts.Snapshot()
     assert shown.stalled(0) == "waiting for the first worker"
+    shown.silent = lambda: "worker a has made no environments for 40 s"
+    assert shown.stalled(0) == "worker a has made no environments for 40 s"
     shown.spec = types.EnvSpec(observation_shape=(1,), observation_dtype="uint8", num_actions=2)
     assert shown.stalled(1) == "building the networks"
 
@@ -63,5 +65,7 @@ def test_a_run_stands_still_without_workers_programs_or_progress(run: Run, shown
     run.advance(31.0)
     shown.observe(run.now)
     assert shown.stalled(1) == "no step or update for 31 s"
+    shown.silent = lambda: "worker w3 has sent no step for 75 s"
+    assert shown.stalled(0) == shown.stalled(1) == "worker w3 has sent no step for 75 s"
     run.snapshot = run.snapshot._replace(is_compiled=False)
     assert shown.stalled(1) == "compiling"

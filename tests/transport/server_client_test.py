@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import dataclasses
 import functools
 import logging
+import os
 import pathlib
 import queue
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import threading
@@ -144,6 +145,15 @@ def test_status_and_health_are_answered(address: str) -> None:
         for service in ("", codec.SERVICE):
             reply = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=TIMEOUT_SECONDS)
             assert reply.status == health_pb2.HealthCheckResponse.SERVING
+
+
+def test_a_spec_whose_steps_are_too_large_is_refused_by_name() -> None:
+    learner = Learner(dataclasses.replace(SETTINGS, max_message_bytes=2**22))
+    with serving(learner) as address, client.Client(address, HELLO) as worker:
+        worker.join()
+        worker.start(dataclasses.replace(SPEC, observation_shape=(2**20,)))
+        with pytest.raises(errors.SpecMismatch, match=r"at most 4194304; start it with --transport\.max_message_b"):
+            worker.receive()
 
 
 def test_worker_that_failed_says_why(learner: Learner, address: str) -> None:
@@ -560,7 +570,7 @@ def test_stream_that_says_nothing_is_closed() -> None:
         clock.now += SETTINGS.lease_seconds
         code, details, _ = raw.error()
         assert code is grpc.StatusCode.DEADLINE_EXCEEDED
-        assert details == "nothing came for 15 s on a stream without a session"
+        assert details == "no Hello came for 15 s on a stream without a session"
 
 
 def wait_for_end(learner: Learner, timeout_seconds: float) -> bool:
@@ -576,24 +586,6 @@ def test_heartbeats_keep_a_slow_environment_alive() -> None:
         # This thread is the environment: it sends nothing for two leases.
         assert not wait_for_end(learner, 2 * SHORT_LEASE.lease_seconds)
     assert learner.next_end()[1] == messages.GOODBYE
-
-
-def test_learner_that_stood_still_itself_blames_no_worker() -> None:
-    clock, learner = Clock(), Learner()
-
-    async def stand_still() -> None:
-        answering = service.Service(learner, SETTINGS, clock, security.Guard(""))
-        answering._receive(streams.Stream(None, clock.now), codec.encode_hello(HELLO))  # type: ignore[arg-type]
-        answering.watch_leases()
-        clock.now += SETTINGS.lease_seconds
-        answering._watched_at -= SETTINGS.lease_seconds  # as if this loop had not run for so long
-        answering.watch_leases()
-        assert learner.ended.empty()
-        clock.now += SETTINGS.lease_seconds
-        answering.watch_leases()
-        assert learner.next_end()[1] == messages.WORKER_LOST
-
-    asyncio.run(stand_still())
 
 
 # --- the end ---
@@ -659,6 +651,17 @@ def test_living_unix_socket_is_left_alone_and_a_dead_one_replaced(tmp_path: path
         with joined(address) as worker:
             worker.send(0, make_step())
             assert receive_actions(worker).group == 0
+
+
+def test_unix_socket_is_its_users_alone_from_the_beginning(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "socket"
+    mask = os.umask(0)
+    try:
+        with serving(Learner(dataclasses.replace(SETTINGS, listen=f"unix:{path}"))):
+            assert not stat.S_IMODE(path.stat().st_mode) & 0o077
+        assert os.umask(0) == 0  # as before
+    finally:
+        os.umask(mask)
 
 
 # --- a peer that stands still ---

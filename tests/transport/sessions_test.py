@@ -22,7 +22,7 @@ def make_step(**changes: Any) -> types.EnvStep:
 
 def make_session() -> sessions.Session[str]:
     session: sessions.Session[str] = sessions.Session("worker", ASSIGNMENT, 10.0)
-    session.begin(SPEC)
+    session.begin(SPEC, 10.0)
     return session
 
 
@@ -31,7 +31,7 @@ def play(session: sessions.Session[str], *steps: types.EnvStep) -> list[list[boo
     flags = []
     for sequence, step in enumerate(steps):
         flags.append(session.accept(0, sequence, step).first.tolist())
-        assert session.answer(0, sequence, b"answer")
+        assert session.answer(0, sequence, b"answer", 0.0)
     return flags
 
 
@@ -51,7 +51,7 @@ def test_repeated_step_joins_the_pending_one_or_gets_its_answer() -> None:
     assert session.look_up(0, 0) is sessions.Repeat.NEW
     session.accept(0, 0, make_step())
     assert session.look_up(0, 0) is sessions.Repeat.PENDING
-    session.answer(0, 0, b"answer")
+    session.answer(0, 0, b"answer", 0.0)
     assert session.look_up(0, 0) == b"answer"
     assert session.look_up(0, 1) is sessions.Repeat.NEW
     session.accept(0, 1, make_step())
@@ -97,11 +97,11 @@ def test_unknown_group_is_refused() -> None:
 
 def test_answer_counts_once_and_only_for_the_pending_step() -> None:
     session = make_session()
-    assert not session.answer(0, 0, b"early")
+    assert not session.answer(0, 0, b"early", 0.0)
     session.accept(0, 0, make_step())
-    assert not session.answer(0, 1, b"wrong")
-    assert session.answer(0, 0, b"right")
-    assert not session.answer(0, 0, b"again")
+    assert not session.answer(0, 1, b"wrong", 0.0)
+    assert session.answer(0, 0, b"right", 0.0)
+    assert not session.answer(0, 0, b"again", 0.0)
     assert session.look_up(0, 0) == b"right"
 
 
@@ -142,21 +142,52 @@ def test_mask_without_a_legal_action_is_refused() -> None:
 
 def test_spec_counts_once_and_cannot_change() -> None:
     session: sessions.Session[str] = sessions.Session("worker", ASSIGNMENT, 10.0)
-    assert session.begin(SPEC)
-    assert not session.begin(SPEC)
+    assert session.begin(SPEC, 10.0)
+    assert not session.begin(SPEC, 10.0)
     with pytest.raises(errors.SpecMismatch, match="session id-1 began with"):
-        session.begin(types.EnvSpec((1,), "float32", 4))
+        session.begin(types.EnvSpec((1,), "float32", 4), 10.0)
 
 
 def test_lease_ends_unless_it_is_renewed() -> None:
     all_sessions: sessions.Sessions[str] = sessions.Sessions(15.0)
     session = all_sessions.create("worker", ASSIGNMENT, 100.0)
     assert all_sessions.expired(114.9) == []
-    all_sessions.renew([session], 110.0)
+    all_sessions.renew(session, 110.0)
     assert all_sessions.expired(124.9) == []
     assert all_sessions.expired(125.0) == [session]
-    all_sessions.renew(all_sessions.values(), 125.0)
+    all_sessions.renew_all(125.0)
     assert all_sessions.expired(139.9) == []
+
+
+def test_a_worker_owes_its_spec_and_then_what_follows_each_answer() -> None:
+    session: sessions.Session[str] = sessions.Session("worker", ASSIGNMENT, 10.0)
+    assert session.owed_since == 10.0
+    session.begin(SPEC, 20.0)
+    session.begin(SPEC, 25.0)  # sent again on another stream
+    assert session.owed_since == 20.0
+    session.accept(0, 0, make_step())
+    assert session.owed_since == 20.0  # group 1 has sent nothing
+    session.accept(1, 0, make_step())
+    assert session.owed_since == np.inf  # however long the learner takes
+    session.answer(1, 0, b"answer", 30.0)
+    session.answer(0, 0, b"answer", 40.0)
+    assert session.owed_since == 30.0
+    session.accept(1, 1, make_step())
+    assert session.owed_since == 40.0
+
+
+def test_a_learner_that_stood_still_lets_all_deadlines_begin_anew() -> None:
+    all_sessions: sessions.Sessions[str] = sessions.Sessions(15.0)
+    session = all_sessions.create("worker", ASSIGNMENT, 100.0)
+    all_sessions.renew_all(200.0)
+    assert session.owed_since == 200.0
+    session.begin(SPEC, 210.0)
+    session.accept(0, 0, make_step())
+    all_sessions.renew_all(300.0)
+    assert session.owed_since == 300.0
+    session.accept(1, 0, make_step())
+    all_sessions.renew_all(400.0)
+    assert session.owed_since == np.inf
 
 
 def test_session_ends_once() -> None:

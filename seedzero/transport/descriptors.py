@@ -1,0 +1,24 @@
+"""The limit of open files: every connection is one."""
+
+from __future__ import annotations
+
+import resource
+
+_OTHERS = 256
+"""Open files of a learner that are no connections of workers; generous."""
+
+
+def allow(max_workers: int) -> str | None:
+    """Raises this process's limit of open files to what the system allows; returns a warning if that is too little."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = max_workers + _OTHERS
+    if soft == resource.RLIM_INFINITY:
+        return None
+    allowed = max(soft, needed) if hard == resource.RLIM_INFINITY else hard  # infinity is more than some systems grant
+    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    if allowed >= needed:
+        return None
+    return (
+        f"{allowed} open files are allowed here (ulimit -Hn) and --transport.max_workers={max_workers} may take "
+        f"{needed}: workers beyond that wait for a connection; raise the limit, or lower --transport.max_workers"
+    )

@@ -1,0 +1,142 @@
+"""Deadlines: leases, and the places that heartbeats alone do not keep. Without sockets, with a clock of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import functools
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from wire import HELLO, NUM_GROUPS, SETTINGS, SPEC, Learner, make_step
+
+from seedzero.config import sections
+from seedzero.transport import codec, messages, security, service, streams
+
+
+class Clock:
+    """Seconds that pass when told to."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+PATIENT = dataclasses.replace(SETTINGS, lease_seconds=1e6, hello_seconds=20.0, spec_seconds=100.0, step_seconds=200.0)
+
+
+class Room:
+    """A service without sockets, whose streams keep what is written to them."""
+
+    def __init__(self, learner: Learner, settings: sections.TransportConfig = PATIENT) -> None:
+        self.clock = Clock()
+        self.service = service.Service(learner, settings, self.clock, security.Guard(""))
+
+    def stream(self, *data: bytes) -> streams.Stream:
+        stream = streams.Stream(None, self.clock.now)  # type: ignore[arg-type]  # nothing goes to a socket
+        self.service._streams.add(stream)
+        self.say(stream, *data)
+        return stream
+
+    def say(self, stream: streams.Stream, *data: bytes) -> None:
+        for item in data:
+            self.service._receive(stream, item)
+
+    def wait(self, seconds: float, *talking: streams.Stream) -> None:
+        self.clock.now += seconds
+        for stream in talking:
+            self.say(stream, codec.HEARTBEAT)
+        self.service.watch_leases()
+
+    def told(self, stream: streams.Stream) -> str:
+        """Returns the reason of the Restart that was written last."""
+        while (data := stream._outbox.get_nowait()) is not None:
+            message = codec.decode_learner(data)
+        return message.restart.reason
+
+
+def in_a_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    """Runs a test in an event loop."""
+
+    @functools.wraps(test)
+    def run() -> None:
+        asyncio.run(test())
+
+    return run
+
+
+@in_a_loop
+async def test_learner_that_stood_still_itself_blames_no_worker() -> None:
+    learner = Learner()
+    room = Room(learner, SETTINGS)
+    room.stream(codec.encode_hello(HELLO))
+    mute = room.stream()
+    room.service.watch_leases()
+    room.service._watched_at -= SETTINGS.lease_seconds  # as if this loop had not run for so long
+    room.wait(SETTINGS.lease_seconds)
+    assert learner.ended.empty() and not mute.closed
+    room.wait(SETTINGS.lease_seconds)
+    assert learner.next_end()[1] == messages.WORKER_LOST and mute.closed
+
+
+@in_a_loop
+async def test_heartbeats_alone_do_not_keep_a_stream() -> None:
+    room = Room(Learner())
+    mute = room.stream(codec.HEARTBEAT)
+    room.wait(19.0, mute)
+    assert not mute.closed
+    room.wait(1.0, mute)
+    assert mute.failure is not None
+    assert mute.failure.details == "no Hello came for 20 s on a stream without a session"
+
+
+@in_a_loop
+async def test_heartbeats_alone_do_not_keep_the_slots_of_a_worker_that_makes_no_environments() -> None:
+    learner = Learner()
+    room = Room(learner)
+    stream = room.stream(codec.encode_hello(HELLO))
+    room.wait(29.0, stream)
+    assert room.service.side.silent == ""
+    room.wait(70.0, stream)
+    assert room.service.side.silent == "worker worker has made no environments for 99 s"
+    assert learner.ended.empty()
+    room.wait(1.0, stream)
+    reason = "worker worker has made no environments for 100 s; --transport.spec_seconds=100 allows no more"
+    assert learner.next_end()[1] == f"failed: {reason}"
+    assert room.service.side.silent == ""
+    room.wait(20.0, stream)  # nor does it keep the stream by Hello's absence
+    assert stream.closed and room.told(stream) == reason
+
+
+@in_a_loop
+async def test_a_worker_that_has_its_actions_owes_a_step_and_one_that_waits_owes_none() -> None:
+    learner = Learner()
+    learner.hold = True
+    room = Room(learner)
+    stream = room.stream(codec.encode_hello(HELLO), codec.encode_spec(SPEC))
+    room.say(stream, *(codec.encode_step(group, 0, make_step()) for group in range(NUM_GROUPS)))
+    room.wait(1000.0, stream)  # the learner compiles, evaluates nothing, or holds acting back
+    assert room.service.side.silent == "" and learner.ended.empty()
+    request = learner.next_request()
+    room.service.side.deliver(request.session_id, request.group, request.sequence, b"actions")
+    room.wait(75.0, stream)
+    assert room.service.side.silent == "worker worker has sent no step for 75 s"
+    room.wait(125.0, stream)
+    reason = "worker worker has sent no step for 200 s; --transport.step_seconds=200 allows no more"
+    assert learner.next_end() == (request.session_id, f"failed: {reason}")
+    room.say(stream, codec.encode_hello(HELLO))  # it goes on after all
+    assert stream.session is not None
+
+
+@in_a_loop
+async def test_a_step_may_take_for_ever_where_that_is_allowed() -> None:
+    learner = Learner()
+    room = Room(learner, dataclasses.replace(PATIENT, step_seconds=0.0))
+    for name in "abcde":
+        room.stream(codec.encode_hello(dataclasses.replace(HELLO, worker_id=name)), codec.encode_spec(SPEC))
+    room.wait(1000.0)
+    assert learner.ended.empty()
+    said = [f"worker {name} has sent no step for 1000 s" for name in "abc"]
+    assert room.service.side.silent == "; ".join([*said, "2 more"])

@@ -46,7 +46,7 @@ def measure(run_dir: pathlib.Path, step: Any, num_positions: int, seed: int) -> 
     began = time.perf_counter()
     values = [exact.action_values(state) for state in states]
     solved = time.perf_counter()
-    actions = evaluate.load_player(game, run_dir, step)(states)
+    actions = evaluate.load_player(game, run_dir, step)[0](states)
     moved = time.perf_counter()
     kept = np.array([value[int(action)] == max(value.values()) for value, action in zip(values, actions, strict=True)])
     decisive = np.array([min(value.values()) < max(value.values()) for value in values])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from typing import Any
 
 from seedzero.checkpoints import run_dir
 from seedzero.core import errors, json_object, types
@@ -28,10 +27,7 @@ def read(path: pathlib.Path) -> types.EnvSpec | None:
     if not file.exists():
         return None
     try:
-        values = json_object.parse(file.read_bytes())
-        values |= {name: float(values[name]) for name in ("observation_low", "observation_high")}
-        fields: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in values.items()}
-        return types.EnvSpec(**fields)
+        return types.EnvSpec.from_json(json_object.parse(file.read_bytes()))
     except (ValueError, TypeError, KeyError) as error:
         raise errors.ResumeError(f"{file} is damaged ({error}); delete it to have it made anew") from None
 

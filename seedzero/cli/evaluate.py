@@ -28,7 +28,9 @@ def run(arguments: parse.Arguments) -> int:
         path = copies.enter_context(run_copy.local(run_dir, lambda copy: copy.fetch_params(step)))
         if opponent is not None and "://" in opponent:
             opponent = str(copies.enter_context(run_copy.local(opponent, lambda copy: copy.fetch_params("last"))))
-        output.print_json(evaluate.evaluate(str(path), step, episodes, seed, opponent))
+        result = evaluate.evaluate(str(path), step, episodes, seed, opponent)
+    output.say(f"evaluated the checkpoint of update {result['step']}")
+    output.print_json(result)
     return 0
 
 
@@ -60,7 +62,9 @@ def play(arguments: parse.Arguments) -> int:
 
     output.say(f"playing {run_dir} into {video}")
     with run_copy.local(run_dir, lambda copy: copy.fetch_params(None)) as path:
-        output.print_json(evaluate.play(str(path), video))
+        result = evaluate.play(str(path), video)
+    output.say(f"played the checkpoint of update {result['step']}")
+    output.print_json(result)
     return 0
 
 
@@ -71,8 +75,8 @@ COMMAND = parse.Command(
         parse.Flag("run_dir", "of the training run", "DIR|gs://BUCKET/PATH", required=True),
         parse.Flag(
             "step",
-            "which checkpoint: an update's number, best (by evaluation while training) or last; "
-            "default: best where there is one, last in games of two players",
+            "which checkpoint: an update's number, best (by evaluation while training, the first one left out) or "
+            "last; default: best where there is one, last in games of two players",
             "N|best|last",
         ),
         parse.Flag("episodes", "number of episodes", "N"),
@@ -85,8 +89,8 @@ COMMAND = parse.Command(
         ),
     ),
     details="""
-The last line on standard output: episodes, mean_return, std_return, min_return, max_return, mean_length, and for
-Atari human_normalized (0: random play, 1: a human).
+The last line on standard output: step (the checkpoint's update), episodes, mean_return, std_return, min_return,
+max_return, mean_length, and for Atari human_normalized (0: random play, 1: a human).
 
 Games of two players add opponent, wins, draws, losses, and the same three as `first` and `second`: with the first
 move and without it, which is half of --episodes each; lengths are moves of both. Two agents without noise would

@@ -30,7 +30,7 @@ def run(arguments: parse.Arguments) -> int:
     run_dir = given if "://" in given else os.path.abspath(given)  # as every node names it
     settings = {**arguments.settings, "worker.num": "0", "worker.num_remote": str(num_workers)}
     asked = train.request({**arguments.flags, "run_dir": run_dir}, settings)
-    train.check_early(asked)
+    asked = train.check_early(asked, has_environments=False)
     token = _token(arguments.settings.get(_TOKEN_FILE, ""))
     ray_launch = _load()
     with ray_launch.connected(arguments.flags.get("address", "")) as is_own:

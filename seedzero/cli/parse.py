@@ -55,13 +55,15 @@ class Arguments:
         """Returns a flag's whole number, None where it isn't given.
 
         Raises:
-          UsageError: it is something else, or less than `minimum`.
+          UsageError: it is something else, less than `minimum`, or more than 32 bits hold.
         """
         if name not in self.flags:
             return None
         number = int(options.parse(name, self.flags[name], int))
         if number < minimum:
             raise errors.UsageError(f"--{name}={number}: expected at least {minimum}")
+        if number > options.LARGEST:
+            raise errors.UsageError(f"--{name}={number}: expected at most {options.LARGEST}")
         return number
 
 

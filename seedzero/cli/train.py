@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import pathlib
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import NamedTuple
 
 from seedzero.bucket import bucket
-from seedzero.cli import output, parse, stopping
-from seedzero.config import combinations, presets
+from seedzero.cli import environment, output, parse, stopping
+from seedzero.config import combinations, presets, sections
 from seedzero.config import config as config_lib
 from seedzero.config import machine as machine_lib
-from seedzero.core import errors, exit_codes
+from seedzero.core import errors, exit_codes, types
 
 RUNS = pathlib.Path("runs")
 
@@ -29,12 +30,20 @@ class Request(NamedTuple):
       given: what the user set, as text by SECTION.KEY.
       config: the preset's values, the user's over them, and what those imply; device-dependent ones still open.
       notes: what was implied, one sentence each.
+      spec: of the environment; None: not known yet.
     """
 
     preset: str
     given: Mapping[str, str]
     config: config_lib.Config
     notes: tuple[str, ...]
+    spec: types.EnvSpec | None = None
+
+    @property
+    def fixed(self) -> Set[str]:
+        """Settings that the machine does not change: the user's, and without images the network for images."""
+        shows_images = self.spec is None or types.shown(self.spec.observation_shape) == "images"
+        return self.given.keys() | (set() if shows_images else {"vtrace.torso"})
 
 
 def run(arguments: parse.Arguments) -> int:
@@ -62,8 +71,7 @@ def run(arguments: parse.Arguments) -> int:
 def _run(arguments: parse.Arguments) -> int:
     given = arguments.flags.get("run_dir", "")
     url = bucket.parse(given)  # refuses one that no run can be kept at
-    asked = request(arguments.flags, arguments.settings)
-    check_early(asked)
+    asked = check_early(request(arguments.flags, arguments.settings))
     config, notes = _resolve(asked)
     for note in (*asked.notes, *notes):
         output.say(note)
@@ -88,15 +96,17 @@ def request(flags: Mapping[str, str], settings: Mapping[str, str]) -> Request:
       UsageError: an unknown preset or key, a wrong type, or no preset, environment or run to go on with.
     """
     given = dict(settings)
-    notes = []
+    notes, spec = [], None
     preset, env = flags.get("preset"), settings.get("env.id")
     if preset is None and env is None:
         preset, given = _saved(flags["run_dir"], settings)
     elif preset is None:
-        from seedzero.envs import registry  # gymnasium, which a named preset need not wait for
-
-        preset = presets.name_for(str(env), is_continuous=registry.is_continuous(str(env)))
-        notes.append(f"--env={env}: preset {preset} ({presets.find(preset).description}); or give --preset=NAME")
+        if str(env).startswith("gym:"):
+            with contextlib.suppress(errors.ConfigError):  # `check_early` raises it, unless workers alone need it
+                spec = environment.spec_of(sections.EnvConfig(id=str(env)))
+        preset, reason = presets.choose(str(env), spec)
+        description = presets.find(preset).description
+        notes.append(f"--env={env}{reason}: preset {preset} ({description}); or give --preset=NAME")
     agent = given.get("run.agent", config_lib.agent_names()[0])
     base = presets.get(preset, agent)
     if not presets.part(preset, agent).values:
@@ -104,7 +114,7 @@ def request(flags: Mapping[str, str], settings: Mapping[str, str]) -> Request:
     config_lib.check_read(given, agent)
     config = config_lib.override(base, given)
     config, implied = combinations.imply(config, preset_env=base.env.id, explicit=given.keys())
-    return Request(preset, given, config, (*notes, *implied))
+    return Request(preset, given, config, (*notes, *implied), spec)
 
 
 def _saved(run_dir: str, settings: Mapping[str, str]) -> tuple[str, dict[str, str]]:
@@ -123,38 +133,58 @@ def _saved(run_dir: str, settings: Mapping[str, str]) -> tuple[str, dict[str, st
     return saved.preset, {**saved.given, **settings}
 
 
-def check_early(asked: Request) -> None:
-    """Refuses what can be seen to be wrong before JAX is loaded and the device known.
+def check_early(asked: Request, *, has_environments: bool = True) -> Request:
+    """Refuses what can be seen to be wrong before JAX is loaded and the device known; returns it with its spec.
+
+    Args:
+      asked: to check.
+      has_environments: environments run on this machine, so that it must be able to make one.
 
     Raises:
       UsageError: settings that can't stand together, an environment that can't exist or that the agent can't play, a
         token or certificate that can't be read.
     """
+    asked = _with_spec(asked, must_be_known=has_environments)
     on_cpu = config_lib.override(
-        asked.config, presets.cpu_values(asked.preset, asked.config.run.agent, explicit=asked.given.keys())
+        asked.config, presets.cpu_values(asked.preset, asked.config.run.agent, explicit=asked.fixed)
     )
     combinations.check(asked.config, on_cpu)
-    from seedzero.envs import registry  # numpy and gymnasium, which an early mistake need not wait for
-
-    env = asked.config.env.id
-    registry.check_id(env)
-    combinations.check_environment(
-        asked.config, num_players=registry.num_players(env), is_continuous=registry.is_continuous(env)
-    )
+    if asked.spec is not None:
+        combinations.check_environment(
+            asked.config, num_players=asked.spec.num_players, is_continuous=asked.spec.is_continuous
+        )
     if asked.config.transport.token_file or asked.config.tls.cert_file:
         from seedzero.transport import security  # gRPC
 
         security.for_server(asked.config.transport.token_file, asked.config.tls)
+    return asked
+
+
+def _with_spec(asked: Request, *, must_be_known: bool) -> Request:
+    """Returns the request with the environment's spec, if that can be known here."""
+    from seedzero.envs import registry  # numpy and gymnasium, which an early mistake need not wait for
+
+    config = asked.config
+    registry.check_id(config.env.id)
+    evaluates_here = config.evaluation.every_updates > 0
+    try:
+        return asked._replace(spec=asked.spec or environment.spec_of(config.env))
+    except errors.ConfigError:
+        if must_be_known and (config.worker.num > 0 or evaluates_here):
+            raise
+        return asked
 
 
 def _resolve(asked: Request) -> tuple[config_lib.Config, list[str]]:
     import jax  # takes a second: everything that can be refused without it has been
 
     machine = machine_lib.Machine(jax.default_backend(), machine_lib.num_cores(), jax.local_device_count())
-    config, notes = machine_lib.resolve(
-        asked.config, preset=asked.preset, explicit=asked.given.keys(), machine=machine
-    )
+    config, notes = machine_lib.resolve(asked.config, preset=asked.preset, explicit=asked.fixed, machine=machine)
     combinations.check(config)
+    if asked.spec is not None:
+        from seedzero.agents import table
+
+        table.make(config, asked.spec, machine.platform)  # refuses what no network fits
     return config, notes
 
 

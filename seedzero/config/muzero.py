@@ -201,7 +201,7 @@ _PIXELS_ON_CPU = options.values(
 )
 _PIXELS = options.values(
     search=dict(num_simulations=16, num_considered=8),
-    network=dict(kind="resnet", frame_stack=4, num_bins=601),
+    network=dict(frame_stack=4, num_bins=601),
     muzero=dict(n_step=10, shift_pixels=4),
     optimizer=dict(learning_rate=8e-4, warmup_updates=500),
 )
@@ -209,14 +209,14 @@ _PIXELS = options.values(
 PARTS: Mapping[str, options.Part] = {
     "catch": options.part(
         search=dict(num_simulations=8, num_considered=3),
-        network=dict(kind="conv", width=32, num_bins=21, support_limit=2.0),
+        network=dict(width=32, num_bins=21, support_limit=2.0),
         muzero=dict(n_step=9),
         replay=dict(capacity=32_000, min_steps=500, batch_size=128, samples_per_insert=16.0),
     ),
     # The CartPole probe of the design: a greedy mean of 475 in 20 to 72 s on two cores.
     "cartpole": options.part(
         search=dict(num_simulations=16, num_considered=2),
-        network=dict(kind="mlp", width=64),
+        network=dict(width=64),
         muzero=dict(n_step=20, target_network_updates=100),
         optimizer=dict(learning_rate=0.002),
         replay=dict(capacity=64_000, min_steps=1_280, batch_size=256, samples_per_insert=32.0),
@@ -224,7 +224,7 @@ PARTS: Mapping[str, options.Part] = {
     # The openings bring positions that its own moves, all good by the end, leave out.
     "tictactoe": options.part(
         search=dict(num_simulations=32, num_considered=9, gumbel_scale=4.0, min_value_range=1.0),
-        network=dict(kind="conv", width=64, num_bins=21, support_limit=1.0),
+        network=dict(width=64, num_bins=21, support_limit=1.0),
         muzero=dict(discount=1.0, n_step=2, stored_value="policy"),
         optimizer=dict(schedule="cosine", decay_updates=30_000),
         replay=dict(capacity=64_000, min_steps=1_000, batch_size=256, samples_per_insert=16.0),
@@ -232,7 +232,7 @@ PARTS: Mapping[str, options.Part] = {
     # Random openings show it more positions than noise in its moves, and leave the values of its moves as they are.
     "connect_four": options.part(
         search=dict(num_simulations=32, num_considered=5, min_value_range=1.0),
-        network=dict(kind="conv", width=128, head_width=128, num_bins=21, support_limit=1.0),
+        network=dict(width=128, head_width=128, num_bins=21, support_limit=1.0),
         muzero=dict(discount=1.0, n_step=2, stored_value="policy"),
         optimizer=dict(schedule="cosine", decay_updates=50_000),
         replay=dict(capacity=64_000, min_steps=1_000, batch_size=256, samples_per_insert=8.0),
@@ -249,7 +249,7 @@ PARTS: Mapping[str, options.Part] = {
     # them agents go the same way every time, and never see what would have saved them where it ends.
     "minatar": options.part(
         search=dict(num_simulations=8, num_considered=4, min_value_range=1.0),
-        network=dict(kind="conv", width=64),
+        network=dict(width=64),
         muzero=dict(discount=0.99, n_step=5, entropy_weight=0.5),
         optimizer=dict(learning_rate=0.001, schedule="cosine", decay_updates=60_000),
         replay=dict(capacity=256_000, min_steps=2_000, batch_size=128, samples_per_insert=4.0),
@@ -257,7 +257,7 @@ PARTS: Mapping[str, options.Part] = {
     # With a discount of 0.99 LunarLander's runs often learn to hover: landing is too far away to count for much.
     "vector": options.part(
         search=dict(num_simulations=16, num_considered=4),
-        network=dict(kind="mlp", width=64, head_width=64),
+        network=dict(width=64, head_width=64),
         muzero=dict(discount=0.995, n_step=20, target_network_updates=100),
         optimizer=dict(learning_rate=0.002),
         replay=dict(capacity=128_000, min_steps=1_280, batch_size=256, samples_per_insert=16.0),
@@ -272,7 +272,7 @@ PARTS: Mapping[str, options.Part] = {
     "pixels": options.part(
         _PIXELS,
         replay=dict(capacity=200_000, min_steps=5_000, batch_size=256, samples_per_insert=4.0),
-        on_cpu=_PIXELS_ON_CPU,
+        on_cpu=options.values(_PIXELS_ON_CPU, optimizer=dict(learning_rate=1e-3)),
     ),
     # With the small network, on one H200 and without sticky actions, training episodes of Pong return 18 after 216 s
     # and 2.2 million steps. The middle one is for what comes after the first minutes of a harder game.

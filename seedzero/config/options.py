@@ -12,6 +12,9 @@ from seedzero.core import errors
 
 Value = bool | int | float | str
 
+LARGEST, LARGEST_COUNT = 2**31 - 1, 2**63 - 1
+"""Largest whole number, since devices and the wire have 32 bits; largest count of steps, updates or bytes."""
+
 AUTO = 0
 """Marks an integer that is chosen at start from the machine's cores and devices."""
 
@@ -34,9 +37,11 @@ def fixed(
       unit: of the value.
       choices: allowed values; empty: any.
       low: smallest allowed number.
-      high: largest allowed number.
+      high: largest allowed number; a whole one is at most LARGEST where no other is given.
       resumable: a run directory may be resumed with another value, as for `free`.
     """
+    if isinstance(default, int) and high == math.inf:
+        high = LARGEST
     metadata = dict(help=help_text, unit=unit, choices=choices, low=low, high=high, resumable=resumable)
     return dataclasses.field(default=default, metadata=metadata)
 

@@ -13,7 +13,7 @@ from seedzero.config import config as config_lib
 from seedzero.config import muzero as muzero_lib
 from seedzero.config import options
 from seedzero.config import vtrace as vtrace_lib
-from seedzero.core import errors
+from seedzero.core import errors, types
 
 PARTS: Mapping[str, Mapping[str, options.Part]] = {"muzero": muzero_lib.PARTS, "vtrace": vtrace_lib.PARTS}
 """Agent -> preset -> the agent's part."""
@@ -81,7 +81,7 @@ PRESETS: Mapping[str, Preset] = {
         evaluation=dict(every_updates=2_000, episodes=50, num_envs=50),
     ),
     "vector": _preset(
-        "any Gymnasium environment whose observations are vectors",
+        "any Gymnasium environment whose observations are vectors or small grids",
         env=dict(id="gym:LunarLander-v3"),
         evaluation=dict(every_updates=500, episodes=20, num_envs=20),
     ),
@@ -153,24 +153,27 @@ def part(name: str, agent: str) -> options.Part:
     return PARTS.get(agent, {}).get(name, options.part())
 
 
-def name_for(env_id: str, *, is_continuous: bool = False) -> str:
-    """Returns the preset that suits an environment when none is named; observations aren't known yet.
+def choose(env_id: str, spec: types.EnvSpec | None) -> tuple[str, str]:
+    """Returns the preset that suits an environment when none is named, and what in the environment decides, or "".
 
     Args:
       env_id: of the environment.
-      is_continuous: whether its actions are known to be vectors.
+      spec: of one of Gymnasium's; None: only workers know it.
     """
-    if is_continuous:
-        return "continuous"
     if env_id == "catch":
-        return "catch"
+        return "catch", ""
     if env_id.startswith("atari:"):
-        return "atari"
+        return "atari", ""
     if env_id.startswith("spiel:"):
-        return next((name for name, preset in PRESETS.items() if preset.values["env.id"] == env_id), "spiel")
+        return next((name for name, preset in PRESETS.items() if preset.values["env.id"] == env_id), "spiel"), ""
     if env_id.startswith("gym:MinAtar/"):
-        return "minatar"
-    return "pixels" if "ALE/" in env_id else "vector"
+        return "minatar", ""
+    if spec is None:
+        return "vector", " is known to workers alone"
+    if spec.is_continuous:
+        return "continuous", " has continuous actions"
+    shown, size = types.shown(spec.observation_shape), "x".join(map(str, spec.observation_shape))
+    return "pixels" if shown == "images" else "vector", f" shows {shown} of {size}"
 
 
 def cpu_values(preset: str, agent: str = "muzero", *, explicit: Set[str]) -> dict[str, options.Value]:

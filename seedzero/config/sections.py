@@ -14,11 +14,21 @@ class RunConfig(options.Section):
     seed: int = options.fixed(0, "seed of everything random", low=0, high=2**31 - 1)
     deterministic: bool = options.fixed(False, "acting and training in lock step: the same bits every time on a CPU")
     max_env_steps: int = options.free(
-        0, "end after this many training steps, resumes included; 0: no limit", "environment steps", low=0
+        0,
+        "end after this many training steps, resumes included; 0: no limit",
+        "environment steps",
+        low=0,
+        high=options.LARGEST_COUNT,
     )
-    max_updates: int = options.free(0, "end after this many updates, resumes included; 0: no limit", "updates", low=0)
+    max_updates: int = options.free(
+        0,
+        "end after this many updates, resumes included; 0: no limit",
+        "updates",
+        low=0,
+        high=options.LARGEST_COUNT,
+    )
     max_seconds: float = options.free(
-        0.0, "end this run after so long; a resume counts from 0; 0: no limit", "s", low=0
+        0.0, "end this run after so long, and a last evaluation; a resume counts from 0; 0: no limit", "s", low=0
     )
     stop_at_return: float = options.free(
         math.inf, "end when an evaluation's mean return is at least this; inf: never", "return"
@@ -117,7 +127,9 @@ class BatcherConfig(options.Section):
 
 @dataclasses.dataclass(frozen=True)
 class ReplayConfig(options.Section):
-    capacity: int = options.fixed(64_000, "training steps kept", "environment steps", low=64)
+    capacity: int = options.fixed(
+        64_000, "training steps kept", "environment steps", low=64, high=options.LARGEST_COUNT
+    )
     num_slots: int = options.fixed(
         options.AUTO,
         "rings, one for each training environment; fixed for a run directory; 0: as many as local environments, "
@@ -160,7 +172,12 @@ class TrainingConfig(options.Section):
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationConfig(options.Section):
-    every_updates: int = options.free(500, "updates between evaluations; 0: none", "updates", low=0)
+    every_updates: int = options.free(
+        500,
+        "updates between evaluations, a baseline before them and one more where a budget ends; 0: none",
+        "updates",
+        low=0,
+    )
     episodes: int = options.free(20, "episodes of one evaluation", "episodes", low=1)
     num_envs: int = options.free(20, "environments that evaluate in parallel", low=1, high=4096)
 
@@ -176,7 +193,9 @@ class CheckpointConfig(options.Section):
     replay: str = options.free(
         "auto", "save the replay too: auto saves it up to replay_limit_bytes", choices=("auto", "on", "off")
     )
-    replay_limit_bytes: int = options.free(4 * 2**30, "auto saves a replay of at most this size", "B", low=0)
+    replay_limit_bytes: int = options.free(
+        4 * 2**30, "auto saves a replay of at most this size", "B", low=0, high=options.LARGEST_COUNT
+    )
 
 
 @dataclasses.dataclass(frozen=True)

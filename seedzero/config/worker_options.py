@@ -116,4 +116,6 @@ def _parse(name: str, text: str, field: dataclasses.Field[Any]) -> Any:
         raise errors.UsageError(f"--{name}={text}: expected one of {', '.join(limits['choices'])}")
     if "minimum" in limits and value < limits["minimum"]:
         raise errors.UsageError(f"--{name}={text}: expected at least {limits['minimum']}")
+    if isinstance(value, int) and value > options_lib.LARGEST:
+        raise errors.UsageError(f"--{name}={text}: expected at most {options_lib.LARGEST}")
     return value

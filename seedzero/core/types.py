@@ -8,7 +8,8 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,6 +18,10 @@ from seedzero.core import errors
 OBSERVATION = "observation"
 """Name of the one array that an environment shows; agents see observations as named arrays."""
 SUPPORTED_OBSERVATION_DTYPES = ("uint8", "int32", "float32")
+
+
+SMALLEST_IMAGE = 32
+"""Grids whose shorter side has at least so many cells are taken for images."""
 
 
 class Role(enum.Enum):
@@ -84,6 +89,14 @@ class EnvSpec:
                 f"has_action_mask {self.has_action_mask}; expected 0 and False"
             )
 
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> EnvSpec:
+        """Returns the spec of a JSON object; infinities may be text. Raises ValueError, TypeError or KeyError."""
+        bounds = {name: float(values[name]) for name in ("observation_low", "observation_high")}
+        sequences = ("observation_shape", "action_low", "action_high")
+        tuples = {name: tuple(values[name]) for name in sequences if name in values}
+        return cls(**{**values, **tuples, **bounds})
+
     @property
     def action_bounds(self) -> np.ndarray:
         """[2, D] float32: the lowest and the highest continuous action; both are allowed."""
@@ -103,6 +116,13 @@ class EnvSpec:
     def observation_bytes(self) -> int:
         """Bytes of one observation of one environment."""
         return math.prod(self.observation_shape) * np.dtype(self.observation_dtype).itemsize
+
+
+def shown(observation_shape: tuple[int, ...]) -> str:
+    """Returns the kind of observations of a shape: vectors, small grids or images; preset and network follow."""
+    if len(observation_shape) not in (2, 3):
+        return "vectors"
+    return "images" if min(observation_shape[:2]) >= SMALLEST_IMAGE else "small grids"
 
 
 class EnvStep(NamedTuple):

@@ -60,7 +60,7 @@ class GymVectorEnv:
     def _begin(self, name: str, makers: Sequence[Callable[[], gymnasium.Env[Any, Any]]]) -> None:
         self._name = name
         self.num_envs = len(makers)
-        with base.failures_of(f"environment {name!r} cannot be made"), _quiet():
+        with base.failures_of(f"environment {name!r} cannot be made, mend this first"), _quiet():
             envs = [make() for make in makers]
             self.spec, self._encode, self._decode = _read_spaces(name, envs[0])
             self._envs = vector.SyncVectorEnv(
@@ -98,10 +98,7 @@ class GymVectorEnv:
 
 
 def check_id(env_id: str) -> None:
-    """Raises EnvironmentFailure if Gymnasium does not know the id, or the environment has an unsupported space.
-
-    A module's own ids are only checked for their form.
-    """
+    """Raises EnvironmentFailure if Gymnasium does not know the id; a module's own are only checked for their form."""
     module, separator, name = env_id.rpartition(":")
     if separator and not (module and name):
         form = "expected gym:MODULE:ID, as in gym:my_module:MyEnv-v0"
@@ -113,27 +110,6 @@ def check_id(env_id: str) -> None:
         namespace, name, version = registration.parse_env_id(env_id)
         if version is not None or registration.find_highest_version(namespace, name) is None:
             gymnasium.spec(env_id)
-    env = _make_if_possible(env_id)
-    if env is not None:  # a package missing here may be installed on the workers' machines
-        with contextlib.closing(env):
-            _read_spaces(env_id, env)
-
-
-def is_continuous(env_id: str) -> bool:
-    """Returns whether the actions are a Box; False if the environment can't be made here. Imports no user's module."""
-    env = None if ":" in env_id else _make_if_possible(env_id)
-    if env is None:
-        return False
-    with contextlib.closing(env):
-        return isinstance(env.action_space, spaces.Box)
-
-
-def _make_if_possible(env_id: str) -> gymnasium.Env[Any, Any] | None:
-    try:
-        with base.failures_of(f"environment {env_id!r} cannot be made"), _quiet():
-            return _make_one(env_id, {})
-    except errors.EnvironmentFailure:
-        return None
 
 
 def _make_one(env_id: str, options: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
@@ -166,7 +142,7 @@ def _given(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
 
 def _missing(env_id: str, reason: str) -> str:
     module = env_id.rpartition(":")[0]
-    if module and f"'{module}'" in reason:
+    if module and f"No module named '{module}'" in reason:
         return (
             f"environment {env_id!r}: there is no module {module!r} in {os.getcwd()} or among the installed packages; "
             "start in the module's directory, or install it"

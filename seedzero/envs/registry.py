@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 
 from seedzero.config import sections
@@ -48,7 +49,10 @@ def make(
 
 
 def check_id(env_id: str) -> None:
-    """Raises ConfigError, with the valid forms and the nearest name, if no such environment can exist."""
+    """Raises ConfigError, with the valid forms and the nearest name, if no such environment can exist.
+
+    Ids of a user's own modules are only checked for their form.
+    """
     kind, _, name = env_id.partition(":")
     if env_id in ("catch", env_ids.REMOTE):
         return
@@ -61,16 +65,14 @@ def check_id(env_id: str) -> None:
         raise errors.ConfigError(str(error) if kind == "gym" else f"environment {env_id!r}: {error}") from None
 
 
-def is_continuous(env_id: str) -> bool:
-    """Returns whether an environment's actions are vectors; False if only a worker can tell."""
-    kind, _, name = env_id.partition(":")
-    return kind == "gym" and bool(name) and gym_env.is_continuous(name)
+def spec(settings: sections.EnvConfig) -> types.EnvSpec:
+    """Returns the spec of an environment, which is made once for it.
 
-
-def num_players(env_id: str) -> int:
-    """Returns the players of an environment that `check_id` accepts; 1 if only a worker can tell."""
-    kind, _, name = env_id.partition(":")
-    return spiel.num_players(name) if kind == "spiel" else 1
+    Raises:
+      EnvironmentFailure: it cannot be made here.
+    """
+    with contextlib.closing(make(settings.id, settings, 1, threads=1)) as env:
+        return env.spec
 
 
 def _unknown(env_id: str) -> str:

@@ -242,11 +242,6 @@ def random_move(state: State, generator: np.random.Generator) -> int:
     return int(legal[generator.integers(len(legal))])
 
 
-def num_players(name: str) -> int:
-    """Returns the players of a game, which `Game` would accept."""
-    return int(_load(name).num_players())
-
-
 def _load(name: str) -> Any:
     """Returns OpenSpiel's game."""
     try:

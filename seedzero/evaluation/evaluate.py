@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import logging
 import os
 import pathlib
 from collections.abc import Iterator
@@ -25,8 +24,6 @@ from seedzero.device import acting, compilation_cache
 from seedzero.envs import base as env_base
 from seedzero.envs import registry, spiel
 from seedzero.evaluation import evaluation, human_scores, match, video
-
-_log = logging.getLogger(__name__)
 
 _SEED_KEY = 2
 """Differs from training (0) and evaluation during training (1), so that episodes are unseen."""
@@ -50,27 +47,29 @@ def _read_config(path: pathlib.Path) -> config_lib.Config:
 
 def _load(
     path: pathlib.Path, config: config_lib.Config, spec: types.EnvSpec, step: checkpoint_files.Step | None
-) -> tuple[base.Agent, base.Params]:
-    """Returns the agent of a run and its parameters; raises if the run's spec differs."""
+) -> tuple[base.Agent, base.Params, int]:
+    """Returns the agent of a run, its parameters, and the update of their checkpoint; raises if the spec differs."""
     compilation_cache.enable()
     saved_spec = spec_file.read(path) or spec
     spec_file.check_equal(spec, saved_spec)
     agent = agents.make(config, saved_spec, jax.default_backend())
     template = jax.eval_shape(lambda: agent.acting(agent.init(jax.random.key(0))))
-    return agent, _load_params(path / "checkpoints", step, template)
+    params, update = _load_params(path / "checkpoints", step, template)
+    return agent, params, update
 
 
-def _load_params(directory: pathlib.Path, step: checkpoint_files.Step | None, template: base.Params) -> base.Params:
-    """Returns parameters; without a step the best ones, or the last if none were evaluated."""
+def _load_params(
+    directory: pathlib.Path, step: checkpoint_files.Step | None, template: base.Params
+) -> tuple[base.Params, int]:
+    """Returns parameters and their update; without a step the best ones, or the last if there are none."""
     if step is None:
         step = "best" if checkpoint_files.finished(directory / checkpoint_files.BEST) else "last"
     params, found = checkpoint_files.restore_params(directory, step, template)
-    _log.info("checkpoint of update %d", found.step)
-    return params
+    return params, found.step
 
 
 class _Player:
-    """A greedy agent for a group of environments."""
+    """A greedy agent for a group of environments; update: that of its checkpoint."""
 
     def __init__(
         self, path: pathlib.Path, step: checkpoint_files.Step | None, num_envs: int, *, seed: int, render: bool
@@ -78,7 +77,7 @@ class _Player:
         self.config = config = _read_config(path)
         settings = dataclasses.replace(config.env, life_loss=False, random_opening=0)  # episodes are whole games
         self.env: env_base.VectorEnv = registry.make(config.env.id, settings, num_envs, render=render)
-        agent, self._params = _load(path, config, self.env.spec, step)
+        agent, self._params, self.update = _load(path, config, self.env.spec, step)
         self._carried = acting.initial(agent, self.env.spec, num_envs)
         self._act = jax.jit(functools.partial(acting.act, agent, self.env.spec, 0))
         self._key = jax.random.key(seed)
@@ -111,12 +110,13 @@ def evaluate(
     seed: int,
     opponent: str | None = None,
 ) -> dict[str, Any]:
-    """Plays greedy episodes with a checkpoint and returns their statistics.
+    """Plays greedy episodes with a checkpoint; returns its update as `step`, and their statistics.
 
     Args:
       path: run directory.
-      step: update number, "best" or "last"; None: the best, or the last if none was evaluated; in games of two
-        players the last, because an evaluation against random moves does not distinguish good agents.
+      step: update number, "best" or "last"; None: the best, or the last if there is none: a first evaluation, of
+        untrained parameters, makes none; in games of two players the last, because an evaluation against random
+        moves does not distinguish good agents.
       num_episodes: at least 1; not read if the opponent is EXHAUSTIVE.
       seed: of the environments.
       opponent: in games of two players RANDOM, EXHAUSTIVE or the run directory of another agent; None: RANDOM.
@@ -133,14 +133,14 @@ def evaluate(
         return _evaluate_alone(path, step, num_episodes, seed)
     opponent = opponent or RANDOM
     other = None if opponent in (RANDOM, EXHAUSTIVE) else _same_game(pathlib.Path(opponent), game)
-    agent = load_player(game, path, step)
+    agent, update = load_player(game, path, step)
     if other is not None:
-        games = match.against_agent(game, agent, load_player(game, other, None), num_episodes, seed)
+        games = match.against_agent(game, agent, load_player(game, other, None)[0], num_episodes, seed)
     elif opponent == RANDOM:
         games = match.against_random(game, agent, num_episodes, seed)
     else:
         games = match.every_line(game, agent)
-    return {"opponent": opponent, **match.summary(games)}
+    return {"step": update, "opponent": opponent, **match.summary(games)}
 
 
 def game_of(path: pathlib.Path) -> spiel.Game | None:
@@ -150,9 +150,10 @@ def game_of(path: pathlib.Path) -> spiel.Game | None:
     return game if game is not None and game.num_players == 2 else None
 
 
-def load_player(game: spiel.Game, path: pathlib.Path, step: checkpoint_files.Step | None) -> match.Player:
-    """Returns the greedy agent of a run of this game; without a step, of its last checkpoint."""
-    return match.greedy_player(game, *_load(path, run_dir.read_saved(path).config, game.spec, step or "last"))
+def load_player(game: spiel.Game, path: pathlib.Path, step: checkpoint_files.Step | None) -> tuple[match.Player, int]:
+    """Returns the greedy agent of a run of this game and its update; without a step, of its last checkpoint."""
+    agent, params, update = _load(path, run_dir.read_saved(path).config, game.spec, step or "last")
+    return match.greedy_player(game, agent, params), update
 
 
 def _same_game(path: pathlib.Path, game: spiel.Game) -> pathlib.Path:
@@ -178,18 +179,18 @@ def _evaluate_alone(
         while not played.done:
             player.advance()
             played.record(slots, player.step.reward, player.first, player.step.final)
-    result = dataclasses.asdict(played.result())
+    result = {"step": player.update, **dataclasses.asdict(played.result())}
     normalized = human_scores.normalized(player.config.env.id, result["mean_return"])
     return result if normalized is None else {**result, "human_normalized": normalized}
 
 
 def play(path: str | os.PathLike[str], target: str | os.PathLike[str]) -> dict[str, Any]:
-    """Writes a video, .mp4 or .gif, of one greedy episode with the best checkpoint, or the last if none was evaluated.
+    """Writes a video, .mp4 or .gif, of one greedy episode with the best checkpoint, or the last if there is none.
 
     A game of two players is self-play; the return is the first mover's.
 
     Returns:
-      video, frames, return and length.
+      step, video, frames, return and length.
 
     Raises:
       UsageError, CheckpointError: as in `evaluate`, or the video cannot be written.
@@ -210,4 +211,5 @@ def play(path: str | os.PathLike[str], target: str | os.PathLike[str]) -> dict[s
         fps = _FRAMES_PER_SECOND[player.config.env.id.partition(":")[0]]
         num_frames = video.write_video(target, frames(), fps)
     (episode,) = ended
-    return {"video": os.fspath(target), "frames": num_frames, "return": episode.total, "length": episode.length}
+    shown = {"frames": num_frames, "return": episode.total, "length": episode.length}
+    return {"step": player.update, "video": os.fspath(target), **shown}

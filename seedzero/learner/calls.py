@@ -9,7 +9,7 @@ import numpy as np
 
 from seedzero.agents import base
 from seedzero.config import config as config_lib
-from seedzero.core import errors, types
+from seedzero.core import env_ids, errors, types
 from seedzero.device import batch as batch_lib
 from seedzero.device import setup as setup_lib
 from seedzero.learner import evaluator as evaluator_lib
@@ -66,6 +66,9 @@ class Calls:
         self.evaluator = evaluator_lib.Evaluator(config.evaluation)
         self.in_flight = in_flight_lib.InFlight(workers.inbox.changed, config.training.max_in_flight)
         self._publish_every = config.training.publish_every
+        self._expects_evaluation = config.env.id != env_ids.REMOTE
+        self._deterministic = config.run.deterministic
+        self._kept: dict[str, int] = {}
 
     def act(self) -> None:
         """Acts for the training environments that wait."""
@@ -165,13 +168,34 @@ class Calls:
         messages = self.intake.take(types.Role.EVALUATE, self.runner.programs.sizes[-1])
         if not messages:
             return None  # their session ended a moment ago
-        ended = self.evaluator.record(messages)
+        ended = self.evaluator.record(messages, self.clock())
         if ended is None:
             self._dispatch_act(messages, running.params, running.update, 0)
         else:
             self.workers.roster.evaluation_index += 1
             self._end_session(running.session, "the evaluation is complete; the next one starts with fresh episodes")
         return ended
+
+    def end(self, reason: str) -> str | None:
+        """Returns why the run is over; None: an evaluation of the newest parameters comes first.
+
+        It is left out where no environments can be expected, and given up where it takes too long.
+        """
+        evaluator, now = self.evaluator, self.clock()
+        if not evaluator.ends:
+            if self._deterministic and not evaluator.is_due(self.runner.num_updates):
+                # The evaluation is extra: a larger budget goes on from here as if it had been there from the start.
+                num_acts, index = self.runner.to_json()["num_acts"], self.workers.roster.evaluation_index
+                self._kept = {"num_acts": num_acts, "evaluation_index": index}
+            self._expects_evaluation |= bool(self.workers.roster.started(types.Role.EVALUATE))
+            evaluator.end(now)
+        running = evaluator.running
+        if running is not None and running.update < self.runner.num_updates:
+            evaluator.running = None
+            self._end_session(running.session, "the run's last evaluation starts with fresh episodes")
+        elif running is None and not (self._expects_evaluation and evaluator.is_due(self.runner.num_updates)):
+            return reason
+        return None if evaluator.seconds_left(now) else f"{reason}; its last evaluation took too long"
 
     def state(self) -> State:
         """Returns a checkpoint's content; acting takes the newest parameters from here on, as after a resume."""
@@ -182,6 +206,7 @@ class Calls:
             **self.evaluator.to_json(),
             "evaluation_index": self.workers.roster.evaluation_index,
             "epoch": self.workers.roster.epoch,
+            **self._kept,
         }
         return State(*self.runner.state(), host)
 

@@ -30,6 +30,7 @@ class Hooks(NamedTuple):
     evaluated: Callable[[evaluator.Ended], None]  # after an evaluation; the parameters are a copy
     save: Callable[[], None]  # at a checkpoint's place in deterministic mode
     row: Callable[[], None]  # at a metrics row's place in deterministic mode
+    report: Callable[[str], None]  # shows the user a line
 
 
 class DeviceLoop:
@@ -43,6 +44,7 @@ class DeviceLoop:
         self._changed = calls.workers.inbox.changed
         self._asked: Callable[[], None] | None = None  # by other threads
         self._asked_to_stop: str | None = None
+        self._spent = ""  # the budget that another thread found spent
         self._over: str | None = None  # the reason why the run is over
 
     # ------------------------------------------------------------------------------------ driving
@@ -72,6 +74,12 @@ class DeviceLoop:
         """Any thread: ends `run` after the calls in flight."""
         with self._changed:
             self._asked_to_stop = reason
+            self._changed.notify_all()
+
+    def end(self, spent: str) -> None:
+        """Any thread: ends `run` after one more evaluation, because a budget is spent."""
+        with self._changed:
+            self._spent = spent
             self._changed.notify_all()
 
     def look(self) -> counts.Snapshot:
@@ -107,7 +115,8 @@ class DeviceLoop:
     def _seconds_left(self) -> float | None:
         """Returns how long until a deadline makes work; None: there is no deadline."""
         now = self._clock()
-        deadlines = [self.calls.intake.fill_seconds_left(now), self.calls.pacer.seconds_left(now)]
+        parts = (self.calls.intake.fill_seconds_left, self.calls.pacer.seconds_left, self.calls.evaluator.seconds_left)
+        deadlines = [seconds_left(now) for seconds_left in parts]
         return min((seconds for seconds in deadlines if seconds is not None and seconds > 0), default=None)
 
     def _held(self) -> tuple[str, ...]:
@@ -122,13 +131,17 @@ class DeviceLoop:
             self.calls.in_flight.has_failed
             or self._asked is not None
             or self._asked_to_stop is not None
+            or (bool(self._budget_spent()) and self.calls.evaluator.seconds_left(self._clock()) in (None, 0.0))
             or self.calls.workers.inbox.has_ended
             or self.calls.can_begin_evaluation()
             or (self.calls.in_flight.has_room and self._next() is not limiter.Work.WAIT)
         )
 
     def _next(self) -> limiter.Work:
-        return self.calls.pacer.choose(self._progress(), self._clock())
+        progress = self._progress()
+        if self.calls.evaluator.ends:
+            return limiter.Work.EVALUATE if progress.can_evaluate else limiter.Work.WAIT
+        return self.calls.pacer.choose(progress, self._clock())
 
     # ------------------------------------------------------------------------------------ one decision
 
@@ -141,6 +154,13 @@ class DeviceLoop:
             return False
         for slots, reason in calls.workers.inbox.take_ended():
             calls.discard(slots, reason)
+        if spent := self._budget_spent():
+            begins_to_end = not calls.evaluator.ends
+            self._over = calls.end(spent)
+            if self._over is not None:
+                return False
+            if begins_to_end:
+                self._hooks.report(f"{spent}: one more evaluation")
         if calls.can_begin_evaluation():
             calls.begin_evaluation()
         work = self._next() if calls.in_flight.has_room else limiter.Work.WAIT
@@ -154,8 +174,6 @@ class DeviceLoop:
             calls.update()
             if self._config.run.deterministic:
                 self._keep_time()
-        if work is not limiter.Work.WAIT:
-            self._check_budgets()
         return work is not limiter.Work.WAIT
 
     def _handle_requests(self) -> None:
@@ -209,11 +227,11 @@ class DeviceLoop:
             self.calls.in_flight.settle()
             self._hooks.row()
 
-    def _check_budgets(self) -> None:
+    def _budget_spent(self) -> str:
+        """Returns the budget that is spent, or ""."""
         calls = self.calls
-        reason = self._config.run.spent(calls.runner.num_updates, calls.intake.ledger.counts.stored)
-        if reason:
-            self._over = f"{reason} reached"
+        spent = self._config.run.spent(calls.runner.num_updates, calls.intake.ledger.counts.stored)
+        return f"{spent} reached" if spent else self._spent
 
 
 @contextlib.contextmanager

@@ -25,17 +25,23 @@ class Running(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """A complete evaluation; is_best: its mean return is the highest so far."""
+    """A complete evaluation; is_best: its mean return is the highest so far, save the first one's."""
 
     running: Running
     result: evaluation.Result
     is_best: bool
 
 
+SILENCE_SECONDS, LAST_SECONDS = 60.0, 600.0
+"""Time without a step of the evaluating environments, and altogether, after which a run ends without its last
+evaluation: environments may be gone, and episodes endless."""
+
+
 class Evaluator:
     """Knows when an evaluation is due, follows its episodes, and remembers the best. Used by the loop's thread.
 
-    Whoever sets `running` to None ends the evaluation under way without a result.
+    Whoever sets `running` to None ends the evaluation under way without a result. The first evaluation, before the
+    first period is over, is a baseline and never the best. One more is due where a budget ends the run.
     """
 
     def __init__(self, config: sections.EvaluationConfig) -> None:
@@ -43,22 +49,38 @@ class Evaluator:
         self.running: Running | None = None
         self.last: Mapping[str, Any] | None = None  # the last result, as JSON
         self.acted_last = False  # the last acting call was an evaluation's
+        self.ends = False  # a budget is spent: the run ends with the next result
+        self._began_to_end = self._last_step = 0.0
         self._due = 0
         self._best_return = -np.inf
 
     def is_due(self, num_updates: int) -> bool:
         """Returns whether it is time for the next evaluation."""
-        return self._config.every_updates > 0 and num_updates >= self._due and num_updates > 0
+        if self._config.every_updates == 0 or num_updates == 0:
+            return False
+        is_known = self.last is not None and self.last["update"] == num_updates
+        return num_updates >= self._due or (self.ends and not is_known)
+
+    def end(self, now: float) -> None:
+        """Makes the next evaluation the last one; `now` in seconds, as in all methods."""
+        self.ends = True
+        self._began_to_end = self._last_step = now
+
+    def seconds_left(self, now: float) -> float | None:
+        """Returns how long the run still waits for its last evaluation; None: it does not end."""
+        limit = min(self._last_step + SILENCE_SECONDS, self._began_to_end + LAST_SECONDS)
+        return max(0.0, limit - now) if self.ends else None
 
     def begin(self, session: roster.Session, num_updates: int, params: base.Params) -> None:
         """Starts an evaluation in the environments of a session; the parameters are a copy."""
         played = evaluation.Evaluation(session.all_slots, self._config.episodes)
         self.running = Running(session, num_updates, params, played)
 
-    def record(self, messages: Sequence[batch_lib.Message]) -> Ended | None:
+    def record(self, messages: Sequence[batch_lib.Message], now: float) -> Ended | None:
         """Adds observations; returns the evaluation when they complete it."""
         running = self.running
         assert running is not None
+        self._last_step = now
         self.acted_last = True
         for message in messages:
             step = message.request.step
@@ -66,7 +88,8 @@ class Evaluator:
         if not running.played.done:
             return None
         result = running.played.result()
-        is_best = result.mean_return >= self._best_return
+        is_baseline = running.update < self._config.every_updates and not self.ends
+        is_best = not is_baseline and result.mean_return >= self._best_return
         if is_best:
             self._best_return = result.mean_return
         self.last = {"update": running.update, **dataclasses.asdict(result)}

@@ -182,7 +182,7 @@ class _Learner:
         reception = self._reception
         assert reception.spec is not None
         workers = calls.Workers(reception.inbox, reception.roster, self._server.reply, self._server.restart)
-        hooks = device_loop.Hooks(self._evaluated, self._save, lambda: self._view.write_row({}))
+        hooks = device_loop.Hooks(self._evaluated, self._save, lambda: self._view.write_row({}), self._screen.message)
         self._loop = build.device_loop_for(
             self._config, reception.spec, workers, hooks, self._saves, self._gathered, self._screen.message
         )
@@ -242,8 +242,7 @@ class _Learner:
                     f"raise --checkpoint.every_seconds={config.checkpoint.every_seconds:g} if that goes on"
                 )
             if self._seconds_left() <= 0:
-                loop.stop(f"--max_seconds={config.run.max_seconds:g} passed")
-                futures.wait([over])
+                loop.end(f"--max_seconds={config.run.max_seconds:g} passed")
 
     # ------------------------------------------------------------------------------------ on the loop's thread
 

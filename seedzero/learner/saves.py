@@ -144,5 +144,6 @@ class Saves:
 
 def _mark(host: Mapping[str, Any]) -> tuple[int, ...]:
     """Returns the counters that have grown wherever there is something new to save."""
-    counts = host["num_updates"], host["num_acts"], host["evaluation_index"]
+    evaluated = host["last_evaluation"] or {"update": 0}
+    counts = host["num_updates"], host["num_acts"], host["evaluation_index"], evaluated["update"]
     return *counts, host.get("num_reanalyses", 0)

@@ -11,9 +11,6 @@ import numpy as np
 
 from seedzero.core import errors, types
 
-SMALLEST_IMAGE = 32
-"""Grids whose shorter side has at least so many cells are taken for images."""
-
 
 def stack_shape(observation_shape: tuple[int, ...], frame_stack: int) -> tuple[int, ...]:
     """Returns the shape of `frame_stack` frames joined on the last axis; a scalar observation counts as a vector."""
@@ -29,17 +26,15 @@ def choose_kind(name: str, kind: str, observation_shape: tuple[int, ...]) -> str
     Raises:
       ConfigError: convolutions are asked for where there is no grid.
     """
-    is_grid = len(observation_shape) in (2, 3)
+    shown = types.shown(observation_shape)
     if kind != "auto":
-        if kind != "mlp" and not is_grid:
+        if kind != "mlp" and shown == "vectors":
             raise errors.ConfigError(
                 f"{name}={kind} needs observations of shape [height, width] or "
                 f"[height, width, channels], but they are {list(observation_shape)}; use {name}=mlp"
             )
         return kind
-    if not is_grid:
-        return "mlp"
-    return "resnet" if min(observation_shape[:2]) >= SMALLEST_IMAGE else "conv"
+    return {"vectors": "mlp", "small grids": "conv", "images": "resnet"}[shown]
 
 
 def compute_dtype(name: str, platform: str) -> Any:

@@ -323,11 +323,28 @@ def test_where_no_checkpoint_can_be_used_nothing_is_begun_anew_or_deleted(
     first.write(10, "s1")
     opened.uploads.upload(10)
     opened.finish()
-    gcs.remove("runs", f"{URL.path}/checkpoints/segments/s1/rows")
+    gcs.remove("runs", f"{URL.path}/checkpoints/steps/000000000010/params/data")
     before = names(gcs)
     with pytest.raises(errors.CheckpointError, match=r"none of the checkpoints in gs://runs/team/one can be used"):
         second.open()
     assert names(gcs) == before
+
+
+def test_a_checkpoint_whose_replay_is_gone_is_fetched_without_it(
+    machine: Make, gcs: fake_gcs.FakeGcs, said: list[str]
+) -> None:
+    first, second = machine("a"), machine("b")
+    opened = first.open()
+    first.write(10, "s1")
+    opened.uploads.upload(10)
+    opened.finish()
+    gcs.remove("runs", f"{URL.path}/checkpoints/segments/s1/rows")
+    second.open()
+    path, found, _ = checkpoint_files.find(second.path / "checkpoints", "last", "state")
+    assert (path.name, found.has_replay) == ("000000000010", True)
+    assert any("checkpoint 10 in gs://runs/team/one is fetched without its replay: " in text for text in said)
+    with pytest.raises(errors.CheckpointError, match="s1"):
+        checkpoint_files.check_segments(second.path / "checkpoints", found.segments, content=False)
 
 
 def test_a_manifest_that_names_files_elsewhere_is_refused(machine: Make, gcs: fake_gcs.FakeGcs) -> None:

@@ -33,10 +33,12 @@ def test_evaluate_ends_with_one_line_of_json(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     calls = []
-    result = {"episodes": 3, "mean_return": float("inf")}
+    result = {"step": 7, "episodes": 3, "mean_return": float("inf")}
     monkeypatch.setattr(evaluate, "evaluate", lambda *args: calls.append(args) or result)
     assert main.main(["evaluate", "--run_dir=r", "--episodes", "3"]) == 0
-    assert _last_line(capsys) == {"episodes": 3, "mean_return": "inf"}
+    output = capsys.readouterr()
+    assert json.loads(output.out.splitlines()[-1]) == {"step": 7, "episodes": 3, "mean_return": "inf"}
+    assert "evaluated the checkpoint of update 7" in output.err
     assert main.main(["evaluate", "--run_dir=r", "--step=best", "--episodes=3", "--seed=4"]) == 0
     assert main.main(["evaluate", "--run_dir=r", "--step=120", "--episodes=3"]) == 0
     assert main.main(["evaluate", "--run_dir=r", "--opponent=exhaustive"]) == 0
@@ -52,9 +54,11 @@ def test_evaluate_ends_with_one_line_of_json(
 
 def test_play_passes_the_video_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     calls = []
-    monkeypatch.setattr(evaluate, "play", lambda *args: calls.append(args) or {"frames": 9})
+    monkeypatch.setattr(evaluate, "play", lambda *args: calls.append(args) or {"step": 7, "frames": 9})
     assert main.main(["play", "--run_dir=r", "--video=a.gif"]) == 0
-    assert _last_line(capsys) == {"frames": 9}
+    output = capsys.readouterr()
+    assert json.loads(output.out.splitlines()[-1]) == {"step": 7, "frames": 9}
+    assert "played the checkpoint of update 7" in output.err
     assert calls == [("r", pathlib.Path("a.gif"))]
 
 

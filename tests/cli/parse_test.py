@@ -94,7 +94,10 @@ def test_the_nearest_setting_is_one_of_the_agent_before_it() -> None:
             _train(*args, "--batch_size=1")
 
 
-@pytest.mark.parametrize(("value", "message"), [("x", "expected a whole number"), ("0", "expected at least 1")])
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [("x", "expected a whole number"), ("0", "expected at least 1"), ("5000000000", "expected at most 2147483647")],
+)
 def test_whole_numbers_are_checked(value: str, message: str) -> None:
     with pytest.raises(errors.UsageError, match=f"--count={value}: {message}"):
         _plain("list", "--file=a", f"--count={value}").integer("count", minimum=1)

@@ -17,7 +17,28 @@ from seedzero.cli import main, parse, train
 from seedzero.config import config, presets
 from seedzero.core import errors, exit_codes
 from seedzero.learner import learner
+from seedzero.networks import observations as networks
 from seedzero.processes import signals
+
+_MODULE = """
+import gymnasium
+from gymnasium import spaces
+
+print("a module may print")
+
+class Images(gymnasium.Env):
+    observation_space, action_space = spaces.Box(0, 255, (64, 64, 3), "uint8"), spaces.Discrete(2)
+
+class Parts(Images):
+    observation_space = spaces.Dict(a=spaces.Discrete(2))
+
+class Broken(Images):
+    def __init__(self):
+        raise ValueError("no licence")
+
+for kind in (Images, Parts, Broken):
+    gymnasium.register(f"{kind.__name__}-v0", entry_point=kind)
+"""
 
 
 @pytest.fixture
@@ -43,7 +64,7 @@ def test_preset_then_command_line_then_machine(calls: list[dict[str, Any]], tmp_
     values = calls[0]["config"]
     assert values.env.id == "atari:Breakout"
     assert values.replay.batch_size == 24
-    assert values.network.kind == "resnet"
+    assert values.network.kind == "auto"
     assert values.worker.envs_per_group == presets.PRESETS["atari"].on_cpu["worker.envs_per_group"]
     assert values.replay.num_slots == 2 * values.worker.envs_per_group
     assert calls[0]["given"] == {"env.id": "atari:Breakout", "replay.batch_size": "24"}
@@ -99,9 +120,9 @@ def test_a_run_directory_alone_brings_its_preset_and_settings(tmp_path: pathlib.
 
 
 def test_an_environment_alone_chooses_the_preset_and_says_so() -> None:
-    asked = train.request({}, {"env.id": "gym:LunarLander-v3"})
+    asked = train.request({}, {"env.id": "gym:Acrobot-v1"})
     assert asked.preset == "vector"
-    assert any("preset vector" in note for note in asked.notes)
+    assert any(note.startswith("--env=gym:Acrobot-v1 shows vectors of 6: preset vector") for note in asked.notes)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +131,6 @@ def test_an_environment_alone_chooses_the_preset_and_says_so() -> None:
         ("gym:Pendulum-v1", "continuous"),
         ("gym:MountainCarContinuous-v0", "continuous"),
         ("gym:MountainCar-v0", "vector"),
-        ("gym:my_module:MyEnv-v0", "vector"),
         ("gym:Nowhere-v0", "vector"),
     ],
 )
@@ -131,6 +151,53 @@ def test_an_impossible_environment_is_refused_before_a_run_directory_is_made(
     monkeypatch.chdir(tmp_path)
     assert main.main(["train", "--env=gym:"]) == 2
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("env", "reason"),
+    [
+        ("Broken", "cannot be made, mend this first: ValueError: no licence"),
+        ("Parts", "has the observation space Dict"),
+        ("Unknown", "Gymnasium does not know"),
+    ],
+)
+def test_what_a_user_s_module_cannot_make_is_one_message_and_leaves_nothing(
+    env: str, reason: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "their_envs.py").write_text(_MODULE)
+    assert main.main(["train", f"--env=gym:their_envs:{env}-v0"]) == exit_codes.BAD_USAGE
+    (message,) = capsys.readouterr().err.splitlines()
+    assert message.startswith(f"seedzero: error: --env=gym:their_envs:{env}-v0: ") and reason in message
+    assert {path.name for path in tmp_path.iterdir()} <= {"their_envs.py", "__pycache__"}
+    assert "their_envs" not in sys.modules
+
+
+def test_a_user_s_images_choose_preset_and_network(
+    calls: list[dict[str, Any]], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "their_envs.py").write_text(_MODULE)
+    asked = train.check_early(train.request({}, {"env.id": "gym:their_envs:Images-v0"}))
+    assert asked.preset == "pixels" and asked.spec is not None and asked.spec.observation_shape == (64, 64, 3)
+    assert asked.notes[0].startswith("--env=gym:their_envs:Images-v0 shows images of 64x64x3: preset pixels")
+    assert networks.choose_kind("network.kind", asked.config.network.kind, asked.spec.observation_shape) == "resnet"
+
+
+def test_a_network_that_does_not_fit_is_refused_before_a_run_directory_is_made(
+    calls: list[dict[str, Any]], tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--preset=cartpole", "--network.kind=resnet", f"--run_dir={tmp_path / 'run'}"]
+    assert main.main(["train", *words]) == exit_codes.BAD_USAGE
+    assert "network.kind=resnet needs observations of shape" in capsys.readouterr().err
+    assert not calls and not (tmp_path / "run").exists()
+
+
+def test_a_named_preset_for_images_leaves_vectors_the_network_that_fits(calls: list[dict[str, Any]]) -> None:
+    settings = {"env.id": "gym:CartPole-v1", "run.agent": "vtrace"}
+    asked = train.check_early(train.request({"preset": "pixels"}, settings))
+    assert asked.fixed == {"env.id", "run.agent", "vtrace.torso"}
+    assert train._resolve(asked)[0].vtrace.torso == "auto"
 
 
 def test_values_that_only_a_cpu_can_take_are_not_refused_early() -> None:
@@ -169,8 +236,19 @@ def test_the_agent_chooses_its_part_of_the_preset_that_suits_an_environment() ->
 
 
 def test_environments_whose_facts_a_worker_knows_are_not_refused_early() -> None:
+    settings = {"run.agent": "vtrace", "worker.num": "0", "evaluation.every_updates": "0"}
     for env in ("remote", "gym:my_module:MyEnv-v0"):
-        train.check_early(train.request({"preset": "vector"}, {"run.agent": "vtrace", "env.id": env}))
+        assert train.check_early(train.request({"preset": "vector"}, {**settings, "env.id": env})).spec is None
+
+
+def test_an_environment_that_cannot_be_made_is_refused_where_it_would_run() -> None:
+    for settings in ({}, {"worker.num": "0"}):  # a local worker evaluates
+        asked = train.request({"preset": "vector"}, {**settings, "env.id": "gym:my_module:MyEnv-v0"})
+        with pytest.raises(errors.ConfigError, match="there is no module 'my_module'"):
+            train.check_early(asked)
+        assert train.check_early(asked, has_environments=False).spec is None
+    with pytest.raises(errors.ConfigError, match="expected gym:MODULE:ID"):
+        train.check_early(train.request({"preset": "vector"}, {"env.id": "gym::X"}), has_environments=False)
 
 
 def test_a_damaged_run_directory_is_a_mistake_in_usage(tmp_path: pathlib.Path) -> None:

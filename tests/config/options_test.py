@@ -40,6 +40,16 @@ def test_others_are_refused_with_their_bounds(values: dict[str, Any], message: s
         _Section(**values)
 
 
+def test_whole_numbers_have_32_bits_where_they_are_no_counts() -> None:
+    for name, field in config.fields().items():
+        if isinstance(field.default, int) and not isinstance(field.default, bool):
+            with pytest.raises(errors.ConfigError, match=rf"--{name} is {2**63}; it must be from"):
+                config.override(config.Config(), {name: 2**63})
+    config.override(config.Config(), {"run.max_env_steps": 5_000_000_000, "replay.capacity": 5_000_000_000})
+    with pytest.raises(errors.ConfigError, match=r"batcher\.max_batch is 5000000000; it must be"):
+        config.override(config.Config(), {"batcher.max_batch": 5_000_000_000})
+
+
 def test_a_field_keeps_its_help_unit_and_marks() -> None:
     found = {field.name: field.metadata for field in dataclasses.fields(_Section)}
     assert (found["size"]["help"], found["size"]["unit"]) == ("its size", "pixels")

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from seedzero.config import combinations, config, machine, options, presets
-from seedzero.core import errors
+from seedzero.core import errors, types
 
 MACHINES = [
     machine.Machine("cpu", num_cores=2, num_devices=1),
@@ -75,21 +77,42 @@ def test_an_unknown_preset_is_told_with_the_nearest_one() -> None:
         presets.get("zzzzzz")
 
 
+def _spec(*shape: int, **more: Any) -> types.EnvSpec:
+    return types.EnvSpec(shape, **{"observation_dtype": "uint8", "num_actions": 2, **more})
+
+
+@pytest.mark.parametrize(
+    ("spec", "name", "reason"),
+    [
+        (_spec(8), "vector", " shows vectors of 8"),
+        (_spec(2, 2, 2, 2), "vector", " shows vectors of 2x2x2x2"),
+        (_spec(10, 10, 4), "vector", " shows small grids of 10x10x4"),
+        (_spec(64, 64, 3), "pixels", " shows images of 64x64x3"),
+        (_spec(84, 84, observation_dtype="float32"), "pixels", " shows images of 84x84"),
+        (_spec(64, 64, 3, num_actions=0, action_low=(0,), action_high=(1,)), "continuous", " has continuous actions"),
+        (None, "vector", " is known to workers alone"),
+    ],
+)
+def test_what_an_environment_shows_chooses_the_preset(spec: types.EnvSpec | None, name: str, reason: str) -> None:
+    for env in ("gym:my_module:MyEnv-v0", "gym:ALE/Pong-v5"):
+        assert presets.choose(env, spec) == (name, reason)
+
+
 @pytest.mark.parametrize(
     ("env", "name"),
     [
         ("catch", "catch"),
         ("atari:Breakout", "atari"),
-        ("gym:LunarLander-v3", "vector"),
         ("gym:MinAtar/Freeway-v1", "minatar"),
-        ("gym:my_module:MyEnv-v0", "vector"),
-        ("gym:ALE/Pong-v5", "pixels"),
-        ("gym:ale_py:ALE/Pong-v5", "pixels"),
-        ("remote", "vector"),
         ("spiel:tic_tac_toe", "tictactoe"),
         ("spiel:connect_four(rows=4,columns=5)", "connect_four"),
         ("spiel:othello", "spiel"),
     ],
 )
-def test_an_environment_without_preset_gets_the_one_that_suits(env: str, name: str) -> None:
-    assert presets.name_for(env) == name
+def test_a_known_family_has_a_preset_of_its_own(env: str, name: str) -> None:
+    assert presets.choose(env, _spec(10, 10, 4)) == presets.choose(env, None) == (name, "")
+
+
+def test_no_preset_sets_the_network_that_follows_from_the_observations() -> None:
+    assert {presets.get(name).network.kind for name in presets.PRESETS} == {"auto"}
+    assert {presets.get(name, "vtrace").vtrace.torso for name in presets.PRESETS} == {"auto"}

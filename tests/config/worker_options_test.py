@@ -37,6 +37,7 @@ def test_a_learners_configuration_sets_threads_and_times() -> None:
     ("name", "text", "expected"),
     [
         ("num_envs", "0", "expected at least 1"),
+        ("num_envs", "5000000000", "expected at most 2147483647"),
         ("num_envs", "many", "expected a whole number"),
         ("threads", "-1", "expected at least 0"),
         ("keepalive_seconds", "long", "expected a number"),

@@ -11,7 +11,7 @@ import e2e_harness as harness
 import pytest
 
 LEARN = ("--preset=catch", "--checkpoint.every_seconds=3", "--metrics.every_seconds=1", "--checkpoint.keep=2")
-DETAILS = {"episodes", "mean_return", "std_return", "min_return", "max_return", "mean_length"}
+DETAILS = {"step", "episodes", "mean_return", "std_return", "min_return", "max_return", "mean_length"}
 BRIEF = (*harness.TINY, "--max_updates=60")
 
 

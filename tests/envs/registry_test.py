@@ -39,7 +39,6 @@ def test_right_ids_are_known(env_id):
         ("gym:module:", "gym:MODULE:ID"),
         ("gym:minatar/Breakout-v1", "Did you mean: `MinAtar`"),
         ("gym:MinAtar/Brekout-v1", "Did you mean: `Breakout`"),
-        ("gym:Blackjack-v1", "has the observation space Tuple(Discrete(32), "),
         ("atari", "atari:GAME"),
         ("atari:Breakot", "did you mean breakout"),
         ("atari:Chess960", "video_chess|pong"),
@@ -57,21 +56,25 @@ def test_wrong_ids_are_refused_with_the_nearest_right_one(env_id, hint):
 
 
 @pytest.mark.parametrize(
-    ("env_id", "num_players", "is_continuous"),
+    ("env_id", "num_players", "shape"),
     [
-        ("catch", 1, False),
-        ("remote", 1, False),
-        ("atari:Pong", 1, False),
-        ("gym:CartPole-v1", 1, False),
-        ("gym:Pendulum-v1", 1, True),
-        ("spiel:tic_tac_toe", 2, False),
-        ("spiel:connect_four(rows=4,columns=5)", 2, False),
-        ("spiel:morpion_solitaire", 1, False),
+        ("catch", 1, (10, 5, 1)),
+        ("atari:Pong", 1, (84, 84, 1)),
+        ("gym:CartPole-v1", 1, (4,)),
+        ("gym:Pendulum-v1", 1, (3,)),
+        ("gym:MinAtar/Breakout-v1", 1, (10, 10, 4)),
+        ("spiel:tic_tac_toe", 2, (3, 3, 4)),
     ],
 )
-def test_facts_that_decide_which_agents_can_play(env_id, num_players, is_continuous):
-    assert registry.num_players(env_id) == num_players
-    assert registry.is_continuous(env_id) == is_continuous
+def test_a_spec_decides_agent_preset_and_network(env_id, num_players, shape):
+    spec = registry.spec(sections.EnvConfig(id=env_id, frame_size=84))
+    assert (spec.num_players, spec.is_continuous) == (num_players, "Pendulum" in env_id)
+    assert spec.observation_shape == shape
+
+
+def test_an_environment_with_an_unsupported_space_has_no_spec():
+    with pytest.raises(errors.EnvironmentFailure, match="has the observation space Tuple"):
+        registry.spec(sections.EnvConfig(id="gym:Blackjack-v1"))
 
 
 def test_make_finds_the_family():

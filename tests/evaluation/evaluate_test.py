@@ -47,7 +47,7 @@ def test_a_player_carries_memory_and_frames_and_begins_anew(
     with run_dir.open_run_dir(tmp_path / "run", config, preset="catch", given={}) as opened:
         path = opened.path
     agent = _counting_agent()
-    monkeypatch.setattr(evaluate, "_load", lambda path, config, spec, step: (agent, ()))
+    monkeypatch.setattr(evaluate, "_load", lambda path, config, spec, step: (agent, (), 0))
     player = evaluate._Player(path, None, 3, seed=0, render=False)
     since, before = 0, None
     for _ in range(25):
@@ -71,11 +71,11 @@ def test_agents_of_either_kind_play_whole_episodes(
     with run_dir.open_run_dir(tmp_path / "run", config, preset="catch", given={}) as opened:
         path = opened.path
 
-    def initial(directory: pathlib.Path, step: object, template: base.Params) -> base.Params:
-        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), template)
+    def initial(directory: pathlib.Path, step: object, template: base.Params) -> tuple[base.Params, int]:
+        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), template), 7
 
     monkeypatch.setattr(evaluate, "_load_params", initial)
     monkeypatch.setattr(compilation_cache, "enable", lambda: None)
     found = evaluate.evaluate(path, None, 5, seed=0)
-    assert (found["episodes"], found["mean_length"]) == (5, 9.0)
+    assert (found["step"], found["episodes"], found["mean_length"]) == (7, 5, 9.0)
     assert -1.0 <= found["mean_return"] <= 1.0

@@ -170,12 +170,13 @@ def test_the_opponent_is_chosen_by_name_or_run_directory(
     players = {mine: _Perfect(tic_tac_toe), other: _first_free}
     loaded = []
 
-    def load_player(game: spiel.Game, path: pathlib.Path, step: Any) -> match.Player:
+    def load_player(game: spiel.Game, path: pathlib.Path, step: Any) -> tuple[match.Player, int]:
         loaded.append((path, step))
-        return players[path]
+        return players[path], 7 if path == mine else 8
 
     monkeypatch.setattr(evaluate, "load_player", load_player)
     expected = {
+        "step",
         "opponent",
         "episodes",
         "mean_return",
@@ -192,7 +193,7 @@ def test_the_opponent_is_chosen_by_name_or_run_directory(
     for given, name in ((None, "random"), ("random", "random"), (str(other), str(other))):
         found = evaluate.evaluate(mine, "last", 10, 0, given)
         assert set(found) == expected
-        assert (found["opponent"], found["episodes"], found["losses"]) == (name, 10, 0)
+        assert (found["step"], found["opponent"], found["episodes"], found["losses"]) == (7, name, 10, 0)
         assert sum(found["first"].values()) == sum(found["second"].values()) == 5
     assert loaded[-2:] == [(mine, "last"), (other, None)]
     exhaustive = evaluate.evaluate(mine, None, 1, 0, "exhaustive")
@@ -202,7 +203,7 @@ def test_the_opponent_is_chosen_by_name_or_run_directory(
 def test_an_opponent_that_does_not_fit_is_refused_by_name(
     tic_tac_toe: spiel.Game, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evaluate, "load_player", lambda *args: _first_free)
+    monkeypatch.setattr(evaluate, "load_player", lambda *args: (_first_free, 0))
     mine, alone = _run(tmp_path / "mine", "tictactoe"), _run(tmp_path / "alone", "catch")
     other = _run(tmp_path / "other", "tictactoe", env__id="spiel:connect_four")
     with pytest.raises(errors.UsageError, match="was trained with --env=spiel:connect_four, this run with"):
@@ -218,7 +219,7 @@ def test_a_game_that_is_watched_begins_at_its_start(tmp_path: pathlib.Path, monk
 
     def load(path: pathlib.Path, config: config_lib.Config, spec: types.EnvSpec, step: object) -> Any:
         agent = muzero.make(config, spec, "cpu")
-        return agent, agent.init(jax.random.key(0)).params
+        return agent, agent.init(jax.random.key(0)).params, 0
 
     monkeypatch.setattr(evaluate, "_load", load)
     player = evaluate._Player(run, None, 20, seed=0, render=False)

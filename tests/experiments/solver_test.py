@@ -56,7 +56,7 @@ def test_the_share_counts_moves_that_keep_the_value(
         return np.array([min(values, key=values.__getitem__) for values in map(exact.action_values, states)])
 
     monkeypatch.setattr(evaluate, "game_of", lambda path: game)
-    monkeypatch.setattr(evaluate, "load_player", lambda *args: worst)
+    monkeypatch.setattr(evaluate, "load_player", lambda *args: (worst, 0))
     found = keeps_value.measure(tmp_path, None, 200, 0)
     assert (found["positions"], found["decisive_share"]) == (200, 0.0)
     assert found["share"] == pytest.approx(1 - found["decisive_positions"] / 200)

@@ -11,7 +11,7 @@ import pytest
 from seedzero.checkpoints import trees
 from seedzero.core import errors, types
 from seedzero.device import state as state_lib
-from seedzero.learner import calls
+from seedzero.learner import calls, evaluator
 
 
 @pytest.mark.parametrize("most", [1, 2, 3])
@@ -135,7 +135,7 @@ def test_the_reason_to_stop_is_taken_after_the_last_request(make: loop_world.Mak
 
 def test_requests_wake_the_loop(make: loop_world.Make) -> None:
     world = make()
-    for ask in (lambda: world.loop.request(lambda: None), lambda: world.loop.stop("x")):
+    for ask in (lambda: world.loop.request(lambda: None), lambda: world.loop.stop("x"), lambda: world.loop.end("y")):
         woken = []
         with world.inbox.changed:
             asking = threading.Thread(target=ask)
@@ -230,6 +230,91 @@ class TestLockStep:
         assert counts.discarded == {"checkpoint_reset": 4} and counts.pending == 0
         assert world.people.epoch == 1
         assert world.rows == [2, 4, 6]
+
+
+class TestLastEvaluation:
+    """Where a budget ends a run. Evaluations are due after the first update and every thousand."""
+
+    SETTINGS = {"evaluation__every_updates": 1000, "run__max_updates": 6}  # noqa: RUF012
+
+    def _trained(self, make: loop_world.Make, **settings: Any) -> tuple[loop_world.World, Any]:
+        """Returns a world whose budget is spent while its first evaluation is under way, and its new evaluator."""
+        world = make(**{**self.SETTINGS, **settings})
+        watched = world.join(types.Role.EVALUATE, "evaluator")
+        world.show(watched, 0, 0.0, first=True)
+        world.play(world.join(), 12)
+        assert world.num_updates == 6 and world.results == [] and world.loop._over is None
+        assert world.reports == ["--max_updates=6 reached: one more evaluation"]
+        assert world.restarts == [watched.session_id]  # the first evaluation says nothing about the end
+        return world, world.join(types.Role.EVALUATE, "evaluator")
+
+    def test_the_newest_parameters_are_evaluated_before_the_run_ends(self, make: loop_world.Make) -> None:
+        world, watched = self._trained(make)
+        assert world.loop._has_work()
+        world.show(watched, 0, 0.0, first=True)
+        world.work()
+        num_steps = world.loop.look().counts.stored
+        world.show(watched, 0, 0.0, reward=2.0, final=True)
+        world.work()
+        assert world.loop.run() == "--max_updates=6 reached"
+        assert [result.mean_return for result in world.results] == [2.0] and world.bests == [6]
+        snapshot = world.loop.look()
+        assert snapshot.last_evaluation is not None and snapshot.last_evaluation["update"] == 6
+        assert (snapshot.num_updates, snapshot.counts.stored) == (6, num_steps)
+
+    def test_environments_that_never_come_end_it_when_they_are_late(self, make: loop_world.Make) -> None:
+        world, watched = self._trained(make)
+        world.lose(watched)
+        world.work()
+        assert world.loop._seconds_left() == evaluator.SILENCE_SECONDS and not world.loop._has_work()
+        world.now += evaluator.SILENCE_SECONDS
+        assert world.loop._has_work()
+        assert world.loop.run() == "--max_updates=6 reached; its last evaluation took too long"
+        assert world.results == []
+
+    def test_a_remote_environment_without_an_evaluator_ends_at_once(self, make: loop_world.Make) -> None:
+        world = make(**self.SETTINGS, env__id="remote")
+        world.runner.num_updates = 6
+        assert world.calls.end("--max_updates=6 reached") == "--max_updates=6 reached"
+
+    @pytest.mark.parametrize("settings", [{}, {"run__max_updates": 0}])
+    def test_a_signal_ends_it_without_waiting(self, make: loop_world.Make, settings: dict[str, int]) -> None:
+        world = make(**{**self.SETTINGS, **settings})
+        world.join(types.Role.EVALUATE, "evaluator")
+        world.play(world.join(), 12)
+        world.loop.stop("interrupted")
+        assert world.loop.run() == "interrupted"
+
+    def test_a_budget_of_another_thread_brings_it_too(self, make: loop_world.Make) -> None:
+        world = make(**{**self.SETTINGS, "run__max_updates": 0})
+        world.play(world.join(), 12)
+        num_updates = world.num_updates
+        world.loop.end("--max_seconds=5 passed")
+        assert world.loop._has_work()
+        world.work()
+        assert world.reports == ["--max_seconds=5 passed: one more evaluation"] and world.num_updates == num_updates
+        world.now += evaluator.SILENCE_SECONDS
+        assert world.loop.run() == "--max_seconds=5 passed; its last evaluation took too long"
+
+    def test_in_lock_step_a_larger_budget_goes_on_as_if_it_had_not_been(self, make: loop_world.Make) -> None:
+        world = make(**self.SETTINGS, run__deterministic=True, run__max_seconds=1.0)
+        session, watched = world.join(), world.join(types.Role.EVALUATE, "evaluator")
+        world.runner.num_updates = 1
+        self._evaluate(world, watched)
+        world.runner.num_updates = 6
+        before = world.calls.state().host
+        watched = world.join(types.Role.EVALUATE, "evaluator")
+        self._evaluate(world, watched)
+        after = world.calls.state().host
+        assert after["last_evaluation"]["update"] == 6 and before["last_evaluation"]["update"] == 1
+        changed = {name for name in after if after[name] != before[name]}
+        assert changed == {"last_evaluation", "best_return"}
+        assert session.started
+
+    def _evaluate(self, world: loop_world.World, watched: Any) -> None:
+        for first in (True, False):
+            world.show(watched, 0, 0.0, first=first, final=not first)
+            world.work()
 
 
 class TestRefreshing:

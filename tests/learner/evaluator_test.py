@@ -24,7 +24,7 @@ def _play(evaluator: evaluator_lib.Evaluator, update: int, reward: float) -> eva
     evaluator.begin(SESSION, update, PARAMS)
     for place in range(3):
         shown = loop_world.message(SESSION, 0, 0.0, first=place == 0, final=place == 2, reward=reward)
-        ended = evaluator.record([shown])
+        ended = evaluator.record([shown], now=float(place))
         assert (ended is None) == (place < 2)
     assert ended is not None
     return ended
@@ -55,9 +55,37 @@ def test_a_whole_evaluation_has_its_parameters_and_statistics() -> None:
 
 def test_the_best_is_the_highest_so_far_and_the_later_of_equals() -> None:
     evaluator = _make()
-    assert [_play(evaluator, 1, reward).is_best for reward in (-1.0, -2.0, 3.0, 3.0, 2.0)] == [
+    assert [_play(evaluator, 4, reward).is_best for reward in (-1.0, -2.0, 3.0, 3.0, 2.0)] == [
         True, False, True, True, False,
     ]  # fmt: skip
+
+
+def test_the_first_is_a_baseline_and_never_the_best() -> None:
+    evaluator = _make(4)
+    assert not _play(evaluator, 3, 5.0).is_best and evaluator.to_json()["best_return"] is None
+    assert _play(evaluator, 4, -5.0).is_best
+
+
+def test_where_a_run_ends_one_more_is_due_and_may_be_the_best_however_early() -> None:
+    evaluator = _make(4)
+    _play(evaluator, 1, 5.0)
+    assert not evaluator.is_due(1) and not evaluator.is_due(3) and evaluator.seconds_left(0.0) is None
+    evaluator.end(0.0)
+    assert not evaluator.is_due(0) and not evaluator.is_due(1) and evaluator.is_due(3)
+    assert _play(evaluator, 3, -5.0).is_best
+    assert not evaluator.is_due(3)
+
+
+def test_the_last_one_is_awaited_while_its_environments_step_but_not_for_ever() -> None:
+    evaluator = _make(4)
+    silence, most = evaluator_lib.SILENCE_SECONDS, evaluator_lib.LAST_SECONDS
+    evaluator.end(100.0)
+    assert evaluator.seconds_left(100.0) == silence and evaluator.seconds_left(100.0 + silence) == 0.0
+    evaluator.begin(SESSION, 3, PARAMS)
+    evaluator.record([loop_world.message(SESSION, 0, 0.0, first=True)], now=100.0 + silence / 2)
+    assert evaluator.seconds_left(100.0 + silence) == silence / 2
+    evaluator.record([loop_world.message(SESSION, 0, 0.0)], now=100.0 + most - 1.0)
+    assert evaluator.seconds_left(100.0 + most - 1.0) == 1.0
 
 
 def test_one_whose_environments_are_gone_ends_without_a_result() -> None:

@@ -22,7 +22,7 @@ from seedzero.device import programs as programs_lib
 from seedzero.device import setup as setup_lib
 from seedzero.device import state as state_lib
 from seedzero.evaluation import evaluation
-from seedzero.learner import calls, device_loop, roster, runner
+from seedzero.learner import calls, device_loop, evaluator, roster, runner
 from seedzero.learner import inbox as inbox_lib
 from seedzero.monitoring import counts, metrics
 from seedzero.replay import data
@@ -131,8 +131,10 @@ class World:
         self.replies: list[tuple[messages.StepRequest, list[int], int]] = []
         self.restarts: list[str] = []
         self.results: list[evaluation.Result] = []
+        self.bests: list[int] = []
         self.saved: list[int] = []
         self.rows: list[int] = []
+        self.reports: list[str] = []
         self.gathered = metrics.Aggregator()
         self.now = 0.0
         train, actor = trees.copy((device.train, device.actor))  # the runner donates what it is given
@@ -145,11 +147,17 @@ class World:
         )
         self.calls = calls.Calls(config, device.setup, self.runner, workers, self.gathered, lambda: self.now)
         hooks = device_loop.Hooks(
-            lambda ended: self.results.append(ended.result),
+            self._evaluated,
             lambda: self.saved.append(self.num_updates),
             lambda: self.rows.append(self.num_updates),
+            self.reports.append,
         )
         self.loop = device_loop.DeviceLoop(config, self.calls, hooks)
+
+    def _evaluated(self, ended: evaluator.Ended) -> None:
+        self.results.append(ended.result)
+        if ended.is_best:
+            self.bests.append(ended.running.update)
 
     @property
     def num_updates(self) -> int:

@@ -23,5 +23,5 @@ def test_nothing_is_saved_into_a_directory_that_was_deleted(tmp_path: pathlib.Pa
         for save in (saved.save, saved.save_state, saved.save_best):
             with pytest.raises(errors.TrainingFailure, match="was deleted or replaced"):
                 save(state)
-        saved.wait()
+        saved.checkpointer.close()
     assert not path.exists()

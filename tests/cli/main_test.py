@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -144,10 +143,8 @@ def test_a_mistake_is_told_without_loading_jax(args: list[str]) -> None:
         "import sys; from seedzero.cli import main; code = main.main(sys.argv[1:]); "
         "sys.exit(99 if {'jax', 'flax', 'optax'} & sys.modules.keys() else code)"
     )
-    started = time.monotonic()
     done = subprocess.run([sys.executable, "-c", script, *args], capture_output=True, text=True, check=False)
     assert done.returncode == 2, done.stderr
-    assert time.monotonic() - started < 5  # half a second on an idle machine
 
 
 def test_output_whose_reader_has_gone_ends_quietly() -> None:

@@ -236,7 +236,8 @@ def leave(*_):
     (folder / f"left-{number}").touch()
     sys.exit(0)
 signal.signal(signal.SIGTERM, leave)
-(folder / f"life-{number}").write_text(address)
+(folder / "new").write_text(address)
+(folder / "new").rename(folder / f"life-{number}")  # whole, or not there yet
 codes = json.loads((folder / "codes").read_text())
 if number < len(codes):
     sys.exit(codes[number])

@@ -49,7 +49,7 @@ def test_a_killed_learner_resumes_at_its_last_durable_update_and_workers_reconne
     budget = learner.polls[-1]["updates"] + 50
     last = host.train(run, *command, f"--max_updates={budget}")
     assert last.wait().code == 0
-    ended = worker.wait(20)
+    ended = worker.wait()
     assert ended.code == 0, ended.err
     assert f"--max_updates={budget} reached" in ended.err
     updates = [row["update"] for row in harness.metrics_rows(run)]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import e2e_harness as harness
 import pytest
 
-LEAVE_SECONDS = 20.0
+LEAVE_SECONDS = 120.0
 SWITCHED = (*harness.TINY, "--env=gym:e2e_envs:Switched-v0", "--network.kind=mlp")
 
 

@@ -137,4 +137,4 @@ def test_workers_of_a_killed_learner_end_by_themselves(host: harness.Host, tmp_p
     workers = learner.workers().values()
     assert run_dir.read_learner(learner.run)["pid"] == learner.pid
     learner.kill()
-    harness.wait_for(lambda: not any(worker.is_running() for worker in workers), "they end", seconds=15)
+    harness.wait_for(lambda: not any(worker.is_running() for worker in workers), "they end")

@@ -20,8 +20,6 @@ from seedzero.transport import inference_pb2 as pb
 
 REMOTE = (*harness.TINY, "--env=remote", "--network.kind=mlp", "--listen=127.0.0.1:0")
 SHAPE, ACTIONS = (10,), 2
-END_SECONDS = 5.0
-"""A bad message ends its stream within a second or so; the machine may be busy."""
 
 
 class RawWorker:

@@ -95,7 +95,7 @@ def _overview() -> str:
     rows = "\n".join(f"  {name:<{width}}  {command.summary}" for name, command in COMMANDS.items())
     return f"""usage: seedzero COMMAND [--key=value ...]
 
-MuZero with thin environment workers and one accelerator host.
+Distributed reinforcement learning: thin environment workers and one accelerator host.
 
 {rows}
 

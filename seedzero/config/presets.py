@@ -169,7 +169,7 @@ def choose(env_id: str, spec: types.EnvSpec | None) -> tuple[str, str]:
     if env_id.startswith("gym:MinAtar/"):
         return "minatar", ""
     if spec is None:
-        return "vector", " is known to workers alone"
+        return "vector", " shows its observations to workers alone"
     if spec.is_continuous:
         return "continuous", " has continuous actions"
     shown, size = types.shown(spec.observation_shape), "x".join(map(str, spec.observation_shape))

@@ -144,7 +144,7 @@ class _Learner:
         """Trains; returns why the run is finished, "" if it was stopped, None if it was finished before."""
         finished = self._saves.finished_before()
         if finished:
-            self._screen.message(f"this run is finished: {finished}; raise its budget to go on")
+            self._screen.message(f"this run is finished: {finished}; raise that to go on")
             self._view.write_finished(finished)
             return None
         stop_signals = signals.StopSignals(self._interrupt, say=self._screen.message, cleanup=self._leave_at_once)

@@ -90,7 +90,7 @@ def _spec(*shape: int, **more: Any) -> types.EnvSpec:
         (_spec(64, 64, 3), "pixels", " shows images of 64x64x3"),
         (_spec(84, 84, observation_dtype="float32"), "pixels", " shows images of 84x84"),
         (_spec(64, 64, 3, num_actions=0, action_low=(0,), action_high=(1,)), "continuous", " has continuous actions"),
-        (None, "vector", " is known to workers alone"),
+        (None, "vector", " shows its observations to workers alone"),
     ],
 )
 def test_what_an_environment_shows_chooses_the_preset(spec: types.EnvSpec | None, name: str, reason: str) -> None:

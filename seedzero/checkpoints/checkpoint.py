@@ -6,6 +6,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from seedzero.checkpoints import files, manifest, segments, trees
@@ -98,6 +99,11 @@ def parts_of(state: Mapping[str, trees.Tree]) -> dict[str, trees.Tree]:
     return parts
 
 
+def described(frames: Any) -> dict[str, jax.ShapeDtypeStruct]:
+    """Returns the shape and dtype of the rings' observations as files have them, by name."""
+    return {OBSERVATION: jax.ShapeDtypeStruct(frames.shape, frames.dtype)}
+
+
 def all_but_observation(rings: rings_lib.Rings) -> dict[str, Any]:
     """Returns the small arrays of the rings, by name."""
     fields = rings._asdict()
@@ -146,7 +152,7 @@ def restore(
 def _load_replay(
     directory: pathlib.Path, path: pathlib.Path, found: manifest.Manifest, like: rings_lib.Rings
 ) -> tuple[rings_lib.Rings, segments.Saved]:
-    trees.check_fits(found.arrays[OBSERVATION], {OBSERVATION: like.observation})
+    trees.check_fits(found.arrays[OBSERVATION], described(like.observation))
     small = files.load(path, found, all_but_observation(like), (files.REPLAY,))
     root = directory / files.SEGMENTS
     saved = segments.Saved(

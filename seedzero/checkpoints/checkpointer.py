@@ -148,7 +148,7 @@ class Checkpointer:
         """Copies the rings' small arrays and new observations; the thread writes the observations meanwhile."""
         small = trees.copy(checkpoint.all_but_observation(rings))
         save.parts[files.REPLAY] = small
-        save.observation = trees.describe({checkpoint.OBSERVATION: rings.observation})
+        save.observation = trees.describe(checkpoint.described(rings.observation))
         # The only wait for the device: its cursors tell the new rows.
         cursor = np.asarray(small["cursor"]).astype(np.int64)
         length = rings.weight.shape[1]

@@ -1,6 +1,7 @@
 """Replay observations as immutable files: each segment holds the rows since the last durable checkpoint.
 
-The rings are arrays of JAX, or of numpy (one shard) if the host keeps the frames.
+The rings are JAX's in the layout of `replay/frames.py`, or an array of numpy (one shard) if the host keeps the frames.
+Files have the environment's shapes.
 
 A row's number never changes (row n of a slot lies at n % T). A segment lists the numbers of its rows for each slot;
 reading skips rows that were overwritten since.
@@ -24,6 +25,7 @@ import tensorstore
 
 from seedzero.checkpoints import durable
 from seedzero.core import errors, json_object
+from seedzero.replay import frames
 
 CHUNK_BYTES = 64 * 2**20
 """Most bytes that are copied on the device at a time, for one segment."""
@@ -173,7 +175,7 @@ def compress(rows: Rows) -> Runs:
     return Runs(rows.slot[begin], rows.number[begin], np.diff(np.append(begin, len(rows.slot))))
 
 
-def gather(observation: jax.Array | np.ndarray, chunk: Chunk) -> jax.Array | np.ndarray:
+def gather(observation: frames.Frames, chunk: Chunk) -> jax.Array | np.ndarray:
     """Returns a copy [N, ...] of a chunk's rows in [S, T, ...] rings, which may be donated right afterwards."""
     if isinstance(observation, np.ndarray):
         rows: np.ndarray = observation[np.minimum(chunk.slot, len(observation) - 1), chunk.time]
@@ -182,7 +184,7 @@ def gather(observation: jax.Array | np.ndarray, chunk: Chunk) -> jax.Array | np.
     return copied
 
 
-def scatter(observation: jax.Array | np.ndarray, chunk: Chunk, rows: np.ndarray) -> jax.Array | np.ndarray:
+def scatter(observation: frames.Frames, chunk: Chunk, rows: np.ndarray) -> frames.Frames:
     """Returns the donated rings [S, T, ...] with the chunk's rows; numpy's are written in place.
 
     `rows` are [sum of used, ...] in the order of `chunk.source`.
@@ -192,17 +194,11 @@ def scatter(observation: jax.Array | np.ndarray, chunk: Chunk, rows: np.ndarray)
         return observation
     padded = np.zeros((len(chunk.slot), *rows.shape[1:]), rows.dtype)
     padded[_filled(len(padded), chunk.used)] = rows
-    set_rows = _on_shards(_set, observation.sharding, donate=(0,))
-    written: jax.Array = set_rows(observation, chunk.slot, chunk.time, padded)
-    return written
+    return _on_shards(frames.put, observation.sharding, donate=(0,))(observation, chunk.slot, chunk.time, padded)
 
 
-def _get(observation: jax.Array, slot: jax.Array, time: jax.Array) -> jax.Array:
-    return observation.at[slot, time].get(mode="clip")
-
-
-def _set(observation: jax.Array, slot: jax.Array, time: jax.Array, rows: jax.Array) -> jax.Array:
-    return observation.at[slot, time].set(rows, mode="drop")
+def _get(observation: frames.Frames, slot: jax.Array, time: jax.Array) -> jax.Array:
+    return frames.get(observation, slot, time, mode="clip")
 
 
 @functools.cache
@@ -262,7 +258,7 @@ def read_rows(root: pathlib.Path, segment: Segment) -> np.ndarray:
     return rows
 
 
-def restore(root: pathlib.Path, saved: Saved, template: Any) -> jax.Array | np.ndarray:
+def restore(root: pathlib.Path, saved: Saved, template: frames.Frames) -> frames.Frames:
     """Returns the saved observation rings [S, T, ...] from segments below `root`; rows never written are 0.
 
     Args:
@@ -271,9 +267,10 @@ def restore(root: pathlib.Path, saved: Saved, template: Any) -> jax.Array | np.n
     Raises:
       CheckpointError: a segment cannot be read.
     """
-    observation: jax.Array | np.ndarray = template
+    observation = template
     if not isinstance(template, np.ndarray):
-        observation = jax.jit(lambda: jnp.zeros(template.shape, template.dtype), out_shardings=template.sharding)()
+        create = functools.partial(jax.tree.map, jnp.zeros_like, template)
+        observation = jax.jit(create, out_shardings=template.sharding)()
     oldest = saved.cursor - template.shape[1]
     for segment in saved.segments:
         rows = expand(segment.runs)

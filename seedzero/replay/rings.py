@@ -25,6 +25,7 @@ import jax.numpy as jnp
 
 from seedzero.core import errors, types
 from seedzero.replay import data
+from seedzero.replay import frames as frames_lib
 
 VERSION = "version"
 """A stored array, int32: updates that the acting parameters had seen. It tells how far actions are off the policy."""
@@ -36,8 +37,8 @@ class Rings(NamedTuple):
     """Histories of S environments. Donate it to whatever writes it; nobody may hold a view of it.
 
     Attributes:
-      observation: [S, T, *observation_shape] of the spec's dtype, every one once. None: the host keeps them,
-        and they are numpy's only in a checkpoint.
+      observation: [S, T, *observation_shape] of the spec's dtype in the layout of `frames.py`, every one once. None:
+        the host keeps them, and they are numpy's only in a checkpoint.
       reward: [S, T], received on the way to the observation.
       terminated: [S, T] bool, true: the episode ended here in a terminal state.
       truncated: [S, T] bool, true: the episode was cut off here.
@@ -51,7 +52,7 @@ class Rings(NamedTuple):
         number in each, for each shard holds its own part of every array. None: sampling is uniform.
     """
 
-    observation: Any
+    observation: frames_lib.Frames
     reward: jax.Array
     terminated: jax.Array
     truncated: jax.Array
@@ -111,8 +112,11 @@ def create(
     def zeros(shape: tuple[int, ...], dtype: Any) -> jax.Array:
         return jnp.zeros((num_slots, slot_length, *shape), dtype)
 
+    frames = None
+    if holds_frames:
+        frames = frames_lib.zeros(num_slots, slot_length, spec.observation_shape, spec.observation_dtype)
     return Rings(
-        observation=zeros(spec.observation_shape, spec.observation_dtype) if holds_frames else None,
+        observation=frames,
         reward=zeros((), jnp.float32),
         terminated=zeros((), bool),
         truncated=zeros((), bool),
@@ -178,8 +182,11 @@ def write(rings: Rings, slot: jax.Array, row: Row, num_inserts: jax.Array, stack
     if max_weight is not None and row.weight is not None:
         max_weight = jnp.maximum(max_weight, jnp.max(jnp.where(exists & ~first, given, 0.0)))
     inserted_at = put(rings.inserted_at, before, jnp.broadcast_to(num_inserts, slot.shape))
+    frames = rings.observation
+    if frames is not None:
+        frames = frames_lib.put(frames, slot, now, row.observation, unique=True)
     return Rings(
-        observation=None if rings.observation is None else put(rings.observation, now, row.observation),
+        observation=frames,
         reward=put(rings.reward, now, row.reward),
         terminated=put(rings.terminated, now, row.terminated),
         truncated=put(rings.truncated, now, row.truncated),

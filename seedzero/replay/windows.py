@@ -15,6 +15,7 @@ import jax.numpy as jnp
 
 from seedzero.core import types
 from seedzero.replay import data as data_lib
+from seedzero.replay import frames as frames_lib
 from seedzero.replay import rings as rings_lib
 
 
@@ -121,7 +122,7 @@ def _stored(ring: jax.Array, slot: jax.Array, time: jax.Array, length: int, ring
 
 def read(rings: rings_lib.Rings, windows: Windows) -> Windows:
     """Returns the windows with their frames from rings in device memory."""
-    return with_frames(windows, rings.observation[windows.slot[:, None, None], windows.places])
+    return with_frames(windows, frames_lib.get(rings.observation, windows.slot[:, None, None], windows.places))
 
 
 def with_frames(windows: Windows, frames: jax.Array) -> Windows:

@@ -13,6 +13,7 @@ from seedzero.checkpoints import checkpointer as checkpointer_lib
 from seedzero.checkpoints import files as checkpoint_files
 from seedzero.core import types
 from seedzero.replay import data
+from seedzero.replay import frames as frames_lib
 from seedzero.replay import rings as rings_lib
 
 LENGTH = 8
@@ -104,7 +105,7 @@ Open = Callable[..., checkpointer_lib.Checkpointer]
 
 def restore(checkpointer: checkpointer_lib.Checkpointer, state: Any, rings: Any = None, step: Any = "last") -> Any:
     """Restores as a learner at its start; `rings` may be numpy's."""
-    like = abstract(rings) if rings is not None and isinstance(rings.observation, jax.Array) else rings
+    like = rings if rings is None or isinstance(rings.observation, np.ndarray) else abstract(rings)
     restored = checkpoint.restore(checkpointer._directory.path, abstract(state), like, step)
     if restored is not None:
         checkpointer.continue_from(restored)
@@ -120,4 +121,12 @@ def files_below(directory: pathlib.Path) -> set[str]:
 
 
 def kept_by_the_host(rings: rings_lib.Rings) -> rings_lib.Rings:
-    return rings._replace(observation=np.array(rings.observation))
+    return rings._replace(observation=frames(rings))
+
+
+def frames(rings: rings_lib.Rings) -> np.ndarray:
+    """Returns a copy of the frames [S, T, ...], wherever they are."""
+    if isinstance(rings.observation, np.ndarray):
+        return rings.observation.copy()
+    num_slots, length = rings.observation.shape[:2]
+    return np.array(frames_lib.get(rings.observation, *jnp.indices((num_slots, length))))

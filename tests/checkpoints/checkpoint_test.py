@@ -283,23 +283,32 @@ def test_memory_is_counted_for_the_replay_and_for_copies_of_state_and_rows() -> 
     assert checkpoint.needed_bytes(state, huge) == (96 * 96 * 10**6, small, copied, small, 40)
 
 
+@pytest.mark.parametrize("size", [6, 1030])  # of small frames, and of tiled ones
 @pytest.mark.parametrize("onto_host", [True, False])
 def test_a_replay_comes_back_wherever_its_frames_were_and_shall_be(
-    reopen: harness.Open, events: harness.Events, onto_host: bool
+    reopen: harness.Open, events: harness.Events, onto_host: bool, size: int
 ) -> None:
     rng, state, checkpointer = np.random.default_rng(2), harness.make_state(), reopen()
-    rings = harness.make_rings(length=64)
+    rings = harness.make_rings(length=64, size=size)
     for step, num_rows in enumerate((0, 5, 100)):  # segments of several saves, past the rings' ends
         rings = harness.go_on(rings, rng, num_rows)
         checkpointer.save(step, state, {}, rings if onto_host else harness.kept_by_the_host(rings))
         checkpointer.wait()
     template = harness.abstract(rings)
     if onto_host:
-        template = template._replace(observation=np.zeros_like(np.asarray(rings.observation)))
+        template = template._replace(observation=np.zeros_like(harness.frames(rings)))
     restored = checkpoint.restore(reopen()._directory.path, harness.abstract(state), template)
     assert restored is not None and restored.rings is not None
     assert isinstance(restored.rings.observation, np.ndarray) == onto_host
-    harness.assert_same(harness.on_host(restored.rings), harness.on_host(rings))
+    expected, found = map(harness.kept_by_the_host, (rings, restored.rings))
+    harness.assert_same(harness.on_host(found), harness.on_host(expected))
+    # Files have the environment's shapes.
+    directory = reopen()._directory.path
+    assert checkpoint_files.find(directory, "last", "all")[1].arrays[checkpoint.OBSERVATION][0].shape == [4, 64, size]
+    assert restored.newest.replay is not None
+    for segment in restored.newest.replay.segments:
+        rows = segments.read_rows(directory / checkpoint_files.SEGMENTS, segment)
+        assert rows.shape == (segment.runs.num_rows, size)
     assert not events.errors
 
 

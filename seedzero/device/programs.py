@@ -10,7 +10,7 @@ import functools
 import threading
 from collections.abc import Callable, Sequence
 from concurrent import futures
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -64,24 +64,54 @@ class Programs:
         everything: list[futures.Future[Any]] = [*self._act.values(), self._update, self._refresh]
         for future in everything:
             future.add_done_callback(lambda _: on_ready())
-        compiler = _Compiler(setup, train, actor, frames)
-        act = steps.make_act(setup)
-        self._start([(future, functools.partial(compiler.act, act, size)) for size, future in self._act.items()])
+        tracer = Tracer(setup, train, actor)
+        self._start(
+            [(future, functools.partial(self._compile_act, tracer, size)) for size, future in self._act.items()]
+        )
         others: list[tuple[futures.Future[Any], Callable[[], Any]]] = [
-            (self._update, lambda: self._compile_update(compiler, on_ready))
+            (self._update, lambda: self._compile_update(tracer, setup.ahead, on_ready))
         ]
         if setup.agent.refresh is not None:
-            others.append((self._refresh, lambda: self._compile_refresh(compiler)))
+            others.append((self._refresh, lambda: self._compile_refresh(tracer)))
         self._start(others)
 
-    def _compile_update(self, compiler: _Compiler, on_ready: Callable[[], None]) -> Update:
-        compiled, self.metric_names = compiler.update(on_ready)
-        self._host_update = compiled if isinstance(compiled, host_frames.Update) else None
-        return compiled
+    def _compile_act(self, tracer: Tracer, num_rows: int) -> Act:
+        compiled: Act = tracer.act(num_rows).compile()
+        if (frames := self._frames) is None:
+            return compiled
 
-    def _compile_refresh(self, compiler: _Compiler) -> Refresh:
-        compiled, self.refresh_metric_names = compiler.refresh()
-        return compiled
+        def act_and_keep(params: Any, actor: Any, batch: batch_lib.Batch, counters: Any) -> Any:
+            frames.write(batch)
+            return compiled(params, actor, batch, counters)
+
+        return act_and_keep
+
+    def _compile_update(self, tracer: Tracer, ahead: bool, on_ready: Callable[[], None]) -> Update:
+        if self._frames is None:
+            update = tracer.update()
+            self.metric_names = update.metric_names
+            return update.compile()  # type: ignore[no-any-return]
+        learn = tracer.learn()
+        learner, drawer = learn.compile(), tracer.draw().compile()
+        self._host_update = host_frames.Update(self._frames, drawer, learner, ahead=ahead, on_ready=on_ready)
+        self.metric_names = learn.metric_names
+        return self._host_update
+
+    def _compile_refresh(self, tracer: Tracer) -> Refresh:
+        if (frames := self._frames) is None:
+            refresh = tracer.refresh()
+            self.refresh_metric_names = refresh.metric_names
+            return refresh.compile()  # type: ignore[no-any-return]
+        renew = tracer.renew()
+        renewer, drawer = renew.compile(), tracer.draw_stale().compile()
+        self.refresh_metric_names = renew.metric_names
+
+        def draw_and_renew(params: Any, rings: rings_lib.Rings, counters: steps.Counters) -> Any:
+            windows = drawer(rings, counters)
+            # Waits for the places and reads them at once: nothing is written in between.
+            return renewer(params, rings, windows, frames.read(windows), counters)
+
+        return draw_and_renew
 
     def _start(self, tasks: Sequence[tuple[futures.Future[Any], Callable[[], Any]]]) -> None:
         """Compiles on a thread; at the end of the process only the program being compiled is waited for.
@@ -145,68 +175,81 @@ class Programs:
             self._host_update.close()
 
 
-class _Compiler:
-    """Compiles each device function, with the names of its metrics; the arguments are those of `Programs`."""
+class Traced(NamedTuple):
+    """A device function with the shapes of its arguments. metric_names: of its last result, if that is metrics."""
 
-    def __init__(
-        self,
-        setup: setup_lib.Setup,
-        train: base.TrainState,
-        actor: state_lib.ActorState,
-        frames: host_frames.HostFrames | None,
-    ) -> None:
+    function: jax.stages.Traced
+    metric_names: tuple[str, ...] = ()
+
+    def compile(self) -> Any:
+        """Returns the program."""
+        return self.function.lower().compile()
+
+
+class Tracer:
+    """Traces each device function of a run for its devices; they need not be there.
+
+    The arguments are those of `Programs`. Where `actor` has no frames the host keeps them, and update and refresh are
+    two programs each.
+    """
+
+    def __init__(self, setup: setup_lib.Setup, train: base.TrainState, actor: state_lib.ActorState) -> None:
         self._setup = setup
         self._train = train
         self._actor = actor
-        self._frames = frames
         self._params = mesh_lib.placed(jax.eval_shape(setup.agent.acting, train), mesh_lib.replicated(setup.mesh))
         self._scalar = jax.ShapeDtypeStruct((), np.int32, sharding=mesh_lib.replicated(setup.mesh))
         self._feed = mesh_lib.placed(steps.example_feed(setup), steps.feed_sharding(setup))
         self._counters = steps.Counters(self._scalar, self._scalar, self._scalar)
+        self._act: Any = steps.make_act(setup)
 
-    def act(self, function: Any, num_rows: int) -> Act:
+    def training(self) -> dict[str, Callable[[], Traced]]:
+        """Returns what traces each program besides acting."""
+        on_host, refreshes = self._actor.rings.observation is None, self._setup.agent.refresh is not None
+        if on_host:
+            refreshing = {"draw_stale": self.draw_stale, "renew": self.renew}
+            return {"draw": self.draw, "learn": self.learn, **(refreshing if refreshes else {})}
+        return {"update": self.update, **({"refresh": self.refresh} if refreshes else {})}
+
+    def act(self, num_rows: int) -> Traced:
+        """Traces acting on so many rows a device."""
         batch = batch_lib.padding(self._setup.spec, self._setup.layout, num_rows)
-        compiled: Act = function.lower(
-            self._params,
-            self._actor,
-            mesh_lib.placed(batch, mesh_lib.sharded(self._setup.mesh)),
-            self._counters,
-        ).compile()
-        if (frames := self._frames) is None:
-            return compiled
+        placed = mesh_lib.placed(batch, mesh_lib.sharded(self._setup.mesh))
+        return Traced(self._act.trace(self._params, self._actor, placed, self._counters))
 
-        def act_and_keep(params: Any, actor: Any, batch: batch_lib.Batch, counters: Any) -> Any:
-            frames.write(batch)
-            return compiled(params, actor, batch, counters)
+    def update(self) -> Traced:
+        return _traced(steps.make_update(self._setup), self._train, self._actor.rings, self._feed)
 
-        return act_and_keep
+    def draw(self) -> Traced:
+        """Traces the first part of an update, for frames on the host."""
+        draw, arguments = self._drawing()
+        return Traced(draw.trace(*arguments))
 
-    def update(self, on_ready: Callable[[], None]) -> tuple[Update, tuple[str, ...]]:
-        if self._frames is None:
-            return _compiled(steps.make_update(self._setup), self._train, self._actor.rings, self._feed)
-        ahead = self._setup.ahead
-        draw: Any = steps.make_draw(self._setup, lag=host_frames.HOST_LAG if ahead else 0)
-        drawing = (self._train.num_updates, self._scalar, self._actor.rings, self._feed)
-        windows, seen = self._drawn(draw, *drawing)
-        learn, names = _compiled(steps.make_learn(self._setup), self._train, self._actor.rings, windows, seen)
-        drawer = draw.lower(*drawing).compile()
-        return host_frames.Update(self._frames, drawer, learn, ahead=ahead, on_ready=on_ready), names
+    def learn(self) -> Traced:
+        """Traces the second part of an update, for frames on the host."""
+        draw, arguments = self._drawing()
+        windows = self._drawn(draw, *arguments)
+        return _traced(steps.make_learn(self._setup), self._train, self._actor.rings, *windows)
 
-    def refresh(self) -> tuple[Refresh, tuple[str, ...]]:
-        rings, counters = self._actor.rings, self._counters
-        if (frames := self._frames) is None:
-            return _compiled(steps.make_refresh(self._setup), self._params, rings, counters, donate=(1,))
+    def refresh(self) -> Traced:
+        make_refresh = steps.make_refresh(self._setup)
+        return _traced(make_refresh, self._params, self._actor.rings, self._counters, donate=(1,))
+
+    def draw_stale(self) -> Traced:
+        """Traces the first part of a refresh, for frames on the host."""
         draw: Any = steps.make_draw_stale(self._setup)
-        arguments = (self._params, rings, *self._drawn(draw, rings, counters), counters)
-        renew, names = _compiled(steps.make_renew(self._setup), *arguments, donate=(1,))
-        drawer = draw.lower(rings, counters).compile()
+        return Traced(draw.trace(self._actor.rings, self._counters))
 
-        def draw_and_renew(params: Any, rings: rings_lib.Rings, counters: steps.Counters) -> Any:
-            windows = drawer(rings, counters)
-            # Waits for the places and reads them at once: nothing is written in between.
-            return renew(params, rings, windows, frames.read(windows), counters)
+    def renew(self) -> Traced:
+        """Traces the second part of a refresh, for frames on the host."""
+        rings, counters = self._actor.rings, self._counters
+        windows = self._drawn(steps.make_draw_stale(self._setup), rings, counters)
+        return _traced(steps.make_renew(self._setup), self._params, rings, *windows, counters, donate=(1,))
 
-        return draw_and_renew, names
+    def _drawing(self) -> tuple[Any, tuple[Any, ...]]:
+        """Returns the function that draws an update's windows, and its arguments."""
+        draw = steps.make_draw(self._setup, lag=host_frames.HOST_LAG if self._setup.ahead else 0)
+        return draw, (self._train.num_updates, self._scalar, self._actor.rings, self._feed)
 
     def _drawn(self, draw: Any, *args: Any) -> tuple[windows_lib.Windows, jax.ShapeDtypeStruct]:
         """Returns the shapes of a draw, windows and the frames at their places, spread over the devices."""
@@ -216,12 +259,10 @@ class _Compiler:
         return windows, jax.ShapeDtypeStruct(shape, self._setup.spec.observation_dtype, sharding=sharding)
 
 
-def _compiled(
-    function: Callable[..., Any], *args: Any, donate: tuple[int, ...] = (0, 1)
-) -> tuple[Any, tuple[str, ...]]:
-    """Returns the compiled function with its metrics as one array, and their names."""
+def _traced(function: Callable[..., Any], *args: Any, donate: tuple[int, ...] = (0, 1)) -> Traced:
+    """Returns the function with its metrics as one array."""
     stacked, names = stack_metrics(function, *args, donate=donate)
-    return stacked.lower(*args).compile(), names  # type: ignore[attr-defined]
+    return Traced(stacked.trace(*args), names)  # type: ignore[attr-defined]
 
 
 def stack_metrics(

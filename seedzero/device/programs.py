@@ -18,7 +18,7 @@ import numpy as np
 
 from seedzero.agents import base
 from seedzero.device import batch as batch_lib
-from seedzero.device import host_frames, steps
+from seedzero.device import host_frames, memory, steps
 from seedzero.device import mesh as mesh_lib
 from seedzero.device import setup as setup_lib
 from seedzero.device import state as state_lib
@@ -30,6 +30,16 @@ Act = Callable[
 ]
 Update = Callable[[base.TrainState, rings_lib.Rings, steps.Feed], host_frames.Updated]
 Refresh = Callable[[base.Params, rings_lib.Rings, steps.Counters], tuple[rings_lib.Rings, jax.Array]]
+
+
+_BATCH_SIZES = {
+    "act": "--batcher.max_batch",
+    "update": "the batch size of updates",
+    "learn": "the batch size of updates",
+    "refresh": "--reanalyse.batch_size",
+    "renew": "--reanalyse.batch_size",
+}
+"""Settings of the batch sizes of programs, for messages."""
 
 
 class Programs:
@@ -57,6 +67,7 @@ class Programs:
         self.refresh_metric_names: tuple[str, ...] = ()
         self._closed = threading.Event()
         self._frames = frames
+        self._limit = memory.limit_bytes(setup.mesh.devices.flat[0])
         self._host_update: host_frames.Update | None = None
         self._act: dict[int, futures.Future[Act]] = {size: futures.Future() for size in reversed(setup.sizes)}
         self._update: futures.Future[Update] = futures.Future()
@@ -76,7 +87,7 @@ class Programs:
         self._start(others)
 
     def _compile_act(self, tracer: Tracer, num_rows: int) -> Act:
-        compiled: Act = tracer.act(num_rows).compile()
+        compiled: Act = tracer.act(num_rows).compile(self._limit)
         if (frames := self._frames) is None:
             return compiled
 
@@ -90,9 +101,9 @@ class Programs:
         if self._frames is None:
             update = tracer.update()
             self.metric_names = update.metric_names
-            return update.compile()  # type: ignore[no-any-return]
+            return update.compile(self._limit)  # type: ignore[no-any-return]
         learn = tracer.learn()
-        learner, drawer = learn.compile(), tracer.draw().compile()
+        learner, drawer = learn.compile(self._limit), tracer.draw().compile(self._limit)
         self._host_update = host_frames.Update(self._frames, drawer, learner, ahead=ahead, on_ready=on_ready)
         self.metric_names = learn.metric_names
         return self._host_update
@@ -101,9 +112,9 @@ class Programs:
         if (frames := self._frames) is None:
             refresh = tracer.refresh()
             self.refresh_metric_names = refresh.metric_names
-            return refresh.compile()  # type: ignore[no-any-return]
+            return refresh.compile(self._limit)  # type: ignore[no-any-return]
         renew = tracer.renew()
-        renewer, drawer = renew.compile(), tracer.draw_stale().compile()
+        renewer, drawer = renew.compile(self._limit), tracer.draw_stale().compile(self._limit)
         self.refresh_metric_names = renew.metric_names
 
         def draw_and_renew(params: Any, rings: rings_lib.Rings, counters: steps.Counters) -> Any:
@@ -176,14 +187,24 @@ class Programs:
 
 
 class Traced(NamedTuple):
-    """A device function with the shapes of its arguments. metric_names: of its last result, if that is metrics."""
+    """A device function with the shapes of its arguments.
 
+    Attributes:
+      name: of the program.
+      function: traced.
+      elsewhere: bytes of state on each device that is no argument of it.
+      metric_names: of its last result, if that is metrics.
+    """
+
+    name: str
     function: jax.stages.Traced
+    elsewhere: int = 0
     metric_names: tuple[str, ...] = ()
 
-    def compile(self) -> Any:
-        """Returns the program."""
-        return self.function.lower().compile()
+    def compile(self, limit: int | None = None) -> Any:
+        """Returns the program. Raises CapacityError where it needs more than `limit` bytes on each device."""
+        lower = " or ".join(filter(None, (_BATCH_SIZES.get(self.name), "--replay.capacity")))
+        return memory.compile_within(self.name, self.function.lower(), self.elsewhere, limit, lower)
 
 
 class Tracer:
@@ -202,6 +223,8 @@ class Tracer:
         self._feed = mesh_lib.placed(steps.example_feed(setup), steps.feed_sharding(setup))
         self._counters = steps.Counters(self._scalar, self._scalar, self._scalar)
         self._act: Any = steps.make_act(setup)
+        # Acting and a running evaluation have copies of the parameters.
+        self._state_bytes = memory.device_bytes((train, actor, self._params, self._params))
 
     def training(self) -> dict[str, Callable[[], Traced]]:
         """Returns what traces each program besides acting."""
@@ -215,36 +238,48 @@ class Tracer:
         """Traces acting on so many rows a device."""
         batch = batch_lib.padding(self._setup.spec, self._setup.layout, num_rows)
         placed = mesh_lib.placed(batch, mesh_lib.sharded(self._setup.mesh))
-        return Traced(self._act.trace(self._params, self._actor, placed, self._counters))
+        return self._traced("act", self._act, (self._params, self._actor, placed, self._counters))
 
     def update(self) -> Traced:
-        return _traced(steps.make_update(self._setup), self._train, self._actor.rings, self._feed)
+        update = steps.make_update(self._setup)
+        return self._with_metrics("update", update, (self._train, self._actor.rings, self._feed), (0, 1))
 
     def draw(self) -> Traced:
         """Traces the first part of an update, for frames on the host."""
-        draw, arguments = self._drawing()
-        return Traced(draw.trace(*arguments))
+        return self._traced("draw", *self._drawing())
 
     def learn(self) -> Traced:
         """Traces the second part of an update, for frames on the host."""
         draw, arguments = self._drawing()
         windows = self._drawn(draw, *arguments)
-        return _traced(steps.make_learn(self._setup), self._train, self._actor.rings, *windows)
+        arguments = (self._train, self._actor.rings, *windows)
+        return self._with_metrics("learn", steps.make_learn(self._setup), arguments, (0, 1))
 
     def refresh(self) -> Traced:
-        make_refresh = steps.make_refresh(self._setup)
-        return _traced(make_refresh, self._params, self._actor.rings, self._counters, donate=(1,))
+        arguments = (self._params, self._actor.rings, self._counters)
+        return self._with_metrics("refresh", steps.make_refresh(self._setup), arguments, (1,))
 
     def draw_stale(self) -> Traced:
         """Traces the first part of a refresh, for frames on the host."""
-        draw: Any = steps.make_draw_stale(self._setup)
-        return Traced(draw.trace(self._actor.rings, self._counters))
+        return self._traced("draw_stale", steps.make_draw_stale(self._setup), (self._actor.rings, self._counters))
 
     def renew(self) -> Traced:
         """Traces the second part of a refresh, for frames on the host."""
         rings, counters = self._actor.rings, self._counters
         windows = self._drawn(steps.make_draw_stale(self._setup), rings, counters)
-        return _traced(steps.make_renew(self._setup), self._params, rings, *windows, counters, donate=(1,))
+        arguments = (self._params, rings, *windows, counters)
+        return self._with_metrics("renew", steps.make_renew(self._setup), arguments, (1,))
+
+    def _traced(
+        self, name: str, function: Any, arguments: tuple[Any, ...], metric_names: tuple[str, ...] = ()
+    ) -> Traced:
+        elsewhere = max(self._state_bytes - memory.device_bytes(arguments), 0)
+        return Traced(name, function.trace(*arguments), elsewhere, metric_names)
+
+    def _with_metrics(self, name: str, function: Any, arguments: tuple[Any, ...], donate: tuple[int, ...]) -> Traced:
+        """Traces the function with its metrics as one array."""
+        stacked, names = stack_metrics(function, *arguments, donate=donate)
+        return self._traced(name, stacked, arguments, names)
 
     def _drawing(self) -> tuple[Any, tuple[Any, ...]]:
         """Returns the function that draws an update's windows, and its arguments."""
@@ -257,12 +292,6 @@ class Tracer:
         windows = mesh_lib.placed(jax.eval_shape(draw, *args), sharding)
         shape = (*windows.places.shape, *self._setup.spec.observation_shape)
         return windows, jax.ShapeDtypeStruct(shape, self._setup.spec.observation_dtype, sharding=sharding)
-
-
-def _traced(function: Callable[..., Any], *args: Any, donate: tuple[int, ...] = (0, 1)) -> Traced:
-    """Returns the function with its metrics as one array."""
-    stacked, names = stack_metrics(function, *args, donate=donate)
-    return Traced(stacked.trace(*args), names)  # type: ignore[attr-defined]
 
 
 def stack_metrics(

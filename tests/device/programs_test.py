@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 
 from seedzero.agents import base
+from seedzero.core import errors
+from seedzero.device import memory, steps
 from seedzero.device import programs as programs_lib
 from seedzero.device import setup as setup_lib
 from seedzero.device import state as state_lib
-from seedzero.device import steps
 from seedzero.replay import data as data_lib
 from seedzero.replay import windows as windows_lib
 
@@ -76,6 +77,18 @@ def test_every_size_acts_and_the_update_learns(opened: list[_World], num_devices
     for _ in range(3):  # two sizes and the update
         assert world.ready.acquire(timeout=60)
     assert world.programs.with_frames(world.actor.rings) is world.actor.rings
+
+
+def test_programs_that_need_more_than_the_device_has_are_refused_where_they_are_asked_for(
+    opened: list[_World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "limit_bytes", lambda device: 100)
+    world = _World(fake_agent.make_setup(fake_agent.make(), num_evaluate=2, sizes=(4, 8)))
+    opened.append(world)
+    with pytest.raises(errors.CapacityError, match=r"act needs .*lower --batcher\.max_batch or --replay\.capacity"):
+        world.act(8, [0])
+    with pytest.raises(errors.CapacityError, match=r"update needs .*lower the batch size of updates"):
+        world.update(np.int32(0))
 
 
 def test_an_update_from_a_queue_is_fed_unrolls(opened: list[_World]) -> None:

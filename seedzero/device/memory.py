@@ -1,0 +1,86 @@
+"""Whether a program fits into its devices' memory, by the compiler's own analysis: with the padding of layouts."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import jax
+
+from seedzero.core import errors
+
+_GIB = 2**30
+
+
+class Needs(NamedTuple):
+    """Bytes on one device while a program runs.
+
+    Attributes:
+      arguments: the states and batches it is given.
+      besides: intermediate results, and those results that take no argument's place.
+      elsewhere: state that lies on the device and is no argument.
+    """
+
+    arguments: int
+    besides: int
+    elsewhere: int
+
+    @property
+    def total(self) -> int:
+        """All three."""
+        return sum(self)
+
+
+def device_bytes(tree: Any) -> int:
+    """Returns the bytes of the leaves on one of their devices, unpadded; shapes, dtypes and shardings are enough."""
+    return sum(math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize for x in jax.tree.leaves(tree))
+
+
+def limit_bytes(device: jax.Device) -> int | None:
+    """Returns the memory of an accelerator that is there, in bytes; None for a CPU, or where it cannot be told."""
+    if device.platform == "cpu":
+        return None
+    stats = device.memory_stats()
+    return None if not stats else stats.get("bytes_limit")
+
+
+def compile_within(name: str, lowered: jax.stages.Lowered, elsewhere: int, limit: int | None, lower: str) -> Any:
+    """Returns the compiled program.
+
+    Args:
+      name: of the program, for messages.
+      lowered: the program.
+      elsewhere: as in `Needs`.
+      limit: bytes of a device's memory; None: nothing is checked.
+      lower: the settings to lower where it does not fit, for messages.
+
+    Raises:
+      CapacityError: the compiler refuses it for its memory, or it needs more than `limit`.
+    """
+    try:
+        compiled = lowered.compile()
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        reason = str(error).splitlines()[0]
+        raise errors.CapacityError(f"{name} does not fit into a device's memory: {reason}; lower {lower}") from error
+    if limit is not None:
+        check(name, needs(compiled, elsewhere), limit, lower)
+    return compiled
+
+
+def needs(compiled: jax.stages.Compiled, elsewhere: int = 0) -> Needs:
+    """Returns the memory of a compiled program on each device."""
+    found: Any = compiled.memory_analysis()
+    results = found.output_size_in_bytes - found.alias_size_in_bytes
+    return Needs(found.argument_size_in_bytes, found.temp_size_in_bytes + results, elsewhere)
+
+
+def check(name: str, needs: Needs, limit: int, lower: str) -> None:
+    """Raises CapacityError if a program needs more than the limit; arguments as in `compile_within`."""
+    if needs.total > limit:
+        raise errors.CapacityError(
+            f"{name} needs {needs.total / _GIB:.2f} GiB on each device: {needs.arguments / _GIB:.2f} GiB for its "
+            f"arguments, {needs.besides / _GIB:.2f} GiB for its own work, {needs.elsewhere / _GIB:.2f} GiB of other "
+            f"state; the device has {limit / _GIB:.2f} GiB; lower {lower}"
+        )

@@ -1,0 +1,79 @@
+"""Memory of compiled programs against sizes counted by hand."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from seedzero.core import errors
+from seedzero.device import memory
+from seedzero.device import mesh as mesh_lib
+
+GIB = 2**30
+
+
+def test_bytes_of_one_device_are_its_share_of_split_arrays_and_all_of_the_others() -> None:
+    mesh = mesh_lib.make(4)
+    shapes = jax.ShapeDtypeStruct((8, 3), jnp.float32), jax.eval_shape(lambda: jax.random.key(0))
+    split = mesh_lib.placed(shapes[0], mesh_lib.sharded(mesh))
+    whole = mesh_lib.placed(shapes, mesh_lib.replicated(mesh))
+    assert memory.device_bytes(split) == 2 * 3 * 4
+    assert memory.device_bytes({"split": split, "whole": whole}) == 24 + 96 + 8
+
+
+def test_a_result_in_the_place_of_an_argument_counts_once() -> None:
+    x = jax.ShapeDtypeStruct((1000,), jnp.float32)
+    compiled = jax.jit(lambda x, y: (x + 1, y * 2), donate_argnums=0).lower(x, x).compile()
+    needs = memory.needs(compiled, elsewhere=7)
+    assert needs.arguments == 8000 and needs.elsewhere == 7
+    assert 4000 <= needs.besides < 4100  # one result, and XLA's pointers
+    assert needs.total == needs.arguments + needs.besides + 7
+
+
+def test_a_program_beyond_the_limit_is_refused_with_its_parts_and_the_settings_to_lower() -> None:
+    needs = memory.Needs(3 * GIB, GIB, GIB // 2)
+    memory.check("update", needs, int(4.5 * GIB), "--x")
+    with pytest.raises(
+        errors.CapacityError, match=r"update needs 4\.50 GiB.*3\.00.*1\.00.*0\.50.*has 4\.00.*lower --x"
+    ):
+        memory.check("update", needs, 4 * GIB, "--x")
+
+
+class _Refused:
+    """A program that its compiler refuses."""
+
+    def __init__(self, message: str) -> None:
+        self._message = message
+
+    def compile(self) -> Any:
+        raise jax.errors.JaxRuntimeError(self._message)
+
+
+def test_the_compilers_own_refusal_has_the_same_name_and_other_failures_stay() -> None:
+    refused: Any = _Refused("RESOURCE_EXHAUSTED: 16.02G exceeds 15.75G\nmore")
+    with pytest.raises(errors.CapacityError, match=r"act does not fit.*16\.02G exceeds 15\.75G; lower --x"):
+        memory.compile_within("act", refused, 0, None, "--x")
+    failed: Any = _Refused("INTERNAL: a defect")
+    with pytest.raises(jax.errors.JaxRuntimeError, match="a defect"):
+        memory.compile_within("act", failed, 0, None, "--x")
+
+
+@pytest.mark.parametrize(
+    ("platform", "stats", "limit"),
+    [("tpu", {"bytes_limit": 5}, 5), ("tpu", None, None), ("cpu", {"bytes_limit": 5}, None)],
+)
+def test_only_accelerators_that_tell_have_a_limit(
+    platform: str, stats: dict[str, int] | None, limit: int | None
+) -> None:
+    device: Any = types.SimpleNamespace(platform=platform, memory_stats=lambda: stats)
+    assert memory.limit_bytes(device) == limit
+
+
+def test_a_compiled_program_within_the_limit_runs() -> None:
+    lowered = jax.jit(lambda x: x + 1).lower(np.zeros(3))
+    assert memory.compile_within("act", lowered, 0, GIB, "--x")(np.zeros(3)).tolist() == [1, 1, 1]

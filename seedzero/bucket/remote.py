@@ -19,7 +19,9 @@ from seedzero.checkpoints import files as checkpoint_files
 from seedzero.core import errors
 
 FILES = ("config.json", "spec.json", "metrics.jsonl", "status.json")
-DIRECTORIES = ("tensorboard", "logs")
+PROGRAMS = "xla"
+"""Directory of XLA's cache: on another machine of the same kind a resumed run compiles nothing."""
+DIRECTORIES = ("tensorboard", "logs", PROGRAMS)
 """Mirrored besides checkpoints."""
 
 _ROOT = "checkpoints"

@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent import futures
 
-from seedzero.bucket import bucket, mirror
+from seedzero.bucket import bucket, mirror, remote
 from seedzero.checkpoints import run_dir, spec_file
 from seedzero.config import combinations, worker_options
 from seedzero.config import config as config_lib
@@ -60,7 +60,6 @@ def train(
       BucketError: the bucket cannot be used.
       TrainingFailure: training cannot go on.
     """
-    compilation_cache.enable()
     logging.getLogger("absl").setLevel(logging.CRITICAL)  # Orbax's tracebacks, beside our own sentences
     with contextlib.ExitStack() as opened:
         screen = background.Console(console.Console(config.metrics.every_seconds))
@@ -69,9 +68,11 @@ def train(
         if isinstance(path, bucket.Url):
             mirrored = mirror.Mirror(path, config.bucket, config.checkpoint, report=screen.message)
             opened.callback(mirrored.finish)
+            compilation_cache.enable(mirrored.path / remote.PROGRAMS)
             with bucket.naming(mirrored.path, path):
                 directory = run_dir.open_run_dir(mirrored.path, config, preset=preset, given=given, fill=mirrored.fill)
         else:
+            compilation_cache.enable()
             directory = run_dir.open_run_dir(path, config, preset=preset, given=given)
         opened.enter_context(directory)
         combinations.check(directory.config)  # with the values that the directory fixes, its number of slots above all

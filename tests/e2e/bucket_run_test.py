@@ -23,12 +23,31 @@ def _copy(url: str = URL) -> pathlib.Path:
     return bucket.scratch(parsed)
 
 
+def _made() -> set[str]:
+    """Returns the names of the compiled programs in the local copy."""
+    return {file.name for file in (_copy() / "xla").glob("*-cache")}
+
+
+def _programs(gcs: fake_gcs.FakeGcs) -> set[str]:
+    """Returns the names of the compiled programs in the bucket."""
+    return {name.rpartition("/")[2] for name in gcs.names("runs", "team/catch/xla/")}
+
+
+def _large(programs: set[str]) -> set[str]:
+    """Returns acting and updates; a resume has small programs of its own."""
+    return {name for name in programs if name.startswith(("jit_act-", "jit_stacked-"))}
+
+
 def test_a_run_outlives_its_machine_and_is_read_from_anywhere(host: harness.Host, gcs: fake_gcs.FakeGcs) -> None:
     host.environment |= gcs.environment | {"SEEDZERO_SCRATCH": str(_copy().parent)}
+    host.environment.pop("JAX_COMPILATION_CACHE_DIR")  # of all tests; runs in a bucket have one of their own
     learner = host.train(_copy(), *RUN, url=URL)
     learner.until(lambda found: found["durable_update"], "a durable update")
     durable = learner.trains_on()["durable_update"]
+    learner.until(lambda found: _programs(gcs) >= _made(), "its compiled programs in the bucket")
     learner.kill()
+    compiled = _large(_programs(gcs))
+    assert len(compiled) >= 2
     shutil.rmtree(_copy())
 
     again = host.train(_copy(), *RUN, url=URL)
@@ -41,6 +60,7 @@ def test_a_run_outlives_its_machine_and_is_read_from_anywhere(host: harness.Host
     assert ended.code == 0, ended.err
     last = int(re.findall(rf"checkpoint (\d+) is in {URL}", ended.err)[-1])  # the one on its way is named before it
     assert "stopped; to resume" in ended.err and f"--run_dir={URL}" in ended.err
+    assert _large(_made()) == compiled
     shutil.rmtree(_copy())
 
     found = host.seedzero("status", f"--run_dir={URL}").json

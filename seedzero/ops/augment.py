@@ -13,17 +13,20 @@ import jax.numpy as jnp
 def random_shift(key: jax.Array, images: jax.Array, pixels: int, axes: tuple[int, int] = (1, 2)) -> jax.Array:
     """Returns each image moved by up to `pixels` in both directions, filled by repeating the edge.
 
-    Equals edge padding by `pixels` and a random crop. Rows and columns are gathered once each, as whole slices: this
-    needs no padded copy and only one index per row and column.
+    Equals edge padding by `pixels` and a random crop. Along each axis all moves are made, and each image takes its
+    own: one pass over whole vectors, where a TPU's gather would read a tile for every row and column.
 
     Images are [B, ...] of any dtype, and each b moves as one. `axes` are those of height and width.
     """
     moves = jax.random.randint(key, (2, images.shape[0]), -pixels, pixels + 1)
     for move, axis in zip(moves, axes, strict=True):
-        length = images.shape[axis]
-        source = jnp.clip(jnp.arange(length) + move[:, None], 0, length - 1)
-        shape = [-1 if i == 0 else length if i == axis else 1 for i in range(images.ndim)]
-        images = jnp.take_along_axis(images, source.reshape(shape), axis=axis, mode="promise_in_bounds")
+        length, move = images.shape[axis], move.reshape(-1, *[1] * (images.ndim - 1))
+        edges = [(pixels, pixels) if i == axis else (0, 0) for i in range(images.ndim)]
+        padded, moved = jnp.pad(images, edges, mode="edge"), images
+        for start in range(2 * pixels + 1):
+            crop = jax.lax.slice_in_dim(padded, start, start + length, axis=axis)
+            moved = jnp.where(move == start - pixels, crop, moved)
+        images = moved
     return images
 
 

@@ -67,10 +67,11 @@ def make(preset: str, settings: Mapping[str, options.Value | str]) -> Subject:
         raise errors.ConfigError(f"--agent={config.run.agent}: MuZero alone is measured here; leave it out")
     config, _ = machine_lib.resolve(config, preset=preset, explicit=settings.keys(), machine=machine)
     mesh = mesh_lib.make(config.training.num_devices)
-    return Subject(preset, config, setup_lib.make(config, _spec(config), mesh))
+    return Subject(preset, config, setup_lib.make(config, spec(config), mesh))
 
 
-def _spec(config: config_lib.Config) -> types.EnvSpec:
+def spec(config: config_lib.Config) -> types.EnvSpec:
+    """Returns the spec of the configured environment, which is made for it; errors as in `make`."""
     env = registry.make(config.env.id, config.env, 1)
     try:
         return env.spec

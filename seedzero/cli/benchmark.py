@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import importlib
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TextIO
 
+from seedzero.benchmark import roofline
 from seedzero.cli import output, parse
 from seedzero.config import config as config_lib
-from seedzero.config import presets
+from seedzero.config import options, presets
 from seedzero.core import errors
 
-PARTS = ("transport", "acting", "replay", "update", "search")
+PARTS = ("transport", "acting", "replay", "update", "search", "tpu")
 ROWS: Mapping[str, tuple[str | int, ...]] = {
     "batch": (8, 32, 128, 512),
     "network": ("free", "small", "middle"),
@@ -20,6 +22,8 @@ ROWS: Mapping[str, tuple[str | int, ...]] = {
 }
 """Flags of `search` -> their choices, as in benchmark/search.py, which can't be asked without loading JAX."""
 
+_RATES = ("host_steps_per_second", "usd_per_chip_hour")
+_OF_TPU = ("chips", *_RATES)
 _WITHOUT_PRESET = {
     "transport": "which trains nothing; leave it out",
     "search": f"whose rows are chosen by {', '.join(f'--{name}' for name in ROWS)}; leave it out",
@@ -36,8 +40,10 @@ def run(arguments: parse.Arguments) -> int:
     part = arguments.words[0]
     chosen = _chosen(part, arguments)
     stream = sys.stderr if as_json else sys.stdout
-    if part == "search":
+    if part in ("search", "tpu"):
         chosen["report"] = _row_printer(stream)
+    if part == "tpu":
+        print("compiling every program for the TPU; each may take minutes", file=stream, flush=True)
     # By name: each part loads what it measures, and only that.
     figures = importlib.import_module(f"seedzero.benchmark.{part}").run(**chosen)
     print("\n".join(_lines(figures, with_rows="report" not in chosen)), file=stream)
@@ -51,14 +57,34 @@ def _chosen(part: str, arguments: parse.Arguments) -> dict[str, Any]:
     rows = {flag: _names(flag, arguments.flags[flag]) for flag in ROWS if flag in arguments.flags}
     if rows and part != "search":
         raise errors.UsageError(f"--{next(iter(rows))} chooses rows of search; {part} has none: leave it out")
+    if part != "tpu" and (given := [flag for flag in _OF_TPU if flag in arguments.flags]):
+        raise errors.UsageError(f"--{given[0]} is for tpu alone; leave it out")
     preset = arguments.flags.get("preset", "")
     if part in _WITHOUT_PRESET:
         if preset or arguments.settings:
             name = "preset" if preset else next(iter(arguments.settings))
             raise errors.UsageError(f"--{name} is not for {part}, {_WITHOUT_PRESET[part]}")
         return rows
-    config_lib.override(presets.get(preset) if preset else config_lib.Config(), arguments.settings)
-    return {"preset": preset, "settings": arguments.settings}
+    agent = arguments.settings.get("run.agent", config_lib.agent_names()[0])
+    config_lib.override(presets.get(preset, agent) if preset else config_lib.Config(), arguments.settings)
+    chosen = {"preset": preset, "settings": arguments.settings}
+    return {**chosen, **_of_tpu(arguments)} if part == "tpu" else chosen
+
+
+def _of_tpu(arguments: parse.Arguments) -> dict[str, Any]:
+    """Returns what is given of chips and rates.
+
+    Raises:
+      UsageError: unknown chips, or a rate that is no positive number.
+    """
+    given: dict[str, Any] = {name: arguments.flags[name] for name in _OF_TPU if name in arguments.flags}
+    if "chips" in given and given["chips"] not in roofline.SLICES:
+        raise errors.UsageError(f"--chips={given['chips']}: expected one of {', '.join(roofline.SLICES)}")
+    for name in given.keys() & _RATES:
+        given[name] = options.parse(name, given[name], float)
+        if not 0 < given[name] < math.inf:
+            raise errors.UsageError(f"--{name}={given[name]}: expected a number above 0")
+    return given
 
 
 def _names(flag: str, value: str) -> tuple[str | int, ...]:
@@ -93,7 +119,7 @@ def _row_printer(stream: TextIO) -> Callable[[Mapping[str, Any]], None]:
 
 def _lines(figures: Mapping[str, Any], *, with_rows: bool) -> list[str]:
     """Returns the figures, one a line, and their rows as columns."""
-    single = {name: _text(figure) for name, figure in figures.items() if name != "rows"}
+    single = {name: _text(figure) for name, figure in figures.items() if not isinstance(figure, list)}
     width = max(map(len, single))
     lines = [f"{name:<{width}}  {text}" for name, text in single.items()]
     rows = figures.get("rows", [])
@@ -111,6 +137,8 @@ def _aligned(texts: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _text(figure: object) -> str:
+    if figure is None:
+        return "-"
     if isinstance(figure, float):
         return f"{figure:,.4g}" if abs(figure) < 1e4 else f"{figure:,.0f}"
     return str(figure)
@@ -129,10 +157,13 @@ COMMAND = parse.Command(
         parse.Flag("batch", "search: only these rows (default: all, on a CPU without 512)", _listing("batch")),
         parse.Flag("network", "search: only these rows (default: all, on a CPU without middle)", _listing("network")),
         parse.Flag("policy", "search: only these rows", _listing("policy")),
+        parse.Flag("chips", "tpu: the chips of a host (default: v5e-1)", "|".join(roofline.SLICES)),
+        parse.Flag("host_steps_per_second", "tpu: steps that host and environments make (default: below)", "N"),
+        parse.Flag("usd_per_chip_hour", "tpu: a chip's price; without, no cost is told", "USD"),
         parse.Flag("json", "end with one line of JSON"),
     ),
     takes_settings=True,
-    details="""
+    details=f"""
 transport: observations a second through the real server and worker client, against bare grpc.aio.
 acting: environment steps a second of the acting program, against the agent alone and its networks alone.
 replay: writing and sampling, against plain copies of as many bytes.
@@ -142,6 +173,13 @@ search: one search of 18 actions, against mctx (pip install '.[dev]' in the clon
   preset's). ratio_to_mctx: mctx's time / the search's, more than 1 where the search is faster. ratio_to_network:
   the search's time / that of its network calls alone, 1 where the tree costs nothing. considered: the root actions
   that Gumbel starts with; PUCT has no such number and shows 0. Takes 3 to 4 minutes on two cores.
+tpu: compiles every program of a preset (default: atari) for TPU chips that are not here, by the TPU's own compiler
+  (pip install '.[tpu]' in the clone); no TPU is needed. Memory in GB, gflop and moved_gb are those of a call on each
+  chip; roofline_ms is its least time by the chip's published peaks; replay_share: the share of the moved bytes that
+  grows with the replay; aliased_gb: arguments that are updated in place; needed_gb: all that is in memory.
+  Predictions are upper bounds: the device's, cut by those of a host, measured elsewhere:
+  {roofline.ATARI_STEPS_PER_SECOND:,.0f} steps of Atari a second, {roofline.TRANSPORT_STEPS_PER_SECOND:,.0f} of others.
+  --replay.placement=auto counts as device.
 
 Every ratio is the median over short slices that alternate in the same run, and a share of the peer's speed:
 1 is as fast as the peer. (Only search's ratio_to_network is the other way round: a multiple of the peer's time.)""",

@@ -10,6 +10,8 @@ import jax
 from seedzero.core import errors
 
 _GIB = 2**30
+_MOST_REASON = 400
+"""Characters of a compiler's message: its first lines say what, a long list of buffers follows."""
 
 
 class Needs(NamedTuple):
@@ -62,7 +64,7 @@ def compile_within(name: str, lowered: jax.stages.Lowered, elsewhere: int, limit
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
-        reason = str(error).splitlines()[0]
+        reason = " ".join(str(error).split())[:_MOST_REASON]
         raise errors.CapacityError(f"{name} does not fit into a device's memory: {reason}; lower {lower}") from error
     if limit is not None:
         check(name, needs(compiled, elsewhere), limit, lower)

@@ -1,8 +1,9 @@
-"""The layout of a ring's frames: in rows of 128 numbers, which a TPU writes and reads in place.
+"""The layout of a ring's frames: large ones in rows of 128 numbers, which a TPU writes and reads in place.
 
 A TPU keeps an array's last two axes in tiles of 128 numbers by 8 or more. Frames [96, 96, 1] fit none: its compiler
-then copies the whole ring in every call. As [72, 128] they lie in whole tiles. On CPUs and GPUs the order of the bytes
-is the same in both. Values never change; files and windows have the environment's shapes.
+then copies the whole ring in every call. As [72, 128] they lie in whole tiles. Small images lie flat: [10, 5, 1] would
+take twenty times its memory in the copy. On CPUs and GPUs the order of the bytes stays the same. Values never
+change; files and windows have the environment's shapes.
 
 Shape letters: S slots, T rows of a ring.
 """
@@ -20,56 +21,59 @@ import numpy as np
 
 _LANES = 128
 _LEAST_BYTES = 1024
-"""Bytes of a frame from which it is tiled: the padding of a smaller one could double it."""
+"""Bytes of a frame from which it lies in rows: the padding of a smaller one could double it."""
 
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=("tiles",), meta_fields=("frame_shape",))
+@functools.partial(jax.tree_util.register_dataclass, data_fields=("packed",), meta_fields=("frame_shape",))
 @dataclasses.dataclass(frozen=True)
-class Tiled:
-    """Rings of large frames; its properties are those of an array [S, T, *frame_shape].
+class Packed:
+    """Rings of images; its properties are those of an array [S, T, *frame_shape].
 
     Attributes:
-      tiles: [S, T, rows, 128], a frame's numbers in their order, the last row padded with 0; or its shape, dtype and
-        sharding alone.
+      packed: a frame's numbers in their order: [S, T, rows, 128], the last row padded with 0, or [S, T, N] of small
+        frames; or its shape, dtype and sharding alone.
       frame_shape: the environment's.
     """
 
-    tiles: Any
+    packed: Any
     frame_shape: tuple[int, ...]
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return (*self.tiles.shape[:2], *self.frame_shape)
+        return (*self.packed.shape[:2], *self.frame_shape)
 
     @property
     def dtype(self) -> Any:
-        return self.tiles.dtype
+        return self.packed.dtype
 
     @property
     def sharding(self) -> Any:
-        return self.tiles.sharding
+        return self.packed.sharding
 
 
 Frames: TypeAlias = Any
-"""A ring's frames: `Tiled`, or where they are small an array [S, T, *frame_shape]."""
+"""A ring's frames: `Packed`, or an array [S, T, *frame_shape] of small vectors and numbers."""
 
 
 def zeros(num_slots: int, length: int, frame_shape: tuple[int, ...], dtype: Any) -> Frames:
     """Returns rings without a frame."""
     size = math.prod(frame_shape)
-    if size * np.dtype(dtype).itemsize < _LEAST_BYTES:
+    is_small = size * np.dtype(dtype).itemsize < _LEAST_BYTES
+    if is_small and len(frame_shape) < 2:
         return jnp.zeros((num_slots, length, *frame_shape), dtype)
-    return Tiled(jnp.zeros((num_slots, length, -(-size // _LANES), _LANES), dtype), frame_shape)
+    shape = (size,) if is_small else (-(-size // _LANES), _LANES)
+    return Packed(jnp.zeros((num_slots, length, *shape), dtype), frame_shape)
 
 
 def get(frames: Frames, slot: jax.Array, time: jax.Array, mode: str | None = None) -> jax.Array:
     """Returns the frames [..., *frame_shape] at slots and times [...]; mode: as in `jax.Array.at`."""
-    if not isinstance(frames, Tiled):
-        found: jax.Array = frames.at[slot, time].get(mode=mode)
+    packed = frames.packed if isinstance(frames, Packed) else frames
+    found: jax.Array = packed.at[slot, time].get(mode=mode)
+    if not isinstance(frames, Packed):
         return found
-    tiles = frames.tiles.at[slot, time].get(mode=mode)
-    flat: jax.Array = tiles.reshape(*tiles.shape[:-2], -1)
-    return flat[..., : math.prod(frames.frame_shape)].reshape(*tiles.shape[:-2], *frames.frame_shape)
+    batch_shape = found.shape[: found.ndim - packed.ndim + 2]
+    flat = found.reshape(*batch_shape, -1)
+    return flat[..., : math.prod(frames.frame_shape)].reshape(*batch_shape, *frames.frame_shape)
 
 
 def put(frames: Frames, slot: jax.Array, time: jax.Array, new: jax.Array, *, unique: bool = False) -> Frames:
@@ -77,10 +81,10 @@ def put(frames: Frames, slot: jax.Array, time: jax.Array, new: jax.Array, *, uni
 
     unique: no place comes twice.
     """
-    if not isinstance(frames, Tiled):
-        return frames.at[slot, time].set(new.astype(frames.dtype), mode="drop", unique_indices=unique)
-    rows = frames.tiles.shape[2]
-    flat = new.astype(frames.dtype).reshape(len(new), -1)
-    padded = jnp.pad(flat, ((0, 0), (0, rows * _LANES - flat.shape[1]))).reshape(len(new), rows, _LANES)
-    tiles = frames.tiles.at[slot, time].set(padded, mode="drop", unique_indices=unique)
-    return dataclasses.replace(frames, tiles=tiles)
+    new = new.astype(frames.dtype)
+    if not isinstance(frames, Packed):
+        return frames.at[slot, time].set(new, mode="drop", unique_indices=unique)
+    shape, flat = frames.packed.shape[2:], new.reshape(len(new), -1)
+    padded = jnp.pad(flat, ((0, 0), (0, math.prod(shape) - flat.shape[1]))).reshape(len(new), *shape)
+    packed = frames.packed.at[slot, time].set(padded, mode="drop", unique_indices=unique)
+    return dataclasses.replace(frames, packed=packed)

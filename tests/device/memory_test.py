@@ -55,8 +55,8 @@ class _Refused:
 
 
 def test_the_compilers_own_refusal_has_the_same_name_and_other_failures_stay() -> None:
-    refused: Any = _Refused("RESOURCE_EXHAUSTED: 16.02G exceeds 15.75G\nmore")
-    with pytest.raises(errors.CapacityError, match=r"act does not fit.*16\.02G exceeds 15\.75G; lower --x"):
+    refused: Any = _Refused("RESOURCE_EXHAUSTED: E1:\n16.02G exceeds 15.75G" + 1000 * " buffer")
+    with pytest.raises(errors.CapacityError, match=r"act does not fit.*E1: 16\.02G exceeds 15\.75G.{,400}; lower --x"):
         memory.compile_within("act", refused, 0, None, "--x")
     failed: Any = _Refused("INTERNAL: a defect")
     with pytest.raises(jax.errors.JaxRuntimeError, match="a defect"):

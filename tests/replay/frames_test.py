@@ -1,4 +1,4 @@
-"""Tiled frames against plain arrays of numpy: the same frames, whatever their shape."""
+"""Packed frames against plain arrays of numpy: the same frames, whatever their shape."""
 
 from __future__ import annotations
 
@@ -24,21 +24,24 @@ SLOTS, LENGTH, STACK = 3, 5, 2
         ((84, 84, 1), "uint8", 56),  # 7056 numbers, 55.1 rows
         ((256,), "float32", 2),
         ((1025,), "bool", 9),
-        ((10, 10, 10), "bool", None),  # 1000 bytes
-        ((255,), "float32", None),
-        ((), "float32", None),
     ],
 )
-def test_frames_of_a_kibibyte_or_more_lie_in_rows_of_128(shape: tuple[int, ...], dtype: str, rows: int | None) -> None:
+def test_frames_of_a_kibibyte_or_more_lie_in_rows_of_128(shape: tuple[int, ...], dtype: str, rows: int) -> None:
     frames = frames_lib.zeros(SLOTS, LENGTH, shape, np.dtype(dtype))
     assert frames.shape == (SLOTS, LENGTH, *shape) and frames.dtype == np.dtype(dtype)
-    if rows is None:
-        assert isinstance(frames, jax.Array)
-    else:
-        assert frames.tiles.shape == (SLOTS, LENGTH, rows, 128)
+    assert frames.packed.shape == (SLOTS, LENGTH, rows, 128)
 
 
-@pytest.mark.parametrize(("shape", "dtype"), [((9, 9, 13), "uint8"), ((64, 4), "float32"), ((2,), "int32")])
+def test_small_images_lie_flat_and_vectors_as_they_are() -> None:
+    frames = frames_lib.zeros(SLOTS, LENGTH, (10, 10, 10), np.dtype(bool))  # 1000 bytes
+    assert frames.shape == (SLOTS, LENGTH, 10, 10, 10) and frames.packed.shape == (SLOTS, LENGTH, 1000)
+    for shape in ((), (255,)):
+        assert isinstance(frames_lib.zeros(SLOTS, LENGTH, shape, np.dtype(np.float32)), jax.Array)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype"), [((9, 9, 13), "uint8"), ((64, 4), "float32"), ((3, 5), "bool"), ((2,), "int32")]
+)
 def test_frames_come_back_as_they_were_and_those_of_no_slot_are_dropped(shape: tuple[int, ...], dtype: str) -> None:
     rng = np.random.default_rng(0)
     frames = frames_lib.zeros(SLOTS, LENGTH, shape, np.dtype(dtype))
@@ -56,14 +59,14 @@ def test_a_ring_of_large_frames_is_written_in_place_and_read_in_windows() -> Non
     spec = types.EnvSpec(observation_shape=(7, 50, 3), observation_dtype="uint8", num_actions=2)
     rings = rings_lib.create(spec, {}, SLOTS, LENGTH)
     write = jax.jit(functools.partial(rings_lib.write, stack=STACK), donate_argnums=0)
-    pointer = rings.observation.tiles.unsafe_buffer_pointer()
+    pointer = rings.observation.packed.unsafe_buffer_pointer()
     slot = jnp.arange(SLOTS)
     history = np.random.default_rng(1).integers(0, 256, (8, SLOTS, 7, 50, 3)).astype(np.uint8)
     for number, frame in enumerate(history):
         no = jnp.zeros(SLOTS, bool)
         row = rings_lib.Row(jnp.asarray(frame), jnp.zeros(SLOTS), no, no, no | (number == 0), {})
         rings = write(rings, slot, row, jnp.int32(number))
-    assert rings.observation.tiles.unsafe_buffer_pointer() == pointer
+    assert rings.observation.packed.unsafe_buffer_pointer() == pointer
     # Rows 4 to 7 of each slot have a whole stack; time 0 is row 5.
     windows = windows_lib.at(rings, slot, jnp.zeros(SLOTS, jnp.int32), length=2, observe=(0, 1), stack=STACK)
     found = windows_lib.read(rings, windows).observation[types.OBSERVATION]

@@ -1,0 +1,95 @@
+"""Chips' published peaks, the least time of a program on them, and the pace that follows from all programs.
+
+A program's time is at least that of its arithmetic at the peak rate, and that of its bytes at the memory's bandwidth.
+Nothing else is counted: no communication between chips, no dispatch, no waiting for the host. So every prediction is
+an upper bound of the pace.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+NUM_FRAMES = 200e6
+"""Frames of a run whose hours and cost are told: Atari's usual budget."""
+
+ATARI_STEPS_PER_SECOND = 28e3
+"""Steps of Atari that a host's environments make at most: ALE's vector environment on the 16 cores of an H200's host
+made 22 to 28 thousand, four frames each. A TPU's host has another number of cores."""
+
+TRANSPORT_STEPS_PER_SECOND = 140e3
+"""Observations of 9,216 bytes a second through server and worker client: 137 to 144 thousand on two cores, see
+docs/results.md."""
+
+
+class Chip(NamedTuple):
+    """A chip's peaks: TFLOP/s of bfloat16, GB/s and GB of its memory (10^9 bytes)."""
+
+    tflops: float
+    hbm_gb_per_second: float
+    hbm_gb: float
+
+
+# Read in November 2026. Where editions of a page differ, the one with the name alone counts: v5e has 800 GB/s or
+# 800 GiB/s in others, v6e 1640 GB/s.
+CHIPS = {
+    "v5e": Chip(197, 819, 16),  # https://docs.cloud.google.com/tpu/docs/v5e
+    "v5p": Chip(459, 2765, 95),  # https://docs.cloud.google.com/tpu/docs/v5p-training
+    "v6e": Chip(918, 1600, 32),  # https://docs.cloud.google.com/tpu/docs/v6e
+}
+
+
+class Slice(NamedTuple):
+    """Chips of one host. topology: as in the TPU compiler's topology names."""
+
+    chip: str
+    topology: tuple[int, int, int]
+
+    @property
+    def num_chips(self) -> int:
+        columns, rows, layers = self.topology
+        return columns * rows * layers
+
+
+SLICES = {
+    "v5e-1": Slice("v5e", (1, 1, 1)),
+    "v5e-4": Slice("v5e", (2, 2, 1)),
+    "v5e-8": Slice("v5e", (2, 4, 1)),
+    "v5p-8": Slice("v5p", (2, 2, 1)),  # named after its cores, two a chip, which a program sees as one device
+    "v6e-1": Slice("v6e", (1, 1, 1)),
+    "v6e-4": Slice("v6e", (2, 2, 1)),
+    "v6e-8": Slice("v6e", (2, 4, 1)),
+}
+"""Google Cloud's name -> chips; one host each, which a learner can own."""
+
+
+class Cost(NamedTuple):
+    """What one call of a program does on each device."""
+
+    flop: float
+    moved_bytes: float
+
+    def plus(self, other: Cost, times: int = 1) -> Cost:
+        """Returns the cost of this and `times` the other."""
+        return Cost(self.flop + times * other.flop, self.moved_bytes + times * other.moved_bytes)
+
+
+def seconds(cost: Cost, chip: Chip) -> float:
+    """Returns the least time of one call."""
+    return max(cost.flop / (1e12 * chip.tflops), cost.moved_bytes / (1e9 * chip.hbm_gb_per_second))
+
+
+class Use(NamedTuple):
+    """One program in training. seconds: of a call; calls_per_step: for each stored step of an environment."""
+
+    seconds: float
+    calls_per_step: float
+
+
+def steps_per_second(uses: list[Use]) -> float:
+    """Returns the stored steps a second of a device that does nothing but these calls, one after the other."""
+    return 1 / sum(use.seconds * use.calls_per_step for use in uses)
+
+
+def hours(steps_per_second: float, frames_per_step: int) -> float:
+    """Returns the hours of NUM_FRAMES."""
+    return NUM_FRAMES / frames_per_step / steps_per_second / 3600

@@ -1,0 +1,359 @@
+"""What TPUs that are not here would need: a preset's programs, compiled by the TPU's own compiler.
+
+The compiler comes with the package libtpu and needs no TPU. It tells each program's memory, arithmetic and moved
+bytes; times follow from the chip's peaks (`roofline.py`). Compiled are the learner's own programs with the shapes of
+a learner on such a machine.
+
+XLA counts a loop's body once, whatever its trips. So the body of each loop with a known number of trips, as over the
+sweeps of a search, is compiled by itself, once and twice in a row: the difference is added for every trip after the
+first. For acting with two loops of 2 and 4 trips (32 rows, small network, v5e) that gave 1.001 of the arithmetic and
+0.988 of the bytes of the same program with unrolled loops. Loops without a known number are counted once;
+"open_loops" of a program says how many there are, as in searches with masks of legal actions.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent import futures
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.experimental import topologies
+from jax.extend import core as jax_core
+
+from seedzero.benchmark import roofline
+from seedzero.benchmark import subject as subject_lib
+from seedzero.config import config as config_lib
+from seedzero.config import machine as machine_lib
+from seedzero.config import options, presets
+from seedzero.core import errors
+from seedzero.device import memory
+from seedzero.device import mesh as mesh_lib
+from seedzero.device import programs as programs_lib
+from seedzero.device import setup as setup_lib
+from seedzero.device import state as state_lib
+from seedzero.replay import data as data_lib
+
+DEFAULT_PRESET, DEFAULT_CHIPS = "atari", "v5e-1"
+NAMES = {"refresh": "reanalyse"}
+"""A program's name -> the one that is told."""
+
+_GB = 1e9
+_ENVIRONMENT = {
+    "TPU_SKIP_MDS_QUERY": "1",  # there is no metadata server to ask
+    "TPU_ACCELERATOR_TYPE": "v5litepod-1",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # compiling takes no device that a second process could want
+}
+
+Row = dict[str, Any]
+
+
+def run(
+    *,
+    preset: str = "",
+    settings: Mapping[str, options.Value | str] | None = None,
+    chips: str = DEFAULT_CHIPS,
+    host_steps_per_second: float | None = None,
+    usd_per_chip_hour: float | None = None,
+    report: Callable[[Row], None] = lambda row: None,
+) -> dict[str, Any]:
+    """Compiles every program of a preset's learner on these chips, several at once, and predicts its pace.
+
+    Args:
+      preset: its name; empty: DEFAULT_PRESET.
+      settings: by SECTION.KEY, over the preset's.
+      chips: of `roofline.SLICES`.
+      host_steps_per_second: most steps that host and environments make; None: what was measured elsewhere.
+      usd_per_chip_hour: price of a chip; None: no cost is told.
+      report: called with each program's row as soon as it is there.
+
+    Returns:
+      facts of the machine, predicted steps, updates and hours, and "programs": name; rows over all chips;
+      compile_seconds, beside other compilations; argument_gb, temporary_gb, aliased_gb; needed_gb, with the learner's
+      other state; gflop and moved_gb of one call on each chip; roofline_ms; open_loops; replay_share of the moved
+      bytes that grow with the replay, None for smaller acting batches.
+
+    Raises:
+      UsageError: libtpu isn't installed.
+      ConfigError: an unknown preset or setting, or one that these chips can't share.
+      CapacityError: a program does not fit.
+      EnvironmentFailure: the environment, and so its spec, can't be made.
+    """
+    slice_, preset = roofline.SLICES[chips], preset or DEFAULT_PRESET
+    setup, config = make_setup(preset, settings or {}, chips)
+    rows = _compile(setup, config, roofline.CHIPS[slice_.chip], report)
+    return {
+        "preset": preset,
+        "machine": chips,
+        "topology": topology_name(slice_),
+        "chips": slice_.num_chips,
+        "device": setup.mesh.devices.flat[0].device_kind,
+        "hbm_gb": roofline.CHIPS[slice_.chip].hbm_gb,
+        "jax": jax.__version__,
+        "programs": rows,
+        **predict(rows, setup, config, host_steps_per_second, usd_per_chip_hour),
+    }
+
+
+# The learner's programs --------------------------------------------------------------------------------------------
+
+
+def topology_name(slice_: roofline.Slice) -> str:
+    """Returns the compiler's name of these chips: only v5p has three dimensions."""
+    shape = slice_.topology if slice_.chip == "v5p" else slice_.topology[:2]
+    return f"{slice_.chip}:{'x'.join(map(str, shape))}"
+
+
+def make_mesh(chips: str) -> jax.sharding.Mesh:
+    """Returns a mesh of chips that are not here; nothing can run on it.
+
+    Raises:
+      UsageError: libtpu isn't installed.
+    """
+    if importlib.util.find_spec("libtpu") is None and "TPU_LIBRARY_PATH" not in os.environ:
+        raise errors.UsageError(
+            "the TPU's compiler, package libtpu, isn't installed; pip install 'seedzero[tpu]', or in the clone: "
+            ".venv/bin/pip install '.[tpu]'"
+        )
+    for name, value in _ENVIRONMENT.items():  # before libtpu is loaded
+        os.environ.setdefault(name, value)
+    jax.config.update("jax_platforms", "cpu")  # else JAX would look for a TPU wherever libtpu is installed
+    jax.config.update("jax_enable_compilation_cache", False)  # compilation is what is told
+    slice_ = roofline.SLICES[chips]
+    found = topologies.get_topology_desc(
+        platform="tpu", topology_name=topology_name(slice_), chips_per_host_bounds=slice_.topology
+    )
+    return jax.sharding.Mesh(np.array(found.devices), (mesh_lib.AXIS,))
+
+
+def make_setup(
+    preset: str, settings: Mapping[str, options.Value | str], chips: str
+) -> tuple[setup_lib.Setup, config_lib.Config]:
+    """Returns the setup and settings of a learner on these chips; errors as in `run`."""
+    mesh = make_mesh(chips)
+    agent = str(settings.get("run.agent", config_lib.agent_names()[0]))
+    config = config_lib.override(presets.get(preset, agent), settings)
+    machine = machine_lib.Machine("tpu", machine_lib.num_cores(), mesh.devices.size)
+    config, _ = machine_lib.resolve(config, preset=preset, explicit=settings.keys(), machine=machine)
+    return setup_lib.make(config, subject_lib.spec(config), mesh), config
+
+
+def traces(
+    setup: setup_lib.Setup, *, on_host: bool = False
+) -> dict[tuple[str, int], Callable[[], programs_lib.Traced]]:
+    """Returns what traces each of the learner's programs, by name and rows over all devices.
+
+    on_host: whether the host keeps the replay's frames.
+    """
+    actor = state_lib.abstract_actor(setup)
+    if on_host:
+        actor = actor._replace(rings=actor.rings._replace(observation=None))
+    tracer = programs_lib.Tracer(setup, state_lib.abstract_train(setup), actor)
+    num_shards, refresh = setup.layout.num_shards, setup.agent.refresh
+    refreshed = dict.fromkeys(("refresh", "draw_stale", "renew"), refresh.batch_size if refresh else 0)
+    acting = {("act", size * num_shards): functools.partial(tracer.act, size) for size in reversed(setup.sizes)}
+    training = {(name, refreshed.get(name, setup.batch_size)): trace for name, trace in tracer.training().items()}
+    return {**acting, **training}
+
+
+def halved(setup: setup_lib.Setup) -> setup_lib.Setup:
+    """Returns the setup with rings of half the length, a multiple of the windows' stride."""
+    stride = 1 if isinstance(setup.agent.data, data_lib.Queue) else setup.agent.data.stride
+    length = max(setup.slot_length // 2, setup.agent.stack + setup_lib.RING_MARGIN)
+    return setup._replace(slot_length=-(-length // stride) * stride)
+
+
+# Compilation -------------------------------------------------------------------------------------------------------
+
+
+class Program(NamedTuple):
+    """A compiled program, for each device.
+
+    Attributes:
+      compile_seconds: beside other compilations.
+      needed_bytes: on each device while it runs, with the learner's other state there.
+      counted: its cost with every loop's body once.
+      cost: with known loops' bodies for each trip.
+    """
+
+    compiled: Any
+    compile_seconds: float
+    needed_bytes: int
+    counted: roofline.Cost
+    cost: roofline.Cost
+    open_loops: int
+
+
+def compile_program(trace: Callable[[], programs_lib.Traced], mesh: jax.sharding.Mesh) -> Program:
+    """Returns a traced program, compiled for the mesh.
+
+    Raises:
+      CapacityError: it does not fit.
+    """
+    traced = trace()
+    begin = time.perf_counter()
+    compiled = traced.compile()
+    elapsed = time.perf_counter() - begin
+    counted = _counted(compiled)
+    extra, open_loops = _loops_cost(traced.function.jaxpr.jaxpr, mesh)
+    needs = memory.needs(compiled, traced.elsewhere)
+    return Program(compiled, elapsed, needs.total, counted, counted.plus(extra), open_loops)
+
+
+def _counted(compiled: Any) -> roofline.Cost:
+    found = compiled.cost_analysis()
+    return roofline.Cost(found["flops"], found["bytes accessed"])
+
+
+def _loops_cost(jaxpr: Any, mesh: jax.sharding.Mesh) -> tuple[roofline.Cost, int]:
+    """Returns what loops' trips after the first cost, and the number of loops without a known number of trips."""
+    extra, num_open = roofline.Cost(0.0, 0.0), 0
+    for loop, trips in loops(jaxpr):
+        if trips is None:
+            num_open += 1
+            continue
+        inner, inner_open = _loops_cost(loop["jaxpr"].jaxpr, mesh)
+        extra, num_open = extra.plus(inner, trips), num_open + inner_open
+        if trips > 1:
+            once, twice = _body_cost(loop, 1, mesh), _body_cost(loop, 2, mesh)
+            extra = extra.plus(twice.plus(once, -1), trips - 1)
+    return extra, num_open
+
+
+def loops(jaxpr: Any) -> Iterator[tuple[Mapping[str, Any], int | None]]:
+    """Yields the loops of a function, not those within them: JAX's parameters, and the trips, None if not known."""
+    for equation in jaxpr.eqns:
+        parameters = equation.params
+        if equation.primitive.name == "scan":
+            yield parameters, parameters["length"]
+        elif equation.primitive.name == "while":
+            yield parameters, None
+        else:
+            for parameter in parameters.values():
+                for part in parameter if isinstance(parameter, tuple | list) else (parameter,):
+                    inner = getattr(part, "jaxpr", part)
+                    if hasattr(inner, "eqns"):
+                        yield from loops(inner)
+
+
+def _body_cost(loop: Mapping[str, Any], trips: int, mesh: jax.sharding.Mesh) -> roofline.Cost:
+    """Returns the cost of some trips of a loop, one after the other, whose shapes are those of one device."""
+    num_constants, num_carried, body = loop["num_consts"], loop["num_carry"], loop["jaxpr"]
+    call = jax_core.jaxpr_as_fun(body)
+
+    def run(*arguments: Any) -> Any:
+        constants, rest = arguments[:num_constants], arguments[num_constants:]
+        carried, inputs, outputs = rest[:num_carried], rest[num_carried:], []
+        for _ in range(trips):
+            found = call(*constants, *carried, *inputs)
+            carried = found[:num_carried]
+            outputs += found[num_carried:]
+        return carried, outputs
+
+    everywhere, replicated = mesh_lib.replicated(mesh), mesh_lib.REPLICATED
+    arguments = [jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=everywhere) for aval in body.in_avals]
+    function: Any = mesh_lib.over_devices(run, mesh, replicated, replicated)
+    return _counted(function.lower(*arguments).compile())
+
+
+# Rows and predictions ----------------------------------------------------------------------------------------------
+
+
+def _compile(
+    setup: setup_lib.Setup, config: config_lib.Config, chip: roofline.Chip, report: Callable[[Row], None]
+) -> list[Row]:
+    """Returns the programs' rows: acting, largest first, then what trains. Reports them as they are done."""
+    on_host = config.replay.placement == "host"
+    whole, half = traces(setup, on_host=on_host), traces(halved(setup), on_host=on_host)
+
+    def row(name: str, num_rows: int) -> Row:
+        program = compile_program(whole[name, num_rows], setup.mesh)
+        is_smaller = name == "act" and num_rows < setup.max_rows
+        share = None if is_smaller else replay_share(program, half[name, num_rows](), setup)
+        return {"name": NAMES.get(name, name), "rows": num_rows, **_figures(program, chip), "replay_share": share}
+
+    with futures.ThreadPoolExecutor(machine_lib.num_cores()) as pool:
+        jobs = [pool.submit(row, *key) for key in whole]
+        try:
+            for job in futures.as_completed(jobs):
+                report(job.result())
+        finally:
+            pool.shutdown(cancel_futures=True)
+    return [job.result() for job in jobs]
+
+
+def _figures(program: Program, chip: roofline.Chip) -> Row:
+    found = program.compiled.memory_analysis()
+    return {
+        "compile_seconds": program.compile_seconds,
+        "argument_gb": found.argument_size_in_bytes / _GB,
+        "temporary_gb": found.temp_size_in_bytes / _GB,
+        "aliased_gb": found.alias_size_in_bytes / _GB,
+        "needed_gb": program.needed_bytes / _GB,
+        "gflop": program.cost.flop / 1e9,
+        "moved_gb": program.cost.moved_bytes / _GB,
+        "roofline_ms": 1e3 * roofline.seconds(program.cost, chip),
+        "open_loops": program.open_loops,
+    }
+
+
+def replay_share(program: Program, half: programs_lib.Traced, setup: setup_lib.Setup) -> float | None:
+    """Returns the share of the moved bytes that grows with the replay, by the same program with rings half as long."""
+    shorter = setup.slot_length - halved(setup).slot_length
+    if not shorter:
+        return None
+    fewer = program.counted.moved_bytes - _counted(half.compile()).moved_bytes
+    return fewer * setup.slot_length / shorter / program.cost.moved_bytes
+
+
+def predict(
+    rows: list[Row],
+    setup: setup_lib.Setup,
+    config: config_lib.Config,
+    host_steps_per_second: float | None,
+    usd_per_chip_hour: float | None,
+) -> dict[str, float]:
+    """Returns the pace that the rows allow, cut by the host's."""
+    calls = calls_per_step(setup, config)
+    uses = [
+        roofline.Use(row["roofline_ms"] / 1e3, calls[row["name"]])
+        for row in rows
+        if row["name"] != "act" or row["rows"] == setup.max_rows
+    ]
+    on_device = roofline.steps_per_second(uses)
+    is_atari = config.env.id.startswith(("atari:", "gym:ALE/"))
+    measured = roofline.ATARI_STEPS_PER_SECOND if is_atari else roofline.TRANSPORT_STEPS_PER_SECOND
+    on_host = host_steps_per_second or measured
+    predicted = min(on_device, on_host)
+    hours = roofline.hours(predicted, setup.spec.frames_per_step)
+    found = {
+        "device_steps_per_second": on_device,
+        "host_steps_per_second": on_host,
+        "predicted_steps_per_second": predicted,
+        "predicted_updates_per_second": predicted * calls.get("update", calls.get("learn", 0.0)),
+        "hours_200m_frames": hours,
+    }
+    if usd_per_chip_hour is not None:
+        found["usd_200m_frames"] = hours * usd_per_chip_hour * setup.mesh.devices.size
+    return found
+
+
+def calls_per_step(setup: setup_lib.Setup, config: config_lib.Config) -> dict[str, float]:
+    """Returns each program's calls for a stored step, at full acting batches and the preset's ratios."""
+    data, refresh = setup.agent.data, setup.agent.refresh
+    if isinstance(data, data_lib.Queue):
+        updates = 1 / (data.batch_size * data.length)
+    else:
+        updates = config.replay.samples_per_insert / setup.batch_size
+    refreshes = refresh.per_insert / refresh.batch_size if refresh else 0.0
+    return {
+        "act": 1 / setup.max_rows,
+        **dict.fromkeys(("update", "draw", "learn"), updates),
+        **dict.fromkeys(("reanalyse", "draw_stale", "renew"), refreshes),
+    }

@@ -1,0 +1,46 @@
+"""Least times and paces, against numbers worked by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from seedzero.benchmark import roofline
+
+CHIP = roofline.Chip(tflops=100, hbm_gb_per_second=500, hbm_gb=16)
+
+
+@pytest.mark.parametrize(
+    ("flop", "moved_bytes", "seconds"),
+    [
+        (3e12, 1e9, 0.03),  # 3 TFLOP at 100 TFLOP/s; 1 GB would take 2 ms
+        (1e12, 10e9, 0.02),  # 10 GB at 500 GB/s; 1 TFLOP would take 10 ms
+        (0.0, 0.0, 0.0),
+    ],
+)
+def test_the_slower_of_arithmetic_and_memory_is_the_time(flop: float, moved_bytes: float, seconds: float) -> None:
+    assert roofline.seconds(roofline.Cost(flop, moved_bytes), CHIP) == pytest.approx(seconds)
+
+
+def test_costs_add_up_over_trips() -> None:
+    once = roofline.Cost(10.0, 100.0)
+    assert once.plus(roofline.Cost(1.0, 7.0)) == (11.0, 107.0)
+    assert once.plus(roofline.Cost(1.0, 7.0), 3) == (13.0, 121.0)
+
+
+def test_the_pace_is_that_of_all_calls_of_a_step_one_after_the_other() -> None:
+    # 10 ms for 100 rows and 50 ms for every 200th step: 0.1 ms + 0.25 ms a step.
+    uses = [roofline.Use(0.010, 1 / 100), roofline.Use(0.050, 1 / 200), roofline.Use(7.0, 0.0)]
+    assert roofline.steps_per_second(uses) == pytest.approx(1 / 0.00035)
+
+
+def test_hours_count_frames() -> None:
+    assert roofline.hours(1e4, 4) == pytest.approx(200e6 / 4 / 1e4 / 3600) == pytest.approx(1.3888889)
+
+
+def test_every_slice_is_of_a_known_chip() -> None:
+    assert {slice_.chip for slice_ in roofline.SLICES.values()} == roofline.CHIPS.keys()
+    sizes = {name: slice_.num_chips for name, slice_ in roofline.SLICES.items()}
+    assert sizes.pop("v5p-8") == 4  # that name counts cores
+    assert sizes == {name: int(name.rpartition("-")[2]) for name in sizes}
+    for chip in roofline.CHIPS.values():
+        assert 100 < chip.tflops < 1000 and 500 < chip.hbm_gb_per_second < 3000 and 16 <= chip.hbm_gb < 100

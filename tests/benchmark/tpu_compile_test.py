@@ -1,0 +1,147 @@
+"""What the TPU's own compiler says of the learner's programs: `scripts/test --tpu`; each takes minutes on two cores.
+
+Networks and searches are small where their size is not what is looked at.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from seedzero.benchmark import tpu
+from seedzero.device import mesh as mesh_lib
+from seedzero.device import programs as programs_lib
+from seedzero.device import state as state_lib
+
+pytestmark = [
+    pytest.mark.tpu,
+    pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="needs libtpu: pip install '.[tpu]'"),
+]
+
+CHIPS = ("v5e-1", "v5e-4", "v5e-8")
+SMALL: Mapping[str, Mapping[str, str | int]] = {
+    "muzero": {
+        "network.resnet_size": "small",
+        "network.width": 16,
+        "network.head_width": 16,
+        "search.num_simulations": 4,
+        "search.num_considered": 2,
+        "muzero.unroll_steps": 2,
+    },
+    "vtrace": {},
+}
+ATARI = {**SMALL["muzero"], "replay.batch_size": 64, "replay.capacity": 200_000}
+"""Of 200 thousand steps, frames take 1.8 GB; all else that is in an update's memory is small beside it."""
+
+PRESETS = [
+    *(("muzero", name) for name in ("atari", "atari-100k", "atari-large", "pixels")),  # images
+    *(("muzero", name) for name in ("catch", "minatar", "tictactoe", "connect_four", "spiel")),  # grids
+    *(("muzero", name) for name in ("cartpole", "vector", "continuous")),  # vectors
+    *(("vtrace", name) for name in ("atari", "catch", "cartpole")),
+]
+TEMPORARY_SHARE = 0.25
+"""Most temporary memory of a program, as a share of its arguments, where a replay of frames is among them."""
+
+SMALL_SHARE = 0.05
+"""Most of the moved bytes that may grow with the replay: sampling weights and small fields."""
+
+FRAMES_SHARE = 0.1
+"""Most bytes that a program may move more, as a share of the added frames'; a copy of them would be 2. Small fields,
+which are copied, are about 0.03."""
+
+
+@functools.cache
+def _program(name: str, capacity: int) -> tpu.Program:
+    """Returns a program of the atari preset on one chip."""
+    traces, _ = _atari(capacity)
+    return tpu.compile_program(traces[name], tpu.make_mesh("v5e-1"))
+
+
+@functools.cache
+def _atari(capacity: int) -> tuple[dict[str, Any], Any]:
+    """Returns what traces each program of the atari preset on one chip, the largest act alone, and the setup."""
+    settings = {**ATARI, "replay.capacity": capacity, "reanalyse.per_insert": 0.5, "replay.priority_alpha": 0.6}
+    setup, _ = tpu.make_setup("atari", settings, "v5e-1")
+    traces = {
+        name: trace for (name, rows), trace in tpu.traces(setup).items() if rows == setup.max_rows or name != "act"
+    }
+    return traces, setup
+
+
+@pytest.mark.parametrize("chips", CHIPS)
+@pytest.mark.parametrize(("agent", "preset"), PRESETS, ids=lambda value: value)
+def test_every_preset_compiles(agent: str, preset: str, chips: str) -> None:
+    settings: dict[str, str | int] = {**SMALL[agent], "run.agent": agent}
+    setup, _ = tpu.make_setup(preset, settings, chips)
+    for (name, rows), trace in tpu.traces(setup).items():
+        if name != "act" or rows == setup.max_rows:
+            program = tpu.compile_program(trace, setup.mesh)
+            assert program.cost.flop > 0 and program.cost.moved_bytes > 0, name
+
+
+@pytest.mark.parametrize("name", ["act", "update", "refresh"])
+def test_temporary_memory_is_small_beside_the_replay(name: str) -> None:
+    memory = _program(name, ATARI["replay.capacity"]).compiled.memory_analysis()
+    assert memory.temp_size_in_bytes < TEMPORARY_SHARE * memory.argument_size_in_bytes
+
+
+@pytest.mark.parametrize("name", ["act", "update", "refresh"])
+def test_a_larger_replay_moves_hardly_more(name: str) -> None:
+    capacity = int(ATARI["replay.capacity"])
+    once, twice = (_program(name, size).counted.moved_bytes for size in (capacity, 2 * capacity))
+    _, setup = _atari(capacity)
+    added_frames = capacity * int(np.prod(setup.spec.observation_shape))
+    assert twice - once < FRAMES_SHARE * added_frames
+    assert twice - once < SMALL_SHARE * once
+
+
+@pytest.mark.parametrize("name", ["act", "update", "refresh"])
+def test_states_are_updated_in_place(name: str) -> None:
+    capacity = int(ATARI["replay.capacity"])
+    _, setup = _atari(capacity)
+    memory = _program(name, capacity).compiled.memory_analysis()
+    actor, train = state_lib.abstract_actor(setup), state_lib.abstract_train(setup)
+    donated = {"act": actor, "update": (train, actor.rings), "refresh": actor.rings}[name]
+    num_bytes = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(donated))
+    assert memory.alias_size_in_bytes >= num_bytes  # layouts may add padding
+    assert memory.output_size_in_bytes - memory.alias_size_in_bytes < 2**16  # actions, or metrics
+
+
+def test_a_simulation_has_no_loop() -> None:
+    settings = {**ATARI, "search.num_simulations": 16, "search.num_considered": 4}
+    setup, _ = tpu.make_setup("atari", settings, "v5e-1")
+    traced = tpu.traces(setup)["act", setup.max_rows]()
+    sweeps = [trips for _, trips in tpu.loops(traced.function.jaxpr.jaxpr) if trips != 1]
+    # Those over sweeps of one width are all that is left: 4, 4, then 2, 2, 2, 2 actions.
+    assert sweeps == [2, 4]
+    assert len(re.findall(r" while\(", traced.compile().as_text())) == len(sweeps)
+
+
+def test_counted_trips_are_those_of_an_unrolled_loop() -> None:
+    mesh = tpu.make_mesh("v5e-1")
+
+    def program(unroll: bool) -> tpu.Program:
+        def body(_: int, x: jax.Array) -> jax.Array:
+            return jnp.tanh(x @ x) + x
+
+        def function(x: jax.Array) -> jax.Array:
+            found: jax.Array = jax.lax.fori_loop(0, 6, body, x, unroll=unroll)
+            return found
+
+        mapped: Any = mesh_lib.over_devices(function, mesh, mesh_lib.REPLICATED, mesh_lib.REPLICATED)
+        shape = jax.ShapeDtypeStruct((2048, 2048), np.float32, sharding=mesh_lib.replicated(mesh))
+        traced = programs_lib.Traced("loop", mapped.trace(shape))
+        return tpu.compile_program(lambda: traced, mesh)
+
+    rolled, unrolled = program(False), program(True)
+    assert rolled.cost.flop == pytest.approx(unrolled.counted.flop, rel=0.01)
+    further = rolled.cost.moved_bytes - rolled.counted.moved_bytes
+    assert further == pytest.approx(unrolled.counted.moved_bytes * 5 / 6, rel=0.05)

@@ -17,18 +17,18 @@ import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from google.cloud import (
+from google.iam.v1 import iam_policy_pb2
+from google.protobuf import json_format
+from google_protos import (  # beside this file: see conftest.py
     aiplatform_v1,
     artifactregistry_v1,
+    cloudbuild_v1,
     compute_v1,
     iam_admin_v1,
     secretmanager_v1,
     service_usage_v1,
     tpu_v2,
 )
-from google.cloud.devtools import cloudbuild_v1
-from google.iam.v1 import iam_policy_pb2
-from google.protobuf import json_format
 
 Json = dict[str, Any]
 SERVICES = (

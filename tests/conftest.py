@@ -8,6 +8,7 @@ imports JAX takes three seconds longer.
 """
 
 import atexit
+import itertools
 import os
 import pathlib
 import shutil
@@ -54,6 +55,32 @@ else:
 def pytest_xdist_auto_num_workers() -> int:
     """One process more than cores: tests that start processes mostly wait for them."""
     return min(os.cpu_count() or 1, _MAX_CORES) + 1
+
+
+@pytest.hookimpl(trylast=True)  # when all are known that will run
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begins with the end-to-end tests: one that began last would keep a single core busy.
+
+    xdist's processes get equal, contiguous parts of the list, and later the end of each other's. All parts but the
+    last begin with end-to-end tests, whole files of them, which often wait: the last uses the cores meanwhile.
+    """
+    num_parts = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1))
+    size = len(items) // num_parts
+    begins: list[list[pytest.Item]] = [[] for _ in range(num_parts)]
+    files = itertools.groupby(filter(_is_end_to_end, items), key=lambda item: item.path)
+    for number, (_, tests) in enumerate(files):
+        begins[number % max(1, num_parts - 1)] += tests
+    others = list(itertools.filterfalse(_is_end_to_end, items))
+    items.clear()
+    for begin in begins:
+        room = max(0, size - len(begin))
+        items += [*begin, *others[:room]]
+        del others[:room]
+    items += others
+
+
+def _is_end_to_end(item: pytest.Item) -> bool:
+    return item.path.parent.name == "e2e"
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import e2e_harness as harness
 import pytest
 
-LEARN = ("--preset=catch", "--checkpoint.every_seconds=3", "--metrics.every_seconds=1", "--checkpoint.keep=2")
+LEARN = ("--preset=catch", "--checkpoint.every_seconds=10", "--metrics.every_seconds=1", "--checkpoint.keep=2")
 DETAILS = {"step", "episodes", "mean_return", "std_return", "min_return", "max_return", "mean_length"}
 BRIEF = (*harness.TINY, "--max_updates=60")
 
@@ -45,6 +45,7 @@ def test_catch_is_learned_and_the_run_can_be_used(host: harness.Host, tmp_path: 
     assert ended.code == 0, ended.err
     assert "finished: evaluation returned 1, --stop_at_return=1" in ended.err
 
+    host.compile_quickly()
     evaluated = host.seedzero("evaluate", f"--run_dir={run}", "--episodes=100", "--seed=5")
     assert evaluated.code == 0
     assert set(evaluated.json) == DETAILS

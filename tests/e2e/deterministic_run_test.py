@@ -92,11 +92,10 @@ def _stopped_run(host: harness.Host, directory: pathlib.Path, number: signal.Sig
     raise AssertionError("every run was through before it could be stopped")
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_the_same_seed_gives_the_same_bits_and_metrics_though_stopped_between_checkpoints_and_resumed(
-    host: harness.Host, tmp_path: pathlib.Path, reference: pathlib.Path, number: signal.Signals
+    host: harness.Host, tmp_path: pathlib.Path, reference: pathlib.Path
 ) -> None:
-    run = _stopped_run(host, tmp_path, number, *RUN, "--seed=3")
+    run = _stopped_run(host, tmp_path, signal.SIGINT, *RUN, "--seed=3")  # the next test has SIGKILL
     resumed = host.train(run, *RUN, "--seed=3")
     assert int(resumed.says(r"resumed at update (\d+)")[1]) % EVERY == 0
     assert resumed.wait().code == 0
@@ -117,11 +116,3 @@ def test_a_run_with_priorities_and_reanalysis_that_was_killed_equals_one_that_wa
     assert last["priority_max"] >= 1.0 and last["refresh_age"] > 4
     assert last["refreshed_per_insert"] == pytest.approx(0.5, rel=0.05)
     assert not [name for row in _rows(reference) for name in row if "refresh" in name]
-
-
-def test_another_seed_gives_another_result(
-    host: harness.Host, tmp_path: pathlib.Path, reference: pathlib.Path
-) -> None:
-    assert host.train(tmp_path / "run", *RUN, "--seed=4").wait().code == 0
-    assert not _same(harness.saved_params(tmp_path / "run"), harness.saved_params(reference))
-    assert _rows(tmp_path / "run") != _rows(reference)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import time
 from typing import Any
 
 import gymnasium
@@ -11,6 +12,8 @@ import numpy as np
 
 _TAG_LIMIT = 2**20
 EPISODE_LENGTH = 7
+_PACE_SECONDS = 0.005
+"""Of a step where a test looks at a learner beside which other programs start: it leaves them the processor."""
 
 
 class Tagged(gymnasium.Env[np.ndarray, np.int64]):
@@ -64,7 +67,15 @@ class Unsupported(Tagged):
     action_space = gymnasium.spaces.MultiDiscrete([2, 2])
 
 
-class Switched(Tagged):
+class Paced(Tagged):
+    """Takes its time."""
+
+    def step(self, action: np.int64) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        time.sleep(_PACE_SECONDS)
+        return super().step(action)
+
+
+class Switched(Paced):
     """Raises while the file named by E2E_RAISE exists."""
 
     def step(self, action: np.int64) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
@@ -73,13 +84,5 @@ class Switched(Tagged):
         return super().step(action)
 
 
-class NotANumber(Tagged):
-    """Rewards with NaN."""
-
-    def step(self, action: np.int64) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        observation, _, terminated, truncated, info = super().step(action)
-        return observation, float("nan"), terminated, truncated, info
-
-
-for _kind in (Tagged, Raising, Unsupported, Switched, NotANumber):
+for _kind in (Tagged, Raising, Unsupported, Paced, Switched):
     gymnasium.register(f"{_kind.__name__}-v0", entry_point=_kind, order_enforce=False, disable_env_checker=True)

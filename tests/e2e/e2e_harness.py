@@ -70,13 +70,15 @@ TINY = (
     "--replay.min_steps=100",
     "--replay.capacity=24000",
     "--replay.num_slots=24",
-    "--batcher.max_batch=8",
+    "--batcher.max_batch=4",
     "--worker.envs_per_group=4",
     "--evaluation.every_updates=0",
     "--metrics.every_seconds=0.3",
     "--metrics.tensorboard=false",
     "--transport.max_backoff_seconds=0.2",
 )
+PACED = (*TINY, "--env=gym:e2e_envs:Paced-v0", "--network.kind=mlp")
+"""A learner that leaves the processor to what runs beside it."""
 
 T = TypeVar("T")
 
@@ -256,7 +258,7 @@ class Learner(Program):
 class Host:
     """Starts programs in one directory and ends them all.
 
-    They compile quickly, half a minute of a core less for each set of shapes, until `compile_as_users_do` is called.
+    They compile quickly, half a minute of a core less for each set of shapes, save after `compile_as_users_do`.
     """
 
     def __init__(self, directory: pathlib.Path) -> None:
@@ -267,9 +269,13 @@ class Host:
             "PYTHONPATH": os.pathsep.join(paths),
             "JAX_PLATFORMS": "cpu",
             "NO_COLOR": "1",
-            "XLA_FLAGS": quick_xla.flags(),
         }
+        self.compile_quickly()
         self._programs: list[Program] = []
+
+    def compile_quickly(self) -> None:
+        """Gives programs that are started from now on flags of XLA that make compilation cheap."""
+        self.environment["XLA_FLAGS"] = quick_xla.flags()
 
     def compile_as_users_do(self) -> None:
         """Gives programs that are started from now on no more flags of XLA than this process's environment has."""

@@ -50,7 +50,7 @@ def fleet(module_host: harness.Host) -> Fleet:
     token_file.write_text(token)
     learner = module_host.train(
         directory / "run",
-        *harness.TINY,
+        *harness.PACED,
         "--listen=127.0.0.1:0",
         f"--token_file={token_file}",
         f"--tls.cert_file={files.cert}",

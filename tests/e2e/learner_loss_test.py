@@ -10,10 +10,10 @@ import pytest
 
 from seedzero.checkpoints import files as checkpoint_files
 
-RUN = (*harness.TINY, "--workers=0", "--checkpoint.every_seconds=0.2")
+RUN = (*harness.PACED, "--workers=0", "--checkpoint.every_seconds=0.2")
 
 
-@pytest.mark.parametrize("num_kills", [pytest.param(2, id="few"), pytest.param(10, id="many", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("num_kills", [pytest.param(1, id="one"), pytest.param(10, id="many", marks=pytest.mark.slow)])
 def test_a_killed_learner_resumes_at_its_last_durable_update_and_workers_reconnect(
     host: harness.Host, tmp_path: pathlib.Path, num_kills: int
 ) -> None:

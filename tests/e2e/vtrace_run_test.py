@@ -49,10 +49,16 @@ def test_a_run_that_was_killed_has_the_same_parameters_as_one_of_its_seed_that_w
 
 
 def test_every_step_is_learned_from_at_most_once_though_workers_die(host: harness.Host) -> None:
-    learner = host.train(host.directory / "run", *SMALL, "--workers=2", "--transport.lease_seconds=2",
-                         "--transport.heartbeat_seconds=0.3")  # fmt: skip
+    learner = host.train(
+        host.directory / "run",
+        *SMALL,
+        "--env=gym:e2e_envs:Paced-v0",
+        "--workers=2",
+        "--transport.lease_seconds=2",
+        "--transport.heartbeat_seconds=0.3",
+    )
     learner.until(lambda found: found["updates"] > 0 and found["workers"] == 2, "two workers")
-    for name in ("local-0", "local-1", "local-0"):
+    for name in ("local-0", "local-1"):
         learner.workers()[name].kill()
         learner.trains_on(5)
     found = learner.until(lambda found: found["steps_discarded"].get("unfinished_unroll", 0) > 0, "cut unrolls")

@@ -13,10 +13,8 @@ import pytest
 
 from seedzero.checkpoints import run_dir
 
-TAGGED = (
-    *harness.TINY,
-    "--env=gym:e2e_envs:Tagged-v0",
-    "--network.kind=mlp",
+SETTINGS = (
+    *harness.PACED,
     "--replay.capacity=240000",
     "--batcher.max_batch=24",
     "--transport.lease_seconds=2",
@@ -24,11 +22,11 @@ TAGGED = (
 )
 
 
-@pytest.mark.parametrize("num_kills", [pytest.param(4, id="few"), pytest.param(20, id="many", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("num_kills", [pytest.param(2, id="few"), pytest.param(20, id="many", marks=pytest.mark.slow)])
 def test_killed_workers_come_back_and_no_trajectory_mixes_runs(
     host: harness.Host, tmp_path: pathlib.Path, num_kills: int
 ) -> None:
-    learner = host.train(tmp_path / "run", *TAGGED, "--workers=2", "--max_updates=1000000")
+    learner = host.train(tmp_path / "run", *SETTINGS, "--workers=2", "--max_updates=1000000")
     learner.until(lambda found: found["updates"] > 0 and found["workers"] == 2, "two workers")
     moments = random.Random(0)
     killed = set()
@@ -101,7 +99,7 @@ def test_a_worker_that_stands_still_does_not_slow_the_others(
 ) -> None:
     # Acting alone sets the pace here; every worker's groups are batched as they come.
     settings = ("--workers=0", "--replay.min_steps=20000", "--transport.lease_seconds=1")
-    learner = host.train(tmp_path / "run", *TAGGED, *settings)
+    learner = host.train(tmp_path / "run", *SETTINGS, *settings)
     workers = [host.worker(learner.address) for _ in range(3)]
     learner.until(lambda found: found["workers"] == 3 and found["env_steps"] > 500, "three workers")
     with_three = _steps_in(learner, seconds)

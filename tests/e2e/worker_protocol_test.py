@@ -22,6 +22,23 @@ REMOTE = (*harness.TINY, "--env=remote", "--network.kind=mlp", "--listen=127.0.0
 SHAPE, ACTIONS = (10,), 2
 
 
+PACED = """
+import runpy, sys, time
+from seedzero.envs import gym_env
+
+step = gym_env.GymVectorEnv.step
+
+def slow_step(*arguments):
+    time.sleep(0.02)
+    return step(*arguments)
+
+gym_env.GymVectorEnv.step = slow_step
+sys.argv.pop(0)
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+"""Runs a script whose environments take their time: it leaves the processor to the tests."""
+
+
 class RawWorker:
     """One stream."""
 
@@ -188,7 +205,7 @@ def learner(module_host: harness.Host) -> harness.Learner:
     """A learner whose environments live in a worker that does everything right."""
     found = module_host.train(module_host.directory / "run", *REMOTE)
     example = str(harness.ROOT / "examples" / "remote_worker.py")
-    module_host.start([sys.executable, example, found.address], "good")
+    module_host.start([sys.executable, "-c", PACED, example, found.address], "good")
     found.until(lambda status: status["updates"] > 0, "training from remote environments")
     return found
 
@@ -285,11 +302,11 @@ def test_a_worker_without_an_environment_of_its_own_is_refused(learner: harness.
 def test_a_learner_of_a_local_environment_refuses_what_cannot_make_it(
     host: harness.Host, tmp_path: pathlib.Path
 ) -> None:
-    learner = host.train(tmp_path / "run", *harness.TINY, "--listen=127.0.0.1:0")
+    learner = host.train(tmp_path / "run", *harness.TINY, "--workers=0", "--listen=127.0.0.1:0")
     raw = RawWorker(learner.address)
     raw.hello()
     code, details, kind = raw.failure()
     raw.close()
     assert (code, kind) == (grpc.StatusCode.FAILED_PRECONDITION, "SpecMismatch")
     assert "catch" in details
-    learner.trains_on()
+    assert learner.until(lambda found: True, "a status")["workers"] == 0

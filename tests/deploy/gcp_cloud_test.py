@@ -83,6 +83,17 @@ def cloud(empty: Cloud) -> Cloud:
     return empty
 
 
+def test_a_job_is_submitted(cloud: Cloud) -> None:
+    done = cloud.run("train_cartpole.sh", "--run=pole-1", "--spot", "--build=none")
+    assert done.stdout.split()[-1] == f"{PLACE}/customJobs/1"
+    (job,) = cloud.server.bodies("aiplatform/.*/customJobs")
+    assert job["labels"] == {"app": "seedzero", "run": "pole-1"}
+    scheduling = job["jobSpec"]["scheduling"]
+    assert scheduling == {"strategy": "SPOT", "timeout": "3600s", "restartJobOnWorkerRestart": False}
+    assert not cloud.server.refusals and not cloud.server.bodies("cloudbuild/.*/builds")
+
+
+@pytest.mark.slow
 def test_a_job_is_built_submitted_refused_twice_shown_and_stopped(cloud: Cloud) -> None:
     done = cloud.run("train_atari.sh", "--run=pong-1", "--spot", "--", "--seed=3")
     assert done.stdout.split()[-1] == f"{PLACE}/customJobs/1"

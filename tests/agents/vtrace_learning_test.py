@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
 
+import jax
 import numpy as np
 import pytest
 
@@ -105,19 +108,32 @@ def _config(**changes: options.Value) -> config_lib.Config:
     return config_lib.override(config_lib.Config(), values)
 
 
+class _Programs(NamedTuple):
+    """A setup and its device functions; a seed is in the first parameters, and in the number of the first call."""
+
+    setup: setup_lib.Setup
+    init: Callable[..., Any]
+    act: Callable[..., Any]
+    update: Callable[..., Any]
+
+
+@functools.cache
+def _programs(config: config_lib.Config, spec: types.EnvSpec) -> _Programs:
+    setup = setup_lib.make(config, spec, mesh_lib.make(1))
+    return _Programs(setup, jax.jit(setup.agent.init), steps.make_act(setup), steps.make_update(setup))
+
+
 class _Learner:
     """The device's functions in one thread: every environment acts, then every full batch is learned from."""
 
     def __init__(self, config: config_lib.Config, envs: _Envs, seed: int) -> None:
-        config = config_lib.override(config, {"seed": seed})
-        self._setup = setup_lib.make(config, envs.spec, mesh_lib.make(1))
+        self._setup, init, self._act, self._update = _programs(config, envs.spec)
         self._envs = envs
-        self._train = state_lib.init_train(self._setup)
+        self._train = jax.device_put(init(jax.random.key(seed)), mesh_lib.replicated(self._setup.mesh))
         self._actor = state_lib.init_actor(self._setup)
-        self._act, self._update = steps.make_act(self._setup), steps.make_update(self._setup)
         data, layout = self._setup.agent.data, self._setup.layout
         self._pacer = queue_pacing.QueuePacer(data, layout, self._setup.slot_length, lock_step=True)
-        self._num_acts = self._num_stored = 0
+        self._num_acts, self._num_stored = seed * 1_000_000, 0
         self.num_updates = 0
 
     def play(self) -> float:
@@ -171,7 +187,7 @@ def _learn(config: config_lib.Config, envs: _Envs, seed: int, *, goal: float, ma
 
 
 @pytest.mark.learning
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("lstm_width", [0, 32])
 def test_it_learns_to_catch(lstm_width: int, seed: int) -> None:
     config = _config(lstm_width=lstm_width, learning_rate=5e-3)
@@ -179,7 +195,7 @@ def test_it_learns_to_catch(lstm_width: int, seed: int) -> None:
 
 
 @pytest.mark.learning
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_an_lstm_learns_to_recall_an_earlier_observation(seed: int) -> None:
     envs = _Recall(seed)
     config = _config(lstm_width=32, learning_rate=5e-3, discount=0.0)
@@ -190,4 +206,4 @@ def test_an_lstm_learns_to_recall_an_earlier_observation(seed: int) -> None:
 def test_without_an_lstm_nothing_earlier_is_recalled() -> None:
     envs = _Recall(0)
     config = _config(learning_rate=5e-3, discount=0.0)
-    assert _learn(config, envs, 0, goal=0.6 * envs.best, max_updates=500) < 0.6 * envs.best
+    assert _learn(config, envs, 0, goal=0.6 * envs.best, max_updates=300) < 0.6 * envs.best

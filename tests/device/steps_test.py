@@ -1,8 +1,10 @@
-"""Act and update over 1, 2 and 4 devices."""
+"""Act and update over one device and several."""
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import fake_agent
 import jax
@@ -21,7 +23,8 @@ from seedzero.replay import data as data_lib
 
 SPEC = types.EnvSpec((2,), "float32", 3)
 NUM_TRAIN, NUM_EVALUATE, LENGTH, CAPACITY = 8, 4, 12, 64
-DEVICES = [1, 2, 4]
+DEVICES = [1, 4]
+PRIORITIZED = {"priority_alpha": 0.5, "priority_beta_updates": 4, "priority_epsilon": 0.01}
 
 
 def _agent(**changes: options.Value) -> base.Agent:
@@ -37,26 +40,40 @@ def _agent(**changes: options.Value) -> base.Agent:
     return muzero.make(config.override(config.Config(), values), SPEC, "cpu")
 
 
+class _Programs(NamedTuple):
+    """A setup, its first states and its device functions."""
+
+    setup: setup_lib.Setup
+    train: base.TrainState
+    actor: state_lib.ActorState
+    act: Callable[..., Any]
+    update: Callable[..., Any]
+
+
+@functools.cache
+def _programs(num_devices: int, is_prioritized: bool) -> _Programs:
+    setup = setup_lib.Setup(
+        agent=_agent(**PRIORITIZED if is_prioritized else {}),
+        spec=SPEC,
+        mesh=mesh_lib.make(num_devices),
+        layout=batch_lib.Layout(num_devices, NUM_TRAIN, NUM_EVALUATE),
+        sizes=(NUM_TRAIN + NUM_EVALUATE,),
+        slot_length=LENGTH,
+        seed=0,
+        batch_size=16,
+        capacity=CAPACITY,
+    )
+    train, actor = state_lib.init_train(setup), state_lib.init_actor(setup)
+    return _Programs(setup, train, actor, steps.make_act(setup), steps.make_update(setup))
+
+
 class _Host:
     """Device state and the two functions over some devices."""
 
-    def __init__(self, num_devices: int, **replay: options.Value) -> None:
-        self.layout = batch_lib.Layout(num_devices, NUM_TRAIN, NUM_EVALUATE)
-        self.setup = setup_lib.Setup(
-            agent=_agent(**replay),
-            spec=SPEC,
-            mesh=mesh_lib.make(num_devices),
-            layout=self.layout,
-            sizes=(NUM_TRAIN + NUM_EVALUATE,),
-            slot_length=LENGTH,
-            seed=0,
-            batch_size=16,
-            capacity=CAPACITY,
-        )
-        self.train = state_lib.init_train(self.setup)
-        self.actor = state_lib.init_actor(self.setup)
-        self._act = steps.make_act(self.setup)
-        self._update = steps.make_update(self.setup)
+    def __init__(self, num_devices: int, *, is_prioritized: bool = False) -> None:
+        self.setup, train, actor, self._act, self._update = _programs(num_devices, is_prioritized)
+        self.layout = self.setup.layout
+        self.train, self.actor = state_lib.copy(train), state_lib.copy(actor)  # donated to the functions
         self.stored = 0
 
     def act(self, slots: list[int], value: list[float], first: bool, final: bool, version: int = 0) -> np.ndarray:
@@ -109,12 +126,12 @@ def test_evaluation_acts_without_being_stored(num_devices: int) -> None:
     assert not np.asarray(host.actor.rings.cursor).any()
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.6])
-def test_the_same_windows_give_the_same_update_on_any_number_of_devices(alpha: float) -> None:
+@pytest.mark.parametrize("is_prioritized", [False, True])
+def test_the_same_windows_give_the_same_update_on_any_number_of_devices(is_prioritized: bool) -> None:
     """All episodes are alike, so which windows are sampled makes no difference: only the averaging can."""
     results = []
     for num_devices in DEVICES:
-        host = _Host(num_devices, priority_alpha=alpha)
+        host = _Host(num_devices, is_prioritized=is_prioritized)
         host.fill([0.5] * NUM_TRAIN)
         # What the search found differs in its noise; the maths under test shall not.
         stored = host.actor.rings.stored
@@ -129,9 +146,9 @@ def test_the_same_windows_give_the_same_update_on_any_number_of_devices(alpha: f
         jax.tree.map(lambda left, right: np.testing.assert_allclose(left, right, atol=1e-5), params, results[0][2])
 
 
-@pytest.mark.parametrize(("num_devices", "alpha"), [(2, 0.0), (4, 0.0), (4, 0.6)])
-def test_devices_that_see_different_data_keep_the_same_parameters(num_devices: int, alpha: float) -> None:
-    host = _Host(num_devices, priority_alpha=alpha)
+@pytest.mark.parametrize(("num_devices", "is_prioritized"), [(4, False), (4, True)])
+def test_devices_that_see_different_data_keep_the_same_parameters(num_devices: int, is_prioritized: bool) -> None:
+    host = _Host(num_devices, is_prioritized=is_prioritized)
     host.fill([0.3 * slot for slot in range(NUM_TRAIN)])
     for _ in range(3):
         host.update()
@@ -147,7 +164,7 @@ def test_devices_that_see_different_data_keep_the_same_parameters(num_devices: i
 
 @pytest.mark.parametrize("num_devices", DEVICES)
 def test_an_update_writes_the_priorities_of_its_windows_into_the_rings(num_devices: int) -> None:
-    host = _Host(num_devices, priority_alpha=0.5, priority_beta=1.0, priority_epsilon=0.01)
+    host = _Host(num_devices, is_prioritized=True)
     host.fill([0.5] * NUM_TRAIN)
     # Episodes of one step: its target is the reward. What the search expected is made to differ from slot to slot.
     rings = host.actor.rings
@@ -174,7 +191,7 @@ def test_an_update_writes_the_priorities_of_its_windows_into_the_rings(num_devic
 
 def test_updates_by_priority_are_the_same_bits_every_time() -> None:
     def train() -> Any:
-        host = _Host(2, priority_alpha=0.6, priority_beta_updates=4)
+        host = _Host(4, is_prioritized=True)
         for start in range(3):
             host.fill([start + 0.3 * slot for slot in range(NUM_TRAIN)])
             metrics = [host.update() for _ in range(3)]
@@ -184,7 +201,7 @@ def test_updates_by_priority_are_the_same_bits_every_time() -> None:
 
 
 def test_an_update_leaves_the_rings_where_they_are() -> None:
-    host = _Host(1, priority_alpha=0.6)
+    host = _Host(1, is_prioritized=True)
     host.fill([0.5] * NUM_TRAIN)
     before = [leaf.unsafe_buffer_pointer() for leaf in jax.tree.leaves(host.actor.rings)]
     host.update()
@@ -253,6 +270,27 @@ def test_priorities_from_acting_weigh_the_transitions_that_they_complete() -> No
         np.testing.assert_allclose(weight, expected or [[1, 1, 1, 0], [1, 1, 0, 0]], rtol=1e-6)
 
 
+# Seeds -------------------------------------------------------------------------------------------------------------
+
+
+def test_another_seed_acts_and_samples_otherwise_and_the_same_repeats() -> None:
+    def act(params: Any, memory: Any, inputs: base.Inputs, key: jax.Array) -> Any:
+        memory, outputs = made.act(params, memory, inputs, key)
+        return memory, outputs._replace(action=jax.random.randint(key, inputs.slot.shape, 0, 1_000_000))
+
+    def live(seed: int) -> tuple[list[int], float]:
+        setup = fake_agent.make_setup(made._replace(act=act), batch_size=64)._replace(seed=seed)
+        actor, actions = _acted(setup, *[fake_agent.batch(setup, [0, 1, 2, 3])] * 12)
+        rings = jax.device_put(actor.rings, mesh_lib.sharded(setup.mesh))
+        _, _, metrics = steps.make_update(setup)(state_lib.init_train(setup), rings, np.int32(48))
+        return actions.tolist(), float(metrics["time_mean"])
+
+    made = fake_agent.make()
+    found, same, other = live(3), live(3), live(4)
+    assert found == same
+    assert found[0] != other[0] and found[1] != other[1]
+
+
 # The windows of an update ------------------------------------------------------------------------------------------
 
 
@@ -271,7 +309,8 @@ def test_an_update_gets_windows_of_the_agents_stride(num_devices: int) -> None:
 # Updates from a queue ----------------------------------------------------------------------------------------------
 
 
-def _queue_update(num_devices: int, unrolls: list[tuple[int, int, float]]) -> Any:
+@functools.cache
+def _queue_update(num_devices: int, *unrolls: tuple[int, int, float]) -> tuple[Mapping[str, float], ...]:
     """Returns the parameters and metrics of one update from (slot, time, weight), in the order of the batch."""
     queue = data_lib.Queue(length=2, batch_size=len(unrolls), max_lag=3, wait_seconds=0.0)
     setup = fake_agent.make_setup(fake_agent.make(queue), num_devices, batch_size=len(unrolls))
@@ -290,7 +329,8 @@ def _queue_update(num_devices: int, unrolls: list[tuple[int, int, float]]) -> An
     )
     train = train._replace(num_updates=jax.device_put(np.int32(10), mesh_lib.replicated(setup.mesh)))
     train, _, metrics = steps.make_update(setup)(train, actor.rings, feed)
-    return jax.tree.map(float, (train.params, metrics))
+    params, metrics = jax.tree.map(float, (train.params, metrics))
+    return params, metrics
 
 
 @pytest.mark.parametrize(
@@ -306,8 +346,8 @@ def _queue_update(num_devices: int, unrolls: list[tuple[int, int, float]]) -> An
 def test_a_padded_batch_gives_the_update_of_its_unrolls_alone(
     num_devices: int, padded: list[tuple[int, int, float]]
 ) -> None:
-    expected, alone = _queue_update(1, [(0, 2, 1.0), (3, 4, 1.0), (2, 2, 1.0)])
-    params, metrics = _queue_update(num_devices, padded)
+    expected, alone = map(dict, _queue_update(1, (0, 2, 1.0), (3, 4, 1.0), (2, 2, 1.0)))
+    params, metrics = map(dict, _queue_update(num_devices, *padded))
     assert abs(expected["weight"] - 1) > 1e-3 and abs(expected["bias"]) > 1e-3
     assert params == pytest.approx(expected, rel=1e-5)
     assert alone.pop("batch_padding") == 0
@@ -320,6 +360,6 @@ def test_a_padded_batch_gives_the_update_of_its_unrolls_alone(
 def test_the_unrolls_of_a_batch_weigh_alike_wherever_they_lie() -> None:
     """As many on each device or not: the gradients' mean is that over all unrolls."""
     whole = [(0, 0, 1.0), (1, 2, 1.0), (2, 2, 1.0), (3, 4, 1.0)]
-    one, two = _queue_update(1, whole), _queue_update(2, whole)
+    one, two = _queue_update(1, *whole), _queue_update(2, *whole)
     for found, same in zip(one, two, strict=True):
         assert found == pytest.approx(same, rel=1e-5)

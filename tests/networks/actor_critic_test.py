@@ -131,16 +131,17 @@ def test_bfloat16_is_near_float32() -> None:
     exact, rough = (_make(VECTOR, lstm_width=6, compute_dtype=dtype) for dtype in ("float32", "bfloat16"))
     params = _large(exact)
     for one, other in zip(
-        exact.unroll(params, exact.initial_state(B), steps),
-        rough.unroll(params, rough.initial_state(B), steps),
+        jax.jit(exact.unroll)(params, exact.initial_state(B), steps),
+        jax.jit(rough.unroll)(params, rough.initial_state(B), steps),
         strict=True,
     ):
         np.testing.assert_allclose(one, other, atol=0.1, rtol=0.05)
         assert not np.array_equal(one, other)
 
 
-@pytest.mark.parametrize("lstm_width", [0, 32])
-@pytest.mark.parametrize("spec", [VECTOR, GRID, IMAGE], ids=["mlp", "conv", "deep"])
+@pytest.mark.parametrize(
+    ("spec", "lstm_width"), [(VECTOR, 0), (VECTOR, 32), (GRID, 32), (IMAGE, 0)], ids=["mlp", "lstm", "conv", "deep"]
+)
 def test_an_untrained_policy_is_nearly_uniform_and_values_differ(spec: types.EnvSpec, lstm_width: int) -> None:
     network, steps = _make(spec, lstm_width=lstm_width, width=64), _steps(spec)
 

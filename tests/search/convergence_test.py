@@ -103,7 +103,7 @@ def test_more_simulations_find_the_moves_of_perfect_tic_tac_toe(policy: str, lea
     boards, best = positions()
     root = search.Root(jnp.where(boards == 0, 0.0, -1e9), jnp.zeros(len(boards)), boards)
     shares: list[float] = []
-    for num_simulations in (8, 32, 200):
+    for num_simulations in (8, 200):
         result = compiled(game_step, policy, num_simulations)(
             (), jax.random.key(0), root, invalid_actions=boards != 0, explore=jnp.zeros(len(boards), bool)
         )
@@ -151,7 +151,7 @@ def test_more_simulations_find_better_actions_of_small_mdps(policy: str) -> None
     root = search.Root(jnp.zeros(q.shape), params[2], states)
     shares: list[float] = []
     regrets: list[float] = []
-    for num_simulations in (8, 32, 128):
+    for num_simulations in (8, 128):
         run = compiled(mdp_step, policy, num_simulations)
         result = run(params, jax.random.key(0), root, explore=jnp.zeros(len(q), bool))
         loss = q.max(axis=1) - np.take_along_axis(q, np.asarray(result.action)[:, None], axis=1)[:, 0]

@@ -441,6 +441,16 @@ show_listings() { # KINDS...: prints the commands of `things`
 
 accelerators="cpu t4 l4 a100 tpu-v5e-1 tpu-v5e-4 tpu-v5e-8"
 
+# Sixteen cores step 22 to 28 thousand times a second, so two machines of 16 threads feed a chip with what docs/deploy.md predicts for
+# it, two of 32 threads any accelerator here.
+atari_workers() { # prints the machine type of Atari's workers for an accelerator, unless --worker_machine names one
+    case "${worker_machine:-$1}" in
+        tpu-v5e-1 | v5litepod-1 | v6e-1) echo n1-highcpu-16 ;;
+        "$1") echo n1-highcpu-32 ;;
+        *) echo "$worker_machine" ;;
+    esac
+}
+
 choose_accelerator() { # sets machine, gpu, topology, extra for --accelerator
     gpu="" topology="" extra=cuda
     case "$accelerator" in
@@ -506,7 +516,7 @@ vertex_flags() {
     flag run NAME "name of the run; a run in the bucket resumes (default: made from the time)"
     flag accelerator TYPE "of the learner: ${accelerators// /, }"
     flag workers N "machines that step environments: 0 (only the learner's own machine) or at least 2"
-    flag worker_machine TYPE "machine type of each"
+    flag worker_machine TYPE "machine type of each (default for Atari: n1-highcpu-16 for one TPU chip, else n1-highcpu-32)"
     switch spot "spot machines for all: cheaper, may be taken away at any time; the job then resumes from its checkpoint"
     flag max_hours N "Vertex AI ends the job after this time"
     flag build 'cloud|docker|none' "builder of the images: Cloud Build, docker on this machine, or none (existing images)"

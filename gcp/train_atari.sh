@@ -23,7 +23,7 @@ TEXT
 
 game=Pong
 flag game NAME "of the Arcade Learning Environment"
-accelerator=l4 worker_machine=n1-highcpu-32
+accelerator=l4
 vertex_flags
 common_flags
 parse_flags "$@"
@@ -31,5 +31,6 @@ parse_flags "$@"
 case "$game" in *[!A-Za-z0-9]*) die "--game=$game: expected a name as Pong or SpaceInvaders" ;; esac
 run=${run:-atari-$(printf '%s' "$game" | tr '[:upper:]' '[:lower:]')-$(date -u +%Y%m%d-%H%M%S)}
 check_vertex_flags
+worker_machine=$(atari_workers "$accelerator")
 # 256: two groups of 128 environments, the preset's values on an accelerator.
 train_on_vertex atari 256 --env="atari:$game" ${settings[@]+"${settings[@]}"}

@@ -24,7 +24,7 @@ TEXT
 }
 
 takes_settings=true
-run="" game=Pong zone="" accelerator=v5litepod-4 runtime="" provisioning=queued workers=2 worker_machine=n1-highcpu-32
+run="" game=Pong zone="" accelerator=v5litepod-4 runtime="" provisioning=queued workers=2 worker_machine=""
 spot=false build=cloud network=default
 accelerators="v5litepod-1 v5litepod-4 v5litepod-8 v6e-1 v6e-4 v6e-8"
 flag run NAME "name of the run; a run in the bucket resumes (default: made from the time)"
@@ -34,7 +34,7 @@ flag accelerator TYPE "one host's: ${accelerators// /, }"
 flag runtime VERSION "software of the TPU VM (default: the one for the accelerator)"
 flag provisioning 'queued|now' "wait in the queue for a TPU, or fail if there is none now"
 flag workers N "machines that step environments: 0 (only the TPU's own host) or at least 2"
-flag worker_machine TYPE "machine type of each"
+flag worker_machine TYPE "machine type of each (default: n1-highcpu-16 for one chip, else n1-highcpu-32)"
 switch spot "spot machines for all: cheaper, may be taken away at any time"
 flag build 'cloud|docker|none' "builder of the images: Cloud Build, docker on this machine, or none (existing images)"
 flag network NAME "of all machines, with the firewall rule of gcp/setup.sh"
@@ -56,6 +56,7 @@ case "$accelerator" in
     v5litepod-*) runtime=${runtime:-v2-alpha-tpuv5-lite} ;;
     v6e-*) runtime=${runtime:-v2-alpha-tpuv6e} ;;
 esac
+worker_machine=$(atari_workers "$accelerator")
 
 name=$prefix-$run
 # The service account's roles limit its rights; the TPU API does not know the short name of this scope.

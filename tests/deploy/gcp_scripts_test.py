@@ -205,9 +205,11 @@ def test_a_machine_without_a_price_is_said_to_have_none(path: str) -> None:
     ("script", "accelerator"),
     [*(("train_atari.sh", name) for name in ACCELERATORS), *(("train_atari_tpu_vm.sh", name) for name in TPUS)],
 )
-def test_everything_that_can_be_chosen_has_a_price(script: str, accelerator: str, path: str) -> None:
+def test_every_accelerator_has_a_price_and_workers_of_its_size(script: str, accelerator: str, path: str) -> None:
     done = _run(script, "--dry_run", PROJECT, f"--accelerator={accelerator}", path=path)
     assert done.returncode == 0 and "does not know" not in done.stderr
+    num_threads = 16 if accelerator in ("tpu-v5e-1", "v5litepod-1", "v6e-1") else 32
+    assert re.search(rf"workers +2 x n1-highcpu-{num_threads} ", done.stderr)
 
 
 def test_prices_name_their_date_and_source() -> None:

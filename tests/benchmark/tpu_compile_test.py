@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -123,6 +126,30 @@ def test_a_simulation_has_no_loop() -> None:
     # Those over sweeps of one width are all that is left: 4, 4, then 2, 2, 2, 2 actions.
     assert sweeps == [2, 4]
     assert len(re.findall(r" while\(", traced.compile().as_text())) == len(sweeps)
+
+
+_KEYS = f"""
+import hashlib
+from seedzero.benchmark import tpu
+setup, _ = tpu.make_setup("atari", {dict(ATARI)!r}, "v5e-4")
+for (name, _), trace in tpu.traces(setup).items():
+    print(name, hashlib.sha256(trace().function.lower().as_text().encode()).hexdigest())
+"""
+
+
+def test_every_process_asks_the_compiler_for_the_same_programs() -> None:
+    """All else in a key of XLA's cache is the compiler's version and the machine's."""
+    found = [
+        subprocess.run(
+            [sys.executable, "-c", _KEYS],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert found[0] == found[1] and found[0].count("act ") >= 1 and found[0].count("update ") == 1
 
 
 def test_counted_trips_are_those_of_an_unrolled_loop() -> None:

@@ -22,8 +22,8 @@ from seedzero.checkpoints import trees
 from seedzero.config import options
 from seedzero.device import mesh as mesh_lib
 from seedzero.replay import data as data_lib
+from seedzero.replay import frames, sampling
 from seedzero.replay import rings as rings_lib
-from seedzero.replay import sampling
 from seedzero.replay import windows as windows_lib
 
 MAX_BUFFER_BYTES = 2**28
@@ -181,7 +181,11 @@ def _writer(subject: subject_lib.Subject) -> Any:
 
 def _example_row(rings: rings_lib.Rings, num_rows: int) -> rings_lib.Row:
     """Returns rows in the middle of an episode."""
-    zeros = jax.tree.map(lambda ring: np.zeros((num_rows, *ring.shape[2:]), ring.dtype), rings)
+    zeros = jax.tree.map(
+        lambda ring: np.zeros((num_rows, *ring.shape[2:]), ring.dtype),
+        rings,
+        is_leaf=lambda ring: isinstance(ring, frames.Packed),
+    )
     return rings_lib.Row(*(getattr(zeros, name) for name in rings_lib.Row._fields if name != "weight"))
 
 

@@ -21,6 +21,7 @@ from seedzero.device import mesh as mesh_lib
 from seedzero.device import setup as setup_lib
 from seedzero.device import state as state_lib
 from seedzero.replay import data as data_lib
+from seedzero.replay import frames as frames_lib
 from seedzero.replay import rings as rings_lib
 from seedzero.replay import sampling
 from seedzero.replay import windows as windows_lib
@@ -115,7 +116,11 @@ class _World:
 
     @property
     def whole(self) -> Any:
-        return jax.tree.map(np.asarray, self.programs.with_frames(self.actor.rings))
+        rings = self.programs.with_frames(self.actor.rings)
+        if self.frames is None:  # in the layout of a device
+            everywhere = np.indices(rings.observation.shape[:2])
+            rings = rings._replace(observation=frames_lib.get(rings.observation, *map(jnp.asarray, everywhere)))
+        return jax.tree.map(np.asarray, rings)
 
 
 def _assert_same(one: Any, other: Any) -> None:

@@ -66,7 +66,7 @@ def compile_within(name: str, lowered: jax.stages.Lowered, elsewhere: int, limit
             raise
         reason = " ".join(str(error).split())[:_MOST_REASON]
         raise errors.CapacityError(f"{name} does not fit into a device's memory: {reason}; lower {lower}") from error
-    if limit is not None:
+    if limit is not None and compiled.memory_analysis() is not None:  # None where a compiler has no analysis
         check(name, needs(compiled, elsewhere), limit, lower)
     return compiled
 

@@ -74,6 +74,12 @@ def test_only_accelerators_that_tell_have_a_limit(
     assert memory.limit_bytes(device) == limit
 
 
+def test_a_compiler_without_an_analysis_is_not_asked_more() -> None:
+    compiled = types.SimpleNamespace(memory_analysis=lambda: None)
+    lowered: Any = types.SimpleNamespace(compile=lambda: compiled)
+    assert memory.compile_within("act", lowered, 0, 1, "--x") is compiled
+
+
 def test_a_compiled_program_within_the_limit_runs() -> None:
     lowered = jax.jit(lambda x: x + 1).lower(np.zeros(3))
     assert memory.compile_within("act", lowered, 0, GIB, "--x")(np.zeros(3)).tolist() == [1, 1, 1]

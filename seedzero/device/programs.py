@@ -31,15 +31,14 @@ Act = Callable[
 Update = Callable[[base.TrainState, rings_lib.Rings, steps.Feed], host_frames.Updated]
 Refresh = Callable[[base.Params, rings_lib.Rings, steps.Counters], tuple[rings_lib.Rings, jax.Array]]
 
-
 _BATCH_SIZES = {
     "act": "--batcher.max_batch",
-    "update": "the batch size of updates",
-    "learn": "the batch size of updates",
+    "update": "--replay.batch_size",
+    "learn": "--replay.batch_size",
     "refresh": "--reanalyse.batch_size",
     "renew": "--reanalyse.batch_size",
 }
-"""Settings of the batch sizes of programs, for messages."""
+"""Settings of the batch sizes of a sampling agent's programs, for messages."""
 
 
 class Programs:
@@ -193,18 +192,19 @@ class Traced(NamedTuple):
       name: of the program.
       function: traced.
       elsewhere: bytes of state on each device that is no argument of it.
+      lower: the settings to lower where it does not fit, for messages.
       metric_names: of its last result, if that is metrics.
     """
 
     name: str
     function: jax.stages.Traced
     elsewhere: int = 0
+    lower: str = ""
     metric_names: tuple[str, ...] = ()
 
     def compile(self, limit: int | None = None) -> Any:
         """Returns the program. Raises CapacityError where it needs more than `limit` bytes on each device."""
-        lower = " or ".join(filter(None, (_BATCH_SIZES.get(self.name), "--replay.capacity")))
-        return memory.compile_within(self.name, self.function.lower(), self.elsewhere, limit, lower)
+        return memory.compile_within(self.name, self.function.lower(), self.elsewhere, limit, self.lower)
 
 
 class Tracer:
@@ -274,7 +274,11 @@ class Tracer:
         self, name: str, function: Any, arguments: tuple[Any, ...], metric_names: tuple[str, ...] = ()
     ) -> Traced:
         elsewhere = max(self._state_bytes - memory.device_bytes(arguments), 0)
-        return Traced(name, function.trace(*arguments), elsewhere, metric_names)
+        if self._setup.agent.samples:
+            lower = [_BATCH_SIZES.get(name), "--replay.capacity"]
+        else:  # its capacity follows from its slots
+            lower = ["--batcher.max_batch" if name == "act" else "the agent's batch_size", "--replay.num_slots"]
+        return Traced(name, function.trace(*arguments), elsewhere, " or ".join(filter(None, lower)), metric_names)
 
     def _with_metrics(self, name: str, function: Any, arguments: tuple[Any, ...], donate: tuple[int, ...]) -> Traced:
         """Traces the function with its metrics as one array."""

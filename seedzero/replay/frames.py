@@ -1,9 +1,9 @@
 """The layout of a ring's frames: large ones in rows of 128 numbers, which a TPU writes and reads in place.
 
 A TPU keeps an array's last two axes in tiles of 128 numbers by 8 or more. Frames [96, 96, 1] fit none: its compiler
-then copies the whole ring in every call. As [72, 128] they lie in whole tiles. Small images lie flat: [10, 5, 1] would
-take twenty times its memory in the copy. On CPUs and GPUs the order of the bytes stays the same. Values never
-change; files and windows have the environment's shapes.
+then copies the whole ring in every call. As [72, 128] they lie in whole tiles. Small images lie flat: a copy of
+frames [10, 5, 1] takes fifteen times their memory there. On CPUs and GPUs the order of the bytes stays the same.
+Values never change; files and windows have the environment's shapes.
 
 Shape letters: S slots, T rows of a ring.
 """

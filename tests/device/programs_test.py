@@ -87,8 +87,13 @@ def test_programs_that_need_more_than_the_device_has_are_refused_where_they_are_
     opened.append(world)
     with pytest.raises(errors.CapacityError, match=r"act needs .*lower --batcher\.max_batch or --replay\.capacity"):
         world.act(8, [0])
-    with pytest.raises(errors.CapacityError, match=r"update needs .*lower the batch size of updates"):
+    with pytest.raises(errors.CapacityError, match=r"update needs .*lower --replay\.batch_size or --replay\.capac"):
         world.update(np.int32(0))
+    queue = data_lib.Queue(length=1, batch_size=4, max_lag=2, wait_seconds=0.0)
+    queued = _World(fake_agent.make_setup(fake_agent.make(queue), 2))
+    opened.append(queued)
+    with pytest.raises(errors.CapacityError, match=r"act needs .*lower --batcher\.max_batch or --replay\.num_slots"):
+        queued.act(8, [0])
 
 
 def test_an_update_from_a_queue_is_fed_unrolls(opened: list[_World]) -> None:

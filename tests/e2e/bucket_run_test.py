@@ -41,6 +41,7 @@ def _large(programs: set[str]) -> set[str]:
 def test_a_run_outlives_its_machine_and_is_read_from_anywhere(host: harness.Host, gcs: fake_gcs.FakeGcs) -> None:
     host.environment |= gcs.environment | {"SEEDZERO_SCRATCH": str(_copy().parent)}
     host.environment.pop("JAX_COMPILATION_CACHE_DIR")  # of all tests; runs in a bucket have one of their own
+    host.environment["XDG_CACHE_HOME"] = str(host.directory / "cache")  # that of `evaluate`
     learner = host.train(_copy(), *RUN, url=URL)
     learner.until(lambda found: found["durable_update"], "a durable update")
     durable = learner.trains_on()["durable_update"]

@@ -224,6 +224,7 @@ class Tracer:
         self._counters = steps.Counters(self._scalar, self._scalar, self._scalar)
         self._act: Any = steps.make_act(setup)
         # Acting and a running evaluation have copies of the parameters.
+        self._state = {id(leaf): leaf for leaf in jax.tree.leaves((train, actor, self._params))}
         self._state_bytes = memory.device_bytes((train, actor, self._params, self._params))
 
     def training(self) -> dict[str, Callable[[], Traced]]:
@@ -273,7 +274,8 @@ class Tracer:
     def _traced(
         self, name: str, function: Any, arguments: tuple[Any, ...], metric_names: tuple[str, ...] = ()
     ) -> Traced:
-        elsewhere = max(self._state_bytes - memory.device_bytes(arguments), 0)
+        given = [leaf for leaf in jax.tree.leaves(arguments) if id(leaf) in self._state]  # batches are no state
+        elsewhere = self._state_bytes - memory.device_bytes(given)
         if self._setup.agent.samples:
             lower = [_BATCH_SIZES.get(name), "--replay.capacity"]
         else:  # its capacity follows from its slots

@@ -96,6 +96,17 @@ def test_programs_that_need_more_than_the_device_has_are_refused_where_they_are_
         queued.act(8, [0])
 
 
+def test_state_that_a_program_is_not_given_lies_beside_its_arguments() -> None:
+    setup = fake_agent.make_setup(fake_agent.make())
+    train, actor = state_lib.abstract_train(setup), state_lib.abstract_actor(setup)
+    on_host = actor._replace(rings=actor.rings._replace(observation=None))
+    params, carried = map(memory.device_bytes, (setup.agent.acting(train), actor.carried))
+    # Two copies of the parameters: acting's, and that of a running evaluation.
+    assert programs_lib.Tracer(setup, train, actor).act(8).elsewhere == params + memory.device_bytes(train)
+    assert programs_lib.Tracer(setup, train, actor).update().elsewhere == 2 * params + carried
+    assert programs_lib.Tracer(setup, train, on_host).learn().elsewhere == 2 * params + carried
+
+
 def test_an_update_from_a_queue_is_fed_unrolls(opened: list[_World]) -> None:
     queue = data_lib.Queue(length=1, batch_size=4, max_lag=2, wait_seconds=0.0)
     world = _World(fake_agent.make_setup(fake_agent.make(queue), 2))

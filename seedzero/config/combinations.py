@@ -136,11 +136,16 @@ def _replay_problems(config: config_lib.Config) -> Iterator[str]:
             f"--replay.min_steps={replay.min_steps} is never reached: "
             f"replay.capacity={replay.capacity} steps are kept; lower it"
         )
-    window, slots = config.agent.window_steps(config), replay.num_slots or num_envs
-    if slots and replay.capacity // slots < window:
+    if 0 < replay.num_slots < replay.num_envs:
         yield (
-            f"--replay.capacity={replay.capacity} leaves {replay.capacity // slots} steps in each of {slots} slots; a "
-            f"window of the agent takes {window}; give at least {window * slots}"
+            f"--replay.num_envs={replay.num_envs} is more than there are rings: replay.num_slots={replay.num_slots}; "
+            "lower it, or give more"
+        )
+    window, sharing = config.agent.window_steps(config), replay.num_sharing or num_envs
+    if sharing and replay.capacity // sharing < window:
+        yield (
+            f"--replay.capacity={replay.capacity} leaves {replay.capacity // sharing} steps to each of {sharing} "
+            f"environments; a window of the agent takes {window}; give at least {window * sharing}"
         )
 
 

@@ -11,9 +11,8 @@ from seedzero.config import options, presets
 from seedzero.core import errors
 
 MAX_AUTO_BATCH = 1024
-MIN_OPEN_SLOTS = 64
-OPEN_WORKERS = 4
-"""Workers that there is room for by default where they come from elsewhere."""
+UNKNOWN_WORKERS = 4
+"""Workers that are expected where all come from elsewhere and none is announced."""
 
 
 def num_cores() -> int:
@@ -64,11 +63,12 @@ def _listing(values: Mapping[str, options.Value]) -> str:
 def _automatic(config: config_lib.Config, machine: Machine) -> dict[str, options.Value]:
     """Values for what is still AUTO."""
     num_devices = config.training.num_devices or machine.num_devices
-    num_slots = config.replay.num_slots or _num_slots(config)
+    num_slots, num_sharing = _slots(config)
     most_rows = num_slots if config.run.deterministic else min(MAX_AUTO_BATCH, num_slots)
     values = {
         "training.num_devices": num_devices,
         "replay.num_slots": _round_up(num_slots, num_devices),
+        **({"replay.num_envs": num_sharing} if num_sharing and config.agent.SAMPLES else {}),
         "batcher.max_batch": max(most_rows, config.worker.envs_per_group),
         "worker.threads": max(1, machine.num_cores // max(1, config.worker.num)),
     }
@@ -76,14 +76,21 @@ def _automatic(config: config_lib.Config, machine: Machine) -> dict[str, options
     return {name: value for name, value in values.items() if current[name] == options.AUTO}
 
 
-def _num_slots(config: config_lib.Config) -> int:
-    """Returns rings for the local environments, or with room for others where workers can come from elsewhere."""
-    listen, worker, local = config.transport.listen, config.worker, config.worker.num_envs
-    is_open = worker.num == 0 or worker.num_remote > 0 or (listen and not listen.startswith("unix:"))
-    if config.run.deterministic or not is_open:
-        return local
-    a_worker = worker.num_groups * worker.envs_per_group
-    return max(MIN_OPEN_SLOTS, OPEN_WORKERS * a_worker, 2 * local, local + worker.num_remote * a_worker)
+def _slots(config: config_lib.Config) -> tuple[int, int]:
+    """Returns the number of rings, and how many environments share the capacity; 0: as many as there are rings.
+
+    There are rings for local and announced workers, and where any may join, for one more.
+    """
+    given, worker, listen = config.replay.num_slots, config.worker, config.transport.listen
+    a_worker, local = worker.num_groups * worker.envs_per_group, worker.num_envs
+    is_open = bool(listen) and not listen.startswith("unix:")
+    if config.run.deterministic or not (is_open or worker.num == 0 or worker.num_remote):
+        return given or local, 0
+    expected = local + worker.num_remote * a_worker
+    if expected == 0:
+        return given or UNKNOWN_WORKERS * a_worker, 0
+    num_slots = given or (expected if worker.num_remote else expected + a_worker)
+    return num_slots, expected if expected < num_slots else 0
 
 
 def _round_up(number: int, multiple: int) -> int:

@@ -68,7 +68,7 @@ class EnvConfig(options.Section):
 class WorkerConfig(options.Section):
     num: int = options.free(1, "local training workers; 0: remote ones only", low=0, high=4096)
     num_remote: int = options.free(
-        0, "training workers expected from other machines, for the automatic replay.num_slots", low=0, high=4096
+        0, "training workers expected from other machines: the automatic replay has rings for them", low=0, high=4096
     )
     envs_per_group: int = options.free(16, "environments that step together", low=1, high=4096)
     num_groups: int = options.free(2, "groups of a worker: one steps while the others wait", low=1, high=16)
@@ -132,8 +132,14 @@ class ReplayConfig(options.Section):
     )
     num_slots: int = options.fixed(
         options.AUTO,
-        "rings, one for each training environment; fixed for a run directory; 0: as many as local environments, "
-        "at least 64 where workers are remote",
+        "rings, one for each training environment; fixed for a run directory; 0: for the local workers and "
+        "worker.num_remote, or for one more worker than the local ones where others may join, or for four",
+        low=0,
+    )
+    num_envs: int = options.fixed(
+        options.AUTO,
+        "training environments that share the capacity; the other rings, as long, are for those that join later; "
+        "fixed for a run directory; 0: those of the workers that there are or that are announced, or all rings",
         low=0,
     )
     placement: str = options.free(
@@ -156,6 +162,11 @@ class ReplayConfig(options.Section):
         0, "updates in which beta grows linearly to 1; 0: it stays", "updates", low=0
     )
     priority_epsilon: float = options.fixed(1e-3, "added to every priority", "return", low=1e-6)
+
+    @property
+    def num_sharing(self) -> int:
+        """Environments that share the capacity; in run directories of earlier versions, as many as there are rings."""
+        return self.num_envs or self.num_slots
 
 
 @dataclasses.dataclass(frozen=True)

@@ -161,6 +161,6 @@ def check_length(length: int, stack: int, *, ahead: bool) -> None:
     if ahead and length < least:
         raise errors.CapacityError(
             f"a replay ring has {length} rows; where the host keeps observations it needs at least {least}, because "
-            f"the oldest {stack + HOST_LAG - 1} are not sampled; raise --replay.capacity, lower --replay.num_slots, "
-            f"or give --replay.placement=device"
+            f"the oldest {stack + HOST_LAG - 1} are not sampled; raise --replay.capacity, let fewer "
+            f"environments share it (--worker.envs_per_group, --replay.num_envs), or give --replay.placement=device"
         )

@@ -81,7 +81,7 @@ def make(config: config_lib.Config, spec: types.EnvSpec, mesh: jax.sharding.Mesh
         mesh=mesh,
         layout=layout,
         sizes=sizes,
-        slot_length=_slot_length(agent, config.replay.capacity, layout.num_train),
+        slot_length=_slot_length(agent, config.replay.capacity, config.replay.num_sharing),
         seed=config.run.seed,
         batch_size=batch_size,
         capacity=2**31 - 1 if isinstance(data, data_lib.Queue) else config.replay.capacity,
@@ -89,14 +89,16 @@ def make(config: config_lib.Config, spec: types.EnvSpec, mesh: jax.sharding.Mesh
     )
 
 
-def _slot_length(agent: base.Agent, capacity: int, num_slots: int) -> int:
-    """Returns the rows of a ring: a multiple of the stride of windows, and so of every `Stored.every`."""
+def _slot_length(agent: base.Agent, capacity: int, num_envs: int) -> int:
+    """Returns the rows of a ring: a multiple of the stride of windows, and so of every `Stored.every`.
+
+    Of a replay, `num_envs` environments fill the capacity.
+    """
     margin = agent.stack + RING_MARGIN
     if isinstance(agent.data, data_lib.Queue):
         # A slot is held at `max_lag` complete unrolls; the rows of one call may follow.
-        capacity = num_slots * (agent.data.max_lag + 1) * agent.data.length
-        return rings_lib.slot_length(capacity, num_slots, margin)
-    return rings_lib.slot_length(capacity, num_slots, margin, agent.data.stride)
+        return rings_lib.slot_length((agent.data.max_lag + 1) * agent.data.length, 1, margin)
+    return rings_lib.slot_length(capacity, num_envs, margin, agent.data.stride)
 
 
 def version_names(agent: base.Agent) -> tuple[str, ...]:

@@ -81,11 +81,10 @@ def _place_replay(
     is_small = checkpoint.saves_replay(config.checkpoint, trees.num_bytes(actor.rings))
     is_saved = config.run.deterministic or is_small
     on_host, text = capacity.place(
-        config.replay.placement,
+        config.replay,
         checkpoint.needed_bytes(state_lib.parts(setup.agent, train), actor.rings, is_saved=is_saved),
         device,
         num_devices=setup.layout.num_shards,
-        capacity=config.replay.capacity,
     )
     if on_host:
         host_frames.check_length(setup.slot_length, setup.agent.stack, ahead=setup.ahead)

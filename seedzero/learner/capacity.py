@@ -7,6 +7,7 @@ import pathlib
 import jax
 
 from seedzero.checkpoints import checkpoint
+from seedzero.config import sections
 from seedzero.core import errors
 
 _GIB = 2**30
@@ -15,35 +16,34 @@ _SPARE = 0.2
 
 
 def place(
-    placement: str, needed: checkpoint.Needed, device: jax.Device, *, num_devices: int, capacity: int
+    replay: sections.ReplayConfig, needed: checkpoint.Needed, device: jax.Device, *, num_devices: int
 ) -> tuple[bool, str]:
     """Returns whether the host keeps the observations, and a line for the user about the replay's size.
 
     Args:
-      placement: replay.placement: auto, device or host. On a CPU, where both are the same memory, auto is device.
+      replay: the settings. On a CPU, where both places are the same memory, placement auto is device.
       needed: what the replay and its checkpoints take.
       device: one of `num_devices` that hold equal parts of it.
-      capacity: replay.capacity, for the messages.
 
     Raises:
       CapacityError: there is not enough free memory.
     """
-    free, is_host = free_bytes(device), device.platform == "cpu"
+    placement, free, is_host = replay.placement, free_bytes(device), device.platform == "cpu"
     rings = (needed.frames + needed.rest) // num_devices
     copies = (needed.frame_copies + needed.rest_copies) // num_devices + needed.state_copies
     fits_well = free is None or rings + copies <= (1 - _SPARE) * free
     if placement == "device" or (placement == "auto" and (fits_well or is_host)):
         host = "" if is_host else ", and --replay.placement=host keeps observations in the host's memory"
-        _check(device.platform, rings, copies, free, capacity, host)
-        return False, f"replay: {capacity} steps in {rings / _GIB:.2f} GiB{_left(free)} on each device"
+        _check(device.platform, rings, copies, free, replay, host)
+        return False, f"{_content(replay)} in {rings / _GIB:.2f} GiB{_left(free)} on each device"
     rings, copies = needed.rest // num_devices, needed.rest_copies // num_devices + needed.state_copies
-    _check(f"{device.platform}, besides the observations,", rings, copies, free, capacity)
+    _check(f"{device.platform}, besides the observations,", rings, copies, free, replay)
     # A CPU's devices take what they hold from the host as well.
     also, also_copies = (rings * num_devices, copies * num_devices) if is_host else (0, 0)
     free_host = _free_host_bytes()
-    _check("the host", needed.frames + also, needed.frame_copies + also_copies, free_host, capacity)
+    _check("the host", needed.frames + also, needed.frame_copies + also_copies, free_host, replay)
     return True, (
-        f"replay: {capacity} steps, their observations in {needed.frames / _GIB:.2f} GiB{_left(free_host)} of the "
+        f"{_content(replay)}, their observations in {needed.frames / _GIB:.2f} GiB{_left(free_host)} of the "
         f"host's memory, the rest in {rings / _GIB:.2f} GiB{_left(free)} on each device"
     )
 
@@ -59,16 +59,28 @@ def check_queue(rings_bytes: int, device: jax.Device, slot_length: int) -> None:
         )
 
 
+def _content(replay: sections.ReplayConfig) -> str:
+    room = replay.num_slots - replay.num_sharing
+    also = f" (and room for {room} more)" if room else ""
+    return f"replay: {replay.capacity} steps of {replay.num_sharing} environments{also}"
+
+
 def _left(free: int | None) -> str:
     return "" if free is None else f" of {free / _GIB:.1f} GiB free"
 
 
-def _check(where: str, rings: int, copies: int, free: int | None, capacity: int, alternative: str = "") -> None:
+def _check(
+    where: str, rings: int, copies: int, free: int | None, replay: sections.ReplayConfig, alternative: str = ""
+) -> None:
     if free is None or rings + copies <= free:
         return
-    fitting = int(capacity * free / (rings + copies) * 0.9)
+    fitting, room = int(replay.capacity * free / (rings + copies) * 0.9), replay.num_slots - replay.num_sharing
+    if room:
+        alternative += (
+            f", and --replay.num_slots={replay.num_sharing} leaves out the room for {room} more environments"
+        )
     raise errors.CapacityError(
-        f"replay.capacity={capacity} needs {(rings + copies) / _GIB:.2f} GiB on {where} "
+        f"replay.capacity={replay.capacity} needs {(rings + copies) / _GIB:.2f} GiB on {where} "
         f"({rings / _GIB:.2f} GiB rings, {copies / _GIB:.2f} GiB for checkpoints) "
         f"and {free / _GIB:.2f} GiB are free; --replay.capacity={fitting} would fit{alternative}"
     )

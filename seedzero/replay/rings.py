@@ -81,17 +81,17 @@ class Row(NamedTuple):
     weight: jax.Array | None = None
 
 
-def slot_length(capacity: int, num_slots: int, margin: int, multiple: int = 1) -> int:
+def slot_length(capacity: int, num_envs: int, margin: int, multiple: int = 1) -> int:
     """Returns the rows of a ring.
 
     Args:
-      capacity: training steps kept over all slots.
-      num_slots: rings that share the capacity.
+      capacity: training steps kept over all environments.
+      num_envs: environments that share the capacity; there may be rings for more.
       margin: rows besides the steps: the pending one, those whose frame stack is gone (together at least the
         stack), and the last rows of episodes.
       multiple: the length is one of this number's.
     """
-    return -(-(math.ceil(capacity / num_slots) + margin) // multiple) * multiple
+    return -(-(math.ceil(capacity / num_envs) + margin) // multiple) * multiple
 
 
 def create(
@@ -152,7 +152,7 @@ def write(rings: Rings, slot: jax.Array, row: Row, num_inserts: jax.Array, stack
     if length <= stack:
         raise errors.CapacityError(
             f"a replay ring has {length} rows, a stack of {stack} frames needs {stack + 1}; "
-            f"raise replay.capacity or lower replay.num_slots"
+            f"raise --replay.capacity, or let fewer environments share it (--worker.envs_per_group, --replay.num_envs)"
         )
     exists = (slot >= 0) & (slot < num_slots)
     # Out-of-range indices are dropped, but must differ from each other, and negative ones would count from the end.

@@ -115,6 +115,19 @@ def test_what_another_machine_would_choose_stays_as_it_was(tmp_path: pathlib.Pat
     assert run_dir_lib.read_saved(tmp_path).config.replay.num_slots == 32
 
 
+def test_a_run_of_an_earlier_version_keeps_its_rings(tmp_path: pathlib.Path) -> None:
+    open_with(tmp_path, chosen={"replay.num_slots": 1024}).close()
+    file = tmp_path / "config.json"
+    content = json.loads(file.read_text())
+    del content["config"]["replay.num_envs"]
+    file.write_text(json.dumps(content))
+    for _ in range(2):
+        with open_with(tmp_path, chosen={"replay.num_slots": 512, "replay.num_envs": 256}) as run:
+            assert run.config.replay.num_sharing == 1024
+    with pytest.raises(errors.ResumeError, match=r"replay\.num_envs: saved 0, given 256"):
+        open_with(tmp_path, {"replay.num_envs": 256})
+
+
 def test_value_given_as_the_machine_chose_it_resumes(tmp_path: pathlib.Path) -> None:
     open_with(tmp_path, chosen={"replay.num_slots": 32}).close()
     with open_with(tmp_path, {"replay.num_slots": 32}) as run:

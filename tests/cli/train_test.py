@@ -203,7 +203,7 @@ def test_a_named_preset_for_images_leaves_vectors_the_network_that_fits(calls: l
 def test_values_that_only_a_cpu_can_take_are_not_refused_early() -> None:
     asked = train.request({"preset": "atari"}, {"replay.capacity": "4000"})  # 256 slots on an accelerator, 16 here
     train.check_early(asked)
-    with pytest.raises(errors.ConfigError, match=r"--replay.capacity=100 leaves 0 steps in each of 256 slots"):
+    with pytest.raises(errors.ConfigError, match=r"--replay.capacity=100 leaves 0 steps to each of 256 env"):
         train.check_early(train.request({"preset": "atari"}, {"replay.capacity": "100", "replay.min_steps": "10"}))
 
 

@@ -29,13 +29,21 @@ def _catch(**changes: options.Value) -> config.Config:
         ({"batcher__max_batch": 8}, "max_batch=8 is less than one message of worker.envs_per_group=16"),
         ({"replay__num_slots": 31}, "num_slots=31 is less than the 32 environments .* --replay.num_slots=32"),
         ({"replay__min_steps": 40_000}, "min_steps=40000 is never reached"),
-        ({"replay__capacity": 500, "replay__min_steps": 100}, "capacity=500 leaves 15 steps in each of 32 slots"),
+        ({"replay__capacity": 500, "replay__min_steps": 100}, "capacity=500 leaves 15 steps to each of 32 envir"),
+        ({"replay__num_slots": 40, "replay__num_envs": 41}, "num_envs=41 is more .* replay.num_slots=40; lower"),
         ({"evaluation__every_updates": 0}, "--stop_at_return=1 needs evaluations"),
     ],
 )
 def test_what_cannot_stand_together_is_refused_by_name(changes: dict[str, options.Value], message: str) -> None:
     with pytest.raises(errors.ConfigError, match=message):
         combinations.check(_catch(**changes))
+
+
+def test_rings_for_environments_that_join_later_take_nothing_from_the_others() -> None:
+    changes: dict[str, options.Value] = {"replay__capacity": 1_000, "replay__num_slots": 400}
+    with pytest.raises(errors.ConfigError, match="leaves 2 steps to each of 400 environments"):
+        combinations.check(_catch(**changes))
+    combinations.check(_catch(replay__num_envs=32, **changes))
 
 
 @pytest.mark.parametrize("listen", ["127.0.0.1:0", "127.0.0.2:1", "localhost:1", "[::1]:7777", "unix:/tmp/a.sock", ""])

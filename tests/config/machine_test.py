@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from seedzero.config import config, machine, presets
+from seedzero.config import config, machine, options, presets
 from seedzero.core import errors
 
 CPU = machine.Machine("cpu", num_cores=2, num_devices=1)
@@ -33,11 +33,29 @@ def test_slots_are_the_local_environments_shared_evenly_by_the_devices() -> None
     assert resolved.replay.num_slots == 32  # 3 workers x 2 groups x 5 = 30, and 4 devices
 
 
-@pytest.mark.parametrize(("listen", "num_slots"), [("", 32), ("unix:/a", 32), ("127.0.0.1:0", 128)])
-def test_workers_that_join_over_tcp_find_slots_beside_the_local_ones(listen: str, num_slots: int) -> None:
-    asked = config.override(presets.get("catch"), {"transport.listen": listen})
-    resolved, _ = machine.resolve(asked, preset="catch", explicit=set(), machine=CPU)
-    assert resolved.replay.num_slots == num_slots
+@pytest.mark.parametrize(
+    ("settings", "num_slots", "num_envs"),
+    [
+        ({}, 32, 0),
+        ({"transport.listen": "unix:/a"}, 32, 0),
+        ({"transport.listen": "127.0.0.1:0"}, 64, 32),
+        ({"transport.listen": "127.0.0.1:0", "worker.num": 3}, 128, 96),
+        ({"transport.listen": "127.0.0.1:0", "run.deterministic": True}, 32, 0),
+        ({"transport.listen": "127.0.0.1:0", "run.agent": "vtrace"}, 64, 0),
+        ({"transport.listen": "127.0.0.1:0", "replay.num_slots": 40}, 40, 32),
+        ({"transport.listen": "127.0.0.1:0", "replay.num_envs": 48}, 64, 48),
+        ({"replay.num_slots": 40}, 40, 0),
+        ({"replay.num_slots": 40, "worker.num": 0}, 40, 0),
+        ({"replay.num_slots": 99, "worker.num": 0, "worker.num_remote": 2}, 99, 64),
+        ({"replay.num_slots": 40, "worker.num": 0, "worker.num_remote": 2}, 40, 0),
+    ],
+)
+def test_one_more_worker_finds_rings_over_tcp_beside_those_that_share_the_capacity(
+    settings: dict[str, options.Value], num_slots: int, num_envs: int
+) -> None:
+    asked = config.override(presets.get("catch"), settings)
+    resolved, _ = machine.resolve(asked, preset="catch", explicit=settings.keys(), machine=CPU)
+    assert (resolved.replay.num_slots, resolved.replay.num_envs) == (num_slots, num_envs)
 
 
 def test_remote_workers_find_slots() -> None:
@@ -46,13 +64,11 @@ def test_remote_workers_find_slots() -> None:
     assert resolved.replay.num_slots == 4 * 32  # four workers with what each is asked for
 
 
-@pytest.mark.parametrize(
-    ("num_local", "num_remote", "num_slots"), [(0, 4, 128), (0, 9, 288), (1, 9, 320), (1, 1, 128)]
-)
+@pytest.mark.parametrize(("num_local", "num_remote", "num_slots"), [(0, 2, 64), (0, 9, 288), (1, 9, 320), (1, 1, 64)])
 def test_expected_remote_workers_find_slots(num_local: int, num_remote: int, num_slots: int) -> None:
     asked = config.override(presets.get("catch"), {"worker.num": num_local, "worker.num_remote": num_remote})
     resolved, _ = machine.resolve(asked, preset="catch", explicit=set(), machine=CPU)
-    assert resolved.replay.num_slots == resolved.batcher.max_batch == num_slots
+    assert resolved.replay.num_slots == resolved.replay.num_sharing == resolved.batcher.max_batch == num_slots
 
 
 def test_a_batch_that_devices_cannot_share_is_refused_with_one_that_they_can() -> None:

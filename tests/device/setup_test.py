@@ -59,6 +59,12 @@ def test_a_replays_rings_hold_their_share_of_the_capacity() -> None:
     assert not _make(run__deterministic=True).ahead
 
 
+def test_rings_for_environments_that_join_later_are_as_long_as_the_others() -> None:
+    setup = _make(replay__num_envs=5)
+    assert setup.slot_length == 20 + 1 + 2 and setup.layout.num_train == 8
+    assert setup.capacity == 100  # of all steps the newest, whoever made them
+
+
 def test_the_largest_batch_is_that_of_all_devices() -> None:
     setup = _make(2)
     assert setup.sizes == (2, 4, 8) and setup.max_rows == 16

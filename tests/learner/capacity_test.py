@@ -8,6 +8,7 @@ import jax
 import pytest
 
 from seedzero.checkpoints import checkpoint
+from seedzero.config import sections
 from seedzero.core import errors
 from seedzero.learner import capacity
 
@@ -27,11 +28,14 @@ class _Device:
         return None if self._free is None else {"bytes_limit": int((self._free + 3) * GIB), "bytes_in_use": 3 * GIB}
 
 
-def _place(placement: str, free: float | None, host: float = 100.0, *, num_devices: int = 1) -> tuple[bool, str]:
+def _place(
+    placement: str, free: float | None, host: float = 100.0, *, num_devices: int = 1, num_envs: int = 0
+) -> tuple[bool, str]:
     device: Any = _Device(free)
+    replay = sections.ReplayConfig(capacity=1_000, placement=placement, num_slots=8, num_envs=num_envs)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(capacity, "_free_host_bytes", lambda: int(host * GIB))
-        return capacity.place(placement, NEEDED, device, num_devices=num_devices, capacity=1_000)
+        return capacity.place(replay, NEEDED, device, num_devices=num_devices)
 
 
 @pytest.mark.parametrize(
@@ -59,9 +63,12 @@ def test_devices_share_the_replay() -> None:
 
 
 def test_it_says_how_much_lies_where() -> None:
-    assert _place("auto", 20)[1] == "replay: 1000 steps in 9.00 GiB of 20.0 GiB free on each device"
-    assert _place("auto", 3)[1] == (
-        "replay: 1000 steps, their observations in 8.00 GiB of 100.0 GiB free of the host's memory, "
+    assert _place("auto", 20)[1] == (
+        "replay: 1000 steps of 8 environments in 9.00 GiB of 20.0 GiB free on each device"
+    )
+    assert _place("auto", 3, num_envs=5)[1] == (
+        "replay: 1000 steps of 5 environments (and room for 3 more), their observations in 8.00 GiB of "
+        "100.0 GiB free of the host's memory, "
         "the rest in 1.00 GiB of 3.0 GiB free on each device"
     )
 
@@ -81,16 +88,27 @@ def test_what_fits_nowhere_is_refused_with_what_would_fit(
         _place(placement, free, host)
 
 
+def test_the_room_for_more_environments_is_named_where_it_does_not_fit() -> None:
+    room = "--replay.num_slots=5 leaves out the room for 3 more environments"
+    for placement, free in (("device", 5.5), ("host", 1.5)):
+        with pytest.raises(errors.CapacityError, match=room):
+            _place(placement, free, num_envs=5)
+        with pytest.raises(errors.CapacityError) as refused:
+            _place(placement, free)
+        assert "num_slots" not in str(refused.value)
+
+
 def test_a_cpu_keeps_all_in_one_memory_unless_it_is_told_otherwise() -> None:
     (cpu, *_) = jax.devices("cpu")
     small = checkpoint.Needed(GIB // 1024, 1024, 0, 0, 0)
-    assert not capacity.place("auto", small, cpu, num_devices=1, capacity=8)[0]
-    assert capacity.place("host", small, cpu, num_devices=1, capacity=8)[0]
+    auto, host = (sections.ReplayConfig(placement=name) for name in ("auto", "host"))
+    assert not capacity.place(auto, small, cpu, num_devices=1)[0]
+    assert capacity.place(host, small, cpu, num_devices=1)[0]
     huge = small._replace(frames=2**60)
     with pytest.raises(errors.CapacityError, match="on cpu") as refused:
-        capacity.place("auto", huge, cpu, num_devices=1, capacity=8)
+        capacity.place(auto, huge, cpu, num_devices=1)
     assert "placement" not in str(refused.value)
     # What its devices hold is the host's memory too.
     part = int(0.6 * (capacity.free_bytes(cpu) or 0))
     with pytest.raises(errors.CapacityError, match="on the host"):
-        capacity.place("host", small._replace(frames=part, rest=part), cpu, num_devices=1, capacity=8)
+        capacity.place(host, small._replace(frames=part, rest=part), cpu, num_devices=1)

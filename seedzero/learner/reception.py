@@ -68,11 +68,21 @@ class Reception:
         self.inbox.notify()
         self._on_join()
         if session.role is types.Role.TRAIN and not self._config.run.deterministic:
-            self._report(f"worker {session.worker_id} joined with {len(session.all_slots)} environments")
+            self._report(f"worker {session.worker_id} joined with {len(session.all_slots)} environments{self._kept()}")
             # A remote environment is evaluated by a worker of its own, which may never come.
             remote = self._config.env.id == env_ids.REMOTE
             if remote and self._has_evaluation and not self.roster.started(types.Role.EVALUATE):
                 self._report("evaluation is off until another worker joins that accepts it")
+
+    def _kept(self) -> str:
+        """Returns how much of the replay the environments that are there fill; "": all of it, or there are none."""
+        replay, present = self._config.replay, sum(self.roster.sizes())
+        if not 0 < present < replay.num_sharing or not self._config.agent.SAMPLES:
+            return ""
+        kept = replay.capacity * present // replay.num_sharing
+        return (
+            f"; {present} of {replay.num_sharing} are here, which fill {kept} of the replay's {replay.capacity} steps"
+        )
 
     def _check(self, spec: types.EnvSpec) -> None:
         """Refuses a worker for whose environments nothing can be built; for others the run can go on."""
@@ -94,10 +104,12 @@ class Reception:
         session = self.roster.remove(session_id)
         if session is None:
             return
+        is_lost = reason != messages.GOODBYE
         if session.started:
-            lost = counts.WORKER_LEFT if reason == messages.GOODBYE else counts.WORKER_LOST
+            lost = counts.WORKER_LOST if is_lost else counts.WORKER_LEFT
             self.inbox.end_session(session_id, session.role, session.all_slots, lost)
-        self._report(f"worker {session.worker_id} left: {reason}")
+        kept = self._kept() if is_lost and session.role is types.Role.TRAIN else ""
+        self._report(f"worker {session.worker_id} left: {reason}{kept}")
 
     def status(self) -> Mapping[str, object]:
         """Handler: returns the status for `seedzero status`."""

@@ -31,12 +31,12 @@ SETTINGS: dict[str, options.Value] = {
 class World:
     """A reception with room for 8 environments, and what it reports."""
 
-    def __init__(self, env: str = "catch") -> None:
+    def __init__(self, env: str = "catch", **settings: options.Value) -> None:
         self.reports: list[str] = []
         self.num_joined = 0
         self.progress = python_types.SimpleNamespace(spec=None)
         view = cast(view_lib.View, cast(Any, python_types.SimpleNamespace(progress=self.progress, status=dict)))
-        config = config_lib.override(config_lib.Config(), {"env.id": env, **SETTINGS})
+        config = config_lib.override(config_lib.Config(), {"env.id": env, **SETTINGS, **settings})
         self.reception = reception_lib.Reception(config, LAYOUT, 8, view, self.reports.append, self._join)
 
     def _join(self) -> None:
@@ -61,7 +61,28 @@ def test_the_first_spec_is_the_runs_and_others_must_equal_it() -> None:
     assert world.reception.spec == world.progress.spec == SPEC
     with pytest.raises(errors.SpecMismatch):
         world.join("b", types.EnvSpec((3,), "float32", 3))
-    assert world.num_joined == 1 and world.reports == ["worker a joined with 4 environments"]
+    assert world.num_joined == 1 and len(world.reports) == 1
+
+
+def test_it_says_how_much_of_the_replay_the_environments_that_are_there_fill() -> None:
+    world = World()
+    session_ids = [world.join(name) for name in "ab"]
+    world.reception.end(session_ids[0], "worker_lost")
+    world.reception.end(session_ids[1], "goodbye")
+    half = "; 4 of 8 are here, which fill 32000 of the replay's 64000 steps"
+    assert world.reports == [
+        f"worker a joined with 4 environments{half}",
+        "worker b joined with 4 environments",
+        f"worker a left: worker_lost{half}",
+        "worker b left: goodbye",
+    ]
+
+
+@pytest.mark.parametrize("settings", [{"replay.num_envs": 4}, {"run.agent": "vtrace"}])
+def test_environments_that_fill_all_of_the_replay_are_not_counted(settings: dict[str, options.Value]) -> None:
+    world = World(**settings)
+    world.join()
+    assert world.reports == ["worker a joined with 4 environments"]
 
 
 def test_a_message_goes_to_the_inbox_with_its_groups_slots() -> None:

@@ -67,7 +67,8 @@ def plan(config: config_lib.Config, num_shards: int) -> tuple[Layout, tuple[int,
     evaluation = config.evaluation
     num_evaluate = min(evaluation.num_envs, evaluation.episodes, max_rows * num_shards)
     num_evaluate = -(-num_evaluate // num_shards) * num_shards if evaluation.every_updates else 0
-    sizes = batch_sizes(max_rows, min_rows, largest_only=config.run.deterministic)
+    deterministic = config.run.deterministic
+    sizes = (max_rows,) if deterministic else batch_sizes(max_rows, min_rows, num_evaluate // num_shards)
     return Layout(num_shards, config.replay.num_slots, num_evaluate), sizes
 
 
@@ -142,11 +143,16 @@ def assemble(
     return batch, rows
 
 
-def batch_sizes(max_rows: int, min_rows: int, largest_only: bool = False) -> tuple[int, ...]:
-    """Returns the compiled rows a shard, ascending: the maximum and its halves down to `min_rows`."""
+def batch_sizes(max_rows: int, min_rows: int, evaluation_rows: int) -> tuple[int, ...]:
+    """Returns the compiled rows a shard, ascending: the maximum and its halves down to `min_rows`.
+
+    Before these comes `evaluation_rows`, if there are any and more than half of an evaluation's call would be padding.
+    """
     sizes = [max_rows]
-    while not largest_only and sizes[-1] // 2 >= max(1, min_rows):
+    while sizes[-1] // 2 >= max(1, min_rows):
         sizes.append(sizes[-1] // 2)
+    if 0 < evaluation_rows < sizes[-1] / 2:
+        sizes.append(evaluation_rows)
     return tuple(reversed(sizes))
 
 

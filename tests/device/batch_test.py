@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from seedzero.config import config as config_lib
+from seedzero.config import machine, options, presets
 from seedzero.core import types
 from seedzero.device import batch as batch_lib
 from seedzero.transport import messages
@@ -77,7 +79,33 @@ def test_a_batch_never_reuses_a_buffer() -> None:
     ("max_rows", "min_rows", "sizes"), [(32, 16, (16, 32)), (100, 16, (25, 50, 100)), (8, 16, (8,)), (1, 1, (1,))]
 )
 def test_batch_sizes_are_the_maximum_and_its_halves(max_rows: int, min_rows: int, sizes: tuple[int, ...]) -> None:
-    assert batch_lib.batch_sizes(max_rows, min_rows) == sizes
+    assert batch_lib.batch_sizes(max_rows, min_rows, 0) == sizes
+
+
+@pytest.mark.parametrize(("rows", "sizes"), [(1, (1, 25, 50)), (12, (12, 25, 50)), (13, (25, 50)), (60, (25, 50))])
+def test_evaluation_has_a_size_of_its_own_where_others_were_mostly_padding(rows: int, sizes: tuple[int, ...]) -> None:
+    assert batch_lib.batch_sizes(50, 16, rows) == sizes
+
+
+@pytest.mark.parametrize(
+    ("preset", "platform", "num_shards", "settings", "sizes"),
+    [
+        ("atari", "gpu", 1, {}, (32, 128, 256)),
+        ("atari", "tpu", 4, {}, (8, 32, 64)),
+        ("atari", "gpu", 1, {"evaluation.every_updates": 0}, (128, 256)),
+        ("atari", "gpu", 1, {"run.deterministic": True}, (256,)),
+        ("atari", "cpu", 1, {}, (8, 16)),
+        ("cartpole", "cpu", 1, {}, (16, 32)),
+        ("catch", "cpu", 1, {}, (16, 32)),
+    ],
+)
+def test_presets_compile_no_more_sizes_than_they_need(
+    preset: str, platform: str, num_shards: int, settings: dict[str, options.Value], sizes: tuple[int, ...]
+) -> None:
+    asked = config_lib.override(presets.get(preset), settings)
+    where = machine.Machine(platform, 2, num_shards)
+    resolved, _ = machine.resolve(asked, preset=preset, explicit=settings.keys(), machine=where)
+    assert batch_lib.plan(resolved, num_shards)[1] == sizes
 
 
 @pytest.mark.parametrize(

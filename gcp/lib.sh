@@ -539,9 +539,9 @@ refuse_second_job() {
     die "run $run has a job already (gcp/status.sh shows it); two learners must not write into one run directory"
 }
 
-train_on_vertex() { # PRESET ENVS_PER_WORKER SETTINGS of the learner...
-    local preset=$1 envs=$2 tag local_workers=0
-    shift 2
+train_on_vertex() { # PRESET SETTINGS of the learner...
+    local preset=$1 tag local_workers=0
+    shift
     check_settings "$preset" "$@"
     choose_accelerator
     tag=$(image_tag)
@@ -563,8 +563,7 @@ train_on_vertex() { # PRESET ENVS_PER_WORKER SETTINGS of the learner...
     make_scratch
     ensure_image learner "$extra" "$learner_image"
     [ "$workers" -eq 0 ] || ensure_image worker cpu "$worker_image"
-    # Slots for all environments; the learner's own default suffices for four workers.
-    [ "$workers" -le 4 ] || set -- --replay.num_slots="$((workers * envs))" "$@"
+    [ "$workers" -eq 0 ] || set -- --worker.num_remote="$workers" "$@" # their environments share the replay
     set -- --preset="$preset" --run_dir="gs://$bucket/runs/$run" --workers="$local_workers" "$@"
     job_body "$@" | write_body "$(body_path job.json)"
     cloud ai custom-jobs create --region="$region" --display-name="$prefix-$run" --labels="app=$prefix,run=$run" \

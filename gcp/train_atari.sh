@@ -32,5 +32,4 @@ case "$game" in *[!A-Za-z0-9]*) die "--game=$game: expected a name as Pong or Sp
 run=${run:-atari-$(printf '%s' "$game" | tr '[:upper:]' '[:lower:]')-$(date -u +%Y%m%d-%H%M%S)}
 check_vertex_flags
 worker_machine=$(atari_workers "$accelerator")
-# 256: two groups of 128 environments, the preset's values on an accelerator.
-train_on_vertex atari 256 --env="atari:$game" ${settings[@]+"${settings[@]}"}
+train_on_vertex atari --env="atari:$game" ${settings[@]+"${settings[@]}"}

@@ -80,8 +80,7 @@ make_scratch
 ensure_image learner tpu "$learner_image"
 [ "$workers" -eq 0 ] || ensure_image worker cpu "$worker_image"
 
-# 256: two groups of 128 environments, the preset's values on an accelerator.
-[ "$workers" -le 4 ] || settings=(--replay.num_slots="$((workers * 256))" ${settings[@]+"${settings[@]}"})
+[ "$workers" -eq 0 ] || settings=(--worker.num_remote="$workers" ${settings[@]+"${settings[@]}"}) # they share the replay
 printf '%s\n' --secret="$secret" --address_object="$address" train --preset=atari --run_dir="gs://$bucket/runs/$run" \
     --workers="$local_workers" --env="atari:$game" ${settings[@]+"${settings[@]}"} | write_body "$(body_path learner.args)"
 printf '%s\n' --secret="$secret" --address_object="$address" worker | write_body "$(body_path worker.args)"

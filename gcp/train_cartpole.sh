@@ -26,4 +26,4 @@ parse_flags "$@"
 
 run=${run:-cartpole-$(date -u +%Y%m%d-%H%M%S)}
 check_vertex_flags
-train_on_vertex cartpole 32 ${settings[@]+"${settings[@]}"}
+train_on_vertex cartpole ${settings[@]+"${settings[@]}"}

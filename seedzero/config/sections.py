@@ -68,7 +68,7 @@ class EnvConfig(options.Section):
 class WorkerConfig(options.Section):
     num: int = options.free(1, "local training workers; 0: remote ones only", low=0, high=4096)
     num_remote: int = options.free(
-        0, "training workers expected from other machines: the automatic replay has rings for them", low=0, high=4096
+        0, "training workers expected from other machines: they share the replay's capacity", low=0, high=4096
     )
     envs_per_group: int = options.free(16, "environments that step together", low=1, high=4096)
     num_groups: int = options.free(2, "groups of a worker: one steps while the others wait", low=1, high=16)
@@ -132,14 +132,14 @@ class ReplayConfig(options.Section):
     )
     num_slots: int = options.fixed(
         options.AUTO,
-        "rings, one for each training environment; fixed for a run directory; 0: for the local workers and "
-        "worker.num_remote, or for one more worker than the local ones where others may join, or for four",
+        "rings, one for each training environment; fixed for a run directory; 0: for the local and announced workers, "
+        "and one more where any may join; for four where none is known",
         low=0,
     )
     num_envs: int = options.fixed(
         options.AUTO,
-        "training environments that share the capacity; the other rings, as long, are for those that join later; "
-        "fixed for a run directory; 0: those of the workers that there are or that are announced, or all rings",
+        "training environments that share the capacity; other rings, as long, wait for more to join; fixed for a run "
+        "directory; 0: those of the local and announced workers, else one for each ring",
         low=0,
     )
     placement: str = options.free(

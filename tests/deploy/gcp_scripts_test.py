@@ -231,8 +231,7 @@ def test_what_a_job_runs_is_understood_by_seedzero(script: str, workers: int, pa
         assert pool["containerSpec"]["command"] == ["python", "-m", "seedzero.cli.gcp"]
     learner = _check_entrypoint(pools[0]["containerSpec"]["args"], files)
     assert {"--run_dir=gs://my-project-seedzero/runs/r", f"--workers={int(workers == 0)}", "--seed=3"} <= set(learner)
-    slots = {"train_atari.sh": 256, "train_cartpole.sh": 32}[script] * workers
-    assert (f"--replay.num_slots={slots}" in learner) == (workers == 6)
+    assert (f"--worker.num_remote={workers}" in learner) == (workers > 0)
     if workers:
         assert _check_entrypoint(pools[1]["containerSpec"]["args"], files) == ["worker"]
 
@@ -241,7 +240,7 @@ def test_what_a_tpu_vm_and_its_workers_run_is_understood_by_seedzero(path: str, 
     text = _dry("train_atari_tpu_vm.sh", "--run=r", "--game=Breakout", "--workers=6", "--", "--seed=3", path=path)
     learner = _check_entrypoint(_body(text, "learner.args").split("\n"), files)
     expected = {"--env=atari:Breakout", "--workers=0", "--run_dir=gs://my-project-seedzero/runs/r", "--seed=3"}
-    assert {*expected, "--replay.num_slots=1536"} <= set(learner)
+    assert {*expected, "--worker.num_remote=6"} <= set(learner)
     assert _check_entrypoint(_body(text, "worker.args").split("\n"), files) == ["worker"]
 
 

@@ -15,6 +15,9 @@ from typing import Any, NamedTuple
 UNSEEN_SEED = 1_000_003
 """Seed of the scoring environments; training uses --seed."""
 
+_SECONDS_TO_LEAVE = 60.0
+"""For a process that is asked to end."""
+
 Point = dict[str, float]
 
 
@@ -32,46 +35,84 @@ class Run(NamedTuple):
     path: pathlib.Path
 
 
-def train(path: pathlib.Path, settings: Sequence[str]) -> Run:
-    """Runs `seedzero train` to its end. Raises SystemExit if it fails or is stopped.
+class Failure(SystemExit):
+    """A process that failed. It ends the script with the last lines of the process, unless it is caught.
+
+    reason: exit code and last line.
+    """
+
+    def __init__(self, command: Sequence[str], code: int | None, output: str) -> None:
+        lines = output.rstrip().splitlines() or [""]
+        ended = "did not end in time" if code is None else f"ended with {code}"
+        self.reason = f"{ended}: {lines[-1]}"
+        super().__init__(f"{' '.join(command)} {ended}; its last lines:\n" + "\n".join(lines[-10:]))
+
+
+def train(path: pathlib.Path, settings: Sequence[str], *, limit: float | None = None) -> Run:
+    """Runs `seedzero train` to its end.
 
     Its compilation cache is empty, so that earlier runs don't make it faster.
+
+    Args:
+      limit: seconds after which the process is ended; None: never.
+
+    Raises:
+      Failure: the process failed or did not end in time.
+      SystemExit: it was interrupted.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     log = path.parent / f"{path.name}.log"
     command = [sys.executable, "-m", "seedzero.cli", "train", *settings, f"--run_dir={path}"]
     began = time.monotonic()
     with log.open("w") as output, tempfile.TemporaryDirectory() as cache:
-        code = subprocess.run(
-            command,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, "JAX_COMPILATION_CACHE_DIR": cache},
-            check=False,
-        ).returncode
+        environment = {**os.environ, "JAX_COMPILATION_CACHE_DIR": cache}
+        with subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment) as process:
+            code = _wait(process, limit)
     seconds = time.monotonic() - began
-    lines = log.read_text().splitlines() or [""]
-    if code:
-        raise SystemExit(f"{' '.join(command)} ended with {code}; its last lines:\n" + "\n".join(lines[-10:]))
-    if lines[-1].startswith("stopped"):
-        raise SystemExit(f"interrupted: {lines[-1]}")
-    return Run(seconds, lines[-1], path)
+    text = log.read_text()
+    if code != 0:
+        raise Failure(command, code, text)
+    last_line = (text.splitlines() or [""])[-1]
+    if last_line.startswith("stopped"):
+        raise SystemExit(f"interrupted: {last_line}")
+    return Run(seconds, last_line, path)
 
 
-def evaluate(path: pathlib.Path, arguments: Sequence[str]) -> dict[str, Any]:
-    """Returns the result of `seedzero evaluate`, run in a separate process."""
-    return _last_json(["-m", "seedzero.cli", "evaluate", f"--run_dir={path}", f"--seed={UNSEEN_SEED}", *arguments])
+def _wait(process: subprocess.Popen[Any], limit: float | None) -> int | None:
+    """Returns the exit code; None if the process did not end within the limit and had to be ended."""
+    try:
+        return process.wait(limit)
+    except subprocess.TimeoutExpired:
+        process.terminate()  # asks it to save and to leave
+    try:
+        process.wait(_SECONDS_TO_LEAVE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+    return None
+
+
+def evaluate(path: pathlib.Path, arguments: Sequence[str], *, limit: float | None = None) -> dict[str, Any]:
+    """Returns the result of `seedzero evaluate`, run in a separate process for `limit` seconds at most.
+
+    Raises:
+      Failure: the process failed or did not end in time.
+    """
+    command = ["-m", "seedzero.cli", "evaluate", f"--run_dir={path}", f"--seed={UNSEEN_SEED}", *arguments]
+    return _last_json(command, limit)
 
 
 def script(name: str, arguments: Sequence[str]) -> dict[str, Any]:
-    """Returns the last output line, JSON, of another script of this folder."""
+    """Returns the last output line, JSON, of another script of this folder. Raises Failure."""
     return _last_json([str(pathlib.Path(__file__).with_name(name)), *arguments])
 
 
-def _last_json(arguments: Sequence[str]) -> dict[str, Any]:
-    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False)
+def _last_json(arguments: Sequence[str], limit: float | None = None) -> dict[str, Any]:
+    try:
+        done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False, timeout=limit)
+    except subprocess.TimeoutExpired:
+        raise Failure(arguments, None, "") from None
     if done.returncode:
-        raise SystemExit(f"{' '.join(arguments)} ended with {done.returncode}:\n{done.stderr[-2000:]}")
+        raise Failure(arguments, done.returncode, done.stderr)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 

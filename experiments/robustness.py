@@ -42,7 +42,7 @@ from seedzero.core import errors
 from seedzero.envs import registry
 from seedzero.evaluation import evaluation, human_scores
 
-_GRACE = 180.0
+_GRACE = 300.0
 """Seconds after its budget in which a run may compile, evaluate a last time and save."""
 
 _EVALUATION_LIMIT = 600.0

@@ -46,7 +46,10 @@ def test_a_run_outlives_its_machine_and_is_read_from_anywhere(host: harness.Host
     learner.until(lambda found: found["durable_update"], "a durable update")
     durable = learner.trains_on()["durable_update"]
     learner.until(lambda found: _programs(gcs) >= _made(), "its compiled programs in the bucket")
+    workers = learner.workers().values()
+    assert workers
     learner.kill()
+    harness.wait_for(lambda: not any(worker.is_running() for worker in workers), "its workers end by themselves")
     compiled = _large(_programs(gcs))
     assert len(compiled) >= 2
     shutil.rmtree(_copy())

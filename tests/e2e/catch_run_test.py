@@ -38,8 +38,14 @@ def brief(module_host: harness.Host) -> Brief:
 
 
 @pytest.mark.learning
-def test_catch_is_learned_and_the_run_can_be_used(host: harness.Host, tmp_path: pathlib.Path) -> None:
-    host.compile_as_users_do()
+@pytest.mark.parametrize(
+    "as_users_do", [pytest.param(False, id="quick"), pytest.param(True, id="as-users-do", marks=pytest.mark.slow)]
+)
+def test_catch_is_learned_and_the_run_can_be_used(
+    host: harness.Host, tmp_path: pathlib.Path, as_users_do: bool
+) -> None:
+    if as_users_do:
+        host.compile_as_users_do()
     run = tmp_path / "catch"
     ended = host.train(run, *LEARN).wait(4 * harness.DEADLINE_SECONDS)
     assert ended.code == 0, ended.err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import signal
+import time
 from typing import NamedTuple
 
 import e2e_harness as harness
@@ -75,3 +76,20 @@ def test_an_environment_that_raises_once_is_started_again(running: Running) -> N
     found = learner.trains_on()
     assert found["steps_discarded"]["worker_lost"] > 0
     learner.until(lambda found: found["environments"] == 8, "its environments are back")
+
+
+def test_a_second_ctrl_c_leaves_at_once(running: Running) -> None:
+    """Last: it ends the learner."""
+    learner = running.learner
+    learner.until(lambda found: found["workers"] == 1 and not found["stalled"], "training")
+    workers = list(learner.workers().values())
+    for worker in workers:
+        worker.suspend()  # a learner that is polite to them takes seconds to leave
+    began = time.monotonic()
+    learner.send(signal.SIGINT)
+    learner.says("press Ctrl-C again to leave at once")
+    harness.wait_for(lambda: time.monotonic() > began + 0.3, "later than an echo of the first")
+    assert learner.popen.poll() is None
+    learner.send(signal.SIGINT)
+    assert learner.wait().code == 130  # a polite end has the code 0
+    harness.wait_for(lambda: not any(worker.is_running() for worker in workers), "the workers are killed")

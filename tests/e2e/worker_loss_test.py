@@ -11,8 +11,6 @@ import e2e_harness as harness
 import numpy as np
 import pytest
 
-from seedzero.checkpoints import run_dir
-
 SETTINGS = (
     *harness.PACED,
     "--replay.capacity=240000",
@@ -127,12 +125,3 @@ def _steps_in(learner: harness.Learner, seconds: float) -> int:
     end = time.monotonic() + seconds
     harness.wait_for(lambda: time.monotonic() >= end, "the time to pass", alive=learner)
     return learner.until(lambda found: True, "a status")["env_steps"] - before
-
-
-def test_workers_of_a_killed_learner_end_by_themselves(host: harness.Host, tmp_path: pathlib.Path) -> None:
-    learner = host.train(tmp_path / "run", *harness.TINY, "--workers=2")
-    learner.until(lambda found: found["workers"] == 2, "two workers")
-    workers = learner.workers().values()
-    assert run_dir.read_learner(learner.run)["pid"] == learner.pid
-    learner.kill()
-    harness.wait_for(lambda: not any(worker.is_running() for worker in workers), "they end")

@@ -61,6 +61,17 @@ def jitted_sample(
     return jax.jit(sample)
 
 
+@functools.cache
+def jitted_look(length: int, observe: tuple[int, ...], stack: int, crosses_episodes: bool) -> Any:
+    """Returns the jitted function to the windows at some places, with their frames."""
+
+    def look(replay: rings.Rings, slot: jax.Array, time: jax.Array) -> windows.Windows:
+        options: Any = {"length": length, "observe": observe, "stack": stack, "crosses_episodes": crosses_episodes}
+        return windows.read(replay, windows.at(replay, slot, time, **options))
+
+    return jax.jit(look)
+
+
 def weighted(weight: Any) -> rings.Rings:
     """Returns prioritized rings whose rows [S, T] have these weights, and have all been written."""
     weight = jnp.asarray(weight, jnp.float32)
@@ -81,14 +92,17 @@ def put(
 ) -> rings.Rings:
     """Writes one row that is recognised by `number` into one slot."""
     row = rings.Row(
-        observation=jnp.full((1, *replay.observation.shape[2:]), number, replay.observation.dtype),
-        reward=jnp.array([number / 10]),
-        terminated=jnp.array([terminated]),
-        truncated=jnp.array([truncated]),
-        first=jnp.array([first]),
-        stored={"action": jnp.array([number % 7]), "policy": jnp.array([[number, -number]], jnp.float32)},
+        observation=np.full((1, *replay.observation.shape[2:]), number, replay.observation.dtype),
+        reward=np.array([number / 10], np.float32),
+        terminated=np.array([terminated]),
+        truncated=np.array([truncated]),
+        first=np.array([first]),
+        stored={
+            "action": np.array([number % 7], np.int32),
+            "policy": np.array([[number, -number]], np.float32),
+        },
     )
-    written: rings.Rings = jitted_write(stack)(replay, jnp.array([slot]), row, jnp.int32(num_inserts))
+    written: rings.Rings = jitted_write(stack)(replay, np.array([slot], np.int32), row, np.int32(num_inserts))
     return written
 
 
@@ -106,12 +120,8 @@ def window(
     crosses_episodes: bool = False,
 ) -> Any:
     """Returns one window with its frames, as numpy's arrays without the axis of the batch."""
-
-    def look(replay: rings.Rings, slot: jax.Array, time: jax.Array) -> windows.Windows:
-        options: Any = {"length": length, "observe": observe, "stack": stack, "crosses_episodes": crosses_episodes}
-        return windows.read(replay, windows.at(replay, slot, time, **options))
-
-    found = jax.jit(look)(replay, jnp.array([0]), jnp.array([time]))
+    look = jitted_look(length, observe, stack, crosses_episodes)
+    found = look(replay, np.array([0]), np.array([time]))
     return jax.tree.map(lambda x: np.asarray(x)[0], found)
 
 
@@ -201,17 +211,17 @@ def write_step(replay: rings.Rings, reference: Reference, stack: int) -> rings.R
     pad = num_slots - len(slots)
     numbers = np.array([row.number for row in rows] + [-1] * pad, np.int32)
     row = rings.Row(
-        observation=jnp.asarray(numbers[:, None]),
-        reward=jnp.asarray(numbers, jnp.float32),
-        terminated=jnp.array([row.terminated for row in rows] + [True] * pad),
-        truncated=jnp.array([row.truncated for row in rows] + [True] * pad),
-        first=jnp.array([row.first for row in rows] + [False] * pad),
+        observation=numbers[:, None],
+        reward=numbers.astype(np.float32),
+        terminated=np.array([row.terminated for row in rows] + [True] * pad),
+        truncated=np.array([row.truncated for row in rows] + [True] * pad),
+        first=np.array([row.first for row in rows] + [False] * pad),
         stored={
-            "action": jnp.asarray(numbers),
-            "policy": jnp.zeros((num_slots, 2)),
-            "state": jnp.stack([jnp.asarray(numbers), -jnp.asarray(numbers)], axis=1),
+            "action": numbers,
+            "policy": np.zeros((num_slots, 2), np.float32),
+            "state": np.stack([numbers, -numbers], axis=1),
         },
     )
-    slot = jnp.array(slots + [PADDING] * pad)
-    written: rings.Rings = jitted_write(stack)(replay, slot, row, jnp.int32(num_inserts))
+    slot = np.array(slots + [PADDING] * pad, np.int32)
+    written: rings.Rings = jitted_write(stack)(replay, slot, row, np.int32(num_inserts))
     return written

@@ -6,7 +6,6 @@ import functools
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import replay_harness as harness
@@ -96,17 +95,17 @@ def test_without_frames_windows_name_the_places_of_theirs() -> None:
     for number in range(11, 16):
         replay = harness.put(replay, number, slot=1, stack=2)
     # Rows 12 to 15 lie at 2, 3, 0, 1.
-    slot, time = jnp.array([1, 1]), jnp.array([3, 0])
-    found = windows.at(replay, slot, time, length=3, observe=(0, 2), stack=2)
+    slot, time = np.array([1, 1]), np.array([3, 0])
+    found = jax.jit(functools.partial(windows.at, length=3, observe=(0, 2), stack=2))(replay, slot, time)
     assert found.observation == {}
     # The second window ends with row 15: its last position repeats that one's frames.
     assert found.places.tolist() == [[[2, 3], [0, 1]], [[3, 0], [0, 1]]]
-    frames = replay.observation[np.asarray(found.slot)[:, None, None], np.asarray(found.places)]
+    frames = np.asarray(replay.observation)[np.asarray(found.slot)[:, None, None], np.asarray(found.places)]
+    seen = jax.jit(windows.read)(replay, found)
     np.testing.assert_array_equal(
-        windows.with_frames(found, frames).observation[types.OBSERVATION],
-        windows.read(replay, found).observation[types.OBSERVATION],
+        jax.jit(windows.with_frames)(found, frames).observation[types.OBSERVATION], seen.observation[types.OBSERVATION]
     )
-    assert harness.frames(windows.read(replay, found)).tolist() == [[[12, 13], [14, 15]], [[13, 14], [14, 15]]]
+    assert harness.frames(seen).tolist() == [[[12, 13], [14, 15]], [[13, 14], [14, 15]]]
 
 
 # Across episodes ---------------------------------------------------------------------------------------------------
@@ -150,11 +149,19 @@ def test_rows_after_the_newest_one_belong_to_no_window_even_if_they_went_on_from
     assert harness.window(replay, 2, length=4, crosses_episodes=True).valid.tolist() == [True] * 4
 
 
+def _jitted_read(wanted: data.Replay | data.Queue, stack: int) -> Any:
+    """Returns the jitted function to the windows that an agent wants, with their frames."""
+
+    def read(replay: rings.Rings, slot: jax.Array, time: jax.Array) -> windows.Windows:
+        return windows.read(replay, windows.from_data(replay, slot, time, wanted, stack))
+
+    return jax.jit(read)
+
+
 def test_the_unrolls_of_a_queue_cross_episodes_and_show_every_observation() -> None:
     replay = three_episodes("terminated")
     queue = data.Queue(length=3, batch_size=2, max_lag=1, wait_seconds=0.0)
-    found = windows.from_data(replay, jnp.array([0, 0]), jnp.array([0, 1]), queue, 2)
-    seen = windows.read(replay, found)
+    seen = _jitted_read(queue, 2)(replay, np.array([0, 0]), np.array([0, 1]))
     assert seen.valid.tolist() == [[True] * 4, [True] * 3 + [False]]
     assert harness.frames(seen)[0].tolist() == [[10, 10], [10, 11], [20, 20], [20, 21]]
     assert seen.stored["policy"][0, :, 0].tolist() == [10, 11, 20, 21]
@@ -165,7 +172,7 @@ def test_the_unrolls_of_a_queue_cross_episodes_and_show_every_observation() -> N
 def test_the_windows_of_a_replay_are_those_that_it_names(crosses: bool) -> None:
     replay = three_episodes("terminated")
     wanted = data.Replay(length=4, observe=(0, 3), crosses_episodes=crosses)
-    seen = windows.read(replay, windows.from_data(replay, jnp.array([0]), jnp.array([0]), wanted, 1))
+    seen = _jitted_read(wanted, 1)(replay, np.array([0]), np.array([0]))
     assert seen.valid.tolist() == [[True, True, crosses, crosses]]
     assert harness.frames(seen)[0, :, 0].tolist() == [10, 21 if crosses else 11]
 
@@ -175,12 +182,13 @@ def test_the_windows_of_a_replay_are_those_that_it_names(crosses: bool) -> None:
 
 def test_an_array_of_every_third_row_comes_from_the_windows_first_row_on() -> None:
     replay = rings.create(harness.spec(), {"state": data.Stored((), np.dtype(np.int32), every=3)}, 1, 9)
-    no = jnp.zeros(1, bool)
+    no, slot = np.zeros(1, bool), np.array([0])
     for number in range(13):
-        row = rings.Row(jnp.zeros((1, 1), jnp.int32), jnp.zeros(1), no, no, no, {"state": jnp.array([number])})
-        replay = rings.write(replay, jnp.array([0]), row, jnp.int32(0), 1)
+        state = np.array([number], np.int32)
+        row = rings.Row(np.zeros((1, 1), np.int32), np.zeros(1, np.float32), no, no, no, {"state": state})
+        replay = harness.jitted_write(1)(replay, slot, row, np.int32(0))
     # Rows 9 and 12 lie at 0 and 3, 6 at 6.
-    found = [windows.at(replay, jnp.array([0]), jnp.array([6]), length=n, observe=(0,), stack=1) for n in (1, 3, 4, 7)]
+    found = [harness.jitted_look(n, (0,), 1, False)(replay, slot, np.array([6])) for n in (1, 3, 4, 7)]
     assert [x.stored["state"].tolist() for x in found] == [[[6]], [[6]], [[6, 9]], [[6, 9, 12]]]
 
 
@@ -231,7 +239,8 @@ def test_random_histories_agree_with_plain_lists(
     num_slots = 3
     reference = harness.Reference(num_slots, seed=ring_length * 100 + stack)
     stored = {**harness.STORED, "state": data.Stored((2,), np.dtype(np.int32), every=stride)}
-    replay = rings.create(harness.spec(), stored, num_slots, ring_length, prioritized=prioritized)
+    create = functools.partial(rings.create, harness.spec(), stored, num_slots, ring_length, prioritized=prioritized)
+    replay = jax.jit(create)()  # one program in place of one for each array
     prioritization = data.Prioritization(alpha=0.6, beta=0.4, beta_updates=0, epsilon=0.01)
     prioritize = jax.jit(functools.partial(priorities.prioritize, prioritization=prioritization), donate_argnums=0)
     weigh = jax.jit(functools.partial(sampling.sampling_weight, capacity=capacity))
@@ -241,13 +250,13 @@ def test_random_histories_agree_with_plain_lists(
     for step in range(150):
         replay = harness.write_step(replay, reference, stack)
         expected = reference.sampleable(ring_length, stack, capacity)
-        weight = np.asarray(weigh(replay, num_inserts=jnp.int32(reference.num_inserts)))
+        weight = np.asarray(weigh(replay, num_inserts=np.int32(reference.num_inserts)))
         places = {(slot, n % ring_length) for slot, n in expected}
         assert places == set(zip(*(x.tolist() for x in weight.nonzero()), strict=True))
         can_begin = reference.sampleable(ring_length, stack, capacity, stride)
         if can_begin:
             beta: Any = prioritization.beta if prioritized else None
-            drawn = draw(replay, jax.random.key(step), num_inserts=jnp.int32(reference.num_inserts), beta=beta)
+            drawn = draw(replay, jax.random.key(step), num_inserts=np.int32(reference.num_inserts), beta=beta)
             found = check_windows(replay, reference, drawn, wanted, stack)
             assert found <= can_begin
             begun |= found

@@ -32,17 +32,17 @@ def case(
 PUCT = [
     case("puct", 1, 200, 4),
     case("puct", 3, 24, 120, masked=True, max_depth=1),
-    case("puct", 6, 200, 16),
+    case("puct", 6, 200, 8),
     case("puct", 9, 40, 120, masked=True, max_depth=2, pb_c_init=2.5, pb_c_base=100.0),
     case("puct", 18, 50, 180, masked=True),
-    case("puct", 64, 200, 4),
+    case("puct", 64, 100, 4),
 ]
 
 # The last two are cases of the reference's test, too, and searched once.
 GUMBEL = [
     case("gumbel", 2, 60, 60, masked=True),
     case("gumbel", 6, 40, 60, masked=True, num_considered=1, max_visit_init=10.0, min_value_range=0.5),
-    case("gumbel", 9, 200, 16, num_considered=2, value_scale=1.0),
+    case("gumbel", 9, 100, 16, num_considered=2, value_scale=1.0),
     case("gumbel", 64, 16, 60, max_depth=3),
     case(
         "gumbel",

@@ -50,6 +50,11 @@ class Node:
         """Mean of the network's value and of everything backed up."""
         return self.total / self.visits
 
+    @functools.cached_property
+    def prior(self) -> np.ndarray:
+        """[A]; read when `logits` are final."""
+        return softmax(self.logits)
+
     def q_values(self) -> np.ndarray:
         """[A], 0 where unvisited."""
         q = np.zeros(len(self.logits))
@@ -196,20 +201,19 @@ def scaled_completed_q(node: Node, config: muzero_config.SearchConfig) -> np.nda
 
     Illegal actions of the root are completed like unvisited ones and take part in the rescaling, as in mctx.
     """
-    counts = node.visit_counts()
-    completed = np.where(counts > 0, node.q_values(), mixed_value(node))
+    counts, q = node.visit_counts(), node.q_values()
+    completed = np.where(counts > 0, q, mixed_value(node, counts, q))
     low, high = completed.min(), completed.max()
     rescaled = (completed - low) / max(high - low, config.min_value_range)
     return np.asarray((config.max_visit_init + counts.max()) * config.value_scale * rescaled)
 
 
-def mixed_value(node: Node) -> float:
+def mixed_value(node: Node, counts: np.ndarray, q: np.ndarray) -> float:
     """The paper's appendix D, equation 33: the network's value and the visited Q values, weighted by the prior."""
-    counts = node.visit_counts()
-    prior = np.maximum(softmax(node.logits), TINY) * (counts > 0)
-    if not counts.any():
+    if not node.children:
         return node.raw_value
-    weighted_q = float(prior @ node.q_values() / prior.sum())
+    prior = np.maximum(node.prior, TINY) * (counts > 0)
+    weighted_q = float(prior @ q / prior.sum())
     return float((node.raw_value + counts.sum() * weighted_q) / (1 + counts.sum()))
 
 
@@ -239,7 +243,7 @@ def _choose_puct(run: Search, node: Node) -> int:
     high = max([node.value, *q[counts > 0]])
     exploitation = np.where(counts > 0, q - low, 0.0) / max(high - low, 1e-8)
     factor = run.config.pb_c_init + math.log((node.visits + run.config.pb_c_base + 1) / run.config.pb_c_base)
-    exploration = math.sqrt(node.visits) * factor * softmax(node.logits) / (1 + counts)
+    exploration = math.sqrt(node.visits) * factor * node.prior / (1 + counts)
     return int(run.best(np.flatnonzero(node.logits > -np.inf), exploitation + exploration)[0])
 
 

@@ -8,6 +8,7 @@ imports JAX takes three seconds longer.
 """
 
 import atexit
+import gc
 import itertools
 import os
 import pathlib
@@ -77,6 +78,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         items += [*begin, *others[:room]]
         del others[:room]
     items += others
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Has Python look for garbage seldom: what was imported is none, and nor is most of what tracing makes."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 def _is_end_to_end(item: pytest.Item) -> bool:

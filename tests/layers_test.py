@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import pathlib
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -74,8 +75,15 @@ def _layer(name: str) -> str:
 
 
 FILES = sorted(file for file in PACKAGE.rglob("*.py") if not _is_generated(file))
-IMPORTS = [found for file in FILES for found in _imports(file)]
-OWN = [found for found in IMPORTS if found.name.split(".")[0] == "seedzero"]
+
+
+@functools.cache  # not at import: every process of a session imports this file, and one of them runs its tests
+def _all_imports() -> list[Import]:
+    return [found for file in FILES for found in _imports(file)]
+
+
+def _own_imports() -> list[Import]:
+    return [found for found in _all_imports() if found.name.split(".")[0] == "seedzero"]
 
 
 def _layer_of_file(file: pathlib.Path) -> str:
@@ -100,32 +108,36 @@ def test_every_folder_of_the_package_has_a_layer() -> None:
 @pytest.mark.parametrize("layer", ALLOWED)
 def test_a_layer_imports_only_from_layers_above_it(layer: str) -> None:
     allowed = {"", layer, *ALLOWED[layer]}
-    own = [found for found in OWN if _layer_of_file(found.file) == layer]
+    own = [found for found in _own_imports() if _layer_of_file(found.file) == layer]
     assert not (bad := [found for found in own if _layer(found.name) not in allowed]), _listing(bad)
 
 
 def test_modules_are_imported_not_names() -> None:
-    elsewhere = [found for found in OWN if found.file.name != "__init__.py"]  # that one lists a package's public names
+    elsewhere = [
+        found for found in _own_imports() if found.file.name != "__init__.py"
+    ]  # that one lists a package's public names
     assert not (bad := [found for found in elsewhere if not _is_module(found.name)]), _listing(bad)
 
 
 def test_what_runs_on_a_worker_never_imports_jax() -> None:
-    worker_side = [found for found in IMPORTS if _layer_of_file(found.file) in WORKER_SIDE]
+    worker_side = [found for found in _all_imports() if _layer_of_file(found.file) in WORKER_SIDE]
     assert not (bad := [found for found in worker_side if found.name.split(".")[0] in JAX]), _listing(bad)
 
 
 def test_numeric_layers_have_no_threads_clocks_or_files() -> None:
-    pure = [found for found in IMPORTS if _layer_of_file(found.file) in PURE]
+    pure = [found for found in _all_imports() if _layer_of_file(found.file) in PURE]
     assert not (bad := [found for found in pure if found.name.split(".")[0] in IMPURE]), _listing(bad)
 
 
 def test_mctx_is_a_peer_to_measure_against_and_nothing_more() -> None:
-    assert {found.file for found in IMPORTS if found.name.split(".")[0] == "mctx"} == {PACKAGE / "benchmark/search.py"}
+    assert {found.file for found in _all_imports() if found.name.split(".")[0] == "mctx"} == {
+        PACKAGE / "benchmark/search.py"
+    }
 
 
 def test_no_module_imports_itself_through_others() -> None:
     graph: dict[str, set[str]] = {}
-    for found in OWN:
+    for found in _own_imports():
         importer = ".".join(found.file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
         graph.setdefault(importer, set()).add(found.name)
     for module in graph:

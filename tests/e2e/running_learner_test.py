@@ -8,7 +8,9 @@ import time
 from typing import NamedTuple
 
 import e2e_harness as harness
+import grpc
 import pytest
+import raw_worker
 
 LEAVE_SECONDS = 120.0
 SWITCHED = (*harness.TINY, "--env=gym:e2e_envs:Switched-v0", "--network.kind=mlp")
@@ -52,6 +54,16 @@ def test_a_port_in_use_is_refused(host: harness.Host, tmp_path: pathlib.Path, ru
     ended = host.train(tmp_path / "two", *harness.TINY, f"--listen={running.learner.address}").wait()
     assert ended.code == 2 and running.learner.address in ended.err
     running.learner.trains_on()
+
+
+def test_a_worker_that_cannot_make_its_environment_is_refused(running: Running) -> None:
+    raw = raw_worker.RawWorker(running.learner.address)
+    raw.hello()
+    code, details, kind = raw.failure()
+    raw.close()
+    assert (code, kind) == (grpc.StatusCode.FAILED_PRECONDITION, "SpecMismatch")
+    assert "offers yours; this learner needs gym" in details
+    assert running.learner.trains_on()["workers"] == 1
 
 
 def test_workers_leave_with_success_when_told(host: harness.Host, running: Running) -> None:

@@ -86,18 +86,11 @@ def test_fewer_environments_than_a_batch_has_unrolls_are_no_reason_to_wait(brief
     assert paddings and min(paddings) > 0.5
 
 
-def test_it_is_evaluated_and_refuses_what_it_cannot_play(host: harness.Host, brief: pathlib.Path) -> None:
+def test_it_is_evaluated(host: harness.Host, brief: pathlib.Path) -> None:
     assert json.loads((brief / "config.json").read_text())["config"]["run.agent"] == "vtrace"
     evaluated = host.seedzero("evaluate", f"--run_dir={brief}", "--episodes=8")
     assert evaluated.code == 0, evaluated.err
     assert -1 <= evaluated.json["mean_return"] <= 1
-    for words, message in (
-        (("--env=gym:Pendulum-v1",), "vectors as actions"),
-        (("--preset=tictactoe",), "2 players"),
-        (("--preset=catch", "--search.num_simulations=4"), "--search.num_simulations is a setting of muzero"),
-    ):
-        refused = host.seedzero("train", "--agent=vtrace", *words, f"--run_dir={host.directory / 'refused'}")
-        assert refused.code == 2 and message in refused.err, refused.err
 
 
 def test_a_run_of_another_agent_does_not_resume(host: harness.Host, brief: pathlib.Path) -> None:

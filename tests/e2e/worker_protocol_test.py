@@ -1,12 +1,7 @@
-"""Workers that are not ours against the real learner: one that keeps to the protocol, and ones that do not.
-
-`RawWorker` is written from inference.proto alone: gRPC, the generated messages, nothing of seedzero's client.
-"""
+"""Workers that are not ours against the real learner: one that keeps to the protocol, and ones that do not."""
 
 from __future__ import annotations
 
-import pathlib
-import queue
 import sys
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -15,12 +10,11 @@ import e2e_harness as harness
 import grpc
 import numpy as np
 import pytest
+import raw_worker
 
 from seedzero.transport import inference_pb2 as pb
 
 REMOTE = (*harness.TINY, "--env=remote", "--network.kind=mlp", "--listen=127.0.0.1:0")
-SHAPE, ACTIONS = (10,), 2
-
 
 PACED = """
 import runpy, sys, time
@@ -39,76 +33,15 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """Runs a script whose environments take their time: it leaves the processor to the tests."""
 
 
-class RawWorker:
-    """One stream."""
-
-    def __init__(self, address: str, name: str = "raw") -> None:
-        self.name = name
-        self._outgoing: queue.Queue[bytes | None] = queue.Queue()
-        self._channel = grpc.insecure_channel(address, options=[("grpc.max_send_message_length", -1)])
-        connect = self._channel.stream_stream(
-            "/seedzero.transport.Inference/Connect",
-            request_serializer=lambda data: data,
-            response_deserializer=pb.LearnerMessage.FromString,
-        )
-        self._call = connect(iter(self._outgoing.get, None), timeout=harness.DEADLINE_SECONDS, wait_for_ready=True)
-
-    def send(self, message: pb.WorkerMessage | bytes) -> None:
-        self._outgoing.put(message if isinstance(message, bytes) else message.SerializeToString())
-
-    def receive(self) -> pb.LearnerMessage:
-        return next(self._call)
-
-    def hello(self, *, version: int = 1, session_id: str = "") -> None:
-        hello = pb.Hello(
-            protocol_version=version,
-            worker_id=self.name,
-            session_id=session_id,
-            roles=[pb.ROLE_TRAIN],
-            environments=["yours"],
-            max_envs=4,
-        )
-        self.send(pb.WorkerMessage(hello=hello))
-
-    def join(self) -> pb.Assign:
-        """Says Hello and Spec; returns the assignment when steps may be sent."""
-        self.hello()
-        assign = self.receive().assign
-        spec = pb.Spec(
-            observation_shape=SHAPE,
-            observation_dtype="float32",
-            observation_low=0,
-            observation_high=1,
-            num_actions=ACTIONS,
-            num_players=1,
-            frames_per_step=1,
-        )
-        self.send(pb.WorkerMessage(spec=spec))
-        assert self.receive().WhichOneof("message") == "start"
-        return assign
-
-    def failure(self) -> tuple[grpc.StatusCode, str, str]:
-        """Waits for the end; returns code, details and the error's kind."""
-        with pytest.raises(grpc.RpcError):
-            while True:
-                self.receive()
-        trailer = {item.key: item.value for item in self._call.trailing_metadata() or ()}
-        return self._call.code(), self._call.details(), trailer.get("seedzero-error", "")
-
-    def close(self) -> None:
-        self._outgoing.put(None)
-        self._channel.close()
-
-
 def _step(assign: pb.Assign, sequence: int = 0, **changes: object) -> pb.WorkerMessage:
     """Returns a step of group 0 that is right but for some changes."""
     size = assign.envs_per_group
-    observation = changes.pop("observation", np.zeros((size, *SHAPE), np.float32))
+    observation = changes.pop("observation", np.zeros((size, *raw_worker.SHAPE), np.float32))
     assert isinstance(observation, np.ndarray)
     fields: dict[str, object] = {
         "group": 0,
         "sequence": sequence,
-        "observation_shape": (size, *SHAPE),
+        "observation_shape": (size, *raw_worker.SHAPE),
         "observation_dtype": "float32",
         "reward": np.zeros(size, "<f4").tobytes(),
         "terminated": bytes(size),
@@ -120,17 +53,17 @@ def _step(assign: pb.Assign, sequence: int = 0, **changes: object) -> pb.WorkerM
 class Bad(NamedTuple):
     """Something wrong that a worker does, and how its stream has to end."""
 
-    act: Callable[[RawWorker], None]
+    act: Callable[[raw_worker.RawWorker], None]
     code: grpc.StatusCode
     kind: str
     names: tuple[str, ...]
 
 
-def _after_joining(message: Callable[[pb.Assign], pb.WorkerMessage | bytes]) -> Callable[[RawWorker], None]:
+def _after_joining(message: Callable[[pb.Assign], pb.WorkerMessage | bytes]) -> Callable[[raw_worker.RawWorker], None]:
     return lambda raw: raw.send(message(raw.join()))
 
 
-def _skip_a_number(raw: RawWorker) -> None:
+def _skip_a_number(raw: raw_worker.RawWorker) -> None:
     assign = raw.join()
     raw.send(_step(assign))
     assert raw.receive().actions.sequence == 0
@@ -186,7 +119,7 @@ BAD = {
                     spec=pb.Spec(
                         observation_shape=(9,),
                         observation_dtype="float32",
-                        num_actions=ACTIONS,
+                        num_actions=raw_worker.NUM_ACTIONS,
                         num_players=1,
                         frames_per_step=1,
                     )
@@ -211,15 +144,15 @@ def learner(module_host: harness.Host) -> harness.Learner:
 
 
 @pytest.fixture
-def raw(learner: harness.Learner) -> Iterator[RawWorker]:
+def raw(learner: harness.Learner) -> Iterator[raw_worker.RawWorker]:
     """A stream of its own, opened when the last test's worker is gone: one that says nothing for long is closed."""
     learner.until(lambda found: found["workers"] == 1, "only the good worker")
-    worker = RawWorker(learner.address)
+    worker = raw_worker.RawWorker(learner.address)
     yield worker
     worker.close()
 
 
-def test_a_worker_from_the_proto_alone_plays(learner: harness.Learner, raw: RawWorker) -> None:
+def test_a_worker_from_the_proto_alone_plays(learner: harness.Learner, raw: raw_worker.RawWorker) -> None:
     before = learner.until(lambda found: True, "a status")
     assign = raw.join()
     assert (assign.env, assign.role, assign.resumed) == ("yours", pb.ROLE_TRAIN, False)
@@ -240,7 +173,7 @@ def test_a_worker_from_the_proto_alone_plays(learner: harness.Learner, raw: RawW
     learner.until(lambda found: found["workers"] == 1, "it has left")
 
 
-def test_an_unknown_run_is_told_to_restart(learner: harness.Learner, raw: RawWorker) -> None:
+def test_an_unknown_run_is_told_to_restart(learner: harness.Learner, raw: raw_worker.RawWorker) -> None:
     raw.hello(session_id="0" * 32)
     assert raw.receive().WhichOneof("message") == "restart"
     raw.send(_step(pb.Assign(envs_per_group=2)))  # on its way already: ignored
@@ -253,7 +186,7 @@ def test_a_bad_message_ends_its_stream_with_the_documented_code_and_nothing_else
     learner: harness.Learner, bad: Bad
 ) -> None:
     before = learner.until(lambda found: found["workers"] == 1, "only the good worker")
-    raw = RawWorker(learner.address)  # not before: a stream that says nothing for long is closed
+    raw = raw_worker.RawWorker(learner.address)  # not before: a stream that says nothing for long is closed
     try:
         bad.act(raw)
         code, details, kind = raw.failure()
@@ -274,7 +207,7 @@ def test_a_bad_message_ends_its_stream_with_the_documented_code_and_nothing_else
 
 
 def test_too_many_environments_are_told_to_try_again(learner: harness.Learner) -> None:
-    workers = [RawWorker(learner.address, f"raw-{index}") for index in range(5)]
+    workers = [raw_worker.RawWorker(learner.address, f"raw-{index}") for index in range(5)]
     try:
         for worker in workers[:4]:
             worker.join()  # 24 slots: 8 of the good worker, 4 times 4 of these
@@ -297,16 +230,3 @@ def test_a_worker_without_an_environment_of_its_own_is_refused(learner: harness.
     ended = host.worker(learner.address).wait()
     assert ended.code == 1 and "--env=remote" in ended.err
     learner.trains_on()
-
-
-def test_a_learner_of_a_local_environment_refuses_what_cannot_make_it(
-    host: harness.Host, tmp_path: pathlib.Path
-) -> None:
-    learner = host.train(tmp_path / "run", *harness.TINY, "--workers=0", "--listen=127.0.0.1:0")
-    raw = RawWorker(learner.address)
-    raw.hello()
-    code, details, kind = raw.failure()
-    raw.close()
-    assert (code, kind) == (grpc.StatusCode.FAILED_PRECONDITION, "SpecMismatch")
-    assert "catch" in details
-    assert learner.until(lambda found: True, "a status")["workers"] == 0

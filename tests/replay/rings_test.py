@@ -20,10 +20,10 @@ def create(num_slots: int, length: int, **options: Any) -> rings.Rings:
 
 def row_of(*numbers: int, first: bool = False, weight: Any = None, **stored: Any) -> rings.Row:
     """Returns rows in the middle of an episode, or first ones of it, that are recognised by their number."""
-    no = jnp.zeros(len(numbers), bool)
-    number = jnp.array(numbers, jnp.int32)
-    weight = None if weight is None else jnp.asarray(weight, jnp.float32)
-    return rings.Row(number[:, None], number / 10, no, no, no | first, stored, weight)
+    no = np.zeros(len(numbers), bool)
+    number = np.array(numbers, np.int32)
+    weight = None if weight is None else np.asarray(weight, np.float32)
+    return rings.Row(number[:, None], np.float32(number / 10), no, no, no | first, stored, weight)
 
 
 def test_the_next_row_makes_a_row_sampleable_and_the_newest_stays_pending() -> None:
@@ -47,17 +47,18 @@ def test_a_row_after_a_final_one_is_first_even_if_it_does_not_say_so() -> None:
 def test_padding_rows_and_negative_slots_are_dropped() -> None:
     stored = {**harness.STORED, "state": data.Stored((), np.dtype(np.int32), every=2)}
     replay = rings.create(harness.spec(), stored, 2, 4)
-    replay = rings.write(replay, jnp.array([0]), _complete(row_of(10, first=True)), jnp.int32(0), 1)
+    write = harness.jitted_write(1)
+    replay = write(replay, np.array([0]), _complete(row_of(10, first=True)), np.int32(0))
     before = jax.tree.map(np.array, replay)
-    row = _complete(row_of(99, 99, 99))._replace(terminated=jnp.ones(3, bool), truncated=jnp.ones(3, bool))
-    after = rings.write(replay, jnp.array([2, 2, -1]), row, jnp.int32(5), 1)
+    row = _complete(row_of(99, 99, 99))._replace(terminated=np.ones(3, bool), truncated=np.ones(3, bool))
+    after = write(replay, np.array([2, 2, -1]), row, np.int32(5))
     jax.tree.map(np.testing.assert_array_equal, before, jax.tree.map(np.array, after))
 
 
 def _complete(row: rings.Row) -> rings.Row:
     """Returns the rows with all arrays that these tests store."""
     number = row.observation[:, 0]
-    return row._replace(stored={"action": number, "policy": jnp.ones((len(number), 2)), "state": number})
+    return row._replace(stored={"action": number, "policy": np.ones((len(number), 2), np.float32), "state": number})
 
 
 def test_a_ring_shorter_than_the_stack_is_refused_by_name() -> None:
@@ -78,7 +79,7 @@ def test_a_donated_write_is_in_place() -> None:
     stored = {**harness.STORED, "state": data.Stored((), np.dtype(np.int32), every=2)}
     write = harness.jitted_write(1)
     replay = rings.create(harness.spec(), stored, 2, 4)
-    arguments = (jnp.array([0]), _complete(row_of(0, first=True)), jnp.int32(0))
+    arguments = (np.array([0]), _complete(row_of(0, first=True)), np.int32(0))
     memory = write.lower(replay, *arguments).compile().memory_analysis()
     assert memory.alias_size_in_bytes >= sum(x.nbytes for x in jax.tree.leaves(replay))
     pointer = replay.observation.unsafe_buffer_pointer()
@@ -107,8 +108,8 @@ def test_an_array_of_every_second_row_keeps_the_rows_of_even_number() -> None:
     for number in range(9):
         # Slot 1 is one row behind slot 0, whose first row it lacks: their even numbers differ.
         slots = [0, 1] if number else [0, harness.PADDING]
-        state = jnp.array([[number, -number], [100 + number, 0]], jnp.float32)
-        replay = write(replay, jnp.array(slots), row_of(number, number, state=state), jnp.int32(0))
+        state = np.array([[number, -number], [100 + number, 0]], np.float32)
+        replay = write(replay, np.array(slots), row_of(number, number, state=state), np.int32(0))
     assert np.asarray(replay.cursor).tolist() == [9, 8]
     # Rows 6, 8 and 4 of slot 0; of slot 1, rows 6, 2 and 4, which were written with the numbers 7, 3 and 5.
     assert np.asarray(replay.stored["state"])[0].tolist() == [[6, -6], [8, -8], [4, -4]]
@@ -120,21 +121,21 @@ def test_an_array_of_every_second_row_keeps_the_rows_of_even_number() -> None:
 
 def test_a_row_brings_the_weight_of_the_transition_that_it_completes() -> None:
     replay = rings.create(harness.spec(), {}, 2, 4, prioritized=True)
-    write, both = harness.jitted_write(1), jnp.array([0, 1])
-    replay = write(replay, both, row_of(0, 0, first=True, weight=[7.0, 8.0]), jnp.int32(0))
+    write, both = harness.jitted_write(1), np.array([0, 1])
+    replay = write(replay, both, row_of(0, 0, first=True, weight=[7.0, 8.0]), np.int32(0))
     assert not np.asarray(replay.weight).any()  # they complete nothing
-    replay = write(replay, both, row_of(1, 1, weight=[0.5, 3.0]), jnp.int32(0))
+    replay = write(replay, both, row_of(1, 1, weight=[0.5, 3.0]), np.int32(0))
     assert np.asarray(replay.weight).tolist() == [[0.5, 0, 0, 0], [3.0, 0, 0, 0]]
-    replay = write(replay, both[::-1], row_of(2, 2, weight=[0.25, 2.0]), jnp.int32(0))
+    replay = write(replay, both[::-1], row_of(2, 2, weight=[0.25, 2.0]), np.int32(0))
     assert np.asarray(replay.weight).tolist() == [[0.5, 2.0, 0, 0], [3.0, 0.25, 0, 0]]
-    replay = write(replay, both[:1], row_of(3, first=True, weight=[9.0]), jnp.int32(0))
+    replay = write(replay, both[:1], row_of(3, first=True, weight=[9.0]), np.int32(0))
     assert np.asarray(replay.weight)[0].tolist() == [0.5, 2.0, 0, 0]  # a cut
 
 
 def test_a_weight_that_is_not_finite_counts_as_the_largest_one() -> None:
     """One NaN would make the sum over all rows NaN, and nothing could be drawn any more."""
     replay = rings.create(harness.spec(), {}, 3, 4, prioritized=True)._replace(max_weight=jnp.array([5.0]))
-    write, every = harness.jitted_write(1), jnp.array([0, 1, 2])
-    replay = write(replay, every, row_of(0, 0, 0, first=True, weight=[1.0] * 3), jnp.int32(0))
-    replay = write(replay, every, row_of(1, 1, 1, weight=[jnp.nan, jnp.inf, 2.0]), jnp.int32(0))
+    write, every = harness.jitted_write(1), np.array([0, 1, 2])
+    replay = write(replay, every, row_of(0, 0, 0, first=True, weight=[1.0] * 3), np.int32(0))
+    replay = write(replay, every, row_of(1, 1, 1, weight=[np.nan, np.inf, 2.0]), np.int32(0))
     assert np.asarray(replay.weight)[:, 0].tolist() == [5.0, 5.0, 2.0]

@@ -31,11 +31,14 @@ def _root() -> search.Root:
     return search.Root(embedding[:, 3:], embedding[:, 0], embedding)
 
 
+def _jitted(step: Any, config: muzero_config.SearchConfig) -> Any:
+    return jax.jit(functools.partial(search.search, recurrent_fn=step, config=config))
+
+
 @functools.cache
 def _compiled(config: muzero_config.SearchConfig) -> Any:
     """One compilation for each configuration, whatever the test."""
-    run = functools.partial(search.search, recurrent_fn=_step, config=config)
-    return jax.jit(run)
+    return _jitted(_step, config)
 
 
 def _search(policy: str, key: int, explore: Any = True, invalid: Any = False, **changes: Any) -> search.Result:
@@ -67,12 +70,10 @@ def test_of_equal_actions_the_first_is_taken() -> None:
         zeros = jnp.zeros(action.shape)
         return search.Prediction(zeros, zeros, jnp.zeros((*action.shape, A)), zeros), embedding
 
-    result = search.search(
+    result = _jitted(step, muzero_config.SearchConfig(policy="puct", num_simulations=2))(
         None,
         jax.random.key(0),
         search.Root(jnp.zeros((1, A)), jnp.zeros(1), ()),
-        step,
-        config=muzero_config.SearchConfig(policy="puct", num_simulations=2),
         explore=jnp.zeros(1, bool),
     )
     assert result.visit_counts.tolist() == [[1, 1, 0, 0, 0]]
@@ -107,12 +108,10 @@ def test_the_root_value_is_the_mean_of_what_was_backed_up(policy: str) -> None:
         ones = jnp.ones(action.shape)
         return search.Prediction(2.0 * ones, 0.5 * ones, jnp.zeros((*action.shape, A)), 4.0 * ones), embedding
 
-    result = search.search(
+    result = _jitted(step, muzero_config.SearchConfig(policy=policy, num_simulations=1))(
         (),
         jax.random.key(0),
         search.Root(jnp.zeros((1, A)), jnp.ones(1), jnp.zeros((1, 1))),
-        step,
-        config=muzero_config.SearchConfig(policy=policy, num_simulations=1),
         invalid_actions=jnp.zeros((1, A), bool),
         explore=jnp.zeros(1, bool),
     )
@@ -131,12 +130,10 @@ def test_paths_end_at_the_largest_depth(max_depth: int, deepest: float) -> None:
         zeros = jnp.zeros(action.shape)
         return search.Prediction(zeros, zeros + 1.0, jnp.zeros((*action.shape, 1)), zeros), depth + 1.0
 
-    result = search.search(
+    result = _jitted(step, muzero_config.SearchConfig(num_simulations=3, max_depth=max_depth))(
         (),
         jax.random.key(0),
         search.Root(jnp.zeros((1, 1)), jnp.zeros(1), jnp.zeros(1)),
-        step,
-        config=muzero_config.SearchConfig(num_simulations=3, max_depth=max_depth),
         invalid_actions=jnp.zeros((1, 1), bool),
         explore=jnp.zeros(1, bool),
     )
@@ -156,12 +153,10 @@ def test_puct_noise_reaches_actions_that_the_prior_rules_out() -> None:
         zeros = jnp.zeros(action.shape)
         return search.Prediction(zeros, zeros, jnp.zeros((*action.shape, A)), zeros), embedding
 
-    result = search.search(
+    result = _jitted(step, muzero_config.SearchConfig(policy="puct", num_simulations=12, dirichlet_fraction=0.5))(
         (),
         jax.random.key(0),
         search.Root(jnp.tile(jnp.array([60.0, 0.0, 0.0, 0.0, 0.0]), (B, 1)), jnp.zeros(B), jnp.zeros(B)),
-        step,
-        config=muzero_config.SearchConfig(policy="puct", num_simulations=12, dirichlet_fraction=0.5),
         invalid_actions=jnp.zeros((B, A), bool),
         explore=jnp.arange(B) < 8,
     )

@@ -22,13 +22,13 @@ def _step(params: jax.Array, action: jax.Array, state: jax.Array) -> tuple[searc
 
 
 @functools.cache
-def _search(policy: str, *, mask: bool = False, max_depth: int = 0) -> search.Result:
+def _search(policy: str, *, mask: bool = False, max_depth: int = 0, return_tree: bool = True) -> search.Result:
     config = muzero_config.SearchConfig(
         policy=policy, num_simulations=20, num_considered=4, max_depth=max_depth, value_scale=1.0
     )
     state = jax.random.normal(jax.random.key(1), (B, 8))
     invalid = jnp.arange(A)[None] > jnp.arange(B)[:, None] if mask else None
-    run = functools.partial(search.search, recurrent_fn=_step, config=config, return_tree=True)
+    run = functools.partial(search.search, recurrent_fn=_step, config=config, return_tree=return_tree)
     result: search.Result = jax.jit(run)(
         jax.random.normal(jax.random.key(2), (A, 8)),
         jax.random.key(3),
@@ -88,15 +88,7 @@ def test_values_are_means_of_what_lies_below() -> None:
 def test_a_search_without_a_tree_finds_the_same() -> None:
     result = _search("gumbel")
     assert result.tree is not None
-    state = jax.random.normal(jax.random.key(1), (B, 8))
-    bare = search.search(
-        jax.random.normal(jax.random.key(2), (A, 8)),
-        jax.random.key(3),
-        search.Root(state[:, 3 : 3 + A], state[:, 0], state),
-        _step,
-        config=muzero_config.SearchConfig(num_simulations=20, num_considered=4, value_scale=1.0),
-        explore=jnp.arange(B) < 2,
-    )
+    bare = _search("gumbel", return_tree=False)
     assert bare.tree is None
     np.testing.assert_array_equal(bare.visit_counts, result.visit_counts)
     np.testing.assert_array_equal(bare.action, result.action)

@@ -43,16 +43,17 @@ def init(params: base.Params, optimizer: optax.GradientTransformation, *, has_ta
 
 
 def gradients(
-    loss: Callable[[base.Params], tuple[jax.Array, base.Metrics]], params: base.Params, axis_name: str | None
-) -> tuple[base.Params, base.Metrics]:
-    """Returns the gradients of a loss and its metrics, both averaged over the mapped axis, if there is one."""
+    loss: Callable[[base.Params], tuple[jax.Array, tuple[base.Metrics, Any]]],
+    params: base.Params,
+    axis_name: str | None,
+) -> tuple[base.Params, base.Metrics, Any]:
+    """Returns the gradients of a loss and its metrics, averaged over the mapped axis if any, and its other results."""
     # Gradients with respect to what differs between devices stay local; those of shared parameters JAX would sum.
     local = params if axis_name is None else jax.lax.pcast(params, axis_name, to="varying")
-    (_, metrics), found = jax.value_and_grad(loss, has_aux=True)(local)
-    if axis_name is None:
-        return found, metrics
-    averaged: tuple[base.Params, base.Metrics] = jax.lax.pmean((found, metrics), axis_name)
-    return averaged
+    (_, (metrics, others)), found = jax.value_and_grad(loss, has_aux=True)(local)
+    if axis_name is not None:
+        found, metrics = jax.lax.pmean((found, metrics), axis_name)
+    return found, metrics, others
 
 
 def apply_gradients(

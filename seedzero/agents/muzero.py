@@ -8,6 +8,7 @@ Shape letters: B batch, J positions of a window, K unrolled steps, A actions, D 
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -44,13 +45,13 @@ def make(config: configuration.Config, spec: types.EnvSpec, platform: str) -> ba
     return base.Agent(
         data=data.Replay(
             length=config.muzero.n_step + config.muzero.unroll_steps + 1,
-            observe=losses.offsets(config.muzero),
+            observe=losses.offsets(config),
             prioritization=priorities.prioritization(config.replay),
         ),
         stack=config.network.frame_stack,
         stored=_stored(config, spec),
         init=lambda key: learning.init(
-            parts.network.init(key), parts.optimizer, has_target=config.muzero.target_network_updates > 0
+            model.init(parts, key), parts.optimizer, has_target=config.muzero.target_network_updates > 0
         ),
         acting=lambda state: state.params,
         initial_memory=lambda num_slots: exploration.initial(num_slots) if config.explore.epsilon else (),
@@ -80,9 +81,14 @@ def _stored(config: configuration.Config, spec: types.EnvSpec) -> dict[str, data
     }
     if spec.is_continuous:
         stored["sampled"] = data.Stored((width, *spec.action_shape), number)
-    elif spec.has_action_mask and config.reanalyse.per_insert:
+    elif _keeps_legal(config, spec):
         stored["legal"] = data.Stored((width,), np.dtype(bool))  # a stored policy is 0 for some legal actions too
     return stored
+
+
+def _keeps_legal(config: configuration.Config, spec: types.EnvSpec) -> bool:
+    """Returns whether a row holds its legal actions: stored positions are searched again."""
+    return spec.has_action_mask and bool(config.reanalyse.per_insert or config.reanalyse.fresh_share)
 
 
 def _check_players(config: configuration.Config, spec: types.EnvSpec) -> None:
@@ -152,7 +158,7 @@ def _act(
         return memory, base.Outputs(sampled.to_environment(action, parts.spec), {"action": action, **stored})
     memory, action = _repeat(parts, memory, inputs, action, key)
     stored["action"] = action
-    if mask is not None and parts.config.reanalyse.per_insert:
+    if mask is not None and _keeps_legal(parts.config, parts.spec):
         stored["legal"] = mask
     return memory, base.Outputs(action, stored)
 
@@ -177,25 +183,31 @@ def _repeat(
 def _reanalyse(
     parts: model.Parts, params: base.Params, windows: windows_lib.Windows, key: jax.Array
 ) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
-    """Returns fresh targets of replayed positions (MuZero Reanalyse: Schrittwieser et al. 2021), and their changes.
+    """Returns fresh targets of replayed positions (MuZero Reanalyse: Schrittwieser et al. 2021), and their changes."""
+    old = {name: values[:, 0] for name, values in windows.stored.items()}
+    fresh = _search_again(parts, params, windows.observation[types.OBSERVATION][:, 0], old.get("legal"), key)
+    # A policy's change is the total variation distance: from 0 to 1, also where a probability was 0.
+    return fresh, {
+        "reanalyse_policy_change": 0.5 * jnp.sum(jnp.abs(fresh["policy"] - old["policy"]), axis=-1),
+        "reanalyse_value_change": jnp.abs(fresh["value"] - old["value"]),
+    }
+
+
+def _search_again(
+    parts: model.Parts, params: base.Params, observation: jax.Array, legal: jax.Array | None, key: jax.Array
+) -> dict[str, jax.Array]:
+    """Returns fresh targets by name, [B, ...], of stored positions.
 
     Nobody acts on them, so there is nothing to explore for. PUCT's Dirichlet noise would only blur the shares of
     visits that are learned: it is left out. Gumbel's noise samples the considered actions from the prior (Danihelka et
     al. 2022, algorithm 2); without it the search would look at the same likeliest actions every time, and the others
     would never get a value. So it stays, but no larger than in the paper: a scale above 1 is there to explore.
     """
-    observation = windows.observation[types.OBSERVATION][:, 0]
-    old = {name: values[:, 0] for name, values in windows.stored.items()}
     config = parts.config.search
     config = dataclasses.replace(config, gumbel_scale=min(config.gumbel_scale, 1.0))
     is_noisy = jnp.full(observation.shape[:1], config.policy == "gumbel")
     parts = parts._replace(config=dataclasses.replace(parts.config, search=config))
-    _, fresh = _search(parts, params, observation, old.get("legal"), is_noisy, key)
-    # A policy's change is the total variation distance: from 0 to 1, also where a probability was 0.
-    return fresh, {
-        "reanalyse_policy_change": 0.5 * jnp.sum(jnp.abs(fresh["policy"] - old["policy"]), axis=-1),
-        "reanalyse_value_change": jnp.abs(fresh["value"] - old["value"]),
-    }
+    return _search(parts, params, observation, legal, is_noisy, key)[1]
 
 
 def _search(
@@ -210,24 +222,24 @@ def _search(
 
     Observations [B, ...] are stacked.
     """
-    params = parts.network.cast(params)
+    unit, params = model.unit(params), parts.network.cast(params)
     root, recurrent_fn = _root(parts, params, observation), _recurrent_fn(parts)
     if not parts.spec.is_continuous:
         invalid = None if action_mask is None else ~action_mask
         config = parts.config.search
         found = search.search(params, key, root, recurrent_fn, config=config, invalid_actions=invalid, explore=explore)
-        return found.action, {"policy": found.action_weights, "value": search_value(parts, root, found)}
+        return found.action, {"policy": found.action_weights, "value": unit * search_value(parts, root, found)}
     num_dimensions = len(parts.spec.action_low)
     found, root = sampled.search(
         params, key, root, recurrent_fn, config=parts.config, num_dimensions=num_dimensions, explore=explore
     )
     _, actions = root.embedding
-    findings = {"sampled": actions, "policy": found.action_weights, "value": search_value(parts, root, found)}
+    findings = {"sampled": actions, "policy": found.action_weights, "value": unit * search_value(parts, root, found)}
     return sampled.pick(actions, found.action), findings
 
 
 def search_value(parts: model.Parts, root: search.Root, found: search.Result) -> jax.Array:
-    """Returns the values [B] that are stored.
+    """Returns the values [B] to store, in the unit of the network.
 
     "root": the mean of all that the search saw, bad moves included (EfficientZero V2's value, equation 10).
     "policy": what the policy to be learned is worth, sum over a of pi(a) completed Q(a) (Danihelka et al. 2022,
@@ -306,15 +318,19 @@ def _prefix_recurrent_fn(parts: model.Parts, prefix: networks.Prefix) -> search.
 def _update(
     parts: model.Parts, state: learning.TrainState, windows: windows_lib.Windows, key: jax.Array, axis_name: str | None
 ) -> tuple[learning.TrainState, jax.Array, base.Metrics]:
-    targets = losses.make_targets(parts, state.target_params, windows, state.num_updates)
+    before = state.params
+    state = state._replace(params=model.observe(parts, before, windows, axis_name))
+    recent = state.target_params if parts.config.muzero.target_network_updates else state.params
+    windows = _freshen(parts, recent, windows, jax.random.fold_in(key, 2))
+    targets = losses.make_targets(parts, recent, windows, state.num_updates)
     fitted = losses.mix_search_values(parts, windows, targets, state.num_updates)
-    actions = losses.unroll_actions(parts, windows, key)
     windows = losses.augment_windows(parts, windows, jax.random.fold_in(key, 1))
 
-    def loss(params: base.Params) -> tuple[jax.Array, base.Metrics]:
-        return losses.loss_and_metrics(parts, params, windows, actions, fitted)
+    def loss(params: base.Params) -> tuple[jax.Array, tuple[base.Metrics, jax.Array]]:
+        value, metrics, predicted = losses.loss_and_metrics(parts, params, windows, fitted, key)
+        return value, (metrics, predicted)
 
-    gradients, metrics = learning.gradients(loss, state.params, axis_name)
+    gradients, metrics, predicted = learning.gradients(loss, state.params, axis_name)
     state, metrics = learning.apply_gradients(
         state,
         gradients,
@@ -323,6 +339,33 @@ def _update(
         schedule=parts.schedule,
         target_updates=parts.config.muzero.target_network_updates,
     )
-    # MuZero (appendix G): how far the search's value was from the n-step return.
-    priority = jnp.abs(windows.stored["value"][:, 0] - targets.value[:, 0])
-    return state, priority, metrics
+    accepted = state.num_rejected == 0
+    state = state._replace(params=jax.tree.map(lambda new, old: jnp.where(accepted, new, old), state.params, before))
+    # As EfficientZero: the network's own error, which shrinks as it learns. A stored search's would not.
+    return state, jnp.abs(predicted - targets.value[:, 0]), metrics
+
+
+def _freshen(
+    parts: model.Parts, params: base.Params, windows: windows_lib.Windows, key: jax.Array
+) -> windows_lib.Windows:
+    """Returns windows of which the first ones have fresh policies and values at all positions of the loss.
+
+    EfficientZero V2 (Wang et al. 2024) and ReZero (Xuan et al. 2024) search each sampled position so, before it is
+    learned. Positions of an episode's end and after it are searched too; nothing learns from them.
+    """
+    num_windows = math.ceil(parts.config.reanalyse.fresh_share * len(windows.weight))
+    if not num_windows:
+        return windows
+    num_positions = 1 + parts.config.muzero.unroll_steps
+
+    def rows(x: jax.Array) -> jax.Array:
+        return x[:num_windows, :num_positions].reshape(-1, *x.shape[2:])
+
+    legal = windows.stored.get("legal")
+    observation = rows(windows.observation[types.OBSERVATION])
+    fresh = _search_again(parts, params, observation, None if legal is None else rows(legal), key)
+    stored = dict(windows.stored)
+    for name, found in fresh.items():
+        found = found.reshape(num_windows, num_positions, *found.shape[1:])
+        stored[name] = stored[name].at[:num_windows, :num_positions].set(found)
+    return windows._replace(stored=stored)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from seedzero.agents import base
 from seedzero.agents import muzero_model as model
+from seedzero.config import config as configuration
 from seedzero.config import muzero as muzero_config
 from seedzero.core import types
 from seedzero.networks import muzero as networks
@@ -22,16 +23,20 @@ HIDDEN_GRADIENT_SCALE = 0.5
 """Gradients into the hidden state are halved at each unrolled step (appendix G)."""
 
 
-def offsets(config: muzero_config.MuZeroConfig) -> tuple[int, ...]:
-    """Returns the positions whose observations a window needs, ascending: first those of the loss."""
-    return tuple(sorted({*range(1 + consistency_steps(config)), *_bootstrap_offsets(config)}))
+def offsets(config: configuration.Config) -> tuple[int, ...]:
+    """Returns the positions whose observations a window needs, ascending: first those of the loss and of searches."""
+    num_searched = 1 + config.muzero.unroll_steps if config.reanalyse.fresh_share else 1
+    return tuple(
+        sorted({*range(max(num_searched, 1 + consistency_steps(config.muzero))), *_bootstrap_offsets(config)})
+    )
 
 
-def _bootstrap_offsets(config: muzero_config.MuZeroConfig) -> range:
-    """Returns the positions that the target network values."""
-    if not config.target_network_updates:
+def _bootstrap_offsets(config: configuration.Config) -> range:
+    """Returns the positions that a network values: the target network, or the newest one beside fresh searches."""
+    if not config.muzero.target_network_updates and not config.reanalyse.fresh_share:
         return range(0)
-    return range(1 if config.n_step_decay_age else config.n_step, config.n_step + config.unroll_steps + 1)
+    n_step = config.muzero.n_step
+    return range(1 if config.muzero.n_step_decay_age else n_step, n_step + config.muzero.unroll_steps + 1)
 
 
 def consistency_steps(config: muzero_config.MuZeroConfig) -> int:
@@ -42,18 +47,21 @@ def consistency_steps(config: muzero_config.MuZeroConfig) -> int:
 
 
 def make_targets(
-    parts: model.Parts, target_params: base.Params, windows: windows_lib.Windows, num_updates: jax.Array | int = 0
+    parts: model.Parts, recent_params: base.Params, windows: windows_lib.Windows, num_updates: jax.Array | int = 0
 ) -> returns.Targets:
-    """Returns the targets of the sampled position and of the K after it; num_updates: done so far."""
+    """Returns the targets of the sampled position and of the K after it; num_updates: done so far.
+
+    `recent_params` are the target network's, or the newest where windows are searched anew; else they are not read.
+    """
     config, num_rewards = parts.config.muzero, None
     if config.n_step_decay_age:
         age = _age(windows, num_updates)
         num_rewards = returns.num_rewards_by_age(age, n=config.n_step, decay_age=config.n_step_decay_age)
     value = windows.stored["value"]
-    if config.target_network_updates:
-        value = _target_network_values(parts, target_params, windows)
+    if _bootstrap_offsets(parts.config):
+        value = _network_values(parts, recent_params, windows)
     return returns.n_step_targets(
-        windows.reward,
+        model.clip_rewards(parts, windows.reward),
         value,
         windows.terminated,
         windows.truncated,
@@ -71,8 +79,7 @@ def mix_search_values(
     """Returns the targets with the values as stored in old windows, once the model can be relied on.
 
     EfficientZero V2's mixed value target (Wang et al. 2024, equation 16), which counts a step's age in steps stored
-    since; here it is in updates. Priorities stay those of the n-step returns: how far the stored value is from itself
-    says nothing.
+    since; here it is in updates. Priorities stay those of the n-step returns.
     """
     config = parts.config.muzero
     if not config.search_value_age:
@@ -91,35 +98,21 @@ def _age(windows: windows_lib.Windows, num_updates: jax.Array | int) -> jax.Arra
     return num_updates - windows.stored[rings.VERSION][:, 0]
 
 
-def _target_network_values(parts: model.Parts, target_params: base.Params, windows: windows_lib.Windows) -> jax.Array:
+def _network_values(parts: model.Parts, params: base.Params, windows: windows_lib.Windows) -> jax.Array:
     """Returns values [B, J], right at the positions that returns bootstrap from.
 
     The window's last observations are those at n, .., n + K, or at its last position where that comes earlier. A
     return bootstraps from position min(k + n, last): that is observation k of them. Positions before n can only be the
     last one, which every observation shows then. Where old steps bootstrap earlier, 1 stands for n.
     """
-    offsets = _bootstrap_offsets(parts.config.muzero)
+    offsets = _bootstrap_offsets(parts.config)
     observation = windows.observation[types.OBSERVATION][:, -len(offsets) :]
     flat = observation.reshape(-1, *observation.shape[2:])
-    params = parts.network.cast(target_params)
-    _, logits = parts.network.predict(params, parts.network.represent(params, flat))
-    values = model.decode(parts, logits).reshape(observation.shape[:2])
+    cast = parts.network.cast(params)
+    _, logits = parts.network.predict(cast, parts.network.represent(cast, flat))
+    values = model.unit(params) * model.decode(parts, logits).reshape(observation.shape[:2])
     positions = jnp.arange(windows.reward.shape[1])
     return values[:, jnp.clip(positions - offsets.start, 0, len(offsets) - 1)]
-
-
-def unroll_actions(parts: model.Parts, windows: windows_lib.Windows, key: jax.Array) -> jax.Array:
-    """Returns the K actions [B, K] or [B, K, D] to unroll.
-
-    Where no step was taken they are random: any action is absorbed.
-    """
-    num_steps = parts.config.muzero.unroll_steps
-    taken = windows.stored["action"][:, :num_steps]
-    if parts.spec.is_continuous:
-        random = jax.random.uniform(key, taken.shape, taken.dtype, -1.0, 1.0)
-        return jnp.where(windows.valid[:, 1 : num_steps + 1, None], taken, random)
-    random = jax.random.randint(key, taken.shape, 0, parts.spec.num_actions, taken.dtype)
-    return jnp.where(windows.valid[:, 1 : num_steps + 1], taken, random)
 
 
 def augment_windows(parts: model.Parts, windows: windows_lib.Windows, key: jax.Array) -> windows_lib.Windows:
@@ -141,19 +134,25 @@ def augment_windows(parts: model.Parts, windows: windows_lib.Windows, key: jax.A
 
 
 def loss_and_metrics(
-    parts: model.Parts, params: base.Params, windows: windows_lib.Windows, actions: jax.Array, targets: returns.Targets
-) -> tuple[jax.Array, base.Metrics]:
-    """Returns the mean loss and metrics (equation 1, with the scaling of appendix G)."""
+    parts: model.Parts, params: base.Params, windows: windows_lib.Windows, targets: returns.Targets, key: jax.Array
+) -> tuple[jax.Array, base.Metrics, jax.Array]:
+    """Returns the mean loss, metrics, and predicted values [B] (equation 1, with the scaling of appendix G).
+
+    `key` draws the actions behind ends of episodes.
+    """
     config = parts.config.muzero
     observation = windows.observation[types.OBSERVATION][:, 0]
-    policy_logits, value_logits, reward_logits, hidden = unroll(parts, params, observation, actions)
+    num_steps = config.unroll_steps
+    actions, taken = windows.stored["action"][:, :num_steps], windows.valid[:, 1 : num_steps + 1]
+    policy_logits, value_logits, reward_logits, hidden = unroll(parts, params, observation, actions, taken, key)
     policy = _step_mean(_policy_errors(parts, policy_logits, windows), targets.policy_mask, windows.weight)
-    value_errors = _cross_entropy(value_logits, model.encode(parts, targets.value))
+    unit = model.unit(params)
+    value_errors = _cross_entropy(value_logits, model.encode(parts, targets.value / unit))
     value = _step_mean(value_errors, targets.value_mask, windows.weight)
     rewards = targets.reward
     if parts.network.prefix is not None:
         rewards = returns.value_prefixes(rewards, config.value_prefix_horizon)
-    reward_errors = _cross_entropy(reward_logits, model.encode(parts, rewards))
+    reward_errors = _cross_entropy(reward_logits, model.encode(parts, rewards / unit))
     no_reward = jnp.zeros_like(reward_errors[:, :1])
     reward = _step_mean(
         jnp.concatenate([no_reward, reward_errors], axis=1),
@@ -168,16 +167,18 @@ def loss_and_metrics(
     if parts.network.projection is not None:
         consistency, more = _consistency(parts, parts.network.projection, params, hidden, windows)
         loss += config.consistency_weight * consistency
-    return loss, {
+    predicted = unit * model.decode(parts, value_logits[:, 0])
+    metrics = {
         "loss": loss,
         "loss_policy": policy,
         "loss_value": value,
         "loss_reward": reward,
-        "value_mean": jnp.mean(model.decode(parts, value_logits[:, 0])),
+        "value_mean": jnp.mean(predicted),
         "value_target_mean": jnp.mean(targets.value[:, 0]),
         "policy_entropy": jnp.mean(entropy[:, 0]),
         **more,
     }
+    return loss, metrics, predicted
 
 
 def _policy_errors(parts: model.Parts, logits: jax.Array, windows: windows_lib.Windows) -> jax.Array:
@@ -230,36 +231,61 @@ def _consistency(
 
 
 def unroll(
-    parts: model.Parts, params: base.Params, observation: jax.Array, actions: jax.Array
+    parts: model.Parts,
+    params: base.Params,
+    observation: jax.Array,
+    actions: jax.Array,
+    taken: jax.Array,
+    key: jax.Array,
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """Returns logits: policy [B, K+1, A], value [B, K+1, bins], reward [B, K, bins]; and hidden states [B, K+1, ...].
 
     The gradient into the state is halved at the start of each unrolled step (appendix G), so that what reaches the
     dynamics does not grow with K. Where sums of rewards are predicted, the logits are of those.
+
+    Args:
+      parts: of the agent.
+      params: newest.
+      observation: [B, ...] stacked, at the first position.
+      actions: [B, K] or [B, K, D] as stored.
+      taken: [B, K] bool, true: the action was taken; elsewhere the episode was over, and one is drawn from the policy
+        at the unrolled state.
+      key: of these draws.
     """
     network = parts.network
     params = network.cast(params)
     hidden = network.represent(params, observation)
-    hiddens, rewards = [hidden], []
+    hiddens, rewards, predictions = [hidden], [], [network.predict(params, hidden)]
     for k in range(actions.shape[1]):
+        action = _absorbed(parts, predictions[-1][0], jax.random.fold_in(key, k))
+        action = jnp.where(taken[:, k].reshape(-1, *[1] * (action.ndim - 1)), actions[:, k], action)
         hidden = returns.scale_gradient(hidden, HIDDEN_GRADIENT_SCALE)
         if network.prefix is None:
-            hidden, reward_logits = network.dynamics(params, hidden, actions[:, k])
+            hidden, reward_logits = network.dynamics(params, hidden, action)
         else:
             if k % parts.config.muzero.value_prefix_horizon == 0:
                 carry = network.prefix.initial(len(actions))
-            hidden, carry, reward_logits = network.prefix.step(params, hidden, actions[:, k], carry)
+            hidden, carry, reward_logits = network.prefix.step(params, hidden, action, carry)
         hiddens.append(hidden)
         rewards.append(reward_logits)
-    stacked = jnp.stack(hiddens, axis=1)
-    batch_shape = stacked.shape[:2]
-    policy_logits, value_logits = network.predict(params, stacked.reshape(-1, *hidden.shape[1:]))
-    return (
-        policy_logits.reshape(*batch_shape, -1),
-        value_logits.reshape(*batch_shape, -1),
-        jnp.stack(rewards, axis=1),
-        stacked,
-    )
+        predictions.append(network.predict(params, hidden))
+    policy_logits, value_logits = (jnp.stack(logits, axis=1) for logits in zip(*predictions, strict=True))
+    return policy_logits, value_logits, jnp.stack(rewards, axis=1), jnp.stack(hiddens, axis=1)
+
+
+def _absorbed(parts: model.Parts, policy_logits: jax.Array, key: jax.Array) -> jax.Array:
+    """Returns actions [B] or [B, D] to unroll behind an end, drawn from policies [B, A] or [B, D * bins].
+
+    MuZero draws them evenly (appendix G). But where one state and action may end the episode or not, the model's next
+    state stands for both, and an action that only occurs behind the end would seem to cause it: what the policy never
+    takes would be worth 0. Drawn from the policy, they say nothing about the end.
+    """
+    logits = jax.lax.stop_gradient(policy_logits)
+    if not parts.spec.is_continuous:
+        return jax.random.categorical(key, logits).astype(jnp.int32)
+    shape = (len(logits), 1, len(parts.spec.action_low))
+    uniform, num_bins = jax.random.uniform(key, shape), parts.config.network.action_bins
+    return binned_actions.sample(logits, uniform, num_bins=num_bins, uniform_share=0.0).actions[:, 0]
 
 
 def _cross_entropy(logits: jax.Array, target_probs: jax.Array) -> jax.Array:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import optax  # type: ignore[import-untyped]
 
 from seedzero.agents import base
@@ -13,7 +14,11 @@ from seedzero.config import config as configuration
 from seedzero.config import muzero as muzero_config
 from seedzero.core import types
 from seedzero.networks import muzero as networks
-from seedzero.ops import value_transforms
+from seedzero.ops import statistics, value_transforms
+from seedzero.replay import windows as windows_lib
+
+REWARD_SIZE = "reward_size"
+"""Name of the running size of rewards among the parameters."""
 
 
 class Parts(NamedTuple):
@@ -47,14 +52,53 @@ def signed_discount(parts: Parts) -> float:
     return discount if parts.spec.num_players == 1 else -discount
 
 
+def init(parts: Parts, key: jax.Array) -> base.Params:
+    """Returns the initial parameters: the network's, the observations' moments and the size of rewards."""
+    params = dict(parts.network.init(key))
+    if parts.network.num_features:
+        params[networks.MOMENTS] = statistics.no_moments(parts.network.num_features)
+    if parts.config.muzero.scale_rewards:
+        params[REWARD_SIZE] = statistics.no_size()
+    return params
+
+
+def observe(parts: Parts, params: base.Params, windows: windows_lib.Windows, axis_name: str | None) -> base.Params:
+    """Returns the parameters with the statistics of windows of any weight added; the same on all mapped devices."""
+    params, counted = dict(params), windows.weight > 0
+    if networks.MOMENTS in params:
+        seen = parts.network.features(windows.observation[types.OBSERVATION][:, 0])
+        rows = jnp.repeat(counted, len(seen) // len(counted))
+        params[networks.MOMENTS] = statistics.add_features(params[networks.MOMENTS], seen, rows, axis_name)
+    if REWARD_SIZE in params:
+        # The first reward of a window came before it; it is another window's.
+        rewards, valid = clip_rewards(parts, windows.reward)[:, 1:], windows.valid[:, 1:] & counted[:, None]
+        params[REWARD_SIZE] = statistics.add_numbers(params[REWARD_SIZE], rewards, valid, axis_name)
+    return params
+
+
+def clip_rewards(parts: Parts, reward: jax.Array) -> jax.Array:
+    """Returns the rewards [...] to learn from."""
+    limit = parts.config.muzero.reward_clip
+    return jnp.clip(reward, -limit, limit) if limit else reward
+
+
+def unit(params: base.Params) -> jax.Array | float:
+    """Returns the size of the usual reward, a scalar: rewards and values of the network and its search count in it."""
+    if REWARD_SIZE not in params:
+        return 1.0
+    return jax.lax.stop_gradient(statistics.root_mean_square(params[REWARD_SIZE]))
+
+
 def decode(parts: Parts, logits: jax.Array) -> jax.Array:
-    """Returns the numbers [...] that logits [..., bins] mean."""
-    return value_transforms.expectation(logits, parts.config.network.support_limit)
+    """Returns the numbers [...] that logits [..., bins] mean, in the unit of the network."""
+    network = parts.config.network
+    return value_transforms.expectation(logits, network.support_limit, network.value_transform)
 
 
 def encode(parts: Parts, x: jax.Array) -> jax.Array:
-    """Returns the probabilities [..., bins] that stand for the numbers [...]."""
-    return value_transforms.two_hot(x, parts.config.network.num_bins, parts.config.network.support_limit)
+    """Returns the probabilities [..., bins] that stand for the numbers [...], in the unit of the network."""
+    network = parts.config.network
+    return value_transforms.two_hot(x, network.num_bins, network.support_limit, network.value_transform)
 
 
 def make_optimizer(config: muzero_config.OptimizerConfig) -> optax.GradientTransformation:

@@ -137,10 +137,11 @@ def _update(
 ) -> tuple[learning.TrainState, None, base.Metrics]:
     windows = _clear_padding(windows)
 
-    def loss(params: base.Params) -> tuple[jax.Array, base.Metrics]:
-        return _loss_and_metrics(parts, params, windows)
+    def loss(params: base.Params) -> tuple[jax.Array, tuple[base.Metrics, None]]:
+        value, metrics = _loss_and_metrics(parts, params, windows)
+        return value, (metrics, None)
 
-    gradients, metrics = learning.gradients(loss, state.params, axis_name)
+    gradients, metrics, _ = learning.gradients(loss, state.params, axis_name)
     # Sums over the steps of all devices, which may hold differently many.
     num_steps = jnp.maximum(metrics.pop("num_steps"), 1.0)
     metrics = {name: x if name == "loss" else x / num_steps for name, x in metrics.items()}

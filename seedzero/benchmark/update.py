@@ -100,25 +100,22 @@ def _gradients(
 ) -> dict[str, timing.Program]:
     """The targets of fixed windows, and the bare gradient for these targets."""
 
-    def prepare(target_params: base.Params, windows: windows_lib.Windows) -> tuple[jax.Array, returns.Targets]:
-        actions = muzero_loss.unroll_actions(parts, windows, jax.random.key(0))
-        return actions, muzero_loss.make_targets(parts, target_params, windows)
+    def prepare(target_params: base.Params, windows: windows_lib.Windows) -> returns.Targets:
+        return muzero_loss.make_targets(parts, target_params, windows)
 
-    def gradient(
-        params: base.Params, windows: windows_lib.Windows, actions: jax.Array, targets: returns.Targets
-    ) -> Any:
+    def gradient(params: base.Params, windows: windows_lib.Windows, targets: returns.Targets) -> Any:
         def loss(params: base.Params) -> jax.Array:
-            return muzero_loss.loss_and_metrics(parts, params, windows, actions, targets)[0]
+            return muzero_loss.loss_and_metrics(parts, params, windows, targets, jax.random.key(0))[0]
 
         return jax.lax.pmean(jax.grad(loss)(params), mesh_lib.AXIS)
 
     sharded, replicated = mesh_lib.SHARDED, mesh_lib.REPLICATED
     make_targets = subject_lib.mapped(subject, prepare, (replicated, sharded), sharded)
-    bare = subject_lib.mapped(subject, gradient, (replicated, sharded, sharded, sharded), replicated)
-    actions, targets = make_targets(train.target_params, windows)
+    bare = subject_lib.mapped(subject, gradient, (replicated, sharded, sharded), replicated)
+    targets = make_targets(train.target_params, windows)
     return {
         "targets": lambda: make_targets(train.target_params, windows),
-        "gradient": lambda: bare(train.params, windows, actions, targets),
+        "gradient": lambda: bare(train.params, windows, targets),
     }
 
 

@@ -194,7 +194,8 @@ def read_saved(path: str | os.PathLike[str]) -> Saved:
     try:
         content = json_object.parse(file.read_bytes())
         preset, given, values = content["preset"], content["given"], content["config"]
-        return Saved(str(preset), dict(given), config_lib.override(config_lib.Config(), values))
+        earlier = config_lib.override(config_lib.Config(), config_lib.earlier())
+        return Saved(str(preset), dict(given), config_lib.override(earlier, values))
     except (FileNotFoundError, NotADirectoryError):
         raise errors.ResumeError(
             f"{os.fspath(path)} is no run directory: {CONFIG_FILE} is missing; give --run_dir=DIR of a training run"

@@ -124,6 +124,11 @@ def fields() -> dict[str, dataclasses.Field[Any]]:
     }
 
 
+def earlier() -> dict[str, options.Value]:
+    """Returns what run directories of earlier versions mean where they lack a setting, if that is not its default."""
+    return {name: field.metadata["earlier"] for name, field in fields().items() if "earlier" in field.metadata}
+
+
 def override(config: Config, values: Mapping[str, options.Value | str]) -> Config:
     """Returns the configuration with some values replaced.
 

@@ -33,9 +33,9 @@ class SearchConfig(options.Section):
         50.0, "Gumbel: visits added to the largest count when Q values are scaled", low=0
     )
     min_value_range: float = options.fixed(
-        1e-8,
-        "Gumbel: smallest range that a node's Q values are scaled by: noise in equal values becomes no preference",
-        "return",
+        0.01,
+        "smallest range that a node's Q values are scaled by: noise in equal values becomes no preference",
+        "usual rewards, see muzero.scale_rewards",
         low=1e-8,
     )
     dirichlet_alpha: float = options.fixed(0.3, "PUCT: concentration of the root noise", low=1e-6)
@@ -72,9 +72,20 @@ class NetworkConfig(options.Section):
         choices=("small", "middle", "large"),
     )
     head_width: int = options.fixed(64, "units of the heads' hidden layer", low=1)
+    normalize_observations: bool = options.fixed(
+        True,
+        "scale each feature by its running mean and variance, where bounds do not tell its scale",
+        earlier=False,
+    )
     num_bins: int = options.fixed(121, "bins of the categorical value and reward", low=3)
     action_bins: int = options.fixed(15, "continuous actions: bins of the policy in each dimension", low=2, high=255)
     support_limit: float = options.fixed(30.0, "largest transformed value and reward, on both sides", low=1)
+    value_transform: str = options.fixed(
+        "hyperbolic",
+        "transform of values and rewards: hyperbolic, about a square root (MuZero); symlog (DreamerV3), with a "
+        "support_limit of 10 up to 22 thousand usual rewards",
+        choices=("hyperbolic", "symlog"),
+    )
     compute_dtype: str = options.fixed(
         "auto", "auto: bfloat16 on accelerators, float32 on a CPU", choices=("auto", "float32", "bfloat16")
     )
@@ -87,6 +98,10 @@ class MuZeroConfig(options.AgentSection):
     PLAYS_CONTINUOUS = True
 
     discount: float = options.fixed(0.997, "discount of one environment step", low=0, high=1)
+    scale_rewards: bool = options.fixed(
+        True, "learn in units of the usual reward, the root mean square of rewards that are not 0", earlier=False
+    )
+    reward_clip: float = options.fixed(0.0, "clip rewards at this size before learning; 0: off", "return", low=0)
     unroll_steps: int = options.fixed(5, "steps that training unrolls the model for (K)", low=1, high=64)
     n_step: int = options.fixed(5, "rewards before the value target bootstraps (n)", low=1, high=1000)
     value_loss_weight: float = options.fixed(0.25, "weight of the value loss", low=0)
@@ -119,8 +134,9 @@ class MuZeroConfig(options.AgentSection):
         0, "updates before any step has it (EfficientZero V2: 40000)", "updates", low=0
     )
     stored_value: str = options.fixed(
-        "root",
-        "stored search value: root, the mean over all simulations; policy, the expected Q under the improved policy",
+        "policy",
+        "stored search value: policy, the expected Q under the improved policy; root, the mean over all simulations, "
+        "which counts moves that the search had to try",
         choices=("root", "policy"),
     )
     shift_pixels: int = options.fixed(0, "largest random shift of images in training; 0: off", "pixels", low=0)
@@ -175,6 +191,13 @@ class OptimizerConfig(options.Section):
 
 @dataclasses.dataclass(frozen=True)
 class ReanalyseConfig(options.Section):
+    fresh_share: float = options.fixed(
+        0.0,
+        "share of each batch's windows that an update searches anew before it learns from them (EfficientZero V2: 1), "
+        "with the target network or else the newest parameters; all windows then bootstrap from that network",
+        low=0,
+        high=1,
+    )
     per_insert: float = options.fixed(
         0.0,
         "replayed positions searched anew with the newest parameters for each stored step; 0: none",
@@ -201,7 +224,7 @@ _PIXELS_ON_CPU = options.values(
 )
 _PIXELS = options.values(
     search=dict(num_simulations=16, num_considered=8),
-    network=dict(frame_stack=4, num_bins=601),
+    network=dict(frame_stack=4, num_bins=601, support_limit=60.0),
     muzero=dict(n_step=10, shift_pixels=4),
     optimizer=dict(learning_rate=8e-4, warmup_updates=500),
 )
@@ -225,7 +248,7 @@ PARTS: Mapping[str, options.Part] = {
     "tictactoe": options.part(
         search=dict(num_simulations=32, num_considered=9, gumbel_scale=4.0, min_value_range=1.0),
         network=dict(width=64, num_bins=21, support_limit=1.0),
-        muzero=dict(discount=1.0, n_step=2, stored_value="policy"),
+        muzero=dict(discount=1.0, n_step=2),
         optimizer=dict(schedule="cosine", decay_updates=30_000),
         replay=dict(capacity=64_000, min_steps=1_000, batch_size=256, samples_per_insert=16.0),
     ),
@@ -233,7 +256,7 @@ PARTS: Mapping[str, options.Part] = {
     "connect_four": options.part(
         search=dict(num_simulations=32, num_considered=5, min_value_range=1.0),
         network=dict(width=128, head_width=128, num_bins=21, support_limit=1.0),
-        muzero=dict(discount=1.0, n_step=2, stored_value="policy"),
+        muzero=dict(discount=1.0, n_step=2),
         optimizer=dict(schedule="cosine", decay_updates=50_000),
         replay=dict(capacity=64_000, min_steps=1_000, batch_size=256, samples_per_insert=8.0),
     ),
@@ -280,20 +303,43 @@ PARTS: Mapping[str, options.Part] = {
         _PIXELS,
         network=dict(resnet_size="middle"),
         muzero=dict(discount=0.997),
-        optimizer=dict(clip_norm=5.0),
+        # 390 thousand updates are 200 million frames.
+        optimizer=dict(clip_norm=5.0, schedule="cosine", decay_updates=390_000),
         replay=dict(capacity=500_000, min_steps=10_000, batch_size=512, samples_per_insert=4.0),
-        on_cpu=options.values(_PIXELS_ON_CPU, network=dict(resnet_size="small")),
+        reanalyse=dict(per_insert=0.25),
+        on_cpu=options.values(_PIXELS_ON_CPU, network=dict(resnet_size="small"), reanalyse=dict(per_insert=0.0)),
     ),
-    # After EfficientZero V2 (Wang et al. 2024, appendix): an update of 256 windows for each step, unroll 5, n-step
-    # 5, consistency, priorities, fresh targets. Few environments, so that acting is never far from the newest
-    # parameters.
+    # EfficientZero V2 (Wang et al. 2024) and its published settings; docs/agents/muzero.md has the differences. Few
+    # environments, so that acting is never far from the newest parameters.
     "atari-100k": options.part(
         _PIXELS,
-        muzero=dict(discount=0.997, n_step=5, intensity_scale=0.05, consistency_weight=2.0),
+        search=dict(num_simulations=16, num_considered=4),
+        # Their discount is 0.997 a frame, and a step has four.
+        muzero=dict(
+            discount=0.988,
+            n_step=5,
+            n_step_decay_age=30_000,
+            search_value_age=5_000,
+            search_value_start=30_000,
+            target_network_updates=200,
+            reward_clip=1.0,
+            value_prefix=True,
+            value_loss_weight=0.5,
+            entropy_weight=0.005,
+            consistency_weight=5.0,
+            intensity_scale=0.05,
+        ),
         optimizer=dict(learning_rate=0.0005, warmup_updates=1_000, clip_norm=5.0),
-        replay=dict(capacity=100_000, min_steps=2_000, batch_size=256, samples_per_insert=256.0, priority_alpha=0.6),
-        reanalyse=dict(per_insert=32.0),
-        on_cpu=options.values(_PIXELS_ON_CPU, reanalyse=dict(per_insert=0.0)),
+        replay=dict(
+            capacity=100_000,
+            min_steps=2_000,
+            batch_size=256,
+            samples_per_insert=256.0,
+            priority_alpha=1.0,
+            priority_beta=1.0,
+        ),
+        reanalyse=dict(fresh_share=1.0),
+        on_cpu=options.values(_PIXELS_ON_CPU, muzero=dict(value_prefix=False), reanalyse=dict(fresh_share=0.0)),
     ),
     # MuKoe's numbers: 256 channels with 10 and 6 blocks, batches of 512, 8 samples per insert, cosine decay from
     # 1e-4.
@@ -301,7 +347,7 @@ PARTS: Mapping[str, options.Part] = {
         _PIXELS,
         search=dict(num_simulations=50, num_considered=16),
         network=dict(resnet_size="large", head_width=256),
-        muzero=dict(discount=0.997),
+        muzero=dict(discount=0.99),
         optimizer=dict(
             learning_rate=0.0001, schedule="cosine", warmup_updates=1_000, decay_updates=1_000_000, clip_norm=32.0
         ),

@@ -28,6 +28,7 @@ def fixed(
     low: float = -math.inf,
     high: float = math.inf,
     resumable: bool = False,
+    earlier: Value | None = None,
 ) -> Any:
     """Returns a field of a section that keeps its value in a run directory.
 
@@ -39,10 +40,12 @@ def fixed(
       low: smallest allowed number.
       high: largest allowed number; a whole one is at most LARGEST where no other is given.
       resumable: a run directory may be resumed with another value, as for `free`.
+      earlier: value in run directories of versions that lack the setting; None: the default.
     """
     if isinstance(default, int) and high == math.inf:
         high = LARGEST
     metadata = dict(help=help_text, unit=unit, choices=choices, low=low, high=high, resumable=resumable)
+    metadata |= {} if earlier is None else dict(earlier=earlier)
     return dataclasses.field(default=default, metadata=metadata)
 
 

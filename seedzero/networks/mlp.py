@@ -8,6 +8,17 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+INPUT_LAYER = "Dense_0"
+"""A vector's first layer, computed in float32."""
+OUTPUT_LAYER = "Dense_1"
+"""A head's last layer. It is computed in float32: a difference of values below bfloat16's step would be lost."""
+
+
+def output(num_outputs: int) -> nn.Dense:
+    """Returns the last layer of a head: float32 on every device, exactly 0 at initialization."""
+    exact = jax.lax.Precision.HIGHEST  # accelerators would round the factors
+    return nn.Dense(num_outputs, precision=exact, kernel_init=nn.initializers.zeros, name=OUTPUT_LAYER)
+
 
 def normalize(x: jax.Array) -> jax.Array:
     """Returns each row of x [B, ...] with mean 0 and variance 1 over all its elements; computed in float32.
@@ -38,10 +49,11 @@ class Representation(nn.Module):
 
     @nn.compact
     def __call__(self, observation: jax.Array) -> jax.Array:
-        x = observation.reshape(observation.shape[0], -1).astype(self.dtype)
-        x = nn.Dense(self.width, dtype=self.dtype)(x)
+        # The first layer in float32: in bfloat16 100.0 and 100.2 would be the same observation.
+        x = observation.reshape(observation.shape[0], -1).astype(jnp.float32)
+        x = nn.Dense(self.width, precision=jax.lax.Precision.HIGHEST, name=INPUT_LAYER)(x)
         x = nn.relu(nn.LayerNorm(dtype=self.dtype)(x))
-        return normalize(nn.Dense(self.width, dtype=self.dtype)(x))
+        return normalize(nn.Dense(self.width, dtype=self.dtype, name="Dense_1")(x))
 
 
 class GridRepresentation(nn.Module):
@@ -88,5 +100,4 @@ class Head(nn.Module):
     def __call__(self, hidden: jax.Array) -> jax.Array:
         x = nn.Dense(self.width, dtype=self.dtype)(hidden)
         x = nn.relu(nn.LayerNorm(dtype=self.dtype)(x))
-        x = nn.Dense(self.num_outputs, dtype=self.dtype, kernel_init=nn.initializers.zeros)(x)
-        return x.astype(jnp.float32)
+        return output(self.num_outputs)(x.astype(jnp.float32))

@@ -13,9 +13,13 @@ from seedzero.config import muzero as muzero_config
 from seedzero.core import types
 from seedzero.networks import mlp, observations, projection, resnet
 from seedzero.networks import prefix as prefix_lib
+from seedzero.ops import statistics
 
 Params: TypeAlias = Any
 Hidden: TypeAlias = jax.Array
+
+MOMENTS = "moments"
+"""Name of the observations' moments among the parameters."""
 
 
 class Projection(NamedTuple):
@@ -47,14 +51,17 @@ class Network(NamedTuple):
     """Pure functions of parameters. Shape letters: B batch, A actions, or D numbers of a continuous action.
 
     Attributes:
-      init: key -> parameters, float32.
-      cast: parameters -> the same in the compute dtype. Applied once a call, not in every simulation.
+      init: key -> parameters, float32. The observations' moments may join them, as `MOMENTS`.
+      cast: parameters -> the same in the compute dtype, save moments and layers that are computed in float32. Applied
+        once a call, not in every simulation.
       represent: (params, observation [B, *shape]) -> hidden [B, ...]. Stacked frames are on the last axis, oldest
         first; integers are scaled inside.
       predict: (params, hidden) -> (policy logits [B, A], or [B, D * bins] as in ops.binned_actions; value logits
         [B, bins]), float32.
       dynamics: (params, hidden, action [B] int32, or [B, D] in -1 to 1) -> (next hidden, reward logits [B, bins]
         float32); the reward is that of the edge to the next hidden state.
+      num_features: of an observation that are normalized, if the parameters hold moments; 0: none.
+      features: observation [B, *shape] -> samples [N, num_features] for the moments.
       projection: for the consistency loss; None: no such parameters.
       prefix: replaces `dynamics`; None: the model predicts rewards, not their sums.
     """
@@ -64,6 +71,8 @@ class Network(NamedTuple):
     represent: Callable[[Params, jax.Array], Hidden]
     predict: Callable[[Params, Hidden], tuple[jax.Array, jax.Array]]
     dynamics: Callable[[Params, Hidden, jax.Array], tuple[Hidden, jax.Array]]
+    num_features: int = 0
+    features: Callable[[jax.Array], jax.Array] = lambda observation: observation
     projection: Projection | None = None
     prefix: Prefix | None = None
 
@@ -141,7 +150,8 @@ def make(
     prefix_head = prefix_lib.Head(units, config.head_width, config.num_bins, dtype)
     if has_prefix:
         model = model.clone(reward_head=prefix_head)
-    prepare = observations.preparation(kind, spec, config.frame_stack)
+    num_features = observations.num_normalized(kind, spec, config.frame_stack) if config.normalize_observations else 0
+    prepare = observations.preparation(kind, spec, config.frame_stack, scales=not num_features)
     stacked_shape = observations.stack_shape(spec.observation_shape, config.frame_stack)
 
     def init(key: jax.Array) -> Params:
@@ -149,19 +159,41 @@ def make(
         action = jnp.zeros((1, *spec.action_shape), jnp.float32 if spec.is_continuous else jnp.int32)
         return model.init(key, observation, action)["params"]
 
+    def features(observation: jax.Array) -> jax.Array:
+        x = prepare(observation)
+        return x.reshape(x.shape[0], -1) if kind == "mlp" else x
+
+    def normalized(params: Params, observation: jax.Array) -> jax.Array:
+        if MOMENTS not in params:
+            return prepare(observation)
+        # Of a copy: moments are counted, never learned.
+        return statistics.normalize(jax.lax.stop_gradient(params[MOMENTS]), features(observation))
+
     def method(name: str) -> Callable[..., Any]:
         return lambda params, *inputs: model.apply({"params": params}, *inputs, method=name)
 
     represent = method("represent")
     return Network(
         init=init,
-        cast=lambda params: jax.tree.map(lambda leaf: leaf.astype(dtype), params),
-        represent=lambda params, observation: represent(params, prepare(observation)),
+        cast=lambda params: _cast(params, kind, dtype),
+        represent=lambda params, observation: represent(params, normalized(params, observation)),
         predict=method("predict"),
         dynamics=method("dynamics"),
+        num_features=num_features,
+        features=lambda observation: features(observation).reshape(-1, num_features),
         projection=Projection(method("project"), method("predict_projection")) if has_projection else None,
         prefix=Prefix(prefix_head.initial_carry, method("step")) if has_prefix else None,
     )
+
+
+def _cast(params: Params, kind: str, dtype: Any) -> Params:
+    def cast(path: tuple[Any, ...], leaf: jax.Array) -> jax.Array:
+        module, layer = path[0].key, path[1].key if len(path) > 2 else ""
+        is_input = kind == "mlp" and (module, layer) == ("representation", mlp.INPUT_LAYER)
+        is_output = module.endswith("_head") and layer == mlp.OUTPUT_LAYER
+        return leaf if module == MOMENTS or is_input or is_output else leaf.astype(dtype)
+
+    return jax.tree_util.tree_map_with_path(cast, params)
 
 
 def _model(kind: str, config: muzero_config.NetworkConfig, spec: types.EnvSpec, dtype: Any) -> _Model:

@@ -1,7 +1,8 @@
-"""Observations as networks take them: stacked frames, scaled integers, an axis for channels."""
+"""Observations as networks take them: stacked frames, scaled or normalized features, an axis for channels."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -44,9 +45,30 @@ def compute_dtype(name: str, platform: str) -> Any:
     return jnp.dtype(name)
 
 
-def preparation(kind: str, spec: types.EnvSpec, frame_stack: int) -> Callable[[jax.Array], jax.Array]:
-    """Returns the function that scales observations and gives grids without channels an axis for them."""
-    scale = 1.0 / _integer_range(spec)
+def num_normalized(kind: str, spec: types.EnvSpec, frame_stack: int) -> int:
+    """Returns the number of features that are normalized by their running moments; 0: none, bounds tell their scale.
+
+    A vector's features are its numbers, a grid's its channels. Bounds within -1 to 1 (one-hot numbers, boards) are a
+    scale, and so are those of a grid's bytes.
+    """
+    largest = max(abs(spec.observation_low), abs(spec.observation_high))
+    is_scaled = largest <= 1 or (kind != "mlp" and spec.observation_dtype != "float32" and largest <= 255)
+    if is_scaled or (kind != "mlp" and spec.observation_dtype == "uint8"):
+        return 0
+    shape = stack_shape(spec.observation_shape, frame_stack)
+    if kind == "mlp":
+        return math.prod(shape)
+    return frame_stack if len(spec.observation_shape) == 2 else shape[-1]
+
+
+def preparation(
+    kind: str, spec: types.EnvSpec, frame_stack: int, *, scales: bool = True
+) -> Callable[[jax.Array], jax.Array]:
+    """Returns the function to float32 that gives grids without channels an axis for them.
+
+    scales: it divides integers by their range.
+    """
+    scale = 1.0 / _integer_range(spec) if scales else 1.0
     needs_channels = kind != "mlp" and len(spec.observation_shape) == 2
 
     def prepare(observation: jax.Array) -> jax.Array:

@@ -11,6 +11,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from seedzero.networks import mlp
+
 Carry: TypeAlias = tuple[jax.Array, jax.Array]
 """Cell and output of the LSTM, both [B, units] in the compute dtype."""
 
@@ -40,8 +42,8 @@ class Head(nn.Module):
         (cell, output), _ = nn.OptimizedLSTMCell(self.units, dtype=self.dtype)(carry, x)
         x = nn.relu(nn.LayerNorm(dtype=self.dtype)(output))
         x = nn.relu(nn.Dense(self.width, dtype=self.dtype)(x))
-        x = nn.Dense(self.num_outputs, dtype=self.dtype, kernel_init=nn.initializers.zeros)(x)
-        return (cell.astype(self.dtype), output.astype(self.dtype)), x.astype(jnp.float32)
+        logits = mlp.output(self.num_outputs)(x.astype(jnp.float32))
+        return (cell.astype(self.dtype), output.astype(self.dtype)), logits
 
     def initial_carry(self, batch_size: int) -> Carry:
         """Returns the carry before the first step of a sum."""

@@ -157,5 +157,4 @@ class Head(nn.Module):
         x = nn.Conv(HEAD_CHANNELS, (1, 1), use_bias=False, dtype=self.dtype)(hidden)
         x = nn.relu(nn.LayerNorm(dtype=self.dtype, reduction_axes=(-3, -2, -1), feature_axes=-1)(x))
         x = nn.relu(nn.Dense(self.width, dtype=self.dtype)(x.reshape(x.shape[0], -1)))
-        x = nn.Dense(self.num_outputs, dtype=self.dtype, kernel_init=nn.initializers.zeros)(x)
-        return x.astype(jnp.float32)
+        return mlp.output(self.num_outputs)(x.astype(jnp.float32))

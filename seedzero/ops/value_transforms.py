@@ -1,10 +1,14 @@
 """Values and rewards as categorical distributions over a transformed support.
 
-MuZero (Schrittwieser et al. 2020), appendix F: a scalar x is squashed by h(x) = sign(x)(sqrt(|x| + 1) - 1) + eps x
-(Pohlen et al. 2018, proposition A.2), and h(x) is split between the two nearest of evenly spaced bins.
+MuZero (Schrittwieser et al. 2020), appendix F: a scalar x is squashed by h(x), and h(x) is split between the two
+nearest of evenly spaced bins.
+"hyperbolic": h(x) = sign(x)(sqrt(|x| + 1) - 1) + eps x (Pohlen et al. 2018, proposition A.2).
+"symlog": h(x) = sign(x) log(|x| + 1) (Hafner et al. 2023, equation 9).
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Mapping
 
 import jax
 import jax.numpy as jnp
@@ -31,17 +35,33 @@ def inverse_signed_hyperbolic(y: jax.Array) -> jax.Array:
     return jnp.sign(y) * t * (t + 2.0)
 
 
-def two_hot(x: jax.Array, num_bins: int, limit: float) -> jax.Array:
+def symlog(x: jax.Array) -> jax.Array:
+    """Returns sign(x) log(|x| + 1), elementwise."""
+    return jnp.sign(x) * jnp.log1p(jnp.abs(x))
+
+
+def symexp(y: jax.Array) -> jax.Array:
+    """Returns the x with symlog(x) = y, elementwise."""
+    return jnp.sign(y) * jnp.expm1(jnp.abs(y))
+
+
+_TRANSFORMS: Mapping[str, tuple[Callable[[jax.Array], jax.Array], Callable[[jax.Array], jax.Array]]] = {
+    "hyperbolic": (signed_hyperbolic, inverse_signed_hyperbolic),
+    "symlog": (symlog, symexp),
+}
+
+
+def two_hot(x: jax.Array, num_bins: int, limit: float, transform: str = "hyperbolic") -> jax.Array:
     """Returns probabilities [..., num_bins] whose mean over the support is h(x), for untransformed x [...].
 
     The bins are evenly spaced over [-limit, limit]; a larger h(x) puts all mass on the outermost one.
     """
-    position = (jnp.clip(signed_hyperbolic(x), -limit, limit) + limit) * ((num_bins - 1) / (2.0 * limit))
+    position = (jnp.clip(_TRANSFORMS[transform][0](x), -limit, limit) + limit) * ((num_bins - 1) / (2.0 * limit))
     distance = jnp.abs(position[..., None] - jnp.arange(num_bins, dtype=position.dtype))
     return jnp.maximum(1.0 - distance, 0.0)
 
 
-def expectation(logits: jax.Array, limit: float) -> jax.Array:
+def expectation(logits: jax.Array, limit: float, transform: str = "hyperbolic") -> jax.Array:
     """Returns the untransformed scalars [...] of logits [..., num_bins].
 
     Bins are summed in pairs of opposite sign, so that a symmetric distribution gives exactly 0.
@@ -51,4 +71,4 @@ def expectation(logits: jax.Array, limit: float) -> jax.Array:
     probs = jax.nn.softmax(logits, axis=-1)
     positive = jnp.linspace(-limit, limit, num_bins, dtype=logits.dtype)[num_bins - half :]
     mean = jnp.sum((probs[..., num_bins - half :] - probs[..., :half][..., ::-1]) * positive, axis=-1)
-    return inverse_signed_hyperbolic(mean)
+    return _TRANSFORMS[transform][1](mean)

@@ -16,8 +16,6 @@ LOWEST = float(np.finfo(np.float32).min)
 """Logit of an illegal action. Finite: a row without legal actions gives no NaN."""
 
 TINY = float(np.finfo(np.float32).tiny)
-MIN_RANGE = 1e-8
-"""Smallest divisor in PUCT's scaling, for nodes with equal values."""
 
 
 def puct_scores(forest: forest_lib.Forest, *, config: muzero_config.SearchConfig) -> jax.Array:
@@ -34,7 +32,7 @@ def puct_scores(forest: forest_lib.Forest, *, config: muzero_config.SearchConfig
     known = jnp.where(visited, forest.q_values, own)
     lowest = jnp.minimum(own, jnp.min(known, axis=0))
     highest = jnp.maximum(own, jnp.max(known, axis=0))
-    spread = jnp.maximum(highest - lowest, MIN_RANGE)
+    spread = jnp.maximum(highest - lowest, config.min_value_range)
     scaled = jnp.where(visited, forest.q_values - lowest, 0.0) / spread
     return scaled + exploration * forest.prior / (forest.visits + 1.0)
 

@@ -12,7 +12,7 @@ import muzero_cases as cases
 import numpy as np
 import pytest
 
-from seedzero.agents import base, learning, muzero, muzero_loss
+from seedzero.agents import base, learning, muzero, muzero_loss, muzero_model
 from seedzero.config import config as config_lib
 from seedzero.config import options
 from seedzero.core import types
@@ -25,8 +25,7 @@ from seedzero.replay import windows as windows_lib
 def _hand_model_loss(config: config_lib.Config, windows: windows_lib.Windows, params: Any) -> jax.Array:
     parts = cases.hand_model(config)
     targets = muzero_loss.make_targets(parts, (), windows)
-    actions = windows.stored["action"][:, : config.muzero.unroll_steps]
-    return muzero_loss.loss_and_metrics(parts, params, windows, actions, targets)[0]
+    return muzero_loss.loss_and_metrics(parts, params, windows, targets, jax.random.key(0))[0]
 
 
 def _hand_model_config() -> config_lib.Config:
@@ -124,23 +123,67 @@ def test_each_reward_is_trained_on_the_step_that_leads_to_its_position() -> None
     targets = muzero_loss.make_targets(parts, (), windows)
     params = {"p": jnp.ones(()), "q": jnp.ones(())}
     windows = agent_cases.store(windows, policy=windows.stored["policy"][..., :2])
-    _, metrics = muzero_loss.loss_and_metrics(parts, params, windows, action[:, :2], targets)
+    _, metrics, _ = muzero_loss.loss_and_metrics(parts, params, windows, targets, jax.random.key(0))
     encoded = value_transforms.two_hot(reward[:, 1:3], 11, 5.0)
     entropy = -jnp.sum(jnp.where(encoded > 0, encoded * jnp.log(encoded), 0.0), axis=-1)
     np.testing.assert_allclose(metrics["loss_reward"], jnp.mean(jnp.sum(entropy, axis=1) / 2), atol=1e-5)
 
 
-def test_actions_behind_an_episodes_end_are_random_and_earlier_ones_are_as_taken() -> None:
+def test_actions_behind_an_episodes_end_are_the_policys_and_earlier_ones_are_as_taken() -> None:
+    """States are the last action, of three; the policy never takes that one again."""
     config = cases.make_config()
-    windows = cases.make_windows(config)
+    parts = cases.hand_model(config)
+
+    def predict(params: Any, s: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return jnp.where(s == jnp.arange(3.0), -1e9, 0.0), jnp.zeros((len(s), 11))
+
+    def dynamics(params: Any, s: jax.Array, action: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return action[:, None].astype(jnp.float32), jnp.zeros((len(s), 11))
+
+    network = parts.network._replace(represent=lambda params, x: x, predict=predict, dynamics=dynamics)
+    parts = parts._replace(network=network, spec=cases.SPEC)
     # One window is whole; in the others the action of position 1 led nowhere.
-    windows = windows._replace(valid=windows.valid.at[1:, 2:].set(False))
-    parts = cases.hand_model(config)._replace(spec=cases.SPEC)
-    drawn = np.stack([muzero_loss.unroll_actions(parts, windows, jax.random.key(i)) for i in range(40)])
-    taken = np.asarray(windows.stored["action"])
-    assert (drawn[:, :, 0] == taken[:, 0]).all()
-    assert (drawn[:, 0, 1] == taken[0, 1]).all()
-    assert all(set(drawn[:, i, 1]) == {0, 1, 2} for i in range(1, cases.BATCH))
+    taken = jnp.array([[True, True], [True, False], [True, False], [True, False]])
+    actions = jnp.array([[0, 0], [0, 0], [1, 1], [2, 2]])
+    unroll = jax.jit(functools.partial(muzero_loss.unroll, parts, {}, jnp.zeros((4, 1)), actions, taken))
+    states = np.stack([np.asarray(unroll(jax.random.key(i))[3])[..., 0] for i in range(40)])
+    assert (states[:, :, 1] == [0, 0, 1, 2]).all()
+    assert (states[:, 0, 2] == 0).all()
+    assert [set(states[:, i, 2]) for i in (1, 2, 3)] == [{1, 2}, {0, 2}, {0, 1}]
+
+
+def test_an_end_by_chance_makes_no_action_worthless_that_the_policy_avoids() -> None:
+    """Half of all first steps end the episode, by chance; who is still there takes action 0, and gets 1 for any."""
+    config = cases.make_config(
+        muzero__unroll_steps=2, muzero__n_step=1, muzero__discount=1.0, optimizer__learning_rate=0.01
+    )
+    windows = cases.make_windows(config)
+    alive = jnp.array([[True], [True], [False], [False]])
+    windows = windows._replace(
+        reward=jnp.array([0.0, 0.0, 1.0, 0.0]) * alive,
+        valid=jnp.concatenate([jnp.ones((4, 2), bool), jnp.broadcast_to(alive, (4, 2))], axis=1),
+        terminated=jnp.concatenate([jnp.zeros((4, 1), bool), ~alive, jnp.zeros((4, 1), bool), alive], axis=1),
+    )
+    zeros = jnp.zeros((4, 4), jnp.int32)
+    policy = jnp.broadcast_to(jnp.array([0.98, 0.01, 0.01]), (4, 4, 3))
+    windows = agent_cases.store(windows, action=zeros, policy=policy, value=jnp.zeros((4, 4)))
+    windows = agent_cases.show(windows, jnp.ones((4, 1, 4)))
+    agent, update = cases.agent(config)
+    state = jax.jit(agent.init)(jax.random.key(0))
+    for index in range(200):
+        state, _, _ = update(state, windows, jax.random.key(index))
+    parts = muzero_model.make_parts(config, cases.SPEC, "cpu")
+
+    @jax.jit
+    def rewards(params: Any) -> jax.Array:
+        observation, actions = jnp.ones((3, 4)), jnp.array([[0, 0], [0, 1], [0, 2]])
+        taken = jnp.ones((3, 2), bool)
+        logits = muzero_loss.unroll(parts, params, observation, actions, taken, jax.random.key(0))[2]
+        return muzero_model.unit(params) * muzero_model.decode(parts, logits[:, 1])
+
+    found = np.asarray(rewards(state.params))
+    assert found[0] == pytest.approx(0.5, abs=0.15)
+    assert found[1:].min() > 0.06  # drawn evenly, these would be about 0
 
 
 def test_sums_of_rewards_are_trained_on_the_step_that_completes_them() -> None:
@@ -168,7 +211,8 @@ def test_sums_of_rewards_are_trained_on_the_step_that_completes_them() -> None:
     @jax.jit
     def reward_loss(windows: windows_lib.Windows) -> jax.Array:
         targets = muzero_loss.make_targets(parts, (), windows)
-        return muzero_loss.loss_and_metrics(parts, {"p": 1.0}, windows, action[:, :5], targets)[1]["loss_reward"]
+        _, metrics, _ = muzero_loss.loss_and_metrics(parts, {"p": 1.0}, windows, targets, jax.random.key(0))
+        return metrics["loss_reward"]
 
     a = np.asarray(action, np.float32)
     sums = encode(jnp.asarray(np.stack([a[:, 0], a[:, 0] + a[:, 1], a[:, 2], a[:, 2] + a[:, 3], a[:, 4]], axis=1)))
@@ -242,7 +286,7 @@ def test_intensity_scales_each_observation_by_its_own_factor() -> None:
 
 
 def test_augmentation_changes_the_loss_and_not_the_targets() -> None:
-    def update(**changes: options.Value) -> tuple[Any, base.Metrics]:
+    def update(**changes: options.Value) -> base.Metrics:
         config = cases.make_config(muzero__target_network_updates=2, **changes)
         parts, params = cases.hand_model(config), {"p": jnp.float32(0.01), "q": jnp.float32(0.5)}
         # The value is the brightness.
@@ -254,11 +298,10 @@ def test_augmentation_changes_the_loss_and_not_the_targets() -> None:
         windows = _image_windows(config, GRID_3D, num_observations=4)
         opt_state, zero = parts.optimizer.init(params), jnp.int32(0)
         state = learning.TrainState(params, params, opt_state, zero, zero)
-        return jax.jit(lambda key: muzero._update(parts, state, windows, key, None)[1:])(jax.random.key(1))
+        return jax.jit(lambda key: muzero._update(parts, state, windows, key, None)[2])(jax.random.key(1))
 
-    priority, plain = update()
-    augmented_priority, augmented = update(muzero__shift_pixels=2, muzero__intensity_scale=0.2)
-    np.testing.assert_array_equal(priority, augmented_priority)
+    plain = update()
+    augmented = update(muzero__shift_pixels=2, muzero__intensity_scale=0.2)
     assert plain["value_target_mean"] == augmented["value_target_mean"] != 0
     assert plain["loss"] != augmented["loss"]
     assert plain["value_mean"] != augmented["value_mean"]

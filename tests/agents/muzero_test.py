@@ -48,16 +48,19 @@ def test_an_update_reports_its_metrics_and_learns_the_batch() -> None:
     assert all(value.dtype == jnp.float32 and value.shape == () for value in metrics.values())
 
 
-def test_a_windows_priority_is_how_far_its_target_is_from_the_searchs_value() -> None:
-    config = cases.make_config(muzero__discount=0.5)
+def test_a_windows_priority_is_how_far_the_network_is_from_its_target() -> None:
+    config = cases.make_config(muzero__discount=0.5, optimizer__learning_rate=0.02)
     windows = cases.make_windows(config)
     # n = 2 rewards of 1 and 0.5 * 2, and 0.25 times the value of position 2.
     reward = jnp.zeros_like(windows.reward).at[:, 1].set(1.0).at[:, 2].set(2.0)
-    searched = jnp.arange(float(cases.BATCH))
-    value = jnp.full_like(windows.reward, 4.0).at[:, 0].set(searched)
+    bootstrap = 4.0 * jnp.arange(1.0, 1.0 + cases.BATCH)
+    value = jnp.full_like(windows.reward, 9.0).at[:, 2].set(bootstrap)
     windows = agent_cases.store(windows, value=value)._replace(reward=reward)
-    _, priority, _ = cases.update(config, cases.init(config), windows)
-    np.testing.assert_allclose(priority, np.abs(np.arange(cases.BATCH) - 3.0), atol=1e-6)
+    state, priority, _ = cases.update(config, cases.init(config), windows)
+    np.testing.assert_allclose(priority, 2.0 + bootstrap / 4, rtol=1e-5)  # an untrained network predicts 0
+    for _ in range(80):
+        state, priority, _ = cases.update(config, state, windows)
+    assert np.asarray(priority).max() < 0.5
 
 
 def test_more_steps_of_consistency_than_are_unrolled_are_refused_by_name() -> None:
@@ -78,7 +81,8 @@ def test_rewards_of_the_search_sum_up_to_what_is_trained() -> None:
 
     @jax.jit
     def both(observation: jax.Array, actions: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        logits = muzero_loss.unroll(parts, params, observation, actions)[2]
+        taken = jnp.ones(actions.shape, bool)
+        logits = muzero_loss.unroll(parts, params, observation, actions, taken, jax.random.key(0))[2]
         embedding, rewards = muzero._root(parts, params, observation).embedding, []
         first = embedding
         for k in range(3):
@@ -178,7 +182,7 @@ def test_the_value_to_store_is_the_mean_of_the_search_or_that_of_the_policy(jit:
 
 
 def test_what_is_stored_as_value_changes_nothing_else() -> None:
-    mean, policy = _choice(2, "gumbel").stored, _choice(2, "gumbel", muzero__stored_value="policy").stored
+    mean, policy = _choice(2, "gumbel", muzero__stored_value="root").stored, _choice(2, "gumbel").stored
     assert (mean["value"] != policy["value"]).any()
     for name in ("action", "policy"):
         np.testing.assert_array_equal(mean[name], policy[name])

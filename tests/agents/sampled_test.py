@@ -232,16 +232,14 @@ def test_the_first_policy_loss_is_that_of_uniform_bins_and_falls() -> None:
     assert share > 0.7
 
 
-def test_actions_behind_the_end_of_an_episode_are_random_vectors() -> None:
-    windows = _windows(FAST, 0.0)
-    valid = windows.valid.at[0, 2:].set(False)
+def test_actions_behind_the_end_of_an_episode_are_vectors_of_the_policy() -> None:
     parts = muzero_model.Parts(FAST, SPEC, None, None, None)  # type: ignore[arg-type]
-    actions = muzero_loss.unroll_actions(parts, windows._replace(valid=valid), jax.random.key(0))
-    taken = windows.stored["action"]
-    np.testing.assert_array_equal(actions[1:], taken[1:, :2])
-    np.testing.assert_array_equal(actions[0, 0], taken[0, 0])
-    assert not np.any(actions[0, 1] == taken[0, 1])
-    assert np.all(np.abs(actions) <= 1)
+    num_dimensions, num_bins = len(SPEC.action_low), FAST.network.action_bins
+    certain = jnp.where(jnp.arange(num_bins) == num_bins - 1, 50.0, 0.0)
+    actions = muzero_loss._absorbed(parts, jnp.tile(certain, (64, num_dimensions)), jax.random.key(0))
+    assert actions.shape == (64, num_dimensions)
+    assert np.all((actions > 1 - 2 / num_bins) & (actions <= 1))
+    assert len(np.unique(actions)) > 32
 
 
 def test_an_action_that_is_not_finite_changes_nothing() -> None:

@@ -66,7 +66,7 @@ def test_all_programs_of_the_learner_are_there(small: tuple[setup_lib.Setup, con
     assert list(tpu.traces(setup)) == [("act", 16), ("act", 8), ("update", 16), ("refresh", 8)]
     apart = [("draw", 16), ("learn", 16), ("draw_stale", 8), ("renew", 8)]
     assert list(tpu.traces(setup, on_host=True))[2:] == apart
-    without, _ = _setup()
+    without, _ = _setup(**{"reanalyse.per_insert": 0.0})
     assert list(tpu.traces(without))[2:] == [("update", 16)]
 
 

@@ -1,7 +1,6 @@
 """Making, locking and resuming a run directory."""
 
 import contextlib
-import dataclasses
 import datetime
 import json
 import math
@@ -19,7 +18,7 @@ import pytest
 
 from seedzero.checkpoints import run_dir as run_dir_lib
 from seedzero.config import config as config_lib
-from seedzero.config import options, sections
+from seedzero.config import options
 from seedzero.core import errors
 
 TIMEOUT_SECONDS = 10.0
@@ -276,9 +275,10 @@ def test_configuration_of_another_version_is_named(tmp_path: pathlib.Path) -> No
         run_dir_lib.read_saved(tmp_path)
 
 
-def test_key_that_an_older_version_did_not_have_gets_its_default(tmp_path: pathlib.Path) -> None:
+def test_key_that_an_older_version_did_not_have_gets_its_default_or_what_it_meant_then(tmp_path: pathlib.Path) -> None:
     (tmp_path / "config.json").write_text('{"preset": "catch", "given": {}, "config": {"run.seed": 5}}')
-    expected = dataclasses.replace(config_lib.Config(), run=sections.RunConfig(seed=5))
+    then = {"muzero.scale_rewards": False, "network.normalize_observations": False}
+    expected = config_lib.override(config_lib.Config(), {"run.seed": 5, **then})
     assert run_dir_lib.read_saved(tmp_path).config == expected
 
 

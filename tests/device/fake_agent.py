@@ -61,12 +61,12 @@ def _update(
     number = windows.observation[types.OBSERVATION][:, 0, 0]
     total = jnp.sum(jnp.where(windows.valid, windows.reward, 0.0), axis=1)
 
-    def loss(params: base.Params) -> tuple[jax.Array, base.Metrics]:
+    def loss(params: base.Params) -> tuple[jax.Array, tuple[base.Metrics, None]]:
         error = params["weight"] * number + params["bias"] - total
         loss = jnp.mean(windows.weight * jnp.square(error))
-        return loss, {"loss": loss, "time_mean": jnp.mean(windows.weight * windows.time)}
+        return loss, ({"loss": loss, "time_mean": jnp.mean(windows.weight * windows.time)}, None)
 
-    gradients, metrics = learning.gradients(loss, state.params, axis_name)
+    gradients, metrics, _ = learning.gradients(loss, state.params, axis_name)
     schedule = optax.constant_schedule(0.01)
     state, metrics = learning.apply_gradients(state, gradients, metrics, optimizer=optax.identity(), schedule=schedule)
     return state, jnp.abs(total), metrics

@@ -96,7 +96,7 @@ class _Host:
         return jax.tree.map(np.array, after), {name: float(value) for name, value in metrics.items()}
 
 
-PUCT = _config(search__policy="puct", network__frame_stack=2)
+PUCT = _config(search__policy="puct", network__frame_stack=2, muzero__stored_value="root")
 
 
 @functools.cache
@@ -140,9 +140,10 @@ def test_refreshed_targets_are_those_of_a_search_by_hand_and_nothing_else_change
     frames = [before.observation[slot, np.maximum(time - 1, 0)], before.observation[slot, time]]
     found = _search_by_hand()(host.params, np.concatenate(frames, axis=-1), mask[slot])
     policy, value = before.stored["policy"].copy(), before.stored["value"].copy()
-    policy[slot, time], value[slot, time] = found.action_weights, found.root_value
+    unit = muzero_model.unit(host.params)
+    policy[slot, time], value[slot, time] = found.action_weights, unit * found.root_value
     np.testing.assert_allclose(after.stored["policy"][written], policy[written], atol=1e-6)
-    np.testing.assert_allclose(after.stored["value"][written], value[written], atol=1e-5)
+    np.testing.assert_allclose(after.stored["value"][written], value[written], rtol=1e-5, atol=1e-5)
     old = {name: before.stored[name][written] for name in ("policy", "value", "target_version")}
     assert metrics == pytest.approx(
         {

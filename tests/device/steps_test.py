@@ -166,27 +166,29 @@ def test_devices_that_see_different_data_keep_the_same_parameters(num_devices: i
 def test_an_update_writes_the_priorities_of_its_windows_into_the_rings(num_devices: int) -> None:
     host = _Host(num_devices, is_prioritized=True)
     host.fill([0.5] * NUM_TRAIN)
-    # Episodes of one step: its target is the reward. What the search expected is made to differ from slot to slot.
+    # Episodes of one step: its target is the reward, which is made to differ from slot to slot.
     rings = host.actor.rings
     expected = 1.0 + np.arange(NUM_TRAIN, dtype=np.float32)[:, None] + np.zeros(rings.weight.shape, np.float32)
-    value = jax.device_put(expected, mesh_lib.sharded(host.setup.mesh))
-    host.actor = host.actor._replace(rings=rings._replace(stored={**rings.stored, "value": value}))
+    reward = jax.device_put(expected, mesh_lib.sharded(host.setup.mesh))
+    host.actor = host.actor._replace(rings=rings._replace(reward=reward))
+    untrained = state_lib.copy(host.train.params)
     new = np.asarray(rings.weight)
     assert set(new.reshape(-1).tolist()) == {0.0, 1.0}
     for _ in range(12):
+        host.train = host.train._replace(params=state_lib.copy(untrained))  # it expects nothing
         metrics = host.update()
-    written = np.where(new > 0, np.sqrt(expected - 1 + 0.01), 0)
+    written = np.where(new > 0, np.sqrt(expected + 0.01), 0)
     weight = np.asarray(host.actor.rings.weight)
     np.testing.assert_allclose(weight, written, rtol=1e-5)  # all were sampled, and nothing else became sampleable
-    np.testing.assert_allclose(np.asarray(host.actor.rings.max_weight), [np.sqrt(7.01)] * num_devices, rtol=1e-5)
-    assert metrics["priority_max"] == pytest.approx(7.01)
-    assert 0 < metrics["priority_mean"] <= 7.0
+    np.testing.assert_allclose(np.asarray(host.actor.rings.max_weight), [np.sqrt(8.01)] * num_devices, rtol=1e-5)
+    assert metrics["priority_max"] == pytest.approx(8.01)
+    assert 0 < metrics["priority_mean"] <= 8.0
     assert 0 < metrics["importance_min"] < metrics["importance_mean"] < num_devices
     # New steps, on whatever device, have the largest priority.
     host.fill([0.5] * NUM_TRAIN)
     weight = np.asarray(host.actor.rings.weight)
     assert ((weight > 0).sum(axis=1) == 6).all()
-    np.testing.assert_allclose(np.where(new > 0, 0, weight).max(axis=1), np.sqrt(7.01), rtol=1e-5)
+    np.testing.assert_allclose(np.where(new > 0, 0, weight).max(axis=1), np.sqrt(8.01), rtol=1e-5)
 
 
 def test_updates_by_priority_are_the_same_bits_every_time() -> None:

@@ -14,7 +14,7 @@ import pytest
 from seedzero.config import muzero as muzero_config
 from seedzero.core import errors, types
 from seedzero.networks import mlp, muzero, projection, resnet
-from seedzero.ops import value_transforms
+from seedzero.ops import statistics, value_transforms
 
 VECTOR = types.EnvSpec((4,), "float32", 3)
 GRID = types.EnvSpec((10, 5, 1), "uint8", 3, observation_low=0, observation_high=1)
@@ -170,12 +170,55 @@ def test_parameters_and_logits_are_float32_whatever_is_computed_in(
     params = jax.eval_shape(network.init, jax.random.key(0))
     assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {jnp.dtype("float32")}
     cast = jax.eval_shape(network.cast, params)
-    assert {leaf.dtype for leaf in jax.tree.leaves(cast)} == {jnp.dtype(expected)}
+    exact = {jax.tree_util.keystr(path) for path, leaf in _leaves(cast) if leaf.dtype == jnp.float32}
+    outputs = {f"['{head}_head']['Dense_1']" for head in ("policy", "value", "reward")}
+    inputs = {"['representation']['Dense_0']"} if spec is VECTOR else set()
+    if expected == "bfloat16":
+        assert {name.rpartition("[")[0] for name in exact} == outputs | inputs
+        assert {leaf.dtype for _, leaf in _leaves(cast)} == {jnp.dtype("float32"), jnp.dtype("bfloat16")}
     hidden = jax.eval_shape(network.represent, cast, jax.ShapeDtypeStruct((2, *spec.observation_shape), jnp.uint8))
     following, reward = jax.eval_shape(network.dynamics, cast, hidden, jax.ShapeDtypeStruct((2,), jnp.int32))
     assert hidden.dtype == following.dtype == jnp.dtype(expected)
     for logits in (*jax.eval_shape(network.predict, cast, hidden), reward):
         assert logits.dtype == jnp.float32
+
+
+def _leaves(tree: Any) -> list[tuple[Any, Any]]:
+    return jax.tree_util.tree_flatten_with_path(tree)[0]
+
+
+def test_bfloat16_tells_near_observations_and_their_values_apart() -> None:
+    network, exact = (muzero.make(_config(compute_dtype=name), VECTOR, "cpu") for name in ("bfloat16", "float32"))
+    shapes = jax.eval_shape(network.init, jax.random.key(0))
+    keys = iter(jax.random.split(jax.random.key(1), 100))
+    params = jax.tree.map(lambda leaf: jax.random.normal(next(keys), leaf.shape), shapes)
+    seen = 100.0 + 10.0 * jax.random.normal(next(keys), (64, 4))
+    params[muzero.MOMENTS] = statistics.add_features(statistics.no_moments(4), seen, jnp.ones(64, bool))
+    near = network.represent(network.cast(params), jnp.array([[100.0, 99, 98, 97], [100.2, 99, 98, 97]]))
+    assert (near[0] != near[1]).any()
+    # The heads' last layer adds no rounding of its own: a value of 40 has a step of 0.25 in bfloat16.
+    hidden = exact.represent(params, seen).astype(jnp.bfloat16)
+    logits, cast = network.predict(network.cast(params), hidden)[1], network.cast(params)
+    rounded = network.predict(jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), cast), hidden)[1]
+    assert (logits != logits.astype(jnp.bfloat16)).any()
+    assert (logits != rounded).any()
+
+
+@pytest.mark.parametrize("spec", [VECTOR, GRID, IMAGE], ids=["mlp", "conv", "resnet"])
+def test_normalized_observations_do_not_depend_on_their_units(spec: types.EnvSpec) -> None:
+    spec = dataclasses.replace(spec, observation_dtype="float32", observation_low=-np.inf, observation_high=np.inf)
+    network = muzero.make(_config(), spec, "cpu")
+    x = jax.random.normal(jax.random.key(0), (8, *spec.observation_shape))
+    scales = jnp.array([1e4, 1e-3, 1.0, 5.0])[: spec.observation_shape[-1]]
+    params = network.init(jax.random.key(1))
+
+    def represent(x: jax.Array) -> jax.Array:
+        seen = network.features(x)
+        moments = statistics.add_features(statistics.no_moments(network.num_features), seen, jnp.ones(len(seen), bool))
+        return network.represent({**params, muzero.MOMENTS: moments}, x)
+
+    assert network.num_features == spec.observation_shape[-1]
+    np.testing.assert_allclose(represent(scales * x + 3 * scales), represent(x), atol=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,31 @@ def test_integers_are_scaled_by_their_range(low: float, high: float, dtype: str,
     np.testing.assert_allclose(prepared, [[0.0, scaled]], rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("kind", "shape", "dtype", "low", "high", "expected"),
+    [
+        ("mlp", (4,), "float32", -np.inf, np.inf, 12),
+        ("mlp", (), "float32", -np.inf, np.inf, 3),
+        ("mlp", (4,), "float32", -1.2, 0.6, 12),
+        ("mlp", (4,), "int32", -(2.0**31), 2.0**31 - 1, 12),
+        ("mlp", (128,), "uint8", 0, 255, 384),
+        ("mlp", (16,), "float32", 0, 1, 0),
+        ("mlp", (4,), "float32", -1, 1, 0),
+        ("conv", (10, 10, 4), "uint8", 0, 1, 0),
+        ("conv", (10, 10, 4), "int32", 0, 10, 0),
+        ("conv", (10, 10, 4), "int32", 0, 5000, 12),
+        ("conv", (10, 10), "float32", 0, 50, 3),
+        ("resnet", (96, 96, 1), "uint8", 0, 255, 0),
+        ("resnet", (64, 64, 3), "float32", 0, 255, 9),
+    ],
+)
+def test_features_are_normalized_where_bounds_do_not_tell_their_scale(
+    kind: str, shape: tuple[int, ...], dtype: str, low: float, high: float, expected: int
+) -> None:
+    spec = types.EnvSpec(shape, dtype, 3, observation_low=low, observation_high=high)
+    assert observations.num_normalized(kind, spec, 3) == expected
+
+
 def test_stacked_frames_of_a_grid_without_channels_become_its_channels() -> None:
     spec = types.EnvSpec((4, 5), "float32", 3)
     frames = jnp.arange(3 * 4 * 5, dtype=jnp.float32).reshape(3, 1, 4, 5)

@@ -76,3 +76,21 @@ def test_expectation_decodes_what_two_hot_encodes(transform: Any, num_bins: int)
     logits = jnp.log(value_transforms.two_hot(x, num_bins, 30.0))
     decoded = transform(value_transforms.expectation, static_argnums=1)(logits, 30.0)
     np.testing.assert_allclose(decoded, x, rtol=1e-4, atol=1e-4)
+
+
+def test_symlog_is_what_its_formula_gives_and_symexp_undoes_it(transform: Any) -> None:
+    x = jnp.array([0.0, np.e - 1, 1 - np.e, 1e6])
+    squashed = transform(value_transforms.symlog)(x)
+    np.testing.assert_allclose(squashed, [0.0, 1.0, -1.0, np.log(1e6 + 1)], rtol=1e-6)
+    np.testing.assert_allclose(transform(value_transforms.symexp)(squashed), x, rtol=1e-5)
+
+
+def test_bins_of_symlog_reach_far_beyond_those_of_the_square_root() -> None:
+    x = jnp.array([-20_000.0, 0.0, 0.3, 5_000.0])
+
+    def decoded(name: str) -> np.ndarray:
+        logits = jnp.log(value_transforms.two_hot(x, 121, 10.0, name))
+        return np.asarray(value_transforms.expectation(logits, 10.0, name))
+
+    np.testing.assert_allclose(decoded("symlog"), x, rtol=1e-4, atol=1e-4)
+    assert decoded("hyperbolic")[3] < 200

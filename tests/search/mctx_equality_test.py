@@ -97,7 +97,11 @@ def mctx_policy(of: reference.Case, explore: jax.Array) -> Any:
     config = of.config
     if config.policy == "puct":
         return functools.partial(
-            mctx.muzero_policy, dirichlet_fraction=0.0, pb_c_init=config.pb_c_init, pb_c_base=config.pb_c_base
+            mctx.muzero_policy,
+            dirichlet_fraction=0.0,
+            pb_c_init=config.pb_c_init,
+            pb_c_base=config.pb_c_base,
+            qtransform=functools.partial(mctx.qtransform_by_parent_and_siblings, epsilon=config.min_value_range),
         )
     return functools.partial(
         mctx.gumbel_muzero_policy,

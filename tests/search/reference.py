@@ -241,7 +241,7 @@ def _choose_puct(run: Search, node: Node) -> int:
     counts, q = node.visit_counts(), node.q_values()
     low = min([node.value, *q[counts > 0]])
     high = max([node.value, *q[counts > 0]])
-    exploitation = np.where(counts > 0, q - low, 0.0) / max(high - low, 1e-8)
+    exploitation = np.where(counts > 0, q - low, 0.0) / max(high - low, run.config.min_value_range)
     factor = run.config.pb_c_init + math.log((node.visits + run.config.pb_c_base + 1) / run.config.pb_c_base)
     exploration = math.sqrt(node.visits) * factor * node.prior / (1 + counts)
     return int(run.best(np.flatnonzero(node.logits > -np.inf), exploitation + exploration)[0])

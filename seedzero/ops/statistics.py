@@ -1,0 +1,112 @@
+"""Running statistics of a stream of batches: moments of features, and the size of numbers that are not 0.
+
+Old batches fade: a batch's weight shrinks to `KEPT` at each later one. So the first batch counts whole at once, and
+the statistics still follow a stream that changes.
+
+Shape letters: N samples of a batch, D features.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+KEPT = 0.9999
+"""Share of the earlier batches' weight that remains when one is added."""
+LIMIT = 10.0
+"""Largest normalized feature, in standard deviations, on both sides."""
+_LARGEST = 1e15
+"""Larger numbers count as this: their squares would be infinite."""
+
+
+class Moments(NamedTuple):
+    """Mean and variance of each feature.
+
+    Attributes:
+      weight: scalar, samples with fading weights; 0: nothing was seen.
+      mean: [D].
+      variance: [D]; 1 before anything was seen.
+    """
+
+    weight: jax.Array
+    mean: jax.Array
+    variance: jax.Array
+
+
+class Size(NamedTuple):
+    """How large numbers are that are not 0.
+
+    Attributes:
+      weight: scalar, such numbers with fading weights.
+      mean_square: scalar; 1 before anything was seen.
+    """
+
+    weight: jax.Array
+    mean_square: jax.Array
+
+
+def no_moments(num_features: int) -> Moments:
+    """Returns the moments before anything was seen: they normalize nothing."""
+    return Moments(jnp.zeros(()), jnp.zeros(num_features), jnp.ones(num_features))
+
+
+def add_features(moments: Moments, x: jax.Array, counted: jax.Array, axis_name: str | None = None) -> Moments:
+    """Returns the moments with a batch of each device added (Chan et al. 1979, equation 2.1).
+
+    The result is the same on all devices of the mapped axis.
+
+    Args:
+      moments: so far.
+      x: [N, D]; a number that is not finite counts as the mean so far.
+      counted: [N] bool, true: the sample counts.
+      axis_name: of the mapped axis; None: there is one device.
+    """
+    weight = counted.astype(jnp.float32)[:, None]
+    x = jnp.where(counted[:, None] & jnp.isfinite(x), jnp.clip(x, -_LARGEST, _LARGEST), moments.mean)
+    added, before = _total(jnp.sum(weight), axis_name), KEPT * moments.weight
+    number = jnp.maximum(added, 1.0)
+    mean = _total(jnp.sum(weight * x, axis=0), axis_name) / number
+    variance = _total(jnp.sum(weight * jnp.square(x - mean), axis=0), axis_name) / number
+    share = added / jnp.maximum(before + added, 1e-8)
+    away = mean - moments.mean
+    # A mean of variances, not a difference of mean squares: features may vary little around a large mean.
+    within = (1.0 - share) * moments.variance + share * variance
+    return Moments(before + added, moments.mean + share * away, within + share * (1.0 - share) * jnp.square(away))
+
+
+def normalize(moments: Moments, x: jax.Array) -> jax.Array:
+    """Returns features x [..., D] with mean 0 and variance 1, clipped at LIMIT; a constant feature becomes 0."""
+    # A constant's rounding errors are no variance.
+    rounding = jnp.square(1e-5 * moments.mean)
+    scaled = (x - moments.mean) * jax.lax.rsqrt(moments.variance + rounding + 1e-16)
+    return jnp.clip(scaled, -LIMIT, LIMIT)
+
+
+def no_size() -> Size:
+    """Returns the size before anything was seen: 1."""
+    return Size(jnp.zeros(()), jnp.ones(()))
+
+
+def add_numbers(size: Size, x: jax.Array, counted: jax.Array, axis_name: str | None = None) -> Size:
+    """Returns the size with the numbers x [...] of each device added where `counted` [...] bool, finite and not 0.
+
+    The result is the same on all devices of the mapped axis.
+    """
+    counted &= jnp.isfinite(x) & (x != 0)
+    squares = jnp.square(jnp.clip(jnp.where(counted, x, 0.0), -_LARGEST, _LARGEST))
+    added = _total(jnp.sum(counted, dtype=jnp.float32), axis_name)
+    mean_square = _total(jnp.sum(squares), axis_name) / jnp.maximum(added, 1.0)
+    before = KEPT * size.weight
+    share = added / jnp.maximum(before + added, 1e-8)
+    return Size(before + added, (1.0 - share) * size.mean_square + share * mean_square)
+
+
+def root_mean_square(size: Size) -> jax.Array:
+    """Returns a scalar above 0: the usual size of the numbers."""
+    return jnp.sqrt(jnp.maximum(size.mean_square, 1e-30))
+
+
+def _total(x: jax.Array, axis_name: str | None) -> jax.Array:
+    return x if axis_name is None else jax.lax.psum(x, axis_name)

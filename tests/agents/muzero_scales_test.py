@@ -1,0 +1,197 @@
+"""MuZero does not depend on the units of rewards and observations, nor on noise in values that are alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import agent_cases  # beside this file: see conftest.py
+import jax
+import jax.numpy as jnp
+import muzero_cases as cases
+import numpy as np
+import optax
+import pytest
+
+from seedzero import search
+from seedzero.agents import base, muzero, muzero_model
+from seedzero.config import muzero as muzero_config
+from seedzero.config import presets
+from seedzero.core import types
+from seedzero.networks import muzero as networks
+from seedzero.ops import statistics, value_transforms
+from seedzero.replay import windows as windows_lib
+
+RATE = dict(optimizer__learning_rate=0.01)
+
+
+def _with_rewards(windows: windows_lib.Windows, factor: float) -> windows_lib.Windows:
+    scaled = agent_cases.store(windows, value=factor * windows.stored["value"])
+    return scaled._replace(reward=factor * windows.reward)
+
+
+def _trained(windows: windows_lib.Windows, num_updates: int = 5, **changes: Any) -> base.TrainState:
+    config = cases.make_config(**RATE, **changes)
+    state = cases.init(config)
+    for _ in range(num_updates):
+        state, _, _ = cases.update(config, state, windows)
+    return state
+
+
+def _acted(state: base.TrainState, observation: jax.Array, **changes: Any) -> base.Outputs:
+    config = cases.make_config(**RATE, **changes)
+    agent = cases.agent(config)[0]
+    inputs = agent_cases.inputs(observation, explore=jnp.zeros(len(observation), bool))
+    return jax.jit(agent.act)(agent.acting(state), (), inputs, jax.random.key(0))[1]
+
+
+@pytest.mark.parametrize("factor", [2.0**14, 2.0**-10])
+@pytest.mark.parametrize("target_updates", [0, 2])
+def test_rewards_in_other_units_are_learned_alike(factor: float, target_updates: int) -> None:
+    changes = dict(muzero__target_network_updates=target_updates)
+    num_observations = 1 + (3 if target_updates else 0)
+    windows = cases.make_windows(cases.make_config(**changes), num_observations)
+    plain, scaled = _trained(windows, **changes), _trained(_with_rewards(windows, factor), **changes)
+    for name in plain.params:
+        if name != muzero_model.REWARD_SIZE:
+            assert agent_cases.equal(plain.params[name], scaled.params[name]), name
+    assert float(muzero_model.unit(scaled.params)) == factor * float(muzero_model.unit(plain.params))
+    observation = agent_cases.shown(windows)[:, 0]
+    here, there = _acted(plain, observation, **changes), _acted(scaled, observation, **changes)
+    np.testing.assert_array_equal(here.action, there.action)
+    np.testing.assert_array_equal(factor * here.stored["value"], there.stored["value"])
+
+
+def test_values_of_any_size_are_learned_and_none_ends_at_the_support() -> None:
+    config = cases.make_config(**RATE, network__num_bins=121, network__support_limit=30.0, muzero__discount=0.99)
+    windows = _with_rewards(cases.make_windows(config), 0.0)
+    windows = windows._replace(reward=jnp.full_like(windows.reward, 5_000.0))
+    value = jnp.full_like(windows.reward, 20_000.0)
+    windows = agent_cases.store(windows, value=value)
+    state = cases.init(config)
+    for _ in range(100):
+        state, _, metrics = cases.update(config, state, windows)
+    np.testing.assert_allclose(metrics["value_mean"], metrics["value_target_mean"], rtol=0.05)
+    assert float(metrics["value_target_mean"]) > 20_000
+
+
+def test_without_the_scale_rewards_keep_their_units() -> None:
+    windows = cases.make_windows(cases.make_config())
+    plain = _trained(windows, muzero__scale_rewards=False)
+    assert muzero_model.REWARD_SIZE not in plain.params
+    scaled = _trained(_with_rewards(windows, 4.0), muzero__scale_rewards=False)
+    assert not agent_cases.equal(plain.params, scaled.params)
+
+
+def test_clipped_rewards_are_what_is_learned() -> None:
+    windows = cases.make_windows(cases.make_config())
+    clipped = windows._replace(reward=jnp.clip(windows.reward, -0.5, 0.5))
+    assert (clipped.reward != windows.reward).any()
+    assert agent_cases.equal(_trained(windows, muzero__reward_clip=0.5).params, _trained(clipped).params)
+
+
+@pytest.mark.parametrize("factors", [[1e4] * 4, [1.0, 1e-3, 1.0, 1e3]], ids=["all", "each"])
+def test_observations_in_other_units_are_seen_alike(factors: list[float]) -> None:
+    windows = cases.make_windows(cases.make_config())
+    observation = agent_cases.shown(windows)
+    changed = jnp.asarray(factors) * (observation + 2.0)
+    plain, scaled = _trained(windows), _trained(agent_cases.show(windows, changed))
+    here, there = _acted(plain, observation[:, 0]), _acted(scaled, changed[:, 0])
+    np.testing.assert_allclose(here.stored["policy"], there.stored["policy"], atol=1e-2)
+    np.testing.assert_allclose(here.stored["value"], there.stored["value"], atol=1e-2)
+    assert np.ptp(np.asarray(here.stored["policy"]), axis=0).max() > 0.3
+
+
+def test_acting_and_the_target_network_have_statistics_of_their_own() -> None:
+    config = cases.make_config(**RATE, muzero__target_network_updates=2)
+    windows, state = cases.make_windows(config, 4), cases.init(config)
+    weights = []
+    for _ in range(3):
+        state, _, _ = cases.update(config, state, windows)
+        weights.append(float(state.target_params[networks.MOMENTS].weight))
+    assert float(state.params[networks.MOMENTS].weight) > weights[2] == weights[1] > weights[0] == 0.0
+    assert cases.agent(config)[0].acting(state) is state.params
+
+
+def test_no_optimizer_touches_the_statistics() -> None:
+    windows = cases.make_windows(cases.make_config())
+    found = _trained(windows, num_updates=1, optimizer__weight_decay=0.1).params
+    seen = agent_cases.shown(windows)[:, 0]
+    expected = statistics.add_features(statistics.no_moments(4), seen, jnp.ones(len(seen), bool))
+    for leaf, wanted in zip(found[networks.MOMENTS], expected, strict=True):
+        np.testing.assert_allclose(leaf, wanted, rtol=1e-6)
+
+
+# Values that are alike, and values that are biased -----------------------------------------------------------------
+
+
+def _flat_model(noise: float) -> search.RecurrentFn:
+    """Every action leads to the same; the values have errors by action."""
+
+    def step(params: Any, action: jax.Array, state: jax.Array) -> tuple[search.Prediction, jax.Array]:
+        value = 5.0 + noise * jnp.sin(7.0 * action.astype(jnp.float32) + state[:, 0])
+        reward, discount = jnp.full_like(value, 5.0 * (1 - 0.997)), jnp.full_like(value, 0.997)
+        return search.Prediction(reward, discount, jnp.zeros((len(action), 6)), value), state + 1.0
+
+    return step
+
+
+@pytest.mark.parametrize("policy", ["gumbel", "puct"])
+def test_rounding_errors_of_equal_values_make_no_policy(policy: str) -> None:
+    """What the search prefers is learned, and searched again: a preference for errors would grow."""
+    config = muzero_config.SearchConfig(policy=policy, num_simulations=32, dirichlet_fraction=0.0)
+
+    @jax.jit
+    def improved(key: jax.Array, logits: jax.Array) -> jax.Array:
+        root = search.Root(logits, jnp.full(4, 5.0), jnp.arange(4.0)[:, None])
+        explore = jnp.full(4, policy == "gumbel")
+        return search.search((), key, root, _flat_model(1e-5), config=config, explore=explore).action_weights
+
+    weights = jnp.full((4, 6), 1 / 6)
+    for index in range(6):
+        weights = improved(jax.random.key(index), jnp.log(weights))
+    effective = jnp.exp(-jnp.sum(weights * jnp.log(weights), axis=-1))
+    assert np.asarray(effective).min() > 5.5
+
+
+def test_forced_visits_of_fatal_moves_do_not_lower_the_stored_value() -> None:
+    """One of 6 actions is fatal, the policy knows it, and sequential halving visits it all the same."""
+    config = cases.make_config(
+        search__num_simulations=16, search__num_considered=8, network__num_bins=601, network__support_limit=30.0
+    )
+    fatal = jnp.array([-8.0, 0.0, 0.0, 0.0, 0.0, 0.0])
+
+    def certain(x: jax.Array) -> jax.Array:
+        return jnp.log(value_transforms.two_hot(x, 601, 30.0) + 1e-9)
+
+    network = networks.Network(
+        init=lambda key: {},
+        cast=lambda params: params,
+        represent=lambda params, observation: observation,
+        predict=lambda params, alive: (jnp.tile(fatal, (len(alive), 1)), certain(10.0 * alive[:, 0])),
+        dynamics=lambda params, alive, action: (
+            jnp.where((action == 0)[:, None], 0.0, alive),
+            certain(jnp.where(action == 0, 0.0, 5.0 * alive[:, 0])),
+        ),
+    )
+    spec = types.EnvSpec((1,), "float32", 6)
+
+    def stored(which: str) -> float:
+        changed = cases.make_config(**{**_names(config), "muzero.stored_value": which})
+        parts = muzero_model.Parts(changed, spec, network, optax.identity(), lambda step: step)
+        inputs = agent_cases.inputs(jnp.ones((64, 1)), 6)
+        _, outputs = jax.jit(lambda inputs, key: muzero._act(parts, {}, (), inputs, key))(inputs, jax.random.key(0))
+        return float(jnp.mean(outputs.stored["value"]))
+
+    # The value is 5 + 0.5 * 10 = 10 whatever good action is taken.
+    assert stored("policy") == pytest.approx(10.0, rel=0.01)
+    assert stored("root") < 9.5
+    assert {presets.get(name).muzero.stored_value for name in presets.PRESETS} == {"policy"}
+
+
+def _names(config: Any) -> dict[str, Any]:
+    return {
+        "search.num_simulations": config.search.num_simulations,
+        "search.num_considered": config.search.num_considered,
+        "network.num_bins": config.network.num_bins,
+        "network.support_limit": config.network.support_limit,
+    }

@@ -318,16 +318,17 @@ def _prefix_recurrent_fn(parts: model.Parts, prefix: networks.Prefix) -> search.
 def _update(
     parts: model.Parts, state: learning.TrainState, windows: windows_lib.Windows, key: jax.Array, axis_name: str | None
 ) -> tuple[learning.TrainState, jax.Array, base.Metrics]:
+    search_key, augment_key, unroll_key = jax.random.split(key, 3)
     before = state.params
     state = state._replace(params=model.observe(parts, before, windows, axis_name))
     recent = state.target_params if parts.config.muzero.target_network_updates else state.params
-    windows = _freshen(parts, recent, windows, jax.random.fold_in(key, 2))
+    windows = _freshen(parts, recent, windows, search_key)
     targets = losses.make_targets(parts, recent, windows, state.num_updates)
     fitted = losses.mix_search_values(parts, windows, targets, state.num_updates)
-    windows = losses.augment_windows(parts, windows, jax.random.fold_in(key, 1))
+    windows = losses.augment_windows(parts, windows, augment_key)
 
     def loss(params: base.Params) -> tuple[jax.Array, tuple[base.Metrics, jax.Array]]:
-        value, metrics, predicted = losses.loss_and_metrics(parts, params, windows, fitted, key)
+        value, metrics, predicted = losses.loss_and_metrics(parts, params, windows, fitted, unroll_key)
         return value, (metrics, predicted)
 
     gradients, metrics, predicted = learning.gradients(loss, state.params, axis_name)

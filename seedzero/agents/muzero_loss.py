@@ -176,6 +176,12 @@ def loss_and_metrics(
         "value_mean": jnp.mean(predicted),
         "value_target_mean": jnp.mean(targets.value[:, 0]),
         "policy_entropy": jnp.mean(entropy[:, 0]),
+        types.TARGETS_CLIPPED: _share(
+            jnp.concatenate(
+                [model.exceeds(parts, targets.value / unit), model.exceeds(parts, rewards / unit)], axis=1
+            ),
+            jnp.concatenate([targets.value_mask, targets.reward_mask], axis=1),
+        ),
         **more,
     }
     return loss, metrics, predicted
@@ -286,6 +292,11 @@ def _absorbed(parts: model.Parts, policy_logits: jax.Array, key: jax.Array) -> j
     shape = (len(logits), 1, len(parts.spec.action_low))
     uniform, num_bins = jax.random.uniform(key, shape), parts.config.network.action_bins
     return binned_actions.sample(logits, uniform, num_bins=num_bins, uniform_share=0.0).actions[:, 0]
+
+
+def _share(x: jax.Array, mask: jax.Array) -> jax.Array:
+    """Returns the share of the masked places of x that are true, both [...] bool; 0 where the mask has none."""
+    return jnp.sum(x & mask) / jnp.maximum(jnp.sum(mask), 1)
 
 
 def _cross_entropy(logits: jax.Array, target_probs: jax.Array) -> jax.Array:

@@ -101,6 +101,12 @@ def encode(parts: Parts, x: jax.Array) -> jax.Array:
     return value_transforms.two_hot(x, network.num_bins, network.support_limit, network.value_transform)
 
 
+def exceeds(parts: Parts, x: jax.Array) -> jax.Array:
+    """Returns whether numbers [...] in the unit of the network are larger than it can show, [...] bool."""
+    network = parts.config.network
+    return value_transforms.exceeds(x, network.support_limit, network.value_transform)
+
+
 def make_optimizer(config: muzero_config.OptimizerConfig) -> optax.GradientTransformation:
     """Returns AdamW without its learning rate: clipping, Adam's direction, decay of all kernels."""
     clip = optax.clip_by_global_norm(config.clip_norm) if config.clip_norm else optax.identity()

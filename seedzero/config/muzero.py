@@ -335,6 +335,7 @@ PARTS: Mapping[str, options.Part] = {
             min_steps=2_000,
             batch_size=256,
             samples_per_insert=256.0,
+            final_updates=20_000,
             priority_alpha=1.0,
             priority_beta=1.0,
         ),

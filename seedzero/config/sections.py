@@ -34,11 +34,18 @@ class RunConfig(options.Section):
         math.inf, "end when an evaluation's mean return is at least this; inf: never", "return"
     )
 
-    def spent(self, num_updates: int, num_env_steps: int) -> str:
-        """Returns the budget that so many updates or training steps use up, or ""."""
+    def has_all_steps(self, num_env_steps: int) -> bool:
+        """Returns whether so many training steps use up their budget."""
+        return 0 < self.max_env_steps <= num_env_steps
+
+    def spent(self, num_updates: int, num_env_steps: int, owed: int = 0) -> str:
+        """Returns the budget that so many updates or training steps use up, or "".
+
+        owed: updates that a run does in all before its last step ends it.
+        """
         if self.max_updates and num_updates >= self.max_updates:
             return f"--max_updates={self.max_updates}"
-        if self.max_env_steps and num_env_steps >= self.max_env_steps:
+        if self.has_all_steps(num_env_steps) and num_updates >= owed:
             return f"--max_env_steps={self.max_env_steps}"
         return ""
 
@@ -151,6 +158,12 @@ class ReplayConfig(options.Section):
     min_steps: int = options.free(1_000, "steps stored before training starts", "environment steps", low=1)
     batch_size: int = options.fixed(256, "windows in one update", low=1)
     samples_per_insert: float = options.free(4.0, "windows trained on for each stored step", low=1e-3)
+    final_updates: int = options.free(
+        0,
+        "updates after the last of --max_env_steps, from the replay alone (EfficientZero V2: 20000)",
+        "updates",
+        low=0,
+    )
     tolerance: float = options.free(0.1, "half width of the samples-per-insert band, as a share of it", low=0, high=1)
     priority_alpha: float = options.fixed(
         0.0, "steps are sampled in proportion to priority ^ alpha; 0: uniformly", low=0, high=1
@@ -162,6 +175,10 @@ class ReplayConfig(options.Section):
         0, "updates in which beta grows linearly to 1; 0: it stays", "updates", low=0
     )
     priority_epsilon: float = options.fixed(1e-3, "added to every priority", "return", low=1e-6)
+
+    def num_updates(self, num_env_steps: int) -> int:
+        """Returns the updates of a run of so many steps, the final ones among them."""
+        return int(num_env_steps * self.samples_per_insert / self.batch_size) + self.final_updates
 
     @property
     def num_sharing(self) -> int:

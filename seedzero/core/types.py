@@ -17,6 +17,8 @@ from seedzero.core import errors
 
 OBSERVATION = "observation"
 """Name of the one array that an environment shows; agents see observations as named arrays."""
+TARGETS_CLIPPED = "targets_clipped"
+"""Name of an update's metric: the share of targets beyond the largest number that the network can show."""
 SUPPORTED_OBSERVATION_DTYPES = ("uint8", "int32", "float32")
 
 

@@ -192,17 +192,20 @@ class DeviceLoop:
         ready = bool(sizes) and (not lock_step or sizes == programs.all_sizes)
         can_sample = calls.intake.can_sample
         evaluating = calls.evaluator.running is not None
+        num_inserts = calls.intake.ledger.counts.stored
+        only_learns = self._config.run.has_all_steps(num_inserts)
         return limiter.Progress(
-            num_inserts=calls.intake.ledger.counts.stored,
+            num_inserts=num_inserts,
             num_kept=calls.intake.num_kept,
             num_updates=runner.num_updates,
             num_refreshes=runner.num_refreshes,
-            can_act=ready and calls.intake.can_act(programs.all_sizes[-1], self._clock()),
+            can_act=ready and not only_learns and calls.intake.can_act(programs.all_sizes[-1], self._clock()),
             can_evaluate=ready and evaluating and calls.workers.inbox.num_rows(types.Role.EVALUATE) > 0,
             can_update=programs.update_ready and can_sample,
             can_refresh=programs.refresh_ready and can_sample,
             evaluating=evaluating or (lock_step and calls.evaluator.is_due(runner.num_updates)),
             evaluated_last=calls.evaluator.acted_last,
+            only_learns=only_learns,
         )
 
     def _evaluate(self) -> None:
@@ -229,8 +232,9 @@ class DeviceLoop:
 
     def _budget_spent(self) -> str:
         """Returns the budget that is spent, or ""."""
-        calls = self.calls
-        spent = self._config.run.spent(calls.runner.num_updates, calls.intake.ledger.counts.stored)
+        intake, num_updates = self.calls.intake, self.calls.runner.num_updates
+        can_learn = intake.num_kept >= self._config.replay.min_steps
+        spent = self._config.spent(num_updates, intake.ledger.counts.stored, can_learn=can_learn)
         return f"{spent} reached" if spent else self._spent
 
 

@@ -42,6 +42,7 @@ class Progress(NamedTuple):
     can_refresh: bool  # the same of the refresh
     evaluating: bool  # an evaluation is under way
     evaluated_last: bool  # the last acting call was an evaluation's
+    only_learns: bool = False  # all training steps are stored: updates go on without the band
 
 
 class Refreshing(NamedTuple):
@@ -101,7 +102,7 @@ def make(replay: sections.ReplayConfig, refresh: base.Refresh | None, max_batch:
 def choose(limiter: Limiter, progress: Progress) -> Work:
     """Returns the next call of a normal run."""
     warming_up = progress.num_kept < limiter.min_steps
-    surplus = limiter.surplus(progress)
+    surplus = float("-inf") if progress.only_learns else limiter.surplus(progress)
     may_update = progress.can_update and not warming_up and surplus < limiter.half_width
     may_act = progress.can_act and (warming_up or surplus > -limiter.half_width)
     if progress.can_evaluate and not (may_act and progress.evaluated_last):
@@ -123,7 +124,7 @@ def choose_lock_step(limiter: Limiter, progress: Progress) -> Work:
     if progress.evaluating:
         return Work.EVALUATE if progress.can_evaluate else Work.WAIT
     warm = progress.num_kept >= limiter.min_steps
-    if warm and limiter.surplus(progress) + limiter.batch_size <= 0:
+    if warm and (progress.only_learns or limiter.surplus(progress) + limiter.batch_size <= 0):
         return Work.UPDATE if progress.can_update else Work.WAIT
     if warm and limiter.refreshing.is_owed(progress):
         return Work.REFRESH if progress.can_refresh else Work.WAIT

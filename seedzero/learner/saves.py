@@ -62,7 +62,7 @@ class Saves:
         host = max(found, key=lambda manifest: manifest.step).host
         budget, evaluated = self._config.run, host["last_evaluation"]
         num_updates, num_steps = host["num_updates"], host["ledger"]["stored"]
-        if spent := budget.spent(num_updates, num_steps):
+        if spent := self._config.spent(num_updates, num_steps):
             number = f"{num_updates} updates" if spent.startswith("--max_updates") else f"{num_steps} steps"
             return f"{number} of {spent}"
         if evaluated is not None and evaluated["mean_return"] >= budget.stop_at_return:

@@ -8,8 +8,12 @@ from typing import Any
 
 from seedzero.checkpoints import run_dir
 from seedzero.config import config as config_lib
+from seedzero.core import types
 from seedzero.monitoring import background, console, counts, exporter, metrics
 from seedzero.monitoring import progress as progress_lib
+
+CLIPPED_SHARE = 0.001
+"""Share of clipped targets that is worth a warning."""
 
 
 class View:
@@ -40,6 +44,7 @@ class View:
         self._workers = workers
         self._gathered = gathered
         self._newest_row: Mapping[str, metrics.Value] = {}
+        self._has_warned = False
 
     def observe(self, now: float) -> None:
         """Updates the rates and the console's line."""
@@ -151,3 +156,15 @@ class View:
         self.log.write({**usual, **values})
         if gathered:
             self._newest_row = usual
+            self._warn(usual.get(types.TARGETS_CLIPPED, 0.0))
+
+    def _warn(self, clipped: float) -> None:
+        """Says once in a run that targets are cut."""
+        if self._has_warned or clipped < CLIPPED_SHARE:
+            return
+        self._has_warned = True
+        self._screen.message(
+            f"{clipped:.1%} of the value and reward targets are larger than the network can show, and are cut: raise "
+            f"--network.support_limit={self._config.network.support_limit:g} and --network.num_bins in a new run, or "
+            "give --network.value_transform=symlog"
+        )

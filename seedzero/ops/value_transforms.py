@@ -61,6 +61,11 @@ def two_hot(x: jax.Array, num_bins: int, limit: float, transform: str = "hyperbo
     return jnp.maximum(1.0 - distance, 0.0)
 
 
+def exceeds(x: jax.Array, limit: float, transform: str = "hyperbolic") -> jax.Array:
+    """Returns whether untransformed numbers x [...] are beyond the outermost bins, [...] bool: `two_hot` clips them."""
+    return jnp.abs(_TRANSFORMS[transform][0](x)) > limit
+
+
 def expectation(logits: jax.Array, limit: float, transform: str = "hyperbolic") -> jax.Array:
     """Returns the untransformed scalars [...] of logits [..., num_bins].
 

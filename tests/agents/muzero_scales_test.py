@@ -13,7 +13,7 @@ import optax
 import pytest
 
 from seedzero import search
-from seedzero.agents import base, muzero, muzero_model
+from seedzero.agents import base, muzero, muzero_loss, muzero_model
 from seedzero.config import muzero as muzero_config
 from seedzero.config import presets
 from seedzero.core import types
@@ -72,6 +72,22 @@ def test_values_of_any_size_are_learned_and_none_ends_at_the_support() -> None:
         state, _, metrics = cases.update(config, state, windows)
     np.testing.assert_allclose(metrics["value_mean"], metrics["value_target_mean"], rtol=0.05)
     assert float(metrics["value_target_mean"]) > 20_000
+
+
+def test_targets_beyond_the_support_are_counted() -> None:
+    config = cases.make_config(network__support_limit=5.0, muzero__scale_rewards=False, muzero__discount=1.0)
+    windows = _with_rewards(cases.make_windows(config), 0.0)
+    largest = float(value_transforms.inverse_signed_hyperbolic(jnp.asarray(5.0)))
+    # n = 2: the last positions' returns bootstrap from these, and one reward of the K is too large.
+    value = jnp.zeros_like(windows.reward).at[0, 2].set(1.01 * largest).at[1, 2].set(0.99 * largest)
+    windows = agent_cases.store(windows._replace(reward=windows.reward.at[2, 1].set(-2 * largest)), value=value)
+    targets = muzero_loss.make_targets(
+        muzero_model.make_parts(config, cases.SPEC, "cpu"), cases.init(config).params, windows
+    )
+    _, _, metrics = cases.update(config, cases.init(config), windows)
+    num_targets = int(jnp.sum(targets.value_mask) + jnp.sum(targets.reward_mask))
+    # The reward is in the return of its own position too.
+    np.testing.assert_allclose(metrics[types.TARGETS_CLIPPED], 3 / num_targets, rtol=1e-6)
 
 
 def test_without_the_scale_rewards_keep_their_units() -> None:

@@ -43,6 +43,7 @@ def test_an_update_reports_its_metrics_and_learns_the_batch() -> None:
         "value_mean",
         "value_target_mean",
         "policy_entropy",
+        types.TARGETS_CLIPPED,
         "num_rejected",
     }
     assert all(value.dtype == jnp.float32 and value.shape == () for value in metrics.values())

@@ -72,6 +72,23 @@ def test_a_budget_ends_the_run(make: loop_world.Make, settings: dict[str, int], 
         assert 20 <= world.loop.look().counts.stored < 20 + loop_world.SIZES[-1]
 
 
+def test_final_updates_follow_the_last_step_without_acting(make: loop_world.Make) -> None:
+    world = make(run__max_env_steps=20, replay__final_updates=7)
+    session = world.join()
+    world.play(session, 30)
+    assert world.loop.run() == "--max_env_steps=20 reached"
+    stored = world.loop.look().counts.stored
+    assert 20 <= stored < 20 + loop_world.SIZES[-1]
+    assert world.num_updates == 20 // loop_world.BATCH + 7  # samples per insert is 1
+
+
+def test_a_replay_too_short_to_learn_from_ends_the_run_without_final_updates(make: loop_world.Make) -> None:
+    world = make(run__max_env_steps=20, replay__final_updates=7, replay__min_steps=1_000)
+    world.play(world.join(), 30)
+    assert world.loop.run() == "--max_env_steps=20 reached"
+    assert world.num_updates == 0
+
+
 class _FailsWhenRead:
     def __array__(self, *args: object, **kwargs: object) -> Any:
         raise RuntimeError("RESOURCE_EXHAUSTED: out of memory")

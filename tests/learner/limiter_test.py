@@ -34,6 +34,16 @@ def _make(max_batch: int, per_insert: float = 0.0) -> limiter.Limiter:
     return limiter.make(replay, refresh if per_insert else None, max_batch)
 
 
+@pytest.mark.parametrize("surplus", [-1000, 0, 10_000])
+def test_after_the_last_step_updates_need_no_new_ones(surplus: float) -> None:
+    last = _at_surplus(surplus, can_act=False, only_learns=True)
+    for choose in (limiter.choose, limiter.choose_lock_step):
+        assert choose(BAND, last) is limiter.Work.UPDATE
+        assert choose(BAND, last._replace(can_update=False)) is limiter.Work.WAIT
+        assert choose(BAND, last._replace(num_kept=99)) is not limiter.Work.UPDATE
+    assert limiter.choose(BAND, last._replace(can_evaluate=True)) is limiter.Work.EVALUATE
+
+
 def test_below_the_band_only_updates_run() -> None:
     assert limiter.choose(BAND, _at_surplus(-300)) is limiter.Work.UPDATE
     assert limiter.choose(BAND, _at_surplus(-300, can_update=False)) is limiter.Work.WAIT

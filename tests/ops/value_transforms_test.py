@@ -94,3 +94,13 @@ def test_bins_of_symlog_reach_far_beyond_those_of_the_square_root() -> None:
 
     np.testing.assert_allclose(decoded("symlog"), x, rtol=1e-4, atol=1e-4)
     assert decoded("hyperbolic")[3] < 200
+
+
+@pytest.mark.parametrize("name", ["hyperbolic", "symlog"])
+def test_what_exceeds_the_bins_is_what_two_hot_clips(name: str) -> None:
+    x = jnp.asarray(np.geomspace(1.0, 1e6, 61, dtype=np.float32))
+    x = jnp.concatenate([-x, x])
+    decoded = value_transforms.expectation(jnp.log(value_transforms.two_hot(x, 121, 10.0, name)), 10.0, name)
+    is_clipped = np.abs(np.asarray(decoded / x) - 1) > 1e-2
+    assert 0 < is_clipped.sum() < len(x)
+    np.testing.assert_array_equal(value_transforms.exceeds(x, 10.0, name), is_clipped)

@@ -40,6 +40,7 @@ def make(config: configuration.Config, spec: types.EnvSpec, platform: str) -> ba
     _check_augmentation(config.muzero, spec)
     _check_consistency(config.muzero)
     _check_exploration(config, spec)
+    _check_correction(config, spec)
     parts = model.make_parts(config, spec, platform)
 
     return base.Agent(
@@ -79,6 +80,8 @@ def _stored(config: configuration.Config, spec: types.EnvSpec) -> dict[str, data
         "policy": data.Stored((width,), number),
         "value": data.Stored((), number),
     }
+    if config.muzero.off_policy_correction:
+        stored[losses.PROBABILITY] = data.Stored((), number)
     if spec.is_continuous:
         stored["sampled"] = data.Stored((width, *spec.action_shape), number)
     elif _keeps_legal(config, spec):
@@ -144,6 +147,20 @@ def _check_exploration(config: configuration.Config, spec: types.EnvSpec) -> Non
         )
 
 
+def _check_correction(config: configuration.Config, spec: types.EnvSpec) -> None:
+    muzero = config.muzero
+    if not muzero.off_policy_correction:
+        return
+    for reason, remedy, is_wrong in (
+        ("needs a network that bootstraps", "give --muzero.target_network_updates=100", not losses.bootstraps(config)),
+        ("compares probabilities, but actions here are vectors", "set it to false", spec.is_continuous),
+        ("compares probabilities, but not all actions here are always legal", "set it to false", spec.has_action_mask),
+        ("and muzero.n_step_decay_age both shorten returns", "leave one of them out", bool(muzero.n_step_decay_age)),
+    ):
+        if is_wrong:
+            raise errors.ConfigError(f"muzero.off_policy_correction=true {reason}; {remedy}")
+
+
 # Acting ------------------------------------------------------------------------------------------------------------
 
 
@@ -156,11 +173,15 @@ def _act(
     action, stored = _search(parts, params, observation, mask, inputs.explore, key)
     if parts.spec.is_continuous:
         return memory, base.Outputs(sampled.to_environment(action, parts.spec), {"action": action, **stored})
-    memory, action = _repeat(parts, memory, inputs, action, key)
-    stored["action"] = action
+    memory, taken = _repeat(parts, memory, inputs, action, key)
+    if parts.config.muzero.off_policy_correction:
+        chance = jnp.take_along_axis(stored["policy"], action[:, None], axis=1)[:, 0]
+        # A repeated action is no choice of the policy: only what the policy would do too is followed.
+        stored[losses.PROBABILITY] = jnp.where(taken == action, chance, 1.0)
+    stored["action"] = taken
     if mask is not None and _keeps_legal(parts.config, parts.spec):
         stored["legal"] = mask
-    return memory, base.Outputs(action, stored)
+    return memory, base.Outputs(taken, stored)
 
 
 def _repeat(

@@ -19,6 +19,8 @@ from seedzero.ops import augment, binned_actions, returns
 from seedzero.replay import rings
 from seedzero.replay import windows as windows_lib
 
+PROBABILITY = "probability"
+"""Name of the stored probability with which the acting policy took the action."""
 HIDDEN_GRADIENT_SCALE = 0.5
 """Gradients into the hidden state are halved at each unrolled step (appendix G)."""
 
@@ -31,12 +33,21 @@ def offsets(config: configuration.Config) -> tuple[int, ...]:
     )
 
 
+def bootstraps(config: configuration.Config) -> bool:
+    """Returns whether returns bootstrap from a network, the target network or the newest one beside fresh searches."""
+    return config.muzero.target_network_updates > 0 or config.reanalyse.fresh_share > 0
+
+
 def _bootstrap_offsets(config: configuration.Config) -> range:
-    """Returns the positions that a network values: the target network, or the newest one beside fresh searches."""
-    if not config.muzero.target_network_updates and not config.reanalyse.fresh_share:
+    """Returns the positions that this network values."""
+    if not bootstraps(config):
         return range(0)
-    n_step = config.muzero.n_step
-    return range(1 if config.muzero.n_step_decay_age else n_step, n_step + config.muzero.unroll_steps + 1)
+    n_step, first = config.muzero.n_step, config.muzero.n_step
+    if config.muzero.off_policy_correction:
+        first = 0
+    elif config.muzero.n_step_decay_age:
+        first = 1
+    return range(first, n_step + config.muzero.unroll_steps + 1)
 
 
 def consistency_steps(config: muzero_config.MuZeroConfig) -> int:
@@ -54,12 +65,24 @@ def make_targets(
     `recent_params` are the target network's, or the newest where windows are searched anew; else they are not read.
     """
     config, num_rewards = parts.config.muzero, None
+    if config.off_policy_correction:
+        value, log_ratio = _network_opinions(parts, recent_params, windows)
+        return returns.corrected_targets(
+            model.clip_rewards(parts, windows.reward),
+            value,
+            windows.terminated,
+            windows.truncated,
+            windows.valid,
+            log_ratio,
+            discount=model.signed_discount(parts),
+            num_positions=config.unroll_steps + 1,
+        )
     if config.n_step_decay_age:
         age = _age(windows, num_updates)
         num_rewards = returns.num_rewards_by_age(age, n=config.n_step, decay_age=config.n_step_decay_age)
     value = windows.stored["value"]
     if _bootstrap_offsets(parts.config):
-        value = _network_values(parts, recent_params, windows)
+        value, _ = _network_opinions(parts, recent_params, windows)
     return returns.n_step_targets(
         model.clip_rewards(parts, windows.reward),
         value,
@@ -98,8 +121,13 @@ def _age(windows: windows_lib.Windows, num_updates: jax.Array | int) -> jax.Arra
     return num_updates - windows.stored[rings.VERSION][:, 0]
 
 
-def _network_values(parts: model.Parts, params: base.Params, windows: windows_lib.Windows) -> jax.Array:
-    """Returns values [B, J], right at the positions that returns bootstrap from.
+def _network_opinions(
+    parts: model.Parts, params: base.Params, windows: windows_lib.Windows
+) -> tuple[jax.Array, jax.Array]:
+    """Returns values [B, J], right at the positions that returns bootstrap from, and logs of policy ratios [B, J].
+
+    A ratio is that of the network's policy to the acting one for the stored action; all are 1 unless returns are
+    corrected.
 
     The window's last observations are those at n, .., n + K, or at its last position where that comes earlier. A
     return bootstraps from position min(k + n, last): that is observation k of them. Positions before n can only be the
@@ -109,10 +137,15 @@ def _network_values(parts: model.Parts, params: base.Params, windows: windows_li
     observation = windows.observation[types.OBSERVATION][:, -len(offsets) :]
     flat = observation.reshape(-1, *observation.shape[2:])
     cast = parts.network.cast(params)
-    _, logits = parts.network.predict(cast, parts.network.represent(cast, flat))
+    policy_logits, logits = parts.network.predict(cast, parts.network.represent(cast, flat))
     values = model.unit(params) * model.decode(parts, logits).reshape(observation.shape[:2])
     positions = jnp.arange(windows.reward.shape[1])
-    return values[:, jnp.clip(positions - offsets.start, 0, len(offsets) - 1)]
+    values = values[:, jnp.clip(positions - offsets.start, 0, len(offsets) - 1)]
+    if not parts.config.muzero.off_policy_correction:
+        return values, jnp.zeros_like(values)
+    log_policy = jax.nn.log_softmax(policy_logits.reshape(*observation.shape[:2], -1))
+    taken = jnp.take_along_axis(log_policy, windows.stored["action"][..., None], axis=-1)[..., 0]
+    return values, taken - jnp.log(jnp.maximum(windows.stored[PROBABILITY], 1e-8))
 
 
 def augment_windows(parts: model.Parts, windows: windows_lib.Windows, key: jax.Array) -> windows_lib.Windows:

@@ -123,6 +123,11 @@ class MuZeroConfig(options.AgentSection):
         "updates",
         low=0,
     )
+    off_policy_correction: bool = options.fixed(
+        False,
+        "V-trace: rewards of value targets count as far as the bootstrapping network's policy would take the stored "
+        "actions too, to the end of the window",
+    )
     search_value_age: int = options.fixed(
         0,
         "steps of this age have the stored search value as target instead of the n-step return (EfficientZero V2); "

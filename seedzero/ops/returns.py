@@ -10,6 +10,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from seedzero.ops import vtrace
+
 
 class Targets(NamedTuple):
     """Targets of MuZero's model at K + 1 positions. Masks: true means trained on.
@@ -67,12 +69,54 @@ def n_step_targets(
       num_positions: K + 1; J must be at least K + 1 + n for full returns.
       num_rewards: [B] int32, from 1 to n: replaces n for all returns of a window; None: n.
     """
-    positions = jnp.arange(num_positions)
     last = jnp.sum(valid, axis=1, dtype=jnp.int32)[:, None] - 1
+    returns = _n_step_returns(reward, value * ~terminated, valid, last, discount, n, num_positions, num_rewards)
+    return _targets(returns, reward, terminated, truncated, valid)
+
+
+def corrected_targets(
+    reward: jax.Array,
+    value: jax.Array,
+    terminated: jax.Array,
+    truncated: jax.Array,
+    valid: jax.Array,
+    log_ratio: jax.Array,
+    *,
+    discount: float,
+    num_positions: int,
+) -> Targets:
+    """Returns the targets of `n_step_targets`, their returns corrected by V-trace (IMPALA, Espeholt et al. 2018).
+
+    A return follows the rewards to the end of the window as far as the target policy would have acted alike:
+
+        G_k = value_k + sum over i >= k of discount^(i-k) c_k .. c_i (reward_{i+1} + discount value_{i+1} - value_i)
+
+    with c_i = min(1, exp(log_ratio_i)). Where all ratios are 1 it is the return with all rewards to the end.
+
+    Args:
+      reward, terminated, truncated, valid, discount, num_positions: as for `n_step_targets`.
+      value: [B, J] of the target policy.
+      log_ratio: [B, J] log of target policy / acting policy for the action at each position.
+    """
+    corrected = vtrace.targets(
+        value * ~terminated,
+        reward[:, 1:],
+        jnp.full_like(reward[:, 1:], discount),
+        log_ratio[:, :-1],
+        valid[:, 1:],
+    )
+    return _targets(corrected.value[:, :num_positions], reward, terminated, truncated, valid)
+
+
+def _targets(
+    returns: jax.Array, reward: jax.Array, terminated: jax.Array, truncated: jax.Array, valid: jax.Array
+) -> Targets:
+    """Returns targets from returns [B, K+1], arbitrary behind the last valid position."""
+    num_positions = returns.shape[1]
+    last = jnp.sum(valid, axis=1, dtype=jnp.int32)[:, None] - 1
+    positions = jnp.arange(num_positions)
     absorbing_end = jnp.take_along_axis(terminated, last, axis=1)
     behind = positions > last
-
-    returns = _n_step_returns(reward, value * ~terminated, valid, last, discount, n, num_positions, num_rewards)
     at_last_without_future = (positions == last) & ~absorbing_end
     value_mask = jnp.where(behind, absorbing_end, ~at_last_without_future)
     reached = valid[:, 1:num_positions]

@@ -62,7 +62,7 @@ def two_hot(x: jax.Array, num_bins: int, limit: float, transform: str = "hyperbo
 
 
 def exceeds(x: jax.Array, limit: float, transform: str = "hyperbolic") -> jax.Array:
-    """Returns whether untransformed numbers x [...] are beyond the outermost bins, [...] bool: `two_hot` clips them."""
+    """Returns whether `two_hot` clips untransformed numbers x [...] to the outermost bins, [...] bool."""
     return jnp.abs(_TRANSFORMS[transform][0](x)) > limit
 
 

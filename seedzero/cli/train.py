@@ -53,8 +53,10 @@ def run(arguments: parse.Arguments) -> int:
       UsageError: settings that are wrong or can't stand together, or a run directory that does not fit.
     """
     if not ({"preset", "run_dir"} & set(arguments.flags) or "env.id" in arguments.settings):
-        print(parse.help_text("train", COMMAND), file=sys.stderr)
-        return exit_codes.BAD_USAGE
+        raise errors.UsageError(
+            "nothing to train on is given: --env=ENV, as in `seedzero train --env=gym:CartPole-v1`, --preset=NAME "
+            f"({', '.join(presets.PRESETS)}), or --run_dir of a run that goes on; `seedzero train --help` lists all"
+        )
     with stopping.leaving_at_once("training"):
         if not arguments.switch("supervised"):
             return _run(arguments)
@@ -101,6 +103,8 @@ def request(flags: Mapping[str, str], settings: Mapping[str, str]) -> Request:
     if preset is None and env is None:
         preset, given = _saved(flags["run_dir"], settings)
     elif preset is None:
+        if env in presets.PRESETS and env != presets.find(str(env)).values["env.id"]:
+            raise errors.ConfigError(f"--env={env} names a preset, not an environment; give --preset={env}")
         if str(env).startswith("gym:"):
             with contextlib.suppress(errors.ConfigError):  # `check_early` raises it, unless workers alone need it
                 spec = environment.spec_of(sections.EnvConfig(id=str(env)))

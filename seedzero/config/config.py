@@ -172,10 +172,36 @@ def suggestion(key: str, names: Collection[str], agent: str) -> str:
 
     Settings that the agent does not read are left out; those of any are near to an unknown agent's.
     """
+    key = _COMMON_NAMES.get(key.lower().replace("-", "_"), key)
     if agent in agent_names():
         names = [name for name in names if name not in fields() or is_read(name, agent)]
     name = nearest(key, names)
     return f"; did you mean --{name}?" if name else "; `seedzero config --preset=NAME` lists all settings"
+
+
+_COMMON_NAMES: Mapping[str, str] = {
+    "lr": "learning_rate",
+    "alpha": "learning_rate",
+    "gamma": "discount",
+    "ent_coef": "entropy_weight",
+    "entropy_coef": "entropy_weight",
+    "max_grad_norm": "clip_norm",
+    "buffer_size": "capacity",
+    "replay_size": "capacity",
+    "total_timesteps": "max_env_steps",
+    "timesteps": "max_env_steps",
+    "num_envs": "envs_per_group",
+    "n_envs": "envs_per_group",
+    "num_workers": "workers",
+    "simulations": "num_simulations",
+    "env_id": "env",
+    "log_dir": "run_dir",
+    "logdir": "run_dir",
+    "output_dir": "run_dir",
+    "track": "tensorboard",
+    "temperature": "search.temperature",
+}
+"""What other programs call a setting, and its name here."""
 
 
 def nearest(key: str, names: Collection[str]) -> str | None:

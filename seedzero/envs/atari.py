@@ -128,6 +128,15 @@ def rom_name(game: str) -> str:
     return known[key]
 
 
+def find(name: str) -> str:
+    """Returns the id, as in atari:MsPacman, of the game that a name without its family stands for, or ""."""
+    try:
+        rom = rom_name(name.removeprefix("ALE/").partition("-v")[0])
+    except errors.EnvironmentFailure:
+        return ""
+    return "atari:" + "".join(part.capitalize() for part in rom.split("_"))
+
+
 def _make(
     rom: str, settings: sections.EnvConfig, num_envs: int, threads: int, size: tuple[int, int], *, grayscale: bool
 ) -> vector_env.AtariVectorEnv:

@@ -112,6 +112,15 @@ def check_id(env_id: str) -> None:
             gymnasium.spec(env_id)
 
 
+def find(name: str) -> str:
+    """Returns the id, as in gym:CartPole-v1, that a name without its family or version stands for, or ""."""
+    if name.lower().startswith("minatar/"):  # registered only when one of them is made
+        return f"gym:{name}"
+    wanted = name.lower()
+    found = [known for known in gymnasium.registry if wanted in (known.lower(), known.rpartition("-v")[0].lower())]
+    return f"gym:{found[-1]}" if found else ""
+
+
 def _make_one(env_id: str, options: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
     # Unlike `python -m`, a console command's path lacks the current directory, which has the user's module.
     if ":" in env_id and os.getcwd() not in sys.path and "" not in sys.path:

@@ -76,12 +76,17 @@ def spec(settings: sections.EnvConfig) -> types.EnvSpec:
 
 
 def _unknown(env_id: str) -> str:
-    kind = env_id.partition(":")[0]
-    nearest = difflib.get_close_matches(kind.lower(), [*LOCAL_KINDS, env_ids.REMOTE], n=1)
+    kind, separator, name = env_id.partition(":")
+    nearest = difflib.get_close_matches(kind.lower(), [*LOCAL_KINDS, env_ids.REMOTE], n=1, cutoff=0.75)
     forms = {
         "gym": "gym:ID, as in gym:CartPole-v1",
         "atari": "atari:GAME, as in atari:Pong",
         "spiel": "spiel:GAME, as in spiel:tic_tac_toe",
     }
-    hint = f"; did you mean {forms.get(nearest[0], nearest[0])}?" if nearest else ""
+    meant = atari.find(env_id) or gym_env.find(env_id)
+    if nearest and not meant:
+        meant = forms.get(nearest[0], nearest[0])
+    elif separator and name and not meant:
+        meant = f"gym:{env_id}"
+    hint = f"; did you mean {meant}?" if meant else ""
     return f"unknown environment {env_id!r}; expected {_FORMS}{hint}"

@@ -71,6 +71,22 @@ def test_preset_then_command_line_then_machine(calls: list[dict[str, Any]], tmp_
     assert calls[0]["preset"] == "atari"
 
 
+@pytest.mark.parametrize(
+    "args, message",
+    [
+        ([], "--env=ENV, as in `seedzero train --env=gym:CartPole-v1`"),
+        (["--seed=3"], "--env=ENV"),
+        (["--env=pixels"], "--env=pixels names a preset, not an environment; give --preset=pixels"),
+    ],
+)
+def test_one_sentence_says_what_is_missing(
+    args: list[str], message: str, calls: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.main(["train", *args]) == exit_codes.BAD_USAGE
+    shown = capsys.readouterr().err
+    assert message in shown and len(shown.splitlines()) == 1 and not calls
+
+
 def test_without_run_dir_a_new_one_is_made_and_the_way_to_go_on_is_told(
     calls: list[dict[str, Any]],
     tmp_path: pathlib.Path,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -23,18 +24,18 @@ def spec_of(settings: sections.EnvConfig) -> types.EnvSpec | None:
     if settings.id == env_ids.REMOTE:
         return None
     if settings.id.count(":") == 2 and settings.id.startswith("gym:"):
-        return _of_module(settings.id)
+        return _of_module(settings)
     try:
         return registry.spec(settings)
     except errors.EnvironmentFailure as error:
         raise errors.ConfigError(f"--env={settings.id}: {error}") from None
 
 
-def _of_module(env_id: str) -> types.EnvSpec:
-    command = [sys.executable, "-m", "seedzero.envs", env_id]
+def _of_module(settings: sections.EnvConfig) -> types.EnvSpec:
+    command = [sys.executable, "-m", "seedzero.envs", json.dumps(dataclasses.asdict(settings))]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     output = (done.stderr if done.returncode else done.stdout).strip().splitlines()
     if done.returncode or not output:
         reason = output[-1] if output else f"its process ended with exit code {done.returncode}"
-        raise errors.ConfigError(f"--env={env_id}: {reason}")
+        raise errors.ConfigError(f"--env={settings.id}: {reason}")
     return types.EnvSpec.from_json(json.loads(output[-1]))

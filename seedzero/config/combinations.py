@@ -63,6 +63,9 @@ def _problems(config: config_lib.Config) -> Iterator[str]:
 
 def _worker_problems(config: config_lib.Config) -> Iterator[str]:
     worker, listen = config.worker, config.transport.listen
+    for name, value in (("kwargs", config.env.kwargs), ("max_episode_steps", config.env.max_episode_steps)):
+        if value and not config.env.id.startswith("gym:"):
+            yield f"--env.{name}={value} is for environments gym:ID, but this is --env={config.env.id}; leave it out"
     if config.env.id == env_ids.REMOTE and worker.num > 0:
         yield f"--env=remote has its environments in the workers that join, but --workers={worker.num}; leave it out"
     if listen and not listen.startswith("unix:") and not listen.rpartition(":")[2].isdecimal():

@@ -69,6 +69,15 @@ class EnvConfig(options.Section):
     max_episode_frames: int = options.fixed(
         108_000, "Atari: an episode is truncated after this many emulator frames", "frames", low=1
     )
+    max_episode_steps: int = options.fixed(
+        0,
+        "gym: an episode is truncated after this many steps; 0: the environment's own limit",
+        "environment steps",
+        low=0,
+    )
+    kwargs: str = options.fixed(
+        "", "gym: arguments of the environment, a JSON object such as '{\"continuous\": true}'; empty: none"
+    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,4 +1,7 @@
-"""`python -m seedzero.envs ENV`: prints an environment's spec as a line of JSON, or the reason why there is none."""
+"""`python -m seedzero.envs SETTINGS`: prints an environment's spec as a line of JSON, or why there is none.
+
+SETTINGS is a JSON object of the settings env.KEY.
+"""
 
 import dataclasses
 import json
@@ -9,6 +12,6 @@ from seedzero.core import errors
 from seedzero.envs import registry
 
 try:
-    print(json.dumps(dataclasses.asdict(registry.spec(sections.EnvConfig(id=sys.argv[1])))))
+    print(json.dumps(dataclasses.asdict(registry.spec(sections.EnvConfig(**json.loads(sys.argv[1]))))))
 except errors.EnvironmentFailure as error:
     sys.exit(str(error))

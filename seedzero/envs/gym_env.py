@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import os
 import sys
 import warnings
@@ -15,6 +16,7 @@ import numpy as np
 from gymnasium import spaces, vector
 from gymnasium.envs import registration
 
+from seedzero.config import sections
 from seedzero.core import errors, types
 from seedzero.envs import base, minatar
 
@@ -36,10 +38,12 @@ Coder = Callable[[np.ndarray], np.ndarray]
 class GymVectorEnv:
     """E copies of one Gymnasium environment, stepped one after the other."""
 
-    def __init__(self, env_id: str, num_envs: int, *, render: bool = False) -> None:
+    def __init__(
+        self, env_id: str, num_envs: int, arguments: Mapping[str, Any] | None = None, *, render: bool = False
+    ) -> None:
         """Makes E environments.
 
-        env_id: as in gymnasium.make; "module:ID" imports the module first, also from the current directory.
+        env_id, arguments: as in gymnasium.make; "module:ID" imports the module first, also from the current directory.
 
         EnvironmentFailure: unknown id, missing package, unsupported space, or an exception of the environment.
         """
@@ -47,7 +51,7 @@ class GymVectorEnv:
             # Pictures, not windows: otherwise SDL looks for a display and complains on stderr.
             os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
         # Not render_mode=None: a user's environment may lack that argument.
-        options = {"render_mode": "rgb_array"} if render else {}
+        options = {**(arguments or {}), **({"render_mode": "rgb_array"} if render else {})}
         self._begin(env_id, [functools.partial(_make_one, env_id, options)] * num_envs)
 
     @classmethod
@@ -112,6 +116,25 @@ def check_id(env_id: str) -> None:
             gymnasium.spec(env_id)
 
 
+def arguments(settings: sections.EnvConfig) -> dict[str, Any]:
+    """Returns what gymnasium.make is given beside the id.
+
+    Raises:
+      EnvironmentFailure: the settings' kwargs are no JSON object.
+    """
+    try:
+        given = json.loads(settings.kwargs or "{}")
+    except ValueError as error:
+        given = str(error)
+    if not isinstance(given, dict):
+        raise errors.EnvironmentFailure(
+            f"--env.kwargs={settings.kwargs} is no JSON object of arguments"
+            + (f" ({given})" if isinstance(given, str) else "")
+            + """; expected a form like --env.kwargs='{"continuous": true}'"""
+        )
+    return {**given, **({"max_episode_steps": settings.max_episode_steps} if settings.max_episode_steps else {})}
+
+
 def find(name: str) -> str:
     """Returns the id, as in gym:CartPole-v1, that a name without its family or version stands for, or ""."""
     if name.lower().startswith("minatar/"):  # registered only when one of them is made
@@ -127,7 +150,7 @@ def _make_one(env_id: str, options: Mapping[str, Any]) -> gymnasium.Env[Any, Any
         sys.path.insert(0, os.getcwd())
     with _explained(env_id, gymnasium.error.UnregisteredEnv):
         if minatar.register(env_id):
-            options = {**options, "max_episode_steps": minatar.MAX_STEPS}
+            options = {"max_episode_steps": minatar.MAX_STEPS, **options}
             return minatar.Corrected(gymnasium.make(env_id, disable_env_checker=True, **options))
         return gymnasium.make(env_id, disable_env_checker=True, **options)
 

@@ -36,7 +36,7 @@ def make(
     if env_id == "catch":
         return catch.Catch(num_envs)
     if kind == "gym" and name:
-        return gym_env.GymVectorEnv(name, num_envs, render=render)
+        return gym_env.GymVectorEnv(name, num_envs, gym_env.arguments(settings), render=render)
     if kind == "atari" and name:
         return atari.Atari(name, settings, num_envs, threads=threads, render=render)
     if kind == "spiel" and name:

@@ -16,6 +16,10 @@ CLIPPED_SHARE = 0.001
 """Share of clipped targets that is worth a warning."""
 
 
+ENDLESS_SECONDS = 60.0
+"""Time without the end of an episode that is worth a sentence."""
+
+
 class View:
     """Shows the progress of a run; any thread may ask.
 
@@ -44,12 +48,13 @@ class View:
         self._workers = workers
         self._gathered = gathered
         self._newest_row: Mapping[str, metrics.Value] = {}
-        self._has_warned = False
+        self._has_warned = self._is_endless_told = False
 
     def observe(self, now: float) -> None:
         """Updates the rates and the console's line."""
         self.progress.observe(now)
         spec, snapshot, seconds = self.progress.spec, self.progress.snapshot(), self.progress.seconds()
+        self._report_endless(snapshot.counts.stored, seconds)
         recent, rates, budget = self._gathered.means(), self._rates(), self._config.run
         env_steps, updates = snapshot.counts.stored, snapshot.num_updates
         self._screen.update(
@@ -73,6 +78,20 @@ class View:
                 durable_update=self.durable_update,
                 note=self.progress.stalled(len(self._workers())) or "",
             )
+        )
+
+    def _report_endless(self, env_steps: int, seconds: float) -> None:
+        """Says once that no episode has ended in a while."""
+        if self._is_endless_told or seconds < ENDLESS_SECONDS or self._gathered.recent_return() is not None:
+            return
+        num_envs = sum(self._workers())
+        if not env_steps or not num_envs:
+            return
+        self._is_endless_told = True
+        remedy = "; if episodes never end, give --env.max_episode_steps=N in a new run"
+        self._screen.message(
+            f"no episode has ended in {seconds:.0f} s, after {env_steps // num_envs} steps in each environment: there "
+            f"is no return yet{remedy if self._config.env.id.startswith('gym:') else ''}"
         )
 
     def _rates(self) -> dict[str, float]:

@@ -71,9 +71,24 @@ def test_preset_then_command_line_then_machine(calls: list[dict[str, Any]], tmp_
     assert calls[0]["preset"] == "atari"
 
 
+def test_the_preset_follows_the_spaces_that_the_arguments_make(calls: list[dict[str, Any]]) -> None:
+    args = [
+        "train",
+        "--env=gym:CartPole-v1",
+        '--env.kwargs={"sutton_barto_reward": true}',
+        "--env.max_episode_steps=9",
+    ]
+    assert main.main(args) == 0
+    assert calls[0]["preset"] == "vector"
+    assert calls[0]["config"].env.max_episode_steps == 9
+
+
 @pytest.mark.parametrize(
     "args, message",
     [
+        (["--env=atari:Pong", "--env.kwargs={}"], "--env.kwargs={} is for environments gym:ID"),
+        (["--env=gym:CartPole-v1", "--env.kwargs={1}"], "--env.kwargs={1} is no JSON object"),
+        (["--env=gym:CartPole-v1", '--env.kwargs={"x": 1}'], "unexpected keyword argument 'x'"),
         ([], "--env=ENV, as in `seedzero train --env=gym:CartPole-v1`"),
         (["--seed=3"], "--env=ENV"),
         (["--env=pixels"], "--env=pixels names a preset, not an environment; give --preset=pixels"),

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from seedzero.config import sections
 from seedzero.core import errors, types
 from seedzero.envs import gym_env, minatar, pictures
 
@@ -351,3 +352,28 @@ def test_a_module_in_the_current_directory_is_found_from_a_console_command(tmp_p
     )
     assert done.stdout == "(2, 3)\n", done.stderr
     assert not done.stderr
+
+
+def test_arguments_reach_the_environment() -> None:
+    settings = sections.EnvConfig(kwargs='{"map_name": "8x8", "is_slippery": false}', max_episode_steps=3)
+    env = gym_env.GymVectorEnv("FrozenLake-v1", 1, gym_env.arguments(settings))
+    assert env.spec.observation_shape == (64,)
+    env.reset([0])
+    ends = [bool(env.step(np.zeros(1, np.int32)).truncated[0]) for _ in range(4)]
+    assert ends == [False, False, True, False]
+    env.close()
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [("[1]", "is no JSON object"), ("{continuous: true}", "property name"), ("{", "is no JSON object")],
+)
+def test_arguments_that_are_no_object_are_refused(kwargs: str, message: str) -> None:
+    with pytest.raises(errors.EnvironmentFailure, match=message) as caught:
+        gym_env.arguments(sections.EnvConfig(kwargs=kwargs))
+    assert "--env.kwargs='{" in str(caught.value)
+
+
+def test_arguments_that_the_environment_lacks_are_refused() -> None:
+    with pytest.raises(errors.EnvironmentFailure, match="unexpected keyword argument 'nonsense'"):
+        gym_env.GymVectorEnv("CartPole-v1", 1, {"nonsense": 1})

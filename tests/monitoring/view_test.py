@@ -10,27 +10,65 @@ import pytest
 from seedzero.checkpoints import run_dir
 from seedzero.config import config as config_lib
 from seedzero.core import types
-from seedzero.monitoring import background, metrics, view
+from seedzero.monitoring import background, console, counts, metrics, view
 
 
 class Screen:
-    """Keeps the messages that a console would print."""
+    """A console that keeps its messages, and a clock."""
 
     def __init__(self) -> None:
         self.messages: list[str] = []
+        self.now = 0.0
+
+    def clock(self) -> float:
+        return self.now
+
+    def update(self, snapshot: console.Snapshot) -> None:
+        pass
 
     def message(self, text: str) -> None:
         self.messages.append(text)
 
 
+def _view(path: pathlib.Path, **changes: Any) -> tuple[view.View, Screen, metrics.Aggregator]:
+    """Returns the view of a run of 8 environments, its screen, and what it has gathered."""
+    screen, gathered = Screen(), metrics.Aggregator()
+    directory: Any = cast(run_dir.RunDir, type("Directory", (), {"path": path}))
+    values = {"metrics.tensorboard": False, **{name.replace("__", "."): value for name, value in changes.items()}}
+    config = config_lib.override(config_lib.Config(), values)
+    shown = view.View(config, directory, cast(background.Console, screen), lambda: [6, 2], gathered, screen.clock)
+    return shown, screen, gathered
+
+
 @pytest.mark.parametrize("share, num_messages", [(0.0, 0), (view.CLIPPED_SHARE / 2, 0), (0.25, 1)])
 def test_clipped_targets_are_reported_once(tmp_path: pathlib.Path, share: float, num_messages: int) -> None:
-    screen, gathered = Screen(), metrics.Aggregator()
-    directory: Any = cast(run_dir.RunDir, type("Directory", (), {"path": tmp_path}))
-    config = config_lib.override(config_lib.Config(), {"metrics.tensorboard": False, "network.support_limit": 7.0})
-    shown = view.View(config, directory, cast(background.Console, screen), list, gathered, lambda: 0.0)
+    shown, screen, gathered = _view(tmp_path, network__support_limit=7.0)
     for _ in range(3):
         gathered.add_means({types.TARGETS_CLIPPED: share})
         shown.write_row({})
     assert len(screen.messages) == num_messages
     assert all("25.0%" in text and "--network.support_limit=7 " in text for text in screen.messages)
+
+
+@pytest.mark.parametrize("env_id, has_remedy", [("gym:CartPole-v1", True), ("atari:Pong", False)])
+def test_episodes_without_end_are_reported_once(tmp_path: pathlib.Path, env_id: str, has_remedy: bool) -> None:
+    shown, screen, _ = _view(tmp_path, env__id=env_id)
+    stored = counts.Counts(stored=8_000)
+    shown.progress.read = lambda: counts.Snapshot(counts=stored)
+    for screen.now in (0.0, view.ENDLESS_SECONDS - 1.0):
+        shown.observe(screen.now)
+    assert not screen.messages
+    for screen.now in (view.ENDLESS_SECONDS, view.ENDLESS_SECONDS + 1.0):
+        shown.observe(screen.now)
+    (text,) = screen.messages
+    assert "no episode has ended in 60 s, after 1000 steps in each environment" in text
+    assert ("--env.max_episode_steps=N" in text) == has_remedy
+
+
+def test_a_run_whose_episodes_end_is_not_told_otherwise(tmp_path: pathlib.Path) -> None:
+    shown, screen, gathered = _view(tmp_path)
+    shown.progress.read = lambda: counts.Snapshot(counts=counts.Counts(stored=8_000))
+    gathered.add_episode(1.0, 100)
+    screen.now = 10 * view.ENDLESS_SECONDS
+    shown.observe(screen.now)
+    assert not screen.messages

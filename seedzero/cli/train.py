@@ -107,8 +107,8 @@ def request(flags: Mapping[str, str], settings: Mapping[str, str]) -> Request:
             raise errors.ConfigError(f"--env={env} names a preset, not an environment; give --preset={env}")
         if str(env).startswith("gym:"):
             with contextlib.suppress(errors.ConfigError):  # `check_early` raises it, unless workers alone need it
-                shown = {key: settings[f"env.{key}"] for key in ("id", "kwargs") if f"env.{key}" in settings}
-                spec = environment.spec_of(sections.EnvConfig(**shown))
+                kwargs = settings.get("env.kwargs", "")
+                spec = environment.spec_of(sections.EnvConfig(id=str(env), kwargs=kwargs))
         preset, reason = presets.choose(str(env), spec)
         description = presets.find(preset).description
         notes.append(f"--env={env}{reason}: preset {preset} ({description}); or give --preset=NAME")

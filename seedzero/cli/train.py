@@ -252,6 +252,11 @@ Examples:
 With a bucket everything is written in a local copy (in $SEEDZERO_SCRATCH, or the user's cache directory) and uploaded
 with every checkpoint; a checkpoint counts once it is in the bucket.
 
+While it trains, a line shows: time since the start; training steps so far; frames (of emulators, else steps) and
+updates a second; mean return of the last 100 training episodes and of the last evaluation; spi: windows trained on for
+each step; fill: share of an acting batch that environments fill; age: updates between the acting and the newest
+parameters; ETA: time to the nearest budget; saved: update of the newest checkpoint.
+
 It ends at the first budget that is reached. Ctrl-C, SIGTERM and SIGHUP save and leave; a second Ctrl-C leaves at once.
 `seedzero config --preset=NAME` lists every setting with its value, unit and help; each is set by
 --SECTION.KEY=VALUE.""",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import socket
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -119,3 +120,14 @@ def _parse(name: str, text: str, field: dataclasses.Field[Any]) -> Any:
     if isinstance(value, int) and value > options_lib.LARGEST:
         raise errors.UsageError(f"--{name}={text}: expected at most {options_lib.LARGEST}")
     return value
+
+
+def invitation(config: config_lib.Config, address: str) -> str:
+    """Returns the command that brings a worker from another machine to a learner that listens on an address."""
+    host, _, port = address.rpartition(":")
+    if host in ("0.0.0.0", "[::]"):  # all of this machine's
+        address = f"{socket.gethostname()}:{port}"
+    flags = [f"--server={address}"]
+    flags += ["--token_file=COPY_OF_THE_TOKEN"] if config.transport.token_file else []
+    flags += ["--tls.ca_file=CERTIFICATE"] if config.tls.cert_file else []
+    return f"seedzero worker {' '.join(flags)}"

@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import logging
 import pathlib
+import shlex
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -78,9 +79,13 @@ def train(
         combinations.check(directory.config)  # with the values that the directory fixes, its number of slots above all
         for note in directory.notes:
             screen.message(note)
-        finished = _Learner(directory, screen, mirrored).run()
+        made = _Learner(directory, screen, mirrored)
+        finished = made.run()
         if finished is not None:
             screen.message(f"finished: {finished}" if finished else f"stopped; to resume: {resume_command}")
+            if made.can_be_scored:
+                at = f"--run_dir={shlex.quote(str(path))}"
+                screen.message(f"score it: seedzero evaluate {at}; watch it: seedzero play {at}")
         return 0
 
 
@@ -166,6 +171,11 @@ class _Learner:
                 self._stop(finished)
         return finished
 
+    @property
+    def can_be_scored(self) -> bool:
+        """Whether there is a checkpoint, and environments that this machine can make."""
+        return self._view.durable_update is not None and self._config.env.id != env_ids.REMOTE
+
     def _metrics_served(self) -> contextlib.AbstractContextManager[str]:
         """Answers Prometheus while it is entered, if that is configured."""
         host, port = self._config.metrics.host, self._config.metrics.port
@@ -192,7 +202,7 @@ class _Learner:
     def _train(self, address: str) -> str:
         """Returns why the run is finished, or "" where it was stopped before."""
         if self._reception.spec is None and self._config.worker.num == 0:
-            self._screen.message(f"waiting for a worker: seedzero worker --server={address}")
+            self._screen.message(f"waiting for a worker: {worker_options.invitation(self._config, address)}")
         while self._reception.spec is None and not self._ending.is_interrupted and self._seconds_left() > 0:
             self._ending.check()
             self._ending.wait(self._seconds_left())
@@ -298,6 +308,7 @@ class _Learner:
         elif self._view.durable_update is not None:
             self._screen.message(f"deterministic: a resume goes on from update {self._view.durable_update}")
         self._saves.checkpointer.wait()
+        self._view.observe(time.monotonic(), last=True)
         self._ending.check()
         self._saves.check()
         return "" if is_interrupted else reason

@@ -34,9 +34,9 @@ class Console:
         self._thread = threading.Thread(target=self._write, name="console", daemon=True)
         self._thread.start()
 
-    def update(self, snapshot: console.Snapshot) -> None:
-        """Shows a snapshot, unless one was shown just before."""
-        self._put(functools.partial(self._shown.update, snapshot))
+    def update(self, snapshot: console.Snapshot, *, last: bool = False) -> None:
+        """Shows a snapshot, unless one was shown just before and this is not the last."""
+        self._put(functools.partial(self._shown.update, snapshot, last=last))
 
     def message(self, text: str) -> None:
         """Prints a line of its own."""

@@ -76,10 +76,10 @@ class Console:
         self._next_time = clock()
         self._closed = False
 
-    def update(self, snapshot: Snapshot) -> None:
-        """Shows a snapshot, unless the last one was shown just before."""
+    def update(self, snapshot: Snapshot, *, last: bool = False) -> None:
+        """Shows a snapshot, unless one was shown just before and this is not the last."""
         with self._trying():
-            if self._closed or self._clock() < self._next_time:
+            if self._closed or (self._clock() < self._next_time and not last):
                 return
             self._next_time = self._clock() + self._every_seconds
             if self._is_live:
@@ -167,17 +167,17 @@ def eta_seconds(*budgets: tuple[float, float, float]) -> float | None:
 def _fields(snapshot: Snapshot) -> list[tuple[int, str]]:
     """Returns (rank, text) of each field in display order; a narrow line drops high ranks first."""
     ranked = [
-        (11, _duration(snapshot.seconds)),
+        (4, _duration(snapshot.seconds)),
         (0, f"{_count(snapshot.env_steps)} steps"),
-        (4, f"{_count(snapshot.frames_per_second)} frames/s"),
-        (5, f"{_count(snapshot.updates_per_second)} updates/s"),
+        (5, f"{_count(snapshot.frames_per_second)} frames/s"),
+        (6, f"{_count(snapshot.updates_per_second)} updates/s"),
         (2, f"{'return' if snapshot.num_players == 1 else 'first mover'} {_number(snapshot.mean_return)}"),
         (3, f"eval {_number(snapshot.evaluation)}"),
-        (7, f"spi {_number(snapshot.samples_per_insert)}"),
-        (8, f"fill {'-' if snapshot.batch_fill is None else f'{snapshot.batch_fill:.0%}'}"),
-        (10, f"age {_number(snapshot.policy_age)}"),
-        (6, f"ETA {'-' if snapshot.eta_seconds is None else _duration(snapshot.eta_seconds)}"),
-        (9, f"saved {_count(snapshot.durable_update)}"),
+        (8, f"spi {_number(snapshot.samples_per_insert)}"),
+        (9, f"fill {'-' if snapshot.batch_fill is None else f'{snapshot.batch_fill:.0%}'}"),
+        (11, f"age {_number(snapshot.policy_age)}"),
+        (7, f"ETA {'-' if snapshot.eta_seconds is None else _duration(snapshot.eta_seconds)}"),
+        (10, f"saved {_count(snapshot.durable_update)}"),
     ]
     return [*ranked, (1, snapshot.note)] if snapshot.note else ranked
 

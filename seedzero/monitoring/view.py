@@ -50,8 +50,8 @@ class View:
         self._newest_row: Mapping[str, metrics.Value] = {}
         self._has_warned = self._is_endless_told = False
 
-    def observe(self, now: float) -> None:
-        """Updates the rates and the console's line."""
+    def observe(self, now: float, *, last: bool = False) -> None:
+        """Updates the rates and the console's line; last: the run is over."""
         self.progress.observe(now)
         spec, snapshot, seconds = self.progress.spec, self.progress.snapshot(), self.progress.seconds()
         self._report_endless(snapshot.counts.stored, seconds)
@@ -76,8 +76,9 @@ class View:
                     (budget.max_updates, updates, rates["updates_per_second"]),
                 ),
                 durable_update=self.durable_update,
-                note=self.progress.stalled(len(self._workers())) or "",
-            )
+                note="" if last else self.progress.stalled(len(self._workers())) or "",
+            ),
+            last=last,
         )
 
     def _report_endless(self, env_steps: int, seconds: float) -> None:

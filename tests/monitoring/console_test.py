@@ -61,20 +61,21 @@ def test_what_is_not_known_is_a_dash() -> None:
 
 def test_line_of_80_columns_leaves_out_the_least_important_fields() -> None:
     assert console.live_line(FULL, 80) == (
-        "12.3M steps  25.3k frames/s  48.2 updates/s  return -12.35  eval 15.5  ETA 10:05"
+        "1:02:03  12.3M steps  25.3k frames/s  48.2 updates/s  return -12.35  eval 15.5"
     )
 
 
 def test_note_is_more_important_than_rates() -> None:
     stalled = dataclasses.replace(FULL, note="stalled: no worker")
     assert console.live_line(stalled, 60) == "12.3M steps  return -12.35  eval 15.5  stalled: no worker"
+    assert console.live_line(stalled, 70).startswith("1:02:03  12.3M steps  return")
     assert console.plain_line(stalled).endswith("  stalled: no worker")
 
 
 @pytest.mark.parametrize("width", [5, 20, 40, 79, 80, 100, 200])
 def test_line_never_exceeds_the_width(width: int) -> None:
     assert len(console.live_line(FULL, width)) <= width
-    assert console.live_line(FULL, width).startswith("12.3M"[:width] if width < 119 else "1:02:03")
+    assert console.live_line(FULL, width).startswith("12.3M"[:width] if width < 50 else "1:02:03")
 
 
 @pytest.mark.parametrize(
@@ -156,6 +157,17 @@ def test_live_line_is_drawn_often_but_not_with_every_snapshot() -> None:
         clock.now += console.DRAW_SECONDS * 0.6
     output = stream.getvalue()
     assert "1 steps" in output and "3 steps" in output and "2 steps" not in output
+    shown.close()
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_the_last_line_is_drawn_whatever_came_just_before(live: bool) -> None:
+    stream, clock = io.StringIO(), Clock()
+    shown = console.Console(10.0, stream=stream, live=live, width=80, clock=clock)
+    shown.update(FULL)
+    shown.update(dataclasses.replace(FULL, env_steps=3))
+    shown.update(dataclasses.replace(FULL, env_steps=7), last=True)
+    assert "3 steps" not in stream.getvalue() and "7 steps" in stream.getvalue()
     shown.close()
 
 

@@ -23,7 +23,7 @@ class Screen:
     def clock(self) -> float:
         return self.now
 
-    def update(self, snapshot: console.Snapshot) -> None:
+    def update(self, snapshot: console.Snapshot, *, last: bool = False) -> None:
         pass
 
     def message(self, text: str) -> None:

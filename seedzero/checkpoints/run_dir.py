@@ -330,13 +330,14 @@ def _resume(path: pathlib.Path, saved: Saved, asked: Saved) -> tuple[Saved, tupl
       ResumeError: fixed keys differ; it names all of them.
     """
     before, now = config_lib.flatten(saved.config), config_lib.flatten(asked.config)
-    fixed = {key for key, field in config_lib.fields().items() if not field.metadata["resumable"]}
+    resumable = {key: field.metadata["resumable"] for key, field in config_lib.fields().items()}
     kept: dict[str, options.Value] = {}
     notes, refused = [], []
     for key in [key for key in now if now[key] != before[key]]:
-        if key not in fixed:
+        is_given = key in asked.given and asked.given[key] != saved.given.get(key)
+        if resumable[key] == options.FREE or (resumable[key] == options.GIVEN and is_given):
             notes.append(f"{key} was {before[key]}, is {now[key]} from now on")
-        elif saved.preset == asked.preset and saved.given.get(key) == asked.given.get(key):
+        elif resumable[key] or (saved.preset == asked.preset and saved.given.get(key) == asked.given.get(key)):
             kept[key] = before[key]
             notes.append(f"{key} stays {before[key]} as the run began, though here it would be {now[key]}")
         else:
@@ -347,6 +348,6 @@ def _resume(path: pathlib.Path, saved: Saved, asked: Saved) -> tuple[Saved, tupl
             f"{path} holds a run with another configuration:\n{lines}\n"
             f"give the saved values to resume it, or another --run_dir to start a new run"
         )
-    given = {key: value for key, value in asked.given.items() if key not in fixed}
-    given |= {key: value for key, value in saved.given.items() if key in fixed}
+    given = {key: value for key, value in saved.given.items() if resumable[key] != options.FREE}
+    given |= {key: value for key, value in asked.given.items() if resumable[key]}
     return Saved(saved.preset, given, config_lib.override(asked.config, kept)), tuple(notes)

@@ -34,6 +34,8 @@ def read(path: pathlib.Path) -> types.EnvSpec | None:
 
 def check_equal(came: types.EnvSpec, expected: types.EnvSpec) -> None:
     """Raises SpecMismatch, naming the fields, if a worker's environments differ from the run's."""
+    if not (came.num_states and expected.num_states):  # of an earlier version, or of a worker that does not tell
+        came = dataclasses.replace(came, num_states=expected.num_states)
     left, right = dataclasses.asdict(came), dataclasses.asdict(expected)
     different = [f"{name} is {left[name]}, expected {right[name]}" for name in left if left[name] != right[name]]
     if different:

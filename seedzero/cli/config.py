@@ -21,6 +21,7 @@ def run(arguments: parse.Arguments) -> int:
     values = {name: value for name, value in config_lib.flatten(config).items() if config_lib.is_read(name, agent)}
     on_cpu = presets.cpu_values(preset, agent, explicit=arguments.settings.keys())
     print(f"# preset {preset}, agent {agent}: {presets.find(preset).description}")
+    print("# *: a run directory keeps it; all others may change when a run resumes")
     if on_cpu:
         print("# values for an accelerator; where another one holds on a CPU, it stands beside it")
     section = ""
@@ -41,7 +42,8 @@ def _entry(name: str, value: options.Value, on_cpu: options.Value | None) -> str
     help_text = textwrap.fill(
         metadata["help"] + choices, parse.WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT
     )
-    return f"  --{name}={_text(value)}{unit}{cpu}\n{help_text}"
+    mark = "" if metadata["resumable"] else "  *"
+    return f"  --{name}={_text(value)}{unit}{cpu}{mark}\n{help_text}"
 
 
 def _text(value: options.Value) -> str:

@@ -59,15 +59,6 @@ class Config:
         section: options.AgentSection = getattr(self, self.run.agent)
         return section
 
-    def spent(self, num_updates: int, num_env_steps: int, *, can_learn: bool = True) -> str:
-        """Returns the budget that so many updates or training steps use up, or "".
-
-        can_learn: false: the replay has too few steps for the final updates.
-        """
-        has_final = can_learn and self.agent.SAMPLES and self.replay.final_updates > 0
-        owed = self.replay.num_updates(self.run.max_env_steps) if has_final else 0
-        return self.run.spent(num_updates, num_env_steps, owed)
-
 
 def agent_names() -> list[str]:
     """Returns the agents, the default first."""

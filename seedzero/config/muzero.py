@@ -11,49 +11,49 @@ from seedzero.config import options
 
 @dataclasses.dataclass(frozen=True)
 class SearchConfig(options.Section):
-    policy: str = options.fixed("gumbel", "root policy and policy target", choices=("gumbel", "puct"))
-    num_simulations: int = options.fixed(16, "network calls a move", low=1, high=10_000)
-    num_considered: int = options.fixed(16, "Gumbel: root actions at the start of sequential halving", low=1)
+    policy: str = options.tunable("gumbel", "root policy and policy target", choices=("gumbel", "puct"))
+    num_simulations: int = options.tunable(16, "network calls a move", low=1, high=10_000)
+    num_considered: int = options.tunable(16, "Gumbel: root actions at the start of sequential halving", low=1)
     num_sampled: int = options.fixed(
         16,
         "continuous actions: samples at each node; Gumbel considers at most num_considered of them at the root",
         low=2,
         high=1000,
     )
-    uniform_share: float = options.fixed(
+    uniform_share: float = options.tunable(
         0.1,
         "continuous actions: share of the samples from the whole range instead of the policy, in each dimension",
         low=0,
         high=1,
     )
-    max_depth: int = options.fixed(0, "longest path from the root; 0: no limit", low=0)
-    gumbel_scale: float = options.fixed(1.0, "Gumbel: scale of the root noise while training", low=0)
-    value_scale: float = options.fixed(0.1, "Gumbel: scale of completed Q values", low=0)
-    max_visit_init: float = options.fixed(
+    max_depth: int = options.tunable(0, "longest path from the root; 0: no limit", low=0)
+    gumbel_scale: float = options.tunable(1.0, "Gumbel: scale of the root noise while training", low=0)
+    value_scale: float = options.tunable(0.1, "Gumbel: scale of completed Q values", low=0)
+    max_visit_init: float = options.tunable(
         50.0, "Gumbel: visits added to the largest count when Q values are scaled", low=0
     )
-    min_value_range: float = options.fixed(
+    min_value_range: float = options.tunable(
         0.01,
         "smallest range that a node's Q values are scaled by: noise in equal values becomes no preference",
         "usual rewards, see muzero.scale_rewards",
         low=1e-8,
     )
-    dirichlet_alpha: float = options.fixed(0.3, "PUCT: concentration of the root noise", low=1e-6)
-    dirichlet_fraction: float = options.fixed(
+    dirichlet_alpha: float = options.tunable(0.3, "PUCT: concentration of the root noise", low=1e-6)
+    dirichlet_fraction: float = options.tunable(
         0.25, "PUCT: share of noise in the root prior while training", low=0, high=1
     )
-    pb_c_init: float = options.fixed(1.25, "PUCT: c1 of MuZero's equation 2", low=0)
-    pb_c_base: float = options.fixed(19652.0, "PUCT: c2 of MuZero's equation 2", low=1)
-    temperature: float = options.fixed(1.0, "PUCT: temperature of the visit counts while training", low=0)
+    pb_c_init: float = options.tunable(1.25, "PUCT: c1 of MuZero's equation 2", low=0)
+    pb_c_base: float = options.tunable(19652.0, "PUCT: c2 of MuZero's equation 2", low=1)
+    temperature: float = options.tunable(1.0, "PUCT: temperature of the visit counts while training", low=0)
 
 
 @dataclasses.dataclass(frozen=True)
 class ExploreConfig(options.Section):
-    epsilon: float = options.fixed(
+    epsilon: float = options.tunable(
         0.0, "probability that a training step begins to repeat one random action; 0: off", low=0, high=1
     )
-    exponent: float = options.fixed(2.0, "probability of n repetitions in proportion to n ^ -this", low=0)
-    max_length: int = options.fixed(100, "most repetitions in a row", "environment steps", low=1, high=10_000)
+    exponent: float = options.tunable(2.0, "probability of n repetitions in proportion to n ^ -this", low=0)
+    max_length: int = options.tunable(100, "most repetitions in a row", "environment steps", low=1, high=10_000)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +86,7 @@ class NetworkConfig(options.Section):
         "support_limit of 10 up to 22 thousand usual rewards",
         choices=("hyperbolic", "symlog"),
     )
-    compute_dtype: str = options.fixed(
+    compute_dtype: str = options.tunable(
         "auto", "auto: bfloat16 on accelerators, float32 on a CPU", choices=("auto", "float32", "bfloat16")
     )
 
@@ -102,12 +102,12 @@ class MuZeroConfig(options.AgentSection):
         True, "learn in units of the usual reward, the root mean square of rewards that are not 0", earlier=False
     )
     reward_clip: float = options.fixed(0.0, "clip rewards at this size before learning; 0: off", "return", low=0)
-    unroll_steps: int = options.fixed(5, "steps that training unrolls the model for (K)", low=1, high=64)
-    n_step: int = options.fixed(5, "rewards before the value target bootstraps (n)", low=1, high=1000)
-    value_loss_weight: float = options.fixed(0.25, "weight of the value loss", low=0)
-    reward_loss_weight: float = options.fixed(1.0, "weight of the reward loss", low=0)
-    policy_loss_weight: float = options.fixed(1.0, "weight of the policy loss", low=0)
-    entropy_weight: float = options.fixed(
+    unroll_steps: int = options.tunable(5, "steps that training unrolls the model for (K)", low=1, high=64)
+    n_step: int = options.tunable(5, "rewards before the value target bootstraps (n)", low=1, high=1000)
+    value_loss_weight: float = options.tunable(0.25, "weight of the value loss", low=0)
+    reward_loss_weight: float = options.tunable(1.0, "weight of the reward loss", low=0)
+    policy_loss_weight: float = options.tunable(1.0, "weight of the policy loss", low=0)
+    entropy_weight: float = options.tunable(
         0.0, "weight of the entropy bonus: no preference stays where the search finds all actions alike", low=0
     )
     target_network_updates: int = options.fixed(
@@ -116,7 +116,7 @@ class MuZeroConfig(options.AgentSection):
         "updates",
         low=0,
     )
-    n_step_decay_age: int = options.fixed(
+    n_step_decay_age: int = options.tunable(
         0,
         "one reward less in value targets for each so many updates of a step's age, but at least one "
         "(EfficientZero: 0.3 of all updates); 0: off",
@@ -128,14 +128,14 @@ class MuZeroConfig(options.AgentSection):
         "V-trace: rewards of value targets count as far as the bootstrapping network's policy would take the stored "
         "actions too, to the end of the window",
     )
-    search_value_age: int = options.fixed(
+    search_value_age: int = options.tunable(
         0,
         "steps of this age have the stored search value as target instead of the n-step return (EfficientZero V2); "
         "0: off",
         "updates",
         low=0,
     )
-    search_value_start: int = options.fixed(
+    search_value_start: int = options.tunable(
         0, "updates before any step has it (EfficientZero V2: 40000)", "updates", low=0
     )
     stored_value: str = options.fixed(
@@ -144,7 +144,7 @@ class MuZeroConfig(options.AgentSection):
         "which counts moves that the search had to try",
         choices=("root", "policy"),
     )
-    shift_pixels: int = options.fixed(0, "largest random shift of images in training; 0: off", "pixels", low=0)
+    shift_pixels: int = options.tunable(0, "largest random shift of images in training; 0: off", "pixels", low=0)
     value_prefix: bool = options.fixed(
         False, "predict sums of rewards along unrolled steps by an LSTM, instead of each reward (EfficientZero)"
     )
@@ -154,10 +154,10 @@ class MuZeroConfig(options.AgentSection):
         "weight of the consistency loss of unrolled states and later observations (EfficientZero: 2); 0: off",
         low=0,
     )
-    consistency_steps: int = options.fixed(
+    consistency_steps: int = options.tunable(
         0, "unrolled steps with that loss, each costs an observation to represent; 0: all", low=0, high=64
     )
-    intensity_scale: float = options.fixed(
+    intensity_scale: float = options.tunable(
         0.0,
         "images are multiplied by 1 + this * noise in training, normal and clipped at 2; 0: off; 0.05 is usual",
         low=0,
@@ -174,24 +174,24 @@ class MuZeroConfig(options.AgentSection):
 
 @dataclasses.dataclass(frozen=True)
 class OptimizerConfig(options.Section):
-    learning_rate: float = options.fixed(2e-3, "AdamW: peak learning rate", low=0)
-    schedule: str = options.fixed(
+    learning_rate: float = options.tunable(2e-3, "AdamW: peak learning rate", low=0)
+    schedule: str = options.tunable(
         "constant",
         "course of the learning rate after the warm-up",
         choices=("constant", "cosine", "exponential", "linear"),
     )
-    warmup_updates: int = options.fixed(0, "linear warm-up", "updates", low=0)
-    decay_updates: int = options.fixed(
+    warmup_updates: int = options.tunable(0, "linear warm-up", "updates", low=0)
+    decay_updates: int = options.tunable(
         1_000_000,
         "cosine and linear: updates to the end; exponential: updates of a decay by decay_rate",
         "updates",
         low=1,
     )
-    decay_rate: float = options.fixed(
+    decay_rate: float = options.tunable(
         0.1, "cosine and linear: final share of the rate; exponential: factor every decay_updates", low=0, high=1
     )
-    weight_decay: float = options.fixed(1e-4, "AdamW: decoupled weight decay", low=0)
-    clip_norm: float = options.fixed(5.0, "largest global norm of the gradients; 0: no limit", low=0)
+    weight_decay: float = options.tunable(1e-4, "AdamW: decoupled weight decay", low=0)
+    clip_norm: float = options.tunable(5.0, "largest global norm of the gradients; 0: no limit", low=0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -289,6 +289,26 @@ PARTS: Mapping[str, options.Part] = {
         muzero=dict(discount=0.995, n_step=20, target_network_updates=100),
         optimizer=dict(learning_rate=0.002),
         replay=dict(capacity=128_000, min_steps=1_280, batch_size=256, samples_per_insert=16.0),
+    ),
+    # Numbers that look nothing alike, chance, and rewards that a random walk hardly meets. What each setting is for:
+    # - the correction and fresh searches: returns and policies of the first, random steps stay in the replay, and make
+    #   what was not tried lately look bad;
+    # - the entropy and the range of values: noise in nearly equal values does not become a policy;
+    # - the random steps at the start and the repeated ones: Taxi's pick-ups and drop-offs fail wherever they are tried
+    #   but in eight places, so that an agent first learns never to try.
+    "discrete": options.part(
+        search=dict(num_simulations=4, num_considered=4, min_value_range=0.1),
+        explore=dict(epsilon=0.1, exponent=3.0, max_length=10),
+        muzero=dict(
+            discount=0.995,
+            unroll_steps=3,
+            n_step=10,
+            target_network_updates=100,
+            off_policy_correction=True,
+            entropy_weight=0.3,
+        ),
+        replay=dict(capacity=128_000, min_steps=20_000, batch_size=256, samples_per_insert=16.0),
+        reanalyse=dict(fresh_share=1.0),
     ),
     "continuous": options.part(
         search=dict(num_simulations=16, num_sampled=16, num_considered=8),

@@ -27,7 +27,7 @@ def fixed(
     choices: tuple[str, ...] = (),
     low: float = -math.inf,
     high: float = math.inf,
-    resumable: bool = False,
+    resumable: str = "",
     earlier: Value | None = None,
 ) -> Any:
     """Returns a field of a section that keeps its value in a run directory.
@@ -39,7 +39,7 @@ def fixed(
       choices: allowed values; empty: any.
       low: smallest allowed number.
       high: largest allowed number; a whole one is at most LARGEST where no other is given.
-      resumable: a run directory may be resumed with another value, as for `free`.
+      resumable: FREE, GIVEN or "", see `free` and `tunable`.
       earlier: value in run directories of versions that lack the setting; None: the default.
     """
     if isinstance(default, int) and high == math.inf:
@@ -49,8 +49,11 @@ def fixed(
     return dataclasses.field(default=default, metadata=metadata)
 
 
-free = functools.partial(fixed, resumable=True)
-"""A field whose value a resume may change."""
+FREE, GIVEN = "free", "given"
+free = functools.partial(fixed, resumable=FREE)
+"""A field that has its value of the newest command line, its preset's where that names none."""
+tunable = functools.partial(fixed, resumable=GIVEN)
+"""A field that keeps its value in a run directory unless the command line of a resume names another."""
 
 
 _NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}

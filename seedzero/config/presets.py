@@ -85,6 +85,11 @@ PRESETS: Mapping[str, Preset] = {
         env=dict(id="gym:LunarLander-v3"),
         evaluation=dict(every_updates=500, episodes=20, num_envs=20),
     ),
+    "discrete": _preset(
+        "any Gymnasium environment whose observations are numbers, such as FrozenLake or Taxi",
+        env=dict(id="gym:FrozenLake-v1"),
+        evaluation=dict(every_updates=1_000, episodes=100, num_envs=50),
+    ),
     "continuous": _preset(
         "any Gymnasium environment of continuous actions, Pendulum unless told: ends there at a mean return of -170",
         env=dict(id="gym:Pendulum-v1"),
@@ -172,6 +177,8 @@ def choose(env_id: str, spec: types.EnvSpec | None) -> tuple[str, str]:
         return "vector", " shows its observations to workers alone"
     if spec.is_continuous:
         return "continuous", " has continuous actions"
+    if spec.num_states:
+        return "discrete", f" shows one of {spec.num_states} numbers"
     shown, size = types.shown(spec.observation_shape), "x".join(map(str, spec.observation_shape))
     return "pixels" if shown == "images" else "vector", f" shows {shown} of {size}"
 

@@ -177,17 +177,13 @@ class ReplayConfig(options.Section):
     priority_alpha: float = options.fixed(
         0.0, "steps are sampled in proportion to priority ^ alpha; 0: uniformly", low=0, high=1
     )
-    priority_beta: float = options.fixed(
+    priority_beta: float = options.tunable(
         0.4, "factor of the loss: sampling probability ^ -beta; 1 removes the bias", low=0, high=1
     )
-    priority_beta_updates: int = options.fixed(
+    priority_beta_updates: int = options.tunable(
         0, "updates in which beta grows linearly to 1; 0: it stays", "updates", low=0
     )
-    priority_epsilon: float = options.fixed(1e-3, "added to every priority", "return", low=1e-6)
-
-    def num_updates(self, num_env_steps: int) -> int:
-        """Returns the updates of a run of so many steps, the final ones among them."""
-        return int(num_env_steps * self.samples_per_insert / self.batch_size) + self.final_updates
+    priority_epsilon: float = options.tunable(1e-3, "added to every priority", "return", low=1e-6)
 
     @property
     def num_sharing(self) -> int:
@@ -197,7 +193,9 @@ class ReplayConfig(options.Section):
 
 @dataclasses.dataclass(frozen=True)
 class TrainingConfig(options.Section):
-    publish_every: int = options.fixed(1, "acting takes the newest parameters every so many updates", "updates", low=1)
+    publish_every: int = options.tunable(
+        1, "acting takes the newest parameters every so many updates", "updates", low=1
+    )
     max_in_flight: int = options.free(
         2,
         "device calls at a time: more of them hide the host's work, fewer shorten the wait for an action",

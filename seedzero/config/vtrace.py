@@ -26,23 +26,23 @@ class VTraceConfig(options.AgentSection):
     wait_seconds: float = options.free(
         1.0, "a batch with too few unrolls waits this long for more, then it is padded with weight 0", "s", low=0
     )
-    entropy_weight: float = options.fixed(0.01, "weight of the entropy bonus", low=0)
-    value_loss_weight: float = options.fixed(0.5, "weight of the value loss", low=0)
-    clip_rho: float = options.fixed(1.0, "largest importance weight of a temporal difference (rho-bar)", low=0)
-    clip_c: float = options.fixed(1.0, "largest importance weight of a trace (c-bar)", low=0)
-    trace_decay: float = options.fixed(1.0, "lambda of the traces", low=0, high=1)
+    entropy_weight: float = options.tunable(0.01, "weight of the entropy bonus", low=0)
+    value_loss_weight: float = options.tunable(0.5, "weight of the value loss", low=0)
+    clip_rho: float = options.tunable(1.0, "largest importance weight of a temporal difference (rho-bar)", low=0)
+    clip_c: float = options.tunable(1.0, "largest importance weight of a trace (c-bar)", low=0)
+    trace_decay: float = options.tunable(1.0, "lambda of the traces", low=0, high=1)
     reward_scale: float = options.fixed(
         1.0, "factor of rewards in training: values near 1 are learned soonest", low=1e-6
     )
     clip_reward: float = options.fixed(0.0, "largest absolute reward, after scaling; 0: no limit", "reward", low=0)
     optimizer: str = options.fixed("rmsprop", "optimizer", choices=("rmsprop", "adam"))
-    learning_rate: float = options.fixed(6e-4, "initial learning rate", low=0)
-    decay_updates: int = options.fixed(
+    learning_rate: float = options.tunable(6e-4, "initial learning rate", low=0)
+    decay_updates: int = options.tunable(
         0, "updates in which the learning rate falls linearly to 0; 0: it stays", "updates", low=0
     )
-    rmsprop_decay: float = options.fixed(0.99, "RMSProp: decay of the mean square", low=0, high=1)
-    rmsprop_epsilon: float = options.fixed(0.01, "RMSProp: added to the mean square", low=1e-12)
-    clip_norm: float = options.fixed(40.0, "largest global norm of the gradients; 0: no limit", low=0)
+    rmsprop_decay: float = options.tunable(0.99, "RMSProp: decay of the mean square", low=0, high=1)
+    rmsprop_epsilon: float = options.tunable(0.01, "RMSProp: added to the mean square", low=1e-12)
+    clip_norm: float = options.tunable(40.0, "largest global norm of the gradients; 0: no limit", low=0)
     torso: str = options.fixed(
         "auto",
         "auto: mlp for vectors, conv for small grids, deep (IMPALA's residual network) for images; shallow: two "
@@ -52,7 +52,7 @@ class VTraceConfig(options.AgentSection):
     width: int = options.fixed(256, "units of the hidden layers", low=1)
     lstm_width: int = options.fixed(0, "units of an LSTM behind the torso; 0: feed-forward", low=0)
     frame_stack: int = options.fixed(1, "newest frames in one observation", "frames", low=1, high=16)
-    compute_dtype: str = options.fixed(
+    compute_dtype: str = options.tunable(
         "auto", "auto: bfloat16 on accelerators, float32 on a CPU", choices=("auto", "float32", "bfloat16")
     )
 

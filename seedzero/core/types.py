@@ -48,6 +48,8 @@ class EnvSpec:
       frames_per_step: emulator frames that one step takes (Atari's frame skip), for reports.
       action_low: [D] smallest values of a continuous action's numbers, finite float32; empty: actions are numbers.
       action_high: [D] largest ones.
+      num_states: observations stand for one of so many numbers, shown as a one-hot vector; 0: they do not, or the
+        worker does not tell.
     """
 
     observation_shape: tuple[int, ...]
@@ -60,6 +62,7 @@ class EnvSpec:
     frames_per_step: int = 1
     action_low: tuple[float, ...] = ()
     action_high: tuple[float, ...] = ()
+    num_states: int = 0
 
     def __post_init__(self) -> None:
         if self.observation_dtype not in SUPPORTED_OBSERVATION_DTYPES:
@@ -69,6 +72,11 @@ class EnvSpec:
             )
         if not all(size > 0 for size in self.observation_shape):
             raise errors.SpecMismatch(f"observation shape {self.observation_shape} has an empty axis")
+        if self.num_states and self.observation_shape != (self.num_states,):
+            raise errors.SpecMismatch(
+                f"num_states is {self.num_states}, but observations have the shape {self.observation_shape}; expected "
+                "a one-hot vector"
+            )
         if self.is_continuous or self.action_high:
             self._check_continuous()
         elif self.num_actions < 1:

@@ -199,7 +199,10 @@ def _read_spaces(name: str, env: gymnasium.Env[Any, Any]) -> tuple[types.EnvSpec
             f"environment {name!r} has the observation space {observation}; expected Box or Discrete, because only "
             f"one array of numbers or one number is supported: {_WRAP}"
         )
-    spec = types.EnvSpec(shape, dtype.name, observation_low=low, observation_high=high, **actions)
+    num_states = 0 if one_hot is None else len(one_hot)
+    spec = types.EnvSpec(
+        shape, dtype.name, observation_low=low, observation_high=high, num_states=num_states, **actions
+    )
 
     def encode(batch: np.ndarray) -> np.ndarray:
         numbers = batch if one_hot is None else batch[:, np.newaxis] == one_hot

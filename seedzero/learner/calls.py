@@ -204,6 +204,7 @@ class Calls:
             **self.runner.to_json(),
             **self.intake.to_json(),
             **self.evaluator.to_json(),
+            **self.pacer.to_json(),
             "evaluation_index": self.workers.roster.evaluation_index,
             "epoch": self.workers.roster.epoch,
             **self._kept,
@@ -215,5 +216,6 @@ class Calls:
         self.runner.restore(host)
         self.intake.restore(host, has_replay=has_replay)
         self.evaluator.restore(host)
+        self.pacer.restore(host)
         self.workers.roster.evaluation_index = host["evaluation_index"]
         self.workers.roster.epoch = host["epoch"]

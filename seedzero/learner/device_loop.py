@@ -232,9 +232,10 @@ class DeviceLoop:
 
     def _budget_spent(self) -> str:
         """Returns the budget that is spent, or ""."""
-        intake, num_updates = self.calls.intake, self.calls.runner.num_updates
+        intake, num_updates, budget = self.calls.intake, self.calls.runner.num_updates, self._config.run
         can_learn = intake.num_kept >= self._config.replay.min_steps
-        spent = self._config.spent(num_updates, intake.ledger.counts.stored, can_learn=can_learn)
+        owed = self.calls.pacer.owed_updates(budget.max_env_steps) if can_learn else 0
+        spent = budget.spent(num_updates, intake.ledger.counts.stored, owed)
         return f"{spent} reached" if spent else self._spent
 
 

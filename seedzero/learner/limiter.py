@@ -13,7 +13,8 @@ the next acting.
 from __future__ import annotations
 
 import enum
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from seedzero.agents import base
 from seedzero.config import sections
@@ -72,10 +73,12 @@ class Limiter(NamedTuple):
     min_steps: int  # training steps before the first update
     half_width: float  # of the band, in windows
     refreshing: Refreshing
+    start: tuple[int, int] = (0, 0)  # updates and training steps under another ratio, before a resume changed it
 
     def surplus(self, progress: Progress) -> float:
         """Returns the windows trained on beyond (negative: short of) the ratio."""
-        return progress.num_updates * self.batch_size - self.samples_per_insert * progress.num_inserts
+        num_updates, num_inserts = progress.num_updates - self.start[0], progress.num_inserts - self.start[1]
+        return num_updates * self.batch_size - self.samples_per_insert * num_inserts
 
 
 def make(replay: sections.ReplayConfig, refresh: base.Refresh | None, max_batch: int) -> Limiter:
@@ -97,6 +100,30 @@ def make(replay: sections.ReplayConfig, refresh: base.Refresh | None, max_batch:
         refreshing = Refreshing(refresh.per_insert, refresh.batch_size, refresh.min_age, slack)
     half_width = width(replay.samples_per_insert, float(replay.batch_size))
     return Limiter(replay.samples_per_insert, replay.batch_size, replay.min_steps, half_width, refreshing)
+
+
+def owed_updates(replay: sections.ReplayConfig, num_env_steps: int, start: tuple[int, int]) -> int:
+    """Returns the updates that a run does before its last training step ends it; 0: what it has done by then.
+
+    start: as in `Limiter`.
+    """
+    if not replay.final_updates:
+        return 0
+    owed = (num_env_steps - start[1]) * replay.samples_per_insert / replay.batch_size
+    return start[0] + int(owed) + replay.final_updates
+
+
+def start_of(replay: sections.ReplayConfig, host: Mapping[str, Any]) -> tuple[int, int]:
+    """Returns where the ratio begins to hold, as in `Limiter`, for a run that resumes.
+
+    A ratio that a resume changes holds from there on: nothing is owed or spared for the time before. `host`: the
+    counters of a checkpoint.
+    """
+    saved = host.get("pace", {"since": (0, 0), "samples_per_insert": replay.samples_per_insert})  # earlier: none
+    if saved["samples_per_insert"] != replay.samples_per_insert:
+        return host["num_updates"], host["ledger"]["stored"]
+    num_updates, num_steps = saved["since"]
+    return num_updates, num_steps
 
 
 def choose(limiter: Limiter, progress: Progress) -> Work:

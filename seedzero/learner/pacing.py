@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import numpy as np
 
 from seedzero.agents import base
 from seedzero.config import config as config_lib
+from seedzero.config import sections
 from seedzero.device import setup as setup_lib
 from seedzero.device import steps
 from seedzero.learner import limiter, queue_pacing
@@ -51,12 +53,24 @@ class Pacer(Protocol):
     def num_samples(self, num_updates: int, num_stored: int) -> int:
         """Returns the windows or steps that so many updates have learned from."""
 
+    def owed_updates(self, num_env_steps: int) -> int:
+        """Returns the updates that a run does before its last training step ends it."""
+        return 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns what a checkpoint keeps."""
+        return {}
+
+    def restore(self, host: Mapping[str, Any]) -> None:
+        """Continues a checkpoint's pace."""
+        return None
+
 
 class ReplayPacer(Pacer):
     """The pace of a replay: the samples-per-insert band, and in lock step exactly the updates that are owed."""
 
-    def __init__(self, band: limiter.Limiter, *, lock_step: bool) -> None:
-        self._band = band
+    def __init__(self, band: limiter.Limiter, replay: sections.ReplayConfig, *, lock_step: bool) -> None:
+        self._band, self._replay = band, replay
         self._choose = limiter.choose_lock_step if lock_step else limiter.choose
 
     def choose(self, progress: limiter.Progress, now: float) -> limiter.Work:
@@ -68,6 +82,15 @@ class ReplayPacer(Pacer):
     def num_samples(self, num_updates: int, num_stored: int) -> int:
         return num_updates * self._band.batch_size
 
+    def owed_updates(self, num_env_steps: int) -> int:
+        return limiter.owed_updates(self._replay, num_env_steps, self._band.start)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"pace": {"samples_per_insert": self._replay.samples_per_insert, "since": self._band.start}}
+
+    def restore(self, host: Mapping[str, Any]) -> None:
+        self._band = self._band._replace(start=limiter.start_of(self._replay, host))
+
 
 def make(config: config_lib.Config, setup: setup_lib.Setup) -> Pacer:
     """Returns the pace of the agent's data."""
@@ -75,4 +98,4 @@ def make(config: config_lib.Config, setup: setup_lib.Setup) -> Pacer:
     if isinstance(agent.data, data_lib.Queue):
         return queue_pacing.QueuePacer(agent.data, setup.layout, setup.slot_length, lock_step=config.run.deterministic)
     band = limiter.make(config.replay, agent.refresh, setup.max_rows)
-    return ReplayPacer(band, lock_step=config.run.deterministic)
+    return ReplayPacer(band, config.replay, lock_step=config.run.deterministic)

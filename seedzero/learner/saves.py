@@ -15,7 +15,7 @@ from seedzero.checkpoints import checkpoint, checkpointer, files, run_dir, trees
 from seedzero.config import config as config_lib
 from seedzero.core import errors
 from seedzero.device import state as state_lib
-from seedzero.learner import calls, evaluator
+from seedzero.learner import calls, evaluator, limiter
 from seedzero.monitoring import view as view_lib
 from seedzero.replay import rings as rings_lib
 
@@ -62,7 +62,10 @@ class Saves:
         host = max(found, key=lambda manifest: manifest.step).host
         budget, evaluated = self._config.run, host["last_evaluation"]
         num_updates, num_steps = host["num_updates"], host["ledger"]["stored"]
-        if spent := self._config.spent(num_updates, num_steps):
+        owed, replay = 0, self._config.replay
+        if self._config.agent.SAMPLES:
+            owed = limiter.owed_updates(replay, budget.max_env_steps, limiter.start_of(replay, host))
+        if spent := budget.spent(num_updates, num_steps, owed):
             number = f"{num_updates} updates" if spent.startswith("--max_updates") else f"{num_steps} steps"
             return f"{number} of {spent}"
         if evaluated is not None and evaluated["mean_return"] >= budget.stop_at_return:

@@ -80,6 +80,26 @@ def test_resumable_change_is_noted_and_saved(tmp_path: pathlib.Path) -> None:
     assert run_dir_lib.read_saved(tmp_path).config.worker.num == 5
 
 
+def test_a_setting_of_learning_changes_only_where_a_resume_names_it(tmp_path: pathlib.Path) -> None:
+    open_with(tmp_path, {"optimizer.learning_rate": 1e-3}).close()
+    with open_with(tmp_path) as run:
+        assert run.config.optimizer.learning_rate == 1e-3
+        assert run.notes == ("optimizer.learning_rate stays 0.001 as the run began, though here it would be 0.002",)
+    with open_with(tmp_path, {"optimizer.learning_rate": 5e-4, "muzero.n_step": 3}) as run:
+        assert (run.config.optimizer.learning_rate, run.config.muzero.n_step) == (5e-4, 3)
+        assert "optimizer.learning_rate was 0.001, is 0.0005 from now on" in run.notes
+    with open_with(tmp_path, preset="cartpole") as run:
+        assert (run.config.optimizer.learning_rate, run.config.muzero.n_step) == (5e-4, 3)
+
+
+def test_what_shapes_or_means_stored_data_is_fixed() -> None:
+    fixed = {name for name, field in config_lib.fields().items() if not field.metadata["resumable"]}
+    shapes = {"network.width", "replay.capacity", "search.num_sampled", "muzero.value_prefix", "vtrace.lstm_width"}
+    meanings = {"env.id", "env.kwargs", "muzero.discount", "muzero.stored_value", "network.value_transform"}
+    assert shapes | meanings <= fixed
+    assert not {name for name in fixed if name.startswith(("optimizer.", "evaluation.", "explore."))}
+
+
 def test_change_that_cannot_resume_is_refused_with_every_key_and_value(tmp_path: pathlib.Path) -> None:
     open_with(tmp_path, {"seed": 3}).close()
     before = (tmp_path / "config.json").read_bytes()

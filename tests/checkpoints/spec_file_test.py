@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 import pathlib
 
@@ -32,3 +33,12 @@ def test_other_bounds_of_actions_are_another_environment() -> None:
     with pytest.raises(errors.SpecMismatch, match=r"action_high is \(1.0, 9.0\), expected \(1.0, 2.5\)"):
         spec_file.check_equal(wider, CONTINUOUS)
     spec_file.check_equal(CONTINUOUS, CONTINUOUS)
+
+
+def test_who_does_not_tell_the_number_of_states_is_believed() -> None:
+    silent = types.EnvSpec((4,), "float32", 3)
+    telling = dataclasses.replace(silent, num_states=4)
+    spec_file.check_equal(silent, telling)
+    spec_file.check_equal(telling, silent)
+    with pytest.raises(errors.SpecMismatch, match="num_states is 5, but observations have the shape"):
+        dataclasses.replace(telling, num_states=5)

@@ -85,6 +85,7 @@ def _spec(*shape: int, **more: Any) -> types.EnvSpec:
     ("spec", "name", "reason"),
     [
         (_spec(8), "vector", " shows vectors of 8"),
+        (_spec(8, observation_dtype="float32", num_states=8), "discrete", " shows one of 8 numbers"),
         (_spec(2, 2, 2, 2), "vector", " shows vectors of 2x2x2x2"),
         (_spec(10, 10, 4), "vector", " shows small grids of 10x10x4"),
         (_spec(64, 64, 3), "pixels", " shows images of 64x64x3"),

@@ -25,22 +25,12 @@ def test_a_budget_is_spent_when_it_is_reached(
     assert sections.RunConfig(**budgets).spent(num_updates, num_env_steps) == spent
 
 
-@pytest.mark.parametrize(
-    "agent, final, can_learn, owed",
-    [
-        ("muzero", 5, True, 85),
-        ("muzero", 0, True, 0),
-        ("muzero", 5, False, 0),
-        ("vtrace", 5, True, 0),
-    ],
-)
-def test_final_updates_come_after_the_last_step(agent: str, final: int, can_learn: bool, owed: int) -> None:
-    # 20 steps at 64 samples each are 80 updates of 16.
-    values = {"run.max_env_steps": 20, "replay.batch_size": 16, "replay.samples_per_insert": 64.0}
-    settings = config.override(config.Config(), {**values, "replay.final_updates": final, "run.agent": agent})
-    assert settings.spent(owed, 20, can_learn=can_learn) == "--max_env_steps=20"
-    assert settings.spent(owed + 100, 19, can_learn=can_learn) == ""
-    assert not owed or settings.spent(owed - 1, 20) == ""
+def test_updates_that_are_owed_come_before_the_end_by_steps() -> None:
+    budget = sections.RunConfig(max_env_steps=20, max_updates=90)
+    assert budget.spent(79, 20, owed=80) == ""
+    assert budget.spent(80, 20, owed=80) == "--max_env_steps=20"
+    assert budget.spent(80, 19, owed=80) == ""
+    assert budget.spent(90, 20, owed=100) == "--max_updates=90"
 
 
 def test_shared_sections_are_checked_as_all_are() -> None:

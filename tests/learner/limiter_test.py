@@ -44,6 +44,29 @@ def test_after_the_last_step_updates_need_no_new_ones(surplus: float) -> None:
     assert limiter.choose(BAND, last._replace(can_evaluate=True)) is limiter.Work.EVALUATE
 
 
+def test_another_ratio_holds_from_the_resume_on() -> None:
+    changed = BAND._replace(samples_per_insert=8.0, start=(62, 1000))
+    assert changed.surplus(_at_surplus(0)) == 0
+    assert changed.surplus(_at_surplus(0)._replace(num_inserts=1016)) == -128
+
+
+@pytest.mark.parametrize(
+    ("pace", "start"),
+    [
+        ({}, (0, 0)),  # a checkpoint of an earlier version
+        ({"pace": {"samples_per_insert": 4.0, "since": [0, 0]}}, (0, 0)),
+        ({"pace": {"samples_per_insert": 4.0, "since": [10, 200]}}, (10, 200)),
+        ({"pace": {"samples_per_insert": 2.0, "since": [10, 200]}}, (50, 1000)),
+    ],
+)
+def test_the_ratio_begins_where_it_changed(pace: dict[str, object], start: tuple[int, int]) -> None:
+    replay = sections.ReplayConfig(samples_per_insert=4.0, batch_size=16, final_updates=3)
+    host = {"num_updates": 50, "ledger": {"stored": 1000}, **pace}
+    assert limiter.start_of(replay, host) == start
+    assert limiter.owed_updates(replay, 2000, start) == start[0] + (2000 - start[1]) // 4 + 3
+    assert limiter.owed_updates(sections.ReplayConfig(), 2000, start) == 0
+
+
 def test_below_the_band_only_updates_run() -> None:
     assert limiter.choose(BAND, _at_surplus(-300)) is limiter.Work.UPDATE
     assert limiter.choose(BAND, _at_surplus(-300, can_update=False)) is limiter.Work.WAIT

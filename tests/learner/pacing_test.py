@@ -67,3 +67,23 @@ def test_an_agent_with_a_queue_learns_from_unrolls(queued: loop_world.Device, lo
     assert pacer.choose(blocked, 0.0) is (limiter.Work.WAIT if lock_step else limiter.Work.ACT)
     assert pacer.choose(READY, 0.0) is limiter.Work.UPDATE
     assert pacer.feed(12, 0.0).slot.tolist() == [0, 1, 2, 3]
+
+
+def test_a_checkpoint_keeps_the_pace_and_a_changed_ratio_begins_there(device: loop_world.Device) -> None:
+    def paced(samples_per_insert: float) -> pacing.Pacer:
+        return pacing.make(
+            loop_world.configured(device, {"replay__samples_per_insert": samples_per_insert}), device.setup
+        )
+
+    host = {"num_updates": 10_000, "ledger": {"stored": 1_000}, **paced(2.0).to_json()}
+    here = READY._replace(num_inserts=1_000, num_kept=1_000, num_updates=10_000)
+    same, changed = paced(2.0), paced(1.0)
+    same.restore(host)
+    changed.restore(host)
+    assert same.choose(here._replace(can_act=False), 0.0) is limiter.Work.WAIT  # far above its band
+    assert changed.choose(here._replace(can_act=False), 0.0) is limiter.Work.UPDATE
+    assert changed.choose(here._replace(num_inserts=10**6), 0.0) is limiter.Work.UPDATE
+    assert changed.choose(here, 0.0) is limiter.Work.ACT
+    again = paced(1.0)
+    again.restore({**host, "num_updates": 99, **changed.to_json()})
+    assert again.to_json() == changed.to_json()

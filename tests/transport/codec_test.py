@@ -19,6 +19,7 @@ E = 3
 LIMIT = sections.TransportConfig().max_message_bytes
 PIXELS = types.EnvSpec((4, 5, 1), "uint8", 6, 0, 255)
 VECTORS = types.EnvSpec((2,), "float32", 2, has_action_mask=True, num_players=2, frames_per_step=4)
+NUMBERS = types.EnvSpec((500,), "float32", 6, 0.0, 1.0, num_states=500)
 CONTINUOUS = types.EnvSpec((2,), "float32", 0, action_low=(-1.0, 0.0), action_high=(1.0, 2.5))
 
 
@@ -192,7 +193,7 @@ def test_impossible_hello_is_refused(changes: dict[str, Any], error: type[Except
         codec.hello_of(hello_fields(**changes))
 
 
-@pytest.mark.parametrize("spec", [PIXELS, VECTORS, CONTINUOUS])
+@pytest.mark.parametrize("spec", [PIXELS, VECTORS, CONTINUOUS, NUMBERS])
 def test_spec_survives_the_wire(spec: types.EnvSpec) -> None:
     message, _ = codec.decode_worker(codec.encode_spec(spec))
     assert codec.spec_of(message.spec, E, LIMIT) == spec

@@ -71,6 +71,8 @@ RUNGS: Mapping[str, Rung] = {
     ),
     "lunar_lander": _lunar_lander(300, 200),
     "lunar_lander_240": _lunar_lander(900, 240),
+    "frozen_lake": Rung(("--env=gym:FrozenLake-v1",), 300, 0.7, _mean_return(1000), "return, 1,000 episodes"),
+    "taxi": Rung(("--env=gym:Taxi-v4",), 600, 7.5, _mean_return(1000), "return, 1,000 episodes"),
     "pendulum": Rung(("--env=gym:Pendulum-v1",), 900, -300, _mean_return(20), "return, 20 episodes"),
 }
 

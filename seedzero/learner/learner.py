@@ -82,10 +82,10 @@ def train(
         made = _Learner(directory, screen, mirrored)
         finished = made.run()
         if finished is not None:
-            screen.message(f"finished: {finished}" if finished else f"stopped; to resume: {resume_command}")
             if made.can_be_scored:
                 at = f"--run_dir={shlex.quote(str(path))}"
                 screen.message(f"score it: seedzero evaluate {at}; watch it: seedzero play {at}")
+            screen.message(f"finished: {finished}" if finished else f"stopped; to resume: {resume_command}")
         return 0
 
 

@@ -88,7 +88,7 @@ PRESETS: Mapping[str, Preset] = {
     "discrete": _preset(
         "any Gymnasium environment whose observations are numbers, such as FrozenLake or Taxi",
         env=dict(id="gym:FrozenLake-v1"),
-        evaluation=dict(every_updates=1_000, episodes=100, num_envs=50),
+        evaluation=dict(every_updates=2_000, episodes=100, num_envs=50),
     ),
     "continuous": _preset(
         "any Gymnasium environment of continuous actions, Pendulum unless told: ends there at a mean return of -170",

@@ -308,7 +308,7 @@ PARTS: Mapping[str, options.Part] = {
             entropy_weight=0.3,
         ),
         optimizer=dict(learning_rate=0.002, schedule="cosine", decay_updates=20_000),
-        replay=dict(capacity=128_000, min_steps=20_000, batch_size=256, samples_per_insert=32.0),
+        replay=dict(capacity=128_000, min_steps=50_000, batch_size=256, samples_per_insert=16.0),
         reanalyse=dict(fresh_share=1.0),
     ),
     "continuous": options.part(

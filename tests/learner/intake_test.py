@@ -35,7 +35,7 @@ class Intake:
         config = config_lib.override(config_lib.Config(), {**loop_world.SETTINGS, **dotted})
         self.inbox = inbox_lib.Inbox()
         self.gathered = metrics.Aggregator()
-        pacer = pacer or pacing.ReplayPacer(BAND, lock_step=config.run.deterministic)
+        pacer = pacer or pacing.ReplayPacer(BAND, config.replay, lock_step=config.run.deterministic)
         self.books = intake_lib.Intake(config, layout, self.inbox, pacer, self.gathered, num_players=num_players)
 
     def show(

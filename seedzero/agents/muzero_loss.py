@@ -65,34 +65,18 @@ def make_targets(
     `recent_params` are the target network's, or the newest where windows are searched anew; else they are not read.
     """
     config, num_rewards = parts.config.muzero, None
-    if config.off_policy_correction:
+    value, log_ratio = windows.stored["value"], jnp.zeros(())
+    if bootstraps(parts.config):
         value, log_ratio = _network_opinions(parts, recent_params, windows)
-        return returns.corrected_targets(
-            model.clip_rewards(parts, windows.reward),
-            value,
-            windows.terminated,
-            windows.truncated,
-            windows.valid,
-            log_ratio,
-            discount=model.signed_discount(parts),
-            num_positions=config.unroll_steps + 1,
-        )
+    seen = (model.clip_rewards(parts, windows.reward), value, windows.terminated, windows.truncated, windows.valid)
+    discount, num_positions = model.signed_discount(parts), config.unroll_steps + 1
+    if config.off_policy_correction:
+        return returns.corrected_targets(*seen, log_ratio, discount=discount, num_positions=num_positions)
     if config.n_step_decay_age:
         age = _age(windows, num_updates)
         num_rewards = returns.num_rewards_by_age(age, n=config.n_step, decay_age=config.n_step_decay_age)
-    value = windows.stored["value"]
-    if _bootstrap_offsets(parts.config):
-        value, _ = _network_opinions(parts, recent_params, windows)
     return returns.n_step_targets(
-        model.clip_rewards(parts, windows.reward),
-        value,
-        windows.terminated,
-        windows.truncated,
-        windows.valid,
-        discount=model.signed_discount(parts),
-        n=config.n_step,
-        num_positions=config.unroll_steps + 1,
-        num_rewards=num_rewards,
+        *seen, discount=discount, n=config.n_step, num_positions=num_positions, num_rewards=num_rewards
     )
 
 

@@ -83,8 +83,8 @@ def train(
         finished = made.run()
         if finished is not None:
             if made.can_be_scored:
-                at = f"--run_dir={shlex.quote(str(path))}"
-                screen.message(f"score it: seedzero evaluate {at}; watch it: seedzero play {at}")
+                program, at = resume_command.partition(" train ")[0], f"--run_dir={shlex.quote(str(path))}"
+                screen.message(f"score it: {program} evaluate {at}; watch it: {program} play {at}")
             screen.message(f"finished: {finished}" if finished else f"stopped; to resume: {resume_command}")
         return 0
 

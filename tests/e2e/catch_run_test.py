@@ -50,7 +50,7 @@ def test_catch_is_learned_and_the_run_can_be_used(
     ended = host.train(run, *LEARN).wait(4 * harness.DEADLINE_SECONDS)
     assert ended.code == 0, ended.err
     assert "finished: evaluation returned 1, --stop_at_return=1" in ended.err
-    assert "score it: seedzero evaluate --run_dir=" in ended.err
+    assert "score it: " in ended.err and "seedzero.cli evaluate --run_dir=" in ended.err
     last = [line for line in ended.err.splitlines() if " steps  " in line][-1]
     assert "eval 1  " in last and not last.endswith("saved -")
 

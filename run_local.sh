@@ -20,10 +20,16 @@ GAME
   gym:ID             any Gymnasium environment, e.g. gym:Acrobot-v1, gym:LunarLander-v3, gym:MinAtar/Breakout-v1;
                      with continuous actions too: gym:Pendulum-v1
   gym:MODULE:ID      the same, after importing your own module
+  python:MODULE:FUNCTION   what your own function returns, a Gymnasium environment
+  memory:TASK        what was shown must be remembered: memory:tmaze-20, memory:repeat-4, memory:cartpole; for r2d2
   spiel:NAME         a board game of OpenSpiel, e.g. spiel:othello, "spiel:breakthrough(rows=6,columns=6)"
 AGENT
   muzero             plans with a learned model (the default): the most from each step
   vtrace             IMPALA's actor-critic: many more steps a second, learns from each once
+  apex               Ape-X DQN: Q-learning from a prioritized replay
+  r2d2               Ape-X with an LSTM, for environments that need a memory
+  ppo                learns several times from its newest steps; numbers or vectors as actions
+  sac                learns vectors as actions from few steps
 
 Examples
   ./run_local.sh catch
@@ -98,7 +104,7 @@ esac
 extras=$(accelerator)
 case "$game" in
     catch | cartpole | atari) choice="--preset=$game" ;;
-    atari:?*) choice="--env=$game" ;;
+    atari:?* | python:?* | memory:?*) choice="--env=$game" ;;
     tictactoe | connect_four)
         choice="--preset=$game"
         extras="${extras:+$extras,}games"

@@ -35,6 +35,7 @@ LEARNER = [
 ]
 GAMES = ["open_spiel>=2.0.2,<3"]
 TENSORBOARD = ["tensorboard>=2.20,<3"]
+WANDB = ["wandb>=0.31,<1"]
 MINATAR = ["MinAtar>=1.0.15,<2"]  # its licence is the GPL, so it comes only where it is asked for
 RAY = ["ray[default]>=2.60,<2.61"]  # later ones may judge cluster/*.yaml otherwise, or restart actors otherwise
 RAY_UP = [*RAY, "boto3>=1.40,<2", "cryptography>=44", "google-api-python-client>=2.150,<3"]  # `ray up` on the clouds
@@ -49,18 +50,22 @@ GOOGLE_CLOUD = [  # the protos of the requests that gcp/*.sh make, for their tes
     "google-cloud-tpu>=1.28,<2",
     "grpc-google-iam-v1>=0.14.6,<0.15",
 ]
+EXPORT = ["flatbuffers>=24.3.25,<26"]  # jax.export writes and reads its files with it
 EXTRAS = {
     "box2d": ["gymnasium[box2d]>=1.4,<2"],
+    "export": EXPORT,
     "games": GAMES,
     "minatar": MINATAR,
     "ray": RAY,
     "tensorboard": TENSORBOARD,  # shows the files that a learner writes
     "ray-up": RAY_UP,
+    "wandb": WANDB,
     "cuda": ["jax[cuda12]>=0.10,<0.12"],
     "tpu": ["jax[tpu]>=0.10,<0.12"],
     "dev": [
         *GOOGLE_CLOUD,
         "cryptography>=45",  # makes the certificates of the tests
+        *EXPORT,
         *GAMES,
         *MINATAR,
         *RAY_UP,
@@ -123,6 +128,15 @@ setuptools.setup(
     name="seedzero",
     version=version(),
     description="distributed reinforcement learning in JAX: thin environment workers, one accelerator host",
+    long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    keywords=["reinforcement learning", "MuZero", "IMPALA", "JAX", "gRPC", "TPU"],
+    classifiers=[
+        "Intended Audience :: Science/Research",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: Python :: 3",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    ],
     license="Apache-2.0",
     license_files=["LICENSE"],
     python_requires=">=3.11,<3.14",

@@ -1,9 +1,10 @@
 """A worker with an environment of its own, for a learner started with `--env=remote`.
 
     seedzero train --preset=cartpole --env=remote --workers=0 --listen=127.0.0.1:50051
-    python examples/remote_worker.py 127.0.0.1:50051
+    python examples/remote_worker.py --server=127.0.0.1:50051
+    seedzero evaluate --run_dir=DIR --listen=127.0.0.1:50051     # later: scores it in a worker
 
-`--token_file=FILE` and `--tls.ca_file=FILE` may follow, as for `seedzero worker`.
+It takes the flags of `seedzero worker`, such as `--token_file=FILE` and `--tls.ca_file=FILE`.
 Any implementation of seedzero.envs.base.VectorEnv works; a single Gymnasium environment needs only the function that
 makes one.
 """
@@ -45,4 +46,4 @@ def make_group(num_envs: int) -> base.VectorEnv:
 
 
 if __name__ == "__main__":
-    sys.exit(process.main([f"--server={sys.argv[1]}", *sys.argv[2:]], env_factory=make_group))
+    sys.exit(process.main(env_factory=make_group))

@@ -1,3 +1,42 @@
-"""Distributed reinforcement learning: thin environment workers, one accelerator host."""
+"""Distributed reinforcement learning: thin environment workers, one accelerator host.
+
+`train`, `load`, `evaluate` and `export` are what the command line uses; `search` is the tree search alone; `errors`
+are all that these functions raise on purpose. Nothing is imported before it is asked for.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
+
+__all__ = ["Evaluation", "Policy", "Result", "errors", "evaluate", "export", "load", "search", "train"]
+
+if TYPE_CHECKING:
+    from seedzero import search
+    from seedzero.api.runs import Evaluation, evaluate, export, load
+    from seedzero.api.training import train
+    from seedzero.core import errors
+    from seedzero.evaluation.policy import Policy
+    from seedzero.learner.result import Result
+else:
+    _PLACES = {
+        "Evaluation": "seedzero.api.runs",
+        "Policy": "seedzero.evaluation.policy",
+        "Result": "seedzero.learner.result",
+        "errors": "seedzero.core.errors",
+        "evaluate": "seedzero.api.runs",
+        "export": "seedzero.api.runs",
+        "load": "seedzero.api.runs",
+        "search": "seedzero.search",
+        "train": "seedzero.api.training",
+    }
+    """Public name -> its module, or the module that has it."""
+
+    def __getattr__(name):
+        if name not in _PLACES:
+            raise AttributeError(f"module 'seedzero' has no attribute {name!r}")
+        module = importlib.import_module(_PLACES[name])
+        return module if _PLACES[name].endswith(f".{name}") else getattr(module, name)
+
+    def __dir__():
+        return sorted([*globals(), *_PLACES])

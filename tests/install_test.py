@@ -37,6 +37,24 @@ def test_a_worker_s_machine_gets_what_setup_py_says_a_worker_needs() -> None:
     assert _requirements((ROOT / "requirements" / "worker.in").read_text()) == declared
 
 
+def test_images_get_every_file_that_setup_py_reads() -> None:
+    read = re.findall(r'ROOT / "([\w.-]+)"', (ROOT / "setup.py").read_text())
+    sent = (ROOT / ".dockerignore").read_text().splitlines()
+    assert {"README.md", "protos", "seedzero"} <= set(read)
+    assert not [name for name in read if f"!{name}" not in sent]
+
+
+def test_hints_name_extras_that_there_are() -> None:
+    named = set()
+    for file in (ROOT / "seedzero").rglob("*.py"):
+        named |= set(re.findall(r"seedzero\[([\w-]+)\]", file.read_text()))
+    text = (ROOT / "setup.py").read_text()
+    extras = set(re.findall(r'"([\w-]+)":', text[text.index("EXTRAS = {") :]))
+    assert {"ray", "tpu", "wandb"} <= named <= extras
+    for package in ("gymnasium[box2d]", "MinAtar", "open_spiel"):  # alone, for machines of workers
+        assert f'"{package}>=' in text
+
+
 LOCKS = {
     "build": {"setuptools", "grpcio-tools"},
     "worker": {"ale-py", "grpcio", "gymnasium", "numpy", "protobuf"},

@@ -37,6 +37,7 @@ ALLOWED = {
     "launch": {"core", "config", "checkpoints", "bucket", "processes"},
     "benchmark": {*_DEVICE, "envs", "device", "checkpoints"},
 }
+ALLOWED["api"] = {*ALLOWED["learner"], "envs", "learner"}
 ALLOWED["cli"] = set(ALLOWED)
 """Layer -> the layers that it may import from, besides itself."""
 

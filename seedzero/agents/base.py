@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import jax
 
+from seedzero import search as search_lib
 from seedzero.replay import data as data_lib
 from seedzero.replay import windows as windows_lib
 
@@ -31,9 +32,11 @@ class Inputs(NamedTuple):
     """What B environments show. Padding rows may hold anything finite.
 
     Attributes:
-      observation: {name: [B, *shape]} of the spec's dtype; stacked frames lie on the last axis, oldest first.
+      observation: {name: [B, *shape]} of the arrays in `EnvSpec.arrays`; stacked frames lie on the last axis, oldest
+        first.
       reward: [B], received on the way to the observation.
       first: [B] bool, true: the first observation of an episode or session.
+      terminated: [B] bool, true: the episode ended here in a terminal state; false in evaluations.
       action_mask: [B, A] bool, true: legal; all true where the spec has no mask.
       explore: [B] bool, true: act with training noise; false: greedily.
       slot: [B] int32, the environment's slot among all of the run's.
@@ -44,6 +47,7 @@ class Inputs(NamedTuple):
     observation: Mapping[str, jax.Array]
     reward: jax.Array
     first: jax.Array
+    terminated: jax.Array
     action_mask: jax.Array
     explore: jax.Array
     slot: jax.Array
@@ -63,6 +67,53 @@ class Outputs(NamedTuple):
     action: jax.Array
     stored: dict[str, jax.Array]
     priority: jax.Array | None = None
+
+
+class Searched(NamedTuple):
+    """What a search finds for B observations. Where actions are vectors, A of them are sampled.
+
+    Attributes:
+      action: the chosen one, [B] int32 or [B, D] float32 in the environment's units.
+      policy: [B, A] probabilities of the search's policy.
+      value: [B] of that policy; values and rewards are in the environment's units.
+      prior: [B, A] probabilities of the policy network.
+      network_value: [B] of the value network.
+      visit_counts: [B, A] int32.
+      q_values: [B, A]; 0 if unvisited.
+      max_depth: [B] int32 edges of the longest path.
+      mean_depth: [B] edges of a path.
+      sampled: [B, A, D] the sampled vectors; None: actions are numbers.
+      tree: all visited nodes, on request.
+    """
+
+    action: jax.Array
+    policy: jax.Array
+    value: jax.Array
+    prior: jax.Array
+    network_value: jax.Array
+    visit_counts: jax.Array
+    q_values: jax.Array
+    max_depth: jax.Array
+    mean_depth: jax.Array
+    sampled: jax.Array | None = None
+    tree: search_lib.Tree | None = None
+
+
+class Model(NamedTuple):
+    """A learned model as functions. An embedding is a pytree of arrays [B, ...]; actions are [B] int32, or [B, D].
+
+    Attributes:
+      represent: (params, observation {name: [B, *shape]}) -> embedding; stacked frames lie on the last axis, oldest
+        first.
+      predict: (params, embedding) -> (policy logits [B, A], value [B]).
+      dynamics: (params, embedding, action) -> (embedding of the next state, reward [B] on the way to it).
+      discount: of the next state's value; negative if the other player moves there.
+    """
+
+    represent: Callable[[Params, Mapping[str, jax.Array]], Any]
+    predict: Callable[[Params, Any], tuple[jax.Array, jax.Array]]
+    dynamics: Callable[[Params, Any, jax.Array], tuple[Any, jax.Array]]
+    discount: float
 
 
 class Refresh(NamedTuple):
@@ -94,13 +145,16 @@ class Agent(NamedTuple):
       stack: newest frames in one observation.
       stored: arrays that `act` leaves for each row, by name, besides the runtime's versions.
       init: key -> train state.
-      acting: train state -> the params of `act`: published, evaluated and exported.
+      acting: train state, or its shapes -> the params of `act`, parts of it: published, evaluated and exported.
       initial_memory: num_slots -> memory [S, ...].
       act: (params, memory rows [B, ...], Inputs, key) -> (memory rows, Outputs).
       update: (train state, windows, key, axis_name) -> (train state, priority [B] of the windows or None, metrics).
         Priorities are at least 0, or not finite where nothing is known. With an axis name, gradients and metrics are
         averaged over that mapped axis; metrics hold at least "loss", "grad_norm" and "num_rejected".
       refresh: None: stored targets stay as they are.
+      search: (params, Inputs, key, return_tree) -> Searched, as `act` searches; None: it does not.
+      model: that it searches; None: it has none.
+      reads_reward: whether actions depend on the reward.
     """
 
     data: data_lib.Data
@@ -114,6 +168,9 @@ class Agent(NamedTuple):
         [TrainState, windows_lib.Windows, jax.Array, str | None], tuple[TrainState, jax.Array | None, Metrics]
     ]
     refresh: Refresh | None = None
+    search: Callable[[Params, Inputs, jax.Array, bool], Searched] | None = None
+    model: Model | None = None
+    reads_reward: bool = False
 
     @property
     def samples(self) -> bool:

@@ -1,8 +1,11 @@
-"""Exploration that lasts: now and then a training environment repeats one random action for a while.
+"""Exploration by random actions: with a probability of each environment's own, or repeated for a while.
 
-Noise that is drawn anew at every step hardly ever moves an agent far from where it would go anyway; some things are
-only found by going there for many steps. Temporally-extended epsilon-greedy exploration (Dabney, Ostrovski and
-Barreto 2021, algorithm 1, "epsilon-z-greedy") is the simplest way there.
+Epsilon-greedy: Ape-X (Horgan et al. 2018, section 4.1) gives each environment its own epsilon, all the time. Few of
+them explore much, and most hardly ever.
+
+Repetition: noise that is drawn anew at every step hardly ever moves an agent far from where it would go anyway; some
+things are only found by going there for many steps. Temporally-extended epsilon-greedy exploration (Dabney,
+Ostrovski and Barreto 2021, algorithm 1, "epsilon-z-greedy") is the simplest way there.
 
 Shape letters: B batch, S slots, A actions.
 """
@@ -16,6 +19,23 @@ import jax.numpy as jnp
 import numpy as np
 
 from seedzero.config import muzero as muzero_config
+
+
+def epsilons(slot: jax.Array, num_slots: int, *, base: float, exponent: float) -> jax.Array:
+    """Returns base ^ (1 + exponent i / (N - 1)) for environments i = slot [B] int32 of N, as in Ape-X."""
+    share = jnp.minimum(slot / jnp.maximum(num_slots - 1, 1), 1.0)
+    return jnp.asarray(base ** (1.0 + exponent * share), jnp.float32)
+
+
+def epsilon_greedy(key: jax.Array, greedy: jax.Array, epsilon: jax.Array, valid_actions: jax.Array) -> jax.Array:
+    """Returns actions [B] int32: `greedy` [B], or with probability epsilon [B] any valid one, all equally likely.
+
+    valid_actions: [B, A] bool, true: legal.
+    """
+    explore_key, action_key = jax.random.split(key)
+    chance = jnp.where(valid_actions, jax.random.uniform(action_key, valid_actions.shape), -1.0)
+    explores = jax.random.uniform(explore_key, greedy.shape) < epsilon
+    return jnp.where(explores, jnp.argmax(chance, axis=-1).astype(jnp.int32), greedy)
 
 
 class Repetition(NamedTuple):

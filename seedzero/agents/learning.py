@@ -1,4 +1,4 @@
-"""Steps of learning that agents share: gradients over devices, one optimizer step, a target network."""
+"""Steps of learning that agents share: cleared padding, averaged gradients, one optimizer step, a target network."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import optax  # type: ignore[import-untyped]
 
 from seedzero.agents import base
+from seedzero.replay import windows as windows_lib
 
 
 class TrainState(NamedTuple):
@@ -40,6 +41,31 @@ def init(params: base.Params, optimizer: optax.GradientTransformation, *, has_ta
         num_updates=jnp.zeros((), jnp.int32),
         num_rejected=jnp.zeros((), jnp.int32),
     )
+
+
+def optimizer(name: str, *, clip_norm: float, decay: float, epsilon: float) -> optax.GradientTransformation:
+    """Returns the optimizer of Q-learning, without its learning rate.
+
+    Args:
+      name: "adam", or "rmsprop": the centered one, which divides by a standard deviation.
+      clip_norm: largest global norm of the gradients; 0: no limit.
+      decay: of RMSProp's averages.
+      epsilon: added to the divisor; RMSProp's lies under the root.
+    """
+    clip = optax.clip_by_global_norm(clip_norm) if clip_norm else optax.identity()
+    if name == "adam":
+        return optax.chain(clip, optax.scale_by_adam(eps=epsilon))
+    return optax.chain(clip, optax.scale_by_stddev(decay, epsilon))
+
+
+def clear_padding(windows: windows_lib.Windows) -> windows_lib.Windows:
+    """Returns the windows with rows of 0 in place of the arbitrary ones of padding: NaN times 0 is NaN."""
+
+    def clear(x: jax.Array) -> jax.Array:
+        return jnp.where(windows.weight.reshape(-1, *[1] * (x.ndim - 1)) > 0, x, jnp.zeros_like(x))
+
+    cleared: windows_lib.Windows = jax.tree.map(clear, windows)
+    return cleared
 
 
 def gradients(

@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from seedzero import search
 from seedzero.agents import base, exploration, learning, sampled
 from seedzero.agents import muzero_loss as losses
 from seedzero.agents import muzero_model as model
+from seedzero.agents import muzero_search as searching
 from seedzero.config import config as configuration
 from seedzero.config import muzero as muzero_config
 from seedzero.core import errors, types
-from seedzero.networks import muzero as networks
 from seedzero.replay import data, priorities
 from seedzero.replay import windows as windows_lib
 
@@ -58,6 +58,10 @@ def make(config: configuration.Config, spec: types.EnvSpec, platform: str) -> ba
         initial_memory=lambda num_slots: exploration.initial(num_slots) if config.explore.epsilon else (),
         act=lambda params, memory, inputs, key: _act(parts, params, memory, inputs, key),
         update=lambda state, windows, key, axis_name: _update(parts, state, windows, key, axis_name),
+        search=lambda params, inputs, key, return_tree: searching.look(
+            parts, params, inputs, key, return_tree=return_tree
+        ),
+        model=searching.model_functions(parts),
         refresh=base.Refresh(
             per_insert=config.reanalyse.per_insert,
             batch_size=config.reanalyse.batch_size,
@@ -109,12 +113,14 @@ def _check_augmentation(config: muzero_config.MuZeroConfig, spec: types.EnvSpec)
     if not config.shift_pixels and not config.intensity_scale:
         return
     given = f"muzero.shift_pixels={config.shift_pixels} and muzero.intensity_scale={config.intensity_scale:g}"
-    if len(spec.observation_shape) not in (2, 3):
+    images = [array for array in spec.arrays if array.is_grid]
+    if not images:
+        shapes = " and ".join(str(list(array.shape)) for array in spec.arrays)
         raise errors.ConfigError(
             f"{given} change images of shape [height, width] or [height, width, channels], but observations are "
-            f"{list(spec.observation_shape)}; set both to 0"
+            f"{shapes}; set both to 0"
         )
-    smallest = min(spec.observation_shape[:2])
+    smallest = min(min(array.shape[:2]) for array in images)
     if config.shift_pixels >= smallest:
         raise errors.ConfigError(
             f"muzero.shift_pixels={config.shift_pixels} moves images of {smallest} pixels out of sight; give less"
@@ -168,9 +174,8 @@ def _act(
     parts: model.Parts, params: base.Params, memory: Any, inputs: base.Inputs, key: jax.Array
 ) -> tuple[Any, base.Outputs]:
     """Searches and chooses; `memory` is the repetition of random actions, if that is on."""
-    observation = inputs.observation[types.OBSERVATION]
     mask = inputs.action_mask if parts.spec.has_action_mask else None
-    action, stored = _search(parts, params, observation, mask, inputs.explore, key)
+    action, stored = _search(parts, params, inputs.observation, mask, inputs.explore, key)
     if parts.spec.is_continuous:
         return memory, base.Outputs(sampled.to_environment(action, parts.spec), {"action": action, **stored})
     memory, taken = _repeat(parts, memory, inputs, action, key)
@@ -206,7 +211,7 @@ def _reanalyse(
 ) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
     """Returns fresh targets of replayed positions (MuZero Reanalyse: Schrittwieser et al. 2021), and their changes."""
     old = {name: values[:, 0] for name, values in windows.stored.items()}
-    fresh = _search_again(parts, params, windows.observation[types.OBSERVATION][:, 0], old.get("legal"), key)
+    fresh = _search_again(parts, params, windows_lib.observed(windows, 0), old.get("legal"), key)
     # A policy's change is the total variation distance: from 0 to 1, also where a probability was 0.
     return fresh, {
         "reanalyse_policy_change": 0.5 * jnp.sum(jnp.abs(fresh["policy"] - old["policy"]), axis=-1),
@@ -215,7 +220,11 @@ def _reanalyse(
 
 
 def _search_again(
-    parts: model.Parts, params: base.Params, observation: jax.Array, legal: jax.Array | None, key: jax.Array
+    parts: model.Parts,
+    params: base.Params,
+    observation: Mapping[str, jax.Array],
+    legal: jax.Array | None,
+    key: jax.Array,
 ) -> dict[str, jax.Array]:
     """Returns fresh targets by name, [B, ...], of stored positions.
 
@@ -226,7 +235,8 @@ def _search_again(
     """
     config = parts.config.search
     config = dataclasses.replace(config, gumbel_scale=min(config.gumbel_scale, 1.0))
-    is_noisy = jnp.full(observation.shape[:1], config.policy == "gumbel")
+    num_rows = len(jax.tree.leaves(observation)[0])
+    is_noisy = jnp.full(num_rows, config.policy == "gumbel")
     parts = parts._replace(config=dataclasses.replace(parts.config, search=config))
     return _search(parts, params, observation, legal, is_noisy, key)[1]
 
@@ -234,103 +244,19 @@ def _search_again(
 def _search(
     parts: model.Parts,
     params: base.Params,
-    observation: jax.Array,
+    observation: Mapping[str, jax.Array],
     action_mask: jax.Array | None,
     explore: jax.Array,
     key: jax.Array,
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """Returns the best actions [B], or [B, D] in -1 to 1, and what is stored beside them.
 
-    Observations [B, ...] are stacked.
+    Observations {name: [B, ...]} are stacked.
     """
-    unit, params = model.unit(params), parts.network.cast(params)
-    root, recurrent_fn = _root(parts, params, observation), _recurrent_fn(parts)
-    if not parts.spec.is_continuous:
-        invalid = None if action_mask is None else ~action_mask
-        config = parts.config.search
-        found = search.search(params, key, root, recurrent_fn, config=config, invalid_actions=invalid, explore=explore)
-        return found.action, {"policy": found.action_weights, "value": unit * search_value(parts, root, found)}
-    num_dimensions = len(parts.spec.action_low)
-    found, root = sampled.search(
-        params, key, root, recurrent_fn, config=parts.config, num_dimensions=num_dimensions, explore=explore
-    )
-    _, actions = root.embedding
-    findings = {"sampled": actions, "policy": found.action_weights, "value": unit * search_value(parts, root, found)}
-    return sampled.pick(actions, found.action), findings
-
-
-def search_value(parts: model.Parts, root: search.Root, found: search.Result) -> jax.Array:
-    """Returns the values [B] to store, in the unit of the network.
-
-    "root": the mean of all that the search saw, bad moves included (EfficientZero V2's value, equation 10).
-    "policy": what the policy to be learned is worth, sum over a of pi(a) completed Q(a) (Danihelka et al. 2022,
-    appendix D): the more simulations go to bad moves, the better it is than the mean.
-    """
-    if parts.config.muzero.stored_value == "root":
-        return found.root_value
-    visits = found.visit_counts.astype(jnp.float32)
-    completed = search.completed_q(jax.nn.softmax(root.prior_logits).T, root.value, visits.T, found.q_values.T).T
-    return jnp.sum(found.action_weights * completed, axis=-1)
-
-
-def _root(parts: model.Parts, params: base.Params, observation: jax.Array) -> search.Root:
-    hidden = parts.network.represent(params, observation)
-    policy_logits, value_logits = parts.network.predict(params, hidden)
-    embedding: Any = hidden
-    if parts.network.prefix is not None:
-        zeros = jnp.zeros_like(value_logits[:, 0])
-        embedding = _Imagined(hidden, parts.network.prefix.initial(len(zeros)), zeros, zeros.astype(jnp.int32))
-    return search.Root(policy_logits, model.decode(parts, value_logits), embedding)
-
-
-def _recurrent_fn(parts: model.Parts) -> search.RecurrentFn:
-    if parts.network.prefix is not None:
-        return _prefix_recurrent_fn(parts, parts.network.prefix)
-
-    def step(params: base.Params, action: jax.Array, hidden: jax.Array) -> tuple[search.Prediction, jax.Array]:
-        hidden, reward_logits = parts.network.dynamics(params, hidden, action)
-        policy_logits, value_logits = parts.network.predict(params, hidden)
-        reward, value = model.decode(parts, reward_logits), model.decode(parts, value_logits)
-        discount = jnp.full_like(reward, model.signed_discount(parts))
-        return search.Prediction(reward, discount, policy_logits, value), hidden
-
-    return step
-
-
-class _Imagined(NamedTuple):
-    """What a search keeps of a node where sums of rewards are predicted.
-
-    Attributes:
-      hidden: [B, ...].
-      carry: of the sum.
-      prefix: [B] the sum on the way to the node.
-      num_summed: [B] int32, rewards in it.
-    """
-
-    hidden: jax.Array
-    carry: Any
-    prefix: jax.Array
-    num_summed: jax.Array
-
-
-def _prefix_recurrent_fn(parts: model.Parts, prefix: networks.Prefix) -> search.RecurrentFn:
-    """As `_recurrent_fn`; the reward of an edge is the difference of its ends' sums.
-
-    As in training, sums begin anew every so many steps from the root.
-    """
-
-    def step(params: base.Params, action: jax.Array, parent: _Imagined) -> tuple[search.Prediction, _Imagined]:
-        is_full = parent.num_summed == parts.config.muzero.value_prefix_horizon
-        carry = jax.tree.map(lambda x: jnp.where(is_full[:, None], 0, x), parent.carry)
-        hidden, carry, logits = prefix.step(params, parent.hidden, action, carry)
-        policy_logits, value_logits = parts.network.predict(params, hidden)
-        total = model.decode(parts, logits)
-        reward = total - jnp.where(is_full, 0.0, parent.prefix)
-        discount = jnp.full_like(reward, model.signed_discount(parts))
-        child = _Imagined(hidden, carry, total, jnp.where(is_full, 1, parent.num_summed + 1))
-        return search.Prediction(reward, discount, policy_logits, model.decode(parts, value_logits)), child
-
-    return step
+    found = searching.find(parts, params, observation, action_mask, explore, key)
+    value = found.unit * searching.search_value(parts, found.root, found.result)
+    stored = {"policy": found.result.action_weights, "value": value}
+    return found.action, stored if found.sampled is None else {"sampled": found.sampled, **stored}
 
 
 # Learning ----------------------------------------------------------------------------------------------------------
@@ -384,7 +310,7 @@ def _freshen(
         return x[:num_windows, :num_positions].reshape(-1, *x.shape[2:])
 
     legal = windows.stored.get("legal")
-    observation = rows(windows.observation[types.OBSERVATION])
+    observation = jax.tree.map(rows, dict(windows.observation))
     fresh = _search_again(parts, params, observation, None if legal is None else rows(legal), key)
     stored = dict(windows.stored)
     for name, found in fresh.items():

@@ -5,6 +5,8 @@ Shape letters: B batch, J positions of a window, K unrolled steps, A actions, D 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import jax
 import jax.numpy as jnp
 
@@ -14,7 +16,7 @@ from seedzero.config import config as configuration
 from seedzero.config import muzero as muzero_config
 from seedzero.core import types
 from seedzero.networks import muzero as networks
-from seedzero.networks import projection
+from seedzero.networks import observations, projection
 from seedzero.ops import augment, binned_actions, returns
 from seedzero.replay import rings
 from seedzero.replay import windows as windows_lib
@@ -118,16 +120,16 @@ def _network_opinions(
     last one, which every observation shows then. Where old steps bootstrap earlier, 1 stands for n.
     """
     offsets = _bootstrap_offsets(parts.config)
-    observation = windows.observation[types.OBSERVATION][:, -len(offsets) :]
-    flat = observation.reshape(-1, *observation.shape[2:])
+    batch_shape = (len(windows.weight), len(offsets))
+    flat = observations.flat(windows_lib.observed(windows, slice(-len(offsets), None)))
     cast = parts.network.cast(params)
     policy_logits, logits = parts.network.predict(cast, parts.network.represent(cast, flat))
-    values = model.unit(params) * model.decode(parts, logits).reshape(observation.shape[:2])
+    values = model.unit(params) * model.decode(parts, logits).reshape(batch_shape)
     positions = jnp.arange(windows.reward.shape[1])
     values = values[:, jnp.clip(positions - offsets.start, 0, len(offsets) - 1)]
     if not parts.config.muzero.off_policy_correction:
         return values, jnp.zeros_like(values)
-    log_policy = jax.nn.log_softmax(policy_logits.reshape(*observation.shape[:2], -1))
+    log_policy = jax.nn.log_softmax(policy_logits.reshape(*batch_shape, -1))
     taken = jnp.take_along_axis(log_policy, windows.stored["action"][..., None], axis=-1)[..., 0]
     return values, taken - jnp.log(jnp.maximum(windows.stored[PROBABILITY], 1e-8))
 
@@ -137,17 +139,26 @@ def augment_windows(parts: model.Parts, windows: windows_lib.Windows, key: jax.A
     config = parts.config.muzero
     if not config.shift_pixels and not config.intensity_scale:
         return windows
-    observation = windows.observation[types.OBSERVATION][:, : 1 + consistency_steps(config)]
-    height, width = parts.spec.observation_shape[:2]
+    observation = windows_lib.observed(windows, slice(1 + consistency_steps(config)))
+    # All images of an observation move by the same pixels: each is drawn with the same key.
+    for array in parts.spec.arrays:
+        if array.is_grid:
+            observation[array.name] = _augment(parts, array, observation[array.name], key)
+    return windows._replace(observation=observation)
+
+
+def _augment(parts: model.Parts, array: types.ArraySpec, observation: jax.Array, key: jax.Array) -> jax.Array:
+    """Returns randomly changed images [B, P, ...]."""
+    config, (height, width) = parts.config.muzero, array.shape[:2]
     # The frames of a stack lie side by side where they have no channels.
-    num_frames = parts.config.network.frame_stack if len(parts.spec.observation_shape) == 2 else 1
+    num_frames = parts.config.network.frame_stack if len(array.shape) == 2 else 1
     images = observation.reshape(observation.shape[0] * observation.shape[1], height, num_frames, width, -1)
     shift_key, intensity_key = jax.random.split(key)
     if config.shift_pixels:
         images = augment.random_shift(shift_key, images, config.shift_pixels, axes=(1, 3))
     if config.intensity_scale:
         images = augment.random_intensity(intensity_key, images, config.intensity_scale)
-    return windows._replace(observation={types.OBSERVATION: images.reshape(observation.shape)})
+    return images.reshape(observation.shape)
 
 
 def loss_and_metrics(
@@ -158,7 +169,7 @@ def loss_and_metrics(
     `key` draws the actions behind ends of episodes.
     """
     config = parts.config.muzero
-    observation = windows.observation[types.OBSERVATION][:, 0]
+    observation = windows_lib.observed(windows, 0)
     num_steps = config.unroll_steps
     actions, taken = windows.stored["action"][:, :num_steps], windows.valid[:, 1 : num_steps + 1]
     policy_logits, value_logits, reward_logits, hidden = unroll(parts, params, observation, actions, taken, key)
@@ -239,10 +250,10 @@ def _consistency(
     """
     num_steps = consistency_steps(parts.config.muzero)
     params = parts.network.cast(params)
-    seen = windows.observation[types.OBSERVATION][:, 1 : 1 + num_steps]
-    batch_shape = seen.shape[:2]
+    seen = windows_lib.observed(windows, slice(1, 1 + num_steps))
+    batch_shape = (len(windows.weight), num_steps)
     fixed = jax.lax.stop_gradient(params)
-    target = projector.project(fixed, parts.network.represent(fixed, seen.reshape(-1, *seen.shape[2:])))
+    target = projector.project(fixed, parts.network.represent(fixed, observations.flat(seen)))
     imagined = hidden[:, 1 : 1 + num_steps]
     predicted = projector.predict(params, projector.project(params, imagined.reshape(-1, *imagined.shape[2:])))
     similarity = projection.cosine_similarity(predicted, target).reshape(batch_shape)
@@ -256,7 +267,7 @@ def _consistency(
 def unroll(
     parts: model.Parts,
     params: base.Params,
-    observation: jax.Array,
+    observation: Mapping[str, jax.Array],
     actions: jax.Array,
     taken: jax.Array,
     key: jax.Array,
@@ -269,7 +280,7 @@ def unroll(
     Args:
       parts: of the agent.
       params: newest.
-      observation: [B, ...] stacked, at the first position.
+      observation: {name: [B, ...]} stacked, at the first position.
       actions: [B, K] or [B, K, D] as stored.
       taken: [B, K] bool, true: the action was taken; elsewhere the episode was over, and one is drawn from the policy
         at the unrolled state.

@@ -55,8 +55,8 @@ def signed_discount(parts: Parts) -> float:
 def init(parts: Parts, key: jax.Array) -> base.Params:
     """Returns the initial parameters: the network's, the observations' moments and the size of rewards."""
     params = dict(parts.network.init(key))
-    if parts.network.num_features:
-        params[networks.MOMENTS] = statistics.no_moments(parts.network.num_features)
+    if parts.network.no_moments is not None:
+        params[networks.MOMENTS] = parts.network.no_moments
     if parts.config.muzero.scale_rewards:
         params[REWARD_SIZE] = statistics.no_size()
     return params
@@ -66,9 +66,8 @@ def observe(parts: Parts, params: base.Params, windows: windows_lib.Windows, axi
     """Returns the parameters with the statistics of windows of any weight added; the same on all mapped devices."""
     params, counted = dict(params), windows.weight > 0
     if networks.MOMENTS in params:
-        seen = parts.network.features(windows.observation[types.OBSERVATION][:, 0])
-        rows = jnp.repeat(counted, len(seen) // len(counted))
-        params[networks.MOMENTS] = statistics.add_features(params[networks.MOMENTS], seen, rows, axis_name)
+        seen = windows_lib.observed(windows, 0)
+        params[networks.MOMENTS] = parts.network.add_moments(params[networks.MOMENTS], seen, counted, axis_name)
     if REWARD_SIZE in params:
         # The first reward of a window came before it; it is another window's.
         rewards, valid = clip_rewards(parts, windows.reward)[:, 1:], windows.valid[:, 1:] & counted[:, None]

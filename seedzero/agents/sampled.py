@@ -33,6 +33,7 @@ def search(
     config: configuration.Config,
     num_dimensions: int,
     explore: jax.Array,
+    return_tree: bool = False,
 ) -> tuple[search_lib.Result, search_lib.Root]:
     """Returns what the search finds, and the root that it ran on: with priors [B, K], and an Embedding.
 
@@ -54,7 +55,9 @@ def search(
         return prediction._replace(prior_logits=below.log_prior), (hidden, below.actions)
 
     root = search_lib.Root(samples.log_prior, root.value, (root.embedding, samples.actions))
-    found = search_lib.search(params, search_key, root, recurrent_fn, config=config.search, explore=explore)
+    found = search_lib.search(
+        params, search_key, root, recurrent_fn, config=config.search, explore=explore, return_tree=return_tree
+    )
     return found, root
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from seedzero.agents import base, muzero, vtrace
+from seedzero.agents import apex, base, muzero, ppo, r2d2, sac, vtrace
 from seedzero.config import combinations
 from seedzero.config import config as config_lib
 from seedzero.core import types
@@ -12,6 +12,10 @@ from seedzero.core import types
 AGENTS: Mapping[str, Callable[[config_lib.Config, types.EnvSpec, str], base.Agent]] = {
     "muzero": muzero.make,
     "vtrace": vtrace.make,
+    "apex": apex.make,
+    "r2d2": r2d2.make,
+    "ppo": ppo.make,
+    "sac": sac.make,
 }
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,7 +19,7 @@ import optax  # type: ignore[import-untyped]
 from seedzero.agents import base, learning
 from seedzero.config import config as config_lib
 from seedzero.config import vtrace as vtrace_config
-from seedzero.core import types
+from seedzero.core import errors, types, user_code
 from seedzero.networks import actor_critic
 from seedzero.ops import vtrace
 from seedzero.replay import data
@@ -57,6 +58,7 @@ def make(config: config_lib.Config, spec: types.EnvSpec, platform: str) -> base.
         lstm_width=settings.lstm_width,
         frame_stack=settings.frame_stack,
         compute_dtype=settings.compute_dtype,
+        own_torso=_own_torso(settings, spec) if settings.module else None,
     )
     parts = _Parts(settings, spec, network, _optimizer(settings), _schedule(settings))
     return base.Agent(
@@ -68,7 +70,18 @@ def make(config: config_lib.Config, spec: types.EnvSpec, platform: str) -> base.
         initial_memory=lambda num_slots: _no_memory(parts, num_slots) if settings.lstm_width else (),
         act=lambda params, memory, inputs, key: _act(parts, params, memory, inputs, key),
         update=lambda state, windows, key, axis_name: _update(parts, state, windows, axis_name),
+        reads_reward=settings.lstm_width > 0,
     )
+
+
+def _own_torso(config: vtrace_config.VTraceConfig, spec: types.EnvSpec) -> nn.Module:
+    """Returns the Flax module that the user's function makes of spec and configuration."""
+    torso = user_code.load(config.module)(spec, config)
+    if not isinstance(torso, nn.Module):
+        raise errors.ConfigError(
+            f"--vtrace.module={config.module} returns {type(torso).__name__}; expected a flax.linen.Module"
+        )
+    return torso
 
 
 def _stored(config: vtrace_config.VTraceConfig, spec: types.EnvSpec) -> dict[str, data.Stored]:
@@ -106,10 +119,9 @@ def _no_memory(parts: _Parts, num_rows: int) -> Memory:
 def _act(
     parts: _Parts, params: base.Params, memory: Any, inputs: base.Inputs, key: jax.Array
 ) -> tuple[Any, base.Outputs]:
-    observation = inputs.observation[types.OBSERVATION]
-    state, last_action = memory if parts.config.lstm_width else _no_memory(parts, observation.shape[0])
-    shown = (observation, inputs.first, inputs.reward, last_action)
-    steps = actor_critic.Steps(*(x[:, None] for x in shown))
+    state, last_action = memory if parts.config.lstm_width else _no_memory(parts, len(inputs.first))
+    shown = actor_critic.Steps(inputs.observation, inputs.first, inputs.reward, last_action)
+    steps = jax.tree.map(lambda x: x[:, None], shown)
     next_state, logits, _ = parts.network.unroll(params, state, steps)
     logits = logits[:, 0]
     stored = {"logits": logits}
@@ -135,7 +147,7 @@ def _masked(logits: jax.Array, legal: jax.Array) -> jax.Array:
 def _update(
     parts: _Parts, state: learning.TrainState, windows: windows_lib.Windows, axis_name: str | None
 ) -> tuple[learning.TrainState, None, base.Metrics]:
-    windows = _clear_padding(windows)
+    windows = learning.clear_padding(windows)
 
     def loss(params: base.Params) -> tuple[jax.Array, tuple[base.Metrics, None]]:
         value, metrics = _loss_and_metrics(parts, params, windows)
@@ -149,16 +161,6 @@ def _update(
         state, gradients, metrics, optimizer=parts.optimizer, schedule=parts.schedule
     )
     return state, None, metrics
-
-
-def _clear_padding(windows: windows_lib.Windows) -> windows_lib.Windows:
-    """Returns the windows with rows of 0 in place of the arbitrary ones of padding: NaN times 0 is NaN."""
-
-    def clear(x: jax.Array) -> jax.Array:
-        return jnp.where(windows.weight.reshape(-1, *[1] * (x.ndim - 1)) > 0, x, jnp.zeros_like(x))
-
-    cleared: windows_lib.Windows = jax.tree.map(clear, windows)
-    return cleared
 
 
 def _loss_and_metrics(
@@ -212,11 +214,11 @@ def _loss_and_metrics(
 
 def _unroll(parts: _Parts, params: base.Params, windows: windows_lib.Windows) -> tuple[jax.Array, jax.Array]:
     """Returns logits [B, L + 1, A] and values [B, L + 1]."""
-    observation, first = windows.observation[types.OBSERVATION], windows.first
+    first = windows.first
     if parts.config.lstm_width:
         state, last_action = windows.stored["state"][:, 0], windows.stored["last_action"]
     else:
         state, last_action = parts.network.initial_state(first.shape[0]), jnp.zeros_like(windows.stored["action"])
-    steps = actor_critic.Steps(observation, first, windows.reward, last_action)
+    steps = actor_critic.Steps(windows.observation, first, windows.reward, last_action)
     _, logits, value = parts.network.unroll(params, state, steps)
     return logits, value

@@ -114,14 +114,15 @@ def _network(subject: subject_lib.Subject, params: base.Params, num_rows: int) -
     def decode(logits: jax.Array) -> jax.Array:
         return value_transforms.expectation(logits, config.network.support_limit)
 
-    def evaluate(params: base.Params, observation: jax.Array) -> Any:
+    def evaluate(params: base.Params, observation: dict[str, jax.Array]) -> Any:
+        size = len(jax.tree.leaves(observation)[0])
         params = network.cast(params)
         hidden = network.represent(params, observation)
         root_policy, root_value = network.predict(params, hidden)
 
         def simulate(state: tuple[networks.Hidden, Any], simulation: jax.Array) -> tuple[Any, Any]:
             hidden, carry = state
-            action = _action(spec, observation.shape[0], simulation)
+            action = _action(spec, size, simulation)
             if network.prefix is None:
                 hidden, reward = network.dynamics(params, hidden, action)
             else:
@@ -129,13 +130,12 @@ def _network(subject: subject_lib.Subject, params: base.Params, num_rows: int) -
             policy, value = network.predict(params, hidden)
             return (hidden, carry), (policy, decode(value), decode(reward))
 
-        carry = () if network.prefix is None else network.prefix.initial(observation.shape[0])
+        carry = () if network.prefix is None else network.prefix.initial(size)
         _, found = jax.lax.scan(simulate, (hidden, carry), jnp.arange(config.search.num_simulations))
         return root_policy, decode(root_value), jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), found)
 
     mapped = subject_lib.mapped(subject, evaluate, (mesh_lib.REPLICATED, mesh_lib.SHARDED), mesh_lib.SHARDED)
-    shape = observations.stack_shape(spec.observation_shape, subject.setup.agent.stack)
-    observation = jnp.zeros((num_rows, *shape), spec.observation_dtype)
+    observation = observations.zeros(spec, subject.setup.agent.stack, num_rows)
     observation = jax.device_put(observation, mesh_lib.sharded(subject.setup.mesh))
     return lambda: mapped(params, observation)
 

@@ -77,9 +77,10 @@ def _sample_rows(subject: subject_lib.Subject, rings: rings_lib.Rings, seconds: 
     windows = sample(rings, subject.num_inserts, np.int32(0))
     num_bytes, batch_size = trees.num_bytes(windows), subject.config.replay.batch_size
     data, stack = subject.setup.agent.data, subject.setup.agent.stack
+    packed = subject.setup.spec.packed
 
     def gather_windows(rings: rings_lib.Rings, slot: jax.Array, time: jax.Array) -> windows_lib.Windows:
-        return windows_lib.read(rings, windows_lib.from_data(rings, slot, time, data, stack))
+        return windows_lib.read(rings, windows_lib.from_data(rings, slot, time, data, stack), packed)
 
     gather = subject_lib.mapped(subject, gather_windows, mesh_lib.SHARDED, mesh_lib.SHARDED)
     calls = itertools.count()
@@ -111,7 +112,7 @@ def sampler(subject: subject_lib.Subject) -> Any:
             beta=data.prioritization and data.prioritization.beta,
             axis_name=mesh_lib.AXIS,
         )
-        return windows_lib.read(rings, windows)
+        return windows_lib.read(rings, windows, subject.setup.spec.packed)
 
     replicated = mesh_lib.REPLICATED
     in_specs = (mesh_lib.SHARDED, replicated, replicated)

@@ -139,7 +139,7 @@ def _import_mctx() -> Any:
         import mctx  # type: ignore[import-untyped]
     except ModuleNotFoundError as error:
         raise errors.UsageError(
-            f"the search is measured against mctx, which can't be loaded ({error}); pip install '.[dev]' in the clone"
+            f"the search is measured against mctx, which can't be loaded ({error}); pip install mctx"
         ) from None
     return mctx
 
@@ -309,7 +309,7 @@ def _resnet_model(size: str) -> Model:
 
     @jax.jit
     def represent(params: Any, observation: jax.Array) -> search.Root:
-        hidden = network.represent(params, observation)
+        hidden = network.represent(params, {types.OBSERVATION: observation})
         policy_logits, value_logits = network.predict(params, hidden)
         return search.Root(policy_logits, decode(value_logits), hidden)
 

@@ -117,10 +117,7 @@ def make_mesh(chips: str) -> jax.sharding.Mesh:
       UsageError: libtpu isn't installed.
     """
     if importlib.util.find_spec("libtpu") is None and "TPU_LIBRARY_PATH" not in os.environ:
-        raise errors.UsageError(
-            "the TPU's compiler, package libtpu, isn't installed; pip install 'seedzero[tpu]', or in the clone: "
-            ".venv/bin/pip install '.[tpu]'"
-        )
+        raise errors.UsageError("the TPU's compiler, package libtpu, isn't installed; pip install 'seedzero[tpu]'")
     for name, value in _ENVIRONMENT.items():  # before libtpu is loaded
         os.environ.setdefault(name, value)
     jax.config.update("jax_platforms", "cpu")  # else JAX would look for a TPU wherever libtpu is installed

@@ -197,8 +197,9 @@ def read_saved(path: str | os.PathLike[str]) -> Saved:
         earlier = config_lib.override(config_lib.Config(), config_lib.earlier())
         return Saved(str(preset), dict(given), config_lib.override(earlier, values))
     except (FileNotFoundError, NotADirectoryError):
+        missing = f"{CONFIG_FILE} is missing" if os.path.isdir(path) else "there is no such directory"
         raise errors.ResumeError(
-            f"{os.fspath(path)} is no run directory: {CONFIG_FILE} is missing; give --run_dir=DIR of a training run"
+            f"{os.fspath(path)} is no run directory: {missing}; give --run_dir=DIR of a training run"
         ) from None
     except OSError as error:
         raise errors.ResumeError(f"cannot read {file}: {error.strerror}") from None

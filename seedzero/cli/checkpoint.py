@@ -2,34 +2,94 @@
 
 from __future__ import annotations
 
-import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from seedzero.cli import output, parse
 from seedzero.core import errors
 
+_TITLES = ("update", "written", "size", "replay", "state")
+
 
 def run(arguments: parse.Arguments) -> int:
     """Lists or verifies the checkpoints of a run; returns the exit code, 1 where one is damaged."""
+    as_json = arguments.switch("json")
     from seedzero.bucket import run_copy
 
-    path = arguments.flags["run_dir"]
-    rows = run_copy.checkpoint_rows(path, content=arguments.words[0] == "verify")
-    for row in rows:
-        print("  ".join(f"{key}={value}" for key, value in row.items() if value is not None), file=sys.stderr)
-    output.print_json(rows)
+    path, verifies = arguments.flags["run_dir"], arguments.words[0] == "verify"
+    rows = run_copy.checkpoint_rows(path, content=verifies)
+    if as_json:
+        output.print_json(rows)
+    elif not rows:
+        output.say(f"{path} has no checkpoint yet")
+    else:
+        print("\n".join(table(rows, time.time(), verified=verifies)), flush=True)
     damaged = [row for row in rows if not row["ok"]]
     if damaged:
-        raise errors.CheckpointError(f"{len(damaged)} of {len(rows)} checkpoints in {path} are damaged; see above")
+        raise errors.CheckpointError(
+            f"{len(damaged)} of {len(rows)} checkpoints in {path} are damaged (see above); a resume takes the newest "
+            "that is whole"
+        )
     return 0
+
+
+def table(rows: Sequence[Mapping[str, Any]], now: float, *, verified: bool) -> Iterator[str]:
+    """Yields the lines of a table of checkpoints; now: seconds since the epoch."""
+    cells = [_TITLES, *(_cells(row, now, verified=verified) for row in rows)]
+    *widths, _ = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for update, *others, state in cells:
+        columns = [f"{update:>{widths[0]}}", *(f"{text:<{n}}" for text, n in zip(others, widths[1:], strict=True))]
+        yield "  ".join([*columns, state])
+
+
+def _cells(row: Mapping[str, Any], now: float, *, verified: bool) -> tuple[str, ...]:
+    if not row["ok"]:
+        state = f"damaged: {row['reason']}"
+    else:
+        state = "every byte is right" if verified else "complete"
+        state += ", best by evaluation" if row["best"] else ", kept for good" if row["kept_for_good"] else ""
+    replay = {None: "-", True: "saved", False: "-"}[row["has_replay"]]
+    return (
+        str(row["step"]),
+        _or_dash(row["time"], lambda at: age(max(0.0, now - at))),
+        _or_dash(row["bytes"], size),
+        replay,
+        state,
+    )
+
+
+def _or_dash(value: float | None, show: Callable[[float], str]) -> str:
+    return "-" if value is None else show(value)
+
+
+def size(num_bytes: float) -> str:
+    """Returns a size in powers of ten: 999 B, 12.3 kB, 1.2 GB."""
+    for unit in ("B", "kB", "MB"):
+        if num_bytes < 999.5:
+            return f"{num_bytes:.{0 if unit == 'B' else 1}f} {unit}"
+        num_bytes /= 1000
+    return f"{num_bytes:,.1f} GB"
+
+
+def age(seconds: float) -> str:
+    """Returns the time since something happened: 12 s ago, 3 min ago, 5 h ago, 2 days ago."""
+    units = (("days", 86400, 48 * 3600), ("h", 3600, 3600), ("min", 60, 60), ("s", 1, 0))
+    name, unit_seconds, _ = next(unit for unit in units if seconds >= unit[2])
+    return f"{int(seconds / unit_seconds)} {name} ago"
 
 
 COMMAND = parse.Command(
     summary="Lists the checkpoints of a run, or verifies every byte of them.",
-    usage="list|verify --run_dir=DIR",
+    usage="list|verify --run_dir=DIR [--json]",
     words=(("list", "verify"),),
-    flags=(parse.Flag("run_dir", "of the training run", "DIR|gs://BUCKET/PATH", required=True),),
+    flags=(
+        parse.Flag("run_dir", "of the training run", "DIR|gs://BUCKET/PATH", required=True),
+        parse.Flag("json", "print one line of JSON in place of the table: sizes in bytes, times since the epoch"),
+    ),
     details="""
-The last line on standard output is a JSON list, a row a checkpoint. verify ends with 1 where one is damaged; a
-resume takes the newest that is whole.""",
+A row a checkpoint, oldest first, the best one by evaluation last. verify ends with 1 where one is damaged; a resume
+takes the newest that is whole. The JSON is a list of step, best, ok, reason, bytes, time, has_replay and
+kept_for_good.""",
     run=run,
 )

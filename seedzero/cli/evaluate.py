@@ -2,46 +2,68 @@
 
 from __future__ import annotations
 
-import contextlib
 import pathlib
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
+from seedzero.api import runs
 from seedzero.cli import output, parse
-from seedzero.core import errors
+from seedzero.config import combinations
+from seedzero.config import config as config_lib
+from seedzero.core import env_ids, errors
 
 _EXHAUSTIVE = "exhaustive"
+_EPISODES = 20
+_LISTENING = {
+    name: config_lib.ALIASES.get(name, name)
+    for name in ("listen", "token_file", "insecure", "tls.cert_file", "tls.key_file")
+}
+"""Flags of the server that --listen starts -> the settings of the same meaning."""
 
 
 def run(arguments: parse.Arguments) -> int:
     """Plays episodes with a checkpoint and prints their statistics; returns the exit code."""
     opponent = arguments.flags.get("opponent")
-    episodes = _episodes(arguments, opponent)
+    episodes = arguments.integer("episodes", minimum=1) or _EPISODES
     seed = arguments.integer("seed", minimum=0) or 0
-    step = _step(arguments)
-    from seedzero.bucket import run_copy
-    from seedzero.evaluation import evaluate
-
+    step = read_step(arguments)
+    access = _access(arguments)
     run_dir = arguments.flags["run_dir"]
     amount = "every line of play" if opponent == _EXHAUSTIVE else f"{episodes} episodes"
     output.say(f"evaluating {run_dir}, {f'step {step}, ' if step else ''}{amount}")
-    with contextlib.ExitStack() as copies:
-        path = copies.enter_context(run_copy.local(run_dir, lambda copy: copy.fetch_params(step)))
-        if opponent is not None and "://" in opponent:
-            opponent = str(copies.enter_context(run_copy.local(opponent, lambda copy: copy.fetch_params("last"))))
-        result = evaluate.evaluate(str(path), step, episodes, seed, opponent)
-    output.say(f"evaluated the checkpoint of update {result['step']}")
+    if access is None:
+        result = runs.evaluate(run_dir, episodes, step=step, seed=seed, opponent=opponent).to_json()
+    else:
+        from seedzero.bucket import run_copy
+        from seedzero.evaluation import served
+
+        with run_copy.local(run_dir, lambda copy: copy.fetch_params(step)) as path:
+            result = served.evaluate(str(path), step, episodes, seed, access, output.say)
+    output.say(f"evaluated the checkpoint of update {result['step']}{_why(step, result)}")
     output.print_json(result)
     return 0
 
 
-def _episodes(arguments: parse.Arguments, opponent: str | None) -> int:
-    episodes = arguments.integer("episodes", minimum=1)
-    if episodes is None and opponent != _EXHAUSTIVE:
-        raise errors.UsageError("--episodes=N is missing: number of episodes")
-    return episodes or 1
+def _access(arguments: parse.Arguments) -> config_lib.Config | None:
+    """Returns a configuration with the address, token and certificate of the flags; None without --listen."""
+    given = {flag: arguments.flags[flag] for flag in _LISTENING if flag in arguments.flags}
+    if "listen" not in given:
+        if given:
+            raise errors.UsageError(f"--{next(iter(given))} is for --listen=HOST:PORT; give that too, or leave it out")
+        return None
+    if "opponent" in arguments.flags:
+        raise errors.UsageError(
+            f"--opponent={arguments.flags['opponent']}: the worker that --listen waits for brings the opponents; "
+            "leave one of them out"
+        )
+    remote = {"env.id": env_ids.REMOTE, "worker.num": "0"}
+    access = config_lib.override(config_lib.Config(), {**remote, **given})
+    combinations.check(access)
+    return access
 
 
-def _step(arguments: parse.Arguments) -> Literal["best", "last"] | int | None:
+def read_step(arguments: parse.Arguments) -> Literal["best", "last"] | int | None:
+    """Returns the checkpoint that --step names; None without it. Raises UsageError."""
     step = arguments.flags.get("step")
     if step is None:
         return None
@@ -51,9 +73,22 @@ def _step(arguments: parse.Arguments) -> Literal["best", "last"] | int | None:
     return named.get(step) or int(step)
 
 
+def _why(step: Literal["best", "last"] | int | None, result: Mapping[str, Any]) -> str:
+    """Returns why a checkpoint was taken, as the end of a sentence."""
+    if step is not None:
+        return f" (--step={step})"
+    if result["chosen"] == "best":
+        return ": the best by evaluation while training"
+    if "opponent" in result:
+        return ": the last one, as always in games of two players"
+    return ": the last one, for no evaluation has chosen a best one yet (the first evaluation is a baseline)"
+
+
 def play(arguments: parse.Arguments) -> int:
     """Plays one greedy episode into a video; returns the exit code."""
     run_dir, video = arguments.flags["run_dir"], pathlib.Path(arguments.flags["video"])
+    seed = arguments.integer("seed", minimum=0) or 0
+    step = read_step(arguments)
     from seedzero.evaluation import video as video_lib
 
     video_lib.check_path(video)  # before JAX is loaded
@@ -61,25 +96,31 @@ def play(arguments: parse.Arguments) -> int:
     from seedzero.evaluation import evaluate
 
     output.say(f"playing {run_dir} into {video}")
-    with run_copy.local(run_dir, lambda copy: copy.fetch_params(None)) as path:
-        result = evaluate.play(str(path), video)
-    output.say(f"played the checkpoint of update {result['step']}")
+    with run_copy.local(run_dir, lambda copy: copy.fetch_params(step)) as path:
+        result = evaluate.play(str(path), video, step, seed)
+    output.say(f"played the checkpoint of update {result['step']}{_why(step, result)}")
     output.print_json(result)
     return 0
 
 
+def _of_setting(flag: str, placeholder: str) -> parse.Flag:
+    """Returns a flag with the help of its setting."""
+    return parse.Flag(flag, f"with --listen: {config_lib.fields()[_LISTENING[flag]].metadata['help']}", placeholder)
+
+
+_STEP = parse.Flag(
+    "step",
+    "which checkpoint: an update's number, best (by evaluation while training, the first one left out) or "
+    "last; default: best where there is one, else last; games of two players are evaluated with last",
+    "N|best|last",
+)
 COMMAND = parse.Command(
     summary="Plays greedy episodes with a saved agent and prints their mean return as JSON.",
-    usage="--run_dir=DIR [--step=N|best|last] --episodes=N [--seed=N] [--opponent=random|exhaustive|RUN_DIR]",
+    usage="--run_dir=DIR [--step=N|best|last] [--episodes=N] [--seed=N] [--opponent=random|exhaustive|RUN_DIR]",
     flags=(
         parse.Flag("run_dir", "of the training run", "DIR|gs://BUCKET/PATH", required=True),
-        parse.Flag(
-            "step",
-            "which checkpoint: an update's number, best (by evaluation while training, the first one left out) or "
-            "last; default: best where there is one, last in games of two players",
-            "N|best|last",
-        ),
-        parse.Flag("episodes", "number of episodes", "N"),
+        _STEP,
+        parse.Flag("episodes", f"number of episodes (default {_EPISODES})", "N"),
         parse.Flag("seed", "of the environments, of random moves (default 0)", "N"),
         parse.Flag(
             "opponent",
@@ -87,23 +128,36 @@ COMMAND = parse.Command(
             "the other side has, once, in small games; or the last checkpoint of another run of the same game",
             "random|exhaustive|RUN_DIR",
         ),
+        parse.Flag(
+            "listen",
+            "runs with --env=remote: plays in the environments of a worker that joins here",
+            "HOST:PORT|unix:PATH",
+        ),
+        _of_setting("token_file", "FILE"),
+        _of_setting("insecure", ""),
+        _of_setting("tls.cert_file", "FILE"),
+        _of_setting("tls.key_file", "FILE"),
     ),
     details="""
-The last line on standard output: step (the checkpoint's update), episodes, mean_return, std_return, min_return,
-max_return, mean_length, and for Atari human_normalized (0: random play, 1: a human).
+The last line on standard output: step (the checkpoint's update), chosen (best, last or given), episodes, mean_return,
+std_return, min_return, max_return, mean_length, and for Atari human_normalized (0: random play, 1: a human).
 
 Games of two players add opponent, wins, draws, losses, and the same three as `first` and `second`: with the first
 move and without it, which is half of --episodes each; lengths are moves of both. Two agents without noise would
 always play the same game: each pair of games begins with the same 2 random moves, by --seed, and the agents change
-sides. The lines of `exhaustive` are counted, not weighted.""",
+sides. The lines of `exhaustive` are counted, not weighted.
+
+A run with --env=remote has its environment in a worker: `--listen=127.0.0.1:0` prints the flags for it, and waits.""",
     run=run,
 )
 PLAY = parse.Command(
     summary="Plays one greedy episode with a saved agent and writes it as a video.",
-    usage="--run_dir=DIR --video=FILE.mp4|FILE.gif",
+    usage="--run_dir=DIR --video=FILE.mp4|FILE.gif [--step=N|best|last] [--seed=N]",
     flags=(
         parse.Flag("run_dir", "of the training run", "DIR|gs://BUCKET/PATH", required=True),
         parse.Flag("video", "file to write", "FILE.mp4|FILE.gif", required=True),
+        _STEP,
+        parse.Flag("seed", "of the environment (default 0)", "N"),
     ),
     run=play,
 )

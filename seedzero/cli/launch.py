@@ -7,7 +7,10 @@ import math
 import os
 import secrets
 import types
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from seedzero.api import request
 from seedzero.cli import output, parse, train
 from seedzero.config import worker_options
 from seedzero.core import errors
@@ -29,29 +32,42 @@ def run(arguments: parse.Arguments) -> int:
     given = arguments.flags["run_dir"]
     run_dir = given if "://" in given else os.path.abspath(given)  # as every node names it
     settings = {**arguments.settings, "worker.num": "0", "worker.num_remote": str(num_workers)}
-    asked = train.request({**arguments.flags, "run_dir": run_dir}, settings)
-    asked = train.check_early(asked, has_environments=False)
+    asked = request.make({**arguments.flags, "run_dir": run_dir}, settings)
+    asked = request.check_early(asked, has_environments=False)
     token = _token(arguments.settings.get(_TOKEN_FILE, ""))
+    options = dataclasses.replace(
+        worker_options.of_learner(asked.config),
+        threads=plan_lib.worker_threads(asked.config),
+        ca_file=arguments.flags.get("tls.ca_file", ""),
+        server_name=arguments.flags.get("tls.server_name", ""),
+    )
+    worker, wanted_cpus = plan_lib.Needs(options.threads), plan_lib.learner_cpus(asked.config)
+
+    def learner_on(nodes: Sequence[Mapping[str, float]], *accelerator: Any) -> plan_lib.Needs:
+        wanted = plan_lib.Needs(learner_cpus or wanted_cpus, *accelerator)
+        return wanted if learner_cpus else plan_lib.fit_learner(wanted, worker, num_workers, nodes)
+
+    def check_here(nodes: Sequence[Mapping[str, float]]) -> None:
+        if problem := plan_lib.shortage(learner_on(nodes), worker, num_workers, nodes):
+            raise errors.UsageError(problem)
+
     ray_launch = _load()
-    with ray_launch.connected(arguments.flags.get("address", "")) as is_own:
-        accelerator = plan_lib.find_accelerator(arguments.flags.get("accelerator", "auto"), ray_launch.nodes())
-        options = dataclasses.replace(
-            worker_options.of_learner(asked.config),
-            threads=plan_lib.worker_threads(asked.config),
-            ca_file=arguments.flags.get("tls.ca_file", ""),
-            server_name=arguments.flags.get("tls.server_name", ""),
-        )
+    with ray_launch.connected(arguments.flags.get("address", ""), check_here) as is_own:
+        there = ray_launch.nodes()
+        accelerator = plan_lib.find_accelerator(arguments.flags.get("accelerator", "auto"), there)
+        learner = learner_on(there, *accelerator)
         plan = plan_lib.Plan(
             run_dir=run_dir,
             num_workers=num_workers,
             train_words=_train_words(arguments, run_dir),
             worker_options=options,
-            learner=plan_lib.Needs(learner_cpus or plan_lib.learner_cpus(asked.config), *accelerator),
-            worker=plan_lib.Needs(options.threads),
+            learner=learner,
+            worker=worker,
             port=arguments.integer("port", minimum=0) or 0,
             token=token,
         )
-        output.say(f"{num_workers} worker(s), each of {plan.worker}; a learner of {plan.learner}")
+        less = "" if learner_cpus or learner.cpus == wanted_cpus else f" (no room for CPU {wanted_cpus:g})"
+        output.say(f"{num_workers} worker(s), each of {worker}; a learner of {learner}{less}")
         finished = ray_launch.Launch(plan, is_own=is_own, say=output.say).run()
     resume = train.resume_command(run_dir, arguments, command=("launch", "ray"))
     output.say(f"finished: {finished}" if finished else f"stopped; to resume: {resume}")
@@ -91,8 +107,7 @@ def _load() -> types.ModuleType:
         if error.name is None or error.name.partition(".")[0] != "ray":
             raise
         raise errors.UsageError(
-            "`seedzero launch ray` needs Ray, which is not installed here; pip install 'seedzero[ray]' (from a clone: "
-            "'.[ray]') on every node"
+            "`seedzero launch ray` needs Ray, which is not installed here; pip install 'seedzero[ray]' on every node"
         ) from None
     return ray_launch
 
@@ -128,7 +143,7 @@ COMMAND = parse.Command(
         parse.Flag(
             "learner_cpus",
             "cores of the learner and of the worker that evaluates beside it (default: 2, and "
-            "--worker.threads more where it evaluates)",
+            "--worker.threads more where it evaluates; fewer where the cluster has no more)",
             "X",
         ),
         parse.Flag("port", "that the learner listens on (default: any free one)", "N"),
@@ -143,12 +158,12 @@ Ray's resources: the learner takes --learner_cpus and its accelerator, each work
 Programs without room on a node wait, and an autoscaler adds nodes for them. In Ray's dashboard the actors are named
 "learner of DIR" and "worker-I of DIR".
 
-Every node needs the same version of seedzero with Ray (pip install '.[ray]'). The learner listens on its node's
+Every node needs the same version of seedzero with Ray (pip install 'seedzero[ray]'). The learner listens on its node's
 address and asks for a token, a random one, or that of --token_file=FILE with which `seedzero status --server=...
 --token_file=FILE` may ask too; files named here are read on the node that uses them, the token's where this runs.
 
 Examples:
-  seedzero launch ray --num_workers=1 --run_dir=runs/catch --preset=catch --learner_cpus=1
+  seedzero launch ray --num_workers=1 --run_dir=runs/catch --preset=catch
   seedzero launch ray --num_workers=8 --run_dir=/shared/pong --preset=atari --env=atari:Pong --worker.threads=4
   ray job submit --address=http://HEAD:8265 --no-wait -- seedzero launch ray --num_workers=8 ...
 

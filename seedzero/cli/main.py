@@ -15,19 +15,36 @@ from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 import seedzero
-from seedzero.cli import benchmark, checkpoint, config, evaluate, launch, output, parse, status, train, worker
+from seedzero.cli import (
+    agents,
+    benchmark,
+    check_env,
+    checkpoint,
+    config,
+    evaluate,
+    export,
+    launch,
+    output,
+    parse,
+    status,
+    train,
+    worker,
+)
 from seedzero.config import config as config_lib
 from seedzero.core import errors, exit_codes
 
 COMMANDS: Mapping[str, parse.Command] = {
     "train": train.COMMAND,
     "worker": worker.COMMAND,
+    "check-env": check_env.COMMAND,
     "launch": launch.COMMAND,
     "evaluate": evaluate.COMMAND,
     "play": evaluate.PLAY,
+    "export": export.COMMAND,
     "status": status.COMMAND,
     "health": status.HEALTH,
     "checkpoint": checkpoint.COMMAND,
+    "agents": agents.COMMAND,
     "config": config.COMMAND,
     "benchmark": benchmark.COMMAND,
 }

@@ -77,7 +77,7 @@ class Command:
       flags: its own flags.
       run: does it; returns the exit code.
       details: more help, examples.
-      words: the choices of each word it takes; empty: it takes none.
+      words: the choices of each word it takes, no choices: it may be any; empty: it takes none.
       takes_settings: whether every SECTION.KEY of the configuration is a flag too.
     """
 
@@ -144,9 +144,11 @@ def _check_words(name: str, command: Command, words: Sequence[str]) -> None:
         raise errors.UsageError(f"unexpected word {extra!r}; usage: seedzero {name} {command.usage}")
     for position, choices in enumerate(command.words):
         listing = ", ".join(choices)
+        if position >= len(words) and not choices:
+            raise errors.UsageError(f"a word is missing; usage: seedzero {name} {command.usage}")
         if position >= len(words):
             raise errors.UsageError(f"seedzero {name} takes one of: {listing}")
-        if words[position] not in choices:
+        if choices and words[position] not in choices:
             raise errors.UsageError(f"seedzero {name} {words[position]}: unknown; choose one of: {listing}")
 
 

@@ -63,9 +63,13 @@ def _problems(config: config_lib.Config) -> Iterator[str]:
 
 def _worker_problems(config: config_lib.Config) -> Iterator[str]:
     worker, listen = config.worker, config.transport.listen
-    for name, value in (("kwargs", config.env.kwargs), ("max_episode_steps", config.env.max_episode_steps)):
-        if value and not config.env.id.startswith("gym:"):
-            yield f"--env.{name}={value} is for environments gym:ID, but this is --env={config.env.id}; leave it out"
+    for name in ("kwargs", "wrappers", "max_episode_steps"):
+        value = getattr(config.env, name)
+        if value and not config.env.id.startswith(("gym:", "python:")):
+            yield (
+                f"--env.{name}={value} is for environments gym:ID and python:MODULE:FUNCTION, but this is "
+                f"--env={config.env.id}; leave it out"
+            )
     if config.env.id == env_ids.REMOTE and worker.num > 0:
         yield f"--env=remote has its environments in the workers that join, but --workers={worker.num}; leave it out"
     if listen and not listen.startswith("unix:") and not listen.rpartition(":")[2].isdecimal():
@@ -163,9 +167,10 @@ def check_environment(config: config_lib.Config, *, num_players: int, is_continu
         return num_players <= agent.MAX_PLAYERS
 
     def has_actions(agent: options.AgentSection) -> bool:
-        return agent.PLAYS_CONTINUOUS or not is_continuous
+        return agent.PLAYS_CONTINUOUS if is_continuous else agent.PLAYS_DISCRETE
 
-    for what, can_play in ((f"{num_players} players", has_players), ("vectors as actions", has_actions)):
+    actions = "vectors as actions" if is_continuous else "numbers as actions"
+    for what, can_play in ((f"{num_players} players", has_players), (actions, has_actions)):
         if not can_play(config.agent):
             able = [name for name in config_lib.agent_names() if can_play(getattr(config, name))]
             raise errors.ConfigError(

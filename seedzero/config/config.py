@@ -10,8 +10,12 @@ import difflib
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from seedzero.config import apex as apex_lib
 from seedzero.config import muzero as muzero_lib
 from seedzero.config import options, sections
+from seedzero.config import ppo as ppo_lib
+from seedzero.config import r2d2 as r2d2_lib
+from seedzero.config import sac as sac_lib
 from seedzero.config import vtrace as vtrace_lib
 from seedzero.core import errors
 
@@ -32,6 +36,10 @@ class Config:
     muzero: muzero_lib.MuZeroConfig = muzero_lib.MuZeroConfig()
     optimizer: muzero_lib.OptimizerConfig = muzero_lib.OptimizerConfig()
     vtrace: vtrace_lib.VTraceConfig = vtrace_lib.VTraceConfig()
+    apex: apex_lib.ApexConfig = apex_lib.ApexConfig()
+    r2d2: r2d2_lib.R2D2Config = r2d2_lib.R2D2Config()
+    ppo: ppo_lib.PPOConfig = ppo_lib.PPOConfig()
+    sac: sac_lib.SACConfig = sac_lib.SACConfig()
     replay: sections.ReplayConfig = sections.ReplayConfig()
     reanalyse: muzero_lib.ReanalyseConfig = muzero_lib.ReanalyseConfig()
     training: sections.TrainingConfig = sections.TrainingConfig()
@@ -106,6 +114,9 @@ ALIASES: Mapping[str, str] = {
 }
 
 
+_SHORT = {name: alias for alias, name in ALIASES.items()}
+
+
 def flatten(config: Config) -> dict[str, options.Value]:
     """Returns every value by its name SECTION.KEY, in the order of the fields."""
     return {
@@ -148,7 +159,8 @@ def override(config: Config, values: Mapping[str, options.Value | str]) -> Confi
                 f"unknown setting --{key}={raw}{suggestion(key, [*known, *ALIASES], config.run.agent)}"
             )
         section, _, field_name = name.partition(".")
-        sections.setdefault(section, {})[field_name] = options.parse(key, raw, type(known[name].default))
+        kind = type(known[name].default)
+        sections.setdefault(section, {})[field_name] = options.parse(_SHORT.get(name, name), raw, kind)
     for section, changes in sections.items():
         try:
             changed = dataclasses.replace(getattr(config, section), **changes)
@@ -189,7 +201,10 @@ _COMMON_NAMES: Mapping[str, str] = {
     "log_dir": "run_dir",
     "logdir": "run_dir",
     "output_dir": "run_dir",
-    "track": "tensorboard",
+    "track": "metrics.wandb",
+    "use_wandb": "metrics.wandb",
+    "wandb_project": "metrics.wandb",
+    "wandb_project_name": "metrics.wandb",
     "temperature": "search.temperature",
 }
 """What other programs call a setting, and its name here."""

@@ -63,6 +63,9 @@ class NetworkConfig(options.Section):
         "auto: mlp for vectors, conv for small grids, resnet for pixels",
         choices=("auto", "mlp", "conv", "resnet"),
     )
+    module: str = options.fixed(
+        "", "MODULE:FUNCTION of your own that returns a network in place of network.kind's; empty: none"
+    )
     frame_stack: int = options.fixed(1, "newest frames in one observation", "frames", low=1, high=16)
     width: int = options.fixed(64, "mlp and conv: numbers of a hidden state, units of a hidden layer", low=1)
     channels: int = options.fixed(0, "conv: channels of the two convolutions; 0: half of network.width", low=0)
@@ -93,6 +96,7 @@ class NetworkConfig(options.Section):
 
 @dataclasses.dataclass(frozen=True)
 class MuZeroConfig(options.AgentSection):
+    SUMMARY = "plans with a learned model: the most from each step, for the most computation"
     SECTIONS = ("search", "explore", "network", "optimizer", "reanalyse")
     MAX_PLAYERS = 2
     PLAYS_CONTINUOUS = True

@@ -85,18 +85,28 @@ class Section:
                 raise errors.ConfigError(f"{field.name} is {value!r}; choose one of {', '.join(choices)}")
             low, high = field.metadata["low"], field.metadata["high"]
             if isinstance(value, (int, float)) and not low <= value <= high:
-                raise errors.ConfigError(f"{field.name} is {value}; it must be from {low:g} to {high:g}")
+                raise errors.ConfigError(f"{field.name} is {value}; it must be {_range(low, high)}")
+
+
+def _range(low: float, high: float) -> str:
+    """Returns bounds in words; the largest whole numbers are no bound that a user sets."""
+    if high in (math.inf, LARGEST, LARGEST_COUNT):
+        return f"at least {low:g}" + (f" and at most {high}" if high != math.inf else "")
+    return f"from {low:g} to {high:g}"
 
 
 class AgentSection(Section):
     """The settings of an agent; the section's name is the agent's."""
 
+    SUMMARY = ""
+    """What it is, and where to choose it."""
     SECTIONS: tuple[str, ...] = ()
     """Other sections that only agents which name them read."""
     SAMPLES = True
     """Whether it samples windows from a replay; else it consumes a queue."""
     MAX_PLAYERS = 1
     PLAYS_CONTINUOUS = False
+    PLAYS_DISCRETE = True
 
     def window_steps(self, config: Any) -> int:
         """Returns the fewest steps that a slot of a replay must hold for one window."""

@@ -9,13 +9,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from typing import NamedTuple
 
+from seedzero.config import apex as apex_lib
 from seedzero.config import config as config_lib
 from seedzero.config import muzero as muzero_lib
 from seedzero.config import options
+from seedzero.config import ppo as ppo_lib
+from seedzero.config import r2d2 as r2d2_lib
+from seedzero.config import sac as sac_lib
 from seedzero.config import vtrace as vtrace_lib
 from seedzero.core import errors, types
 
-PARTS: Mapping[str, Mapping[str, options.Part]] = {"muzero": muzero_lib.PARTS, "vtrace": vtrace_lib.PARTS}
+PARTS: Mapping[str, Mapping[str, options.Part]] = {
+    "muzero": muzero_lib.PARTS,
+    "vtrace": vtrace_lib.PARTS,
+    "apex": apex_lib.PARTS,
+    "r2d2": r2d2_lib.PARTS,
+    "ppo": ppo_lib.PARTS,
+    "sac": sac_lib.PARTS,
+}
 """Agent -> preset -> the agent's part."""
 
 _PIXELS_ON_CPU = options.values(
@@ -179,8 +190,11 @@ def choose(env_id: str, spec: types.EnvSpec | None) -> tuple[str, str]:
         return "continuous", " has continuous actions"
     if spec.num_states:
         return "discrete", f" shows one of {spec.num_states} numbers"
-    shown, size = types.shown(spec.observation_shape), "x".join(map(str, spec.observation_shape))
-    return "pixels" if shown == "images" else "vector", f" shows {shown} of {size}"
+    shown, sizes = types.shown(spec.arrays), ["x".join(map(str, array.shape)) for array in spec.arrays]
+    if spec.packed:
+        parts = ", ".join(f"{array.name} of {size}" for array, size in zip(spec.packed, sizes, strict=True))
+        return "pixels" if shown == "images" else "vector", f" shows {parts}"
+    return "pixels" if shown == "images" else "vector", f" shows {shown} of {sizes[0]}"
 
 
 def cpu_values(preset: str, agent: str = "muzero", *, explicit: Set[str]) -> dict[str, options.Value]:

@@ -52,7 +52,10 @@ class RunConfig(options.Section):
 
 @dataclasses.dataclass(frozen=True)
 class EnvConfig(options.Section):
-    id: str = options.fixed("catch", "catch | gym:ID | gym:module:ID | atari:GAME | spiel:GAME | remote")
+    id: str = options.fixed(
+        "catch",
+        "catch | gym:ID | gym:module:ID | python:module:function | atari:GAME | spiel:GAME | memory:TASK | remote",
+    )
     frame_size: int = options.fixed(96, "Atari: height and width of a frame", "pixels", low=16, high=210)
     frame_skip: int = options.fixed(
         4, "Atari: emulator frames an action is held, the last two max-pooled", "frames", low=1, high=64
@@ -71,12 +74,17 @@ class EnvConfig(options.Section):
     )
     max_episode_steps: int = options.fixed(
         0,
-        "gym: an episode is truncated after this many steps; 0: the environment's own limit",
+        "gym, python: an episode is truncated after this many steps; 0: the environment's own limit",
         "environment steps",
         low=0,
     )
     kwargs: str = options.fixed(
-        "", "gym: arguments of the environment, a JSON object such as '{\"continuous\": true}'; empty: none"
+        "", "gym, python: arguments of the environment, a JSON object such as '{\"continuous\": true}'; empty: none"
+    )
+    wrappers: str = options.fixed(
+        "",
+        "gym: Gymnasium's wrappers around the environment, innermost first, a JSON list such as "
+        '\'["GrayscaleObservation", {"ResizeObservation": {"shape": [64, 64]}}]\'; empty: none',
     )
 
 
@@ -258,6 +266,9 @@ class MetricsConfig(options.Section):
     every_seconds: float = options.free(10.0, "time between rows of metrics.jsonl and TensorBoard", "s", low=0.1)
     every_updates: int = options.fixed(100, "deterministic mode: updates between rows", "updates", low=1)
     tensorboard: bool = options.free(True, "write TensorBoard files into the run directory")
+    wandb: str = options.free(
+        "", "send metrics to Weights & Biases too, as a run of this PROJECT or ENTITY/PROJECT; empty: off"
+    )
     port: int = options.free(
         -1, "serve metrics to Prometheus at http://HOST:PORT/metrics; 0: any free port; -1: off", low=-1, high=65535
     )

@@ -11,6 +11,7 @@ from seedzero.config import options
 
 @dataclasses.dataclass(frozen=True)
 class VTraceConfig(options.AgentSection):
+    SUMMARY = "IMPALA's actor-critic, learns once from each step: many steps a second, many or slow workers"
     SAMPLES = False
 
     discount: float = options.fixed(0.99, "discount of one environment step", low=0, high=1)
@@ -48,6 +49,9 @@ class VTraceConfig(options.AgentSection):
         "auto: mlp for vectors, conv for small grids, deep (IMPALA's residual network) for images; shallow: two "
         "convolutions",
         choices=("auto", "mlp", "conv", "deep", "shallow"),
+    )
+    module: str = options.fixed(
+        "", "MODULE:FUNCTION of your own that returns a torso in place of vtrace.torso's; empty: none"
     )
     width: int = options.fixed(256, "units of the hidden layers", low=1)
     lstm_width: int = options.fixed(0, "units of an LSTM behind the torso; 0: feed-forward", low=0)

@@ -12,7 +12,7 @@ from typing import Any
 from seedzero.config import config as config_lib
 from seedzero.config import options as options_lib
 from seedzero.config import sections
-from seedzero.core import errors
+from seedzero.core import env_ids, errors
 
 ROLES = ("any", "train", "evaluate")
 _UNLIMITED_ENVS = 2**16
@@ -123,11 +123,15 @@ def _parse(name: str, text: str, field: dataclasses.Field[Any]) -> Any:
 
 
 def invitation(config: config_lib.Config, address: str) -> str:
-    """Returns the command that brings a worker from another machine to a learner that listens on an address."""
+    """Returns the command that brings a worker from another machine to a learner that listens on an address.
+
+    With --env=remote that is a program of the user, as `examples/remote_worker.py`.
+    """
     host, _, port = address.rpartition(":")
     if host in ("0.0.0.0", "[::]"):  # all of this machine's
         address = f"{socket.gethostname()}:{port}"
     flags = [f"--server={address}"]
     flags += ["--token_file=COPY_OF_THE_TOKEN"] if config.transport.token_file else []
     flags += ["--tls.ca_file=CERTIFICATE"] if config.tls.cert_file else []
-    return f"seedzero worker {' '.join(flags)}"
+    program = "python YOUR_WORKER.py" if config.env.id == env_ids.REMOTE else "seedzero worker"
+    return f"{program} {' '.join(flags)}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from seedzero.core import errors
 
 OBSERVATION = "observation"
-"""Name of the one array that an environment shows; agents see observations as named arrays."""
+"""Name of the array of environments that show one; agents see observations as named arrays."""
 TARGETS_CLIPPED = "targets_clipped"
 """Name of an update's metric: the share of targets beyond the largest number that the network can show."""
 SUPPORTED_OBSERVATION_DTYPES = ("uint8", "int32", "float32")
@@ -31,6 +31,48 @@ class Role(enum.Enum):
 
     TRAIN = "train"
     EVALUATE = "evaluate"
+
+
+@dataclasses.dataclass(frozen=True)
+class ArraySpec:
+    """One named array of an observation.
+
+    Attributes:
+      name: of the array; parts of nested spaces are joined by "/", as in "robot/camera".
+      shape: of the newest frame of one environment, e.g. (96, 96, 1) or (4,).
+      dtype: one of SUPPORTED_OBSERVATION_DTYPES.
+      low: smallest value of any element (-inf if unbounded).
+      high: largest value of any element (inf if unbounded).
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    low: float = -np.inf
+    high: float = np.inf
+
+    def __post_init__(self) -> None:
+        if self.dtype not in SUPPORTED_OBSERVATION_DTYPES:
+            raise errors.SpecMismatch(
+                f"{self._title} dtype {self.dtype!r} is not supported; "
+                f"send one of {', '.join(SUPPORTED_OBSERVATION_DTYPES)}"
+            )
+        if not all(size > 0 for size in self.shape):
+            raise errors.SpecMismatch(f"{self._title} shape {self.shape} has an empty axis")
+
+    @property
+    def _title(self) -> str:
+        return "observation" if self.name == OBSERVATION else f"observation {self.name!r}:"
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of one frame of one environment."""
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+    @property
+    def is_grid(self) -> bool:
+        """Whether it has the rank of an image: [height, width] or [height, width, channels]."""
+        return len(self.shape) in (2, 3)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +92,8 @@ class EnvSpec:
       action_high: [D] largest ones.
       num_states: observations stand for one of so many numbers, shown as a one-hot vector; 0: they do not, or the
         worker does not tell.
+      packed: the named arrays of observations made of several: an observation then is their bytes, [N] uint8, one
+        array after the other, see core/packing.py. Empty: it is one array.
     """
 
     observation_shape: tuple[int, ...]
@@ -63,15 +107,17 @@ class EnvSpec:
     action_low: tuple[float, ...] = ()
     action_high: tuple[float, ...] = ()
     num_states: int = 0
+    packed: tuple[ArraySpec, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.observation_dtype not in SUPPORTED_OBSERVATION_DTYPES:
+        names, num_bytes = [array.name for array in self.arrays], sum(array.num_bytes for array in self.arrays)
+        if len(set(names)) < len(names):
+            raise errors.SpecMismatch(f"the names of an observation's arrays are {names}; expected each once")
+        if self.packed and (self.observation_shape, self.observation_dtype) != ((num_bytes,), "uint8"):
             raise errors.SpecMismatch(
-                f"observation dtype {self.observation_dtype!r} is not supported; "
-                f"send one of {', '.join(SUPPORTED_OBSERVATION_DTYPES)}"
+                f"observations have the shape {self.observation_shape} and dtype {self.observation_dtype}; expected "
+                f"the {num_bytes} bytes of {', '.join(names)}"
             )
-        if not all(size > 0 for size in self.observation_shape):
-            raise errors.SpecMismatch(f"observation shape {self.observation_shape} has an empty axis")
         if self.num_states and self.observation_shape != (self.num_states,):
             raise errors.SpecMismatch(
                 f"num_states is {self.num_states}, but observations have the shape {self.observation_shape}; expected "
@@ -105,7 +151,23 @@ class EnvSpec:
         bounds = {name: float(values[name]) for name in ("observation_low", "observation_high")}
         sequences = ("observation_shape", "action_low", "action_high")
         tuples = {name: tuple(values[name]) for name in sequences if name in values}
-        return cls(**{**values, **tuples, **bounds})
+        packed = tuple(
+            ArraySpec(**{**array, "shape": tuple(array["shape"]), **{k: float(array[k]) for k in ("low", "high")}})
+            for array in values.get("packed", ())
+        )
+        return cls(**{**values, **tuples, **bounds, "packed": packed})
+
+    @classmethod
+    def of_arrays(cls, arrays: Sequence[ArraySpec], **others: Any) -> EnvSpec:
+        """Returns the spec of observations made of named arrays; others: fields that are not about observations."""
+        num_bytes = sum(array.num_bytes for array in arrays)
+        return cls((num_bytes,), "uint8", observation_low=0, observation_high=255, packed=tuple(arrays), **others)
+
+    @property
+    def arrays(self) -> tuple[ArraySpec, ...]:
+        """The arrays of an observation, as agents see them; at least one."""
+        alone = (self.observation_shape, self.observation_dtype, self.observation_low, self.observation_high)
+        return self.packed or (ArraySpec(OBSERVATION, *alone),)
 
     @property
     def action_bounds(self) -> np.ndarray:
@@ -128,11 +190,15 @@ class EnvSpec:
         return math.prod(self.observation_shape) * np.dtype(self.observation_dtype).itemsize
 
 
-def shown(observation_shape: tuple[int, ...]) -> str:
-    """Returns the kind of observations of a shape: vectors, small grids or images; preset and network follow."""
-    if len(observation_shape) not in (2, 3):
+def shown(arrays: Sequence[ArraySpec]) -> str:
+    """Returns the kind of observations: images, small grids or vectors, the first of them that is among the arrays.
+
+    Preset and network follow.
+    """
+    sides = [min(array.shape[:2]) for array in arrays if array.is_grid]
+    if not sides:
         return "vectors"
-    return "images" if min(observation_shape[:2]) >= SMALLEST_IMAGE else "small grids"
+    return "images" if max(sides) >= SMALLEST_IMAGE else "small grids"
 
 
 class EnvStep(NamedTuple):
@@ -147,7 +213,7 @@ class EnvStep(NamedTuple):
     the opponent itself: observations are those of the agent's turns, rewards the agent's.
 
     Attributes:
-      observation: [E, *observation_shape] of the spec's dtype: the newest frame.
+      observation: [E, *observation_shape] of the spec's dtype: the newest frame; of several arrays, their bytes.
       reward: [E] float32, received on the way to this observation; 0 on first observations.
       terminated: [E] bool, true: the episode ended in a terminal state (its value is 0).
       truncated: [E] bool, true: the episode was cut off (its value is bootstrapped).

@@ -82,7 +82,8 @@ def make_act(setup: setup_lib.Setup) -> Callable[..., tuple[state_lib.ActorState
         key = jax.random.fold_in(key, jax.lax.axis_index(_AXIS))
         carried = jax.tree.map(lambda x: x.at[batch.slot].get(mode="clip"), actor.carried)
         slot = setup.layout.global_slot(batch.slot, jax.lax.axis_index(_AXIS))
-        seen = acting.Seen(batch.observation, batch.reward, batch.first, batch.action_mask, batch.explore, slot)
+        shown = (batch.observation, batch.reward, batch.first, batch.action_mask, batch.explore)
+        seen = acting.Seen(*shown, slot, batch.terminated)
         carried, outputs = acting.act(setup.agent, setup.spec, setup.layout.num_train, params, carried, seen, key)
         carried = jax.tree.map(lambda x, new: x.at[batch.slot].set(new, mode="drop"), actor.carried, carried)
         row = _row(setup, batch, outputs, counters.version)
@@ -123,7 +124,7 @@ def make_update(setup: setup_lib.Setup) -> Callable[..., Updated]:
 
     def update(train: base.TrainState, rings: rings_lib.Rings, feed: Feed) -> Updated:
         windows = _draw(setup, train.num_updates, rings, feed)
-        return _learn(setup, train, rings, windows_lib.read(rings, windows))
+        return _learn(setup, train, rings, windows_lib.read(rings, windows, setup.spec.packed))
 
     in_specs, out_specs = (_REPLICATED, _SHARDED, _feed_specs(setup)), (_REPLICATED, _SHARDED, _REPLICATED)
     return mesh_lib.over_devices(update, setup.mesh, in_specs, out_specs, donate=(0, 1))
@@ -152,7 +153,7 @@ def make_learn(setup: setup_lib.Setup) -> Callable[..., Updated]:
     def learn(
         train: base.TrainState, rings: rings_lib.Rings, windows: windows_lib.Windows, frames: jax.Array
     ) -> Updated:
-        return _learn(setup, train, rings, windows_lib.with_frames(windows, frames))
+        return _learn(setup, train, rings, windows_lib.with_frames(windows, frames, setup.spec.packed))
 
     in_specs, out_specs = (_REPLICATED, _SHARDED, _SHARDED, _SHARDED), (_REPLICATED, _SHARDED, _REPLICATED)
     return mesh_lib.over_devices(learn, setup.mesh, in_specs, out_specs, donate=(0, 1))
@@ -246,7 +247,7 @@ def make_refresh(setup: setup_lib.Setup) -> Callable[..., Renewed]:
 
     def renew(params: base.Params, rings: rings_lib.Rings, counters: Counters) -> Renewed:
         windows = _draw_stale(setup, rings, counters)
-        return _renew(setup, params, rings, windows_lib.read(rings, windows), counters)
+        return _renew(setup, params, rings, windows_lib.read(rings, windows, setup.spec.packed), counters)
 
     in_specs, out_specs = (_REPLICATED, _SHARDED, _REPLICATED), (_SHARDED, _REPLICATED)
     return mesh_lib.over_devices(renew, setup.mesh, in_specs, out_specs, donate=(1,))
@@ -271,7 +272,7 @@ def make_renew(setup: setup_lib.Setup) -> Callable[..., Renewed]:
         frames: jax.Array,
         counters: Counters,
     ) -> Renewed:
-        return _renew(setup, params, rings, windows_lib.with_frames(windows, frames), counters)
+        return _renew(setup, params, rings, windows_lib.with_frames(windows, frames, setup.spec.packed), counters)
 
     in_specs = (_REPLICATED, _SHARDED, _SHARDED, _SHARDED, _REPLICATED)
     return mesh_lib.over_devices(renew, setup.mesh, in_specs, (_SHARDED, _REPLICATED), donate=(1,))

@@ -1,47 +1,48 @@
-"""Gymnasium environments with one array or number as observation, and Discrete or bounded Box actions."""
+"""Gymnasium environments; `gym_spaces` says which observations and actions."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import json
 import os
-import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium import spaces, vector
+from gymnasium import vector
 from gymnasium.envs import registration
 
 from seedzero.config import sections
-from seedzero.core import errors, types
-from seedzero.envs import base, minatar
+from seedzero.core import errors, types, user_code
+from seedzero.envs import base, gym_spaces, gym_wrappers, minatar
 
 _EXTRAS = {
     "Box2D": "gymnasium[box2d]",
     "box2d": "gymnasium[box2d]",
     "mujoco": "gymnasium[mujoco]",
     "pygame": "gymnasium[classic-control]",
-    "minatar": ".[minatar]",
+    "minatar": "MinAtar<2",
 }
 """Missing package -> the extra that installs it."""
-
-_WRAP = "wrap it in an environment of your own that has one, and give that as gym:MODULE:ID"
-
-Coder = Callable[[np.ndarray], np.ndarray]
-"""Between batches of the environment and of the wire: observations [E, ...], actions [E] int32 or [E, D] float32."""
 
 
 class GymVectorEnv:
     """E copies of one Gymnasium environment, stepped one after the other."""
 
     def __init__(
-        self, env_id: str, num_envs: int, arguments: Mapping[str, Any] | None = None, *, render: bool = False
+        self,
+        env_id: str,
+        num_envs: int,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        wrappers: Sequence[gym_wrappers.Wrapper] = (),
+        render: bool = False,
     ) -> None:
-        """Makes E environments.
+        """Makes E environments in their wrappers.
 
         env_id, arguments: as in gymnasium.make; "module:ID" imports the module first, also from the current directory.
 
@@ -52,7 +53,7 @@ class GymVectorEnv:
             os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
         # Not render_mode=None: a user's environment may lack that argument.
         options = {**(arguments or {}), **({"render_mode": "rgb_array"} if render else {})}
-        self._begin(env_id, [functools.partial(_make_one, env_id, options)] * num_envs)
+        self._begin(env_id, [functools.partial(_make_one, env_id, options, wrappers)] * num_envs)
 
     @classmethod
     def from_factory(cls, make: Callable[[], gymnasium.Env[Any, Any]], num_envs: int) -> GymVectorEnv:
@@ -61,12 +62,40 @@ class GymVectorEnv:
         env._begin(getattr(make, "__name__", "the worker's own environment"), [make] * num_envs)
         return env
 
+    @classmethod
+    def from_user_code(
+        cls, name: str, settings: sections.EnvConfig, num_envs: int, *, render: bool = False
+    ) -> GymVectorEnv:
+        """Returns E environments made by a user's function, MODULE:FUNCTION; errors as above.
+
+        The function is called with the settings' kwargs, and with render_mode="rgb_array" where pictures are wanted.
+        """
+        given = arguments(dataclasses.replace(settings, max_episode_steps=0))
+        given |= {"render_mode": "rgb_array"} if render else {}
+        wrappers = gym_wrappers.parse(settings.wrappers)
+
+        with base.failures_of(f"environment 'python:{name}' cannot be made, mend this first"):
+            try:
+                make_one = user_code.load(name)
+            except errors.ConfigError as error:
+                raise errors.EnvironmentFailure(f"environment python:{error}") from None
+
+        def make() -> gymnasium.Env[Any, Any]:
+            env: gymnasium.Env[Any, Any] = make_one(**given)
+            limit = settings.max_episode_steps
+            return gym_wrappers.apply(env if not limit else gymnasium.wrappers.TimeLimit(env, limit), wrappers)
+
+        env = cls.__new__(cls)
+        env._begin(f"python:{name}", [make] * num_envs)
+        return env
+
     def _begin(self, name: str, makers: Sequence[Callable[[], gymnasium.Env[Any, Any]]]) -> None:
         self._name = name
         self.num_envs = len(makers)
         with base.failures_of(f"environment {name!r} cannot be made, mend this first"), _quiet():
             envs = [make() for make in makers]
-            self.spec, self._encode, self._decode = _read_spaces(name, envs[0])
+            self.observation_space = envs[0].observation_space
+            self.spec, self._encode, self._decode = gym_spaces.read(name, self.observation_space, envs[0].action_space)
             self._envs = vector.SyncVectorEnv(
                 [functools.partial(_given, env) for env in envs],
                 autoreset_mode=vector.AutoresetMode.NEXT_STEP,
@@ -144,15 +173,18 @@ def find(name: str) -> str:
     return f"gym:{found[-1]}" if found else ""
 
 
-def _make_one(env_id: str, options: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
-    # Unlike `python -m`, a console command's path lacks the current directory, which has the user's module.
-    if ":" in env_id and os.getcwd() not in sys.path and "" not in sys.path:
-        sys.path.insert(0, os.getcwd())
+def _make_one(
+    env_id: str, options: Mapping[str, Any], wrappers: Sequence[gym_wrappers.Wrapper]
+) -> gymnasium.Env[Any, Any]:
+    if ":" in env_id:
+        user_code.add_current_directory()
     with _explained(env_id, gymnasium.error.UnregisteredEnv):
         if minatar.register(env_id):
             options = {"max_episode_steps": minatar.MAX_STEPS, **options}
-            return minatar.Corrected(gymnasium.make(env_id, disable_env_checker=True, **options))
-        return gymnasium.make(env_id, disable_env_checker=True, **options)
+            env: Any = minatar.Corrected(gymnasium.make(env_id, disable_env_checker=True, **options))
+        else:
+            env = gymnasium.make(env_id, disable_env_checker=True, **options)
+    return gym_wrappers.apply(env, wrappers)
 
 
 @contextlib.contextmanager
@@ -175,82 +207,10 @@ def _given(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
 def _missing(env_id: str, reason: str) -> str:
     module = env_id.rpartition(":")[0]
     if module and f"No module named '{module}'" in reason:
-        return (
-            f"environment {env_id!r}: there is no module {module!r} in {os.getcwd()} or among the installed packages; "
-            "start in the module's directory, or install it"
-        )
+        return f"environment {env_id!r}: {user_code.no_module(module)}"
     extra = next((extra for package, extra in _EXTRAS.items() if package in reason), None)
     install = f"install it: pip install '{extra}'" if extra else "install it on every machine with workers"
     return f"environment {env_id!r} needs a missing package: {reason} ({install})"
-
-
-def _read_spaces(name: str, env: gymnasium.Env[Any, Any]) -> tuple[types.EnvSpec, Coder, Coder]:
-    """Returns the spec, the encoder of observations to [E, ...], and the decoder of actions."""
-    observation = env.observation_space
-    actions, decode = _read_actions(name, env.action_space)
-    one_hot = np.arange(observation.n) + observation.start if isinstance(observation, spaces.Discrete) else None
-    if one_hot is not None:
-        shape, dtype, low, high = one_hot.shape, np.dtype(np.float32), 0.0, 1.0
-    elif isinstance(observation, spaces.Box) and observation.dtype.kind in "biuf":
-        shape, dtype = observation.shape or (1,), _wire_dtype(observation)
-        low, high = float(observation.low.min()), float(observation.high.max())
-    else:
-        raise errors.EnvironmentFailure(
-            f"environment {name!r} has the observation space {observation}; expected Box or Discrete, because only "
-            f"one array of numbers or one number is supported: {_WRAP}"
-        )
-    num_states = 0 if one_hot is None else len(one_hot)
-    spec = types.EnvSpec(
-        shape, dtype.name, observation_low=low, observation_high=high, num_states=num_states, **actions
-    )
-
-    def encode(batch: np.ndarray) -> np.ndarray:
-        numbers = batch if one_hot is None else batch[:, np.newaxis] == one_hot
-        return numbers.astype(dtype).reshape(len(batch), *shape)
-
-    return spec, encode, decode
-
-
-def _read_actions(name: str, space: spaces.Space[Any]) -> tuple[dict[str, Any], Coder]:
-    """Returns EnvSpec's fields about actions, and the decoder of actions."""
-    if isinstance(space, spaces.Discrete):
-        first = int(space.start)
-        return dict(num_actions=int(space.n)), lambda actions: actions + first
-    if not isinstance(space, spaces.Box):
-        raise errors.EnvironmentFailure(
-            f"environment {name!r} has the action space {space}; expected Discrete or Box, because {_kind_of(space)} "
-            f"are not supported yet: {_WRAP}"
-        )
-    low, high = (np.asarray(bound, np.float32) for bound in (space.low, space.high))
-    if space.dtype.kind != "f" or not low.size or not (np.isfinite(high - low) & (low < high)).all():
-        raise errors.EnvironmentFailure(
-            f"environment {name!r} has the action space {space} of dtype {space.dtype}; a Box of actions must have "
-            f"floats of finite bounds, the lower below the upper one: {_WRAP}"
-        )
-
-    def decode(actions: np.ndarray) -> np.ndarray:
-        # Float32 bounds may lie an ulp outside those of a Box of float64.
-        batch: np.ndarray = np.clip(actions.reshape(len(actions), *space.shape), space.low, space.high)
-        return batch.astype(space.dtype)
-
-    bounds = (tuple(map(float, bound.reshape(-1))) for bound in (low, high))
-    return dict(zip(("num_actions", "action_low", "action_high"), (0, *bounds), strict=True)), decode
-
-
-def _kind_of(space: spaces.Space[Any]) -> str:
-    if isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
-        return "several whole numbers at a time"
-    return "actions made of parts" if isinstance(space, spaces.Dict | spaces.Tuple) else "such actions"
-
-
-def _wire_dtype(box: spaces.Box) -> np.dtype[Any]:
-    """Returns the wire's dtype of a Box's elements."""
-    if box.dtype in (np.uint8, np.bool_):
-        return np.dtype(np.uint8)
-    bounds = np.iinfo(np.int32)
-    if box.dtype.kind in "iu" and box.low.min() >= bounds.min and box.high.max() <= bounds.max:
-        return np.dtype(np.int32)
-    return np.dtype(np.float32)
 
 
 def _quiet() -> warnings.catch_warnings[None]:

@@ -6,13 +6,13 @@ import contextlib
 import difflib
 
 from seedzero.config import sections
-from seedzero.core import env_ids, errors, types
-from seedzero.envs import atari, base, catch, gym_env, spiel
+from seedzero.core import env_ids, errors, types, user_code
+from seedzero.envs import atari, base, catch, gym_env, gym_wrappers, memory, spiel
 
-LOCAL_KINDS = ("catch", "gym", "atari", "spiel")
+LOCAL_KINDS = ("catch", "gym", "python", "atari", "spiel", "memory")
 """The families of seedzero's own worker: the part of an id before its first colon."""
 
-_FORMS = "catch | gym:ID | gym:module:ID | atari:GAME | spiel:GAME | remote"
+_FORMS = "catch | gym:ID | gym:module:ID | python:module:function | atari:GAME | spiel:GAME | memory:TASK | remote"
 
 
 def make(
@@ -27,7 +27,8 @@ def make(
     """Returns one group of `num_envs` environments; EnvironmentFailure if they cannot be made here.
 
     Args:
-      env_id: catch, gym:ID, gym:module:ID, atari:GAME or spiel:GAME.
+      env_id: catch, gym:ID, gym:module:ID, python:module:function, atari:GAME,
+        spiel:GAME or memory:TASK.
       role: games of two players are self-play in training, against random moves in evaluation.
       threads: emulator threads of Atari; 0: one for each core.
       render: enables render().
@@ -36,13 +37,18 @@ def make(
     if env_id == "catch":
         return catch.Catch(num_envs)
     if kind == "gym" and name:
-        return gym_env.GymVectorEnv(name, num_envs, gym_env.arguments(settings), render=render)
+        wrappers = gym_wrappers.parse(settings.wrappers)
+        return gym_env.GymVectorEnv(name, num_envs, gym_env.arguments(settings), wrappers=wrappers, render=render)
+    if kind == "python" and name:
+        return gym_env.GymVectorEnv.from_user_code(name, settings, num_envs, render=render)
     if kind == "atari" and name:
         return atari.Atari(name, settings, num_envs, threads=threads, render=render)
     if kind == "spiel" and name:
         if role is types.Role.EVALUATE:
             return spiel.make(name, num_envs, opponent="random")
         return spiel.make(name, num_envs, random_opening=settings.random_opening)
+    if kind == "memory" and name:
+        return memory.make(name, num_envs, render=render)
     if env_id == env_ids.REMOTE:
         raise errors.EnvironmentFailure("environments of --env=remote are the worker's own; give it an env_factory")
     raise errors.EnvironmentFailure(_unknown(env_id))
@@ -56,13 +62,32 @@ def check_id(env_id: str) -> None:
     kind, _, name = env_id.partition(":")
     if env_id in ("catch", env_ids.REMOTE):
         return
-    check = {"gym": gym_env.check_id, "atari": atari.rom_name, "spiel": spiel.Game}.get(kind)
+    checks = {
+        "gym": gym_env.check_id,
+        "python": user_code.check,
+        "atari": atari.rom_name,
+        "spiel": spiel.Game,
+        "memory": memory.check_id,
+    }
+    check = checks.get(kind)
     if check is None or not name:
         raise errors.ConfigError(_unknown(env_id))
     try:
         check(name)
-    except errors.EnvironmentFailure as error:
+    except (errors.EnvironmentFailure, errors.ConfigError) as error:
         raise errors.ConfigError(str(error) if kind == "gym" else f"environment {env_id!r}: {error}") from None
+
+
+def advice(env_id: str) -> str:
+    """Returns a sentence about another id that the user may mean, for an environment that there is; "": none."""
+    name = env_id.removeprefix("gym:")
+    game = atari.find(name) if name.startswith("ALE/") else ""
+    if not game:
+        return ""
+    return (
+        f"--env={env_id} shows the emulator's own pictures; --env={game} has Atari's usual preprocessing (small gray "
+        "pictures, an action for 4 frames) and presets"
+    )
 
 
 def spec(settings: sections.EnvConfig) -> types.EnvSpec:
@@ -81,7 +106,9 @@ def _unknown(env_id: str) -> str:
     forms = {
         "gym": "gym:ID, as in gym:CartPole-v1",
         "atari": "atari:GAME, as in atari:Pong",
+        "python": "python:MODULE:FUNCTION, as in python:my_module:make",
         "spiel": "spiel:GAME, as in spiel:tic_tac_toe",
+        "memory": "memory:TASK, as in memory:tmaze-20",
     }
     meant = atari.find(env_id) or gym_env.find(env_id)
     if nearest and not meant:

@@ -25,7 +25,7 @@ _SUPPORTED = (
     "supported are games with an observation tensor, without chance and hidden information, in which one player (or "
     "two in turn, with returns that sum to zero) moves at a time"
 )
-_INSTALL = "install it on this machine and on every worker's: pip install '.[games]' in the clone of seedzero"
+_INSTALL = "install it on this machine and on every worker's: pip install 'open_spiel<3'"
 
 _TRIAL_MOVES = 1000
 _TRIAL_GAMES = 20

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import pathlib
 import re
 import sys
@@ -116,6 +117,33 @@ def find_accelerator(text: str, nodes: Iterable[Mapping[str, float]]) -> tuple[s
     if found is None:
         raise errors.UsageError(f"--accelerator={text}: expected auto, none, GPU, GPU:N, TPU or TPU:N")
     return found[1], int(found[2] or _most(found[1], nodes) or 1)
+
+
+def fit_learner(learner: Needs, worker: Needs, num_workers: int, nodes: Sequence[Mapping[str, float]]) -> Needs:
+    """Returns the learner, with fewer cores, but at least one, where only then all programs have a place."""
+    for cpus in (learner.cpus, *range(math.ceil(learner.cpus) - 1, 0, -1)):
+        fitting = dataclasses.replace(learner, cpus=float(cpus))
+        if not missing([fitting, *[worker] * num_workers], nodes):
+            return fitting
+    return learner
+
+
+def shortage(learner: Needs, worker: Needs, num_workers: int, nodes: Sequence[Mapping[str, float]]) -> str:
+    """Returns what is needed, what the nodes have and what helps, where some program has no place; else ""."""
+    if not missing([learner, *[worker] * num_workers], nodes):
+        return ""
+    return (
+        f"no room: the learner needs {learner}, each of {num_workers} worker(s) {worker}, and a program runs on one "
+        f"node; there are {listing(nodes)}; lower --num_workers, --learner_cpus (a fraction will do), "
+        "--worker.threads or --accelerator"
+    )
+
+
+def listing(nodes: Sequence[Mapping[str, float]]) -> str:
+    """Returns the resources of nodes that programs can take, for the user."""
+    shown = ("CPU", *ACCELERATORS)
+    rows = [", ".join(f"{name} {node[name]:g}" for name in shown if name in node) or "nothing" for node in nodes]
+    return f"{len(rows)} node(s) with {'; '.join(rows)}"
 
 
 def _most(kind: str, nodes: Sequence[Mapping[str, float]]) -> int:

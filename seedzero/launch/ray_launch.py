@@ -18,6 +18,7 @@ import ray
 import ray.exceptions
 
 import seedzero
+from seedzero.config import machine
 from seedzero.core import errors, exit_codes
 from seedzero.launch import plan as plan_lib
 from seedzero.launch import ray_actors
@@ -39,26 +40,32 @@ MAX_NAMES = 5
 """Of actors that wait for room, in one line."""
 MAX_ERROR_LENGTH = 500
 """Of Ray's text about an actor, which may hold whole logs."""
+_LEAST_CORES = 2
+"""Of a cluster that is started here, whatever the machine has: a learner and a worker find room."""
 _CALLS_AT_A_TIME = 8
 """Threads of an actor: calls that the launcher abandoned still wait in one for a while."""
 
 State = keeper_lib.State
+Nodes = list[Mapping[str, float]]
+"""Resources of each."""
 
 
 @contextlib.contextmanager
-def connected(address: str) -> Iterator[bool]:
+def connected(address: str, check_here: Callable[[Nodes], None]) -> Iterator[bool]:
     """While entered, this process is a driver of a cluster; yields whether the cluster was started here, for this.
 
-    address: HOST:PORT of a cluster, UsageError if there is none; local: start one on this machine; "": that of
-    RAY_ADDRESS, else the one that runs on this machine, else as local.
+    Args:
+      address: HOST:PORT of a cluster, UsageError if there is none; local: start one on this machine; "": that of
+        RAY_ADDRESS, else the one that runs on this machine, else as local.
+      check_here: called with the cores of a cluster that is about to be started; may raise.
     """
     try:
-        yield _connect(address)
+        yield _connect(address, check_here)
     finally:
         ray.shutdown()
 
 
-def _connect(address: str) -> bool:
+def _connect(address: str, check_here: Callable[[Nodes], None]) -> bool:
     if "://" in address:
         raise errors.UsageError(
             f"--address={address}: the launcher must run within the cluster's network; give HOST:PORT, or submit it: "
@@ -74,11 +81,16 @@ def _connect(address: str) -> bool:
                     f"--address={address}: no Ray cluster answers there ({error}); start one by `ray start --head` or "
                     "`ray up`, or give --address=local"
                 ) from None
-    ray.init("local", namespace=NAMESPACE, logging_level="WARNING")
+    num_cores = max(machine.num_cores(), _LEAST_CORES)
+    check_here([{"CPU": float(num_cores)}])  # Ray takes a while to start
+    try:
+        ray.init("local", namespace=NAMESPACE, logging_level="WARNING", num_cpus=num_cores)
+    except Exception as error:  # Ray raises no class of its own where a part of it does not start in time
+        raise errors.TrainingFailure(f"Ray cannot be started on this machine: {error}") from None
     return True
 
 
-def nodes() -> list[Mapping[str, float]]:
+def nodes() -> Nodes:
     """Returns the total resources of each living node."""
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]
 
@@ -158,15 +170,12 @@ class Launch:
     # ------------------------------------------------------------------------------------ start
 
     def _check_room(self) -> None:
-        wanted = [self._plan.learner, *[self._plan.worker] * self._plan.num_workers]
-        unplaced = plan_lib.missing(wanted, there := nodes())
-        counted = "; ".join(f"{unplaced.count(kind)} x ({kind})" for kind in dict.fromkeys(unplaced))
-        problem = f"no room for {counted} on {_listing(there)}"
-        if unplaced and self._is_own:
-            less = "lower --num_workers, --learner_cpus (a fraction will do) or --accelerator"
-            raise errors.UsageError(f"{problem}; {less}")
-        if unplaced:
-            self._say(f"{problem} as long as no nodes join")
+        plan = self._plan
+        problem = plan_lib.shortage(plan.learner, plan.worker, plan.num_workers, nodes())
+        if problem and self._is_own:
+            raise errors.UsageError(problem)
+        if problem:
+            self._say(f"{problem}, or let nodes join: the programs wait for them")
 
     def _create(self) -> None:
         plan = self._plan
@@ -287,7 +296,7 @@ class Launch:
             self._unplaced = names
             if names:
                 more = f" and {len(silent) - MAX_NAMES} more" if len(silent) > MAX_NAMES else ""
-                self._say(f"waiting for room: {names}{more}; the cluster has {_listing(nodes())}")
+                self._say(f"waiting for room: {names}{more}; the cluster has {plan_lib.listing(nodes())}")
 
     # ------------------------------------------------------------------------------------ the end
 
@@ -309,10 +318,3 @@ def _stop_all(members: Sequence[_Member], seconds: float) -> list[ray_actors.Rep
         with contextlib.suppress(ray.exceptions.RayError):
             reports.append(ray.get(call))
     return reports
-
-
-def _listing(there: Sequence[Mapping[str, float]]) -> str:
-    """Returns the resources of nodes that programs can take, for the user."""
-    shown = ("CPU", *plan_lib.ACCELERATORS)
-    rows = [", ".join(f"{name} {node[name]:g}" for name in shown if name in node) or "nothing" for node in there]
-    return f"{len(rows)} node(s) with {'; '.join(rows)}"

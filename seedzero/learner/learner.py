@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from concurrent import futures
+from typing import NamedTuple
 
 from seedzero.bucket import bucket, mirror, remote
 from seedzero.checkpoints import run_dir, spec_file
@@ -25,7 +26,7 @@ from seedzero.device import batch as batch_lib
 from seedzero.device import compilation_cache
 from seedzero.device import mesh as mesh_lib
 from seedzero.evaluation import human_scores
-from seedzero.learner import build, calls, device_loop, evaluator, saves
+from seedzero.learner import build, calls, device_loop, evaluator, result, saves
 from seedzero.learner import ending as ending_lib
 from seedzero.learner import reception as reception_lib
 from seedzero.monitoring import background, console, exporter, metrics, view
@@ -47,14 +48,16 @@ def train(
     *,
     preset: str,
     given: Mapping[str, str],
-) -> int:
-    """Trains until a budget is spent, a return is reached or the user stops it, and returns the exit code.
+    handles_signals: bool = True,
+) -> result.Result:
+    """Trains until a budget is spent, a return is reached or the user stops it, and returns how it ended.
 
     Args:
       config: with everything resolved that depends on the machine.
       path: run directory, or its place in a bucket; made if missing, resumed if it holds a run.
       resume_command: shown where the run stops before it is finished.
       given: the user's settings, by SECTION.KEY.
+      handles_signals: Ctrl-C, SIGTERM and SIGHUP save and end the training; only the main thread can.
 
     Raises:
       UsageError: an unsuitable configuration, directory, address or memory.
@@ -80,13 +83,28 @@ def train(
         for note in directory.notes:
             screen.message(note)
         made = _Learner(directory, screen, mirrored)
-        finished = made.run()
-        if finished is not None:
-            if made.can_be_scored:
+        ended = made.run(handles_signals=handles_signals)
+        if ended.is_new:
+            if made.has_checkpoint:
                 program, at = resume_command.partition(" train ")[0], f"--run_dir={shlex.quote(str(path))}"
-                screen.message(f"score it: {program} evaluate {at}; watch it: {program} play {at}")
+                screen.message(_next_commands(program, at, is_remote=config.env.id == env_ids.REMOTE))
+            finished = ended.finished
             screen.message(f"finished: {finished}" if finished else f"stopped; to resume: {resume_command}")
-        return 0
+        return result.read(directory.checkpoints, str(path), finished=ended.finished)
+
+
+class _Ended(NamedTuple):
+    """finished: why the run is finished, "": it was stopped. is_new: false: it had been finished before."""
+
+    finished: str
+    is_new: bool = True
+
+
+def _next_commands(program: str, at: str, *, is_remote: bool) -> str:
+    """Returns the commands that score and show a run; is_remote: its environments come with workers."""
+    if is_remote:
+        return f"score it: {program} evaluate {at} --listen=127.0.0.1:0"
+    return f"score it: {program} evaluate {at}; watch it: {program} play {at} --video=play.mp4"
 
 
 class _Learner:
@@ -146,15 +164,19 @@ class _Learner:
 
     # ------------------------------------------------------------------------------------ run
 
-    def run(self) -> str | None:
-        """Trains; returns why the run is finished, "" if it was stopped, None if it was finished before."""
+    def run(self, *, handles_signals: bool) -> _Ended:
+        """Trains; returns how that ended."""
         finished = self._saves.finished_before()
         if finished:
             self._screen.message(f"this run is finished: {finished}; raise that to go on")
             self._view.write_finished(finished)
-            return None
+            return _Ended(finished, is_new=False)
         stop_signals = signals.StopSignals(self._interrupt, say=self._screen.message, cleanup=self._leave_at_once)
-        with stop_signals, self._metrics_served() as url:
+        with (
+            stop_signals if handles_signals else contextlib.nullcontext(),
+            self._metrics_served() as url,
+            self._view.sending(),
+        ):
             if url:
                 self._screen.message(f"metrics for Prometheus at {url}")
             if self._mirrored is not None:
@@ -169,12 +191,12 @@ class _Learner:
                 finished = self._train(address)
             finally:
                 self._stop(finished)
-        return finished
+        return _Ended(finished)
 
     @property
-    def can_be_scored(self) -> bool:
-        """Whether there is a checkpoint, and environments that this machine can make."""
-        return self._view.durable_update is not None and self._config.env.id != env_ids.REMOTE
+    def has_checkpoint(self) -> bool:
+        """Whether there is a checkpoint."""
+        return self._view.durable_update is not None
 
     def _metrics_served(self) -> contextlib.AbstractContextManager[str]:
         """Answers Prometheus while it is entered, if that is configured."""

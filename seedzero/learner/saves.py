@@ -94,7 +94,7 @@ class Saves:
             self._report(text)
         self._view.durable_update = restored.step
         self._mark = _mark(restored.host)
-        self._view.log.truncate(restored.host["metrics_bytes"], restored.step)
+        self._view.log.truncate(restored.host["metrics_bytes"], restored.host["ledger"]["stored"])
         is_kept = restored.rings is not None or not agent.samples
         self._report(f"resumed at update {restored.step}{'' if is_kept else '; the replay fills anew'}")
         return state_lib.from_parts(agent, train, restored.state), restored

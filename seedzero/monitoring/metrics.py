@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from seedzero.checkpoints import run_dir as run_dir_lib
+from seedzero.monitoring import tags
 
 Value = float | int | str | None
 
@@ -46,7 +47,7 @@ class MetricsLog:
         self._tensorboard = _TensorBoard(run_dir / TENSORBOARD_DIRECTORY, report, wall_clock) if tensorboard else None
 
     def write(self, row: Mapping[str, Value]) -> None:
-        """Appends a row; it must contain "update"."""
+        """Appends a row; it must contain "update" and "env_steps"."""
         ordered = {key: row[key] for key in FIRST_KEYS if key in row} | dict(row)
         with self._lock:
             problem = ""
@@ -65,17 +66,17 @@ class MetricsLog:
         with self._lock:
             return self._path.stat().st_size if self._path.exists() else 0
 
-    def truncate(self, size_bytes: int, update: int) -> None:
+    def truncate(self, size_bytes: int, env_steps: int) -> None:
         """Cuts metrics.jsonl back to its size at a checkpoint, as a resume must.
 
         Call it before the first `write`, which also hides TensorBoard's later points. Raises OSError.
 
         Args:
           size_bytes: the file's size at the checkpoint; 0 drops all.
-          update: of the checkpoint; -1: there is none.
+          env_steps: training steps at the checkpoint; -1: there is none.
         """
         if self._tensorboard:
-            self._tensorboard.purge_step = update + 1
+            self._tensorboard.purge_step = env_steps + 1
         if not self._path.exists():
             return
         with self._path.open("r+b") as file:
@@ -140,7 +141,7 @@ class Aggregator:
 
 
 class _TensorBoard:
-    """Appends to an event file on the caller's thread.
+    """Appends to an event file on the caller's thread, over environment steps and with grouped names (`tags`).
 
     tensorboardX's own SummaryWriter uses a thread that ends on a full disk; then the writer blocks for good.
     """
@@ -179,12 +180,12 @@ class _TensorBoard:
                 started = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
                 events.append(event_pb2.Event(wall_time=now, step=self.purge_step, session_log=started))
         scalars = [
-            summary_pb2.Summary.Value(tag=key, simple_value=value)
+            summary_pb2.Summary.Value(tag=tags.tag(key), simple_value=value)
             for key, value in row.items()
             if isinstance(value, (int, float))
         ]
         summary = summary_pb2.Summary(value=scalars)
-        events.append(event_pb2.Event(wall_time=now, step=int(row["update"] or 0), summary=summary))
+        events.append(event_pb2.Event(wall_time=now, step=int(row["env_steps"] or 0), summary=summary))
         return b"".join(_record(event.SerializeToString()) for event in events)
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from seedzero.checkpoints import run_dir
 from seedzero.config import config as config_lib
 from seedzero.core import types
-from seedzero.monitoring import background, console, counts, exporter, metrics
+from seedzero.monitoring import background, console, counts, exporter, metrics, wandb_run
 from seedzero.monitoring import progress as progress_lib
 
 CLIPPED_SHARE = 0.001
@@ -48,7 +49,21 @@ class View:
         self._workers = workers
         self._gathered = gathered
         self._newest_row: Mapping[str, metrics.Value] = {}
+        self._wandb: wandb_run.WandbRun | None = None
         self._has_warned = self._is_endless_told = False
+        self._stored_before: int | None = None  # steps of before a resume
+
+    @contextlib.contextmanager
+    def sending(self) -> Iterator[None]:
+        """While entered, rows go to Weights & Biases too, if that is configured."""
+        project, config = self._config.metrics.wandb, config_lib.flatten(self._config)
+        if project:
+            self._wandb = wandb_run.WandbRun(project, self._directory.path, config, self._screen.message)
+        try:
+            yield
+        finally:
+            if self._wandb is not None:
+                self._wandb.close()
 
     def observe(self, now: float, *, last: bool = False) -> None:
         """Updates the rates and the console's line; last: the run is over."""
@@ -83,16 +98,18 @@ class View:
 
     def _report_endless(self, env_steps: int, seconds: float) -> None:
         """Says once that no episode has ended in a while."""
+        if self._stored_before is None and self.progress.read is not None:
+            self._stored_before = env_steps
         if self._is_endless_told or seconds < ENDLESS_SECONDS or self._gathered.recent_return() is not None:
             return
-        num_envs = sum(self._workers())
-        if not env_steps or not num_envs:
+        num_envs, num_steps = sum(self._workers()), env_steps - (self._stored_before or 0)
+        if not num_steps or not num_envs:
             return
         self._is_endless_told = True
         remedy = "; if episodes never end, give --env.max_episode_steps=N in a new run"
         self._screen.message(
-            f"no episode has ended in {seconds:.0f} s, after {env_steps // num_envs} steps in each environment: there "
-            f"is no return yet{remedy if self._config.env.id.startswith('gym:') else ''}"
+            f"no episode has ended in {seconds:.0f} s, after {num_steps // num_envs} steps in each environment: there "
+            f"is no return yet{remedy if self._config.env.id.startswith(('gym:', 'python:')) else ''}"
         )
 
     def _rates(self) -> dict[str, float]:
@@ -173,7 +190,10 @@ class View:
             if snapshot.num_refreshed is not None:
                 usual["refreshed_per_second"] = self.progress.per_second(lambda snapshot: snapshot.num_refreshed or 0)
                 usual["refreshed_per_insert"] = snapshot.num_refreshed / max(1, stored)
-        self.log.write({**usual, **values})
+        row = {**usual, **values}
+        self.log.write(row)
+        if self._wandb is not None:
+            self._wandb.write(row)
         if gathered:
             self._newest_row = usual
             self._warn(usual.get(types.TARGETS_CLIPPED, 0.0))

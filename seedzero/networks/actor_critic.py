@@ -5,13 +5,14 @@ Shape letters: B batch, T steps of an unroll, A actions.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from seedzero.config import kinds
 from seedzero.core import types
 from seedzero.networks import observations
 
@@ -19,7 +20,8 @@ Params: TypeAlias = Any
 
 DEEP_CHANNELS = (16, 32, 32)
 SHALLOW = ((16, 8, 4), (32, 4, 2))
-"""Channels, kernel size and stride of the convolutions."""
+NATURE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
+"""Channels, kernel size and stride of the convolutions (nature: Mnih et al. 2015)."""
 _TORSOS = {"mlp": "mlp", "conv": "conv", "resnet": "deep", "deep": "deep", "shallow": "shallow"}
 
 
@@ -27,13 +29,13 @@ class Steps(NamedTuple):
     """What a network is shown of T steps.
 
     Attributes:
-      observation: [B, T, *shape], stacked frames on the last axis.
+      observation: {name: [B, T, *shape]}, stacked frames on the last axis.
       first: [B, T] bool, true: an episode begins; the recurrent state is 0 there.
       reward: [B, T] received on the way to the observation; read by an LSTM.
       last_action: [B, T] int32 of the step before; read by an LSTM.
     """
 
-    observation: jax.Array
+    observation: Mapping[str, jax.Array]
     first: jax.Array
     reward: jax.Array
     last_action: jax.Array
@@ -62,59 +64,67 @@ def make(
     lstm_width: int,
     frame_stack: int,
     compute_dtype: str,
+    own_torso: nn.Module | None = None,
 ) -> Network:
     """Returns the network for an environment of discrete actions; lstm_width 0: without an LSTM.
+
+    own_torso: replaces the torso; from prepared observations [N, ...] to features [N, F], or of any other shape.
 
     Raises:
       ConfigError: the torso does not fit the observation's shape.
     """
-    kind = _TORSOS[observations.choose_kind("vtrace.torso", torso, spec.observation_shape)]
+    kind = _TORSOS[kinds.choose_kind("vtrace.torso", torso, spec)]
     dtype = observations.compute_dtype(compute_dtype, platform)
-    prepare = observations.preparation(kind, spec, frame_stack)
-    model = _Model(kind, width, lstm_width, spec.num_actions, dtype)
-    shape = observations.stack_shape(spec.observation_shape, frame_stack)
+    read = observations.reader(kind, spec, frame_stack)
+    model = _Model(kind, width, lstm_width, spec.num_actions, dtype, own_torso)
 
     def initial_state(num_rows: int) -> jax.Array:
         return jnp.zeros((num_rows, 2 * lstm_width))
 
     def unroll(params: Params, state: jax.Array, steps: Steps) -> tuple[jax.Array, jax.Array, jax.Array]:
-        batch_shape = steps.first.shape
-        flat = prepare(steps.observation.reshape(-1, *steps.observation.shape[2:]))
-        out: Any = model.apply({"params": params}, flat, state, steps._replace(observation=jnp.zeros(batch_shape)))
+        flat = read(observations.flat(steps.observation))
+        out: Any = model.apply({"params": params}, flat, state, steps._replace(observation={}))
         return out[0], out[1], out[2]
 
     def init(key: jax.Array) -> Params:
-        flat = prepare(jnp.zeros((1, *shape), spec.observation_dtype))
+        flat = read(observations.zeros(spec, frame_stack, 1))
         one = jnp.zeros((1, 1))
-        steps = Steps(one, one > 0, one, one.astype(jnp.int32))
+        steps = Steps({}, one > 0, one, one.astype(jnp.int32))
         return model.init(key, flat, initial_state(1), steps)["params"]
 
     return Network(init, initial_state, unroll)
 
 
 class _Model(nn.Module):
-    """Observations [B * T, ...], state [B, 2 * units], steps -> state, logits [B, T, A], value [B, T]."""
+    """Features [B * T, ...], state [B, 2 * units], steps -> state, logits [B, T, A], value [B, T]."""
 
     torso: str
     width: int
     lstm_width: int
     num_actions: int
     dtype: Any
+    own_torso: nn.Module | None = None
 
     @nn.compact
-    def __call__(self, observation: jax.Array, state: jax.Array, steps: Steps) -> tuple[jax.Array, ...]:
-        x = _Torso(self.torso, self.width, self.dtype)(observation)
+    def __call__(self, seen: observations.Features, state: jax.Array, steps: Steps) -> tuple[jax.Array, ...]:
+        torso = self.own_torso or _Torso(self.torso, self.width, self.dtype)
+        x = torso(*seen.given).astype(self.dtype)
         x = x.reshape(*steps.first.shape, -1)
         if self.lstm_width:
-            action = jax.nn.one_hot(steps.last_action, self.num_actions, dtype=x.dtype)
-            action = jnp.where(steps.first[..., None], 0, action)
-            reward = jnp.clip(steps.reward, -1.0, 1.0)[..., None].astype(x.dtype)
-            x = jnp.concatenate([x, reward, action], axis=-1)
+            x = with_past(x, steps, self.num_actions)
             state, x = _Recurrence(self.lstm_width, self.dtype)(state, x, steps.first)
         x = x.astype(jnp.float32)  # bfloat16 has a step of 0.5 at values of 64
         logits = nn.Dense(self.num_actions, kernel_init=nn.initializers.orthogonal(0.01))(x)
         value = nn.Dense(1, kernel_init=nn.initializers.orthogonal(1.0))(x)
         return state, logits, value[..., 0]
+
+
+def with_past(x: jax.Array, steps: Steps, num_actions: int) -> jax.Array:
+    """Returns features [B, T, F] with the last reward, clipped to -1 to 1, and the last action behind them."""
+    action = jax.nn.one_hot(steps.last_action, num_actions, dtype=x.dtype)
+    action = jnp.where(steps.first[..., None], 0, action)
+    reward = jnp.clip(steps.reward, -1.0, 1.0)[..., None].astype(x.dtype)
+    return jnp.concatenate([x, reward, action], axis=-1)
 
 
 class _Recurrence(nn.Module):
@@ -139,29 +149,33 @@ class _Recurrence(nn.Module):
 
 
 class _Torso(nn.Module):
-    """Observations [N, ...] -> features [N, width]."""
+    """Observations [N, ...], vectors [N, ...] beside images or None -> features [N, width]."""
 
     kind: str
     width: int
     dtype: Any
 
     @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def __call__(self, x: jax.Array, vector: jax.Array | None = None) -> jax.Array:
         x = x.astype(self.dtype)
         if self.kind == "deep":
             x = self._deep(x)
-        elif self.kind == "shallow":
-            for channels, kernel, stride in SHALLOW:
+        elif self.kind in ("shallow", "nature"):
+            for channels, kernel, stride in SHALLOW if self.kind == "shallow" else NATURE:
                 x = nn.relu(nn.Conv(channels, (kernel, kernel), strides=stride, dtype=self.dtype)(x))
         elif self.kind == "conv":
             for _ in range(2):
                 x = nn.relu(nn.Conv(max(1, self.width // 4), (3, 3), dtype=self.dtype)(x))
         else:
             x = nn.relu(self._dense(x.reshape(x.shape[0], -1)))
-        return nn.relu(self._dense(x.reshape(x.shape[0], -1)))
+        x = x.reshape(x.shape[0], -1)
+        if vector is not None:
+            beside = nn.relu(self._dense(vector.astype(self.dtype), name="vector"))
+            x = jnp.concatenate([x, beside], axis=-1)
+        return nn.relu(self._dense(x))
 
-    def _dense(self, x: jax.Array) -> jax.Array:
-        return nn.Dense(self.width, dtype=self.dtype, kernel_init=nn.initializers.orthogonal(2**0.5))(x)
+    def _dense(self, x: jax.Array, name: str | None = None) -> jax.Array:
+        return nn.Dense(self.width, dtype=self.dtype, kernel_init=nn.initializers.orthogonal(2**0.5), name=name)(x)
 
     def _deep(self, x: jax.Array) -> jax.Array:
         """Returns IMPALA's residual network (figure 3): three times convolution, pooling, two residual blocks."""
@@ -173,3 +187,7 @@ class _Torso(nn.Module):
                 y = nn.Conv(channels, (3, 3), dtype=self.dtype)(nn.relu(x))
                 x = x + nn.Conv(channels, (3, 3), dtype=self.dtype)(nn.relu(y))
         return nn.relu(x)
+
+
+# Flax names parameters by their class: those of saved runs have the names above.
+Torso, Recurrence = _Torso, _Recurrence

@@ -10,6 +10,8 @@ import jax.numpy as jnp
 
 INPUT_LAYER = "Dense_0"
 """A vector's first layer, computed in float32."""
+VECTOR_LAYERS = "vector"
+"""The layers for a vector beside images."""
 OUTPUT_LAYER = "Dense_1"
 """A head's last layer. It is computed in float32: a difference of values below bfloat16's step would be lost."""
 
@@ -48,7 +50,7 @@ class Representation(nn.Module):
     dtype: Any
 
     @nn.compact
-    def __call__(self, observation: jax.Array) -> jax.Array:
+    def __call__(self, observation: jax.Array, vector: None = None) -> jax.Array:
         # The first layer in float32: in bfloat16 100.0 and 100.2 would be the same observation.
         x = observation.reshape(observation.shape[0], -1).astype(jnp.float32)
         x = nn.Dense(self.width, precision=jax.lax.Precision.HIGHEST, name=INPUT_LAYER)(x)
@@ -56,8 +58,23 @@ class Representation(nn.Module):
         return normalize(nn.Dense(self.width, dtype=self.dtype, name="Dense_1")(x))
 
 
+class Vector(nn.Module):
+    """A vector beside images [B, N] -> features [B, width]; the first layer in float32, as of vectors alone."""
+
+    width: int
+    dtype: Any
+
+    @nn.compact
+    def __call__(self, vector: jax.Array) -> jax.Array:
+        x = nn.Dense(self.width, precision=jax.lax.Precision.HIGHEST)(vector.astype(jnp.float32))
+        features: jax.Array = nn.relu(nn.LayerNorm(dtype=self.dtype)(x))
+        return features
+
+
 class GridRepresentation(nn.Module):
-    """Small grid (Catch, MinAtar) [B, H, W, C] -> hidden state [B, width], through two 3x3 convolutions.
+    """Small grid (Catch, MinAtar) [B, H, W, C], vector [B, N] beside it or None -> hidden state [B, width].
+
+    The grid goes through two 3x3 convolutions, the vector through a layer of its own.
 
     The search dominates the cost of acting; a vector keeps it as cheap as where there are no convolutions.
     """
@@ -67,11 +84,14 @@ class GridRepresentation(nn.Module):
     dtype: Any
 
     @nn.compact
-    def __call__(self, observation: jax.Array) -> jax.Array:
+    def __call__(self, observation: jax.Array, vector: jax.Array | None = None) -> jax.Array:
         x = observation.astype(self.dtype)
         for _ in range(2):
             x = nn.relu(nn.Conv(self.channels, (3, 3), dtype=self.dtype)(x))
-        return normalize(nn.Dense(self.width, dtype=self.dtype)(x.reshape(x.shape[0], -1)))
+        x = x.reshape(x.shape[0], -1)
+        if vector is not None:
+            x = jnp.concatenate([x, Vector(self.width, self.dtype, name=VECTOR_LAYERS)(vector)], axis=-1)
+        return normalize(nn.Dense(self.width, dtype=self.dtype)(x))
 
 
 class Dynamics(nn.Module):

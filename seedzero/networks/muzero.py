@@ -9,17 +9,23 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from seedzero.config import kinds
 from seedzero.config import muzero as muzero_config
-from seedzero.core import types
+from seedzero.core import errors, types, user_code
+from seedzero.networks import inputs as inputs_lib
 from seedzero.networks import mlp, observations, projection, resnet
 from seedzero.networks import prefix as prefix_lib
-from seedzero.ops import statistics
 
 Params: TypeAlias = Any
 Hidden: TypeAlias = jax.Array
 
 MOMENTS = "moments"
-"""Name of the observations' moments among the parameters."""
+"""Name of the observations' moments among the parameters: `statistics.Moments`, or {name: Moments} of named arrays."""
+
+
+AddMoments: TypeAlias = Callable[
+    [inputs_lib.Moments, inputs_lib.Observation, jax.Array, str | None], inputs_lib.Moments
+]
 
 
 class Projection(NamedTuple):
@@ -54,25 +60,25 @@ class Network(NamedTuple):
       init: key -> parameters, float32. The observations' moments may join them, as `MOMENTS`.
       cast: parameters -> the same in the compute dtype, save moments and layers that are computed in float32. Applied
         once a call, not in every simulation.
-      represent: (params, observation [B, *shape]) -> hidden [B, ...]. Stacked frames are on the last axis, oldest
-        first; integers are scaled inside.
+      represent: (params, observation {name: [B, *shape]}) -> hidden [B, ...]. Stacked frames are on the last axis,
+        oldest first; integers are scaled inside.
       predict: (params, hidden) -> (policy logits [B, A], or [B, D * bins] as in ops.binned_actions; value logits
         [B, bins]), float32.
       dynamics: (params, hidden, action [B] int32, or [B, D] in -1 to 1) -> (next hidden, reward logits [B, bins]
         float32); the reward is that of the edge to the next hidden state.
-      num_features: of an observation that are normalized, if the parameters hold moments; 0: none.
-      features: observation [B, *shape] -> samples [N, num_features] for the moments.
+      no_moments: moments before anything was seen; None: nothing is normalized, and the parameters hold none.
+      add_moments: (moments, observation, counted [B] bool, axis name) -> moments with these observations added.
       projection: for the consistency loss; None: no such parameters.
       prefix: replaces `dynamics`; None: the model predicts rewards, not their sums.
     """
 
     init: Callable[[jax.Array], Params]
     cast: Callable[[Params], Params]
-    represent: Callable[[Params, jax.Array], Hidden]
+    represent: Callable[[Params, inputs_lib.Observation], Hidden]
     predict: Callable[[Params, Hidden], tuple[jax.Array, jax.Array]]
     dynamics: Callable[[Params, Hidden, jax.Array], tuple[Hidden, jax.Array]]
-    num_features: int = 0
-    features: Callable[[jax.Array], jax.Array] = lambda observation: observation
+    no_moments: inputs_lib.Moments | None = None
+    add_moments: AddMoments = lambda moments, *_: moments
     projection: Projection | None = None
     prefix: Prefix | None = None
 
@@ -88,16 +94,8 @@ class _Model(nn.Module):
     projector: nn.Module | None = None
     predictor: nn.Module | None = None
 
-    def __call__(self, observation: jax.Array, action: jax.Array) -> Any:
-        hidden = self.represent(observation)
-        if self.projector is not None:
-            self.predict_projection(self.project(hidden))
-        if isinstance(self.reward_head, prefix_lib.Head):
-            return self.predict(hidden), self.step(hidden, action, self.reward_head.initial_carry(len(action)))
-        return self.predict(hidden), self.dynamics(hidden, action)
-
-    def represent(self, observation: jax.Array) -> Any:
-        return self.representation(observation)
+    def represent(self, *seen: jax.Array) -> Any:
+        return self.representation(*seen)
 
     def predict(self, hidden: jax.Array) -> Any:
         return self.policy_head(hidden), self.value_head(hidden)
@@ -140,9 +138,14 @@ def make(
     Raises:
       ConfigError: the kind does not fit the observation's shape.
     """
-    kind = observations.choose_kind("network.kind", config.kind, spec.observation_shape)
+    kind = kinds.choose_kind("network.kind", config.kind, spec)
     dtype = observations.compute_dtype(config.compute_dtype, platform)
-    model = _model(kind, config, spec, dtype)
+    if config.module and (has_projection or has_prefix):
+        raise errors.ConfigError(
+            f"--network.module={config.module} has representation, prediction and dynamics alone; give "
+            "--muzero.consistency_weight=0 and --muzero.value_prefix=false"
+        )
+    model = _own_model(config, spec) if config.module else _model(kind, config, spec, dtype)
     if has_projection:
         units = projection.IMAGE_UNITS if kind == "resnet" else 2 * config.width
         model = model.clone(projector=projection.Projector(units, dtype), predictor=projection.Predictor(units, dtype))
@@ -150,37 +153,31 @@ def make(
     prefix_head = prefix_lib.Head(units, config.head_width, config.num_bins, dtype)
     if has_prefix:
         model = model.clone(reward_head=prefix_head)
-    num_features = observations.num_normalized(kind, spec, config.frame_stack) if config.normalize_observations else 0
-    prepare = observations.preparation(kind, spec, config.frame_stack, scales=not num_features)
-    stacked_shape = observations.stack_shape(spec.observation_shape, config.frame_stack)
+    inputs = inputs_lib.Inputs(kind, spec, config.frame_stack, config.normalize_observations)
+
+    def first_inputs() -> tuple[observations.Features, jax.Array]:
+        nothing = inputs.features(None, observations.zeros(spec, config.frame_stack, 1))
+        return nothing, jnp.zeros((1, *spec.action_shape), jnp.float32 if spec.is_continuous else jnp.int32)
 
     def init(key: jax.Array) -> Params:
-        observation = prepare(jnp.zeros((1, *stacked_shape), spec.observation_dtype))
-        action = jnp.zeros((1, *spec.action_shape), jnp.float32 if spec.is_continuous else jnp.int32)
-        return model.init(key, observation, action)["params"]
-
-    def features(observation: jax.Array) -> jax.Array:
-        x = prepare(observation)
-        return x.reshape(x.shape[0], -1) if kind == "mlp" else x
-
-    def normalized(params: Params, observation: jax.Array) -> jax.Array:
-        if MOMENTS not in params:
-            return prepare(observation)
-        # Of a copy: moments are counted, never learned.
-        return statistics.normalize(jax.lax.stop_gradient(params[MOMENTS]), features(observation))
+        return model.init(key, *first_inputs(), method=_call_all)["params"]
 
     def method(name: str) -> Callable[..., Any]:
         return lambda params, *inputs: model.apply({"params": params}, *inputs, method=name)
 
+    if config.module:
+        _check_shapes(model, first_inputs, config, _num_policy_logits(config, spec))
     represent = method("represent")
     return Network(
         init=init,
-        cast=lambda params: _cast(params, kind, dtype),
-        represent=lambda params, observation: represent(params, normalized(params, observation)),
+        cast=(lambda params: params) if config.module else lambda params: _cast(params, kind, dtype),
+        represent=lambda params, observation: represent(
+            params, *inputs.features(params.get(MOMENTS), observation).given
+        ),
         predict=method("predict"),
         dynamics=method("dynamics"),
-        num_features=num_features,
-        features=lambda observation: features(observation).reshape(-1, num_features),
+        no_moments=inputs.no_moments,
+        add_moments=inputs.add_moments,
         projection=Projection(method("project"), method("predict_projection")) if has_projection else None,
         prefix=Prefix(prefix_head.initial_carry, method("step")) if has_prefix else None,
     )
@@ -189,7 +186,8 @@ def make(
 def _cast(params: Params, kind: str, dtype: Any) -> Params:
     def cast(path: tuple[Any, ...], leaf: jax.Array) -> jax.Array:
         module, layer = path[0].key, path[1].key if len(path) > 2 else ""
-        is_input = kind == "mlp" and (module, layer) == ("representation", mlp.INPUT_LAYER)
+        first = mlp.INPUT_LAYER if kind == "mlp" else mlp.VECTOR_LAYERS
+        is_input = (module, layer) == ("representation", first)
         is_output = module.endswith("_head") and layer == mlp.OUTPUT_LAYER
         return leaf if module == MOMENTS or is_input or is_output else leaf.astype(dtype)
 
@@ -206,11 +204,68 @@ def _model(kind: str, config: muzero_config.NetworkConfig, spec: types.EnvSpec, 
         transition = resnet.Dynamics(size, spec.num_actions, dtype)
     elif kind == "conv":
         representation = mlp.GridRepresentation(config.width, config.channels or max(1, config.width // 2), dtype)
-    num_policy_logits = spec.num_actions or len(spec.action_low) * config.action_bins
     return _Model(
         representation=representation,
         transition=transition,
-        policy_head=head(config.head_width, num_policy_logits, dtype),
+        policy_head=head(config.head_width, _num_policy_logits(config, spec), dtype),
         value_head=head(config.head_width, config.num_bins, dtype),
         reward_head=head(config.head_width, config.num_bins, dtype),
     )
+
+
+def _num_policy_logits(config: muzero_config.NetworkConfig, spec: types.EnvSpec) -> int:
+    return spec.num_actions or len(spec.action_low) * config.action_bins
+
+
+def _call_all(model: Any, seen: observations.Features, action: jax.Array) -> Any:
+    """Calls all functions of a model, so that all parameters are made; returns hidden states and outputs."""
+    hidden = model.represent(*seen.given)
+    if isinstance(model, _Model):
+        if model.projector is not None:
+            model.predict_projection(model.project(hidden))
+        if isinstance(model.reward_head, prefix_lib.Head):
+            carry = model.reward_head.initial_carry(len(action))
+            return hidden, model.predict(hidden), model.step(hidden, action, carry)
+    return hidden, model.predict(hidden), model.dynamics(hidden, action)
+
+
+# A network of the user's own -----------------------------------------------------------------------------------------
+
+
+def _own_model(config: muzero_config.NetworkConfig, spec: types.EnvSpec) -> nn.Module:
+    """Returns the Flax module that the user's function makes of spec and configuration.
+
+    Its methods are those of `_Model`: represent, predict and dynamics, with the shapes of `Network`. Observations are
+    float32, stacked, with integers scaled; parameters are never cast.
+
+    Raises:
+      ConfigError: there is no such function, or it returns something else.
+    """
+    model = user_code.load(config.module)(spec, config)
+    names = ("represent", "predict", "dynamics")
+    missing = [name for name in names if not callable(getattr(model, name, None))]
+    if not isinstance(model, nn.Module) or missing:
+        raise errors.ConfigError(
+            f"--network.module={config.module} returns {type(model).__name__}; expected a flax.linen.Module with the "
+            f"methods {', '.join(names)}"
+        )
+    return model
+
+
+def _check_shapes(
+    model: nn.Module, inputs: Callable[[], Any], config: muzero_config.NetworkConfig, num_policy_logits: int
+) -> None:
+    """Raises ConfigError where the outputs of a user's network have other shapes than `Network` says."""
+    found = jax.eval_shape(lambda: model.init_with_output(jax.random.key(0), *inputs(), method=_call_all)[0])
+    hidden, (policy, value), (after, reward) = found
+    for name, came, expected in (
+        ("predict's policy logits", policy, (1, num_policy_logits)),
+        ("predict's value logits", value, (1, config.num_bins)),
+        ("dynamics' hidden state", after, hidden.shape),
+        ("dynamics' reward logits", reward, (1, config.num_bins)),
+    ):
+        if came.shape != expected:
+            raise errors.ConfigError(
+                f"--network.module={config.module}: {name} of one row have the shape {list(came.shape)}; expected "
+                f"{list(expected)}"
+            )

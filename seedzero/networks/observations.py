@@ -1,16 +1,37 @@
-"""Observations as networks take them: stacked frames, scaled or normalized features, an axis for channels."""
+"""Observations as networks take them: stacked frames, scaled or normalized features, images beside vectors.
+
+A network's `kind` is mlp, which takes all arrays as one vector, or another one, whose convolutions take the images.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from seedzero.core import errors, types
+from seedzero.config import kinds
+from seedzero.core import types
+
+
+class Features(NamedTuple):
+    """What a network computes from, float32.
+
+    Attributes:
+      main: [B, H, W, C] all images, joined on their channels; for mlp [B, ...] everything.
+      vector: [B, N] everything beside the images; None: there is nothing.
+    """
+
+    main: jax.Array
+    vector: jax.Array | None = None
+
+    @property
+    def given(self) -> tuple[jax.Array, ...]:
+        """The arrays that are there: the arguments of a torso or representation."""
+        return (self.main,) if self.vector is None else (self.main, self.vector)
 
 
 def stack_shape(observation_shape: tuple[int, ...], frame_stack: int) -> tuple[int, ...]:
@@ -19,23 +40,10 @@ def stack_shape(observation_shape: tuple[int, ...], frame_stack: int) -> tuple[i
     return (*shape[:-1], shape[-1] * frame_stack)
 
 
-def choose_kind(name: str, kind: str, observation_shape: tuple[int, ...]) -> str:
-    """Returns a network's kind: as given, or for "auto" mlp for vectors, conv for small grids, resnet for images.
-
-    `name` is that of the setting, for the error; the shape is that of one frame.
-
-    Raises:
-      ConfigError: convolutions are asked for where there is no grid.
-    """
-    shown = types.shown(observation_shape)
-    if kind != "auto":
-        if kind != "mlp" and shown == "vectors":
-            raise errors.ConfigError(
-                f"{name}={kind} needs observations of shape [height, width] or "
-                f"[height, width, channels], but they are {list(observation_shape)}; use {name}=mlp"
-            )
-        return kind
-    return {"vectors": "mlp", "small grids": "conv", "images": "resnet"}[shown]
+def zeros(spec: types.EnvSpec, frame_stack: int, num_rows: int) -> dict[str, jax.Array]:
+    """Returns observations of 0, {name: [num_rows, *shape of so many stacked frames]}."""
+    shapes = {array.name: (num_rows, *stack_shape(array.shape, frame_stack)) for array in spec.arrays}
+    return {array.name: jnp.zeros(shapes[array.name], array.dtype) for array in spec.arrays}
 
 
 def compute_dtype(name: str, platform: str) -> Any:
@@ -45,48 +53,76 @@ def compute_dtype(name: str, platform: str) -> Any:
     return jnp.dtype(name)
 
 
-def num_normalized(kind: str, spec: types.EnvSpec, frame_stack: int) -> int:
-    """Returns the number of features that are normalized by their running moments; 0: none, bounds tell their scale.
+def num_normalized(kind: str, array: types.ArraySpec, frame_stack: int) -> int:
+    """Returns the number of an array's features that are normalized by their running moments; 0: none.
 
-    A vector's features are its numbers, a grid's its channels. Bounds within -1 to 1 (one-hot numbers, boards) are a
-    scale, and so are those of a grid's bytes.
+    A vector's features are its numbers, an image's its channels. Bounds within -1 to 1 (one-hot numbers, boards) are a
+    scale, and so are those of an image's bytes.
     """
-    largest = max(abs(spec.observation_low), abs(spec.observation_high))
-    is_scaled = largest <= 1 or (kind != "mlp" and spec.observation_dtype != "float32" and largest <= 255)
-    if is_scaled or (kind != "mlp" and spec.observation_dtype == "uint8"):
+    image = kinds.is_image(kind, array)
+    largest = max(abs(array.low), abs(array.high))
+    is_scaled = largest <= 1 or (image and array.dtype != "float32" and largest <= 255)
+    if is_scaled or (image and array.dtype == "uint8"):
         return 0
-    shape = stack_shape(spec.observation_shape, frame_stack)
-    if kind == "mlp":
+    shape = stack_shape(array.shape, frame_stack)
+    if not image:
         return math.prod(shape)
-    return frame_stack if len(spec.observation_shape) == 2 else shape[-1]
+    return frame_stack if len(array.shape) == 2 else shape[-1]
 
 
 def preparation(
-    kind: str, spec: types.EnvSpec, frame_stack: int, *, scales: bool = True
+    kind: str, array: types.ArraySpec, frame_stack: int, *, scales: bool = True
 ) -> Callable[[jax.Array], jax.Array]:
-    """Returns the function to float32 that gives grids without channels an axis for them.
+    """Returns the function of one array to float32 that gives images without channels an axis for them.
 
     scales: it divides integers by their range.
     """
-    scale = 1.0 / _integer_range(spec) if scales else 1.0
-    needs_channels = kind != "mlp" and len(spec.observation_shape) == 2
+    scale = 1.0 / _integer_range(array) if scales else 1.0
+    needs_channels = kinds.is_image(kind, array) and len(array.shape) == 2
 
     def prepare(observation: jax.Array) -> jax.Array:
         x = observation.astype(jnp.float32) * scale
         if needs_channels:
-            height, width = spec.observation_shape
+            height, width = array.shape
             x = jnp.moveaxis(x.reshape(-1, height, frame_stack, width), 2, -1)
         return x
 
     return prepare
 
 
-def _integer_range(spec: types.EnvSpec) -> float:
+def join(kind: str, spec: types.EnvSpec, prepared: Mapping[str, jax.Array]) -> Features:
+    """Returns prepared arrays [B, ...] as what a network of this kind computes from."""
+    if not spec.packed:
+        return Features(prepared[types.OBSERVATION])
+    images = [prepared[array.name] for array in spec.packed if kinds.is_image(kind, array)]
+    others = [prepared[array.name] for array in spec.packed if not kinds.is_image(kind, array)]
+    vector = jnp.concatenate([x.reshape(x.shape[0], -1) for x in others], axis=-1) if others else None
+    if images:
+        return Features(jnp.concatenate(images, axis=-1), vector)
+    assert vector is not None
+    return Features(vector)
+
+
+def reader(kind: str, spec: types.EnvSpec, frame_stack: int) -> Callable[[Mapping[str, jax.Array]], Features]:
+    """Returns the function from observations {name: [B, ...]} to what a network of this kind computes from.
+
+    Integers are scaled, nothing is normalized.
+    """
+    prepare = {array.name: preparation(kind, array, frame_stack) for array in spec.arrays}
+    return lambda observation: join(kind, spec, {name: prepare[name](x) for name, x in observation.items()})
+
+
+def flat(observation: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+    """Returns observations {name: [B, T, ...]} as {name: [B * T, ...]}."""
+    return {name: array.reshape(-1, *array.shape[2:]) for name, array in observation.items()}
+
+
+def _integer_range(array: types.ArraySpec) -> float:
     """Returns the divisor of integer observations; floats are taken as they are."""
-    if spec.observation_dtype == "float32":
+    if array.dtype == "float32":
         return 1.0
-    bounds = np.abs([spec.observation_low, spec.observation_high])
+    bounds = np.abs([array.low, array.high])
     largest = np.max(bounds, initial=0.0, where=np.isfinite(bounds))
     if largest > 0:
         return float(largest)
-    return 255.0 if spec.observation_dtype == "uint8" else 1.0
+    return 255.0 if array.dtype == "uint8" else 1.0

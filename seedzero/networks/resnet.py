@@ -72,19 +72,26 @@ class Block(nn.Module):
 
 
 class Representation(nn.Module):
-    """Image [B, H, W, C] -> hidden state: four halvings (two by convolution, two by pooling) among residual blocks."""
+    """Image [B, H, W, C], vector [B, N] beside it or None -> hidden state.
+
+    Four halvings (two by convolution, two by pooling) among residual blocks. The vector's features are added at every
+    place of the smallest image, before its blocks.
+    """
 
     size: Size
     dtype: Any
 
     @nn.compact
-    def __call__(self, observation: jax.Array) -> jax.Array:
+    def __call__(self, observation: jax.Array, vector: jax.Array | None = None) -> jax.Array:
         size, dtype = self.size, self.dtype
         x = nn.Conv(size.channels // 2, (3, 3), strides=2, use_bias=False, dtype=dtype)(observation.astype(dtype))
         x = _blocks(x, size.stage_blocks, dtype)
         x = _NormedConv(size.channels, dtype, strides=2)(x)
         for _ in range(2):
             x = _halve(_blocks(x, size.stage_blocks, dtype))
+        if vector is not None:
+            features = mlp.Vector(size.channels, dtype, name=mlp.VECTOR_LAYERS)(vector)
+            x = x + nn.Dense(size.channels, dtype=dtype, name="planes")(features)[:, None, None]
         return mlp.normalize(_blocks(x, size.tower_blocks, dtype))
 
 

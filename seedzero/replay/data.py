@@ -44,6 +44,7 @@ class Replay(NamedTuple):
       length: J, positions of a window.
       observe: positions of a window whose observations are needed, ascending, 0 first.
       stride: windows begin at rows whose number is a multiple of this.
+      following: rows that must follow the first one of a window.
       crosses_episodes: a window goes on into the next episode; it never crosses a cut.
       prioritization: None: sampling is uniform.
     """
@@ -51,6 +52,7 @@ class Replay(NamedTuple):
     length: int
     observe: tuple[int, ...]
     stride: int = 1
+    following: int = 1
     crosses_episodes: bool = False
     prioritization: Prioritization | None = None
 

@@ -60,6 +60,9 @@ def sample(
     weight = sampling_weight(rings, num_inserts, capacity, stack - 1 + lag if lag else 0)
     if replay.stride > 1:  # a ring's length is a multiple of it, so row numbers and places agree
         weight = weight * (jnp.arange(weight.shape[1]) % replay.stride == 0)
+    if replay.following > 1:
+        age = (rings.cursor[:, None] - 1 - jnp.arange(weight.shape[1], dtype=jnp.int32)) % weight.shape[1]
+        weight = jnp.where(age >= replay.following, weight, 0.0)
     slot, time, total = (draw if beta is None else _draw_by_priority)(weight, key, batch_size)
     mean = total if axis_name is None else jax.lax.pmean(total, axis_name)
     loss_weight = jnp.full((batch_size,), jnp.where(mean > 0, total / jnp.where(mean > 0, mean, 1.0), 0.0))

@@ -7,13 +7,14 @@ Shape letters: B batch, J positions of a window, P positions whose observations 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from seedzero.core import types
+from seedzero.ops import unpacking
 from seedzero.replay import data as data_lib
 from seedzero.replay import frames as frames_lib
 from seedzero.replay import rings as rings_lib
@@ -23,9 +24,9 @@ class Windows(NamedTuple):
     """B windows: a row (position 0) and the J - 1 rows after it.
 
     Attributes:
-      observation: {name: [B, P, *observation_shape with the last axis times the stack]}, frames from oldest to newest
-        on the last axis; frames from before the episode repeat its first one. Past the last valid position: that
-        one's. Empty until the frames were read.
+      observation: {name: [B, P, *shape with the last axis times the stack]}, frames from oldest to newest on the last
+        axis; frames from before the episode repeat its first one. Past the last valid position: that one's. Empty
+        until the frames were read.
       places: [B, P, stack] int32, where these frames lie in the slot's ring.
       reward: [B, J], received on the way to each position.
       terminated: [B, J] bool.
@@ -120,17 +121,28 @@ def _stored(ring: jax.Array, slot: jax.Array, time: jax.Array, length: int, ring
     return ring[slot[:, None], (time[:, None] + steps) % ring_length // every]
 
 
-def read(rings: rings_lib.Rings, windows: Windows) -> Windows:
-    """Returns the windows with their frames from rings in device memory."""
-    return with_frames(windows, frames_lib.get(rings.observation, windows.slot[:, None, None], windows.places))
+def read(rings: rings_lib.Rings, windows: Windows, packed: Sequence[types.ArraySpec] = ()) -> Windows:
+    """Returns the windows with their frames from rings in device memory; packed: `EnvSpec.packed`."""
+    return with_frames(windows, frames_lib.get(rings.observation, windows.slot[:, None, None], windows.places), packed)
 
 
-def with_frames(windows: Windows, frames: jax.Array) -> Windows:
+def with_frames(windows: Windows, frames: jax.Array, packed: Sequence[types.ArraySpec] = ()) -> Windows:
     """Returns windows with their observations, given the frames [B, P, stack, *observation_shape] at their places."""
-    if frames.ndim > 3:  # the stack's frames lie on the last axis of an observation
-        batch, positions, stack, *shape = frames.shape
-        frames = jnp.moveaxis(frames, 2, -2).reshape(batch, positions, *shape[:-1], stack * shape[-1])
-    return windows._replace(observation={types.OBSERVATION: frames})
+    arrays = unpacking.unpack(packed, frames)
+    return windows._replace(observation={name: _stacked(array) for name, array in arrays.items()})
+
+
+def _stacked(frames: jax.Array) -> jax.Array:
+    """Returns frames [B, P, stack, *shape] as observations, with the stack's frames on the last axis."""
+    if frames.ndim == 3:
+        return frames
+    batch, positions, stack, *shape = frames.shape
+    return jnp.moveaxis(frames, 2, -2).reshape(batch, positions, *shape[:-1], stack * shape[-1])
+
+
+def observed(windows: Windows, positions: int | slice) -> dict[str, jax.Array]:
+    """Returns the observations at one position, {name: [B, ...]}, or at several, {name: [B, P, ...]}."""
+    return {name: array[:, positions] for name, array in windows.observation.items()}
 
 
 def _places(rings: rings_lib.Rings, slot: jax.Array, time: jax.Array, stack: int) -> jax.Array:

@@ -43,8 +43,8 @@ def search(
     policy = {"gumbel": gumbel.search, "puct": puct.search}[config.policy]
     evaluate = functools.partial(recurrent_fn, params)
     result, forests = policy(key, root, evaluate, config=config, explore=explore, invalid_actions=invalid_actions)
-    max_depth, mean_depth = inspection.depth_statistics(forests, len(explore))
-    tree = inspection.tree(forests, len(explore)) if return_tree else None
+    max_depth, mean_depth = inspection.depth_statistics(forests, explore.shape[0])
+    tree = inspection.tree(forests, explore.shape[0]) if return_tree else None
     return types.Result(*result, max_depth, mean_depth, tree)
 
 

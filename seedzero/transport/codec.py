@@ -18,7 +18,7 @@ from seedzero.transport import arrays, framing, inference_pb2, messages
 
 MessageT = TypeVar("MessageT", inference_pb2.WorkerMessage, inference_pb2.LearnerMessage)
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 SERVICE = "seedzero.transport.Inference"
 CONNECT_METHOD = f"/{SERVICE}/Connect"
 STATUS_METHOD = f"/{SERVICE}/Status"
@@ -30,7 +30,12 @@ _MAX_NAME = 256
 _MAX_REASON = 1000
 _MAX_ACTIONS = 1_000_000
 _MAX_ACTION_NUMBERS = 10_000
+_MAX_AXES = 32
+"""Of one array; numpy has no more than 64."""
+_MAX_ARRAYS = 1_000
 _NAMES = {np.dtype(name): name for name in types.SUPPORTED_OBSERVATION_DTYPES}  # dtype.name is slow
+
+_OLDER = ": the worker's is older and sends no observations of several arrays"
 
 _PLAIN = (bool, int, float, str)
 
@@ -96,7 +101,7 @@ def hello_of(fields: inference_pb2.Hello) -> messages.Hello:
     if fields.protocol_version != PROTOCOL_VERSION:
         raise errors.VersionMismatch(
             f"the worker speaks protocol version {fields.protocol_version}, the learner {PROTOCOL_VERSION}; install "
-            "the same version of seedzero on both"
+            f"the same version of seedzero on both{_OLDER if fields.protocol_version < PROTOCOL_VERSION else ''}"
         )
     if not 1 <= len(fields.worker_id) <= _MAX_NAME or len(fields.session_id) > _MAX_NAME:
         raise errors.InvalidMessage(
@@ -129,7 +134,13 @@ def spec_of(fields: inference_pb2.Spec, num_envs: int, limit: int) -> types.EnvS
             f"Spec has observation_low {fields.observation_low} and observation_high {fields.observation_high}; "
             "expected numbers, the first not above the second"
         )
-    spec = types.EnvSpec(**_values(fields, types.EnvSpec))
+    for array in (fields.observation_shape, *(array.shape for array in fields.packed[: _MAX_ARRAYS + 1])):
+        if len(array) > _MAX_AXES or any(size > limit for size in array):
+            raise errors.SpecMismatch(
+                f"Spec has an observation of {len(array)} axes, the largest of {max(array)}; expected at most "
+                f"{_MAX_AXES} axes, and at most {limit} bytes in all"
+            )
+    spec = types.EnvSpec(**dict(_values(fields, types.EnvSpec), packed=_arrays_of(fields)))
     if (needed := max_message_bytes(spec, num_envs)) > limit:
         raise errors.SpecMismatch(
             f"{num_envs} observations of shape {spec.observation_shape} and dtype {spec.observation_dtype} need "
@@ -137,6 +148,19 @@ def spec_of(fields: inference_pb2.Spec, num_envs: int, limit: int) -> types.EnvS
             f"--transport.max_message_bytes={needed}, or with fewer --worker.envs_per_group"
         )
     return spec
+
+
+def _arrays_of(fields: inference_pb2.Spec) -> tuple[types.ArraySpec, ...]:
+    """Returns the arrays of observations made of several; SpecMismatch where one cannot be."""
+    if len(fields.packed) > _MAX_ARRAYS:
+        raise errors.SpecMismatch(f"Spec.packed has {len(fields.packed)} arrays; expected at most {_MAX_ARRAYS}")
+    for array in fields.packed:
+        if not 1 <= len(array.name) <= _MAX_NAME or not array.name.isprintable() or not array.low <= array.high:
+            raise errors.SpecMismatch(
+                f"Spec.packed has an array {array.name[:_MAX_NAME]!r} from {array.low} to {array.high}; expected a "
+                f"name of 1 to {_MAX_NAME} printable characters, and numbers, the first not above the second"
+            )
+    return tuple(types.ArraySpec(**_values(array, types.ArraySpec)) for array in fields.packed)
 
 
 class Layout:
@@ -265,7 +289,9 @@ def _parsed(kind: type[MessageT], fields: bytes, data: bytes) -> MessageT:
         raise framing.undecodable(data) from None
 
 
-def _values(fields: protobuf.Message, kind: type[types.EnvSpec | types.Assignment]) -> dict[str, Any]:
+def _values(
+    fields: protobuf.Message, kind: type[types.EnvSpec | types.ArraySpec | types.Assignment]
+) -> dict[str, Any]:
     """Returns the fields of a dataclass from those of the same names in a message."""
     values = {field.name: getattr(fields, field.name) for field in dataclasses.fields(kind)}
     return {name: value if isinstance(value, _PLAIN) else tuple(value) for name, value in values.items()}

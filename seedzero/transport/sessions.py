@@ -10,11 +10,12 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
+from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 import numpy as np
 
-from seedzero.core import errors, types
+from seedzero.core import errors, packing, types
 from seedzero.transport import arrays, codec, messages
 
 StreamT = TypeVar("StreamT")
@@ -101,7 +102,7 @@ class Session(Generic[StreamT]):
         """Takes a NEW step, which is pending from now on; InvalidMessage if its values are impossible."""
         state = self._groups[group]
         first, final = state.final, step.final
-        _check_values(group, step)
+        _check_values(group, step, self.spec.packed if self.spec else ())
         if state.any_final:
             _check_first(group, step, first, final)
         state.final, state.any_final = final, arrays.any_true(final)
@@ -149,11 +150,14 @@ class Sessions(dict[str, Session[StreamT]]):
         return [session for session in self.values() if session.stream is None and session.worker_id == worker_id]
 
 
-def _check_values(group: int, step: types.EnvStep) -> None:
-    """Raises InvalidMessage if a number is not finite, or no action is legal."""
+def _check_values(group: int, step: types.EnvStep, packed: Sequence[types.ArraySpec]) -> None:
+    """Raises InvalidMessage if a number is not finite, or no action is legal; packed: `EnvSpec.packed`."""
     _check_numbers("reward", group, step.reward)
     if step.observation.dtype.kind == "f":
         _check_numbers("observation", group, step.observation)
+    for name, array in packing.unpack(packed, step.observation).items():
+        if array.dtype.kind == "f":
+            _check_numbers(f"observation {name!r}", group, array)
     if step.action_mask is not None:
         _refuse(group, ~np.any(step.action_mask, axis=1), "an action_mask without a legal action")
 

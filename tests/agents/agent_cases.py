@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -14,18 +15,23 @@ from seedzero.replay import windows as windows_lib
 
 
 def inputs(observation: Any, num_actions: int = 3, **changes: Any) -> base.Inputs:
-    """Returns training rows in the middle of their episodes, with all actions legal, unless told."""
-    size = len(observation)
+    """Returns training rows in the middle of their episodes, with all actions legal, unless told.
+
+    observation: [B, ...], or {name: [B, ...]}.
+    """
+    named = observation if isinstance(observation, Mapping) else {types.OBSERVATION: jnp.asarray(observation)}
+    size = len(jax.tree.leaves(named)[0])
     usual: dict[str, Any] = {
-        "reward": jnp.zeros(size),
-        "first": jnp.zeros(size, bool),
-        "action_mask": jnp.ones((size, num_actions), bool),
-        "explore": jnp.ones(size, bool),
-        "slot": jnp.arange(size, dtype=jnp.int32),
+        "reward": jnp.asarray(np.zeros(size, np.float32)),
+        "first": jnp.asarray(np.zeros(size, bool)),
+        "terminated": jnp.asarray(np.zeros(size, bool)),
+        "action_mask": jnp.asarray(np.ones((size, num_actions), bool)),
+        "explore": jnp.asarray(np.ones(size, bool)),
+        "slot": jnp.asarray(np.arange(size, dtype=np.int32)),
         "num_slots": size,
-        "task": jnp.zeros(size, jnp.int32),
+        "task": jnp.asarray(np.zeros(size, np.int32)),
     }
-    return base.Inputs(observation={types.OBSERVATION: jnp.asarray(observation)}, **{**usual, **changes})
+    return base.Inputs(observation=named, **{**usual, **changes})
 
 
 def shown(windows: windows_lib.Windows) -> jax.Array:

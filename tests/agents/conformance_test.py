@@ -16,7 +16,7 @@ import pytest
 from seedzero.agents import base, table
 from seedzero.config import config as config_lib
 from seedzero.config import options
-from seedzero.core import errors, types
+from seedzero.core import errors, packing, types
 from seedzero.device import acting
 from seedzero.replay import data as data_lib
 from seedzero.replay import rings as rings_lib
@@ -37,6 +37,24 @@ _VTRACE: Mapping[str, options.Value] = {
     "vtrace.unroll_length": 4,
     "vtrace.batch_size": 4,
 }
+_APEX: Mapping[str, options.Value] = {"run.agent": "apex", "apex.width": 8}
+_R2D2: Mapping[str, options.Value] = {
+    "run.agent": "r2d2",
+    "r2d2.width": 8,
+    "r2d2.lstm_width": 6,
+    "r2d2.burn_in": 2,
+    "r2d2.sequence_length": 4,
+    "r2d2.period": 3,
+    "r2d2.n_step": 2,
+}
+_PPO: Mapping[str, options.Value] = {
+    "run.agent": "ppo",
+    "ppo.width": 8,
+    "ppo.unroll_length": 4,
+    "ppo.batch_size": 4,
+    "ppo.num_epochs": 2,
+}
+_SAC: Mapping[str, options.Value] = {"run.agent": "sac", "sac.width": 8}
 VARIANTS: Mapping[str, Mapping[str, options.Value]] = {
     "muzero": _MUZERO,
     "muzero with everything": {
@@ -51,19 +69,52 @@ VARIANTS: Mapping[str, Mapping[str, options.Value]] = {
     },
     "vtrace": _VTRACE,
     "vtrace with everything": {**_VTRACE, "vtrace.frame_stack": 3, "vtrace.lstm_width": 6, "vtrace.clip_reward": 1.0},
+    "apex": _APEX,
+    "apex with everything": {
+        **_APEX,
+        "apex.frame_stack": 3,
+        "apex.rescale_values": True,
+        "apex.clip_reward": 1.0,
+        "replay.priority_alpha": 0.6,
+    },
+    "r2d2": _R2D2,
+    "r2d2 with everything": {**_R2D2, "r2d2.frame_stack": 3, "r2d2.clip_reward": 1.0, "replay.priority_alpha": 0.6},
+    "ppo": _PPO,
+    "ppo with everything": {
+        **_PPO,
+        "ppo.frame_stack": 3,
+        "ppo.clip_value": 0.2,
+        "ppo.clip_reward": 1.0,
+        "ppo.decay_updates": 100,
+        "ppo.decay_clip": True,
+    },
+    "sac": _SAC,
+    "sac with everything": {**_SAC, "sac.frame_stack": 3, "sac.clip_norm": 1.0},
 }
 """Each agent at its plainest, and with all that changes the shapes of what it stores, carries or looks at."""
+_ARRAYS = [types.ArraySpec("image", (4, 5, 1), "uint8", 0, 1), types.ArraySpec("vector", (3,), "float32")]
+_VECTORS: Mapping[str, tuple[float, ...]] = {"action_low": (-2.0, 0.0), "action_high": (2.0, 1.0)}
 SPECS: Mapping[str, types.EnvSpec] = {
     "vector": types.EnvSpec((3,), "float32", 4),
-    "grid": types.EnvSpec((4, 5, 1), "uint8", 3, observation_low=0, observation_high=1),
+    "image and vector": types.EnvSpec.of_arrays(_ARRAYS, num_actions=3),
     "masked": types.EnvSpec((3,), "float32", 4, has_action_mask=True),
+    "continuous": types.EnvSpec((3,), "float32", 0, **_VECTORS),
+    "image and vector, continuous": types.EnvSpec.of_arrays(_ARRAYS, num_actions=0, **_VECTORS),
 }
+_SPECS_OF = {
+    "ppo": ("vector", "masked", "continuous"),
+    "sac": ("continuous",),
+    "sac with everything": ("image and vector, continuous",),
+}
+"""Sampled MuZero has tests of its own: `sampled_test.py`."""
 CASES = [
     pytest.param(variant, spec, id=f"{variant}, {spec}")
     for variant in VARIANTS
-    for spec in (("grid",) if variant.endswith("everything") else ("vector", "masked"))
+    for spec in _SPECS_OF.get(
+        variant, ("image and vector",) if variant.endswith("everything") else ("vector", "masked")
+    )
 ]
-"""Each agent at its plainest sees vectors, with a mask and without; with everything it sees images."""
+"""Each agent at its plainest sees vectors, with a mask and without; with everything it sees images beside vectors."""
 SLOTS, ROWS, EPISODE = 8, 24, 7
 
 every_case = pytest.mark.parametrize(("variant", "spec_name"), CASES)
@@ -97,15 +148,28 @@ def _case(variant: str, spec_name: str) -> _Case:
 
 def _masks(random: np.random.Generator, spec: types.EnvSpec, size: int) -> jax.Array:
     """Returns masks [B, A] with one to all actions legal; all of them where the spec has no mask."""
+    if spec.is_continuous:
+        return jnp.ones((size, 0), bool)
     mask = random.random((size, spec.num_actions)) < 0.5
     mask[np.arange(size), random.integers(0, spec.num_actions, size)] = True
     return jnp.asarray(mask | (not spec.has_action_mask))
 
 
-def _observations(random: np.random.Generator, spec: types.EnvSpec, size: int, stack: int = 1) -> jax.Array:
-    shape = (size, *spec.observation_shape[:-1], spec.observation_shape[-1] * stack)
-    numbers = random.normal(size=shape) if spec.observation_dtype == "float32" else random.integers(0, 2, shape)
-    return jnp.asarray(numbers, spec.observation_dtype)
+def _observations(
+    random: np.random.Generator, spec: types.EnvSpec, size: int, stack: int = 1
+) -> dict[str, np.ndarray]:
+    found = {}
+    for array in spec.arrays:
+        shape = (size, *array.shape[:-1], array.shape[-1] * stack)
+        numbers = random.normal(size=shape) if array.dtype == "float32" else random.integers(0, 2, shape)
+        found[array.name] = numbers.astype(array.dtype)
+    return found
+
+
+def _frame(random: np.random.Generator, spec: types.EnvSpec) -> jax.Array:
+    """Returns observations as a worker sends them."""
+    shown = _observations(random, spec, SLOTS)
+    return jnp.asarray(packing.pack(spec.packed, shown) if spec.packed else shown[types.OBSERVATION])
 
 
 def _play(agent: base.Agent, spec: types.EnvSpec, params: base.Params) -> rings_lib.Rings:
@@ -116,7 +180,9 @@ def _play(agent: base.Agent, spec: types.EnvSpec, params: base.Params) -> rings_
     random = np.random.default_rng(0)
     version = data_lib.Stored((), np.dtype(np.int32))
     versions = {rings_lib.VERSION: version, rings_lib.TARGET_VERSION: version}
-    rings = rings_lib.create(spec, {**agent.stored, **versions}, SLOTS, ROWS + agent.stack)
+    stride = agent.data.stride if isinstance(agent.data, data_lib.Replay) else 1
+    length = rings_lib.slot_length(ROWS, 1, agent.stack, stride)
+    rings = rings_lib.create(spec, {**agent.stored, **versions}, SLOTS, length)
     carried, slot = acting.initial(agent, spec, SLOTS), jnp.arange(SLOTS, dtype=jnp.int32)
 
     @jax.jit
@@ -130,7 +196,7 @@ def _play(agent: base.Agent, spec: types.EnvSpec, params: base.Params) -> rings_
         first, final = (place == 0) | (t == 0), place == EPISODE - 1
         is_truncated = (np.arange(SLOTS) + t // EPISODE) % 2 == 0
         seen = acting.Seen(
-            frame=_observations(random, spec, SLOTS),
+            frame=_frame(random, spec),
             reward=jnp.asarray(np.where(first, 0, random.normal(size=SLOTS)), jnp.float32),
             first=jnp.asarray(first),
             action_mask=_masks(random, spec, SLOTS),
@@ -145,11 +211,12 @@ def _play(agent: base.Agent, spec: types.EnvSpec, params: base.Params) -> rings_
 
 def _windows(agent: base.Agent, spec: types.EnvSpec, rings: rings_lib.Rings) -> windows_lib.Windows:
     """Returns one window of each slot; they begin at the fourth row, where no episode ends."""
-    slot, time = jnp.arange(SLOTS, dtype=jnp.int32), jnp.full(SLOTS, 3, jnp.int32).at[3].set(5)
+    slot, time = jnp.arange(SLOTS, dtype=jnp.int32), jnp.full(SLOTS, 3, jnp.int32).at[3].set(6)
 
     @jax.jit
     def read(rings: rings_lib.Rings) -> windows_lib.Windows:
-        return windows_lib.read(rings, windows_lib.from_data(rings, slot, time, agent.data, agent.stack))
+        windows = windows_lib.from_data(rings, slot, time, agent.data, agent.stack)
+        return windows_lib.read(rings, windows, spec.packed)
 
     return read(rings)
 
@@ -185,7 +252,8 @@ def test_acting_stores_what_the_agent_declares(variant: str, spec_name: str) -> 
     _, outputs = case.act(params, case.agent.initial_memory(SLOTS), _inputs(case, SLOTS), jax.random.key(0))
     expected = {name: ((8, *kept.shape), kept.dtype) for name, kept in case.agent.stored.items()}
     assert _layout(dict(outputs.stored)) == expected
-    assert _layout(outputs.action) == ((8,), jnp.int32)
+    dtype = jnp.float32 if case.spec.is_continuous else jnp.int32
+    assert _layout(outputs.action) == ((8, *case.spec.action_shape), dtype)
     assert not {rings_lib.VERSION, rings_lib.TARGET_VERSION} & set(case.agent.stored)
     if outputs.priority is not None:
         assert outputs.priority.shape == (8,)
@@ -222,18 +290,23 @@ def test_training_explores(variant: str, spec_name: str) -> None:
     case = _case(variant, spec_name)
     inputs = _inputs(case, SLOTS)
     params, memory = case.agent.acting(case.state), case.agent.initial_memory(SLOTS)
-    actions = np.stack([case.act(params, memory, inputs, jax.random.key(seed))[1].action for seed in range(12)])
+    actions = np.stack([case.act(params, memory, inputs, jax.random.key(seed))[1].action for seed in range(40)])
     assert len(np.unique(actions, axis=0)) > 3
 
 
 @every_case
-def test_only_legal_actions_are_chosen(variant: str, spec_name: str) -> None:
+def test_only_actions_that_are_legal_or_within_the_bounds_are_chosen(variant: str, spec_name: str) -> None:
     case = _case(variant, spec_name)
     params, memory = case.agent.acting(case.state), case.agent.initial_memory(SLOTS)
     for seed in range(12):
         inputs = _inputs(case, SLOTS, seed, explore=jnp.arange(8) < 5)
         memory, outputs = case.act(params, memory, inputs, jax.random.key(seed))
-        assert np.asarray(inputs.action_mask)[np.arange(8), np.asarray(outputs.action)].all()
+        action = np.asarray(outputs.action)
+        if case.spec.is_continuous:
+            low, high = case.spec.action_bounds
+            assert np.all((low <= action) & (action <= high))
+        else:
+            assert np.asarray(inputs.action_mask)[np.arange(8), action].all()
 
 
 @every_case
@@ -318,6 +391,9 @@ def test_the_acting_parameters_follow_the_updates(variant: str, spec_name: str) 
     assert not agent_cases.equal(before, after)
     _, outputs = case.act(after, case.agent.initial_memory(SLOTS), _inputs(case, SLOTS), jax.random.key(0))
     _assert_finite(outputs.stored)
+    # A resume asks for them of shapes alone.
+    shapes = jax.eval_shape(case.agent.init, jax.random.key(0))
+    assert _layout(case.agent.acting(shapes)) == _layout(before)
 
 
 @every_case
@@ -359,16 +435,17 @@ def test_a_refresh_renews_stored_arrays(variant: str, spec_name: str) -> None:
         ({"num_players": 2}, "2 players"),
         ({"num_players": 3}, "3 players"),
         ({"num_actions": 0, "action_low": (-1.0,), "action_high": (1.0,)}, "vectors as actions"),
+        ({}, "numbers as actions"),
     ],
-    ids=["two players", "three players", "continuous"],
+    ids=["two players", "three players", "continuous", "discrete"],
 )
 def test_unsuitable_environments_are_refused_by_name_and_others_are_played(
     name: str, changes: dict[str, Any], described: str
 ) -> None:
     config = _config(name)
     spec = dataclasses.replace(SPECS["vector"], **changes)
-    plays = spec.num_players <= config.agent.MAX_PLAYERS and (config.agent.PLAYS_CONTINUOUS or not spec.is_continuous)
-    if plays:
+    has_actions = config.agent.PLAYS_CONTINUOUS if spec.is_continuous else config.agent.PLAYS_DISCRETE
+    if spec.num_players <= config.agent.MAX_PLAYERS and has_actions:
         agent = table.make(config, spec, "cpu")
         state = jax.eval_shape(agent.init, jax.random.key(0))
         inputs = agent_cases.inputs(jnp.ones((8, 3)), spec.num_actions)

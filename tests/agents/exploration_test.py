@@ -1,8 +1,9 @@
-"""Random actions that are repeated for a while."""
+"""Random actions: with a probability of each environment's own, and repeated for a while."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import agent_cases  # beside this file: see conftest.py
@@ -27,22 +28,27 @@ def _apply(
     rows: int,
     state: exploration.Repetition | None = None,
     config: muzero_config.ExploreConfig,
-    **changes: jax.Array,
+    **changes: Any,
 ) -> tuple[exploration.Repetition, np.ndarray]:
     """One step of so many training environments in the middle of their episodes; every action is legal."""
     usual = {
-        "first": jnp.zeros(rows, bool),
-        "explore": jnp.ones(rows, bool),
-        "valid_actions": jnp.ones((rows, ACTIONS), bool),
+        "first": np.zeros(rows, bool),
+        "explore": np.ones(rows, bool),
+        "valid_actions": np.ones((rows, ACTIONS), bool),
     }
-    state, action = exploration.apply(
-        jax.random.key(rows),
-        state or exploration.initial(rows),
-        jnp.full(rows, OWN, jnp.int32),
-        config=config,
-        **{**usual, **changes},
-    )
+    own = np.full(rows, OWN, np.int32)
+    before = state or jax.jit(exploration.initial, static_argnums=0)(rows)
+    state, action = _jitted(config)(jax.random.key(rows), before, own, **{**usual, **changes})
     return state, np.asarray(action)
+
+
+@functools.cache
+def _jitted(config: muzero_config.ExploreConfig) -> Any:
+    return jax.jit(functools.partial(exploration.apply, config=config))
+
+
+def _repetition(action: list[int], left: list[int]) -> exploration.Repetition:
+    return exploration.Repetition(jnp.asarray(np.array(action, np.int32)), jnp.asarray(np.array(left, np.int32)))
 
 
 def test_every_action_and_each_length_has_its_share() -> None:
@@ -59,7 +65,7 @@ def test_every_action_and_each_length_has_its_share() -> None:
 def test_an_action_is_repeated_to_its_end_and_then_the_agent_acts() -> None:
     """Nobody begins anew here: epsilon is 0."""
     config = muzero_config.ExploreConfig(epsilon=0.0)
-    state = exploration.Repetition(jnp.array([2, 1, 3], jnp.int32), jnp.array([3, 0, 1], jnp.int32))
+    state = _repetition([2, 1, 3], [3, 0, 1])
     taken = []
     for _ in range(4):
         state, action = _apply(rows=3, state=state, config=config)
@@ -69,23 +75,23 @@ def test_an_action_is_repeated_to_its_end_and_then_the_agent_acts() -> None:
 
 @pytest.mark.parametrize("name", ["first", "explore"])
 def test_it_ends_with_the_episode_and_with_training(name: str) -> None:
-    state = exploration.Repetition(jnp.full(2, 1, jnp.int32), jnp.full(2, 9, jnp.int32))
-    change = {name: jnp.array([name == "first", name != "first"])}
+    state = _repetition([1, 1], [9, 9])
+    change = {name: np.array([name == "first", name != "first"])}
     state, taken = _apply(rows=2, state=state, config=muzero_config.ExploreConfig(epsilon=0.0), **change)
     assert taken.tolist() == [OWN, 1]
     assert state.left.tolist() == [0, 8]
 
 
 def test_it_ends_where_its_action_is_not_legal() -> None:
-    state = exploration.Repetition(jnp.array([1, 2], jnp.int32), jnp.full(2, 9, jnp.int32))
-    legal = jnp.tile(jnp.array([True, False, True, True]), (2, 1))
+    state = _repetition([1, 2], [9, 9])
+    legal = np.tile(np.array([True, False, True, True]), (2, 1))
     state, taken = _apply(rows=2, state=state, config=muzero_config.ExploreConfig(epsilon=0.0), valid_actions=legal)
     assert taken.tolist() == [OWN, 2]
     assert state.left.tolist() == [0, 8]
 
 
 def test_illegal_actions_never_begin() -> None:
-    legal = jnp.tile(jnp.array([False, True, False, True]), (400, 1))
+    legal = np.tile(np.array([False, True, False, True]), (400, 1))
     _, taken = _apply(rows=400, config=muzero_config.ExploreConfig(epsilon=1.0), valid_actions=legal)
     assert set(np.unique(taken)) == {1, 3}
 
@@ -106,11 +112,11 @@ def _act(epsilon: float, *, explore: bool = True) -> tuple[Any, base.Outputs]:
     config = config_lib.override(config_lib.Config(), {**SMALL, "explore.epsilon": epsilon})
     agent = muzero.make(config, SPEC, "cpu")
     inputs = agent_cases.inputs(
-        jax.random.normal(jax.random.key(1), (64, 4)),
-        action_mask=jnp.zeros((64, 3), bool),  # not read: this environment has no mask
-        explore=jnp.full(64, explore),
+        np.random.default_rng(1).normal(size=(64, 4)).astype(np.float32),
+        action_mask=np.zeros((64, 3), bool),  # not read: this environment has no mask
+        explore=np.full(64, explore),
     )
-    params = agent.init(jax.random.key(0)).params
+    params = jax.jit(agent.init)(jax.random.key(0)).params
     memory, outputs = jax.jit(agent.act)(params, agent.initial_memory(64), inputs, jax.random.key(2))
     return memory, outputs
 
@@ -123,14 +129,14 @@ def test_what_is_repeated_is_stored_as_the_action_and_changes_nothing_else() -> 
     assert 10 < differs.sum() < 40  # two thirds of one half
     for name in ("policy", "value"):
         np.testing.assert_array_equal(outputs.stored[name], usual.stored[name])
-    assert memory.left.max() > 0
+    assert np.asarray(memory.left).max() > 0
 
 
 def test_evaluation_never_repeats() -> None:
     memory, outputs = _act(1.0, explore=False)
     _, usual = _act(0.0, explore=False)
     np.testing.assert_array_equal(outputs.action, usual.action)
-    assert not memory.left.any()
+    assert not np.asarray(memory.left).any()
 
 
 @pytest.mark.parametrize(
@@ -145,3 +151,28 @@ def test_what_does_not_fit_the_environment_is_refused_by_name(spec: types.EnvSpe
     config = config_lib.override(config_lib.Config(), {**SMALL, setting: 0.1})
     with pytest.raises(errors.ConfigError, match=rf"{setting}=0.1 .*{message}"):
         muzero.make(config, spec, "cpu")
+
+
+def test_epsilons_fall_from_environment_to_environment() -> None:
+    def epsilons(slot: list[int], num_slots: int) -> np.ndarray:
+        return np.asarray(exploration.epsilons(np.array(slot, np.int32), num_slots, base=0.4, exponent=7.0))
+
+    # 0.4 ^ (1 + 7 i / 4)
+    np.testing.assert_allclose(epsilons([0, 1, 2, 4], 5), [0.4, 0.0805, 0.0162, 0.000655], rtol=5e-3)
+    # Padding and evaluation lie behind the last slot; one environment alone explores the most.
+    np.testing.assert_allclose(epsilons([2**20], 5), epsilons([4], 5))
+    np.testing.assert_allclose(epsilons([0], 1), [0.4])
+    assert np.isfinite(epsilons([0, 3], 0)).all()
+
+
+def test_random_actions_are_valid_and_equally_likely() -> None:
+    valid = np.tile(np.array([True, False, True, True]), (4000, 1))
+    action = exploration.epsilon_greedy(
+        jax.random.key(0),
+        jnp.full(4000, 3, jnp.int32),
+        jnp.where(jnp.arange(4000) < 3000, 0.9, 0.0),
+        jnp.asarray(valid),
+    )
+    shares = np.bincount(action[:3000], minlength=4) / 3000
+    np.testing.assert_allclose(shares, [0.3, 0.0, 0.3, 0.4], atol=0.03)
+    assert (action[3000:] == 3).all()

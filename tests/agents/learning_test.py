@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import muzero_cases as cases
 import numpy as np
 
+from seedzero.agents import learning
+
 
 def test_the_target_network_is_a_copy_every_so_many_updates() -> None:
     config = cases.make_config(muzero__target_network_updates=2)
@@ -49,17 +51,30 @@ def test_two_devices_take_the_step_that_one_takes() -> None:
     agent, _ = cases.agent(config)
     state, windows = cases.init(config), cases.make_windows(config)
     whole, priority, metrics = cases.update(config, state, windows)
-    for check_vma in (False, True):
-        mapped = jax.shard_map(
-            lambda state, windows: agent.update(state, windows, jax.random.key(1), "devices"),
-            mesh=mesh,
-            check_vma=check_vma,
-            in_specs=(spec(), spec("devices")),
-            out_specs=(spec(), spec("devices"), spec()),
-        )
-        sharded, sharded_priority, sharded_metrics = jax.jit(mapped)(state, windows)
-        np.testing.assert_allclose(sharded_priority, priority, rtol=1e-5)
-        for name, value in metrics.items():
-            np.testing.assert_allclose(sharded_metrics[name], value, rtol=1e-4, atol=1e-6, err_msg=name)
-        for a, b in zip(jax.tree.leaves(whole.params), jax.tree.leaves(sharded.params), strict=True):
-            np.testing.assert_allclose(a, b, atol=1e-5)
+    mapped = jax.shard_map(
+        lambda state, windows: agent.update(state, windows, jax.random.key(1), "devices"),
+        mesh=mesh,
+        check_vma=False,  # as in device/mesh.py
+        in_specs=(spec(), spec("devices")),
+        out_specs=(spec(), spec("devices"), spec()),
+    )
+    sharded, sharded_priority, sharded_metrics = jax.jit(mapped)(state, windows)
+    np.testing.assert_allclose(sharded_priority, priority, rtol=1e-5)
+    for name, value in metrics.items():
+        np.testing.assert_allclose(sharded_metrics[name], value, rtol=1e-4, atol=1e-6, err_msg=name)
+    for a, b in zip(jax.tree.leaves(whole.params), jax.tree.leaves(sharded.params), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+def test_the_optimizers_of_q_learning_divide_by_the_size_or_the_deviation_of_gradients() -> None:
+    gradient = np.array([3.0, -4.0], np.float32)
+
+    def first_step(name: str, clip_norm: float) -> np.ndarray:
+        chain = learning.optimizer(name, clip_norm=clip_norm, decay=0.9, epsilon=1e-3)
+        return np.asarray(jax.jit(lambda g: chain.update(g, chain.init(g))[0])(gradient))
+
+    np.testing.assert_allclose(first_step("adam", 0.0), [1.0, -1.0], rtol=1e-2)
+    # mean 0.1 g, mean square 0.1 g^2: g / sqrt(0.1 g^2 - 0.01 g^2 + epsilon)
+    np.testing.assert_allclose(first_step("rmsprop", 0.0), [3.333, -3.333], rtol=2e-2)
+    clipped = first_step("rmsprop", 0.05)  # to 0.03 and -0.04
+    np.testing.assert_allclose(clipped, gradient / 100 / np.sqrt(0.09 * (gradient / 100) ** 2 + 1e-3), rtol=1e-2)

@@ -45,27 +45,27 @@ def make_windows(config: config_lib.Config, num_observations: int = 1, seed: int
     observation = jnp.asarray(random.normal(size=(BATCH, num_observations, 4)), jnp.float32)
     return windows_lib.Windows(
         observation={types.OBSERVATION: observation},
-        places=jnp.zeros((BATCH, num_observations, 1), jnp.int32),
+        places=jnp.asarray(np.zeros((BATCH, num_observations, 1), np.int32)),
         reward=jnp.asarray(random.normal(size=shape), jnp.float32),
-        terminated=jnp.zeros(shape, bool),
-        truncated=jnp.zeros(shape, bool),
-        first=jnp.zeros(shape, bool),
+        terminated=jnp.asarray(np.zeros(shape, bool)),
+        truncated=jnp.asarray(np.zeros(shape, bool)),
+        first=jnp.asarray(np.zeros(shape, bool)),
         stored={
             "action": jnp.asarray(random.integers(0, 3, shape), jnp.int32),
             "policy": jnp.asarray(random.dirichlet(np.ones(3), shape), jnp.float32),
             "value": jnp.asarray(random.normal(size=shape), jnp.float32),
         },
-        valid=jnp.ones(shape, bool),
-        weight=jnp.ones(BATCH),
-        slot=jnp.zeros(BATCH, jnp.int32),
-        time=jnp.zeros(BATCH, jnp.int32),
+        valid=jnp.asarray(np.ones(shape, bool)),
+        weight=jnp.asarray(np.ones(BATCH, np.float32)),
+        slot=jnp.asarray(np.zeros(BATCH, np.int32)),
+        time=jnp.asarray(np.zeros(BATCH, np.int32)),
     )
 
 
 def aged(windows: windows_lib.Windows, versions: list[int]) -> windows_lib.Windows:
     """Returns the windows with the version of the parameters that acted in each of them."""
-    version = jnp.broadcast_to(jnp.array(versions, jnp.int32)[:, None], windows.valid.shape)
-    return agent_cases.store(windows, version=version)
+    version = np.broadcast_to(np.array(versions, np.int32)[:, None], windows.valid.shape)
+    return agent_cases.store(windows, version=jnp.asarray(version))
 
 
 @functools.cache
@@ -95,7 +95,7 @@ def hand_model(config: config_lib.Config) -> muzero_model.Parts:
     network = networks.Network(
         init=lambda key: {},
         cast=lambda params: params,
-        represent=lambda params, observation: params["p"] * observation,
+        represent=lambda params, observation: params["p"] * observation[types.OBSERVATION],
         predict=predict,
         dynamics=lambda params, s, action: (params["q"] * s, jnp.zeros((s.shape[0], num_bins))),
     )
@@ -107,9 +107,10 @@ def hand_model(config: config_lib.Config) -> muzero_model.Parts:
 def hand_model_windows(config: config_lib.Config) -> windows_lib.Windows:
     """Every observation is 2, every action the first one, and so says every policy."""
     windows = make_windows(config)
-    policy = jnp.broadcast_to(jnp.array([1.0, 0.0]), (*windows.valid.shape, 2))
-    windows = agent_cases.store(windows, policy=policy, action=jnp.zeros_like(windows.stored["action"]))
-    return agent_cases.show(windows, jnp.full((BATCH, 1, 1), 2.0))
+    policy = jnp.asarray(np.broadcast_to(np.array([1.0, 0.0], np.float32), (*windows.valid.shape, 2)))
+    action = jnp.asarray(np.zeros(windows.valid.shape, np.int32))
+    windows = agent_cases.store(windows, policy=policy, action=action)
+    return agent_cases.show(windows, np.full((BATCH, 1, 1), 2.0, np.float32))
 
 
 def value_of_observation(config: config_lib.Config) -> muzero_model.Parts:
@@ -121,5 +122,8 @@ def value_of_observation(config: config_lib.Config) -> muzero_model.Parts:
 
     parts = hand_model(config)
     return parts._replace(
-        network=parts.network._replace(represent=lambda params, observation: observation, predict=predict)
+        network=parts.network._replace(
+            represent=lambda params, observation: observation[types.OBSERVATION],
+            predict=predict,
+        )
     )

@@ -14,6 +14,7 @@ import pytest
 
 from seedzero.agents import base, muzero_loss, muzero_model
 from seedzero.config import config as config_lib
+from seedzero.core import types
 from seedzero.networks import muzero as networks
 from seedzero.replay import windows as windows_lib
 
@@ -26,7 +27,9 @@ def _consistency(
         project=lambda params, hidden: hidden * params["project"],
         predict=lambda params, x: x * jnp.array([1.0, 2.0]),
     )
-    network = parts.network._replace(represent=lambda params, observation: observation * params["represent"])
+    network = parts.network._replace(
+        represent=lambda params, observation: observation[types.OBSERVATION] * params["represent"]
+    )
     return muzero_loss._consistency(parts._replace(network=network), how, params, hidden, windows)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import agent_cases  # beside this file: see conftest.py
@@ -22,20 +23,33 @@ PROBABILITY = muzero_loss.PROBABILITY
 
 def _params(config: config_lib.Config) -> Any:
     """Returns parameters that prefer some actions."""
-    params = muzero_model.init(muzero_model.make_parts(config, cases.SPEC, "cpu"), jax.random.key(0))
+    params = cases.init(config).params
     random = np.random.default_rng(0)
-    return jax.tree.map(lambda x: x + jnp.asarray(0.3 * np.abs(random.normal(size=x.shape)), x.dtype), params)
+    return jax.tree.map(lambda x: np.asarray(x) + (0.3 * np.abs(random.normal(size=x.shape))).astype(x.dtype), params)
 
 
 def _opinions(config: config_lib.Config, windows: windows_lib.Windows) -> tuple[Any, jax.Array, jax.Array]:
     """Returns parameters, and the network's values [B, J] and policies [B, J, A] of a window's observations."""
-    parts = muzero_model.make_parts(config, cases.SPEC, "cpu")
     params = _params(config)
     observation = agent_cases.shown(windows)
-    hidden = parts.network.represent(params, observation.reshape(-1, 4))
-    policy, value = parts.network.predict(params, hidden)
-    value = muzero_model.unit(params) * muzero_model.decode(parts, value)
-    return params, value.reshape(observation.shape[:2]), jax.nn.softmax(policy).reshape(*observation.shape[:2], -1)
+    value, policy = _predict(config)(params, {types.OBSERVATION: observation.reshape(-1, 4)})
+    return params, value.reshape(observation.shape[:2]), policy.reshape(*observation.shape[:2], -1)
+
+
+@functools.cache
+def _predict(config: config_lib.Config) -> Any:
+    parts = muzero_model.make_parts(config, cases.SPEC, "cpu")
+
+    def predict(params: Any, observation: dict[str, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        policy, value = parts.network.predict(params, parts.network.represent(params, observation))
+        return muzero_model.unit(params) * muzero_model.decode(parts, value), jax.nn.softmax(policy)
+
+    return jax.jit(predict)
+
+
+@functools.cache
+def _make_targets(config: config_lib.Config) -> Any:
+    return jax.jit(functools.partial(muzero_loss.make_targets, muzero_model.make_parts(config, cases.SPEC, "cpu")))
 
 
 def test_rewards_count_as_far_as_the_network_would_act_alike() -> None:
@@ -46,14 +60,13 @@ def test_rewards_count_as_far_as_the_network_would_act_alike() -> None:
     # The network takes the action of position 1 half as often as acting did, that of position 2 three times as often.
     probability = taken * np.array([1.0, 2.0, 1 / 3, 1.0, 1.0])
     windows = agent_cases.store(windows, **{PROBABILITY: jnp.asarray(probability, jnp.float32)})
-    parts = muzero_model.make_parts(config, cases.SPEC, "cpu")
-    found = muzero_loss.make_targets(parts, params, windows)
+    found = _make_targets(config)(params, windows)
     v, r = np.asarray(value), np.asarray(windows.reward)
     whole = r[:, 3] + 0.5 * (r[:, 4] + 0.5 * v[:, 4])  # from position 2 on
     cut = v[:, 1] + 0.5 * (r[:, 2] + 0.5 * whole - v[:, 1])
     expected = np.stack([r[:, 1] + 0.5 * cut, cut, whole], axis=1)
     np.testing.assert_allclose(found.value, expected, rtol=1e-4, atol=1e-5)
-    assert found.value_mask.all() and found.policy_mask.all()
+    assert np.asarray(found.value_mask).all() and np.asarray(found.policy_mask).all()
 
 
 def test_ends_mean_what_they_mean_without_the_correction() -> None:
@@ -61,18 +74,19 @@ def test_ends_mean_what_they_mean_without_the_correction() -> None:
     plain, corrected = cases.make_config(muzero__target_network_updates=3), cases.make_config(**ON)
     for name, last in (("terminated", 2), ("truncated", 2), ("terminated", 1), ("", 2)):
         windows = cases.make_windows(corrected, 5)
-        positions = jnp.broadcast_to(jnp.arange(5), windows.valid.shape)
-        windows = windows._replace(valid=positions <= last)
+        positions = np.broadcast_to(np.arange(5), windows.valid.shape)
+        windows = windows._replace(valid=jnp.asarray(positions <= last))
         # Behind the last position, frames repeat it.
-        windows = agent_cases.show(windows, agent_cases.shown(windows)[:, jnp.minimum(jnp.arange(5), last)])
+        windows = agent_cases.show(windows, np.asarray(agent_cases.shown(windows))[:, np.minimum(np.arange(5), last)])
         if name:
-            windows = windows._replace(**{name: positions == last})
+            windows = windows._replace(**{name: jnp.asarray(positions == last)})
         params, _, policy = _opinions(corrected, windows)
-        taken = jnp.take_along_axis(policy, windows.stored["action"][..., None], axis=-1)[..., 0]
-        windows = agent_cases.store(windows, **{PROBABILITY: taken})
-        found = muzero_loss.make_targets(muzero_model.make_parts(corrected, cases.SPEC, "cpu"), params, windows)
-        shorter = agent_cases.show(windows, agent_cases.shown(windows)[:, jnp.array([0, 2, 3, 4])])
-        expected = muzero_loss.make_targets(muzero_model.make_parts(plain, cases.SPEC, "cpu"), params, shorter)
+        action = np.asarray(windows.stored["action"])[..., None]
+        taken = np.take_along_axis(np.asarray(policy), action, axis=-1)[..., 0]
+        windows = agent_cases.store(windows, **{PROBABILITY: jnp.asarray(taken)})
+        found = _make_targets(corrected)(params, windows)
+        shorter = agent_cases.show(windows, np.asarray(agent_cases.shown(windows))[:, [0, 2, 3, 4]])
+        expected = _make_targets(plain)(params, shorter)
         for mask in ("value_mask", "reward_mask", "policy_mask"):
             np.testing.assert_array_equal(getattr(found, mask), getattr(expected, mask), err_msg=f"{name} {last}")
         learned = np.asarray(expected.value_mask)
@@ -95,10 +109,11 @@ def test_a_repeated_action_is_not_taken_for_the_policy_s() -> None:
     config = cases.make_config(**ON, explore__epsilon=1e-9)
     agent, params = muzero.make(config, cases.SPEC, "cpu"), _params(config)
     observation = np.random.default_rng(0).normal(size=(64, 4)).astype(np.float32)
-    memory = exploration.Repetition(jnp.full(64, 2, jnp.int32), jnp.full(64, 5, jnp.int32))
+    memory = exploration.Repetition(np.full(64, 2, np.int32), np.full(64, 5, np.int32))
     inputs = agent_cases.inputs(observation)
-    _, free = jax.jit(agent.act)(params, agent.initial_memory(64), inputs, jax.random.key(1))
-    _, found = jax.jit(agent.act)(params, memory, inputs, jax.random.key(1))
+    act = jax.jit(agent.act)
+    _, free = act(params, agent.initial_memory(64), inputs, jax.random.key(1))
+    _, found = act(params, memory, inputs, jax.random.key(1))
     np.testing.assert_array_equal(found.action, 2)
     alike = np.asarray(free.action) == 2
     assert 0 < alike.sum() < 64

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import agent_cases  # beside this file: see conftest.py
 import jax
-import jax.numpy as jnp
 import muzero_cases as cases
 import numpy as np
 import pytest
@@ -27,11 +26,11 @@ def test_the_share_of_windows_has_what_a_search_of_its_observations_finds(share:
     config = _config(share)
     parts = muzero_model.make_parts(config, cases.SPEC, "cpu")
     windows = cases.make_windows(config, 5)
-    params = jax.tree.map(lambda x: x + 0.1, muzero_model.init(parts, jax.random.key(0)))
+    params = jax.jit(lambda key: jax.tree.map(lambda x: x + 0.1, muzero_model.init(parts, key)))(jax.random.key(0))
     fresh = jax.jit(lambda windows, key: muzero._freshen(parts, params, windows, key))(windows, jax.random.key(1))
-    observation = windows.observation[types.OBSERVATION][:num_fresh, :NUM_POSITIONS].reshape(-1, 4)
+    observation = np.asarray(windows.observation[types.OBSERVATION])[:num_fresh, :NUM_POSITIONS].reshape(-1, 4)
     if num_fresh:
-        inputs = agent_cases.inputs(observation, explore=jnp.zeros(len(observation), bool))
+        inputs = agent_cases.inputs(observation, explore=np.zeros(len(observation), bool))
         found = jax.jit(muzero.make(config, cases.SPEC, "cpu").act)(params, (), inputs, jax.random.key(2))[1].stored
     for name in ("policy", "value"):
         there, before = np.asarray(fresh.stored[name]), np.asarray(windows.stored[name])
@@ -52,7 +51,7 @@ def test_stale_policies_and_values_are_not_learned() -> None:
     config = _config(1.0, target_updates=2)
     windows = cases.make_windows(config, 5)
     stale = agent_cases.store(
-        windows, policy=jnp.roll(windows.stored["policy"], 1, axis=-1), value=jnp.full((4, 5), 9.0)
+        windows, policy=np.roll(windows.stored["policy"], 1, axis=-1), value=np.full((4, 5), 9.0, np.float32)
     )
     state = cases.init(config)
     one, other = (cases.update(config, state, each)[0].params for each in (windows, stale))

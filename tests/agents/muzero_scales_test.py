@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import agent_cases  # beside this file: see conftest.py
@@ -40,7 +41,7 @@ def _trained(windows: windows_lib.Windows, num_updates: int = 5, **changes: Any)
 def _acted(state: base.TrainState, observation: jax.Array, **changes: Any) -> base.Outputs:
     config = cases.make_config(**RATE, **changes)
     agent = cases.agent(config)[0]
-    inputs = agent_cases.inputs(observation, explore=jnp.zeros(len(observation), bool))
+    inputs = agent_cases.inputs(observation, explore=np.zeros(len(observation), bool))
     return jax.jit(agent.act)(agent.acting(state), (), inputs, jax.random.key(0))[1]
 
 
@@ -81,11 +82,10 @@ def test_targets_beyond_the_support_are_counted() -> None:
     # n = 2: the last positions' returns bootstrap from these, and one reward of the K is too large.
     value = jnp.zeros_like(windows.reward).at[0, 2].set(1.01 * largest).at[1, 2].set(0.99 * largest)
     windows = agent_cases.store(windows._replace(reward=windows.reward.at[2, 1].set(-2 * largest)), value=value)
-    targets = muzero_loss.make_targets(
-        muzero_model.make_parts(config, cases.SPEC, "cpu"), cases.init(config).params, windows
-    )
+    parts = muzero_model.make_parts(config, cases.SPEC, "cpu")
+    targets = jax.jit(functools.partial(muzero_loss.make_targets, parts))(cases.init(config).params, windows)
     _, _, metrics = cases.update(config, cases.init(config), windows)
-    num_targets = int(jnp.sum(targets.value_mask) + jnp.sum(targets.reward_mask))
+    num_targets = int(np.sum(targets.value_mask) + np.sum(targets.reward_mask))
     # The reward is in the return of its own position too.
     np.testing.assert_allclose(metrics[types.TARGETS_CLIPPED], 3 / num_targets, rtol=1e-6)
 
@@ -132,7 +132,8 @@ def test_no_optimizer_touches_the_statistics() -> None:
     windows = cases.make_windows(cases.make_config())
     found = _trained(windows, num_updates=1, optimizer__weight_decay=0.1).params
     seen = agent_cases.shown(windows)[:, 0]
-    expected = statistics.add_features(statistics.no_moments(4), seen, jnp.ones(len(seen), bool))
+    counted = np.ones(len(seen), bool)
+    expected = jax.jit(lambda: statistics.add_features(statistics.no_moments(4), seen, counted))()
     for leaf, wanted in zip(found[networks.MOMENTS], expected, strict=True):
         np.testing.assert_allclose(leaf, wanted, rtol=1e-6)
 
@@ -182,7 +183,7 @@ def test_forced_visits_of_fatal_moves_do_not_lower_the_stored_value() -> None:
     network = networks.Network(
         init=lambda key: {},
         cast=lambda params: params,
-        represent=lambda params, observation: observation,
+        represent=lambda params, observation: observation[types.OBSERVATION],
         predict=lambda params, alive: (jnp.tile(fatal, (len(alive), 1)), certain(10.0 * alive[:, 0])),
         dynamics=lambda params, alive, action: (
             jnp.where((action == 0)[:, None], 0.0, alive),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from typing import Any
 
 import agent_cases  # beside this file: see conftest.py
 import jax
@@ -35,16 +36,20 @@ def test_the_target_network_values_the_position_that_each_return_bootstraps_from
 ) -> None:
     config = cases.make_config(muzero__target_network_updates=10)
     windows = cases.make_windows(config)
-    observation = jnp.array([99.0, *shown])[None, :, None].repeat(cases.BATCH, axis=0)
-    positions = jnp.arange(5)
+    observation = np.array([99.0, *shown], np.float32)[None, :, None].repeat(cases.BATCH, axis=0)
     windows = agent_cases.show(windows, observation)._replace(
-        reward=jnp.ones_like(windows.reward),
-        valid=jnp.broadcast_to(positions <= last, windows.valid.shape),
+        reward=np.ones(windows.reward.shape, np.float32),
+        valid=np.broadcast_to(np.arange(5) <= last, windows.valid.shape),
     )
-    targets = muzero_loss.make_targets(cases.value_of_observation(config), {"offset": 0.0}, windows)
-    np.testing.assert_allclose(targets.value[0][: len(expected)], expected, rtol=1e-4)
-    raised = muzero_loss.make_targets(cases.value_of_observation(config), {"offset": 1.0}, windows)
-    assert (np.asarray(raised.value[0])[: len(expected)] > np.array(expected)).all()
+    targets = _targets_of_observations(config)({"offset": 0.0}, windows)
+    np.testing.assert_allclose(np.asarray(targets.value)[0, : len(expected)], expected, rtol=1e-4)
+    raised = _targets_of_observations(config)({"offset": 1.0}, windows)
+    assert (np.asarray(raised.value)[0, : len(expected)] > np.array(expected)).all()
+
+
+@functools.cache
+def _targets_of_observations(config: config_lib.Config) -> Any:
+    return jax.jit(functools.partial(muzero_loss.make_targets, cases.value_of_observation(config)))
 
 
 def test_only_a_target_network_needs_the_observations_it_looks_at() -> None:
@@ -57,15 +62,15 @@ def test_only_a_target_network_needs_the_observations_it_looks_at() -> None:
 
 def test_consistency_does_not_move_what_the_target_network_looks_at() -> None:
     config = cases.make_config(muzero__target_network_updates=10, muzero__n_step=3)
-    observation = jnp.tile(jnp.arange(4.0)[None, :, None], (cases.BATCH, 1, 1))
+    observation = np.tile(np.arange(4, dtype=np.float32)[None, :, None], (cases.BATCH, 1, 1))
     windows = agent_cases.show(cases.make_windows(config), observation)
     # Positions 0 | 3, 4, 5 become 0, 1 | 3, 4, 5.
-    more = agent_cases.show(windows, jnp.insert(observation, 1, 99.0, axis=1))
+    more = agent_cases.show(windows, np.insert(observation, 1, 99.0, axis=1))
     consistency = {"muzero.consistency_weight": 1.0, "muzero.consistency_steps": 1}
 
     def values(config: config_lib.Config, windows: windows_lib.Windows) -> jax.Array:
-        make_targets = functools.partial(muzero_loss.make_targets, cases.value_of_observation(config))
-        return jax.jit(make_targets)({"offset": 0.0}, windows).value
+        value: jax.Array = _targets_of_observations(config)({"offset": 0.0}, windows).value
+        return value
 
     np.testing.assert_array_equal(values(config_lib.override(config, consistency), more), values(config, windows))
 
@@ -136,30 +141,30 @@ def test_old_windows_learn_the_searchs_value_once_the_model_is_trusted(start: in
 
 def test_searched_positions_of_old_windows_get_the_searchs_value() -> None:
     config = cases.make_config(muzero__search_value_age=10)
-    value = jnp.tile(jnp.array([1.0, 2.0, 3.0, 4.0, 5.0]), (cases.BATCH, 1))
+    value = np.tile(np.array([1.0, 2.0, 3.0, 4.0, 5.0], np.float32), (cases.BATCH, 1))
     windows = agent_cases.store(cases.aged(cases.make_windows(config), [0, 0, 50, 41]), value=value)
     windows = windows._replace(
         valid=windows.valid.at[0, 2:].set(False), terminated=windows.terminated.at[1, 1].set(True)
     )
-    targets = returns.Targets(*(jnp.zeros((cases.BATCH, 3)) for _ in range(5)))
-    mixed = muzero_loss.mix_search_values(cases.hand_model(config), windows, targets, jnp.int32(50))
+    targets = returns.Targets(*(np.zeros((cases.BATCH, 3), np.float32) for _ in range(5)))
+    mixed = jax.jit(functools.partial(muzero_loss.mix_search_values, cases.hand_model(config)))(
+        windows, targets, np.int32(50)
+    )
     np.testing.assert_array_equal(mixed.value, [[1, 2, 0], [1, 0, 3], [0, 0, 0], [0, 0, 0]])
 
 
 # Two players ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("jit", [False, True])
-def test_between_two_players_targets_change_their_sign_with_the_mover(jit: bool) -> None:
+def test_between_two_players_targets_change_their_sign_with_the_mover() -> None:
     parts = cases.hand_model(cases.make_config())
     parts = parts._replace(spec=dataclasses.replace(parts.spec, num_players=2))
-    reward = jnp.tile(jnp.array([9.0, 1.0, 2.0, 4.0, 8.0]), (cases.BATCH, 1))
-    values = jnp.tile(jnp.array([10.0, 20.0, 30.0, 40.0, 50.0]), (cases.BATCH, 1))
+    reward = np.tile(np.array([9.0, 1.0, 2.0, 4.0, 8.0], np.float32), (cases.BATCH, 1))
+    values = np.tile(np.array([10.0, 20.0, 30.0, 40.0, 50.0], np.float32), (cases.BATCH, 1))
     windows = agent_cases.store(cases.make_windows(cases.make_config()), value=values)._replace(reward=reward)
-    make_targets = functools.partial(muzero_loss.make_targets, parts, ())
-    targets = (jax.jit(make_targets) if jit else make_targets)(windows)
+    targets = jax.jit(functools.partial(muzero_loss.make_targets, parts, ()))(windows)
     # Discount 1/2, n = 2: 1 - 2/2 + 30/4, 2 - 4/2 + 40/4, 4 - 8/2 + 50/4
-    np.testing.assert_allclose(targets.value[0], [7.5, 10.0, 12.5])
+    np.testing.assert_allclose(np.asarray(targets.value)[0], [7.5, 10.0, 12.5])
 
 
 def test_values_of_the_target_network_change_their_sign_likewise() -> None:
@@ -168,16 +173,19 @@ def test_values_of_the_target_network_change_their_sign_likewise() -> None:
     parts = muzero_model.Parts(config, cases.SPEC, network, optax.identity(), lambda step: step)
     windows = cases.make_windows(config, num_observations=4)
     # As initialized, the heads say 0.
-    params = jax.tree.map(lambda x: x + 0.5 * jnp.arange(x.size).reshape(x.shape) / x.size, cases.init(config).params)
-    alone = muzero_loss.make_targets(parts, params, windows._replace(reward=jnp.zeros_like(windows.reward)))
+    params = jax.tree.map(
+        lambda x: np.asarray(x) + 0.5 * np.arange(x.size, dtype=np.float32).reshape(x.shape) / x.size,
+        cases.init(config).params,
+    )
+    windows = windows._replace(reward=np.zeros(windows.reward.shape, np.float32))
+    alone = jax.jit(functools.partial(muzero_loss.make_targets, parts))(params, windows)
     parts = parts._replace(spec=dataclasses.replace(cases.SPEC, num_players=2))
 
     def of_two_players(n: int) -> np.ndarray:
         changed = parts._replace(config=cases.make_config(muzero__target_network_updates=5, muzero__n_step=n))
-        part = windows._replace(reward=jnp.zeros_like(windows.reward)[:, : n + 3])
-        flags = {name: getattr(part, name)[:, : n + 3] for name in ("terminated", "truncated", "valid")}
-        part = part._replace(**flags)
-        return np.asarray(muzero_loss.make_targets(changed, params, part).value)
+        names = ("reward", "terminated", "truncated", "valid")
+        part = windows._replace(**{name: np.asarray(getattr(windows, name))[:, : n + 3] for name in names})
+        return np.asarray(jax.jit(functools.partial(muzero_loss.make_targets, changed))(params, part).value)
 
     assert np.abs(alone.value).min() > 0.01
     np.testing.assert_allclose(of_two_players(2), alone.value, rtol=1e-6)  # two steps ahead the same one moves

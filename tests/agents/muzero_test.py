@@ -15,7 +15,7 @@ import optax
 import pytest
 
 from seedzero import search
-from seedzero.agents import base, muzero, muzero_loss, muzero_model
+from seedzero.agents import base, muzero, muzero_loss, muzero_model, muzero_search
 from seedzero.config import config as config_lib
 from seedzero.config import options
 from seedzero.core import errors, types
@@ -81,18 +81,19 @@ def test_rewards_of_the_search_sum_up_to_what_is_trained() -> None:
     params = jax.tree.map(lambda x: np.sin(1.0 + np.arange(x.size, dtype=np.float32)).reshape(x.shape) / 2, shapes)
 
     @jax.jit
-    def both(observation: jax.Array, actions: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    def both(seen: jax.Array, actions: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        observation = {types.OBSERVATION: seen}
         taken = jnp.ones(actions.shape, bool)
         logits = muzero_loss.unroll(parts, params, observation, actions, taken, jax.random.key(0))[2]
-        embedding, rewards = muzero._root(parts, params, observation).embedding, []
+        embedding, rewards = muzero_search._model(parts).represent(params, observation), []
         first = embedding
         for k in range(3):
-            prediction, embedding = muzero._recurrent_fn(parts)(params, actions[:, k], embedding)
+            prediction, embedding = muzero_search.recurrent_fn(parts)(params, actions[:, k], embedding)
             rewards.append(prediction.reward)
             if k == 1:
                 # The third step begins anew: it is as if the search began here.
                 anew = first._replace(hidden=embedding.hidden)
-        again = muzero._recurrent_fn(parts)(params, actions[:, 2], anew)[0].reward
+        again = muzero_search.recurrent_fn(parts)(params, actions[:, 2], anew)[0].reward
         return value_transforms.expectation(logits, 5.0), jnp.stack(rewards, axis=1), again
 
     prefixes, rewards, again = both(observation, actions)
@@ -115,7 +116,7 @@ def test_a_search_over_sums_of_rewards_finds_the_action_that_is_rewarded(policy:
         return s, (total,), certain(total[:, 0])
 
     network = cases.hand_model(config).network._replace(
-        represent=lambda params, observation: observation,
+        represent=lambda params, observation: observation[types.OBSERVATION],
         predict=lambda params, s: (jnp.zeros((len(s), 2)), certain(jnp.zeros(len(s)))),
         prefix=networks.Prefix(initial=lambda batch_size: (jnp.zeros((batch_size, 1)),), step=step),
     )
@@ -174,7 +175,7 @@ def test_the_value_to_store_is_the_mean_of_the_search_or_that_of_the_policy(jit:
 
     def stored(which: str) -> float:
         parts = cases.hand_model(cases.make_config(muzero__stored_value=which))
-        value = functools.partial(muzero.search_value, parts)
+        value = functools.partial(muzero_search.search_value, parts)
         return float((jax.jit(value) if jit else value)(root, found)[0])
 
     # Visited actions average (10 / 2 + 1 / 4) / (3 / 4) = 7 by the prior; the mixed value is (4 + 3 * 7) / (1 + 3).
@@ -228,7 +229,7 @@ def _choice(num_players: int, policy: str, **changes: options.Value) -> base.Out
     network = networks.Network(
         init=lambda key: {},
         cast=lambda params: params,
-        represent=lambda params, observation: observation,
+        represent=lambda params, observation: observation[types.OBSERVATION],
         predict=lambda params, state: (jnp.zeros((state.shape[0], 2)), certain(jnp.zeros(state.shape[0]))),
         dynamics=dynamics,
     )

@@ -48,7 +48,7 @@ def make_windows(seed: int = 0) -> windows_lib.Windows:
     first[1, 3], first[2, 2] = True, True
     return windows_lib.Windows(
         observation={types.OBSERVATION: jnp.asarray(random.normal(size=(*shape, 2)), jnp.float32)},
-        places=jnp.zeros((*shape, 1), jnp.int32),
+        places=jnp.asarray(np.zeros((*shape, 1), np.int32)),
         reward=jnp.asarray(np.where(first, 0.0, random.normal(size=shape)), jnp.float32),
         terminated=jnp.asarray(terminated),
         truncated=jnp.asarray(truncated),
@@ -57,22 +57,23 @@ def make_windows(seed: int = 0) -> windows_lib.Windows:
             "action": jnp.asarray(random.integers(0, 3, shape), jnp.int32),
             "logits": jnp.asarray(random.normal(size=(*shape, 3)), jnp.float32),
         },
-        valid=jnp.ones(shape, bool),
-        weight=jnp.array([1.0, 0.5, 1.5]),
-        slot=jnp.arange(BATCH, dtype=jnp.int32),
-        time=jnp.zeros(BATCH, jnp.int32),
+        valid=jnp.asarray(np.ones(shape, bool)),
+        weight=jnp.asarray(np.array([1.0, 0.5, 1.5], np.float32)),
+        slot=jnp.asarray(np.arange(BATCH, dtype=np.int32)),
+        time=jnp.asarray(np.zeros(BATCH, np.int32)),
     )
 
 
 def padded(windows: windows_lib.Windows, fill: Any) -> windows_lib.Windows:
     """Returns the windows with one more of weight 0, whose numbers are `fill`."""
 
-    def pad(x: jax.Array) -> jax.Array:
-        row = jnp.full_like(x[:1], fill) if jnp.issubdtype(x.dtype, jnp.floating) else x[:1]
-        return jnp.concatenate([x, row])
+    def pad(array: jax.Array) -> jax.Array:
+        x = np.asarray(array)
+        row = np.full_like(x[:1], fill) if np.issubdtype(x.dtype, np.floating) else x[:1]
+        return jnp.asarray(np.concatenate([x, row]))
 
     grown: windows_lib.Windows = jax.tree.map(pad, windows)
-    return grown._replace(weight=jnp.append(windows.weight, 0.0))
+    return grown._replace(weight=jnp.asarray(np.append(np.asarray(windows.weight), np.float32(0))))
 
 
 # A linear policy and value: logits = observation @ w, value = observation @ v. ---------------------------------------
@@ -92,7 +93,8 @@ def linear_parts(config: config_lib.Config, spec: types.EnvSpec = SPEC) -> vtrac
     """Returns the parts of an agent with the linear model in place of its network."""
 
     def unroll(params: Linear, state: jax.Array, steps: actor_critic.Steps) -> tuple[jax.Array, jax.Array, jax.Array]:
-        return state, steps.observation @ params.w, steps.observation @ params.v
+        observation = steps.observation[types.OBSERVATION]
+        return state, observation @ params.w, observation @ params.v
 
     network = actor_critic.Network(lambda key: PARAMS, lambda num_rows: jnp.zeros((num_rows, 0)), unroll)
     optimizer: optax.GradientTransformation = vtrace._optimizer(config.vtrace)
@@ -122,12 +124,13 @@ def update(
     config: config_lib.Config, windows: windows_lib.Windows, *, num_updates: int = 0
 ) -> tuple[learning.TrainState, base.Metrics]:
     """Returns the state after an update of the linear model, and its metrics."""
-    state = learning.init(jax.tree.map(jnp.asarray, PARAMS), vtrace._optimizer(config.vtrace))
-    state, priority, metrics = _update(config)(state._replace(num_updates=jnp.int32(num_updates)), windows)
+    init, step = _init_and_update(config)
+    state, priority, metrics = step(init(PARAMS)._replace(num_updates=np.int32(num_updates)), windows)
     assert priority is None
     return state, metrics
 
 
 @functools.cache
-def _update(config: config_lib.Config) -> Any:
-    return jax.jit(lambda state, windows: vtrace._update(linear_parts(config), state, windows, None))
+def _init_and_update(config: config_lib.Config) -> tuple[Any, Any]:
+    init = jax.jit(lambda params: learning.init(params, vtrace._optimizer(config.vtrace)))
+    return init, jax.jit(lambda state, windows: vtrace._update(linear_parts(config), state, windows, None))

@@ -102,24 +102,24 @@ def _rows(capsys: pytest.CaptureFixture[str]) -> Any:
 def test_checkpoints_are_listed_without_reading_them_and_verified_by_every_byte(
     gcs: fake_gcs.FakeGcs, run: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main.main(["checkpoint", "list", f"--run_dir={run}"]) == 0
+    assert main.main(["checkpoint", "list", "--json", f"--run_dir={run}"]) == 0
     local = _rows(capsys)
     read: list[str] = []
     gcs.fault = lambda request: read.append(request.name) if request.kind == "read" else None
-    assert main.main(["checkpoint", "list", f"--run_dir={URL}"]) == 0
+    assert main.main(["checkpoint", "list", "--json", f"--run_dir={URL}"]) == 0
     assert _rows(capsys) == local
     assert not [name for name in read if "/params/" in name]
-    assert main.main(["checkpoint", "verify", f"--run_dir={URL}"]) == 0
+    assert main.main(["checkpoint", "verify", "--json", f"--run_dir={URL}"]) == 0
     assert _rows(capsys) == local
 
     damaged = _params_key(gcs, "steps/000000000010")
     gcs.put("runs", damaged, gcs.content("runs", damaged)[:-1] + b"?")
-    assert main.main(["checkpoint", "verify", f"--run_dir={URL}"]) == 1
+    assert main.main(["checkpoint", "verify", "--json", f"--run_dir={URL}"]) == 1
     assert [row["ok"] for row in _rows(capsys)] == [False, True, True]
-    assert main.main(["checkpoint", "list", f"--run_dir={URL}"]) == 0
+    assert main.main(["checkpoint", "list", "--json", f"--run_dir={URL}"]) == 0
     capsys.readouterr()
     gcs.remove("runs", damaged)
-    assert main.main(["checkpoint", "list", f"--run_dir={URL}"]) == 1
+    assert main.main(["checkpoint", "list", "--json", f"--run_dir={URL}"]) == 1
     rows = _rows(capsys)
     assert [row["ok"] for row in rows] == [False, True, True]
     assert rows[0]["reason"] == f"{damaged.removeprefix(PREFIX + '/')} is missing"
@@ -134,7 +134,7 @@ def test_a_checkpoint_that_is_deleted_while_it_is_read_is_not_damaged(
                 gcs.remove("runs", name)
 
     gcs.fault = delete
-    assert main.main(["checkpoint", "verify", f"--run_dir={URL}"]) == 0
+    assert main.main(["checkpoint", "verify", "--json", f"--run_dir={URL}"]) == 0
     assert [row["step"] for row in _rows(capsys)] == [20, 15]
 
 
@@ -168,7 +168,7 @@ def test_a_status_that_is_not_there_says_why(gcs: fake_gcs.FakeGcs, capsys: pyte
 
 
 def test_training_goes_on_by_the_url_alone(gcs: fake_gcs.FakeGcs, run: pathlib.Path) -> None:
-    from seedzero.cli import train
+    from seedzero.api import request
 
-    asked = train.request({"run_dir": URL}, {})
+    asked = request.make({"run_dir": URL}, {})
     assert asked.preset == "catch" and asked.given == {"run.seed": "3"}

@@ -266,7 +266,7 @@ def test_file_in_place_of_a_directory_is_refused(tmp_path: pathlib.Path) -> None
 def test_read_saved_says_what_is_no_run_directory(tmp_path: pathlib.Path) -> None:
     with pytest.raises(errors.ResumeError, match=r"is no run directory: config\.json is missing; give --run_dir=DIR"):
         run_dir_lib.read_saved(tmp_path)
-    with pytest.raises(errors.ResumeError, match="is no run directory"):
+    with pytest.raises(errors.ResumeError, match="is no run directory: there is no such directory"):
         run_dir_lib.read_saved(tmp_path / "missing")
 
 

@@ -10,10 +10,14 @@ from seedzero.checkpoints import spec_file
 from seedzero.core import errors, types
 
 DISCRETE = types.EnvSpec((4, 5), "uint8", 3, 0, 255, frames_per_step=4)
+ARRAYS = types.EnvSpec.of_arrays(
+    [types.ArraySpec("image", (4, 5, 1), "uint8", 0, 255), types.ArraySpec("robot/arm", (3,), "float32")],
+    num_actions=6,
+)
 CONTINUOUS = types.EnvSpec((3,), "float32", 0, action_low=(-1.0, 0.5), action_high=(1.0, 2.5))
 
 
-@pytest.mark.parametrize("spec", [DISCRETE, CONTINUOUS])
+@pytest.mark.parametrize("spec", [DISCRETE, CONTINUOUS, ARRAYS])
 def test_a_spec_is_read_as_it_was_written(tmp_path: pathlib.Path, spec: types.EnvSpec) -> None:
     assert spec_file.read(tmp_path) is None
     spec_file.write(tmp_path, spec)
@@ -23,7 +27,7 @@ def test_a_spec_is_read_as_it_was_written(tmp_path: pathlib.Path, spec: types.En
 def test_a_run_directory_from_before_continuous_actions_has_none(tmp_path: pathlib.Path) -> None:
     spec_file.write(tmp_path, DISCRETE)
     values = json.loads((tmp_path / "spec.json").read_text())
-    del values["action_low"], values["action_high"]
+    del values["action_low"], values["action_high"], values["packed"]
     (tmp_path / "spec.json").write_text(json.dumps(values))
     assert spec_file.read(tmp_path) == DISCRETE
 

@@ -6,15 +6,16 @@ import json
 import pathlib
 import sys
 import types as python_types
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from seedzero.checkpoints import files as checkpoint_files
 from seedzero.checkpoints import run_dir
-from seedzero.cli import main
+from seedzero.cli import checkpoint, main
 from seedzero.config import config, presets, worker_options
-from seedzero.evaluation import evaluate
+from seedzero.evaluation import evaluate, served
 from seedzero.monitoring import status
 from seedzero.worker import process
 
@@ -29,37 +30,109 @@ def run_path(tmp_path: pathlib.Path) -> pathlib.Path:
         return opened.path
 
 
+_RESULT: Mapping[str, Any] = {
+    "step": 7,
+    "chosen": "last",
+    "episodes": 3,
+    **dict.fromkeys(("mean_return", "std_return", "min_return", "max_return", "mean_length"), 1.0),
+}
+
+
 def test_evaluate_ends_with_one_line_of_json(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    calls = []
-    result = {"step": 7, "episodes": 3, "mean_return": float("inf")}
+    calls, run = [], pathlib.Path("r")
+    result = {**_RESULT, "chosen": "best", "mean_return": float("inf")}
     monkeypatch.setattr(evaluate, "evaluate", lambda *args: calls.append(args) or result)
     assert main.main(["evaluate", "--run_dir=r", "--episodes", "3"]) == 0
     output = capsys.readouterr()
-    assert json.loads(output.out.splitlines()[-1]) == {"step": 7, "episodes": 3, "mean_return": "inf"}
-    assert "evaluated the checkpoint of update 7" in output.err
+    assert json.loads(output.out.splitlines()[-1]) == {**result, "mean_return": "inf"}
+    assert "evaluated the checkpoint of update 7: the best by evaluation while training" in output.err
     assert main.main(["evaluate", "--run_dir=r", "--step=best", "--episodes=3", "--seed=4"]) == 0
     assert main.main(["evaluate", "--run_dir=r", "--step=120", "--episodes=3"]) == 0
     assert main.main(["evaluate", "--run_dir=r", "--opponent=exhaustive"]) == 0
     assert main.main(["evaluate", "--run_dir=r", "--opponent=s", "--episodes=2"]) == 0
+    assert main.main(["evaluate", "--run_dir=r"]) == 0
     assert calls == [
-        ("r", None, 3, 0, None),
-        ("r", "best", 3, 4, None),
-        ("r", 120, 3, 0, None),
-        ("r", None, 1, 0, "exhaustive"),
-        ("r", None, 2, 0, "s"),
+        (run, None, 3, 0, None),
+        (run, "best", 3, 4, None),
+        (run, 120, 3, 0, None),
+        (run, None, 20, 0, "exhaustive"),
+        (run, None, 2, 0, "s"),
+        (run, None, 20, 0, None),
     ]
+
+
+@pytest.mark.parametrize(
+    ("flags", "result", "why"),
+    [
+        ([], {"chosen": "last"}, ": the last one, for no evaluation has chosen a best one yet"),
+        ([], {"chosen": "last", "opponent": "random"}, ": the last one, as always in games of two players"),
+        (["--step=last"], {"chosen": "last"}, " (--step=last)"),
+        (["--step=7"], {"chosen": "given"}, " (--step=7)"),
+    ],
+)
+def test_evaluate_says_why_it_took_the_checkpoint(
+    flags: list[str],
+    result: dict[str, str],
+    why: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(evaluate, "evaluate", lambda *args: {**_RESULT, **result})
+    assert main.main(["evaluate", "--run_dir=r", *flags]) == 0
+    assert f"evaluated the checkpoint of update 7{why}" in capsys.readouterr().err
+
+
+def test_evaluate_listens_for_a_worker_with_token_and_certificate(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    monkeypatch.setattr(served, "evaluate", lambda *args: calls.append(args) or {"step": 7, "chosen": "best"})
+    flags = ["--listen=0.0.0.0:0", "--token_file=t", "--tls.cert_file=c", "--tls.key_file=k"]
+    assert main.main(["evaluate", "--run_dir=r", "--episodes=3", "--seed=4", "--step=last", *flags]) == 0
+    ((path, step, episodes, seed, access, _),) = calls
+    assert (path, step, episodes, seed) == ("r", "last", 3, 4)
+    assert (access.transport.listen, access.transport.token_file) == ("0.0.0.0:0", "t")
+    assert (access.tls.cert_file, access.tls.key_file) == ("c", "k")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--token_file=t"], "--token_file is for --listen=HOST:PORT"),
+        (["--listen=0.0.0.0:0"], "give --token_file=FILE"),
+        (["--listen=here"], "expected HOST:PORT"),
+        (["--listen=127.0.0.1:0", "--opponent=random"], "brings the opponents"),
+    ],
+)
+def test_evaluate_refuses_an_address_that_cannot_be_served(
+    flags: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.main(["evaluate", "--run_dir=r", *flags]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_remote_run_names_what_scores_it(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    remote = config.override(presets.get("catch"), {"env.id": "remote"})
+    with run_dir.open_run_dir(tmp_path / "run", remote, preset="catch", given={}) as opened:
+        assert main.main(["evaluate", f"--run_dir={opened.path}"]) == 2
+        assert "give --listen=HOST:PORT, and start the worker" in capsys.readouterr().err
+        assert main.main(["play", f"--run_dir={opened.path}", f"--video={tmp_path / 'a.gif'}"]) == 2
+        assert "workers send no pictures" in capsys.readouterr().err
 
 
 def test_play_passes_the_video_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     calls = []
-    monkeypatch.setattr(evaluate, "play", lambda *args: calls.append(args) or {"step": 7, "frames": 9})
+    monkeypatch.setattr(evaluate, "play", lambda *args: calls.append(args) or {"step": 7, "chosen": "best"})
     assert main.main(["play", "--run_dir=r", "--video=a.gif"]) == 0
     output = capsys.readouterr()
-    assert json.loads(output.out.splitlines()[-1]) == {"step": 7, "frames": 9}
-    assert "played the checkpoint of update 7" in output.err
-    assert calls == [("r", pathlib.Path("a.gif"))]
+    assert json.loads(output.out.splitlines()[-1]) == {"step": 7, "chosen": "best"}
+    assert "played the checkpoint of update 7: the best" in output.err
+    assert main.main(["play", "--run_dir=r", "--video=a.gif", "--step=last", "--seed=5"]) == 0
+    assert main.main(["play", "--run_dir=r", "--video=a.gif", "--step=120"]) == 0
+    video = pathlib.Path("a.gif")
+    assert calls == [("r", video, None, 0), ("r", video, "last", 5), ("r", video, 120, 0)]
+    assert main.main(["play", "--run_dir=r", "--video=a.gif", "--step=newest"]) == 2
+    assert "expected the number of a saved update, best or last" in capsys.readouterr().err
 
 
 def test_status_asks_the_directory_or_the_server(
@@ -73,21 +146,62 @@ def test_status_asks_the_directory_or_the_server(
     assert _last_line(capsys) == {"server": "unix:s", "token": "t"}
 
 
-def test_checkpoint_lists_the_run_s_checkpoints(run_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+ROWS = [
+    {"step": 500, "best": False, "ok": True, "bytes": 12_340_000, "time": 820.0, "has_replay": True},
+    {"step": 1000, "best": False, "ok": False, "reason": "params/a is missing", "bytes": None, "time": None},
+    {"step": 500, "best": True, "ok": True, "bytes": 900, "time": 1_000_000.0, "has_replay": False},
+]
+for _row in ROWS:
+    _row.setdefault("has_replay", None)
+    _row.setdefault("reason", None)
+    _row["kept_for_good"] = False
+
+
+def test_checkpoint_says_that_there_is_none(run_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     for action in ("list", "verify"):
-        assert main.main(["checkpoint", action, f"--run_dir={run_path}"]) == 0
+        assert main.main(["checkpoint", action, f"--run_dir={run_path}", "--json"]) == 0
         assert _last_line(capsys) == []
+        assert main.main(["checkpoint", action, f"--run_dir={run_path}"]) == 0
+        assert "has no checkpoint yet" in capsys.readouterr().err
+
+
+def test_checkpoint_shows_sizes_and_ages_in_units_for_people() -> None:
+    assert list(checkpoint.table(ROWS, 1000.0, verified=False)) == [
+        "update  written    size     replay  state",
+        "   500  3 min ago  12.3 MB  saved   complete",
+        "  1000  -          -        -       damaged: params/a is missing",
+        "   500  0 s ago    900 B    -       complete, best by evaluation",
+    ]
+    assert [checkpoint.size(size) for size in (999, 1000, 999_400, 999_940, 4.3e9)] == [
+        "999 B",
+        "1.0 kB",
+        "999.4 kB",
+        "1.0 MB",
+        "4.3 GB",
+    ]
+    hour = 3600
+    assert [checkpoint.age(seconds) for seconds in (59.9, 60, 3599, hour, 47.9 * hour, 49 * hour)] == [
+        "59 s ago",
+        "1 min ago",
+        "59 min ago",
+        "1 h ago",
+        "47 h ago",
+        "2 days ago",
+    ]
 
 
 def test_checkpoint_verify_ends_with_1_where_one_is_damaged(
     run_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rows = [{"step": 1, "ok": True}, {"step": 2, "ok": False}]
-    monkeypatch.setattr(checkpoint_files, "list_steps", lambda directory, *, content: rows if content else [])
+    monkeypatch.setattr(checkpoint_files, "list_steps", lambda directory, *, content: ROWS if content else [])
+    assert main.main(["checkpoint", "verify", f"--run_dir={run_path}", "--json"]) == 1
+    out, err = capsys.readouterr()
+    assert json.loads(out.splitlines()[-1]) == ROWS
+    assert "1 of 3 checkpoints" in err
     assert main.main(["checkpoint", "verify", f"--run_dir={run_path}"]) == 1
     out, err = capsys.readouterr()
-    assert json.loads(out.splitlines()[-1]) == rows
-    assert "1 of 2 checkpoints" in err
+    assert "every byte is right" in out and "damaged: params/a is missing" in out
+    assert "1 of 3 checkpoints" in err
 
 
 def test_checkpoint_refuses_what_is_no_run_directory(

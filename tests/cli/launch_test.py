@@ -6,7 +6,7 @@ import contextlib
 import pathlib
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ from seedzero.cli import launch, main
 from seedzero.core import exit_codes
 from seedzero.launch import plan
 
+NODES = [{"CPU": 16.0, "GPU": 1.0}]
 ARGS = ["launch", "ray", "--num_workers=3", "--preset=catch"]
 
 
@@ -24,9 +25,12 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[plan.Plan]:
     seen: list[plan.Plan] = []
 
     @contextlib.contextmanager
-    def connected(address: str) -> Iterator[bool]:
-        assert address == "10.0.0.1:6379"
-        yield False
+    def connected(address: str, check_here: Callable[[list[dict[str, float]]], None]) -> Iterator[bool]:
+        if is_own := address == "local":
+            check_here([{"CPU": 2.0}])
+        else:
+            assert address == "10.0.0.1:6379"
+        yield is_own
 
     class Launch:
         def __init__(self, wanted: plan.Plan, **options: Any) -> None:
@@ -35,7 +39,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[plan.Plan]:
         def run(self) -> str:
             return ""
 
-    fake = types.SimpleNamespace(connected=connected, nodes=lambda: [{"CPU": 8.0, "GPU": 1.0}], Launch=Launch)
+    fake = types.SimpleNamespace(connected=connected, nodes=lambda: NODES, Launch=Launch)
     monkeypatch.setattr(launch, "_load", lambda: fake)
     return seen
 
@@ -63,6 +67,29 @@ def test_the_command_line_becomes_a_plan_and_the_way_to_go_on_is_told(
     assert "3 worker(s), each of CPU 2; a learner of CPU 4, GPU 1" in said
     assert "stopped; to resume: " in said
     assert f" launch ray --num_workers=3 --preset=catch --address=10.0.0.1:6379 --run_dir={tmp_path}/run " in said
+
+
+def test_a_small_machine_gives_the_learner_what_is_left(
+    plans: list[plan.Plan], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(globals(), "NODES", [{"CPU": 2.0}])
+    words = ["launch", "ray", "--preset=catch", "--address=local", f"--run_dir={tmp_path}/run"]
+    assert main.main([*words, "--num_workers=1"]) == 0
+    (found,) = plans
+    assert (found.learner, found.worker) == (plan.Needs(1.0), plan.Needs(1))
+    assert "a learner of CPU 1 (no room for CPU 3)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("more", [["--num_workers=2"], ["--num_workers=1", "--learner_cpus=3"]])
+def test_a_machine_without_room_is_told_before_ray_starts(
+    more: list[str], plans: list[plan.Plan], tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["launch", "ray", "--preset=catch", "--address=local", f"--run_dir={tmp_path}/run"]
+    assert main.main([*words, *more]) == exit_codes.BAD_USAGE
+    error = capsys.readouterr().err
+    for text in ("the learner needs CPU 3, each of", "there are 1 node(s) with CPU 2; lower --num_workers"):
+        assert text in error
+    assert not plans
 
 
 def test_every_launch_has_a_token_of_its_own_or_that_of_a_file(plans: list[plan.Plan], tmp_path: pathlib.Path) -> None:

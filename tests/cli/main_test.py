@@ -33,7 +33,6 @@ MISTAKES = [
     (["worker"], "--server=HOST:PORT|unix:PATH is missing"),
     (["worker", "--server=localhost:1", "--num_envs=0"], "--num_envs=0: expected at least 1"),
     (["evaluate", "--run_dir=x", "--episodes=0"], "--episodes=0: expected at least 1"),
-    (["evaluate", "--run_dir=x"], "--episodes=N is missing"),
     (["evaluate", "--run_dir=x", "--episodes=1", "--step=first"], "--step=first: expected"),
     (["play", "--run_dir=x", "--video=a.avi"], "a.avi: its name must end in .mp4 or .gif"),
     (["status"], "takes one of --run_dir=DIR and --server"),

@@ -1,23 +1,19 @@
 from __future__ import annotations
 
 import json
-import math
 import pathlib
 import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from seedzero.checkpoints import run_dir
 from seedzero.cli import main, parse, train
 from seedzero.config import config, presets
 from seedzero.core import errors, exit_codes
-from seedzero.learner import learner
-from seedzero.networks import observations as networks
+from seedzero.learner import learner, result
 from seedzero.processes import signals
 
 _MODULE = """
@@ -30,7 +26,7 @@ class Images(gymnasium.Env):
     observation_space, action_space = spaces.Box(0, 255, (64, 64, 3), "uint8"), spaces.Discrete(2)
 
 class Parts(Images):
-    observation_space = spaces.Dict(a=spaces.Discrete(2))
+    observation_space = spaces.Dict(a=spaces.Text(5))
 
 class Broken(Images):
     def __init__(self):
@@ -46,9 +42,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """What the learner is called with, instead of learning."""
     seen: list[dict[str, Any]] = []
 
-    def fake(values: config.Config, path: pathlib.Path, command: str, *, preset: str, given: Mapping[str, str]) -> int:
-        seen.append(dict(config=values, path=path, command=command, preset=preset, given=given))
-        return 0
+    def fake(values: config.Config, path: pathlib.Path, command: str, **options: Any) -> result.Result:
+        seen.append(dict(config=values, path=path, command=command, **options))
+        return result.Result(str(path), True, "--max_updates=1 reached")
 
     monkeypatch.setattr(learner, "train", fake)
     return seen
@@ -135,45 +131,24 @@ def test_a_program_that_the_path_finds_is_called_by_its_name(
     program.chmod(0o755)
     monkeypatch.setattr(sys, "argv", [str(program), "train"])
     monkeypatch.setenv("PATH", "/nowhere")
-    assert train.resume_command(tmp_path / "r", _read("--preset=catch")).startswith(f"{program} train --preset=catch")
+    assert train.resume_command("r", _read("--preset=catch")).startswith(f"{program} train --preset=catch")
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert train.resume_command(tmp_path / "r", _read("--preset=catch")).startswith("seedzero train --preset=catch")
+    assert train.resume_command("r", _read("--preset=catch")).startswith("seedzero train --preset=catch")
 
 
-def test_a_run_directory_alone_brings_its_preset_and_settings(tmp_path: pathlib.Path) -> None:
-    given = {"env.id": "gym:Acrobot-v1", "run.seed": "5"}
-    asked = train.request({"preset": "vector"}, given)
-    with run_dir.open_run_dir(tmp_path, asked.config, preset="vector", given=given):
-        pass
-    again = train.request({"run_dir": str(tmp_path)}, {"run.max_updates": "9"})
-    assert (again.preset, again.given) == ("vector", {**given, "run.max_updates": "9"})
-    assert again.config == config.override(asked.config, {"run.max_updates": 9})
+def test_a_run_directory_that_is_not_there_is_no_run_to_go_on_with(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.main(["train", f"--run_dir={tmp_path / 'missing'}"]) == exit_codes.BAD_USAGE
+    assert "for a new run give --env=ENV or --preset=NAME too" in capsys.readouterr().err
 
 
-def test_an_environment_alone_chooses_the_preset_and_says_so() -> None:
-    asked = train.request({}, {"env.id": "gym:Acrobot-v1"})
-    assert asked.preset == "vector"
-    assert any(note.startswith("--env=gym:Acrobot-v1 shows vectors of 6: preset vector") for note in asked.notes)
-
-
-@pytest.mark.parametrize(
-    ("env", "preset"),
-    [
-        ("gym:Pendulum-v1", "continuous"),
-        ("gym:MountainCarContinuous-v0", "continuous"),
-        ("gym:MountainCar-v0", "vector"),
-        ("gym:Nowhere-v0", "vector"),
-    ],
-)
-def test_an_environment_of_continuous_actions_chooses_their_preset(env: str, preset: str) -> None:
-    asked = train.request({}, {"env.id": env})
-    assert asked.preset == preset
-    assert math.isfinite(asked.config.run.stop_at_return) == (env == "gym:Pendulum-v1")
-
-
-def test_another_environment_does_not_stop_at_the_preset_s_return() -> None:
-    asked = train.request({"preset": "cartpole"}, {"env.id": "gym:Acrobot-v1"})
-    assert math.isinf(asked.config.run.stop_at_return)
+def test_a_file_in_place_of_a_run_directory_is_refused_early(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    assert main.main(["train", "--preset=catch", f"--run_dir={tmp_path / 'file'}"]) == exit_codes.BAD_USAGE
+    assert "file is a file; expected a directory" in capsys.readouterr().err
 
 
 def test_an_impossible_environment_is_refused_before_a_run_directory_is_made(
@@ -188,7 +163,7 @@ def test_an_impossible_environment_is_refused_before_a_run_directory_is_made(
     ("env", "reason"),
     [
         ("Broken", "cannot be made, mend this first: ValueError: no licence"),
-        ("Parts", "has the observation space Dict"),
+        ("Parts", "has the observation space Text"),
         ("Unknown", "Gymnasium does not know"),
     ],
 )
@@ -204,15 +179,17 @@ def test_what_a_user_s_module_cannot_make_is_one_message_and_leaves_nothing(
     assert "their_envs" not in sys.modules
 
 
-def test_a_user_s_images_choose_preset_and_network(
-    calls: list[dict[str, Any]], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+def test_a_missing_wandb_is_refused_before_a_run_directory_is_made(
+    calls: list[dict[str, Any]],
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "their_envs.py").write_text(_MODULE)
-    asked = train.check_early(train.request({}, {"env.id": "gym:their_envs:Images-v0"}))
-    assert asked.preset == "pixels" and asked.spec is not None and asked.spec.observation_shape == (64, 64, 3)
-    assert asked.notes[0].startswith("--env=gym:their_envs:Images-v0 shows images of 64x64x3: preset pixels")
-    assert networks.choose_kind("network.kind", asked.config.network.kind, asked.spec.observation_shape) == "resnet"
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    words = ["train", "--preset=catch", f"--run_dir={tmp_path / 'run'}", "--metrics.wandb=games"]
+    assert main.main(words) == exit_codes.BAD_USAGE
+    assert "pip install 'seedzero[wandb]'" in capsys.readouterr().err
+    assert not calls and not (tmp_path / "run").exists()
 
 
 def test_a_network_that_does_not_fit_is_refused_before_a_run_directory_is_made(
@@ -222,64 +199,6 @@ def test_a_network_that_does_not_fit_is_refused_before_a_run_directory_is_made(
     assert main.main(["train", *words]) == exit_codes.BAD_USAGE
     assert "network.kind=resnet needs observations of shape" in capsys.readouterr().err
     assert not calls and not (tmp_path / "run").exists()
-
-
-def test_a_named_preset_for_images_leaves_vectors_the_network_that_fits(calls: list[dict[str, Any]]) -> None:
-    settings = {"env.id": "gym:CartPole-v1", "run.agent": "vtrace"}
-    asked = train.check_early(train.request({"preset": "pixels"}, settings))
-    assert asked.fixed == {"env.id", "run.agent", "vtrace.torso"}
-    assert train._resolve(asked)[0].vtrace.torso == "auto"
-
-
-def test_values_that_only_a_cpu_can_take_are_not_refused_early() -> None:
-    asked = train.request({"preset": "atari"}, {"replay.capacity": "4000"})  # 256 slots on an accelerator, 16 here
-    train.check_early(asked)
-    with pytest.raises(errors.ConfigError, match=r"--replay.capacity=100 leaves 0 steps to each of 256 env"):
-        train.check_early(train.request({"preset": "atari"}, {"replay.capacity": "100", "replay.min_steps": "10"}))
-
-
-def test_an_agent_brings_its_part_of_the_preset_and_its_settings() -> None:
-    asked = train.request({"preset": "catch"}, {"run.agent": "vtrace", "vtrace.max_lag": "3"})
-    assert asked.config.run.agent == "vtrace"
-    assert (asked.config.vtrace.optimizer, asked.config.vtrace.max_lag) == ("adam", 3)
-    assert asked.notes == ()
-    train.check_early(asked)
-
-
-def test_an_agent_without_a_part_is_told_that_its_defaults_hold() -> None:
-    asked = train.request({"preset": "spiel"}, {"run.agent": "vtrace", "env.id": "catch"})
-    assert "preset spiel has no part for agent vtrace: its defaults hold" in asked.notes
-    assert asked.config.vtrace == config.Config().vtrace
-
-
-def test_a_run_directory_brings_its_agent(tmp_path: pathlib.Path) -> None:
-    given = {"run.agent": "vtrace", "vtrace.batch_size": "8"}
-    asked = train.request({"preset": "catch"}, given)
-    with run_dir.open_run_dir(tmp_path, asked.config, preset="catch", given=given):
-        pass
-    again = train.request({"run_dir": str(tmp_path)}, {"run.max_updates": "9"})
-    assert again.config == config.override(asked.config, {"run.max_updates": 9})
-
-
-def test_the_agent_chooses_its_part_of_the_preset_that_suits_an_environment() -> None:
-    asked = train.request({}, {"env.id": "gym:MinAtar/Breakout-v1", "run.agent": "vtrace"})
-    assert (asked.preset, asked.config.vtrace.width) == ("minatar", 128)
-
-
-def test_environments_whose_facts_a_worker_knows_are_not_refused_early() -> None:
-    settings = {"run.agent": "vtrace", "worker.num": "0", "evaluation.every_updates": "0"}
-    for env in ("remote", "gym:my_module:MyEnv-v0"):
-        assert train.check_early(train.request({"preset": "vector"}, {**settings, "env.id": env})).spec is None
-
-
-def test_an_environment_that_cannot_be_made_is_refused_where_it_would_run() -> None:
-    for settings in ({}, {"worker.num": "0"}):  # a local worker evaluates
-        asked = train.request({"preset": "vector"}, {**settings, "env.id": "gym:my_module:MyEnv-v0"})
-        with pytest.raises(errors.ConfigError, match="there is no module 'my_module'"):
-            train.check_early(asked)
-        assert train.check_early(asked, has_environments=False).spec is None
-    with pytest.raises(errors.ConfigError, match="expected gym:MODULE:ID"):
-        train.check_early(train.request({"preset": "vector"}, {"env.id": "gym::X"}), has_environments=False)
 
 
 def test_a_damaged_run_directory_is_a_mistake_in_usage(tmp_path: pathlib.Path) -> None:

@@ -32,7 +32,7 @@ def test_values_within_their_bounds_pass(values: dict[str, Any]) -> None:
         ({"kind": "oval"}, "kind is 'oval'; choose one of round, square"),
         ({"size": 0}, "size is 0; it must be from 1 to 8"),
         ({"size": 9}, "size is 9; it must be from 1 to 8"),
-        ({"share": -0.1}, "share is -0.1; it must be from 0 to inf"),
+        ({"share": -0.1}, "share is -0.1; it must be at least 0"),
     ],
 )
 def test_others_are_refused_with_their_bounds(values: dict[str, Any], message: str) -> None:
@@ -43,7 +43,7 @@ def test_others_are_refused_with_their_bounds(values: dict[str, Any], message: s
 def test_whole_numbers_have_32_bits_where_they_are_no_counts() -> None:
     for name, field in config.fields().items():
         if isinstance(field.default, int) and not isinstance(field.default, bool):
-            with pytest.raises(errors.ConfigError, match=rf"--{name} is {2**63}; it must be from"):
+            with pytest.raises(errors.ConfigError, match=rf"--{name} is {2**63}; it must be "):
                 config.override(config.Config(), {name: 2**63})
     config.override(config.Config(), {"run.max_env_steps": 5_000_000_000, "replay.capacity": 5_000_000_000})
     with pytest.raises(errors.ConfigError, match=r"batcher\.max_batch is 5000000000; it must be"):

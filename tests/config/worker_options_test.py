@@ -69,3 +69,8 @@ def test_an_invitation_is_a_command_that_works_elsewhere(listen: str, monkeypatc
 
 def test_an_invitation_to_a_socket_names_it() -> None:
     assert worker_options.invitation(config.Config(), "unix:/run/a") == "seedzero worker --server=unix:/run/a"
+
+
+def test_an_invitation_to_a_run_with_remote_environments_is_for_the_users_own_worker() -> None:
+    remote = config.override(config.Config(), {"env.id": "remote"})
+    assert worker_options.invitation(remote, "127.0.0.1:7") == "python YOUR_WORKER.py --server=127.0.0.1:7"

@@ -9,7 +9,8 @@ from typing import Any
 
 import yaml
 
-from seedzero.cli import main, parse, train
+from seedzero.api import request
+from seedzero.cli import main, parse
 from seedzero.core import errors
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -38,4 +39,4 @@ def _check(words: Sequence[str]) -> None:
         raise errors.UsageError(f"unknown command {name!r}")
     arguments = parse.read(name, main.COMMANDS[name], rest)
     if name == "train":
-        train.check_early(train.request(arguments.flags, arguments.settings))
+        request.check_early(request.make(arguments.flags, arguments.settings))

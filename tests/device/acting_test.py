@@ -27,35 +27,37 @@ def test_the_stack_holds_the_newest_frames_and_begins_with_copies_of_the_first()
     for number, first in SHOWN:
         frame = jnp.full((1, 2, 2, 1), number, jnp.uint8)
         past, stacked = acting.push(SPEC, 3, past, frame, jnp.array([first]))
-        seen.append(np.asarray(stacked)[0, 0, 0])
+        seen.append(np.asarray(stacked[types.OBSERVATION])[0, 0, 0])
     assert [list(stack) for stack in seen] == STACKS
-    assert past.shape == initial.shape == (1, 2, 2, 2)
-    assert past.dtype == initial.dtype == jnp.uint8
+    assert past.keys() == initial.keys() == {types.OBSERVATION}
+    for frames in (past[types.OBSERVATION], initial[types.OBSERVATION]):
+        assert (frames.shape, frames.dtype) == ((1, 2, 2, 2), jnp.uint8)
 
 
 def test_without_a_stack_environments_carry_no_frames() -> None:
     carried = acting.initial(fake_agent.make(), SPEC, 5)
-    assert carried.past == () and carried.memory.shape == (5,)
+    assert carried.past == {} and carried.memory.shape == (5,)
     frame = jnp.ones((5, 2, 2, 1), jnp.uint8)
-    past, stacked = acting.push(SPEC, 1, (), frame, jnp.zeros(5, bool))
-    assert past == () and stacked.tolist() == frame.tolist()
+    past, stacked = acting.push(SPEC, 1, {}, frame, jnp.zeros(5, bool))
+    assert past == {} and stacked[types.OBSERVATION].tolist() == frame.tolist()
 
 
 def test_a_number_alone_is_seen_as_a_vector() -> None:
     spec = types.EnvSpec((), "int32", 2)
     past = acting.initial(fake_agent.make(stack=2), spec, 2).past
-    assert past.shape == (2, 1)
+    assert past[types.OBSERVATION].shape == (2, 1)
     past, stacked = acting.push(spec, 2, past, jnp.array([5, 6], jnp.int32), jnp.array([True, False]))
-    assert stacked.tolist() == [[5, 5], [0, 6]]
-    assert acting.push(spec, 1, (), jnp.array([5, 6], jnp.int32), jnp.array([True, False]))[1].tolist() == [[5], [6]]
+    assert stacked[types.OBSERVATION].tolist() == [[5, 5], [0, 6]]
+    _, alone = acting.push(spec, 1, {}, jnp.array([5, 6], jnp.int32), jnp.array([True, False]))
+    assert alone[types.OBSERVATION].tolist() == [[5], [6]]
 
 
 def test_channels_of_a_frame_stay_together() -> None:
     spec = types.EnvSpec((1, 2), "float32", 2)
-    past = jnp.array([[[1.0, 2.0, 3.0, 4.0]]])
+    past = {types.OBSERVATION: jnp.array([[[1.0, 2.0, 3.0, 4.0]]])}
     past, stacked = acting.push(spec, 3, past, jnp.array([[[5.0, 6.0]]]), jnp.array([False]))
-    assert stacked.tolist() == [[[1, 2, 3, 4, 5, 6]]]
-    assert past.tolist() == [[[3, 4, 5, 6]]]
+    assert stacked[types.OBSERVATION].tolist() == [[[1, 2, 3, 4, 5, 6]]]
+    assert past[types.OBSERVATION].tolist() == [[[3, 4, 5, 6]]]
 
 
 @pytest.mark.parametrize("jit", [False, True])

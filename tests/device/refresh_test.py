@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from seedzero import search
-from seedzero.agents import base, muzero, muzero_model
+from seedzero.agents import base, muzero, muzero_model, muzero_search
 from seedzero.config import config as config_lib
 from seedzero.config import options
 from seedzero.core import types
@@ -111,13 +111,13 @@ def _search_by_hand() -> Any:
     parts = muzero_model.Parts(PUCT, MASKED, network, muzero_model.make_optimizer(PUCT.optimizer), lambda count: count)
 
     def find(params: Any, observation: jax.Array, mask: jax.Array) -> search.Result:
-        hidden = network.represent(params, observation)
+        hidden = network.represent(params, {types.OBSERVATION: observation})
         logits, value = network.predict(params, hidden)
         return search.search(
             params,
             jax.random.key(99),
             search.Root(logits, muzero_model.decode(parts, value), hidden),
-            muzero._recurrent_fn(parts),
+            muzero_search.recurrent_fn(parts),
             config=PUCT.search,
             explore=jnp.zeros(len(observation), bool),
             invalid_actions=~mask,
@@ -273,6 +273,7 @@ def test_rings_hold_more_only_where_positions_are_reanalysed() -> None:
         observation={types.OBSERVATION: np.ones((2, 2), np.float32)},
         reward=np.zeros(2, np.float32),
         first=np.ones(2, bool),
+        terminated=np.zeros(2, bool),
         action_mask=mask,
         explore=np.ones(2, bool),
         slot=np.arange(2),

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from seedzero.agents import base
+from seedzero.core import types
 from seedzero.device import mesh as mesh_lib
 from seedzero.device import setup as setup_lib
 from seedzero.device import state as state_lib
@@ -44,7 +45,7 @@ def test_the_acting_state_has_rings_for_training_slots_and_memory_for_all() -> N
     assert actor.rings.stored["state"].shape == (4, 3, 3)
     assert actor.rings.stored["version"].shape == (4, 12)
     assert actor.rings.max_weight is None
-    assert actor.carried.past.shape == (6, 2) and actor.carried.memory.shape == (6,)
+    assert actor.carried.past[types.OBSERVATION].shape == (6, 2) and actor.carried.memory.shape == (6,)
     for leaf in jax.tree.leaves(actor):
         assert leaf.sharding == mesh_lib.sharded(setup.mesh) and not np.asarray(leaf).any()
     carried = state_lib.init_carried(setup)

@@ -11,7 +11,7 @@ import e2e_harness as harness
 import pytest
 
 LEARN = ("--preset=catch", "--checkpoint.every_seconds=10", "--metrics.every_seconds=1", "--checkpoint.keep=2")
-DETAILS = {"step", "episodes", "mean_return", "std_return", "min_return", "max_return", "mean_length"}
+DETAILS = {"step", "chosen", "episodes", "mean_return", "std_return", "min_return", "max_return", "mean_length"}
 BRIEF = (*harness.TINY, "--max_updates=60")
 
 
@@ -92,7 +92,7 @@ def test_metrics_are_lines_of_json_that_never_go_back(brief: Brief) -> None:
 
 def test_checkpoints_are_listed_and_verified(host: harness.Host, brief: Brief) -> None:
     for action in ("list", "verify"):
-        ended = host.seedzero("checkpoint", action, f"--run_dir={brief.run}")
+        ended = host.seedzero("checkpoint", action, "--json", f"--run_dir={brief.run}")
         assert ended.code == 0, ended.err
         assert [row["step"] for row in ended.json if not row["best"]] == [30, 60]
         assert all(row["ok"] for row in ended.json)
@@ -117,7 +117,7 @@ def test_a_flipped_bit_makes_a_resume_take_the_older_checkpoint_and_say_so(
 ) -> None:
     run = harness.copy_run(brief.run, tmp_path / "run")
     damaged = harness.flip_a_bit(run / "checkpoints" / "steps" / f"{60:012d}")
-    verified = host.seedzero("checkpoint", "verify", f"--run_dir={run}")
+    verified = host.seedzero("checkpoint", "verify", "--json", f"--run_dir={run}")
     assert verified.code == 1
     assert [row["ok"] for row in verified.json if row["step"] == 60 and not row["best"]] == [False]
     ended = host.train(run, *BRIEF, "--max_updates=70").wait()

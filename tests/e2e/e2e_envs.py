@@ -64,7 +64,7 @@ class Raising(Tagged):
 class Unsupported(Tagged):
     """Has a space that nobody can learn from."""
 
-    action_space = gymnasium.spaces.MultiDiscrete([2, 2])
+    action_space = gymnasium.spaces.MultiDiscrete([64, 64])
 
 
 class Paced(Tagged):

@@ -33,7 +33,7 @@ class RawWorker:
     def receive(self) -> pb.LearnerMessage:
         return next(self._call)
 
-    def hello(self, *, version: int = 1, session_id: str = "") -> None:
+    def hello(self, *, version: int = 2, session_id: str = "") -> None:
         hello = pb.Hello(
             protocol_version=version,
             worker_id=self.name,

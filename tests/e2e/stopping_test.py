@@ -117,7 +117,7 @@ def test_an_environment_that_always_fails_ends_training_with_its_reason(
     "env, reason",
     [
         ("no_such_module:Env-v0", "there is no module 'no_such_module'"),
-        ("e2e_envs:Unsupported-v0", "action space MultiDiscrete"),
+        ("e2e_envs:Unsupported-v0", "4096 combinations; at most 1024 are supported"),
     ],
 )
 def test_an_environment_that_cannot_be_made_is_one_message_and_no_run(

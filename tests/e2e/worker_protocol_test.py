@@ -73,7 +73,7 @@ def _skip_a_number(raw: raw_worker.RawWorker) -> None:
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
 BAD = {
     "version": Bad(
-        lambda raw: raw.hello(version=7), grpc.StatusCode.FAILED_PRECONDITION, "VersionMismatch", ("7", "1")
+        lambda raw: raw.hello(version=7), grpc.StatusCode.FAILED_PRECONDITION, "VersionMismatch", ("7", "2")
     ),
     "garbage": Bad(lambda raw: raw.send(b"\xff\xff\xff\xff nonsense"), INVALID, "InvalidMessage", ()),
     "garbage later": Bad(_after_joining(lambda assign: b"\x0a\xff\x01"), INVALID, "InvalidMessage", ()),
@@ -138,7 +138,7 @@ def learner(module_host: harness.Host) -> harness.Learner:
     """A learner whose environments live in a worker that does everything right."""
     found = module_host.train(module_host.directory / "run", *REMOTE)
     example = str(harness.ROOT / "examples" / "remote_worker.py")
-    module_host.start([sys.executable, "-c", PACED, example, found.address], "good")
+    module_host.start([sys.executable, "-c", PACED, example, f"--server={found.address}"], "good")
     found.until(lambda status: status["updates"] > 0, "training from remote environments")
     return found
 

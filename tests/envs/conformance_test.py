@@ -2,15 +2,42 @@
 
 import importlib.util
 
+import gymnasium
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 from seedzero.config import sections
-from seedzero.core import errors, types
+from seedzero.core import errors, packing, types
 from seedzero.envs import registry
 
 NUM_ENVS = 3
 SEEDS = (11, 12, 13)
+
+
+class Robot(gymnasium.Env):
+    """Observations of several parts; an episode ends at any step by chance."""
+
+    def __init__(self):
+        self.observation_space = spaces.Dict(
+            camera=spaces.Box(0, 255, (8, 6, 3), np.uint8),
+            arm=spaces.Dict(angle=spaces.Box(-1, 1, (3,), np.float64), gear=spaces.Discrete(3)),
+            seen=spaces.Tuple([spaces.MultiBinary(4), spaces.Box(-5, 5, (), np.int32)]),
+        )
+        self.action_space = spaces.MultiDiscrete([3, 2])
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        if seed is not None:
+            self.observation_space.seed(seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        ends = self.np_random.random() < 0.1
+        return self.observation_space.sample(), float(action.sum()), ends, False, {}
+
+
+gymnasium.register("SeedzeroTest/Robot-v0", Robot)
 
 HAS_BOX2D = importlib.util.find_spec("Box2D") is not None
 
@@ -21,13 +48,23 @@ SEEDED = [
     pytest.param("gym:Acrobot-v1", {}, 510, id="acrobot"),
     pytest.param("gym:Pendulum-v1", {}, 210, id="pendulum"),
     pytest.param("gym:FrozenLake-v1", {}, 120, id="one-hot"),
+    pytest.param("gym:SeedzeroTest/Robot-v0", {}, 100, id="named-arrays"),
     pytest.param(
         "gym:LunarLander-v3", {}, 250, id="lunarlander", marks=pytest.mark.skipif(not HAS_BOX2D, reason="needs box2d")
+    ),
+    pytest.param(
+        "python:gymnasium.envs.classic_control.cartpole:CartPoleEnv",
+        dict(kwargs='{"sutton_barto_reward": true}', max_episode_steps=20),
+        60,
+        id="function",
     ),
     pytest.param("gym:MinAtar/Breakout-v1", {}, 150, id="minatar-breakout"),
     pytest.param("gym:MinAtar/SpaceInvaders-v1", {}, 400, id="minatar-space-invaders"),
     pytest.param("atari:Pong", dict(max_episode_frames=90), 60, id="atari-truncated"),
     pytest.param("atari:Breakout", dict(life_loss=True, frame_size=84), 200, id="atari-lives"),
+    pytest.param("memory:tmaze-3", {}, 90, id="t-maze"),
+    pytest.param("memory:repeat-2", {}, 40, id="repeat"),
+    pytest.param("memory:cartpole", {}, 150, id="cartpole-positions"),
     pytest.param("spiel:tic_tac_toe", dict(role=types.Role.EVALUATE), 40, id="tic-tac-toe-random"),
     pytest.param("spiel:connect_four", dict(role=types.Role.EVALUATE), 80, id="connect-four-random"),
 ]
@@ -83,6 +120,9 @@ def test_every_step_has_the_shapes_dtypes_and_bounds_of_the_spec(env_id, setting
         assert step.observation.dtype == spec.observation_dtype
         assert np.all(np.isfinite(step.observation))
         assert np.all((step.observation >= spec.observation_low) & (step.observation <= spec.observation_high))
+        if spec.packed:
+            for array, seen in zip(spec.packed, packing.unpack(spec.packed, step.observation).values(), strict=True):
+                assert np.all(np.isfinite(seen) & (seen >= array.low) & (seen <= array.high))
         assert step.reward.shape == step.terminated.shape == step.truncated.shape == (NUM_ENVS,)
         assert step.reward.dtype == np.float32
         assert step.terminated.dtype == step.truncated.dtype == bool

@@ -104,23 +104,17 @@ def test_time_limits_truncate_and_do_not_terminate():
     assert [step.truncated[0] for step in steps] == [False] * 499 + [True]
 
 
-UNSUPPORTED = [
-    spaces.Dict(a=spaces.Discrete(2)),
-    spaces.Tuple([spaces.Discrete(2)]),
-    spaces.MultiDiscrete([2, 2]),
-    spaces.MultiBinary(3),
-    spaces.Text(3),
-    spaces.Sequence(spaces.Discrete(2)),
-]
+UNSUPPORTED_OBSERVATIONS = [spaces.Text(3), spaces.Sequence(spaces.Discrete(2)), spaces.Graph(spaces.Box(0, 1), None)]
+UNSUPPORTED_ACTIONS = [spaces.Dict(a=spaces.Discrete(2)), spaces.Tuple([spaces.Discrete(2)]), spaces.Text(3)]
 
 
-@pytest.mark.parametrize("space", UNSUPPORTED, ids=lambda space: type(space).__name__)
+@pytest.mark.parametrize("space", UNSUPPORTED_OBSERVATIONS, ids=lambda space: type(space).__name__)
 def test_unsupported_observations_are_refused_by_name(space):
     with pytest.raises(errors.EnvironmentFailure, match=rf"observation space {type(space).__name__}.*Box or Discrete"):
         wrap(space)
 
 
-@pytest.mark.parametrize("space", UNSUPPORTED, ids=lambda space: type(space).__name__)
+@pytest.mark.parametrize("space", UNSUPPORTED_ACTIONS, ids=lambda space: type(space).__name__)
 def test_unsupported_actions_are_refused_by_name(space):
     with pytest.raises(errors.EnvironmentFailure, match=rf"action space {type(space).__name__}.*or Box.*not supp"):
         wrap(box(0, 1, np.float32), space)
@@ -240,7 +234,7 @@ def test_without_minatar_the_error_names_what_to_install(monkeypatch):
         monkeypatch.delitem(gymnasium.registry, name)
     for module in ("minatar", "minatar.gym"):
         monkeypatch.setitem(sys.modules, module, None)
-    hint = r"'MinAtar/Breakout-v1' needs .*minatar.*pip install '\.\[minatar\]'"
+    hint = r"'MinAtar/Breakout-v1' needs .*minatar.*pip install 'MinAtar<2'"
     with pytest.raises(errors.EnvironmentFailure, match=hint):
         gym_env.check_id("MinAtar/Breakout-v1")
     with pytest.raises(errors.EnvironmentFailure, match=hint):

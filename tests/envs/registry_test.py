@@ -17,8 +17,12 @@ from seedzero.envs import atari, catch, gym_env, registry, spiel
         "atari:ms_pacman",
         "gym:MinAtar/Breakout-v1",
         "gym:MinAtar/Seaquest",
+        "python:my_module:make",
         "spiel:tic_tac_toe",
         "spiel:connect_four(rows=4,columns=5)",
+        "memory:tmaze-20",
+        "memory:repeat-4",
+        "memory:cartpole",
     ],
 )
 def test_right_ids_are_known(env_id):
@@ -28,7 +32,11 @@ def test_right_ids_are_known(env_id):
 @pytest.mark.parametrize(
     ("env_id", "hint"),
     [
-        ("", "catch | gym:ID | gym:module:ID | atari:GAME | spiel:GAME | remote"),
+        (
+            "",
+            "catch | gym:ID | gym:module:ID | python:module:function | atari:GAME | spiel:GAME | memory:TASK | remote",
+        ),
+        ("python:my_module", "environment 'python:my_module': 'my_module' is not complete; expected MODULE:FUNCTION"),
         ("cathc", "did you mean catch"),
         ("catch:1", "did you mean catch"),
         ("Gym:CartPole-v1", "did you mean gym:ID"),
@@ -51,7 +59,10 @@ def test_right_ids_are_known(env_id):
         ("ALE/MsPacman-v5", "did you mean atari:MsPacman?"),
         ("MinAtar/Breakout-v1", "did you mean gym:MinAtar/Breakout-v1?"),
         ("my_module:MyEnv-v0", "did you mean gym:my_module:MyEnv-v0?"),
-        ("nonsense", "spiel:GAME | remote"),
+        ("nonsense", "memory:TASK | remote"),
+        ("memory", "did you mean memory:TASK, as in memory:tmaze-20"),
+        ("memory:tmaze", "tmaze-LENGTH, repeat-LAG (numbers from 1 to 1000) or cartpole"),
+        ("memory:repeat-1001", "no memory task 'repeat-1001'"),
         ("remot", "did you mean remote"),
     ],
 )
@@ -78,9 +89,14 @@ def test_a_spec_decides_agent_preset_and_network(env_id, num_players, shape):
     assert spec.observation_shape == shape
 
 
-def test_an_environment_with_an_unsupported_space_has_no_spec():
-    with pytest.raises(errors.EnvironmentFailure, match="has the observation space Tuple"):
-        registry.spec(sections.EnvConfig(id="gym:Blackjack-v1"))
+def test_an_environment_that_cannot_be_made_has_no_spec():
+    with pytest.raises(errors.EnvironmentFailure, match=r"ClipAction\(\) cannot wrap this environment"):
+        registry.spec(sections.EnvConfig(id="gym:CartPole-v1", wrappers='["ClipAction"]'))
+
+
+def test_blackjacks_three_numbers_are_three_arrays():
+    spec = registry.spec(sections.EnvConfig(id="gym:Blackjack-v1"))
+    assert [(array.name, array.shape) for array in spec.arrays] == [("0", (32,)), ("1", (11,)), ("2", (2,))]
 
 
 def test_make_finds_the_family():
@@ -98,6 +114,15 @@ def test_games_are_played_against_random_moves_where_they_are_evaluated():
     assert training.reset([0, 0]).action_mask.sum(axis=1).tolist() == [9, 9]
     assert evaluation.reset([0, 0]).action_mask.sum(axis=1).tolist() == [9, 8]
     assert training.spec == evaluation.spec
+
+
+@pytest.mark.parametrize(
+    ("env_id", "other"),
+    [("gym:ALE/MsPacman-v5", "--env=atari:MsPacman"), ("gym:ALE/Nothing-v5", ""), ("gym:CartPole-v1", "")],
+)
+def test_advice_names_the_id_with_the_usual_preprocessing(env_id, other):
+    advice = registry.advice(env_id)
+    assert other in advice if other else advice == ""
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from seedzero.config import config as config_lib
 from seedzero.config import presets
 from seedzero.core import types
 from seedzero.device import compilation_cache
-from seedzero.evaluation import evaluate
+from seedzero.evaluation import evaluate, greedy
 
 
 def _counting_agent() -> base.Agent:
@@ -47,7 +47,7 @@ def test_a_player_carries_memory_and_frames_and_begins_anew(
     with run_dir.open_run_dir(tmp_path / "run", config, preset="catch", given={}) as opened:
         path = opened.path
     agent = _counting_agent()
-    monkeypatch.setattr(evaluate, "_load", lambda path, config, spec, step: (agent, (), 0))
+    monkeypatch.setattr(greedy, "load", lambda *args: greedy.Saved(agent, (), 0, "last"))
     player = evaluate._Player(path, None, 3, seed=0, render=False)
     since, before = 0, None
     for _ in range(25):
@@ -55,8 +55,8 @@ def test_a_player_carries_memory_and_frames_and_begins_anew(
         since = 0 if first.all() else since + 1
         assert first.all() or not first.any()  # episodes of Catch have one length
         player.advance()
-        assert player._carried.memory.tolist() == [since] * 3
-        np.testing.assert_array_equal(player._carried.past, frame)
+        assert player._group._carried.memory.tolist() == [since] * 3
+        np.testing.assert_array_equal(player._group._carried.past[types.OBSERVATION], frame)
         assert before is None or first.all() or not np.array_equal(before, frame)
         before = frame
     player.env.close()
@@ -71,11 +71,12 @@ def test_agents_of_either_kind_play_whole_episodes(
     with run_dir.open_run_dir(tmp_path / "run", config, preset="catch", given={}) as opened:
         path = opened.path
 
-    def initial(directory: pathlib.Path, step: object, template: base.Params) -> tuple[base.Params, int]:
-        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), template), 7
+    def initial(directory: pathlib.Path, step: object, template: base.Params) -> tuple[base.Params, int, str]:
+        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), template), 7, "last"
 
-    monkeypatch.setattr(evaluate, "_load_params", initial)
+    monkeypatch.setattr(greedy, "_load_params", initial)
     monkeypatch.setattr(compilation_cache, "enable", lambda: None)
     found = evaluate.evaluate(path, None, 5, seed=0)
-    assert (found["step"], found["episodes"], found["mean_length"]) == (7, 5, 9.0)
+    assert (found["step"], found["chosen"]) == (7, "last")
+    assert (found["episodes"], found["mean_length"]) == (5, 9.0)
     assert -1.0 <= found["mean_return"] <= 1.0

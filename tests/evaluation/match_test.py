@@ -17,7 +17,7 @@ from seedzero.config import config as config_lib
 from seedzero.config import options, presets
 from seedzero.core import errors, types
 from seedzero.envs import spiel
-from seedzero.evaluation import evaluate, match
+from seedzero.evaluation import evaluate, greedy, match
 
 
 @pytest.fixture(scope="module")
@@ -170,13 +170,14 @@ def test_the_opponent_is_chosen_by_name_or_run_directory(
     players = {mine: _Perfect(tic_tac_toe), other: _first_free}
     loaded = []
 
-    def load_player(game: spiel.Game, path: pathlib.Path, step: Any) -> tuple[match.Player, int]:
+    def load_player(game: spiel.Game, path: pathlib.Path, step: Any) -> tuple[match.Player, dict[str, Any]]:
         loaded.append((path, step))
-        return players[path], 7 if path == mine else 8
+        return players[path], {"step": 7 if path == mine else 8, "chosen": "last"}
 
     monkeypatch.setattr(evaluate, "load_player", load_player)
     expected = {
         "step",
+        "chosen",
         "opponent",
         "episodes",
         "mean_return",
@@ -203,7 +204,7 @@ def test_the_opponent_is_chosen_by_name_or_run_directory(
 def test_an_opponent_that_does_not_fit_is_refused_by_name(
     tic_tac_toe: spiel.Game, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evaluate, "load_player", lambda *args: (_first_free, 0))
+    monkeypatch.setattr(evaluate, "load_player", lambda *args: (_first_free, {}))
     mine, alone = _run(tmp_path / "mine", "tictactoe"), _run(tmp_path / "alone", "catch")
     other = _run(tmp_path / "other", "tictactoe", env__id="spiel:connect_four")
     with pytest.raises(errors.UsageError, match="was trained with --env=spiel:connect_four, this run with"):
@@ -219,8 +220,8 @@ def test_a_game_that_is_watched_begins_at_its_start(tmp_path: pathlib.Path, monk
 
     def load(path: pathlib.Path, config: config_lib.Config, spec: types.EnvSpec, step: object) -> Any:
         agent = muzero.make(config, spec, "cpu")
-        return agent, agent.init(jax.random.key(0)).params, 0
+        return greedy.Saved(agent, agent.init(jax.random.key(0)).params, 0, "last")
 
-    monkeypatch.setattr(evaluate, "_load", load)
+    monkeypatch.setattr(greedy, "load", load)
     player = evaluate._Player(run, None, 20, seed=0, render=False)
     assert not player.step.observation[..., 1:3].any()  # no stone of either colour

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from seedzero.api import request
 from seedzero.cli import parse, train
 from seedzero.config import config, presets, worker_options
 from seedzero.core import errors
@@ -29,7 +30,7 @@ def test_the_learner_gets_the_users_words_and_what_the_launcher_decides() -> Non
     command = PLAN.learner_command("10.0.0.7", 7777, FILE)
     assert command[:4] == [sys.executable, "-m", "seedzero.cli", "train"]
     arguments = parse.read("train", train.COMMAND, command[4:])  # every word is one that `train` knows
-    asked = train.request(arguments.flags, arguments.settings)
+    asked = request.make(arguments.flags, arguments.settings)
     transport, worker = asked.config.transport, asked.config.worker
     assert (transport.listen, transport.token_file) == ("10.0.0.7:7777", str(FILE))
     assert (worker.num, worker.num_remote, worker.threads) == (0, 6, 4)
@@ -104,6 +105,25 @@ def test_an_accelerator_that_is_not_there_yet_can_be_asked_for() -> None:
 def test_an_unknown_accelerator_is_refused(text: str) -> None:
     with pytest.raises(errors.UsageError, match="expected auto, none, GPU, GPU:N, TPU or TPU:N"):
         plan.find_accelerator(text, [])
+
+
+@pytest.mark.parametrize(
+    ("cpus", "num_workers", "fitted"), [(8.0, 3, 3.0), (5.0, 3, 2.0), (4.0, 3, 1.0), (3.0, 3, 3.0), (3.5, 2, 1.0)]
+)
+def test_a_learner_takes_fewer_cores_where_everything_then_has_a_place(
+    cpus: float, num_workers: int, fitted: float
+) -> None:
+    learner, worker = plan.Needs(3.0, "GPU", 1), plan.Needs(1.0)
+    found = plan.fit_learner(learner, worker, num_workers, [{"CPU": cpus, "GPU": 1.0}])
+    assert found == plan.Needs(fitted, "GPU", 1)
+
+
+def test_a_shortage_names_what_is_needed_what_there_is_and_what_to_lower() -> None:
+    learner, worker = plan.Needs(3.0), plan.Needs(1.0)
+    assert plan.shortage(learner, worker, 2, [{"CPU": 4.0}, {"CPU": 1.0}]) == ""
+    text = plan.shortage(learner, worker, 2, [{"CPU": 2.0}, {"memory": 1.0}])
+    assert "the learner needs CPU 3, each of 2 worker(s) CPU 1" in text
+    assert "2 node(s) with CPU 2; nothing; lower --num_workers" in text
 
 
 def test_what_finds_no_room_is_named() -> None:

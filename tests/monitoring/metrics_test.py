@@ -94,22 +94,23 @@ def test_row_that_fits_only_in_part_leaves_no_half_line(tmp_path: pathlib.Path) 
     assert len(reports) == 2
 
 
-def test_tensorboard_holds_the_numbers_of_a_row_at_its_update(tmp_path: pathlib.Path) -> None:
+def test_tensorboard_holds_the_numbers_of_a_row_in_groups_over_environment_steps(tmp_path: pathlib.Path) -> None:
     log, reports = make_log(tmp_path, tensorboard=True)
-    log.write({"update": 7, "loss": 0.25, "note": "text", "nothing": None})
+    log.write({"update": 7, "env_steps": 640, "loss": 0.25, "note": "text", "nothing": None})
     ((header, event),) = events(tmp_path)
     assert header.file_version == "brain.Event:2"
-    assert (event.step, event.wall_time) == (7, 1000.0)
-    assert {value.tag: value.simple_value for value in event.summary.value} == {"update": 7.0, "loss": 0.25}
+    assert (event.step, event.wall_time) == (640, 1000.0)
+    found = {value.tag: value.simple_value for value in event.summary.value}
+    assert found == {"time/update": 7.0, "time/env_steps": 640.0, "train/loss": 0.25}
     assert reports == []
 
 
 def test_tensorboard_goes_on_after_a_full_disk_without_a_half_record(tmp_path: pathlib.Path) -> None:
     log, reports = make_log(tmp_path, tensorboard=True)
     with file_size_limit(80):
-        log.write({"update": 1, "loss": 0.5})
-    assert rows(tmp_path) == [{"update": 1, "loss": 0.5}] and len(reports) == 1
-    log.write({"update": 2, "loss": 0.5})
+        log.write({"update": 1, "env_steps": 1})
+    assert rows(tmp_path) == [{"update": 1, "env_steps": 1}] and len(reports) == 1
+    log.write({"update": 1, "env_steps": 2})
     ((header, event),) = events(tmp_path)
     assert header.file_version and event.step == 2
     assert len(reports) == 2
@@ -120,8 +121,8 @@ def test_without_tensorboardx_rows_are_written_and_it_is_said_once(
 ) -> None:
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
     log, reports = make_log(tmp_path, tensorboard=True)
-    log.write({"update": 1})
-    log.write({"update": 2})
+    log.write({"update": 1, "env_steps": 1})
+    log.write({"update": 2, "env_steps": 2})
     assert len(rows(tmp_path)) == 2
     assert len(reports) == 1 and "TensorBoard" in reports[0]
 
@@ -159,8 +160,8 @@ def test_truncate_without_a_file_does_nothing(tmp_path: pathlib.Path) -> None:
 def test_truncate_tells_tensorboard_once_to_hide_later_points(tmp_path: pathlib.Path) -> None:
     log, _ = make_log(tmp_path, tensorboard=True)
     log.truncate(0, 20)
-    log.write({"update": 30})
-    log.write({"update": 40})
+    log.write({"update": 1, "env_steps": 30})
+    log.write({"update": 2, "env_steps": 40})
     ((_, start, *points),) = events(tmp_path)
     assert (start.step, start.session_log.status) == (21, event_pb2.SessionLog.START)
     assert [point.step for point in points] == [30, 40]

@@ -10,7 +10,7 @@ import pytest
 from seedzero.checkpoints import run_dir
 from seedzero.config import config as config_lib
 from seedzero.core import types
-from seedzero.monitoring import background, console, counts, metrics, view
+from seedzero.monitoring import background, console, counts, metrics, view, wandb_run
 
 
 class Screen:
@@ -40,6 +40,31 @@ def _view(path: pathlib.Path, **changes: Any) -> tuple[view.View, Screen, metric
     return shown, screen, gathered
 
 
+def test_rows_go_to_weights_and_biases_too_while_they_are_sent(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows: list[Any] = []
+
+    class Sent:
+        def __init__(self, project: str, path: pathlib.Path, config: dict[str, Any], report: object) -> None:
+            rows.append((project, path, config["metrics.wandb"]))
+
+        def write(self, row: dict[str, Any]) -> None:
+            rows.append(row["update"])
+
+        def close(self) -> None:
+            rows.append("closed")
+
+    monkeypatch.setattr(wandb_run, "WandbRun", Sent)
+    shown, _, _ = _view(tmp_path, metrics__wandb="games")
+    with shown.sending():
+        shown.write_row({"update": 7})
+    assert rows == [("games", tmp_path, "games"), 7, "closed"]
+    rows.clear()
+    with _view(tmp_path)[0].sending():
+        assert not rows
+
+
 @pytest.mark.parametrize("share, num_messages", [(0.0, 0), (view.CLIPPED_SHARE / 2, 0), (0.25, 1)])
 def test_clipped_targets_are_reported_once(tmp_path: pathlib.Path, share: float, num_messages: int) -> None:
     shown, screen, gathered = _view(tmp_path, network__support_limit=7.0)
@@ -51,13 +76,17 @@ def test_clipped_targets_are_reported_once(tmp_path: pathlib.Path, share: float,
 
 
 @pytest.mark.parametrize("env_id, has_remedy", [("gym:CartPole-v1", True), ("atari:Pong", False)])
-def test_episodes_without_end_are_reported_once(tmp_path: pathlib.Path, env_id: str, has_remedy: bool) -> None:
+@pytest.mark.parametrize("before_resume", [0, 50_000])
+def test_episodes_without_end_are_reported_once(
+    tmp_path: pathlib.Path, env_id: str, has_remedy: bool, before_resume: int
+) -> None:
     shown, screen, _ = _view(tmp_path, env__id=env_id)
-    stored = counts.Counts(stored=8_000)
-    shown.progress.read = lambda: counts.Snapshot(counts=stored)
-    for screen.now in (0.0, view.ENDLESS_SECONDS - 1.0):
+    stored = before_resume
+    shown.progress.read = lambda: counts.Snapshot(counts=counts.Counts(stored=stored))
+    for screen.now in (0.0, view.ENDLESS_SECONDS):  # the steps of an earlier process do not count
         shown.observe(screen.now)
     assert not screen.messages
+    stored += 8_000
     for screen.now in (view.ENDLESS_SECONDS, view.ENDLESS_SECONDS + 1.0):
         shown.observe(screen.now)
     (text,) = screen.messages

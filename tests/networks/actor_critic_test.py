@@ -26,9 +26,12 @@ def _make(spec: types.EnvSpec, platform: str = "cpu", **changes: Any) -> actor_c
 
 def _steps(spec: types.EnvSpec, frame_stack: int = 1, seed: int = 0) -> actor_critic.Steps:
     random = np.random.default_rng(seed)
-    shape = (*spec.observation_shape[:-1], spec.observation_shape[-1] * frame_stack)
+    shapes = {array.name: (*array.shape[:-1], array.shape[-1] * frame_stack) for array in spec.arrays}
     return actor_critic.Steps(
-        observation=jnp.asarray(random.integers(0, 2, (B, T, *shape)), spec.observation_dtype),
+        observation={
+            array.name: jnp.asarray(random.integers(0, 2, (B, T, *shapes[array.name])), array.dtype)
+            for array in spec.arrays
+        },
         first=jnp.zeros((B, T), bool),
         reward=jnp.asarray(random.uniform(-1, 1, (B, T)), jnp.float32),
         last_action=jnp.asarray(random.integers(0, spec.num_actions, (B, T)), jnp.int32),
@@ -46,7 +49,7 @@ def _large(network: actor_critic.Network, lstm: bool = True) -> Any:
     """Returns parameters that say something: as initialized, the logits are almost 0."""
     params = jax.jit(network.init)(jax.random.key(0))
     return jax.tree.map(
-        lambda x: x + 0.3 * jnp.sin(1.0 + jnp.arange(x.size, dtype=jnp.float32)).reshape(x.shape), params
+        lambda x: np.asarray(x) + 0.3 * np.sin(1.0 + np.arange(x.size, dtype=np.float32)).reshape(x.shape), params
     )
 
 
@@ -168,7 +171,9 @@ def test_steps_are_independent_without_an_lstm() -> None:
     network, steps = _make(VECTOR), _steps(VECTOR)
     params = _large(network)
     other = steps._replace(
-        observation=steps.observation.at[:, 2].add(1.0), reward=steps.reward + 1, last_action=2 - steps.last_action
+        observation={types.OBSERVATION: steps.observation[types.OBSERVATION].at[:, 2].add(1.0)},
+        reward=steps.reward + 1,
+        last_action=2 - steps.last_action,
     )
     unroll = jax.jit(network.unroll)
     _, logits, value = unroll(params, network.initial_state(B), steps)
@@ -218,10 +223,11 @@ def test_gradients_do_not_cross_an_episodes_beginning() -> None:
     @jax.jit
     @jax.grad
     def gradient(observation: jax.Array) -> jax.Array:
-        _, _, value = network.unroll(params, network.initial_state(B), steps._replace(observation=observation))
+        shown = steps._replace(observation={types.OBSERVATION: observation})
+        _, _, value = network.unroll(params, network.initial_state(B), shown)
         return jnp.sum(value[:, 4])
 
-    into = np.any(gradient(steps.observation) != 0, axis=-1)
+    into = np.any(gradient(steps.observation[types.OBSERVATION]) != 0, axis=-1)
     np.testing.assert_array_equal(into, [[False, False, True, True, True], [True] * T])
 
 

@@ -31,9 +31,17 @@ def _num_params(network: muzero.Network) -> int:
     return sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(shapes))
 
 
-def _observation(spec: types.EnvSpec, batch_size: int = 2) -> jax.Array:
-    values = 1 + np.random.default_rng(0).integers(0, 2, (batch_size, *spec.observation_shape))
-    return jnp.asarray(values, spec.observation_dtype)
+def _observation(spec: types.EnvSpec, batch_size: int = 2) -> dict[str, jax.Array]:
+    random = np.random.default_rng(0)
+    return {
+        array.name: jnp.asarray(1 + random.integers(0, 2, (batch_size, *array.shape)), array.dtype)
+        for array in spec.arrays
+    }
+
+
+def _one(observation: Any) -> dict[str, Any]:
+    """An observation of one array."""
+    return {types.OBSERVATION: observation}
 
 
 def test_convolutions_have_half_the_width_unless_told() -> None:
@@ -58,7 +66,9 @@ def test_frames_become_6x6_hidden_states(size: str, channels: int, millions: flo
     spec = dataclasses.replace(FRAME, observation_shape=(frame_size, frame_size, 1))
     network = muzero.make(muzero_config.NetworkConfig(frame_stack=4, resnet_size=size), spec, "cpu")
     params = jax.eval_shape(network.init, jax.random.key(0))
-    hidden = jax.eval_shape(network.represent, params, jax.ShapeDtypeStruct((2, frame_size, frame_size, 4), jnp.uint8))
+    hidden = jax.eval_shape(
+        network.represent, params, _one(jax.ShapeDtypeStruct((2, frame_size, frame_size, 4), jnp.uint8))
+    )
     assert hidden.shape == (2, 6, 6, channels)
     assert _num_params(network) == pytest.approx(millions * 1e6, rel=0.02)
 
@@ -73,7 +83,7 @@ def test_the_images_action_is_convolved_as_constant_planes_would_be(
     numbers = rng.uniform(-1, 1, (4, 3)).astype(np.float32)
     action = numbers if is_continuous else np.array([0, 2, 1, 2], np.int32)
     convolution = resnet._ActionConv(num_actions=0 if is_continuous else 3, dtype=jnp.float32)
-    params = convolution.init(jax.random.key(0), hidden, action)
+    params = jax.jit(convolution.init)(jax.random.key(0), hidden, action)
     values = numbers if is_continuous else np.eye(3, dtype=np.float32)[action]
     planes = np.broadcast_to(values[:, None, None], (4, *shape, 3))
     padded = np.pad(np.concatenate([hidden, planes], axis=-1), ((0, 0), (1, 1), (1, 1), (0, 0)))
@@ -81,7 +91,7 @@ def test_the_images_action_is_convolved_as_constant_planes_would_be(
     expected = np.zeros_like(hidden)
     for y, x, i, j in itertools.product(range(shape[0]), range(shape[1]), range(3), range(3)):
         expected[:, y, x] += padded[:, y + i, x + j] @ kernel[i, j]
-    np.testing.assert_allclose(convolution.apply(params, hidden, action), expected, atol=1e-5)
+    np.testing.assert_allclose(jax.jit(convolution.apply)(params, hidden, action), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("spec", [VECTOR, GRID, IMAGE], ids=["mlp", "conv", "resnet"])
@@ -98,7 +108,7 @@ def test_an_untrained_network_is_uniform_and_expects_exactly_nothing(spec: types
     np.testing.assert_array_equal(jax.nn.softmax(policy), np.full((2, 3), np.float32(1 / 3)))
     for logits in (value, reward):
         assert logits.shape == (2, 21)
-        assert np.all(np.asarray(value_transforms.expectation(logits, 30.0)) == 0.0)
+        assert np.all(np.asarray(jax.jit(value_transforms.expectation)(logits, 30.0)) == 0.0)
     assert following.shape == hidden.shape
 
 
@@ -122,7 +132,7 @@ def test_hidden_states_differ_by_continuous_actions() -> None:
     @jax.jit
     def following(action: jax.Array) -> jax.Array:
         params = network.init(jax.random.key(0))
-        return network.dynamics(params, network.represent(params, jnp.ones((3, 4))), action)[0]
+        return network.dynamics(params, network.represent(params, _one(jnp.ones((3, 4)))), action)[0]
 
     one, other, third = following(jnp.array([[0.5, 0.5], [0.5, 0.4], [0.4, 0.5]]))
     assert not np.allclose(one, other, atol=1e-4) and not np.allclose(one, third, atol=1e-4)
@@ -176,7 +186,8 @@ def test_parameters_and_logits_are_float32_whatever_is_computed_in(
     if expected == "bfloat16":
         assert {name.rpartition("[")[0] for name in exact} == outputs | inputs
         assert {leaf.dtype for _, leaf in _leaves(cast)} == {jnp.dtype("float32"), jnp.dtype("bfloat16")}
-    hidden = jax.eval_shape(network.represent, cast, jax.ShapeDtypeStruct((2, *spec.observation_shape), jnp.uint8))
+    seen = _one(jax.ShapeDtypeStruct((2, *spec.observation_shape), jnp.uint8))
+    hidden = jax.eval_shape(network.represent, cast, seen)
     following, reward = jax.eval_shape(network.dynamics, cast, hidden, jax.ShapeDtypeStruct((2,), jnp.int32))
     assert hidden.dtype == following.dtype == jnp.dtype(expected)
     for logits in (*jax.eval_shape(network.predict, cast, hidden), reward):
@@ -190,34 +201,36 @@ def _leaves(tree: Any) -> list[tuple[Any, Any]]:
 def test_bfloat16_tells_near_observations_and_their_values_apart() -> None:
     network, exact = (muzero.make(_config(compute_dtype=name), VECTOR, "cpu") for name in ("bfloat16", "float32"))
     shapes = jax.eval_shape(network.init, jax.random.key(0))
-    keys = iter(jax.random.split(jax.random.key(1), 100))
-    params = jax.tree.map(lambda leaf: jax.random.normal(next(keys), leaf.shape), shapes)
-    seen = 100.0 + 10.0 * jax.random.normal(next(keys), (64, 4))
-    params[muzero.MOMENTS] = statistics.add_features(statistics.no_moments(4), seen, jnp.ones(64, bool))
-    near = network.represent(network.cast(params), jnp.array([[100.0, 99, 98, 97], [100.2, 99, 98, 97]]))
-    assert (near[0] != near[1]).any()
+    random = np.random.default_rng(1)
+    params = jax.tree.map(lambda leaf: random.normal(size=leaf.shape).astype(np.float32), shapes)
+    seen = (100.0 + 10.0 * random.normal(size=(64, 4))).astype(np.float32)
+    add_features, predict = jax.jit(statistics.add_features), jax.jit(network.predict)
+    params[muzero.MOMENTS] = add_features(jax.jit(statistics.no_moments, static_argnums=0)(4), seen, np.ones(64, bool))
+    cast = jax.jit(network.cast)(params)
+    near = jax.jit(network.represent)(cast, _one(np.array([[100.0, 99, 98, 97], [100.2, 99, 98, 97]], np.float32)))
+    assert (np.asarray(near[0]) != np.asarray(near[1])).any()
     # The heads' last layer adds no rounding of its own: a value of 40 has a step of 0.25 in bfloat16.
-    hidden = exact.represent(params, seen).astype(jnp.bfloat16)
-    logits, cast = network.predict(network.cast(params), hidden)[1], network.cast(params)
-    rounded = network.predict(jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), cast), hidden)[1]
+    hidden = np.asarray(jax.jit(exact.represent)(params, _one(seen))).astype(jnp.bfloat16)
+    logits = np.asarray(predict(cast, hidden)[1])
+    rounded = predict(jax.tree.map(lambda leaf: np.asarray(leaf).astype(jnp.bfloat16), cast), hidden)[1]
     assert (logits != logits.astype(jnp.bfloat16)).any()
-    assert (logits != rounded).any()
+    assert (logits != np.asarray(rounded)).any()
 
 
 @pytest.mark.parametrize("spec", [VECTOR, GRID, IMAGE], ids=["mlp", "conv", "resnet"])
 def test_normalized_observations_do_not_depend_on_their_units(spec: types.EnvSpec) -> None:
     spec = dataclasses.replace(spec, observation_dtype="float32", observation_low=-np.inf, observation_high=np.inf)
     network = muzero.make(_config(), spec, "cpu")
-    x = jax.random.normal(jax.random.key(0), (8, *spec.observation_shape))
-    scales = jnp.array([1e4, 1e-3, 1.0, 5.0])[: spec.observation_shape[-1]]
-    params = network.init(jax.random.key(1))
+    x = np.random.default_rng(0).normal(size=(8, *spec.observation_shape)).astype(np.float32)
+    scales = np.array([1e4, 1e-3, 1.0, 5.0], np.float32)[: spec.observation_shape[-1]]
+    params = jax.jit(network.init)(jax.random.key(1))
 
+    @jax.jit
     def represent(x: jax.Array) -> jax.Array:
-        seen = network.features(x)
-        moments = statistics.add_features(statistics.no_moments(network.num_features), seen, jnp.ones(len(seen), bool))
-        return network.represent({**params, muzero.MOMENTS: moments}, x)
+        moments = network.add_moments(network.no_moments, _one(x), jnp.ones(len(x), bool), None)
+        return network.represent({**params, muzero.MOMENTS: moments}, _one(x))
 
-    assert network.num_features == spec.observation_shape[-1]
+    assert network.no_moments is not None and len(network.no_moments.mean) == spec.observation_shape[-1]
     np.testing.assert_allclose(represent(scales * x + 3 * scales), represent(x), atol=1e-3)
 
 
@@ -235,10 +248,18 @@ def test_normalized_observations_do_not_depend_on_their_units(spec: types.EnvSpe
 def test_integers_are_scaled_by_their_range(low: float, high: float, dtype: str, value: int, scaled: float) -> None:
     spec = types.EnvSpec((4,), dtype, 3, observation_low=low, observation_high=high)
     network, plain = muzero.make(_config(), spec, "cpu"), muzero.make(_config(), VECTOR, "cpu")
-    params = network.init(jax.random.key(0))
     pattern = np.array([[0, 0, 1, 1]])
-    hidden = network.represent(params, jnp.asarray(pattern * value, dtype))
-    expected = plain.represent(params, jnp.asarray(pattern * scaled, jnp.float32))
+
+    @jax.jit
+    def represent() -> Any:
+        params = network.init(jax.random.key(0))
+        scaled_already = jnp.asarray(pattern * scaled, jnp.float32)
+        return (
+            network.represent(params, _one(jnp.asarray(pattern * value, dtype))),
+            plain.represent(params, _one(scaled_already)),
+        )
+
+    hidden, expected = represent()
     np.testing.assert_allclose(hidden, expected, rtol=1e-5, atol=1e-6)
 
 
@@ -246,17 +267,18 @@ def test_stacked_frames_of_a_grid_without_channels_become_its_channels() -> None
     flat = types.EnvSpec((10, 5), "uint8", 3, observation_high=1)
     config = _config(frame_stack=2)
     with_channels, without = muzero.make(config, GRID, "cpu"), muzero.make(config, flat, "cpu")
-    params = with_channels.init(jax.random.key(0))
-    frames = jnp.asarray(np.random.default_rng(0).integers(0, 2, (2, 1, 10, 5)), jnp.uint8)
-    last_axis = jnp.concatenate([frames[0], frames[1]], axis=-1)
-    expected = with_channels.represent(params, jnp.stack([frames[0], frames[1]], axis=-1))
-    np.testing.assert_array_equal(without.represent(params, last_axis), expected)
+    params = jax.jit(with_channels.init)(jax.random.key(0))
+    frames = np.random.default_rng(0).integers(0, 2, (2, 1, 10, 5)).astype(np.uint8)
+    last_axis = np.concatenate([frames[0], frames[1]], axis=-1)
+    expected = jax.jit(with_channels.represent)(params, _one(np.stack([frames[0], frames[1]], axis=-1)))
+    np.testing.assert_array_equal(jax.jit(without.represent)(params, _one(last_axis)), expected)
 
 
 def test_a_scalar_observation_counts_as_a_vector_of_one() -> None:
     spec = types.EnvSpec((), "float32", 2)
     network = muzero.make(_config(frame_stack=3), spec, "cpu")
-    hidden = network.represent(network.init(jax.random.key(0)), jnp.ones((2, 3)))
+    params = jax.eval_shape(network.init, jax.random.key(0))
+    hidden = jax.eval_shape(network.represent, params, _one(jax.ShapeDtypeStruct((2, 3), jnp.float32)))
     assert hidden.shape == (2, 16)
 
 

@@ -1,4 +1,4 @@
-"""Observations as networks take them: shapes of stacks, kinds of networks, dtypes, scales."""
+"""Observations as networks take them: shapes of stacks, dtypes, scales."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from seedzero.core import errors, types
+from seedzero.core import types
 from seedzero.networks import observations
 
 
@@ -18,37 +18,6 @@ def test_frames_of_a_stack_are_joined_on_the_last_axis(
     shape: tuple[int, ...], frame_stack: int, expected: tuple[int, ...]
 ) -> None:
     assert observations.stack_shape(shape, frame_stack) == expected
-
-
-@pytest.mark.parametrize(
-    ("shape", "kind"),
-    [
-        ((), "mlp"),
-        ((8,), "mlp"),
-        ((10, 5), "conv"),
-        ((10, 10, 4), "conv"),
-        ((31, 96, 1), "conv"),
-        ((84, 84, 1), "resnet"),
-        ((64, 64, 3), "resnet"),
-        ((2, 3, 4, 5), "mlp"),
-    ],
-)
-def test_the_kind_follows_from_the_observations_shape(shape: tuple[int, ...], kind: str) -> None:
-    assert observations.choose_kind("network.kind", "auto", shape) == kind
-
-
-@pytest.mark.parametrize("kind", ["mlp", "conv", "shallow"])
-def test_a_given_kind_stays(kind: str) -> None:
-    assert observations.choose_kind("vtrace.torso", kind, (84, 84, 1)) == kind
-    assert observations.choose_kind("network.kind", "mlp", (4,)) == "mlp"
-
-
-@pytest.mark.parametrize("shape", [(), (4,), (2, 3, 4, 5)])
-def test_convolutions_without_a_grid_are_refused_by_the_settings_name(shape: tuple[int, ...]) -> None:
-    with pytest.raises(
-        errors.ConfigError, match=r"vtrace\.torso=deep needs .* but they are \[.*; use vtrace\.torso=mlp"
-    ):
-        observations.choose_kind("vtrace.torso", "deep", shape)
 
 
 @pytest.mark.parametrize(
@@ -77,8 +46,8 @@ def test_accelerators_compute_in_bfloat16_unless_told(platform: str, name: str, 
     ],
 )
 def test_integers_are_scaled_by_their_range(low: float, high: float, dtype: str, value: int, scaled: float) -> None:
-    spec = types.EnvSpec((2,), dtype, 3, observation_low=low, observation_high=high)
-    prepared = observations.preparation("mlp", spec, 1)(jnp.asarray([[0, value]], dtype))
+    array = types.ArraySpec("x", (2,), dtype, low, high)
+    prepared = observations.preparation("mlp", array, 1)(jnp.asarray([[0, value]], dtype))
     assert prepared.dtype == jnp.float32
     np.testing.assert_allclose(prepared, [[0.0, scaled]], rtol=1e-6)
 
@@ -104,21 +73,21 @@ def test_integers_are_scaled_by_their_range(low: float, high: float, dtype: str,
 def test_features_are_normalized_where_bounds_do_not_tell_their_scale(
     kind: str, shape: tuple[int, ...], dtype: str, low: float, high: float, expected: int
 ) -> None:
-    spec = types.EnvSpec(shape, dtype, 3, observation_low=low, observation_high=high)
-    assert observations.num_normalized(kind, spec, 3) == expected
+    array = types.ArraySpec("x", shape, dtype, low, high)
+    assert observations.num_normalized(kind, array, 3) == expected
 
 
 def test_stacked_frames_of_a_grid_without_channels_become_its_channels() -> None:
-    spec = types.EnvSpec((4, 5), "float32", 3)
+    array = types.ArraySpec("x", (4, 5), "float32")
     frames = jnp.arange(3 * 4 * 5, dtype=jnp.float32).reshape(3, 1, 4, 5)
     side_by_side = jnp.concatenate(list(frames), axis=-1)
-    prepared = observations.preparation("conv", spec, 3)(side_by_side)
+    prepared = observations.preparation("conv", array, 3)(side_by_side)
     np.testing.assert_array_equal(prepared, jnp.stack(list(frames), axis=-1))
-    flat = observations.preparation("mlp", spec, 3)(side_by_side)
+    flat = observations.preparation("mlp", array, 3)(side_by_side)
     np.testing.assert_array_equal(flat, side_by_side)
 
 
 def test_grids_with_channels_keep_their_axes() -> None:
-    spec = types.EnvSpec((4, 5, 2), "float32", 3)
+    array = types.ArraySpec("x", (4, 5, 2), "float32")
     stacked = jnp.arange(4 * 5 * 4, dtype=jnp.float32).reshape(1, 4, 5, 4)
-    np.testing.assert_array_equal(observations.preparation("conv", spec, 2)(stacked), stacked)
+    np.testing.assert_array_equal(observations.preparation("conv", array, 2)(stacked), stacked)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -46,30 +45,35 @@ def test_frames_come_back_as_they_were_and_those_of_no_slot_are_dropped(shape: t
     rng = np.random.default_rng(0)
     frames = frames_lib.zeros(SLOTS, LENGTH, shape, np.dtype(dtype))
     expected = np.zeros(frames.shape, dtype)
+    put = jax.jit(frames_lib.put)
     for _ in range(4):
         slot, time = np.array([2, SLOTS, 0]), rng.integers(0, LENGTH, 3)
         new = rng.integers(1, 200, (3, *shape)).astype(dtype)
-        frames = frames_lib.put(frames, jnp.asarray(slot), jnp.asarray(time), jnp.asarray(new))
+        frames = put(frames, slot, time, new)
         expected[slot[[0, 2]], time[[0, 2]]] = new[[0, 2]]
     everywhere = np.indices((SLOTS, LENGTH))
-    np.testing.assert_array_equal(frames_lib.get(frames, *map(jnp.asarray, everywhere)), expected)
+    np.testing.assert_array_equal(jax.jit(frames_lib.get)(frames, *everywhere), expected)
 
 
 def test_a_ring_of_large_frames_is_written_in_place_and_read_in_windows() -> None:
     spec = types.EnvSpec(observation_shape=(7, 50, 3), observation_dtype="uint8", num_actions=2)
-    rings = rings_lib.create(spec, {}, SLOTS, LENGTH)
+    rings = jax.jit(lambda: rings_lib.create(spec, {}, SLOTS, LENGTH))()
     write = jax.jit(functools.partial(rings_lib.write, stack=STACK), donate_argnums=0)
     pointer = rings.observation.packed.unsafe_buffer_pointer()
-    slot = jnp.arange(SLOTS)
+    slot = np.arange(SLOTS)
     history = np.random.default_rng(1).integers(0, 256, (8, SLOTS, 7, 50, 3)).astype(np.uint8)
     for number, frame in enumerate(history):
-        no = jnp.zeros(SLOTS, bool)
-        row = rings_lib.Row(jnp.asarray(frame), jnp.zeros(SLOTS), no, no, no | (number == 0), {})
-        rings = write(rings, slot, row, jnp.int32(number))
+        no = np.zeros(SLOTS, bool)
+        row = rings_lib.Row(frame, np.zeros(SLOTS, np.float32), no, no, no | (number == 0), {})
+        rings = write(rings, slot, row, np.int32(number))
     assert rings.observation.packed.unsafe_buffer_pointer() == pointer
     # Rows 4 to 7 of each slot have a whole stack; time 0 is row 5.
-    windows = windows_lib.at(rings, slot, jnp.zeros(SLOTS, jnp.int32), length=2, observe=(0, 1), stack=STACK)
-    found = windows_lib.read(rings, windows).observation[types.OBSERVATION]
+
+    @jax.jit
+    def read(rings: rings_lib.Rings, time: jax.Array) -> windows_lib.Windows:
+        return windows_lib.read(rings, windows_lib.at(rings, slot, time, length=2, observe=(0, 1), stack=STACK))
+
+    found = read(rings, np.zeros(SLOTS, np.int32)).observation[types.OBSERVATION]
     for position, number in enumerate((5, 6)):
         expected = np.concatenate([history[number - 1], history[number]], axis=-1)
         np.testing.assert_array_equal(found[:, position], expected)

@@ -55,6 +55,17 @@ def test_steps_older_than_the_capacity_do_not_count() -> None:
     assert set(np.asarray(drawn.time).tolist()) == {6, 7, 8, 9}
 
 
+def test_rows_with_too_few_rows_behind_them_wait() -> None:
+    replay = harness.put(create(1, 8), 0, first=True)
+    for number in range(1, 7):
+        replay = harness.put(replay, number, num_inserts=number - 1)
+    wanted = data.Replay(length=2, observe=(0,), following=3)
+    draw = jax.jit(
+        lambda rings: sampling.sample(rings, jax.random.key(0), 200, wanted, stack=1, num_inserts=10, capacity=99)
+    )
+    assert set(np.asarray(draw(replay).time).tolist()) == {0, 1, 2, 3}
+
+
 @pytest.mark.parametrize(("stack", "lag", "left"), [(1, 0, 7), (1, 3, 4), (2, 3, 3)])
 def test_rows_that_are_overwritten_within_the_lag_are_not_sampled(stack: int, lag: int, left: int) -> None:
     replay = harness.put(create(1, 8), 0, first=True, stack=stack)

@@ -220,17 +220,17 @@ def check_windows(
     return found
 
 
-@pytest.mark.parametrize("prioritized", [False, True])
 @pytest.mark.parametrize(
-    ("ring_length", "stack", "length", "capacity", "crosses", "stride"),
+    ("ring_length", "stack", "length", "capacity", "crosses", "stride", "prioritized"),
     [
-        (12, 1, 6, 1000, False, 1),
-        (9, 3, 5, 1000, False, 1),
-        (16, 4, 21, 25, False, 1),
-        (5, 4, 3, 1000, False, 1),
-        (12, 1, 9, 1000, True, 1),
-        (12, 3, 8, 1000, True, 4),
-        (16, 2, 5, 25, False, 2),
+        (12, 1, 6, 1000, False, 1, False),
+        (12, 1, 6, 1000, False, 1, True),
+        (9, 3, 5, 1000, False, 1, False),
+        (16, 4, 21, 25, False, 1, True),
+        (5, 4, 3, 1000, False, 1, False),
+        (12, 1, 9, 1000, True, 1, False),
+        (12, 3, 8, 1000, True, 4, True),
+        (16, 2, 5, 25, False, 2, False),
     ],
 )
 def test_random_histories_agree_with_plain_lists(

@@ -28,7 +28,7 @@ def case(
 
 
 CASES = [
-    case(1, 200, 16, 2),
+    case(1, 130, 16, 2),
     case(2, 1, 16, 30),
     case(3, 24, 3, 60, masked=True, max_depth=1),
     case(4, 40, 16, 60, masked=True, max_depth=2),

@@ -30,7 +30,7 @@ def case(
 
 
 PUCT = [
-    case("puct", 1, 200, 4),
+    case("puct", 1, 130, 4),
     case("puct", 3, 24, 120, masked=True, max_depth=1),
     case("puct", 6, 200, 8),
     case("puct", 9, 40, 120, masked=True, max_depth=2, pb_c_init=2.5, pb_c_base=100.0),

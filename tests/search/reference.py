@@ -394,8 +394,13 @@ def batch_root(batch: Batch) -> search.Root:
 def gumbel_noise(case: Case) -> np.ndarray:
     """Returns the noise [B, A] that the package and mctx add at the root; 0 in rows that do not explore."""
     batch = batch_of(case)
-    noise = jax.random.gumbel(jax.random.split(KEY)[1], batch.legal.shape) * case.config.gumbel_scale
-    return np.asarray(noise * batch.explore[:, None])
+    noise = np.asarray(_standard_noise(batch.legal.shape))
+    return noise * np.float32(case.config.gumbel_scale) * batch.explore[:, None]
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _standard_noise(shape: tuple[int, ...]) -> jax.Array:
+    return jax.random.gumbel(jax.random.split(KEY)[1], shape)
 
 
 def reference_of(case: Case, row: int) -> Found:

@@ -20,6 +20,10 @@ LIMIT = sections.TransportConfig().max_message_bytes
 PIXELS = types.EnvSpec((4, 5, 1), "uint8", 6, 0, 255)
 VECTORS = types.EnvSpec((2,), "float32", 2, has_action_mask=True, num_players=2, frames_per_step=4)
 NUMBERS = types.EnvSpec((500,), "float32", 6, 0.0, 1.0, num_states=500)
+ARRAYS = types.EnvSpec.of_arrays(
+    [types.ArraySpec("image", (4, 5, 1), "uint8", 0, 255), types.ArraySpec("robot/arm", (3,), "float32")],
+    num_actions=6,
+)
 CONTINUOUS = types.EnvSpec((2,), "float32", 0, action_low=(-1.0, 0.0), action_high=(1.0, 2.5))
 
 
@@ -46,7 +50,7 @@ def assert_same(step: types.EnvStep, expected: types.EnvStep) -> None:
         assert array is None or array.dtype == wanted.dtype
 
 
-@pytest.mark.parametrize("spec", [PIXELS, VECTORS])
+@pytest.mark.parametrize("spec", [PIXELS, VECTORS, ARRAYS])
 def test_step_survives_the_wire(spec: types.EnvSpec) -> None:
     assert_same(decode(codec.encode_step(1, 7, make_step(spec)), spec), make_step(spec))
 
@@ -179,7 +183,12 @@ def test_hello_survives_the_wire() -> None:
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"protocol_version": 2}, errors.VersionMismatch, "worker speaks protocol version 2, the learner 1"),
+        (
+            {"protocol_version": 1},
+            errors.VersionMismatch,
+            "worker speaks protocol version 1, the learner 2; install .* on both: the worker's is older",
+        ),
+        ({"protocol_version": 3}, errors.VersionMismatch, "version 3, the learner 2; install .* on both$"),
         ({"worker_id": ""}, errors.InvalidMessage, "worker_id has 0 characters"),
         ({"worker_id": "w\x1b[2J\nfinished"}, errors.InvalidMessage, "expected printable characters"),
         ({"session_id": "x" * 257}, errors.InvalidMessage, "session_id 257; expected 1 to 256"),
@@ -193,7 +202,7 @@ def test_impossible_hello_is_refused(changes: dict[str, Any], error: type[Except
         codec.hello_of(hello_fields(**changes))
 
 
-@pytest.mark.parametrize("spec", [PIXELS, VECTORS, CONTINUOUS, NUMBERS])
+@pytest.mark.parametrize("spec", [PIXELS, VECTORS, CONTINUOUS, NUMBERS, ARRAYS])
 def test_spec_survives_the_wire(spec: types.EnvSpec) -> None:
     message, _ = codec.decode_worker(codec.encode_spec(spec))
     assert codec.spec_of(message.spec, E, LIMIT) == spec
@@ -219,6 +228,30 @@ def test_spec_survives_the_wire(spec: types.EnvSpec) -> None:
 def test_impossible_spec_is_refused(changes: dict[str, Any], message: str) -> None:
     fields = {**dataclasses.asdict(PIXELS), **changes}
     with pytest.raises(errors.SpecMismatch, match=message):
+        codec.spec_of(inference_pb2.Spec(**fields), E, LIMIT)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"name": ""}, "has an array '' from 0.0 to 255.0; expected a name of 1 to 256 printable"),
+        ({"name": "a\nb"}, "expected a name of 1 to 256 printable"),
+        ({"low": np.nan}, "from nan to 255.0"),
+        ({"dtype": "float64"}, "observation 'image': dtype 'float64' is not supported"),
+        ({"shape": (4, 5, 2)}, "expected the 52 bytes of image, robot/arm"),
+        ({"name": "robot/arm"}, "expected each once"),
+    ],
+)
+def test_impossible_arrays_are_refused(changes: dict[str, Any], message: str) -> None:
+    fields = dataclasses.asdict(ARRAYS)
+    fields["packed"][0].update(changes)
+    with pytest.raises(errors.SpecMismatch, match=message):
+        codec.spec_of(inference_pb2.Spec(**fields), E, LIMIT)
+
+
+def test_too_many_arrays_are_refused() -> None:
+    fields = dict(dataclasses.asdict(ARRAYS), packed=dataclasses.asdict(ARRAYS)["packed"] * 501)
+    with pytest.raises(errors.SpecMismatch, match="packed has 1002 arrays; expected at most 1000"):
         codec.spec_of(inference_pb2.Spec(**fields), E, LIMIT)
 
 

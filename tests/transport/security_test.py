@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import pathlib
 import socket
 import stat
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +23,8 @@ from seedzero.config import sections
 from seedzero.core import errors
 from seedzero.transport import client, codec, inference_pb2, messages, probe, security
 
+HERE = pathlib.Path(__file__).parent
+ROOT = HERE.parents[1]
 TOKEN = "correct-horse-battery-staple"
 END_SECONDS = 15.0
 """A worker whose learner will never take it says so within this."""
@@ -259,6 +264,31 @@ def test_what_waiting_cannot_heal_is_told_soon(
         with pytest.raises(errors.AccessDenied, match=message):
             ask(address, access)
         assert time.monotonic() - began < END_SECONDS
+
+
+_BOTH_ENDS = """
+import sys
+from seedzero.config import sections, worker_options
+from seedzero.transport import security
+from seedzero.worker import worker
+import wire
+
+ca, cert, key = sys.argv[1:]
+for tls, trusted in ((sections.TlsConfig(cert, key), ""), (sections.TlsConfig(), ca)):
+    with wire.serving(wire.Learner(secured=security.for_server("", tls))) as address:
+        assert worker.run(worker_options.WorkerOptions(address, ca_file=trusted)) == 1
+"""
+
+
+def test_ends_that_disagree_on_tls_print_our_explanation_alone(files: certificates.Files) -> None:
+    command = [sys.executable, "-c", _BOTH_ENDS, *map(str, files)]
+    path = os.pathsep.join(map(str, (ROOT, HERE)))
+    environment = {**os.environ, "PYTHONPATH": path}
+    environment.pop("GRPC_VERBOSITY", None)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    plain, tls = done.stderr.splitlines()
+    assert plain.startswith("AccessDenied: ") and "speaks TLS and not plain text" in plain
+    assert tls.startswith("AccessDenied: ") and "speaks plain text and not TLS" in tls
 
 
 def test_an_expired_certificate_is_called_expired(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from seedzero.core import errors, types
+from seedzero.core import errors, packing, types
 from seedzero.transport import sessions
 
 E = 2
@@ -103,6 +103,17 @@ def test_answer_counts_once_and_only_for_the_pending_step() -> None:
     assert session.answer(0, 0, b"right", 0.0)
     assert not session.answer(0, 0, b"again", 0.0)
     assert session.look_up(0, 0) == b"right"
+
+
+def test_what_is_not_finite_in_one_of_several_arrays_is_refused_with_its_name() -> None:
+    arrays = [types.ArraySpec("image", (5,), "uint8"), types.ArraySpec("arm", (2,), "float32")]
+    session: sessions.Session[str] = sessions.Session("worker", ASSIGNMENT, 10.0)
+    session.begin(types.EnvSpec.of_arrays(arrays, num_actions=2), 0.0)
+    values = {"image": np.full((2, 5), 255), "arm": np.zeros((2, 2))}
+    session.accept(0, 0, make_step()._replace(observation=packing.pack(arrays, values)))
+    values["arm"][1, 0] = np.nan
+    with pytest.raises(errors.InvalidMessage, match="observation 'arm' of group 1 has nan in it"):
+        session.accept(1, 0, make_step()._replace(observation=packing.pack(arrays, values)))
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ def spec_of(settings: sections.EnvConfig) -> types.EnvSpec | None:
 
     if settings.id == env_ids.REMOTE:
         return None
-    if settings.id.count(":") == 2 and settings.id.startswith("gym:"):
+    if settings.id.startswith("python:") or (settings.id.count(":") == 2 and settings.id.startswith("gym:")):
         return _of_module(settings)
     try:
         return registry.spec(settings)

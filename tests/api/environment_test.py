@@ -6,7 +6,7 @@ import pathlib
 
 import pytest
 
-from seedzero.cli import environment
+from seedzero.api import environment
 from seedzero.config import sections
 from seedzero.core import errors, types
 
@@ -53,5 +53,5 @@ def test_environments_of_this_package_are_asked_here_and_remote_ones_not_at_all(
     assert environment.spec_of(sections.EnvConfig(id="remote")) is None
     found = environment.spec_of(sections.EnvConfig(id="catch"))
     assert found is not None and found.num_actions == 3
-    with pytest.raises(errors.ConfigError, match=r"--env=gym:Blackjack-v1: .* observation space Tuple"):
-        environment.spec_of(sections.EnvConfig(id="gym:Blackjack-v1"))
+    with pytest.raises(errors.ConfigError, match=r"--env=gym:CartPole-v1: .*ClipAction\(\) cannot wrap"):
+        environment.spec_of(sections.EnvConfig(id="gym:CartPole-v1", wrappers='["ClipAction"]'))

@@ -1,0 +1,169 @@
+"""Ape-X DQN (Horgan et al. 2018): double Q-learning (van Hasselt et al. 2016) of a dueling network (Wang et al. 2016).
+
+Returns of n steps, sampled by priority; every environment explores with an epsilon of its own.
+
+Shape letters: B batch, J = n + 1 positions of a window, A actions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax  # type: ignore[import-untyped]
+
+from seedzero.agents import base, exploration, learning
+from seedzero.config import apex as apex_config
+from seedzero.config import config as config_lib
+from seedzero.core import types
+from seedzero.networks import actor_critic, dueling
+from seedzero.ops import q_learning
+from seedzero.replay import data, priorities
+from seedzero.replay import windows as windows_lib
+
+
+class _Parts(NamedTuple):
+    config: apex_config.ApexConfig
+    spec: types.EnvSpec
+    network: dueling.Network
+    optimizer: optax.GradientTransformation
+    scale: q_learning.Scale
+    num_envs: int  # that share the ladder of epsilons; 0: one for each slot
+
+
+def make(config: config_lib.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
+    """Returns the agent; of the configuration it reads the sections apex and replay.
+
+    Raises:
+      ConfigError: a torso that does not fit the observations.
+    """
+    settings = config.apex
+    network = dueling.make(
+        "apex.torso",
+        spec,
+        platform,
+        torso=settings.torso,
+        width=settings.width,
+        lstm_width=0,
+        frame_stack=settings.frame_stack,
+        compute_dtype=settings.compute_dtype,
+    )
+    optimizer = learning.optimizer(
+        settings.optimizer,
+        clip_norm=settings.clip_norm,
+        decay=settings.rmsprop_decay,
+        epsilon=settings.optimizer_epsilon,
+    )
+    parts = _Parts(
+        settings,
+        spec,
+        network,
+        optimizer,
+        q_learning.scale(rescale=settings.rescale_values),
+        config.replay.num_sharing,
+    )
+    return base.Agent(
+        data=data.Replay(
+            length=settings.n_step + 1,
+            observe=(0, settings.n_step),  # where an episode ends before: its last observation
+            prioritization=priorities.prioritization(config.replay),
+        ),
+        stack=settings.frame_stack,
+        stored=_stored(spec),
+        init=lambda key: learning.init(network.init(key), optimizer, has_target=True),
+        acting=lambda state: state.params,
+        initial_memory=lambda num_slots: jnp.zeros(num_slots),
+        act=lambda params, memory, inputs, key: _act(parts, params, memory, inputs, key),
+        update=lambda state, windows, key, axis_name: _update(parts, state, windows, axis_name),
+    )
+
+
+def _stored(spec: types.EnvSpec) -> dict[str, data.Stored]:
+    stored = {"action": data.Stored((), np.dtype(np.int32))}
+    if spec.has_action_mask:
+        stored["legal"] = data.Stored((spec.num_actions,), np.dtype(bool))
+    return stored
+
+
+def _q(parts: _Parts, params: base.Params, observation: Mapping[str, jax.Array]) -> jax.Array:
+    """Returns Q values [B, A] on the network's scale."""
+    shown = {name: array[:, None] for name, array in observation.items()}
+    num_rows = len(jax.tree.leaves(shown)[0])
+    empty = jnp.zeros((num_rows, 1))
+    steps = actor_critic.Steps(shown, empty > 0, empty, empty.astype(jnp.int32))
+    _, q = parts.network.unroll(params, parts.network.initial_state(num_rows), steps)
+    return q[:, 0]
+
+
+# Acting ------------------------------------------------------------------------------------------------------------
+
+
+def _act(
+    parts: _Parts, params: base.Params, memory: jax.Array, inputs: base.Inputs, key: jax.Array
+) -> tuple[jax.Array, base.Outputs]:
+    """Acts; the memory is the Q value [B] of the action before, on the network's scale.
+
+    With it the completed step has a priority: its error over one step, where the paper takes n. The n-th reward comes
+    n - 1 rows later, and a row is given its priority when the next one completes it.
+    """
+    config, q = parts.config, _q(parts, params, inputs.observation)
+    greedy = q_learning.best_action(q, inputs.action_mask)
+    epsilon = exploration.epsilons(
+        inputs.slot, parts.num_envs or inputs.num_slots, base=config.epsilon, exponent=config.epsilon_exponent
+    )
+    action = exploration.epsilon_greedy(key, greedy, jnp.where(inputs.explore, epsilon, 0.0), inputs.action_mask)
+    value = parts.scale.expand(q_learning.of_action(q, greedy))
+    reward = q_learning.scaled_reward(inputs.reward, config.reward_scale, config.clip_reward)
+    target = parts.scale.squash(reward + config.discount * jnp.where(inputs.terminated, 0.0, value))
+    stored = {"action": action, **({"legal": inputs.action_mask} if parts.spec.has_action_mask else {})}
+    return q_learning.of_action(q, action), base.Outputs(action, stored, jnp.abs(target - memory))
+
+
+# Learning ----------------------------------------------------------------------------------------------------------
+
+
+def _update(
+    parts: _Parts, state: learning.TrainState, windows: windows_lib.Windows, axis_name: str | None
+) -> tuple[learning.TrainState, jax.Array, base.Metrics]:
+    target = _targets(parts, state, windows)
+    observation, action = windows_lib.observed(windows, 0), windows.stored["action"][:, 0]
+
+    def loss(params: base.Params) -> tuple[jax.Array, tuple[base.Metrics, jax.Array]]:
+        q = _q(parts, params, observation)
+        error = target - q_learning.of_action(q, action)
+        value = jnp.mean(windows.weight * 0.5 * jnp.square(error))
+        metrics = {"loss": value, "q_mean": jnp.mean(q), "q_target_mean": jnp.mean(target)}
+        return value, (metrics, jnp.abs(error))
+
+    gradients, metrics, priority = learning.gradients(loss, state.params, axis_name)
+    state, metrics = learning.apply_gradients(
+        state,
+        gradients,
+        metrics,
+        optimizer=parts.optimizer,
+        schedule=optax.constant_schedule(parts.config.learning_rate),
+        target_updates=parts.config.target_updates,
+    )
+    return state, priority, metrics
+
+
+def _targets(parts: _Parts, state: learning.TrainState, windows: windows_lib.Windows) -> jax.Array:
+    """Returns the n-step double-Q targets [B] of the windows' first rows, on the network's scale."""
+    config, last = parts.config, jnp.sum(windows.valid, axis=1, dtype=jnp.int32) - 1
+    observation, legal = windows_lib.observed(windows, 1), None
+    if parts.spec.has_action_mask:
+        legal = jnp.take_along_axis(windows.stored["legal"], last[:, None, None], axis=1)[:, 0]
+    best = q_learning.best_action(_q(parts, state.params, observation), legal)
+    value = parts.scale.expand(q_learning.of_action(_q(parts, state.target_params, observation), best))
+    returns = q_learning.n_step_returns(
+        q_learning.scaled_reward(windows.reward[:, 1:], config.reward_scale, config.clip_reward),
+        config.discount * ~windows.terminated[:, 1:],
+        # Only the last valid position's is read, and that is the observation here.
+        jnp.broadcast_to(value[:, None], windows.valid.shape),
+        windows.valid[:, 1:],
+        n_step=config.n_step,
+    )
+    return parts.scale.squash(returns[:, 0])

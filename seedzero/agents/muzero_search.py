@@ -1,0 +1,219 @@
+"""MuZero's search through its learned model: for acting, for targets, and to look at.
+
+Inside, rewards and values count in the unit of the network (`muzero_model.unit`).
+
+Shape letters: B batch, A actions, D numbers of a continuous action.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from seedzero import search
+from seedzero.agents import base, sampled
+from seedzero.agents import muzero_model as model_lib
+from seedzero.networks import muzero as networks
+
+
+class Found(NamedTuple):
+    """The outcome of a search.
+
+    Attributes:
+      action: [B] int32, or [B, D] in -1 to 1.
+      result: of the engine.
+      root: that it ran on.
+      unit: size of the usual reward, a scalar.
+      sampled: [B, A, D] in -1 to 1, the vectors that the result's actions stand for; None: actions are numbers.
+    """
+
+    action: jax.Array
+    result: search.Result
+    root: search.Root
+    unit: jax.Array | float
+    sampled: jax.Array | None
+
+
+def find(
+    parts: model_lib.Parts,
+    params: base.Params,
+    observation: Mapping[str, jax.Array],
+    action_mask: jax.Array | None,
+    explore: jax.Array,
+    key: jax.Array,
+    *,
+    return_tree: bool = False,
+) -> Found:
+    """Returns what a search from observations [B, ...] finds; stacked frames lie on their last axis.
+
+    Args:
+      parts: of the agent.
+      params: of the agent.
+      observation: positions to search from.
+      action_mask: [B, A] bool, true: legal; None: all are.
+      explore: [B] bool, true: with root noise.
+      key: consumed.
+      return_tree: adds the tree to the result.
+    """
+    unit, params = model_lib.unit(params), parts.network.cast(params)
+    model = _model(parts)
+    embedding = model.represent(params, observation)
+    root = search.Root(*model.predict(params, embedding), embedding)
+    if not parts.spec.is_continuous:
+        result = search.search(
+            params,
+            key,
+            root,
+            recurrent_fn(parts),
+            config=parts.config.search,
+            invalid_actions=None if action_mask is None else ~action_mask,
+            explore=explore,
+            return_tree=return_tree,
+        )
+        return Found(result.action, result, root, unit, None)
+    result, root = sampled.search(
+        params,
+        key,
+        root,
+        recurrent_fn(parts),
+        config=parts.config,
+        num_dimensions=len(parts.spec.action_low),
+        explore=explore,
+        return_tree=return_tree,
+    )
+    _, actions = root.embedding
+    return Found(sampled.pick(actions, result.action), result, root, unit, actions)
+
+
+def search_value(parts: model_lib.Parts, root: search.Root, result: search.Result) -> jax.Array:
+    """Returns the values [B] to store, in the unit of the network.
+
+    "root": the mean of all that the search saw, bad moves included (EfficientZero V2's value, equation 10).
+    "policy": what the policy to be learned is worth, sum over a of pi(a) completed Q(a) (Danihelka et al. 2022,
+    appendix D): the more simulations go to bad moves, the better it is than the mean.
+    """
+    if parts.config.muzero.stored_value == "root":
+        return result.root_value
+    visits = result.visit_counts.astype(jnp.float32)
+    completed = search.completed_q(jax.nn.softmax(root.prior_logits).T, root.value, visits.T, result.q_values.T).T
+    return jnp.sum(result.action_weights * completed, axis=-1)
+
+
+def look(
+    parts: model_lib.Parts, params: base.Params, inputs: base.Inputs, key: jax.Array, *, return_tree: bool
+) -> base.Searched:
+    """Returns what a search finds, in the units of the environment."""
+    mask = inputs.action_mask if parts.spec.has_action_mask else None
+    found = find(parts, params, inputs.observation, mask, inputs.explore, key, return_tree=return_tree)
+    result, unit = found.result, found.unit
+    tree = result.tree
+    return base.Searched(
+        action=found.action if found.sampled is None else sampled.to_environment(found.action, parts.spec),
+        policy=result.action_weights,
+        value=unit * search_value(parts, found.root, result),
+        prior=jax.nn.softmax(found.root.prior_logits),
+        network_value=unit * found.root.value,
+        visit_counts=result.visit_counts,
+        q_values=unit * result.q_values,
+        max_depth=result.max_depth,
+        mean_depth=result.mean_depth,
+        sampled=None if found.sampled is None else sampled.to_environment(found.sampled, parts.spec),
+        tree=None if tree is None else tree._replace(value=unit * tree.value, reward=unit * tree.reward),
+    )
+
+
+# The model ---------------------------------------------------------------------------------------------------------
+
+
+def model_functions(parts: model_lib.Parts) -> base.Model:
+    """Returns the model's functions with rewards and values in the environment's units, actions of -1 to 1."""
+    inner, cast = _model(parts), parts.network.cast
+
+    def predict(params: base.Params, embedding: Any) -> tuple[jax.Array, jax.Array]:
+        logits, value = inner.predict(cast(params), embedding)
+        return logits, model_lib.unit(params) * value
+
+    def dynamics(params: base.Params, embedding: Any, action: jax.Array) -> tuple[Any, jax.Array]:
+        embedding, reward = inner.dynamics(cast(params), embedding, action)
+        return embedding, model_lib.unit(params) * reward
+
+    return base.Model(
+        represent=lambda params, observation: inner.represent(cast(params), observation),
+        predict=predict,
+        dynamics=dynamics,
+        discount=model_lib.signed_discount(parts),
+    )
+
+
+def recurrent_fn(parts: model_lib.Parts) -> search.RecurrentFn:
+    """Returns the model as the engine takes it."""
+    model = _model(parts)
+
+    def step(params: base.Params, action: jax.Array, parent: Any) -> tuple[search.Prediction, Any]:
+        child, reward = model.dynamics(params, parent, action)
+        policy_logits, value = model.predict(params, child)
+        return search.Prediction(reward, jnp.full_like(reward, model.discount), policy_logits, value), child
+
+    return step
+
+
+def _model(parts: model_lib.Parts) -> base.Model:
+    """Returns the model's functions of parameters in the compute dtype, in the unit of the network."""
+    network = parts.network
+    if network.prefix is not None:
+        return _prefix_model(parts, network.prefix)
+
+    def predict(params: base.Params, hidden: jax.Array) -> tuple[jax.Array, jax.Array]:
+        policy_logits, value_logits = network.predict(params, hidden)
+        return policy_logits, model_lib.decode(parts, value_logits)
+
+    def dynamics(params: base.Params, hidden: jax.Array, action: jax.Array) -> tuple[jax.Array, jax.Array]:
+        hidden, reward_logits = network.dynamics(params, hidden, action)
+        return hidden, model_lib.decode(parts, reward_logits)
+
+    return base.Model(network.represent, predict, dynamics, model_lib.signed_discount(parts))
+
+
+class _Imagined(NamedTuple):
+    """What a search keeps of a node where sums of rewards are predicted.
+
+    Attributes:
+      hidden: [B, ...].
+      carry: of the sum.
+      prefix: [B] the sum on the way to the node.
+      num_summed: [B] int32, rewards in it.
+    """
+
+    hidden: jax.Array
+    carry: Any
+    prefix: jax.Array
+    num_summed: jax.Array
+
+
+def _prefix_model(parts: model_lib.Parts, prefix: networks.Prefix) -> base.Model:
+    """As `_model`; the reward of an edge is the difference of its ends' sums.
+
+    As in training, sums begin anew every so many steps from the root.
+    """
+
+    def represent(params: base.Params, observation: Mapping[str, jax.Array]) -> _Imagined:
+        hidden = parts.network.represent(params, observation)
+        zeros = jnp.zeros(hidden.shape[0])
+        return _Imagined(hidden, prefix.initial(hidden.shape[0]), zeros, zeros.astype(jnp.int32))
+
+    def predict(params: base.Params, imagined: _Imagined) -> tuple[jax.Array, jax.Array]:
+        policy_logits, value_logits = parts.network.predict(params, imagined.hidden)
+        return policy_logits, model_lib.decode(parts, value_logits)
+
+    def dynamics(params: base.Params, parent: _Imagined, action: jax.Array) -> tuple[_Imagined, jax.Array]:
+        is_full = parent.num_summed == parts.config.muzero.value_prefix_horizon
+        carry = jax.tree.map(lambda x: jnp.where(is_full[:, None], 0, x), parent.carry)
+        hidden, carry, logits = prefix.step(params, parent.hidden, action, carry)
+        total = model_lib.decode(parts, logits)
+        reward = total - jnp.where(is_full, 0.0, parent.prefix)
+        return _Imagined(hidden, carry, total, jnp.where(is_full, 1, parent.num_summed + 1)), reward
+
+    return base.Model(represent, predict, dynamics, model_lib.signed_discount(parts))

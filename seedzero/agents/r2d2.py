@@ -1,0 +1,192 @@
+"""R2D2 (Kapturowski et al. 2019): Ape-X DQN with an LSTM, which learns sequences from the states that acting stored.
+
+Sequences cross episodes; the LSTM begins anew with each. The first steps of a sequence only bring the state up to
+date.
+
+Shape letters: B batch, J positions of a window, T = J - 1 - burn-in steps that are learned, A actions.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax  # type: ignore[import-untyped]
+
+from seedzero.agents import base, exploration, learning
+from seedzero.config import config as config_lib
+from seedzero.config import r2d2 as r2d2_config
+from seedzero.core import types
+from seedzero.networks import actor_critic, dueling
+from seedzero.ops import q_learning
+from seedzero.replay import data, priorities
+from seedzero.replay import windows as windows_lib
+
+
+class Memory(NamedTuple):
+    """What an environment carries: the LSTM's state [S, 2 * units], and the last action [S] int32."""
+
+    state: jax.Array
+    action: jax.Array
+
+
+class _Parts(NamedTuple):
+    config: r2d2_config.R2D2Config
+    spec: types.EnvSpec
+    network: dueling.Network
+    optimizer: optax.GradientTransformation
+    scale: q_learning.Scale
+    num_envs: int  # that share the ladder of epsilons; 0: one for each slot
+
+
+def make(config: config_lib.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
+    """Returns the agent; of the configuration it reads the sections r2d2 and replay.
+
+    Raises:
+      ConfigError: a torso that does not fit the observations.
+    """
+    settings = config.r2d2
+    network = dueling.make(
+        "r2d2.torso",
+        spec,
+        platform,
+        torso=settings.torso,
+        width=settings.width,
+        lstm_width=settings.lstm_width,
+        frame_stack=settings.frame_stack,
+        compute_dtype=settings.compute_dtype,
+    )
+    optimizer = learning.optimizer(
+        settings.optimizer,
+        clip_norm=settings.clip_norm,
+        decay=settings.rmsprop_decay,
+        epsilon=settings.optimizer_epsilon,
+    )
+    parts = _Parts(
+        settings,
+        spec,
+        network,
+        optimizer,
+        q_learning.scale(rescale=settings.rescale_values),
+        config.replay.num_sharing,
+    )
+    length = settings.num_positions
+    return base.Agent(
+        data=data.Replay(
+            length=length,
+            observe=tuple(range(length)),
+            stride=settings.period,
+            following=settings.burn_in + 1,  # before that there is nothing to learn
+            crosses_episodes=True,
+            prioritization=priorities.prioritization(config.replay),
+        ),
+        stack=settings.frame_stack,
+        reads_reward=True,
+        stored=_stored(settings, spec),
+        init=lambda key: learning.init(network.init(key), optimizer, has_target=True),
+        acting=lambda state: state.params,
+        initial_memory=lambda num_slots: Memory(network.initial_state(num_slots), jnp.zeros(num_slots, jnp.int32)),
+        act=lambda params, memory, inputs, key: _act(parts, params, memory, inputs, key),
+        update=lambda state, windows, key, axis_name: _update(parts, state, windows, axis_name),
+    )
+
+
+def _stored(config: r2d2_config.R2D2Config, spec: types.EnvSpec) -> dict[str, data.Stored]:
+    stored = {
+        "action": data.Stored((), np.dtype(np.int32)),
+        "last_action": data.Stored((), np.dtype(np.int32), every=config.period),
+        "state": data.Stored((2 * config.lstm_width,), np.dtype(np.float32), every=config.period),
+    }
+    if spec.has_action_mask:
+        stored["legal"] = data.Stored((spec.num_actions,), np.dtype(bool))
+    return stored
+
+
+# Acting ------------------------------------------------------------------------------------------------------------
+
+
+def _act(
+    parts: _Parts, params: base.Params, memory: Memory, inputs: base.Inputs, key: jax.Array
+) -> tuple[Memory, base.Outputs]:
+    config = parts.config
+    shown = actor_critic.Steps(inputs.observation, inputs.first, inputs.reward, memory.action)
+    state, q = parts.network.unroll(params, memory.state, jax.tree.map(lambda x: x[:, None], shown))
+    greedy = q_learning.best_action(q[:, 0], inputs.action_mask)
+    epsilon = exploration.epsilons(
+        inputs.slot, parts.num_envs or inputs.num_slots, base=config.epsilon, exponent=config.epsilon_exponent
+    )
+    action = exploration.epsilon_greedy(key, greedy, jnp.where(inputs.explore, epsilon, 0.0), inputs.action_mask)
+    stored = {"action": action, "last_action": memory.action, "state": memory.state}
+    if parts.spec.has_action_mask:
+        stored["legal"] = inputs.action_mask
+    return Memory(state, action), base.Outputs(action, stored)
+
+
+# Learning ----------------------------------------------------------------------------------------------------------
+
+
+def _update(
+    parts: _Parts, state: learning.TrainState, windows: windows_lib.Windows, axis_name: str | None
+) -> tuple[learning.TrainState, jax.Array, base.Metrics]:
+    is_step = windows.valid[:, 1:] & ~(windows.terminated | windows.truncated)[:, :-1]
+    is_learned = is_step[:, parts.config.burn_in :]
+    target_q = _unroll(parts, state.target_params, windows)
+
+    def loss(params: base.Params) -> tuple[jax.Array, tuple[base.Metrics, jax.Array]]:
+        q = _unroll(parts, params, windows)
+        target = jax.lax.stop_gradient(_targets(parts, q, target_q, windows, is_step))
+        action = windows.stored["action"][:, parts.config.burn_in : -1]
+        error = jnp.where(is_learned, target - q_learning.of_action(q[:, :-1], action), 0.0)
+        value = jnp.mean(windows.weight * jnp.mean(0.5 * jnp.square(error), axis=1))
+        metrics = {"loss": value, "q_mean": jnp.mean(q), "q_target_mean": jnp.mean(target)}
+        return value, (metrics, error)
+
+    gradients, metrics, error = learning.gradients(loss, state.params, axis_name)
+    state, metrics = learning.apply_gradients(
+        state,
+        gradients,
+        metrics,
+        optimizer=parts.optimizer,
+        schedule=optax.constant_schedule(parts.config.learning_rate),
+        target_updates=parts.config.target_updates,
+    )
+    return state, q_learning.sequence_priority(error, is_learned, eta=parts.config.priority_eta), metrics
+
+
+def _unroll(parts: _Parts, params: base.Params, windows: windows_lib.Windows) -> jax.Array:
+    """Returns Q values [B, T + 1, A] behind the burn-in, through which no gradient goes (section 3)."""
+    action, stored, burn_in = windows.stored["action"], windows.stored, parts.config.burn_in
+    last_action = jnp.concatenate([stored["last_action"][:, :1], action[:, :-1]], axis=1)
+    steps = actor_critic.Steps(windows.observation, windows.first, windows.reward, last_action)
+    state = stored["state"][:, 0]
+    if burn_in:
+        state, _ = parts.network.unroll(params, state, jax.tree.map(lambda x: x[:, :burn_in], steps))
+    _, q = parts.network.unroll(params, jax.lax.stop_gradient(state), jax.tree.map(lambda x: x[:, burn_in:], steps))
+    return q
+
+
+def _targets(
+    parts: _Parts, q: jax.Array, target_q: jax.Array, windows: windows_lib.Windows, is_step: jax.Array
+) -> jax.Array:
+    """Returns the n-step double-Q targets [B, T] on the network's scale; shorter returns at the window's end.
+
+    Args:
+      q: [B, T + 1, A] of the online network.
+      target_q: [B, T + 1, A] of the target network.
+      windows: of J positions.
+      is_step: [B, J - 1] bool, true: an action was taken, and its outcome is known.
+    """
+    config = parts.config
+    reward, terminated = windows.reward[:, 1:], windows.terminated[:, 1:]
+    legal = windows.stored["legal"][:, config.burn_in :] if parts.spec.has_action_mask else None
+    value = parts.scale.expand(q_learning.of_action(target_q, q_learning.best_action(q, legal)))
+    returns = q_learning.n_step_returns(
+        q_learning.scaled_reward(reward, config.reward_scale, config.clip_reward)[:, config.burn_in :],
+        config.discount * ~terminated[:, config.burn_in :],
+        value,
+        is_step[:, config.burn_in :],
+        n_step=config.n_step,
+    )
+    return parts.scale.squash(returns)

@@ -1,0 +1,163 @@
+"""What one does with a run: load its agent, evaluate it. The run may be in a bucket."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from seedzero.core import errors
+
+if TYPE_CHECKING:
+    from seedzero.evaluation import policy
+
+Step: TypeAlias = Literal["best", "last"] | int
+RunDir: TypeAlias = str | os.PathLike[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """Statistics of the episodes that a checkpoint has played; returns are undiscounted sums of rewards.
+
+    Attributes:
+      step: updates of the checkpoint.
+      chosen: "best", "last" or "given", why this one was taken.
+      episodes: number of them.
+      mean_return: over the episodes.
+      std_return: their standard deviation.
+      min_return: of the worst episode.
+      max_return: of the best one.
+      mean_length: steps; in games of two players the moves of both.
+      human_normalized: for Atari, 0: random play, 1: a human; None: another environment.
+      opponent: in games of two players, "random", "exhaustive" or a run directory; None: another environment, and so
+        are all that follow.
+      wins: games won; draws, losses likewise.
+      first: {"wins", "draws", "losses"} of the games in which the agent had the first move.
+      second: of the others.
+    """
+
+    step: int
+    chosen: str
+    episodes: int
+    mean_return: float
+    std_return: float
+    min_return: float
+    max_return: float
+    mean_length: float
+    human_normalized: float | None = None
+    opponent: str | None = None
+    wins: int | None = None
+    draws: int | None = None
+    losses: int | None = None
+    first: Mapping[str, int] | None = None
+    second: Mapping[str, int] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the statistics that there are."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+
+def load(run_dir: RunDir, step: Step | None = None, *, seed: int = 0) -> policy.Policy:
+    """Returns a saved agent as a policy: `policy(observation)` is its action. No environment is made.
+
+    Args:
+      run_dir: directory or gs://BUCKET/PATH of the run; it may still be training.
+      step: update number of a checkpoint, "best" (by evaluation while training) or "last"; None: the best, or the last
+        if there is none.
+      seed: of the noise when the policy explores.
+
+    Raises:
+      UsageError: not a run directory, or one without a checkpoint.
+      CheckpointError: a missing or damaged checkpoint.
+      BucketError: the bucket cannot be read.
+    """
+    from seedzero.bucket import run_copy
+
+    check_step(step)
+    with run_copy.local(os.fspath(run_dir), lambda copy: copy.fetch_params(step)) as path:
+        from seedzero.evaluation import policy  # JAX
+
+        return policy.load(path, step, seed=seed)
+
+
+def evaluate(
+    run_dir: RunDir,
+    episodes: int = 20,
+    *,
+    step: Step | None = None,
+    seed: int = 0,
+    opponent: RunDir | None = None,
+) -> Evaluation:
+    """Plays greedy episodes with a checkpoint, in environments of this process; returns their statistics.
+
+    Args:
+      run_dir: directory or gs://BUCKET/PATH of the run.
+      episodes: at least 1; not read if the opponent is "exhaustive".
+      step: as of `load`; in games of two players None is the last checkpoint.
+      seed: of the environments and of random moves.
+      opponent: in games of two players "random", "exhaustive" (every line of play that the other side has, once) or
+        another run of the same game; None: random.
+
+    Raises:
+      UsageError: not a run directory, a remote environment, or an unsuitable opponent.
+      CheckpointError: a missing or damaged checkpoint.
+      BucketError: the bucket cannot be read.
+    """
+    from seedzero.bucket import run_copy
+
+    check_step(step)
+    if episodes < 1:
+        raise errors.UsageError(f"episodes={episodes}: expected at least 1")
+    other = None if opponent is None else os.fspath(opponent)
+    with contextlib.ExitStack() as copies:
+        path = copies.enter_context(run_copy.local(os.fspath(run_dir), lambda copy: copy.fetch_params(step)))
+        if other is not None and "://" in other:
+            other = str(copies.enter_context(run_copy.local(other, lambda copy: copy.fetch_params("last"))))
+        from seedzero.evaluation import evaluate as evaluate_lib  # JAX
+
+        return Evaluation(**evaluate_lib.evaluate(path, step, episodes, seed, other))
+
+
+def export(
+    run_dir: RunDir,
+    out: RunDir,
+    *,
+    step: Step | None = None,
+    file_format: str = "stablehlo",
+    platforms: Sequence[str] = ("cpu",),
+    batch_size: int | None = None,
+) -> dict[str, Any]:
+    """Writes a saved agent as programs that need JAX alone, with parameters and a manifest; returns the manifest.
+
+    Args:
+      run_dir: directory or gs://BUCKET/PATH of the run.
+      out: directory to write, made if missing.
+      step: as of `load`.
+      file_format: "stablehlo", programs of `jax.export`.
+      platforms: that they run on, of "cpu", "cuda", "rocm" and "tpu".
+      batch_size: rows of all inputs; None: any number.
+
+    Raises:
+      UsageError: an unknown format or platform, a directory that cannot be written, a missing package, or as `load`.
+      CheckpointError, BucketError: as `load`.
+    """
+    from seedzero.bucket import run_copy
+    from seedzero.evaluation import export_options
+
+    check_step(step)
+    export_options.check(file_format, platforms, batch_size)
+    with run_copy.local(os.fspath(run_dir), lambda copy: copy.fetch_params(step)) as path:
+        from seedzero.evaluation import exporting, greedy, policy  # JAX
+
+        config, spec = policy.read(path)
+        saved = exporting.make_for(config, spec, greedy.load(path, config, spec, step), platforms)
+        return exporting.export(saved, config, spec, pathlib.Path(out), platforms=platforms, batch_size=batch_size)
+
+
+def check_step(step: object) -> None:
+    """Raises UsageError unless it is the number of an update, "best", "last" or None."""
+    if step not in (None, "best", "last") and not (isinstance(step, int) and step >= 0):
+        raise errors.UsageError(f"step={step!r}: expected the number of a saved update, 'best' or 'last'")

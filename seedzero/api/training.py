@@ -1,0 +1,139 @@
+"""`seedzero.train`: from settings to an ended training; `seedzero train` is this behind a command line."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import pathlib
+import shlex
+import shutil
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from seedzero.api import request
+from seedzero.bucket import bucket
+from seedzero.config import config as config_lib
+from seedzero.config import options, presets
+from seedzero.core import errors
+
+if TYPE_CHECKING:
+    from seedzero.learner import result
+
+RUNS = pathlib.Path("runs")
+"""Directory of new runs, below the current one."""
+
+
+def train(
+    env: str | None = None,
+    *,
+    preset: str | None = None,
+    run_dir: str | os.PathLike[str] | None = None,
+    **settings: options.Value | os.PathLike[str],
+) -> result.Result:
+    """Trains an agent until a budget is spent, a return is reached or the user stops it; returns how it ended.
+
+    Arguments are the flags of `seedzero train`: `seedzero.train("gym:CartPole-v1", run_dir="runs/one", seed=3,
+    max_updates=2000, **{"search.num_simulations": 8})`. The same call resumes the run; with `run_dir` alone it goes on
+    with the settings that it has. Workers are processes of their own: a script needs no `if __name__ == "__main__"`.
+
+    On the main thread Ctrl-C, SIGTERM and SIGHUP save and return a result with `is_finished` false; a second Ctrl-C
+    ends the process at once. On another thread signals stay as they are, and budgets end the training.
+
+    Args:
+      env: id of the environment; None: the preset's, or that of the run in `run_dir`.
+      preset: name of settings that work together; None: one that suits the environment.
+      run_dir: directory or gs://BUCKET/PATH of the run; None: a new directory in ./runs.
+      **settings: by their short names, or by SECTION.KEY in a dictionary, `**{"optimizer.learning_rate": 1e-3}`.
+
+    Raises:
+      UsageError: an unknown or unsuitable setting, an impossible environment, or a run directory that does not fit.
+      BucketError: the bucket cannot be used.
+      TrainingFailure, CheckpointError: training could not go on, or could not be saved.
+    """
+    flags = {"preset": preset, "run_dir": None if run_dir is None else os.fspath(run_dir)}
+    return start(
+        {name: value for name, value in flags.items() if value is not None},
+        texts({**({} if env is None else {"env": env}), **settings}),
+        say=_say,
+        resume_command=_resume_command,
+        handles_signals=threading.current_thread() is threading.main_thread(),
+    )
+
+
+def start(
+    flags: Mapping[str, str],
+    settings: Mapping[str, str],
+    *,
+    say: Callable[[str], None],
+    resume_command: Callable[[str], str],
+    handles_signals: bool = True,
+) -> result.Result:
+    """Trains; returns how it ended. Errors as in `train`.
+
+    Args:
+      flags: preset and run_dir, where given.
+      settings: texts by SECTION.KEY.
+      say: takes sentences for the user before the learner has its console.
+      resume_command: run directory -> command line that goes on with it, for the user.
+      handles_signals: signals save and end the training; only on the main thread.
+    """
+    if not ({"preset", "run_dir"} & flags.keys() or "env.id" in settings):
+        raise errors.UsageError(
+            "nothing to train on is given: --env=ENV, as in `seedzero train --env=gym:CartPole-v1`, --preset=NAME "
+            f"({', '.join(presets.PRESETS)}), or --run_dir of a run that goes on; `seedzero train --help` lists all"
+        )
+    given = flags.get("run_dir", "")
+    url = bucket.parse(given)  # refuses one that no run can be kept at
+    if given and url is None and pathlib.Path(given).is_file():
+        raise errors.UsageError(f"--run_dir={given} is a file; expected a directory, or a name for a new one")
+    asked = request.check_early(request.make(flags, settings))
+    if asked.config.metrics.wandb:
+        from seedzero.monitoring import wandb_run
+
+        wandb_run.check()
+    config, notes = request.resolve(asked)
+    for note in (*asked.notes, *notes):
+        say(note)
+    from seedzero.checkpoints import run_dir
+
+    path = url or (pathlib.Path(given) if given else run_dir.new_path(RUNS, asked.preset, datetime.datetime.now()))
+    command = resume_command(str(path))
+    if not given:
+        say(f"run directory {path}; to go on later: {command}")
+    from seedzero.learner import learner
+
+    return learner.train(
+        config, path, command, preset=asked.preset, given=asked.given, handles_signals=handles_signals
+    )
+
+
+def texts(values: Mapping[str, options.Value | os.PathLike[str]]) -> dict[str, str]:
+    """Returns settings as on a command line: texts by SECTION.KEY.
+
+    Raises:
+      ConfigError: an unknown name (with the nearest right one), or a value that no setting has.
+    """
+    known = [*config_lib.fields(), *config_lib.ALIASES]
+    agent = str(values.get("agent", values.get("run.agent", config_lib.agent_names()[0])))
+    found: dict[str, str] = {}
+    for name, value in values.items():
+        if name not in known:
+            nearest = config_lib.suggestion(name, [*known, "preset", "run_dir"], agent)
+            raise errors.ConfigError(f"unknown setting --{name}={value}{nearest}")
+        if isinstance(value, os.PathLike):
+            value = os.fspath(value)
+        if not isinstance(value, bool | int | float | str):
+            raise errors.ConfigError(f"--{name}={value!r}: expected a text, a number, true or false")
+        found[config_lib.ALIASES.get(name, name)] = str(value).lower() if isinstance(value, bool) else str(value)
+    return found
+
+
+def _say(text: str) -> None:
+    print(f"seedzero: {text}", file=sys.stderr, flush=True)
+
+
+def _resume_command(run_dir: str) -> str:
+    program = ["seedzero"] if shutil.which("seedzero") else [sys.executable, "-m", "seedzero.cli"]
+    return shlex.join([*program, "train", f"--run_dir={run_dir}"])

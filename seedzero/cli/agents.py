@@ -1,0 +1,43 @@
+"""`seedzero agents`: the algorithms, what they play, and where to choose each."""
+
+from __future__ import annotations
+
+import textwrap
+
+from seedzero.cli import parse
+from seedzero.config import config as config_lib
+from seedzero.config import options, presets
+
+_INDENT = " " * 4
+
+
+def run(arguments: parse.Arguments) -> int:
+    """Prints every agent; returns the exit code."""
+    default, *_ = config_lib.agent_names()
+    for name in config_lib.agent_names():
+        settings: options.AgentSection = getattr(config_lib.Config(), name)
+        print(f"{name}{' (the default)' if name == default else ''}: {settings.SUMMARY}")
+        print(f"{_INDENT}plays {_plays(settings)}; learns from {_data(settings)}")
+        tuned = ", ".join(preset for preset in presets.PRESETS if preset in presets.PARTS[name])
+        print(textwrap.fill(f"tuned for {tuned}", parse.WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT))
+    print("\nseedzero train --agent=NAME ...; seedzero config --preset=PRESET --agent=NAME lists an agent's settings")
+    return 0
+
+
+def _plays(settings: options.AgentSection) -> str:
+    kinds = (("numbers", settings.PLAYS_DISCRETE), ("vectors", settings.PLAYS_CONTINUOUS))
+    actions = " or ".join(kind for kind, is_played in kinds if is_played)
+    games = ", games of one or two players" if settings.MAX_PLAYERS > 1 else ""
+    return f"{actions} as actions{games}"
+
+
+def _data(settings: options.AgentSection) -> str:
+    return "a replay" if settings.SAMPLES else "its newest steps alone"
+
+
+COMMAND = parse.Command(
+    summary="Lists the agents: what each plays, what it learns from, and where to choose it.",
+    usage="",
+    flags=(),
+    run=run,
+)

@@ -1,0 +1,193 @@
+"""`seedzero check-env`: what an environment shows, and what training would make of it. Nothing is trained."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from seedzero.api import request
+from seedzero.cli import output, parse
+from seedzero.config import config as config_lib
+from seedzero.config import kinds
+from seedzero.core import errors, exit_codes, types
+
+if TYPE_CHECKING:
+    from seedzero.envs import check
+
+NUM_STEPS = 1000
+
+
+def run(arguments: parse.Arguments) -> int:
+    """Steps an environment at random and prints what it found; returns the exit code.
+
+    Raises:
+      UsageError: an unknown setting, or a number of steps that is none.
+    """
+    num_steps = arguments.integer("steps", minimum=1) or NUM_STEPS
+    if "env.id" in arguments.settings:
+        raise errors.UsageError("the environment is the word behind check-env, as in `seedzero check-env catch`")
+    env_id = arguments.words[0]
+    report: dict[str, Any] = {"env": env_id, "errors": [], "warnings": [], "notes": []}
+    try:
+        asked = request.check_early(request.make({}, {**arguments.settings, "env.id": env_id}))
+        report |= _report(asked, num_steps)
+    except (errors.EnvironmentFailure, errors.ConfigError, errors.SpecMismatch) as error:
+        report["errors"] = [str(error)]
+    if arguments.switch("json"):
+        output.print_json(report)
+    else:
+        print("\n".join(_lines(report)))
+    return exit_codes.FAILED if report["errors"] else exit_codes.DONE
+
+
+def _report(asked: request.Request, num_steps: int) -> dict[str, Any]:
+    """Returns what is printed, as a JSON object."""
+    from seedzero.envs import check, registry  # numpy and gymnasium, which an early mistake need not wait for
+
+    config = asked.config
+    with contextlib.closing(registry.make(config.env.id, config.env, 1, threads=1)) as env:
+        findings = check.explore(env, num_steps)
+        space = getattr(env, "observation_space", None)
+        found, spec = check.judge(env.spec, findings, space), env.spec
+    largest = 0.0 if found.errors else check.largest_return(findings, _discount(config))
+    beyond = _beyond_support(config, largest, findings.rewards)
+    return {
+        "observation_space": None if space is None else str(space),
+        "observations": [
+            {"name": array.name, "shape": array.shape, "dtype": array.dtype, "low": array.low, "high": array.high}
+            | {"seen_low": findings.arrays[array.name].low, "seen_high": findings.arrays[array.name].high}
+            for array in spec.arrays
+        ],
+        "actions": _actions(spec),
+        "num_players": spec.num_players,
+        "steps": num_steps,
+        **_episodes(findings),
+        "steps_per_second": round(findings.steps_per_second, 1),
+        "preset": asked.preset,
+        "agent": config.run.agent,
+        "network": _network(config, spec),
+        "preset_reason": list(asked.notes),
+        "errors": list(found.errors),
+        "warnings": [*found.warnings, *beyond],
+        "notes": list(found.notes),
+    }
+
+
+def _actions(spec: types.EnvSpec) -> dict[str, Any]:
+    if spec.is_continuous:
+        return {"low": spec.action_low, "high": spec.action_high}
+    return {"num_actions": spec.num_actions, "has_mask": spec.has_action_mask}
+
+
+def _episodes(findings: check.Findings) -> dict[str, Any]:
+    lengths = [len(rewards) for rewards in findings.episodes]
+    returns = [sum(rewards) for rewards in findings.episodes]
+    rewards = findings.rewards
+    return {
+        "episodes": len(lengths),
+        "length": [min(lengths), sum(lengths) / len(lengths), max(lengths)] if lengths else None,
+        "return": [min(returns), sum(returns) / len(returns), max(returns)] if returns else None,
+        "reward": [min(rewards), sum(rewards) / len(rewards), max(rewards)] if rewards else None,
+    }
+
+
+def _discount(config: config_lib.Config) -> float:
+    return float(getattr(config.agent, "discount", 1.0))
+
+
+def _network(config: config_lib.Config, spec: types.EnvSpec) -> str:
+    """Returns the setting that says the network's kind, with the kind. Raises ConfigError where none fits."""
+    name = "network.kind" if "network" in config.agent.SECTIONS else f"{config.run.agent}.torso"
+    given = config_lib.flatten(config).get(name)
+    return f"{name}={kinds.choose_kind(name, str(given), spec)}" if given is not None else ""
+
+
+def _beyond_support(config: config_lib.Config, largest: float, rewards: Sequence[float]) -> list[str]:
+    """Returns a warning where MuZero's categorical values cannot show the returns that were seen."""
+    if "network" not in config.agent.SECTIONS or config.muzero.reward_clip or not largest:
+        return []
+    sizes = [abs(reward) for reward in rewards if reward]
+    unit = math.sqrt(sum(size * size for size in sizes) / len(sizes)) if sizes and config.muzero.scale_rewards else 1.0
+    value, network = largest / unit, config.network
+    # As ops/value_transforms.py, which needs JAX.
+    shown = math.log1p(value) if network.value_transform == "symlog" else math.sqrt(value + 1) - 1 + 1e-3 * value
+    if shown <= network.support_limit:
+        return []
+    return [
+        f"random play has a discounted return of {largest:g}, {shown:.1f} in the units of --network.support_limit="
+        f"{network.support_limit:g}: such values are clipped; give --network.support_limit={math.ceil(2 * shown)}"
+    ]
+
+
+def _lines(report: Mapping[str, Any]) -> list[str]:
+    """Returns the report as text."""
+    rows: list[tuple[str, str]] = []
+    for array in report.get("observations", ()):
+        shape = "x".join(map(str, array["shape"])) or "1"
+        declared, seen = (f"{_number(array[a])} to {_number(array[b])}" for a, b in _BOUNDS)
+        rows.append(("observation", f"{array['name']}: {array['dtype']} {shape}, {declared}; seen {seen}"))
+    if "actions" in report:
+        rows += _summary(report)
+    lines = [str(report["env"]), *(f"  {name:<12} {text}" for name, text in rows)]
+    for level in ("errors", "warnings", "notes"):
+        lines += [f"{level.removesuffix('s')}: {text}" for text in report[level]]
+    if not report["errors"]:
+        lines.append(f"train it: seedzero train --env={report['env']} (with the same settings)")
+    return lines
+
+
+_BOUNDS = (("low", "high"), ("seen_low", "seen_high"))
+
+
+def _summary(report: Mapping[str, Any]) -> list[tuple[str, str]]:
+    actions = report["actions"]
+    if "num_actions" in actions:
+        text = f"{actions['num_actions']} discrete{', some not always legal' if actions['has_mask'] else ''}"
+    else:
+        text = f"{len(actions['low'])} numbers from {_number(min(actions['low']))} to {_number(max(actions['high']))}"
+    rows = [("actions", text)]
+    if report["num_players"] == 2:
+        rows.append(("players", "2, who take turns"))
+    episodes = f"{report['episodes']} ended in {report['steps']} random steps"
+    if report["length"]:
+        episodes += f"; length {_spread(report['length'])}; return {_spread(report['return'])}"
+    rows.append(("episodes", episodes))
+    if report["reward"]:
+        rows.append(("reward", f"{_spread(report['reward'])} a step"))
+    rows.append(("speed", f"{report['steps_per_second']:.0f} steps/s of one environment in one process"))
+    rows.append(("training", f"preset {report['preset']}, agent {report['agent']}, {report['network']}"))
+    return rows
+
+
+def _spread(values: Sequence[float]) -> str:
+    low, mean, high = map(_number, values)
+    return f"{low} to {high}, mean {mean}"
+
+
+def _number(value: float) -> str:
+    return f"{value:.4g}"
+
+
+COMMAND = parse.Command(
+    summary="Steps an environment at random and says what training would make of it; trains nothing.",
+    usage="ENV [--env.KEY=VALUE ...] [--agent=NAME] [--json]",
+    flags=(
+        parse.Flag("steps", f"random steps (default {NUM_STEPS})", "N"),
+        parse.Flag("json", "print one line of JSON"),
+    ),
+    words=((),),
+    takes_settings=True,
+    details="""
+It makes the environment as a worker would and prints its arrays, the range of their values, lengths and returns of
+episodes, rewards, speed, the preset and network that `seedzero train --env=ENV` takes, and what to mend or set.
+
+The exit code is 1 where training would refuse the environment.
+
+Examples:
+  seedzero check-env gym:LunarLander-v3
+  seedzero check-env gym:my_module:MyEnv-v0 --env.kwargs='{"size": 5}' --agent=vtrace
+  seedzero check-env gym:CarRacing-v3 --env.wrappers='["GrayscaleObservation"]' --json""",
+    run=run,
+)

@@ -1,0 +1,44 @@
+"""Kinds of networks, by what an environment shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from seedzero.core import errors, types
+
+
+def choose_kind(name: str, kind: str, spec: types.EnvSpec) -> str:
+    """Returns a network's kind: as given, or for "auto" mlp for vectors, conv for small grids, resnet for images.
+
+    `name` is that of the setting, for the error.
+
+    Raises:
+      ConfigError: convolutions are asked for where there is no grid, or grids of several sizes.
+    """
+    shown = types.shown(spec.arrays)
+    if kind == "auto":
+        kind = {"vectors": "mlp", "small grids": "conv", "images": "resnet"}[shown]
+    elif kind != "mlp" and shown == "vectors":
+        shapes = _listed(spec.arrays)
+        raise errors.ConfigError(
+            f"{name}={kind} needs observations of shape [height, width] or "
+            f"[height, width, channels], but they are {shapes}; use {name}=mlp"
+        )
+    grids = [array for array in spec.arrays if is_image(kind, array)]
+    if len({array.shape[:2] for array in grids}) > 1:
+        raise errors.ConfigError(
+            f"the images of an observation must have one height and width, but they are {_listed(grids)}; resize or "
+            f"flatten some in the environment, or use {name}=mlp, which flattens all"
+        )
+    return kind
+
+
+def is_image(kind: str, array: types.ArraySpec) -> bool:
+    """Returns whether a network of this kind takes an array as an image."""
+    return kind != "mlp" and array.is_grid
+
+
+def _listed(arrays: Sequence[types.ArraySpec]) -> str:
+    """Returns the shapes of arrays, with their names where there are several."""
+    names = [f"{array.name} " if len(arrays) > 1 else "" for array in arrays]
+    return ", ".join(f"{name}{list(array.shape)}" for name, array in zip(names, arrays, strict=True))

@@ -1,0 +1,152 @@
+"""PPO's settings (Schulman et al. 2017).
+
+The defaults are CleanRL's for continuous actions, also where actions are numbers; but values are not clipped, and the
+learning rate stays.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from seedzero.config import options
+from seedzero.core import errors
+
+
+@dataclasses.dataclass(frozen=True)
+class PPOConfig(options.AgentSection):
+    SUMMARY = "learns several times from its newest steps: quick environments, little tuning"
+    SAMPLES = False
+    PLAYS_CONTINUOUS = True
+
+    discount: float = options.fixed(0.99, "discount of one environment step", low=0, high=1)
+    unroll_length: int = options.fixed(128, "steps of one unroll", "environment steps", low=1, high=10_000)
+    batch_size: int = options.fixed(
+        32, "unrolls of one update: as many as there are environments, or acting outruns learning", low=1
+    )
+    max_lag: int = options.fixed(
+        1,
+        "complete unrolls of an environment that may wait to be learned from; acting holds it until one is used",
+        "unrolls",
+        low=1,
+        high=64,
+    )
+    wait_seconds: float = options.free(
+        10.0, "a batch with too few unrolls waits this long for more, then it is padded with weight 0", "s", low=0
+    )
+    num_epochs: int = options.tunable(4, "times that an update learns from each of its steps", low=1, high=1000)
+    num_minibatches: int = options.tunable(
+        4,
+        "parts of an epoch, in random order, with an optimizer step each; what does not fit evenly is left out",
+        low=1,
+    )
+    clip_ratio: float = options.tunable(0.2, "largest change of an action's probability that is worth more", low=0)
+    trace_decay: float = options.tunable(0.95, "lambda of generalized advantage estimation", low=0, high=1)
+    entropy_weight: float = options.tunable(0.01, "weight of the entropy bonus", low=0)
+    value_loss_weight: float = options.tunable(0.5, "weight of the value loss", low=0)
+    clip_value: float = options.tunable(
+        0.0, "values change at most so much in one update; 0: no limit", "scaled return", low=0
+    )
+    normalize_advantages: bool = options.tunable(True, "advantages of a minibatch get mean 0 and variance 1")
+    normalize_observations: bool = options.fixed(
+        True, "features without a scale are normalized by running moments; bounds within -1 to 1 are a scale"
+    )
+    normalize_rewards: bool = options.fixed(
+        True, "rewards are divided by the running standard deviation of discounted returns"
+    )
+    reward_scale: float = options.fixed(1.0, "factor of rewards in training", low=1e-6)
+    clip_reward: float = options.fixed(0.0, "largest absolute reward, after scaling; 0: no limit", "reward", low=0)
+    initial_std: float = options.fixed(
+        1.0, "continuous actions: first standard deviation, where the bounds are -1 and 1", low=1e-3, high=10
+    )
+    squash: bool = options.fixed(False, "continuous actions: tanh keeps them within the bounds; else they are clipped")
+    learning_rate: float = options.tunable(2.5e-4, "initial learning rate", low=0)
+    decay_updates: int = options.tunable(
+        0, "updates in which the learning rate falls linearly to 0; 0: it stays", "updates", low=0
+    )
+    decay_clip: bool = options.tunable(False, "ppo.clip_ratio falls like the learning rate")
+    adam_epsilon: float = options.tunable(1e-5, "Adam: added to the root of the mean square", low=1e-12)
+    clip_norm: float = options.tunable(0.5, "largest global norm of the gradients; 0: no limit", low=0)
+    torso: str = options.fixed(
+        "auto",
+        "auto: mlp for vectors (one network for the policy, one for the value), conv for small grids, nature (DQN's "
+        "convolutions) for images",
+        choices=("auto", "mlp", "conv", "nature"),
+    )
+    width: int = options.fixed(64, "units of the hidden layers", low=1)
+    frame_stack: int = options.fixed(1, "newest frames in one observation", "frames", low=1, high=16)
+    compute_dtype: str = options.tunable(
+        "auto", "auto: bfloat16 on accelerators, float32 on a CPU", choices=("auto", "float32", "bfloat16")
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        num_steps = self.batch_size * self.unroll_length
+        if self.num_minibatches > num_steps:
+            raise errors.ConfigError(
+                f"num_minibatches is {self.num_minibatches}; an update has {num_steps} steps (ppo.batch_size x "
+                "ppo.unroll_length), give at most that many"
+            )
+
+    def notes(self, config: Any) -> list[str]:
+        num_envs = config.worker.num_envs
+        if config.worker.num == 0 or config.worker.num_remote or num_envs * self.max_lag >= self.batch_size:
+            return []
+        return [
+            f"ppo.batch_size={self.batch_size}, but there are {num_envs} environments and ppo.max_lag={self.max_lag}: "
+            "every batch is padded, and schedules count updates"
+        ]
+
+    def shared(self, config: Any) -> dict[str, int]:
+        return {"ppo.batch_size": self.batch_size}
+
+
+# Presets ----------------------------------------------------------------------------------------------------------
+
+# As many unrolls as a preset's worker has environments: 2 groups of worker.envs_per_group.
+_SMALL = options.values(ppo=dict(batch_size=32), evaluation=dict(every_updates=10))
+_IMAGES = options.values(
+    ppo=dict(
+        batch_size=256,
+        num_minibatches=16,
+        clip_ratio=0.1,
+        clip_reward=1.0,
+        normalize_rewards=False,
+        frame_stack=4,
+        width=512,
+    ),
+    training=dict(publish_every=1),
+    evaluation=dict(every_updates=50),
+)
+_IMAGES_ON_CPU = options.values(ppo=dict(batch_size=16, num_minibatches=4))
+
+PARTS: Mapping[str, options.Part] = {
+    "catch": options.part(_SMALL, ppo=dict(unroll_length=20, learning_rate=2e-3)),
+    "cartpole": options.part(
+        _SMALL,
+        ppo=dict(unroll_length=32, num_epochs=10, entropy_weight=0.0, learning_rate=1e-3),
+        evaluation=dict(every_updates=20),
+    ),
+    "vector": options.part(
+        _SMALL,
+        ppo=dict(unroll_length=256, discount=0.999, trace_decay=0.98, num_minibatches=64, learning_rate=5e-4),
+    ),
+    "continuous": options.part(
+        _SMALL,
+        ppo=dict(num_epochs=10, num_minibatches=64, discount=0.97, entropy_weight=0.0, learning_rate=1e-3),
+    ),
+    "minatar": options.part(
+        _SMALL,
+        ppo=dict(batch_size=64, num_minibatches=16, width=128, learning_rate=1e-3),
+        evaluation=dict(every_updates=50),
+    ),
+    "pixels": options.part(_IMAGES, ppo=dict(batch_size=128), on_cpu=_IMAGES_ON_CPU),
+    # 50 million steps are 1,526 updates of 256 unrolls of 128.
+    "atari": options.part(
+        _IMAGES,
+        env=dict(frame_size=84, full_action_space=False, life_loss=True),
+        ppo=dict(decay_updates=1_560, decay_clip=True),
+        on_cpu=options.values(_IMAGES_ON_CPU, ppo=dict(decay_updates=24_900)),
+    ),
+}

@@ -1,0 +1,42 @@
+"""Observations made of named arrays: the bytes of all, one after the other, in one row for each environment.
+
+So several arrays travel, lie in rings and files, and are sampled as one; `ops/unpacking.py` gives agents the arrays.
+
+Shape letters: E environments of one group, N bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from seedzero.core import types
+
+
+def pack(arrays: Sequence[types.ArraySpec], values: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Returns [E, N] uint8 of {name: [E, *shape]}, little-endian and in C order; casts to the arrays' dtypes."""
+    num_envs = len(values[arrays[0].name])
+    packed = np.empty((num_envs, sum(array.num_bytes for array in arrays)), np.uint8)
+    start = 0
+    for array in arrays:
+        flat = values[array.name].astype(_dtype(array), order="C", copy=False).reshape(num_envs, -1)
+        packed[:, start : start + array.num_bytes] = flat.view(np.uint8)
+        start += array.num_bytes
+    return packed
+
+
+def unpack(arrays: Sequence[types.ArraySpec], packed: np.ndarray) -> dict[str, np.ndarray]:
+    """Returns {name: [E, *shape]} of [E, N] uint8."""
+    found, start = {}, 0
+    for array in arrays:
+        flat = packed[:, start : start + array.num_bytes]
+        if array.dtype != "uint8":
+            flat = np.ascontiguousarray(flat).view(_dtype(array))
+        found[array.name] = flat.reshape(len(packed), *array.shape)
+        start += array.num_bytes
+    return found
+
+
+def _dtype(array: types.ArraySpec) -> np.dtype[np.generic]:
+    return np.dtype(array.dtype).newbyteorder("<")

@@ -1,0 +1,61 @@
+"""Functions of a user's own modules, which a setting names as MODULE:FUNCTION."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from seedzero.core import errors
+
+
+def check(name: str) -> None:
+    """Raises ConfigError unless the name has the form MODULE:FUNCTION; Python's own modules are refused.
+
+    That catches mistakes and is no protection: workers call what their learner names, with its arguments.
+    """
+    module, _, function = name.partition(":")
+    if module.partition(".")[0] in sys.stdlib_module_names:
+        raise errors.ConfigError(f"{name!r}: module {module!r} is Python's own; expected one with a function of yours")
+    if not all(word.isidentifier() for word in [*module.split("."), function]):
+        raise errors.ConfigError(f"{name!r} is not complete; expected MODULE:FUNCTION, as in my_module:make")
+
+
+def load(name: str) -> Callable[..., Any]:
+    """Returns a function by its name MODULE:FUNCTION; its module is imported, also from the current directory.
+
+    Raises:
+      ConfigError: the name is incomplete, or there is no such module or function.
+    """
+    check(name)
+    module_name, _, function_name = name.partition(":")
+    add_current_directory()
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        if isinstance(error, ModuleNotFoundError) and error.name and module_name.startswith(error.name):
+            raise errors.ConfigError(f"{name!r}: {no_module(error.name)}") from None
+        raise errors.ConfigError(f"{name!r}: module {module_name!r} cannot be imported: {error}") from error
+    function: Callable[..., Any] | None = getattr(module, function_name, None)
+    if not callable(function):
+        near = difflib.get_close_matches(function_name, [key for key in vars(module) if not key.startswith("_")], n=1)
+        hint = f"; did you mean {module_name}:{near[0]}?" if near else ""
+        raise errors.ConfigError(f"{name!r}: module {module_name!r} has no function {function_name!r}{hint}")
+    return function
+
+
+def add_current_directory() -> None:
+    """Lets imports find modules there: unlike `python -m`, a console command's path lacks it."""
+    if os.getcwd() not in sys.path and "" not in sys.path:
+        sys.path.insert(0, os.getcwd())
+
+
+def no_module(name: str) -> str:
+    """Returns what is missing, and a way out."""
+    return (
+        f"there is no module {name!r} in {os.getcwd()} or among the installed packages; start in the module's "
+        "directory, or install it"
+    )

@@ -1,0 +1,209 @@
+"""What an environment does in random steps, and what a user should know about it before training.
+
+Shape letters: D numbers of a continuous action.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+
+from seedzero.core import packing, types
+from seedzero.envs import base
+
+LARGE_PIXELS = 128 * 128
+"""Larger images cost most of the time of a run without telling an agent much."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Seen:
+    """One array of the observations: the range of its values, and how much of it never changed."""
+
+    low: float
+    high: float
+    is_finite: bool
+    is_constant: bool
+    num_constant: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Findings:
+    """What so many random steps of one environment showed.
+
+    Attributes:
+      arrays: by name.
+      rewards: of all steps but the first ones of episodes.
+      episodes: rewards of each episode that ended.
+      unfinished: rewards of the episode that goes on.
+      steps_per_second: of one environment.
+      same_reset: whether two resets with the same seed show the same.
+    """
+
+    arrays: Mapping[str, Seen]
+    rewards: Sequence[float]
+    episodes: Sequence[Sequence[float]]
+    unfinished: Sequence[float]
+    steps_per_second: float
+    same_reset: bool
+
+
+class Warnings(NamedTuple):
+    """Sentences for the user. errors: training refuses the environment."""
+
+    errors: tuple[str, ...]
+    warnings: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+class _Range:
+    """The range of one array, over all observations."""
+
+    def __init__(self, first: np.ndarray) -> None:
+        self._first, self._low, self._high = first, first.copy(), first.copy()
+
+    def add(self, array: np.ndarray) -> None:
+        np.minimum(self._low, array, out=self._low)  # NaN stays
+        np.maximum(self._high, array, out=self._high)
+
+    def seen(self) -> Seen:
+        constant = self._low == self._high
+        return Seen(
+            low=float(np.min(self._low)),
+            high=float(np.max(self._high)),
+            is_finite=bool(np.all(np.isfinite(self._low) & np.isfinite(self._high))),
+            is_constant=bool(np.all(constant)),
+            num_constant=int(np.sum(constant)),
+        )
+
+
+def explore(env: base.VectorEnv, num_steps: int, seed: int = 0) -> Findings:
+    """Returns what a group of one environment does in so many random steps.
+
+    Raises:
+      EnvironmentFailure: it raised.
+    """
+    random, spec = np.random.default_rng(seed), env.spec
+    step = env.reset([seed])
+    again = env.reset([seed])
+    same_reset = step.observation.tobytes() == again.observation.tobytes()
+    step = again
+    ranges = {name: _Range(array) for name, array in _shown(spec, step).items()}
+    rewards: list[float] = []
+    episodes: list[list[float]] = [[]]
+    start = time.perf_counter()
+    for _ in range(num_steps):
+        was_final = bool(step.final[0])
+        step = env.step(_random_action(spec, step, random))
+        for name, array in _shown(spec, step).items():
+            ranges[name].add(array)
+        if was_final:
+            episodes.append([])
+        else:
+            episodes[-1].append(float(step.reward[0]))
+            rewards.append(float(step.reward[0]))
+    seconds = time.perf_counter() - start
+    finished = episodes if step.final[0] else episodes[:-1]
+    return Findings(
+        arrays={name: found.seen() for name, found in ranges.items()},
+        rewards=rewards,
+        episodes=finished,
+        unfinished=[] if step.final[0] else episodes[-1],
+        steps_per_second=num_steps / max(seconds, 1e-9),
+        same_reset=same_reset,
+    )
+
+
+def _shown(spec: types.EnvSpec, step: types.EnvStep) -> dict[str, np.ndarray]:
+    """Returns the arrays of environment 0."""
+    arrays = packing.unpack(spec.packed, step.observation) if spec.packed else {types.OBSERVATION: step.observation}
+    return {name: array[0] for name, array in arrays.items()}
+
+
+def _random_action(spec: types.EnvSpec, step: types.EnvStep, random: np.random.Generator) -> np.ndarray:
+    if spec.is_continuous:
+        low, high = spec.action_bounds.astype(np.float64)
+        vector: np.ndarray = np.clip(random.uniform(low, high).astype(np.float32), *spec.action_bounds)
+        return vector[None]
+    mask = np.ones(spec.num_actions, bool) if step.action_mask is None else step.action_mask[0]
+    return np.array([random.choice(np.flatnonzero(mask))], np.int32)
+
+
+# Advice ------------------------------------------------------------------------------------------------------------
+
+
+def judge(spec: types.EnvSpec, findings: Findings, space: spaces.Space[Any] | None = None) -> Warnings:
+    """Returns what follows from the findings, whatever the agent; space: Gymnasium's, of the observations."""
+    wrong, warned, noted = [], [], []
+    for array in spec.arrays:
+        seen, name = findings.arrays[array.name], f"observation {array.name!r}" if spec.packed else "the observation"
+        if not seen.is_finite:
+            wrong.append(f"{name} has numbers that are not finite; the learner refuses them")
+        elif seen.low < array.low or seen.high > array.high:
+            warned.append(
+                f"{name} has values from {seen.low:g} to {seen.high:g}, but its space says {array.low:g} to "
+                f"{array.high:g}, which networks rely on; correct the space"
+            )
+        warned += _constants(name, array, seen)
+        warned += _image(name, array)
+    if not np.all(np.isfinite(findings.rewards)):
+        wrong.append("some rewards are not finite; the learner refuses them")
+    elif not np.any(findings.rewards):
+        noted.append("no random step had a reward other than 0: it may take long until an agent finds one")
+    if not findings.episodes:
+        warned.append(
+            f"no episode ended in {len(findings.rewards)} random steps; if episodes never end, give "
+            "--env.max_episode_steps=N"
+        )
+    if space is not None and _has_float64(space):
+        noted.append("observations of dtype float64 are sent as float32, with 7 digits")
+    if not findings.same_reset:
+        noted.append("two resets with the same seed show different observations: deterministic runs will not repeat")
+    return Warnings(tuple(wrong), tuple(warned), tuple(noted))
+
+
+def _constants(name: str, array: types.ArraySpec, seen: Seen) -> list[str]:
+    if seen.is_constant:
+        return [f"{name} never changed; leave it out (FilterObservation in --env.wrappers), or mend it"]
+    is_one_hot = (array.low, array.high) == (0, 1)
+    if seen.num_constant and not array.is_grid and not is_one_hot:
+        return [f"{seen.num_constant} of the numbers of {name} never changed"]
+    return []
+
+
+def _image(name: str, array: types.ArraySpec) -> list[str]:
+    if types.shown([array]) != "images":
+        return []
+    found = []
+    height, width = array.shape[:2]
+    if height * width > LARGE_PIXELS:
+        found.append(
+            f"{name} is an image of {height}x{width}: {array.num_bytes / 2**10:.0f} KiB a step to send, store and "
+            f"""learn from; make it smaller, with --env.wrappers='[{{"ResizeObservation": {{"shape": [84, 84]}}}}]'"""
+        )
+    if array.dtype != "uint8":
+        found.append(f"{name} is an image of {array.dtype}, 4 bytes a number; bytes from 0 to 255 take a quarter")
+    return found
+
+
+def _has_float64(space: spaces.Space[Any]) -> bool:
+    if isinstance(space, spaces.Dict):
+        return any(map(_has_float64, space.spaces.values()))
+    if isinstance(space, spaces.Tuple):
+        return any(map(_has_float64, space.spaces))
+    return isinstance(space, spaces.Box) and space.dtype == np.float64
+
+
+def largest_return(findings: Findings, discount: float) -> float:
+    """Returns the largest size of a discounted return from any step on."""
+    largest = 0.0
+    for rewards in (*findings.episodes, findings.unfinished):
+        value = 0.0
+        for reward in reversed(rewards):
+            value = reward + discount * value
+            largest = max(largest, abs(value))
+    return largest

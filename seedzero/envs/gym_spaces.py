@@ -1,0 +1,202 @@
+"""Gymnasium's spaces to an `EnvSpec`, and batches of the environment to those of the wire and back.
+
+An observation of a Dict or Tuple is made of named arrays: nested names are joined by "/", parts of a Tuple have their
+numbers.
+
+Shape letters: E environments of one group, D numbers of a continuous action.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+
+from seedzero.core import errors, packing, types
+
+MAX_ONE_HOT = 1024
+"""Numbers among named arrays with more values are shown as they are."""
+MAX_COMBINATIONS = 1024
+"""Actions of several whole numbers with more combinations are refused."""
+
+_OWN = "wrap it in an environment of your own that has one, and give that as gym:MODULE:ID"
+
+Coder = Callable[[Any], np.ndarray]
+"""Between batches of the environment and of the wire: observations [E, ...], actions [E] int32 or [E, D] float32."""
+
+
+class Leaf(NamedTuple):
+    """One array of an observation.
+
+    Attributes:
+      spec: of the array.
+      path: keys from the observation to the array.
+      encode: batch of the space -> [E, *shape] numbers.
+      num_states: values of a number that is shown one-hot; 0: it is none.
+    """
+
+    spec: types.ArraySpec
+    path: tuple[Any, ...]
+    encode: Coder
+    num_states: int = 0
+
+
+def read(name: str, observation: spaces.Space[Any], action: spaces.Space[Any]) -> tuple[types.EnvSpec, Coder, Coder]:
+    """Returns the spec of environment `name`, the encoder of observations to [E, ...], and the decoder of actions.
+
+    Raises:
+      EnvironmentFailure: a space that is not supported.
+    """
+    actions, decode = _read_actions(name, action)
+    leaves = list(_leaves(name, observation))
+    if not leaves:
+        raise errors.EnvironmentFailure(f"environment {name!r} has the observation space {observation}; it is empty")
+    arrays = [leaf.spec for leaf in leaves]
+    if len(leaves) > 1:
+        return types.EnvSpec.of_arrays(arrays, **actions), lambda batch: _pack(leaves, batch), decode
+    array, num_states = arrays[0], leaves[0].num_states
+    # A one-hot vector alone has always been float32.
+    dtype = "float32" if num_states else array.dtype
+    spec = types.EnvSpec(
+        array.shape, dtype, observation_low=array.low, observation_high=array.high, num_states=num_states, **actions
+    )
+    return spec, lambda batch: _array(leaves[0], batch).astype(dtype), decode
+
+
+def _pack(leaves: list[Leaf], batch: Any) -> np.ndarray:
+    return packing.pack([leaf.spec for leaf in leaves], {leaf.spec.name: _array(leaf, batch) for leaf in leaves})
+
+
+def _array(leaf: Leaf, batch: Any) -> np.ndarray:
+    """Returns [E, *shape] of a batch of observations."""
+    for key in leaf.path:
+        batch = batch[key]
+    return leaf.encode(batch).reshape(len(batch), *leaf.spec.shape)
+
+
+# Observations ------------------------------------------------------------------------------------------------------
+
+
+def _leaves(name: str, space: spaces.Space[Any], path: tuple[Any, ...] = ()) -> Iterator[Leaf]:
+    if isinstance(space, spaces.Dict):
+        parts: list[tuple[Any, spaces.Space[Any]]] = list(space.spaces.items())
+    elif isinstance(space, spaces.Tuple):
+        parts = list(enumerate(space.spaces))
+    else:
+        yield _leaf(name, space, path)
+        return
+    for key, part in parts:
+        yield from _leaves(name, part, (*path, key))
+
+
+def _leaf(name: str, space: spaces.Space[Any], path: tuple[Any, ...]) -> Leaf:
+    title = "/".join(map(str, path)) or types.OBSERVATION
+    if isinstance(space, spaces.Box) and space.dtype.kind in "biuf":
+        dtype, low, high = _wire_dtype(space), float(space.low.min()), float(space.high.max())
+        array = types.ArraySpec(title, space.shape or (1,), dtype.name, low, high)
+        return Leaf(array, path, _as_it_is)
+    if isinstance(space, spaces.MultiBinary):
+        return Leaf(types.ArraySpec(title, space.shape, "uint8", 0, 1), path, _as_it_is)
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+        return _numbers(title, space, path)
+    place = f" at {title!r}" if path else ""
+    raise errors.EnvironmentFailure(
+        f"environment {name!r} has the observation space {space}{place}; expected Box or Discrete, MultiDiscrete, "
+        "MultiBinary, or a Dict or Tuple of these, because networks take arrays of a fixed size: leave it out with "
+        """--env.wrappers='[{"FilterObservation": {"filter_keys": [...]}}]', or encode it in an environment of """
+        "your own, and give that as gym:MODULE:ID"
+    )
+
+
+def _as_it_is(batch: np.ndarray) -> np.ndarray:
+    return batch
+
+
+def _numbers(title: str, space: spaces.Discrete | spaces.MultiDiscrete, path: tuple[Any, ...]) -> Leaf:
+    """Returns whole numbers as one-hot vectors, one after the other, or as they are where these would be long."""
+    sizes, starts = (np.atleast_1d(np.asarray(x)).reshape(-1) for x in _range(space))
+    if path and sizes.sum() > MAX_ONE_HOT:
+        low, high = float(starts.min()), float((starts + sizes - 1).max())
+        dtype = "int32" if low >= -(2**31) and high < 2**31 else "float32"
+        array = types.ArraySpec(title, space.shape or (1,), dtype, low, high)
+        return Leaf(array, path, _as_it_is)
+    values = np.concatenate([np.arange(size) + start for size, start in zip(sizes, starts, strict=True)])
+    owner = np.repeat(np.arange(len(sizes)), sizes)  # of each value, the number that may have it
+
+    def encode(batch: np.ndarray) -> np.ndarray:
+        one_hot: np.ndarray = batch.reshape(len(batch), -1)[:, owner] == values
+        return one_hot
+
+    num_states = int(space.n) if isinstance(space, spaces.Discrete) else 0
+    return Leaf(types.ArraySpec(title, (len(values),), "uint8", 0, 1), path, encode, num_states)
+
+
+def _range(space: spaces.Discrete | spaces.MultiDiscrete) -> tuple[Any, Any]:
+    """Returns how many values each number has, and the first."""
+    return (space.n if isinstance(space, spaces.Discrete) else space.nvec), space.start
+
+
+def _wire_dtype(box: spaces.Box) -> np.dtype[Any]:
+    """Returns the wire's dtype of a Box's elements."""
+    if box.dtype in (np.uint8, np.bool_):
+        return np.dtype(np.uint8)
+    bounds = np.iinfo(np.int32)
+    if box.dtype.kind in "iu" and box.low.min() >= bounds.min and box.high.max() <= bounds.max:
+        return np.dtype(np.int32)
+    return np.dtype(np.float32)
+
+
+# Actions -----------------------------------------------------------------------------------------------------------
+
+
+def _read_actions(name: str, space: spaces.Space[Any]) -> tuple[dict[str, Any], Coder]:
+    """Returns EnvSpec's fields about actions, and the decoder of actions."""
+    if isinstance(space, spaces.Discrete):
+        first = int(space.start)
+        return dict(num_actions=int(space.n)), lambda actions: actions + first
+    if isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
+        return _read_combinations(name, space)
+    if not isinstance(space, spaces.Box):
+        raise errors.EnvironmentFailure(
+            f"environment {name!r} has the action space {space}; expected Discrete, MultiDiscrete, MultiBinary or "
+            f"Box, because actions made of parts are not supported yet: {_OWN}"
+        )
+    low, high = (np.asarray(bound, np.float32) for bound in (space.low, space.high))
+    if space.dtype.kind != "f" or not low.size or not (np.isfinite(high - low) & (low < high)).all():
+        raise errors.EnvironmentFailure(
+            f"environment {name!r} has the action space {space} of dtype {space.dtype}; a Box of actions must have "
+            "floats of finite bounds, the lower below the upper one: give bounds with --env.wrappers="
+            f"""'[{{"BoundAction": {{"low": -1, "high": 1}}}}]', or {_OWN}"""
+        )
+
+    def decode(actions: np.ndarray) -> np.ndarray:
+        # Float32 bounds may lie an ulp outside those of a Box of float64.
+        batch: np.ndarray = np.clip(actions.reshape(len(actions), *space.shape), space.low, space.high)
+        return batch.astype(space.dtype)
+
+    bounds = (tuple(map(float, bound.reshape(-1))) for bound in (low, high))
+    return dict(zip(("num_actions", "action_low", "action_high"), (0, *bounds), strict=True)), decode
+
+
+def _read_combinations(name: str, space: spaces.MultiDiscrete | spaces.MultiBinary) -> tuple[dict[str, Any], Coder]:
+    """Returns the same for several whole numbers at a time: each of their combinations is one action."""
+    if isinstance(space, spaces.MultiBinary):
+        sizes, start = [2] * math.prod(space.shape), np.zeros(space.shape, np.int64)
+    else:
+        sizes, start = [int(size) for size in space.nvec.reshape(-1)], space.start
+    num_actions = math.prod(sizes)
+    if num_actions > MAX_COMBINATIONS:
+        raise errors.EnvironmentFailure(
+            f"environment {name!r} has the action space {space} with {num_actions} combinations; at most "
+            f"{MAX_COMBINATIONS} are supported, each as one action: choose among fewer, or from a Box whose numbers "
+            "are rounded, in an environment of your own, and give that as gym:MODULE:ID"
+        )
+
+    def decode(actions: np.ndarray) -> np.ndarray:
+        numbers = np.stack(np.unravel_index(actions, sizes), axis=-1).reshape(len(actions), *space.shape)
+        return (numbers + start).astype(space.dtype)
+
+    return dict(num_actions=num_actions), decode

@@ -1,0 +1,114 @@
+"""The wrappers of --env.wrappers: those of Gymnasium that change what an agent sees and does, and one of our own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces, wrappers
+
+from seedzero.config import config as config_lib
+from seedzero.core import errors
+from seedzero.envs import base
+
+OWN = "BoundAction"
+NAMES = (
+    OWN,
+    "ClipAction",
+    "ClipReward",
+    "DelayObservation",
+    "DiscretizeAction",
+    "FilterObservation",
+    "FlattenObservation",
+    "GrayscaleObservation",
+    "MaxAndSkipObservation",
+    "RepeatAction",
+    "RescaleAction",
+    "RescaleObservation",
+    "ReshapeObservation",
+    "ResizeObservation",
+    "StickyAction",
+    "TimeAwareObservation",
+)
+"""Others keep statistics that no checkpoint has, record, or need JAX; frames are stacked by the learner."""
+
+_FORM = """--env.wrappers='["GrayscaleObservation", {"ResizeObservation": {"shape": [64, 64]}}]'"""
+_ARRAYS = ("min_action", "max_action", "min_obs", "max_obs", "low", "high")
+"""Arguments that are arrays where they are lists; other lists are tuples."""
+
+
+class Wrapper(NamedTuple):
+    """A wrapper's name and the arguments that it is made with."""
+
+    name: str
+    arguments: dict[str, Any]
+
+
+class BoundAction(gymnasium.ActionWrapper[Any, Any, Any]):
+    """Continuous actions within bounds of the user's, passed on unchanged: for environments that declare none."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any], low: Any, high: Any) -> None:
+        super().__init__(env)
+        space = env.action_space
+        if not isinstance(space, spaces.Box):
+            raise TypeError(f"expected a Box of actions, got {space}")
+        low, high = (np.broadcast_to(np.asarray(bound, space.dtype), space.shape) for bound in (low, high))
+        self.action_space = spaces.Box(low, high, dtype=space.dtype.type)
+
+    def action(self, action: Any) -> Any:
+        return action
+
+
+def parse(text: str) -> tuple[Wrapper, ...]:
+    """Returns the wrappers of the setting env.wrappers, the innermost first.
+
+    Raises:
+      EnvironmentFailure: it is no JSON list of names, and of names with their arguments.
+    """
+    try:
+        entries = json.loads(text or "[]")
+    except ValueError as error:
+        entries = str(error)
+    if not isinstance(entries, list):
+        reason = f" ({entries})" if isinstance(entries, str) else ""
+        raise errors.EnvironmentFailure(f"--env.wrappers={text} is no JSON list{reason}; expected a form like {_FORM}")
+    return tuple(_parse_one(text, entry) for entry in entries)
+
+
+def _parse_one(text: str, entry: Any) -> Wrapper:
+    named = {entry: {}} if isinstance(entry, str) else entry
+    if not isinstance(named, dict) or len(named) != 1 or not isinstance(next(iter(named.values())), dict):
+        raise errors.EnvironmentFailure(
+            f"--env.wrappers={text} has {json.dumps(entry)}; expected a name, or an object of one name and its "
+            f"arguments, as in {_FORM}"
+        )
+    ((name, arguments),) = named.items()
+    if name not in NAMES:
+        nearest = config_lib.nearest(name, NAMES)
+        hint = f"did you mean {nearest}?" if nearest else f"choose from {', '.join(NAMES)}"
+        stack = "; frames are stacked with --network.frame_stack=N" if "Stack" in name else ""
+        raise errors.EnvironmentFailure(f"--env.wrappers names {name!r}, which is not supported; {hint}{stack}")
+    return Wrapper(name, {key: _argument(key, value) for key, value in arguments.items()})
+
+
+def _argument(name: str, value: Any) -> Any:
+    if not isinstance(value, list):
+        return value
+    return np.asarray(value, np.float32) if name in _ARRAYS else tuple(value)
+
+
+def apply(env: gymnasium.Env[Any, Any], chosen: Sequence[Wrapper]) -> gymnasium.Env[Any, Any]:
+    """Returns the environment in its wrappers, the first of them innermost.
+
+    Raises:
+      EnvironmentFailure: one of them does not go with the environment or its arguments.
+    """
+    for name, arguments in chosen:
+        make = BoundAction if name == OWN else getattr(wrappers, name)
+        shown = ", ".join(f"{key}={value}" for key, value in arguments.items())
+        with base.failures_of(f"--env.wrappers: {name}({shown}) cannot wrap this environment"):
+            env = make(env, **arguments)
+    return env

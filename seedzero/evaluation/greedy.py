@@ -1,0 +1,154 @@
+"""A saved agent that plays greedily, without a learner.
+
+Shape letters: E environments.
+"""
+
+from __future__ import annotations
+
+import functools
+import pathlib
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import jax
+import numpy as np
+
+from seedzero.agents import base
+from seedzero.agents import table as agents
+from seedzero.checkpoints import files as checkpoint_files
+from seedzero.checkpoints import spec_file
+from seedzero.config import config as config_lib
+from seedzero.core import types
+from seedzero.device import acting, compilation_cache
+
+_SEED_KEY = 2
+"""Differs from training (0) and evaluation during training (1), so that episodes are unseen."""
+
+Chosen = Literal["best", "last", "given"]
+"""Which checkpoint was taken: the best by evaluation while training, the newest, or the one of a given update."""
+
+
+class Saved(NamedTuple):
+    """The agent of a run with the parameters of a checkpoint, which is that of an update."""
+
+    agent: base.Agent
+    params: base.Params
+    update: int
+    chosen: Chosen
+
+    def to_json(self) -> dict[str, int | str]:
+        """Returns the part of a result that names the checkpoint."""
+        return {"step": self.update, "chosen": self.chosen}
+
+
+def load(
+    path: pathlib.Path, config: config_lib.Config, spec: types.EnvSpec, step: checkpoint_files.Step | None
+) -> Saved:
+    """Returns the agent of a run with the parameters of a checkpoint; without a step, the best or else the last.
+
+    Raises:
+      SpecMismatch: the run had environments with another spec.
+      CheckpointError: a missing or damaged checkpoint.
+    """
+    compilation_cache.enable()
+    saved_spec = spec_file.read(path) or spec
+    spec_file.check_equal(spec, saved_spec)
+    agent = agents.make(config, saved_spec, jax.default_backend())
+    template = jax.eval_shape(lambda: agent.acting(agent.init(jax.random.key(0))))
+    return Saved(agent, *_load_params(path / "checkpoints", step, template))
+
+
+def _load_params(
+    directory: pathlib.Path, step: checkpoint_files.Step | None, template: base.Params
+) -> tuple[base.Params, int, Chosen]:
+    if step is None:
+        step = "best" if checkpoint_files.finished(directory / checkpoint_files.BEST) else "last"
+    params, found = checkpoint_files.restore_params(directory, step, template)
+    return params, found.step, "given" if isinstance(step, int) else step
+
+
+def seeds(seed: int, num_envs: int) -> tuple[int, ...]:
+    """Returns the environments' seeds, [E] below 2^31."""
+    return tuple(int(s) >> 1 for s in np.random.SeedSequence([seed, _SEED_KEY]).generate_state(num_envs))
+
+
+class Functions(NamedTuple):
+    """An agent's functions for environments that it knows nothing else of; jitted.
+
+    Attributes:
+      act: (params, carried, seen, seed, number of the call) -> (carried, action).
+      search: the same arguments, and return_tree -> what it finds.
+    """
+
+    act: Callable[..., tuple[acting.Carried, jax.Array]]
+    search: Callable[..., base.Searched]
+
+
+def functions(agent: base.Agent, spec: types.EnvSpec) -> Functions:
+    """Returns the functions of an agent; only one with a search has the second."""
+
+    def key_of(seed: jax.Array, call: jax.Array) -> jax.Array:
+        return jax.random.fold_in(jax.random.key(seed), call)
+
+    @jax.jit
+    def act(
+        params: base.Params, carried: acting.Carried, seen: acting.Seen, seed: jax.Array, call: jax.Array
+    ) -> tuple[acting.Carried, jax.Array]:
+        num_rows = len(seen.slot)
+        carried, outputs = acting.act(agent, spec, num_rows, params, carried, seen, key_of(seed, call))
+        return carried, outputs.action
+
+    @functools.partial(jax.jit, static_argnames="return_tree")
+    def search(
+        params: base.Params,
+        carried: acting.Carried,
+        seen: acting.Seen,
+        seed: jax.Array,
+        call: jax.Array,
+        *,
+        return_tree: bool,
+    ) -> base.Searched:
+        assert agent.search is not None
+        _, inputs = acting.look(agent, spec, len(seen.slot), carried, seen)
+        return agent.search(params, inputs, key_of(seed, call), return_tree)
+
+    return Functions(act, search)
+
+
+def seen(
+    spec: types.EnvSpec,
+    observation: np.ndarray,
+    reward: np.ndarray,
+    first: np.ndarray,
+    action_mask: np.ndarray | None,
+    *,
+    explore: bool = False,
+) -> acting.Seen:
+    """Returns what environments show; fields as of `acting.Seen`, without a mask every action is legal."""
+    num_rows = len(observation)
+    arrays: dict[str, Any] = dict(
+        frame=observation,
+        reward=reward,
+        first=first,
+        action_mask=np.ones((num_rows, spec.num_actions), bool) if action_mask is None else action_mask,
+        explore=np.full(num_rows, explore),
+        slot=np.arange(num_rows, dtype=np.int32),
+    )
+    return acting.Seen(**arrays)
+
+
+class Group:
+    """Acts for one group of environments, and keeps what they carry from step to step."""
+
+    def __init__(self, saved: Saved, spec: types.EnvSpec, num_envs: int, seed: int) -> None:
+        self._spec, self._params, self._seed = spec, saved.params, seed
+        self._carried = acting.initial(saved.agent, spec, num_envs)
+        self._functions = functions(saved.agent, spec)
+        self._num_calls = 0
+
+    def act(self, step: types.EnvStep, first: np.ndarray) -> np.ndarray:
+        """Returns the actions, [E] int32 or [E, D] float32; first: [E] bool, true: an episode's first observation."""
+        shown = seen(self._spec, step.observation, step.reward, first, step.action_mask)
+        self._carried, action = self._functions.act(self._params, self._carried, shown, self._seed, self._num_calls)
+        self._num_calls += 1
+        return np.asarray(action)

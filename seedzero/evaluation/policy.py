@@ -1,0 +1,253 @@
+"""A saved agent as a function from observations to actions, with what it carries from step to step.
+
+Shape letters: B rows (environments), A actions, D numbers of a continuous action.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import jax
+import numpy as np
+from numpy import typing as npt
+
+from seedzero.agents import base
+from seedzero.agents import table as agents
+from seedzero.checkpoints import files as checkpoint_files
+from seedzero.checkpoints import run_dir, spec_file
+from seedzero.config import config as config_lib
+from seedzero.core import errors, packing, types
+from seedzero.device import acting
+from seedzero.evaluation import greedy
+
+Action: TypeAlias = int | np.ndarray
+Observation: TypeAlias = npt.ArrayLike | Mapping[str, npt.ArrayLike]
+
+
+def load(path: pathlib.Path, step: checkpoint_files.Step | None, *, seed: int) -> Policy:
+    """Returns a checkpoint's agent; without a step that of the best one, or of the last if there is none.
+
+    Makes no environment. seed: of the noise where it explores.
+
+    Raises:
+      UsageError: not a run directory, or one that no worker has joined yet.
+      CheckpointError: a missing or damaged checkpoint.
+    """
+    config, spec = read(path)
+    return Policy(greedy.load(path, config, spec, step), config, spec, seed=seed)
+
+
+def read(path: pathlib.Path) -> tuple[config_lib.Config, types.EnvSpec]:
+    """Returns configuration and spec of a run; errors as of `load`."""
+    config, spec = run_dir.read_saved(path).config, spec_file.read(path)
+    if spec is None:
+        raise errors.ResumeError(f"{path} has no checkpoint yet: no worker has joined its learner; train on")
+    return config, spec
+
+
+class Policy:
+    """Chooses actions as in evaluation. It holds one row for each environment: its newest frames and its memory.
+
+    An observation has the shape `spec.observation_shape`; with one leading axis more it is a batch [B, ...] of rows,
+    and so are rewards, masks and actions. For environments that show a number (`spec.num_states`) it is that number,
+    counted from 0; for those that show several arrays (`spec.packed`), a dictionary of them by name. Rows begin an
+    episode at their first call and after `reset`. For one thread at a time.
+
+    Attributes:
+      spec: of the environments.
+      step: updates of the checkpoint.
+    """
+
+    def __init__(self, saved: greedy.Saved, config: config_lib.Config, spec: types.EnvSpec, *, seed: int = 0) -> None:
+        self.spec, self.step = spec, saved.update
+        self._agent, self._params, self._config, self._seed = saved.agent, saved.params, config, seed
+        self._functions: dict[int, greedy.Functions] = {}
+        self._num_calls = 0
+        self._carried: acting.Carried | None = None
+        self._first = np.ones(0, bool)
+
+    def __call__(
+        self,
+        observation: Observation,
+        *,
+        reward: npt.ArrayLike | None = None,
+        action_mask: npt.ArrayLike | None = None,
+        explore: bool = False,
+        num_simulations: int | None = None,
+    ) -> Action:
+        """Returns the action of one observation, or the actions of a batch, and remembers the observations.
+
+        Args:
+          observation: [*shape], or [B, *shape].
+          reward: received on the way to the observation, one a row; needed by agents with an LSTM.
+          action_mask: [A] or [B, A] bool, true: legal; needed where the environment has one.
+          explore: act with the noise of training; false: greedily.
+          num_simulations: of the search; None: as in training.
+
+        Returns:
+          An int, or [D] float32 within the environment's bounds; of a batch [B] int32, or [B, D] float32.
+
+        Raises:
+          UsageError: a wrong shape or dtype, a mask or reward that is missing or not expected, other rows than
+            before, or num_simulations for an agent that does not search.
+        """
+        seen, is_single = self._seen(observation, reward, action_mask, explore)
+        functions = self._of(num_simulations)
+        self._carried, action = functions.act(self._params, self._rows(seen), seen, self._seed, self._num_calls)
+        self._num_calls += 1
+        self._first = np.zeros(len(seen.frame), bool)
+        chosen = np.asarray(action)
+        if not is_single:
+            return chosen
+        return chosen[0] if self.spec.is_continuous else int(chosen[0])
+
+    def search(
+        self,
+        observation: Observation,
+        *,
+        action_mask: npt.ArrayLike | None = None,
+        explore: bool = False,
+        num_simulations: int | None = None,
+        return_tree: bool = False,
+    ) -> base.Searched:
+        """Returns what the search finds, as arrays of numpy, and remembers nothing.
+
+        Arguments as of a call. The results of one observation lack the leading axis, but for the tree: that is a batch
+        always, as `seedzero.search.to_dot` takes it.
+
+        Raises:
+          UsageError: as of a call.
+        """
+        if self._agent.search is None:
+            raise errors.UsageError(f"agent {self._config.run.agent} does not search; call the policy itself")
+        seen, is_single = self._seen(observation, None, action_mask, explore)
+        search = self._of(num_simulations).search
+        found: base.Searched = jax.tree.map(
+            np.asarray,
+            search(self._params, self._rows(seen), seen, self._seed, self._num_calls, return_tree=return_tree),
+        )
+        if not is_single:
+            return found
+        one: base.Searched = jax.tree.map(lambda x: x[0], found._replace(tree=None))
+        return one._replace(tree=found.tree)
+
+    def reset(self, rows: Sequence[int] | np.ndarray | None = None) -> None:
+        """Lets an episode begin with the next observation of these rows, [N] int or [B] bool; None: of all rows.
+
+        After `reset()` the number of rows may change.
+        """
+        if rows is None:
+            self._carried, self._first = None, np.ones(0, bool)
+        elif self._carried is not None:
+            self._first[np.asarray(rows)] = True
+
+    def _seen(
+        self,
+        observation: Observation,
+        reward: npt.ArrayLike | None,
+        action_mask: npt.ArrayLike | None,
+        explore: bool,
+    ) -> tuple[acting.Seen, bool]:
+        """Returns the checked arrays of a batch, and whether it is one observation without a batch's axis."""
+        frame, is_single = _frames(self.spec, observation)
+        num_rows = len(frame)
+        if reward is None and self._agent.reads_reward and num_rows == len(self._first) and not self._first.all():
+            raise errors.UsageError("reward is missing: this agent's LSTM reads the reward of the last step")
+        if self.spec.has_action_mask != (action_mask is not None):
+            have, do = ("has", "give one") if self.spec.has_action_mask else ("has no", "leave it out")
+            raise errors.UsageError(f"this environment {have} action mask; {do}")
+        mask = None
+        if action_mask is not None:
+            mask = _rows_of("action_mask", action_mask, (num_rows, self.spec.num_actions), bool, is_single)
+        rewards = _rows_of("reward", 0.0 if reward is None else reward, (num_rows,), np.float32, is_single)
+        first = self._first if len(self._first) == num_rows else np.ones(num_rows, bool)
+        return greedy.seen(self.spec, frame, rewards, first, mask, explore=explore), is_single
+
+    def _rows(self, seen: acting.Seen) -> acting.Carried:
+        """Returns what the rows carry; raises UsageError if there are others."""
+        num_rows = len(seen.frame)
+        if self._carried is None or not jax.tree.leaves(self._carried):
+            return acting.initial(self._agent, self.spec, num_rows)
+        if len(self._first) != num_rows:
+            raise errors.UsageError(
+                f"observations of {num_rows} rows, but there are {len(self._first)} with frames and memory of their "
+                "own; call reset() first to begin with others"
+            )
+        return self._carried
+
+    def _of(self, num_simulations: int | None) -> greedy.Functions:
+        number = num_simulations or 0
+        if number not in self._functions:
+            agent = self._agent
+            if number:
+                if agent.search is None:
+                    raise errors.UsageError(
+                        f"num_simulations={number}: agent {self._config.run.agent} does not search; leave it out"
+                    )
+                config = config_lib.override(self._config, {"search.num_simulations": number})
+                agent = agents.make(config, self.spec, jax.default_backend())
+            self._functions[number] = greedy.functions(agent, self.spec)
+        return self._functions[number]
+
+
+# Arrays ------------------------------------------------------------------------------------------------------------
+
+
+def _frames(spec: types.EnvSpec, observation: Observation) -> tuple[np.ndarray, bool]:
+    """Returns observations [B, *shape] of the spec's dtype, and whether it is one without a batch's axis."""
+    if spec.packed:
+        return _packed(spec.packed, observation)
+    if not spec.num_states:
+        return _batch("the observation", observation, spec.observation_shape, spec.observation_dtype)
+    batch, is_single = _batch("the observation", observation, (), "int32")
+    if not ((batch >= 0) & (batch < spec.num_states)).all():
+        came = np.asarray(observation)
+        raise errors.UsageError(f"the observation is {came}; expected numbers 0 to {spec.num_states - 1}")
+    return (batch[:, np.newaxis] == np.arange(spec.num_states)).astype(spec.observation_dtype), is_single
+
+
+def _packed(arrays: Sequence[types.ArraySpec], observation: Observation) -> tuple[np.ndarray, bool]:
+    """Returns as `_frames` the bytes of observations made of named arrays."""
+    names = [array.name for array in arrays]
+    if not isinstance(observation, Mapping) or set(observation) != set(names):
+        came = f"the arrays {list(observation)}" if isinstance(observation, Mapping) else "one array"
+        raise errors.UsageError(f"the observation has {came}; expected a dictionary of the arrays {names}")
+    found = {
+        array.name: _batch(f"observation {array.name!r}", observation[array.name], array.shape, array.dtype)
+        for array in arrays
+    }
+    rows = {name: None if is_single else len(batch) for name, (batch, is_single) in found.items()}
+    if len(set(rows.values())) > 1:
+        raise errors.UsageError(f"the observation's arrays have different numbers of rows: {rows}")
+    return packing.pack(arrays, {name: batch for name, (batch, _) in found.items()}), found[names[0]][1]
+
+
+def _batch(title: str, value: Any, shape: tuple[int, ...], dtype: str) -> tuple[np.ndarray, bool]:
+    """Returns arrays [B, *shape] of the dtype, and whether it is one without a batch's axis."""
+    array = np.asarray(value)
+    if array.shape not in (shape, (*array.shape[:1], *shape)) or not array.size:
+        raise errors.UsageError(
+            f"{title} has the shape {list(array.shape)}; expected {list(shape)}, or a batch "
+            f"[B{''.join(f', {size}' for size in shape)}]"
+        )
+    if not np.can_cast(array.dtype, dtype, "same_kind"):
+        raise errors.UsageError(f"{title} has the dtype {array.dtype}; expected {dtype}, as the environment shows it")
+    is_single = array.shape == shape
+    return (array[np.newaxis] if is_single else array).astype(dtype), is_single
+
+
+def _rows_of(name: str, value: npt.ArrayLike, shape: tuple[int, ...], dtype: Any, is_single: bool) -> np.ndarray:
+    """Returns one array for each row, of a shape [B, ...]; a scalar stands for all rows."""
+    array = np.asarray(value)
+    if is_single and array.shape == shape[1:]:
+        array = array[np.newaxis]
+    if array.shape == () and len(shape) == 1:
+        array = np.full(shape, array)
+    if array.shape != shape:
+        expected = shape[1:] if is_single else shape
+        raise errors.UsageError(f"{name} has the shape {list(array.shape)}; expected {list(expected)}")
+    if dtype is bool and array.dtype != bool:
+        raise errors.UsageError(f"{name} has the dtype {array.dtype}; expected bool, true: legal")
+    return array.astype(dtype)

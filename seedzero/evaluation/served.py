@@ -1,0 +1,181 @@
+"""Evaluation of a run with --env=remote: the episodes are played in the environments of a worker that joins."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import pathlib
+import threading
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from seedzero.checkpoints import files as checkpoint_files
+from seedzero.checkpoints import run_dir, spec_file
+from seedzero.config import config as config_lib
+from seedzero.config import sections, worker_options
+from seedzero.core import env_ids, errors, types
+from seedzero.evaluation import evaluate as evaluate_lib
+from seedzero.evaluation import evaluation, greedy
+from seedzero.transport import messages, security, server
+
+
+def evaluate(
+    path: str | os.PathLike[str],
+    step: checkpoint_files.Step | None,
+    num_episodes: int,
+    seed: int,
+    access: config_lib.Config,
+    report: Callable[[str], None],
+) -> dict[str, Any]:
+    """Listens for a worker and plays greedy episodes with a checkpoint there; returns as `evaluate.evaluate`.
+
+    Without a worker it waits. A worker that is lost ends its episodes; they begin anew with the next one.
+
+    Args:
+      path: run directory of a run with --env=remote.
+      step, num_episodes, seed: as in `evaluate.evaluate`.
+      access: its `transport.listen`, `token_file` and `insecure`, and its `tls`, are those of this server.
+      report: shows the user a line; called on any thread.
+
+    Raises:
+      UsageError: not such a run, or an address, token or certificate that cannot be used.
+      CheckpointError: a missing or damaged checkpoint.
+    """
+    path = pathlib.Path(path)
+    config = _read_config(path, access)
+    spec = spec_file.read(path)
+    if spec is None:
+        raise errors.UsageError(f"{path} has no spec.json: no worker has joined the run yet; train it first")
+    saved = greedy.load(path, config, spec, step)
+    # No larger messages than training's.
+    num_envs = min(num_episodes, evaluate_lib.MAX_ENVS, config.worker.envs_per_group)
+    host = Host(config.env, spec, num_envs, seed, report)
+    secured = security.for_server(config.transport.token_file, config.tls)
+    for text in security.warnings(config.transport, config.tls):
+        report(text)
+    listening = server.Server(host, config.transport, secured=secured)
+    address = listening.start()
+    finished = False
+    try:
+        report(f"waiting for a worker with the environment of the run: {worker_options.invitation(config, address)}")
+        result = _play(host, listening, saved, num_episodes, seed)
+        finished = True
+    finally:
+        listening.stop(finished=finished, reason="the evaluation is over")
+    return {**saved.to_json(), **dataclasses.asdict(result)}
+
+
+def _read_config(path: pathlib.Path, access: config_lib.Config) -> config_lib.Config:
+    """Returns a run's configuration with this server's address, token and certificate."""
+    config = run_dir.read_saved(path).config
+    given = access.transport
+    if config.env.id != env_ids.REMOTE:
+        raise errors.UsageError(
+            f"--listen={given.listen} is for runs with --env=remote; {path} was trained with --env={config.env.id}, "
+            "which this machine makes itself: leave it out"
+        )
+    transport = dataclasses.replace(
+        config.transport, listen=given.listen, token_file=given.token_file, insecure=given.insecure
+    )
+    return dataclasses.replace(config, transport=transport, tls=access.tls)
+
+
+def _play(
+    host: Host, listening: server.Server, saved: greedy.Saved, num_episodes: int, seed: int
+) -> evaluation.Result:
+    """Acts for one worker after another, until one has played all episodes."""
+    session_id = ""
+    while True:
+        request = host.wait()
+        first, step = request.first, request.step
+        slots = np.arange(len(first))
+        if request.session_id != session_id:
+            session_id = request.session_id
+            group = greedy.Group(saved, host.spec, len(first), seed)
+            played = evaluation.Evaluation(slots, num_episodes)
+        played.record(slots, step.reward, first, step.final)
+        if played.done:
+            return played.result()
+        listening.reply(request, group.act(step, first), saved.update)
+
+
+class Host:
+    """The server's handler: takes one worker at a time. `wait` is for the thread that plays.
+
+    Attributes:
+      spec: of the run's environments.
+    """
+
+    def __init__(
+        self, env: sections.EnvConfig, spec: types.EnvSpec, num_envs: int, seed: int, report: Callable[[str], None]
+    ) -> None:
+        """num_envs: most environments that play at a time; report: shows the user a line."""
+        self.spec = spec
+        self._env = env
+        self._num_envs = num_envs
+        self._seed = seed
+        self._report = report
+        self._changed = threading.Condition()
+        self._session_id = self._worker_id = ""
+        self._request: messages.StepRequest | None = None  # one group, so one request
+
+    def wait(self) -> messages.StepRequest:
+        """Waits for the next step of a worker that is there."""
+        with self._changed:
+            while self._request is None:
+                self._changed.wait()
+            request, self._request = self._request, None
+            return request
+
+    def assign(self, hello: messages.Hello) -> types.Assignment:
+        """Handler: returns the environments of the one worker."""
+        if env_ids.YOURS not in hello.environments:
+            raise errors.SpecMismatch(
+                f"this run has --env=remote and worker {hello.worker_id} brings no environment of its own; start the "
+                "worker that trained it"
+            )
+        if types.Role.EVALUATE not in hello.roles:
+            raise errors.SpecMismatch(
+                f"worker {hello.worker_id} only trains, and this is an evaluation; start it without --role=train"
+            )
+        if self._session_id:
+            raise errors.SlotsExhausted(f"worker {self._worker_id} plays already; an evaluation takes one worker")
+        self._session_id, self._worker_id = uuid.uuid4().hex, hello.worker_id
+        num_envs = min(self._num_envs, hello.max_envs)
+        settings = {**dataclasses.asdict(self._env), "life_loss": False, "random_opening": 0}
+        del settings["id"]
+        return types.Assignment(
+            session_id=self._session_id,
+            role=types.Role.EVALUATE,
+            env=env_ids.YOURS,
+            env_settings=json.dumps(settings),
+            num_groups=1,
+            envs_per_group=num_envs,
+            seeds=greedy.seeds(self._seed, num_envs),
+        )
+
+    def begin(self, session_id: str, spec: types.EnvSpec) -> None:
+        """Handler: a worker's environments are there; refuses others than the run's."""
+        spec_file.check_equal(spec, self.spec)
+        self._report(f"worker {self._worker_id} joined")
+
+    def step(self, request: messages.StepRequest) -> None:
+        """Handler: observations arrived."""
+        with self._changed:
+            self._request = request
+            self._changed.notify()
+
+    def end(self, session_id: str, reason: str) -> None:
+        """Handler: the worker is gone; the next one may come."""
+        with self._changed:
+            self._request = None
+        self._report(f"worker {self._worker_id} left: {reason}; waiting for another one")
+        self._session_id = ""
+
+    def status(self) -> Mapping[str, object]:
+        """Handler: returns what this server does, for `seedzero status`."""
+        return {"evaluates": True, "workers": int(bool(self._session_id))}

@@ -1,0 +1,53 @@
+"""The end of a training, for its caller."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+
+from seedzero.checkpoints import files
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """How a training ended. The counters are those of the newest checkpoint, 0 without one.
+
+    Attributes:
+      run_dir: directory of the run, or its URL in a bucket.
+      is_finished: a budget is spent or a return is reached; false: it was stopped, and the same call resumes it.
+      reason: what ended it, one phrase.
+      num_env_steps: training steps, resumes included.
+      num_updates: updates, resumes included.
+      best_return: highest mean return of an evaluation, the first one left out; None: none, or no other evaluation.
+      last_return: mean return of the last evaluation; None: there was none.
+    """
+
+    run_dir: str
+    is_finished: bool
+    reason: str
+    num_env_steps: int = 0
+    num_updates: int = 0
+    best_return: float | None = None
+    last_return: float | None = None
+
+
+def read(checkpoints: pathlib.Path, run_dir: str, *, finished: str) -> Result:
+    """Returns the result of a training that has ended.
+
+    Args:
+      checkpoints: directory of its checkpoints on this machine.
+      run_dir: as the user names it.
+      finished: why it is finished; "": it is not.
+    """
+    ended = Result(run_dir, bool(finished), finished or "stopped")
+    newest = max(files.manifests(checkpoints), key=lambda found: found.step, default=None)
+    if newest is None:
+        return ended
+    host, last = newest.host, newest.host["last_evaluation"]
+    return dataclasses.replace(
+        ended,
+        num_env_steps=host["ledger"]["stored"],
+        num_updates=host["num_updates"],
+        best_return=host["best_return"],
+        last_return=None if last is None else last["mean_return"],
+    )

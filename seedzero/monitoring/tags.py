@@ -1,0 +1,21 @@
+"""Names of metrics in TensorBoard and Weights & Biases: groups, where metrics.jsonl and Prometheus have none."""
+
+from __future__ import annotations
+
+_ROLLOUT = {"episode_return", "first_mover_return", "episode_length", "episodes"}
+_TIME = {"update", "env_steps", "seconds", "weights_version", "batch_rows", "batch_fill"}
+_EVALUATION = "evaluation_"
+
+
+def tag(name: str) -> str:
+    """Returns a metric's name with its group.
+
+    eval/: evaluations; rollout/: training episodes; time/: counters, rates, acting batches; train/: updates.
+    """
+    if name.startswith(_EVALUATION):
+        return f"eval/{name.removeprefix(_EVALUATION)}"
+    if name in _ROLLOUT:
+        return f"rollout/{name}"
+    if name in _TIME or name.endswith(("_seconds", "_per_second")):
+        return f"time/{name}"
+    return f"train/{name}"

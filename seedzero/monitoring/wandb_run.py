@@ -1,0 +1,169 @@
+"""Rows of metrics for Weights & Biases, sent on a thread of its own: a dead network never delays training."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import pathlib
+import queue
+import secrets
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from seedzero.checkpoints import run_dir as run_dir_lib
+from seedzero.core import errors, json_object
+from seedzero.monitoring import metrics, tags
+
+FILE = "wandb.json"
+"""In the run directory: project and id, by which a resume goes on with the same run."""
+MAX_WAITING = 10_000
+"""Rows that wait for the network; later ones are dropped and counted."""
+FINISH_SECONDS = 20.0
+"""Longest upload at the end of a run; the rest stays on the disk for `wandb sync`."""
+CLOSE_SECONDS = 30.0
+"""Longest wait for the thread."""
+
+_WITHOUT_LOGIN = ("offline", "disabled", "dryrun")
+_STEPS = tags.tag("env_steps")
+
+
+def check() -> None:
+    """Raises ConfigError where the package is missing, or nobody is logged in and the mode needs that."""
+    if importlib.util.find_spec("wandb") is None:
+        raise errors.ConfigError(
+            "--metrics.wandb needs the package wandb, which is not installed here: pip install 'seedzero[wandb]'"
+        )
+    os.environ.setdefault("WANDB_SILENT", "true")  # its own messages would stand between ours
+    import wandb
+
+    if os.environ.get("WANDB_MODE") not in _WITHOUT_LOGIN and not wandb.login(prompt=False, verify=False):
+        raise errors.ConfigError(
+            "--metrics.wandb: nobody is logged in at Weights & Biases here; run `wandb login`, set WANDB_API_KEY, or "
+            "set WANDB_MODE=offline"
+        )
+
+
+class WandbRun:
+    """A run at Weights & Biases; the modes of WANDB_MODE hold. `write` may be called on any thread."""
+
+    def __init__(
+        self, project: str, directory: pathlib.Path, config: Mapping[str, Any], report: Callable[[str], None]
+    ) -> None:
+        """Starts the thread.
+
+        Args:
+          project: PROJECT or ENTITY/PROJECT.
+          directory: of the training run; the files for `wandb sync` go there, too.
+          config: settings to show, by SECTION.KEY.
+          report: shows the user a line; called on any thread.
+        """
+        self._project, self._directory, self._config, self._report = project, directory, config, report
+        self._id = _run_id(directory, project)
+        self._waiting: queue.Queue[Mapping[str, metrics.Value] | None] = queue.Queue(MAX_WAITING)
+        self._num_lost = 0
+        # No daemon: `program` ends the process at once where it is stuck, in place of wandb's own wait at the exit.
+        self._thread = threading.Thread(target=self._send, name="wandb")
+        self._thread.start()
+
+    def write(self, row: Mapping[str, metrics.Value]) -> None:
+        """Sends a row with "env_steps", soon; never waits."""
+        try:
+            self._waiting.put_nowait(row)
+        except queue.Full:
+            self._num_lost += 1
+
+    def close(self) -> None:
+        """Sends what waits, for a bounded time, and ends the run there."""
+        while True:
+            try:
+                self._waiting.put(None, timeout=CLOSE_SECONDS)
+                break
+            except queue.Full:  # the end takes the place of the oldest row
+                with contextlib.suppress(queue.Empty):
+                    self._waiting.get_nowait()
+                    self._num_lost += 1
+        self._thread.join(CLOSE_SECONDS)
+        if self._thread.is_alive():
+            self._report("Weights & Biases does not answer; the newest rows are in metrics.jsonl alone")
+        elif self._num_lost:
+            self._report(f"{self._num_lost} rows did not reach Weights & Biases; metrics.jsonl has them")
+
+    def _send(self) -> None:
+        try:
+            run = self._open()
+            while (row := self._waiting.get()) is not None:
+                run.log({tags.tag(name): value for name, value in row.items() if isinstance(value, (int, float))})
+        except Exception as error:  # of a third party, whose troubles must not end training
+            self._report(f"Weights & Biases gets no more rows: {_first_line(error)}; metrics.jsonl has them all")
+            while self._waiting.get() is not None:
+                self._num_lost += 1
+        else:
+            self._finish(run)
+
+    def _finish(self, run: Any) -> None:
+        try:
+            run.finish()
+        except TimeoutError:
+            self._report(f"Weights & Biases: not all is uploaded; later: wandb sync {run.settings.sync_dir}")
+        except Exception as error:  # as above
+            self._report(f"Weights & Biases: the end of the run is not there: {_first_line(error)}")
+
+    def _open(self) -> Any:
+        """Returns wandb's run; without a network one that is kept on the disk."""
+        import wandb
+
+        try:
+            run = self._init()
+        except wandb.errors.CommError as error:
+            self._report(f"Weights & Biases cannot be reached ({_first_line(error)}); training goes on")
+            wandb.teardown()  # else its service takes the id for one in use
+            run = self._init(mode="offline")
+        run.define_metric("*", step_metric=_STEPS)
+        place = f"offline; later: wandb sync {run.settings.sync_dir}" if run.offline else run.url
+        self._report(f"Weights & Biases: {place}")
+        return run
+
+    def _init(self, **mode: str) -> Any:
+        import wandb
+
+        entity, _, project = self._project.rpartition("/")
+        settings = wandb.Settings(
+            console="off", silent=True, finish_timeout=FINISH_SECONDS, finish_timeout_raises=True
+        )
+        return wandb.init(
+            project=project,
+            entity=entity or None,
+            dir=self._directory,
+            id=self._id,
+            resume="allow",
+            name=os.environ.get("WANDB_NAME", self._directory.absolute().name),
+            config=dict(self._config),
+            allow_val_change=True,  # a resume may change settings
+            settings=settings,
+            **mode,
+        )
+
+
+def _run_id(directory: pathlib.Path, project: str) -> str:
+    """Returns the id of this run in a project, and keeps it. Raises ResumeError where the disk cannot be written."""
+    file = directory / FILE
+    try:
+        saved = json_object.parse(file.read_bytes()) if file.exists() else {}
+    except ValueError:
+        saved = {}  # a new run there
+    if saved.get("project") == project and isinstance(saved.get("id"), str):
+        return str(saved["id"])
+    made = secrets.token_hex(4)
+    try:
+        run_dir_lib.write_json_atomic(file, {"project": project, "id": made})
+    except OSError as error:
+        raise errors.ResumeError(
+            f"cannot write {file}: {error.strerror}; give --run_dir=DIR that can be written"
+        ) from None
+    return made
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]

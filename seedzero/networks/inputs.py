@@ -1,0 +1,79 @@
+"""The way from an observation's named arrays to what a network computes from, each normalized by its moments.
+
+Shape letters: B batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+
+from seedzero.config import kinds
+from seedzero.core import types
+from seedzero.networks import observations
+from seedzero.ops import statistics
+
+Observation: TypeAlias = Mapping[str, jax.Array]
+"""{name: [B, *shape]}, stacked frames on the last axis."""
+
+Moments: TypeAlias = Any
+"""`statistics.Moments` of an observation's one array; of several, {name: Moments} of those that are normalized."""
+
+
+class Inputs:
+    """Pure functions for a kind of network (see `observations`), the environments and the settings.
+
+    normalizes: arrays whose bounds do not tell their scale are normalized by their running moments.
+    """
+
+    def __init__(self, kind: str, spec: types.EnvSpec, frame_stack: int, normalizes: bool) -> None:
+        self._kind = kind
+        self._spec = spec
+        sizes = {x.name: observations.num_normalized(kind, x, frame_stack) for x in spec.arrays}
+        self._sizes = {name: size for name, size in sizes.items() if size and normalizes}
+        self._prepare = {
+            x.name: observations.preparation(kind, x, frame_stack, scales=x.name not in self._sizes)
+            for x in spec.arrays
+        }
+
+    @property
+    def no_moments(self) -> Moments | None:
+        """The moments before anything was seen; None: nothing is normalized."""
+        if not self._sizes:
+            return None
+        return self._as_saved({name: statistics.no_moments(size) for name, size in self._sizes.items()})
+
+    def features(self, moments: Moments | None, observation: Observation) -> observations.Features:
+        """Returns what the network computes from; without moments, nothing is normalized."""
+        prepared = {name: prepare(observation[name]) for name, prepare in self._prepare.items()}
+        # Of a copy: moments are counted, never learned.
+        for name, counted in self._by_name(jax.lax.stop_gradient(moments)).items():
+            prepared[name] = statistics.normalize(counted, self._rows(name, prepared[name]))
+        return observations.join(self._kind, self._spec, prepared)
+
+    def add_moments(
+        self, moments: Moments, observation: Observation, counted: jax.Array, axis_name: str | None
+    ) -> Moments:
+        """Returns moments with observations [B, ...] added where `counted` [B]; the same on all mapped devices."""
+        found = {}
+        for name, before in self._by_name(moments).items():
+            samples = self._rows(name, self._prepare[name](observation[name])).reshape(-1, self._sizes[name])
+            rows = jnp.repeat(counted, len(samples) // len(counted))
+            found[name] = statistics.add_features(before, samples, rows, axis_name)
+        return self._as_saved(found)
+
+    def _rows(self, name: str, x: jax.Array) -> jax.Array:
+        """Returns a prepared array with its features on the last axis."""
+        is_image = {array.name: kinds.is_image(self._kind, array) for array in self._spec.arrays}
+        return x if is_image[name] else x.reshape(x.shape[0], -1)
+
+    def _by_name(self, moments: Moments | None) -> dict[str, statistics.Moments]:
+        if moments is None:
+            return {}
+        return {types.OBSERVATION: moments} if not self._spec.packed else dict(moments)
+
+    def _as_saved(self, moments: dict[str, statistics.Moments]) -> Moments:
+        return moments if self._spec.packed else moments[types.OBSERVATION]

@@ -1,0 +1,136 @@
+"""A policy and a value for PPO: two networks for vectors, one with convolutions for grids and images.
+
+Shape letters: N observations, K numbers of a policy: logits of actions, or means of a vector's numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from seedzero.config import kinds
+from seedzero.core import types
+from seedzero.networks import inputs as inputs_lib
+from seedzero.networks import observations
+
+Params: TypeAlias = Any
+
+NATURE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
+"""Channels, kernel size and stride of DQN's convolutions (Mnih et al. 2015)."""
+_TORSOS = {"mlp": "mlp", "conv": "conv", "resnet": "nature", "nature": "nature"}
+_ROOT_2 = 2.0**0.5
+
+
+class Prediction(NamedTuple):
+    """What the network says of N observations, float32.
+
+    Attributes:
+      policy: [N, K] logits, or means of a normal distribution over vectors that fill -1 to 1.
+      log_std: [K] logs of its standard deviations, the same for all observations; [0] where actions are numbers.
+      value: [N].
+    """
+
+    policy: jax.Array
+    log_std: jax.Array
+    value: jax.Array
+
+
+class Network(NamedTuple):
+    """Pure functions of parameters.
+
+    Attributes:
+      init: key -> parameters, float32.
+      predict: (params, moments, observation {name: [N, *shape]}) -> Prediction. Stacked frames are on the last axis.
+      no_moments: moments of the features before anything was seen; None: nothing is normalized.
+      add_moments: (moments, observation, counted [N] bool, axis_name) -> moments with these observations.
+    """
+
+    init: Callable[[jax.Array], Params]
+    predict: Callable[[Params, inputs_lib.Moments | None, inputs_lib.Observation], Prediction]
+    no_moments: inputs_lib.Moments | None
+    add_moments: Callable[[inputs_lib.Moments, inputs_lib.Observation, jax.Array, str | None], inputs_lib.Moments]
+
+
+def make(
+    spec: types.EnvSpec,
+    platform: str,
+    *,
+    torso: str,
+    width: int,
+    frame_stack: int,
+    initial_std: float,
+    normalizes: bool,
+    compute_dtype: str,
+) -> Network:
+    """Returns the network for an environment.
+
+    Raises:
+      ConfigError: the torso does not fit the observation's shape.
+    """
+    kind = _TORSOS[kinds.choose_kind("ppo.torso", torso, spec)]
+    inputs = inputs_lib.Inputs(kind, spec, frame_stack, normalizes)
+    num_outputs = spec.num_actions or len(spec.action_low)
+    dtype = observations.compute_dtype(compute_dtype, platform)
+    model = _Model(kind, width, num_outputs, initial_std if spec.is_continuous else 0.0, dtype)
+
+    def predict(params: Params, moments: inputs_lib.Moments | None, observation: inputs_lib.Observation) -> Prediction:
+        found: Any = model.apply({"params": params}, *inputs.features(moments, observation).given)
+        return Prediction(*found)
+
+    def init(key: jax.Array) -> Params:
+        return model.init(key, *inputs.features(None, observations.zeros(spec, frame_stack, 1)).given)["params"]
+
+    return Network(init, predict, inputs.no_moments, inputs.add_moments)
+
+
+class _Model(nn.Module):
+    """Features [N, ...], vectors [N, ...] beside images or None -> a Prediction's fields.
+
+    initial_std 0: actions are numbers.
+    """
+
+    kind: str
+    width: int
+    num_outputs: int
+    initial_std: float
+    dtype: Any
+
+    @nn.compact
+    def __call__(self, x: jax.Array, vector: jax.Array | None = None) -> tuple[jax.Array, jax.Array, jax.Array]:
+        if self.kind == "mlp":
+            x = x.reshape(x.shape[0], -1)
+            # What a small network learns of values, on the scale of returns, would drown what the policy needs.
+            policy, value = self._vectors(x, "policy"), self._vectors(x, "value")
+        else:
+            policy = value = self._pictures(x, vector)
+        policy = nn.Dense(self.num_outputs, kernel_init=nn.initializers.orthogonal(0.01), name="policy")(policy)
+        value = nn.Dense(1, kernel_init=nn.initializers.orthogonal(1.0), name="value")(value)
+        log_std = jnp.zeros(0)
+        if self.initial_std:
+            log_std = self.param(
+                "log_std", nn.initializers.constant(jnp.log(self.initial_std)), (self.num_outputs,), jnp.float32
+            )
+        return policy, log_std, value[..., 0]
+
+    def _vectors(self, x: jax.Array, name: str) -> jax.Array:
+        for layer in range(2):
+            x = nn.tanh(self._dense(self.width, f"{name}_{layer}")(x))
+        return x.astype(jnp.float32)
+
+    def _pictures(self, x: jax.Array, vector: jax.Array | None) -> jax.Array:
+        for channels, kernel, stride in NATURE if self.kind == "nature" else ((max(1, self.width // 8), 3, 1),):
+            init = nn.initializers.orthogonal(_ROOT_2)
+            x = nn.Conv(channels, (kernel, kernel), strides=stride, kernel_init=init, dtype=self.dtype)(x)
+            x = nn.relu(x)
+        x = x.reshape(x.shape[0], -1)
+        if vector is not None:
+            beside = nn.relu(self._dense(self.width, "vector")(vector.astype(self.dtype)))
+            x = jnp.concatenate([x, beside], axis=-1)
+        return nn.relu(self._dense(self.width, "torso")(x)).astype(jnp.float32)
+
+    def _dense(self, width: int, name: str) -> nn.Dense:
+        return nn.Dense(width, dtype=self.dtype, kernel_init=nn.initializers.orthogonal(_ROOT_2), name=name)

@@ -1,0 +1,93 @@
+"""SAC's networks: an actor, and twin critics of observations with actions (Haarnoja et al. 2018).
+
+Shape letters: N observations, D numbers of an action.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from seedzero.core import types
+from seedzero.networks import inputs as inputs_lib
+from seedzero.networks import observations
+
+Params: TypeAlias = Any
+
+LOWEST_LOG_STD, HIGHEST_LOG_STD = -20.0, 2.0
+
+
+class Network(NamedTuple):
+    """Pure functions of parameters; all numbers are float32.
+
+    Attributes:
+      init_actor: key -> the actor's parameters.
+      init_critics: key -> the critics' parameters.
+      act: (actor's parameters, observation {name: [N, *shape]}) -> (means [N, D], logs of standard deviations [N, D])
+        of a normal distribution, which tanh squashes to actions in -1 to 1.
+      value: (critics' parameters, observation, action [N, D] in -1 to 1) -> values [2, N], one a critic.
+    """
+
+    init_actor: Callable[[jax.Array], Params]
+    init_critics: Callable[[jax.Array], Params]
+    act: Callable[[Params, inputs_lib.Observation], tuple[jax.Array, jax.Array]]
+    value: Callable[[Params, inputs_lib.Observation, jax.Array], jax.Array]
+
+
+def make(spec: types.EnvSpec, platform: str, *, width: int, frame_stack: int, compute_dtype: str) -> Network:
+    """Returns the networks for an environment of continuous actions; grids and images are taken as vectors."""
+    dtype = observations.compute_dtype(compute_dtype, platform)
+    read, num_dimensions = observations.reader("mlp", spec, frame_stack), len(spec.action_low)
+    actor, critics = _Layers(width, 2 * num_dimensions, dtype), _Critics(width, dtype)
+
+    def flat(observation: inputs_lib.Observation) -> jax.Array:
+        x = read(observation).main
+        return x.reshape(x.shape[0], -1)
+
+    def act(params: Params, observation: inputs_lib.Observation) -> tuple[jax.Array, jax.Array]:
+        found: Any = actor.apply({"params": params}, flat(observation))
+        mean, log_std = jnp.split(found, 2, axis=-1)
+        return mean, jnp.clip(log_std, LOWEST_LOG_STD, HIGHEST_LOG_STD)
+
+    def value(params: Params, observation: inputs_lib.Observation, action: jax.Array) -> jax.Array:
+        found: Any = critics.apply({"params": params}, jnp.concatenate([flat(observation), action], axis=-1))
+        return jnp.asarray(found)
+
+    one = observations.zeros(spec, frame_stack, 1)
+    both = jnp.zeros((1, flat(one).shape[1] + num_dimensions))
+    return Network(
+        init_actor=lambda key: actor.init(key, flat(one))["params"],
+        init_critics=lambda key: critics.init(key, both)["params"],
+        act=act,
+        value=value,
+    )
+
+
+class _Layers(nn.Module):
+    """Vectors [N, ...] -> [N, num_outputs] float32, through two hidden layers."""
+
+    width: int
+    num_outputs: int
+    dtype: Any
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        for _ in range(2):
+            x = nn.relu(nn.Dense(self.width, dtype=self.dtype)(x))
+        return nn.Dense(self.num_outputs)(x.astype(jnp.float32))
+
+
+class _Critics(nn.Module):
+    """Observations and actions [N, ...] -> values [2, N]."""
+
+    width: int
+    dtype: Any
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        values = [_Layers(self.width, 1, self.dtype, name=f"critic_{number}")(x)[:, 0] for number in range(2)]
+        return jnp.stack(values)

@@ -1,0 +1,86 @@
+"""Targets of Q-learning: n-step returns, double Q, values on a squashed scale, priorities of sequences.
+
+Shape letters: B batch, T steps, A actions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from seedzero.ops import value_transforms
+
+
+class Scale(NamedTuple):
+    """The scale of what a network predicts.
+
+    Attributes:
+      squash: returns -> the network's scale, elementwise.
+      expand: its inverse.
+    """
+
+    squash: Callable[[jax.Array], jax.Array]
+    expand: Callable[[jax.Array], jax.Array]
+
+
+def scale(*, rescale: bool) -> Scale:
+    """Returns h of Pohlen et al. 2018 (proposition A.2) and its inverse; without `rescale`, twice the identity."""
+    if rescale:
+        return Scale(value_transforms.signed_hyperbolic, value_transforms.inverse_signed_hyperbolic)
+    return Scale(lambda x: x, lambda x: x)
+
+
+def scaled_reward(reward: jax.Array, factor: float, limit: float) -> jax.Array:
+    """Returns rewards times a factor, then clipped to -limit to limit; limit 0: not clipped."""
+    reward = reward * factor
+    return jnp.clip(reward, -limit, limit) if limit else reward
+
+
+def best_action(q: jax.Array, legal: jax.Array | None) -> jax.Array:
+    """Returns the legal action [...] int32 of the largest q [..., A]; legal: [..., A] bool, None: all are."""
+    return jnp.argmax(q if legal is None else jnp.where(legal, q, -jnp.inf), axis=-1).astype(jnp.int32)
+
+
+def of_action(q: jax.Array, action: jax.Array) -> jax.Array:
+    """Returns q [...] of actions [...], given q [..., A]."""
+    return jnp.take_along_axis(q, action[..., None], axis=-1)[..., 0]
+
+
+def n_step_returns(
+    reward: jax.Array, discount: jax.Array, value: jax.Array, is_step: jax.Array, *, n_step: int
+) -> jax.Array:
+    """Returns [B, T]: the rewards of the next n steps and, discounted, the value behind them.
+
+    A return is shorter where the arrays end, and where nothing follows an observation (the last one of a truncated
+    episode): the value there bootstraps it. Where an episode terminates the discount is 0, and the return ends.
+
+    Args:
+      reward: [B, T] of step t, received on the way to t + 1.
+      discount: [B, T] of what follows step t; 0 where t + 1 is terminal.
+      value: [B, T + 1] of the observations.
+      is_step: [B, T] bool; false: nothing is known to follow t, so its return is its value.
+      n_step: n, at least 1.
+    """
+    returns = value[:, :-1]
+    for _ in range(n_step):
+        following = jnp.concatenate([returns[:, 1:], value[:, -1:]], axis=1)
+        returns = jnp.where(is_step, reward + discount * following, value[:, :-1])
+    return returns
+
+
+def sequence_priority(error: jax.Array, is_step: jax.Array, *, eta: float) -> jax.Array:
+    """Returns [B]: eta max |error| + (1 - eta) mean |error| over the steps (Kapturowski et al. 2019, section 2.3).
+
+    0 where there is no step.
+
+    Args:
+      error: [B, T] temporal differences.
+      is_step: [B, T] bool; others do not count.
+      eta: from 0 to 1.
+    """
+    size, num_steps = jnp.where(is_step, jnp.abs(error), 0.0), jnp.sum(is_step, axis=1)
+    mean = jnp.sum(size, axis=1) / jnp.maximum(num_steps, 1)
+    return eta * jnp.max(size, axis=1) + (1.0 - eta) * mean

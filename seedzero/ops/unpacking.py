@@ -1,0 +1,29 @@
+"""Observations as agents see them: named arrays, from the bytes in which several of them lie packed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+
+from seedzero.core import types
+
+
+def unpack(packed: Sequence[types.ArraySpec], observation: jax.Array) -> dict[str, jax.Array]:
+    """Returns observations [..., N] uint8, packed as by `core.packing.pack`, as {name: [..., *shape]}.
+
+    packed: `EnvSpec.packed`; where it is empty, the observation is the one array.
+    """
+    if not packed:
+        return {types.OBSERVATION: observation}
+    batch_shape, found, start = observation.shape[:-1], {}, 0
+    for array in packed:
+        part = observation[..., start : start + array.num_bytes]
+        dtype, size = jnp.dtype(array.dtype), math.prod(array.shape)
+        if dtype.itemsize > 1:
+            part = jax.lax.bitcast_convert_type(part.reshape(*batch_shape, size, dtype.itemsize), dtype)
+        found[array.name] = part.reshape(*batch_shape, *array.shape)
+        start += array.num_bytes
+    return found

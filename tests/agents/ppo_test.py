@@ -1,0 +1,338 @@
+"""PPO's loss, its minibatches and its acting, against numpy and numbers worked by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import agent_cases  # beside this file: see conftest.py
+import jax
+import jax.numpy as jnp
+import numpy as np
+import ppo_cases as cases
+import pytest
+
+from seedzero.agents import ppo
+from seedzero.config import config as config_lib
+from seedzero.config import options
+from seedzero.core import errors, types
+from seedzero.replay import windows as windows_lib
+
+# The loss -----------------------------------------------------------------------------------------------------------
+
+
+class _Numpy:
+    """The loss in float64, step by step from the paper's sums (equations 7, 9, 11 and 12)."""
+
+    def __init__(self, config: config_lib.Config, windows: windows_lib.Windows, spec: types.EnvSpec) -> None:
+        self.config, self.spec = config.ppo, spec
+        self.windows = jax.tree.map(np.asarray, windows)
+        self.stored = {name: np.asarray(x, np.float64) for name, x in windows.stored.items()}
+        self.observation = np.asarray(agent_cases.shown(windows), np.float64)
+        self.params = cases.Linear(*(np.asarray(x, np.float64) for x in cases.params(spec)))
+
+    def is_step(self, b: int, t: int) -> bool:
+        return not (self.windows.terminated[b, t] or self.windows.truncated[b, t])
+
+    def advantage(self, b: int, t: int) -> float:
+        """Returns the sum over l of (gamma lambda)^l delta_(t+l), up to the episode's end or the unroll's."""
+        total, factor, value = 0.0, 1.0, self.stored["value"]
+        for u in range(t, cases.LENGTH):
+            if not self.is_step(b, u):
+                break
+            discount = 0.0 if self.windows.terminated[b, u + 1] else self.config.discount
+            total += factor * (self.windows.reward[b, u + 1] + discount * value[b, u + 1] - value[b, u])
+            factor *= discount * self.config.trace_decay
+        return float(total)
+
+    def log_prob_and_entropy(self, b: int, t: int) -> tuple[float, float]:
+        policy, action = self.observation[b, t] @ self.params.w, self.stored["action"][b, t]
+        if self.spec.is_continuous:
+            log_std = self.params.log_std
+            log_density = -0.5 * ((action - policy) / np.exp(log_std)) ** 2 - log_std - 0.5 * np.log(2 * np.pi)
+            return float(np.sum(log_density)), float(np.sum(log_std + 0.5 * np.log(2 * np.pi * np.e)))
+        log_pi = policy - np.log(np.sum(np.exp(policy)))
+        return float(log_pi[int(action)]), float(-np.sum(np.exp(log_pi) * log_pi))
+
+    def metrics(self) -> dict[str, float]:
+        config, rows = self.config, []
+        steps = [(b, t) for b in range(cases.BATCH) for t in range(cases.LENGTH) if self.is_step(b, t)]
+        advantages = np.array([self.advantage(b, t) for b, t in steps])
+        weights = advantages
+        if config.normalize_advantages:
+            weights = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+        for (b, t), advantage, weight in zip(steps, advantages, weights, strict=True):
+            log_prob, entropy = self.log_prob_and_entropy(b, t)
+            log_ratio = log_prob - self.stored["log_prob"][b, t]
+            ratio, limit = np.exp(log_ratio), config.clip_ratio
+            gain = min(ratio * weight, np.clip(ratio, 1 - limit, 1 + limit) * weight)
+            old, new = self.stored["value"][b, t], self.observation[b, t] @ self.params.v
+            errors = [(new - old - advantage) ** 2]
+            if config.clip_value:
+                errors.append((np.clip(new - old, -config.clip_value, config.clip_value) - advantage) ** 2)
+            rows.append((gain, 0.5 * max(errors), entropy, ratio - 1 - log_ratio, abs(ratio - 1) > limit, new))
+        gain, error, entropy, kl, clipped, value = np.mean(rows, axis=0)
+        return {
+            "loss": -gain + config.value_loss_weight * error - config.entropy_weight * entropy,
+            "loss_policy": -gain,
+            "loss_value": error,
+            "policy_entropy": entropy,
+            "policy_kl": kl,
+            "clip_fraction": clipped,
+            "value_mean": value,
+        }
+
+
+@pytest.mark.parametrize("spec", [cases.SPEC, cases.VECTORS], ids=["numbers", "vectors"])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"entropy_weight": 0.3, "value_loss_weight": 2.0, "trace_decay": 0.7, "clip_ratio": 0.1},
+        {"normalize_advantages": True, "clip_value": 0.3, "discount": 1.0},
+    ],
+    ids=str,
+)
+def test_loss_and_metrics_are_what_numpy_computes(settings: dict[str, options.Value], spec: types.EnvSpec) -> None:
+    config, windows = cases.make_config(**settings), cases.make_windows(spec)
+    metrics = cases.metrics(config, windows, spec)
+    for name, expected in _Numpy(config, windows, spec).metrics().items():
+        np.testing.assert_allclose(metrics[name], expected, rtol=2e-4, atol=1e-5, err_msg=name)
+
+
+def _one_step(ratio: float, advantage: float) -> windows_lib.Windows:
+    """Returns one step at which action 0 of three equally likely ones was so much less likely when it was chosen."""
+    windows = jax.tree.map(lambda x: x[:1, :2] if x.ndim > 1 else x[:1], cases.make_windows())
+    windows = agent_cases.show(windows, np.zeros((1, 2, 2), np.float32))
+    log_prob = np.full((1, 2), np.log(1 / 3 / ratio), np.float32)
+    windows = agent_cases.store(
+        windows, action=np.zeros((1, 2), np.int32), log_prob=log_prob, value=np.zeros((1, 2), np.float32)
+    )
+    return windows._replace(reward=np.array([[9.0, advantage]], np.float32))
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "gain", "clipped"),
+    [
+        (1.1, 2.0, 2.2, 0.0),
+        (1.5, 2.0, 2.4, 1.0),  # no more than 1 + 0.2 times
+        (0.5, 2.0, 1.0, 1.0),  # what became worse counts in full
+        (0.5, -2.0, -1.6, 1.0),
+        (1.5, -2.0, -3.0, 1.0),
+    ],
+)
+def test_gains_are_clipped_by_hand(ratio: float, advantage: float, gain: float, clipped: float) -> None:
+    metrics = cases.metrics(cases.make_config(), _one_step(ratio, advantage))
+    np.testing.assert_allclose(metrics["loss_policy"], -gain, rtol=1e-5)
+    np.testing.assert_allclose(metrics["loss_value"], 0.5 * advantage**2, rtol=1e-5)
+    assert metrics["clip_fraction"] == clipped
+    np.testing.assert_allclose(metrics["policy_entropy"], np.log(3), rtol=1e-5)
+    np.testing.assert_allclose(metrics["policy_kl"], ratio - 1 - np.log(ratio), rtol=1e-3)
+
+
+def test_what_follows_an_episodes_last_observation_is_no_step() -> None:
+    """Neither the action there, nor its probability, nor the reward of the first row behind it counts."""
+    config, windows = cases.make_config(normalize_advantages=True), cases.make_windows()
+    expected = cases.metrics(config, windows)
+    last = (np.array([1, 2]), np.array([2, 1]))
+    log_prob, action = windows.stored["log_prob"].copy(), windows.stored["action"].copy()
+    log_prob[last], action[last] = 5.0, (action[last] + 1) % 3
+    changed = agent_cases.store(windows, log_prob=log_prob, action=action)
+    changed = changed._replace(reward=windows.reward.at[last[0], last[1] + 1].set(100.0))
+    assert cases.metrics(config, changed) == expected
+
+
+def test_the_value_beyond_a_terminal_end_does_not_count_and_that_of_a_truncated_one_does() -> None:
+    config, windows = cases.make_config(), cases.make_windows()
+    expected = cases.metrics(config, windows)
+
+    def moved(b: int, t: int) -> float:
+        value = windows.stored["value"].copy()
+        value[b, t] += 1.0
+        return float(cases.metrics(config, agent_cases.store(windows, value=value))["loss"])
+
+    assert moved(1, 2) == expected["loss"]
+    assert moved(2, 1) != expected["loss"]
+
+
+@pytest.mark.parametrize("fill", [3.0, np.nan])
+def test_padding_changes_nothing_whatever_is_in_it(fill: float) -> None:
+    windows = cases.make_windows()
+
+    def pad(x: Any) -> Any:
+        row = np.full_like(x[:1], fill) if np.issubdtype(x.dtype, np.floating) else x[:1]
+        return np.concatenate([x, row])
+
+    more = jax.tree.map(pad, windows)._replace(weight=np.array([4 / 3, 4 / 3, 4 / 3, 0], np.float32))
+    config = cases.make_config()
+    expected, metrics = cases.update(config, windows)
+    found, padded_metrics = cases.update(config, more)
+    assert int(found.num_rejected) == 0
+    for name, value in metrics.items():
+        np.testing.assert_allclose(padded_metrics[name], value, rtol=1e-4, atol=1e-6, err_msg=name)
+    for one, other in zip(found.params, expected.params, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5)
+
+
+def test_a_batch_of_padding_alone_moves_nothing() -> None:
+    config = cases.make_config(num_epochs=2)
+    windows = cases.make_windows()
+    trained, _ = cases.update(config, windows)
+    after, metrics = cases.update(config, windows._replace(weight=jnp.zeros(3)), state=trained)
+    assert agent_cases.equal((after.params, after.opt_state), (trained.params, trained.opt_state))
+    assert metrics["loss"] == metrics["grad_norm"] == metrics["num_rejected"] == 0
+
+
+# Minibatches --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("num_minibatches", "size"), [(1, 12), (3, 4), (5, 2), (12, 1)])
+def test_an_epoch_goes_over_all_steps_in_an_order_of_its_own(num_minibatches: int, size: int) -> None:
+    config = cases.make_config(num_epochs=3, num_minibatches=num_minibatches).ppo
+    rows = np.asarray(ppo._minibatches(jax.random.key(0), 12, config))
+    assert rows.shape == (3 * num_minibatches, size)
+    epochs = rows.reshape(3, -1)
+    assert all(len(set(epoch)) == num_minibatches * size for epoch in epochs.tolist())
+    assert len({tuple(epoch) for epoch in epochs.tolist()}) == 3
+
+
+def test_a_few_updates_raise_the_likelihood_of_the_advantaged_action() -> None:
+    """Action 1 is worth 1, the others nothing; values are 0. An observation stays the same."""
+    config = cases.make_config(num_epochs=4, num_minibatches=3, learning_rate=0.02, trace_decay=0.0, discount=0.0)
+    windows, state = cases.make_windows(), cases.first_state(config)
+    windows = agent_cases.show(windows, np.ones_like(agent_cases.shown(windows)))
+    likely = []
+    for seed in range(5):
+        logits = agent_cases.shown(windows) @ np.asarray(state.params.w)
+        log_pi = logits - np.log(np.sum(np.exp(logits), axis=-1, keepdims=True))
+        action = windows.stored["action"]
+        likely.append(np.mean(np.exp(log_pi[..., 1])))
+        log_prob = np.take_along_axis(log_pi, action[..., None], axis=-1)[..., 0].astype(np.float32)
+        reward = np.zeros_like(log_prob)
+        reward[:, 1:] = action[:, :-1] == 1
+        now = agent_cases.store(windows, log_prob=log_prob, value=np.zeros_like(log_prob))._replace(reward=reward)
+        state, metrics = cases.update(config, now, state=state, seed=seed)
+        assert metrics["num_rejected"] == 0
+    assert np.all(np.diff(likely) > 0) and likely[-1] > likely[0] + 0.05
+
+
+def test_the_learning_rate_and_if_configured_the_clip_fall_linearly_to_0() -> None:
+    falling = cases.make_config(learning_rate=0.5, clip_ratio=0.2, decay_updates=100, decay_clip=True).ppo
+    rates = np.array([ppo._rates(falling, jnp.int32(n)) for n in (0, 25, 100, 1000)])
+    np.testing.assert_allclose(rates, [[0.5, 0.2], [0.375, 0.15], [0, 0], [0, 0]], atol=1e-7)
+    half = cases.make_config(learning_rate=0.5, clip_ratio=0.2, decay_updates=100).ppo
+    np.testing.assert_allclose(ppo._rates(half, jnp.int32(50)), [0.25, 0.2])
+    np.testing.assert_allclose(ppo._rates(cases.make_config(learning_rate=0.5).ppo, jnp.int32(50)), [0.5, 0.2])
+
+
+def test_more_minibatches_than_steps_are_refused() -> None:
+    with pytest.raises(errors.ConfigError, match=r"ppo.num_minibatches is 13; an update has 12 steps"):
+        cases.make_config(num_minibatches=13)
+
+
+# Statistics ---------------------------------------------------------------------------------------------------------
+
+
+def test_rewards_are_divided_by_the_standard_deviation_of_earlier_returns() -> None:
+    config = cases.make_config(normalize_rewards=True)
+    windows = cases.make_windows()
+    returns = np.zeros((3, 5), np.float32)
+    returns[:, ::2] = 4.0  # 0 and 4, but for the last column, which begins the next unroll: standard deviation 2
+    windows = agent_cases.store(windows, **{"return": returns})
+    after, first = cases.update(config, windows)
+    np.testing.assert_allclose(after.returns.variance, [4.0], rtol=1e-5)
+    halved = cases.metrics(cases.make_config(), windows._replace(reward=windows.reward / 2))
+    np.testing.assert_allclose(first["value_target_mean"], halved["value_target_mean"], rtol=1e-4)
+
+
+def test_the_first_reward_after_a_batch_without_any_is_of_a_usual_size() -> None:
+    config, windows = cases.make_config(normalize_rewards=True), cases.make_windows()
+    none = agent_cases.store(windows._replace(reward=0 * windows.reward), **{"return": np.zeros((3, 5), np.float32)})
+    state, _ = cases.update(config, none)
+    assert np.asarray(state.returns.variance).tolist() == [0.0]
+    returns, reward = np.zeros((2, 3, 5), np.float32)
+    returns[0, 1] = reward[0, 1] = 1.0
+    some = agent_cases.store(windows._replace(reward=reward), **{"return": returns})
+    _, metrics = cases.update(config, some, state=cases.first_state(config)._replace(returns=state.returns))
+    deviation = np.sqrt(1 / 24 - 1 / 24**2)  # of 12 rows without a reward and 12 with one
+    scaled = cases.metrics(cases.make_config(), some._replace(reward=reward / deviation))
+    np.testing.assert_allclose(metrics["value_target_mean"], scaled["value_target_mean"], rtol=1e-4)
+
+
+def test_acting_carries_the_discounted_return_of_each_episode() -> None:
+    parts = cases.linear_parts(cases.make_config(normalize_rewards=True, reward_scale=0.5))
+    inputs = agent_cases.inputs(np.ones((2, 2), np.float32), first=np.array([False, True]))
+    inputs = inputs._replace(reward=np.array([2.0, 0.0], np.float32))
+    act = jax.jit(lambda memory: ppo._act(parts, ppo.Acting(cases.params(), ()), memory, inputs, jax.random.key(0)))
+    memory, outputs = act(np.array([10.0, 10.0], np.float32))
+    np.testing.assert_allclose(memory, [0.9 * 10 + 0.5 * 2, 0.0])
+    np.testing.assert_array_equal(outputs.stored["return"], memory)
+
+
+def test_what_acts_has_the_moments_that_updates_have_counted() -> None:
+    config = config_lib.override(cases.make_config(width=8), {"ppo.normalize_observations": True})
+    agent = ppo.make(config, cases.SPEC, "cpu")
+    state = jax.jit(agent.init)(jax.random.key(0))
+    windows = agent_cases.show(cases.make_windows(), 5.0 + 2.0 * agent_cases.shown(cases.make_windows()))
+    after, _, _ = jax.jit(lambda state, windows: agent.update(state, windows, jax.random.key(0), None))(state, windows)
+    seen = agent_cases.shown(windows)[:, :-1].reshape(-1, 2)
+    np.testing.assert_allclose(agent.acting(after).moments.mean, seen.mean(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(agent.acting(after).moments.variance, seen.var(axis=0), rtol=1e-4)
+    assert not np.any(agent.acting(state).moments.mean)
+
+
+# Acting -------------------------------------------------------------------------------------------------------------
+
+
+def _act(config: config_lib.Config, spec: types.EnvSpec, size: int, **changes: Any) -> Any:
+    parts = cases.linear_parts(config, spec)
+    observation = np.tile(np.array([[1.0, -1.0]], np.float32), (size, 1))
+    inputs = agent_cases.inputs(observation, spec.num_actions, **changes)
+    params = ppo.Acting(cases.params(spec), None)
+    return jax.jit(lambda key: ppo._act(parts, params, (), inputs, key)[1])(jax.random.key(0))
+
+
+def test_training_samples_from_the_policy_and_evaluation_takes_the_likeliest_action() -> None:
+    outputs = _act(cases.make_config(), cases.SPEC, 4096, explore=np.arange(4096) < 4000)
+    logits = np.array([1.1, -0.7, 0.6])
+    probability = np.exp(logits) / np.exp(logits).sum()
+    np.testing.assert_allclose(np.bincount(outputs.action[:4000], minlength=3) / 4000, probability, atol=0.03)
+    assert (np.asarray(outputs.action[4000:]) == 0).all()
+    np.testing.assert_allclose(outputs.stored["log_prob"], np.log(probability)[np.asarray(outputs.action)], rtol=1e-4)
+    np.testing.assert_allclose(outputs.stored["value"], 1.1, rtol=1e-5)
+
+
+@pytest.mark.parametrize("squash", [False, True])
+def test_vectors_are_normal_and_within_the_bounds(squash: bool) -> None:
+    outputs = _act(cases.make_config(squash=squash), cases.VECTORS, 4096, explore=np.arange(4096) < 4000)
+    mean, log_std = np.array([1.1, -0.7, 0.6]), np.array(cases.params(cases.VECTORS).log_std)
+    raw = np.asarray(outputs.stored["action"])
+    np.testing.assert_allclose(raw[:4000].mean(axis=0), mean, atol=0.1)
+    np.testing.assert_allclose(raw[:4000].std(axis=0), np.exp(log_std), rtol=0.1)
+    np.testing.assert_allclose(raw[4000:], np.tile(mean, (96, 1)), rtol=1e-5)
+    unit = np.tanh(raw) if squash else np.clip(raw, -1, 1)
+    low, high = cases.VECTORS.action_bounds
+    np.testing.assert_allclose(outputs.action, low + (unit + 1) / 2 * (high - low), atol=1e-5)
+
+
+def test_illegal_actions_are_never_chosen_nor_learned() -> None:
+    mask = np.tile(np.array([[False, True, True], [False, True, False]]), (32, 1))
+    outputs = _act(cases.make_config(), cases.MASKED, 64, action_mask=mask, explore=np.arange(64) < 32)
+    action = np.asarray(outputs.action)
+    assert (action[1::2] == 1).all() and set(action[:32:2].tolist()) == {1, 2} and set(action[32::2].tolist()) == {2}
+    np.testing.assert_array_equal(outputs.stored["legal"], mask)
+    windows = cases.make_windows()
+    legal = np.broadcast_to(np.array([True, True, False]), (3, 5, 3))
+    windows = agent_cases.store(windows, legal=legal, action=windows.stored["action"] % 2)
+    after, metrics = cases.update(cases.make_config(), windows, cases.MASKED)
+    change = np.asarray(after.params.w) - cases.params().w
+    assert not np.any(change[:, 2]) and np.all(change[:, :2] != 0)
+    assert metrics["policy_entropy"] < np.log(2) + 1e-6
+
+
+def test_the_queue_and_what_is_stored_are_as_configured() -> None:
+    agent = ppo.make(cases.make_config(max_lag=3, wait_seconds=2.5, frame_stack=2), cases.MASKED, "cpu")
+    assert (agent.data.length, agent.data.batch_size, agent.data.max_lag, agent.data.wait_seconds) == (4, 3, 3, 2.5)
+    assert agent.stack == 2 and agent.refresh is None and agent.initial_memory(5) == ()
+    assert set(agent.stored) == {"action", "log_prob", "value", "legal"}
+    vectors = ppo.make(cases.make_config(normalize_rewards=True), cases.VECTORS, "cpu")
+    assert vectors.stored["action"].shape == (3,) and "return" in vectors.stored
+    assert vectors.initial_memory(5).shape == (5,)

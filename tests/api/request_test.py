@@ -1,0 +1,132 @@
+"""What a request asks for, and what is refused before JAX is loaded."""
+
+from __future__ import annotations
+
+import math
+import pathlib
+
+import pytest
+
+from seedzero.api import request
+from seedzero.checkpoints import run_dir
+from seedzero.config import config, kinds
+from seedzero.core import errors
+
+_MODULE = """
+import gymnasium
+from gymnasium import spaces
+
+class Images(gymnasium.Env):
+    observation_space, action_space = spaces.Box(0, 255, (64, 64, 3), "uint8"), spaces.Discrete(2)
+
+gymnasium.register("Images-v0", entry_point=Images)
+"""
+
+
+def test_a_run_directory_alone_brings_its_preset_and_settings(tmp_path: pathlib.Path) -> None:
+    given = {"env.id": "gym:Acrobot-v1", "run.seed": "5"}
+    asked = request.make({"preset": "vector"}, given)
+    with run_dir.open_run_dir(tmp_path, asked.config, preset="vector", given=given):
+        pass
+    again = request.make({"run_dir": str(tmp_path)}, {"run.max_updates": "9"})
+    assert (again.preset, again.given) == ("vector", {**given, "run.max_updates": "9"})
+    assert again.config == config.override(asked.config, {"run.max_updates": 9})
+
+
+def test_an_environment_alone_chooses_the_preset_and_says_so() -> None:
+    asked = request.make({}, {"env.id": "gym:Acrobot-v1"})
+    assert asked.preset == "vector"
+    assert any(note.startswith("--env=gym:Acrobot-v1 shows vectors of 6: preset vector") for note in asked.notes)
+
+
+@pytest.mark.parametrize(
+    ("env", "preset"),
+    [
+        ("gym:Pendulum-v1", "continuous"),
+        ("gym:MountainCarContinuous-v0", "continuous"),
+        ("gym:MountainCar-v0", "vector"),
+        ("gym:Nowhere-v0", "vector"),
+    ],
+)
+def test_an_environment_of_continuous_actions_chooses_their_preset(env: str, preset: str) -> None:
+    asked = request.make({}, {"env.id": env})
+    assert asked.preset == preset
+    assert math.isfinite(asked.config.run.stop_at_return) == (env == "gym:Pendulum-v1")
+
+
+def test_emulators_of_gymnasium_hint_at_the_environments_with_the_usual_preprocessing() -> None:
+    asked = request.make({}, {"env.id": "gym:ALE/Pong-v5"})
+    assert asked.preset == "pixels"
+    assert any("--env=atari:Pong has Atari's usual preprocessing" in note for note in asked.notes)
+
+
+def test_another_environment_does_not_stop_at_the_preset_s_return() -> None:
+    asked = request.make({"preset": "cartpole"}, {"env.id": "gym:Acrobot-v1"})
+    assert math.isinf(asked.config.run.stop_at_return)
+
+
+def test_a_user_s_images_choose_preset_and_network(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "their_envs.py").write_text(_MODULE)
+    asked = request.check_early(request.make({}, {"env.id": "gym:their_envs:Images-v0"}))
+    assert asked.preset == "pixels" and asked.spec is not None and asked.spec.observation_shape == (64, 64, 3)
+    assert asked.notes[0].startswith("--env=gym:their_envs:Images-v0 shows images of 64x64x3: preset pixels")
+    assert kinds.choose_kind("network.kind", asked.config.network.kind, asked.spec) == "resnet"
+
+
+def test_a_named_preset_for_images_leaves_vectors_the_network_that_fits() -> None:
+    settings = {"env.id": "gym:CartPole-v1", "run.agent": "vtrace"}
+    asked = request.check_early(request.make({"preset": "pixels"}, settings))
+    assert asked.fixed == {"env.id", "run.agent", "vtrace.torso"}
+    assert request.resolve(asked)[0].vtrace.torso == "auto"
+
+
+def test_values_that_only_a_cpu_can_take_are_not_refused_early() -> None:
+    asked = request.make({"preset": "atari"}, {"replay.capacity": "4000"})  # 256 slots on an accelerator, 16 here
+    request.check_early(asked)
+    with pytest.raises(errors.ConfigError, match=r"--replay.capacity=100 leaves 0 steps to each of 256 env"):
+        request.check_early(request.make({"preset": "atari"}, {"replay.capacity": "100", "replay.min_steps": "10"}))
+
+
+def test_an_agent_brings_its_part_of_the_preset_and_its_settings() -> None:
+    asked = request.make({"preset": "catch"}, {"run.agent": "vtrace", "vtrace.max_lag": "3"})
+    assert asked.config.run.agent == "vtrace"
+    assert (asked.config.vtrace.optimizer, asked.config.vtrace.max_lag) == ("adam", 3)
+    assert asked.notes == ()
+    request.check_early(asked)
+
+
+def test_an_agent_without_a_part_is_told_that_its_defaults_hold() -> None:
+    asked = request.make({"preset": "spiel"}, {"run.agent": "vtrace", "env.id": "catch"})
+    assert "preset spiel has no part for agent vtrace: its defaults hold" in asked.notes
+    assert asked.config.vtrace == config.Config().vtrace
+
+
+def test_a_run_directory_brings_its_agent(tmp_path: pathlib.Path) -> None:
+    given = {"run.agent": "vtrace", "vtrace.batch_size": "8"}
+    asked = request.make({"preset": "catch"}, given)
+    with run_dir.open_run_dir(tmp_path, asked.config, preset="catch", given=given):
+        pass
+    again = request.make({"run_dir": str(tmp_path)}, {"run.max_updates": "9"})
+    assert again.config == config.override(asked.config, {"run.max_updates": 9})
+
+
+def test_the_agent_chooses_its_part_of_the_preset_that_suits_an_environment() -> None:
+    asked = request.make({}, {"env.id": "gym:MinAtar/Breakout-v1", "run.agent": "vtrace"})
+    assert (asked.preset, asked.config.vtrace.width) == ("minatar", 128)
+
+
+def test_environments_whose_facts_a_worker_knows_are_not_refused_early() -> None:
+    settings = {"run.agent": "vtrace", "worker.num": "0", "evaluation.every_updates": "0"}
+    for env in ("remote", "gym:my_module:MyEnv-v0"):
+        assert request.check_early(request.make({"preset": "vector"}, {**settings, "env.id": env})).spec is None
+
+
+def test_an_environment_that_cannot_be_made_is_refused_where_it_would_run() -> None:
+    for settings in ({}, {"worker.num": "0"}):  # a local worker evaluates
+        asked = request.make({"preset": "vector"}, {**settings, "env.id": "gym:my_module:MyEnv-v0"})
+        with pytest.raises(errors.ConfigError, match="there is no module 'my_module'"):
+            request.check_early(asked)
+        assert request.check_early(asked, has_environments=False).spec is None
+    with pytest.raises(errors.ConfigError, match="expected gym:MODULE:ID"):
+        request.check_early(request.make({"preset": "vector"}, {"env.id": "gym::X"}), has_environments=False)

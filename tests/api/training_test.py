@@ -1,0 +1,98 @@
+"""What `seedzero.train` makes of its arguments; whole trainings are in tests/e2e."""
+
+from __future__ import annotations
+
+import pathlib
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import pytest
+
+import seedzero
+from seedzero.api import training
+from seedzero.core import errors
+from seedzero.learner import learner, result
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What the learner is called with, instead of learning."""
+    seen: list[dict[str, Any]] = []
+
+    def fake(config: Any, path: pathlib.Path, command: str, **options: Any) -> result.Result:
+        seen.append(dict(config=config, path=path, command=command, **options))
+        return result.Result(str(path), True, "--max_updates=1 reached")
+
+    monkeypatch.setattr(learner, "train", fake)
+    return seen
+
+
+def test_arguments_are_the_flags_of_the_command_line(calls: list[dict[str, Any]], tmp_path: pathlib.Path) -> None:
+    settings: dict[str, Any] = {"search.num_simulations": 3, "deterministic": True, "optimizer.learning_rate": 1e-3}
+    ended = seedzero.train("catch", run_dir=tmp_path / "run", seed=5, **settings)
+    assert ended == seedzero.Result(str(tmp_path / "run"), True, "--max_updates=1 reached")
+    (call,) = calls
+    assert (call["preset"], call["path"], call["handles_signals"]) == ("catch", tmp_path / "run", True)
+    assert call["given"] == {
+        "env.id": "catch",
+        "run.seed": "5",
+        "search.num_simulations": "3",
+        "run.deterministic": "true",
+        "optimizer.learning_rate": "0.001",
+    }
+    config = call["config"]
+    assert (config.search.num_simulations, config.run.deterministic, config.run.seed) == (3, True, 5)
+    assert call["command"].endswith(f"train --run_dir={tmp_path / 'run'}")
+
+
+def test_another_thread_leaves_signals_alone(calls: list[dict[str, Any]], tmp_path: pathlib.Path) -> None:
+    thread = threading.Thread(target=lambda: seedzero.train(preset="catch", run_dir=tmp_path))
+    thread.start()
+    thread.join()
+    assert [call["handles_signals"] for call in calls] == [False]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"lr": 1e-3}, "unknown setting --lr=0.001; did you mean --optimizer.learning_rate?"),
+        ({"lr": 1e-3, "agent": "vtrace"}, "did you mean --vtrace.learning_rate?"),
+        ({"max_updates": "many"}, "max_updates=many: expected a whole number"),
+        ({"search.num_simulations": [3]}, r"--search.num_simulations=\[3\]: expected a text, a number, true or false"),
+        ({"agent": "vtrace", "search.num_simulations": 3}, "is a setting of muzero, but this is --agent=vtrace"),
+    ],
+)
+def test_wrong_settings_get_the_command_line_s_suggestions(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(errors.ConfigError, match=message):
+        seedzero.train(preset="catch", **settings)
+
+
+def test_nothing_to_train_on_is_an_error_and_so_is_a_directory_without_a_run(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(seedzero.errors.UsageError, match="nothing to train on is given"):
+        seedzero.train(seed=3)
+    with pytest.raises(seedzero.errors.ResumeError, match="is no run directory"):
+        seedzero.train(run_dir=tmp_path)
+
+
+def test_a_path_is_a_text() -> None:
+    assert training.texts({"token_file": pathlib.Path("a/b")}) == {"transport.token_file": "a/b"}
+
+
+def test_the_package_loads_nothing_before_it_is_asked_for() -> None:
+    script = (
+        "import sys, seedzero; heavy = {'jax', 'flax', 'grpc', 'gymnasium', 'numpy'};"
+        "assert not heavy & set(sys.modules);"
+        "dir(seedzero), seedzero.errors.Error, seedzero.train, seedzero.load, seedzero.evaluate;"
+        "print(heavy & set(sys.modules) - {'numpy'})"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "set()\n"), done.stderr
+
+
+def test_every_public_name_is_there_and_others_are_not() -> None:
+    assert all(getattr(seedzero, name) is not None for name in seedzero.__all__)
+    assert set(seedzero.__all__) <= set(dir(seedzero))
+    with pytest.raises(AttributeError, match="module 'seedzero' has no attribute 'trian'"):
+        getattr(seedzero, "trian")  # noqa: B009

@@ -1,0 +1,123 @@
+"""`seedzero check-env`, in this process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from seedzero.cli import main
+
+
+class Robot(gymnasium.Env[Any, Any]):
+    """A camera beside numbers; `scale` is that of rewards."""
+
+    def __init__(self, scale: float = 1.0, last: float = 0.0) -> None:
+        self.observation_space = spaces.Dict(
+            camera=spaces.Box(0, 255, (12, 12, 3), np.uint8), speed=spaces.Box(-1, 1, (2,), np.float64)
+        )
+        self.action_space = spaces.MultiDiscrete([3, 2])
+        self._scale, self._last = scale, last
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.observation_space.seed(seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        is_last = bool(self.np_random.random() < 0.1)
+        return self.observation_space.sample(), self._last if is_last else self._scale, is_last, False, {}
+
+
+gymnasium.register("SeedzeroTest/CheckedRobot-v0", Robot)
+ROBOT = "gym:SeedzeroTest/CheckedRobot-v0"
+
+
+def _check(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, Any]:
+    code = main.main(["check-env", *words, "--steps=100", "--json"])
+    return code, json.loads(capsys.readouterr().out.splitlines()[-1])
+
+
+def test_it_tells_what_training_would_make_of_an_environment(capsys: pytest.CaptureFixture[str]) -> None:
+    code, found = _check(capsys, ROBOT)
+    assert code == 0
+    camera, speed = found["observations"]
+    assert (camera["name"], camera["shape"], camera["dtype"], camera["high"]) == ("camera", [12, 12, 3], "uint8", 255)
+    assert -1 <= speed["seen_low"] < speed["seen_high"] <= 1
+    assert found["actions"] == {"num_actions": 6, "has_mask": False}
+    assert (found["preset"], found["agent"], found["network"]) == ("vector", "muzero", "network.kind=conv")
+    assert found["episodes"] > 0 and found["length"][0] <= found["length"][1] <= found["length"][2]
+    assert found["errors"] == found["warnings"] == []
+
+
+def test_the_text_has_a_line_for_each_finding(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["check-env", ROBOT, "--agent=vtrace", "--steps=50"]) == 0
+    printed = capsys.readouterr().out
+    for line in (
+        "observation  camera: uint8 12x12x3, 0 to 255; seen 0 to 255",
+        "actions      6 discrete",
+        "training     preset vector, agent vtrace, vtrace.torso=conv",
+        "note: observations of dtype float64 are sent as float32",
+        f"train it: seedzero train --env={ROBOT}",
+    ):
+        assert line in printed
+
+
+def test_settings_of_the_environment_count(capsys: pytest.CaptureFixture[str]) -> None:
+    wrappers = json.dumps([{"FilterObservation": {"filter_keys": ["speed"]}}])
+    code, found = _check(capsys, ROBOT, f"--env.wrappers={wrappers}", "--env.max_episode_steps=5")
+    assert code == 0 and [array["name"] for array in found["observations"]] == ["observation"]
+    assert found["length"][2] <= 5 and found["network"] == "network.kind=mlp"
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["gym:CartPol-v1"], "did you mean|Did you mean"),
+        (["gym:Pendulum-v1", "--agent=vtrace"], "plays no environments with vectors as actions"),
+        ([ROBOT, "--network.kind=resnet", "--env.kwargs={"], "is no JSON object"),
+        ([ROBOT, '--env.kwargs={"scale": NaN}'], "rewards are not finite"),
+        (["gym:CartPole-v1", "--network.kind=conv"], "use network.kind=mlp"),
+    ],
+)
+def test_what_training_would_refuse_is_an_error(
+    capsys: pytest.CaptureFixture[str], words: list[str], error: str
+) -> None:
+    code, found = _check(capsys, *words)
+    assert code == 1 and len(found["errors"]) == 1
+    assert any(part in found["errors"][0] for part in error.split("|"))
+
+
+def test_returns_that_values_cannot_show_are_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
+    huge = '--env.kwargs={"scale": 0.001, "last": 100000.0}'
+    code, found = _check(capsys, ROBOT, huge, "--muzero.scale_rewards=false")
+    assert code == 0 and "give --network.support_limit=" in found["warnings"][0]
+    assert _check(capsys, ROBOT, huge)[1]["warnings"] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "a word is missing; usage: seedzero check-env ENV"),
+        (["catch", "--env=catch"], "the environment is the word behind check-env"),
+        (["catch", "--nonsense=1"], "unknown setting"),
+        (["catch", "--steps=0"], "expected at least 1"),
+    ],
+)
+def test_a_wrong_command_line_is_bad_usage(capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:
+    assert main.main(["check-env", *words]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_jax_is_not_loaded() -> None:
+    script = "import sys; from seedzero.cli import main; assert main.main(['check-env', 'catch', '--steps=9']) == 0; "
+    done = subprocess.run(
+        [sys.executable, "-c", script + "assert 'jax' not in sys.modules"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,47 @@
+"""The network that follows from what an environment shows."""
+
+from __future__ import annotations
+
+import pytest
+
+from seedzero.config import kinds
+from seedzero.core import errors, types
+
+
+@pytest.mark.parametrize(
+    ("shape", "kind"),
+    [
+        ((), "mlp"),
+        ((8,), "mlp"),
+        ((10, 5), "conv"),
+        ((10, 10, 4), "conv"),
+        ((31, 96, 1), "conv"),
+        ((84, 84, 1), "resnet"),
+        ((64, 64, 3), "resnet"),
+        ((2, 3, 4, 5), "mlp"),
+    ],
+)
+def test_the_kind_follows_from_the_observations_shape(shape: tuple[int, ...], kind: str) -> None:
+    assert kinds.choose_kind("network.kind", "auto", types.EnvSpec(shape, "uint8", 2)) == kind
+
+
+@pytest.mark.parametrize("kind", ["mlp", "conv", "shallow"])
+def test_a_given_kind_stays(kind: str) -> None:
+    assert kinds.choose_kind("vtrace.torso", kind, types.EnvSpec((84, 84, 1), "uint8", 2)) == kind
+    assert kinds.choose_kind("network.kind", "mlp", types.EnvSpec((4,), "uint8", 2)) == "mlp"
+
+
+@pytest.mark.parametrize("shape", [(), (4,), (2, 3, 4, 5)])
+def test_convolutions_without_a_grid_are_refused_by_the_settings_name(shape: tuple[int, ...]) -> None:
+    with pytest.raises(
+        errors.ConfigError, match=r"vtrace\.torso=deep needs .* but they are \[.*; use vtrace\.torso=mlp"
+    ):
+        kinds.choose_kind("vtrace.torso", "deep", types.EnvSpec(shape, "uint8", 2))
+
+
+def test_images_of_several_sizes_are_refused_by_name() -> None:
+    arrays = [types.ArraySpec("camera", (6, 5, 3), "uint8"), types.ArraySpec("map", (9, 9), "uint8")]
+    spec = types.EnvSpec.of_arrays(arrays, num_actions=2)
+    with pytest.raises(errors.ConfigError, match=r"camera \[6, 5, 3\], map \[9, 9\]; .* or use network\.kind=mlp"):
+        kinds.choose_kind("network.kind", "auto", spec)
+    assert kinds.choose_kind("network.kind", "mlp", spec) == "mlp"

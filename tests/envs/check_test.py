@@ -1,0 +1,107 @@
+"""Random steps of scripted environments, and the advice that follows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from seedzero.envs import check, gym_env
+
+FLOATS = spaces.Box(-1, 1, (2,), np.float32)
+
+
+class _Env(gymnasium.Env[Any, Any]):
+    """Shows what a function of the step makes; an episode has `length` steps, 0: it never ends."""
+
+    def __init__(self, space: spaces.Space[Any], show: Callable[[int], Any], reward: float, length: int) -> None:
+        self.observation_space, self.action_space = space, spaces.Discrete(2)
+        self._show, self._reward, self._length, self._step = show, reward, length, 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        self._step = 0
+        return self._show(0), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self._step += 1
+        return self._show(self._step), self._reward, self._step == self._length, False, {}
+
+
+def _explore(
+    space: spaces.Space[Any], show: Callable[[int], Any], reward: float = 1.0, length: int = 4
+) -> tuple[check.Findings, check.Warnings]:
+    env = gym_env.GymVectorEnv.from_factory(lambda: _Env(space, show, reward, length), 1)
+    findings = check.explore(env, 20)
+    return findings, check.judge(env.spec, findings, env.observation_space)
+
+
+def _changing(step: int) -> Any:
+    return np.array([0.1, -0.1], np.float32) * step
+
+
+def test_episodes_rewards_and_ranges_are_those_of_the_steps() -> None:
+    findings, found = _explore(FLOATS, _changing)
+    assert [list(rewards) for rewards in findings.episodes] == [[1.0] * 4] * 4
+    assert len(findings.rewards) == 16 and findings.unfinished == []  # and 4 first observations
+    seen = findings.arrays["observation"]
+    assert (seen.low, seen.high) == pytest.approx((-0.4, 0.4))
+    assert found == check.Warnings((), (), ())
+    assert check.largest_return(findings, 0.5) == 1 + 0.5 + 0.25 + 0.125
+
+
+@pytest.mark.parametrize(
+    ("show", "level", "message"),
+    [
+        (
+            lambda step: np.array([np.nan, step], np.float32),
+            "errors",
+            "the observation has numbers that are not finite",
+        ),
+        (
+            lambda step: np.array([3.0 - step / 10, step / 10], np.float32),
+            "warnings",
+            "values from 0 to 3, but its space says -1 to 1",
+        ),
+        (lambda step: np.zeros(2, np.float32), "warnings", "the observation never changed; leave it out"),
+        (lambda step: np.array([0.5, step / 10], np.float32), "warnings", "1 of the numbers of the observation never"),
+    ],
+)
+def test_observations_that_mislead_are_named(show: Callable[[int], Any], level: str, message: str) -> None:
+    _, found = _explore(FLOATS, show)
+    assert [text for text in getattr(found, level) if message in text]
+    assert sum(map(len, found)) == 1
+
+
+def test_endless_episodes_and_rewards_that_say_nothing_are_named() -> None:
+    findings, found = _explore(FLOATS, lambda step: _changing(step % 5), reward=0.0, length=0)
+    assert findings.episodes == [] and len(findings.unfinished) == 20
+    assert (
+        found.warnings[0].startswith("no episode ended in 20 random steps; ")
+        and "max_episode_steps" in found.warnings[0]
+    )
+    assert "no random step had a reward" in found.notes[0]
+    _, broken = _explore(FLOATS, _changing, reward=float("inf"))
+    assert broken.errors == ("some rewards are not finite; the learner refuses them",)
+
+
+def test_large_images_and_images_of_floats_are_named_by_their_part() -> None:
+    space = spaces.Dict(
+        camera=spaces.Box(0, 255, (200, 200, 3), np.uint8), depth=spaces.Box(0, 9, (40, 40), np.float64)
+    )
+    camera, depth = np.zeros((200, 200, 3), np.uint8), np.zeros((40, 40))
+    _, found = _explore(space, lambda step: {"camera": camera + np.uint8(step), "depth": depth + step})
+    assert len(found.warnings) == 2
+    assert "'camera' is an image of 200x200: 117 KiB a step" in found.warnings[0] and "Resize" in found.warnings[0]
+    assert "'depth' is an image of float32, 4 bytes" in found.warnings[1]
+    assert found.notes == ("observations of dtype float64 are sent as float32, with 7 digits",)
+
+
+def test_resets_that_ignore_the_seed_are_noted() -> None:
+    shown = iter(np.random.default_rng(0).uniform(-1, 1, (99, 2)).astype(np.float32))
+    findings, found = _explore(FLOATS, lambda step: next(shown))
+    assert not findings.same_reset
+    assert "two resets with the same seed" in found.notes[0]

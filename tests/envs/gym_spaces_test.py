@@ -1,0 +1,145 @@
+"""Gymnasium's spaces as specs, with observations and actions on their way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from seedzero.core import errors, packing, types
+from seedzero.envs import gym_env
+
+
+class _Scripted(gymnasium.Env[Any, Any]):
+    """Shows the same observation always, and keeps the actions that it got."""
+
+    def __init__(self, shown: spaces.Space[Any], taken: spaces.Space[Any], observation: Any) -> None:
+        self.observation_space, self.action_space = shown, taken
+        self._observation = observation
+        self.actions: list[Any] = []
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        return self._observation, {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.actions.append(action)
+        return self._observation, 1.0, False, False, {}
+
+
+def _make(
+    shown: spaces.Space[Any], observation: Any = None, taken: spaces.Space[Any] | None = None
+) -> gym_env.GymVectorEnv:
+    value = shown.sample() if observation is None else observation
+    return gym_env.GymVectorEnv.from_factory(lambda: _Scripted(shown, taken or spaces.Discrete(2), value), 2)
+
+
+def _unpacked(env: gym_env.GymVectorEnv) -> dict[str, Any]:
+    """Returns what the second environment shows, as lists."""
+    found = packing.unpack(env.spec.packed, env.reset([0, 1]).observation)
+    return {name: array[1].tolist() for name, array in found.items()}
+
+
+def test_nested_spaces_become_named_arrays() -> None:
+    space = spaces.Dict(
+        camera=spaces.Box(0, 255, (2, 1, 3), np.uint8),
+        robot=spaces.Dict(arm=spaces.Box(-1.0, 2.0, (2,), np.float64), gear=spaces.Discrete(3, start=-1)),
+        more=spaces.Tuple([spaces.MultiBinary(3), spaces.MultiDiscrete([2, 3])]),
+        alone=spaces.Box(0, 9, (), np.int64),
+    )
+    value = {
+        "camera": np.arange(6, dtype=np.uint8).reshape(2, 1, 3),
+        "robot": {"arm": np.array([0.5, 2.0]), "gear": 1},
+        "more": (np.array([1, 0, 1], np.int8), np.array([1, 2])),
+        "alone": np.int64(7),
+    }
+    env = _make(space, value)
+    assert {array.name: array for array in env.spec.packed} == {
+        "alone": types.ArraySpec("alone", (1,), "int32", 0, 9),
+        "camera": types.ArraySpec("camera", (2, 1, 3), "uint8", 0, 255),
+        "more/0": types.ArraySpec("more/0", (3,), "uint8", 0, 1),
+        "more/1": types.ArraySpec("more/1", (5,), "uint8", 0, 1),
+        "robot/arm": types.ArraySpec("robot/arm", (2,), "float32", -1, 2),
+        "robot/gear": types.ArraySpec("robot/gear", (3,), "uint8", 0, 1),
+    }
+    assert _unpacked(env) == {
+        "alone": [7],
+        "camera": value["camera"].tolist(),  # type: ignore[attr-defined]
+        "more/0": [1, 0, 1],
+        "more/1": [0, 1, 0, 0, 1],
+        "robot/arm": [0.5, 2.0],
+        "robot/gear": [0, 0, 1],
+    }
+
+
+def test_a_tuple_has_numbered_parts() -> None:
+    env = _make(spaces.Tuple([spaces.Discrete(3), spaces.Discrete(2)]), (2, 0))
+    assert _unpacked(env) == {"0": [0, 0, 1], "1": [1, 0]}
+
+
+def test_a_dict_of_one_part_is_that_part() -> None:
+    part = spaces.Box(-1, 1, (4,), np.float32)
+    assert _make(spaces.Dict(a=part)).spec == _make(part).spec
+    number = _make(spaces.Dict(a=spaces.Dict(b=spaces.Discrete(4))), {"a": {"b": 2}})
+    assert number.spec == _make(spaces.Discrete(4)).spec
+    assert number.reset([0, 1]).observation.tolist() == [[0, 0, 1, 0]] * 2
+
+
+@pytest.mark.parametrize(
+    ("space", "value", "expected"),
+    [
+        (spaces.MultiBinary((2, 2)), np.array([[1, 0], [1, 1]], np.int8), [[1, 0], [1, 1]]),
+        (spaces.MultiDiscrete([2, 3], start=[5, 0]), np.array([6, 0]), [0, 1, 1, 0, 0]),
+    ],
+    ids=["MultiBinary", "MultiDiscrete"],
+)
+def test_several_whole_numbers_alone_are_one_array(space: Any, value: Any, expected: Any) -> None:
+    env = _make(space, value)
+    assert env.spec.packed == () and (env.spec.observation_low, env.spec.observation_high) == (0, 1)
+    assert env.reset([0, 1]).observation[0].tolist() == expected
+
+
+def test_a_number_with_very_many_values_among_others_stays_a_number() -> None:
+    space = spaces.Dict(a=spaces.Discrete(5000, start=3), b=spaces.Discrete(2))
+    env = _make(space, {"a": 4000, "b": 1})
+    assert env.spec.packed[0] == types.ArraySpec("a", (1,), "int32", 3, 5002)
+    assert _unpacked(env) == {"a": [4000], "b": [0, 1]}
+
+
+@pytest.mark.parametrize("space", [spaces.Text(3), spaces.Sequence(spaces.Discrete(2))], ids=["Text", "Sequence"])
+def test_parts_of_no_fixed_size_are_refused_by_name_with_the_remedy(space: Any) -> None:
+    with pytest.raises(errors.EnvironmentFailure, match=r"at 'x/0'; expected Box .*FilterObservation.*gym:MODULE:ID"):
+        _make(spaces.Dict(x=spaces.Tuple([space]), y=spaces.Discrete(2)))
+
+
+def test_an_empty_dict_is_refused() -> None:
+    with pytest.raises(errors.EnvironmentFailure, match="is empty"):
+        _make(spaces.Dict())
+
+
+@pytest.mark.parametrize(
+    ("space", "expected"),
+    [
+        (spaces.MultiDiscrete([2, 3], start=[5, -1]), [[5, -1], [6, 1], [5, 1]]),
+        (spaces.MultiDiscrete([[2], [3]]), [[[0], [0]], [[1], [2]], [[0], [2]]]),
+        (spaces.MultiBinary(3), [[0, 0, 0], [1, 0, 1], [0, 1, 0]]),
+    ],
+    ids=["MultiDiscrete", "matrix", "MultiBinary"],
+)
+def test_each_combination_of_several_whole_numbers_is_one_action(space: Any, expected: list[Any]) -> None:
+    env = _make(spaces.Discrete(2), taken=space)
+    assert env.spec.num_actions == (8 if isinstance(space, spaces.MultiBinary) else 6)
+    env.reset([0, 1])
+    for action in (0, 5, 2):
+        env.step(np.array([action, 0], np.int32))
+    got = env._envs.envs[0].unwrapped.actions  # type: ignore[attr-defined]
+    assert [action.tolist() for action in got] == expected
+    assert all(space.contains(action) for action in got)
+
+
+@pytest.mark.parametrize("space", [spaces.MultiDiscrete([5] * 5), spaces.MultiBinary(11)], ids=["numbers", "bits"])
+def test_too_many_combinations_are_refused_with_the_remedy(space: Any) -> None:
+    with pytest.raises(errors.EnvironmentFailure, match=r"with \d{4} combinations; at most 1024 .*gym:MODULE:ID"):
+        _make(spaces.Discrete(2), taken=space)

@@ -1,0 +1,113 @@
+"""The wrappers of --env.wrappers: how they are written, what they do, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from seedzero.config import sections
+from seedzero.core import errors
+from seedzero.envs import gym_wrappers, registry
+
+
+class _Camera(gymnasium.Env[Any, Any]):
+    """An image beside a text, and unbounded actions."""
+
+    def __init__(self) -> None:
+        self.observation_space = spaces.Dict(image=spaces.Box(0, 255, (8, 6, 3), np.uint8), text=spaces.Text(4))
+        self.action_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
+        self.actions: list[Any] = []
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.actions.append(action)
+        return self.observation_space.sample(), 3.0, False, False, {}
+
+
+gymnasium.register("SeedzeroTest/Camera-v0", _Camera)
+
+
+def _make(env_id: str, wrappers: list[Any]) -> Any:
+    return registry.make(f"gym:{env_id}", sections.EnvConfig(wrappers=json.dumps(wrappers)), 1)
+
+
+def test_names_stand_alone_or_with_their_arguments() -> None:
+    text = (
+        '["GrayscaleObservation", {"ResizeObservation": {"shape": [64, 64]}}, {"RescaleAction": {"min_action": [-1]}}]'
+    )
+    gray, resize, rescale = gym_wrappers.parse(text)
+    assert (gray, resize) == (("GrayscaleObservation", {}), ("ResizeObservation", {"shape": (64, 64)}))
+    np.testing.assert_array_equal(rescale.arguments["min_action"], np.array([-1], np.float32))
+    assert gym_wrappers.parse("") == ()
+
+
+def test_every_name_is_one_of_gymnasiums_or_ours() -> None:
+    for name in gym_wrappers.NAMES:
+        assert name == gym_wrappers.OWN or issubclass(getattr(gymnasium.wrappers, name), gymnasium.Wrapper)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[", r"no JSON list \(.*expected a form like --env.wrappers='\["),
+        ('{"a": {}}', "is no JSON list; expected a form"),
+        ("[3]", "has 3; expected a name, or an object"),
+        ('[{"ClipReward": [1]}]', "expected a name, or an object of one name and its arguments"),
+        ('[{"ClipReward": {}, "ClipAction": {}}]', "expected a name, or an object of one name"),
+        (
+            '["GreyscaleObservation"]',
+            "'GreyscaleObservation', which is not supported; did you mean Gray",
+        ),
+        ('["FrameStackObservation"]', "not supported; .*frames are stacked with --network.frame_stack"),
+        ('["RecordVideo"]', "not supported"),
+    ],
+)
+def test_other_forms_and_names_are_refused_with_the_right_one(text: str, message: str) -> None:
+    with pytest.raises(errors.EnvironmentFailure, match=message):
+        gym_wrappers.parse(text)
+
+
+def test_the_first_wrapper_is_the_innermost() -> None:
+    bounds = {"BoundAction": {"low": [-1, -2], "high": 4}}
+    env = _make("SeedzeroTest/Camera-v0", [{"FilterObservation": {"filter_keys": ["image"]}}, bounds])
+    assert env.spec.packed == () and env.spec.observation_shape == (8, 6, 3)
+    assert (env.spec.action_low, env.spec.action_high) == ((-1, -2), (4, 4))
+    env.reset([0])
+    env.step(np.array([[4, -2]], np.float32))
+    assert [action.tolist() for action in env._envs.envs[0].unwrapped.actions] == [[4, -2]]
+    scaled = _make("SeedzeroTest/Camera-v0", [bounds, {"FilterObservation": {"filter_keys": ["image"]}}])
+    scaled.close()
+
+
+def test_gymnasiums_wrappers_change_what_is_seen_and_done() -> None:
+    env = _make(
+        "Pendulum-v1", [{"MaxAndSkipObservation": {"skip": 2}}, {"RescaleAction": {"min_action": -1, "max_action": 1}}]
+    )
+    assert (env.spec.action_low, env.spec.action_high) == ((-1.0,), (1.0,))
+    steps = [env.reset([0])] + [env.step(np.ones((1, 1), np.float32)) for _ in range(100)]
+    assert steps[-1].truncated[0]  # 200 of its own steps
+
+
+@pytest.mark.parametrize(
+    ("wrappers", "message"),
+    [
+        (["GrayscaleObservation"], r"GrayscaleObservation\(\) cannot wrap this environment: TypeError"),
+        ([{"ClipReward": {"most": 1}}], r"ClipReward\(most=1\) cannot wrap .* unexpected keyword argument 'most'"),
+        ([{"BoundAction": {"low": -1, "high": 1}}], r"BoundAction\(low=-1, high=1\) .* expected a Box of actions"),
+    ],
+)
+def test_a_wrapper_that_does_not_fit_is_named(wrappers: list[Any], message: str) -> None:
+    with pytest.raises(errors.EnvironmentFailure, match=message):
+        _make("SeedzeroTest/Camera-v0" if wrappers == ["GrayscaleObservation"] else "CartPole-v1", wrappers)
+
+
+def test_unbounded_actions_are_refused_with_the_wrapper_that_bounds_them() -> None:
+    with pytest.raises(errors.EnvironmentFailure, match=r"finite bounds.*BoundAction"):
+        _make("SeedzeroTest/Camera-v0", [{"FilterObservation": {"filter_keys": ["image"]}}])

@@ -1,0 +1,162 @@
+"""Exports: what is written, and that programs give a policy's actions where this package is not."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import policies  # beside this file: see conftest.py
+import pytest
+import quick_xla
+
+from seedzero.core import errors, types
+from seedzero.evaluation import export_options, exporting
+from seedzero.evaluation import policy as policy_lib
+
+flatbuffers = pytest.importorskip("flatbuffers")
+
+_MASKED = types.EnvSpec((4,), "float32", 3, has_action_mask=True)
+_VECTOR = types.EnvSpec((4,), "float32", 3)
+_GRID = types.EnvSpec((6, 5, 1), "uint8", 3, observation_low=0, observation_high=1)
+_CONTINUOUS = types.EnvSpec((4,), "float32", 0, action_low=(-2.0,), action_high=(2.0,))
+_STEPS, _ROWS = 3, 5
+_RANDOM = np.random.default_rng(1)
+_SEEN = _RANDOM.normal(size=(_STEPS, _ROWS, 4)).astype(np.float32)
+_REWARD = _RANDOM.normal(size=(_STEPS, _ROWS)).astype(np.float32)
+_LEGAL = np.arange(3) != _RANDOM.integers(3, size=(_STEPS, _ROWS, 1))
+_FOREIGN = """
+import json, sys
+import numpy as np
+sys.modules["seedzero"] = None  # importing it would fail
+from jax import export
+
+def load(folder, name):
+    with open(f"{folder}/{name}.stablehlo", "rb") as file:
+        exported = export.deserialize(bytearray(file.read()))
+    parameters = dict(np.load(f"{folder}/parameters.npz"))
+    return lambda **inputs: exported.call(parameters, inputs)
+
+given = dict(np.load("given.npz"))
+found = {}
+for agent in ("muzero", "vtrace"):
+    act = load(agent, "act")
+    inputs = json.load(open(f"{agent}/manifest.json"))["functions"]["act"]["inputs"]
+    rows = given["seen"].shape[1]
+    state = {
+        name: np.zeros([rows, *about["shape"][1:]], about["dtype"])
+        for name, about in inputs.items() if name.startswith("state/")
+    }
+    actions = []
+    for step, observation in enumerate(given["seen"]):
+        more = {"action_mask": given["legal"][step]} if agent == "muzero" else {"reward": given["reward"][step]}
+        first = np.full(rows, step == 0)
+        key = np.zeros(2, np.uint32)
+        outputs = act(observation=observation, first=first, explore=np.zeros(rows, bool), key=key, **more, **state)
+        actions.append(outputs.pop("action"))
+        state = outputs
+    found[agent] = np.stack(actions)
+stacked = np.concatenate([given["seen"][0]] * 2, axis=-1)
+hidden = load("muzero", "represent")(observation=stacked)
+found["value"] = load("muzero", "predict")(**hidden)["value"]
+found["reward"] = load("muzero", "dynamics")(**hidden, action=np.zeros(rows, np.int32))["reward"]
+np.savez("found.npz", **found)
+"""
+
+
+def _export(agent: Any, directory: pathlib.Path, **options: Any) -> dict[str, Any]:
+    return exporting.export(*agent, directory, **{"platforms": ["cpu"], "batch_size": None, **options})
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A directory with two exports, and what a process without this package computes with them."""
+    path = tmp_path_factory.mktemp("exported")
+    _export(policies.saved(_MASKED, network__frame_stack=2), path / "muzero")
+    _export(policies.saved(_VECTOR, run__agent="vtrace", vtrace__lstm_width=6), path / "vtrace")
+    np.savez(path / "given.npz", seen=_SEEN, reward=_REWARD, legal=_LEGAL)
+    package = str(pathlib.Path(flatbuffers.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-c", _FOREIGN],
+        env={**os.environ, "PYTHONPATH": package, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": quick_xla.flags()},
+        cwd=path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return path
+
+
+def test_programs_act_like_the_policy_without_this_package(exported: pathlib.Path) -> None:
+    found = np.load(exported / "found.npz")
+    searching = policy_lib.Policy(*policies.saved(_MASKED, network__frame_stack=2))
+    value = searching.search(_SEEN[0], action_mask=_LEGAL[0]).network_value
+    np.testing.assert_allclose(found["value"], value, rtol=1e-4, atol=1e-5)
+    assert found["reward"].shape == (_ROWS,) and np.isfinite(found["reward"]).all()
+    actions = [searching(seen, action_mask=legal) for seen, legal in zip(_SEEN, _LEGAL, strict=True)]
+    np.testing.assert_array_equal(found["muzero"], actions)
+    recurrent = policy_lib.Policy(*policies.saved(_VECTOR, run__agent="vtrace", vtrace__lstm_width=6))
+    actions = [recurrent(seen, reward=reward) for seen, reward in zip(_SEEN, _REWARD, strict=True)]
+    np.testing.assert_array_equal(found["vtrace"], actions)
+
+
+def test_the_manifest_says_names_shapes_and_sizes(exported: pathlib.Path) -> None:
+    manifest = json.loads((exported / "muzero" / "manifest.json").read_text())
+    assert (manifest["step"], manifest["agent"], manifest["batch_size"]) == (7, "muzero", None)
+    assert manifest["functions"].keys() == {"act", "represent", "predict", "dynamics"}
+    act = manifest["functions"]["act"]
+    assert act["inputs"]["observation"] == {"shape": ["B", 4], "dtype": "float32"}
+    assert act["inputs"]["action_mask"] == {"shape": ["B", 3], "dtype": "bool"}
+    assert act["outputs"]["action"] == {"shape": ["B"], "dtype": "int32"}
+    assert (
+        act["outputs"]["state/past/observation"]
+        == act["inputs"]["state/past/observation"]
+        == {"shape": ["B", 4], "dtype": "float32"}
+    )
+    for part in [*manifest["functions"].values()]:
+        assert (exported / "muzero" / part["file"]).stat().st_size == part["num_bytes"]
+    with np.load(exported / "muzero" / "parameters.npz") as parameters:
+        assert set(parameters) == manifest["parameters"]["arrays"].keys()
+    other = json.loads((exported / "vtrace" / "manifest.json").read_text())
+    assert other["functions"].keys() == {"act"} and "reward" in other["functions"]["act"]["inputs"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "changes"),
+    [
+        pytest.param(_GRID, {"muzero__value_prefix": True, "explore__epsilon": 0.2}, id="sums of rewards"),
+        pytest.param(_CONTINUOUS, {"search__num_sampled": 3}, id="continuous"),
+    ],
+)
+def test_any_agent_is_lowered_for_several_platforms(
+    spec: types.EnvSpec, changes: dict[str, Any], tmp_path: pathlib.Path
+) -> None:
+    manifest = _export(policies.saved(spec, **changes), tmp_path, platforms=["cpu", "cuda", "tpu"], batch_size=4)
+    assert manifest["platforms"] == ["cpu", "cuda", "tpu"]
+    action = manifest["functions"]["act"]["outputs"]["action"]
+    assert action["shape"] == [4, *spec.action_shape]
+
+
+def test_a_directory_that_cannot_be_written_is_named(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(errors.UsageError, match=r"--out=.*file/x cannot be written"):
+        exporting._write(tmp_path / "file" / "x", {}, {}, {})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("onnx", ["cpu"], None), "--format=onnx: expected stablehlo"),
+        (("stablehlo", ["cpu", "gpu"], None), "--platforms=cpu,gpu: expected some of cpu, cuda, rocm, tpu"),
+        (("stablehlo", [], None), "--platforms=: expected some of"),
+        (("stablehlo", ["cpu"], 0), "--batch_size=0: expected at least 1"),
+    ],
+)
+def test_what_cannot_be_exported_is_named(arguments: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(errors.UsageError, match=message):
+        export_options.check(*arguments)

@@ -1,0 +1,39 @@
+"""Small saved agents with random parameters, for tests of policies and exports."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import numpy as np
+
+from seedzero.agents import table
+from seedzero.config import config as config_lib
+from seedzero.config import options
+from seedzero.core import types
+from seedzero.evaluation import greedy
+
+SMALL: dict[str, options.Value] = {
+    "network.width": 8,
+    "network.head_width": 8,
+    "network.num_bins": 11,
+    "search.num_simulations": 3,
+    "vtrace.width": 8,
+}
+
+
+@functools.cache
+def saved(spec: types.EnvSpec, **changes: options.Value) -> tuple[greedy.Saved, config_lib.Config, types.EnvSpec]:
+    """Heads included: as initialized they would say 0. changes: SECTION__KEY=value."""
+    values = {name.replace("__", "."): value for name, value in changes.items()}
+    config = config_lib.override(config_lib.Config(), {**SMALL, **values})
+    agent = table.make(config, spec, "cpu")
+    shapes = jax.eval_shape(lambda: agent.acting(agent.init(jax.random.key(0))))
+    random = np.random.default_rng(0)
+
+    def number(path: tuple[Any, ...], leaf: jax.ShapeDtypeStruct) -> np.ndarray:
+        is_statistic = path[0].key in ("moments", "reward_size")  # nothing counted yet
+        return (np.zeros(leaf.shape) if is_statistic else random.normal(size=leaf.shape) / 2).astype(leaf.dtype)
+
+    return greedy.Saved(agent, jax.tree_util.tree_map_with_path(number, shapes), 7, "given"), config, spec

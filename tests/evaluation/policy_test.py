@@ -1,0 +1,207 @@
+"""A policy: shapes in and out, what rows carry, refusals, and what it tells of its search."""
+
+from __future__ import annotations
+
+import functools
+import pathlib
+from typing import Any
+
+import numpy as np
+import policies  # beside this file: see conftest.py
+import pytest
+
+import seedzero
+from seedzero.checkpoints import run_dir, spec_file
+from seedzero.config import config as config_lib
+from seedzero.config import options
+from seedzero.core import errors, types
+from seedzero.evaluation import policy as policy_lib
+
+_VECTOR = types.EnvSpec((4,), "float32", 3)
+_RANDOM = np.random.default_rng(0)
+_SEEN = _RANDOM.normal(size=(6, 2, 4)).astype(np.float32)
+"""[T, B, 4]."""
+
+
+_ARRAYS = types.EnvSpec.of_arrays(
+    [types.ArraySpec("image", (4, 5, 1), "uint8", 0, 255), types.ArraySpec("speed", (2,), "float32")], num_actions=3
+)
+_SHOWN = {"image": np.full((4, 5, 1), 7, np.uint8), "speed": np.array([0.5, -1.0], np.float32)}
+
+
+@functools.cache
+def _compiled(spec: types.EnvSpec, **changes: options.Value) -> policy_lib.Policy:
+    return policy_lib.Policy(*policies.saved(spec, **changes))
+
+
+def _policy(spec: types.EnvSpec = _VECTOR, **changes: options.Value) -> policy_lib.Policy:
+    """A policy without memories whose compiled functions the tests share."""
+    policy = _compiled(spec, **changes)
+    policy.reset()
+    return policy
+
+
+def test_one_observation_gives_one_action_and_a_batch_gives_a_batch() -> None:
+    policy = _policy()
+    one, batch = policy(_SEEN[0, 0]), policy(_SEEN[0])
+    assert isinstance(one, int) and 0 <= one < 3
+    assert isinstance(batch, np.ndarray) and (batch.shape, batch.dtype) == ((2,), np.int32)
+    assert batch[0] == one
+    assert policy(_SEEN[0].astype(np.float64).tolist()).tolist() == batch.tolist()  # type: ignore[union-attr]
+    assert (policy.step, policy.spec) == (7, _VECTOR)
+
+
+def test_rows_carry_frames_until_their_reset() -> None:
+    policy = _policy(network__frame_stack=3)
+    for observation in _SEEN[:2]:
+        policy(observation)
+    carried = policy.search(_SEEN[2]).network_value
+    policy.reset([1])
+    partly = policy.search(_SEEN[2]).network_value
+    policy.reset()
+    anew = policy.search(_SEEN[2]).network_value
+    assert partly[0] == carried[0] != anew[0]
+    assert partly[1] == anew[1] != carried[1]
+
+
+def test_rows_are_independent_and_other_rows_need_a_reset() -> None:
+    policy = _policy(network__frame_stack=3)
+    together = [policy(observation) for observation in _SEEN]
+    with pytest.raises(errors.UsageError, match=r"observations of 1 rows, but there are 2 .* call reset\(\) first"):
+        policy(_SEEN[0, 0])
+    for row in range(2):
+        policy.reset()
+        assert [policy(observation[row]) for observation in _SEEN] == [actions[row] for actions in together]  # type: ignore[index]
+
+
+def test_an_lstm_carries_its_state_and_needs_rewards() -> None:
+    policy = _policy(run__agent="vtrace", vtrace__lstm_width=6)
+    policy(_SEEN[0])
+    with pytest.raises(errors.UsageError, match="reward is missing: this agent's LSTM reads"):
+        policy(_SEEN[1])
+    policy(_SEEN[1], reward=[0.5, 0.0])
+    assert policy._carried is not None and np.abs(policy._carried.memory.state).sum() > 0
+    with pytest.raises(errors.UsageError, match=r"reward has the shape \[3\]; expected \[2\]"):
+        policy(_SEEN[1], reward=np.zeros(3))
+    with pytest.raises(errors.UsageError, match="agent vtrace does not search"):
+        policy.search(_SEEN[1])
+    with pytest.raises(errors.UsageError, match="num_simulations=4: agent vtrace does not search"):
+        policy(_SEEN[1], reward=0.0, num_simulations=4)
+
+
+def test_a_search_tells_what_it_found_and_remembers_nothing() -> None:
+    policy = _policy()
+    found = policy.search(_SEEN[0], return_tree=True)
+    assert found.action.tolist() == policy(_SEEN[0]).tolist()  # type: ignore[union-attr]
+    assert found.visit_counts.sum(axis=1).tolist() == [3, 3]
+    np.testing.assert_allclose(found.policy.sum(axis=1), 1.0, rtol=1e-5)
+    np.testing.assert_allclose(found.prior.sum(axis=1), 1.0, rtol=1e-5)
+    assert found.tree is not None and found.tree.parent.shape[0] == 2
+    assert "visits" in seedzero.search.to_dot(found.tree)
+    one = policy.search(_SEEN[0, 0], num_simulations=5, return_tree=True)
+    assert one.visit_counts.shape == (3,) and one.visit_counts.sum() == 5
+    assert one.tree is not None and one.tree.parent.shape[0] == 1
+    np.testing.assert_allclose(one.network_value, found.network_value[0], rtol=1e-6)
+
+
+def test_illegal_actions_are_not_taken_and_a_mask_is_there_where_the_environment_has_one() -> None:
+    masked = types.EnvSpec((4,), "float32", 3, has_action_mask=True)
+    policy = _policy(masked)
+    for action in range(3):
+        mask = np.arange(3) == action
+        assert policy(_SEEN[0], action_mask=[mask, mask]).tolist() == [action] * 2  # type: ignore[union-attr]
+    with pytest.raises(errors.UsageError, match="has action mask; give one"):
+        policy(_SEEN[0])
+    with pytest.raises(errors.UsageError, match=r"action_mask has the shape \[3\]; expected \[2, 3\]"):
+        policy(_SEEN[0], action_mask=mask)
+    with pytest.raises(errors.UsageError, match="action_mask has the dtype int64; expected bool"):
+        policy(_SEEN[0, 0], action_mask=mask.astype(int))
+    with pytest.raises(errors.UsageError, match="has no action mask; leave it out"):
+        _policy()(_SEEN[0], action_mask=mask)
+
+
+def test_exploration_follows_the_seed_and_greedy_play_does_not() -> None:
+    def play(seed: int, explore: bool) -> list[Any]:
+        policy = policy_lib.Policy(*policies.saved(_VECTOR), seed=seed)
+        policy._functions = _policy()._functions or policy._functions
+        return [policy(_SEEN.reshape(-1, 4), explore=explore).tolist() for _ in range(4)]  # type: ignore[union-attr]
+
+    greedy = play(0, False)
+    assert greedy == play(1, False) and all(actions == greedy[0] for actions in greedy)
+    explored = play(0, True)
+    assert explored == play(0, True) != play(1, True)
+    assert any(actions != explored[0] for actions in explored)
+
+
+def test_continuous_actions_lie_within_their_bounds() -> None:
+    spec = types.EnvSpec((4,), "float32", 0, action_low=(-2.0, 0.0), action_high=(2.0, 1.0))
+    policy = _policy(spec, search__num_sampled=3)
+    one, batch = policy(_SEEN[0, 0]), policy(_SEEN[0, :1], explore=True)
+    assert isinstance(one, np.ndarray) and one.shape == (2,) and one.dtype == np.float32
+    low, high = spec.action_bounds
+    assert isinstance(batch, np.ndarray) and ((low <= batch) & (batch <= high)).all()
+    found = policy.search(_SEEN[0, 0])
+    assert found.sampled is not None and found.sampled.shape == (3, 2)
+    np.testing.assert_array_equal(found.action, one)
+
+
+def test_an_environment_that_shows_numbers_takes_numbers() -> None:
+    policy = _policy(types.EnvSpec((5,), "float32", 3, observation_low=0, observation_high=1, num_states=5))
+    assert policy(3) == policy(np.array([3]))[0]  # type: ignore[index]
+    with pytest.raises(errors.UsageError, match="expected numbers 0 to 4"):
+        policy(5)
+    with pytest.raises(errors.UsageError, match="has the dtype float64; expected int32"):
+        policy(3.0)
+
+
+@pytest.mark.parametrize(
+    ("observation", "message"),
+    [
+        (np.zeros(5), r"has the shape \[5\]; expected \[4\], or a batch \[B, 4\]"),
+        (np.zeros((2, 3, 4)), r"has the shape \[2, 3, 4\]"),
+        (np.zeros((0, 4)), r"has the shape \[0, 4\]"),
+        (np.zeros(4, complex), "has the dtype complex128; expected float32"),
+    ],
+)
+def test_a_wrong_observation_is_refused(observation: np.ndarray, message: str) -> None:
+    with pytest.raises(errors.UsageError, match=message):
+        _policy()(observation)
+
+
+def test_an_environment_that_shows_several_arrays_takes_a_dictionary() -> None:
+    policy = _policy(_ARRAYS)
+    one = policy.search(_SHOWN)
+    policy.reset()
+    batch = policy.search({name: np.stack([array, array]) for name, array in _SHOWN.items()})
+    np.testing.assert_allclose(batch.network_value, [one.network_value] * 2, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("observation", "message"),
+    [
+        (np.zeros(28, np.uint8), r"one array; expected a dictionary of the arrays \['image', 'speed'\]"),
+        ({"image": _SHOWN["image"]}, r"the arrays \['image'\]; expected a dictionary"),
+        ({**_SHOWN, "speed": np.zeros(3)}, r"observation 'speed' has the shape \[3\]; expected \[2\]"),
+        ({**_SHOWN, "speed": np.zeros((4, 2))}, "different numbers of rows: {'image': None, 'speed': 4}"),
+    ],
+)
+def test_wrong_dictionaries_are_refused(observation: Any, message: str) -> None:
+    with pytest.raises(errors.UsageError, match=message):
+        _policy(_ARRAYS)(observation)
+
+
+def test_floats_are_no_bytes() -> None:
+    with pytest.raises(errors.UsageError, match="has the dtype float32; expected uint8"):
+        _policy(types.EnvSpec((4, 4, 1), "uint8", 3))(np.zeros((4, 4, 1), np.float32))
+
+
+def test_a_directory_without_a_spec_has_no_policy_yet(tmp_path: pathlib.Path) -> None:
+    with run_dir.open_run_dir(tmp_path, config_lib.Config(), preset="catch", given={}):
+        pass
+    with pytest.raises(errors.ResumeError, match="has no checkpoint yet: no worker has joined"):
+        seedzero.load(tmp_path)
+    spec_file.write(tmp_path, _VECTOR)
+    with pytest.raises(errors.CheckpointError, match="none was written yet"):
+        seedzero.load(tmp_path)
+    with pytest.raises(errors.UsageError, match="step='first': expected the number"):
+        seedzero.load(tmp_path, "first")  # type: ignore[arg-type]

@@ -1,0 +1,152 @@
+"""Evaluation in a worker's environments: a real server and worker, and an agent whose actions are known."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import queue
+import threading
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from seedzero.agents import base
+from seedzero.checkpoints import run_dir, spec_file
+from seedzero.config import config as config_lib
+from seedzero.config import presets, worker_options
+from seedzero.core import env_ids, errors, types
+from seedzero.envs import catch
+from seedzero.evaluation import greedy, served
+from seedzero.transport import messages
+from seedzero.worker import worker
+
+ACCESS = config_lib.override(config_lib.Config(), {"env.id": "remote", "worker.num": 0, "listen": "127.0.0.1:0"})
+WAITING = "waiting for a worker with the environment of the run: "
+
+
+class Wide(catch.Catch):
+    """Environments with one more action than the run's."""
+
+    def __init__(self, num_envs: int) -> None:
+        super().__init__(num_envs)
+        self.spec = dataclasses.replace(self.spec, num_actions=4)
+
+
+def _agent() -> base.Agent:
+    """Never moves."""
+
+    def act(params: Any, memory: jax.Array, inputs: base.Inputs, key: jax.Array) -> tuple[jax.Array, base.Outputs]:
+        return memory, base.Outputs(jnp.ones_like(inputs.slot), {})
+
+    return base.Agent(
+        data=None,  # type: ignore[arg-type]
+        stack=1,
+        stored={},
+        init=lambda key: (),
+        acting=lambda state: (),
+        initial_memory=lambda num_slots: jnp.zeros(num_slots),
+        act=act,
+        update=lambda *args: ((), None, {}),
+    )
+
+
+@pytest.fixture
+def path(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    """A run with --env=remote, whose agent never moves."""
+    config = config_lib.override(presets.get("catch"), {"env.id": env_ids.REMOTE})
+    with run_dir.open_run_dir(tmp_path / "run", config, preset="catch", given={}) as opened:
+        spec_file.write(opened.path, catch.Catch(1).spec)
+        monkeypatch.setattr(greedy, "load", lambda *args: greedy.Saved(_agent(), (), 7, "last"))
+        return opened.path
+
+
+class Evaluating:
+    """An evaluation on a thread of its own, and what it reports."""
+
+    def __init__(self, path: pathlib.Path, num_episodes: int) -> None:
+        self.reports: queue.Queue[str] = queue.Queue()
+        self.found: dict[str, Any] = {}
+        self._thread = threading.Thread(
+            target=lambda: self.found.update(served.evaluate(path, None, num_episodes, 3, ACCESS, self.reports.put)),
+            daemon=True,
+        )
+        self._thread.start()
+        self.address = self.next_report().removeprefix(WAITING).rpartition("--server=")[2]
+
+    def next_report(self) -> str:
+        return self.reports.get(timeout=60)
+
+    def join(self) -> dict[str, Any]:
+        self._thread.join(timeout=60)
+        assert not self._thread.is_alive()
+        return self.found
+
+    def work(self, env_factory: worker.EnvFactory) -> int:
+        """Runs a worker to its end; returns its exit code."""
+        return worker.run(worker_options.WorkerOptions(self.address, max_backoff_seconds=0.1), env_factory=env_factory)
+
+
+def test_the_episodes_are_played_in_the_environments_of_the_worker_that_fits(path: pathlib.Path) -> None:
+    evaluating = Evaluating(path, 5)
+    assert evaluating.work(Wide) == 1
+    assert "num_actions is 4, expected 3" in evaluating.next_report()
+    assert evaluating.work(catch.Catch) == 0
+    found = evaluating.join()
+    assert (found["step"], found["chosen"], found["episodes"], found["mean_length"]) == (7, "last", 5, 9.0)
+    env = catch.Catch(5)
+    step, total = env.reset(greedy.seeds(3, 5)), np.zeros(5)
+    for _ in range(9):
+        step = env.step(np.ones(5, np.int32))
+        total += step.reward
+    assert found["mean_return"] == pytest.approx(total.mean())
+    assert "joined" in evaluating.next_report()
+
+
+def test_a_worker_that_is_lost_is_replaced_and_the_episodes_begin_anew(path: pathlib.Path) -> None:
+    evaluating = Evaluating(path, 3)
+
+    class Failing(catch.Catch):
+        def step(self, actions: np.ndarray) -> types.EnvStep:
+            raise OSError("the power is gone")
+
+    assert evaluating.work(Failing) == 1
+    assert "joined" in evaluating.next_report()
+    assert "the power is gone" in evaluating.next_report()
+    assert evaluating.work(catch.Catch) == 0
+    assert evaluating.join()["episodes"] == 3
+
+
+def _host() -> served.Host:
+    spec, env = catch.Catch(1).spec, config_lib.Config().env
+    return served.Host(env, spec, num_envs=4, seed=0, report=lambda text: None)
+
+
+def test_one_worker_plays_at_a_time_and_only_one_that_may() -> None:
+    host = _host()
+    hello = messages.Hello("mine", "", tuple(types.Role), (env_ids.YOURS,), 2)
+    assigned = host.assign(hello)
+    assert (assigned.env, assigned.role, assigned.num_groups) == (env_ids.YOURS, types.Role.EVALUATE, 1)
+    assert (assigned.envs_per_group, len(assigned.seeds)) == (2, 2)
+    with pytest.raises(errors.SlotsExhausted, match="mine plays already"):
+        host.assign(hello)
+    host.end(assigned.session_id, messages.GOODBYE)
+    with pytest.raises(errors.SpecMismatch, match="brings no environment of its own"):
+        host.assign(dataclasses.replace(hello, environments=("gym",)))
+    with pytest.raises(errors.SpecMismatch, match="--role=train"):
+        host.assign(dataclasses.replace(hello, roles=(types.Role.TRAIN,)))
+    assert host.assign(hello).session_id != assigned.session_id
+
+
+def test_only_runs_with_remote_environments_listen_for_them(tmp_path: pathlib.Path) -> None:
+    run_dir.open_run_dir(tmp_path / "run", presets.get("catch"), preset="catch", given={}).close()
+    with pytest.raises(errors.UsageError, match="--env=catch, which this machine makes itself: leave it out"):
+        served.evaluate(tmp_path / "run", None, 1, 0, ACCESS, print)
+
+
+def test_a_run_that_no_worker_has_joined_cannot_be_evaluated(path: pathlib.Path) -> None:
+    (path / "spec.json").unlink()
+    with pytest.raises(errors.UsageError, match="no worker has joined"):
+        served.evaluate(path, None, 1, 0, ACCESS, print)

@@ -1,0 +1,90 @@
+"""Each example runs, with a small budget, and shows what it promises."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import sys
+from collections.abc import Iterator
+
+import e2e_harness as harness
+import pytest
+
+import seedzero
+
+EXAMPLES = harness.ROOT / "examples"
+BUDGET = 12
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[harness.Host]:
+    found = harness.Host(tmp_path_factory.mktemp("examples"))
+    # As when the examples' directory is the current one, where a user's modules are found.
+    found.environment["PYTHONPATH"] = os.pathsep.join([found.environment["PYTHONPATH"], str(EXAMPLES)])
+    found.environment["MAX_UPDATES"] = str(BUDGET)
+    yield found
+    found.end()
+
+
+def _run(host: harness.Host, example: str, *words: str) -> str:
+    ended = host.start([sys.executable, str(EXAMPLES / example), *words], example).wait()
+    assert ended.code == 0, ended.out + ended.err
+    return ended.out
+
+
+@pytest.fixture(scope="module")
+def trained(host: harness.Host) -> tuple[pathlib.Path, str]:
+    """The run directory of train_and_act.py, and its output."""
+    run = host.directory / "run"
+    return run, _run(host, "train_and_act.py", str(run))
+
+
+def test_a_training_is_loaded_and_plays(trained: tuple[pathlib.Path, str]) -> None:
+    _, output = trained
+    assert re.search(rf"^--max_updates={BUDGET} reached: \d+ steps, {BUDGET} updates, best return \d", output, re.M)
+    assert re.search(rf"^the policy of update {BUDGET} returns \d", output, re.M)
+
+
+def test_a_run_is_scored_and_its_search_is_shown(host: harness.Host, trained: tuple[pathlib.Path, str]) -> None:
+    output = _run(host, "evaluate_run.py", str(trained[0]), "3")
+    assert len(re.findall(rf"^update {BUDGET}: return \d.* in 3 episodes", output, re.M)) == 2
+    assert re.search(r"^action [01], value .*, visits \[\d+ +\d+\], prior", output, re.M) and "digraph" in output
+
+
+def test_what_the_document_shows_runs(host: harness.Host, trained: tuple[pathlib.Path, str]) -> None:
+    pytest.importorskip("flatbuffers")
+    text = (harness.ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
+    shown = [block for block in blocks if "seedzero.train(" not in block]
+    assert len(shown) == len(blocks) - 1 == 4
+    (host.directory / "runs").mkdir()
+    (host.directory / "runs" / "cartpole").symlink_to(trained[0])
+    script = host.directory / "shown.py"
+    script.write_text("".join(shown))
+    ended = host.start([sys.executable, str(script)], "shown").wait()
+    assert ended.code == 0, ended.out + ended.err
+    assert (host.directory / "exported" / "manifest.json").is_file()
+
+
+def test_a_checkpoint_that_is_not_there_is_named(trained: tuple[pathlib.Path, str]) -> None:
+    with pytest.raises(seedzero.errors.CheckpointError, match=f"no checkpoint 5 in .*; there are: {BUDGET}"):
+        seedzero.load(trained[0], 5)
+
+
+def test_the_search_runs_alone(host: harness.Host) -> None:
+    output = _run(host, "search_alone.py")
+    assert re.findall(r"^cell (\d): action 1,", output, re.M) == ["5", "6", "7", "8"]
+
+
+def test_an_environment_of_one_s_own_needs_no_registration(host: harness.Host) -> None:
+    output = _run(host, "own_environment.py", str(host.directory / "corridor"))
+    assert "actions from left to right: [" in output
+    config = (host.directory / "corridor" / "config.json").read_text()
+    assert '"env.id": "python:own_environment:make"' in config
+
+
+def test_a_network_of_one_s_own_learns(host: harness.Host) -> None:
+    run = host.directory / "own"
+    assert f"--max_updates={BUDGET} reached" in _run(host, "own_network.py", str(run))
+    assert '"network.module": "own_network:make"' in (run / "config.json").read_text()

@@ -1,0 +1,23 @@
+"""The groups of metrics."""
+
+import pytest
+
+from seedzero.monitoring import tags
+
+
+@pytest.mark.parametrize(
+    ("name", "tag"),
+    [
+        ("evaluation_mean_return", "eval/mean_return"),
+        ("episode_return", "rollout/episode_return"),
+        ("first_mover_return", "rollout/first_mover_return"),
+        ("env_steps", "time/env_steps"),
+        ("updates_per_second", "time/updates_per_second"),
+        ("batch_wait_seconds", "time/batch_wait_seconds"),
+        ("loss_value", "train/loss_value"),
+        ("samples_per_insert", "train/samples_per_insert"),
+        ("a_metric_of_a_new_agent", "train/a_metric_of_a_new_agent"),
+    ],
+)
+def test_every_metric_has_a_group(name: str, tag: str) -> None:
+    assert tags.tag(name) == tag

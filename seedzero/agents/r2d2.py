@@ -111,6 +111,8 @@ def _act(
     parts: _Parts, params: base.Params, memory: Memory, inputs: base.Inputs, key: jax.Array
 ) -> tuple[Memory, base.Outputs]:
     config = parts.config
+    # What an episode begins with is stored: rows of a resumed run are those of one that went on.
+    memory = jax.tree.map(lambda x: jnp.where(inputs.first.reshape(-1, *[1] * (x.ndim - 1)), 0, x), memory)
     shown = actor_critic.Steps(inputs.observation, inputs.first, inputs.reward, memory.action)
     state, q = parts.network.unroll(params, memory.state, jax.tree.map(lambda x: x[:, None], shown))
     greedy = q_learning.best_action(q[:, 0], inputs.action_mask)

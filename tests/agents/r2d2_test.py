@@ -194,13 +194,14 @@ def test_the_best_action_behind_a_return_is_a_legal_one() -> None:
 
 def test_acting_carries_the_state_and_the_last_action_and_stores_those_before() -> None:
     parts = _parts(_config(epsilon=0.0))
-    memory = r2d2.Memory(jnp.array([[10.0], [10.0]]), jnp.array([1, 0], jnp.int32))
+    memory = r2d2.Memory(jnp.array([[10.0], [10.0]]), jnp.array([1, 1], jnp.int32))
     inputs = agent_cases.inputs(np.array([[-30.0], [5.0]], np.float32), 2, first=np.array([False, True]))
     act = jax.jit(lambda: r2d2._act(parts, ONLINE, memory, inputs, jax.random.key(0)))
     after, outputs = act()
     assert after.state.tolist() == [[-20.0], [5.0]]
     assert outputs.action.tolist() == after.action.tolist() == [0, 1]  # Q: -20, -40; 5, 10
-    assert outputs.stored["state"].tolist() == memory.state.tolist()
+    # The second one begins an episode: what was before is none of its own.
+    assert outputs.stored["state"].tolist() == [[10.0], [0.0]]
     assert outputs.stored["last_action"].tolist() == [1, 0]
     assert outputs.priority is None
 

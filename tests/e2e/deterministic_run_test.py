@@ -31,6 +31,28 @@ RUN = (
     "--evaluation.episodes=6",
     "--evaluation.num_envs=4",
 )
+SMALL = (
+    "--stop_at_return=inf",
+    "--deterministic",
+    "--worker.envs_per_group=4",
+    f"--max_updates={UPDATES}",
+    f"--checkpoint.every_updates={EVERY}",
+    "--metrics.every_updates=10",
+    "--metrics.tensorboard=false",
+    "--evaluation.every_updates=0",
+)
+REPLAY = (
+    "--replay.batch_size=16",
+    "--replay.min_steps=100",
+    "--replay.capacity=2000",
+    "--replay.samples_per_insert=1",
+)
+OTHERS = {
+    "apex": ("--preset=catch", "--apex.width=16", "--apex.target_updates=15", *REPLAY),
+    "r2d2": ("--preset=catch", "--r2d2.width=16", "--r2d2.lstm_width=8", "--r2d2.target_updates=15", *REPLAY),
+    "ppo": ("--preset=catch", "--ppo.width=16", "--ppo.batch_size=8", "--ppo.decay_updates=100"),
+    "sac": ("--preset=continuous", "--sac.width=16", *REPLAY),
+}
 
 
 def _rows(run: pathlib.Path) -> list[dict[str, Any]]:
@@ -117,3 +139,19 @@ def test_a_run_with_priorities_and_reanalysis_that_was_killed_equals_one_that_wa
     assert last["priority_max"] >= 1.0 and last["refresh_age"] > 4
     assert last["refreshed_per_insert"] == pytest.approx(0.5, rel=0.05)
     assert not [name for row in _rows(reference) for name in row if "refresh" in name]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("agent", OTHERS)
+def test_each_agent_has_the_same_bits_and_metrics_though_killed_between_checkpoints(
+    host: harness.Host, tmp_path: pathlib.Path, agent: str
+) -> None:
+    host.compile_as_users_do()
+    settings = (*OTHERS[agent], *SMALL, f"--agent={agent}", "--seed=3")
+    whole = tmp_path / "whole"
+    ended = host.train(whole, *settings).wait()
+    assert ended.code == 0, ended.err
+    run = _stopped_run(host, tmp_path, signal.SIGKILL, *settings)
+    assert host.train(run, *settings).wait().code == 0
+    _assert_equal(run, whole)
+    assert harness.saved_steps(run)[-1] == UPDATES and len(_rows(run)) >= UPDATES // 10

@@ -79,14 +79,14 @@ class Device(NamedTuple):
         return self._replace(setup=self.setup._replace(agent=self.setup.agent._replace(refresh=None)))
 
 
-def make_device(settings: dict[str, options.Value]) -> Device:
+def make_device(settings: dict[str, options.Value], spec: types.EnvSpec = SPEC) -> Device:
     """Compiles an agent; all programs are ready."""
     settings = {**SETTINGS, **settings}
     config = config_lib.override(config_lib.Config(), settings)
-    agent = agents.make(config, SPEC, "cpu")
+    agent = agents.make(config, spec, "cpu")
     setup = setup_lib.Setup(
         agent,
-        SPEC,
+        spec,
         mesh_lib.make(1),
         LAYOUT,
         SIZES,

@@ -43,14 +43,14 @@ def init(params: base.Params, optimizer: optax.GradientTransformation, *, has_ta
     )
 
 
-def optimizer(name: str, *, clip_norm: float, decay: float, epsilon: float) -> optax.GradientTransformation:
-    """Returns the optimizer of Q-learning, without its learning rate.
+def optimizer(name: str, *, clip_norm: float, epsilon: float, decay: float = 0.0) -> optax.GradientTransformation:
+    """Returns an optimizer, without its learning rate.
 
     Args:
       name: "adam", or "rmsprop": the centered one, which divides by a standard deviation.
       clip_norm: largest global norm of the gradients; 0: no limit.
-      decay: of RMSProp's averages.
       epsilon: added to the divisor; RMSProp's lies under the root.
+      decay: of RMSProp's averages.
     """
     clip = optax.clip_by_global_norm(clip_norm) if clip_norm else optax.identity()
     if name == "adam":

@@ -2,16 +2,15 @@
 
 Every step is in one update, which goes over all of its steps several times in minibatches; clipping keeps the policy
 near the one that acted. A row's action answers its observation; the action on an episode's last observation is none,
-and the next row begins another episode. Details are those of Huang et al. 2022, "The 37 implementation details of
-proximal policy optimization".
+and the next row begins another episode. With an LSTM, minibatches are of whole unrolls, from the states that acting
+stored. Details are those of Huang et al. 2022, "The 37 implementation details of proximal policy optimization".
 
-Shape letters: B batch, L steps of an unroll, N = B * L steps of an update, M of a minibatch, A actions, D numbers of
-a continuous action.
+Shape letters: B batch, L steps of an unroll, A actions, D numbers of a continuous action; N parts of T steps each, of
+which minibatches are made: B unrolls of L with an LSTM, else B * L of one step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -23,7 +22,7 @@ from seedzero.agents import base, learning, sampled
 from seedzero.config import config as config_lib
 from seedzero.config import ppo as ppo_config
 from seedzero.core import types
-from seedzero.networks import observations
+from seedzero.networks import actor_critic, observations
 from seedzero.networks import ppo as ppo_network
 from seedzero.ops import gae, gaussians, statistics
 from seedzero.replay import data
@@ -61,21 +60,42 @@ class TrainState(NamedTuple):
     returns: Any
 
 
-class _Steps(NamedTuple):
-    """N steps of an update.
+class Past(NamedTuple):
+    """What an LSTM carries: its state [S, 2 * units], and the last action [S] int32, or [S, D] in -1 to 1."""
+
+    state: jax.Array
+    action: jax.Array
+
+
+class Memory(NamedTuple):
+    """What an environment carries; an empty tuple in place of what is not there.
 
     Attributes:
-      observation: {name: [N, *shape]}.
-      action: [N] int32, or [N, D] before bounds.
-      log_prob: [N] of the action when it was chosen.
-      value: [N] when it was chosen.
-      legal: [N, A] bool; None where the spec has no mask.
-      advantage: [N].
-      target: [N] of the value.
-      counted: [N], 1: a step; 0: an episode's last observation, or padding.
+      past: where there is an LSTM.
+      returns: [S] discounted return of the episode so far, where rewards are normalized.
     """
 
-    observation: Mapping[str, jax.Array]
+    past: Any = ()
+    returns: Any = ()
+
+
+class _Steps(NamedTuple):
+    """The steps of an update or minibatch, in parts.
+
+    Attributes:
+      state: [N, 2 * units] of the LSTM before each part.
+      seen: by the network, [N, T].
+      action: [N, T] int32, or [N, T, D] before bounds.
+      log_prob: [N, T] of the action when it was chosen.
+      value: [N, T] when it was chosen.
+      legal: [N, T, A] bool; None where the spec has no mask.
+      advantage: [N, T].
+      target: [N, T] of the value.
+      counted: [N, T], 1: a step; 0: an episode's last observation, or padding.
+    """
+
+    state: jax.Array
+    seen: actor_critic.Steps
     action: jax.Array
     log_prob: jax.Array
     value: jax.Array
@@ -104,21 +124,27 @@ def make(config: config_lib.Config, spec: types.EnvSpec, platform: str) -> base.
         platform,
         torso=settings.torso,
         width=settings.width,
+        lstm_width=settings.lstm_width,
         frame_stack=settings.frame_stack,
         initial_std=settings.initial_std,
         normalizes=settings.normalize_observations,
         compute_dtype=settings.compute_dtype,
     )
-    parts = _Parts(settings, spec, network, _optimizer(settings))
+    optimizer = learning.optimizer("adam", clip_norm=settings.clip_norm, epsilon=settings.adam_epsilon)
+    parts = _Parts(settings, spec, network, optimizer)
     return base.Agent(
         data=data.Queue(settings.unroll_length, settings.batch_size, settings.max_lag, settings.wait_seconds),
         stack=settings.frame_stack,
         stored=_stored(settings, spec),
         init=lambda key: _init(parts, key),
         acting=lambda state: Acting(state.params, state.moments),
-        initial_memory=lambda num_slots: jnp.zeros(num_slots) if settings.normalize_rewards else (),
+        initial_memory=lambda num_slots: Memory(
+            _no_past(parts, num_slots) if settings.lstm_width else (),
+            jnp.zeros(num_slots) if settings.normalize_rewards else (),
+        ),
         act=lambda params, memory, inputs, key: _act(parts, params, memory, inputs, key),
         update=lambda state, windows, key, axis_name: _update(parts, state, windows, key, axis_name),
+        reads_reward=settings.lstm_width > 0,
     )
 
 
@@ -130,12 +156,9 @@ def _stored(config: ppo_config.PPOConfig, spec: types.EnvSpec) -> dict[str, data
         stored["legal"] = data.Stored((spec.num_actions,), np.dtype(bool))
     if config.normalize_rewards:
         stored["return"] = data.Stored((), number)
+    if config.lstm_width:
+        stored |= {"state": data.Stored((2 * config.lstm_width,), number), "last_action": action}
     return stored
-
-
-def _optimizer(config: ppo_config.PPOConfig) -> optax.GradientTransformation:
-    clip = optax.clip_by_global_norm(config.clip_norm) if config.clip_norm else optax.identity()
-    return optax.chain(clip, optax.scale_by_adam(eps=config.adam_epsilon))
 
 
 def _init(parts: _Parts, key: jax.Array) -> TrainState:
@@ -153,36 +176,48 @@ def _init(parts: _Parts, key: jax.Array) -> TrainState:
 # Acting ------------------------------------------------------------------------------------------------------------
 
 
-def _act(parts: _Parts, params: Acting, memory: Any, inputs: base.Inputs, key: jax.Array) -> tuple[Any, base.Outputs]:
-    predicted = parts.network.predict(params.params, params.moments, inputs.observation)
-    legal = inputs.action_mask if parts.spec.has_action_mask else None
-    choose = _choose_vector if parts.spec.is_continuous else _choose_number
-    action = choose(predicted, legal, inputs.explore, key)
+def _no_past(parts: _Parts, num_rows: int) -> Past:
+    """Returns what is carried before anything was seen; without an LSTM, the state has no numbers."""
+    dtype = jnp.float32 if parts.spec.is_continuous else jnp.int32
+    return Past(parts.network.initial_state(num_rows), jnp.zeros((num_rows, *parts.spec.action_shape), dtype))
+
+
+def _act(
+    parts: _Parts, params: Acting, memory: Memory, inputs: base.Inputs, key: jax.Array
+) -> tuple[Memory, base.Outputs]:
+    config, spec = parts.config, parts.spec
+    past, returns = memory.past or _no_past(parts, len(inputs.first)), memory.returns
+    shown = actor_critic.Steps(inputs.observation, inputs.first, inputs.reward, past.action)
+    steps = jax.tree.map(lambda x: x[:, None], shown)
+    state, predicted = parts.network.unroll(params.params, params.moments, past.state, steps)
+    predicted = predicted._replace(policy=predicted.policy[:, 0], value=predicted.value[:, 0])
+    legal = inputs.action_mask if spec.has_action_mask else None
+    action = _choose(parts, predicted, legal, inputs.explore, key)
     log_prob, _ = _log_prob_and_entropy(parts, predicted, action, legal)
     stored = {"action": action, "log_prob": log_prob, "value": predicted.value}
     if legal is not None:
         stored["legal"] = legal
-    if parts.config.normalize_rewards:
-        memory = parts.config.discount * jnp.where(inputs.first, 0.0, memory) + _scaled(parts.config, inputs.reward)
-        stored["return"] = memory
-    if parts.spec.is_continuous:
-        action = sampled.to_environment(jnp.tanh(action) if parts.config.squash else action, parts.spec)
-    return memory, base.Outputs(action, stored)
+    if config.normalize_rewards:
+        returns = config.discount * jnp.where(inputs.first, 0.0, returns) + _scaled(config, inputs.reward)
+        stored["return"] = returns
+    if spec.is_continuous:
+        action = jnp.tanh(action) if config.squash else jnp.clip(action, -1.0, 1.0)
+    if config.lstm_width:
+        stored |= {"state": past.state, "last_action": past.action}
+    memory = Memory(Past(state, action) if config.lstm_width else (), returns)
+    return memory, base.Outputs(sampled.to_environment(action, spec) if spec.is_continuous else action, stored)
 
 
-def _choose_number(
-    predicted: ppo_network.Prediction, legal: jax.Array | None, explore: jax.Array, key: jax.Array
+def _choose(
+    parts: _Parts, predicted: ppo_network.Prediction, legal: jax.Array | None, explore: jax.Array, key: jax.Array
 ) -> jax.Array:
+    """Returns actions [B] int32, or [B, D] before bounds: samples where rows explore, else the likeliest ones."""
+    if parts.spec.is_continuous:
+        noise = jnp.exp(predicted.log_std) * jax.random.normal(key, predicted.policy.shape)
+        return predicted.policy + jnp.where(explore[:, None], noise, 0.0)
     logits = _masked(predicted.policy, legal)
     action = jnp.where(explore, jax.random.categorical(key, logits), jnp.argmax(logits, axis=-1))
     return action.astype(jnp.int32)
-
-
-def _choose_vector(
-    predicted: ppo_network.Prediction, _: jax.Array | None, explore: jax.Array, key: jax.Array
-) -> jax.Array:
-    noise = jnp.exp(predicted.log_std) * jax.random.normal(key, predicted.policy.shape)
-    return predicted.policy + jnp.where(explore[:, None], noise, 0.0)
 
 
 def _masked(logits: jax.Array, legal: jax.Array | None) -> jax.Array:
@@ -192,17 +227,15 @@ def _masked(logits: jax.Array, legal: jax.Array | None) -> jax.Array:
 def _log_prob_and_entropy(
     parts: _Parts, predicted: ppo_network.Prediction, action: jax.Array, legal: jax.Array | None
 ) -> tuple[jax.Array, jax.Array]:
-    """Returns the log probability [N] of actions, and the policy's entropy [N].
+    """Returns the log probability [...] of actions, and the policy's entropy [...].
 
     Those of vectors are before the bounds: what clips or squashes them is the same for the policies that are compared.
     """
     if parts.spec.is_continuous:
-        entropy = gaussians.entropy(predicted.log_std)
-        return gaussians.log_density(action, predicted.policy, predicted.log_std), jnp.broadcast_to(
-            entropy, action.shape[:1]
-        )
+        entropy = jnp.broadcast_to(gaussians.entropy(predicted.log_std), action.shape[:-1])
+        return gaussians.log_density(action, predicted.policy, predicted.log_std), entropy
     log_pi = jax.nn.log_softmax(_masked(predicted.policy, legal))
-    chosen = jnp.take_along_axis(log_pi, action[:, None], axis=-1)[:, 0]
+    chosen = jnp.take_along_axis(log_pi, action[..., None], axis=-1)[..., 0]
     return chosen, -jnp.sum(jnp.exp(log_pi) * log_pi, axis=-1)
 
 
@@ -249,7 +282,7 @@ def _update(
 
 
 def _steps(parts: _Parts, returns: Any, windows: windows_lib.Windows) -> _Steps:
-    """Returns the steps of the windows, with advantages and targets from the values that were found when acting.
+    """Returns the windows' steps in parts, with advantages and targets from the values that were found when acting.
 
     returns: moments of discounted returns, these windows included: else the first reward ever seen would be divided
       by a deviation of 0.
@@ -263,19 +296,17 @@ def _steps(parts: _Parts, returns: Any, windows: windows_lib.Windows) -> _Steps:
     value, discount = stored["value"], config.discount * ~windows.terminated[:, 1:]
     advantage = gae.advantages(value, reward, discount, is_step, trace_decay=config.trace_decay)
 
-    def flat(x: jax.Array) -> jax.Array:
-        return x.reshape(-1, *x.shape[2:])
-
-    return _Steps(
-        observation=observations.flat(windows_lib.observed(windows, slice(-1))),
-        action=flat(stored["action"][:, :-1]),
-        log_prob=flat(stored["log_prob"][:, :-1]),
-        value=flat(value[:, :-1]),
-        legal=flat(stored["legal"][:, :-1]) if parts.spec.has_action_mask else None,
-        advantage=flat(advantage),
-        target=flat(advantage + value[:, :-1]),
-        counted=flat((is_step & (windows.weight[:, None] > 0)).astype(jnp.float32)),
-    )
+    past = Past(stored["state"][:, 0], stored["last_action"]) if config.lstm_width else None
+    last_action = jnp.zeros_like(stored["action"]) if past is None else past.action
+    seen = actor_critic.Steps(windows.observation, windows.first, windows.reward, last_action)
+    rows = (seen, stored["action"], stored["log_prob"], value, stored.get("legal"))
+    rows = jax.tree.map(lambda x: x[:, :-1], rows)
+    counted = is_step & (windows.weight[:, None] > 0)
+    of_unrolls = (*rows, advantage, advantage + value[:, :-1], counted.astype(jnp.float32))
+    if past is not None:
+        return _Steps(past.state, *of_unrolls)
+    state = parts.network.initial_state(advantage.size)
+    return _Steps(state, *jax.tree.map(lambda x: x.reshape(-1, 1, *x.shape[2:]), of_unrolls))
 
 
 def _rates(config: ppo_config.PPOConfig, num_updates: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -286,11 +317,11 @@ def _rates(config: ppo_config.PPOConfig, num_updates: jax.Array) -> tuple[jax.Ar
     return config.learning_rate * share, config.clip_ratio * (share if config.decay_clip else jnp.ones(()))
 
 
-def _minibatches(key: jax.Array, num_steps: int, config: ppo_config.PPOConfig) -> jax.Array:
-    """Returns [epochs * minibatches, M] int32: the steps of each minibatch, every epoch in an order of its own."""
-    size = max(1, num_steps // config.num_minibatches)
-    count = min(config.num_minibatches, num_steps)
-    orders = jax.vmap(lambda key: jax.random.permutation(key, num_steps))(jax.random.split(key, config.num_epochs))
+def _minibatches(key: jax.Array, num_parts: int, config: ppo_config.PPOConfig) -> jax.Array:
+    """Returns [epochs * minibatches, M] int32: M parts in each minibatch, every epoch in an order of its own."""
+    size = max(1, num_parts // config.num_minibatches)
+    count = min(config.num_minibatches, num_parts)
+    orders = jax.vmap(lambda key: jax.random.permutation(key, num_parts))(jax.random.split(key, config.num_epochs))
     return orders[:, : count * size].reshape(config.num_epochs * count, size)
 
 
@@ -317,7 +348,7 @@ def _loss_and_metrics(
     Schulman et al. 2017, equations 7 and 9. num_steps: mean over the devices of their numbers of steps.
     """
     config = parts.config
-    predicted = parts.network.predict(params, moments, batch.observation)
+    _, predicted = parts.network.unroll(params, moments, batch.state, batch.seen)
     log_prob, entropy = _log_prob_and_entropy(parts, predicted, batch.action, batch.legal)
     log_ratio = jnp.where(batch.counted > 0, log_prob - batch.log_prob, 0.0)
     ratio = jnp.exp(log_ratio)

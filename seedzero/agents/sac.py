@@ -66,8 +66,8 @@ def make(config: config_lib.Config, spec: types.EnvSpec, platform: str) -> base.
         frame_stack=settings.frame_stack,
         compute_dtype=settings.compute_dtype,
     )
-    clip = optax.clip_by_global_norm(settings.clip_norm) if settings.clip_norm else optax.identity()
-    parts = _Parts(settings, spec, network, optax.chain(clip, optax.scale_by_adam()))
+    optimizer = learning.optimizer("adam", clip_norm=settings.clip_norm, epsilon=1e-8)
+    parts = _Parts(settings, spec, network, optimizer)
     return base.Agent(
         data=data.Replay(length=2, observe=(0, 1)),
         stack=settings.frame_stack,

@@ -38,7 +38,8 @@ class PPOConfig(options.AgentSection):
     num_epochs: int = options.tunable(4, "times that an update learns from each of its steps", low=1, high=1000)
     num_minibatches: int = options.tunable(
         4,
-        "parts of an epoch, in random order, with an optimizer step each; what does not fit evenly is left out",
+        "parts of an epoch, in random order, with an optimizer step each; what does not fit evenly is left out; with "
+        "an LSTM, of whole unrolls",
         low=1,
     )
     clip_ratio: float = options.tunable(0.2, "largest change of an action's probability that is worth more", low=0)
@@ -75,6 +76,7 @@ class PPOConfig(options.AgentSection):
         choices=("auto", "mlp", "conv", "nature"),
     )
     width: int = options.fixed(64, "units of the hidden layers", low=1)
+    lstm_width: int = options.fixed(0, "units of an LSTM behind the torso; 0: feed-forward", low=0)
     frame_stack: int = options.fixed(1, "newest frames in one observation", "frames", low=1, high=16)
     compute_dtype: str = options.tunable(
         "auto", "auto: bfloat16 on accelerators, float32 on a CPU", choices=("auto", "float32", "bfloat16")
@@ -83,6 +85,11 @@ class PPOConfig(options.AgentSection):
     def __post_init__(self) -> None:
         super().__post_init__()
         num_steps = self.batch_size * self.unroll_length
+        if self.lstm_width and self.num_minibatches > self.batch_size:
+            raise errors.ConfigError(
+                f"num_minibatches is {self.num_minibatches}; with an LSTM minibatches are of whole unrolls, and an "
+                f"update has {self.batch_size} (ppo.batch_size), give --ppo.num_minibatches={self.batch_size} or fewer"
+            )
         if self.num_minibatches > num_steps:
             raise errors.ConfigError(
                 f"num_minibatches is {self.num_minibatches}; an update has {num_steps} steps (ppo.batch_size x "

@@ -1,6 +1,8 @@
 """A policy and a value for PPO: two networks for vectors, one with convolutions for grids and images.
 
-Shape letters: N observations, K numbers of a policy: logits of actions, or means of a vector's numbers.
+With an LSTM, both come from one torso.
+
+Shape letters: B batch, T steps of an unroll, K numbers of a policy: logits of actions, or means of a vector's numbers.
 """
 
 from __future__ import annotations
@@ -14,8 +16,8 @@ import jax.numpy as jnp
 
 from seedzero.config import kinds
 from seedzero.core import types
+from seedzero.networks import actor_critic, observations
 from seedzero.networks import inputs as inputs_lib
-from seedzero.networks import observations
 
 Params: TypeAlias = Any
 
@@ -26,12 +28,12 @@ _ROOT_2 = 2.0**0.5
 
 
 class Prediction(NamedTuple):
-    """What the network says of N observations, float32.
+    """What the network says of T steps, float32.
 
     Attributes:
-      policy: [N, K] logits, or means of a normal distribution over vectors that fill -1 to 1.
+      policy: [B, T, K] logits, or means of a normal distribution over vectors that fill -1 to 1.
       log_std: [K] logs of its standard deviations, the same for all observations; [0] where actions are numbers.
-      value: [N].
+      value: [B, T].
     """
 
     policy: jax.Array
@@ -44,13 +46,16 @@ class Network(NamedTuple):
 
     Attributes:
       init: key -> parameters, float32.
-      predict: (params, moments, observation {name: [N, *shape]}) -> Prediction. Stacked frames are on the last axis.
+      initial_state: batch size -> recurrent state [B, 2 * LSTM units] float32; [B, 0] without an LSTM.
+      unroll: (params, moments, state, Steps) -> (state behind them, Prediction). Where actions are vectors, so are the
+        last ones, [B, T, K] in -1 to 1.
       no_moments: moments of the features before anything was seen; None: nothing is normalized.
       add_moments: (moments, observation, counted [N] bool, axis_name) -> moments with these observations.
     """
 
     init: Callable[[jax.Array], Params]
-    predict: Callable[[Params, inputs_lib.Moments | None, inputs_lib.Observation], Prediction]
+    initial_state: Callable[[int], jax.Array]
+    unroll: Callable[[Params, inputs_lib.Moments | None, jax.Array, actor_critic.Steps], tuple[jax.Array, Prediction]]
     no_moments: inputs_lib.Moments | None
     add_moments: Callable[[inputs_lib.Moments, inputs_lib.Observation, jax.Array, str | None], inputs_lib.Moments]
 
@@ -61,12 +66,13 @@ def make(
     *,
     torso: str,
     width: int,
+    lstm_width: int,
     frame_stack: int,
     initial_std: float,
     normalizes: bool,
     compute_dtype: str,
 ) -> Network:
-    """Returns the network for an environment.
+    """Returns the network for an environment; lstm_width 0: without an LSTM.
 
     Raises:
       ConfigError: the torso does not fit the observation's shape.
@@ -75,38 +81,53 @@ def make(
     inputs = inputs_lib.Inputs(kind, spec, frame_stack, normalizes)
     num_outputs = spec.num_actions or len(spec.action_low)
     dtype = observations.compute_dtype(compute_dtype, platform)
-    model = _Model(kind, width, num_outputs, initial_std if spec.is_continuous else 0.0, dtype)
+    model = _Model(kind, width, lstm_width, num_outputs, initial_std if spec.is_continuous else 0.0, dtype)
 
-    def predict(params: Params, moments: inputs_lib.Moments | None, observation: inputs_lib.Observation) -> Prediction:
-        found: Any = model.apply({"params": params}, *inputs.features(moments, observation).given)
-        return Prediction(*found)
+    def initial_state(num_rows: int) -> jax.Array:
+        return jnp.zeros((num_rows, 2 * lstm_width))
+
+    def unroll(
+        params: Params, moments: inputs_lib.Moments | None, state: jax.Array, steps: actor_critic.Steps
+    ) -> tuple[jax.Array, Prediction]:
+        seen = inputs.features(moments, observations.flat(steps.observation))
+        out: Any = model.apply({"params": params}, seen, state, steps._replace(observation={}))
+        return out[0], out[1]
 
     def init(key: jax.Array) -> Params:
-        return model.init(key, *inputs.features(None, observations.zeros(spec, frame_stack, 1)).given)["params"]
+        one = jnp.zeros((1, 1))
+        last_action = jnp.zeros((1, 1, num_outputs)) if spec.is_continuous else one.astype(jnp.int32)
+        steps = actor_critic.Steps({}, one > 0, one, last_action)
+        return model.init(
+            key, inputs.features(None, observations.zeros(spec, frame_stack, 1)), initial_state(1), steps
+        )["params"]
 
-    return Network(init, predict, inputs.no_moments, inputs.add_moments)
+    return Network(init, initial_state, unroll, inputs.no_moments, inputs.add_moments)
 
 
 class _Model(nn.Module):
-    """Features [N, ...], vectors [N, ...] beside images or None -> a Prediction's fields.
-
-    initial_std 0: actions are numbers.
-    """
+    """Features [B * T, ...], state [B, 2 * units], steps -> state, Prediction. initial_std 0: actions are numbers."""
 
     kind: str
     width: int
+    lstm_width: int
     num_outputs: int
     initial_std: float
     dtype: Any
 
     @nn.compact
-    def __call__(self, x: jax.Array, vector: jax.Array | None = None) -> tuple[jax.Array, jax.Array, jax.Array]:
-        if self.kind == "mlp":
-            x = x.reshape(x.shape[0], -1)
+    def __call__(
+        self, seen: observations.Features, state: jax.Array, steps: actor_critic.Steps
+    ) -> tuple[jax.Array, Prediction]:
+        if self.kind == "mlp" and not self.lstm_width:
             # What a small network learns of values, on the scale of returns, would drown what the policy needs.
-            policy, value = self._vectors(x, "policy"), self._vectors(x, "value")
+            policy, value = self._vectors(seen.main, "policy"), self._vectors(seen.main, "value")
         else:
-            policy = value = self._pictures(x, vector)
+            x = self._vectors(seen.main, "torso") if self.kind == "mlp" else self._pictures(*seen)
+            if self.lstm_width:
+                x = x.reshape(*steps.first.shape, -1).astype(self.dtype)
+                x = actor_critic.with_past(x, steps, 0 if self.initial_std else self.num_outputs)
+                state, x = actor_critic.Recurrence(self.lstm_width, self.dtype)(state, x, steps.first)
+            policy = value = x.astype(jnp.float32)
         policy = nn.Dense(self.num_outputs, kernel_init=nn.initializers.orthogonal(0.01), name="policy")(policy)
         value = nn.Dense(1, kernel_init=nn.initializers.orthogonal(1.0), name="value")(value)
         log_std = jnp.zeros(0)
@@ -114,14 +135,15 @@ class _Model(nn.Module):
             log_std = self.param(
                 "log_std", nn.initializers.constant(jnp.log(self.initial_std)), (self.num_outputs,), jnp.float32
             )
-        return policy, log_std, value[..., 0]
+        return state, Prediction(policy.reshape(*steps.first.shape, -1), log_std, value.reshape(steps.first.shape))
 
     def _vectors(self, x: jax.Array, name: str) -> jax.Array:
+        x = x.reshape(x.shape[0], -1)
         for layer in range(2):
             x = nn.tanh(self._dense(self.width, f"{name}_{layer}")(x))
         return x.astype(jnp.float32)
 
-    def _pictures(self, x: jax.Array, vector: jax.Array | None) -> jax.Array:
+    def _pictures(self, x: jax.Array, vector: jax.Array | None = None) -> jax.Array:
         for channels, kernel, stride in NATURE if self.kind == "nature" else ((max(1, self.width // 8), 3, 1),):
             init = nn.initializers.orthogonal(_ROOT_2)
             x = nn.Conv(channels, (kernel, kernel), strides=stride, kernel_init=init, dtype=self.dtype)(x)

@@ -83,6 +83,7 @@ VARIANTS: Mapping[str, Mapping[str, options.Value]] = {
     "ppo with everything": {
         **_PPO,
         "ppo.frame_stack": 3,
+        "ppo.lstm_width": 6,
         "ppo.clip_value": 0.2,
         "ppo.clip_reward": 1.0,
         "ppo.decay_updates": 100,

@@ -9,10 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from seedzero.agents import base, ppo
+from seedzero.agents import base, learning, ppo
 from seedzero.config import config as config_lib
 from seedzero.config import options
 from seedzero.core import types
+from seedzero.networks import actor_critic
 from seedzero.networks import ppo as ppo_network
 from seedzero.replay import windows as windows_lib
 
@@ -91,14 +92,21 @@ def params(spec: types.EnvSpec = SPEC) -> Linear:
 def linear_parts(config: config_lib.Config, spec: types.EnvSpec = SPEC) -> ppo._Parts:
     """Returns the parts of an agent with the linear model in place of its network."""
 
-    def predict(params: Linear, moments: Any, observation: dict[str, jax.Array]) -> ppo_network.Prediction:
-        seen = observation[types.OBSERVATION]
-        return ppo_network.Prediction(seen @ params.w, params.log_std, seen @ params.v)
+    def unroll(
+        params: Linear, moments: Any, state: jax.Array, steps: actor_critic.Steps
+    ) -> tuple[jax.Array, ppo_network.Prediction]:
+        seen = steps.observation[types.OBSERVATION]
+        return state, ppo_network.Prediction(seen @ params.w, params.log_std, seen @ params.v)
 
     network = ppo_network.Network(
-        lambda key: jax.tree.map(jnp.asarray, params(spec)), predict, None, lambda moments, *_: moments
+        lambda key: jax.tree.map(jnp.asarray, params(spec)),
+        lambda num_rows: jnp.zeros((num_rows, 0)),
+        unroll,
+        None,
+        lambda moments, *_: moments,
     )
-    return ppo._Parts(config.ppo, spec, network, ppo._optimizer(config.ppo))
+    optimizer = learning.optimizer("adam", clip_norm=config.ppo.clip_norm, epsilon=config.ppo.adam_epsilon)
+    return ppo._Parts(config.ppo, spec, network, optimizer)
 
 
 def update(

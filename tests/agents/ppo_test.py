@@ -226,6 +226,10 @@ def test_the_learning_rate_and_if_configured_the_clip_fall_linearly_to_0() -> No
 def test_more_minibatches_than_steps_are_refused() -> None:
     with pytest.raises(errors.ConfigError, match=r"ppo.num_minibatches is 13; an update has 12 steps"):
         cases.make_config(num_minibatches=13)
+    with pytest.raises(
+        errors.ConfigError, match=r"ppo.num_minibatches is 4; with an LSTM .* give --ppo.num_minibatches=3"
+    ):
+        cases.make_config(num_minibatches=4, lstm_width=8)
 
 
 # Statistics ---------------------------------------------------------------------------------------------------------
@@ -262,9 +266,9 @@ def test_acting_carries_the_discounted_return_of_each_episode() -> None:
     inputs = agent_cases.inputs(np.ones((2, 2), np.float32), first=np.array([False, True]))
     inputs = inputs._replace(reward=np.array([2.0, 0.0], np.float32))
     act = jax.jit(lambda memory: ppo._act(parts, ppo.Acting(cases.params(), ()), memory, inputs, jax.random.key(0)))
-    memory, outputs = act(np.array([10.0, 10.0], np.float32))
-    np.testing.assert_allclose(memory, [0.9 * 10 + 0.5 * 2, 0.0])
-    np.testing.assert_array_equal(outputs.stored["return"], memory)
+    memory, outputs = act(ppo.Memory(returns=np.array([10.0, 10.0], np.float32)))
+    np.testing.assert_allclose(memory.returns, [0.9 * 10 + 0.5 * 2, 0.0])
+    np.testing.assert_array_equal(outputs.stored["return"], memory.returns)
 
 
 def test_what_acts_has_the_moments_that_updates_have_counted() -> None:
@@ -287,7 +291,7 @@ def _act(config: config_lib.Config, spec: types.EnvSpec, size: int, **changes: A
     observation = np.tile(np.array([[1.0, -1.0]], np.float32), (size, 1))
     inputs = agent_cases.inputs(observation, spec.num_actions, **changes)
     params = ppo.Acting(cases.params(spec), None)
-    return jax.jit(lambda key: ppo._act(parts, params, (), inputs, key)[1])(jax.random.key(0))
+    return jax.jit(lambda key: ppo._act(parts, params, ppo.Memory(), inputs, key)[1])(jax.random.key(0))
 
 
 def test_training_samples_from_the_policy_and_evaluation_takes_the_likeliest_action() -> None:
@@ -331,8 +335,8 @@ def test_illegal_actions_are_never_chosen_nor_learned() -> None:
 def test_the_queue_and_what_is_stored_are_as_configured() -> None:
     agent = ppo.make(cases.make_config(max_lag=3, wait_seconds=2.5, frame_stack=2), cases.MASKED, "cpu")
     assert (agent.data.length, agent.data.batch_size, agent.data.max_lag, agent.data.wait_seconds) == (4, 3, 3, 2.5)
-    assert agent.stack == 2 and agent.refresh is None and agent.initial_memory(5) == ()
+    assert agent.stack == 2 and agent.refresh is None and agent.initial_memory(5) == ppo.Memory()
     assert set(agent.stored) == {"action", "log_prob", "value", "legal"}
     vectors = ppo.make(cases.make_config(normalize_rewards=True), cases.VECTORS, "cpu")
     assert vectors.stored["action"].shape == (3,) and "return" in vectors.stored
-    assert vectors.initial_memory(5).shape == (5,)
+    assert vectors.initial_memory(5).returns.shape == (5,)

@@ -68,7 +68,7 @@ CASES: Mapping[str, Case] = {
         }
     ),
     "ppo": Case(_PPO),
-    "ppo, continuous": Case(_PPO, CONTINUOUS),
+    "ppo, continuous, with an LSTM": Case({**_PPO, "ppo.lstm_width": 4}, CONTINUOUS),
     "sac": Case({"run.agent": "sac", "sac.width": 8, **_REPLAY}, CONTINUOUS),
 }
 

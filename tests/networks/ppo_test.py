@@ -1,4 +1,4 @@
-"""PPO's networks: shapes, dtypes, what policy and value share, and an untrained network's outputs."""
+"""PPO's networks: shapes, dtypes, what policy and value share, an untrained network's outputs, and the LSTM."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from seedzero.core import errors, types
-from seedzero.networks import ppo
+from seedzero.networks import actor_critic, ppo
 from seedzero.ops import statistics
 
 VECTOR = types.EnvSpec((4,), "float32", 3)
@@ -20,22 +20,39 @@ IMAGE = types.EnvSpec((40, 40, 1), "uint8", 3, observation_low=0, observation_hi
 
 
 def _make(spec: types.EnvSpec, platform: str = "cpu", **changes: Any) -> ppo.Network:
-    usual = {"torso": "auto", "width": 16, "frame_stack": 1, "initial_std": 0.5, "normalizes": True}
+    usual = {"torso": "auto", "width": 16, "lstm_width": 0, "frame_stack": 1, "initial_std": 0.5, "normalizes": True}
     return ppo.make(spec, platform, **{**usual, "compute_dtype": "auto", **changes})
 
 
+def _steps(observation: Any, spec: types.EnvSpec, **changes: Any) -> actor_critic.Steps:
+    """Returns steps [B, T] in the middle of an episode, for observations [B, T, ...] of one array."""
+    shape = observation.shape[:2]
+    action_shape, dtype = ((2,), np.float32) if spec.is_continuous else ((), np.int32)
+    usual = actor_critic.Steps(
+        {types.OBSERVATION: observation},
+        np.zeros(shape, bool),
+        np.zeros(shape, np.float32),
+        np.zeros((*shape, *action_shape), dtype),
+    )
+    return usual._replace(**changes)
+
+
+@pytest.mark.parametrize("lstm_width", [0, 6])
 @pytest.mark.parametrize("platform", ["cpu", "gpu"])
 @pytest.mark.parametrize("frame_stack", [1, 3])
 @pytest.mark.parametrize("spec", [VECTOR, CONTINUOUS, GRID, IMAGE], ids=["vector", "continuous", "grid", "image"])
-def test_every_network_gives_a_policy_and_a_value(spec: types.EnvSpec, frame_stack: int, platform: str) -> None:
-    network = _make(spec, platform, frame_stack=frame_stack)
-    shape = (6, *spec.observation_shape[:-1], spec.observation_shape[-1] * frame_stack)
-    observation = jax.ShapeDtypeStruct(shape, jnp.dtype(spec.observation_dtype))
+def test_every_network_gives_a_policy_and_a_value(
+    spec: types.EnvSpec, frame_stack: int, platform: str, lstm_width: int
+) -> None:
+    network = _make(spec, platform, frame_stack=frame_stack, lstm_width=lstm_width)
+    shape = (6, 5, *spec.observation_shape[:-1], spec.observation_shape[-1] * frame_stack)
+    steps = _steps(np.zeros(shape, spec.observation_dtype), spec)
     params = jax.eval_shape(network.init, jax.random.key(0))
-    found = jax.eval_shape(network.predict, params, network.no_moments, {types.OBSERVATION: observation})
+    state, found = jax.eval_shape(network.unroll, params, network.no_moments, network.initial_state(6), steps)
     num_outputs = spec.num_actions or 2
-    assert (found.policy.shape, found.policy.dtype) == ((6, num_outputs), jnp.float32)
-    assert (found.value.shape, found.value.dtype) == ((6,), jnp.float32)
+    assert (found.policy.shape, found.policy.dtype) == ((6, 5, num_outputs), jnp.float32)
+    assert (found.value.shape, found.value.dtype) == ((6, 5), jnp.float32)
+    assert (state.shape, state.dtype) == ((6, 2 * lstm_width), jnp.float32)
     assert found.log_std.shape == ((2,) if spec.is_continuous else (0,))
     assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(params))
     num_normalized = 0 if network.no_moments is None else len(network.no_moments.mean)
@@ -45,25 +62,58 @@ def test_every_network_gives_a_policy_and_a_value(spec: types.EnvSpec, frame_sta
 def test_an_untrained_policy_is_nearly_even_and_as_wide_as_configured() -> None:
     network = _make(CONTINUOUS)
     params = jax.jit(network.init)(jax.random.key(0))
-    observation = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
-    found = jax.jit(network.predict)(params, network.no_moments, {types.OBSERVATION: observation})
+    observation = np.random.default_rng(0).normal(size=(6, 1, 4)).astype(np.float32)
+    unroll, state = jax.jit(network.unroll), network.initial_state(6)
+    _, found = unroll(params, network.no_moments, state, _steps(observation, CONTINUOUS))
     np.testing.assert_allclose(found.log_std, np.log([0.5, 0.5]), rtol=1e-6)
     assert np.all(np.abs(found.policy) < 0.1)
     # Moments change what is seen, and nothing else: observations 10 times as large look the same.
     ten = statistics.Moments(jnp.ones(()), jnp.zeros(4), jnp.full(4, 100.0))
-    again = jax.jit(network.predict)(params, ten, {types.OBSERVATION: 10 * observation})
+    _, again = unroll(params, ten, state, _steps(10 * observation, CONTINUOUS))
     np.testing.assert_allclose(again.value, found.value, rtol=1e-4)
 
 
-@pytest.mark.parametrize(("spec", "shares"), [(VECTOR, False), (GRID, True)])
-def test_policy_and_value_share_a_torso_for_pictures_alone(spec: types.EnvSpec, shares: bool) -> None:
-    network = _make(spec, normalizes=False)
-    drawn = np.random.default_rng(0).integers(0, 2, (6, *spec.observation_shape)).astype(spec.observation_dtype)
-    observation = {types.OBSERVATION: drawn}
-    params = jax.jit(network.init)(jax.random.key(0))
-    gradient = jax.jit(jax.grad(lambda params: jnp.sum(network.predict(params, None, observation).policy)))(params)
+@pytest.mark.parametrize(
+    ("spec", "lstm_width", "of_values"),
+    [(VECTOR, 0, {"value", "value_0", "value_1"}), (VECTOR, 6, {"value"}), (GRID, 0, {"value"})],
+)
+def test_policy_and_value_share_a_torso_for_pictures_and_with_an_lstm_alone(
+    spec: types.EnvSpec, lstm_width: int, of_values: set[str]
+) -> None:
+    network = _make(spec, normalizes=False, lstm_width=lstm_width)
+    drawn = np.random.default_rng(0).integers(0, 2, (6, 1, *spec.observation_shape)).astype(spec.observation_dtype)
+    params, steps, state = jax.jit(network.init)(jax.random.key(0)), _steps(drawn, spec), network.initial_state(6)
+    gradient = jax.jit(jax.grad(lambda params: jnp.sum(network.unroll(params, None, state, steps)[1].policy)))(params)
     silent = {name for name, leaves in gradient.items() if not any(np.any(leaf) for leaf in jax.tree.leaves(leaves))}
-    assert silent == ({"value"} if shares else {"value", "value_0", "value_1"})
+    assert silent == of_values
+
+
+@pytest.mark.parametrize("spec", [VECTOR, CONTINUOUS], ids=["numbers", "vectors"])
+def test_an_lstm_sees_the_last_action_and_reward_and_begins_anew_with_an_episode(spec: types.EnvSpec) -> None:
+    network = _make(spec, normalizes=False, lstm_width=6)
+    params = jax.jit(network.init)(jax.random.key(0))
+    unroll = jax.jit(lambda state, steps: network.unroll(params, None, state, steps)[1].value)
+    random = np.random.default_rng(0)
+    steps = _steps(random.normal(size=(2, 4, 4)).astype(np.float32), spec)
+    state = random.normal(size=(2, 12)).astype(np.float32)
+    usual = unroll(state, steps)
+
+    def changed(**changes: Any) -> list[list[bool]]:
+        """Returns [B, T], true: another value."""
+        return (np.asarray(unroll(state, steps._replace(**changes)) != usual)).tolist()
+
+    reward, action = steps.reward.copy(), steps.last_action.copy()
+    reward[0, 2], action[1, 1] = 0.5, 1
+    assert changed(reward=reward) == [[False, False, True, True], [False] * 4]
+    assert changed(last_action=action) == [[False] * 4, [False, True, True, True]]
+    # With an episode that begins at the third step, nothing before it counts.
+    first = steps.first.copy()
+    first[:, 2] = True
+    anew = unroll(state, steps._replace(first=first))
+    cut = jax.tree.map(lambda x: x[:, 2:], steps._replace(first=first))
+    np.testing.assert_allclose(anew[:, 2:], unroll(-state, cut), rtol=1e-5)
+    action[:, 2] = 1
+    np.testing.assert_array_equal(unroll(state, steps._replace(first=first, last_action=action))[0], anew[0])
 
 
 def test_convolutions_are_refused_for_vectors_by_name() -> None:

@@ -70,6 +70,7 @@ _SMALL = options.values(
     ),
     replay=dict(priority_alpha=0.6, batch_size=64, samples_per_insert=8.0),
 )
+_VECTOR = options.values(_SMALL, apex=dict(learning_rate=5e-4), evaluation=dict(every_updates=5_000))
 _IMAGES = options.values(
     apex=dict(frame_stack=4, clip_reward=1.0),
     replay=dict(capacity=2_000_000, min_steps=50_000, batch_size=512, samples_per_insert=0.8, priority_alpha=0.6),
@@ -81,7 +82,8 @@ _IMAGES_ON_CPU = options.values(
 PARTS: Mapping[str, options.Part] = {
     "catch": options.part(_SMALL, apex=dict(reward_scale=1.0), evaluation=dict(every_updates=1_000)),
     "cartpole": options.part(_SMALL, evaluation=dict(every_updates=1_000)),
-    "vector": options.part(_SMALL, apex=dict(learning_rate=5e-4), evaluation=dict(every_updates=5_000)),
+    "vector": options.part(_VECTOR),
+    **dict.fromkeys(("memory-cartpole", "memory-tmaze", "memory-repeat"), options.part(_VECTOR)),  # it has no memory
     "minatar": options.part(_SMALL, apex=dict(reward_scale=1.0), evaluation=dict(every_updates=5_000)),
     "pixels": options.part(_IMAGES, on_cpu=_IMAGES_ON_CPU),
     # Horgan et al. 2018: 2 million steps, batches of 512; 19 of these and 12.5 thousand steps a second.

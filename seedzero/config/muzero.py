@@ -238,6 +238,15 @@ _PIXELS = options.values(
     optimizer=dict(learning_rate=8e-4, warmup_updates=500),
 )
 
+# With a discount of 0.99 LunarLander's runs often learn to hover: landing is too far away to count for much.
+_VECTOR = options.values(
+    search=dict(num_simulations=16, num_considered=4),
+    network=dict(width=64, head_width=64),
+    muzero=dict(discount=0.995, n_step=20, target_network_updates=100),
+    optimizer=dict(learning_rate=0.002),
+    replay=dict(capacity=128_000, min_steps=1_280, batch_size=256, samples_per_insert=16.0),
+)
+
 PARTS: Mapping[str, options.Part] = {
     "catch": options.part(
         search=dict(num_simulations=8, num_considered=3),
@@ -286,14 +295,8 @@ PARTS: Mapping[str, options.Part] = {
         optimizer=dict(learning_rate=0.001, schedule="cosine", decay_updates=60_000),
         replay=dict(capacity=256_000, min_steps=2_000, batch_size=128, samples_per_insert=4.0),
     ),
-    # With a discount of 0.99 LunarLander's runs often learn to hover: landing is too far away to count for much.
-    "vector": options.part(
-        search=dict(num_simulations=16, num_considered=4),
-        network=dict(width=64, head_width=64),
-        muzero=dict(discount=0.995, n_step=20, target_network_updates=100),
-        optimizer=dict(learning_rate=0.002),
-        replay=dict(capacity=128_000, min_steps=1_280, batch_size=256, samples_per_insert=16.0),
-    ),
+    "vector": options.part(_VECTOR),
+    **dict.fromkeys(("memory-cartpole", "memory-tmaze", "memory-repeat"), options.part(_VECTOR)),  # it has no memory
     # Numbers that look nothing alike, chance, and rewards that a random walk hardly meets. What each setting is for:
     # - the correction and fresh searches: returns and policies of the first, random steps stay in the replay, and make
     #   what was not tried lately look bad;

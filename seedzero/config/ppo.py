@@ -113,6 +113,9 @@ class PPOConfig(options.AgentSection):
 
 # As many unrolls as a preset's worker has environments: 2 groups of worker.envs_per_group.
 _SMALL = options.values(ppo=dict(batch_size=32), evaluation=dict(every_updates=10))
+_MEMORY = options.values(
+    _SMALL, ppo=dict(lstm_width=64, unroll_length=64, num_epochs=10, entropy_weight=0.0, learning_rate=1e-3)
+)
 _IMAGES = options.values(
     ppo=dict(
         batch_size=256,
@@ -135,6 +138,9 @@ PARTS: Mapping[str, options.Part] = {
         ppo=dict(unroll_length=32, num_epochs=10, entropy_weight=0.0, learning_rate=1e-3),
         evaluation=dict(every_updates=20),
     ),
+    "memory-cartpole": options.part(_MEMORY, ppo=dict(unroll_length=32), evaluation=dict(every_updates=20)),
+    "memory-tmaze": options.part(_MEMORY),
+    "memory-repeat": options.part(_MEMORY, ppo=dict(discount=0.9)),
     "vector": options.part(
         _SMALL,
         ppo=dict(unroll_length=256, discount=0.999, trace_decay=0.98, num_minibatches=64, learning_rate=5e-4),

@@ -96,6 +96,24 @@ PRESETS: Mapping[str, Preset] = {
         env=dict(id="gym:LunarLander-v3"),
         evaluation=dict(every_updates=500, episodes=20, num_envs=20),
     ),
+    "memory-cartpole": _preset(
+        "CartPole-v1 without velocities: ends at a mean return of 495",
+        env=dict(id="memory:cartpole"),
+        run=dict(stop_at_return=495.0),
+        evaluation=dict(every_updates=500, episodes=20, num_envs=20),
+    ),
+    "memory-tmaze": _preset(
+        "a corridor whose start shows where to turn at its end; 20 cells: ends at a mean return of 0.95, of at most 1",
+        env=dict(id="memory:tmaze-20"),
+        run=dict(stop_at_return=0.95),
+        evaluation=dict(every_updates=500, episodes=100, num_envs=50),
+    ),
+    "memory-repeat": _preset(
+        "the right action is the symbol of some steps ago; 4 steps: ends at a mean return of 30, of at most 32",
+        env=dict(id="memory:repeat-4"),
+        run=dict(stop_at_return=30.0),
+        evaluation=dict(every_updates=500, episodes=100, num_envs=50),
+    ),
     "discrete": _preset(
         "any Gymnasium environment whose observations are numbers, such as FrozenLake or Taxi",
         env=dict(id="gym:FrozenLake-v1"),
@@ -182,6 +200,9 @@ def choose(env_id: str, spec: types.EnvSpec | None) -> tuple[str, str]:
         return "atari", ""
     if env_id.startswith("spiel:"):
         return next((name for name, preset in PRESETS.items() if preset.values["env.id"] == env_id), "spiel"), ""
+    for name, preset in PRESETS.items():
+        if name.startswith("memory-") and env_id.partition("-")[0] == str(preset.values["env.id"]).partition("-")[0]:
+            return name, ""
     if env_id.startswith("gym:MinAtar/"):
         return "minatar", ""
     if spec is None:

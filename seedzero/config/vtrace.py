@@ -90,6 +90,9 @@ PARTS: Mapping[str, options.Part] = {
     "vector": options.part(
         _SMALL, vtrace=dict(discount=0.995, reward_scale=0.05), evaluation=dict(every_updates=2_000)
     ),
+    "memory-cartpole": options.part(_SMALL, vtrace=dict(lstm_width=64, reward_scale=0.05)),
+    "memory-tmaze": options.part(_SMALL, vtrace=dict(lstm_width=64, unroll_length=40)),
+    "memory-repeat": options.part(_SMALL, vtrace=dict(lstm_width=64, discount=0.9)),
     "minatar": options.part(_SMALL, vtrace=dict(width=128), evaluation=dict(every_updates=5_000)),
     "pixels": options.part(_IMAGES, on_cpu=_IMAGES_ON_CPU),
     # IMPALA's Atari settings (table G.1): 50 million steps are 78,125 updates of 32 unrolls of 20.

@@ -108,6 +108,9 @@ def test_what_an_environment_shows_chooses_the_preset(spec: types.EnvSpec | None
         ("spiel:tic_tac_toe", "tictactoe"),
         ("spiel:connect_four(rows=4,columns=5)", "connect_four"),
         ("spiel:othello", "spiel"),
+        ("memory:cartpole", "memory-cartpole"),
+        ("memory:tmaze-35", "memory-tmaze"),
+        ("memory:repeat-8", "memory-repeat"),
     ],
 )
 def test_a_known_family_has_a_preset_of_its_own(env: str, name: str) -> None:

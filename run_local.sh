@@ -21,7 +21,7 @@ GAME
                      with continuous actions too: gym:Pendulum-v1
   gym:MODULE:ID      the same, after importing your own module
   python:MODULE:FUNCTION   what your own function returns, a Gymnasium environment
-  memory:TASK        what was shown must be remembered: memory:tmaze-20, memory:repeat-4, memory:cartpole; for r2d2
+  memory:TASK        what was shown must be remembered: memory:tmaze-20, memory:repeat-4, memory:cartpole; for r2d2, ppo, vtrace
   spiel:NAME         a board game of OpenSpiel, e.g. spiel:othello, "spiel:breakthrough(rows=6,columns=6)"
 AGENT
   muzero             plans with a learned model (the default): the most from each step

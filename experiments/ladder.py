@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import pathlib
+import shutil
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -43,7 +44,8 @@ class Rung(NamedTuple):
     seeds: int = 3
 
 
-def _mean_return(episodes: int) -> Callable[[pathlib.Path], float]:
+def mean_return(episodes: int) -> Callable[[pathlib.Path], float]:
+    """Returns the score of a run directory: the mean return of so many episodes."""
     return lambda path: float(runs.evaluate(path, [f"--episodes={episodes}"])["mean_return"])
 
 
@@ -58,22 +60,22 @@ def _kept_values(path: pathlib.Path) -> float:
 
 def _lunar_lander(seconds: float, bar: float) -> Rung:
     settings = ("--env=gym:LunarLander-v3", f"--stop_at_return={bar + 20:g}")
-    return Rung(settings, seconds, bar, _mean_return(20), "return, 20 episodes")
+    return Rung(settings, seconds, bar, mean_return(20), "return, 20 episodes")
 
 
 RUNGS: Mapping[str, Rung] = {
-    "catch": Rung(("--preset=catch",), 60, 1.0, _mean_return(100), "return, 100 episodes"),
-    "cartpole": Rung(("--preset=cartpole",), 120, 475, _mean_return(20), "return, 20 episodes", 5),
+    "catch": Rung(("--preset=catch",), 60, 1.0, mean_return(100), "return, 100 episodes"),
+    "cartpole": Rung(("--preset=cartpole",), 120, 475, mean_return(20), "return, 20 episodes", 5),
     "tictactoe": Rung(("--preset=tictactoe",), 600, 0, _lost_lines, "- lost lines of play"),
     "connect_four": Rung(("--preset=connect_four",), 1800, 95, _kept_values, "% of moves that keep the exact value"),
     "breakout": Rung(
-        ("--env=gym:MinAtar/Breakout-v1", "--stop_at_return=14"), 1200, 10, _mean_return(50), "return, 50 episodes"
+        ("--env=gym:MinAtar/Breakout-v1", "--stop_at_return=14"), 1200, 10, mean_return(50), "return, 50 episodes"
     ),
     "lunar_lander": _lunar_lander(300, 200),
     "lunar_lander_240": _lunar_lander(900, 240),
-    "frozen_lake": Rung(("--env=gym:FrozenLake-v1",), 300, 0.7, _mean_return(1000), "return, 1,000 episodes"),
-    "taxi": Rung(("--env=gym:Taxi-v4",), 600, 7.5, _mean_return(1000), "return, 1,000 episodes"),
-    "pendulum": Rung(("--env=gym:Pendulum-v1",), 900, -300, _mean_return(20), "return, 20 episodes"),
+    "frozen_lake": Rung(("--env=gym:FrozenLake-v1",), 300, 0.7, mean_return(1000), "return, 1,000 episodes"),
+    "taxi": Rung(("--env=gym:Taxi-v4",), 600, 7.5, mean_return(1000), "return, 1,000 episodes"),
+    "pendulum": Rung(("--env=gym:Pendulum-v1",), 900, -300, mean_return(20), "return, 20 episodes"),
 }
 
 Result = dict[str, Any]
@@ -97,18 +99,23 @@ def main() -> None:
         for seed in map(int, seeds):
             if any(result["rung"] == name and result["seed"] == seed for result in results):
                 continue
-            results.append(climb(name, seed, arguments.out))
+            results.append(climb(name, RUNGS[name], seed, arguments.out))
             print(json.dumps({key: value for key, value in results[-1].items() if key != "curve"}), flush=True)
             file.write_text(json.dumps(results, indent=1))
     write(results, arguments.out)
     print(summary(results))
 
 
-def climb(name: str, seed: int, out: pathlib.Path) -> Result:
-    """Trains and scores one seed of a rung."""
-    rung = RUNGS[name]
-    settings = [*rung.settings, f"--seed={seed}", f"--max_seconds={rung.seconds - _MARGIN:g}"]
-    run = runs.train(out / f"{name}-{seed}", settings)
+def climb(name: str, rung: Rung, seed: int, out: pathlib.Path, more: Sequence[str] = ()) -> Result:
+    """Trains and scores one seed of a rung, with more settings.
+
+    What an interrupted run left is deleted: the time of the rest would not be that of a run.
+    """
+    settings = [*rung.settings, *more, f"--seed={seed}", f"--max_seconds={rung.seconds - _MARGIN:g}"]
+    path = out / f"{name}-{seed}"
+    if path.exists():
+        shutil.rmtree(path)
+    run = runs.train(path, settings)
     score = rung.score(run.path)
     return {
         "rung": name,

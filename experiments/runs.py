@@ -146,9 +146,15 @@ def training_returns(path: pathlib.Path) -> list[Point]:
 
 
 def plot(
-    file: pathlib.Path, curves: Mapping[str, Iterable[Point]], *, x: Sequence[str], y: str = "mean_return", title: str
+    file: pathlib.Path,
+    curves: Mapping[str, Sequence[Point]],
+    *,
+    x: Sequence[str],
+    y: str = "mean_return",
+    title: str,
+    bar: float | None = None,
 ) -> None:
-    """Draws `curves` over each quantity of `x`, side by side."""
+    """Draws `curves` over each quantity of `x`, side by side, and a line at `bar`."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -157,6 +163,8 @@ def plot(
     figure, axes = pyplot.subplots(1, len(x), figsize=(5 * len(x), 3.2), squeeze=False)
     for axis, name in zip(axes[0], x, strict=True):
         _draw(axis, curves, name, y)
+        if bar is not None:
+            axis.axhline(bar, color="black", linewidth=0.8, linestyle="--")
     axes[0][0].legend(fontsize="small")
     figure.suptitle(title)
     figure.tight_layout()

@@ -1,0 +1,104 @@
+"""The comparison of all agents: who plays what, results that are kept, tables and figures. The runs are made up."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from seedzero.config import config as config_lib
+
+EXPERIMENTS = pathlib.Path(__file__).parents[2] / "experiments"
+CURVE = [
+    {
+        "kind": "evaluation",
+        "update": 10 * n,
+        "seconds": 5.0 * n,
+        "env_steps": 100 * n,
+        "evaluation_mean_return": 0.5 * n,
+    }
+    for n in (1, 2)
+]
+
+
+@pytest.fixture
+def agents(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(EXPERIMENTS))
+    return importlib.import_module("agents")
+
+
+@pytest.fixture
+def trained(agents: Any, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """The settings of each training run, none of which is real."""
+    runs: list[tuple[str, ...]] = []
+
+    def train(path: pathlib.Path, settings: Sequence[str]) -> Any:
+        path.mkdir(parents=True)
+        (path / "metrics.jsonl").write_text("\n".join(map(json.dumps, CURVE)))
+        runs.append(tuple(settings))
+        return agents.runs.Run(12.0, "ended", path)
+
+    monkeypatch.setattr(agents.runs, "train", train)
+    monkeypatch.setattr(agents.runs, "evaluate", lambda path, arguments: {"mean_return": float(len(arguments[0]))})
+    return runs
+
+
+def test_each_rung_is_played_by_the_agents_that_can(agents: Any) -> None:
+    everyone = set(config_lib.agent_names())
+    assert set(agents.players("catch")) == set(agents.players("memory_tmaze")) == everyone - {"sac"}
+    assert set(agents.players("pendulum")) == {"muzero", "ppo", "sac"}
+
+
+def test_every_agent_and_seed_is_trained_once_however_often_it_is_started(
+    agents: Any, trained: list[tuple[str, ...]], tmp_path: pathlib.Path
+) -> None:
+    words = ["catch", "--agents=ppo,sac,apex", "--seeds=1,2", f"--out={tmp_path}"]
+    half_done = tmp_path / "ppo" / "catch-2"
+    half_done.mkdir(parents=True)
+    (half_done / "left").touch()
+    agents.main(words)
+    assert trained == [
+        ("--preset=catch", f"--agent={agent}", f"--seed={seed}", "--max_seconds=52")
+        for agent in ("apex", "ppo")
+        for seed in (1, 2)
+    ]
+    assert not (half_done / "left").exists()
+    agents.main(words)
+    assert len(trained) == 4
+    agents.main([*words, "--seeds=1,2,3"])
+    assert len(trained) == 6
+    results = json.loads((tmp_path / "agents.json").read_text())
+    assert [(x["agent"], x["seed"]) for x in results[-2:]] == [("apex", 3), ("ppo", 3)]
+    assert results[0]["curve"][1] == {"seconds": 10.0, "env_steps": 200, "update": 20, "mean_return": 1.0}
+
+
+def test_a_table_and_a_figure_of_each_rung_remain(
+    agents: Any, trained: list[tuple[str, ...]], tmp_path: pathlib.Path
+) -> None:
+    agents.main(["catch", "memory_repeat", "--agents=ppo,r2d2", "--seeds=1,2", f"--out={tmp_path}"])
+    lines = (tmp_path / "agents.md").read_text().splitlines()
+    assert lines[2] == "| `catch`: 1 | r2d2 | 14, 14 | 12, 12 (median 12) | 200, 200 | 2 of 2 |"
+    assert lines[5].startswith("| `memory_repeat`: 28.8 | ppo |") and lines[5].endswith("| 0 of 2 |")
+    assert {file.stem for file in tmp_path.glob("*.png")} == {"catch", "memory_repeat"}
+    assert all(file.stat().st_size > 5_000 for file in tmp_path.glob("*.png"))
+
+
+def test_a_quick_pass_is_short_and_kept_elsewhere(
+    agents: Any, trained: list[tuple[str, ...]], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    agents.main(["taxi", "--agents=ppo", "--quick"])
+    assert trained == [("--env=gym:Taxi-v4", "--agent=ppo", "--seed=1", "--max_seconds=37")]
+    (result,) = json.loads((tmp_path / "runs" / "agents-quick" / "agents.json").read_text())
+    assert result["score"] == len("--episodes=20")
+
+
+@pytest.mark.parametrize("word", ["catsh", "--agents=ppp"])
+def test_unknown_names_are_told(agents: Any, word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        agents.main([word])
+    assert "unknown" in capsys.readouterr().err

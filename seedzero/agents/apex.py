@@ -8,30 +8,22 @@ Shape letters: B batch, J = n + 1 positions of a window, A actions.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-import optax  # type: ignore[import-untyped]
 
-from seedzero.agents import base, exploration, learning
+from seedzero.agents import base, learning, q_learner
 from seedzero.config import apex as apex_config
 from seedzero.config import config as config_lib
 from seedzero.core import types
-from seedzero.networks import actor_critic, dueling
+from seedzero.networks import actor_critic
 from seedzero.ops import q_learning
+from seedzero.ops import returns as returns_lib
 from seedzero.replay import data, priorities
 from seedzero.replay import windows as windows_lib
 
-
-class _Parts(NamedTuple):
-    config: apex_config.ApexConfig
-    spec: types.EnvSpec
-    network: dueling.Network
-    optimizer: optax.GradientTransformation
-    scale: q_learning.Scale
-    num_envs: int  # that share the ladder of epsilons; 0: one for each slot
+_Parts: TypeAlias = q_learner.Parts[apex_config.ApexConfig]
 
 
 def make(config: config_lib.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
@@ -41,30 +33,7 @@ def make(config: config_lib.Config, spec: types.EnvSpec, platform: str) -> base.
       ConfigError: a torso that does not fit the observations.
     """
     settings = config.apex
-    network = dueling.make(
-        "apex.torso",
-        spec,
-        platform,
-        torso=settings.torso,
-        width=settings.width,
-        lstm_width=0,
-        frame_stack=settings.frame_stack,
-        compute_dtype=settings.compute_dtype,
-    )
-    optimizer = learning.optimizer(
-        settings.optimizer,
-        clip_norm=settings.clip_norm,
-        decay=settings.rmsprop_decay,
-        epsilon=settings.optimizer_epsilon,
-    )
-    parts = _Parts(
-        settings,
-        spec,
-        network,
-        optimizer,
-        q_learning.scale(rescale=settings.rescale_values),
-        config.replay.num_sharing,
-    )
+    parts = q_learner.make(config, settings, spec, platform, lstm_width=0)
     return base.Agent(
         data=data.Replay(
             length=settings.n_step + 1,
@@ -72,20 +41,13 @@ def make(config: config_lib.Config, spec: types.EnvSpec, platform: str) -> base.
             prioritization=priorities.prioritization(config.replay),
         ),
         stack=settings.frame_stack,
-        stored=_stored(spec),
-        init=lambda key: learning.init(network.init(key), optimizer, has_target=True),
+        stored=q_learner.stored(spec),
+        init=lambda key: q_learner.init(parts, key),
         acting=lambda state: state.params,
         initial_memory=lambda num_slots: jnp.zeros(num_slots),
         act=lambda params, memory, inputs, key: _act(parts, params, memory, inputs, key),
         update=lambda state, windows, key, axis_name: _update(parts, state, windows, axis_name),
     )
-
-
-def _stored(spec: types.EnvSpec) -> dict[str, data.Stored]:
-    stored = {"action": data.Stored((), np.dtype(np.int32))}
-    if spec.has_action_mask:
-        stored["legal"] = data.Stored((spec.num_actions,), np.dtype(bool))
-    return stored
 
 
 def _q(parts: _Parts, params: base.Params, observation: Mapping[str, jax.Array]) -> jax.Array:
@@ -110,16 +72,13 @@ def _act(
     n - 1 rows later, and a row is given its priority when the next one completes it.
     """
     config, q = parts.config, _q(parts, params, inputs.observation)
-    greedy = q_learning.best_action(q, inputs.action_mask)
-    epsilon = exploration.epsilons(
-        inputs.slot, parts.num_envs or inputs.num_slots, base=config.epsilon, exponent=config.epsilon_exponent
-    )
-    action = exploration.epsilon_greedy(key, greedy, jnp.where(inputs.explore, epsilon, 0.0), inputs.action_mask)
+    action, greedy = q_learner.choose(parts, q, inputs, key)
     value = parts.scale.expand(q_learning.of_action(q, greedy))
-    reward = q_learning.scaled_reward(inputs.reward, config.reward_scale, config.clip_reward)
+    reward = returns_lib.scaled_reward(inputs.reward, config.reward_scale, config.clip_reward)
     target = parts.scale.squash(reward + config.discount * jnp.where(inputs.terminated, 0.0, value))
-    stored = {"action": action, **({"legal": inputs.action_mask} if parts.spec.has_action_mask else {})}
-    return q_learning.of_action(q, action), base.Outputs(action, stored, jnp.abs(target - memory))
+    return q_learning.of_action(q, action), base.Outputs(
+        action, q_learner.taken(parts, action, inputs), jnp.abs(target - memory)
+    )
 
 
 # Learning ----------------------------------------------------------------------------------------------------------
@@ -139,14 +98,7 @@ def _update(
         return value, (metrics, jnp.abs(error))
 
     gradients, metrics, priority = learning.gradients(loss, state.params, axis_name)
-    state, metrics = learning.apply_gradients(
-        state,
-        gradients,
-        metrics,
-        optimizer=parts.optimizer,
-        schedule=optax.constant_schedule(parts.config.learning_rate),
-        target_updates=parts.config.target_updates,
-    )
+    state, metrics = q_learner.apply_gradients(parts, state, gradients, metrics)
     return state, priority, metrics
 
 
@@ -159,7 +111,7 @@ def _targets(parts: _Parts, state: learning.TrainState, windows: windows_lib.Win
     best = q_learning.best_action(_q(parts, state.params, observation), legal)
     value = parts.scale.expand(q_learning.of_action(_q(parts, state.target_params, observation), best))
     returns = q_learning.n_step_returns(
-        q_learning.scaled_reward(windows.reward[:, 1:], config.reward_scale, config.clip_reward),
+        returns_lib.scaled_reward(windows.reward[:, 1:], config.reward_scale, config.clip_reward),
         config.discount * ~windows.terminated[:, 1:],
         # Only the last valid position's is read, and that is the observation here.
         jnp.broadcast_to(value[:, None], windows.valid.shape),

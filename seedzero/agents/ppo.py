@@ -25,6 +25,7 @@ from seedzero.core import types
 from seedzero.networks import actor_critic, observations
 from seedzero.networks import ppo as ppo_network
 from seedzero.ops import gae, gaussians, statistics
+from seedzero.ops import returns as returns_lib
 from seedzero.replay import data
 from seedzero.replay import windows as windows_lib
 
@@ -198,7 +199,8 @@ def _act(
     if legal is not None:
         stored["legal"] = legal
     if config.normalize_rewards:
-        returns = config.discount * jnp.where(inputs.first, 0.0, returns) + _scaled(config, inputs.reward)
+        reward = returns_lib.scaled_reward(inputs.reward, config.reward_scale, config.clip_reward)
+        returns = config.discount * jnp.where(inputs.first, 0.0, returns) + reward
         stored["return"] = returns
     if spec.is_continuous:
         action = jnp.tanh(action) if config.squash else jnp.clip(action, -1.0, 1.0)
@@ -237,11 +239,6 @@ def _log_prob_and_entropy(
     log_pi = jax.nn.log_softmax(_masked(predicted.policy, legal))
     chosen = jnp.take_along_axis(log_pi, action[..., None], axis=-1)[..., 0]
     return chosen, -jnp.sum(jnp.exp(log_pi) * log_pi, axis=-1)
-
-
-def _scaled(config: ppo_config.PPOConfig, reward: jax.Array) -> jax.Array:
-    reward = reward * config.reward_scale
-    return jnp.clip(reward, -config.clip_reward, config.clip_reward) if config.clip_reward else reward
 
 
 # Learning ----------------------------------------------------------------------------------------------------------
@@ -288,7 +285,7 @@ def _steps(parts: _Parts, returns: Any, windows: windows_lib.Windows) -> _Steps:
       by a deviation of 0.
     """
     config, stored = parts.config, windows.stored
-    reward = _scaled(config, windows.reward[:, 1:])
+    reward = returns_lib.scaled_reward(windows.reward[:, 1:], config.reward_scale, config.clip_reward)
     if config.normalize_rewards:
         reward = reward * jax.lax.rsqrt(returns.variance[0] + 1e-8)
         reward = jnp.clip(reward, -_LARGEST_REWARD, _LARGEST_REWARD)

@@ -8,19 +8,19 @@ Shape letters: B batch, J positions of a window, T = J - 1 - burn-in steps that 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax  # type: ignore[import-untyped]
 
-from seedzero.agents import base, exploration, learning
+from seedzero.agents import base, learning, q_learner
 from seedzero.config import config as config_lib
 from seedzero.config import r2d2 as r2d2_config
 from seedzero.core import types
-from seedzero.networks import actor_critic, dueling
+from seedzero.networks import actor_critic
 from seedzero.ops import q_learning
+from seedzero.ops import returns as returns_lib
 from seedzero.replay import data, priorities
 from seedzero.replay import windows as windows_lib
 
@@ -32,13 +32,7 @@ class Memory(NamedTuple):
     action: jax.Array
 
 
-class _Parts(NamedTuple):
-    config: r2d2_config.R2D2Config
-    spec: types.EnvSpec
-    network: dueling.Network
-    optimizer: optax.GradientTransformation
-    scale: q_learning.Scale
-    num_envs: int  # that share the ladder of epsilons; 0: one for each slot
+_Parts: TypeAlias = q_learner.Parts[r2d2_config.R2D2Config]
 
 
 def make(config: config_lib.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
@@ -48,30 +42,7 @@ def make(config: config_lib.Config, spec: types.EnvSpec, platform: str) -> base.
       ConfigError: a torso that does not fit the observations.
     """
     settings = config.r2d2
-    network = dueling.make(
-        "r2d2.torso",
-        spec,
-        platform,
-        torso=settings.torso,
-        width=settings.width,
-        lstm_width=settings.lstm_width,
-        frame_stack=settings.frame_stack,
-        compute_dtype=settings.compute_dtype,
-    )
-    optimizer = learning.optimizer(
-        settings.optimizer,
-        clip_norm=settings.clip_norm,
-        decay=settings.rmsprop_decay,
-        epsilon=settings.optimizer_epsilon,
-    )
-    parts = _Parts(
-        settings,
-        spec,
-        network,
-        optimizer,
-        q_learning.scale(rescale=settings.rescale_values),
-        config.replay.num_sharing,
-    )
+    parts = q_learner.make(config, settings, spec, platform, lstm_width=settings.lstm_width)
     length = settings.num_positions
     return base.Agent(
         data=data.Replay(
@@ -85,23 +56,22 @@ def make(config: config_lib.Config, spec: types.EnvSpec, platform: str) -> base.
         stack=settings.frame_stack,
         reads_reward=True,
         stored=_stored(settings, spec),
-        init=lambda key: learning.init(network.init(key), optimizer, has_target=True),
+        init=lambda key: q_learner.init(parts, key),
         acting=lambda state: state.params,
-        initial_memory=lambda num_slots: Memory(network.initial_state(num_slots), jnp.zeros(num_slots, jnp.int32)),
+        initial_memory=lambda num_slots: Memory(
+            parts.network.initial_state(num_slots), jnp.zeros(num_slots, jnp.int32)
+        ),
         act=lambda params, memory, inputs, key: _act(parts, params, memory, inputs, key),
         update=lambda state, windows, key, axis_name: _update(parts, state, windows, axis_name),
     )
 
 
 def _stored(config: r2d2_config.R2D2Config, spec: types.EnvSpec) -> dict[str, data.Stored]:
-    stored = {
-        "action": data.Stored((), np.dtype(np.int32)),
+    return {
+        **q_learner.stored(spec),
         "last_action": data.Stored((), np.dtype(np.int32), every=config.period),
         "state": data.Stored((2 * config.lstm_width,), np.dtype(np.float32), every=config.period),
     }
-    if spec.has_action_mask:
-        stored["legal"] = data.Stored((spec.num_actions,), np.dtype(bool))
-    return stored
 
 
 # Acting ------------------------------------------------------------------------------------------------------------
@@ -110,19 +80,12 @@ def _stored(config: r2d2_config.R2D2Config, spec: types.EnvSpec) -> dict[str, da
 def _act(
     parts: _Parts, params: base.Params, memory: Memory, inputs: base.Inputs, key: jax.Array
 ) -> tuple[Memory, base.Outputs]:
-    config = parts.config
     # What an episode begins with is stored: rows of a resumed run are those of one that went on.
     memory = jax.tree.map(lambda x: jnp.where(inputs.first.reshape(-1, *[1] * (x.ndim - 1)), 0, x), memory)
     shown = actor_critic.Steps(inputs.observation, inputs.first, inputs.reward, memory.action)
     state, q = parts.network.unroll(params, memory.state, jax.tree.map(lambda x: x[:, None], shown))
-    greedy = q_learning.best_action(q[:, 0], inputs.action_mask)
-    epsilon = exploration.epsilons(
-        inputs.slot, parts.num_envs or inputs.num_slots, base=config.epsilon, exponent=config.epsilon_exponent
-    )
-    action = exploration.epsilon_greedy(key, greedy, jnp.where(inputs.explore, epsilon, 0.0), inputs.action_mask)
-    stored = {"action": action, "last_action": memory.action, "state": memory.state}
-    if parts.spec.has_action_mask:
-        stored["legal"] = inputs.action_mask
+    action, _ = q_learner.choose(parts, q[:, 0], inputs, key)
+    stored = {**q_learner.taken(parts, action, inputs), "last_action": memory.action, "state": memory.state}
     return Memory(state, action), base.Outputs(action, stored)
 
 
@@ -146,14 +109,7 @@ def _update(
         return value, (metrics, error)
 
     gradients, metrics, error = learning.gradients(loss, state.params, axis_name)
-    state, metrics = learning.apply_gradients(
-        state,
-        gradients,
-        metrics,
-        optimizer=parts.optimizer,
-        schedule=optax.constant_schedule(parts.config.learning_rate),
-        target_updates=parts.config.target_updates,
-    )
+    state, metrics = q_learner.apply_gradients(parts, state, gradients, metrics)
     return state, q_learning.sequence_priority(error, is_learned, eta=parts.config.priority_eta), metrics
 
 
@@ -185,7 +141,7 @@ def _targets(
     legal = windows.stored["legal"][:, config.burn_in :] if parts.spec.has_action_mask else None
     value = parts.scale.expand(q_learning.of_action(target_q, q_learning.best_action(q, legal)))
     returns = q_learning.n_step_returns(
-        q_learning.scaled_reward(reward, config.reward_scale, config.clip_reward)[:, config.burn_in :],
+        returns_lib.scaled_reward(reward, config.reward_scale, config.clip_reward)[:, config.burn_in :],
         config.discount * ~terminated[:, config.burn_in :],
         value,
         is_step[:, config.burn_in :],

@@ -78,21 +78,37 @@ def make(
     read = observations.reader(kind, spec, frame_stack)
     model = _Model(kind, width, lstm_width, spec.num_actions, dtype, own_torso)
 
+    return Network(*functions(model, read, observations.zeros(spec, frame_stack, 1), lstm_width))
+
+
+def functions(
+    model: nn.Module,
+    read: Callable[[Mapping[str, jax.Array]], observations.Features],
+    observation: Mapping[str, jax.Array],
+    lstm_width: int,
+) -> tuple[Callable[[jax.Array], Params], Callable[[int], jax.Array], Callable[[Params, jax.Array, Steps], Any]]:
+    """Returns init, initial_state and unroll of a network, see `Network`.
+
+    Args:
+      model: (features [B * T, ...], state, Steps without observations) -> what unroll returns.
+      read: observations {name: [B * T, ...]} -> features.
+      observation: of one environment, {name: [1, ...]}.
+      lstm_width: units; 0: without an LSTM.
+    """
+
     def initial_state(num_rows: int) -> jax.Array:
         return jnp.zeros((num_rows, 2 * lstm_width))
 
-    def unroll(params: Params, state: jax.Array, steps: Steps) -> tuple[jax.Array, jax.Array, jax.Array]:
-        flat = read(observations.flat(steps.observation))
-        out: Any = model.apply({"params": params}, flat, state, steps._replace(observation={}))
-        return out[0], out[1], out[2]
+    def unroll(params: Params, state: jax.Array, steps: Steps) -> Any:
+        seen = read(observations.flat(steps.observation))
+        return model.apply({"params": params}, seen, state, steps._replace(observation={}))
 
     def init(key: jax.Array) -> Params:
-        flat = read(observations.zeros(spec, frame_stack, 1))
         one = jnp.zeros((1, 1))
         steps = Steps({}, one > 0, one, one.astype(jnp.int32))
-        return model.init(key, flat, initial_state(1), steps)["params"]
+        return model.init(key, read(observation), initial_state(1), steps)["params"]
 
-    return Network(init, initial_state, unroll)
+    return init, initial_state, unroll
 
 
 class _Model(nn.Module):

@@ -56,22 +56,7 @@ def make(
     dtype = observations.compute_dtype(compute_dtype, platform)
     model = _Model(kind, width, lstm_width, spec.num_actions, dtype)
 
-    def initial_state(num_rows: int) -> jax.Array:
-        return jnp.zeros((num_rows, 2 * lstm_width))
-
-    def unroll(
-        params: actor_critic.Params, state: jax.Array, steps: actor_critic.Steps
-    ) -> tuple[jax.Array, jax.Array]:
-        flat = read(observations.flat(steps.observation))
-        out: Any = model.apply({"params": params}, flat, state, steps._replace(observation={}))
-        return out[0], out[1]
-
-    def init(key: jax.Array) -> actor_critic.Params:
-        one = jnp.zeros((1, 1))
-        steps = actor_critic.Steps({}, one > 0, one, one.astype(jnp.int32))
-        return model.init(key, read(observations.zeros(spec, frame_stack, 1)), initial_state(1), steps)["params"]
-
-    return Network(init, initial_state, unroll)
+    return Network(*actor_critic.functions(model, read, observations.zeros(spec, frame_stack, 1), lstm_width))
 
 
 class _Model(nn.Module):

@@ -33,12 +33,6 @@ def scale(*, rescale: bool) -> Scale:
     return Scale(lambda x: x, lambda x: x)
 
 
-def scaled_reward(reward: jax.Array, factor: float, limit: float) -> jax.Array:
-    """Returns rewards times a factor, then clipped to -limit to limit; limit 0: not clipped."""
-    reward = reward * factor
-    return jnp.clip(reward, -limit, limit) if limit else reward
-
-
 def best_action(q: jax.Array, legal: jax.Array | None) -> jax.Array:
     """Returns the legal action [...] int32 of the largest q [..., A]; legal: [..., A] bool, None: all are."""
     return jnp.argmax(q if legal is None else jnp.where(legal, q, -jnp.inf), axis=-1).astype(jnp.int32)

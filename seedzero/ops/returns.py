@@ -1,4 +1,4 @@
-"""Targets from windows of experience, and gradient scaling.
+"""Targets from windows of experience, scaled rewards, and gradient scaling.
 
 Shape letters: B batch, J positions of a window (0: the sampled one), K unrolled steps.
 """
@@ -11,6 +11,12 @@ import jax
 import jax.numpy as jnp
 
 from seedzero.ops import vtrace
+
+
+def scaled_reward(reward: jax.Array, factor: float, limit: float) -> jax.Array:
+    """Returns rewards times a factor, then clipped to -limit to limit; limit 0: not clipped."""
+    reward = reward * factor
+    return jnp.clip(reward, -limit, limit) if limit else reward
 
 
 class Targets(NamedTuple):

@@ -66,12 +66,6 @@ def test_the_best_action_is_a_legal_one() -> None:
     assert q_learning.of_action(q, np.array([2, 0])).tolist() == [3.0, -9.0]
 
 
-def test_rewards_are_scaled_then_clipped() -> None:
-    reward = np.array([-30.0, 2.0, 30.0], np.float32)
-    assert q_learning.scaled_reward(reward, 0.5, 0.0).tolist() == [-15.0, 1.0, 15.0]
-    assert q_learning.scaled_reward(reward, 0.1, 1.0).tolist() == pytest.approx([-1.0, 0.2, 1.0])
-
-
 def test_the_scale_squashes_and_expands_or_leaves_values_alone() -> None:
     squash, expand = q_learning.scale(rescale=True)
     # sqrt(99 + 1) - 1 + 99 / 1000

@@ -221,3 +221,9 @@ def test_returns_of_old_steps_bootstrap_earlier_but_after_one_reward_at_least() 
 def test_value_prefixes_are_sums_that_begin_anew_every_horizon(horizon: int, expected: list[float]) -> None:
     reward = jnp.array([[1.0, 2.0, 4.0, 8.0, 16.0], [0.0, 0.0, 0.0, 0.0, 0.0]])
     np.testing.assert_array_equal(returns.value_prefixes(reward, horizon), [expected, [0] * 5])
+
+
+def test_rewards_are_scaled_then_clipped() -> None:
+    given = np.array([-30.0, 2.0, 30.0], np.float32)
+    assert returns.scaled_reward(given, 0.5, 0.0).tolist() == [-15.0, 1.0, 15.0]
+    assert returns.scaled_reward(given, 0.1, 1.0).tolist() == pytest.approx([-1.0, 0.2, 1.0])

@@ -1,0 +1,109 @@
+"""The parts that Ape-X and R2D2 share: their network and optimizer, how they explore, one step of learning.
+
+Shape letters: B batch, A actions.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax  # type: ignore[import-untyped]
+
+from seedzero.agents import base, exploration, learning
+from seedzero.config import apex as apex_config
+from seedzero.config import config as config_lib
+from seedzero.config import r2d2 as r2d2_config
+from seedzero.core import types
+from seedzero.networks import dueling
+from seedzero.ops import q_learning
+from seedzero.replay import data
+
+Config = TypeVar("Config", bound=apex_config.ApexConfig | r2d2_config.R2D2Config)
+
+
+class Parts(NamedTuple, Generic[Config]):
+    """What acting and learning take. num_envs: that share the ladder of epsilons; 0: one for each slot."""
+
+    config: Config
+    spec: types.EnvSpec
+    network: dueling.Network
+    optimizer: optax.GradientTransformation
+    scale: q_learning.Scale
+    num_envs: int
+
+
+def make(
+    config: config_lib.Config, settings: Config, spec: types.EnvSpec, platform: str, *, lstm_width: int
+) -> Parts[Config]:
+    """Returns the parts for an agent's settings; lstm_width 0: without an LSTM.
+
+    Raises:
+      ConfigError: a torso that does not fit the observations.
+    """
+    network = dueling.make(
+        f"{config.run.agent}.torso",
+        spec,
+        platform,
+        torso=settings.torso,
+        width=settings.width,
+        lstm_width=lstm_width,
+        frame_stack=settings.frame_stack,
+        compute_dtype=settings.compute_dtype,
+    )
+    optimizer = learning.optimizer(
+        settings.optimizer,
+        clip_norm=settings.clip_norm,
+        epsilon=settings.optimizer_epsilon,
+        decay=settings.rmsprop_decay,
+    )
+    scale = q_learning.scale(rescale=settings.rescale_values)
+    return Parts(settings, spec, network, optimizer, scale, config.replay.num_sharing)
+
+
+def init(parts: Parts[Config], key: jax.Array) -> learning.TrainState:
+    """Returns the state before the first update, with a target network."""
+    return learning.init(parts.network.init(key), parts.optimizer, has_target=True)
+
+
+def stored(spec: types.EnvSpec) -> dict[str, data.Stored]:
+    """Returns what both store of an action, see `taken`."""
+    legal = {"legal": data.Stored((spec.num_actions,), np.dtype(bool))} if spec.has_action_mask else {}
+    return {"action": data.Stored((), np.dtype(np.int32)), **legal}
+
+
+def taken(parts: Parts[Config], action: jax.Array, inputs: base.Inputs) -> dict[str, jax.Array]:
+    """Returns an action's arrays of `stored`."""
+    return {"action": action, **({"legal": inputs.action_mask} if parts.spec.has_action_mask else {})}
+
+
+def choose(parts: Parts[Config], q: jax.Array, inputs: base.Inputs, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Returns actions [B] int32, at random with each environment's own epsilon where it explores; and the best ones.
+
+    q: [B, A].
+    """
+    greedy = q_learning.best_action(q, inputs.action_mask)
+    epsilon = exploration.epsilons(
+        inputs.slot,
+        parts.num_envs or inputs.num_slots,
+        base=parts.config.epsilon,
+        exponent=parts.config.epsilon_exponent,
+    )
+    epsilon = jnp.where(inputs.explore, epsilon, 0.0)
+    return exploration.epsilon_greedy(key, greedy, epsilon, inputs.action_mask), greedy
+
+
+def apply_gradients(
+    parts: Parts[Config], state: learning.TrainState, gradients: base.Params, metrics: base.Metrics
+) -> tuple[learning.TrainState, base.Metrics]:
+    """Returns the state after one step of the optimizer, and maybe a copy of the network, and the metrics."""
+    return learning.apply_gradients(
+        state,
+        gradients,
+        metrics,
+        optimizer=parts.optimizer,
+        schedule=optax.constant_schedule(parts.config.learning_rate),
+        target_updates=parts.config.target_updates,
+    )

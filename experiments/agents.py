@@ -4,7 +4,7 @@
 
 Without names it runs all rungs: those of `ladder.py` that several agents can play, and the memory tasks, each
 agent with its part of the preset. One run follows the other, and it needs a machine of its own. --quick gives each
-run 45 seconds, one seed and 20 episodes: it shows that everything runs, and measures nothing.
+run 60 seconds, one seed and 20 episodes: it shows that everything runs, and measures nothing.
 
 Time counts from the start of the training process to its end. The score is that of a separate `seedzero evaluate`
 of the best checkpoint, in environments with unseen seeds. OUT/agents.json stores each result at once, so that the
@@ -29,7 +29,7 @@ from seedzero.config import config as config_lib
 from seedzero.core import errors
 
 _EPISODES, _QUICK_EPISODES = 200, 20
-_QUICK_SECONDS = 45.0
+_QUICK_SECONDS = 60.0
 _GAP: runs.Point = dict.fromkeys(("seconds", "env_steps", "mean_return"), math.nan)
 """Between two seeds of a curve."""
 

@@ -117,6 +117,17 @@ class RunDir(contextlib.AbstractContextManager["RunDir"]):
             return f"cannot write {self.path / STATUS_FILE}: {error.strerror}"
         return None
 
+    def abandon(self) -> None:
+        """Deletes what a refused start made; what holds anything, and the directory of a run, stays."""
+        if self.resumed:
+            return
+        with contextlib.suppress(OSError):  # not empty
+            for folder in (self.logs, *self.checkpoints.glob("*"), self.checkpoints):
+                folder.rmdir()
+            for name in (CONFIG_FILE, LOCK_FILE):
+                (self.path / name).unlink()
+            self.path.rmdir()
+
     def close(self) -> None:
         """Releases the directory."""
         if self.is_ours():

@@ -98,12 +98,17 @@ class PPOConfig(options.AgentSection):
 
     def notes(self, config: Any) -> list[str]:
         num_envs = config.worker.num_envs
-        if config.worker.num == 0 or config.worker.num_remote or num_envs * self.max_lag >= self.batch_size:
+        if config.worker.num == 0 or config.worker.num_remote or num_envs == self.batch_size:
             return []
-        return [
-            f"ppo.batch_size={self.batch_size}, but there are {num_envs} environments and ppo.max_lag={self.max_lag}: "
-            "every batch is padded, and schedules count updates"
-        ]
+        given = f"ppo.batch_size={self.batch_size}, but there are {num_envs} environments"
+        advice = f"give --ppo.batch_size={num_envs}"
+        if num_envs < self.batch_size:
+            if num_envs * self.max_lag >= self.batch_size:
+                return [f"{given}: a batch has unrolls of several updates; {advice}"]
+            return [
+                f"{given} and ppo.max_lag={self.max_lag}: every batch is padded, and schedules count updates; {advice}"
+            ]
+        return [f"{given}: unrolls wait while others are learned from, and become older; {advice}"]
 
     def shared(self, config: Any) -> dict[str, int]:
         return {"ppo.batch_size": self.batch_size}

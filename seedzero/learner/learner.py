@@ -21,7 +21,7 @@ from seedzero.bucket import bucket, mirror, remote
 from seedzero.checkpoints import run_dir, spec_file
 from seedzero.config import combinations, worker_options
 from seedzero.config import config as config_lib
-from seedzero.core import env_ids
+from seedzero.core import env_ids, errors
 from seedzero.device import batch as batch_lib
 from seedzero.device import compilation_cache
 from seedzero.device import mesh as mesh_lib
@@ -83,7 +83,12 @@ def train(
         for note in directory.notes:
             screen.message(note)
         made = _Learner(directory, screen, mirrored)
-        ended = made.run(handles_signals=handles_signals)
+        try:
+            ended = made.run(handles_signals=handles_signals)
+        except errors.UsageError:
+            if not made.listens and mirrored is None:
+                directory.abandon()
+            raise
         if ended.is_new:
             if made.has_checkpoint:
                 program, at = resume_command.partition(" train ")[0], f"--run_dir={shlex.quote(str(path))}"
@@ -133,6 +138,8 @@ class _Learner:
         self._view.progress.silent = self._server.silent
         self._workers = self._make_workers(has_evaluator=layout.num_evaluate > 0)
         self._loop: device_loop.DeviceLoop | None = None
+        self.listens = False
+        """Whether it got its addresses, so that something may come of it."""
 
     def _make_server(self) -> server.Server:
         transport = self._config.transport
@@ -185,6 +192,7 @@ class _Learner:
                 self._reception.show(spec)
                 self._build()  # its state is back before anyone joins
             address = self._server.start()
+            self.listens = True
             try:
                 self._announce(address)
                 self._workers.start()

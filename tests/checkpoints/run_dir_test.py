@@ -174,6 +174,22 @@ def test_occupied_directory_is_refused_with_the_pid_of_its_learner(tmp_path: pat
     open_with(tmp_path).close()
 
 
+def test_a_refused_start_deletes_what_it_made_and_nothing_else(tmp_path: pathlib.Path) -> None:
+    empty, with_logs = tmp_path / "empty", tmp_path / "with_logs"
+    for path in (empty, with_logs):
+        with run_dir_lib.open_run_dir(path, config_lib.Config(), preset="catch", given={}) as run:
+            if path is with_logs:
+                (run.logs / "local-0.log").write_text("a reason")
+            run.abandon()
+    assert not empty.exists()
+    assert {file.name for file in with_logs.iterdir()} == {"logs", "checkpoints", "config.json", "lock"}
+    open_with(tmp_path / "run").close()
+    with open_with(tmp_path / "run") as run:
+        assert run.resumed
+        run.abandon()
+        assert run.is_ours() and run.logs.exists()
+
+
 @pytest.mark.parametrize("replaced", [False, True])
 def test_learner_of_a_deleted_directory_notices_and_leaves_another_ones_files(
     tmp_path: pathlib.Path, replaced: bool

@@ -4,6 +4,7 @@ import json
 import pathlib
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 from typing import Any
@@ -234,6 +235,22 @@ def test_whoever_supervises_learns_from_the_exit_code_that_another_learner_uses_
     assert main.main(args) == exit_codes.BAD_USAGE and not watched
     assert main.main([*args, "--supervised"]) == exit_codes.TRY_LATER and watched
     assert capsys.readouterr().err.count("seedzero: error: in use by the learner with pid 7\n") == 2
+
+
+@pytest.mark.parametrize("setting", ["--listen=127.0.0.1:{}", "--metrics.port={}"])
+def test_a_port_that_is_in_use_is_refused_and_leaves_no_run_directory(
+    setting: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "notes.txt").touch()
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        for path in (tmp_path / "run", mine):
+            words = ["--preset=catch", "--agent=ppo", setting.format(busy.getsockname()[1])]
+            assert main.main(["train", *words, f"--run_dir={path}"]) == exit_codes.BAD_USAGE
+            assert "in use" in capsys.readouterr().err
+    assert [file.name for file in tmp_path.iterdir()] == ["mine"]
+    assert [file.name for file in mine.iterdir()] == ["notes.txt"]
 
 
 def test_the_way_to_go_on_is_told_to_people_not_to_whoever_supervises(

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 from typing import Any
 
 import pytest
@@ -145,3 +146,25 @@ def test_the_size_of_a_replay_is_no_matter_to_an_agent_with_a_queue() -> None:
     combinations.check(config.override(_of_agent("vtrace"), changes))
     with pytest.raises(errors.ConfigError, match="num_slots=31 is less than the 32 environments"):
         combinations.check(config.override(_of_agent("vtrace"), {"replay.num_slots": 31}))
+
+
+@pytest.mark.parametrize(
+    ("settings", "note"),
+    [
+        ({}, None),
+        (
+            {"ppo.batch_size": 64},
+            "32 environments and ppo.max_lag=1: every batch is padded.* --ppo.batch_size=32",
+        ),
+        ({"ppo.batch_size": 64, "ppo.max_lag": 2}, "32 environments: a batch has unrolls of several updates"),
+        ({"ppo.batch_size": 8}, "32 environments: unrolls wait .* become older; give --ppo.batch_size=32"),
+        ({"ppo.batch_size": 8, "worker.num": 0}, None),
+    ],
+)
+def test_ppo_tells_of_batches_that_are_not_one_unroll_of_each_environment(
+    settings: dict[str, options.Value], note: str | None
+) -> None:
+    asked = config.override(presets.get("cartpole", "ppo"), settings)
+    _, notes = combinations.imply(asked, preset_env=asked.env.id, explicit=settings.keys())
+    assert len(notes) == (note is not None)
+    assert note is None or re.search(note, notes[0])

@@ -92,7 +92,7 @@ def test_a_quick_pass_is_short_and_kept_elsewhere(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     agents.main(["taxi", "--agents=ppo", "--quick"])
-    assert trained == [("--env=gym:Taxi-v4", "--agent=ppo", "--seed=1", "--max_seconds=37")]
+    assert trained == [("--env=gym:Taxi-v4", "--agent=ppo", "--seed=1", "--max_seconds=52")]
     (result,) = json.loads((tmp_path / "runs" / "agents-quick" / "agents.json").read_text())
     assert result["score"] == len("--episodes=20")
 

@@ -204,7 +204,7 @@ def plot_panels(file: pathlib.Path, panels: Sequence[Panel], *, columns: int = 3
 def _draw(axis: Any, curves: Mapping[str, Iterable[Point]], x: str, y: str) -> None:
     for label, points in curves.items():
         found = [point for point in points if x in point]
-        axis.plot([point[x] for point in found], [point[y] for point in found], label=label)
+        axis.plot([point[x] for point in found], [point[y] for point in found], label=label, marker=".", markersize=3)
     axis.set_xlabel(x.replace("_", " "))
     axis.set_ylabel(y.replace("_", " "))
     axis.grid(alpha=0.3)

@@ -1,6 +1,10 @@
-"""Normal distributions and their image under tanh, against numbers worked by hand and against sums over a grid."""
+"""Normal distributions and their image under tanh, against numbers worked by hand, sums over a grid, and rlax."""
 
 from __future__ import annotations
+
+import json
+import pathlib
+from typing import Any
 
 import jax
 import numpy as np
@@ -8,6 +12,8 @@ import pytest
 
 from seedzero.ops import gaussians
 
+RLAX = json.loads((pathlib.Path(__file__).parent / "policies_rlax.json").read_text())["densities"]
+"""Written by policies_rlax_reference.py."""
 _log_density, _slope = jax.jit(gaussians.log_density), jax.jit(gaussians.log_tanh_slope)
 
 
@@ -39,3 +45,12 @@ def test_the_slope_is_that_of_tanh_and_stays_finite() -> None:
     np.testing.assert_allclose(_slope(x), np.log(1 - np.tanh(x[:, 0].astype(np.float64)) ** 2), rtol=1e-5, atol=1e-6)
     far = np.array([[-50.0], [50.0]], np.float32)
     np.testing.assert_allclose(_slope(far), 2 * np.log(2) - 100, rtol=1e-5)
+
+
+@pytest.mark.parametrize("case", RLAX, ids=range(len(RLAX)))
+def test_densities_and_entropies_are_those_of_rlax(case: dict[str, Any]) -> None:
+    x, mean, log_std = (np.array(case[name], np.float32) for name in ("x", "mean", "log_std"))
+    found = _log_density(x, mean, log_std)
+    np.testing.assert_allclose(found, case["log_density"], rtol=1e-4)
+    np.testing.assert_allclose(jax.jit(gaussians.entropy)(log_std), case["entropy"], rtol=1e-5)
+    np.testing.assert_allclose(found - _slope(x), case["log_squashed"], rtol=2e-3)

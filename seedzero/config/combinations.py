@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import ipaddress
 import math
+import re
 from collections.abc import Iterator, Set
 
 from seedzero.config import config as config_lib
 from seedzero.config import options
 from seedzero.core import env_ids, errors
+
+_MEMORY = re.compile(r"memory:[a-z]+-([1-9][0-9]*)")
+"""Tasks whose number is that of the steps to remember."""
 
 
 def imply(config: config_lib.Config, *, preset_env: str, explicit: Set[str]) -> tuple[config_lib.Config, list[str]]:
@@ -29,6 +33,12 @@ def imply(config: config_lib.Config, *, preset_env: str, explicit: Set[str]) -> 
         if value != off and f"run.{name}" not in explicit and config.env.id != preset_env:
             changes[f"run.{name}"] = off
             notes.append(f"no --{name}: the preset's {value} is for {preset_env}")
+    memory, setting = _MEMORY.fullmatch(config.env.id), config.agent.LEARNS_THROUGH
+    if memory and setting:
+        name, needed = f"{config.run.agent}.{setting}", min(2 * int(memory[1]), 1000)  # not every step goes forward
+        if getattr(config.agent, setting) < needed and name not in explicit:
+            changes[name] = needed
+            notes.append(f"--{name}={needed}: {config.env.id} must be remembered for {memory[1]} steps")
     implied = config_lib.override(config, changes)
     return implied, [*notes, *implied.agent.notes(implied)]
 

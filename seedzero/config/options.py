@@ -107,6 +107,8 @@ class AgentSection(Section):
     MAX_PLAYERS = 1
     PLAYS_CONTINUOUS = False
     PLAYS_DISCRETE = True
+    LEARNS_THROUGH = ""
+    """The setting of the steps through which an LSTM learns what to keep."""
 
     def window_steps(self, config: Any) -> int:
         """Returns the fewest steps that a slot of a replay must hold for one window."""

@@ -19,6 +19,7 @@ class PPOConfig(options.AgentSection):
     SUMMARY = "learns several times from its newest steps: quick environments, little tuning"
     SAMPLES = False
     PLAYS_CONTINUOUS = True
+    LEARNS_THROUGH = "unroll_length"
 
     discount: float = options.fixed(0.99, "discount of one environment step", low=0, high=1)
     unroll_length: int = options.fixed(128, "steps of one unroll", "environment steps", low=1, high=10_000)

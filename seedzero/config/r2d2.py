@@ -12,6 +12,8 @@ from seedzero.config import options
 @dataclasses.dataclass(frozen=True)
 class R2D2Config(options.AgentSection):
     SUMMARY = "Ape-X with an LSTM: where one observation does not show all that matters"
+    LEARNS_THROUGH = "sequence_length"
+
     discount: float = options.fixed(0.997, "discount of one environment step", low=0, high=1)
     n_step: int = options.tunable(5, "steps of a return", "environment steps", low=1, high=1000)
     sequence_length: int = options.fixed(

@@ -13,6 +13,7 @@ from seedzero.config import options
 class VTraceConfig(options.AgentSection):
     SUMMARY = "IMPALA's actor-critic, learns once from each step: many steps a second, many or slow workers"
     SAMPLES = False
+    LEARNS_THROUGH = "unroll_length"
 
     discount: float = options.fixed(0.99, "discount of one environment step", low=0, high=1)
     unroll_length: int = options.fixed(20, "steps of one unroll", "environment steps", low=1, high=1000)

@@ -168,3 +168,28 @@ def test_ppo_tells_of_batches_that_are_not_one_unroll_of_each_environment(
     _, notes = combinations.imply(asked, preset_env=asked.env.id, explicit=settings.keys())
     assert len(notes) == (note is not None)
     assert note is None or re.search(note, notes[0])
+
+
+@pytest.mark.parametrize(
+    ("agent", "env", "explicit", "implied"),
+    [
+        ("r2d2", "memory:tmaze-20", "", None),
+        ("r2d2", "memory:tmaze-35", "", ("r2d2.sequence_length", 70)),
+        ("r2d2", "memory:repeat-8", "", None),
+        ("ppo", "memory:tmaze-50", "", ("ppo.unroll_length", 100)),
+        ("vtrace", "memory:repeat-32", "", ("vtrace.unroll_length", 64)),
+        ("vtrace", "memory:repeat-32", "vtrace.unroll_length", None),
+        ("apex", "memory:tmaze-50", "", None),
+        ("ppo", "memory:cartpole", "", None),
+    ],
+)
+def test_agents_with_an_lstm_learn_through_as_many_steps_as_a_task_must_be_remembered(
+    agent: str, env: str, explicit: str, implied: tuple[str, int] | None
+) -> None:
+    asked = config.override(presets.get(presets.choose(env, None)[0], agent), {"env.id": env})
+    found, notes = combinations.imply(asked, preset_env=env, explicit={explicit})
+    before, after = config.flatten(asked), config.flatten(found)
+    assert {name: after[name] for name in after if after[name] != before[name]} == dict([implied] if implied else [])
+    assert notes == (
+        [f"--{implied[0]}={implied[1]}: {env} must be remembered for {env[-2:]} steps"] if implied else []
+    )

@@ -1,4 +1,7 @@
-"""The whole of V-trace's arithmetic: the device's acting and updating, paced by a queue, learn two small problems."""
+"""The whole of V-trace's arithmetic: the device's acting and updating, paced by a queue, learn two small problems.
+
+PPO with its LSTM learns the one that needs a memory.
+"""
 
 from __future__ import annotations
 
@@ -160,7 +163,8 @@ class _Learner:
             explore=every,
         )
         counters = steps.counters(self._num_stored, self.num_updates, self._num_acts)
-        self._actor, acted = self._act(self._train.params, self._actor, batch, counters)
+        params = self._setup.agent.acting(self._train)
+        self._actor, acted = self._act(params, self._actor, batch, counters)
         self._num_acts += 1
         self._num_stored += 0 if first else NUM_ENVS
         self._pacer.record(slots, batch.first, 0.0)
@@ -200,6 +204,23 @@ def test_an_lstm_learns_to_recall_an_earlier_observation(seed: int) -> None:
     envs = _Recall(seed)
     config = _config(lstm_width=32, learning_rate=5e-3, discount=0.0)
     assert _learn(config, envs, seed, goal=0.9 * envs.best, max_updates=1000) >= 0.9 * envs.best
+
+
+@pytest.mark.learning
+def test_ppo_with_an_lstm_learns_to_recall_an_earlier_observation() -> None:
+    envs = _Recall(0)
+    values: dict[str, options.Value] = {
+        "run.agent": "ppo",
+        "ppo.unroll_length": 24,  # two episodes
+        "ppo.batch_size": NUM_ENVS,
+        "ppo.width": 32,
+        "ppo.lstm_width": 32,
+        "ppo.learning_rate": 5e-3,
+        "ppo.discount": 0.0,
+        "ppo.entropy_weight": 0.0,
+    }
+    config = config_lib.override(_config(), values)
+    assert _learn(config, envs, 0, goal=0.9 * envs.best, max_updates=100) >= 0.9 * envs.best
 
 
 @pytest.mark.learning

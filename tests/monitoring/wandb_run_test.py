@@ -147,6 +147,15 @@ def test_an_upload_that_takes_too_long_is_left_to_the_user(wandb: Fake, tmp_path
     assert reports[-1] == "Weights & Biases: not all is uploaded; later: wandb sync DIR"
 
 
+def test_a_service_that_fails_at_the_end_is_told(wandb: Fake, tmp_path: pathlib.Path) -> None:
+    wandb.finish_error = ConnectionResetError("Connection lost")
+    run, reports = _open(tmp_path)
+    run.write(ROW)
+    run.close()
+    assert wandb.calls[-1] == "finish"
+    assert reports[1:] == ["Weights & Biases: the end of the run is not there: Connection lost"]
+
+
 def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(errors.ConfigError, match=r"pip install 'seedzero\[wandb\]'"):

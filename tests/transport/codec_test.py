@@ -222,6 +222,11 @@ def test_spec_survives_the_wire(spec: types.EnvSpec) -> None:
         ({"observation_low": np.nan}, "observation_low nan"),
         ({"observation_dtype": "float64"}, "'float64' is not supported; send one of uint8, int32, float32"),
         ({"observation_shape": (2, 0)}, "empty axis"),
+        ({"observation_shape": (1,) * 33}, "observation of 33 axes, the largest of 1; expected at most 32"),
+        (
+            {"observation_shape": (2**27,)},
+            "1 axes, the largest of 134217728; expected at most 32 axes, and at most 67108864",
+        ),
         ({"observation_shape": (2**20, 2**20)}, r"at most 67108864; start it with --transport.max_message_bytes=3"),
     ],
 )

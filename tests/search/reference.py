@@ -11,12 +11,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from seedzero import search
 from seedzero.config import muzero as muzero_config
@@ -346,6 +347,11 @@ class Batch(NamedTuple):
     states: np.ndarray
     legal: np.ndarray
     explore: np.ndarray
+
+
+def with_large(cases: Sequence[Case], large: Sequence[Case]) -> list[Any]:
+    """Returns the parameters of a test: small cases, and large ones that take minutes."""
+    return [*cases, *(pytest.param(of, marks=pytest.mark.slow) for of in large)]
 
 
 @functools.cache

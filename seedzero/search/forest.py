@@ -13,6 +13,8 @@ Each of the three walks of a tree search is then one expression over a table:
     expansion  the new node's row is its parent's row plus one edge.
     backup     node k gets path_reward[n, k] + path_discount[n, k] * value(n); one masked update of all edges.
 
+Trees are the last axis of every table of numbers: vectors then hold the same entry of many trees.
+
 Shape letters: T trees, N nodes, A actions. Nodes are numbered in order of creation; 0 is the root.
 """
 
@@ -20,13 +22,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from seedzero.search import types
+from seedzero.search import lookup, types
 
 ABSENT = -1
 """In path_action: this node is not on the path."""
@@ -39,20 +41,21 @@ class Forest(NamedTuple):
     """Trees that grow together, by one node each per simulation.
 
     Attributes:
-      embedding: [N, T, ...] hidden states. Nodes first: writing one node of each tree is one slice.
-      value: [T, N] of the value network.
-      prior: [A, T, N] probabilities of the policy network. Actions first, here and below: sums and comparisons over
+      embedding: hidden states, parts [n, T, ...] that are N nodes together, or [n, B, ...] if all trees of a position
+        have the same. Nodes first: writing one node of each tree is one slice.
+      value: [N, T] of the value network.
+      prior: [A, N, T] probabilities of the policy network. Actions first, here and below: sums and comparisons over
         actions then use whole vectors, which is twice as fast on a CPU.
-      log_prior: [A, T, N] their logarithms, which do not underflow.
-      visits: [A, T, N] float32, visits of each edge.
-      q_values: [A, T, N] mean return of each edge; 0 if unvisited.
-      next_action: [T, N] int32, the next descent's action at each node.
-      path_action: [T, N, N] int32.
-      path_reward: [T, N, N].
-      path_discount: [T, N, N].
+      log_prior: [A, N, T] their logarithms, which do not underflow.
+      visits: [A, N, T] float32, visits of each edge.
+      q_values: [A, N, T] mean return of each edge; 0 if unvisited.
+      next_action: [N, T] int32, the next descent's action at each node.
+      path_action: [N, N, T] int32, entry [n, k] of each tree.
+      path_reward: [N, N, T].
+      path_discount: [N, N, T].
     """
 
-    embedding: types.Embedding
+    embedding: tuple[types.Embedding, ...]
     value: jax.Array
     prior: jax.Array
     log_prior: jax.Array
@@ -65,18 +68,15 @@ class Forest(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """(A, T, N)."""
+        """(A, N, T)."""
         return self.prior.shape  # type: ignore[return-value]
 
 
-_PATHS = ("path_action", "path_reward", "path_discount")
-_TREES_FIRST = {"value", "next_action", *_PATHS}
-"""Tables whose first axis is T; of all others it is the second."""
-_NODE_AXES = {"embedding": (0,), "value": (1,), "next_action": (1,)} | dict.fromkeys(_PATHS, (1, 2))
-"""Axes of length N; (2,) of all other tables."""
+_EDGES = {"prior", "log_prior", "visits", "q_values"}
+_PATHS = {"path_action", "path_reward", "path_discount"}
 
 Score: TypeAlias = Callable[[Forest], jax.Array]
-"""Scores every action of every node [A, T, N]; the next descent takes the highest, the first of equal ones."""
+"""Scores every action of every node [A, N, T]; the next descent takes the highest, the first of equal ones."""
 
 
 class Rules(NamedTuple):
@@ -96,47 +96,61 @@ class Rules(NamedTuple):
 
 
 def plant(root: types.Root, rules: Rules) -> Forest:
-    """Returns trees [T] of one node each."""
+    """Returns trees [T] of one node each; the root's embedding may be [B, ...] if trees share it."""
     num_trees, num_actions = root.prior_logits.shape
-    log_prior = _log_probabilities(root.prior_logits.astype(jnp.float32))[:, :, None]
-    edges = jnp.zeros((num_actions, num_trees, 1))
-    paths = jnp.zeros((num_trees, 1, 1))
+    log_prior = _log_probabilities(root.prior_logits.astype(jnp.float32))[:, None]
+    edges = jnp.zeros((num_actions, 1, num_trees))
+    paths = jnp.zeros((1, 1, num_trees))
     forest = Forest(
-        embedding=jax.tree.map(lambda leaf: leaf[None], root.embedding),
-        value=root.value.astype(jnp.float32)[:, None],
+        embedding=(jax.tree.map(lambda leaf: leaf[None], root.embedding),),
+        value=root.value.astype(jnp.float32)[None],
         prior=jnp.exp(log_prior),
         log_prior=log_prior,
         visits=edges,
         q_values=edges,
-        next_action=jnp.zeros((num_trees, 1), jnp.int32),
-        path_action=jnp.full((num_trees, 1, 1), ABSENT, jnp.int32),
+        next_action=jnp.zeros((1, num_trees), jnp.int32),
+        path_action=jnp.full((1, 1, num_trees), ABSENT, jnp.int32),
         path_reward=paths,
         path_discount=paths + 1.0,
     )
     return forest._replace(next_action=_choose(forest, rules))
 
 
-def enlarge(forest: Forest, num_more: int) -> Forest:
-    """Returns the trees with room for more nodes."""
+def enlarge(forest: Forest, num_more: int, *, apart: bool = False) -> Forest:
+    """Returns the trees with room for more nodes; apart: their hidden states are a part of their own."""
 
     def pad(name: str, table: jax.Array) -> jax.Array:
-        axes, value = _NODE_AXES.get(name, (2,)), ABSENT if name == "path_action" else 0
+        axes = (1,) if name in _EDGES else (0, 1) if name in _PATHS else (0,)
         widths = [(0, num_more if axis in axes else 0) for axis in range(table.ndim)]
-        return jnp.pad(table, widths, constant_values=value)
+        return jnp.pad(table, widths, constant_values=ABSENT if name == "path_action" else 0)
 
+    _, num_nodes, num_trees = forest.shape
+    more = jax.tree.map(lambda x: jnp.zeros((num_more, num_trees, *x.shape[2:]), x.dtype), forest.embedding[0])
+    embedding = (*forest.embedding, more)
     larger = _map_tables(pad, forest)
-    return larger._replace(path_action=larger.path_action.at[:, forest.shape[2] :, 0].set(UNREACHABLE))
+    return larger._replace(
+        embedding=embedding if apart else (jax.tree.map(lambda *parts: jnp.concatenate(parts), *embedding),),
+        path_action=larger.path_action.at[num_nodes:, 0].set(UNREACHABLE),
+    )
 
 
-def take(forest: Forest, trees: jax.Array) -> Forest:
-    """Returns some of the trees; `trees` are numbers [T'] int32."""
-    return _map_tables(lambda name, x: x[trees] if name in _TREES_FIRST else x[:, trees], forest)
+def take(forest: Forest, chosen: jax.Array) -> Forest:
+    """Returns some of the W trees of each position, of whose T = W * B all first ones are first.
+
+    chosen: [W', B] int32, numbers below W; the result's trees are W' * B in the same order.
+    """
+
+    def take_states(part: jax.Array) -> jax.Array:
+        return part if part.shape[1] < forest.shape[2] else lookup.trees_states(part, chosen)
+
+    taken = _map_tables(lambda _, table: lookup.trees_numbers(table, chosen), forest)
+    return taken._replace(embedding=jax.tree.map(take_states, forest.embedding))
 
 
 def _map_tables(function: Callable[[str, jax.Array], jax.Array], forest: Forest) -> Forest:
-    """Returns the forest of function(name of the field, array) of every array."""
-    tables = forest._asdict().items()
-    return Forest(**{name: jax.tree.map(functools.partial(function, name), table) for name, table in tables})
+    """Returns the forest of function(name of the field, array) of every array but hidden states."""
+    tables: dict[str, Any] = {name: function(name, x) for name, x in forest._asdict().items() if name != "embedding"}
+    return forest._replace(**tables)
 
 
 def simulate(forest: Forest, node: jax.Array, rules: Rules, active: jax.Array | None = None) -> Forest:
@@ -148,10 +162,11 @@ def simulate(forest: Forest, node: jax.Array, rules: Rules, active: jax.Array | 
       rules: of the search.
       active: [T] bool, false: this tree stays unchanged (its new node is unreachable); None: all grow.
     """
-    every = jnp.arange(forest.shape[1])
     parent = _descend(forest, rules.max_depth)
-    action = forest.next_action[every, parent]
-    prediction, embedding = rules.evaluate(action, jax.tree.map(lambda leaf: leaf[parent, every], forest.embedding))
+    action = lookup.numbers(forest.next_action, parent)
+    prediction, embedding = rules.evaluate(
+        action, jax.tree.map(lambda *parts: lookup.states(parts, parent), *forest.embedding)
+    )
     prediction = types.Prediction(*(x.astype(jnp.float32) for x in prediction))
     path = _extend(forest, parent, action, prediction)
     if active is not None:
@@ -166,18 +181,17 @@ def simulate(forest: Forest, node: jax.Array, rules: Rules, active: jax.Array | 
 
 def _descend(forest: Forest, max_depth: int | None) -> jax.Array:
     """Returns the descents' last nodes, [T] int32: their next action leaves the tree or exceeds the depth limit."""
-    strays = (forest.path_action != ABSENT) & (forest.path_action != forest.next_action[:, None, :])
-    reached = jnp.sum(strays, axis=-1) == 0
+    reached = jnp.all((forest.path_action == ABSENT) | (forest.path_action == forest.next_action), axis=1)
     if max_depth is not None:
         reached &= depths(forest) < max_depth
     # A path's nodes were created in its order: the newest one reached is the deepest.
-    return jnp.max(jnp.where(reached, jnp.arange(forest.shape[2]), 0), axis=-1)
+    return jnp.max(jnp.where(reached, jnp.arange(forest.shape[1])[:, None], 0), axis=0)
 
 
 def _choose(forest: Forest, rules: Rules) -> jax.Array:
-    """Returns the next action of every node, [T, N] int32."""
-    at_root = jnp.arange(forest.shape[2]) == 0
-    forbidden = at_root & ~rules.root_actions[:, :, None]
+    """Returns the next action of every node, [N, T] int32."""
+    at_root = jnp.arange(forest.shape[1])[:, None] == 0
+    forbidden = at_root & ~rules.root_actions[:, None]
     return _first_highest(jnp.where(forbidden, -jnp.inf, rules.score(forest)))
 
 
@@ -195,7 +209,7 @@ def _first_highest(scores: jax.Array) -> jax.Array:
 
 
 class _Path(NamedTuple):
-    """The rows [T, N] of a new node in the path tables."""
+    """The rows [N, T] of a new node in the path tables."""
 
     action: jax.Array
     reward: jax.Array
@@ -204,26 +218,24 @@ class _Path(NamedTuple):
 
 def _extend(forest: Forest, parent: jax.Array, action: jax.Array, prediction: types.Prediction) -> _Path:
     """Returns the parent's path plus one edge."""
-    every = jnp.arange(forest.shape[1])
-    is_parent = jnp.arange(forest.shape[2]) == parent[:, None]
-    path_action = jnp.where(is_parent, action[:, None], forest.path_action[every, parent])
-    discount = forest.path_discount[every, parent]
+    is_parent = jnp.arange(forest.shape[1])[:, None] == parent
+    discount = lookup.numbers(forest.path_discount, parent)
     return _Path(
-        action=path_action,
-        reward=forest.path_reward[every, parent] + discount * prediction.reward[:, None],
-        discount=discount * prediction.discount[:, None],
+        action=jnp.where(is_parent, action, lookup.numbers(forest.path_action, parent)),
+        reward=lookup.numbers(forest.path_reward, parent) + discount * prediction.reward,
+        discount=discount * prediction.discount,
     )
 
 
 def _prune(path: _Path, active: jax.Array) -> _Path:
     """Returns the paths; paths of inactive trees touch no node and are unreachable."""
-    at_root = jnp.arange(path.action.shape[1]) == 0
-    return path._replace(action=jnp.where(active[:, None], path.action, jnp.where(at_root, UNREACHABLE, ABSENT)))
+    at_root = jnp.arange(len(path.action))[:, None] == 0
+    return path._replace(action=jnp.where(active, path.action, jnp.where(at_root, UNREACHABLE, ABSENT)))
 
 
 def _backup(forest: Forest, path: _Path, value: jax.Array) -> Forest:
     """Returns the forest with the new return in the mean of each edge of the path."""
-    returns = path.reward + path.discount * value[:, None]
+    returns = path.reward + path.discount * value
     taken = path.action == jnp.arange(forest.shape[0])[:, None, None]
     visits = forest.visits + taken
     step = (returns - forest.q_values) / jnp.maximum(visits, 1.0)
@@ -234,18 +246,21 @@ def _write(
     forest: Forest, node: jax.Array, path: _Path, prediction: types.Prediction, embedding: types.Embedding
 ) -> Forest:
     """Returns the forest with the new node. Its edges have no visits yet."""
-    put = functools.partial(jax.lax.dynamic_update_index_in_dim, index=node, axis=1)
-    is_node = jnp.arange(forest.shape[2]) == node
+    put = functools.partial(jax.lax.dynamic_update_index_in_dim, index=node, axis=0)
+    put_edge = functools.partial(jax.lax.dynamic_update_index_in_dim, index=node, axis=1)
+    is_node = jnp.arange(forest.shape[1])[:, None] == node
+
+    def put_state(state: jax.Array, *parts: jax.Array) -> jax.Array:
+        last, num_before = parts[-1], sum(map(len, parts[:-1]))
+        written: jax.Array = jax.lax.dynamic_update_index_in_dim(last, state.astype(last.dtype), node - num_before, 0)
+        return written
+
     log_prior = _log_probabilities(prediction.prior_logits)
     return forest._replace(
-        embedding=jax.tree.map(
-            lambda table, leaf: jax.lax.dynamic_update_index_in_dim(table, leaf.astype(table.dtype), node, 0),
-            forest.embedding,
-            embedding,
-        ),
+        embedding=(*forest.embedding[:-1], jax.tree.map(put_state, embedding, *forest.embedding)),
         value=put(forest.value, prediction.value),
-        prior=jax.lax.dynamic_update_index_in_dim(forest.prior, jnp.exp(log_prior), node, 2),
-        log_prior=jax.lax.dynamic_update_index_in_dim(forest.log_prior, log_prior, node, 2),
+        prior=put_edge(forest.prior, jnp.exp(log_prior)),
+        log_prior=put_edge(forest.log_prior, log_prior),
         path_action=put(forest.path_action, path.action),
         path_reward=put(forest.path_reward, path.reward),
         # The discount from a node to itself is 1.
@@ -262,16 +277,16 @@ def _log_probabilities(logits: jax.Array) -> jax.Array:
 
 
 def depths(forest: Forest) -> jax.Array:
-    """Returns the number of edges from the root to every node [T, N] int32; 1 for nodes that do not exist."""
-    return jnp.sum(forest.path_action != ABSENT, axis=-1)
+    """Returns the number of edges from the root to every node [N, T] int32; 1 for nodes that do not exist."""
+    return jnp.sum(forest.path_action != ABSENT, axis=1)
 
 
 def is_made(forest: Forest) -> jax.Array:
-    """Returns [T, N] bool, true: the node exists."""
-    return forest.path_action[:, :, 0] != UNREACHABLE
+    """Returns [N, T] bool, true: the node exists."""
+    return forest.path_action[:, 0] != UNREACHABLE
 
 
 def mean_values(forest: Forest) -> jax.Array:
-    """Returns the mean of a node's own value and of its edges' returns, [T, N]."""
+    """Returns the mean of a node's own value and of its edges' returns, [N, T]."""
     num_visits = jnp.sum(forest.visits, axis=0)
     return (forest.value + jnp.sum(forest.visits * forest.q_values, axis=0)) / (1.0 + num_visits)

@@ -2,7 +2,7 @@
 
 A sweep visits every remaining root action once, and visits behind one action change nothing behind another. So each
 considered action has a tree of its own, rooted at the position with only that action open. The trees of a sweep are
-rows of one batch [B * W]. Actions drop out at the start of a sweep, as in the paper; their trees stop growing.
+rows of one batch [W * B]. Actions drop out at the start of a sweep, as in the paper; their trees stop growing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from seedzero.config import muzero as muzero_config
 from seedzero.search import forest as forest_lib
-from seedzero.search import schedule, selection, types
+from seedzero.search import lookup, schedule, selection, types
 
 
 def search(
@@ -82,7 +82,7 @@ class _Race(NamedTuple):
     Attributes:
       actions: [B, W] int32, distinct.
       active: [B, W] bool, true: still in the race. False only if positions differ in their legal actions.
-      forest: B * W trees, row by row.
+      forest: W * B trees, first of all positions the first ones.
       visits: [B, A] of root actions, up to the last sweep.
       q_values: [B, A] likewise; 0 if unvisited.
     """
@@ -132,8 +132,7 @@ def _start(
 ) -> _Race:
     """Returns the initial race: the best actions by noise and prior, each with a tree of one node."""
     _, actions = jax.lax.top_k(_masked(position, position.gumbel + position.logits), width)
-    roots = types.Root(*(jax.tree.map(lambda x: jnp.repeat(x, width, axis=0), x) for x in root))
-    roots = roots._replace(prior_logits=jnp.repeat(position.logits, width, axis=0))
+    roots = root._replace(prior_logits=jnp.tile(position.logits, (width, 1)), value=jnp.tile(root.value, width))
     no_visits = jnp.zeros(position.logits.shape)
     return _Race(
         actions=actions.astype(jnp.int32),
@@ -148,19 +147,16 @@ def _halve(
     position: _Position, race: _Race, width: int, config: muzero_config.SearchConfig
 ) -> tuple[_Race, list[forest_lib.Forest]]:
     """Returns the race of the best `width` actions, and the trees of the dropped ones."""
-    batch_size, num_actions = race.actions.shape
-    if width == num_actions:
+    if width == race.actions.shape[1]:
         return race, []
     order = _best_first(_race_scores(position, race, config))
-    trees = order + num_actions * jnp.arange(batch_size)[:, None]
-    kept, dropped = trees[:, :width].reshape(-1), trees[:, width:].reshape(-1)
     return (
         race._replace(
-            actions=jnp.take_along_axis(race.actions, order[:, :width], axis=-1),
-            active=jnp.take_along_axis(race.active, order[:, :width], axis=-1),
-            forest=forest_lib.take(race.forest, kept),
+            actions=lookup.along(race.actions, order[:, :width]),
+            active=lookup.along(race.active.astype(jnp.int32), order[:, :width]) > 0,
+            forest=forest_lib.take(race.forest, order[:, :width].T),
         ),
-        [forest_lib.take(race.forest, dropped)],
+        [forest_lib.take(race.forest, order[:, width:].T)],
     )
 
 
@@ -174,7 +170,7 @@ def _run_round(
 ) -> _Race:
     """Returns the race after the sweeps of one round."""
     rules = _rules(race.actions, evaluate, position, config)
-    race = race._replace(forest=forest_lib.enlarge(race.forest, round_.end - round_.begin))
+    race = race._replace(forest=forest_lib.enlarge(race.forest, round_.end - round_.begin, apart=True))
 
     def sweep(index: jax.Array, race: _Race) -> _Race:
         # Sweep i makes node i + 1 of each tree: node 0 is the root.
@@ -182,7 +178,7 @@ def _run_round(
             return race._replace(forest=forest_lib.simulate(race.forest, index + 1, rules))
         is_among_best = _ranks(_race_scores(position, race, config)) < plan.widths[:, index][:, None]
         race = race._replace(active=race.active & is_among_best)
-        forest = forest_lib.simulate(race.forest, index + 1, rules, race.active.reshape(-1))
+        forest = forest_lib.simulate(race.forest, index + 1, rules, race.active.T.reshape(-1))
         return _update_statistics(race._replace(forest=forest))
 
     end = round_.end if plan.num_sweeps is None else jnp.minimum(round_.end, plan.num_sweeps)
@@ -205,30 +201,32 @@ def _ranks(scores: jax.Array) -> jax.Array:
 
 def _update_statistics(race: _Race) -> _Race:
     """Returns the race with each tree's root edge copied into the position's statistics."""
-    rows = jnp.arange(race.actions.shape[0])[:, None]
-    visits = jnp.sum(race.forest.visits[:, :, 0], axis=0).reshape(race.actions.shape)
-    q_values = jnp.sum(race.forest.q_values[:, :, 0], axis=0).reshape(race.actions.shape)
+
+    def put(table: jax.Array, edges: jax.Array) -> jax.Array:
+        # One root action is open in each tree: its edge is the sum of all.
+        of_trees = jnp.sum(edges[:, 0], axis=0).reshape(race.actions.shape[::-1]).T
+        return lookup.put(table, race.actions, of_trees)
+
     return race._replace(
-        visits=race.visits.at[rows, race.actions].set(visits),
-        q_values=race.q_values.at[rows, race.actions].set(q_values),
+        visits=put(race.visits, race.forest.visits), q_values=put(race.q_values, race.forest.q_values)
     )
 
 
 def _rules(
     actions: jax.Array, evaluate: types.Evaluate, position: _Position, config: muzero_config.SearchConfig
 ) -> forest_lib.Rules:
-    """Returns the rules of trees [B * W] with one root action each."""
+    """Returns the rules of trees [W * B] with one root action each."""
     return forest_lib.Rules(
         evaluate=evaluate,
         score=functools.partial(selection.gumbel_scores, config=config),
-        root_actions=actions.reshape(-1) == jnp.arange(position.logits.shape[-1])[:, None],
+        root_actions=actions.T.reshape(-1) == jnp.arange(position.logits.shape[-1])[:, None],
         max_depth=config.max_depth or None,
     )
 
 
 def _race_scores(position: _Position, race: _Race, config: muzero_config.SearchConfig) -> jax.Array:
     """Returns scores [B, W] of the race's actions; -inf for dropped ones."""
-    scores = jnp.take_along_axis(_scores(position, race, config), race.actions, axis=-1)
+    scores = lookup.along(_scores(position, race, config), race.actions)
     return jnp.where(race.active, scores, -jnp.inf)
 
 

@@ -1,6 +1,6 @@
 """Depth statistics of finished trees, and the trees themselves for drawing.
 
-A search's forests have T = B * W trees, row by row: W trees for each position.
+A search's forests have T = W * B trees, W for each position: first of all positions the first ones.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from seedzero.search import types
 
 def depth_statistics(forests: Sequence[forest_lib.Forest], batch_size: int) -> tuple[jax.Array, jax.Array]:
     """Returns the largest depth [B] int32 and the mean depth [B] of the simulations' new nodes."""
-    made = jnp.concatenate([_rows(forest_lib.is_made(f)[:, 1:], batch_size) for f in forests], axis=-1)
-    depth = jnp.concatenate([_rows(forest_lib.depths(f)[:, 1:], batch_size) for f in forests], axis=-1)
+    made = jnp.concatenate([_rows(forest_lib.is_made(f)[1:].T, batch_size) for f in forests], axis=-1)
+    depth = jnp.concatenate([_rows(forest_lib.depths(f)[1:].T, batch_size) for f in forests], axis=-1)
     depth = jnp.where(made, depth, 0)
     num_made = jnp.maximum(jnp.sum(made, axis=-1), 1)
     return jnp.max(depth, axis=-1).astype(jnp.int32), jnp.sum(depth, axis=-1) / num_made
@@ -32,12 +32,12 @@ def tree(forests: Sequence[forest_lib.Forest], batch_size: int) -> types.Tree:
     """
     parts, offset = [], 1
     for forest in forests:
-        num_trees = forest.shape[1] // batch_size
-        num_new = forest.shape[2] - 1
+        num_trees = forest.shape[2] // batch_size
+        num_new = forest.shape[1] - 1
         first = offset + num_new * jnp.arange(num_trees)
         part = _nodes(forest)
         # Node 0 of each tree is the common root; node 1 is the tree's first own node.
-        parent = jnp.where(part.parent > 0, part.parent - 1 + jnp.tile(first, batch_size)[:, None], part.parent)
+        parent = jnp.where(part.parent > 0, part.parent - 1 + jnp.repeat(first, batch_size)[:, None], part.parent)
         parts.append(jax.tree.map(lambda x: _rows(x[:, 1:], batch_size), part._replace(parent=parent)))
         offset += num_trees * num_new
     joined = jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), _joined_root(forests, batch_size), *parts)
@@ -46,24 +46,25 @@ def tree(forests: Sequence[forest_lib.Forest], batch_size: int) -> types.Tree:
 
 def _nodes(forest: forest_lib.Forest) -> types.Tree:
     """Returns the nodes [T, N] of trees; nodes that do not exist are marked as in types.Tree."""
-    nodes = jnp.arange(forest.shape[2])
-    made = forest_lib.is_made(forest)
-    parent = jnp.max(jnp.where(forest.path_action != forest_lib.ABSENT, nodes, -1), axis=-1)
+    nodes = jnp.arange(forest.shape[1])
+    made = forest_lib.is_made(forest).T
+    parent = jnp.max(jnp.where(forest.path_action != forest_lib.ABSENT, nodes[:, None], -1), axis=1).T
     parent = jnp.where(made, parent, -1)
 
     def at_parent(table: jax.Array, otherwise: Any) -> jax.Array:
+        table = jnp.moveaxis(table, -1, 0)
         entry = jnp.take_along_axis(table, jnp.maximum(parent, 0)[:, :, None], axis=-1)[:, :, 0]
         return jnp.where(parent >= 0, entry, otherwise)
 
     return types.Tree(
         parent=parent.astype(jnp.int32),
         action=at_parent(forest.path_action, -1).astype(jnp.int32),
-        num_visits=jnp.where(made, 1 + jnp.sum(forest.visits, axis=0), 0).astype(jnp.int32),
-        value=jnp.where(made, forest_lib.mean_values(forest), 0.0),
+        num_visits=jnp.where(made, 1 + jnp.sum(forest.visits, axis=0).T, 0).astype(jnp.int32),
+        value=jnp.where(made, forest_lib.mean_values(forest).T, 0.0),
         reward=at_parent(forest.path_reward, 0.0),
         discount=at_parent(forest.path_discount, 1.0),
-        depth=jnp.where(made, forest_lib.depths(forest), 0).astype(jnp.int32),
-        prior=jnp.moveaxis(forest.prior, 0, -1),
+        depth=jnp.where(made, forest_lib.depths(forest).T, 0).astype(jnp.int32),
+        prior=forest.prior.T,
     )
 
 
@@ -71,12 +72,12 @@ def _joined_root(forests: Sequence[forest_lib.Forest], batch_size: int) -> types
     """Returns the root [B, 1], with the visits of all trees."""
 
     def total(edges: list[jax.Array]) -> jax.Array:
-        rows = [_rows(jnp.sum(x[:, :, :1], axis=0), batch_size) for x in edges]
+        rows = [_rows(jnp.sum(x[:, 0], axis=0)[:, None], batch_size) for x in edges]
         return jnp.concatenate(rows, axis=-1).sum(axis=-1, keepdims=True)
 
     num_visits, returns = total([f.visits for f in forests]), total([f.visits * f.q_values for f in forests])
     first = jax.tree.map(lambda x: _rows(x[:, :1], batch_size)[:, :1], _nodes(forests[0]))
-    value = _rows(forests[0].value[:, :1], batch_size)[:, :1]
+    value = forests[0].value[0, :batch_size, None]
     joined: types.Tree = first._replace(
         num_visits=1 + num_visits.astype(jnp.int32), value=(value + returns) / (1.0 + num_visits)
     )
@@ -84,8 +85,9 @@ def _joined_root(forests: Sequence[forest_lib.Forest], batch_size: int) -> types
 
 
 def _rows(x: jax.Array, batch_size: int) -> jax.Array:
-    """Returns [B * W, N, ...] as [B, W * N, ...]."""
-    return x.reshape(batch_size, -1, *x.shape[2:])
+    """Returns [W * B, N, ...] as [B, W * N, ...]."""
+    groups = jnp.moveaxis(x.reshape(-1, batch_size, *x.shape[1:]), 1, 0)
+    return groups.reshape(batch_size, -1, *x.shape[2:])
 
 
 def to_dot(tree: types.Tree, row: int = 0) -> str:

@@ -42,13 +42,13 @@ def search(
         forest = jax.lax.fori_loop(
             loop.begin + 1, loop.end + 1, lambda node, trees: forest_lib.simulate(trees, node, rules), forest
         )
-    visits = forest.visits[:, :, 0].T
+    visits = forest.visits[:, 0].T
     found = types.Found(
         action=_sample_visits(action_key, visits, noisy, explore, config.temperature),
         action_weights=visits / jnp.sum(visits, axis=-1, keepdims=True),
-        root_value=forest_lib.mean_values(forest)[:, 0],
+        root_value=forest_lib.mean_values(forest)[0],
         visit_counts=visits.astype(jnp.int32),
-        q_values=forest.q_values[:, :, 0].T,
+        q_values=forest.q_values[:, 0].T,
     )
     return found, [forest]
 

@@ -19,7 +19,7 @@ TINY = float(np.finfo(np.float32).tiny)
 
 
 def puct_scores(forest: forest_lib.Forest, *, config: muzero_config.SearchConfig) -> jax.Array:
-    """Returns MuZero's upper confidence bounds [A, T, N] (Schrittwieser et al. 2020, appendix B, equation 2).
+    """Returns MuZero's upper confidence bounds [A, N, T] (Schrittwieser et al. 2020, appendix B, equation 2).
 
     Values are scaled to [0, 1] by the range of the node's own value and its edges', not by the whole tree's range as
     in equation 5: a node's choice then depends on the node alone. Unvisited actions count as the worst.
@@ -38,7 +38,7 @@ def puct_scores(forest: forest_lib.Forest, *, config: muzero_config.SearchConfig
 
 
 def gumbel_scores(forest: forest_lib.Forest, *, config: muzero_config.SearchConfig) -> jax.Array:
-    """Returns each edge's deficit to the improved policy, [A, T, N] (Danihelka et al. 2022, section 5)."""
+    """Returns each edge's deficit to the improved policy, [A, N, T] (Danihelka et al. 2022, section 5)."""
     bonus = value_bonus(forest.prior, forest.value, forest.visits, forest.q_values, config=config)
     policy = jax.nn.softmax(forest.log_prior + bonus, axis=0)
     return policy - forest.visits / (1.0 + jnp.sum(forest.visits, axis=0))

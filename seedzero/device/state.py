@@ -13,6 +13,7 @@ from seedzero.device import acting
 from seedzero.device import mesh as mesh_lib
 from seedzero.device import setup as setup_lib
 from seedzero.replay import data as data_lib
+from seedzero.replay import frames as frames_lib
 from seedzero.replay import rings as rings_lib
 
 
@@ -20,7 +21,7 @@ class ActorState(NamedTuple):
     """What acting owns on the device; donated to every call.
 
     Attributes:
-      carried: by the environments, [slots, ...] over all shards.
+      carried: by the environments, [slots, ...] over all shards; past frames [slots, 1, ...] in the rings' layout.
       rings: the stored rows, [training slots, time, ...] over all shards.
     """
 
@@ -40,7 +41,29 @@ def create_actor(setup: setup_lib.Setup, *, holds_frames: bool = True) -> ActorS
         prioritized=isinstance(agent.data, data_lib.Replay) and agent.data.prioritization is not None,
         holds_frames=holds_frames,
     )
-    return ActorState(acting.initial(agent, setup.spec, layout.num_train + layout.num_evaluate), rings)
+    return ActorState(_create_carried(setup), rings)
+
+
+def _create_carried(setup: setup_lib.Setup) -> acting.Carried:
+    num_slots = setup.layout.num_train + setup.layout.num_evaluate
+    carried = acting.initial(setup.agent, setup.spec, num_slots)
+    past = {name: frames_lib.zeros(num_slots, 1, seen.shape[1:], seen.dtype) for name, seen in carried.past.items()}
+    return carried._replace(past=past)
+
+
+def take_carried(carried: acting.Carried, slot: jax.Array) -> acting.Carried:
+    """Returns what environments at slots [B] carry; anything at slots that do not exist."""
+    only = jnp.zeros_like(slot)
+    past = {name: frames_lib.get(frames, slot, only, mode="clip") for name, frames in carried.past.items()}
+    return acting.Carried(past, jax.tree.map(lambda x: x.at[slot].get(mode="clip"), carried.memory))
+
+
+def put_carried(carried: acting.Carried, slot: jax.Array, new: acting.Carried) -> acting.Carried:
+    """Returns what all carry, with the new of slots [B]; slots that do not exist are dropped."""
+    only = jnp.zeros_like(slot)
+    past = {name: frames_lib.put(frames, slot, only, new.past[name]) for name, frames in carried.past.items()}
+    put = functools.partial(jax.tree.map, lambda x, new: x.at[slot].set(new, mode="drop"))
+    return acting.Carried(past, put(carried.memory, new.memory))
 
 
 def abstract_actor(setup: setup_lib.Setup) -> ActorState:
@@ -57,8 +80,7 @@ def abstract_train(setup: setup_lib.Setup) -> base.TrainState:
 
 def init_carried(setup: setup_lib.Setup) -> acting.Carried:
     """Returns what environments carry before anything was seen, spread over the devices."""
-    num_slots = setup.layout.num_train + setup.layout.num_evaluate
-    create = functools.partial(acting.initial, setup.agent, setup.spec, num_slots)
+    create = functools.partial(_create_carried, setup)
     return acting.Carried(*jax.jit(create, out_shardings=mesh_lib.sharded(setup.mesh))())
 
 

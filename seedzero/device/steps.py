@@ -80,12 +80,12 @@ def make_act(setup: setup_lib.Setup) -> Callable[..., tuple[state_lib.ActorState
     ) -> tuple[state_lib.ActorState, jax.Array]:
         key = jax.random.fold_in(jax.random.key(setup.seed + 1), counters.num_calls)
         key = jax.random.fold_in(key, jax.lax.axis_index(_AXIS))
-        carried = jax.tree.map(lambda x: x.at[batch.slot].get(mode="clip"), actor.carried)
+        carried = state_lib.take_carried(actor.carried, batch.slot)
         slot = setup.layout.global_slot(batch.slot, jax.lax.axis_index(_AXIS))
         shown = (batch.observation, batch.reward, batch.first, batch.action_mask, batch.explore)
         seen = acting.Seen(*shown, slot, batch.terminated)
         carried, outputs = acting.act(setup.agent, setup.spec, setup.layout.num_train, params, carried, seen, key)
-        carried = jax.tree.map(lambda x, new: x.at[batch.slot].set(new, mode="drop"), actor.carried, carried)
+        carried = state_lib.put_carried(actor.carried, batch.slot, carried)
         row = _row(setup, batch, outputs, counters.version)
         rings = rings_lib.write(actor.rings, batch.slot, row, counters.num_inserts, setup.agent.stack)
         if row.weight is not None and rings.max_weight is not None:  # every shard holds the same number

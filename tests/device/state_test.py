@@ -12,10 +12,12 @@ import pytest
 
 from seedzero.agents import base
 from seedzero.core import types
+from seedzero.device import acting
 from seedzero.device import mesh as mesh_lib
 from seedzero.device import setup as setup_lib
 from seedzero.device import state as state_lib
 from seedzero.replay import data as data_lib
+from seedzero.replay import frames as frames_lib
 
 
 def _setup(num_devices: int = 2, **options: Any) -> setup_lib.Setup:
@@ -45,11 +47,33 @@ def test_the_acting_state_has_rings_for_training_slots_and_memory_for_all() -> N
     assert actor.rings.stored["state"].shape == (4, 3, 3)
     assert actor.rings.stored["version"].shape == (4, 12)
     assert actor.rings.max_weight is None
-    assert actor.carried.past[types.OBSERVATION].shape == (6, 2) and actor.carried.memory.shape == (6,)
+    assert actor.carried.past[types.OBSERVATION].shape == (6, 1, 2) and actor.carried.memory.shape == (6,)
     for leaf in jax.tree.leaves(actor):
         assert leaf.sharding == mesh_lib.sharded(setup.mesh) and not np.asarray(leaf).any()
     carried = state_lib.init_carried(setup)
     assert _shapes(carried) == _shapes(actor.carried)
+
+
+@pytest.mark.parametrize("size", [2, 2000])
+def test_environments_take_and_put_what_they_carry(size: int) -> None:
+    """Large frames lie in rows of 128 numbers."""
+    rng = np.random.default_rng(0)
+    past = rng.integers(256, size=(5, size, 1, 2)).astype(np.uint8)
+    frames = frames_lib.zeros(5, 1, past.shape[1:], past.dtype)
+    everyone, only = jnp.arange(5), jnp.zeros(5, jnp.int32)
+    table = acting.Carried({"x": frames_lib.put(frames, everyone, only, jnp.asarray(past))}, jnp.arange(5.0))
+    slot = jnp.asarray([3, 1, 7])
+    taken = state_lib.take_carried(table, slot)
+    np.testing.assert_array_equal(taken.past["x"][:2], past[[3, 1]])
+    np.testing.assert_array_equal(taken.memory[:2], [3, 1])
+    new = rng.integers(256, size=(3, size, 1, 2)).astype(np.uint8)
+    table = state_lib.put_carried(
+        table, slot, acting.Carried({"x": jnp.asarray(new)}, jnp.asarray([30.0, 10.0, 70.0]))
+    )
+    past[[3, 1]] = new[:2]
+    found = state_lib.take_carried(table, everyone)
+    np.testing.assert_array_equal(found.past["x"], past)
+    np.testing.assert_array_equal(found.memory, [0, 10, 2, 30, 4])
 
 
 def test_frames_may_be_left_to_the_host() -> None:

@@ -55,8 +55,8 @@ def signed_discount(parts: Parts) -> float:
 def init(parts: Parts, key: jax.Array) -> base.Params:
     """Returns the initial parameters: the network's, the observations' moments and the size of rewards."""
     params = dict(parts.network.init(key))
-    if parts.network.no_moments is not None:
-        params[networks.MOMENTS] = parts.network.no_moments
+    if (moments := parts.network.no_moments()) is not None:
+        params[networks.MOMENTS] = moments
     if parts.config.muzero.scale_rewards:
         params[REWARD_SIZE] = statistics.no_size()
     return params

@@ -169,7 +169,7 @@ def _init(parts: _Parts, key: jax.Array) -> TrainState:
         opt_state=parts.optimizer.init(params),
         num_updates=jnp.zeros((), jnp.int32),
         num_rejected=jnp.zeros((), jnp.int32),
-        moments=parts.network.no_moments,
+        moments=parts.network.no_moments(),
         returns=statistics.no_moments(1) if parts.config.normalize_rewards else (),
     )
 

@@ -39,7 +39,6 @@ class Inputs:
             for x in spec.arrays
         }
 
-    @property
     def no_moments(self) -> Moments | None:
         """The moments before anything was seen; None: nothing is normalized."""
         if not self._sizes:

@@ -66,7 +66,7 @@ class Network(NamedTuple):
         [B, bins]), float32.
       dynamics: (params, hidden, action [B] int32, or [B, D] in -1 to 1) -> (next hidden, reward logits [B, bins]
         float32); the reward is that of the edge to the next hidden state.
-      no_moments: moments before anything was seen; None: nothing is normalized, and the parameters hold none.
+      no_moments: () -> moments before anything was seen; None: nothing is normalized, and the parameters hold none.
       add_moments: (moments, observation, counted [B] bool, axis name) -> moments with these observations added.
       projection: for the consistency loss; None: no such parameters.
       prefix: replaces `dynamics`; None: the model predicts rewards, not their sums.
@@ -77,7 +77,7 @@ class Network(NamedTuple):
     represent: Callable[[Params, inputs_lib.Observation], Hidden]
     predict: Callable[[Params, Hidden], tuple[jax.Array, jax.Array]]
     dynamics: Callable[[Params, Hidden, jax.Array], tuple[Hidden, jax.Array]]
-    no_moments: inputs_lib.Moments | None = None
+    no_moments: Callable[[], inputs_lib.Moments | None] = lambda: None
     add_moments: AddMoments = lambda moments, *_: moments
     projection: Projection | None = None
     prefix: Prefix | None = None

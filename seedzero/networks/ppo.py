@@ -49,14 +49,14 @@ class Network(NamedTuple):
       initial_state: batch size -> recurrent state [B, 2 * LSTM units] float32; [B, 0] without an LSTM.
       unroll: (params, moments, state, Steps) -> (state behind them, Prediction). Where actions are vectors, so are the
         last ones, [B, T, K] in -1 to 1.
-      no_moments: moments of the features before anything was seen; None: nothing is normalized.
+      no_moments: () -> moments of the features before anything was seen; None: nothing is normalized.
       add_moments: (moments, observation, counted [N] bool, axis_name) -> moments with these observations.
     """
 
     init: Callable[[jax.Array], Params]
     initial_state: Callable[[int], jax.Array]
     unroll: Callable[[Params, inputs_lib.Moments | None, jax.Array, actor_critic.Steps], tuple[jax.Array, Prediction]]
-    no_moments: inputs_lib.Moments | None
+    no_moments: Callable[[], inputs_lib.Moments | None]
     add_moments: Callable[[inputs_lib.Moments, inputs_lib.Observation, jax.Array, str | None], inputs_lib.Moments]
 
 

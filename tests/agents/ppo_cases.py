@@ -102,7 +102,7 @@ def linear_parts(config: config_lib.Config, spec: types.EnvSpec = SPEC) -> ppo._
         lambda key: jax.tree.map(jnp.asarray, params(spec)),
         lambda num_rows: jnp.zeros((num_rows, 0)),
         unroll,
-        None,
+        lambda: None,
         lambda moments, *_: moments,
     )
     optimizer = learning.optimizer("adam", clip_norm=config.ppo.clip_norm, epsilon=config.ppo.adam_epsilon)

@@ -126,7 +126,8 @@ def test_a_remote_environment_that_no_network_fits_is_refused_before_the_run_is_
 def test_a_remote_environment_too_large_for_the_replay_is_refused_and_the_next_one_is_not() -> None:
     world = World("remote")
     with pytest.raises(errors.SpecMismatch, match=r"replay\.capacity=64000 needs \S+ GiB .* would fit"):
-        world.join("giant", types.EnvSpec((2**30,), "float32", 3), kind="yours")
+        # Four TiB: none of it may be allocated on the way to the refusal.
+        world.join("giant", types.EnvSpec((2**40,), "float32", 3), kind="yours")
     assert world.reception.spec is None and world.num_joined == 0
     world.join("a", kind="yours")
     assert world.reception.spec == SPEC

@@ -50,8 +50,8 @@ def test_an_mlp_takes_all_as_one_vector(spec: types.EnvSpec) -> None:
 
 def test_each_array_has_moments_of_its_own_where_its_bounds_do_not_tell_its_scale() -> None:
     made, seen = inputs.Inputs("conv", SPEC, 1, normalizes=True), _show(SPEC)
-    assert {name: moments.mean.shape for name, moments in made.no_moments.items()} == {"speed": (2,), "depth": (1,)}
-    moments = made.add_moments(made.no_moments, seen, jnp.array([True, True, True, False]), None)
+    assert {name: moments.mean.shape for name, moments in made.no_moments().items()} == {"speed": (2,), "depth": (1,)}
+    moments = made.add_moments(made.no_moments(), seen, jnp.array([True, True, True, False]), None)
     np.testing.assert_allclose(moments["speed"].mean, seen["speed"][:3].mean(axis=0), rtol=1e-5)
     np.testing.assert_allclose(moments["depth"].mean, [seen["depth"][:3].mean()], rtol=1e-5)
     features = made.features(moments, seen)

@@ -227,10 +227,11 @@ def test_normalized_observations_do_not_depend_on_their_units(spec: types.EnvSpe
 
     @jax.jit
     def represent(x: jax.Array) -> jax.Array:
-        moments = network.add_moments(network.no_moments, _one(x), jnp.ones(len(x), bool), None)
+        moments = network.add_moments(network.no_moments(), _one(x), jnp.ones(len(x), bool), None)
         return network.represent({**params, muzero.MOMENTS: moments}, _one(x))
 
-    assert network.no_moments is not None and len(network.no_moments.mean) == spec.observation_shape[-1]
+    moments = network.no_moments()
+    assert moments is not None and len(moments.mean) == spec.observation_shape[-1]
     np.testing.assert_allclose(represent(scales * x + 3 * scales), represent(x), atol=1e-3)
 
 

@@ -48,14 +48,14 @@ def test_every_network_gives_a_policy_and_a_value(
     shape = (6, 5, *spec.observation_shape[:-1], spec.observation_shape[-1] * frame_stack)
     steps = _steps(np.zeros(shape, spec.observation_dtype), spec)
     params = jax.eval_shape(network.init, jax.random.key(0))
-    state, found = jax.eval_shape(network.unroll, params, network.no_moments, network.initial_state(6), steps)
+    state, found = jax.eval_shape(network.unroll, params, network.no_moments(), network.initial_state(6), steps)
     num_outputs = spec.num_actions or 2
     assert (found.policy.shape, found.policy.dtype) == ((6, 5, num_outputs), jnp.float32)
     assert (found.value.shape, found.value.dtype) == ((6, 5), jnp.float32)
     assert (state.shape, state.dtype) == ((6, 2 * lstm_width), jnp.float32)
     assert found.log_std.shape == ((2,) if spec.is_continuous else (0,))
     assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(params))
-    num_normalized = 0 if network.no_moments is None else len(network.no_moments.mean)
+    num_normalized = len(moments.mean) if (moments := network.no_moments()) else 0
     assert num_normalized == (4 * frame_stack if spec in (VECTOR, CONTINUOUS) else 0)
 
 
@@ -64,7 +64,7 @@ def test_an_untrained_policy_is_nearly_even_and_as_wide_as_configured() -> None:
     params = jax.jit(network.init)(jax.random.key(0))
     observation = np.random.default_rng(0).normal(size=(6, 1, 4)).astype(np.float32)
     unroll, state = jax.jit(network.unroll), network.initial_state(6)
-    _, found = unroll(params, network.no_moments, state, _steps(observation, CONTINUOUS))
+    _, found = unroll(params, network.no_moments(), state, _steps(observation, CONTINUOUS))
     np.testing.assert_allclose(found.log_std, np.log([0.5, 0.5]), rtol=1e-6)
     assert np.all(np.abs(found.policy) < 0.1)
     # Moments change what is seen, and nothing else: observations 10 times as large look the same.

@@ -54,8 +54,8 @@ else:
 
 @pytest.hookimpl(optionalhook=True)  # of xdist
 def pytest_xdist_auto_num_workers() -> int:
-    """One process more than cores: tests that start processes mostly wait for them."""
-    return min(os.cpu_count() or 1, _MAX_CORES) + 1
+    """Two processes more than cores: tests that start processes mostly wait for them."""
+    return min(os.cpu_count() or 1, _MAX_CORES) + 2
 
 
 @pytest.hookimpl(trylast=True)  # when all are known that will run

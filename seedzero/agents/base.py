@@ -41,7 +41,7 @@ class Inputs(NamedTuple):
       explore: [B] bool, true: act with training noise; false: greedily.
       slot: [B] int32, the environment's slot among all of the run's.
       num_slots: training slots of the run; slots from here on evaluate.
-      task: [B] int32, the level in a run of several tasks; 0 in all others.
+      task: [B] int32, place in `EnvSpec.tasks`; 0 in a run of one task. An agent that learns by tasks stores it.
     """
 
     observation: Mapping[str, jax.Array]

@@ -94,6 +94,8 @@ class EnvSpec:
         worker does not tell.
       packed: the named arrays of observations made of several: an observation then is their bytes, [N] uint8, one
         array after the other, see core/packing.py. Empty: it is one array.
+      tasks: names of the tasks that the environments of a run share, such as levels; every step tells each
+        environment's. Empty: there is one task.
     """
 
     observation_shape: tuple[int, ...]
@@ -108,8 +110,11 @@ class EnvSpec:
     action_high: tuple[float, ...] = ()
     num_states: int = 0
     packed: tuple[ArraySpec, ...] = ()
+    tasks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if len(set(self.tasks)) < len(self.tasks):
+            raise errors.SpecMismatch(f"the names of the tasks are {list(self.tasks)}; expected each once")
         names, num_bytes = [array.name for array in self.arrays], sum(array.num_bytes for array in self.arrays)
         if len(set(names)) < len(names):
             raise errors.SpecMismatch(f"the names of an observation's arrays are {names}; expected each once")
@@ -149,7 +154,7 @@ class EnvSpec:
     def from_json(cls, values: Mapping[str, Any]) -> EnvSpec:
         """Returns the spec of a JSON object; infinities may be text. Raises ValueError, TypeError or KeyError."""
         bounds = {name: float(values[name]) for name in ("observation_low", "observation_high")}
-        sequences = ("observation_shape", "action_low", "action_high")
+        sequences = ("observation_shape", "action_low", "action_high", "tasks")
         tuples = {name: tuple(values[name]) for name in sequences if name in values}
         packed = tuple(
             ArraySpec(**{**array, "shape": tuple(array["shape"]), **{k: float(array[k]) for k in ("low", "high")}})
@@ -168,6 +173,11 @@ class EnvSpec:
         """The arrays of an observation, as agents see them; at least one."""
         alone = (self.observation_shape, self.observation_dtype, self.observation_low, self.observation_high)
         return self.packed or (ArraySpec(OBSERVATION, *alone),)
+
+    @property
+    def num_tasks(self) -> int:
+        """At least 1."""
+        return max(1, len(self.tasks))
 
     @property
     def action_bounds(self) -> np.ndarray:
@@ -218,6 +228,7 @@ class EnvStep(NamedTuple):
       terminated: [E] bool, true: the episode ended in a terminal state (its value is 0).
       truncated: [E] bool, true: the episode was cut off (its value is bootstrapped).
       action_mask: [E, A] bool, true: legal; None where the spec has no mask.
+      task: [E] int32, each environment's place in `EnvSpec.tasks`, the same in a whole episode; None: 0.
     """
 
     observation: np.ndarray
@@ -225,6 +236,12 @@ class EnvStep(NamedTuple):
     terminated: np.ndarray
     truncated: np.ndarray
     action_mask: np.ndarray | None = None
+    task: np.ndarray | None = None
+
+    @property
+    def tasks(self) -> np.ndarray:
+        """[E] int32, 0 where the environments tell none."""
+        return np.zeros(len(self.reward), np.int32) if self.task is None else self.task
 
     @property
     def final(self) -> np.ndarray:
@@ -245,6 +262,8 @@ class Assignment:
       num_groups: groups of environments that step alternately.
       envs_per_group: environments in each group.
       seeds: [num_groups * envs_per_group] one for each environment, group by group.
+      indices: likewise, the environment's place among all of the run with this role: spreads tasks evenly. Empty: of a
+        learner that does not tell.
       resumed: true: the session is still alive; go on without a reset and repeat unanswered messages.
     """
 
@@ -256,3 +275,4 @@ class Assignment:
     envs_per_group: int
     seeds: tuple[int, ...]
     resumed: bool = False
+    indices: tuple[int, ...] = ()

@@ -35,6 +35,7 @@ class Seen(NamedTuple):
     Attributes:
       frame: [B, *observation_shape] of the spec's dtype, as the worker sent it.
       terminated: None: evaluations, whose steps nobody learns from.
+      task: None: 0 everywhere.
     """
 
     frame: jax.Array
@@ -44,6 +45,7 @@ class Seen(NamedTuple):
     explore: jax.Array
     slot: jax.Array
     terminated: jax.Array | None = None
+    task: jax.Array | None = None
 
 
 def initial(agent: base.Agent, spec: types.EnvSpec, num_slots: int) -> Carried:
@@ -82,7 +84,7 @@ def look(
         explore=seen.explore,
         slot=seen.slot,
         num_slots=num_slots,
-        task=jnp.zeros_like(seen.slot),
+        task=jnp.zeros_like(seen.slot) if seen.task is None else seen.task,
     )
 
 

@@ -98,6 +98,7 @@ class Batch(NamedTuple):
       first: [R] bool, true: first observation of an episode or run; true for padding.
       action_mask: [R, A] bool, true: legal; all true for padding.
       explore: [R] bool, true: training rows.
+      task: [R] int32, place in `EnvSpec.tasks`.
     """
 
     slot: np.ndarray
@@ -108,6 +109,7 @@ class Batch(NamedTuple):
     first: np.ndarray
     action_mask: np.ndarray
     explore: np.ndarray
+    task: np.ndarray
 
 
 def assemble(
@@ -133,6 +135,7 @@ def assemble(
     batch.terminated[rows] = np.concatenate([step.terminated for step in steps])
     batch.truncated[rows] = np.concatenate([step.truncated for step in steps])
     batch.first[rows] = np.concatenate([message.request.first for message in waiting])
+    batch.task[rows] = np.concatenate([step.tasks for step in steps])
     batch.explore[:] = waiting[0].request.role is types.Role.TRAIN
     if spec.has_action_mask:
         batch.action_mask[rows] = np.concatenate([step.action_mask for step in steps if step.action_mask is not None])
@@ -168,4 +171,5 @@ def padding(spec: types.EnvSpec, layout: Layout, num_rows: int) -> Batch:
         first=np.ones(total, bool),
         action_mask=np.ones((total, spec.num_actions), bool),
         explore=np.zeros(total, bool),
+        task=np.zeros(total, np.int32),
     )

@@ -83,7 +83,7 @@ def make_act(setup: setup_lib.Setup) -> Callable[..., tuple[state_lib.ActorState
         carried = state_lib.take_carried(actor.carried, batch.slot)
         slot = setup.layout.global_slot(batch.slot, jax.lax.axis_index(_AXIS))
         shown = (batch.observation, batch.reward, batch.first, batch.action_mask, batch.explore)
-        seen = acting.Seen(*shown, slot, batch.terminated)
+        seen = acting.Seen(*shown, slot, batch.terminated, batch.task)
         carried, outputs = acting.act(setup.agent, setup.spec, setup.layout.num_train, params, carried, seen, key)
         carried = state_lib.put_carried(actor.carried, batch.slot, carried)
         row = _row(setup, batch, outputs, counters.version)

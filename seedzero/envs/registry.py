@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+from collections.abc import Sequence
 
 from seedzero.config import sections
 from seedzero.core import env_ids, errors, types, user_code
@@ -23,6 +24,7 @@ def make(
     role: types.Role = types.Role.TRAIN,
     threads: int = 0,
     render: bool = False,
+    indices: Sequence[int] = (),
 ) -> base.VectorEnv:
     """Returns one group of `num_envs` environments; EnvironmentFailure if they cannot be made here.
 
@@ -32,6 +34,8 @@ def make(
       role: games of two players are self-play in training, against random moves in evaluation.
       threads: emulator threads of Atari; 0: one for each core.
       render: enables render().
+      indices: [num_envs] places of the environments among all of the run, over which tasks are spread; empty: the
+        first ones.
     """
     kind, _, name = env_id.partition(":")
     if env_id == "catch":

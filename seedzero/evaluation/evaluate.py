@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from seedzero.checkpoints import files as checkpoint_files
-from seedzero.checkpoints import run_dir
+from seedzero.checkpoints import run_dir, spec_file
 from seedzero.config import config as config_lib
-from seedzero.core import env_ids, errors
+from seedzero.core import env_ids, errors, types
 from seedzero.envs import base as env_base
 from seedzero.envs import registry, spiel
 from seedzero.evaluation import evaluation, greedy, human_scores, match, video
@@ -47,11 +47,19 @@ class _Player:
     """A greedy agent for a group of environments in this process."""
 
     def __init__(
-        self, path: pathlib.Path, step: checkpoint_files.Step | None, num_envs: int, *, seed: int, render: bool
+        self,
+        path: pathlib.Path,
+        step: checkpoint_files.Step | None,
+        num_envs: int,
+        *,
+        seed: int,
+        render: bool,
+        role: types.Role = types.Role.TRAIN,
     ) -> None:
+        """role: games of two players are self-play in training."""
         self.config = config = _read_config(path, _PLAY_REMOTE if render else _EVALUATE_REMOTE)
         settings = dataclasses.replace(config.env, life_loss=False, random_opening=0)  # episodes are whole games
-        self.env: env_base.VectorEnv = registry.make(config.env.id, settings, num_envs, render=render)
+        self.env: env_base.VectorEnv = registry.make(config.env.id, settings, num_envs, role=role, render=render)
         self.saved = greedy.load(path, config, self.env.spec, step)
         self._group = greedy.Group(self.saved, self.env.spec, num_envs, seed)
         self.step = self.env.reset(greedy.seeds(seed, num_envs))
@@ -133,18 +141,26 @@ def _same_game(path: pathlib.Path, game: spiel.Game) -> pathlib.Path:
 def _evaluate_alone(
     path: pathlib.Path, step: checkpoint_files.Step | None, num_episodes: int, seed: int
 ) -> dict[str, Any]:
-    num_envs = min(num_episodes, MAX_ENVS)
-    player = _Player(path, step, num_envs, seed=seed, render=False)
+    num_envs = _num_envs(path, num_episodes)
+    player = _Player(path, step, num_envs, seed=seed, render=False, role=types.Role.EVALUATE)
     slots = np.arange(num_envs)
-    played = evaluation.Evaluation(slots, num_episodes)
+    played = evaluation.Evaluation(slots, num_episodes, player.env.spec.tasks)
     with contextlib.closing(player.env):
-        played.record(slots, player.step.reward, player.first, player.step.final)
+        played.record(slots, player.step, player.first)
         while not played.done:
             player.advance()
-            played.record(slots, player.step.reward, player.first, player.step.final)
-    result = {**player.saved.to_json(), **dataclasses.asdict(played.result())}
-    normalized = human_scores.normalized(player.config.env.id, result["mean_return"])
-    return result if normalized is None else {**result, "human_normalized": normalized}
+            played.record(slots, player.step, player.first)
+    result = played.result()
+    shown = {**player.saved.to_json(), **result.to_json()}
+    normalized = human_scores.of(player.config.env.id, result)
+    return shown if normalized is None else {**shown, "human_normalized": normalized}
+
+
+def _num_envs(path: pathlib.Path, num_episodes: int) -> int:
+    """Returns how many environments play at a time: of several tasks, all equally often."""
+    spec, most = spec_file.read(path), min(num_episodes, MAX_ENVS)
+    num_tasks = spec.num_tasks if spec else 1
+    return most if most < num_tasks else most // num_tasks * num_tasks
 
 
 def play(

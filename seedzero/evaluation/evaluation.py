@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+
+from seedzero.core import types
 
 
 class Episode(NamedTuple):
@@ -20,11 +22,13 @@ class Episode(NamedTuple):
       total: undiscounted sum of rewards; in games of two players, the sum of the first mover (the first one after a
         random opening, if there is one).
       length: steps.
+      task: place in `EnvSpec.tasks`.
     """
 
     slot: int
     total: float
     length: int
+    task: int = 0
 
 
 class Episodes:
@@ -39,7 +43,14 @@ class Episodes:
         self._total = np.zeros(num_slots)
         self._length = np.zeros(num_slots, np.int64)
 
-    def record(self, slots: np.ndarray, reward: np.ndarray, first: np.ndarray, final: np.ndarray) -> list[Episode]:
+    def record(
+        self,
+        slots: np.ndarray,
+        reward: np.ndarray,
+        first: np.ndarray,
+        final: np.ndarray,
+        tasks: np.ndarray | None = None,
+    ) -> list[Episode]:
         """Adds one observation of each given environment and returns the finished episodes.
 
         Args:
@@ -47,16 +58,25 @@ class Episodes:
           reward: [B] of the step to the observation.
           first: [B] bool, true: first observation of an episode or session.
           final: [B] bool, true: last observation of an episode.
+          tasks: [B] int, places in `EnvSpec.tasks`; None: 0.
         """
         self._total[slots] = np.where(first, 0.0, self._total[slots] + self._sign[slots] * reward)
         self._sign[slots] = np.where(first, 1, self._next_sign * self._sign[slots])
         self._length[slots] = np.where(first, 0, self._length[slots] + 1)
-        return [Episode(int(slot), float(self._total[slot]), int(self._length[slot])) for slot in slots[final]]
+        ended = np.zeros(np.count_nonzero(final), int) if tasks is None else tasks[final]
+        return [
+            Episode(int(slot), float(self._total[slot]), int(self._length[slot]), int(task))
+            for slot, task in zip(slots[final], ended, strict=True)
+        ]
 
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """Statistics over the episodes of an evaluation; returns are undiscounted sums of rewards."""
+    """Statistics over the episodes of an evaluation; returns are undiscounted sums of rewards.
+
+    Attributes:
+      task_returns: mean return of each task that was played, by its name; {} where there is one task.
+    """
 
     episodes: int
     mean_return: float
@@ -64,6 +84,19 @@ class Result:
     min_return: float
     max_return: float
     mean_length: float
+    task_returns: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the statistics by their names; without `task_returns` where there is one task."""
+        values = dataclasses.asdict(self)
+        if not self.task_returns:
+            del values["task_returns"]
+        return values
+
+    def flat(self) -> dict[str, float]:
+        """Returns the statistics as single numbers, `mean_return/TASK` for each task."""
+        by_task = {f"mean_return/{name}": value for name, value in self.task_returns.items()}
+        return {name: value for name, value in self.to_json().items() if name != "task_returns"} | by_task
 
 
 class Evaluation:
@@ -72,18 +105,20 @@ class Evaluation:
     Args:
       slots: [E] the environments' slots, any distinct numbers.
       num_episodes: episodes altogether; the first environments play the remainder of an uneven division.
+      tasks: `EnvSpec.tasks`.
     """
 
-    def __init__(self, slots: np.ndarray, num_episodes: int) -> None:
+    def __init__(self, slots: np.ndarray, num_episodes: int, tasks: Sequence[str] = ()) -> None:
+        self._tasks = tasks
         number = len(slots)
         quotas = num_episodes // number + (np.arange(number) < num_episodes % number)
         self._left = {int(slot): int(quota) for slot, quota in zip(slots, quotas, strict=True)}
         self._running = Episodes(int(slots.max()) + 1)
         self._finished: list[Episode] = []
 
-    def record(self, slots: np.ndarray, reward: np.ndarray, first: np.ndarray, final: np.ndarray) -> None:
-        """Adds one observation of each given environment; shapes as in `Episodes.record`."""
-        for episode in self._running.record(slots, reward, first, final):
+    def record(self, slots: np.ndarray, step: types.EnvStep, first: np.ndarray) -> None:
+        """Adds one observation of each given environment; slots, first: as in `Episodes.record`."""
+        for episode in self._running.record(slots, step.reward, first, step.final, step.tasks):
             if self._left[episode.slot] > 0:
                 self._left[episode.slot] -= 1
                 self._finished.append(episode)
@@ -95,7 +130,15 @@ class Evaluation:
 
     def result(self) -> Result:
         """Returns the statistics of the finished episodes, at least one."""
-        return summarize([episode.total for episode in self._finished], [episode.length for episode in self._finished])
+        found = summarize(
+            [episode.total for episode in self._finished], [episode.length for episode in self._finished]
+        )
+        totals = {
+            name: [episode.total for episode in self._finished if episode.task == task]
+            for task, name in enumerate(self._tasks)
+        }
+        means = {name: float(np.mean(returns)) for name, returns in totals.items() if returns}
+        return dataclasses.replace(found, task_returns=means)
 
 
 def summarize(totals: Sequence[float], lengths: Sequence[int]) -> Result:

@@ -123,6 +123,7 @@ def seen(
     action_mask: np.ndarray | None,
     *,
     explore: bool = False,
+    task: np.ndarray | None = None,
 ) -> acting.Seen:
     """Returns what environments show; fields as of `acting.Seen`, without a mask every action is legal."""
     num_rows = len(observation)
@@ -133,6 +134,7 @@ def seen(
         action_mask=np.ones((num_rows, spec.num_actions), bool) if action_mask is None else action_mask,
         explore=np.full(num_rows, explore),
         slot=np.arange(num_rows, dtype=np.int32),
+        task=np.zeros(num_rows, np.int32) if task is None else task,
     )
     return acting.Seen(**arrays)
 
@@ -148,7 +150,7 @@ class Group:
 
     def act(self, step: types.EnvStep, first: np.ndarray) -> np.ndarray:
         """Returns the actions, [E] int32 or [E, D] float32; first: [E] bool, true: an episode's first observation."""
-        shown = seen(self._spec, step.observation, step.reward, first, step.action_mask)
+        shown = seen(self._spec, step.observation, step.reward, first, step.action_mask, task=step.tasks)
         self._carried, action = self._functions.act(self._params, self._carried, shown, self._seed, self._num_calls)
         self._num_calls += 1
         return np.asarray(action)

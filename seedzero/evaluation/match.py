@@ -5,7 +5,6 @@ Shape letters: B games, A actions.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -164,7 +163,7 @@ def summary(games: Sequence[FinishedGame]) -> dict[str, Any]:
     """Returns an evaluation's statistics of at least one game, and wins, draws and losses by colour."""
     result = evaluation.summarize([game.total for game in games], [game.length for game in games])
     return {
-        **dataclasses.asdict(result),
+        **result.to_json(),
         **_score(games),
         "first": _score([game for game in games if game.is_first]),
         "second": _score([game for game in games if not game.is_first]),

@@ -66,7 +66,7 @@ def evaluate(
         finished = True
     finally:
         listening.stop(finished=finished, reason="the evaluation is over")
-    return {**saved.to_json(), **dataclasses.asdict(result)}
+    return {**saved.to_json(), **result.to_json()}
 
 
 def _read_config(path: pathlib.Path, access: config_lib.Config) -> config_lib.Config:
@@ -96,8 +96,8 @@ def _play(
         if request.session_id != session_id:
             session_id = request.session_id
             group = greedy.Group(saved, host.spec, len(first), seed)
-            played = evaluation.Evaluation(slots, num_episodes)
-        played.record(slots, step.reward, first, step.final)
+            played = evaluation.Evaluation(slots, num_episodes, host.spec.tasks)
+        played.record(slots, step, first)
         if played.done:
             return played.result()
         listening.reply(request, group.act(step, first), saved.update)
@@ -156,6 +156,7 @@ class Host:
             num_groups=1,
             envs_per_group=num_envs,
             seeds=greedy.seeds(self._seed, num_envs),
+            indices=tuple(range(num_envs)),
         )
 
     def begin(self, session_id: str, spec: types.EnvSpec) -> None:

@@ -60,10 +60,8 @@ class Calls:
         self.gathered = gathered
         self.clock = clock
         self.pacer = pacing.make(config, setup)
-        self.intake = intake_lib.Intake(
-            config, setup.layout, workers.inbox, self.pacer, gathered, num_players=setup.spec.num_players
-        )
-        self.evaluator = evaluator_lib.Evaluator(config.evaluation)
+        self.intake = intake_lib.Intake(config, setup.layout, workers.inbox, self.pacer, gathered, spec=setup.spec)
+        self.evaluator = evaluator_lib.Evaluator(config.evaluation, config.env.id)
         self.in_flight = in_flight_lib.InFlight(workers.inbox.changed, config.training.max_in_flight)
         self._publish_every = config.training.publish_every
         self._expects_evaluation = config.env.id != env_ids.REMOTE
@@ -159,7 +157,7 @@ class Calls:
     def begin_evaluation(self) -> None:
         """Starts an evaluation with the newest parameters, if its environments are still there."""
         for session in self.workers.roster.started(types.Role.EVALUATE)[:1]:
-            self.evaluator.begin(session, self.runner.num_updates, self.runner.copy_params())
+            self.evaluator.begin(session, self.runner.num_updates, self.runner.copy_params(), self.setup.spec.tasks)
 
     def evaluate(self) -> evaluator_lib.Ended | None:
         """Acts for the evaluating environments that wait; returns the evaluation when it is complete."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -11,7 +10,7 @@ import numpy as np
 from seedzero.agents import base
 from seedzero.config import sections
 from seedzero.device import batch as batch_lib
-from seedzero.evaluation import evaluation
+from seedzero.evaluation import evaluation, human_scores
 from seedzero.learner import roster
 
 
@@ -25,7 +24,7 @@ class Running(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """A complete evaluation; is_best: its mean return is the highest so far, save the first one's."""
+    """A complete evaluation; is_best: its mean return (or score, of several tasks) is the highest but the first's."""
 
     running: Running
     result: evaluation.Result
@@ -44,8 +43,9 @@ class Evaluator:
     first period is over, is a baseline and never the best. One more is due where a budget ends the run.
     """
 
-    def __init__(self, config: sections.EvaluationConfig) -> None:
+    def __init__(self, config: sections.EvaluationConfig, env_id: str = "") -> None:
         self._config = config
+        self._env_id = env_id
         self.running: Running | None = None
         self.last: Mapping[str, Any] | None = None  # the last result, as JSON
         self.acted_last = False  # the last acting call was an evaluation's
@@ -71,9 +71,9 @@ class Evaluator:
         limit = min(self._last_step + SILENCE_SECONDS, self._began_to_end + LAST_SECONDS)
         return max(0.0, limit - now) if self.ends else None
 
-    def begin(self, session: roster.Session, num_updates: int, params: base.Params) -> None:
-        """Starts an evaluation in the environments of a session; the parameters are a copy."""
-        played = evaluation.Evaluation(session.all_slots, self._config.episodes)
+    def begin(self, session: roster.Session, num_updates: int, params: base.Params, tasks: Sequence[str] = ()) -> None:
+        """Starts an evaluation in the environments of a session, of these tasks; the parameters are a copy."""
+        played = evaluation.Evaluation(session.all_slots, self._config.episodes, tasks)
         self.running = Running(session, num_updates, params, played)
 
     def record(self, messages: Sequence[batch_lib.Message], now: float) -> Ended | None:
@@ -83,19 +83,24 @@ class Evaluator:
         self._last_step = now
         self.acted_last = True
         for message in messages:
-            step = message.request.step
-            running.played.record(message.slots, step.reward, message.request.first, step.final)
+            running.played.record(message.slots, message.request.step, message.request.first)
         if not running.played.done:
             return None
         result = running.played.result()
         is_baseline = running.update < self._config.every_updates and not self.ends
-        is_best = not is_baseline and result.mean_return >= self._best_return
+        score = self._score(result)
+        is_best = not is_baseline and score >= self._best_return
         if is_best:
-            self._best_return = result.mean_return
-        self.last = {"update": running.update, **dataclasses.asdict(result)}
+            self._best_return = score
+        self.last = {"update": running.update, **result.to_json()}
         self._due = (running.update // self._config.every_updates + 1) * self._config.every_updates
         self.running = None
         return Ended(running, result, is_best)
+
+    def _score(self, result: evaluation.Result) -> float:
+        """Returns what is best at its highest: of several tasks with published scores, the capped mean of these."""
+        normalized = human_scores.of(self._env_id, result) if result.task_returns else None
+        return result.mean_return if normalized is None else normalized
 
     def to_json(self) -> dict[str, Any]:
         """Returns the part of a checkpoint's counters."""

@@ -31,7 +31,7 @@ class Intake:
         pacer: pacing.Pacer,
         gathered: metrics.Aggregator,
         *,
-        num_players: int,
+        spec: types.EnvSpec,
     ) -> None:
         self.ledger = ledger.Ledger(layout.num_train)
         self._config = config
@@ -39,8 +39,8 @@ class Intake:
         self._inbox = inbox
         self._pacer = pacer
         self._gathered = gathered
-        self._num_players = num_players
-        self._episodes = evaluation.Episodes(layout.num_train, num_players)
+        self._spec = spec
+        self._episodes = evaluation.Episodes(layout.num_train, spec.num_players)
         self._stored_per_shard = np.zeros(layout.num_shards, np.int64)
 
     @property
@@ -81,13 +81,16 @@ class Intake:
         first = np.concatenate([message.request.first for message in messages])
         reward = np.concatenate([message.request.step.reward for message in messages])
         final = np.concatenate([message.request.step.final for message in messages])
+        task = np.concatenate([message.request.step.tasks for message in messages])
         self.ledger.record(slots, first, final)
         for message in messages:
             self._pacer.record(message.slots, message.request.first, now)
         shard, _ = self._layout.place(slots)
         self._stored_per_shard += np.bincount(shard[~first], minlength=self._layout.num_shards)
-        for episode in self._episodes.record(slots, reward, first, final):
-            self._gathered.add_episode(episode.total, episode.length, num_players=self._num_players)
+        spec = self._spec
+        for episode in self._episodes.record(slots, reward, first, final, task):
+            name = spec.tasks[episode.task] if spec.tasks else ""
+            self._gathered.add_episode(episode.total, episode.length, num_players=spec.num_players, task=name)
 
     def cut(self, slots: np.ndarray, reason: str) -> None:
         """Ends the histories of slots whose environments are gone."""

@@ -293,8 +293,8 @@ class _Learner:
 
     def _evaluated(self, ended: evaluator.Ended) -> None:
         result, update = ended.result, ended.running.update
-        values = {f"evaluation_{name}": value for name, value in dataclasses.asdict(result).items()}
-        normalized = human_scores.normalized(self._config.env.id, result.mean_return)
+        values = {f"evaluation_{name}": value for name, value in result.flat().items()}
+        normalized = human_scores.of(self._config.env.id, result)
         if normalized is not None:
             values["evaluation_human_normalized"] = normalized
         self._view.write_row({"update": update, "kind": "evaluation", **values}, gathered=False)

@@ -86,6 +86,8 @@ class Roster:
             session = Session(uuid.uuid4().hex, hello.worker_id, role, slots)
             self._sessions[session.session_id] = session
             seeds = tuple(self._seed(role, int(slot)) for slot in session.all_slots)
+            begin = 0 if role is types.Role.TRAIN else self._layout.num_train
+            indices = tuple(int(slot) - begin for slot in session.all_slots)
         settings = dataclasses.asdict(env)
         del settings["id"]
         settings["life_loss"] &= role is types.Role.TRAIN  # an evaluation's episode is a whole game
@@ -97,6 +99,7 @@ class Roster:
             num_groups=len(slots),
             envs_per_group=len(slots[0]),
             seeds=seeds,
+            indices=indices,
         )
 
     def _choose_role(self, hello: messages.Hello) -> types.Role:

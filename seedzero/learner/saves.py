@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -125,7 +124,7 @@ class Saves:
         """Begins to save the parameters of the best evaluation so far."""
         self._directory.check_ours()
         update, params = ended.running.update, ended.running.params
-        self.checkpointer.save_best(update, params, {"update": update, **dataclasses.asdict(ended.result)})
+        self.checkpointer.save_best(update, params, {"update": update, **ended.result.to_json()})
 
     def check(self) -> None:
         """Raises CheckpointError where the last state could not be saved."""

@@ -136,7 +136,14 @@ def families(status: Mapping[str, Any], row: Mapping[str, metrics.Value]) -> Ite
     yield discarded
     stalled = status["stalled"] is not None
     yield core.GaugeMetricFamily(f"{_PREFIX}stalled", "1: nothing happens; `seedzero status` says why", value=stalled)
-    for key, value in (status["last_evaluation"] or {}).items():
+    evaluated = dict(status["last_evaluation"] or {})
+    returns = core.GaugeMetricFamily(
+        f"{_PREFIX}evaluation_task_return", "mean return of a task in the last evaluation", labels=("task",)
+    )
+    for name, value in evaluated.pop("task_returns", {}).items():
+        returns.add_metric((name,), value)
+    yield from [returns] if returns.samples else []
+    for key, value in evaluated.items():
         yield core.GaugeMetricFamily(f"{_PREFIX}evaluation_{key}", f"{key} of the last evaluation", value=value)
     for key, value in row.items():
         if isinstance(value, (int, float)) and key not in status and key not in metrics.FIRST_KEYS:

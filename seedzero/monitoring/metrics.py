@@ -114,10 +114,12 @@ class Aggregator:
             {"batch_rows": num_rows, "batch_fill": num_rows / batch_size, "batch_wait_seconds": wait_seconds}
         )
 
-    def add_episode(self, episode_return: float, length: int, *, num_players: int = 1) -> None:
-        """Adds an episode: its undiscounted return (of two players: the first mover's) and its steps."""
+    def add_episode(self, episode_return: float, length: int, *, num_players: int = 1, task: str = "") -> None:
+        """Adds an episode: its undiscounted return (of two players: the first mover's), its steps, its task's name."""
         name = "episode_return" if num_players == 1 else "first_mover_return"
         self.add_means({name: episode_return, "episode_length": length})
+        if task:
+            self.add_means({f"{name}/{task}": episode_return})
         self.add_totals({"episodes": 1})
         with self._lock:
             self._recent.append(episode_return)

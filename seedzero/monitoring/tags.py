@@ -14,7 +14,7 @@ def tag(name: str) -> str:
     """
     if name.startswith(_EVALUATION):
         return f"eval/{name.removeprefix(_EVALUATION)}"
-    if name in _ROLLOUT:
+    if name.partition("/")[0] in _ROLLOUT:
         return f"rollout/{name}"
     if name in _TIME or name.endswith(("_seconds", "_per_second")):
         return f"time/{name}"

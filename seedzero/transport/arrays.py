@@ -46,3 +46,15 @@ def flags(name: str, group: int, data: bytes, length: int) -> np.ndarray:
     if data.strip(_FLAGS):  # the rest begins with the first byte that is neither
         raise errors.InvalidMessage(f"{name} of group {group} has a byte {data.strip(_FLAGS)[0]}; expected 0 or 1")
     return np.frombuffer(data, np.bool_)
+
+
+def task(group: int, data: bytes, length: int, num_tasks: int) -> np.ndarray | None:
+    """Returns [length] int32, each below `num_tasks`; None where no bytes came."""
+    if not data:
+        return None
+    check_length("task", group, len(data), 4 * length)
+    numbers = np.frombuffer(data, INTEGER)
+    if not all_true((numbers >= 0) & (numbers < num_tasks)):
+        wrong = numbers[(numbers < 0) | (numbers >= num_tasks)][0]
+        raise errors.InvalidMessage(f"task of group {group} has a number {wrong}; expected 0 to {num_tasks - 1}")
+    return numbers

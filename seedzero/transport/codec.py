@@ -33,6 +33,7 @@ _MAX_ACTION_NUMBERS = 10_000
 _MAX_AXES = 32
 """Of one array; numpy has no more than 64."""
 _MAX_ARRAYS = 1_000
+_MAX_TASKS = 1_000
 _NAMES = {np.dtype(name): name for name in types.SUPPORTED_OBSERVATION_DTYPES}  # dtype.name is slow
 
 _OLDER = ": the worker's is older and sends no observations of several arrays"
@@ -78,6 +79,7 @@ def encode_step(group: int, sequence: int, step: types.EnvStep) -> bytes:
             terminated=np.asarray(step.terminated, np.bool_).tobytes(),
             truncated=np.asarray(step.truncated, np.bool_).tobytes(),
             action_mask=b"" if step.action_mask is None else np.asarray(step.action_mask, np.bool_).tobytes(),
+            task=b"" if step.task is None else np.asarray(step.task, arrays.INTEGER).tobytes(),
         )
     except (AttributeError, TypeError, ValueError) as error:
         raise errors.InvalidMessage(f"the step of group {group} is not made of arrays of numbers: {error}") from None
@@ -140,6 +142,13 @@ def spec_of(fields: inference_pb2.Spec, num_envs: int, limit: int) -> types.EnvS
                 f"Spec has an observation of {len(array)} axes, the largest of {max(array)}; expected at most "
                 f"{_MAX_AXES} axes, and at most {limit} bytes in all"
             )
+    if len(fields.tasks) > _MAX_TASKS or not all(1 <= len(name) <= _MAX_NAME for name in fields.tasks):
+        raise errors.SpecMismatch(
+            f"Spec.tasks has {len(fields.tasks)} names, the longest of {max(map(len, fields.tasks))} characters; "
+            f"expected at most {_MAX_TASKS}, each of 1 to {_MAX_NAME}"
+        )
+    if wrong := [name for name in fields.tasks if not name.isprintable()]:
+        raise errors.SpecMismatch(f"Spec.tasks has the name {wrong[0]!r}; expected printable characters")
     spec = types.EnvSpec(**dict(_values(fields, types.EnvSpec), packed=_arrays_of(fields)))
     if (needed := max_message_bytes(spec, num_envs)) > limit:
         raise errors.SpecMismatch(
@@ -173,6 +182,7 @@ class Layout:
         self.dtype = np.dtype(spec.observation_dtype).newbyteorder("<")
         self.observation_bytes = num_envs * spec.observation_bytes
         self.mask_shape = (num_envs, spec.num_actions) if spec.has_action_mask else None
+        self.num_tasks = spec.num_tasks
 
 
 def step_of(fields: inference_pb2.Step, observation: memoryview, layout: Layout) -> types.EnvStep:
@@ -192,6 +202,7 @@ def step_of(fields: inference_pb2.Step, observation: memoryview, layout: Layout)
         terminated=arrays.flags("terminated", group, fields.terminated, num_envs),
         truncated=arrays.flags("truncated", group, fields.truncated, num_envs),
         action_mask=arrays.action_mask(group, fields.action_mask, layout.mask_shape),
+        task=arrays.task(group, fields.task, num_envs, layout.num_tasks),
     )
 
 
@@ -246,6 +257,8 @@ def assignment_of(fields: inference_pb2.Assign) -> types.Assignment:
             f"Assign has {len(fields.seeds)} seeds for {fields.num_groups} groups of {fields.envs_per_group} "
             "environments"
         )
+    if len(fields.indices) not in (0, num_envs):
+        raise errors.InvalidMessage(f"Assign has {len(fields.indices)} indices for {num_envs} environments")
     return types.Assignment(**dict(_values(fields, types.Assignment), role=_ROLE_OF[fields.role]))
 
 
@@ -271,7 +284,7 @@ def actions_of(fields: inference_pb2.Actions, num_envs: int, spec: types.EnvSpec
 
 def max_message_bytes(spec: types.EnvSpec, num_envs: int) -> int:
     """Returns the largest message of a session: a Step of E environments, and room for the rest."""
-    per_env = spec.observation_bytes + 4 + 1 + 1 + spec.num_actions * spec.has_action_mask
+    per_env = spec.observation_bytes + 4 + 1 + 1 + spec.num_actions * spec.has_action_mask + 4 * bool(spec.tasks)
     return _OVERHEAD_BYTES + num_envs * per_env
 
 

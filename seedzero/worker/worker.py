@@ -110,6 +110,8 @@ class _Groups:
     def fit(self, assignment: types.Assignment) -> list[base.VectorEnv]:
         """Returns the groups of an assignment, not reset yet; EnvironmentFailure if they cannot be made here."""
         wanted = dataclasses.replace(assignment, session_id="", seeds=())
+        if self._made_for and not self._groups[0].spec.tasks:  # then environments of any place are alike
+            wanted = dataclasses.replace(wanted, indices=self._made_for.indices)
         if wanted != self._made_for:
             self.close()
             self._groups = self._make(assignment)
@@ -125,7 +127,7 @@ class _Groups:
 
     def _make(self, assignment: types.Assignment) -> list[base.VectorEnv]:
         with base.failures_of(f"environments {assignment.env!r} cannot be made"):
-            groups = [self._make_group(assignment) for _ in range(assignment.num_groups)]
+            groups = [self._make_group(assignment, index) for index in range(assignment.num_groups)]
         for group in groups:
             if group.spec != groups[0].spec or group.num_envs != assignment.envs_per_group:
                 raise errors.EnvironmentFailure(
@@ -134,7 +136,7 @@ class _Groups:
                 )
         return groups
 
-    def _make_group(self, assignment: types.Assignment) -> base.VectorEnv:
+    def _make_group(self, assignment: types.Assignment, group: int) -> base.VectorEnv:
         if self._env_factory is not None:
             return self._env_factory(assignment.envs_per_group)
         if assignment.env == env_ids.YOURS:
@@ -143,7 +145,11 @@ class _Groups:
                 "call seedzero.worker.process.main(arguments, env_factory=...) with yours"
             )
         settings, size = _settings_of(assignment.env_settings), assignment.envs_per_group
-        return registry.make(assignment.env, settings, size, role=assignment.role, threads=self._threads)
+        first = group * size
+        indices = assignment.indices[first : first + size] or range(first, first + size)
+        return registry.make(
+            assignment.env, settings, size, role=assignment.role, threads=self._threads, indices=indices
+        )
 
 
 def _settings_of(env_settings: str) -> sections.EnvConfig:

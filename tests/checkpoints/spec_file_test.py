@@ -16,8 +16,10 @@ ARRAYS = types.EnvSpec.of_arrays(
 )
 CONTINUOUS = types.EnvSpec((3,), "float32", 0, action_low=(-1.0, 0.5), action_high=(1.0, 2.5))
 
+TASKS = types.EnvSpec((3,), "float32", 2, tasks=("walk", "run"))
 
-@pytest.mark.parametrize("spec", [DISCRETE, CONTINUOUS, ARRAYS])
+
+@pytest.mark.parametrize("spec", [DISCRETE, CONTINUOUS, ARRAYS, TASKS])
 def test_a_spec_is_read_as_it_was_written(tmp_path: pathlib.Path, spec: types.EnvSpec) -> None:
     assert spec_file.read(tmp_path) is None
     spec_file.write(tmp_path, spec)
@@ -27,7 +29,7 @@ def test_a_spec_is_read_as_it_was_written(tmp_path: pathlib.Path, spec: types.En
 def test_a_run_directory_from_before_continuous_actions_has_none(tmp_path: pathlib.Path) -> None:
     spec_file.write(tmp_path, DISCRETE)
     values = json.loads((tmp_path / "spec.json").read_text())
-    del values["action_low"], values["action_high"], values["packed"]
+    del values["action_low"], values["action_high"], values["packed"], values["tasks"]
     (tmp_path / "spec.json").write_text(json.dumps(values))
     assert spec_file.read(tmp_path) == DISCRETE
 

@@ -91,6 +91,9 @@ def test_the_agent_acts_on_stacks_and_all_else_that_environments_show(jit: bool)
         for name in ("reward", "first", "action_mask", "explore", "slot"):
             np.testing.assert_array_equal(getattr(given["inputs"], name), getattr(seen, name))
         assert given["inputs"].task.tolist() == [0, 0]
+        _, outputs = step(jnp.float32(number), carried, seen._replace(task=jnp.array([3, 1])), key)
+        told: Any = outputs.stored
+        assert told["inputs"].task.tolist() == [3, 1]
         assert given["inputs"].observation.keys() == {types.OBSERVATION}
         stacks.append(given["inputs"].observation[types.OBSERVATION][:, 0, 0].tolist())
     assert [first for first, _ in stacks] == STACKS

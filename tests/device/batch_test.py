@@ -56,6 +56,15 @@ def test_rows_lie_on_the_shard_of_their_slot_and_actions_find_back() -> None:
     assert batch.observation[rows][:, 0].tolist() == [5, 0, 1, 2]
 
 
+def test_each_row_has_its_environment_s_task_and_padding_the_first() -> None:
+    told = _message([3, 1])
+    step = told.request.step._replace(task=np.array([2, 1], np.int32))
+    told = told._replace(request=told.request._replace(step=step))
+    batch, rows = batch_lib.assemble([_message([6]), told], SPEC, ONE, (4,))
+    assert batch.task[rows].tolist() == [0, 2, 1] and batch.task.tolist() == [0, 2, 1, 0]
+    assert batch.task.dtype == np.int32
+
+
 def test_evaluation_acts_greedily() -> None:
     batch, _ = batch_lib.assemble([_message([8], types.Role.EVALUATE)], SPEC, ONE, (1,))
     assert not batch.explore.any()

@@ -19,7 +19,8 @@ from seedzero.replay import data as data_lib
 from seedzero.replay import windows as windows_lib
 
 SPEC = types.EnvSpec((1,), "float32", 100)
-STORED = {"slot": data_lib.Stored((), np.dtype(np.int32)), "target": data_lib.Stored((), np.dtype(np.float32))}
+_WHOLE = data_lib.Stored((), np.dtype(np.int32))
+STORED = {"slot": _WHOLE, "task": _WHOLE, "target": data_lib.Stored((), np.dtype(np.float32))}
 ONE_ROW = data_lib.Replay(length=1, observe=(0,))
 
 
@@ -50,7 +51,8 @@ def _act(
 ) -> tuple[base.Memory, base.Outputs]:
     """Counts steps, and answers with the environment's slot; a priority is the reward."""
     memory = memory + 1
-    found = {"slot": inputs.slot, "target": jnp.zeros_like(inputs.reward), **dict.fromkeys(stored, memory)}
+    found = {"slot": inputs.slot, "task": inputs.task, "target": jnp.zeros_like(inputs.reward)}
+    found |= dict.fromkeys(stored, memory)
     return memory, base.Outputs(inputs.slot, found, priority=inputs.reward)
 
 

@@ -240,6 +240,13 @@ def test_the_agent_is_told_the_slots_of_the_whole_run(num_devices: int) -> None:
 
 
 @pytest.mark.parametrize("num_devices", [1, 2])
+def test_the_task_of_a_row_lies_beside_it_in_its_ring(num_devices: int) -> None:
+    setup = fake_agent.make_setup(fake_agent.make(), num_devices)
+    actor, _ = _acted(setup, *[fake_agent.batch(setup, [3, 0, 1], task=tasks) for tasks in ([7, 5, 0], [7, 6, 0])])
+    assert actor.rings.stored["task"][:, :2].tolist() == [[5, 6], [0, 0], [0, 0], [7, 7]]
+
+
+@pytest.mark.parametrize("num_devices", [1, 2])
 def test_memory_stays_with_its_environment(num_devices: int) -> None:
     stored = {"count": data_lib.Stored((), np.dtype(np.int32))}
     setup = fake_agent.make_setup(fake_agent.make(stored=stored), num_devices, num_evaluate=2)

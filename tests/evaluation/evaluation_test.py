@@ -3,17 +3,21 @@
 import numpy as np
 import pytest
 
+from seedzero.core import types
 from seedzero.evaluation import evaluation
 
 
-def _play(lengths: list[int], num_episodes: int) -> evaluation.Evaluation:
-    """Environment i has episodes of `lengths[i]` steps with reward 1 each."""
+def _play(lengths: list[int], num_episodes: int, tasks: tuple[str, ...] = ()) -> evaluation.Evaluation:
+    """Environment i has episodes of `lengths[i]` steps with reward 1 each, and task i modulo the number of tasks."""
     slots = np.arange(len(lengths)) + 7
-    played = evaluation.Evaluation(slots, num_episodes)
+    played = evaluation.Evaluation(slots, num_episodes, tasks)
+    task = np.arange(len(lengths), dtype=np.int32) % len(tasks) if tasks else None
     age = np.zeros(len(lengths), int)
     while not played.done:
         final = age == np.array(lengths)
-        played.record(slots, (age > 0).astype(np.float32), age == 0, final)
+        reward = (age > 0).astype(np.float32)
+        step = types.EnvStep(np.zeros(len(age)), reward, final, np.zeros(len(age), bool), task=task)
+        played.record(slots, step, age == 0)
         age = np.where(final, 0, age + 1)
     return played
 
@@ -28,6 +32,19 @@ def test_short_episodes_count_no_more_often_than_long_ones() -> None:
 def test_the_first_environments_play_the_remainder() -> None:
     result = _play([2, 4], num_episodes=3).result()
     assert (result.episodes, result.mean_length) == (3, (2 + 2 + 4) / 3)
+
+
+def test_each_task_has_a_mean_of_its_own() -> None:
+    result = _play([2, 8, 4], num_episodes=6, tasks=("a", "b", "unplayed")[:2]).result()
+    assert result.task_returns == {"a": 3.0, "b": 8.0}  # environments 0 and 2 play a
+    assert result.flat()["mean_return/a"] == 3.0 and "task_returns" not in result.flat()
+    assert result.to_json()["task_returns"] == {"a": 3.0, "b": 8.0}
+
+
+def test_a_task_without_an_episode_and_a_run_of_one_task_show_none() -> None:
+    assert _play([2], num_episodes=2, tasks=("a", "b")).result().task_returns == {"a": 2.0}
+    alone = _play([2], num_episodes=2).result()
+    assert "task_returns" not in alone.to_json() and alone.flat() == alone.to_json()
 
 
 def _play_one(rewards: list[float], num_players: int) -> evaluation.Episode:

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scaled_catch
 
 from seedzero.agents import base
 from seedzero.checkpoints import run_dir, spec_file
@@ -103,6 +104,15 @@ def test_the_episodes_are_played_in_the_environments_of_the_worker_that_fits(pat
         total += step.reward
     assert found["mean_return"] == pytest.approx(total.mean())
     assert "joined" in evaluating.next_report()
+
+
+def test_each_task_s_return_is_told_where_the_environments_have_several(path: pathlib.Path) -> None:
+    spec_file.write(path, scaled_catch.ScaledCatch(1).spec)
+    evaluating = Evaluating(path, 4)
+    assert evaluating.work(scaled_catch.ScaledCatch) == 0
+    found = evaluating.join()
+    small, large = (found["task_returns"][name] for name in scaled_catch.TASKS)
+    assert -1.0 <= small <= 1.0 and abs(large) in (0.0, 100.0) and found["mean_return"] == (small + large) / 2
 
 
 def test_a_worker_that_is_lost_is_replaced_and_the_episodes_begin_anew(path: pathlib.Path) -> None:

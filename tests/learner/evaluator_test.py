@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import loop_world
+import numpy as np
 import pytest
 
 from seedzero.config import sections
 from seedzero.core import types
+from seedzero.evaluation import human_scores
 from seedzero.learner import evaluator as evaluator_lib
 
 SESSION = loop_world.make_session([4, 5], role=types.Role.EVALUATE)
@@ -58,6 +60,27 @@ def test_the_best_is_the_highest_so_far_and_the_later_of_equals() -> None:
     assert [_play(evaluator, 4, reward).is_best for reward in (-1.0, -2.0, 3.0, 3.0, 2.0)] == [
         True, False, True, True, False,
     ]  # fmt: skip
+
+
+def test_of_tasks_with_published_scores_the_best_has_the_highest_capped_mean() -> None:
+    levels = tuple(human_scores.DMLAB_SCORES)
+    session = loop_world.make_session(list(range(30)), role=types.Role.EVALUATE)
+    config = sections.EvaluationConfig(every_updates=4, episodes=30, num_envs=30)
+    evaluator = evaluator_lib.Evaluator(config, "dmlab:dmlab30")
+
+    def play(update: int, returns: list[float]) -> bool:
+        evaluator.begin(session, update, PARAMS, levels)
+        for place in range(2):
+            shown = loop_world.message(session, 0, 0.0, first=place == 0, final=place == 1, tasks=range(30))
+            step = shown.request.step._replace(reward=np.array(returns, np.float32) * place)
+            ended = evaluator.record([shown._replace(request=shown.request._replace(step=step))], now=0.0)
+        assert ended is not None
+        return ended.is_best
+
+    human = [score for _, score in human_scores.DMLAB_SCORES.values()]
+    assert play(4, human)
+    assert not play(8, [10_000.0] + [0.0] * 29)  # the higher mean return
+    assert evaluator.to_json()["best_return"] == pytest.approx(1.0)
 
 
 def test_the_first_is_a_baseline_and_never_the_best() -> None:

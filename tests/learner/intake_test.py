@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import loop_world
 import numpy as np
 import pytest
@@ -28,7 +30,7 @@ class Intake:
         self,
         layout: batch_lib.Layout = loop_world.LAYOUT,
         pacer: pacing.Pacer | None = None,
-        num_players: int = 1,
+        spec: types.EnvSpec = loop_world.SPEC,
         **settings: options.Value,
     ) -> None:
         dotted = {name.replace("__", "."): value for name, value in settings.items()}
@@ -36,7 +38,7 @@ class Intake:
         self.inbox = inbox_lib.Inbox()
         self.gathered = metrics.Aggregator()
         pacer = pacer or pacing.ReplayPacer(BAND, config.replay, lock_step=config.run.deterministic)
-        self.books = intake_lib.Intake(config, layout, self.inbox, pacer, self.gathered, num_players=num_players)
+        self.books = intake_lib.Intake(config, layout, self.inbox, pacer, self.gathered, spec=spec)
 
     def show(
         self, group: int, *, now: float = 0.0, first: bool = False, final: bool = False, reward: float = 1.0
@@ -75,12 +77,24 @@ def test_whole_episodes_are_counted_by_return_and_length() -> None:
 
 
 def test_in_games_of_two_players_the_return_is_the_first_movers() -> None:
-    intake = Intake(num_players=2)
+    intake = Intake(spec=dataclasses.replace(loop_world.SPEC, num_players=2))
     for place in range(4):
         intake.show(0, first=place == 0, final=place == 3, reward=float(place))
         intake.act()
     found = intake.gathered.drain()
     assert found["first_mover_return"] == 1.0 - 2.0 + 3.0 and "episode_return" not in found
+
+
+def test_returns_are_told_for_each_task_too() -> None:
+    intake = Intake(spec=dataclasses.replace(loop_world.SPEC, tasks=("walk", "run")))
+    for place in range(3):
+        marks = dict(first=place == 0, final=place == 2)
+        intake.inbox.put(loop_world.message(SESSION, 0, 0.0, **marks, reward=2.0, tasks=[1, 1]))
+        intake.inbox.put(loop_world.message(SESSION, 1, 0.0, **marks, reward=5.0, tasks=[0, 1]))
+        intake.act()
+    found = intake.gathered.drain()
+    assert (found["episode_return/walk"], found["episode_return/run"]) == (10.0, (4.0 + 4.0 + 10.0) / 3)
+    assert found["episode_return"] == 7.0
 
 
 def test_a_batch_is_taken_when_it_is_full_or_has_waited_long_enough() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -232,8 +232,9 @@ def message(
     final: bool = False,
     reward: float = 1.0,
     now: float = 0.0,
+    tasks: Sequence[int] | None = None,
 ) -> batch_lib.Message:
-    """Returns a message of a group, every environment alike."""
+    """Returns a message of a group, every environment alike but for its task."""
     slots = session.slots[group]
     size = len(slots)
     everywhere = np.ones(size, bool)
@@ -242,6 +243,7 @@ def message(
         np.full(size, 0.0 if first else reward, np.float32),
         everywhere & final,
         ~everywhere,
+        task=None if tasks is None else np.array(tasks, np.int32),
     )
     request = messages.StepRequest(session.session_id, session.role, group, 0, step, everywhere & first)
     return batch_lib.Message(request, slots, now)

@@ -88,6 +88,13 @@ def test_a_worker_without_the_environment_is_refused_by_name(env: str, kind: str
         _roster(**{"env.id": env}).assign(_hello(kind=kind))
 
 
+def test_every_environment_is_told_its_place_among_those_of_its_role() -> None:
+    roster = _roster()
+    assert roster.assign(_hello()).indices == (0, 1, 2, 3)
+    assert roster.assign(_hello("b")).indices == (4, 5, 6, 7)
+    assert roster.assign(_hello(roles=(types.Role.EVALUATE,))).indices == (0, 1)
+
+
 def test_seeds_differ_between_environments_and_between_sessions() -> None:
     roster = _roster()
     first = roster.assign(_hello())

@@ -79,6 +79,13 @@ def test_the_numbers_are_those_of_the_status_and_the_newest_row() -> None:
     }
 
 
+def test_each_task_s_return_is_a_label() -> None:
+    status = {**STATUS, "last_evaluation": {"update": 1, "task_returns": {"walk": 2.0, "run": 3.5}}}
+    found = shown(status, {"episode_return/walk": 1.5})
+    assert found["seedzero_evaluation_task_returnwalk"] == 2.0 and found["seedzero_evaluation_task_returnrun"] == 3.5
+    assert found["seedzero_episode_return_walk"] == 1.5
+
+
 def test_what_does_not_exist_yet_is_left_out() -> None:
     status = {**STATUS, "durable_update": None, "last_evaluation": None, "stalled": "compiling"}
     found = shown(status, {})

@@ -24,6 +24,7 @@ ARRAYS = types.EnvSpec.of_arrays(
     [types.ArraySpec("image", (4, 5, 1), "uint8", 0, 255), types.ArraySpec("robot/arm", (3,), "float32")],
     num_actions=6,
 )
+TASKS = types.EnvSpec((2,), "float32", 2, tasks=("walk", "run"))
 CONTINUOUS = types.EnvSpec((2,), "float32", 0, action_low=(-1.0, 0.0), action_high=(1.0, 2.5))
 
 
@@ -35,6 +36,7 @@ def make_step(spec: types.EnvSpec, **changes: Any) -> types.EnvStep:
         terminated=np.array([True, False, False]),
         truncated=np.array([False, False, True]),
         action_mask=np.array([[True, False], [False, True], [True, True]]) if spec.has_action_mask else None,
+        task=np.array([1, 0, 1], np.int32) if spec.tasks else None,
     )
     return step._replace(**changes)
 
@@ -50,7 +52,7 @@ def assert_same(step: types.EnvStep, expected: types.EnvStep) -> None:
         assert array is None or array.dtype == wanted.dtype
 
 
-@pytest.mark.parametrize("spec", [PIXELS, VECTORS, ARRAYS])
+@pytest.mark.parametrize("spec", [PIXELS, VECTORS, ARRAYS, TASKS])
 def test_step_survives_the_wire(spec: types.EnvSpec) -> None:
     assert_same(decode(codec.encode_step(1, 7, make_step(spec)), spec), make_step(spec))
 
@@ -115,6 +117,25 @@ def test_step_that_differs_from_the_spec_is_refused(changes: dict[str, np.ndarra
 def test_missing_mask_is_refused() -> None:
     with pytest.raises(errors.InvalidMessage, match="action_mask of group 0 has 0 bytes; expected 6"):
         decode(codec.encode_step(0, 0, make_step(VECTORS, action_mask=None)), VECTORS)
+
+
+def test_a_step_that_tells_no_tasks_has_the_first() -> None:
+    step = decode(codec.encode_step(0, 0, make_step(TASKS, task=None)), TASKS)
+    assert step.task is None and step.tasks.tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("spec", "task", "message"),
+    [
+        (TASKS, [0, 2, 0], "task of group 0 has a number 2; expected 0 to 1"),
+        (TASKS, [0, -1, 0], "task of group 0 has a number -1; expected 0 to 1"),
+        (TASKS, [0, 1], "task of group 0 has 8 bytes; expected 12"),
+        (PIXELS, [0, 1, 0], "task of group 0 has a number 1; expected 0 to 0"),
+    ],
+)
+def test_tasks_that_the_spec_does_not_name_are_refused(spec: types.EnvSpec, task: list[int], message: str) -> None:
+    with pytest.raises(errors.InvalidMessage, match=message):
+        decode(codec.encode_step(0, 0, make_step(spec, task=np.array(task, np.int32))), spec)
 
 
 def test_short_observation_is_refused() -> None:
@@ -202,7 +223,7 @@ def test_impossible_hello_is_refused(changes: dict[str, Any], error: type[Except
         codec.hello_of(hello_fields(**changes))
 
 
-@pytest.mark.parametrize("spec", [PIXELS, VECTORS, CONTINUOUS, NUMBERS, ARRAYS])
+@pytest.mark.parametrize("spec", [PIXELS, VECTORS, CONTINUOUS, NUMBERS, ARRAYS, TASKS])
 def test_spec_survives_the_wire(spec: types.EnvSpec) -> None:
     message, _ = codec.decode_worker(codec.encode_spec(spec))
     assert codec.spec_of(message.spec, E, LIMIT) == spec
@@ -227,6 +248,10 @@ def test_spec_survives_the_wire(spec: types.EnvSpec) -> None:
             {"observation_shape": (2**27,)},
             "1 axes, the largest of 134217728; expected at most 32 axes, and at most 67108864",
         ),
+        ({"tasks": ("walk", "walk")}, "names of the tasks are .'walk', 'walk'.; expected each once"),
+        ({"tasks": ("",)}, "Spec.tasks has 1 names, the longest of 0 characters; expected at most 1000, each of 1 to"),
+        ({"tasks": [str(number) for number in range(1001)]}, "Spec.tasks has 1001 names"),
+        ({"tasks": ("a\nb",)}, r"Spec.tasks has the name 'a\\nb'; expected printable characters"),
         ({"observation_shape": (2**20, 2**20)}, r"at most 67108864; start it with --transport.max_message_bytes=3"),
     ],
 )
@@ -260,7 +285,9 @@ def test_too_many_arrays_are_refused() -> None:
         codec.spec_of(inference_pb2.Spec(**fields), E, LIMIT)
 
 
-ASSIGNMENT = types.Assignment("session", types.Role.TRAIN, "atari:Pong", '{"x": 1}', 2, 2, (1, 2, 3, 2**63), True)
+ASSIGNMENT = types.Assignment(
+    "session", types.Role.TRAIN, "atari:Pong", '{"x": 1}', 2, 2, (1, 2, 3, 2**63), True, (4, 5, 0, 9)
+)
 
 
 def assign_fields() -> inference_pb2.Assign:
@@ -271,6 +298,15 @@ def test_assignment_survives_the_wire() -> None:
     fields = assign_fields()
     assert codec.assignment_of(fields) == ASSIGNMENT
     assert (fields.heartbeat_seconds, fields.lease_seconds) == (5.0, 15.0)
+
+
+def test_an_older_learner_tells_no_places() -> None:
+    fields = assign_fields()
+    del fields.indices[:]
+    assert codec.assignment_of(fields) == dataclasses.replace(ASSIGNMENT, indices=())
+    fields.indices.append(3)
+    with pytest.raises(errors.InvalidMessage, match="Assign has 1 indices for 4 environments"):
+        codec.assignment_of(fields)
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,11 @@ import threading
 import gymnasium
 import numpy as np
 import pytest
+import scaled_catch
 
 from seedzero.config import sections, worker_options
 from seedzero.core import errors, exit_codes, types
-from seedzero.envs import catch, gym_env
+from seedzero.envs import catch, gym_env, registry
 from seedzero.transport import server as servers
 from seedzero.worker import process, worker
 
@@ -226,6 +227,43 @@ def test_after_a_restart_environments_are_reset_and_made_anew_only_for_other_set
         assert requests[0].sequence == 0
         expected = catch.Catch(3).reset([0, 1, 2])
         np.testing.assert_array_equal(requests[0].step.observation, expected.observation)
+
+
+def test_environments_of_several_tasks_are_made_for_their_places_and_tell_their_tasks(serve, run, monkeypatch):
+    made = []
+
+    def make(env_id, settings, num_envs, *, indices=(), **others):
+        made.append(list(indices))
+        return scaled_catch.ScaledCatch(num_envs)
+
+    monkeypatch.setattr(registry, "make", make)
+    learner = serve(dict(indices=(4, 5, 6, 9, 8, 7)), dict(indices=(0, 1, 2, 3, 4, 5)), {})
+    run()
+    learner.await_steps(4, "session-1")
+    assert made == [[4, 5, 6], [9, 8, 7]]
+    learner.server.restart("session-1", "other places")
+    learner.await_steps(4, "session-2")
+    assert made[2:] == [[0, 1, 2], [3, 4, 5]]
+    learner.server.restart("session-2", "an older learner tells no places")
+    learner.await_steps(1, "session-3")
+    assert made[4:] == [[0, 1, 2], [3, 4, 5]]
+    assert learner.specs["session-1"].tasks == ("small", "large")
+    assert all(request.step.task.tolist() == [0, 1, 0] for request in learner.requests)
+
+
+def test_environments_of_one_task_are_kept_for_other_places(serve, run):
+    made = []
+
+    def factory(num_envs):
+        made.append(num_envs)
+        return catch.Catch(num_envs)
+
+    learner = serve(dict(env="yours", indices=tuple(range(6))), dict(env="yours", indices=tuple(range(6, 12))))
+    run(env_factory=factory)
+    learner.await_steps(3, "session-1")
+    learner.server.restart("session-1", "other places")
+    learner.await_steps(3, "session-2")
+    assert made == [3, 3]
 
 
 def test_a_restart_with_another_role_makes_games_with_an_opponent_or_without(serve, run):

@@ -21,7 +21,7 @@ from seedzero.config import config as config_lib
 from seedzero.config import vtrace as vtrace_config
 from seedzero.core import errors, types, user_code
 from seedzero.networks import actor_critic
-from seedzero.ops import vtrace
+from seedzero.ops import popart, vtrace
 from seedzero.replay import data
 from seedzero.replay import windows as windows_lib
 
@@ -33,6 +33,17 @@ class Memory(NamedTuple):
 
     state: jax.Array
     action: jax.Array
+
+
+class PopArtState(NamedTuple):
+    """What learns where PopArt is on: the fields of `learning.TrainState`, and each task's statistics of returns."""
+
+    params: base.Params
+    target_params: base.Params
+    opt_state: Any
+    num_updates: jax.Array
+    num_rejected: jax.Array
+    returns: popart.Statistics
 
 
 class _Parts(NamedTuple):
@@ -59,13 +70,14 @@ def make(config: config_lib.Config, spec: types.EnvSpec, platform: str) -> base.
         frame_stack=settings.frame_stack,
         compute_dtype=settings.compute_dtype,
         own_torso=_own_torso(settings, spec) if settings.module else None,
+        num_values=spec.num_tasks if settings.popart else 1,
     )
     parts = _Parts(settings, spec, network, _optimizer(settings), _schedule(settings))
     return base.Agent(
         data=data.Queue(settings.unroll_length, settings.batch_size, settings.max_lag, settings.wait_seconds),
         stack=settings.frame_stack,
         stored=_stored(settings, spec),
-        init=lambda key: learning.init(network.init(key), parts.optimizer),
+        init=lambda key: _init(parts, key),
         acting=lambda state: state.params,
         initial_memory=lambda num_slots: _no_memory(parts, num_slots) if settings.lstm_width else (),
         act=lambda params, memory, inputs, key: _act(parts, params, memory, inputs, key),
@@ -89,6 +101,8 @@ def _stored(config: vtrace_config.VTraceConfig, spec: types.EnvSpec) -> dict[str
     stored = {"action": data.Stored((), whole), "logits": data.Stored((spec.num_actions,), number)}
     if spec.has_action_mask:
         stored["legal"] = data.Stored((spec.num_actions,), np.dtype(bool))
+    if config.popart:
+        stored["task"] = data.Stored((), whole)
     if config.lstm_width:
         stored["state"] = data.Stored((2 * config.lstm_width,), number)
         stored["last_action"] = data.Stored((), whole)
@@ -106,6 +120,11 @@ def _schedule(config: vtrace_config.VTraceConfig) -> Any:
     if config.decay_updates:
         return optax.linear_schedule(config.learning_rate, 0.0, config.decay_updates)
     return optax.constant_schedule(config.learning_rate)
+
+
+def _init(parts: _Parts, key: jax.Array) -> learning.TrainState | PopArtState:
+    state = learning.init(parts.network.init(key), parts.optimizer)
+    return PopArtState(*state, popart.initial(parts.spec.num_tasks)) if parts.config.popart else state
 
 
 # Acting ------------------------------------------------------------------------------------------------------------
@@ -131,6 +150,8 @@ def _act(
     action = jnp.where(inputs.explore, jax.random.categorical(key, logits), jnp.argmax(logits, axis=-1))
     action = action.astype(jnp.int32)
     stored["action"] = action
+    if parts.config.popart:
+        stored["task"] = inputs.task
     if not parts.config.lstm_width:
         return (), base.Outputs(action, stored)
     stored |= {"state": state, "last_action": last_action}
@@ -145,30 +166,62 @@ def _masked(logits: jax.Array, legal: jax.Array) -> jax.Array:
 
 
 def _update(
-    parts: _Parts, state: learning.TrainState, windows: windows_lib.Windows, axis_name: str | None
-) -> tuple[learning.TrainState, None, base.Metrics]:
+    parts: _Parts, state: Any, windows: windows_lib.Windows, axis_name: str | None
+) -> tuple[Any, None, base.Metrics]:
+    """Returns the state after one update, of the type that it had, and metrics."""
     windows = learning.clear_padding(windows)
+    returns = state.returns if parts.config.popart else None
 
-    def loss(params: base.Params) -> tuple[jax.Array, tuple[base.Metrics, None]]:
-        value, metrics = _loss_and_metrics(parts, params, windows)
-        return value, (metrics, None)
+    def loss(params: base.Params) -> tuple[jax.Array, tuple[base.Metrics, jax.Array]]:
+        return _loss_and_metrics(parts, params, windows, returns)
 
-    gradients, metrics, _ = learning.gradients(loss, state.params, axis_name)
+    gradients, metrics, target = learning.gradients(loss, state.params, axis_name)
     # Sums over the steps of all devices, which may hold differently many.
     num_steps = jnp.maximum(metrics.pop("num_steps"), 1.0)
     metrics = {name: x if name == "loss" else x / num_steps for name, x in metrics.items()}
-    state, metrics = learning.apply_gradients(
-        state, gradients, metrics, optimizer=parts.optimizer, schedule=parts.schedule
+    learned = learning.TrainState(*state[: len(learning.TrainState._fields)])
+    learned, metrics = learning.apply_gradients(
+        learned, gradients, metrics, optimizer=parts.optimizer, schedule=parts.schedule
     )
-    return state, None, metrics
+    if returns is None:
+        return learned, None, metrics
+    after = _follow(parts, returns, windows, target, axis_name)
+    # A refused update changes nothing.
+    after = jax.tree.map(lambda new, old: jnp.where(learned.num_rejected == 0, new, old), after, returns)
+    params = parts.network.rescale(learned.params, *popart.change(returns, after))
+    scales = {"return_scale_min": jnp.min(after.scale), "return_scale_max": jnp.max(after.scale)}
+    return PopArtState(*learned._replace(params=params), after), None, metrics | scales
+
+
+def _follow(
+    parts: _Parts,
+    returns: popart.Statistics,
+    windows: windows_lib.Windows,
+    target: jax.Array,
+    axis_name: str | None,
+) -> popart.Statistics:
+    """Returns the statistics after an update's targets [B, L]."""
+    counted = _is_step(windows) & (windows.weight > 0)[:, None]
+    task = windows.stored["task"][:, :-1]
+    return popart.update(returns, target, task, counted, step_size=parts.config.popart_step, axis_name=axis_name)
+
+
+def _is_step(windows: windows_lib.Windows) -> jax.Array:
+    """Returns [B, L] bool; false: the action on an episode's last observation is none."""
+    return ~(windows.terminated | windows.truncated)[:, :-1]
 
 
 def _loss_and_metrics(
-    parts: _Parts, params: base.Params, windows: windows_lib.Windows
-) -> tuple[jax.Array, base.Metrics]:
-    """Returns the loss and metrics, all summed over the steps of a batch as in the paper (section 4.2)."""
+    parts: _Parts, params: base.Params, windows: windows_lib.Windows, returns: popart.Statistics | None = None
+) -> tuple[jax.Array, tuple[base.Metrics, jax.Array]]:
+    """Returns loss, metrics and the values' targets [B, L]; loss and metrics are sums as in the paper (section 4.2).
+
+    With the statistics of returns, the network's values are normalized, and so are the errors and advantages that it
+    learns from (Hessel et al. 2018, section "Multi-task PopArt").
+    """
     config, stored = parts.config, windows.stored
-    logits, value = _unroll(parts, params, windows)
+    logits, said = _unroll(parts, params, windows)
+    value = said if returns is None else popart.unnormalize(returns, said, stored["task"])
     behaviour = stored["logits"]
     if parts.spec.has_action_mask:
         logits, behaviour = _masked(logits, stored["legal"]), _masked(behaviour, stored["legal"])
@@ -176,7 +229,7 @@ def _loss_and_metrics(
     action = stored["action"][:, :-1, None]
     log_chosen = jnp.take_along_axis(log_pi, action, axis=-1)[..., 0]
     log_rho = log_chosen - jnp.take_along_axis(log_mu, action, axis=-1)[..., 0]
-    is_step = ~(windows.terminated | windows.truncated)[:, :-1]
+    is_step = _is_step(windows)
     reward = windows.reward[:, 1:] * config.reward_scale
     if config.clip_reward:
         reward = jnp.clip(reward, -config.clip_reward, config.clip_reward)
@@ -196,11 +249,15 @@ def _loss_and_metrics(
         summed = jnp.sum(jnp.where(is_step, x, 0.0), axis=1)
         return config.batch_size * jnp.mean(windows.weight * summed)
 
-    policy = -total(log_chosen * targets.advantage)
-    errors = total(0.5 * jnp.square(targets.value - value[:, :-1]))
+    wanted, advantage = targets.value, targets.advantage
+    if returns is not None:
+        task = stored["task"][:, :-1]
+        wanted, advantage = popart.normalize(returns, wanted, task), advantage / returns.scale[task]
+    policy = -total(log_chosen * advantage)
+    errors = total(0.5 * jnp.square(wanted - said[:, :-1]))
     entropies = total(entropy)
     loss = policy + config.value_loss_weight * errors - config.entropy_weight * entropies
-    return loss, {
+    metrics = {
         "loss": loss,
         "loss_policy": policy,
         "loss_value": errors,
@@ -210,6 +267,7 @@ def _loss_and_metrics(
         "importance_mean": total(jnp.exp(log_rho)),
         "num_steps": total(jnp.ones_like(entropy)),
     }
+    return loss, (metrics, targets.value)
 
 
 def _unroll(parts: _Parts, params: base.Params, windows: windows_lib.Windows) -> tuple[jax.Array, jax.Array]:
@@ -219,6 +277,7 @@ def _unroll(parts: _Parts, params: base.Params, windows: windows_lib.Windows) ->
         state, last_action = windows.stored["state"][:, 0], windows.stored["last_action"]
     else:
         state, last_action = parts.network.initial_state(first.shape[0]), jnp.zeros_like(windows.stored["action"])
-    steps = actor_critic.Steps(windows.observation, first, windows.reward, last_action)
+    task = windows.stored.get("task")
+    steps = actor_critic.Steps(windows.observation, first, windows.reward, last_action, task)
     _, logits, value = parts.network.unroll(params, state, steps)
     return logits, value

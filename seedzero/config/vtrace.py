@@ -45,6 +45,12 @@ class VTraceConfig(options.AgentSection):
     rmsprop_decay: float = options.tunable(0.99, "RMSProp: decay of the mean square", low=0, high=1)
     rmsprop_epsilon: float = options.tunable(0.01, "RMSProp: added to the mean square", low=1e-12)
     clip_norm: float = options.tunable(40.0, "largest global norm of the gradients; 0: no limit", low=0)
+    popart: bool = options.fixed(
+        False, "PopArt: a value for each task, in units of that task's returns; off: one value for all"
+    )
+    popart_step: float = options.tunable(
+        3e-4, "PopArt: share of one return in the mean and variance of its task's returns", low=1e-9, high=0.5
+    )
     torso: str = options.fixed(
         "auto",
         "auto: mlp for vectors, conv for small grids, deep (IMPALA's residual network) for images; shallow: two "

@@ -22,6 +22,8 @@ DEEP_CHANNELS = (16, 32, 32)
 SHALLOW = ((16, 8, 4), (32, 4, 2))
 NATURE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
 """Channels, kernel size and stride of the convolutions (nature: Mnih et al. 2015)."""
+_VALUE = "Dense_1"
+"""Name of the value's layer in saved runs."""
 _TORSOS = {"mlp": "mlp", "conv": "conv", "resnet": "deep", "deep": "deep", "shallow": "shallow"}
 
 
@@ -33,12 +35,14 @@ class Steps(NamedTuple):
       first: [B, T] bool, true: an episode begins; the recurrent state is 0 there.
       reward: [B, T] received on the way to the observation; read by an LSTM.
       last_action: [B, T] int32 of the step before, or [B, T, D] of vectors; read by an LSTM.
+      task: [B, T] int32, whose value is wanted where there is one for each task; None: the first one's.
     """
 
     observation: Mapping[str, jax.Array]
     first: jax.Array
     reward: jax.Array
     last_action: jax.Array
+    task: jax.Array | None = None
 
 
 class Network(NamedTuple):
@@ -48,11 +52,13 @@ class Network(NamedTuple):
       init: key -> parameters, float32.
       initial_state: batch size -> recurrent state [B, 2 * LSTM units] float32; [B, 0] without an LSTM.
       unroll: (params, state, Steps) -> (state behind them, policy logits [B, T, A], value [B, T]), float32.
+      rescale: (params, factor [N], shift [N]) -> parameters with which the value v of task i is factor_i v + shift_i.
     """
 
     init: Callable[[jax.Array], Params]
     initial_state: Callable[[int], jax.Array]
     unroll: Callable[[Params, jax.Array, Steps], tuple[jax.Array, jax.Array, jax.Array]]
+    rescale: Callable[[Params, jax.Array, jax.Array], Params]
 
 
 def make(
@@ -65,10 +71,12 @@ def make(
     frame_stack: int,
     compute_dtype: str,
     own_torso: nn.Module | None = None,
+    num_values: int = 1,
 ) -> Network:
     """Returns the network for an environment of discrete actions; lstm_width 0: without an LSTM.
 
     own_torso: replaces the torso; from prepared observations [N, ...] to features [N, F], or of any other shape.
+    num_values: N, tasks that have a value of their own.
 
     Raises:
       ConfigError: the torso does not fit the observation's shape.
@@ -76,9 +84,13 @@ def make(
     kind = _TORSOS[kinds.choose_kind("vtrace.torso", torso, spec)]
     dtype = observations.compute_dtype(compute_dtype, platform)
     read = observations.reader(kind, spec, frame_stack)
-    model = _Model(kind, width, lstm_width, spec.num_actions, dtype, own_torso)
+    model = _Model(kind, width, lstm_width, spec.num_actions, dtype, own_torso, num_values)
 
-    return Network(*functions(model, read, observations.zeros(spec, frame_stack, 1), lstm_width))
+    def rescale(params: Params, factor: jax.Array, shift: jax.Array) -> Params:
+        head = params[_VALUE]
+        return {**params, _VALUE: {"kernel": head["kernel"] * factor, "bias": head["bias"] * factor + shift}}
+
+    return Network(*functions(model, read, observations.zeros(spec, frame_stack, 1), lstm_width), rescale)
 
 
 def functions(
@@ -112,7 +124,7 @@ def functions(
 
 
 class _Model(nn.Module):
-    """Features [B * T, ...], state [B, 2 * units], steps -> state, logits [B, T, A], value [B, T]."""
+    """Features [B * T, ...], state [B, 2 * units], steps -> state, logits [B, T, A], value [B, T] of the steps' tasks."""
 
     torso: str
     width: int
@@ -120,6 +132,7 @@ class _Model(nn.Module):
     num_actions: int
     dtype: Any
     own_torso: nn.Module | None = None
+    num_values: int = 1
 
     @nn.compact
     def __call__(self, seen: observations.Features, state: jax.Array, steps: Steps) -> tuple[jax.Array, ...]:
@@ -131,8 +144,11 @@ class _Model(nn.Module):
             state, x = _Recurrence(self.lstm_width, self.dtype)(state, x, steps.first)
         x = x.astype(jnp.float32)  # bfloat16 has a step of 0.5 at values of 64
         logits = nn.Dense(self.num_actions, kernel_init=nn.initializers.orthogonal(0.01))(x)
-        value = nn.Dense(1, kernel_init=nn.initializers.orthogonal(1.0))(x)
-        return state, logits, value[..., 0]
+        values = nn.Dense(self.num_values, kernel_init=nn.initializers.orthogonal(1.0), name=_VALUE)(x)
+        task = jnp.zeros_like(steps.first, jnp.int32) if steps.task is None else steps.task
+        if self.num_values == 1:
+            return state, logits, values[..., 0]
+        return state, logits, jnp.take_along_axis(values, task[..., None], axis=-1)[..., 0]
 
 
 def with_past(x: jax.Array, steps: Steps, num_actions: int) -> jax.Array:

@@ -68,7 +68,13 @@ VARIANTS: Mapping[str, Mapping[str, options.Value]] = {
         "replay.priority_alpha": 0.6,
     },
     "vtrace": _VTRACE,
-    "vtrace with everything": {**_VTRACE, "vtrace.frame_stack": 3, "vtrace.lstm_width": 6, "vtrace.clip_reward": 1.0},
+    "vtrace with everything": {
+        **_VTRACE,
+        "vtrace.frame_stack": 3,
+        "vtrace.lstm_width": 6,
+        "vtrace.clip_reward": 1.0,
+        "vtrace.popart": True,
+    },
     "apex": _APEX,
     "apex with everything": {
         **_APEX,

@@ -96,7 +96,10 @@ def linear_parts(config: config_lib.Config, spec: types.EnvSpec = SPEC) -> vtrac
         observation = steps.observation[types.OBSERVATION]
         return state, observation @ params.w, observation @ params.v
 
-    network = actor_critic.Network(lambda key: PARAMS, lambda num_rows: jnp.zeros((num_rows, 0)), unroll)
+    def rescale(params: Linear, factor: jax.Array, shift: jax.Array) -> Linear:
+        raise AssertionError("without PopArt nothing is rescaled")
+
+    network = actor_critic.Network(lambda key: PARAMS, lambda num_rows: jnp.zeros((num_rows, 0)), unroll, rescale)
     optimizer: optax.GradientTransformation = vtrace._optimizer(config.vtrace)
     return vtrace._Parts(config.vtrace, spec, network, optimizer, vtrace._schedule(config.vtrace))
 

@@ -138,7 +138,9 @@ def test_one_step_worked_by_hand() -> None:
     windows = windows._replace(reward=jnp.array([[9.0, 3.0]]))
     params = cases.Linear(jnp.zeros((2, 3)), jnp.array([1.0, 0.0]))
     parts = cases.linear_parts(config)
-    gradient, metrics = jax.jit(jax.grad(lambda p: vtrace._loss_and_metrics(parts, p, windows), has_aux=True))(params)
+    gradient, (metrics, _) = jax.jit(jax.grad(lambda p: vtrace._loss_and_metrics(parts, p, windows), has_aux=True))(
+        params
+    )
     advantage = 2 / 3 * (3 + 0.9 * 2 - 1)
     np.testing.assert_allclose(metrics["loss_policy"], advantage * np.log(3), rtol=1e-5)
     np.testing.assert_allclose(metrics["loss_value"], 0.5 * advantage**2, rtol=1e-5)

@@ -26,6 +26,7 @@ UPDATES, EVERY = 60, 20
 FIXED = (
     *SMALL,
     "--vtrace.lstm_width=8",
+    "--vtrace.popart",
     "--deterministic",
     f"--max_updates={UPDATES}",
     f"--checkpoint.every_updates={EVERY}",

@@ -1,0 +1,97 @@
+"""PopArt: values of each task in units of its own returns (van Hasselt et al. 2016; Hessel et al. 2018).
+
+A network says a normalized value n of each task; the value is v = mean + scale * n. The statistics follow the returns
+("adaptively rescaling targets"), and the layer that says n is rescaled along, so that no value changes by it
+("preserving outputs precisely").
+
+Shape letters: N tasks.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+SMALLEST_SCALE, LARGEST_SCALE = 1e-4, 1e6
+"""Bounds of the scale (Hessel et al. 2018, appendix)."""
+
+
+class Statistics(NamedTuple):
+    """Mean and variance of the returns of each task, [N] each."""
+
+    mean: jax.Array
+    variance: jax.Array
+
+    @property
+    def scale(self) -> jax.Array:
+        """[N], the deviation within its bounds."""
+        return jnp.sqrt(jnp.clip(self.variance, SMALLEST_SCALE**2, LARGEST_SCALE**2))
+
+
+class Change(NamedTuple):
+    """What a layer does to keep its values: n becomes factor * n + shift, [N] each."""
+
+    factor: jax.Array
+    shift: jax.Array
+
+
+def initial(num_tasks: int) -> Statistics:
+    """Returns the statistics with which normalized values are values."""
+    return Statistics(jnp.zeros(num_tasks), jnp.ones(num_tasks))
+
+
+def normalize(statistics: Statistics, value: jax.Array, task: jax.Array) -> jax.Array:
+    """Returns normalized values of values; task: int32 of their shape."""
+    return (value - statistics.mean[task]) / statistics.scale[task]
+
+
+def unnormalize(statistics: Statistics, normalized: jax.Array, task: jax.Array) -> jax.Array:
+    """Returns values of normalized ones; task: int32 of their shape."""
+    return statistics.mean[task] + statistics.scale[task] * normalized
+
+
+def update(
+    statistics: Statistics,
+    target: jax.Array,
+    task: jax.Array,
+    counted: jax.Array,
+    *,
+    step_size: float,
+    axis_name: str | None = None,
+) -> Statistics:
+    """Returns the statistics after one batch of targets; the same on all devices of the mapped axis.
+
+    The paper's rule (Hessel et al. 2018) moves both moments by `step_size` for each target. Here K targets of a task
+    come at once: K such steps towards their mean, which is stable for any K. A task without targets stays.
+
+    Args:
+      statistics: so far.
+      target: any shape, of values.
+      task: int32 of that shape.
+      counted: bool of that shape, true: the target counts.
+      step_size: beta.
+      axis_name: of the mapped axis; None: there is one device.
+    """
+    is_task = (task.reshape(-1, 1) == jnp.arange(len(statistics.mean))) & counted.reshape(-1, 1)
+    target = target.reshape(-1, 1)
+
+    def total(x: jax.Array) -> jax.Array:
+        summed = jnp.sum(jnp.where(is_task, x, 0.0), axis=0)
+        return summed if axis_name is None else jax.lax.psum(summed, axis_name)
+
+    count = total(jnp.ones_like(target))
+    number = jnp.maximum(count, 1.0)
+    mean = total(target) / number
+    variance = total(jnp.square(target - mean)) / number
+    share = -jnp.expm1(count * jnp.log1p(-step_size))  # 1 - (1 - beta)^K, 0 without a target
+    away = mean - statistics.mean
+    # Of the mean square this is the same average; as a variance it keeps its digits beside a large mean.
+    within = (1.0 - share) * statistics.variance + share * variance
+    return Statistics(statistics.mean + share * away, within + share * (1.0 - share) * jnp.square(away))
+
+
+def change(before: Statistics, after: Statistics) -> Change:
+    """Returns what keeps every value as it was under the statistics before."""
+    return Change(before.scale / after.scale, (before.mean - after.mean) / after.scale)

@@ -1,0 +1,216 @@
+"""V-trace with PopArt: the loss against numpy, values kept by the rescaling, the statistics in state and devices."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import agent_cases  # beside this file: see conftest.py
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import vtrace_cases as cases
+
+from seedzero.agents import base, vtrace
+from seedzero.config import options
+from seedzero.core import types
+from seedzero.device import mesh as mesh_lib
+from seedzero.networks import actor_critic
+from seedzero.ops import popart
+from seedzero.replay import windows as windows_lib
+
+TASKS = dataclasses.replace(cases.SPEC, tasks=("small", "large", "absent"))
+TASK_OF = np.array([0, 1, 1])
+SCALES = np.array([1.0, 100.0], np.float32)
+
+
+def _windows() -> windows_lib.Windows:
+    """Returns the unrolls of `vtrace_cases`, of two tasks; the rewards of one are large."""
+    windows = cases.make_windows()
+    task = np.repeat(TASK_OF[:, None], cases.LENGTH + 1, axis=1).astype(np.int32)
+    return windows._replace(reward=windows.reward * SCALES[task], stored={**windows.stored, "task": jnp.asarray(task)})
+
+
+@functools.cache
+def _agent(**changes: options.Value) -> tuple[base.Agent, actor_critic.Network]:
+    config = cases.make_config(popart=True, popart_step=0.05, **changes)
+    agent = vtrace.make(config, TASKS, "cpu")
+    network = actor_critic.make(
+        TASKS, "cpu", torso="mlp", width=8, lstm_width=0, frame_stack=1, compute_dtype="float32", num_values=3
+    )
+    return agent, network
+
+
+def _values(network: actor_critic.Network, state: Any, windows: windows_lib.Windows) -> np.ndarray:
+    """Returns [B, L + 1] in the environments' units."""
+    task, none = windows.stored["task"], jnp.zeros((cases.BATCH, 0))
+    steps = actor_critic.Steps(windows.observation, windows.first, windows.reward, jnp.zeros_like(task), task)
+    _, _, said = network.unroll(state.params, none, steps)
+    return np.asarray(popart.unnormalize(state.returns, said, task))
+
+
+def _started(agent: base.Agent) -> Any:
+    """Returns a state whose statistics are not the first ones."""
+    state = agent.init(jax.random.key(0))
+    return state._replace(returns=popart.Statistics(jnp.array([0.5, 20.0, 3.0]), jnp.array([4.0, 900.0, 1.0])))
+
+
+@functools.cache
+def _updated(learning_rate: float) -> tuple[Any, Any, base.Metrics]:
+    agent, _ = _agent(learning_rate=learning_rate)
+    before = _started(agent)
+    after, priority, metrics = jax.jit(lambda *args: agent.update(*args, jax.random.key(0), None))(before, _windows())
+    assert priority is None
+    return before, after, metrics
+
+
+class _Numpy:
+    """Targets, losses and statistics in float64, step by step (Espeholt et al. 2018; Hessel et al. 2018)."""
+
+    def __init__(self, before: Any, network: actor_critic.Network, windows: windows_lib.Windows) -> None:
+        self.windows, self.value = windows, _values(network, before, windows).astype(np.float64)
+        self.mean = np.asarray(before.returns.mean, np.float64)
+        self.square = np.asarray(before.returns.variance, np.float64) + self.mean**2
+        self.scale = np.sqrt(self.square - self.mean**2)
+        task = windows.stored["task"]
+        steps = actor_critic.Steps(windows.observation, windows.first, windows.reward, jnp.zeros_like(task))
+        logits = network.unroll(before.params, jnp.zeros((cases.BATCH, 0)), steps)[1]
+        chosen = np.asarray(windows.stored["action"])[..., None]
+        pi, mu = (np.asarray(jax.nn.log_softmax(x)) for x in (logits, windows.stored["logits"]))
+        self.log_pi = np.take_along_axis(pi, chosen, -1)[..., 0].astype(np.float64)
+        self.ratio = np.minimum(1.0, np.exp(self.log_pi - np.take_along_axis(mu, chosen, -1)[..., 0]))
+
+    def is_step(self, b: int, t: int) -> bool:
+        return not (self.windows.terminated[b, t] or self.windows.truncated[b, t])
+
+    def _delta(self, b: int, t: int, following: float) -> float:
+        discount = 0.0 if self.windows.terminated[b, t + 1] else 0.9
+        return float(self.ratio[b, t] * (self.windows.reward[b, t + 1] + discount * following - self.value[b, t]))
+
+    def target(self, b: int, s: int) -> float:
+        if s == cases.LENGTH or not self.is_step(b, s):
+            return float(self.value[b, s])
+        discount = 0.0 if self.windows.terminated[b, s + 1] else 0.9
+        beyond = discount * self.ratio[b, s] * (self.target(b, s + 1) - self.value[b, s + 1])
+        return float(self.value[b, s] + self._delta(b, s, self.value[b, s + 1]) + beyond)
+
+    def losses(self) -> tuple[float, float]:
+        """Returns the sums of the policy's and the value's loss."""
+        policy = value = 0.0
+        for b, t in np.ndindex(cases.BATCH, cases.LENGTH):
+            if self.is_step(b, t):
+                weight, scale = float(self.windows.weight[b]), self.scale[TASK_OF[b]]
+                policy -= weight * self._delta(b, t, self.target(b, t + 1)) / scale * self.log_pi[b, t]
+                value += weight * 0.5 * ((self.target(b, t) - self.value[b, t]) / scale) ** 2
+        return policy, value
+
+    def statistics(self, step_size: float) -> tuple[np.ndarray, np.ndarray]:
+        """Returns mean and scale of each task after the targets, K steps towards the mean of K targets."""
+        mean, square = self.mean.copy(), self.square.copy()
+        for task in np.unique(TASK_OF):
+            mine = [
+                self.target(b, t)
+                for b, t in np.ndindex(cases.BATCH, cases.LENGTH)
+                if TASK_OF[b] == task and self.is_step(b, t)
+            ]
+            for _ in mine:
+                mean[task] += step_size * (np.mean(mine) - mean[task])
+                square[task] += step_size * (np.mean(np.square(mine)) - square[task])
+        return mean, np.sqrt(square - mean**2)
+
+
+def test_losses_and_statistics_are_what_numpy_computes() -> None:
+    before, after, metrics = _updated(0.0)
+    expected = _Numpy(before, _agent(learning_rate=0.0)[1], _windows())
+    policy, value = expected.losses()
+    num_steps = sum(
+        float(_windows().weight[b]) for b, t in np.ndindex(cases.BATCH, cases.LENGTH) if expected.is_step(b, t)
+    )
+    np.testing.assert_allclose(metrics["loss_policy"] * num_steps, policy, rtol=1e-4)
+    np.testing.assert_allclose(metrics["loss_value"] * num_steps, value, rtol=1e-4)
+    mean, scale = expected.statistics(0.05)
+    np.testing.assert_allclose(after.returns.mean, mean, rtol=1e-4)
+    np.testing.assert_allclose(after.returns.scale, scale, rtol=1e-4)
+    assert metrics["return_scale_min"] == min(after.returns.scale)
+    assert metrics["return_scale_max"] == max(after.returns.scale)
+
+
+def test_new_statistics_change_no_value() -> None:
+    before, after, _ = _updated(0.0)
+    _, network = _agent(learning_rate=0.0)
+    moved = np.asarray(after.returns.mean) != np.asarray(before.returns.mean)
+    assert moved.tolist() == [True, True, False]  # the third task was not played
+    assert not np.array_equal(before.params["Dense_1"]["kernel"], after.params["Dense_1"]["kernel"])
+    expected = _values(network, before, _windows())
+    np.testing.assert_allclose(_values(network, after, _windows()), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_values_of_other_tasks_stay_whatever_one_learns() -> None:
+    before, after, _ = _updated(0.1)
+    kernels = [np.asarray(state.params["Dense_1"]["kernel"]) for state in (before, after)]
+    assert np.array_equal(kernels[0][:, 2], kernels[1][:, 2])
+    assert not np.array_equal(kernels[0][:, 0], kernels[1][:, 0])
+
+
+@pytest.mark.parametrize("factor", [1.0, 1000.0])
+def test_what_the_policy_learns_does_not_depend_on_the_rewards_unit(factor: float) -> None:
+    """The same environment in another unit: statistics and rewards scale, the gradient stays."""
+    agent, _ = _agent(learning_rate=0.0)
+    state, windows = _started(agent), _windows()
+    returns = popart.Statistics(state.returns.mean * factor, state.returns.variance * factor**2)
+    windows = windows._replace(reward=windows.reward * factor)
+    _, _, metrics = agent.update(state._replace(returns=returns), windows, jax.random.key(0), None)
+    np.testing.assert_allclose(metrics["loss_policy"], _updated(0.0)[2]["loss_policy"], rtol=1e-4)
+    np.testing.assert_allclose(metrics["grad_norm"], _updated(0.0)[2]["grad_norm"], rtol=1e-4)
+
+
+@pytest.mark.parametrize("num_devices", [1, 2])
+def test_devices_that_see_different_tasks_keep_the_same_statistics(num_devices: int) -> None:
+    agent, _ = _agent()
+    windows = jax.tree.map(lambda x: jnp.concatenate([x[:2], x[1:]]), _windows())  # tasks 0 and 1, then 1 and 1
+    update = mesh_lib.over_devices(
+        lambda state, windows: agent.update(state, windows, jax.random.key(0), mesh_lib.AXIS)[0],
+        mesh_lib.make(num_devices),
+        (mesh_lib.REPLICATED, mesh_lib.SHARDED),
+        mesh_lib.REPLICATED,
+    )
+    alone, _, _ = agent.update(_started(agent), windows, jax.random.key(0), None)
+    shared = update(_started(agent), windows)
+    for a, b in zip(jax.tree.leaves(alone), jax.tree.leaves(shared), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+
+
+def test_padding_counts_in_no_statistics() -> None:
+    agent, _ = _agent(learning_rate=0.0)
+    windows = _windows()
+    alone, _, _ = agent.update(_started(agent), windows, jax.random.key(0), None)
+    padded, _, _ = agent.update(_started(agent), cases.padded(windows, np.nan), jax.random.key(0), None)
+    np.testing.assert_allclose(padded.returns.mean, alone.returns.mean, rtol=1e-6)
+
+
+def test_a_refused_update_changes_neither_parameters_nor_statistics() -> None:
+    agent, _ = _agent()
+    before, windows = _started(agent), _windows()
+    bad = windows._replace(reward=windows.reward.at[0, 1].set(np.nan))
+    after, _, metrics = agent.update(before, bad, jax.random.key(0), None)
+    assert metrics["num_rejected"] == 1
+    for name in ("params", "returns"):
+        for a, b in zip(jax.tree.leaves(getattr(before, name)), jax.tree.leaves(getattr(after, name)), strict=True):
+            assert np.array_equal(a, b)
+
+
+def test_acting_stores_the_task_and_needs_no_statistics() -> None:
+    agent, _ = _agent()
+    state = agent.init(jax.random.key(0))
+    assert agent.acting(state) is state.params
+    inputs = agent_cases.inputs({types.OBSERVATION: np.zeros((2, 2), np.float32)}, 3)
+    inputs = inputs._replace(task=jnp.array([2, 0]))
+    _, outputs = agent.act(state.params, (), inputs, jax.random.key(0))
+    assert outputs.stored["task"].tolist() == [2, 0] and "task" in agent.stored
+
+
+def test_without_it_nothing_is_stored_and_the_state_is_as_before() -> None:
+    agent = vtrace.make(cases.make_config(), TASKS, "cpu")
+    assert "task" not in agent.stored and not hasattr(agent.init(jax.random.key(0)), "returns")

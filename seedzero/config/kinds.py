@@ -13,8 +13,10 @@ def choose_kind(name: str, kind: str, spec: types.EnvSpec) -> str:
     `name` is that of the setting, for the error.
 
     Raises:
-      ConfigError: convolutions are asked for where there is no grid, or grids of several sizes.
+      ConfigError: convolutions are asked for where there is no grid, or grids of several sizes; texts alone.
     """
+    if all(array.text for array in spec.arrays):
+        raise errors.ConfigError("the observations are text alone; show an array of numbers beside it")
     shown = types.shown(spec.arrays)
     if kind == "auto":
         kind = {"vectors": "mlp", "small grids": "conv", "images": "resnet"}[shown]

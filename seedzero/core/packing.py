@@ -38,5 +38,11 @@ def unpack(arrays: Sequence[types.ArraySpec], packed: np.ndarray) -> dict[str, n
     return found
 
 
+def encode_texts(texts: Sequence[str], num_bytes: int) -> np.ndarray:
+    """Returns [E, num_bytes] uint8: each text in UTF-8, cut there if it is longer, with bytes of 0 behind its end."""
+    rows = [text.encode(errors="replace").replace(b"\0", b" ")[:num_bytes].ljust(num_bytes, b"\0") for text in texts]
+    return np.frombuffer(b"".join(rows), np.uint8).reshape(len(texts), num_bytes)
+
+
 def _dtype(array: types.ArraySpec) -> np.dtype[np.generic]:
     return np.dtype(array.dtype).newbyteorder("<")

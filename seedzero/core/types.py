@@ -43,6 +43,8 @@ class ArraySpec:
       dtype: one of SUPPORTED_OBSERVATION_DTYPES.
       low: smallest value of any element (-inf if unbounded).
       high: largest value of any element (inf if unbounded).
+      text: whether it is UTF-8 in [N] uint8, with bytes of 0 behind its end (`packing.encode_texts`). Networks that
+        read no text leave it out.
     """
 
     name: str
@@ -50,8 +52,13 @@ class ArraySpec:
     dtype: str
     low: float = -np.inf
     high: float = np.inf
+    text: bool = False
 
     def __post_init__(self) -> None:
+        if self.text and (self.dtype != "uint8" or len(self.shape) != 1):
+            raise errors.SpecMismatch(
+                f"{self._title} text has the shape {self.shape} and dtype {self.dtype}; expected one axis of uint8"
+            )
         if self.dtype not in SUPPORTED_OBSERVATION_DTYPES:
             raise errors.SpecMismatch(
                 f"{self._title} dtype {self.dtype!r} is not supported; "

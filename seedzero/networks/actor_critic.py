@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from seedzero.config import kinds
 from seedzero.core import types
-from seedzero.networks import observations
+from seedzero.networks import observations, text
 
 Params: TypeAlias = Any
 
@@ -85,25 +85,30 @@ def make(
     dtype = observations.compute_dtype(compute_dtype, platform)
     read = observations.reader(kind, spec, frame_stack)
     model = _Model(kind, width, lstm_width, spec.num_actions, dtype, own_torso, num_values)
+    texts = [array for array in spec.arrays if array.text]
+
+    def read_all(observation: Mapping[str, jax.Array]) -> _Seen:
+        newest = tuple(observation[array.name][..., -array.shape[0] :] for array in texts)
+        return _Seen(read(observation), newest)
 
     def rescale(params: Params, factor: jax.Array, shift: jax.Array) -> Params:
         head = params[_VALUE]
         return {**params, _VALUE: {"kernel": head["kernel"] * factor, "bias": head["bias"] * factor + shift}}
 
-    return Network(*functions(model, read, observations.zeros(spec, frame_stack, 1), lstm_width), rescale)
+    return Network(*functions(model, read_all, observations.zeros(spec, frame_stack, 1), lstm_width), rescale)
 
 
 def functions(
     model: nn.Module,
-    read: Callable[[Mapping[str, jax.Array]], observations.Features],
+    read: Callable[[Mapping[str, jax.Array]], Any],
     observation: Mapping[str, jax.Array],
     lstm_width: int,
 ) -> tuple[Callable[[jax.Array], Params], Callable[[int], jax.Array], Callable[[Params, jax.Array, Steps], Any]]:
     """Returns init, initial_state and unroll of a network, see `Network`.
 
     Args:
-      model: (features [B * T, ...], state, Steps without observations) -> what unroll returns.
-      read: observations {name: [B * T, ...]} -> features.
+      model: (what `read` returns, state, Steps without observations) -> what unroll returns.
+      read: observations {name: [B * T, ...]} -> features [B * T, ...].
       observation: of one environment, {name: [1, ...]}.
       lstm_width: units; 0: without an LSTM.
     """
@@ -123,8 +128,15 @@ def functions(
     return init, initial_state, unroll
 
 
+class _Seen(NamedTuple):
+    """Features [N, ...], and texts of N rows, [N, L] uint8 each."""
+
+    features: observations.Features
+    texts: tuple[jax.Array, ...]
+
+
 class _Model(nn.Module):
-    """Features [B * T, ...], state [B, 2 * units], steps -> state, logits [B, T, A], value [B, T] of the steps' tasks."""
+    """What is seen [B * T, ...], state [B, 2 * units], steps -> state, logits [B, T, A], value [B, T] of their tasks."""
 
     torso: str
     width: int
@@ -135,9 +147,12 @@ class _Model(nn.Module):
     num_values: int = 1
 
     @nn.compact
-    def __call__(self, seen: observations.Features, state: jax.Array, steps: Steps) -> tuple[jax.Array, ...]:
+    def __call__(self, seen: _Seen, state: jax.Array, steps: Steps) -> tuple[jax.Array, ...]:
         torso = self.own_torso or _Torso(self.torso, self.width, self.dtype)
-        x = torso(*seen.given).astype(self.dtype)
+        x = torso(*seen.features.given).astype(self.dtype)
+        if seen.texts:
+            read = [text.Encoder(self.dtype)(given) for given in seen.texts]
+            x = jnp.concatenate([x.reshape(x.shape[0], -1), *read], axis=-1)
         x = x.reshape(*steps.first.shape, -1)
         if self.lstm_width:
             x = with_past(x, steps, self.num_actions)

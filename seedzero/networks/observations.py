@@ -22,7 +22,7 @@ class Features(NamedTuple):
 
     Attributes:
       main: [B, H, W, C] all images, joined on their channels; for mlp [B, ...] everything.
-      vector: [B, N] everything beside the images; None: there is nothing.
+      vector: [B, N] everything beside the images, save texts; None: there is nothing.
     """
 
     main: jax.Array
@@ -60,6 +60,8 @@ def num_normalized(kind: str, array: types.ArraySpec, frame_stack: int) -> int:
     scale, and so are those of an image's bytes.
     """
     image = kinds.is_image(kind, array)
+    if array.text:
+        return 0
     largest = max(abs(array.low), abs(array.high))
     is_scaled = largest <= 1 or (image and array.dtype != "float32" and largest <= 255)
     if is_scaled or (image and array.dtype == "uint8"):
@@ -91,11 +93,12 @@ def preparation(
 
 
 def join(kind: str, spec: types.EnvSpec, prepared: Mapping[str, jax.Array]) -> Features:
-    """Returns prepared arrays [B, ...] as what a network of this kind computes from."""
+    """Returns prepared arrays [B, ...] as what a network of this kind computes from; texts are left out."""
     if not spec.packed:
         return Features(prepared[types.OBSERVATION])
-    images = [prepared[array.name] for array in spec.packed if kinds.is_image(kind, array)]
-    others = [prepared[array.name] for array in spec.packed if not kinds.is_image(kind, array)]
+    arrays = [array for array in spec.packed if not array.text]
+    images = [prepared[array.name] for array in arrays if kinds.is_image(kind, array)]
+    others = [prepared[array.name] for array in arrays if not kinds.is_image(kind, array)]
     vector = jnp.concatenate([x.reshape(x.shape[0], -1) for x in others], axis=-1) if others else None
     if images:
         return Features(jnp.concatenate(images, axis=-1), vector)

@@ -100,16 +100,19 @@ VARIANTS: Mapping[str, Mapping[str, options.Value]] = {
 }
 """Each agent at its plainest, and with all that changes the shapes of what it stores, carries or looks at."""
 _ARRAYS = [types.ArraySpec("image", (4, 5, 1), "uint8", 0, 1), types.ArraySpec("vector", (3,), "float32")]
+_TEXT = types.ArraySpec("text", (12,), "uint8", 0, 255, text=True)
 _VECTORS: Mapping[str, tuple[float, ...]] = {"action_low": (-2.0, 0.0), "action_high": (2.0, 1.0)}
 SPECS: Mapping[str, types.EnvSpec] = {
     "vector": types.EnvSpec((3,), "float32", 4),
     "image and vector": types.EnvSpec.of_arrays(_ARRAYS, num_actions=3),
+    "text": types.EnvSpec.of_arrays([*_ARRAYS, _TEXT], num_actions=3),
     "masked": types.EnvSpec((3,), "float32", 4, has_action_mask=True),
     "continuous": types.EnvSpec((3,), "float32", 0, **_VECTORS),
     "image and vector, continuous": types.EnvSpec.of_arrays(_ARRAYS, num_actions=0, **_VECTORS),
 }
 _SPECS_OF = {
-    "ppo": ("vector", "masked", "continuous"),
+    "vtrace": ("vector", "masked", "text"),
+    "ppo": ("vector", "masked", "continuous", "text"),
     "sac": ("continuous",),
     "sac with everything": ("image and vector, continuous",),
 }

@@ -24,6 +24,7 @@ ARRAYS = types.EnvSpec.of_arrays(
     [types.ArraySpec("image", (4, 5, 1), "uint8", 0, 255), types.ArraySpec("robot/arm", (3,), "float32")],
     num_actions=6,
 )
+TEXT = types.EnvSpec.of_arrays([types.ArraySpec("words", (9,), "uint8", 0, 255, text=True)], num_actions=2)
 TASKS = types.EnvSpec((2,), "float32", 2, tasks=("walk", "run"))
 CONTINUOUS = types.EnvSpec((2,), "float32", 0, action_low=(-1.0, 0.0), action_high=(1.0, 2.5))
 
@@ -223,7 +224,7 @@ def test_impossible_hello_is_refused(changes: dict[str, Any], error: type[Except
         codec.hello_of(hello_fields(**changes))
 
 
-@pytest.mark.parametrize("spec", [PIXELS, VECTORS, CONTINUOUS, NUMBERS, ARRAYS, TASKS])
+@pytest.mark.parametrize("spec", [PIXELS, VECTORS, CONTINUOUS, NUMBERS, ARRAYS, TASKS, TEXT])
 def test_spec_survives_the_wire(spec: types.EnvSpec) -> None:
     message, _ = codec.decode_worker(codec.encode_spec(spec))
     assert codec.spec_of(message.spec, E, LIMIT) == spec

@@ -17,6 +17,8 @@ GAME
   tictactoe          self-play until it loses no more, minutes on two cores, ends by itself
   connect_four       the same on a board of 4 rows and 5 columns
   atari              Pong; any other game: ./run_local.sh atari --env=atari:Breakout
+  dmlab              DeepMind Lab, which must be built before: explore_goal_locations_small; any other level: dmlab:LEVEL, all 30:
+                     dmlab:dmlab30. For vtrace
   gym:ID             any Gymnasium environment, e.g. gym:Acrobot-v1, gym:LunarLander-v3, gym:MinAtar/Breakout-v1;
                      with continuous actions too: gym:Pendulum-v1
   gym:MODULE:ID      the same, after importing your own module
@@ -57,9 +59,10 @@ wrong_game() {
         *lander* | *acrobot* | *gym*) nearest="gym:ID, as in gym:LunarLander-v3" ;;
         ca[rt]*pol* | *pole* | car*) nearest="cartpole" ;;
         ca* | *tch*) nearest="catch" ;;
+        *lab | *dmlab* | *deepmind*) nearest="dmlab (for a level: dmlab:rooms_watermaze)" ;;
         at* | *tari* | *ale* | pong | breakout) nearest="atari (for a game: ./run_local.sh atari --env=atari:Pong)" ;;
     esac
-    die "unknown game '$1'${nearest:+; did you mean $nearest?} The games are catch, cartpole, tictactoe, connect_four, atari, gym:ID and spiel:NAME."
+    die "unknown game '$1'${nearest:+; did you mean $nearest?} The games are catch, cartpole, tictactoe, connect_four, atari, dmlab, gym:ID and spiel:NAME."
 }
 
 # Prints the extra with JAX for this machine's accelerator, nothing for a CPU.
@@ -103,8 +106,8 @@ esac
 
 extras=$(accelerator)
 case "$game" in
-    catch | cartpole | atari) choice="--preset=$game" ;;
-    atari:?* | python:?* | memory:?*) choice="--env=$game" ;;
+    catch | cartpole | atari | dmlab) choice="--preset=$game" ;;
+    atari:?* | dmlab:?* | python:?* | memory:?*) choice="--env=$game" ;;
     tictactoe | connect_four)
         choice="--preset=$game"
         extras="${extras:+$extras,}games"

@@ -19,7 +19,7 @@ _RUNTIME = {"device", "checkpoints", "bucket", "processes", "monitoring", "evalu
 ALLOWED = {
     "core": set(),
     "config": {"core"},
-    "envs": {"core", "config"},
+    "envs": {"core", "config", "bucket"},  # of the bucket only what reaches no JAX, see below
     "transport": {"core", "config"},
     "worker": {"core", "config", "envs", "transport"},
     "ops": {"core"},
@@ -125,6 +125,15 @@ def test_what_runs_on_a_worker_never_imports_jax() -> None:
     assert not (bad := [found for found in worker_side if found.name.split(".")[0] in JAX]), _listing(bad)
 
 
+def test_what_a_worker_imports_through_others_never_imports_jax() -> None:
+    graph = _graph()
+    worker_side = [name for name in graph if [*name.split("."), ""][1] in WORKER_SIDE]
+    reached = set(worker_side).union(*(_reachable(graph, name) for name in worker_side))
+    bad = [found for found in _all_imports() if _module(found.file) in reached and found.name.split(".")[0] in JAX]
+    assert not bad, _listing(bad)
+    assert "seedzero.bucket.bucket" in reached  # a worker's level cache
+
+
 def test_numeric_layers_have_no_threads_clocks_or_files() -> None:
     pure = [found for found in _all_imports() if _layer_of_file(found.file) in PURE]
     assert not (bad := [found for found in pure if found.name.split(".")[0] in IMPURE]), _listing(bad)
@@ -137,12 +146,21 @@ def test_mctx_is_a_peer_to_measure_against_and_nothing_more() -> None:
 
 
 def test_no_module_imports_itself_through_others() -> None:
-    graph: dict[str, set[str]] = {}
-    for found in _own_imports():
-        importer = ".".join(found.file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-        graph.setdefault(importer, set()).add(found.name)
+    graph = _graph()
     for module in graph:
         assert module not in _reachable(graph, module), f"{module} imports itself through others"
+
+
+def _module(file: pathlib.Path) -> str:
+    return ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def _graph() -> dict[str, set[str]]:
+    """Returns what each module imports of the package."""
+    graph: dict[str, set[str]] = {}
+    for found in _own_imports():
+        graph.setdefault(_module(found.file), set()).add(found.name)
+    return graph
 
 
 def _reachable(graph: dict[str, set[str]], start: str) -> set[str]:

@@ -31,7 +31,9 @@ class Evaluation:
       min_return: of the worst episode.
       max_return: of the best one.
       mean_length: steps; in games of two players the moves of both.
-      human_normalized: for Atari, 0: random play, 1: a human; None: another environment.
+      human_normalized: for Atari and DMLab-30's levels, 0: random play, 1: a human; of all 30 levels the mean, each
+        capped at 1; None: another environment.
+      task_returns: mean return of each task, by its name; None: there is one task.
       opponent: in games of two players, "random", "exhaustive" or a run directory; None: another environment, and so
         are all that follow.
       wins: games won; draws, losses likewise.
@@ -48,6 +50,7 @@ class Evaluation:
     max_return: float
     mean_length: float
     human_normalized: float | None = None
+    task_returns: Mapping[str, float] | None = None
     opponent: str | None = None
     wins: int | None = None
     draws: int | None = None

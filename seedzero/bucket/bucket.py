@@ -58,15 +58,15 @@ class Url:
         return f"{self.scheme}://{self.bucket}/{self.path}"
 
 
-def parse(run_dir: str) -> Url | None:
-    """Returns the URL in a --run_dir; None: it is a directory. Raises UsageError for a malformed URL."""
-    if "://" not in run_dir:
+def parse(place: str, *, flag: str = "run_dir") -> Url | None:
+    """Returns the URL in a flag's value; None: it is a directory. Raises UsageError for a malformed URL."""
+    if "://" not in place:
         return None
-    found = _FORM.fullmatch(run_dir)
+    found = _FORM.fullmatch(place)
     path = found["path"].strip("/") if found else ""
     if found is None or found["scheme"] not in _DRIVERS or {"", ".", ".."} & set(path.split("/")):
         raise errors.UsageError(
-            f"--run_dir={run_dir}: expected gs://BUCKET/PATH or s3://BUCKET/PATH with letters, digits and . _ - = + @ "
+            f"--{flag}={place}: expected gs://BUCKET/PATH or s3://BUCKET/PATH with letters, digits and . _ - = + @ "
             f"in PATH, or a directory"
         )
     return Url(found["scheme"], found["bucket"], path)

@@ -140,7 +140,8 @@ COMMAND = parse.Command(
     ),
     details="""
 The last line on standard output: step (the checkpoint's update), chosen (best, last or given), episodes, mean_return,
-std_return, min_return, max_return, mean_length, and for Atari human_normalized (0: random play, 1: a human).
+std_return, min_return, max_return, mean_length, for several tasks task_returns (the mean of each), and for Atari and
+DMLab-30 human_normalized (0: random play, 1: a human; of all 30 levels the mean of the scores, each capped at 1).
 
 Games of two players add opponent, wins, draws, losses, and the same three as `first` and `second`: with the first
 move and without it, which is half of --episodes each; lengths are moves of both. Two agents without noise would

@@ -13,6 +13,8 @@ from seedzero.core import env_ids, errors
 
 _MEMORY = re.compile(r"memory:[a-z]+-([1-9][0-9]*)")
 """Tasks whose number is that of the steps to remember."""
+_DMLAB30 = 30
+"""Levels of the suite."""
 
 
 def imply(config: config_lib.Config, *, preset_env: str, explicit: Set[str]) -> tuple[config_lib.Config, list[str]]:
@@ -39,6 +41,12 @@ def imply(config: config_lib.Config, *, preset_env: str, explicit: Set[str]) -> 
         if getattr(config.agent, setting) < needed and name not in explicit:
             changes[name] = needed
             notes.append(f"--{name}={needed}: {config.env.id} must be remembered for {memory[1]} steps")
+    worker = config.worker
+    if config.env.id == "dmlab:dmlab30" and 0 < worker.num_envs < _DMLAB30 and not worker.num_remote:
+        notes.append(
+            f"--env=dmlab:dmlab30 has {_DMLAB30} levels, and {worker.num_envs} environments play as many of them; "
+            "give more --workers or --worker.envs_per_group"
+        )
     implied = config_lib.override(config, changes)
     return implied, [*notes, *implied.agent.notes(implied)]
 
@@ -73,9 +81,13 @@ def _problems(config: config_lib.Config) -> Iterator[str]:
 
 def _worker_problems(config: config_lib.Config) -> Iterator[str]:
     worker, listen = config.worker, config.transport.listen
+    is_lab = config.env.id.startswith("dmlab:")
+    for name in ("level_cache", "level_seeds"):
+        if (value := getattr(config.env, name)) and not is_lab:
+            yield f"--dmlab.{name}={value} is for environments dmlab:LEVEL, not --env={config.env.id}; leave it out"
     for name in ("kwargs", "wrappers", "max_episode_steps"):
         value = getattr(config.env, name)
-        if value and not config.env.id.startswith(("gym:", "python:")):
+        if value and not config.env.id.startswith(("gym:", "python:")) and not (is_lab and name == "kwargs"):
             yield (
                 f"--env.{name}={value} is for environments gym:ID and python:MODULE:FUNCTION, but this is "
                 f"--env={config.env.id}; leave it out"

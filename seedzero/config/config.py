@@ -111,6 +111,8 @@ ALIASES: Mapping[str, str] = {
     "max_updates": "run.max_updates",
     "max_seconds": "run.max_seconds",
     "stop_at_return": "run.stop_at_return",
+    "dmlab.level_cache": "env.level_cache",
+    "dmlab.level_seeds": "env.level_seeds",
 }
 
 

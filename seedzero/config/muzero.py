@@ -330,6 +330,11 @@ PARTS: Mapping[str, options.Part] = {
         replay=dict(capacity=200_000, min_steps=5_000, batch_size=256, samples_per_insert=4.0),
         on_cpu=options.values(_PIXELS_ON_CPU, optimizer=dict(learning_rate=1e-3)),
     ),
+    "dmlab": options.part(
+        _PIXELS,
+        replay=dict(capacity=200_000, min_steps=5_000, batch_size=256, samples_per_insert=1.0),
+        on_cpu=_PIXELS_ON_CPU,
+    ),
     # With the small network, on one H200 and without sticky actions, training episodes of Pong return 18 after 216 s
     # and 2.2 million steps. The middle one is for what comes after the first minutes of a harder game.
     "atari": options.part(

@@ -150,6 +150,15 @@ PRESETS: Mapping[str, Preset] = {
         evaluation=dict(every_updates=10_000, episodes=32, num_envs=32),
         on_cpu=options.values(_PIXELS_ON_CPU, worker=dict(envs_per_group=4)),
     ),
+    "dmlab": _preset(
+        "DeepMind Lab, a billion frames: explore_goal_locations_small unless --env=dmlab:LEVEL, or dmlab:dmlab30: all",
+        env=dict(id="dmlab:explore_goal_locations_small"),
+        run=dict(max_env_steps=250_000_000),
+        worker=dict(num=4, envs_per_group=4),
+        training=dict(publish_every=1, max_in_flight=3),
+        evaluation=dict(every_updates=5_000, episodes=30, num_envs=30),
+        on_cpu=options.values(training=dict(max_in_flight=2)),
+    ),
     "atari-large": _preset(
         "an Atari game with MuKoe's large network and 50 simulations: for a host of accelerators",
         _ATARI,
@@ -196,8 +205,8 @@ def choose(env_id: str, spec: types.EnvSpec | None) -> tuple[str, str]:
     """
     if env_id == "catch":
         return "catch", ""
-    if env_id.startswith("atari:"):
-        return "atari", ""
+    if env_id.startswith(("atari:", "dmlab:")):
+        return env_id.partition(":")[0], ""
     if env_id.startswith("spiel:"):
         return next((name for name, preset in PRESETS.items() if preset.values["env.id"] == env_id), "spiel"), ""
     for name, preset in PRESETS.items():

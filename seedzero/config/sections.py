@@ -54,11 +54,12 @@ class RunConfig(options.Section):
 class EnvConfig(options.Section):
     id: str = options.fixed(
         "catch",
-        "catch | gym:ID | gym:module:ID | python:module:function | atari:GAME | spiel:GAME | memory:TASK | remote",
+        "catch | gym:ID | gym:module:ID | python:module:function | atari:GAME | dmlab:LEVEL | spiel:GAME | "
+        "memory:TASK | remote",
     )
     frame_size: int = options.fixed(96, "Atari: height and width of a frame", "pixels", low=16, high=210)
     frame_skip: int = options.fixed(
-        4, "Atari: emulator frames an action is held, the last two max-pooled", "frames", low=1, high=64
+        4, "Atari, DMLab: frames an action is held; of Atari's the last two are max-pooled", "frames", low=1, high=64
     )
     sticky_actions: float = options.fixed(
         0.25, "Atari: probability that an emulator frame repeats the previous action", low=0, high=1
@@ -79,12 +80,20 @@ class EnvConfig(options.Section):
         low=0,
     )
     kwargs: str = options.fixed(
-        "", "gym, python: arguments of the environment, a JSON object such as '{\"continuous\": true}'; empty: none"
+        "",
+        "gym, python: arguments of the environment, a JSON object such as '{\"continuous\": true}'; dmlab: Lab's "
+        "config, and its renderer; empty: none",
     )
     wrappers: str = options.fixed(
         "",
         "gym: Gymnasium's wrappers around the environment, innermost first, a JSON list such as "
         '\'["GrayscaleObservation", {"ResizeObservation": {"shape": [64, 64]}}]\'; empty: none',
+    )
+    level_cache: str = options.free(
+        "", "DMLab: DIR or gs://BUCKET/PATH that keeps compiled levels for all workers and runs; empty: none"
+    )
+    level_seeds: int = options.fixed(
+        0, "DMLab: episodes take so many different seeds, whose levels a cache then has; 0: all there are", low=0
     )
 
 

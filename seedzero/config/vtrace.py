@@ -109,4 +109,19 @@ PARTS: Mapping[str, options.Part] = {
         vtrace=dict(decay_updates=78_125),
         on_cpu=options.values(_IMAGES_ON_CPU, vtrace=dict(decay_updates=312_500)),
     ),
+    # The settings of IMPALA's program for DMLab, but PopArt in place of clipped rewards, as Hessel et al. 2018 have it
+    # for all 30 levels. A billion frames are 78,125 updates of 32 unrolls of 100 steps.
+    "dmlab": options.part(
+        vtrace=dict(
+            unroll_length=100,
+            entropy_weight=0.00025,
+            learning_rate=4.8e-4,
+            rmsprop_epsilon=0.1,
+            clip_norm=0.0,
+            decay_updates=78_125,
+            lstm_width=256,
+            popart=True,
+        ),
+        on_cpu=options.values(vtrace=dict(torso="shallow", batch_size=8, decay_updates=312_500)),
+    ),
 }

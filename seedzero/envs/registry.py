@@ -8,12 +8,15 @@ from collections.abc import Sequence
 
 from seedzero.config import sections
 from seedzero.core import env_ids, errors, types, user_code
-from seedzero.envs import atari, base, catch, gym_env, gym_wrappers, memory, spiel
+from seedzero.envs import atari, base, catch, dmlab, gym_env, gym_wrappers, memory, spiel
 
-LOCAL_KINDS = ("catch", "gym", "python", "atari", "spiel", "memory")
+LOCAL_KINDS = ("catch", "gym", "python", "atari", "dmlab", "spiel", "memory")
 """The families of seedzero's own worker: the part of an id before its first colon."""
 
-_FORMS = "catch | gym:ID | gym:module:ID | python:module:function | atari:GAME | spiel:GAME | memory:TASK | remote"
+_FORMS = (
+    "catch | gym:ID | gym:module:ID | python:module:function | atari:GAME | dmlab:LEVEL | spiel:GAME | memory:TASK | "
+    "remote"
+)
 
 
 def make(
@@ -29,8 +32,7 @@ def make(
     """Returns one group of `num_envs` environments; EnvironmentFailure if they cannot be made here.
 
     Args:
-      env_id: catch, gym:ID, gym:module:ID, python:module:function, atari:GAME,
-        spiel:GAME or memory:TASK.
+      env_id: catch, gym:ID, gym:module:ID, python:module:function, atari:GAME, dmlab:LEVEL, spiel:GAME or memory:TASK.
       role: games of two players are self-play in training, against random moves in evaluation.
       threads: emulator threads of Atari; 0: one for each core.
       render: enables render().
@@ -47,6 +49,8 @@ def make(
         return gym_env.GymVectorEnv.from_user_code(name, settings, num_envs, render=render)
     if kind == "atari" and name:
         return atari.Atari(name, settings, num_envs, threads=threads, render=render)
+    if kind == "dmlab" and name:
+        return dmlab.DMLab(name, settings, num_envs, role=role, indices=indices)
     if kind == "spiel" and name:
         if role is types.Role.EVALUATE:
             return spiel.make(name, num_envs, opponent="random")
@@ -70,6 +74,7 @@ def check_id(env_id: str) -> None:
         "gym": gym_env.check_id,
         "python": user_code.check,
         "atari": atari.rom_name,
+        "dmlab": dmlab.levels,
         "spiel": spiel.Game,
         "memory": memory.check_id,
     }
@@ -110,6 +115,7 @@ def _unknown(env_id: str) -> str:
     forms = {
         "gym": "gym:ID, as in gym:CartPole-v1",
         "atari": "atari:GAME, as in atari:Pong",
+        "dmlab": "dmlab:LEVEL, as in dmlab:rooms_watermaze, or dmlab:dmlab30 for all 30",
         "python": "python:MODULE:FUNCTION, as in python:my_module:make",
         "spiel": "spiel:GAME, as in spiel:tic_tac_toe",
         "memory": "memory:TASK, as in memory:tmaze-20",

@@ -21,7 +21,15 @@ from seedzero.evaluation import evaluation, greedy, human_scores, match, video
 
 MAX_ENVS = 32
 """Most environments that play at a time."""
-_FRAMES_PER_SECOND = {"atari": 15.0, "gym": 30.0, "python": 30.0, "catch": 5.0, "spiel": 1.0, "memory": 5.0}
+_FRAMES_PER_SECOND = {
+    "atari": 15.0,
+    "dmlab": 15.0,
+    "gym": 30.0,
+    "python": 30.0,
+    "catch": 5.0,
+    "spiel": 1.0,
+    "memory": 5.0,
+}
 
 _EVALUATE_REMOTE = "give --listen=HOST:PORT, and start the worker with the address that is printed then"
 _PLAY_REMOTE = (

@@ -136,7 +136,7 @@ class _Seen(NamedTuple):
 
 
 class _Model(nn.Module):
-    """What is seen [B * T, ...], state [B, 2 * units], steps -> state, logits [B, T, A], value [B, T] of their tasks."""
+    """What is seen [B * T], state [B, 2 * units], steps -> state, logits [B, T, A], value [B, T] of their tasks."""
 
     torso: str
     width: int

@@ -104,6 +104,7 @@ def test_what_an_environment_shows_chooses_the_preset(spec: types.EnvSpec | None
     [
         ("catch", "catch"),
         ("atari:Breakout", "atari"),
+        ("dmlab:dmlab30", "dmlab"),
         ("gym:MinAtar/Freeway-v1", "minatar"),
         ("spiel:tic_tac_toe", "tictactoe"),
         ("spiel:connect_four(rows=4,columns=5)", "connect_four"),

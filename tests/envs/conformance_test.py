@@ -62,6 +62,8 @@ SEEDED = [
     pytest.param("gym:MinAtar/SpaceInvaders-v1", {}, 400, id="minatar-space-invaders"),
     pytest.param("atari:Pong", dict(max_episode_frames=90), 60, id="atari-truncated"),
     pytest.param("atari:Breakout", dict(life_loss=True, frame_size=84), 200, id="atari-lives"),
+    pytest.param("dmlab:rooms_watermaze", {}, 25, id="lab"),
+    pytest.param("dmlab:dmlab30", {}, 25, id="lab-30"),
     pytest.param("memory:tmaze-3", {}, 90, id="t-maze"),
     pytest.param("memory:repeat-2", {}, 40, id="repeat"),
     pytest.param("memory:cartpole", {}, 150, id="cartpole-positions"),

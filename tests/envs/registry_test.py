@@ -20,6 +20,11 @@ from seedzero.envs import atari, catch, gym_env, registry, spiel
         "python:my_module:make",
         "spiel:tic_tac_toe",
         "spiel:connect_four(rows=4,columns=5)",
+        "dmlab:dmlab30",
+        "dmlab:rooms_watermaze",
+        "dmlab:rooms_collect_good_objects_test",
+        "dmlab:lt_chasm",
+        "dmlab:mine/maze",
         "memory:tmaze-20",
         "memory:repeat-4",
         "memory:cartpole",
@@ -34,7 +39,8 @@ def test_right_ids_are_known(env_id):
     [
         (
             "",
-            "catch | gym:ID | gym:module:ID | python:module:function | atari:GAME | spiel:GAME | memory:TASK | remote",
+            "catch | gym:ID | gym:module:ID | python:module:function | atari:GAME | dmlab:LEVEL | spiel:GAME | "
+            "memory:TASK | remote",
         ),
         ("python:my_module", "environment 'python:my_module': 'my_module' is not complete; expected MODULE:FUNCTION"),
         ("cathc", "did you mean catch"),
@@ -60,6 +66,8 @@ def test_right_ids_are_known(env_id):
         ("MinAtar/Breakout-v1", "did you mean gym:MinAtar/Breakout-v1?"),
         ("my_module:MyEnv-v0", "did you mean gym:my_module:MyEnv-v0?"),
         ("nonsense", "memory:TASK | remote"),
+        ("dmlab", "did you mean dmlab:LEVEL, as in dmlab:rooms_watermaze"),
+        ("dmlab:watermaze", "'dmlab:watermaze': DeepMind Lab has no game 'watermaze'; did you mean rooms_watermaze"),
         ("memory", "did you mean memory:TASK, as in memory:tmaze-20"),
         ("memory:tmaze", "tmaze-LENGTH, repeat-LAG (numbers from 1 to 1000) or cartpole"),
         ("memory:repeat-1001", "no memory task 'repeat-1001'"),

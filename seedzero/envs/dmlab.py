@@ -1,0 +1,276 @@
+"""DeepMind Lab's levels, one of them or the 30 of DMLab-30, through its Python interface.
+
+Observations are an image and the level's instruction. Actions are those of IMPALA and SEED RL, each held for a number
+of frames. An episode's end is terminal, as in both: Lab does not tell a time limit from another end. After it Lab has
+nothing to show, so that the last observation repeats the one before.
+
+Lab has no package to install; only this file imports it, when the first episode begins.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from seedzero.config import sections
+from seedzero.core import errors, packing, types
+from seedzero.envs import base, level_cache
+
+DMLAB30 = "dmlab30"
+"""Stands for all levels of DMLab-30: environment i plays the level i modulo 30."""
+LEVELS = (
+    "rooms_collect_good_objects_train",
+    "rooms_exploit_deferred_effects_train",
+    "rooms_select_nonmatching_object",
+    "rooms_watermaze",
+    "rooms_keys_doors_puzzle",
+    "language_select_described_object",
+    "language_select_located_object",
+    "language_execute_random_task",
+    "language_answer_quantitative_question",
+    "lasertag_one_opponent_small",
+    "lasertag_three_opponents_small",
+    "lasertag_one_opponent_large",
+    "lasertag_three_opponents_large",
+    "natlab_fixed_large_map",
+    "natlab_varying_map_regrowth",
+    "natlab_varying_map_randomized",
+    "skymaze_irreversible_path_hard",
+    "skymaze_irreversible_path_varied",
+    "psychlab_arbitrary_visuomotor_mapping",
+    "psychlab_continuous_recognition",
+    "psychlab_sequential_comparison",
+    "psychlab_visual_search",
+    "explore_object_locations_small",
+    "explore_object_locations_large",
+    "explore_obstructed_goals_small",
+    "explore_obstructed_goals_large",
+    "explore_goal_locations_small",
+    "explore_goal_locations_large",
+    "explore_object_rewards_few",
+    "explore_object_rewards_many",
+)
+"""The training levels of DMLab-30."""
+OTHER_LEVELS = (
+    "lt_chasm",
+    "lt_hallway_slope",
+    "lt_horseshoe_color",
+    "lt_space_bounce_hard",
+    "nav_maze_random_goal_01",
+    "nav_maze_random_goal_02",
+    "nav_maze_random_goal_03",
+    "nav_maze_static_01",
+    "nav_maze_static_02",
+    "nav_maze_static_03",
+    "seekavoid_arena_01",
+    "stairway_to_melon",
+)
+"""Lab's other levels; a name with a "/" is one of the user's own."""
+_TEST_LEVELS = tuple(level.replace("_train", "_test") for level in LEVELS)
+_FOLDER = "contributed/dmlab30/"
+
+ACTIONS = np.array(
+    [
+        # look right, look down (pixels a frame), strafe right, forward, fire, jump, crouch
+        [0, 0, 0, 1, 0, 0, 0],
+        [0, 0, 0, -1, 0, 0, 0],
+        [0, 0, -1, 0, 0, 0, 0],
+        [0, 0, 1, 0, 0, 0, 0],
+        [-20, 0, 0, 0, 0, 0, 0],
+        [20, 0, 0, 0, 0, 0, 0],
+        [-20, 0, 0, 1, 0, 0, 0],
+        [20, 0, 0, 1, 0, 0, 0],
+        [0, 0, 0, 0, 1, 0, 0],
+    ],
+    np.intc,
+)
+"""The 9 actions of IMPALA (Espeholt et al. 2018, appendix) and SEED RL, as Lab takes them."""
+
+IMAGE, INSTRUCTION = "image", "instruction"
+HEIGHT, WIDTH = 72, 96
+INSTRUCTION_BYTES = 128
+_PIXELS, _TEXT = "RGB_INTERLEAVED", "INSTR"
+_MIXER_SEED = 0x600D5EED
+"""Gives evaluations seeds that training never sees; the number is that of IMPALA and SEED RL."""
+_DATASETS = "/dataset"
+"""Folder of the images that psychlab's levels show, unless `kwargs` has another datasetPath."""
+_ENLARGED = 4
+
+
+class DMLab:
+    """E copies of Lab, stepped one after the other; the engines start with the first episode."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: sections.EnvConfig,
+        num_envs: int,
+        *,
+        role: types.Role = types.Role.TRAIN,
+        indices: Sequence[int] = (),
+    ) -> None:
+        """Checks that Lab is there.
+
+        Args:
+          name: a level, or DMLAB30.
+          settings: `frame_skip`, `kwargs` (Lab's config), `level_cache`, `level_seeds`.
+          role: evaluation holds out levels and seeds.
+          indices: as in `registry.make`.
+
+        Raises:
+          EnvironmentFailure: Lab is missing, or the level or cache cannot be used.
+        """
+        self._lab = _import()
+        self.num_envs = num_envs
+        self._frame_skip, self._num_seeds = settings.frame_skip, settings.level_seeds
+        self._is_held_out = role is types.Role.EVALUATE
+        self._config = {
+            "width": WIDTH,
+            "height": HEIGHT,
+            "datasetPath": _DATASETS,
+            "logLevel": "WARN",
+            **_given(settings.kwargs),
+        }
+        self._renderer = str(self._config.pop("renderer", "software"))
+        self._levels = levels(name)
+        self._task = np.array([index % len(self._levels) for index in indices or range(num_envs)], np.int32)
+        self.spec = _spec(self._levels, (int(self._config["height"]), int(self._config["width"])), self._frame_skip)
+        self._cache = level_cache.make(settings.level_cache) if settings.level_cache else None
+        self._labs: list[Any] = []
+        self._generators: list[np.random.Generator] = []
+        self._image = np.zeros((num_envs, *self.spec.packed[0].shape), np.uint8)
+        self._instruction = [""] * num_envs
+        self._is_over = np.zeros(num_envs, bool)
+
+    def reset(self, seeds: Sequence[int]) -> types.EnvStep:
+        base.check_seeds(seeds, self.num_envs)
+        self._generators = [np.random.default_rng(seed) for seed in seeds]
+        if not self._labs:
+            self._labs = [self._make(int(task)) for task in self._task]
+        for index in range(self.num_envs):
+            self._begin(index)
+        return self._show(np.zeros(self.num_envs, np.float32))
+
+    def step(self, actions: np.ndarray) -> types.EnvStep:
+        base.check_actions(actions, self.num_envs, self.spec)
+        reward = np.zeros(self.num_envs, np.float32)
+        for index, action in enumerate(actions):
+            if self._is_over[index]:
+                self._begin(index)
+            else:
+                reward[index] = self._advance(index, ACTIONS[action])
+        return self._show(reward)
+
+    def render(self) -> np.ndarray:
+        picture: np.ndarray = self._image[0].repeat(_ENLARGED, axis=0).repeat(_ENLARGED, axis=1)
+        return picture
+
+    def close(self) -> None:
+        for lab in self._labs:
+            lab.close()
+        self._labs = []
+        if self._cache is not None:
+            self._cache.report()
+
+    def _make(self, task: int) -> Any:
+        """Returns an engine for a level."""
+        level, config = self._levels[task], dict(self._config)
+        if self._is_held_out:
+            level, config["mixerSeed"] = level.replace("_train", "_test"), _MIXER_SEED
+        if level in _TEST_LEVELS:
+            config["allowHoldOutLevels"] = "true"
+        path = f"{_FOLDER}{level}" if level in (*LEVELS, *_TEST_LEVELS) else level
+        with base.failures_of(f"level {level!r} of DeepMind Lab cannot be made"):
+            return self._lab.Lab(
+                path,
+                [_PIXELS, _TEXT],
+                config={key: str(value) for key, value in config.items()},
+                renderer=self._renderer,
+                level_cache=self._cache,
+            )
+
+    def _begin(self, index: int) -> None:
+        """Starts an episode."""
+        seed = int(self._generators[index].integers(self._num_seeds or 2**31 - 1))
+        with base.failures_of("DeepMind Lab raised in reset"):
+            self._labs[index].reset(seed=seed)
+            self._look(index)
+        self._is_over[index] = False
+
+    def _advance(self, index: int, action: np.ndarray) -> float:
+        """Holds an action for some frames; returns the sum of their rewards."""
+        lab = self._labs[index]
+        with base.failures_of("DeepMind Lab raised in step"):
+            reward = float(lab.step(action, num_steps=self._frame_skip))
+            self._is_over[index] = not lab.is_running()
+            if not self._is_over[index]:
+                self._look(index)
+        return reward
+
+    def _look(self, index: int) -> None:
+        shown = self._labs[index].observations()
+        self._image[index] = shown[_PIXELS]
+        self._instruction[index] = _as_text(shown[_TEXT])
+
+    def _show(self, reward: np.ndarray) -> types.EnvStep:
+        text = packing.encode_texts(self._instruction, INSTRUCTION_BYTES)
+        observation = packing.pack(self.spec.packed, {IMAGE: self._image, INSTRUCTION: text})
+        over = self._is_over.copy()
+        task = self._task if self.spec.tasks else None
+        return types.EnvStep(observation, reward, over, np.zeros(self.num_envs, bool), task=task)
+
+
+def levels(name: str) -> tuple[str, ...]:
+    """Returns the levels that a name stands for; EnvironmentFailure, with the nearest, where there is none."""
+    if name == DMLAB30:
+        return LEVELS
+    known = (*LEVELS, *_TEST_LEVELS, *OTHER_LEVELS)
+    if name in known or "/" in name:
+        return (name,)
+    raise base.no_such_game("DeepMind Lab", name, [DMLAB30, *known], f"{DMLAB30} and rooms_watermaze")
+
+
+def _spec(levels: Sequence[str], size: tuple[int, int], frame_skip: int) -> types.EnvSpec:
+    return types.EnvSpec.of_arrays(
+        [
+            types.ArraySpec(IMAGE, (*size, 3), "uint8", 0, 255),
+            types.ArraySpec(INSTRUCTION, (INSTRUCTION_BYTES,), "uint8", 0, 255, text=True),
+        ],
+        num_actions=len(ACTIONS),
+        frames_per_step=frame_skip,
+        tasks=tuple(levels) if len(levels) > 1 else (),
+    )
+
+
+def _import() -> Any:
+    """Returns Lab's module."""
+    try:
+        return importlib.import_module("deepmind_lab")
+    except ImportError as error:
+        raise errors.EnvironmentFailure(
+            f"environments dmlab:LEVEL need the Python module deepmind_lab ({error}), which no package index has: "
+            "build it from github.com/google-deepmind/lab (docs/users/build.md there), or run workers in the image of "
+            "docker/worker-dmlab.Dockerfile, which does"
+        ) from None
+
+
+def _given(kwargs: str) -> Mapping[str, Any]:
+    """Returns the settings' additions to Lab's config."""
+    try:
+        given = json.loads(kwargs or "{}")
+    except ValueError:
+        given = None
+    if not isinstance(given, dict):
+        raise errors.EnvironmentFailure(
+            f"--env.kwargs={kwargs} is no JSON object of Lab's config; expected a form like "
+            """--env.kwargs='{"renderer": "hardware"}'"""
+        )
+    return given
+
+
+def _as_text(shown: Any) -> str:
+    return shown.decode(errors="replace") if isinstance(shown, bytes) else str(shown)

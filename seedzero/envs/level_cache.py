@@ -1,0 +1,169 @@
+"""Levels that DeepMind Lab has compiled, kept for later episodes, other workers and other runs.
+
+Lab asks a cache before it compiles a level, and hands over what it compiled: `fetch` and `write`, by Lab's key. The
+levels lie in a folder or in a bucket. A level appears whole or not at all, whoever is killed meanwhile: in a folder it
+is written beside its place and renamed, in a bucket objects appear whole. A cache never ends an episode: what fails is
+reported once, and counts as a level that is not there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+import pathlib
+import time
+import uuid
+from collections.abc import Iterator
+from typing import Protocol
+
+from seedzero.bucket import bucket
+from seedzero.core import errors
+
+REPORT_EVERY = 100
+"""Levels asked for between two lines about the hit rate."""
+RETRY_SECONDS = 5.0
+"""How long a bucket's failing requests are repeated; then Lab compiles the level."""
+_ABANDONED_SECONDS = 3600.0
+"""Age at which an unfinished file belongs to a process that was killed."""
+_UNFINISHED = ".unfinished-"
+
+_logger = logging.getLogger(__name__)
+
+
+class Levels(Protocol):
+    """A place of levels. Both methods may raise OSError or BucketError."""
+
+    def read(self, name: str) -> bytes | None:
+        """Returns a level; None: it is not there."""
+
+    def write(self, name: str, content: bytes) -> None:
+        """Keeps a level."""
+
+
+class LevelCache:
+    """What Lab asks: `Lab(..., level_cache=LevelCache(levels, place))`. place: its name in reports."""
+
+    def __init__(self, levels: Levels, place: str) -> None:
+        self._levels = levels
+        self._place = place
+        self._has_failed = False
+        self.num_hits = self.num_fetches = 0
+
+    def fetch(self, key: str, pk3_path: str) -> bool:
+        """Copies the level of a key to a path, if it is there; returns whether it was."""
+        content = None
+        with self._reported("read"):
+            content = self._levels.read(_name(key))
+        self.num_fetches += 1
+        self.num_hits += content is not None
+        if self.num_fetches % REPORT_EVERY == 0:
+            self.report()
+        if content is None:
+            return False
+        pathlib.Path(pk3_path).write_bytes(content)
+        return True
+
+    def write(self, key: str, pk3_path: str) -> None:
+        """Keeps the level at a path for a key."""
+        with self._reported("written"):
+            self._levels.write(_name(key), pathlib.Path(pk3_path).read_bytes())
+
+    def report(self) -> None:
+        """Logs the hit rate."""
+        if self.num_fetches:
+            share = self.num_hits / self.num_fetches
+            _logger.info("level cache %s: %d of %d levels (%.0f%%)", *self._counts(), 100 * share)
+
+    def _counts(self) -> tuple[str, int, int]:
+        return self._place, self.num_hits, self.num_fetches
+
+    @contextlib.contextmanager
+    def _reported(self, action: str) -> Iterator[None]:
+        """Reports the first failure of the place, and goes on."""
+        try:
+            yield
+        except (OSError, errors.BucketError) as error:
+            if not self._has_failed:
+                _logger.warning("level cache %s cannot be %s: %s; levels are made anew", self._place, action, error)
+            self._has_failed = True
+
+
+class Folder:
+    """Levels in a folder that any number of processes and machines share."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        """Makes the folder where it is missing. Raises OSError."""
+        self._path = path
+        path.mkdir(parents=True, exist_ok=True)
+        self._remove_abandoned()
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            return self._file(name).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def write(self, name: str, content: bytes) -> None:
+        file = self._file(name)
+        if file.exists():
+            return
+        file.parent.mkdir(exist_ok=True)
+        unfinished = file.with_name(f"{_UNFINISHED}{uuid.uuid4().hex}")
+        try:
+            with unfinished.open("xb") as opened:
+                opened.write(content)
+                opened.flush()
+                os.fsync(opened.fileno())  # else a crash of the machine may leave the name without the bytes
+            unfinished.rename(file)
+        finally:
+            unfinished.unlink(missing_ok=True)
+
+    def _file(self, name: str) -> pathlib.Path:
+        return self._path / name[:2] / f"{name}.pk3"
+
+    def _remove_abandoned(self) -> None:
+        """Deletes what killed processes left."""
+        for file in self._path.glob(f"*/{_UNFINISHED}*"):
+            with contextlib.suppress(FileNotFoundError):  # another process was quicker
+                if time.time() - file.stat().st_mtime > _ABANDONED_SECONDS:
+                    file.unlink()
+
+
+class Bucket:
+    """Levels in a bucket; `store` is that of the cache's URL."""
+
+    def __init__(self, store: bucket.Store) -> None:
+        self._store = store
+
+    def read(self, name: str) -> bytes | None:
+        return self._store.read(f"{name}.pk3").content
+
+    def write(self, name: str, content: bytes) -> None:
+        self._store.write(f"{name}.pk3", content)
+
+
+def make(place: str) -> LevelCache:
+    """Returns the cache in a folder, or in a bucket: gs://BUCKET/PATH, s3://BUCKET/PATH.
+
+    Raises:
+      EnvironmentFailure: the folder cannot be made, or tensorstore is missing, which reads buckets.
+      UsageError: a malformed URL.
+    """
+    try:
+        url = bucket.parse(place, flag="dmlab.level_cache")
+        levels: Levels = Folder(pathlib.Path(place)) if url is None else Bucket(bucket.open_store(url, RETRY_SECONDS))
+    except OSError as error:
+        raise errors.EnvironmentFailure(
+            f"--dmlab.level_cache={place}: {error.strerror}; give a folder that can be written, or gs://BUCKET/PATH"
+        ) from None
+    except ModuleNotFoundError:
+        raise errors.EnvironmentFailure(
+            f"--dmlab.level_cache={place} is in a bucket, which needs a missing package: pip install tensorstore"
+        ) from None
+    return LevelCache(levels, place)
+
+
+def _name(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()

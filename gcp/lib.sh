@@ -307,6 +307,19 @@ check_run() { # the run's name becomes part of labels and machine names
     [ "${#run}" -le 40 ] || die "--run=$run: at most 40 characters"
 }
 
+check_env() { # FAMILY: --env must name one of its environments
+    case "$env" in
+        "$1":?*) ;;
+        *) die "--env=$env: expected $1:NAME" ;;
+    esac
+}
+
+run_of_env() { # prints a name for a run of --env, made from it and the time
+    local name
+    name=$(printf '%s' "$env" | tr '[:upper:]' '[:lower:]' | tr -cs 'a-z0-9' '-' | cut -c -24)
+    printf '%s-%s\n' "${name%-}" "$(date -u +%Y%m%d-%H%M%S)"
+}
+
 json_string() { # TEXT without control characters: as a string of JSON
     local text=${1//\\/\\\\}
     printf '"%s"' "${text//\"/\\\"}"
@@ -346,7 +359,7 @@ image_tag() { # the commit; uncommitted work gets a tag of its own
     fi
 }
 
-ensure_image() { # learner|worker EXTRA IMAGE: builds and pushes it, unless this commit's image exists
+ensure_image() { # DOCKERFILE EXTRA IMAGE: builds and pushes it, unless this commit's image exists
     local dockerfile=docker/$1.Dockerfile
     if [ "$build" = none ] || is_there artifacts docker images describe "$3"; then
         say "using the existing image $3"
@@ -510,7 +523,8 @@ JSON
 }
 
 # Flags of the scripts that submit a custom job; each script sets its own defaults before.
-run="" accelerator="" workers=2 worker_machine="" max_hours=24 spot=false build=cloud
+run="" env="" accelerator="" workers=2 worker_machine="" max_hours=24 spot=false build=cloud
+worker_file=worker # the workers' image: docker/worker_file.Dockerfile
 vertex_flags() {
     takes_settings=true
     flag run NAME "name of the run; a run in the bucket resumes (default: made from the time)"
@@ -546,7 +560,7 @@ train_on_vertex() { # PRESET SETTINGS of the learner...
     choose_accelerator
     tag=$(image_tag)
     learner_image=$images/learner-$extra:$tag
-    worker_image=$images/worker:$tag
+    worker_image=$images/$worker_file:$tag
     plan_title
     # shellcheck disable=SC2046  # one or two words
     plan_machines learner 1 vertex "$spot" $(learner_prices)
@@ -562,7 +576,7 @@ train_on_vertex() { # PRESET SETTINGS of the learner...
     [ "$dry_run" = true ] || refuse_second_job
     make_scratch
     ensure_image learner "$extra" "$learner_image"
-    [ "$workers" -eq 0 ] || ensure_image worker cpu "$worker_image"
+    [ "$workers" -eq 0 ] || ensure_image "$worker_file" cpu "$worker_image"
     [ "$workers" -eq 0 ] || set -- --worker.num_remote="$workers" "$@" # their environments share the replay
     set -- --preset="$preset" --run_dir="gs://$bucket/runs/$run" --workers="$local_workers" "$@"
     job_body "$@" | write_body "$(body_path job.json)"

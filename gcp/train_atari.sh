@@ -23,13 +23,16 @@ TEXT
 
 game=Pong
 flag game NAME "of the Arcade Learning Environment"
+flag env atari:NAME "the same as seedzero train takes it, in place of --game"
 accelerator=l4
 vertex_flags
 common_flags
 parse_flags "$@"
 
 case "$game" in *[!A-Za-z0-9]*) die "--game=$game: expected a name as Pong or SpaceInvaders" ;; esac
-run=${run:-atari-$(printf '%s' "$game" | tr '[:upper:]' '[:lower:]')-$(date -u +%Y%m%d-%H%M%S)}
+env=${env:-atari:$game}
+check_env atari
+run=${run:-$(run_of_env)}
 check_vertex_flags
 worker_machine=$(atari_workers "$accelerator")
-train_on_vertex atari --env="atari:$game" ${settings[@]+"${settings[@]}"}
+train_on_vertex atari --env="$env" ${settings[@]+"${settings[@]}"}

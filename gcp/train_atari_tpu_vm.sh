@@ -24,11 +24,12 @@ TEXT
 }
 
 takes_settings=true
-run="" game=Pong zone="" accelerator=v5litepod-4 runtime="" provisioning=queued workers=2 worker_machine=""
+run="" game=Pong env="" zone="" accelerator=v5litepod-4 runtime="" provisioning=queued workers=2 worker_machine=""
 spot=false build=cloud network=default
 accelerators="v5litepod-1 v5litepod-4 v5litepod-8 v6e-1 v6e-4 v6e-8"
 flag run NAME "name of the run; a run in the bucket resumes (default: made from the time)"
 flag game NAME "of the Arcade Learning Environment"
+flag env atari:NAME "the same as seedzero train takes it, in place of --game"
 flag zone NAME "of the TPU and the workers (default: REGION-a)"
 flag accelerator TYPE "one host's: ${accelerators// /, }"
 flag runtime VERSION "software of the TPU VM (default: the one for the accelerator)"
@@ -43,7 +44,9 @@ parse_flags "$@"
 
 zone=${zone:-$region-a}
 case "$game" in *[!A-Za-z0-9]*) die "--game=$game: expected a name as Pong or SpaceInvaders" ;; esac
-run=${run:-atari-$(printf '%s' "$game" | tr '[:upper:]' '[:lower:]')-$(date -u +%Y%m%d-%H%M%S)}
+env=${env:-atari:$game}
+check_env atari
+run=${run:-$(run_of_env)}
 check_run
 # shellcheck disable=SC2086  # a list of words
 check_choice accelerator $accelerators
@@ -51,7 +54,7 @@ check_choice provisioning queued now
 check_choice build cloud docker none
 check_count workers 0
 [ "$workers" -ne 1 ] || die "--workers=1: only a second worker evaluates; take 0 or at least 2"
-check_settings atari --env="atari:$game" ${settings[@]+"${settings[@]}"}
+check_settings atari --env="$env" ${settings[@]+"${settings[@]}"}
 case "$accelerator" in
     v5litepod-*) runtime=${runtime:-v2-alpha-tpuv5-lite} ;;
     v6e-*) runtime=${runtime:-v2-alpha-tpuv6e} ;;
@@ -82,7 +85,7 @@ ensure_image learner tpu "$learner_image"
 
 [ "$workers" -eq 0 ] || settings=(--worker.num_remote="$workers" ${settings[@]+"${settings[@]}"}) # they share the replay
 printf '%s\n' --secret="$secret" --address_object="$address" train --preset=atari --run_dir="gs://$bucket/runs/$run" \
-    --workers="$local_workers" --env="atari:$game" ${settings[@]+"${settings[@]}"} | write_body "$(body_path learner.args)"
+    --workers="$local_workers" --env="$env" ${settings[@]+"${settings[@]}"} | write_body "$(body_path learner.args)"
 printf '%s\n' --secret="$secret" --address_object="$address" worker | write_body "$(body_path worker.args)"
 
 tpu_flags=(--zone="$zone" --network="$network" --service-account="$train_account" --scopes="$scope"

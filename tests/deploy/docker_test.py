@@ -137,6 +137,24 @@ def test_an_image_is_not_root_s_and_installs_by_hash(path: pathlib.Path) -> None
         assert f"org.opencontainers.image.{label}=" in labels
 
 
+def test_the_image_with_lab_is_not_root_s_and_says_that_it_was_not_built() -> None:
+    path = DOCKER / "worker-dmlab.Dockerfile"
+    found = _instructions(path)
+    assert [text for name, text in found if name == "USER"] == ["10001:10001"]
+    assert "NOT BUILT YET" in path.read_text()
+    final = found[max(index for index, (name, _) in enumerate(found) if name == "FROM") :]
+    for install in re.findall(r"pip --python=\S+ install (.*?)(?:&&|$)", " ".join(text for _, text in final)):
+        assert "--no-deps" in install and ("--require-hashes" in install or "--no-index" in install), install
+
+
+def test_the_image_with_lab_takes_tensorstore_from_the_learner_s_list() -> None:
+    (program,) = re.findall(r"awk '(.*?)'", (DOCKER / "worker-dmlab.Dockerfile").read_text())
+    lines = deploy_files.ROOT / "requirements" / "learner.txt"
+    done = subprocess.run(["awk", program, lines], capture_output=True, text=True, check=True)
+    assert re.findall(r"^([a-z0-9-]+)==", done.stdout, re.MULTILINE) == ["ml-dtypes", "tensorstore"]
+    assert done.stdout.count("--hash=sha256:") > 2
+
+
 def test_a_worker_s_image_has_no_list_of_the_learner_s_packages() -> None:
     assert "requirements/learner" not in DOCKERFILES[1].read_text()
 

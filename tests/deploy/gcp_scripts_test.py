@@ -24,7 +24,9 @@ ROOT = pathlib.Path(__file__).parents[2]
 FOLDER = ROOT / "gcp"
 SCRIPTS = sorted(path.name for path in FOLDER.glob("*.sh") if os.access(path, os.X_OK))
 TRAIN = [name for name in SCRIPTS if name.startswith("train_")]
-VERTEX = ["train_atari.sh", "train_cartpole.sh"]
+VERTEX = ["train_atari.sh", "train_cartpole.sh", "train_dmlab.sh"]
+NO_LOCAL_WORKERS = ["train_dmlab.sh"]
+"""Scripts whose learner's image cannot make the environments."""
 PROJECT = "--project=my-project"
 ACCELERATORS = ("cpu", "t4", "l4", "a100", "tpu-v5e-1", "tpu-v5e-4", "tpu-v5e-8")
 TPUS = ("v5litepod-1", "v5litepod-4", "v5litepod-8", "v6e-1", "v6e-4", "v6e-8")
@@ -99,7 +101,7 @@ def _check_entrypoint(args: Sequence[str], files: gcp.Files) -> list[str]:
 
 
 def test_the_scripts_are_those_that_are_documented() -> None:
-    documented = {"setup.sh", "status.sh", "stop.sh", "train_atari.sh", "train_atari_tpu_vm.sh", "train_cartpole.sh"}
+    documented = {"setup.sh", "status.sh", "stop.sh", "train_atari_tpu_vm.sh", *VERTEX}
     assert set(SCRIPTS) == documented
 
 
@@ -143,6 +145,9 @@ def test_an_unknown_flag_is_refused_with_the_nearest(script: str, path: str) -> 
         ("train_atari.sh", ["--run=pong_1"], "expected small letters, digits and dashes"),
         ("train_atari.sh", ["--run=" + "p" * 41], "at most 40 characters"),
         ("train_atari.sh", ["--game=../x"], "--game=../x: expected a name as Pong"),
+        ("train_atari.sh", ["--env=gym:Pong"], "--env=gym:Pong: expected atari:NAME"),
+        ("train_dmlab.sh", ["--env=dmlab:"], "--env=dmlab:: expected dmlab:NAME"),
+        ("train_dmlab.sh", ["--workers=0"], "--workers=0: the learner's image has no Lab; take at least 2"),
         ("train_atari.sh", ["--run"], "--run has no value; write --run=NAME"),
         ("train_atari.sh", ["--spot=yes"], "--spot takes no value"),
         ("train_atari.sh", ["pong"], "unexpected word 'pong'"),
@@ -222,8 +227,10 @@ def test_prices_name_their_date_and_source() -> None:
         assert vertex == "-" or 1.1 < float(vertex) / float(compute) < 1.25, name
 
 
-@pytest.mark.parametrize("workers", [0, 2, 6])
-@pytest.mark.parametrize("script", VERTEX)
+@pytest.mark.parametrize(
+    ("script", "workers"),
+    [(script, workers) for script in VERTEX for workers in (0, 2, 6) if workers or script not in NO_LOCAL_WORKERS],
+)
 def test_what_a_job_runs_is_understood_by_seedzero(script: str, workers: int, path: str, files: gcp.Files) -> None:
     pools = _pools(_dry(script, f"--workers={workers}", "--run=r", "--", "--seed=3", path=path))
     assert [pool["replicaCount"] for pool in pools] == [1, workers][: 1 + bool(workers)]
@@ -234,6 +241,27 @@ def test_what_a_job_runs_is_understood_by_seedzero(script: str, workers: int, pa
     assert (f"--worker.num_remote={workers}" in learner) == (workers > 0)
     if workers:
         assert _check_entrypoint(pools[1]["containerSpec"]["args"], files) == ["worker"]
+
+
+def test_the_environment_is_the_one_that_was_asked_for_and_names_the_run(path: str) -> None:
+    for script, env, name in (
+        ("train_atari.sh", "atari:SpaceInvaders", "atari-spaceinvaders"),
+        ("train_dmlab.sh", "dmlab:rooms_keys_doors_puzzle", "dmlab-rooms-keys-doors-p"),
+    ):
+        text = _dry(script, f"--env={env}", path=path)
+        args = _pools(text)[0]["containerSpec"]["args"]
+        assert f"--env={env}" in args and f"--preset={script[len('train_') : -len('.sh')]}" in args
+        assert re.search(rf"--display-name=seedzero-{name}-20\d{{6}}-\d{{6}} ", text)
+
+
+def test_workers_of_lab_have_an_image_of_their_own_and_share_their_levels(path: str) -> None:
+    text = _dry("train_dmlab.sh", "--bucket=b", path=path)
+    assert "_DOCKERFILE=docker/worker-dmlab.Dockerfile," in text
+    learner, workers = _pools(text)
+    assert "/worker-dmlab:" in workers["containerSpec"]["imageUri"]
+    args = learner["containerSpec"]["args"]
+    assert {"--agent=vtrace", "--dmlab.level_cache=gs://b/dmlab-levels", "--evaluation.every_updates=0"} <= set(args)
+    assert (ROOT / "docker" / "worker-dmlab.Dockerfile").is_file()
 
 
 def test_what_a_tpu_vm_and_its_workers_run_is_understood_by_seedzero(path: str, files: gcp.Files) -> None:
@@ -320,7 +348,7 @@ class TestParser:
     def test_gcloud_takes_every_command_line(self, gcloud: list[str], path: str, tmp_path: pathlib.Path) -> None:
         variants = [
             ("setup.sh", "--rotate_secret", "--billing_account=0-0-0"), ("status.sh",),
-            ("stop.sh", "--delete_storage"), ("train_cartpole.sh",), ("train_atari.sh", "--spot"),
+            ("stop.sh", "--delete_storage"), ("train_cartpole.sh",), ("train_atari.sh", "--spot"), ("train_dmlab.sh",),
             ("train_atari_tpu_vm.sh", "--spot"), ("train_atari_tpu_vm.sh", "--provisioning=now", "--workers=6"),
         ]  # fmt: skip
         text = "\n".join(_dry(*variant, path=path) for variant in variants)

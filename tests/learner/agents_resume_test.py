@@ -76,6 +76,16 @@ CASES: Mapping[str, Case] = {
             "vtrace.batch_size": 4,
         }
     ),
+    "vtrace, with PopArt": Case(
+        {
+            "run.agent": "vtrace",
+            "vtrace.width": 8,
+            "vtrace.unroll_length": 3,
+            "vtrace.batch_size": 4,
+            "vtrace.popart": True,
+            "vtrace.popart_step": 0.1,
+        }
+    ),
     "ppo": Case(_PPO),
     "ppo, continuous, with an LSTM": Case({**_PPO, "ppo.lstm_width": 4}, CONTINUOUS),
     "sac": Case({"run.agent": "sac", "sac.width": 8, **_REPLAY}, CONTINUOUS),

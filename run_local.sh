@@ -19,11 +19,14 @@ GAME
   atari              Pong; any other game: ./run_local.sh atari --env=atari:Breakout
   dmlab              DeepMind Lab, which must be built before: explore_goal_locations_small; any other level: dmlab:LEVEL, all 30:
                      dmlab:dmlab30. For vtrace
+  football           Google Research Football, academy_empty_goal; any other scenario: football:SCENARIO. Installs EnvPool
+  mujoco             HalfCheetah-v5 (try sac or ppo); any other robot: ./run_local.sh mujoco sac --env=gym:Hopper-v5
   gym:ID             any Gymnasium environment, e.g. gym:Acrobot-v1, gym:LunarLander-v3, gym:MinAtar/Breakout-v1;
                      with continuous actions too: gym:Pendulum-v1
   gym:MODULE:ID      the same, after importing your own module
   python:MODULE:FUNCTION   what your own function returns, a Gymnasium environment
   memory:TASK        what was shown must be remembered: memory:tmaze-20, memory:repeat-4, memory:cartpole; for r2d2, ppo, vtrace
+  envpool:ID         any environment of EnvPool for one player, e.g. envpool:MiniGrid-DoorKey-5x5-v0, envpool:CheetahRun-v1
   spiel:NAME         a board game of OpenSpiel, e.g. spiel:othello, "spiel:breakthrough(rows=6,columns=6)"
 AGENT
   muzero             plans with a learned model (the default): the most from each step
@@ -59,10 +62,13 @@ wrong_game() {
         *lander* | *acrobot* | *gym*) nearest="gym:ID, as in gym:LunarLander-v3" ;;
         ca[rt]*pol* | *pole* | car*) nearest="cartpole" ;;
         ca* | *tch*) nearest="catch" ;;
+        foot* | *soccer* | *academy*) nearest="football (for a scenario: football:5_vs_5)" ;;
+        muj* | *cheetah* | *hopper* | *walker*) nearest="mujoco (for a robot: ./run_local.sh mujoco sac --env=gym:Hopper-v5)" ;;
+        *envpool* | *minigrid* | *doom*) nearest="envpool:ID, as in envpool:MiniGrid-Empty-8x8-v0" ;;
         *lab | *dmlab* | *deepmind*) nearest="dmlab (for a level: dmlab:rooms_watermaze)" ;;
         at* | *tari* | *ale* | pong | breakout) nearest="atari (for a game: ./run_local.sh atari --env=atari:Pong)" ;;
     esac
-    die "unknown game '$1'${nearest:+; did you mean $nearest?} The games are catch, cartpole, tictactoe, connect_four, atari, dmlab, gym:ID and spiel:NAME."
+    die "unknown game '$1'${nearest:+; did you mean $nearest?} The games are catch, cartpole, tictactoe, connect_four, atari, dmlab, football, mujoco, gym:ID, envpool:ID and spiel:NAME."
 }
 
 # Prints the extra with JAX for this machine's accelerator, nothing for a CPU.
@@ -108,6 +114,18 @@ extras=$(accelerator)
 case "$game" in
     catch | cartpole | atari | dmlab) choice="--preset=$game" ;;
     atari:?* | dmlab:?* | python:?* | memory:?*) choice="--env=$game" ;;
+    football)
+        choice="--preset=$game"
+        extras="${extras:+$extras,}envpool"
+        ;;
+    football:?* | envpool:?*)
+        choice="--env=$game"
+        extras="${extras:+$extras,}envpool"
+        ;;
+    mujoco)
+        choice="--preset=$game"
+        extras="${extras:+$extras,}mujoco"
+        ;;
     tictactoe | connect_four)
         choice="--preset=$game"
         extras="${extras:+$extras,}games"
@@ -122,6 +140,15 @@ case "$game" in
             gym:LunarLander* | gym:BipedalWalker* | gym:CarRacing*)
                 say "$game needs Box2D: adding the extra box2d"
                 extras="${extras:+$extras,}box2d"
+                ;;
+            gym:HalfCheetah* | gym:Hopper* | gym:Ant-* | gym:Humanoid* | gym:Walker2d* | gym:Swimmer* | gym:Reacher* | gym:Pusher* | gym:Inverted*)
+                say "$game needs MuJoCo: adding the extra mujoco"
+                extras="${extras:+$extras,}mujoco"
+                ;;
+            gym:minigrid:* | gym:vizdoom*)
+                extra=${game#gym:} && extra=${extra%%[:.]*}
+                say "$game needs the package $extra: adding the extra $extra"
+                extras="${extras:+$extras,}$extra"
                 ;;
             gym:MinAtar/*)
                 say "$game needs the package MinAtar (GPL): adding the extra minatar"

@@ -37,6 +37,7 @@ GAMES = ["open_spiel>=2.0.2,<3"]
 TENSORBOARD = ["tensorboard>=2.20,<3"]
 WANDB = ["wandb>=0.31,<1"]
 MINATAR = ["MinAtar>=1.0.15,<2"]  # its licence is the GPL, so it comes only where it is asked for
+ENVPOOL = ["envpool==1.2.5"]  # 325 MB with its assets: for workers, not for tests
 RAY = ["ray[default]>=2.60,<2.61"]  # later ones may judge cluster/*.yaml otherwise, or restart actors otherwise
 RAY_UP = [*RAY, "boto3>=1.40,<2", "cryptography>=44", "google-api-python-client>=2.150,<3"]  # `ray up` on the clouds
 GOOGLE_CLOUD = [  # the protos of the requests that gcp/*.sh make, for their tests
@@ -53,12 +54,16 @@ GOOGLE_CLOUD = [  # the protos of the requests that gcp/*.sh make, for their tes
 EXPORT = ["flatbuffers>=24.3.25,<26"]  # jax.export writes and reads its files with it
 EXTRAS = {
     "box2d": ["gymnasium[box2d]>=1.4,<2"],
+    "envpool": ENVPOOL,
     "export": EXPORT,
     "games": GAMES,
     "minatar": MINATAR,
+    "minigrid": ["minigrid>=3.0,<4"],
+    "mujoco": ["gymnasium[mujoco]>=1.4,<2", "mujoco>=3.3,<4"],
     "ray": RAY,
     "tensorboard": TENSORBOARD,  # shows the files that a learner writes
     "ray-up": RAY_UP,
+    "vizdoom": ["opencv-python-headless>=4.10,<6", "vizdoom>=1.2.4,<2"],  # OpenCV makes its pictures smaller
     "wandb": WANDB,
     "cuda": ["jax[cuda12]>=0.10,<0.12"],
     "tpu": ["jax[tpu]>=0.10,<0.12"],

@@ -5,6 +5,7 @@
 #       worker --server=HOST:7777 --token_file=/run/secrets/token
 #
 # --build-arg BASE=IMAGE   any image with pip and Python 3.11 to 3.13, named `python`
+# --build-arg EXTRAS=envpool   EnvPool, for envpool:ID and football:SCENARIO; the image grows by a gigabyte
 # --secret id=pip_conf,src=FILE, --secret id=pip_ca,src=FILE   for a package mirror: pip's configuration and a
 #                          certificate (in pip.conf: /run/secrets/pip_ca); no layer contains them
 #
@@ -24,10 +25,20 @@ RUN pip --python=/opt/build/bin/python wheel --no-deps --no-build-isolation --wh
 
 FROM ${BASE}
 ARG PIP_CONFIG_FILE=/run/secrets/pip_conf PIP_DISABLE_PIP_VERSION_CHECK=1
-COPY requirements/worker.txt /opt/requirements/
+ARG EXTRAS=""
+COPY requirements/worker*.txt /opt/requirements/
 RUN --mount=type=secret,id=pip_conf --mount=type=secret,id=pip_ca --mount=type=cache,target=/root/.cache/pip \
     python -m venv --without-pip /opt/seedzero \
-    && pip --python=/opt/seedzero/bin/python install --no-deps --require-hashes -r /opt/requirements/worker.txt
+    && locks=/opt/requirements/worker.txt \
+    && for extra in $(echo "$EXTRAS" | tr , " "); do \
+        case "$extra" in \
+            envpool) locks="$locks /opt/requirements/worker-$extra.txt" ;; \
+            *) echo "EXTRAS=$EXTRAS: expected envpool, or nothing" >&2; exit 1 ;; \
+        esac; \
+    done \
+    && for lock in $locks; do \
+        pip --python=/opt/seedzero/bin/python install --no-deps --require-hashes -r "$lock" || exit 1; \
+    done
 RUN --mount=type=bind,from=wheel,source=/dist,target=/dist \
     pip --python=/opt/seedzero/bin/python install --no-deps --no-index --no-cache-dir /dist/*.whl \
     && ln -s /opt/seedzero/bin/seedzero /usr/local/bin/ \

@@ -359,7 +359,7 @@ image_tag() { # the commit; uncommitted work gets a tag of its own
     fi
 }
 
-ensure_image() { # DOCKERFILE EXTRA IMAGE: builds and pushes it, unless this commit's image exists
+ensure_image() { # DOCKERFILE EXTRA IMAGE [EXTRAS]: builds and pushes it, unless this commit's image exists
     local dockerfile=docker/$1.Dockerfile
     if [ "$build" = none ] || is_there artifacts docker images describe "$3"; then
         say "using the existing image $3"
@@ -370,12 +370,12 @@ ensure_image() { # DOCKERFILE EXTRA IMAGE: builds and pushes it, unless this com
             cloud builds submit "$root" --config="$folder/cloudbuild.yaml" --region="$region" \
                 --service-account="projects/$project/serviceAccounts/$build_account" \
                 --gcs-source-staging-dir="gs://$bucket/source" \
-                --substitutions="_DOCKERFILE=$dockerfile,_EXTRA=$2,_IMAGE=$3"
+                --substitutions="_DOCKERFILE=$dockerfile,_EXTRA=$2${4:+,_EXTRAS=$4},_IMAGE=$3"
             ;;
         docker)
             [ "$dry_run" = true ] || need docker "or take --build=cloud"
             run gcloud auth configure-docker "${3%%/*}" --quiet
-            run docker build --file "$root/$dockerfile" --build-arg "EXTRA=$2" --tag "$3" "$root"
+            run docker build --file "$root/$dockerfile" --build-arg "EXTRA=$2" --build-arg "EXTRAS=${4:-}" --tag "$3" "$root"
             run docker push "$3"
             ;;
     esac
@@ -524,7 +524,7 @@ JSON
 
 # Flags of the scripts that submit a custom job; each script sets its own defaults before.
 run="" env="" accelerator="" workers=2 worker_machine="" max_hours=24 spot=false build=cloud
-worker_file=worker # the workers' image: docker/worker_file.Dockerfile
+worker_file=worker worker_extras="" # the workers' image: docker/worker_file.Dockerfile, and its argument EXTRAS
 vertex_flags() {
     takes_settings=true
     flag run NAME "name of the run; a run in the bucket resumes (default: made from the time)"
@@ -560,7 +560,7 @@ train_on_vertex() { # PRESET SETTINGS of the learner...
     choose_accelerator
     tag=$(image_tag)
     learner_image=$images/learner-$extra:$tag
-    worker_image=$images/$worker_file:$tag
+    worker_image=$images/$worker_file${worker_extras:+-$worker_extras}:$tag
     plan_title
     # shellcheck disable=SC2046  # one or two words
     plan_machines learner 1 vertex "$spot" $(learner_prices)
@@ -576,7 +576,7 @@ train_on_vertex() { # PRESET SETTINGS of the learner...
     [ "$dry_run" = true ] || refuse_second_job
     make_scratch
     ensure_image learner "$extra" "$learner_image"
-    [ "$workers" -eq 0 ] || ensure_image "$worker_file" cpu "$worker_image"
+    [ "$workers" -eq 0 ] || ensure_image "$worker_file" cpu "$worker_image" "$worker_extras"
     [ "$workers" -eq 0 ] || set -- --worker.num_remote="$workers" "$@" # their environments share the replay
     set -- --preset="$preset" --run_dir="gs://$bucket/runs/$run" --workers="$local_workers" "$@"
     job_body "$@" | write_body "$(body_path job.json)"

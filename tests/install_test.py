@@ -37,6 +37,11 @@ def test_a_worker_s_machine_gets_what_setup_py_says_a_worker_needs() -> None:
     assert _requirements((ROOT / "requirements" / "worker.in").read_text()) == declared
 
 
+def test_a_worker_with_envpool_gets_what_the_extra_says() -> None:
+    asked = _requirements((ROOT / "requirements" / "worker-envpool.in").read_text())
+    assert asked and all(f'ENVPOOL = ["{line}"]' in (ROOT / "setup.py").read_text() for line in asked)
+
+
 def test_images_get_every_file_that_setup_py_reads() -> None:
     read = re.findall(r'ROOT / "([\w.-]+)"', (ROOT / "setup.py").read_text())
     sent = (ROOT / ".dockerignore").read_text().splitlines()
@@ -58,6 +63,7 @@ def test_hints_name_extras_that_there_are() -> None:
 LOCKS = {
     "build": {"setuptools", "grpcio-tools"},
     "worker": {"ale-py", "grpcio", "gymnasium", "numpy", "protobuf"},
+    "worker-envpool": {"envpool", "envpool-assets", "dm-env", "optree"},
     "learner": {"jax", "jaxlib", "flax", "grpcio", "tensorboard"},
     "learner-cuda": {"jax-cuda12-plugin", "nvidia-cudnn-cu12"},
     "learner-ray": {"ray"},
@@ -86,6 +92,7 @@ def test_a_lock_pins_and_hashes_every_package_and_names_no_host(name: str) -> No
     [
         ("WORKER", "worker"),
         ("WORKER", "learner"),
+        ("ENVPOOL", "worker-envpool"),
         ("LEARNER", "learner"),
         ("TENSORBOARD", "learner"),
         ("RAY", "learner-ray"),
@@ -104,7 +111,7 @@ def test_every_lock_is_known_here() -> None:
 
 
 def test_a_worker_s_lock_has_no_jax() -> None:
-    assert not {"jax", "jaxlib", "flax"} & set(_locked("worker").values())
+    assert not {"jax", "jaxlib", "flax"} & {*_locked("worker").values(), *_locked("worker-envpool").values()}
 
 
 def test_what_worker_and_learner_both_have_they_have_in_the_same_version() -> None:
@@ -112,9 +119,9 @@ def test_what_worker_and_learner_both_have_they_have_in_the_same_version() -> No
     assert {pin for pin, package in learner.items() if package in worker.values()} <= set(worker)
 
 
-@pytest.mark.parametrize("name", ["learner-cuda", "learner-ray", "learner-tpu"])
-def test_an_extra_s_lock_comes_on_top_of_the_learner_s(name: str) -> None:
-    assert not set(_locked(name).values()) & set(_locked("learner").values())
+@pytest.mark.parametrize("name", ["learner-cuda", "learner-ray", "learner-tpu", "worker-envpool"])
+def test_an_extra_s_lock_comes_on_top_of_the_learner_s_or_the_worker_s(name: str) -> None:
+    assert not set(_locked(name).values()) & set(_locked(name.partition("-")[0]).values())
 
 
 def test_run_local_without_arguments_explains_itself() -> None:
@@ -128,10 +135,11 @@ def test_run_local_without_arguments_explains_itself() -> None:
     ("args", "message"),
     [
         (["cach"], "unknown game 'cach'; did you mean catch?"),
+        (["soccer"], "did you mean football"),
         (["Cartpole"], "did you mean cartpole?"),
         (["pong"], "--env=atari:Pong"),
         (["LunarLander-v3"], "gym:LunarLander-v3"),
-        (["doom"], "The games are catch, cartpole, tictactoe, connect_four, atari, gym:ID and spiel:NAME."),
+        (["doom"], "did you mean envpool:ID, as in envpool:MiniGrid-Empty-8x8-v0? The games are catch, cartpole"),
         (["tic-tac-toe"], "did you mean tictactoe?"),
         (["connect4"], "did you mean connect_four?"),
         (["chess"], "did you mean spiel:NAME, as in spiel:othello?"),
@@ -216,6 +224,17 @@ def test_run_local_installs_once_and_again_when_setup_py_changes(copy: pathlib.P
         (["gym:LunarLander-v3"], "cuda", "[cuda,box2d]", "train --env=gym:LunarLander-v3 --agent=muzero"),
         (["gym:my_module:My-v0"], "cpu", "", "train --env=gym:my_module:My-v0 --agent=muzero"),
         (["tictactoe"], "cpu", "[games]", "train --preset=tictactoe --agent=muzero"),
+        (["football", "vtrace"], "cpu", "[envpool]", "train --preset=football --agent=vtrace"),
+        (["football:5_vs_5"], "cuda", "[cuda,envpool]", "train --env=football:5_vs_5 --agent=muzero"),
+        (["envpool:CartPole-v1"], "cpu", "[envpool]", "train --env=envpool:CartPole-v1 --agent=muzero"),
+        (["mujoco", "sac"], "cpu", "[mujoco]", "train --preset=mujoco --agent=sac"),
+        (["gym:Hopper-v5"], "cpu", "[mujoco]", "train --env=gym:Hopper-v5 --agent=muzero"),
+        (
+            ["gym:minigrid:MiniGrid-Empty-8x8-v0"],
+            "cpu",
+            "[minigrid]",
+            "train --env=gym:minigrid:MiniGrid-Empty-8x8-v0 --agent=muzero",
+        ),
         (["spiel:othello"], "cuda", "[cuda,games]", "train --env=spiel:othello --agent=muzero"),
     ],
 )

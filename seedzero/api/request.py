@@ -57,7 +57,7 @@ def make(flags: Mapping[str, str], settings: Mapping[str, str]) -> Request:
 
         if env in presets.PRESETS and env != presets.find(str(env)).values["env.id"]:
             raise errors.ConfigError(f"--env={env} names a preset, not an environment; give --preset={env}")
-        if str(env).startswith(("gym:", "python:")):
+        if str(env).startswith(("gym:", "python:", "envpool:")):
             with contextlib.suppress(errors.ConfigError):  # `check_early` raises it, unless workers alone need it
                 kwargs, wrappers = settings.get("env.kwargs", ""), settings.get("env.wrappers", "")
                 spec = environment.spec_of(sections.EnvConfig(id=str(env), kwargs=kwargs, wrappers=wrappers))
@@ -133,9 +133,12 @@ def _with_spec(asked: Request, *, must_be_known: bool) -> Request:
     evaluates_here = config.evaluation.every_updates > 0
     try:
         return asked._replace(spec=asked.spec or environment.spec_of(config.env))
-    except errors.ConfigError:
-        if must_be_known and (config.worker.num > 0 or evaluates_here):
+    except errors.ConfigError as error:
+        if must_be_known and config.worker.num > 0:
             raise
+        if must_be_known and evaluates_here:
+            off = "evaluation runs on this machine; --evaluation.every_updates=0 turns it off"
+            raise errors.ConfigError(f"{error}; {off}") from None
         return asked
 
 

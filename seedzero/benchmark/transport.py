@@ -60,9 +60,9 @@ def run(
     with contextlib.ExitStack() as stack:
         teams = {}
         for kind, (serve, work) in kinds.items():
-            address = _receive(stack.enter_context(_process(serve, num_envs)))
+            address = receive(stack.enter_context(process(serve, num_envs)))
             arguments = (address, num_envs, observation_bytes)
-            teams[kind] = [stack.enter_context(_process(work, *arguments)) for _ in range(num_workers)]
+            teams[kind] = [stack.enter_context(process(work, *arguments)) for _ in range(num_workers)]
             _slice(teams[kind], WARM_UP_SECONDS)
         pairs = [_pair(teams, index, seconds / (2 * NUM_PAIRS)) for index in range(NUM_PAIRS)]
     return {
@@ -84,11 +84,11 @@ def _slice(workers: Sequence[Pipe], seconds: float) -> float:
     """Returns answered messages a second, all workers together, over one slice."""
     for worker in workers:
         worker.send(seconds)
-    return float(sum(map(_receive, workers)))
+    return float(sum(map(receive, workers)))
 
 
 @contextlib.contextmanager
-def _process(function: Callable[..., None], *arguments: str | int) -> Iterator[Pipe]:
+def process(function: Callable[..., None], *arguments: Any) -> Iterator[Pipe]:
     """Starts a process that calls function(its end of the pipe, *arguments); it ends when our end closes."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
@@ -102,14 +102,14 @@ def _process(function: Callable[..., None], *arguments: str | int) -> Iterator[P
         process.join()
 
 
-def _receive(pipe: Pipe) -> Any:
+def receive(pipe: Pipe) -> Any:
     try:
         return pipe.recv()
     except EOFError:
         raise errors.Error("a process of the benchmark ended early; see its message above") from None
 
 
-def _asked(pipe: Pipe) -> Iterator[float]:
+def asked(pipe: Pipe) -> Iterator[Any]:
     """Returns what is received until the other end closes."""
     with contextlib.suppress(EOFError):
         while True:
@@ -156,7 +156,7 @@ class _InstantLearner:
 def _serve_real(pipe: Pipe, num_envs: int) -> None:
     learner = _InstantLearner(num_envs)
     pipe.send(learner.server.start())
-    list(_asked(pipe))
+    list(asked(pipe))
     learner.server.stop(finished=True, reason="measured")
 
 
@@ -166,7 +166,7 @@ def _work_real(pipe: Pipe, address: str, num_envs: int, observation_bytes: int) 
     with client.Client(address, hello) as learner:
         learner.join()
         learner.start(types.EnvSpec((observation_bytes,), "uint8", NUM_ACTIONS))
-        for seconds in _asked(pipe):
+        for seconds in asked(pipe):
             pipe.send(_real_slice(learner, steps, seconds))
 
 
@@ -211,7 +211,7 @@ async def _serve_bare_async(pipe: Pipe, num_envs: int) -> None:
     port = bare.add_insecure_port("127.0.0.1:0")
     await bare.start()
     pipe.send(f"127.0.0.1:{port}")
-    await asyncio.to_thread(list, _asked(pipe))
+    await asyncio.to_thread(list, asked(pipe))
     await bare.stop(None)
 
 
@@ -221,7 +221,7 @@ async def _work_bare_async(pipe: Pipe, address: str, num_envs: int, observation_
     async with aio.insecure_channel(address, options=options.client(_SETTINGS)) as channel:
         connect = channel.stream_stream(f"/{_BARE_SERVICE}/Connect", bytes, bytes)
         call = connect()  # type: ignore[call-arg]  # without a request iterator: writes and reads are below
-        for seconds in _asked(pipe):
+        for seconds in asked(pipe):
             pipe.send(await _bare_slice(call, ready_made, seconds))
 
 

@@ -14,7 +14,7 @@ from seedzero.config import config as config_lib
 from seedzero.config import options, presets
 from seedzero.core import errors
 
-PARTS = ("transport", "acting", "replay", "update", "search", "tpu")
+PARTS = ("transport", "environments", "acting", "replay", "update", "search", "tpu")
 ROWS: Mapping[str, tuple[str | int, ...]] = {
     "batch": (8, 32, 128, 512),
     "network": ("free", "small", "middle"),
@@ -165,6 +165,8 @@ COMMAND = parse.Command(
     takes_settings=True,
     details=f"""
 transport: observations a second through the real server and worker client, against bare grpc.aio.
+environments: steps a second of --env=ENV in one worker process, through the wire and alone; as many as
+  worker.envs_per_group and worker.num_groups say, with worker.threads threads. No agent acts: actions are random.
 acting: environment steps a second of the acting program, against the agent alone and its networks alone.
 replay: writing and sampling, against plain copies of as many bytes.
 update: updates a second, against the bare gradient, and where the time goes.

@@ -21,6 +21,7 @@ from seedzero.cli import (
     check_env,
     checkpoint,
     config,
+    envs,
     evaluate,
     export,
     launch,
@@ -45,6 +46,7 @@ COMMANDS: Mapping[str, parse.Command] = {
     "health": status.HEALTH,
     "checkpoint": checkpoint.COMMAND,
     "agents": agents.COMMAND,
+    "envs": envs.COMMAND,
     "config": config.COMMAND,
     "benchmark": benchmark.COMMAND,
 }

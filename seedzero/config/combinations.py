@@ -15,6 +15,8 @@ _MEMORY = re.compile(r"memory:[a-z]+-([1-9][0-9]*)")
 """Tasks whose number is that of the steps to remember."""
 _DMLAB30 = 30
 """Levels of the suite."""
+_TAKE_ARGUMENTS = ("gym", "python", "envpool", "football")
+"""Families whose environments take the settings env.kwargs, env.wrappers and env.max_episode_steps."""
 
 
 def imply(config: config_lib.Config, *, preset_env: str, explicit: Set[str]) -> tuple[config_lib.Config, list[str]]:
@@ -81,17 +83,19 @@ def _problems(config: config_lib.Config) -> Iterator[str]:
 
 def _worker_problems(config: config_lib.Config) -> Iterator[str]:
     worker, listen = config.worker, config.transport.listen
-    is_lab = config.env.id.startswith("dmlab:")
+    kind = config.env.id.partition(":")[0]
     for name in ("level_cache", "level_seeds"):
-        if (value := getattr(config.env, name)) and not is_lab:
+        if (value := getattr(config.env, name)) and kind != "dmlab":
             yield f"--dmlab.{name}={value} is for environments dmlab:LEVEL, not --env={config.env.id}; leave it out"
     for name in ("kwargs", "wrappers", "max_episode_steps"):
         value = getattr(config.env, name)
-        if value and not config.env.id.startswith(("gym:", "python:")) and not (is_lab and name == "kwargs"):
+        if value and kind not in _TAKE_ARGUMENTS and (kind, name) != ("dmlab", "kwargs"):
             yield (
-                f"--env.{name}={value} is for environments gym:ID and python:MODULE:FUNCTION, but this is "
+                f"--env.{name}={value} is for environments {', '.join(_TAKE_ARGUMENTS)}, but this is "
                 f"--env={config.env.id}; leave it out"
             )
+    if config.env.checkpoint_rewards and kind != "football":
+        yield f"--env.checkpoint_rewards is for football:SCENARIO, but this is --env={config.env.id}; leave it out"
     if config.env.id == env_ids.REMOTE and worker.num > 0:
         yield f"--env=remote has its environments in the workers that join, but --workers={worker.num}; leave it out"
     if listen and not listen.startswith("unix:") and not listen.rpartition(":")[2].isdecimal():

@@ -136,6 +136,11 @@ _IMAGES = options.values(
     evaluation=dict(every_updates=50),
 )
 _IMAGES_ON_CPU = options.values(ppo=dict(batch_size=16, num_minibatches=4))
+_FOOTBALL = options.part(
+    _IMAGES,
+    ppo=dict(batch_size=32, num_minibatches=8, discount=0.997, normalize_rewards=False),
+    on_cpu=_IMAGES_ON_CPU,
+)
 
 PARTS: Mapping[str, options.Part] = {
     "catch": options.part(_SMALL, ppo=dict(unroll_length=20, learning_rate=2e-3)),
@@ -160,6 +165,19 @@ PARTS: Mapping[str, options.Part] = {
         ppo=dict(batch_size=64, num_minibatches=16, width=128, learning_rate=1e-3),
         evaluation=dict(every_updates=50),
     ),
+    "mujoco": options.part(
+        _SMALL,
+        ppo=dict(
+            unroll_length=128,
+            num_epochs=10,
+            num_minibatches=64,
+            discount=0.99,
+            entropy_weight=0.0,
+            learning_rate=3e-4,
+        ),
+    ),
+    "football": _FOOTBALL,
+    "football-checkpoints": _FOOTBALL,
     "pixels": options.part(_IMAGES, ppo=dict(batch_size=128), on_cpu=_IMAGES_ON_CPU),
     # 50 million steps are 1,526 updates of 256 unrolls of 128.
     "atari": options.part(

@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from seedzero.config import apex as apex_lib
 from seedzero.config import config as config_lib
-from seedzero.config import muzero as muzero_lib
-from seedzero.config import options
+from seedzero.config import muzero_presets, options
 from seedzero.config import ppo as ppo_lib
 from seedzero.config import r2d2 as r2d2_lib
 from seedzero.config import sac as sac_lib
@@ -20,7 +19,7 @@ from seedzero.config import vtrace as vtrace_lib
 from seedzero.core import errors, types
 
 PARTS: Mapping[str, Mapping[str, options.Part]] = {
-    "muzero": muzero_lib.PARTS,
+    "muzero": muzero_presets.PARTS,
     "vtrace": vtrace_lib.PARTS,
     "apex": apex_lib.PARTS,
     "r2d2": r2d2_lib.PARTS,
@@ -33,6 +32,16 @@ _PIXELS_ON_CPU = options.values(
     worker=dict(envs_per_group=8),
     training=dict(publish_every=1, max_in_flight=2),
     evaluation=dict(every_updates=500, episodes=4, num_envs=4),
+)
+_FOOTBALL = options.values(
+    worker=dict(envs_per_group=16),
+    training=dict(publish_every=1, max_in_flight=3),
+    evaluation=dict(every_updates=2_000, episodes=32, num_envs=16),
+)
+_FOOTBALL_ON_CPU = options.values(
+    worker=dict(envs_per_group=8),
+    training=dict(max_in_flight=2),
+    evaluation=dict(every_updates=500, episodes=8, num_envs=8),
 )
 _ATARI = options.values(
     env=dict(noop_max=30, full_action_space=False),
@@ -125,6 +134,24 @@ PRESETS: Mapping[str, Preset] = {
         run=dict(stop_at_return=-170.0),
         evaluation=dict(every_updates=250, episodes=40, num_envs=40),
     ),
+    "mujoco": _preset(
+        "MuJoCo's robots, HalfCheetah unless told: one million steps",
+        env=dict(id="gym:HalfCheetah-v5"),
+        run=dict(max_env_steps=1_000_000),
+        evaluation=dict(every_updates=2_000, episodes=5, num_envs=5),
+    ),
+    "football": _preset(
+        "Google Research Football by EnvPool, rewards for goals; academy_empty_goal unless told",
+        _FOOTBALL,
+        env=dict(id="football:academy_empty_goal"),
+        on_cpu=_FOOTBALL_ON_CPU,
+    ),
+    "football-checkpoints": _preset(
+        "the same with rewards for the ball's way to the goal, too; 11 against 11 unless told",
+        _FOOTBALL,
+        env=dict(id="football:11_vs_11_easy_stochastic", checkpoint_rewards=True),
+        on_cpu=_FOOTBALL_ON_CPU,
+    ),
     "pixels": _preset(
         "any Gymnasium environment whose observations are images",
         env=dict(id="gym:ALE/Pong-v5"),
@@ -212,6 +239,8 @@ def choose(env_id: str, spec: types.EnvSpec | None) -> tuple[str, str]:
     for name, preset in PRESETS.items():
         if name.startswith("memory-") and env_id.partition("-")[0] == str(preset.values["env.id"]).partition("-")[0]:
             return name, ""
+    if env_id.startswith("football:"):
+        return "football", ""
     if env_id.startswith("gym:MinAtar/"):
         return "minatar", ""
     if spec is None:

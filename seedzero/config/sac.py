@@ -49,4 +49,11 @@ PARTS: Mapping[str, options.Part] = {
         replay=dict(capacity=1_000_000, min_steps=1_000, batch_size=256, samples_per_insert=256.0),
         evaluation=dict(every_updates=2_000),
     ),
+    # The original's settings for MuJoCo (Haarnoja et al. 2018, table 1): one update of 256 samples a step.
+    "mujoco": options.part(
+        sac=dict(learning_rate=3e-4),
+        worker=dict(envs_per_group=4),
+        replay=dict(capacity=1_000_000, min_steps=10_000, batch_size=256, samples_per_insert=256.0),
+        evaluation=dict(every_updates=10_000),
+    ),
 }

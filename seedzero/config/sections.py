@@ -55,7 +55,7 @@ class EnvConfig(options.Section):
     id: str = options.fixed(
         "catch",
         "catch | gym:ID | gym:module:ID | python:module:function | atari:GAME | dmlab:LEVEL | spiel:GAME | "
-        "memory:TASK | remote",
+        "memory:TASK | envpool:ID | football:SCENARIO | remote",
     )
     frame_size: int = options.fixed(96, "Atari: height and width of a frame", "pixels", low=16, high=210)
     frame_skip: int = options.fixed(
@@ -67,6 +67,9 @@ class EnvConfig(options.Section):
     full_action_space: bool = options.fixed(True, "Atari: all 18 actions, not only those a game uses")
     noop_max: int = options.fixed(0, "Atari: at most so many no-op frames after a reset", "frames", low=0)
     life_loss: bool = options.fixed(False, "Atari: losing a life terminates the training episode")
+    checkpoint_rewards: bool = options.fixed(
+        False, "Football: training rewards 0.1 for each tenth of the way to the goal, too; evaluation counts goals"
+    )
     random_opening: int = options.fixed(
         0, "games of two players: training games begin with up to so many random moves", "moves", low=0
     )
@@ -75,19 +78,20 @@ class EnvConfig(options.Section):
     )
     max_episode_steps: int = options.fixed(
         0,
-        "gym, python: an episode is truncated after this many steps; 0: the environment's own limit",
+        "gym, python, envpool: an episode is truncated after this many steps; 0: the environment's own limit",
         "environment steps",
         low=0,
     )
     kwargs: str = options.fixed(
         "",
-        "gym, python: arguments of the environment, a JSON object such as '{\"continuous\": true}'; dmlab: Lab's "
+        "gym, python, envpool: the environment's arguments, a JSON object as '{\"continuous\": true}'; dmlab: Lab's "
         "config, and its renderer; empty: none",
     )
     wrappers: str = options.fixed(
         "",
         "gym: Gymnasium's wrappers around the environment, innermost first, a JSON list such as "
-        '\'["GrayscaleObservation", {"ResizeObservation": {"shape": [64, 64]}}]\'; empty: none',
+        '\'["GrayscaleObservation", {"ResizeObservation": {"shape": [64, 64]}}]\'; empty: none. envpool: '
+        "BoundAction and FilterObservation alone",
     )
     level_cache: str = options.free(
         "", "DMLab: DIR or gs://BUCKET/PATH that keeps compiled levels for all workers and runs; empty: none"
@@ -95,6 +99,11 @@ class EnvConfig(options.Section):
     level_seeds: int = options.fixed(
         0, "DMLab: episodes take so many different seeds, whose levels a cache then has; 0: all there are", low=0
     )
+
+    @property
+    def of_evaluation(self) -> EnvConfig:
+        """The settings of environments that evaluate: whole games, and rewards of the game alone."""
+        return dataclasses.replace(self, life_loss=False, checkpoint_rewards=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,7 +114,7 @@ class WorkerConfig(options.Section):
     )
     envs_per_group: int = options.free(16, "environments that step together", low=1, high=4096)
     num_groups: int = options.free(2, "groups of a worker: one steps while the others wait", low=1, high=16)
-    threads: int = options.free(options.AUTO, "Atari: emulator threads in a worker; 0: by the machine's cores", low=0)
+    threads: int = options.free(options.AUTO, "Atari, EnvPool: threads in a worker; 0: by the machine's cores", low=0)
 
     @property
     def num_envs(self) -> int:

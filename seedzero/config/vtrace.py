@@ -90,6 +90,25 @@ _IMAGES = options.values(vtrace=dict(frame_stack=4, clip_reward=1.0), training=d
 # Two cores learn from some hundred steps a second with the shallow network, from some dozen with the deep one.
 _IMAGES_ON_CPU = options.values(vtrace=dict(torso="shallow", batch_size=8))
 
+# SEED RL's settings for Football (google-research/seed_rl, gcp/train_football_scoring.sh and _checkpoints.sh, and the
+# defaults of its V-trace learner). Its losses are means where these are sums: to Adam that is the same.
+_FOOTBALL = options.values(
+    vtrace=dict(
+        discount=0.997,
+        unroll_length=32,
+        batch_size=32,
+        optimizer="adam",
+        clip_norm=0.0,
+        frame_stack=4,
+    )
+)
+# Two cores see thousands of steps where SEED RL's 200 actors see millions: larger steps, and more entropy.
+_FOOTBALL_ON_CPU = options.values(
+    vtrace=dict(
+        torso="shallow", batch_size=8, learning_rate=5e-4, entropy_weight=0.01, clip_norm=40.0, trace_decay=1.0
+    )
+)
+
 PARTS: Mapping[str, options.Part] = {
     "catch": options.part(_SMALL, vtrace=dict(unroll_length=10)),
     # Values up to 100 take several hundred thousand steps to learn, values up to 5 one hundred thousand.
@@ -102,6 +121,16 @@ PARTS: Mapping[str, options.Part] = {
     "memory-repeat": options.part(_SMALL, vtrace=dict(lstm_width=64, discount=0.9)),
     "minatar": options.part(_SMALL, vtrace=dict(width=128), evaluation=dict(every_updates=5_000)),
     "pixels": options.part(_IMAGES, on_cpu=_IMAGES_ON_CPU),
+    "football": options.part(
+        _FOOTBALL,
+        vtrace=dict(learning_rate=0.00005533923433816456, entropy_weight=0.000031948327487872845, trace_decay=0.9),
+        on_cpu=_FOOTBALL_ON_CPU,
+    ),
+    "football-checkpoints": options.part(
+        _FOOTBALL,
+        vtrace=dict(learning_rate=0.00012542101122072784, entropy_weight=0.0007330944745454107),
+        on_cpu=_FOOTBALL_ON_CPU,
+    ),
     # IMPALA's Atari settings (table G.1): 50 million steps are 78,125 updates of 32 unrolls of 20.
     "atari": options.part(
         _IMAGES,

@@ -42,7 +42,7 @@ class WorkerOptions:
     )
     threads: int = _option(
         0,
-        "Atari: emulator threads (default: one for each core; a container knows only the whole machine's)",
+        "Atari, EnvPool: threads (default: one for each core; a container knows only the whole machine's)",
         "N",
         minimum=0,
     )

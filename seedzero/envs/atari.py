@@ -12,15 +12,13 @@ Uncorrected: a game over shows an older frame (a terminal state's value is 0 for
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Sequence
 
 import numpy as np
 from ale_py import roms, vector_env
 from gymnasium import vector
 
-from seedzero.config import sections
+from seedzero.config import machine, sections
 from seedzero.core import errors, types
 from seedzero.envs import base
 
@@ -145,7 +143,7 @@ def _make(
         rom,
         num_envs,
         batch_size=num_envs,
-        num_threads=min(threads or _num_cores(), num_envs),
+        num_threads=min(threads or machine.num_cores(), num_envs),
         thread_affinity_offset=-1,
         max_num_frames_per_episode=_NEVER,
         repeat_action_probability=settings.sticky_actions,
@@ -164,8 +162,3 @@ def _make(
         reward_clipping=False,
         use_fire_reset=False,
     )
-
-
-def _num_cores() -> int:
-    """Returns the cores available to this process, possibly fewer than the machine's."""
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1

@@ -1,9 +1,9 @@
-"""The wrappers of --env.wrappers: those of Gymnasium that change what an agent sees and does, and one of our own."""
+"""The wrappers of --env.wrappers: those of Gymnasium that change what an agent sees and does, and our own."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -14,9 +14,8 @@ from seedzero.config import config as config_lib
 from seedzero.core import errors
 from seedzero.envs import base
 
-OWN = "BoundAction"
 NAMES = (
-    OWN,
+    "BoundAction",
     "ClipAction",
     "ClipReward",
     "DelayObservation",
@@ -30,6 +29,7 @@ NAMES = (
     "RescaleObservation",
     "ReshapeObservation",
     "ResizeObservation",
+    "SelectObservation",
     "StickyAction",
     "TimeAwareObservation",
 )
@@ -60,6 +60,24 @@ class BoundAction(gymnasium.ActionWrapper[Any, Any, Any]):
 
     def action(self, action: Any) -> Any:
         return action
+
+
+class SelectObservation(gymnasium.ObservationWrapper[Any, Any, Any]):
+    """One part of a Dict of observations alone, for wrappers that take one array."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any], key: str) -> None:
+        super().__init__(env)
+        space = env.observation_space
+        if not isinstance(space, spaces.Dict) or key not in space.spaces:
+            raise TypeError(f"expected a Dict of observations with {key}, got {space}")
+        self.observation_space, self._key = space.spaces[key], key
+
+    def observation(self, observation: Any) -> Any:
+        return observation[self._key]
+
+
+OWN: Mapping[str, Any] = {"BoundAction": BoundAction, "SelectObservation": SelectObservation}
+"""Wrappers that Gymnasium has not."""
 
 
 def parse(text: str) -> tuple[Wrapper, ...]:
@@ -107,7 +125,7 @@ def apply(env: gymnasium.Env[Any, Any], chosen: Sequence[Wrapper]) -> gymnasium.
       EnvironmentFailure: one of them does not go with the environment or its arguments.
     """
     for name, arguments in chosen:
-        make = BoundAction if name == OWN else getattr(wrappers, name)
+        make = OWN[name] if name in OWN else getattr(wrappers, name)
         shown = ", ".join(f"{key}={value}" for key, value in arguments.items())
         with base.failures_of(f"--env.wrappers: {name}({shown}) cannot wrap this environment"):
             env = make(env, **arguments)

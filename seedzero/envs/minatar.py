@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import importlib
 import logging
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 import gymnasium
 
-from seedzero.envs import pictures
+from seedzero.envs import imports, pictures
 
 MAX_STEPS = 27_000
 """Steps before truncation, like Atari's 108,000 frames: a good player's game never ends."""
@@ -33,16 +32,13 @@ def register(env_id: str) -> bool:
 @contextlib.contextmanager
 def _without_plotting() -> Iterator[None]:
     """Hides matplotlib and seaborn, which take seconds and 90 MiB, from imports, and silences the complaints."""
-    hidden: dict[str, Any] = {name: None for name in _PLOTTING if name not in sys.modules}
     silence = logging.NullHandler()
     logging.root.addHandler(silence)  # without a handler, a warning would configure logging
     logging.root.addFilter(drop := lambda record: False)
     try:
-        sys.modules.update(hidden)
-        yield
+        with imports.without(*_PLOTTING):
+            yield
     finally:
-        for name in hidden:
-            del sys.modules[name]
         logging.root.removeFilter(drop)
         logging.root.removeHandler(silence)
 

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 
 from seedzero.config import sections
 from seedzero.core import env_ids, errors, types, user_code
-from seedzero.envs import atari, base, catch, dmlab, gym_env, gym_wrappers, memory, spiel
+from seedzero.envs import atari, base, catch, dmlab, envpool_env, football, gym_env, gym_wrappers, memory, spiel
 
-LOCAL_KINDS = ("catch", "gym", "python", "atari", "dmlab", "spiel", "memory")
+LOCAL_KINDS = ("catch", "gym", "python", "atari", "dmlab", "spiel", "memory", "envpool", "football")
 """The families of seedzero's own worker: the part of an id before its first colon."""
 
 _FORMS = (
     "catch | gym:ID | gym:module:ID | python:module:function | atari:GAME | dmlab:LEVEL | spiel:GAME | memory:TASK | "
-    "remote"
+    "envpool:ID | football:SCENARIO | remote"
 )
 
 
@@ -32,9 +32,10 @@ def make(
     """Returns one group of `num_envs` environments; EnvironmentFailure if they cannot be made here.
 
     Args:
-      env_id: catch, gym:ID, gym:module:ID, python:module:function, atari:GAME, dmlab:LEVEL, spiel:GAME or memory:TASK.
+      env_id: catch, gym:ID, gym:module:ID, python:module:function, atari:GAME, dmlab:LEVEL,
+        spiel:GAME, memory:TASK, envpool:ID or football:SCENARIO.
       role: games of two players are self-play in training, against random moves in evaluation.
-      threads: emulator threads of Atari; 0: one for each core.
+      threads: those of Atari and EnvPool; 0: one for each core.
       render: enables render().
       indices: [num_envs] places of the environments among all of the run, over which tasks are spread; empty: the
         first ones.
@@ -57,6 +58,10 @@ def make(
         return spiel.make(name, num_envs, random_opening=settings.random_opening)
     if kind == "memory" and name:
         return memory.make(name, num_envs, render=render)
+    if kind == "envpool" and name:
+        return envpool_env.EnvPool(name, num_envs, settings, threads=threads, render=render)
+    if kind == "football" and name:
+        return football.Football(name, num_envs, settings, threads=threads)
     if env_id == env_ids.REMOTE:
         raise errors.EnvironmentFailure("environments of --env=remote are the worker's own; give it an env_factory")
     raise errors.EnvironmentFailure(_unknown(env_id))
@@ -77,6 +82,8 @@ def check_id(env_id: str) -> None:
         "dmlab": dmlab.levels,
         "spiel": spiel.Game,
         "memory": memory.check_id,
+        "envpool": envpool_env.check_id,
+        "football": football.check_id,
     }
     check = checks.get(kind)
     if check is None or not name:
@@ -119,6 +126,8 @@ def _unknown(env_id: str) -> str:
         "python": "python:MODULE:FUNCTION, as in python:my_module:make",
         "spiel": "spiel:GAME, as in spiel:tic_tac_toe",
         "memory": "memory:TASK, as in memory:tmaze-20",
+        "envpool": "envpool:ID, as in envpool:MiniGrid-Empty-8x8-v0",
+        "football": "football:SCENARIO, as in football:academy_empty_goal",
     }
     meant = atari.find(env_id) or gym_env.find(env_id)
     if nearest and not meant:

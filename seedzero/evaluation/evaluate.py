@@ -29,6 +29,8 @@ _FRAMES_PER_SECOND = {
     "catch": 5.0,
     "spiel": 1.0,
     "memory": 5.0,
+    "envpool": 30.0,
+    "football": 10.0,
 }
 
 _EVALUATE_REMOTE = "give --listen=HOST:PORT, and start the worker with the address that is printed then"
@@ -66,7 +68,7 @@ class _Player:
     ) -> None:
         """role: games of two players are self-play in training."""
         self.config = config = _read_config(path, _PLAY_REMOTE if render else _EVALUATE_REMOTE)
-        settings = dataclasses.replace(config.env, life_loss=False, random_opening=0)  # episodes are whole games
+        settings = dataclasses.replace(config.env.of_evaluation, random_opening=0)
         self.env: env_base.VectorEnv = registry.make(config.env.id, settings, num_envs, role=role, render=render)
         self.saved = greedy.load(path, config, self.env.spec, step)
         self._group = greedy.Group(self.saved, self.env.spec, num_envs, seed)

@@ -146,7 +146,7 @@ class Host:
             raise errors.SlotsExhausted(f"worker {self._worker_id} plays already; an evaluation takes one worker")
         self._session_id, self._worker_id = uuid.uuid4().hex, hello.worker_id
         num_envs = min(self._num_envs, hello.max_envs)
-        settings = {**dataclasses.asdict(self._env), "life_loss": False, "random_opening": 0}
+        settings = {**dataclasses.asdict(self._env.of_evaluation), "random_opening": 0}
         del settings["id"]
         return types.Assignment(
             session_id=self._session_id,

@@ -88,9 +88,8 @@ class Roster:
             seeds = tuple(self._seed(role, int(slot)) for slot in session.all_slots)
             begin = 0 if role is types.Role.TRAIN else self._layout.num_train
             indices = tuple(int(slot) - begin for slot in session.all_slots)
-        settings = dataclasses.asdict(env)
+        settings = dataclasses.asdict(env if role is types.Role.TRAIN else env.of_evaluation)
         del settings["id"]
-        settings["life_loss"] &= role is types.Role.TRAIN  # an evaluation's episode is a whole game
         return types.Assignment(
             session_id=session.session_id,
             role=role,

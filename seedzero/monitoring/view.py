@@ -109,7 +109,7 @@ class View:
         remedy = "; if episodes never end, give --env.max_episode_steps=N in a new run"
         self._screen.message(
             f"no episode has ended in {seconds:.0f} s, after {num_steps // num_envs} steps in each environment: there "
-            f"is no return yet{remedy if self._config.env.id.startswith(('gym:', 'python:')) else ''}"
+            f"is no return yet{remedy if self._config.env.id.startswith(('gym:', 'python:', 'envpool:')) else ''}"
         )
 
     def _rates(self) -> dict[str, float]:

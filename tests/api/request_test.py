@@ -128,5 +128,7 @@ def test_an_environment_that_cannot_be_made_is_refused_where_it_would_run() -> N
         with pytest.raises(errors.ConfigError, match="there is no module 'my_module'"):
             request.check_early(asked)
         assert request.check_early(asked, has_environments=False).spec is None
+    with pytest.raises(errors.ConfigError, match=r"--evaluation.every_updates=0 turns it off"):
+        request.check_early(asked)
     with pytest.raises(errors.ConfigError, match="expected gym:MODULE:ID"):
         request.check_early(request.make({"preset": "vector"}, {"env.id": "gym::X"}), has_environments=False)

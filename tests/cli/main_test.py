@@ -42,7 +42,7 @@ MISTAKES = [
     (["config", "--preset=catch", "--agent=vtrac"], "unknown agent 'vtrac'; did you mean vtrace?"),
     (["config", "--preset=catch", "--agent=search"], "unknown agent 'search'"),
     (["config", "--preset=catch", "--agent=vtrace", "--replay.capacity=99"], "--replay.capacity is a setting of"),
-    (["benchmark", "everything"], "choose one of: transport, acting, replay, update, search"),
+    (["benchmark", "everything"], "choose one of: transport, environments, acting, replay, update, search"),
     (["benchmark", "search", "--batch=8,16"], "--batch=8,16: expected 8, 32, 128, 512, or several of them"),
     (["benchmark", "search", "--network="], "--network=: expected free, small, middle, or several of them"),
     (["benchmark", "search", "--policy=alpha"], "--policy=alpha: expected gumbel, puct, or several of them"),

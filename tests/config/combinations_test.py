@@ -34,6 +34,11 @@ def _catch(**changes: options.Value) -> config.Config:
         ({"replay__min_steps": 40_000}, "min_steps=40000 is never reached"),
         ({"replay__capacity": 500, "replay__min_steps": 100}, "capacity=500 leaves 15 steps to each of 32 envir"),
         ({"replay__num_slots": 40, "replay__num_envs": 41}, "num_envs=41 is more .* replay.num_slots=40; lower"),
+        (
+            {"env__kwargs": "{}"},
+            "--env.kwargs={} is for environments gym, python, envpool, football, but",
+        ),
+        ({"env__checkpoint_rewards": True}, "--env.checkpoint_rewards is for football:SCENARIO"),
         ({"evaluation__every_updates": 0}, "--stop_at_return=1 needs evaluations"),
     ],
 )

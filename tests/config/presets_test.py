@@ -112,6 +112,7 @@ def test_what_an_environment_shows_chooses_the_preset(spec: types.EnvSpec | None
         ("memory:cartpole", "memory-cartpole"),
         ("memory:tmaze-35", "memory-tmaze"),
         ("memory:repeat-8", "memory-repeat"),
+        ("football:5_vs_5", "football"),
     ],
 )
 def test_a_known_family_has_a_preset_of_its_own(env: str, name: str) -> None:

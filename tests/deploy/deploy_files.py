@@ -13,6 +13,9 @@ from seedzero.api import request
 from seedzero.cli import main, parse
 from seedzero.core import errors
 
+_OF_OTHER_EXTRAS = ("envpool:", "football:", "gym:HalfCheetah", "gym:Hopper", "gym:minigrid:", "gym:vizdoom.")
+"""Environments whose packages tests have not."""
+
 ROOT = pathlib.Path(__file__).parents[2]
 
 
@@ -39,4 +42,5 @@ def _check(words: Sequence[str]) -> None:
         raise errors.UsageError(f"unknown command {name!r}")
     arguments = parse.read(name, main.COMMANDS[name], rest)
     if name == "train":
-        request.check_early(request.make(arguments.flags, arguments.settings))
+        asked = request.make(arguments.flags, arguments.settings)
+        request.check_early(asked, has_environments=not asked.config.env.id.startswith(_OF_OTHER_EXTRAS))

@@ -24,8 +24,8 @@ ROOT = pathlib.Path(__file__).parents[2]
 FOLDER = ROOT / "gcp"
 SCRIPTS = sorted(path.name for path in FOLDER.glob("*.sh") if os.access(path, os.X_OK))
 TRAIN = [name for name in SCRIPTS if name.startswith("train_")]
-VERTEX = ["train_atari.sh", "train_cartpole.sh", "train_dmlab.sh"]
-NO_LOCAL_WORKERS = ["train_dmlab.sh"]
+VERTEX = ["train_atari.sh", "train_cartpole.sh", "train_dmlab.sh", "train_football.sh"]
+NO_LOCAL_WORKERS = ["train_dmlab.sh", "train_football.sh"]
 """Scripts whose learner's image cannot make the environments."""
 PROJECT = "--project=my-project"
 ACCELERATORS = ("cpu", "t4", "l4", "a100", "tpu-v5e-1", "tpu-v5e-4", "tpu-v5e-8")
@@ -247,6 +247,7 @@ def test_the_environment_is_the_one_that_was_asked_for_and_names_the_run(path: s
     for script, env, name in (
         ("train_atari.sh", "atari:SpaceInvaders", "atari-spaceinvaders"),
         ("train_dmlab.sh", "dmlab:rooms_keys_doors_puzzle", "dmlab-rooms-keys-doors-p"),
+        ("train_football.sh", "football:5_vs_5", "football-5-vs-5"),
     ):
         text = _dry(script, f"--env={env}", path=path)
         args = _pools(text)[0]["containerSpec"]["args"]
@@ -262,6 +263,16 @@ def test_workers_of_lab_have_an_image_of_their_own_and_share_their_levels(path: 
     args = learner["containerSpec"]["args"]
     assert {"--agent=vtrace", "--dmlab.level_cache=gs://b/dmlab-levels", "--evaluation.every_updates=0"} <= set(args)
     assert (ROOT / "docker" / "worker-dmlab.Dockerfile").is_file()
+
+
+def test_workers_of_football_have_an_image_with_envpool(path: str) -> None:
+    text = _dry("train_football.sh", path=path)
+    assert "_DOCKERFILE=docker/worker.Dockerfile,_EXTRA=cpu,_EXTRAS=envpool,_IMAGE=" in text
+    learner, workers = _pools(text)
+    assert "/worker-envpool:" in workers["containerSpec"]["imageUri"]
+    assert {"--agent=vtrace", "--evaluation.every_updates=0"} <= set(learner["containerSpec"]["args"])
+    built = _dry("train_football.sh", "--build=docker", path=path)
+    assert "--build-arg EXTRAS=envpool" in built
 
 
 def test_what_a_tpu_vm_and_its_workers_run_is_understood_by_seedzero(path: str, files: gcp.Files) -> None:
@@ -348,7 +359,8 @@ class TestParser:
     def test_gcloud_takes_every_command_line(self, gcloud: list[str], path: str, tmp_path: pathlib.Path) -> None:
         variants = [
             ("setup.sh", "--rotate_secret", "--billing_account=0-0-0"), ("status.sh",),
-            ("stop.sh", "--delete_storage"), ("train_cartpole.sh",), ("train_atari.sh", "--spot"), ("train_dmlab.sh",),
+            ("stop.sh", "--delete_storage"), ("train_cartpole.sh",), ("train_atari.sh", "--spot"),
+            ("train_dmlab.sh",), ("train_football.sh",),
             ("train_atari_tpu_vm.sh", "--spot"), ("train_atari_tpu_vm.sh", "--provisioning=now", "--workers=6"),
         ]  # fmt: skip
         text = "\n".join(_dry(*variant, path=path) for variant in variants)

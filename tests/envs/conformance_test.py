@@ -2,6 +2,7 @@
 
 import importlib.util
 
+import envpool_standin
 import gymnasium
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from gymnasium import spaces
 
 from seedzero.config import sections
 from seedzero.core import errors, packing, types
-from seedzero.envs import registry
+from seedzero.envs import envpool_env, registry
 
 NUM_ENVS = 3
 SEEDS = (11, 12, 13)
@@ -41,6 +42,20 @@ gymnasium.register("SeedzeroTest/Robot-v0", Robot)
 
 HAS_BOX2D = importlib.util.find_spec("Box2D") is not None
 
+
+def with_package(package, *values, name):
+    """Returns a row that is skipped where its package is missing."""
+    missing = importlib.util.find_spec(package) is None
+    return pytest.param(*values, id=name, marks=pytest.mark.skipif(missing, reason=f"needs {package}"))
+
+
+@pytest.fixture(autouse=True)
+def _stand_in(request, monkeypatch):
+    """Rows whose settings say so run on the stand-in of EnvPool."""
+    if "standin" in request.node.name:
+        monkeypatch.setattr(envpool_env, "PACKAGE", envpool_standin.__name__)
+
+
 # (id, settings and role, steps in which every environment ends an episode under random actions)
 SEEDED = [
     pytest.param("catch", {}, 30, id="catch"),
@@ -67,6 +82,18 @@ SEEDED = [
     pytest.param("memory:tmaze-3", {}, 90, id="t-maze"),
     pytest.param("memory:repeat-2", {}, 40, id="repeat"),
     pytest.param("memory:cartpole", {}, 150, id="cartpole-positions"),
+    pytest.param(f"envpool:{envpool_standin.GRID}", {}, 50, id="standin-named-arrays"),
+    pytest.param(f"envpool:{envpool_standin.BUTTONS}", {}, 50, id="standin-images"),
+    pytest.param(f"envpool:{envpool_standin.LIMBS}", {}, 50, id="standin-continuous"),
+    pytest.param("football:academy_empty_goal", dict(checkpoint_rewards=True), 50, id="standin-football"),
+    with_package("envpool", "envpool:CartPole-v1", {}, 150, name="envpool-cartpole"),
+    with_package("envpool", "envpool:MiniGrid-Empty-Random-5x5-v0", {}, 250, name="envpool-minigrid"),
+    with_package("envpool", "envpool:HalfCheetah-v5", dict(max_episode_steps=20), 50, name="envpool-mujoco"),
+    with_package("envpool", "envpool:CheetahRun-v1", dict(max_episode_steps=20), 50, name="envpool-dm-control"),
+    with_package("envpool", "envpool:Basic-v1", dict(max_episode_steps=20), 50, name="envpool-vizdoom"),
+    with_package("envpool", "envpool:Pong-v5", dict(max_episode_frames=90, noop_max=30), 60, name="envpool-atari"),
+    with_package("envpool", "envpool:Breakout-v5", dict(life_loss=True), 200, name="envpool-lives"),
+    with_package("envpool", "football:academy_empty_goal", dict(max_episode_steps=20), 50, name="football"),
     pytest.param("spiel:tic_tac_toe", dict(role=types.Role.EVALUATE), 40, id="tic-tac-toe-random"),
     pytest.param("spiel:connect_four", dict(role=types.Role.EVALUATE), 80, id="connect-four-random"),
 ]

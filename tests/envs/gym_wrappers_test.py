@@ -50,7 +50,7 @@ def test_names_stand_alone_or_with_their_arguments() -> None:
 
 def test_every_name_is_one_of_gymnasiums_or_ours() -> None:
     for name in gym_wrappers.NAMES:
-        assert name == gym_wrappers.OWN or issubclass(getattr(gymnasium.wrappers, name), gymnasium.Wrapper)
+        assert name in gym_wrappers.OWN or issubclass(getattr(gymnasium.wrappers, name), gymnasium.Wrapper)
 
 
 @pytest.mark.parametrize(
@@ -111,3 +111,13 @@ def test_a_wrapper_that_does_not_fit_is_named(wrappers: list[Any], message: str)
 def test_unbounded_actions_are_refused_with_the_wrapper_that_bounds_them() -> None:
     with pytest.raises(errors.EnvironmentFailure, match=r"finite bounds.*BoundAction"):
         _make("SeedzeroTest/Camera-v0", [{"FilterObservation": {"filter_keys": ["image"]}}])
+
+
+def test_one_part_of_a_dict_goes_on_alone() -> None:
+    env = _make(
+        "SeedzeroTest/Camera-v0", [{"SelectObservation": {"key": "image"}}, {"BoundAction": {"low": -1, "high": 1}}]
+    )
+    assert env.spec.observation_shape == (8, 6, 3)
+    assert env.reset([1]).observation.shape == (1, 8, 6, 3)
+    with pytest.raises(errors.EnvironmentFailure, match="expected a Dict of observations with picture"):
+        _make("SeedzeroTest/Camera-v0", [{"SelectObservation": {"key": "picture"}}])

@@ -40,7 +40,7 @@ def test_right_ids_are_known(env_id):
         (
             "",
             "catch | gym:ID | gym:module:ID | python:module:function | atari:GAME | dmlab:LEVEL | spiel:GAME | "
-            "memory:TASK | remote",
+            "memory:TASK",
         ),
         ("python:my_module", "environment 'python:my_module': 'my_module' is not complete; expected MODULE:FUNCTION"),
         ("cathc", "did you mean catch"),
@@ -65,12 +65,15 @@ def test_right_ids_are_known(env_id):
         ("ALE/MsPacman-v5", "did you mean atari:MsPacman?"),
         ("MinAtar/Breakout-v1", "did you mean gym:MinAtar/Breakout-v1?"),
         ("my_module:MyEnv-v0", "did you mean gym:my_module:MyEnv-v0?"),
-        ("nonsense", "memory:TASK | remote"),
+        ("nonsense", "football:SCENARIO | remote"),
         ("dmlab", "did you mean dmlab:LEVEL, as in dmlab:rooms_watermaze"),
         ("dmlab:watermaze", "'dmlab:watermaze': DeepMind Lab has no game 'watermaze'; did you mean rooms_watermaze"),
         ("memory", "did you mean memory:TASK, as in memory:tmaze-20"),
         ("memory:tmaze", "tmaze-LENGTH, repeat-LAG (numbers from 1 to 1000) or cartpole"),
         ("memory:repeat-1001", "no memory task 'repeat-1001'"),
+        ("envpool", "did you mean envpool:ID, as in envpool:MiniGrid-Empty-8x8-v0"),
+        ("football", "did you mean football:SCENARIO, as in football:academy_empty_goal"),
+        ("football:academy_empty", "did you mean academy_empty_goal"),
         ("remot", "did you mean remote"),
     ],
 )

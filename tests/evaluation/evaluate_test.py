@@ -16,6 +16,7 @@ from seedzero.config import config as config_lib
 from seedzero.config import presets
 from seedzero.core import types
 from seedzero.device import compilation_cache
+from seedzero.envs import registry
 from seedzero.evaluation import evaluate, greedy
 
 
@@ -80,3 +81,7 @@ def test_agents_of_either_kind_play_whole_episodes(
     assert (found["step"], found["chosen"]) == (7, "last")
     assert (found["episodes"], found["mean_length"]) == (5, 9.0)
     assert -1.0 <= found["mean_return"] <= 1.0
+
+
+def test_every_family_has_a_speed_of_its_videos() -> None:
+    assert evaluate._FRAMES_PER_SECOND.keys() == set(registry.LOCAL_KINDS)

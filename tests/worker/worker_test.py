@@ -190,7 +190,7 @@ def test_a_session_sends_every_step_of_both_groups_and_ends_with_the_learner(ser
     assert (hello.worker_id, hello.max_envs, hello.environments) == (
         "w",
         6,
-        ("catch", "gym", "python", "atari", "dmlab", "spiel", "memory"),
+        ("catch", "gym", "python", "atari", "dmlab", "spiel", "memory", "envpool", "football"),
     )
     assert set(hello.roles) == {types.Role.TRAIN, types.Role.EVALUATE}
     for group, seeds in enumerate(([0, 1, 2], [3, 4, 5])):

@@ -1,0 +1,166 @@
+"""Steps a second of a family's environments through the real server and worker client, against the same ones alone.
+
+One worker process has both: groups of environments that it steps in turn by random actions, and as many more whose
+steps go to a server that answers at once with such actions. Short slices with and without the wire alternate, so that
+other load on the machine affects both equally. The server is a process of its own, as a learner is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from seedzero.benchmark import transport
+from seedzero.config import config as config_lib
+from seedzero.config import machine, options, presets, sections
+from seedzero.core import env_ids, types
+from seedzero.envs import base, registry
+from seedzero.transport import client, messages, server
+
+NUM_PAIRS = 15
+_NUM_ACTIONS = 64
+_SETTINGS = sections.TransportConfig(listen="127.0.0.1:0")
+
+
+def run(
+    preset: str = "", settings: Mapping[str, options.Value | str] | None = None, *, seconds: float = 12.0
+) -> dict[str, Any]:
+    """Measures env.id with worker.envs_per_group environments in each of worker.num_groups groups.
+
+    Args:
+      preset: its name; empty: the defaults, which are Catch.
+      settings: by SECTION.KEY, over the preset's.
+      seconds: measuring time, both together.
+
+    Returns:
+      steps_per_second, alone_steps_per_second: medians over the slices, all environments together.
+      share_of_alone: median over the pairs of slices.
+      environment, environments, groups, threads, observation_bytes, cores.
+    """
+    base_config = presets.get(preset) if preset else config_lib.Config()
+    config = config_lib.override(base_config, settings or {})
+    spec = registry.spec(config.env)
+    threads = config.worker.threads if config.worker.threads != options.AUTO else machine.num_cores()
+    size = (config.worker.num_groups, config.worker.envs_per_group)
+    with contextlib.ExitStack() as stack:
+        address = transport.receive(stack.enter_context(transport.process(_serve, spec, *size)))
+        worker = stack.enter_context(transport.process(_work, address, config.env, threads, *size))
+        pairs = [_pair(worker, index, seconds / (2 * NUM_PAIRS)) for index in range(NUM_PAIRS)]
+    return {
+        "environment": config.env.id,
+        "steps_per_second": statistics.median(pair["wire"] for pair in pairs),
+        "alone_steps_per_second": statistics.median(pair["alone"] for pair in pairs),
+        "share_of_alone": statistics.median(pair["wire"] / pair["alone"] for pair in pairs),
+        "environments": size[0] * size[1],
+        "groups": size[0],
+        "threads": threads,
+        "observation_bytes": spec.observation_bytes,
+        "cores": machine.num_cores(),
+    }
+
+
+def _pair(worker: transport.Pipe, index: int, seconds: float) -> dict[str, float]:
+    """Returns steps a second of both kinds, in alternating order."""
+    rates = {}
+    for kind in ("wire", "alone")[:: 1 if index % 2 else -1]:
+        worker.send((kind, seconds))
+        rates[kind] = transport.receive(worker)
+    return rates
+
+
+def _actions(spec: types.EnvSpec, num_envs: int) -> Iterator[np.ndarray]:
+    """Returns an endless cycle of random actions."""
+    rng = np.random.default_rng(0)
+    shape = (_NUM_ACTIONS, num_envs, *spec.action_shape)
+    if spec.is_continuous:
+        low, high = spec.action_bounds
+        return itertools.cycle(rng.uniform(low, high, shape).astype(np.float32))
+    return itertools.cycle(rng.integers(spec.num_actions, size=shape).astype(np.int32))
+
+
+# --- server --------------------------------------------------------------------------------------------------------
+
+
+class _InstantLearner:
+    """Answers every step at once with random actions."""
+
+    def __init__(self, spec: types.EnvSpec, num_groups: int, num_envs: int) -> None:
+        self.server = server.Server(self, _SETTINGS)
+        self._size, self._actions = (num_groups, num_envs), _actions(spec, num_envs)
+
+    def assign(self, hello: messages.Hello) -> types.Assignment:
+        seeds = tuple(range(self._size[0] * self._size[1]))
+        return types.Assignment("1", types.Role.TRAIN, env_ids.YOURS, "{}", *self._size, seeds)
+
+    def begin(self, session_id: str, spec: types.EnvSpec) -> None:
+        pass
+
+    def step(self, request: messages.StepRequest) -> None:
+        self.server.reply(request, next(self._actions), request.sequence)
+
+    def end(self, session_id: str, reason: str) -> None:
+        pass
+
+    def status(self) -> Mapping[str, object]:
+        return {}
+
+
+def _serve(pipe: transport.Pipe, spec: types.EnvSpec, num_groups: int, num_envs: int) -> None:
+    learner = _InstantLearner(spec, num_groups, num_envs)
+    pipe.send(learner.server.start())
+    list(transport.asked(pipe))
+    learner.server.stop(finished=True, reason="measured")
+
+
+# --- worker --------------------------------------------------------------------------------------------------------
+
+
+def _work(
+    pipe: transport.Pipe, address: str, env: sections.EnvConfig, threads: int, num_groups: int, num_envs: int
+) -> None:
+    made = [registry.make(env.id, env, num_envs, threads=threads) for _ in range(2 * num_groups)]
+    groups, others = made[:num_groups], made[num_groups:]
+    hello = messages.Hello("benchmark", "", (types.Role.TRAIN,), (env_ids.YOURS,), num_groups * num_envs)
+    with client.Client(address, hello) as learner:
+        learner.join()
+        steps = [group.reset(range(num_envs)) for group in groups]
+        for group in others:
+            group.reset(range(num_envs))
+        learner.start(groups[0].spec)
+        for index, step in enumerate(steps):
+            learner.send(index, step)
+        kinds: Mapping[str, Callable[[], None]] = {
+            "wire": lambda: _step_by_wire(learner, groups),
+            "alone": _alone(others),
+        }
+        for kind, seconds in transport.asked(pipe):
+            pipe.send(num_envs * _calls_per_second(kinds[kind], seconds))
+
+
+def _step_by_wire(learner: client.Client, groups: list[base.VectorEnv]) -> None:
+    event = learner.receive()
+    assert isinstance(event, messages.Actions)
+    learner.send(event.group, groups[event.group].step(event.actions))
+
+
+def _alone(groups: list[base.VectorEnv]) -> Callable[[], None]:
+    turns, actions = itertools.cycle(groups), _actions(groups[0].spec, groups[0].num_envs)
+
+    def step() -> None:
+        next(turns).step(next(actions))
+
+    return step
+
+
+def _calls_per_second(call: Callable[[], None], seconds: float) -> float:
+    begin, count = time.perf_counter(), 0
+    while (elapsed := time.perf_counter() - begin) < seconds:
+        call()
+        count += 1
+    return count / elapsed

@@ -1,0 +1,196 @@
+"""MuZero's part of each preset."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from seedzero.config import options
+
+# Two cores afford a few calls of a small network a step, and small batches.
+_PIXELS_ON_CPU = options.values(
+    search=dict(num_simulations=4, num_considered=4),
+    optimizer=dict(learning_rate=0.0005, warmup_updates=100),
+    replay=dict(capacity=100_000, min_steps=500, batch_size=16, samples_per_insert=0.5),
+)
+_PIXELS = options.values(
+    search=dict(num_simulations=16, num_considered=8),
+    network=dict(frame_stack=4, num_bins=601, support_limit=60.0),
+    muzero=dict(n_step=10, shift_pixels=4),
+    optimizer=dict(learning_rate=8e-4, warmup_updates=500),
+)
+# An episode returns 2 at most with checkpoints, and a match a few goals. Shifted images would move the goals.
+_FOOTBALL = options.part(
+    _PIXELS,
+    network=dict(num_bins=101, support_limit=10.0),
+    muzero=dict(discount=0.997, shift_pixels=0),
+    replay=dict(capacity=200_000, min_steps=5_000, batch_size=256, samples_per_insert=4.0),
+    on_cpu=options.values(
+        _PIXELS_ON_CPU,
+        replay=dict(capacity=20_000, min_steps=500, batch_size=16, samples_per_insert=0.5),
+    ),
+)
+
+# With a discount of 0.99 LunarLander's runs often learn to hover: landing is too far away to count for much.
+_VECTOR = options.values(
+    search=dict(num_simulations=16, num_considered=4),
+    network=dict(width=64, head_width=64),
+    muzero=dict(discount=0.995, n_step=20, target_network_updates=100),
+    optimizer=dict(learning_rate=0.002),
+    replay=dict(capacity=128_000, min_steps=1_280, batch_size=256, samples_per_insert=16.0),
+)
+
+PARTS: Mapping[str, options.Part] = {
+    "catch": options.part(
+        search=dict(num_simulations=8, num_considered=3),
+        network=dict(width=32, num_bins=21, support_limit=2.0),
+        muzero=dict(n_step=9),
+        replay=dict(capacity=32_000, min_steps=500, batch_size=128, samples_per_insert=16.0),
+    ),
+    # The CartPole probe of the design: a greedy mean of 475 in 20 to 72 s on two cores.
+    "cartpole": options.part(
+        search=dict(num_simulations=16, num_considered=2),
+        network=dict(width=64),
+        muzero=dict(n_step=20, target_network_updates=100),
+        optimizer=dict(learning_rate=0.002),
+        replay=dict(capacity=64_000, min_steps=1_280, batch_size=256, samples_per_insert=32.0),
+    ),
+    # The openings bring positions that its own moves, all good by the end, leave out.
+    "tictactoe": options.part(
+        search=dict(num_simulations=32, num_considered=9, gumbel_scale=4.0, min_value_range=1.0),
+        network=dict(width=64, num_bins=21, support_limit=1.0),
+        muzero=dict(discount=1.0, n_step=2),
+        optimizer=dict(schedule="cosine", decay_updates=30_000),
+        replay=dict(capacity=64_000, min_steps=1_000, batch_size=256, samples_per_insert=16.0),
+    ),
+    # Random openings show it more positions than noise in its moves, and leave the values of its moves as they are.
+    "connect_four": options.part(
+        search=dict(num_simulations=32, num_considered=5, min_value_range=1.0),
+        network=dict(width=128, head_width=128, num_bins=21, support_limit=1.0),
+        muzero=dict(discount=1.0, n_step=2),
+        optimizer=dict(schedule="cosine", decay_updates=50_000),
+        replay=dict(capacity=64_000, min_steps=1_000, batch_size=256, samples_per_insert=8.0),
+    ),
+    "spiel": options.part(
+        search=dict(num_simulations=32, num_considered=16, gumbel_scale=2.0, min_value_range=1.0),
+        network=dict(width=256, head_width=128, num_bins=121, support_limit=6.0),
+        muzero=dict(discount=1.0, n_step=4),
+        optimizer=dict(learning_rate=0.001),
+        replay=dict(capacity=256_000, min_steps=2_000, batch_size=256, samples_per_insert=8.0),
+    ),
+    # Stored root values, not a target network: its six observations a window would take most of an update's time.
+    # The smallest range of values and the entropy keep the policy undecided where all actions are alike: without
+    # them agents go the same way every time, and never see what would have saved them where it ends.
+    "minatar": options.part(
+        search=dict(num_simulations=8, num_considered=4, min_value_range=1.0),
+        network=dict(width=64),
+        muzero=dict(discount=0.99, n_step=5, entropy_weight=0.5),
+        optimizer=dict(learning_rate=0.001, schedule="cosine", decay_updates=60_000),
+        replay=dict(capacity=256_000, min_steps=2_000, batch_size=128, samples_per_insert=4.0),
+    ),
+    "vector": options.part(_VECTOR),
+    **dict.fromkeys(("memory-cartpole", "memory-tmaze", "memory-repeat"), options.part(_VECTOR)),  # it has no memory
+    # Numbers that look nothing alike, chance, and rewards that a random walk hardly meets. What each setting is for:
+    # - the correction and fresh searches: returns and policies of the first, random steps stay in the replay, and make
+    #   what was not tried lately look bad;
+    # - the entropy and the range of values: noise in nearly equal values does not become a policy;
+    # - the random steps at the start and the repeated ones: Taxi's pick-ups and drop-offs fail wherever they are tried
+    #   but in eight places, so that an agent first learns never to try.
+    "discrete": options.part(
+        search=dict(num_simulations=4, num_considered=4, min_value_range=0.1),
+        explore=dict(epsilon=0.1, exponent=3.0, max_length=10),
+        muzero=dict(
+            discount=0.995,
+            unroll_steps=3,
+            n_step=10,
+            target_network_updates=100,
+            off_policy_correction=True,
+            entropy_weight=0.3,
+        ),
+        optimizer=dict(learning_rate=0.002, schedule="cosine", decay_updates=20_000),
+        replay=dict(capacity=128_000, min_steps=50_000, batch_size=256, samples_per_insert=16.0),
+        reanalyse=dict(fresh_share=1.0),
+    ),
+    "continuous": options.part(
+        search=dict(num_simulations=16, num_sampled=16, num_considered=8),
+        network=dict(width=64, head_width=64),
+        muzero=dict(discount=0.97, n_step=10, target_network_updates=100),
+        optimizer=dict(learning_rate=0.002),
+        replay=dict(capacity=128_000, min_steps=1_280, batch_size=256, samples_per_insert=16.0),
+    ),
+    "mujoco": options.part(
+        search=dict(num_simulations=16, num_sampled=16, num_considered=8),
+        network=dict(width=256, head_width=256),
+        muzero=dict(discount=0.99, n_step=5, target_network_updates=100),
+        optimizer=dict(learning_rate=5e-4),
+        replay=dict(capacity=1_000_000, min_steps=10_000, batch_size=256, samples_per_insert=16.0),
+    ),
+    "football": _FOOTBALL,
+    "football-checkpoints": _FOOTBALL,
+    "pixels": options.part(
+        _PIXELS,
+        replay=dict(capacity=200_000, min_steps=5_000, batch_size=256, samples_per_insert=4.0),
+        on_cpu=options.values(_PIXELS_ON_CPU, optimizer=dict(learning_rate=1e-3)),
+    ),
+    "dmlab": options.part(
+        _PIXELS,
+        replay=dict(capacity=200_000, min_steps=5_000, batch_size=256, samples_per_insert=1.0),
+        on_cpu=_PIXELS_ON_CPU,
+    ),
+    # With the small network, on one H200 and without sticky actions, training episodes of Pong return 18 after 216 s
+    # and 2.2 million steps. The middle one is for what comes after the first minutes of a harder game.
+    "atari": options.part(
+        _PIXELS,
+        network=dict(resnet_size="middle"),
+        muzero=dict(discount=0.997),
+        # 390 thousand updates are 200 million frames.
+        optimizer=dict(clip_norm=5.0, schedule="cosine", decay_updates=390_000),
+        replay=dict(capacity=500_000, min_steps=10_000, batch_size=512, samples_per_insert=4.0),
+        reanalyse=dict(per_insert=0.25),
+        on_cpu=options.values(_PIXELS_ON_CPU, network=dict(resnet_size="small"), reanalyse=dict(per_insert=0.0)),
+    ),
+    # EfficientZero V2 (Wang et al. 2024) and its published settings; docs/agents/muzero.md has the differences. Few
+    # environments, so that acting is never far from the newest parameters.
+    "atari-100k": options.part(
+        _PIXELS,
+        search=dict(num_simulations=16, num_considered=4),
+        # Their discount is 0.997 a frame, and a step has four.
+        muzero=dict(
+            discount=0.988,
+            n_step=5,
+            n_step_decay_age=30_000,
+            search_value_age=5_000,
+            search_value_start=30_000,
+            target_network_updates=200,
+            reward_clip=1.0,
+            value_prefix=True,
+            value_loss_weight=0.5,
+            entropy_weight=0.005,
+            consistency_weight=5.0,
+            intensity_scale=0.05,
+        ),
+        optimizer=dict(learning_rate=0.0005, warmup_updates=1_000, clip_norm=5.0),
+        replay=dict(
+            capacity=100_000,
+            min_steps=2_000,
+            batch_size=256,
+            samples_per_insert=256.0,
+            final_updates=20_000,
+            priority_alpha=1.0,
+            priority_beta=1.0,
+        ),
+        reanalyse=dict(fresh_share=1.0),
+        on_cpu=options.values(_PIXELS_ON_CPU, muzero=dict(value_prefix=False), reanalyse=dict(fresh_share=0.0)),
+    ),
+    # MuKoe's numbers: 256 channels with 10 and 6 blocks, batches of 512, 8 samples per insert, cosine decay from
+    # 1e-4.
+    "atari-large": options.part(
+        _PIXELS,
+        search=dict(num_simulations=50, num_considered=16),
+        network=dict(resnet_size="large", head_width=256),
+        muzero=dict(discount=0.99),
+        optimizer=dict(
+            learning_rate=0.0001, schedule="cosine", warmup_updates=1_000, decay_updates=1_000_000, clip_norm=32.0
+        ),
+        replay=dict(capacity=1_000_000, min_steps=50_000, batch_size=512, samples_per_insert=8.0),
+    ),
+}

@@ -1,0 +1,184 @@
+"""EnvPool's environments: one call steps a whole group in C++, on threads of its own.
+
+The package is large, so only this file imports it, and only for its environments. It resets at the next step, as
+types.EnvStep has it. Its deviations:
+- DM Control rewards first observations;
+- seeds are fixed when a pool is made, so that each reset makes a new one;
+- an unknown argument, game or missing library of the system is explained poorly: this file says more;
+- it would import JAX where it is installed: workers do without;
+- MuJoCo's pictures end the process where there is no OpenGL: they are refused;
+- Atari and VizDoom stack frames, press FIRE and hold buttons unless told otherwise: this family's settings decide.
+Uncorrected: an episode that terminates in the very step of its time limit is reported as truncated.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import importlib
+import importlib.util
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from seedzero.config import config as config_lib
+from seedzero.config import machine, sections
+from seedzero.core import errors, types
+from seedzero.envs import base, envpool_spaces, gym_env, gym_wrappers, imports
+
+PACKAGE = "envpool"
+INSTALL = "pip install 'envpool==1.2.5'"
+OWN_ARGUMENTS = ("num_envs", "batch_size", "num_threads", "seed", "env_seed", "gym_reset_return_info", "base_path")
+"""Arguments that --env.kwargs must not have."""
+
+_MUJOCO = "envpool.mujoco"
+
+
+class EnvPool:
+    """A pool of E copies of one environment. info: EnvPool's other arrays of the newest step, [E, ...] each."""
+
+    def __init__(
+        self, name: str, num_envs: int, settings: sections.EnvConfig, *, threads: int = 0, render: bool = False
+    ) -> None:
+        """Reads what the environments show; the pool itself is made by reset().
+
+        Args:
+          name: EnvPool's id, such as MiniGrid-Empty-8x8-v0.
+          threads: of the pool; 0: one for each core available to this process, at most one for each environment.
+          render: enables render().
+
+        EnvironmentFailure: EnvPool is missing or does not know the id or an argument, or a space is not supported.
+        """
+        self.num_envs, self._name = num_envs, name
+        self._library = load()
+        check_id(name)
+        if render and self._library.registration.registry.specs[name][0].startswith(_MUJOCO):
+            raise errors.EnvironmentFailure(
+                f"EnvPool draws no pictures of {name!r} without a display; train and play the environment of the same "
+                "name as gym:ID instead"
+            )
+        wrappers = gym_wrappers.parse(settings.wrappers)
+        self._arguments, declared = _arguments(self._library, name, settings)
+        if declared.config.max_num_players > 1:
+            raise errors.EnvironmentFailure(
+                f"environment {name!r} has {declared.config.max_num_players} players, and EnvPool steps them "
+                "together; one is supported: games of two players in turn are spiel:GAME"
+            )
+        with base.failures_of(f"environment {name!r} cannot be made"), _quiet():
+            spaces = declared.observation_space, declared.action_space
+            self.spec, self._encode, self._decode = envpool_spaces.read(name, *spaces, wrappers)
+        if "stack_num" in declared.config._fields:  # Atari and VizDoom
+            self.spec = dataclasses.replace(self.spec, frames_per_step=declared.config.frame_skip)
+        self._arguments |= {
+            "num_envs": num_envs,
+            "num_threads": min(threads or machine.num_cores(), num_envs),
+            **({"render_mode": "rgb_array"} if render else {}),
+        }
+        self.info: Mapping[str, Any] = {}
+        self._pool: Any = None
+        self._final = np.zeros(num_envs, bool)
+
+    def reset(self, seeds: Sequence[int]) -> types.EnvStep:
+        base.check_seeds(seeds, self.num_envs)
+        self._pool = None  # its threads end before those of the next one begin
+        with base.failures_of(f"environment {self._name!r} raised in reset"), _quiet(), imports.without("jax"):
+            seed = [int(value) % 2**31 for value in seeds]
+            self._pool = self._library.make_gymnasium(self._name, seed=seed, **self._arguments)
+            observation, self.info = self._pool.reset()
+        nowhere = self._final = np.zeros(self.num_envs, bool)
+        reward = np.zeros(self.num_envs, np.float32)
+        return types.EnvStep(self._encode(observation), reward, nowhere.copy(), nowhere.copy())
+
+    def step(self, actions: np.ndarray) -> types.EnvStep:
+        base.check_actions(actions, self.num_envs, self.spec)
+        with base.failures_of(f"environment {self._name!r} raised in step"):
+            decoded = self._decode(actions)
+            observation, reward, terminated, truncated, self.info = self._pool.step(decoded)
+        reward = np.where(self._final, 0, reward).astype(np.float32)
+        self._final = terminated | truncated
+        return types.EnvStep(self._encode(observation), reward, terminated, truncated)
+
+    def render(self) -> np.ndarray:
+        with base.failures_of(f"environment {self._name!r} has no picture"):
+            picture: np.ndarray = self._pool.render()[0]
+        return picture
+
+    def close(self) -> None:
+        self._pool = None  # dropping the last reference ends its threads
+
+
+def load() -> Any:
+    """Returns the package.
+
+    Raises:
+      EnvironmentFailure: it, or a package that it needs, is not installed here.
+    """
+    try:
+        with imports.without("jax"):
+            return importlib.import_module(PACKAGE)
+    except ImportError as error:
+        missing = getattr(error, "name", None) or str(error)
+        raise errors.EnvironmentFailure(
+            f"environments of EnvPool need the package {missing}, which is not installed here; on every machine with "
+            f"workers: {INSTALL}"
+        ) from None
+
+
+def check_id(name: str) -> None:
+    """Raises EnvironmentFailure, with the nearest ids, for one that an installed EnvPool does not know."""
+    if importlib.util.find_spec(PACKAGE) is None:
+        return
+    known = {known.lower(): known for known in load().list_all_envs()}
+    if name in known.values():
+        return
+    close = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.6)
+    hint = f"did you mean {' or '.join(known[key] for key in close)}?" if close else f"it has {len(known)}"
+    raise errors.EnvironmentFailure(f"EnvPool has no environment {name!r}; {hint}")
+
+
+def _arguments(library: Any, name: str, settings: sections.EnvConfig) -> tuple[dict[str, Any], Any]:
+    """Returns what EnvPool is given beside the id, and its description of the environment."""
+    given = gym_env.arguments(settings)
+    if own := [key for key in given if key in OWN_ARGUMENTS]:
+        raise errors.EnvironmentFailure(
+            f"--env.kwargs has {', '.join(own)}, which seedzero sets itself; the numbers of environments and threads "
+            "are worker.envs_per_group and worker.threads"
+        )
+    with base.failures_of(f"environment {name!r} cannot be made"), imports.without("jax"):
+        known = library.make_spec(name).config._asdict()
+        for key in given:
+            if key not in known:
+                nearest = config_lib.nearest(key, known)
+                hint = f"did you mean {nearest}?" if nearest else f"it has {', '.join(sorted(known))}"
+                raise errors.EnvironmentFailure(f"environment {name!r} has no argument {key!r}; {hint}")
+        arguments = {**_defaults(known, settings), **given}
+        return arguments, library.make_spec(name, **arguments)
+
+
+def _defaults(known: Mapping[str, Any], settings: sections.EnvConfig) -> dict[str, Any]:
+    """Returns the arguments that this family sets, of those that an environment has."""
+    arguments: dict[str, Any] = {}
+    if "stack_num" in known:
+        arguments["stack_num"] = 1  # the learner stacks frames
+    if "use_combined_action" in known:  # VizDoom: every combination of buttons is an action
+        arguments["use_combined_action"] = True
+    if "repeat_action_probability" in known:  # Atari, as atari:GAME
+        arguments |= dict(
+            img_height=settings.frame_size,
+            img_width=settings.frame_size,
+            frame_skip=settings.frame_skip,
+            repeat_action_probability=settings.sticky_actions,
+            full_action_space=settings.full_action_space,
+            noop_max=max(settings.noop_max, 1),
+            episodic_life=settings.life_loss,
+            use_fire_reset=False,
+            max_episode_steps=-(-settings.max_episode_frames // settings.frame_skip),
+        )
+    return arguments
+
+
+def _quiet() -> warnings.catch_warnings[None]:
+    """Silences Gymnasium's warnings about the precision of bounds: a user can't act on them."""
+    return warnings.catch_warnings(action="ignore")

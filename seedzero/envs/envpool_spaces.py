@@ -1,0 +1,121 @@
+"""EnvPool's spaces to an `EnvSpec`: what they declare is put right, then they are read like Gymnasium's.
+
+EnvPool 1.2 declares some bounds by the smallest and largest float, shows images channels first, and MiniGrid's cells,
+numbers up to 10, as bytes up to 255.
+
+Shape letters: E environments of one group, H height, W width, C channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from seedzero.core import errors, types
+from seedzero.envs import base, gym_spaces, gym_wrappers
+
+WRAPPERS = ("BoundAction", "FilterObservation")
+"""The names of --env.wrappers that go with a pool: they change what is declared, not a step."""
+TEXT = "mission"
+"""MiniGrid's task in words, as bytes: left out unless a FilterObservation names it."""
+LARGEST_CELL = 10
+"""The largest number of an object, colour or state in MiniGrid's pictures."""
+
+
+def read(
+    name: str,
+    observation: spaces.Space[Any],
+    action: spaces.Space[Any],
+    wrappers: Sequence[gym_wrappers.Wrapper],
+) -> tuple[types.EnvSpec, gym_spaces.Coder, gym_spaces.Coder]:
+    """Returns the spec of a pool's environments, the encoder of observations [E, ...], and the decoder of actions.
+
+    Raises:
+      EnvironmentFailure: a space that is not supported, or a wrapper that does not go with it.
+    """
+    shown, taken = _without_text(_repaired(observation), wrappers), _repaired(action)
+    for wrapper in wrappers:
+        with base.failures_of(f"--env.wrappers: {wrapper.name} cannot wrap environment {name!r}"):
+            if wrapper.name == "BoundAction":
+                taken = _bounded(taken, **wrapper.arguments)
+            elif wrapper.name == "FilterObservation":
+                shown = _filtered(shown, **wrapper.arguments)
+            else:
+                raise errors.EnvironmentFailure(
+                    f"--env.wrappers names {wrapper.name}, but EnvPool steps its environments in C++; only "
+                    f"{' and '.join(WRAPPERS)} go with envpool:, others with gym:ID"
+                )
+    spec, encode, decode = gym_spaces.read(name, _channels_last(shown), taken)
+    return spec, lambda batch: encode(_moved(shown, batch)), decode
+
+
+# What is declared ---------------------------------------------------------------------------------------------------
+
+
+def _repaired(space: spaces.Space[Any]) -> spaces.Space[Any]:
+    """Returns the space with infinite bounds in place of the smallest and largest float."""
+    if isinstance(space, spaces.Dict):
+        return spaces.Dict({key: _repaired(part) for key, part in space.spaces.items()})
+    if not isinstance(space, spaces.Box) or space.dtype.kind != "f":
+        return space
+    extremes = np.finfo(space.dtype)
+    # numeric_limits<double>::min() is the smallest positive number, and is meant as the lowest one.
+    low = np.where((space.low == extremes.tiny) | (space.low == extremes.min), -np.inf, space.low)
+    high = np.where(space.high == extremes.max, np.inf, space.high)
+    return spaces.Box(low, high, dtype=space.dtype.type)
+
+
+def _without_text(space: spaces.Space[Any], wrappers: Sequence[gym_wrappers.Wrapper]) -> spaces.Space[Any]:
+    """Returns MiniGrid's observations with the true range of cells, without their text unless it is asked for."""
+    if not isinstance(space, spaces.Dict) or TEXT not in space.spaces:
+        return space
+    parts = dict(space.spaces)
+    image = parts.get("image")
+    if isinstance(image, spaces.Box):
+        parts["image"] = spaces.Box(0, LARGEST_CELL, image.shape, np.uint8)
+    asked = any(TEXT in wrapper.arguments.get("filter_keys", ()) for wrapper in wrappers)
+    return spaces.Dict({key: part for key, part in parts.items() if key != TEXT or asked})
+
+
+def _bounded(space: spaces.Space[Any], low: Any, high: Any) -> spaces.Space[Any]:
+    if not isinstance(space, spaces.Box):
+        raise TypeError(f"expected a Box of actions, got {space}")
+    low, high = (np.broadcast_to(np.asarray(bound, space.dtype), space.shape) for bound in (low, high))
+    return spaces.Box(low, high, dtype=space.dtype.type)
+
+
+def _filtered(space: spaces.Space[Any], filter_keys: Sequence[str]) -> spaces.Space[Any]:
+    parts: Mapping[str, spaces.Space[Any]] = space.spaces if isinstance(space, spaces.Dict) else {}
+    if missing := [key for key in filter_keys if key not in parts]:
+        raise ValueError(f"there is no {', '.join(missing)}; the arrays are {', '.join(parts) or 'not named'}")
+    return spaces.Dict({key: parts[key] for key in filter_keys})
+
+
+# Images -------------------------------------------------------------------------------------------------------------
+
+
+def _is_channels_first(space: spaces.Space[Any]) -> bool:
+    """Whether it is an image [C, H, W]."""
+    if not isinstance(space, spaces.Box) or space.dtype != np.uint8 or len(space.shape) != 3:
+        return False
+    channels, *sides = space.shape
+    return min(sides) >= types.SMALLEST_IMAGE and channels < min(sides)
+
+
+def _channels_last(space: spaces.Space[Any]) -> spaces.Space[Any]:
+    if isinstance(space, spaces.Dict):
+        return spaces.Dict({key: _channels_last(part) for key, part in space.spaces.items()})
+    if isinstance(space, spaces.Box) and _is_channels_first(space):
+        low, high = np.moveaxis(space.low, 0, -1), np.moveaxis(space.high, 0, -1)
+        return spaces.Box(low, high, dtype=np.uint8)
+    return space
+
+
+def _moved(space: spaces.Space[Any], batch: Any) -> Any:
+    """Returns the arrays of a batch that the space has, images as [E, H, W, C]."""
+    if isinstance(space, spaces.Dict):
+        return {key: _moved(part, batch[key]) for key, part in space.spaces.items()}
+    return np.moveaxis(batch, 1, -1) if _is_channels_first(space) else batch

@@ -1,0 +1,30 @@
+"""The benchmark runs and reports what it promises; how fast is for a quiet machine to say."""
+
+from __future__ import annotations
+
+import pytest
+
+from seedzero.benchmark import environments
+from seedzero.core import errors
+
+
+@pytest.mark.parametrize(("env_id", "num_bytes"), [("catch", 50), ("gym:Pendulum-v1", 12)])
+def test_benchmark_reports_both_rates_and_their_share(env_id: str, num_bytes: int) -> None:
+    settings = {"env.id": env_id, "worker.envs_per_group": 3, "worker.num_groups": 2, "worker.threads": 1}
+    figures = environments.run(settings=settings, seconds=0.3)
+    assert figures["steps_per_second"] > 0
+    assert figures["alone_steps_per_second"] > 0
+    assert 0 < figures["share_of_alone"] < 5
+    others = {key: figures[key] for key in ("environment", "environments", "groups", "threads", "observation_bytes")}
+    assert others == {
+        "environment": env_id,
+        "environments": 6,
+        "groups": 2,
+        "threads": 1,
+        "observation_bytes": num_bytes,
+    }
+
+
+def test_an_environment_that_cannot_be_made_is_refused_before_anything_starts() -> None:
+    with pytest.raises(errors.EnvironmentFailure, match="nothing-v0"):
+        environments.run(settings={"env.id": "gym:nothing-v0"})

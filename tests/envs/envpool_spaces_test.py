@@ -1,0 +1,90 @@
+"""EnvPool's declarations, repaired."""
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from seedzero.core import errors, packing
+from seedzero.envs import envpool_spaces, gym_wrappers
+
+FLOATS = np.finfo(np.float64)
+UNBOUNDED = dict(low=FLOATS.tiny, high=FLOATS.max, dtype=np.float64)
+MINIGRID = spaces.Dict(
+    direction=spaces.Discrete(4),
+    image=spaces.Box(0, 255, (7, 7, 3), np.uint8),
+    mission=spaces.Box(0, 255, (96,), np.uint8),
+)
+ACTIONS = spaces.Discrete(3)
+
+
+def read(observation, action=ACTIONS, wrappers=""):
+    return envpool_spaces.read("Game-v1", observation, action, gym_wrappers.parse(wrappers))
+
+
+def shown(spec):
+    return [(array.name, array.shape, array.low, array.high) for array in spec.arrays]
+
+
+def test_the_smallest_and_largest_floats_are_no_bounds_and_others_are():
+    spec, _, _ = read(spaces.Dict(speed=spaces.Box(shape=(2,), **UNBOUNDED), angle=spaces.Box(-1.0, 1.0, (1,))))
+    assert shown(spec) == [("angle", (1,), -1, 1), ("speed", (2,), -np.inf, np.inf)]
+
+
+def test_minigrid_has_numbers_up_to_10_and_no_text():
+    spec, encode, _ = read(MINIGRID)
+    assert shown(spec) == [("direction", (4,), 0, 1), ("image", (7, 7, 3), 0, 10)]
+    batch = {key: np.stack([part.sample()] * 2) for key, part in MINIGRID.spaces.items()}
+    found = packing.unpack(spec.packed, encode(batch))
+    np.testing.assert_array_equal(found["image"], batch["image"])
+    np.testing.assert_array_equal(found["direction"].argmax(axis=1), batch["direction"])
+
+
+def test_text_is_shown_where_a_filter_names_it():
+    spec, encode, _ = read(MINIGRID, wrappers='[{"FilterObservation": {"filter_keys": ["image", "mission"]}}]')
+    assert [array.name for array in spec.packed] == ["image", "mission"]
+    mission = np.arange(192, dtype=np.uint8).reshape(2, 96)
+    batch = {"image": np.zeros((2, 7, 7, 3), np.uint8), "direction": np.zeros(2, np.int32), "mission": mission}
+    np.testing.assert_array_equal(packing.unpack(spec.packed, encode(batch))["mission"], mission)
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        ((3, 48, 40), (48, 40, 3)),
+        ((48, 40, 3), (48, 40, 3)),
+        ((3, 7, 7), (3, 7, 7)),  # no image: too small
+        ((40, 40, 40), (40, 40, 40)),
+    ],
+)
+def test_images_with_channels_first_have_them_last(shape, expected):
+    spec, encode, _ = read(spaces.Box(0, 255, shape, np.uint8))
+    assert spec.observation_shape == expected
+    batch = np.random.default_rng(0).integers(256, size=(2, *shape)).astype(np.uint8)
+    np.testing.assert_array_equal(encode(batch), batch if shape == expected else batch.transpose(0, 2, 3, 1))
+
+
+def test_bounds_of_the_users_own_are_those_of_the_actions():
+    unbounded = spaces.Box(shape=(2,), **UNBOUNDED)
+    spec, _, decode = read(ACTIONS_SEEN, unbounded, '[{"BoundAction": {"low": [0, -1], "high": 1}}]')
+    np.testing.assert_array_equal(spec.action_bounds, [[0, -1], [1, 1]])
+    decoded = decode(np.array([[1, -1]], np.float32))
+    assert decoded.dtype == np.float64 and decoded.tolist() == [[1, -1]]
+    with pytest.raises(errors.EnvironmentFailure, match="give bounds with --env"):
+        read(ACTIONS_SEEN, unbounded)
+
+
+ACTIONS_SEEN = spaces.Box(-1.0, 1.0, (3,))
+
+
+@pytest.mark.parametrize(
+    ("wrappers", "said"),
+    [
+        ('["GrayscaleObservation"]', "only BoundAction and FilterObservation"),
+        ('[{"BoundAction": {"low": 0, "high": 1}}]', "expected a Box of actions"),
+        ('[{"BoundAction": {"lowest": 0}}]', "lowest"),
+        ('[{"FilterObservation": {"filter_keys": ["picture"]}}]', "the arrays are direction, image"),
+    ],
+)
+def test_wrappers_that_do_not_go_with_a_pool_are_refused(wrappers, said):
+    with pytest.raises(errors.EnvironmentFailure, match=said):
+        read(MINIGRID, wrappers=wrappers)

@@ -710,3 +710,10 @@ def test_client_notices_a_learner_that_stands_still() -> None:
             finally:
                 process.send_signal(signal.SIGCONT)
         process.communicate()
+
+
+def test_environments_may_fork_beside_grpc() -> None:
+    code = "import os, seedzero.transport; print(os.environ['GRPC_ENABLE_FORK_SUPPORT'])"
+    environment = {name: value for name, value in os.environ.items() if name != "GRPC_ENABLE_FORK_SUPPORT"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "0\n"  # gRPC's own handlers of forks abort a worker whose environments fork in threads

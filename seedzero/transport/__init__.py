@@ -2,8 +2,9 @@
 
 import os
 
-# gRPC reads these when it is imported. Its log lines in C++ would stand beside our own messages about the same trouble.
+# gRPC reads both when it is imported.
+# Its log lines in C++ would stand beside our own messages about the same trouble.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-# Environments may start processes by fork, as EnvPool's VizDoom does from its own threads: gRPC's handlers of forks then
-# abort the worker. No process of ours calls gRPC after a fork.
+# Environments may fork, as EnvPool's VizDoom does in threads of its own: gRPC's handlers of forks then abort the
+# worker. No process calls gRPC after a fork.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")

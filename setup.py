@@ -60,6 +60,7 @@ EXTRAS = {
     "minatar": MINATAR,
     "minigrid": ["minigrid>=3.0,<4"],
     "mujoco": ["gymnasium[mujoco]>=1.4,<2", "mujoco>=3.3,<4"],
+    "procgen": [*ENVPOOL, "PyQt5-Qt5>=5.15.2,<6"],
     "ray": RAY,
     "tensorboard": TENSORBOARD,  # shows the files that a learner writes
     "ray-up": RAY_UP,

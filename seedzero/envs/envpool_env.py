@@ -26,14 +26,14 @@ import numpy as np
 from seedzero.config import config as config_lib
 from seedzero.config import machine, sections
 from seedzero.core import errors, types
-from seedzero.envs import base, envpool_spaces, gym_env, gym_wrappers, imports
+from seedzero.envs import base, envpool_spaces, gym_env, gym_wrappers, imports, qt
 
 PACKAGE = "envpool"
 INSTALL = "pip install 'envpool==1.2.5'"
 OWN_ARGUMENTS = ("num_envs", "batch_size", "num_threads", "seed", "env_seed", "gym_reset_return_info", "base_path")
 """Arguments that --env.kwargs must not have."""
 
-_MUJOCO = "envpool.mujoco"
+_MUJOCO, _PROCGEN = "envpool.mujoco", "envpool.procgen"
 
 
 class EnvPool:
@@ -54,7 +54,10 @@ class EnvPool:
         self.num_envs, self._name = num_envs, name
         self._library = load()
         check_id(name)
-        if render and self._library.registration.registry.specs[name][0].startswith(_MUJOCO):
+        part = self._library.registration.registry.specs[name][0]
+        if part.startswith(_PROCGEN):
+            qt.load(name)
+        if render and part.startswith(_MUJOCO):
             raise errors.EnvironmentFailure(
                 f"EnvPool draws no pictures of {name!r} without a display; train and play the environment of the same "
                 "name as gym:ID instead"

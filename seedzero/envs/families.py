@@ -6,7 +6,7 @@ import importlib.util
 from importlib import metadata
 from typing import NamedTuple
 
-from seedzero.envs import envpool_env
+from seedzero.envs import envpool_env, qt
 
 
 class Family(NamedTuple):
@@ -83,8 +83,12 @@ FAMILIES = (
         "pyspiel", "open_spiel", "pip install 'open_spiel<3'",
     ),
     Family(
-        "envpool:ID", "EnvPool, in C++: MiniGrid, MuJoCo, DM Control, VizDoom, Procgen, Atari and others",
+        "envpool:ID", "EnvPool, in C++: MiniGrid, MuJoCo, DM Control, VizDoom, Atari and others",
         "envpool:MiniGrid-Empty-8x8-v0", envpool_env.PACKAGE, "envpool", envpool_env.INSTALL,
+    ),
+    Family(
+        "envpool:ID", "Procgen's games by EnvPool, with Qt 5", "envpool:CoinrunEasy-v0",
+        "PyQt5", "PyQt5-Qt5", f"{envpool_env.INSTALL} {qt.INSTALL.removeprefix('pip install ')}",
     ),
     Family(
         "football:SCENARIO", "Google Research Football by EnvPool", "football:academy_empty_goal",

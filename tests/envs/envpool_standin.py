@@ -58,7 +58,7 @@ _GAMES: dict[str, tuple[str, Any, dict[str, Any]]] = {
     BUTTONS: ("envpool.vizdoom", _buttons, dict(stack_num=4, frame_skip=4, use_combined_action=False)),
     LIMBS: ("envpool.mujoco.dmc", _limbs, {}),
     PAIR: ("envpool.pgx", _pair, {"max_num_players": 2}),
-    BROKEN: ("envpool.procgen", _broken, {}),
+    BROKEN: ("envpool.elsewhere", _broken, {}),
     FOOTBALL: ("envpool.gfootball", _football, {}),
 }
 

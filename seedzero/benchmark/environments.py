@@ -25,7 +25,8 @@ from seedzero.transport import client, messages, server
 
 NUM_PAIRS = 15
 _NUM_ACTIONS = 64
-_SETTINGS = sections.TransportConfig(listen="127.0.0.1:0")
+_SETTINGS = sections.TransportConfig(listen="127.0.0.1:0", lease_seconds=600.0)
+"""A worker owes a step while its environments are measured alone: that may not end its session."""
 
 
 def run(

@@ -56,7 +56,7 @@ class EnvPool:
         check_id(name)
         part = self._library.registration.registry.specs[name][0]
         if part.startswith(_PROCGEN):
-            qt.load(name)
+            qt.check(name)
         if render and part.startswith(_MUJOCO):
             raise errors.EnvironmentFailure(
                 f"EnvPool draws no pictures of {name!r} without a display; train and play the environment of the same "
@@ -116,8 +116,9 @@ def load() -> Any:
     """Returns the package.
 
     Raises:
-      EnvironmentFailure: it, or a package that it needs, is not installed here.
+      EnvironmentFailure: it, or a package that it needs, is not installed here, or Qt does not load.
     """
+    qt.load()  # EnvPool asks for it once, when it is imported
     try:
         with imports.without("jax"):
             return importlib.import_module(PACKAGE)

@@ -312,7 +312,7 @@ def random_return(env: str, episodes: int = RANDOM_EPISODES) -> float:
         played = evaluation.Evaluation(slots, episodes)
         step, first = group.reset(range(num_envs)), np.ones(num_envs, bool)
         while not played.done:
-            played.record(slots, step.reward, first, step.final)
+            played.record(slots, step, first)
             if spec.is_continuous:
                 actions = generator.uniform(low, high, (num_envs, len(low))).astype(np.float32)
             else:

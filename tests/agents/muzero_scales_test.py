@@ -45,8 +45,7 @@ def _acted(state: base.TrainState, observation: jax.Array, **changes: Any) -> ba
     return jax.jit(agent.act)(agent.acting(state), (), inputs, jax.random.key(0))[1]
 
 
-@pytest.mark.parametrize("factor", [2.0**14, 2.0**-10])
-@pytest.mark.parametrize("target_updates", [0, 2])
+@pytest.mark.parametrize(("factor", "target_updates"), [(2.0**14, 0), (2.0**-10, 2)])
 def test_rewards_in_other_units_are_learned_alike(factor: float, target_updates: int) -> None:
     changes = dict(muzero__target_network_updates=target_updates)
     num_observations = 1 + (3 if target_updates else 0)

@@ -191,7 +191,7 @@ def _learn(config: config_lib.Config, envs: _Envs, seed: int, *, goal: float, ma
 
 
 @pytest.mark.learning
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("lstm_width", [0, 32])
 def test_it_learns_to_catch(lstm_width: int, seed: int) -> None:
     config = _config(lstm_width=lstm_width, learning_rate=5e-3)
@@ -199,7 +199,7 @@ def test_it_learns_to_catch(lstm_width: int, seed: int) -> None:
 
 
 @pytest.mark.learning
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_an_lstm_learns_to_recall_an_earlier_observation(seed: int) -> None:
     envs = _Recall(seed)
     config = _config(lstm_width=32, learning_rate=5e-3, discount=0.0)

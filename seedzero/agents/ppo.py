@@ -111,6 +111,7 @@ class _Parts(NamedTuple):
     spec: types.EnvSpec
     network: ppo_network.Network
     optimizer: optax.GradientTransformation
+    at_once: int = 1
 
 
 def make(config: config_lib.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
@@ -132,7 +133,8 @@ def make(config: config_lib.Config, spec: types.EnvSpec, platform: str) -> base.
         compute_dtype=settings.compute_dtype,
     )
     optimizer = learning.optimizer("adam", clip_norm=settings.clip_norm, epsilon=settings.adam_epsilon)
-    parts = _Parts(settings, spec, network, optimizer)
+    at_once = learning.steps_at_once(platform, network.convolves, settings.num_epochs * settings.num_minibatches)
+    parts = _Parts(settings, spec, network, optimizer, at_once)
     return base.Agent(
         data=data.Queue(settings.unroll_length, settings.batch_size, settings.max_lag, settings.wait_seconds),
         stack=settings.frame_stack,
@@ -268,7 +270,7 @@ def _update(
         return carry, {**metrics, "grad_norm": optax.tree.norm(gradients)}
 
     rows = _minibatches(key, len(batch.counted), parts.config)
-    (params, opt_state), metrics = jax.lax.scan(learn, (state.params, state.opt_state), rows)
+    (params, opt_state), metrics = jax.lax.scan(learn, (state.params, state.opt_state), rows, unroll=parts.at_once)
     is_finite = jnp.all(jnp.isfinite(metrics["loss"]) & jnp.isfinite(metrics["grad_norm"]))
     params, opt_state = _where(is_finite, (params, opt_state), (state.params, state.opt_state))
     num_rejected = jnp.where(is_finite, 0, state.num_rejected + 1)

@@ -51,6 +51,7 @@ class Network(NamedTuple):
         last ones, [B, T, K] in -1 to 1.
       no_moments: () -> moments of the features before anything was seen; None: nothing is normalized.
       add_moments: (moments, observation, counted [N] bool, axis_name) -> moments with these observations.
+      convolves: whether its parameters are convolutions', too.
     """
 
     init: Callable[[jax.Array], Params]
@@ -58,6 +59,7 @@ class Network(NamedTuple):
     unroll: Callable[[Params, inputs_lib.Moments | None, jax.Array, actor_critic.Steps], tuple[jax.Array, Prediction]]
     no_moments: Callable[[], inputs_lib.Moments | None]
     add_moments: Callable[[inputs_lib.Moments, inputs_lib.Observation, jax.Array, str | None], inputs_lib.Moments]
+    convolves: bool = False
 
 
 def make(
@@ -101,7 +103,7 @@ def make(
             key, inputs.features(None, observations.zeros(spec, frame_stack, 1)), initial_state(1), steps
         )["params"]
 
-    return Network(init, initial_state, unroll, inputs.no_moments, inputs.add_moments)
+    return Network(init, initial_state, unroll, inputs.no_moments, inputs.add_moments, kind != "mlp")
 
 
 class _Model(nn.Module):

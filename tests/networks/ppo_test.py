@@ -119,3 +119,7 @@ def test_an_lstm_sees_the_last_action_and_reward_and_begins_anew_with_an_episode
 def test_convolutions_are_refused_for_vectors_by_name() -> None:
     with pytest.raises(errors.ConfigError, match=r"ppo\.torso=conv"):
         _make(VECTOR, torso="conv")
+
+
+def test_grids_and_images_are_convolved_and_vectors_are_not() -> None:
+    assert [_make(spec).convolves for spec in (VECTOR, GRID, IMAGE)] == [False, True, True]

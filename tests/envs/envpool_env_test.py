@@ -8,7 +8,7 @@ import pytest
 
 from seedzero.config import sections
 from seedzero.core import errors
-from seedzero.envs import atari, envpool_env, registry
+from seedzero.envs import atari, envpool_env, qt, registry
 
 SEEDS = (3, 4)
 
@@ -41,6 +41,18 @@ def test_an_unknown_id_is_answered_with_the_nearest_ones():
     with pytest.raises(errors.ConfigError, match=envpool_standin.GRID):
         registry.check_id("envpool:Grid-Emty-8x8-v0")
     assert "it has" in refusal("?")
+
+
+@pytest.mark.usefixtures("standin")
+def test_qt_is_there_before_the_package_is_imported_and_only_procgen_needs_it(monkeypatch):
+    asked = []
+    monkeypatch.setattr(qt, "load", lambda: asked.append("load"))
+    monkeypatch.setattr(qt, "check", asked.append)
+    make(envpool_standin.GRID).close()
+    assert set(asked) == {"load"}
+    monkeypatch.setitem(envpool_standin.registration.registry.specs, envpool_standin.GRID, ("envpool.procgen", "", {}))
+    make(envpool_standin.GRID).close()
+    assert asked[0] == "load" and envpool_standin.GRID in asked
 
 
 @pytest.mark.usefixtures("standin")

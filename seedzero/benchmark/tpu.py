@@ -16,6 +16,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent import futures
@@ -76,8 +77,9 @@ def run(
     Returns:
       facts of the machine, predicted steps, updates and hours, and "programs": name; rows over all chips;
       compile_seconds, beside other compilations; argument_gb, temporary_gb, aliased_gb; needed_gb, with the learner's
-      other state; gflop and moved_gb of one call on each chip; roofline_ms; open_loops; replay_share of the moved
-      bytes that grow with the replay, None for smaller acting batches.
+      other state; gflop and moved_gb of one call on each chip; roofline_ms; estimated_ms, the compiler's cycles of all
+      operations one after the other; open_loops; replay_share of the moved bytes that grow with the replay, None for
+      smaller acting batches.
 
     Raises:
       UsageError: libtpu isn't installed.
@@ -204,8 +206,9 @@ def compile_program(trace: Callable[[], programs_lib.Traced], mesh: jax.sharding
 
 
 def _counted(compiled: Any) -> roofline.Cost:
-    found = compiled.cost_analysis()
-    return roofline.Cost(found["flops"], found["bytes accessed"])
+    found, text = compiled.cost_analysis(), compiled.as_text()
+    cycles = sum(int(number) for number in re.findall(r'"estimated_cycles":"(\d+)"', text))
+    return roofline.Cost(found["flops"], found["bytes accessed"], cycles)
 
 
 def _loops_cost(jaxpr: Any, mesh: jax.sharding.Mesh) -> tuple[roofline.Cost, int]:
@@ -296,6 +299,7 @@ def _figures(program: Program, chip: roofline.Chip) -> Row:
         "gflop": program.cost.flop / 1e9,
         "moved_gb": program.cost.moved_bytes / _GB,
         "roofline_ms": 1e3 * roofline.seconds(program.cost, chip),
+        "estimated_ms": program.cost.cycles / (1e6 * chip.ghz),
         "open_loops": program.open_loops,
     }
 
@@ -318,12 +322,12 @@ def predict(
 ) -> dict[str, float]:
     """Returns the pace that the rows allow, cut by the host's."""
     calls = calls_per_step(setup, config)
-    uses = [
-        roofline.Use(row["roofline_ms"] / 1e3, calls[row["name"]])
-        for row in rows
-        if row["name"] != "act" or row["rows"] == setup.max_rows
-    ]
-    on_device = roofline.steps_per_second(uses)
+    used = [row for row in rows if row["name"] != "act" or row["rows"] == setup.max_rows]
+
+    def pace(time: str) -> float:
+        return roofline.steps_per_second([roofline.Use(row[time] / 1e3, calls[row["name"]]) for row in used])
+
+    on_device = pace("roofline_ms")
     is_atari = config.env.id.startswith(("atari:", "gym:ALE/"))
     measured = roofline.ATARI_STEPS_PER_SECOND if is_atari else roofline.TRANSPORT_STEPS_PER_SECOND
     on_host = host_steps_per_second or measured
@@ -331,6 +335,7 @@ def predict(
     hours = roofline.hours(predicted, setup.spec.frames_per_step)
     found = {
         "device_steps_per_second": on_device,
+        "estimated_steps_per_second": pace("estimated_ms"),
         "host_steps_per_second": on_host,
         "predicted_steps_per_second": predicted,
         "predicted_updates_per_second": predicted * calls.get("update", calls.get("learn", 0.0)),

@@ -177,11 +177,12 @@ search: one search of 18 actions, against mctx (pip install mctx) and against it
   that Gumbel starts with; PUCT has no such number and shows 0. Takes 3 to 4 minutes on two cores.
 tpu: compiles every program of a preset (default: atari) for TPU chips that are not here, by the TPU's own compiler
   (pip install 'seedzero[tpu]'); no TPU is needed. Memory in GB, gflop and moved_gb are those of a call on each
-  chip; roofline_ms is its least time by the chip's published peaks; replay_share: the share of the moved bytes that
-  grows with the replay; aliased_gb: arguments that are updated in place; needed_gb: all that is in memory.
+  chip; roofline_ms is its least time by the chip's published peaks; estimated_ms: by the cycles that the compiler
+  expects of its operations; replay_share: the share of the moved bytes that grows with the replay; aliased_gb:
+  arguments that are updated in place; needed_gb: all that is in memory.
   Predictions are upper bounds: the device's, cut by those of a host, measured elsewhere:
   {roofline.ATARI_STEPS_PER_SECOND:,.0f} steps of Atari a second, {roofline.TRANSPORT_STEPS_PER_SECOND:,.0f} of others.
-  --replay.placement=auto counts as device.
+  estimated_steps_per_second comes from estimated_ms and is nearer. --replay.placement=auto counts as device.
 
 Every ratio is the median over short slices that alternate in the same run, and a share of the peer's speed:
 1 is as fast as the peer. (Only search's ratio_to_network is the other way round: a multiple of the peer's time.)""",

@@ -6,7 +6,7 @@ import pytest
 
 from seedzero.benchmark import roofline
 
-CHIP = roofline.Chip(tflops=100, hbm_gb_per_second=500, hbm_gb=16)
+CHIP = roofline.Chip(tflops=100, hbm_gb_per_second=500, hbm_gb=16, ghz=1.5)
 
 
 @pytest.mark.parametrize(
@@ -22,9 +22,9 @@ def test_the_slower_of_arithmetic_and_memory_is_the_time(flop: float, moved_byte
 
 
 def test_costs_add_up_over_trips() -> None:
-    once = roofline.Cost(10.0, 100.0)
-    assert once.plus(roofline.Cost(1.0, 7.0)) == (11.0, 107.0)
-    assert once.plus(roofline.Cost(1.0, 7.0), 3) == (13.0, 121.0)
+    once = roofline.Cost(10.0, 100.0, 5.0)
+    assert once.plus(roofline.Cost(1.0, 7.0, 2.0)) == (11.0, 107.0, 7.0)
+    assert once.plus(roofline.Cost(1.0, 7.0, 2.0), 3) == (13.0, 121.0, 11.0)
 
 
 def test_the_pace_is_that_of_all_calls_of_a_step_one_after_the_other() -> None:

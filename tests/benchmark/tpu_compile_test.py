@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from seedzero.benchmark import tpu
+from seedzero.benchmark import roofline, tpu
 from seedzero.device import mesh as mesh_lib
 from seedzero.device import programs as programs_lib
 from seedzero.device import state as state_lib
@@ -130,7 +130,7 @@ def test_a_simulation_has_no_loop() -> None:
 
 _KEYS = f"""
 import hashlib
-from seedzero.benchmark import tpu
+from seedzero.benchmark import roofline, tpu
 setup, _ = tpu.make_setup("atari", {dict(ATARI)!r}, "v5e-4")
 for (name, _), trace in tpu.traces(setup).items():
     print(name, hashlib.sha256(trace().function.lower().as_text().encode()).hexdigest())
@@ -172,3 +172,12 @@ def test_counted_trips_are_those_of_an_unrolled_loop() -> None:
     assert rolled.cost.flop == pytest.approx(unrolled.counted.flop, rel=0.01)
     further = rolled.cost.moved_bytes - rolled.counted.moved_bytes
     assert further == pytest.approx(unrolled.counted.moved_bytes * 5 / 6, rel=0.05)
+
+
+@pytest.mark.parametrize("chips", ["v5e-1", "v5p-8", "v6e-1"])
+def test_by_its_cycles_a_large_product_comes_near_the_published_peak(chips: str) -> None:
+    mesh, chip = tpu.make_mesh(chips), roofline.CHIPS[roofline.SLICES[chips].chip]
+    shape = jax.ShapeDtypeStruct((8192, 8192), jnp.bfloat16, sharding=mesh_lib.replicated(mesh))
+    traced = programs_lib.Traced("product", jax.jit(jnp.matmul).trace(shape, shape))
+    cost = tpu.compile_program(lambda: traced, mesh).cost
+    assert 0.6 < roofline.seconds(cost, chip) / (cost.cycles / (1e9 * chip.ghz)) < 1

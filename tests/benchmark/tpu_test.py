@@ -100,8 +100,11 @@ def test_a_queue_learns_from_every_step_once() -> None:
 
 
 def _rows(**milliseconds: float) -> list[dict[str, Any]]:
-    rows = [{"name": name, "rows": 16, "roofline_ms": time} for name, time in milliseconds.items()]
-    return [*rows, {"name": "act", "rows": 8, "roofline_ms": 1e9}]
+    rows = [
+        {"name": name, "rows": 16, "roofline_ms": time, "estimated_ms": 2 * time}
+        for name, time in milliseconds.items()
+    ]
+    return [*rows, {"name": "act", "rows": 8, "roofline_ms": 1e9, "estimated_ms": 1e9}]
 
 
 def test_the_device_or_the_host_bounds_the_pace(small: tuple[setup_lib.Setup, config_lib.Config]) -> None:
@@ -110,6 +113,7 @@ def test_the_device_or_the_host_bounds_the_pace(small: tuple[setup_lib.Setup, co
     # 1.6 / 16 + 2.0 / 4 + 1.6 / 16 ms a step; smaller batches don't count.
     found = tpu.predict(rows, setup, config, None, None)
     assert found["device_steps_per_second"] == found["predicted_steps_per_second"] == pytest.approx(1e3 / 0.7)
+    assert found["estimated_steps_per_second"] == pytest.approx(1e3 / 1.4)
     assert found["predicted_updates_per_second"] == pytest.approx(1e3 / 0.7 / 4)
     assert found["host_steps_per_second"] == roofline.ATARI_STEPS_PER_SECOND and "usd_200m_frames" not in found
     cut = tpu.predict(rows, setup, config, 500.0, 3.0)

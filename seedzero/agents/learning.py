@@ -12,9 +12,6 @@ import optax  # type: ignore[import-untyped]
 from seedzero.agents import base
 from seedzero.replay import windows as windows_lib
 
-MOST_UNROLLED = 16
-"""Gradient steps of one update that may be compiled one after the other."""
-
 
 class TrainState(NamedTuple):
     """What learns.
@@ -119,12 +116,3 @@ def apply_gradients(
     more = {"grad_norm": grad_norm, "learning_rate": learning_rate, "num_rejected": num_rejected}
     new_state = TrainState(params, target_params, opt_state, num_updates, num_rejected)
     return new_state, {name: jnp.asarray(x, jnp.float32) for name, x in (metrics | more).items()}
-
-
-def steps_at_once(platform: str, convolves: bool, num_steps: int) -> int:
-    """Returns how many steps of an update's loop of gradient steps are compiled one after the other.
-
-    On a CPU, gradients of convolutions' parameters take 20 to 60 times as long within a loop: there the whole loop is
-    unrolled, unless its compilation would take minutes.
-    """
-    return num_steps if platform == "cpu" and convolves and num_steps <= MOST_UNROLLED else 1

@@ -111,7 +111,6 @@ class _Parts(NamedTuple):
     spec: types.EnvSpec
     network: ppo_network.Network
     optimizer: optax.GradientTransformation
-    at_once: int = 1
 
 
 def make(config: config_lib.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
@@ -133,8 +132,7 @@ def make(config: config_lib.Config, spec: types.EnvSpec, platform: str) -> base.
         compute_dtype=settings.compute_dtype,
     )
     optimizer = learning.optimizer("adam", clip_norm=settings.clip_norm, epsilon=settings.adam_epsilon)
-    at_once = learning.steps_at_once(platform, network.convolves, settings.num_epochs * settings.num_minibatches)
-    parts = _Parts(settings, spec, network, optimizer, at_once)
+    parts = _Parts(settings, spec, network, optimizer)
     return base.Agent(
         data=data.Queue(settings.unroll_length, settings.batch_size, settings.max_lag, settings.wait_seconds),
         stack=settings.frame_stack,
@@ -270,7 +268,7 @@ def _update(
         return carry, {**metrics, "grad_norm": optax.tree.norm(gradients)}
 
     rows = _minibatches(key, len(batch.counted), parts.config)
-    (params, opt_state), metrics = jax.lax.scan(learn, (state.params, state.opt_state), rows, unroll=parts.at_once)
+    (params, opt_state), metrics = jax.lax.scan(learn, (state.params, state.opt_state), rows)
     is_finite = jnp.all(jnp.isfinite(metrics["loss"]) & jnp.isfinite(metrics["grad_norm"]))
     params, opt_state = _where(is_finite, (params, opt_state), (state.params, state.opt_state))
     num_rejected = jnp.where(is_finite, 0, state.num_rejected + 1)
@@ -347,7 +345,7 @@ def _loss_and_metrics(
     Schulman et al. 2017, equations 7 and 9. num_steps: mean over the devices of their numbers of steps.
     """
     config = parts.config
-    _, predicted = parts.network.unroll(params, moments, batch.state, batch.seen)
+    _, predicted = parts.network.unroll_in_loop(params, moments, batch.state, batch.seen)
     log_prob, entropy = _log_prob_and_entropy(parts, predicted, batch.action, batch.legal)
     log_ratio = jnp.where(batch.counted > 0, log_prob - batch.log_prob, 0.0)
     ratio = jnp.exp(log_ratio)

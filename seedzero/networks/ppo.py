@@ -18,6 +18,7 @@ from seedzero.config import kinds
 from seedzero.core import types
 from seedzero.networks import actor_critic, observations
 from seedzero.networks import inputs as inputs_lib
+from seedzero.ops import convolution
 
 Params: TypeAlias = Any
 
@@ -41,6 +42,11 @@ class Prediction(NamedTuple):
     value: jax.Array
 
 
+Unroll: TypeAlias = Callable[
+    [Params, inputs_lib.Moments | None, jax.Array, actor_critic.Steps], tuple[jax.Array, Prediction]
+]
+
+
 class Network(NamedTuple):
     """Pure functions of parameters.
 
@@ -49,17 +55,17 @@ class Network(NamedTuple):
       initial_state: batch size -> recurrent state [B, 2 * LSTM units] float32; [B, 0] without an LSTM.
       unroll: (params, moments, state, Steps) -> (state behind them, Prediction). Where actions are vectors, so are the
         last ones, [B, T, K] in -1 to 1.
+      unroll_in_loop: the same function for loops; on a CPU its convolutions are products of matrices.
       no_moments: () -> moments of the features before anything was seen; None: nothing is normalized.
       add_moments: (moments, observation, counted [N] bool, axis_name) -> moments with these observations.
-      convolves: whether its parameters are convolutions', too.
     """
 
     init: Callable[[jax.Array], Params]
     initial_state: Callable[[int], jax.Array]
-    unroll: Callable[[Params, inputs_lib.Moments | None, jax.Array, actor_critic.Steps], tuple[jax.Array, Prediction]]
+    unroll: Unroll
+    unroll_in_loop: Unroll
     no_moments: Callable[[], inputs_lib.Moments | None]
     add_moments: Callable[[inputs_lib.Moments, inputs_lib.Observation, jax.Array, str | None], inputs_lib.Moments]
-    convolves: bool = False
 
 
 def make(
@@ -88,12 +94,15 @@ def make(
     def initial_state(num_rows: int) -> jax.Array:
         return jnp.zeros((num_rows, 2 * lstm_width))
 
-    def unroll(
-        params: Params, moments: inputs_lib.Moments | None, state: jax.Array, steps: actor_critic.Steps
-    ) -> tuple[jax.Array, Prediction]:
-        seen = inputs.features(moments, observations.flat(steps.observation))
-        out: Any = model.apply({"params": params}, seen, state, steps._replace(observation={}))
-        return out[0], out[1]
+    def unroll_by(model: _Model) -> Unroll:
+        def unroll(
+            params: Params, moments: inputs_lib.Moments | None, state: jax.Array, steps: actor_critic.Steps
+        ) -> tuple[jax.Array, Prediction]:
+            seen = inputs.features(moments, observations.flat(steps.observation))
+            out: Any = model.apply({"params": params}, seen, state, steps._replace(observation={}))
+            return out[0], out[1]
+
+        return unroll
 
     def init(key: jax.Array) -> Params:
         one = jnp.zeros((1, 1))
@@ -103,11 +112,15 @@ def make(
             key, inputs.features(None, observations.zeros(spec, frame_stack, 1)), initial_state(1), steps
         )["params"]
 
-    return Network(init, initial_state, unroll, inputs.no_moments, inputs.add_moments, kind != "mlp")
+    in_loop = model.clone(convolve=convolution.convolve) if platform == "cpu" else model
+    return Network(init, initial_state, unroll_by(model), unroll_by(in_loop), inputs.no_moments, inputs.add_moments)
 
 
 class _Model(nn.Module):
-    """Features [B * T, ...], state [B, 2 * units], steps -> state, Prediction. initial_std 0: actions are numbers."""
+    """Features [B * T, ...], state [B, 2 * units], steps -> state, Prediction. initial_std 0: actions are numbers.
+
+    convolve: in place of `lax.conv_general_dilated`.
+    """
 
     kind: str
     width: int
@@ -115,6 +128,7 @@ class _Model(nn.Module):
     num_outputs: int
     initial_std: float
     dtype: Any
+    convolve: Any = None
 
     @nn.compact
     def __call__(
@@ -147,8 +161,10 @@ class _Model(nn.Module):
 
     def _pictures(self, x: jax.Array, vector: jax.Array | None = None) -> jax.Array:
         for channels, kernel, stride in NATURE if self.kind == "nature" else ((max(1, self.width // 8), 3, 1),):
-            init = nn.initializers.orthogonal(_ROOT_2)
-            x = nn.Conv(channels, (kernel, kernel), strides=stride, kernel_init=init, dtype=self.dtype)(x)
+            size, init = (kernel, kernel), nn.initializers.orthogonal(_ROOT_2)
+            x = nn.Conv(
+                channels, size, stride, kernel_init=init, dtype=self.dtype, conv_general_dilated=self.convolve
+            )(x)
             x = nn.relu(x)
         x = x.reshape(x.shape[0], -1)
         if vector is not None:

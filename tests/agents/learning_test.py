@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import muzero_cases as cases
 import numpy as np
-import pytest
 
 from seedzero.agents import learning
 
@@ -79,13 +78,3 @@ def test_the_optimizers_of_q_learning_divide_by_the_size_or_the_deviation_of_gra
     np.testing.assert_allclose(first_step("rmsprop", 0.0), [3.333, -3.333], rtol=2e-2)
     clipped = first_step("rmsprop", 0.05)  # to 0.03 and -0.04
     np.testing.assert_allclose(clipped, gradient / 100 / np.sqrt(0.09 * (gradient / 100) ** 2 + 1e-3), rtol=1e-2)
-
-
-@pytest.mark.parametrize(
-    ("platform", "convolves", "num_steps", "expected"),
-    [("cpu", True, 16, 16), ("cpu", True, 17, 1), ("cpu", False, 16, 1), ("gpu", True, 16, 1), ("tpu", True, 4, 1)],
-)
-def test_short_loops_of_convolutions_are_unrolled_on_a_cpu(
-    platform: str, convolves: bool, num_steps: int, expected: int
-) -> None:
-    assert learning.steps_at_once(platform, convolves, num_steps) == expected

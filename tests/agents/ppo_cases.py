@@ -102,6 +102,7 @@ def linear_parts(config: config_lib.Config, spec: types.EnvSpec = SPEC) -> ppo._
         lambda key: jax.tree.map(jnp.asarray, params(spec)),
         lambda num_rows: jnp.zeros((num_rows, 0)),
         unroll,
+        unroll,
         lambda: None,
         lambda moments, *_: moments,
     )

@@ -121,5 +121,13 @@ def test_convolutions_are_refused_for_vectors_by_name() -> None:
         _make(VECTOR, torso="conv")
 
 
-def test_grids_and_images_are_convolved_and_vectors_are_not() -> None:
-    assert [_make(spec).convolves for spec in (VECTOR, GRID, IMAGE)] == [False, True, True]
+@pytest.mark.parametrize("spec", [VECTOR, GRID, IMAGE], ids=["vector", "grid", "image"])
+def test_a_loop_computes_the_same_as_acting(spec: types.EnvSpec) -> None:
+    network = _make(spec)
+    low, high = (-1, 1) if spec is VECTOR else (0, 2)
+    seen = np.random.default_rng(0).integers(low, high, (3, 2, *spec.observation_shape)).astype(spec.observation_dtype)
+    params = network.init(jax.random.key(0))
+    arguments = (params, network.no_moments(), network.initial_state(3), _steps(seen, spec))
+    acted, learned = (unroll(*arguments)[1] for unroll in (network.unroll, network.unroll_in_loop))
+    np.testing.assert_allclose(learned.value, acted.value, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(learned.policy, acted.policy, rtol=1e-4, atol=1e-6)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import difflib
 import functools
+import importlib.util
 import json
 import os
+import re
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -18,7 +22,7 @@ from gymnasium.envs import registration
 
 from seedzero.config import sections
 from seedzero.core import errors, types, user_code
-from seedzero.envs import base, gym_spaces, gym_wrappers, minatar
+from seedzero.envs import base, gym_protocol, gym_spaces, gym_wrappers, minatar
 
 _EXTRAS = {
     "Box2D": "gymnasium[box2d]",
@@ -102,6 +106,15 @@ class GymVectorEnv:
                 copy=False,
             )
 
+    def try_out(self) -> None:
+        """Resets and steps the first environment once; it must be reset afterwards.
+
+        Raises:
+          EnvironmentFailure: it raised, or does not keep Gymnasium's protocol.
+        """
+        with _quiet():
+            gym_protocol.check(self._name, self._envs.envs[0])
+
     def reset(self, seeds: Sequence[int]) -> types.EnvStep:
         base.check_seeds(seeds, self.num_envs)
         with base.failures_of(f"environment {self._name!r} raised in reset"), _quiet():
@@ -120,9 +133,10 @@ class GymVectorEnv:
         with base.failures_of(f"environment {self._name!r} raised in render"), _quiet():
             picture = self._envs.envs[0].render()
         if not isinstance(picture, np.ndarray) or picture.ndim != 3 or picture.shape[2] != 3:
+            modes = ", ".join(map(str, self._envs.envs[0].metadata.get("render_modes", []))) or "none"
             raise errors.EnvironmentFailure(
-                f"environment {self._name!r} renders {type(picture).__name__}; expected an array [height, width, 3]: "
-                "its metadata must list the render mode rgb_array, and it must be made with render=True"
+                f"environment {self._name!r} renders {type(picture).__name__}, not an array [height, width, 3]; it "
+                f"needs the render mode rgb_array, and its metadata lists {modes}"
             )
         return picture.astype(np.uint8)
 
@@ -195,9 +209,30 @@ def _explained(env_id: str, unknown: type[gymnasium.error.Error]) -> Iterator[No
     except (gymnasium.error.DependencyNotInstalled, ModuleNotFoundError) as error:
         raise errors.EnvironmentFailure(_missing(env_id, str(error))) from error
     except unknown as error:
+        module, _, name = env_id.rpartition(":")
+        if module in sys.modules:
+            raise errors.EnvironmentFailure(_unregistered(module, name)) from error
         raise errors.EnvironmentFailure(
             f"Gymnasium does not know {env_id!r} ({error}); for your own write gym:MODULE:ID, MODULE registers it"
         ) from error
+
+
+def _unregistered(module: str, name: str) -> str:
+    """Returns that a module has been imported and registers no such id, with what it does register."""
+    package = module.partition(".")[0]
+    entries = {id: str(getattr(of.entry_point, "__module__", of.entry_point)) for id, of in gymnasium.registry.items()}
+    known = [id for id, entry in entries.items() if re.split("[.:]", entry)[0] == package]
+    said = f"module {module!r} was imported and registers no {name!r} with Gymnasium"
+    if near := difflib.get_close_matches(name, known, n=3, cutoff=0.5):
+        return f"{said}; did you mean {' or '.join(f'gym:{module}:{each}' for each in near)}?"
+    if known:
+        return f"{said}; it registers {', '.join(known[:5])}{', ...' if len(known) > 5 else ''}"
+    if hasattr(sys.modules[module], "__path__") and importlib.util.find_spec(f"{module}.envs") is not None:
+        return f"{said}, nor another; packages often do in their module envs: try gym:{module}.envs:{name}"
+    return (
+        f"{said}, nor another; name the module of the package that does, or give a function of yours that returns a "
+        "Gymnasium environment: --env=python:MODULE:FUNCTION"
+    )
 
 
 def _given(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:

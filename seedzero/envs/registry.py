@@ -107,12 +107,14 @@ def advice(env_id: str) -> str:
 
 
 def spec(settings: sections.EnvConfig) -> types.EnvSpec:
-    """Returns the spec of an environment, which is made once for it.
+    """Returns the spec of an environment, which is made once for it; one in Python is reset and stepped once, too.
 
     Raises:
-      EnvironmentFailure: it cannot be made here.
+      EnvironmentFailure: it cannot be made here, or not used.
     """
     with contextlib.closing(make(settings.id, settings, 1, threads=1)) as env:
+        if isinstance(env, gym_env.GymVectorEnv):
+            env.try_out()
         return env.spec
 
 

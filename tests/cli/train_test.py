@@ -165,7 +165,7 @@ def test_an_impossible_environment_is_refused_before_a_run_directory_is_made(
     [
         ("Broken", "cannot be made, mend this first: ValueError: no licence"),
         ("Parts", "has the observation space Text"),
-        ("Unknown", "Gymnasium does not know"),
+        ("Unknown", "registers no 'Unknown-v0' with Gymnasium; did you mean gym:their_envs:Broken-v0"),
     ],
 )
 def test_what_a_user_s_module_cannot_make_is_one_message_and_leaves_nothing(

@@ -57,7 +57,7 @@ class GymVectorEnv:
             os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
         # Not render_mode=None: a user's environment may lack that argument.
         options = {**(arguments or {}), **({"render_mode": "rgb_array"} if render else {})}
-        self._begin(env_id, [functools.partial(_make_one, env_id, options, wrappers)] * num_envs)
+        self._begin(env_id, [functools.partial(_make_one, env_id, options, wrappers)] * num_envs, render=render)
 
     @classmethod
     def from_factory(cls, make: Callable[[], gymnasium.Env[Any, Any]], num_envs: int) -> GymVectorEnv:
@@ -90,13 +90,16 @@ class GymVectorEnv:
             return gym_wrappers.apply(env if not limit else gymnasium.wrappers.TimeLimit(env, limit), wrappers)
 
         env = cls.__new__(cls)
-        env._begin(f"python:{name}", [make] * num_envs)
+        env._begin(f"python:{name}", [make] * num_envs, render=render)
         return env
 
-    def _begin(self, name: str, makers: Sequence[Callable[[], gymnasium.Env[Any, Any]]]) -> None:
+    def _begin(
+        self, name: str, makers: Sequence[Callable[[], gymnasium.Env[Any, Any]]], *, render: bool = False
+    ) -> None:
         self._name = name
+        how = " with render_mode='rgb_array'" if render else ""
         self.num_envs = len(makers)
-        with base.failures_of(f"environment {name!r} cannot be made, mend this first"), _quiet():
+        with base.failures_of(f"environment {name!r} cannot be made{how}, mend this first"), _quiet():
             envs = [make() for make in makers]
             self.observation_space = envs[0].observation_space
             self.spec, self._encode, self._decode = gym_spaces.read(name, self.observation_space, envs[0].action_space)

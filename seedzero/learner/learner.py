@@ -298,11 +298,12 @@ class _Learner:
         if normalized is not None:
             values["evaluation_human_normalized"] = normalized
         self._view.write_row({"update": update, "kind": "evaluation", **values}, gathered=False)
+        cut = f", {result.cut_off} of them cut off as too long" if result.cut_off else ""
         best = "; the best so far" if ended.is_best else ""
         score = "" if normalized is None else f", human-normalized {normalized:.3f}"
         self._screen.message(
             f"evaluation at update {update}: return {result.mean_return:.4g} +- {result.std_return:.3g} over "
-            f"{result.episodes} episodes{score}{best}"
+            f"{result.episodes} episodes{cut}{score}{best}"
         )
         if ended.is_best:
             self._saves.save_best(ended)

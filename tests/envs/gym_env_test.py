@@ -4,6 +4,7 @@ import subprocess
 import sys
 import textwrap
 import warnings
+from types import MappingProxyType
 
 import gymnasium
 import numpy as np
@@ -335,10 +336,25 @@ def test_an_exception_without_words_has_its_place():
 
 
 def test_an_environment_without_pictures_says_so():
-    env = wrap(spaces.Discrete(2))
-    env.reset([0, 0])
-    with pytest.raises(errors.EnvironmentFailure, match=r"NoneType, .* rgb_array, and its metadata lists none"):
+    class Painted(Scripted):
+        metadata = MappingProxyType({"render_modes": ["ansi"]})
+
+        def render(self):
+            return "a picture in letters"
+
+    env = gym_env.GymVectorEnv.from_factory(lambda: Painted(spaces.Discrete(2)), 1)
+    env.reset([0])
+    with pytest.raises(errors.EnvironmentFailure, match=r"renders str, .* rgb_array, and its metadata lists ansi"):
         env.render()
+
+
+def test_an_environment_that_cannot_be_made_to_draw_says_so(monkeypatch):
+    def made(*args, **kwargs):
+        assert kwargs.get("render_mode") in (None, "human")
+
+    monkeypatch.setattr(gymnasium, "make", made)
+    with pytest.raises(errors.EnvironmentFailure, match=r"made with render_mode='rgb_array', mend .*: AssertionError"):
+        gym_env.GymVectorEnv("Mine-v0", 1, render=True)
 
 
 def test_gymnasiums_warnings_are_neither_errors_nor_noise():

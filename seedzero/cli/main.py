@@ -24,6 +24,7 @@ from seedzero.cli import (
     envs,
     evaluate,
     export,
+    installed,
     launch,
     output,
     parse,
@@ -60,6 +61,12 @@ def main(args: Sequence[str] | None = None) -> int:
         return code
     except errors.Error as error:
         return output.fail(error)
+    except ImportError as error:
+        reason = installed.explain(error)
+        if reason is None:
+            raise
+        output.say(f"error: {reason}")
+        return exit_codes.FAILED
     except KeyboardInterrupt:
         output.say("interrupted")
         return exit_codes.INTERRUPTED

@@ -64,8 +64,7 @@ def make(flags: Mapping[str, str], settings: Mapping[str, str]) -> Request:
         if env_advice := registry.advice(str(env)):
             notes.append(env_advice)
         preset, reason = presets.choose(str(env), spec)
-        description = presets.find(preset).description
-        notes.append(f"--env={env}{reason}: preset {preset} ({description}); or give --preset=NAME")
+        notes.append(f"--env={env}{reason}: preset {preset}; or give --preset=NAME")
     agent = given.get("run.agent", config_lib.agent_names()[0])
     base = presets.get(preset, agent)
     if not presets.part(preset, agent).values:

@@ -40,7 +40,7 @@ def run(arguments: parse.Arguments) -> int:
     if arguments.switch("json"):
         output.print_json(report)
     else:
-        print("\n".join(_lines(report)))
+        output.show("\n".join(_lines(report)))
     return exit_codes.FAILED if report["errors"] else exit_codes.DONE
 
 

@@ -1,4 +1,4 @@
-"""Whether the installed packages are those that seedzero asks for: another one's installation may have changed them."""
+"""Whether the installed packages are those that seedzero asks for; another installation may have changed them."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import signal
 import subprocess
@@ -30,7 +31,7 @@ def spec_of(settings: sections.EnvConfig) -> types.EnvSpec | None:
     try:
         return registry.spec(settings)
     except errors.EnvironmentFailure as error:
-        raise errors.ConfigError(f"--env={settings.id}: {error}") from None
+        raise _refused(settings, str(error)) from None
 
 
 def _of_module(settings: sections.EnvConfig) -> types.EnvSpec:
@@ -39,8 +40,14 @@ def _of_module(settings: sections.EnvConfig) -> types.EnvSpec:
     answer = _answer(done.stdout)
     if "spec" in answer:
         return types.EnvSpec.from_json(answer["spec"])
-    reason = answer.get("error") or _end(done.returncode, done.stderr)
-    raise errors.ConfigError(f"--env={settings.id}: {reason}")
+    raise _refused(settings, answer.get("error") or _end(done.returncode, done.stderr))
+
+
+def _refused(settings: sections.EnvConfig, reason: str) -> errors.ConfigError:
+    """Returns the error for an environment, which is named once."""
+    names = (settings.id, settings.id.partition(":")[2])
+    reason = functools.reduce(lambda text, name: text.replace(f"environment {name!r}", "it", 1), names, reason)
+    return errors.ConfigError(f"--env={settings.id}: {reason}")
 
 
 def _answer(printed: str) -> dict[str, Any]:

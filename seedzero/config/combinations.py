@@ -201,9 +201,5 @@ def check_environment(config: config_lib.Config, *, num_players: int, is_continu
             able = [name for name in config_lib.agent_names() if can_play(getattr(config, name))]
             raise errors.ConfigError(
                 f"agent {config.run.agent} plays no environments with {what}, as --env={config.env.id} has; "
-                + (
-                    f"give --agent={' or '.join([', '.join(able[:-1]), able[-1]] if able[1:] else able)}"
-                    if able
-                    else "no agent does"
-                )
+                + (f"give --agent={'|'.join(able)}" if able else "no agent does")
             )

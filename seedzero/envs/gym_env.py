@@ -246,9 +246,10 @@ def _missing(env_id: str, reason: str) -> str:
     module = env_id.rpartition(":")[0]
     if module and f"No module named '{module}'" in reason:
         return f"environment {env_id!r}: {user_code.no_module(module)}"
-    extra = next((extra for package, extra in _EXTRAS.items() if package in reason), None)
-    install = f"install it: pip install '{extra}'" if extra else "install it on every machine with workers"
-    return f"environment {env_id!r} needs a missing package: {reason} ({install})"
+    for package, extra in _EXTRAS.items():
+        if package in reason:
+            return f"environment {env_id!r} needs {package}, which is not installed: pip install '{extra}'"
+    return f"environment {env_id!r} needs a missing package: {reason} (install it on every machine with workers)"
 
 
 def _quiet() -> warnings.catch_warnings[None]:

@@ -49,7 +49,7 @@ def check(name: str, env: gymnasium.Env[Any, Any]) -> None:
 
 
 def _wrong(name: str, function: str, what: str) -> errors.EnvironmentFailure:
-    return errors.EnvironmentFailure(f"environment {name!r}: {function} returned {what}; {_MEND}")
+    return errors.EnvironmentFailure(f"environment {name!r} returned in {function} {what}; {_MEND}")
 
 
 def _described(value: Any) -> str:

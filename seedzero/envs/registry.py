@@ -136,5 +136,5 @@ def _unknown(env_id: str) -> str:
         meant = forms.get(nearest[0], nearest[0])
     elif separator and name and not meant:
         meant = f"gym:{env_id}"
-    hint = f"; did you mean {meant}?" if meant else ""
-    return f"unknown environment {env_id!r}; expected {_FORMS}{hint}"
+    hint = f"did you mean {meant}?" if meant else f"expected {_FORMS};"
+    return f"unknown environment {env_id!r}; {hint} `seedzero envs` lists all families"

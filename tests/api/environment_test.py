@@ -73,7 +73,7 @@ def test_one_that_ends_its_process_is_named() -> None:
 @pytest.mark.usefixtures("_module")
 def test_last_words_hide_neither_spec_nor_error() -> None:
     assert environment.spec_of(sections.EnvConfig(id="gym:talking_envs:Parting-v0"))
-    with pytest.raises(errors.ConfigError, match=r"step returned an array of float64\[2\] as reward"):
+    with pytest.raises(errors.ConfigError, match=r"--env=gym:.*-v0: it returned in step an array of float64\[2\] as"):
         environment.spec_of(sections.EnvConfig(id="gym:talking_envs:OfTwoRewards-v0"))
 
 

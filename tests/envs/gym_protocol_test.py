@@ -48,14 +48,14 @@ def test_parts_may_have_more_than_their_space() -> None:
 @pytest.mark.parametrize(
     ("reset", "step", "message"),
     [
-        (ZERO, None, r"'mine': reset returned an array of float32\[2\]; expected \(observation, info\)"),
-        ((np.zeros(3), {}), None, r"reset returned the observation with shape \[3\]; its space says \[2\]"),
-        ((ZERO, {}), None, "step returned None; expected .observation, reward, terminated, truncated, info"),
-        ((ZERO, {}), (ZERO, 0.0, False, {}), "step returned 4 values; expected"),
+        (ZERO, None, r"'mine' returned in reset an array of float32\[2\]; expected \(observation, info\)"),
+        ((np.zeros(3), {}), None, r"returned in reset the observation with shape \[3\]; its space says \[2\]"),
+        ((ZERO, {}), None, "returned in step None; expected .observation, reward, terminated, truncated, info"),
+        ((ZERO, {}), (ZERO, 0.0, False, {}), "returned in step 4 values; expected"),
         ((ZERO, {}), (ZERO, np.zeros(2), False, False, {}), r"array of float64\[2\] as reward; expected one number"),
-        ((ZERO, {}), (ZERO, None, False, False, {}), "returned None as reward"),
-        ((ZERO, {}), (ZERO, 0.0, False, {}, False), "returned a dict as truncated"),
-        ((ZERO, {}), (np.zeros(()), 0.0, False, False, {}), r"step returned the observation with shape \[\]"),
+        ((ZERO, {}), (ZERO, None, False, False, {}), "returned in step None as reward"),
+        ((ZERO, {}), (ZERO, 0.0, False, {}, False), "returned in step a dict as truncated"),
+        ((ZERO, {}), (np.zeros(()), 0.0, False, False, {}), r"returned in step the observation with shape \[\]"),
     ],
 )
 def test_what_numpy_would_stumble_over_is_named_with_a_remedy(reset: Any, step: Any, message: str) -> None:
@@ -78,11 +78,11 @@ def test_parts_that_are_missing_or_misshapen_are_named(shown: Any, message: str)
 
 def test_a_wrapper_that_got_too_few_values_is_understood() -> None:
     env = gymnasium.wrappers.TimeLimit(_Env((ZERO, {}), (ZERO, 0.0, False, {}), spaces.Box(-1, 1, (2,))), 5)
-    with pytest.raises(errors.EnvironmentFailure, match=r"step returned the wrong number of values \(.*got 4\)"):
+    with pytest.raises(errors.EnvironmentFailure, match=r"returned in step the wrong number of values \(.*got 4\)"):
         gym_protocol.check("mine", env)
 
 
 def test_a_group_tries_its_first_environment() -> None:
     env = gym_env.GymVectorEnv.from_factory(lambda: _Env((ZERO, {}), None, spaces.Box(-1, 1, (2,))), 2)
-    with pytest.raises(errors.EnvironmentFailure, match="step returned None"):
+    with pytest.raises(errors.EnvironmentFailure, match="returned in step None"):
         env.try_out()

@@ -90,9 +90,12 @@ def failures_of(what: str) -> Iterator[None]:
         raise errors.EnvironmentFailure(f"{what}: {reason}{_place(error)}") from error
 
 
-def _place(error: Exception) -> str:
-    """Returns where an exception comes from, in brackets; "" where no line of Python raised it."""
+def _place(error: BaseException) -> str:
+    """Returns where an exception, or the one that it follows from, was raised, in brackets; "" where no line did."""
     frames = traceback.extract_tb(error.__traceback__)[1:]  # the first is the line within `failures_of`
+    while error.__cause__ is not None:
+        error = error.__cause__
+        frames = traceback.extract_tb(error.__traceback__)
     if not frames:
         return ""
     last = frames[-1]

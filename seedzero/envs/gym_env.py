@@ -53,8 +53,7 @@ class GymVectorEnv:
         EnvironmentFailure: unknown id, missing package, unsupported space, or an exception of the environment.
         """
         if render:
-            # Pictures, not windows: otherwise SDL looks for a display and complains on stderr.
-            os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+            _need_no_display()
         # Not render_mode=None: a user's environment may lack that argument.
         options = {**(arguments or {}), **({"render_mode": "rgb_array"} if render else {})}
         self._begin(env_id, [functools.partial(_make_one, env_id, options, wrappers)] * num_envs, render=render)
@@ -75,7 +74,9 @@ class GymVectorEnv:
         The function is called with the settings' kwargs, and with render_mode="rgb_array" where pictures are wanted.
         """
         given = arguments(dataclasses.replace(settings, max_episode_steps=0))
-        given |= {"render_mode": "rgb_array"} if render else {}
+        if render:
+            _need_no_display()
+            given["render_mode"] = "rgb_array"
         wrappers = gym_wrappers.parse(settings.wrappers)
 
         with base.failures_of(f"environment 'python:{name}' cannot be made, mend this first"):
@@ -145,6 +146,14 @@ class GymVectorEnv:
 
     def close(self) -> None:
         self._envs.close()
+
+
+def _need_no_display() -> None:
+    """Has environments draw pictures, not windows, on machines without a display too, unless the user chose a way."""
+    # Otherwise SDL looks for a display and complains on stderr, and MuJoCo's OpenGL fails without one.
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+    if sys.platform == "linux" and not {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
+        os.environ.setdefault("MUJOCO_GL", "egl")
 
 
 def check_id(env_id: str) -> None:

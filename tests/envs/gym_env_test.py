@@ -335,6 +335,32 @@ def test_an_exception_without_words_has_its_place():
         env.reset([0])
 
 
+def test_an_exception_that_follows_from_another_has_the_place_of_that_one():
+    def fail(self):
+        raise KeyError("wheels")
+
+    class Broken(Scripted):
+        def reset(self, *, seed=None, options=None):
+            try:
+                fail(self)
+            except KeyError as error:
+                raise RuntimeError("no reset") from error
+
+    env = gym_env.GymVectorEnv.from_factory(lambda: Broken(spaces.Discrete(2)), 1)
+    with pytest.raises(errors.EnvironmentFailure, match=r"in reset: RuntimeError: no reset \(.*, in fail\)$"):
+        env.reset([0])
+
+
+@pytest.mark.parametrize(
+    ("given", "chosen"), [({}, "egl"), ({"MUJOCO_GL": "osmesa"}, "osmesa"), ({"DISPLAY": ":0"}, None)]
+)
+def test_pictures_need_no_display(given, chosen, monkeypatch):
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(os, "environ", given)
+    gym_env._need_no_display()
+    assert given["SDL_VIDEODRIVER"] == "dummy" and given.get("MUJOCO_GL") == chosen
+
+
 def test_an_environment_without_pictures_says_so():
     class Painted(Scripted):
         metadata = MappingProxyType({"render_modes": ["ansi"]})

@@ -156,7 +156,7 @@ def judge(spec: types.EnvSpec, findings: Findings, space: spaces.Space[Any] | No
     """Returns what follows from the findings, whatever the agent; space: Gymnasium's, of the observations."""
     wrong, warned, noted = [], [], []
     for array in spec.arrays:
-        seen, name = findings.arrays[array.name], f"observation {array.name!r}" if spec.packed else "the observation"
+        seen, name = findings.arrays[array.name], _title(spec, array)
         if not seen.is_finite:
             wrong.append(f"{name} has numbers that are not finite; the learner refuses them")
         elif seen.low < array.low or seen.high > array.high:
@@ -165,8 +165,8 @@ def judge(spec: types.EnvSpec, findings: Findings, space: spaces.Space[Any] | No
                 f"{array.high:g}, which networks rely on; correct the space"
             )
         warned += _constants(name, array, seen)
-        warned += _channels(name, array)
         warned += _image(name, array)
+    warned += channels_first(spec)
     if not np.all(np.isfinite(findings.rewards)):
         wrong.append("some rewards are not finite; the learner refuses them")
     elif not np.any(findings.rewards):
@@ -197,17 +197,21 @@ def _constants(name: str, array: types.ArraySpec, seen: Seen) -> list[str]:
     return []
 
 
-def _channels(name: str, array: types.ArraySpec) -> list[str]:
-    """Returns a warning where an image's channels seem to come first."""
-    if not array.is_grid or len(array.shape) != 3:
-        return []
-    first, *others = array.shape
-    if first >= 5 or min(others) < 2 * first:
-        return []
-    return [
-        f"{name} is read as {first} high, {others[0]} wide, with {others[1]} channels; if its channels come first, "
-        """give --env.wrappers='["ChannelsLast"]'"""
-    ]
+def channels_first(spec: types.EnvSpec) -> list[str]:
+    """Returns a warning for each image whose channels seem to come first."""
+    found = []
+    for array in spec.arrays:
+        first, *others = array.shape if array.is_grid and len(array.shape) == 3 else (0,)
+        if 0 < first < 5 and min(others) >= 2 * first:
+            found.append(
+                f"{_title(spec, array)} is read as {first} high, {others[0]} wide, with {others[1]} channels; if its "
+                """channels come first, give --env.wrappers='["ChannelsLast"]'"""
+            )
+    return found
+
+
+def _title(spec: types.EnvSpec, array: types.ArraySpec) -> str:
+    return f"observation {array.name!r}" if spec.packed else "the observation"
 
 
 def _image(name: str, array: types.ArraySpec) -> list[str]:

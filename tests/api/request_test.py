@@ -76,6 +76,15 @@ def test_a_user_s_images_choose_preset_and_network(tmp_path: pathlib.Path, monke
     assert kinds.choose_kind("network.kind", asked.config.network.kind, asked.spec) == "resnet"
 
 
+def test_channels_that_seem_to_come_first_are_noted(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "their_planes.py").write_text(_MODULE.replace("(64, 64, 3)", "(3, 64, 64)"))
+    asked = request.make({}, {"env.id": "gym:their_planes:Images-v0"})
+    assert any('["ChannelsLast"]' in note for note in asked.notes)
+    asked = request.make({}, {"env.id": "gym:their_planes:Images-v0", "env.wrappers": '["ChannelsLast"]'})
+    assert asked.preset == "pixels" and not any("ChannelsLast" in note for note in asked.notes)
+
+
 def test_a_named_preset_for_images_leaves_vectors_the_network_that_fits() -> None:
     settings = {"env.id": "gym:CartPole-v1", "run.agent": "vtrace"}
     asked = request.check_early(request.make({"preset": "pixels"}, settings))

@@ -224,6 +224,9 @@ def _explained(env_id: str, unknown: type[gymnasium.error.Error]) -> Iterator[No
         module, _, name = env_id.rpartition(":")
         if module in sys.modules:
             raise errors.EnvironmentFailure(_unregistered(module, name)) from error
+        meant = find(re.sub(r"-v\d+$", "", env_id))
+        if meant.removeprefix("gym:") in gymnasium.registry:
+            raise errors.EnvironmentFailure(f"Gymnasium does not know {env_id!r}; did you mean {meant}?") from error
         raise errors.EnvironmentFailure(
             f"Gymnasium does not know {env_id!r} ({error}); for your own write gym:MODULE:ID, MODULE registers it"
         ) from error

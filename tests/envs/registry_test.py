@@ -48,7 +48,7 @@ def test_right_ids_are_known(env_id):
         ("Gym:CartPole-v1", "did you mean gym:ID"),
         ("gym:", "gym:CartPole-v1"),
         ("gym:CartPol-v1", "Did you mean: `CartPole`"),
-        ("gym:CartPole-v7", "`v1`"),
+        ("gym:CartPole-v7", "Gymnasium does not know 'CartPole-v7'; did you mean gym:CartPole-v1?"),
         ("gym::CartPole-v1", "gym:MODULE:ID"),
         ("gym:module:", "gym:MODULE:ID"),
         ("gym:minatar/Breakout-v1", "Did you mean: `MinAtar`"),

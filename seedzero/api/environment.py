@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
+import signal
 import subprocess
 import sys
+from typing import Any
 
 from seedzero.config import sections
 from seedzero.core import env_ids, errors, types
@@ -28,14 +31,36 @@ def spec_of(settings: sections.EnvConfig) -> types.EnvSpec | None:
     try:
         return registry.spec(settings)
     except errors.EnvironmentFailure as error:
-        raise errors.ConfigError(f"--env={settings.id}: {error}") from None
+        raise _refused(settings, str(error)) from None
 
 
 def _of_module(settings: sections.EnvConfig) -> types.EnvSpec:
     command = [sys.executable, "-m", "seedzero.envs", json.dumps(dataclasses.asdict(settings))]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-    output = (done.stderr if done.returncode else done.stdout).strip().splitlines()
-    if done.returncode or not output:
-        reason = output[-1] if output else f"its process ended with exit code {done.returncode}"
-        raise errors.ConfigError(f"--env={settings.id}: {reason}")
-    return types.EnvSpec.from_json(json.loads(output[-1]))
+    answer = _answer(done.stdout)
+    if "spec" in answer:
+        return types.EnvSpec.from_json(answer["spec"])
+    raise _refused(settings, answer.get("error") or _end(done.returncode, done.stderr))
+
+
+def _refused(settings: sections.EnvConfig, reason: str) -> errors.ConfigError:
+    """Returns the error for an environment, which is named once."""
+    names = (settings.id, settings.id.partition(":")[2])
+    reason = functools.reduce(lambda text, name: text.replace(f"environment {name!r}", "it", 1), names, reason)
+    return errors.ConfigError(f"--env={settings.id}: {reason}")
+
+
+def _answer(printed: str) -> dict[str, Any]:
+    """Returns the process's line of JSON, whatever an environment printed around it; {}: there is none."""
+    for line in reversed(printed.splitlines()):
+        if line.startswith(('{"spec": ', '{"error": ')):
+            found: dict[str, Any] = json.loads(line)
+            return found
+    return {}
+
+
+def _end(code: int, printed: str) -> str:
+    """Returns how a process ended that told nothing, and its last words."""
+    ended = f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
+    words = printed.strip().splitlines()
+    return f"its process ended with {ended} while it was made and stepped once" + (f": {words[-1]}" if words else "")

@@ -63,9 +63,12 @@ def make(flags: Mapping[str, str], settings: Mapping[str, str]) -> Request:
                 spec = environment.spec_of(sections.EnvConfig(id=str(env), kwargs=kwargs, wrappers=wrappers))
         if env_advice := registry.advice(str(env)):
             notes.append(env_advice)
+        if spec is not None:
+            from seedzero.envs import check
+
+            notes += check.channels_first(spec)
         preset, reason = presets.choose(str(env), spec)
-        description = presets.find(preset).description
-        notes.append(f"--env={env}{reason}: preset {preset} ({description}); or give --preset=NAME")
+        notes.append(f"--env={env}{reason}: preset {preset}; or give --preset=NAME")
     agent = given.get("run.agent", config_lib.agent_names()[0])
     base = presets.get(preset, agent)
     if not presets.part(preset, agent).values:

@@ -34,6 +34,8 @@ class Evaluation:
       human_normalized: for Atari and DMLab-30's levels, 0: random play, 1: a human; of all 30 levels the mean, each
         capped at 1; None: another environment.
       task_returns: mean return of each task, by its name; None: there is one task.
+      cut_off: episodes that the limit of steps ended, and that count with their rewards so far; their environments
+        played no more. None: there was none.
       opponent: in games of two players, "random", "exhaustive" or a run directory; None: another environment, and so
         are all that follow.
       wins: games won; draws, losses likewise.
@@ -51,6 +53,7 @@ class Evaluation:
     mean_length: float
     human_normalized: float | None = None
     task_returns: Mapping[str, float] | None = None
+    cut_off: int | None = None
     opponent: str | None = None
     wins: int | None = None
     draws: int | None = None
@@ -93,6 +96,7 @@ def evaluate(
     step: Step | None = None,
     seed: int = 0,
     opponent: RunDir | None = None,
+    max_episode_steps: int | None = None,
 ) -> Evaluation:
     """Plays greedy episodes with a checkpoint, in environments of this process; returns their statistics.
 
@@ -103,6 +107,8 @@ def evaluate(
       seed: of the environments and of random moves.
       opponent: in games of two players "random", "exhaustive" (every line of play that the other side has, once) or
         another run of the same game; None: random.
+      max_episode_steps: at least 1; an episode that has so many ends there, and counts with its rewards so far; None:
+        the run's setting evaluation.max_episode_steps.
 
     Raises:
       UsageError: not a run directory, a remote environment, or an unsuitable opponent.
@@ -114,6 +120,8 @@ def evaluate(
     check_step(step)
     if episodes < 1:
         raise errors.UsageError(f"episodes={episodes}: expected at least 1")
+    if max_episode_steps is not None and max_episode_steps < 1:
+        raise errors.UsageError(f"max_episode_steps={max_episode_steps}: expected at least 1")
     other = None if opponent is None else os.fspath(opponent)
     with contextlib.ExitStack() as copies:
         path = copies.enter_context(run_copy.local(os.fspath(run_dir), lambda copy: copy.fetch_params(step)))
@@ -121,7 +129,7 @@ def evaluate(
             other = str(copies.enter_context(run_copy.local(other, lambda copy: copy.fetch_params("last"))))
         from seedzero.evaluation import evaluate as evaluate_lib  # JAX
 
-        return Evaluation(**evaluate_lib.evaluate(path, step, episodes, seed, other))
+        return Evaluation(**evaluate_lib.evaluate(path, step, episodes, seed, other, max_episode_steps))
 
 
 def export(

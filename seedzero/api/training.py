@@ -16,7 +16,7 @@ from seedzero.api import request
 from seedzero.bucket import bucket
 from seedzero.config import config as config_lib
 from seedzero.config import options, presets
-from seedzero.core import errors
+from seedzero.core import errors, printable
 
 if TYPE_CHECKING:
     from seedzero.learner import result
@@ -66,7 +66,7 @@ def start(
     flags: Mapping[str, str],
     settings: Mapping[str, str],
     *,
-    say: Callable[[str], None],
+    say: Callable[..., None],
     resume_command: Callable[[str], str],
     handles_signals: bool = True,
 ) -> result.Result:
@@ -75,7 +75,7 @@ def start(
     Args:
       flags: preset and run_dir, where given.
       settings: texts by SECTION.KEY.
-      say: takes sentences for the user before the learner has its console.
+      say: takes sentences for the user before the learner has its console, and a command line that ends one.
       resume_command: run directory -> command line that goes on with it, for the user.
       handles_signals: signals save and end the training; only on the main thread.
     """
@@ -101,7 +101,7 @@ def start(
     path = url or (pathlib.Path(given) if given else run_dir.new_path(RUNS, asked.preset, datetime.datetime.now()))
     command = resume_command(str(path))
     if not given:
-        say(f"run directory {path}; to go on later: {command}")
+        say(f"run directory {path}; to go on later:", command)
     from seedzero.learner import learner
 
     return learner.train(
@@ -130,8 +130,9 @@ def texts(values: Mapping[str, options.Value | os.PathLike[str]]) -> dict[str, s
     return found
 
 
-def _say(text: str) -> None:
-    print(f"seedzero: {text}", file=sys.stderr, flush=True)
+def _say(text: str, command: str = "") -> None:
+    shown = printable.with_command(f"seedzero: {text}", command, printable.columns(sys.stderr))
+    print(shown, file=sys.stderr, flush=True)
 
 
 def _resume_command(run_dir: str) -> str:

@@ -346,14 +346,15 @@ def _resume(path: pathlib.Path, saved: Saved, asked: Saved) -> tuple[Saved, tupl
     kept: dict[str, options.Value] = {}
     notes, refused = [], []
     for key in [key for key in now if now[key] != before[key]]:
+        flag, old, new = config_lib.flag(key), options.shown(before[key]), options.shown(now[key])
         is_given = key in asked.given and asked.given[key] != saved.given.get(key)
         if resumable[key] == options.FREE or (resumable[key] == options.GIVEN and is_given):
-            notes.append(f"{key} was {before[key]}, is {now[key]} from now on")
+            notes.append(f"{flag} was {old}, is {new} from now on")
         elif resumable[key] or (saved.preset == asked.preset and saved.given.get(key) == asked.given.get(key)):
             kept[key] = before[key]
-            notes.append(f"{key} stays {before[key]} as the run began, though here it would be {now[key]}")
+            notes.append(f"{flag} stays {old} as the run began, though here it would be {new}")
         else:
-            refused.append(f"  {key}: saved {before[key]}, given {now[key]}")
+            refused.append(f"  {flag}: saved {old}, given {new}")
     if refused:
         lines = "\n".join(refused)
         raise errors.ResumeError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from seedzero.cli import parse
+from seedzero.cli import output, parse
 from seedzero.config import config as config_lib
 from seedzero.config import options, presets
 
@@ -16,11 +16,15 @@ def run(arguments: parse.Arguments) -> int:
     default, *_ = config_lib.agent_names()
     for name in config_lib.agent_names():
         settings: options.AgentSection = getattr(config_lib.Config(), name)
-        print(f"{name}{' (the default)' if name == default else ''}: {settings.SUMMARY}")
-        print(f"{_INDENT}plays {_plays(settings)}; learns from {_data(settings)}")
+        output.show(f"{name}{' (the default)' if name == default else ''}: {settings.SUMMARY}")
+        output.show(f"{_INDENT}plays {_plays(settings)}; learns from {_data(settings)}")
         tuned = ", ".join(preset for preset in presets.PRESETS if preset in presets.PARTS[name])
-        print(textwrap.fill(f"tuned for {tuned}", parse.WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT))
-    print("\nseedzero train --agent=NAME ...; seedzero config --preset=PRESET --agent=NAME lists an agent's settings")
+        output.show(
+            textwrap.fill(f"tuned for {tuned}", parse.WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT)
+        )
+    output.show(
+        "\nseedzero train --agent=NAME ...; seedzero config --preset=PRESET --agent=NAME lists an agent's settings"
+    )
     return 0
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from seedzero.envs import check
 
 NUM_STEPS = 1000
+MAX_SECONDS = 30.0
 
 
 def run(arguments: parse.Arguments) -> int:
@@ -25,32 +26,34 @@ def run(arguments: parse.Arguments) -> int:
     Raises:
       UsageError: an unknown setting, or a number of steps that is none.
     """
-    num_steps = arguments.integer("steps", minimum=1) or NUM_STEPS
+    given = arguments.integer("steps", minimum=1)
+    num_steps, max_seconds = (given, math.inf) if given else (NUM_STEPS, MAX_SECONDS)
     if "env.id" in arguments.settings:
         raise errors.UsageError("the environment is the word behind check-env, as in `seedzero check-env catch`")
     env_id = arguments.words[0]
     report: dict[str, Any] = {"env": env_id, "errors": [], "warnings": [], "notes": []}
     try:
         asked = request.check_early(request.make({}, {**arguments.settings, "env.id": env_id}))
-        report |= _report(asked, num_steps)
+        report |= _report(asked, num_steps, max_seconds)
     except (errors.EnvironmentFailure, errors.ConfigError, errors.SpecMismatch) as error:
         report["errors"] = [str(error)]
     if arguments.switch("json"):
         output.print_json(report)
     else:
-        print("\n".join(_lines(report)))
+        output.show("\n".join(_lines(report)))
     return exit_codes.FAILED if report["errors"] else exit_codes.DONE
 
 
-def _report(asked: request.Request, num_steps: int) -> dict[str, Any]:
+def _report(asked: request.Request, num_steps: int, max_seconds: float) -> dict[str, Any]:
     """Returns what is printed, as a JSON object."""
     from seedzero.envs import check, registry  # numpy and gymnasium, which an early mistake need not wait for
 
     config = asked.config
     with contextlib.closing(registry.make(config.env.id, config.env, 1, threads=1)) as env:
-        findings = check.explore(env, num_steps)
+        findings = check.explore(env, num_steps, max_seconds=max_seconds)
         space = getattr(env, "observation_space", None)
         found, spec = check.judge(env.spec, findings, space), env.spec
+    network, misfits = _network(config, spec)
     largest = 0.0 if found.errors else check.largest_return(findings, _discount(config))
     beyond = _beyond_support(config, largest, findings.rewards)
     return {
@@ -62,15 +65,15 @@ def _report(asked: request.Request, num_steps: int) -> dict[str, Any]:
         ],
         "actions": _actions(spec),
         "num_players": spec.num_players,
-        "steps": num_steps,
+        "steps": findings.num_steps,
         **_episodes(findings),
         "steps_per_second": round(findings.steps_per_second, 1),
         "preset": asked.preset,
         "agent": config.run.agent,
-        "network": _network(config, spec),
+        "network": network,
         "preset_reason": list(asked.notes),
-        "errors": list(found.errors),
-        "warnings": [*found.warnings, *beyond],
+        "errors": [*found.errors, *misfits],
+        "warnings": [*_cut_short(findings, num_steps), *found.warnings, *beyond],
         "notes": list(found.notes),
     }
 
@@ -97,11 +100,25 @@ def _discount(config: config_lib.Config) -> float:
     return float(getattr(config.agent, "discount", 1.0))
 
 
-def _network(config: config_lib.Config, spec: types.EnvSpec) -> str:
-    """Returns the setting that says the network's kind, with the kind. Raises ConfigError where none fits."""
+def _network(config: config_lib.Config, spec: types.EnvSpec) -> tuple[str, list[str]]:
+    """Returns the setting that says the network's kind, with the kind, and errors where none fits."""
     name = "network.kind" if "network" in config.agent.SECTIONS else f"{config.run.agent}.torso"
     given = config_lib.flatten(config).get(name)
-    return f"{name}={kinds.choose_kind(name, str(given), spec)}" if given is not None else ""
+    if given is None:
+        return "", []
+    try:
+        return f"{name}={kinds.choose_kind(name, str(given), spec)}", []
+    except errors.ConfigError as error:
+        return f"no {name} fits", [str(error)]
+
+
+def _cut_short(findings: check.Findings, num_steps: int) -> list[str]:
+    """Returns a warning where time was up before all steps were taken."""
+    if findings.num_steps == num_steps:
+        return []
+    return [
+        f"{findings.num_steps} steps took {MAX_SECONDS:g} s, so this saw little; --steps={num_steps} takes all of them"
+    ]
 
 
 def _beyond_support(config: config_lib.Config, largest: float, rewards: Sequence[float]) -> list[str]:
@@ -174,7 +191,7 @@ COMMAND = parse.Command(
     summary="Steps an environment at random and says what training would make of it; trains nothing.",
     usage="ENV [--env.KEY=VALUE ...] [--agent=NAME] [--json]",
     flags=(
-        parse.Flag("steps", f"random steps (default {NUM_STEPS})", "N"),
+        parse.Flag("steps", f"random steps (default: {NUM_STEPS}, or those of {MAX_SECONDS:g} s)", "N"),
         parse.Flag("json", "print one line of JSON"),
     ),
     words=((),),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from seedzero.cli import parse
+from seedzero.cli import output, parse
 from seedzero.config import config as config_lib
 from seedzero.config import options, presets
 
@@ -20,16 +20,16 @@ def run(arguments: parse.Arguments) -> int:
     config = config_lib.override(base, arguments.settings)
     values = {name: value for name, value in config_lib.flatten(config).items() if config_lib.is_read(name, agent)}
     on_cpu = presets.cpu_values(preset, agent, explicit=arguments.settings.keys())
-    print(f"# preset {preset}, agent {agent}: {presets.find(preset).description}")
+    output.show(f"# preset {preset}, agent {agent}: {presets.find(preset).description}")
     print("# *: a run directory keeps it; all others may change when a run resumes")
     if on_cpu:
-        print("# values for an accelerator; where another one holds on a CPU, it stands beside it")
+        output.show("# values for an accelerator; where another one holds on a CPU, it stands beside it")
     section = ""
     for name, value in values.items():
         if name.partition(".")[0] != section:
             section = name.partition(".")[0]
             print(f"\n[{section}]")
-        print(_entry(name, value, on_cpu.get(name)))
+        output.show(_entry(name, value, on_cpu.get(name)))
     return 0
 
 

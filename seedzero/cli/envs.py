@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
-from seedzero.cli import parse
+from seedzero.cli import output, parse
 
 if TYPE_CHECKING:
     from seedzero.envs import families
@@ -18,10 +18,10 @@ def run(arguments: parse.Arguments) -> int:
     from seedzero.envs import families  # numpy and gymnasium, which help and mistakes need not wait for
 
     for family in families.FAMILIES:
-        print(textwrap.fill(f"{family.form}: {family.summary}", parse.WIDTH, subsequent_indent=_INDENT))
-        print(f"{_INDENT}{_state(family)}")
+        output.show(textwrap.fill(f"{family.form}: {family.summary}", parse.WIDTH, subsequent_indent=_INDENT))
+        output.show(f"{_INDENT}{_state(family)}")
         print(f"{_INDENT}seedzero train --env={family.example}")
-    print("\nWorkers on other machines need the packages there; seedzero check-env ENV shows an environment.")
+    output.show("\nWorkers on other machines need the packages there; seedzero check-env ENV shows an environment.")
     return 0
 
 

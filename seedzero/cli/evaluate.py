@@ -27,19 +27,23 @@ def run(arguments: parse.Arguments) -> int:
     episodes = arguments.integer("episodes", minimum=1) or _EPISODES
     seed = arguments.integer("seed", minimum=0) or 0
     step = read_step(arguments)
+    max_steps = arguments.integer("max_episode_steps", minimum=1)
     access = _access(arguments)
     run_dir = arguments.flags["run_dir"]
     amount = "every line of play" if opponent == _EXHAUSTIVE else f"{episodes} episodes"
     output.say(f"evaluating {run_dir}, {f'step {step}, ' if step else ''}{amount}")
     if access is None:
-        result = runs.evaluate(run_dir, episodes, step=step, seed=seed, opponent=opponent).to_json()
+        result = runs.evaluate(
+            run_dir, episodes, step=step, seed=seed, opponent=opponent, max_episode_steps=max_steps
+        ).to_json()
     else:
         from seedzero.bucket import run_copy
         from seedzero.evaluation import served
 
         with run_copy.local(run_dir, lambda copy: copy.fetch_params(step)) as path:
-            result = served.evaluate(str(path), step, episodes, seed, access, output.say)
+            result = served.evaluate(str(path), step, episodes, seed, access, output.say, max_steps)
     output.say(f"evaluated the checkpoint of update {result['step']}{_why(step, result)}")
+    _report_cut(result)
     output.print_json(result)
     return 0
 
@@ -84,11 +88,23 @@ def _why(step: Literal["best", "last"] | int | None, result: Mapping[str, Any]) 
     return ": the last one, for no evaluation has chosen a best one yet (the first evaluation is a baseline)"
 
 
+def _report_cut(result: Mapping[str, Any]) -> None:
+    """Says that episodes did not end by themselves."""
+    if not result.get("cut_off"):
+        return
+    output.say(
+        f"the limit of steps ended {result['cut_off']} of {result.get('episodes', 1)} episodes, which count with "
+        "their rewards so far; --max_episode_steps=N is another limit, and a new run with "
+        "--env.max_episode_steps=N learns with one"
+    )
+
+
 def play(arguments: parse.Arguments) -> int:
     """Plays one greedy episode into a video; returns the exit code."""
     run_dir, video = arguments.flags["run_dir"], pathlib.Path(arguments.flags["video"])
     seed = arguments.integer("seed", minimum=0) or 0
     step = read_step(arguments)
+    max_steps = arguments.integer("max_episode_steps", minimum=1)
     from seedzero.evaluation import video as video_lib
 
     video_lib.check_path(video)  # before JAX is loaded
@@ -97,8 +113,9 @@ def play(arguments: parse.Arguments) -> int:
 
     output.say(f"playing {run_dir} into {video}")
     with run_copy.local(run_dir, lambda copy: copy.fetch_params(step)) as path:
-        result = evaluate.play(str(path), video, step, seed)
+        result = evaluate.play(str(path), video, step, seed, max_steps)
     output.say(f"played the checkpoint of update {result['step']}{_why(step, result)}")
+    _report_cut(result)
     output.print_json(result)
     return 0
 
@@ -114,6 +131,11 @@ _STEP = parse.Flag(
     "last; default: best where there is one, else last; games of two players are evaluated with last",
     "N|best|last",
 )
+_LIMIT = parse.Flag(
+    "max_episode_steps",
+    "longer episodes end there, and count with their rewards so far (default: the run's evaluation.max_episode_steps)",
+    "N",
+)
 COMMAND = parse.Command(
     summary="Plays greedy episodes with a saved agent and prints their mean return as JSON.",
     usage="--run_dir=DIR [--step=N|best|last] [--episodes=N] [--seed=N] [--opponent=random|exhaustive|RUN_DIR]",
@@ -122,6 +144,7 @@ COMMAND = parse.Command(
         _STEP,
         parse.Flag("episodes", f"number of episodes (default {_EPISODES})", "N"),
         parse.Flag("seed", "of the environments, of random moves (default 0)", "N"),
+        _LIMIT,
         parse.Flag(
             "opponent",
             "games of two players: random moves (the default); exhaustive: every line of play that "
@@ -140,8 +163,9 @@ COMMAND = parse.Command(
     ),
     details="""
 The last line on standard output: step (the checkpoint's update), chosen (best, last or given), episodes, mean_return,
-std_return, min_return, max_return, mean_length, for several tasks task_returns (the mean of each), and for Atari and
-DMLab-30 human_normalized (0: random play, 1: a human; of all 30 levels the mean of the scores, each capped at 1).
+std_return, min_return, max_return, mean_length, cut_off (episodes that --max_episode_steps ended, if there are any),
+for several tasks task_returns (the mean of each), and for Atari and DMLab-30 human_normalized (0: random play, 1: a
+human; of all 30 levels the mean of the scores, each capped at 1).
 
 Games of two players add opponent, wins, draws, losses, and the same three as `first` and `second`: with the first
 move and without it, which is half of --episodes each; lengths are moves of both. Two agents without noise would
@@ -159,6 +183,7 @@ PLAY = parse.Command(
         parse.Flag("video", "file to write", "FILE.mp4|FILE.gif", required=True),
         _STEP,
         parse.Flag("seed", "of the environment (default 0)", "N"),
+        _LIMIT,
     ),
     run=play,
 )

@@ -70,7 +70,10 @@ def run(arguments: parse.Arguments) -> int:
         output.say(f"{num_workers} worker(s), each of {worker}; a learner of {learner}{less}")
         finished = ray_launch.Launch(plan, is_own=is_own, say=output.say).run()
     resume = train.resume_command(run_dir, arguments, command=("launch", "ray"))
-    output.say(f"finished: {finished}" if finished else f"stopped; to resume: {resume}")
+    if finished:
+        output.say(f"finished: {finished}")
+    else:
+        output.say("stopped; to resume:", resume)
     return 0
 
 

@@ -24,6 +24,7 @@ from seedzero.cli import (
     envs,
     evaluate,
     export,
+    installed,
     launch,
     output,
     parse,
@@ -32,7 +33,7 @@ from seedzero.cli import (
     worker,
 )
 from seedzero.config import config as config_lib
-from seedzero.core import errors, exit_codes
+from seedzero.core import errors, exit_codes, printable
 
 COMMANDS: Mapping[str, parse.Command] = {
     "train": train.COMMAND,
@@ -60,6 +61,12 @@ def main(args: Sequence[str] | None = None) -> int:
         return code
     except errors.Error as error:
         return output.fail(error)
+    except ImportError as error:
+        reason = installed.explain(error)
+        if reason is None:
+            raise
+        output.say(f"error: {reason}")
+        return exit_codes.FAILED
     except KeyboardInterrupt:
         output.say("interrupted")
         return exit_codes.INTERRUPTED
@@ -85,18 +92,18 @@ def program() -> NoReturn:
 
 def _run(args: list[str]) -> int:
     if not args:
-        print(_overview(), file=sys.stderr)
+        print(printable.wrap(_overview(), printable.columns(sys.stderr)), file=sys.stderr)
         return exit_codes.BAD_USAGE
     name, rest = args[0], args[1:]
     if name in ("--help", "-h", "help"):
-        print(parse.help_text(rest[0], _find(rest[0])) if rest else _overview())
+        output.show(parse.help_text(rest[0], _find(rest[0])) if rest else _overview())
         return exit_codes.DONE
     if name == "--version":
         print(f"seedzero {seedzero.__version__}")
         return exit_codes.DONE
     command = _find(name)
     if {"--help", "-h"} & set(rest):
-        print(parse.help_text(name, command))
+        output.show(parse.help_text(name, command))
         return exit_codes.DONE
     return command.run(parse.read(name, command, rest))
 

@@ -5,12 +5,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 
-from seedzero.core import errors, exit_codes
+from seedzero.core import errors, exit_codes, printable
 
 
-def say(text: str) -> None:
-    """Prints a message for the user."""
-    print(f"seedzero: {text}", file=sys.stderr, flush=True)
+def say(text: str, command: str = "") -> None:
+    """Prints a message for the user; command: a command line that ends it, to be copied."""
+    shown = printable.with_command(f"seedzero: {text}", command, printable.columns(sys.stderr))
+    print(shown, file=sys.stderr, flush=True)
+
+
+def show(text: str) -> None:
+    """Prints a report, a listing or a help text on standard output, lines broken to the terminal's width."""
+    print(printable.wrap(text, printable.columns(sys.stdout)))
 
 
 def fail(error: errors.Error) -> int:

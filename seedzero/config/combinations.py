@@ -201,5 +201,5 @@ def check_environment(config: config_lib.Config, *, num_players: int, is_continu
             able = [name for name in config_lib.agent_names() if can_play(getattr(config, name))]
             raise errors.ConfigError(
                 f"agent {config.run.agent} plays no environments with {what}, as --env={config.env.id} has; "
-                + (f"give --agent={able[0]}" if able else "no agent does")
+                + (f"give --agent={'|'.join(able)}" if able else "no agent does")
             )

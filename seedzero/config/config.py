@@ -119,6 +119,11 @@ ALIASES: Mapping[str, str] = {
 _SHORT = {name: alias for alias, name in ALIASES.items()}
 
 
+def flag(name: str) -> str:
+    """Returns the flag of a setting, short where it has a short form: --seed of run.seed."""
+    return f"--{_SHORT.get(name, name)}"
+
+
 def flatten(config: Config) -> dict[str, options.Value]:
     """Returns every value by its name SECTION.KEY, in the order of the fields."""
     return {

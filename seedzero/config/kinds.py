@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from seedzero.core import errors, types
@@ -24,13 +25,15 @@ def choose_kind(name: str, kind: str, spec: types.EnvSpec) -> str:
         shapes = _listed(spec.arrays)
         raise errors.ConfigError(
             f"{name}={kind} needs observations of shape [height, width] or "
-            f"[height, width, channels], but they are {shapes}; use {name}=mlp"
+            f"[height, width, channels], but they are {shapes}; use --{name}=mlp"
         )
     grids = [array for array in spec.arrays if is_image(kind, array)]
     if len({array.shape[:2] for array in grids}) > 1:
+        fitting = [array.name for array in spec.arrays if array not in grids or array.shape[:2] == grids[0].shape[:2]]
+        keep = json.dumps([{"FilterObservation": {"filter_keys": fitting}}])
         raise errors.ConfigError(
-            f"the images of an observation must have one height and width, but they are {_listed(grids)}; resize or "
-            f"flatten some in the environment, or use {name}=mlp, which flattens all"
+            f"the images of an observation must have one height and width, but they are {_listed(grids)}; keep those "
+            f"of one size, as with --env.wrappers='{keep}', or flatten all with --{name}=mlp"
         )
     return kind
 

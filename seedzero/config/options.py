@@ -88,6 +88,13 @@ class Section:
                 raise errors.ConfigError(f"{field.name} is {value}; it must be {_range(low, high)}")
 
 
+def shown(value: Value) -> str:
+    """Returns a value as on a command line."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value).removesuffix(".0") if isinstance(value, float) else str(value) or "(empty)"
+
+
 def _range(low: float, high: float) -> str:
     """Returns bounds in words; the largest whole numbers are no bound that a user sets."""
     if high in (math.inf, LARGEST, LARGEST_COUNT):

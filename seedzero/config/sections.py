@@ -241,6 +241,9 @@ class EvaluationConfig(options.Section):
     )
     episodes: int = options.free(20, "episodes of one evaluation", "episodes", low=1)
     num_envs: int = options.free(20, "environments that evaluate in parallel", low=1, high=4096)
+    max_episode_steps: int = options.free(
+        30_000, "an evaluation ends longer episodes, and counts their rewards so far", "steps", low=1
+    )
 
 
 @dataclasses.dataclass(frozen=True)

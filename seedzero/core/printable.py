@@ -1,6 +1,11 @@
-"""Texts of strangers, safe to show."""
+"""Texts that are safe to show, and whose lines fit a terminal."""
 
 from __future__ import annotations
+
+import os
+import re
+import textwrap
+from typing import TextIO
 
 
 def escape(text: str) -> str:
@@ -11,3 +16,39 @@ def escape(text: str) -> str:
     return "".join(
         character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
     )
+
+
+def columns(stream: TextIO) -> int | None:
+    """Returns the width of the terminal that a stream writes to; None: it is none."""
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or None if stream.isatty() else None
+    except (OSError, ValueError):  # it is closed, or no file
+        return None
+
+
+def wrap(text: str, width: int | None) -> str:
+    """Returns a text whose lines have at most `width` columns, broken between words alone; None: as it is.
+
+    What does not fit a line goes on below the second column of a table, which two spaces begin, or else indented.
+    """
+    if width is None:
+        return text
+    return "\n".join(_wrapped(line, width) for line in text.split("\n"))
+
+
+def with_command(text: str, command: str, width: int | None) -> str:
+    """Returns a text and a command line, which stays whole, to be copied: below the text if both do not fit a line."""
+    both = f"{text} {command}" if command else text
+    if width is None or len(both) <= width or not command:
+        return wrap(both, width)
+    return f"{wrap(text, width)}\n  {command}"
+
+
+def _wrapped(line: str, width: int) -> str:
+    if len(line) <= width:
+        return line
+    first_column = re.match(r"\s*\S+(?: \S+)*\s{2,}", line)
+    hang = len(first_column[0]) if first_column else width
+    if hang > width // 2:
+        hang = len(line) - len(line.lstrip()) + 2
+    return textwrap.fill(line, width, subsequent_indent=" " * hang, break_long_words=False, break_on_hyphens=False)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import pathlib
 import re
+import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
@@ -84,4 +86,17 @@ def failures_of(what: str) -> Iterator[None]:
         raise
     except Exception as error:
         text = " ".join(str(error).split())  # one line, for logs and the wire
-        raise errors.EnvironmentFailure(f"{what}: {type(error).__name__}: {text}") from error
+        reason = f"{type(error).__name__}: {text}" if text else type(error).__name__
+        raise errors.EnvironmentFailure(f"{what}: {reason}{_place(error)}") from error
+
+
+def _place(error: BaseException) -> str:
+    """Returns where an exception, or the one that it follows from, was raised, in brackets; "" where no line did."""
+    frames = traceback.extract_tb(error.__traceback__)[1:]  # the first is the line within `failures_of`
+    while error.__cause__ is not None:
+        error = error.__cause__
+        frames = traceback.extract_tb(error.__traceback__)
+    if not frames:
+        return ""
+    last = frames[-1]
+    return f" ({'/'.join(pathlib.PurePath(last.filename).parts[-2:])}, line {last.lineno}, in {last.name})"

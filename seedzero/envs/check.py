@@ -6,16 +6,19 @@ Shape letters: D numbers of a continuous action.
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
 
 from seedzero.core import packing, types
-from seedzero.envs import base
+from seedzero.envs import base, gym_env
 
+SLOW = 100.0
+"""Steps a second of one environment below which it, not the agent, sets the pace."""
 LARGE_PIXELS = 128 * 128
 """Larger images cost most of the time of a run without telling an agent much."""
 
@@ -40,6 +43,7 @@ class Findings:
       rewards: of all steps but the first ones of episodes.
       episodes: rewards of each episode that ended.
       unfinished: rewards of the episode that goes on.
+      num_steps: that were taken.
       steps_per_second: of one environment.
       same_reset: whether two resets with the same seed show the same.
     """
@@ -48,6 +52,7 @@ class Findings:
     rewards: Sequence[float]
     episodes: Sequence[Sequence[float]]
     unfinished: Sequence[float]
+    num_steps: int
     steps_per_second: float
     same_reset: bool
 
@@ -81,12 +86,21 @@ class _Range:
         )
 
 
-def explore(env: base.VectorEnv, num_steps: int, seed: int = 0) -> Findings:
-    """Returns what a group of one environment does in so many random steps.
+def explore(
+    env: base.VectorEnv,
+    num_steps: int,
+    seed: int = 0,
+    *,
+    max_seconds: float = math.inf,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Findings:
+    """Returns what a group of one environment does in so many random steps, or in those of so many seconds.
 
     Raises:
-      EnvironmentFailure: it raised.
+      EnvironmentFailure: it raised, or does not keep Gymnasium's protocol.
     """
+    if isinstance(env, gym_env.GymVectorEnv):
+        env.try_out()
     random, spec = np.random.default_rng(seed), env.spec
     step = env.reset([seed])
     again = env.reset([seed])
@@ -95,8 +109,9 @@ def explore(env: base.VectorEnv, num_steps: int, seed: int = 0) -> Findings:
     ranges = {name: _Range(array) for name, array in _shown(spec, step).items()}
     rewards: list[float] = []
     episodes: list[list[float]] = [[]]
-    start = time.perf_counter()
-    for _ in range(num_steps):
+    start, taken = clock(), 0
+    while taken < num_steps and (not taken or clock() - start < max_seconds):
+        taken += 1
         was_final = bool(step.final[0])
         step = env.step(_random_action(spec, step, random))
         for name, array in _shown(spec, step).items():
@@ -106,14 +121,15 @@ def explore(env: base.VectorEnv, num_steps: int, seed: int = 0) -> Findings:
         else:
             episodes[-1].append(float(step.reward[0]))
             rewards.append(float(step.reward[0]))
-    seconds = time.perf_counter() - start
+    seconds = clock() - start
     finished = episodes if step.final[0] else episodes[:-1]
     return Findings(
         arrays={name: found.seen() for name, found in ranges.items()},
         rewards=rewards,
         episodes=finished,
         unfinished=[] if step.final[0] else episodes[-1],
-        steps_per_second=num_steps / max(seconds, 1e-9),
+        num_steps=taken,
+        steps_per_second=taken / max(seconds, 1e-9),
         same_reset=same_reset,
     )
 
@@ -140,7 +156,7 @@ def judge(spec: types.EnvSpec, findings: Findings, space: spaces.Space[Any] | No
     """Returns what follows from the findings, whatever the agent; space: Gymnasium's, of the observations."""
     wrong, warned, noted = [], [], []
     for array in spec.arrays:
-        seen, name = findings.arrays[array.name], f"observation {array.name!r}" if spec.packed else "the observation"
+        seen, name = findings.arrays[array.name], _title(spec, array)
         if not seen.is_finite:
             wrong.append(f"{name} has numbers that are not finite; the learner refuses them")
         elif seen.low < array.low or seen.high > array.high:
@@ -150,6 +166,7 @@ def judge(spec: types.EnvSpec, findings: Findings, space: spaces.Space[Any] | No
             )
         warned += _constants(name, array, seen)
         warned += _image(name, array)
+    warned += channels_first(spec)
     if not np.all(np.isfinite(findings.rewards)):
         wrong.append("some rewards are not finite; the learner refuses them")
     elif not np.any(findings.rewards):
@@ -158,6 +175,11 @@ def judge(spec: types.EnvSpec, findings: Findings, space: spaces.Space[Any] | No
         warned.append(
             f"no episode ended in {len(findings.rewards)} random steps; if episodes never end, give "
             "--env.max_episode_steps=N"
+        )
+    if findings.steps_per_second < SLOW:
+        noted.append(
+            f"{findings.steps_per_second:.3g} steps/s are few: environments set the pace of training; --workers=N "
+            "steps them in N processes, `seedzero worker` on other machines too"
         )
     if space is not None and _has_float64(space):
         noted.append("observations of dtype float64 are sent as float32, with 7 digits")
@@ -173,6 +195,23 @@ def _constants(name: str, array: types.ArraySpec, seen: Seen) -> list[str]:
     if seen.num_constant and not array.is_grid and not is_one_hot:
         return [f"{seen.num_constant} of the numbers of {name} never changed"]
     return []
+
+
+def channels_first(spec: types.EnvSpec) -> list[str]:
+    """Returns a warning for each image whose channels seem to come first."""
+    found = []
+    for array in spec.arrays:
+        first, *others = array.shape if array.is_grid and len(array.shape) == 3 else (0,)
+        if 0 < first < 5 and min(others) >= 2 * first:
+            found.append(
+                f"{_title(spec, array)} is read as {first} high, {others[0]} wide, with {others[1]} channels; if its "
+                """channels come first, give --env.wrappers='["ChannelsLast"]'"""
+            )
+    return found
+
+
+def _title(spec: types.EnvSpec, array: types.ArraySpec) -> str:
+    return f"observation {array.name!r}" if spec.packed else "the observation"
 
 
 def _image(name: str, array: types.ArraySpec) -> list[str]:

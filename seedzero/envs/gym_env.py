@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import difflib
 import functools
+import importlib.util
 import json
 import os
+import re
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -18,7 +22,7 @@ from gymnasium.envs import registration
 
 from seedzero.config import sections
 from seedzero.core import errors, types, user_code
-from seedzero.envs import base, gym_spaces, gym_wrappers, minatar
+from seedzero.envs import base, gym_protocol, gym_spaces, gym_wrappers, minatar
 
 _EXTRAS = {
     "Box2D": "gymnasium[box2d]",
@@ -49,11 +53,10 @@ class GymVectorEnv:
         EnvironmentFailure: unknown id, missing package, unsupported space, or an exception of the environment.
         """
         if render:
-            # Pictures, not windows: otherwise SDL looks for a display and complains on stderr.
-            os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+            _need_no_display()
         # Not render_mode=None: a user's environment may lack that argument.
         options = {**(arguments or {}), **({"render_mode": "rgb_array"} if render else {})}
-        self._begin(env_id, [functools.partial(_make_one, env_id, options, wrappers)] * num_envs)
+        self._begin(env_id, [functools.partial(_make_one, env_id, options, wrappers)] * num_envs, render=render)
 
     @classmethod
     def from_factory(cls, make: Callable[[], gymnasium.Env[Any, Any]], num_envs: int) -> GymVectorEnv:
@@ -71,7 +74,9 @@ class GymVectorEnv:
         The function is called with the settings' kwargs, and with render_mode="rgb_array" where pictures are wanted.
         """
         given = arguments(dataclasses.replace(settings, max_episode_steps=0))
-        given |= {"render_mode": "rgb_array"} if render else {}
+        if render:
+            _need_no_display()
+            given["render_mode"] = "rgb_array"
         wrappers = gym_wrappers.parse(settings.wrappers)
 
         with base.failures_of(f"environment 'python:{name}' cannot be made, mend this first"):
@@ -86,13 +91,16 @@ class GymVectorEnv:
             return gym_wrappers.apply(env if not limit else gymnasium.wrappers.TimeLimit(env, limit), wrappers)
 
         env = cls.__new__(cls)
-        env._begin(f"python:{name}", [make] * num_envs)
+        env._begin(f"python:{name}", [make] * num_envs, render=render)
         return env
 
-    def _begin(self, name: str, makers: Sequence[Callable[[], gymnasium.Env[Any, Any]]]) -> None:
+    def _begin(
+        self, name: str, makers: Sequence[Callable[[], gymnasium.Env[Any, Any]]], *, render: bool = False
+    ) -> None:
         self._name = name
+        how = " with render_mode='rgb_array'" if render else ""
         self.num_envs = len(makers)
-        with base.failures_of(f"environment {name!r} cannot be made, mend this first"), _quiet():
+        with base.failures_of(f"environment {name!r} cannot be made{how}, mend this first"), _quiet():
             envs = [make() for make in makers]
             self.observation_space = envs[0].observation_space
             self.spec, self._encode, self._decode = gym_spaces.read(name, self.observation_space, envs[0].action_space)
@@ -101,6 +109,15 @@ class GymVectorEnv:
                 autoreset_mode=vector.AutoresetMode.NEXT_STEP,
                 copy=False,
             )
+
+    def try_out(self) -> None:
+        """Resets and steps the first environment once; it must be reset afterwards.
+
+        Raises:
+          EnvironmentFailure: it raised, or does not keep Gymnasium's protocol.
+        """
+        with _quiet():
+            gym_protocol.check(self._name, self._envs.envs[0])
 
     def reset(self, seeds: Sequence[int]) -> types.EnvStep:
         base.check_seeds(seeds, self.num_envs)
@@ -120,14 +137,23 @@ class GymVectorEnv:
         with base.failures_of(f"environment {self._name!r} raised in render"), _quiet():
             picture = self._envs.envs[0].render()
         if not isinstance(picture, np.ndarray) or picture.ndim != 3 or picture.shape[2] != 3:
+            modes = ", ".join(map(str, self._envs.envs[0].metadata.get("render_modes", []))) or "none"
             raise errors.EnvironmentFailure(
-                f"environment {self._name!r} renders {type(picture).__name__}; expected an array [height, width, 3]: "
-                "its metadata must list the render mode rgb_array, and it must be made with render=True"
+                f"environment {self._name!r} renders {type(picture).__name__}, not an array [height, width, 3]; it "
+                f"needs the render mode rgb_array, and its metadata lists {modes}"
             )
         return picture.astype(np.uint8)
 
     def close(self) -> None:
         self._envs.close()
+
+
+def _need_no_display() -> None:
+    """Has environments draw pictures, not windows, on machines without a display too, unless the user chose a way."""
+    # Otherwise SDL looks for a display and complains on stderr, and MuJoCo's OpenGL fails without one.
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+    if sys.platform == "linux" and not {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
+        os.environ.setdefault("MUJOCO_GL", "egl")
 
 
 def check_id(env_id: str) -> None:
@@ -195,9 +221,33 @@ def _explained(env_id: str, unknown: type[gymnasium.error.Error]) -> Iterator[No
     except (gymnasium.error.DependencyNotInstalled, ModuleNotFoundError) as error:
         raise errors.EnvironmentFailure(_missing(env_id, str(error))) from error
     except unknown as error:
+        module, _, name = env_id.rpartition(":")
+        if module in sys.modules:
+            raise errors.EnvironmentFailure(_unregistered(module, name)) from error
+        meant = find(re.sub(r"-v\d+$", "", env_id))
+        if meant.removeprefix("gym:") in gymnasium.registry:
+            raise errors.EnvironmentFailure(f"Gymnasium does not know {env_id!r}; did you mean {meant}?") from error
         raise errors.EnvironmentFailure(
             f"Gymnasium does not know {env_id!r} ({error}); for your own write gym:MODULE:ID, MODULE registers it"
         ) from error
+
+
+def _unregistered(module: str, name: str) -> str:
+    """Returns that a module has been imported and registers no such id, with what it does register."""
+    package = module.partition(".")[0]
+    entries = {id: str(getattr(of.entry_point, "__module__", of.entry_point)) for id, of in gymnasium.registry.items()}
+    known = [id for id, entry in entries.items() if re.split("[.:]", entry)[0] == package]
+    said = f"module {module!r} was imported and registers no {name!r} with Gymnasium"
+    if near := difflib.get_close_matches(name, known, n=3, cutoff=0.5):
+        return f"{said}; did you mean {' or '.join(f'gym:{module}:{each}' for each in near)}?"
+    if known:
+        return f"{said}; it registers {', '.join(known[:5])}{', ...' if len(known) > 5 else ''}"
+    if hasattr(sys.modules[module], "__path__") and importlib.util.find_spec(f"{module}.envs") is not None:
+        return f"{said}, nor another; packages often do in their module envs: try gym:{module}.envs:{name}"
+    return (
+        f"{said}, nor another; name the module of the package that does, or give a function of yours that returns a "
+        "Gymnasium environment: --env=python:MODULE:FUNCTION"
+    )
 
 
 def _given(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
@@ -208,9 +258,10 @@ def _missing(env_id: str, reason: str) -> str:
     module = env_id.rpartition(":")[0]
     if module and f"No module named '{module}'" in reason:
         return f"environment {env_id!r}: {user_code.no_module(module)}"
-    extra = next((extra for package, extra in _EXTRAS.items() if package in reason), None)
-    install = f"install it: pip install '{extra}'" if extra else "install it on every machine with workers"
-    return f"environment {env_id!r} needs a missing package: {reason} ({install})"
+    for package, extra in _EXTRAS.items():
+        if package in reason:
+            return f"environment {env_id!r} needs {package}, which is not installed: pip install '{extra}'"
+    return f"environment {env_id!r} needs a missing package: {reason} (install it on every machine with workers)"
 
 
 def _quiet() -> warnings.catch_warnings[None]:

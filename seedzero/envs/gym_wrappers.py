@@ -16,6 +16,7 @@ from seedzero.envs import base
 
 NAMES = (
     "BoundAction",
+    "ChannelsLast",
     "ClipAction",
     "ClipReward",
     "DelayObservation",
@@ -76,7 +77,26 @@ class SelectObservation(gymnasium.ObservationWrapper[Any, Any, Any]):
         return observation[self._key]
 
 
-OWN: Mapping[str, Any] = {"BoundAction": BoundAction, "SelectObservation": SelectObservation}
+class ChannelsLast(gymnasium.ObservationWrapper[Any, Any, Any]):
+    """Images [channels, height, width] as [height, width, channels]."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        super().__init__(env)
+        space = env.observation_space
+        if not isinstance(space, spaces.Box) or len(space.shape) != 3:
+            raise TypeError(f"expected a Box of three dimensions, got {space}")
+        low, high = (np.moveaxis(bound, 0, -1) for bound in (space.low, space.high))
+        self.observation_space = spaces.Box(low, high, dtype=space.dtype.type)
+
+    def observation(self, observation: Any) -> Any:
+        return np.moveaxis(observation, 0, -1)
+
+
+OWN: Mapping[str, Any] = {
+    "BoundAction": BoundAction,
+    "ChannelsLast": ChannelsLast,
+    "SelectObservation": SelectObservation,
+}
 """Wrappers that Gymnasium has not."""
 
 

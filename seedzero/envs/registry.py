@@ -107,12 +107,14 @@ def advice(env_id: str) -> str:
 
 
 def spec(settings: sections.EnvConfig) -> types.EnvSpec:
-    """Returns the spec of an environment, which is made once for it.
+    """Returns the spec of an environment, which is made once for it; one in Python is reset and stepped once, too.
 
     Raises:
-      EnvironmentFailure: it cannot be made here.
+      EnvironmentFailure: it cannot be made here, or not used.
     """
     with contextlib.closing(make(settings.id, settings, 1, threads=1)) as env:
+        if isinstance(env, gym_env.GymVectorEnv):
+            env.try_out()
         return env.spec
 
 
@@ -134,5 +136,5 @@ def _unknown(env_id: str) -> str:
         meant = forms.get(nearest[0], nearest[0])
     elif separator and name and not meant:
         meant = f"gym:{env_id}"
-    hint = f"; did you mean {meant}?" if meant else ""
-    return f"unknown environment {env_id!r}; expected {_FORMS}{hint}"
+    hint = f"did you mean {meant}?" if meant else f"expected {_FORMS};"
+    return f"unknown environment {env_id!r}; {hint} `seedzero envs` lists all families"

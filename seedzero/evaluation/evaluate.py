@@ -88,6 +88,7 @@ def evaluate(
     num_episodes: int,
     seed: int,
     opponent: str | None = None,
+    max_steps: int | None = None,
 ) -> dict[str, Any]:
     """Plays greedy episodes with a checkpoint; returns its update as `step`, how it was `chosen`, and statistics.
 
@@ -99,6 +100,8 @@ def evaluate(
       num_episodes: at least 1; not read if the opponent is EXHAUSTIVE.
       seed: of the environments.
       opponent: in games of two players RANDOM, EXHAUSTIVE or the run directory of another agent; None: RANDOM.
+      max_steps: an episode that has so many ends there, and counts with its rewards so far; None: the run's
+        `evaluation.max_episode_steps`. Not read in games of two players.
 
     Raises:
       UsageError: not a run directory, a remote environment, or an unsuitable opponent.
@@ -109,7 +112,7 @@ def evaluate(
     if game is None:
         if opponent is not None:
             raise errors.UsageError(f"--opponent={opponent}: {path} was trained in no game of two players; omit it")
-        return _evaluate_alone(path, step, num_episodes, seed)
+        return _evaluate_alone(path, step, num_episodes, seed, max_steps)
     opponent = opponent or RANDOM
     other = None if opponent in (RANDOM, EXHAUSTIVE) else _same_game(pathlib.Path(opponent), game)
     agent, checkpoint = load_player(game, path, step)
@@ -149,12 +152,13 @@ def _same_game(path: pathlib.Path, game: spiel.Game) -> pathlib.Path:
 
 
 def _evaluate_alone(
-    path: pathlib.Path, step: checkpoint_files.Step | None, num_episodes: int, seed: int
+    path: pathlib.Path, step: checkpoint_files.Step | None, num_episodes: int, seed: int, max_steps: int | None
 ) -> dict[str, Any]:
     num_envs = _num_envs(path, num_episodes)
     player = _Player(path, step, num_envs, seed=seed, render=False, role=types.Role.EVALUATE)
     slots = np.arange(num_envs)
-    played = evaluation.Evaluation(slots, num_episodes, player.env.spec.tasks)
+    limit = max_steps or player.config.evaluation.max_episode_steps
+    played = evaluation.Evaluation(slots, num_episodes, player.env.spec.tasks, max_steps=limit)
     with contextlib.closing(player.env):
         played.record(slots, player.step, player.first)
         while not played.done:
@@ -174,21 +178,32 @@ def _num_envs(path: pathlib.Path, num_episodes: int) -> int:
 
 
 def play(
-    path: str | os.PathLike[str], target: str | os.PathLike[str], step: checkpoint_files.Step | None, seed: int
+    path: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    step: checkpoint_files.Step | None,
+    seed: int,
+    max_steps: int | None = None,
 ) -> dict[str, Any]:
     """Writes a video, .mp4 or .gif, of one greedy episode with a checkpoint, chosen as in `evaluate`.
 
     A game of two players is self-play, without a step too with the best checkpoint; the return is the first mover's.
 
+    Args:
+      path: run directory.
+      target: file to write.
+      step: as in `evaluate`; so are seed and max_steps.
+
     Returns:
-      step, chosen, video, frames, return and length.
+      step, chosen, video, frames, return and length; cut_off is 1 if the limit of steps ended the episode.
 
     Raises:
       UsageError, CheckpointError: as in `evaluate`, or the video cannot be written.
     """
     player = _Player(pathlib.Path(path), step, 1, seed=seed, render=True)
     followed = evaluation.Episodes(1, player.env.spec.num_players)
+    limit = max_steps or player.config.evaluation.max_episode_steps
     ended: list[evaluation.Episode] = []
+    cut_off: list[evaluation.Episode] = []
 
     def frames() -> Iterator[np.ndarray]:
         while True:
@@ -196,11 +211,15 @@ def play(
             yield player.env.render()
             if ended:
                 return
+            if followed.lengths(np.zeros(1, int))[0] >= limit:
+                cut_off.append(followed.so_far(0))
+                return
             player.advance()
 
     with contextlib.closing(player.env):
         fps = _FRAMES_PER_SECOND[player.config.env.id.partition(":")[0]]
         num_frames = video.write_video(target, frames(), fps)
-    (episode,) = ended
+    (episode,) = [*ended, *cut_off]
     shown = {"frames": num_frames, "return": episode.total, "length": episode.length}
+    shown |= {"cut_off": 1} if cut_off else {}
     return {**player.saved.to_json(), "video": os.fspath(target), **shown}

@@ -64,10 +64,16 @@ class Episodes:
         self._sign[slots] = np.where(first, 1, self._next_sign * self._sign[slots])
         self._length[slots] = np.where(first, 0, self._length[slots] + 1)
         ended = np.zeros(np.count_nonzero(final), int) if tasks is None else tasks[final]
-        return [
-            Episode(int(slot), float(self._total[slot]), int(self._length[slot]), int(task))
-            for slot, task in zip(slots[final], ended, strict=True)
-        ]
+        return [self.so_far(int(slot), int(task)) for slot, task in zip(slots[final], ended, strict=True)]
+
+    def lengths(self, slots: np.ndarray) -> np.ndarray:
+        """Returns [B] the steps of the episodes of these environments so far."""
+        lengths: np.ndarray = self._length[slots]
+        return lengths
+
+    def so_far(self, slot: int, task: int = 0) -> Episode:
+        """Returns the episode of an environment as if it ended now."""
+        return Episode(slot, float(self._total[slot]), int(self._length[slot]), task)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,6 +82,8 @@ class Result:
 
     Attributes:
       task_returns: mean return of each task that was played, by its name; {} where there is one task.
+      cut_off: episodes that the limit of steps ended, and that count with their rewards so far; the further episodes
+        of their environments are missing.
     """
 
     episodes: int
@@ -85,12 +93,14 @@ class Result:
     max_return: float
     mean_length: float
     task_returns: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    cut_off: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the statistics by their names; without `task_returns` where there is one task."""
+        """Returns the statistics by their names; `task_returns` and `cut_off` where there are any."""
         values = dataclasses.asdict(self)
-        if not self.task_returns:
-            del values["task_returns"]
+        for name in ("task_returns", "cut_off"):
+            if not values[name]:
+                del values[name]
         return values
 
     def flat(self) -> dict[str, float]:
@@ -106,10 +116,14 @@ class Evaluation:
       slots: [E] the environments' slots, any distinct numbers.
       num_episodes: episodes altogether; the first environments play the remainder of an uneven division.
       tasks: `EnvSpec.tasks`.
+      max_steps: an episode that has so many is over, as if it had ended there, and its environment plays no more.
+
+    Attributes:
+      num_finished: episodes so far.
     """
 
-    def __init__(self, slots: np.ndarray, num_episodes: int, tasks: Sequence[str] = ()) -> None:
-        self._tasks = tasks
+    def __init__(self, slots: np.ndarray, num_episodes: int, tasks: Sequence[str] = (), *, max_steps: int) -> None:
+        self._tasks, self._max_steps, self._cut_off = tasks, max_steps, 0
         number = len(slots)
         quotas = num_episodes // number + (np.arange(number) < num_episodes % number)
         self._left = {int(slot): int(quota) for slot, quota in zip(slots, quotas, strict=True)}
@@ -122,6 +136,17 @@ class Evaluation:
             if self._left[episode.slot] > 0:
                 self._left[episode.slot] -= 1
                 self._finished.append(episode)
+        for row in np.flatnonzero((self._running.lengths(slots) >= self._max_steps) & ~step.final):
+            slot = int(slots[row])
+            if self._left[slot] > 0:
+                self._left[slot] = 0
+                self._cut_off += 1
+                task = 0 if step.tasks is None else int(step.tasks[row])
+                self._finished.append(self._running.so_far(slot, task))
+
+    @property
+    def num_finished(self) -> int:
+        return len(self._finished)
 
     @property
     def done(self) -> bool:
@@ -138,7 +163,7 @@ class Evaluation:
             for task, name in enumerate(self._tasks)
         }
         means = {name: float(np.mean(returns)) for name, returns in totals.items() if returns}
-        return dataclasses.replace(found, task_returns=means)
+        return dataclasses.replace(found, task_returns=means, cut_off=self._cut_off)
 
 
 def summarize(totals: Sequence[float], lengths: Sequence[int]) -> Result:

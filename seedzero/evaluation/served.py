@@ -30,6 +30,7 @@ def evaluate(
     seed: int,
     access: config_lib.Config,
     report: Callable[[str], None],
+    max_steps: int | None = None,
 ) -> dict[str, Any]:
     """Listens for a worker and plays greedy episodes with a checkpoint there; returns as `evaluate.evaluate`.
 
@@ -37,7 +38,7 @@ def evaluate(
 
     Args:
       path: run directory of a run with --env=remote.
-      step, num_episodes, seed: as in `evaluate.evaluate`.
+      step, num_episodes, seed, max_steps: as in `evaluate.evaluate`.
       access: its `transport.listen`, `token_file` and `insecure`, and its `tls`, are those of this server.
       report: shows the user a line; called on any thread.
 
@@ -62,7 +63,7 @@ def evaluate(
     finished = False
     try:
         report(f"waiting for a worker with the environment of the run: {worker_options.invitation(config, address)}")
-        result = _play(host, listening, saved, num_episodes, seed)
+        result = _play(host, listening, saved, num_episodes, seed, max_steps or config.evaluation.max_episode_steps)
         finished = True
     finally:
         listening.stop(finished=finished, reason="the evaluation is over")
@@ -85,7 +86,7 @@ def _read_config(path: pathlib.Path, access: config_lib.Config) -> config_lib.Co
 
 
 def _play(
-    host: Host, listening: server.Server, saved: greedy.Saved, num_episodes: int, seed: int
+    host: Host, listening: server.Server, saved: greedy.Saved, num_episodes: int, seed: int, max_steps: int
 ) -> evaluation.Result:
     """Acts for one worker after another, until one has played all episodes."""
     session_id = ""
@@ -96,7 +97,7 @@ def _play(
         if request.session_id != session_id:
             session_id = request.session_id
             group = greedy.Group(saved, host.spec, len(first), seed)
-            played = evaluation.Evaluation(slots, num_episodes, host.spec.tasks)
+            played = evaluation.Evaluation(slots, num_episodes, host.spec.tasks, max_steps=max_steps)
         played.record(slots, step, first)
         if played.done:
             return played.result()

@@ -94,6 +94,7 @@ class DeviceLoop:
             version=runner.version,
             last_evaluation=calls.evaluator.last,
             evaluating=calls.evaluator.running is not None,
+            remaining=calls.evaluator.remaining(),
             is_compiled=bool(programs.sizes) and programs.update_compiled,
         )
 

@@ -71,9 +71,16 @@ class Evaluator:
         limit = min(self._last_step + SILENCE_SECONDS, self._began_to_end + LAST_SECONDS)
         return max(0.0, limit - now) if self.ends else None
 
+    def remaining(self) -> str:
+        """Returns what a run that ends still waits for; "": it does not end."""
+        if not self.ends or self.running is None:
+            return ""
+        return f"last evaluation: {self.running.played.num_finished} of {self._config.episodes} episodes"
+
     def begin(self, session: roster.Session, num_updates: int, params: base.Params, tasks: Sequence[str] = ()) -> None:
         """Starts an evaluation in the environments of a session, of these tasks; the parameters are a copy."""
-        played = evaluation.Evaluation(session.all_slots, self._config.episodes, tasks)
+        limit = self._config.max_episode_steps
+        played = evaluation.Evaluation(session.all_slots, self._config.episodes, tasks, max_steps=limit)
         self.running = Running(session, num_updates, params, played)
 
     def record(self, messages: Sequence[batch_lib.Message], now: float) -> Ended | None:

@@ -90,11 +90,15 @@ def train(
                 directory.abandon()
             raise
         if ended.is_new:
-            if made.has_checkpoint:
+            if made.num_updates == 0:
+                screen.message("there is nothing to score: compilation and a first batch come before the first update")
+            elif made.has_checkpoint:
                 program, at = resume_command.partition(" train ")[0], f"--run_dir={shlex.quote(str(path))}"
-                screen.message(_next_commands(program, at, is_remote=config.env.id == env_ids.REMOTE))
-            finished = ended.finished
-            screen.message(f"finished: {finished}" if finished else f"stopped; to resume: {resume_command}")
+                _show_next(screen, program, at, is_remote=config.env.id == env_ids.REMOTE)
+            if ended.finished:
+                screen.message(f"finished: {ended.finished}")
+            else:
+                screen.message("stopped; to resume:", resume_command)
         return result.read(directory.checkpoints, str(path), finished=ended.finished)
 
 
@@ -105,11 +109,11 @@ class _Ended(NamedTuple):
     is_new: bool = True
 
 
-def _next_commands(program: str, at: str, *, is_remote: bool) -> str:
-    """Returns the commands that score and show a run; is_remote: its environments come with workers."""
-    if is_remote:
-        return f"score it: {program} evaluate {at} --listen=127.0.0.1:0"
-    return f"score it: {program} evaluate {at}; watch it: {program} play {at} --video=play.mp4"
+def _show_next(screen: background.Console, program: str, at: str, *, is_remote: bool) -> None:
+    """Shows the commands that score and show a run; is_remote: its environments come with workers."""
+    screen.message("score it:", f"{program} evaluate {at}{' --listen=127.0.0.1:0' if is_remote else ''}")
+    if not is_remote:
+        screen.message("watch it:", f"{program} play {at} --video=play.mp4")
 
 
 class _Learner:
@@ -206,6 +210,11 @@ class _Learner:
         """Whether there is a checkpoint."""
         return self._view.durable_update is not None
 
+    @property
+    def num_updates(self) -> int:
+        """Updates so far, resumes included."""
+        return self._view.progress.snapshot().num_updates
+
     def _metrics_served(self) -> contextlib.AbstractContextManager[str]:
         """Answers Prometheus while it is entered, if that is configured."""
         host, port = self._config.metrics.host, self._config.metrics.port
@@ -232,7 +241,7 @@ class _Learner:
     def _train(self, address: str) -> str:
         """Returns why the run is finished, or "" where it was stopped before."""
         if self._reception.spec is None and self._config.worker.num == 0:
-            self._screen.message(f"waiting for a worker: {worker_options.invitation(self._config, address)}")
+            self._screen.message("waiting for a worker:", worker_options.invitation(self._config, address))
         while self._reception.spec is None and not self._ending.is_interrupted and self._seconds_left() > 0:
             self._ending.check()
             self._ending.wait(self._seconds_left())
@@ -298,11 +307,12 @@ class _Learner:
         if normalized is not None:
             values["evaluation_human_normalized"] = normalized
         self._view.write_row({"update": update, "kind": "evaluation", **values}, gathered=False)
+        cut = f", {result.cut_off} of them cut off as too long" if result.cut_off else ""
         best = "; the best so far" if ended.is_best else ""
         score = "" if normalized is None else f", human-normalized {normalized:.3f}"
         self._screen.message(
             f"evaluation at update {update}: return {result.mean_return:.4g} +- {result.std_return:.3g} over "
-            f"{result.episodes} episodes{score}{best}"
+            f"{result.episodes} episodes{cut}{score}{best}"
         )
         if ended.is_best:
             self._saves.save_best(ended)

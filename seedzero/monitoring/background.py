@@ -38,9 +38,9 @@ class Console:
         """Shows a snapshot, unless one was shown just before and this is not the last."""
         self._put(functools.partial(self._shown.update, snapshot, last=last))
 
-    def message(self, text: str) -> None:
-        """Prints a line of its own."""
-        self._put(functools.partial(self._shown.message, text))
+    def message(self, text: str, command: str = "") -> None:
+        """Prints a line of its own, with a command line that ends it."""
+        self._put(functools.partial(self._shown.message, text, command))
 
     def close(self, timeout_seconds: float = CLOSE_SECONDS) -> None:
         """Ends the live line and the thread; gives up where nobody reads."""

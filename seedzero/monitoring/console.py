@@ -84,12 +84,18 @@ class Console:
             self._next_time = self._clock() + self._every_seconds
             if self._is_live:
                 self._draw(live_line(snapshot, self._console.width))
+                if last:
+                    self._end_line()
             else:
                 print(plain_line(snapshot), file=self._stream, flush=True)
 
-    def message(self, text: str) -> None:
-        """Prints a line of its own, above the live line; characters that are not printable are escaped."""
-        text = printable.escape(text)
+    def message(self, text: str, command: str = "") -> None:
+        """Prints a line of its own, above the live line; characters that are not printable are escaped.
+
+        command: a command line that ends it, to be copied; on a terminal it stays whole where the text is broken.
+        """
+        width = self._console.width if self._is_live else None
+        text = printable.with_command(printable.escape(text), printable.escape(command), width)
         with self._trying():
             if self._is_live:
                 self._console.print(rich.text.Text(text), soft_wrap=True)
@@ -100,9 +106,7 @@ class Console:
         """Ends the live line and restores the terminal."""
         with self._trying():
             self._closed = True
-            if self._live:
-                self._live.stop()
-            self._live = None
+            self._end_line()
             if self._redirects and self._stream is not sys.stderr:
                 self._stream.close()
 
@@ -119,6 +123,12 @@ class Console:
             yield
         except (OSError, ValueError):  # ValueError: it is closed
             self._is_live = False  # rich would collect all later output
+
+    def _end_line(self) -> None:
+        """Leaves the live line where it is; messages follow below it."""
+        if self._live:
+            self._live.stop()
+        self._live = None
 
     def _draw(self, line: str) -> None:
         text = rich.text.Text(line, no_wrap=True, overflow="crop")

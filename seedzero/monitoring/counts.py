@@ -33,4 +33,5 @@ class Snapshot(NamedTuple):
     version: int = 0  # updates that the acting parameters have seen
     last_evaluation: Mapping[str, Any] | None = None  # its result
     evaluating: bool = False  # an evaluation is under way
+    remaining: str = ""  # what a run that ends still waits for
     is_compiled: bool = False  # acting and updating have their programs

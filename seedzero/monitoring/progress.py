@@ -62,6 +62,8 @@ class Progress:
             return "compiling"
         if silent := self.silent():
             return silent
+        if self.read is not None and (remaining := self.read().remaining):
+            return remaining
         if self.read is None:
             return "waiting for the first worker"
         if not num_workers:

@@ -11,9 +11,11 @@ from seedzero.config import sections
 from seedzero.core import errors, types
 
 _MODULE = """
+import atexit
 import os
 import sys
 import gymnasium
+import numpy
 from gymnasium import spaces
 
 class Talking(gymnasium.Env):
@@ -21,12 +23,27 @@ class Talking(gymnasium.Env):
     def __init__(self):
         print("a banner")
         print("a warning", file=sys.stderr)
+    reset = lambda self, **kwargs: (numpy.zeros(4, numpy.float32), {})
+    step = lambda self, action: (numpy.zeros(4, numpy.float32), 0.0, False, False, {})
 
 class Crashing(Talking):
     def __init__(self):
+        print("out of licences", file=sys.stderr, flush=True)
         os._exit(3)
 
-for kind in (Talking, Crashing):
+class Aborting(Talking):
+    def reset(self, **kwargs):
+        os.abort()
+
+class Parting(Talking):
+    def __init__(self):
+        atexit.register(lambda: (print("goodbye"), print("closing", file=sys.stderr)))
+
+class OfTwoRewards(Parting):
+    def step(self, action):
+        return numpy.zeros(4, numpy.float32), numpy.zeros(2), False, False, {}
+
+for kind in (Talking, Crashing, Aborting, Parting, OfTwoRewards):
     gymnasium.register(f"{kind.__name__}-v0", entry_point=kind)
 """
 
@@ -45,8 +62,19 @@ def test_a_user_s_module_shows_its_spec_whatever_it_prints() -> None:
 
 @pytest.mark.usefixtures("_module")
 def test_one_that_ends_its_process_is_named() -> None:
-    with pytest.raises(errors.ConfigError, match=r"talking_envs:Crashing-v0: its process ended with exit code 3"):
+    with pytest.raises(
+        errors.ConfigError, match=r"Crashing-v0: its process ended with exit code 3 .*: out of licences"
+    ):
         environment.spec_of(sections.EnvConfig(id="gym:talking_envs:Crashing-v0"))
+    with pytest.raises(errors.ConfigError, match=r"Aborting-v0: its process ended with signal SIGABRT"):
+        environment.spec_of(sections.EnvConfig(id="gym:talking_envs:Aborting-v0"))
+
+
+@pytest.mark.usefixtures("_module")
+def test_last_words_hide_neither_spec_nor_error() -> None:
+    assert environment.spec_of(sections.EnvConfig(id="gym:talking_envs:Parting-v0"))
+    with pytest.raises(errors.ConfigError, match=r"--env=gym:.*-v0: it returned in step an array of float64\[2\] as"):
+        environment.spec_of(sections.EnvConfig(id="gym:talking_envs:OfTwoRewards-v0"))
 
 
 def test_environments_of_this_package_are_asked_here_and_remote_ones_not_at_all() -> None:

@@ -18,6 +18,8 @@ from gymnasium import spaces
 
 class Images(gymnasium.Env):
     observation_space, action_space = spaces.Box(0, 255, (64, 64, 3), "uint8"), spaces.Discrete(2)
+    reset = lambda self, **kwargs: (self.observation_space.sample(), {})
+    step = lambda self, action: (self.observation_space.sample(), 0.0, False, False, {})
 
 gymnasium.register("Images-v0", entry_point=Images)
 """
@@ -72,6 +74,15 @@ def test_a_user_s_images_choose_preset_and_network(tmp_path: pathlib.Path, monke
     assert asked.preset == "pixels" and asked.spec is not None and asked.spec.observation_shape == (64, 64, 3)
     assert asked.notes[0].startswith("--env=gym:their_envs:Images-v0 shows images of 64x64x3: preset pixels")
     assert kinds.choose_kind("network.kind", asked.config.network.kind, asked.spec) == "resnet"
+
+
+def test_channels_that_seem_to_come_first_are_noted(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "their_planes.py").write_text(_MODULE.replace("(64, 64, 3)", "(3, 64, 64)"))
+    asked = request.make({}, {"env.id": "gym:their_planes:Images-v0"})
+    assert any('["ChannelsLast"]' in note for note in asked.notes)
+    asked = request.make({}, {"env.id": "gym:their_planes:Images-v0", "env.wrappers": '["ChannelsLast"]'})
+    assert asked.preset == "pixels" and not any("ChannelsLast" in note for note in asked.notes)
 
 
 def test_a_named_preset_for_images_leaves_vectors_the_network_that_fits() -> None:

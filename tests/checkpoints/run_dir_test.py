@@ -76,7 +76,7 @@ def test_resumable_change_is_noted_and_saved(tmp_path: pathlib.Path) -> None:
     open_with(tmp_path, {"workers": 2}).close()
     with open_with(tmp_path, {"workers": 5}) as run:
         assert run.config.worker.num == 5
-        assert run.notes == ("worker.num was 2, is 5 from now on",)
+        assert run.notes == ("--workers was 2, is 5 from now on",)
     assert run_dir_lib.read_saved(tmp_path).config.worker.num == 5
 
 
@@ -84,10 +84,10 @@ def test_a_setting_of_learning_changes_only_where_a_resume_names_it(tmp_path: pa
     open_with(tmp_path, {"optimizer.learning_rate": 1e-3}).close()
     with open_with(tmp_path) as run:
         assert run.config.optimizer.learning_rate == 1e-3
-        assert run.notes == ("optimizer.learning_rate stays 0.001 as the run began, though here it would be 0.002",)
+        assert run.notes == ("--optimizer.learning_rate stays 0.001 as the run began, though here it would be 0.002",)
     with open_with(tmp_path, {"optimizer.learning_rate": 5e-4, "muzero.n_step": 3}) as run:
         assert (run.config.optimizer.learning_rate, run.config.muzero.n_step) == (5e-4, 3)
-        assert "optimizer.learning_rate was 0.001, is 0.0005 from now on" in run.notes
+        assert "--optimizer.learning_rate was 0.001, is 0.0005 from now on" in run.notes
     with open_with(tmp_path, preset="cartpole") as run:
         assert (run.config.optimizer.learning_rate, run.config.muzero.n_step) == (5e-4, 3)
 
@@ -106,15 +106,15 @@ def test_change_that_cannot_resume_is_refused_with_every_key_and_value(tmp_path:
     with pytest.raises(errors.ResumeError) as caught:
         open_with(tmp_path, {"seed": 4, "network.width": 32, "workers": 7})
     message = str(caught.value)
-    assert "run.seed: saved 3, given 4" in message
-    assert "network.width: saved 64, given 32" in message
+    assert "--seed: saved 3, given 4" in message
+    assert "--network.width: saved 64, given 32" in message
     assert "--run_dir" in message and "worker.num" not in message
     assert (tmp_path / "config.json").read_bytes() == before
 
 
 def test_value_no_longer_given_is_refused(tmp_path: pathlib.Path) -> None:
     open_with(tmp_path, {"seed": 3}).close()
-    with pytest.raises(errors.ResumeError, match=r"run\.seed: saved 3, given 0"):
+    with pytest.raises(errors.ResumeError, match=r"--seed: saved 3, given 0"):
         open_with(tmp_path)
 
 
@@ -130,7 +130,7 @@ def test_what_another_machine_would_choose_stays_as_it_was(tmp_path: pathlib.Pat
     for _ in range(2):  # the first values survive a resume
         with open_with(tmp_path, {"seed": 3}, chosen={"replay.num_slots": 64, "training.num_devices": 1}) as run:
             assert run.config.replay.num_slots == 32 and run.config.training.num_devices == 4
-            assert run.notes[0] == "replay.num_slots stays 32 as the run began, though here it would be 64"
+            assert run.notes[0] == "--replay.num_slots stays 32 as the run began, though here it would be 64"
     assert run_dir_lib.read_saved(tmp_path).config.replay.num_slots == 32
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from seedzero.cli import main
+from seedzero.cli import check_env, main
 
 
 class Robot(gymnasium.Env[Any, Any]):
@@ -83,7 +83,7 @@ def test_settings_of_the_environment_count(capsys: pytest.CaptureFixture[str]) -
         (["gym:Pendulum-v1", "--agent=vtrace"], "plays no environments with vectors as actions"),
         ([ROBOT, "--network.kind=resnet", "--env.kwargs={"], "is no JSON object"),
         ([ROBOT, '--env.kwargs={"scale": NaN}'], "rewards are not finite"),
-        (["gym:CartPole-v1", "--network.kind=conv"], "use network.kind=mlp"),
+        (["gym:CartPole-v1", "--network.kind=conv"], "use --network.kind=mlp"),
     ],
 )
 def test_what_training_would_refuse_is_an_error(
@@ -121,3 +121,21 @@ def test_jax_is_not_loaded() -> None:
         [sys.executable, "-c", script + "assert 'jax' not in sys.modules"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_a_slow_environment_is_left_with_a_word(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(check_env, "MAX_SECONDS", 0.0)
+    assert main.main(["check-env", ROBOT, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert found["steps"] == 1 and "--steps=1000 takes all of them" in found["warnings"][0]
+    assert main.main(["check-env", ROBOT, "--steps=7", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["steps"] == 7
+
+
+def test_where_no_network_fits_the_rest_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["check-env", "gym:CartPole-v1", "--network.kind=conv"]) == 1
+    printed = capsys.readouterr().out
+    assert "observation  observation: float32 4, " in printed and "no network.kind fits" in printed
+    assert "error: network.kind=conv needs" in printed and "train it" not in printed

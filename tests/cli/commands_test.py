@@ -42,24 +42,27 @@ def test_evaluate_ends_with_one_line_of_json(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     calls, run = [], pathlib.Path("r")
-    result = {**_RESULT, "chosen": "best", "mean_return": float("inf")}
+    result = {**_RESULT, "chosen": "best", "mean_return": float("inf"), "cut_off": 2}
     monkeypatch.setattr(evaluate, "evaluate", lambda *args: calls.append(args) or result)
     assert main.main(["evaluate", "--run_dir=r", "--episodes", "3"]) == 0
     output = capsys.readouterr()
     assert json.loads(output.out.splitlines()[-1]) == {**result, "mean_return": "inf"}
     assert "evaluated the checkpoint of update 7: the best by evaluation while training" in output.err
+    assert "the limit of steps ended 2 of 3 episodes" in output.err and "--max_episode_steps=N" in output.err
+    assert main.main(["evaluate", "--run_dir=r", "--max_episode_steps=9"]) == 0
     assert main.main(["evaluate", "--run_dir=r", "--step=best", "--episodes=3", "--seed=4"]) == 0
     assert main.main(["evaluate", "--run_dir=r", "--step=120", "--episodes=3"]) == 0
     assert main.main(["evaluate", "--run_dir=r", "--opponent=exhaustive"]) == 0
     assert main.main(["evaluate", "--run_dir=r", "--opponent=s", "--episodes=2"]) == 0
     assert main.main(["evaluate", "--run_dir=r"]) == 0
     assert calls == [
-        (run, None, 3, 0, None),
-        (run, "best", 3, 4, None),
-        (run, 120, 3, 0, None),
-        (run, None, 20, 0, "exhaustive"),
-        (run, None, 2, 0, "s"),
-        (run, None, 20, 0, None),
+        (run, None, 3, 0, None, None),
+        (run, None, 20, 0, None, 9),
+        (run, "best", 3, 4, None, None),
+        (run, 120, 3, 0, None, None),
+        (run, None, 20, 0, "exhaustive", None),
+        (run, None, 2, 0, "s", None),
+        (run, None, 20, 0, None, None),
     ]
 
 
@@ -89,8 +92,8 @@ def test_evaluate_listens_for_a_worker_with_token_and_certificate(monkeypatch: p
     monkeypatch.setattr(served, "evaluate", lambda *args: calls.append(args) or {"step": 7, "chosen": "best"})
     flags = ["--listen=0.0.0.0:0", "--token_file=t", "--tls.cert_file=c", "--tls.key_file=k"]
     assert main.main(["evaluate", "--run_dir=r", "--episodes=3", "--seed=4", "--step=last", *flags]) == 0
-    ((path, step, episodes, seed, access, _),) = calls
-    assert (path, step, episodes, seed) == ("r", "last", 3, 4)
+    ((path, step, episodes, seed, access, _, max_steps),) = calls
+    assert (path, step, episodes, seed, max_steps) == ("r", "last", 3, 4, None)
     assert (access.transport.listen, access.transport.token_file) == ("0.0.0.0:0", "t")
     assert (access.tls.cert_file, access.tls.key_file) == ("c", "k")
 
@@ -128,9 +131,9 @@ def test_play_passes_the_video_on(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     assert json.loads(output.out.splitlines()[-1]) == {"step": 7, "chosen": "best"}
     assert "played the checkpoint of update 7: the best" in output.err
     assert main.main(["play", "--run_dir=r", "--video=a.gif", "--step=last", "--seed=5"]) == 0
-    assert main.main(["play", "--run_dir=r", "--video=a.gif", "--step=120"]) == 0
+    assert main.main(["play", "--run_dir=r", "--video=a.gif", "--step=120", "--max_episode_steps=9"]) == 0
     video = pathlib.Path("a.gif")
-    assert calls == [("r", video, None, 0), ("r", video, "last", 5), ("r", video, 120, 0)]
+    assert calls == [("r", video, None, 0, None), ("r", video, "last", 5, None), ("r", video, 120, 0, 9)]
     assert main.main(["play", "--run_dir=r", "--video=a.gif", "--step=newest"]) == 2
     assert "expected the number of a saved update, best or last" in capsys.readouterr().err
 

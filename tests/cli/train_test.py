@@ -33,7 +33,13 @@ class Broken(Images):
     def __init__(self):
         raise ValueError("no licence")
 
-for kind in (Images, Parts, Broken):
+class Failing(Images):
+    def reset(self, **kwargs):
+        return self.observation_space.sample(), {}
+    def step(self, action):
+        raise OSError("the engine is gone")
+
+for kind in (Images, Parts, Broken, Failing):
     gymnasium.register(f"{kind.__name__}-v0", entry_point=kind)
 """
 
@@ -165,7 +171,8 @@ def test_an_impossible_environment_is_refused_before_a_run_directory_is_made(
     [
         ("Broken", "cannot be made, mend this first: ValueError: no licence"),
         ("Parts", "has the observation space Text"),
-        ("Unknown", "Gymnasium does not know"),
+        ("Failing", "raised in step: OSError: the engine is gone ("),
+        ("Unknown", "registers no 'Unknown-v0' with Gymnasium; did you mean gym:their_envs:Broken-v0"),
     ],
 )
 def test_what_a_user_s_module_cannot_make_is_one_message_and_leaves_nothing(

@@ -131,7 +131,8 @@ def test_environments_that_the_agent_cannot_play_are_refused_with_an_agent_that_
     with pytest.raises(errors.ConfigError) as caught:
         combinations.check_environment(_of_agent("vtrace", "gym:Pendulum-v1"), num_players=1, is_continuous=True)
     assert str(caught.value) == (
-        "agent vtrace plays no environments with vectors as actions, as --env=gym:Pendulum-v1 has; give --agent=muzero"
+        "agent vtrace plays no environments with vectors as actions, as --env=gym:Pendulum-v1 has; "
+        "give --agent=muzero|ppo|sac"
     )
     combinations.check_environment(_of_agent("muzero"), num_players=2, is_continuous=False)
     combinations.check_environment(_of_agent("muzero"), num_players=1, is_continuous=True)

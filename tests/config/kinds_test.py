@@ -34,7 +34,7 @@ def test_a_given_kind_stays(kind: str) -> None:
 @pytest.mark.parametrize("shape", [(), (4,), (2, 3, 4, 5)])
 def test_convolutions_without_a_grid_are_refused_by_the_settings_name(shape: tuple[int, ...]) -> None:
     with pytest.raises(
-        errors.ConfigError, match=r"vtrace\.torso=deep needs .* but they are \[.*; use vtrace\.torso=mlp"
+        errors.ConfigError, match=r"vtrace\.torso=deep needs .* but they are \[.*; use --vtrace\.torso=mlp"
     ):
         kinds.choose_kind("vtrace.torso", "deep", types.EnvSpec(shape, "uint8", 2))
 
@@ -42,6 +42,8 @@ def test_convolutions_without_a_grid_are_refused_by_the_settings_name(shape: tup
 def test_images_of_several_sizes_are_refused_by_name() -> None:
     arrays = [types.ArraySpec("camera", (6, 5, 3), "uint8"), types.ArraySpec("map", (9, 9), "uint8")]
     spec = types.EnvSpec.of_arrays(arrays, num_actions=2)
-    with pytest.raises(errors.ConfigError, match=r"camera \[6, 5, 3\], map \[9, 9\]; .* or use network\.kind=mlp"):
+    with pytest.raises(
+        errors.ConfigError, match=r"camera \[6, 5, 3\], map \[9, 9\]; .* flatten all with --network\.kind=mlp"
+    ):
         kinds.choose_kind("network.kind", "auto", spec)
     assert kinds.choose_kind("network.kind", "mlp", spec) == "mlp"

@@ -84,3 +84,10 @@ class TestAgents:
 def test_muzeros_windows_hold_the_stack_the_unroll_and_the_rewards_of_their_targets() -> None:
     found = config.override(config.Config(), {"network.frame_stack": 4, "muzero.unroll_steps": 3, "muzero.n_step": 7})
     assert found.agent.window_steps(found) == 4 + 3 + 7 + 1
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(True, "true"), (3, "3"), (15.0, "15"), (0.001, "0.001"), ("ppo", "ppo"), ("", "(empty)")]
+)
+def test_values_are_shown_as_they_are_given(value: options.Value, shown: str) -> None:
+    assert options.shown(value) == shown

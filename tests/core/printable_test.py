@@ -1,5 +1,12 @@
 """Texts of strangers on the screen."""
 
+import fcntl
+import io
+import os
+import pty
+import struct
+import termios
+
 import pytest
 
 from seedzero.core import printable
@@ -17,3 +24,45 @@ from seedzero.core import printable
 )
 def test_what_is_not_printable_is_escaped(text: str, shown: str) -> None:
     assert printable.escape(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "shown"),
+    [
+        ("no terminal at all", None, "no terminal at all"),
+        ("it fits as it is", 16, "it fits as it is"),
+        ("seedzero: words stay whole", 16, "seedzero: words\n  stay whole"),
+        ("a --long.flag=that-has-no-break at all", 12, "a\n  --long.flag=that-has-no-break\n  at all"),
+        ("  --flag=N    help that goes on", 28, "  --flag=N    help that goes\n" + " " * 14 + "on"),
+        ("  episodes  61 ended in 40 steps", 24, "  episodes  61 ended in\n" + " " * 12 + "40 steps"),
+        ("one line\n  and two more words", 12, "one line\n  and two\n    more\n    words"),
+    ],
+)
+def test_lines_are_broken_between_words_alone(text: str, width: int | None, shown: str) -> None:
+    assert printable.wrap(text, width) == shown
+
+
+@pytest.mark.parametrize(
+    ("width", "shown"),
+    [
+        (None, "stopped; to resume: seedzero train --run_dir=runs/a"),
+        (60, "stopped; to resume: seedzero train --run_dir=runs/a"),
+        (20, "stopped; to resume:\n  seedzero train --run_dir=runs/a"),
+    ],
+)
+def test_a_command_is_never_broken(width: int | None, shown: str) -> None:
+    assert printable.with_command("stopped; to resume:", "seedzero train --run_dir=runs/a", width) == shown
+
+
+def test_a_text_without_a_command_is_broken() -> None:
+    assert printable.with_command("finished: 60 updates", "", 12) == "finished: 60\n  updates"
+
+
+def test_only_a_terminal_has_columns() -> None:
+    closed = io.StringIO()
+    closed.close()
+    assert printable.columns(io.StringIO()) is None and printable.columns(closed) is None
+    main, other = pty.openpty()
+    with os.fdopen(main, "wb"), os.fdopen(other, "w") as stream:
+        fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        assert printable.columns(stream) == 80

@@ -105,3 +105,23 @@ def test_resets_that_ignore_the_seed_are_noted() -> None:
     findings, found = _explore(FLOATS, lambda step: next(shown))
     assert not findings.same_reset
     assert "two resets with the same seed" in found.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("shape", "warns"), [((3, 8, 8), True), ((2, 12, 12), True), ((8, 8, 3), False), ((4, 6, 6), False)]
+)
+def test_channels_that_seem_to_come_first_are_named_with_the_wrapper(shape: tuple[int, ...], *, warns: bool) -> None:
+    space = spaces.Box(0, 255, shape, np.uint8)
+    random = np.random.default_rng(0)
+    _, found = _explore(space, lambda step: random.integers(0, 255, shape, np.uint8, endpoint=True))
+    assert bool([text for text in found.warnings if '["ChannelsLast"]' in text]) == warns
+
+
+def test_a_slow_environment_is_left_when_time_is_up() -> None:
+    env = gym_env.GymVectorEnv.from_factory(lambda: _Env(FLOATS, _changing, 1.0, 4), 1)
+    seconds = iter(range(100))
+    findings = check.explore(env, 20, max_seconds=3, clock=lambda: float(next(seconds)))
+    assert findings.num_steps == len(findings.rewards) == 3
+    assert findings.steps_per_second == 3 / 4
+    (note,) = check.judge(env.spec, findings, FLOATS).notes
+    assert note.startswith("0.75 steps/s are few: ") and "--workers=N" in note

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import textwrap
 import warnings
+from types import MappingProxyType
 
 import gymnasium
 import numpy as np
@@ -185,6 +186,41 @@ def test_an_unknown_id_is_refused_with_gymnasiums_hint():
         gym_env.GymVectorEnv("CartPol-v1", 1)
 
 
+@pytest.mark.parametrize(
+    ("modules", "wanted", "message"),
+    [
+        (
+            {"their_pkg.py": "import gymnasium\ngymnasium.register('Their/Tower-v0', entry_point='their_pkg:Tower')"},
+            "their_pkg:Tower-v0",
+            "registers no 'Tower-v0' with Gymnasium; did you mean gym:their_pkg:Their/Tower-v0",
+        ),
+        (
+            {"their_pkg.py": "import gymnasium\ngymnasium.register('Their/Tower-v0', entry_point='their_pkg:Tower')"},
+            "their_pkg:x",
+            "registers no 'x' with Gymnasium; it registers Their/Tower-v0$",
+        ),
+        (
+            {"their_pkg/__init__.py": "", "their_pkg/envs.py": ""},
+            "their_pkg:Cave-v0",
+            "try gym:their_pkg.envs:Cave-v0",
+        ),
+        ({"their_pkg.py": ""}, "their_pkg:Cave-v0", "nor another; .*--env=python:MODULE:FUNCTION"),
+    ],
+)
+def test_a_module_that_registers_no_such_id_is_told_what_it_registers(modules, wanted, message, tmp_path, monkeypatch):
+    for name, text in modules.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    try:
+        with pytest.raises(errors.EnvironmentFailure, match=message):
+            gym_env.GymVectorEnv(wanted, 1)
+    finally:
+        gymnasium.registry.pop("Their/Tower-v0", None)
+        for name in [name for name in sys.modules if name.partition(".")[0] == "their_pkg"]:
+            del sys.modules[name]
+
+
 def test_a_missing_package_is_named_with_what_to_install(monkeypatch):
     def missing(*args, **kwargs):
         raise gymnasium.error.DependencyNotInstalled("Box2D is not installed")
@@ -282,15 +318,69 @@ def test_what_an_environment_raises_is_told():
 
     env = gym_env.GymVectorEnv.from_factory(lambda: Broken(spaces.Discrete(2)), 1)
     env.reset([0])
-    with pytest.raises(errors.EnvironmentFailure, match="step: RuntimeError: the cart has no wheels"):
+    place = r"\(envs/gym_env_test.py, line \d+, in step\)$"
+    with pytest.raises(errors.EnvironmentFailure, match=rf"step: RuntimeError: the cart has no wheels {place}"):
         env.step(np.zeros(1, np.int32))
 
 
+def test_an_exception_without_words_has_its_place():
+    class Broken(Scripted):
+        def reset(self, *, seed=None, options=None):
+            raise AssertionError
+
+    env = gym_env.GymVectorEnv.from_factory(lambda: Broken(spaces.Discrete(2)), 1)
+    with pytest.raises(
+        errors.EnvironmentFailure, match=r"in reset: AssertionError \(envs/gym_env_test.py, line \d+, in"
+    ):
+        env.reset([0])
+
+
+def test_an_exception_that_follows_from_another_has_the_place_of_that_one():
+    def fail(self):
+        raise KeyError("wheels")
+
+    class Broken(Scripted):
+        def reset(self, *, seed=None, options=None):
+            try:
+                fail(self)
+            except KeyError as error:
+                raise RuntimeError("no reset") from error
+
+    env = gym_env.GymVectorEnv.from_factory(lambda: Broken(spaces.Discrete(2)), 1)
+    with pytest.raises(errors.EnvironmentFailure, match=r"in reset: RuntimeError: no reset \(.*, in fail\)$"):
+        env.reset([0])
+
+
+@pytest.mark.parametrize(
+    ("given", "chosen"), [({}, "egl"), ({"MUJOCO_GL": "osmesa"}, "osmesa"), ({"DISPLAY": ":0"}, None)]
+)
+def test_pictures_need_no_display(given, chosen, monkeypatch):
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(os, "environ", given)
+    gym_env._need_no_display()
+    assert given["SDL_VIDEODRIVER"] == "dummy" and given.get("MUJOCO_GL") == chosen
+
+
 def test_an_environment_without_pictures_says_so():
-    env = wrap(spaces.Discrete(2))
-    env.reset([0, 0])
-    with pytest.raises(errors.EnvironmentFailure, match="render"):
+    class Painted(Scripted):
+        metadata = MappingProxyType({"render_modes": ["ansi"]})
+
+        def render(self):
+            return "a picture in letters"
+
+    env = gym_env.GymVectorEnv.from_factory(lambda: Painted(spaces.Discrete(2)), 1)
+    env.reset([0])
+    with pytest.raises(errors.EnvironmentFailure, match=r"renders str, .* rgb_array, and its metadata lists ansi"):
         env.render()
+
+
+def test_an_environment_that_cannot_be_made_to_draw_says_so(monkeypatch):
+    def made(*args, **kwargs):
+        assert kwargs.get("render_mode") in (None, "human")
+
+    monkeypatch.setattr(gymnasium, "make", made)
+    with pytest.raises(errors.EnvironmentFailure, match=r"made with render_mode='rgb_array', mend .*: AssertionError"):
+        gym_env.GymVectorEnv("Mine-v0", 1, render=True)
 
 
 def test_gymnasiums_warnings_are_neither_errors_nor_noise():

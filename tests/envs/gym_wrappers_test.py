@@ -121,3 +121,19 @@ def test_one_part_of_a_dict_goes_on_alone() -> None:
     assert env.reset([1]).observation.shape == (1, 8, 6, 3)
     with pytest.raises(errors.EnvironmentFailure, match="expected a Dict of observations with picture"):
         _make("SeedzeroTest/Camera-v0", [{"SelectObservation": {"key": "picture"}}])
+
+
+def test_channels_come_last() -> None:
+    space = spaces.Box(np.arange(24, dtype=np.float32).reshape(2, 3, 4), np.full((2, 3, 4), 99, np.float32))
+    env = gym_wrappers.apply(_Camera(), [])
+    env.observation_space = space
+    wrapped = gym_wrappers.apply(env, gym_wrappers.parse('["ChannelsLast"]'))
+    shown = wrapped.observation(space.low)
+    assert wrapped.observation_space == spaces.Box(shown, 99, dtype=np.float32)
+    assert shown.shape == (3, 4, 2) and shown[1, 2].tolist() == [6, 18]
+
+
+def test_channels_of_no_image_are_refused() -> None:
+    env = gymnasium.make("CartPole-v1")
+    with pytest.raises(errors.EnvironmentFailure, match=r"ChannelsLast\(\) cannot wrap .*Box of three dimensions"):
+        gym_wrappers.apply(env, gym_wrappers.parse('["ChannelsLast"]'))

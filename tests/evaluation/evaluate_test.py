@@ -80,7 +80,22 @@ def test_agents_of_either_kind_play_whole_episodes(
     found = evaluate.evaluate(path, None, 5, seed=0)
     assert (found["step"], found["chosen"]) == (7, "last")
     assert (found["episodes"], found["mean_length"]) == (5, 9.0)
-    assert -1.0 <= found["mean_return"] <= 1.0
+    assert -1.0 <= found["mean_return"] <= 1.0 and "cut_off" not in found
+
+
+@pytest.mark.parametrize(("changes", "max_steps"), [({"evaluation.max_episode_steps": 4}, None), ({}, 4)])
+def test_episodes_that_do_not_end_are_cut_off(
+    changes: dict[str, int], max_steps: int | None, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = config_lib.override(presets.get("catch"), changes)
+    with run_dir.open_run_dir(tmp_path / "run", config, preset="catch", given={}) as opened:
+        path = opened.path
+    agent = _counting_agent()
+    monkeypatch.setattr(greedy, "load", lambda *args: greedy.Saved(agent, (), 0, "last"))
+    found = evaluate.evaluate(path, None, 5, 0, None, max_steps)
+    assert (found["episodes"], found["cut_off"], found["mean_length"]) == (5, 5, 4.0)  # of 9 steps
+    played = evaluate.play(path, tmp_path / "play.gif", None, 0, max_steps)
+    assert (played["cut_off"], played["frames"], played["length"]) == (1, 5, 4)
 
 
 def test_every_family_has_a_speed_of_its_videos() -> None:

@@ -7,10 +7,12 @@ from seedzero.core import types
 from seedzero.evaluation import evaluation
 
 
-def _play(lengths: list[int], num_episodes: int, tasks: tuple[str, ...] = ()) -> evaluation.Evaluation:
+def _play(
+    lengths: list[int], num_episodes: int, tasks: tuple[str, ...] = (), max_steps: int = 100
+) -> evaluation.Evaluation:
     """Environment i has episodes of `lengths[i]` steps with reward 1 each, and task i modulo the number of tasks."""
     slots = np.arange(len(lengths)) + 7
-    played = evaluation.Evaluation(slots, num_episodes, tasks)
+    played = evaluation.Evaluation(slots, num_episodes, tasks, max_steps=max_steps)
     task = np.arange(len(lengths), dtype=np.int32) % len(tasks) if tasks else None
     age = np.zeros(len(lengths), int)
     while not played.done:
@@ -39,6 +41,24 @@ def test_each_task_has_a_mean_of_its_own() -> None:
     assert result.task_returns == {"a": 3.0, "b": 8.0}  # environments 0 and 2 play a
     assert result.flat()["mean_return/a"] == 3.0 and "task_returns" not in result.flat()
     assert result.to_json()["task_returns"] == {"a": 3.0, "b": 8.0}
+
+
+def test_an_episode_without_end_is_cut_off_and_counts_with_its_rewards_so_far() -> None:
+    played = _play([2, 10**9], num_episodes=6, max_steps=7)
+    assert played.num_finished == 4
+    result = played.result()
+    assert (result.episodes, result.cut_off) == (4, 1)  # the other environment has played its three
+    assert (result.max_return, result.mean_length) == (7.0, (2 + 2 + 2 + 7) / 4)
+    assert result.to_json()["cut_off"] == 1 and "cut_off" not in _play([2], 2).result().to_json()
+
+
+def test_an_episode_that_ends_with_its_last_step_is_whole() -> None:
+    result = _play([7, 7], num_episodes=4, max_steps=7).result()
+    assert (result.episodes, result.cut_off) == (4, 0)
+
+
+def test_a_cut_off_episode_counts_for_its_task() -> None:
+    assert _play([2, 10**9], 2, tasks=("a", "b"), max_steps=5).result().task_returns == {"a": 2.0, "b": 5.0}
 
 
 def test_a_task_without_an_episode_and_a_run_of_one_task_show_none() -> None:

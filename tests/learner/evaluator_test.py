@@ -55,6 +55,27 @@ def test_a_whole_evaluation_has_its_parameters_and_statistics() -> None:
     assert evaluator.last is not None and evaluator.last["update"] == 3 and evaluator.last["mean_return"] == 5.0
 
 
+def test_an_episode_without_end_is_cut_off() -> None:
+    config = sections.EvaluationConfig(every_updates=4, episodes=2, num_envs=2, max_episode_steps=3)
+    evaluator = evaluator_lib.Evaluator(config)
+    evaluator.begin(SESSION, 4, PARAMS)
+    for place in range(4):
+        shown = loop_world.message(SESSION, 0, 0.0, first=place == 0, final=False, reward=1.0)
+        ended = evaluator.record([shown], now=0.0)
+    assert ended is not None and (ended.result.mean_return, ended.result.cut_off) == (3.0, 2)
+
+
+def test_a_run_that_ends_says_what_it_waits_for() -> None:
+    evaluator = _make()
+    evaluator.begin(SESSION, 4, PARAMS)
+    assert evaluator.remaining() == ""
+    evaluator.end(now=0.0)
+    assert evaluator.remaining() == "last evaluation: 0 of 2 episodes"
+    evaluator.record([loop_world.message(SESSION, 0, 0.0, first=True, final=False, reward=0.0)], now=0.0)
+    assert evaluator.record([loop_world.message(SESSION, 0, 0.0, first=False, final=True, reward=0.0)], now=0.0)
+    assert evaluator.remaining() == ""
+
+
 def test_the_best_is_the_highest_so_far_and_the_later_of_equals() -> None:
     evaluator = _make()
     assert [_play(evaluator, 4, reward).is_best for reward in (-1.0, -2.0, 3.0, 3.0, 2.0)] == [

@@ -149,6 +149,31 @@ def test_live_line_is_redrawn_in_place_below_messages() -> None:
     assert "\x1b[2K" in output[output.index(line) :]  # the old one was erased first
 
 
+def test_on_a_terminal_messages_are_broken_between_words_and_commands_are_not() -> None:
+    stream = io.StringIO()
+    shown = console.Console(10.0, stream=stream, live=True, width=20)
+    shown.message("workers have joined the run")
+    shown.message("to resume:", "seedzero train --run_dir=runs/catch")
+    assert stream.getvalue() == ("workers have joined\n  the run\nto resume:\n  seedzero train --run_dir=runs/catch\n")
+
+
+def test_without_a_terminal_a_command_ends_its_line() -> None:
+    stream = io.StringIO()
+    console.Console(10.0, stream=stream).message("to resume:", "seedzero train --run_dir=" + "x" * 200)
+    assert stream.getvalue() == "to resume: seedzero train --run_dir=" + "x" * 200 + "\n"
+
+
+def test_messages_follow_the_last_line() -> None:
+    stream = io.StringIO()
+    shown = console.Console(10.0, stream=stream, live=True, width=80)
+    shown.update(FULL, last=True)
+    shown.message("finished: 60 updates")
+    shown.close()
+    output = stream.getvalue()
+    assert output.rindex(console.live_line(FULL, 80)) < output.index("finished: 60 updates")
+    assert output.rindex("\x1b[?25h") > output.rindex("\x1b[?25l")
+
+
 def test_live_line_is_drawn_often_but_not_with_every_snapshot() -> None:
     stream, clock = io.StringIO(), Clock()
     shown = console.Console(10.0, stream=stream, live=True, width=80, clock=clock)

@@ -67,5 +67,8 @@ def test_a_run_stands_still_without_workers_programs_or_progress(run: Run, shown
     assert shown.stalled(1) == "no step or update for 31 s"
     shown.silent = lambda: "worker w3 has sent no step for 75 s"
     assert shown.stalled(0) == shown.stalled(1) == "worker w3 has sent no step for 75 s"
+    shown.silent = lambda: ""
+    run.snapshot = run.snapshot._replace(remaining="last evaluation: 0 of 2 episodes")
+    assert shown.stalled(1) == "last evaluation: 0 of 2 episodes"
     run.snapshot = run.snapshot._replace(is_compiled=False)
     assert shown.stalled(1) == "compiling"

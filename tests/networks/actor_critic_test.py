@@ -104,7 +104,7 @@ def test_images_get_the_residual_network_of_the_paper() -> None:
 
 
 def test_convolutions_over_vectors_are_refused_by_name() -> None:
-    with pytest.raises(errors.ConfigError, match=r"vtrace\.torso=shallow .* \[4\]; use vtrace\.torso=mlp"):
+    with pytest.raises(errors.ConfigError, match=r"vtrace\.torso=shallow .* \[4\]; use --vtrace\.torso=mlp"):
         _make(VECTOR, torso="shallow")
 
 

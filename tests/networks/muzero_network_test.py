@@ -158,7 +158,7 @@ def test_hidden_states_differ_by_observation_and_action_and_keep_their_scale(spe
 
 
 def test_convolutions_over_vectors_are_refused_by_name() -> None:
-    with pytest.raises(errors.ConfigError, match=r"network\.kind=resnet .* \[4\]; use network\.kind=mlp"):
+    with pytest.raises(errors.ConfigError, match=r"network\.kind=resnet .* \[4\]; use --network\.kind=mlp"):
         muzero.make(_config(kind="resnet"), VECTOR, "cpu")
 
 

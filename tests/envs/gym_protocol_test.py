@@ -1,0 +1,88 @@
+"""What an environment returns, against its spaces and Gymnasium's interface."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from seedzero.core import errors
+from seedzero.envs import gym_env, gym_protocol
+
+PARTS = spaces.Dict(board=spaces.Box(0, 1, (2, 2)), hand=spaces.Tuple([spaces.Discrete(3), spaces.Discrete(3)]))
+ZERO = np.zeros(2, np.float32)
+
+
+class _Env(gymnasium.Env[Any, Any]):
+    """Answers reset and step with what it was given."""
+
+    def __init__(self, reset: Any, step: Any, space: spaces.Space[Any]) -> None:
+        self.observation_space, self.action_space = space, spaces.Discrete(2)
+        self._reset, self._step = reset, step
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return self._reset
+
+    def step(self, action: Any) -> Any:
+        return self._step
+
+
+def _check(reset: Any, step: Any, space: spaces.Space[Any] | None = None) -> None:
+    gym_protocol.check("mine", _Env(reset, step, space or spaces.Box(-1, 1, (2,))))
+
+
+@pytest.mark.parametrize("reward", [1, 1.0, np.float64(1), np.ones(1), True])
+@pytest.mark.parametrize("ends", [False, np.False_, 0])
+def test_numbers_of_any_kind_are_rewards_and_ends(reward: Any, ends: Any) -> None:
+    _check((ZERO, {}), (ZERO, reward, ends, ends, {}))
+
+
+def test_parts_may_have_more_than_their_space() -> None:
+    shown = {"board": np.zeros((2, 2)), "hand": (0, np.int64(2)), "more": 1}
+    _check((shown, {}), (shown, 0.0, False, False, {}), PARTS)
+
+
+@pytest.mark.parametrize(
+    ("reset", "step", "message"),
+    [
+        (ZERO, None, r"'mine' returned in reset an array of float32\[2\]; expected \(observation, info\)"),
+        ((np.zeros(3), {}), None, r"returned in reset the observation with shape \[3\]; its space says \[2\]"),
+        ((ZERO, {}), None, "returned in step None; expected .observation, reward, terminated, truncated, info"),
+        ((ZERO, {}), (ZERO, 0.0, False, {}), "returned in step 4 values; expected"),
+        ((ZERO, {}), (ZERO, np.zeros(2), False, False, {}), r"array of float64\[2\] as reward; expected one number"),
+        ((ZERO, {}), (ZERO, None, False, False, {}), "returned in step None as reward"),
+        ((ZERO, {}), (ZERO, 0.0, False, {}, False), "returned in step a dict as truncated"),
+        ((ZERO, {}), (np.zeros(()), 0.0, False, False, {}), r"returned in step the observation with shape \[\]"),
+    ],
+)
+def test_what_numpy_would_stumble_over_is_named_with_a_remedy(reset: Any, step: Any, message: str) -> None:
+    with pytest.raises(errors.EnvironmentFailure, match=rf"{message}.*--env=python:MODULE:FUNCTION"):
+        _check(reset, step)
+
+
+@pytest.mark.parametrize(
+    ("shown", "message"),
+    [
+        ({"board": np.zeros((2, 2))}, "a dict as the observation; its space has the parts board, hand"),
+        ({"board": np.zeros((2, 2)), "hand": (0,)}, "1 values as the observation, at 'hand'; .* parts 0, 1"),
+        ({"board": np.zeros(4), "hand": (0, 0)}, r"observation, at 'board' with shape \[4\]; its space says \[2, 2\]"),
+    ],
+)
+def test_parts_that_are_missing_or_misshapen_are_named(shown: Any, message: str) -> None:
+    with pytest.raises(errors.EnvironmentFailure, match=message):
+        _check((shown, {}), None, PARTS)
+
+
+def test_a_wrapper_that_got_too_few_values_is_understood() -> None:
+    env = gymnasium.wrappers.TimeLimit(_Env((ZERO, {}), (ZERO, 0.0, False, {}), spaces.Box(-1, 1, (2,))), 5)
+    with pytest.raises(errors.EnvironmentFailure, match=r"returned in step the wrong number of values \(.*got 4\)"):
+        gym_protocol.check("mine", env)
+
+
+def test_a_group_tries_its_first_environment() -> None:
+    env = gym_env.GymVectorEnv.from_factory(lambda: _Env((ZERO, {}), None, spaces.Box(-1, 1, (2,))), 2)
+    with pytest.raises(errors.EnvironmentFailure, match="returned in step None"):
+        env.try_out()

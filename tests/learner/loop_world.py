@@ -207,7 +207,7 @@ class World:
         try:
             yield
         finally:
-            self.calls.in_flight._waiting.put(None)
+            self.calls.in_flight._lanes[0].waiting.put(None)
             thread.join()
 
     def play(self, session: roster.Session, num_steps: int, *, episode: int = 3) -> None:

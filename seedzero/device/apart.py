@@ -30,7 +30,7 @@ Learned: TypeAlias = tuple[base.TrainState, transfer.Pieces, jax.Array]
 
 
 class Update:
-    """Updates of devices apart; called like the update of devices that do both, by one thread.
+    """Updates of devices apart, called by one thread.
 
     Args:
       draw: from `steps.make_draw_apart`.
@@ -57,19 +57,18 @@ class Update:
         self._acting = acting
         self._learners = learners
         self._ahead = ahead
-        self._num_updates: int | None = None
         self._learning: collections.deque[tuple[priorities.Places, transfer.Pieces]] = collections.deque()
 
     def __call__(
-        self, train: base.TrainState, rings: rings_lib.Rings, feed: steps.Feed
+        self, train: base.TrainState, rings: rings_lib.Rings, feed: steps.Feed, num_updates: int
     ) -> tuple[base.TrainState, rings_lib.Rings, jax.Array]:
-        """Returns the states after an update, and its metrics."""
-        if self._num_updates is None:  # counted here from now on: to ask the learning devices is to wait for them
-            self._num_updates = int(train.num_updates)
+        """Returns the states after an update, and its metrics.
+
+        num_updates: before this one, as the train state says; acting devices would have to wait for that.
+        """
         rings = self._prioritized(rings)
-        pieces, places = self._draw(np.int32(self._num_updates), rings, feed)
+        pieces, places = self._draw(np.int32(num_updates), rings, feed)
         train, priority, values = self._learn(train, transfer.move(pieces, self._learners))
-        self._num_updates += 1
         if self._write_back is not None:
             self._learning.append((places, priority))
         return train, rings if self._ahead else self._prioritized(rings), values

@@ -28,7 +28,8 @@ from seedzero.replay import windows as windows_lib
 Act = Callable[
     [base.Params, state_lib.ActorState, batch_lib.Batch, steps.Counters], tuple[state_lib.ActorState, jax.Array]
 ]
-Update = Callable[[base.TrainState, rings_lib.Rings, steps.Feed], host_frames.Updated]
+Update = Callable[..., host_frames.Updated]
+"""(train state, Rings, Feed), and with learners apart the number of updates before."""
 Refresh = Callable[[base.Params, rings_lib.Rings, steps.Counters], tuple[rings_lib.Rings, jax.Array]]
 
 _BATCH_SIZES = {

@@ -77,7 +77,8 @@ class Runner:
 
     def update(self, feed: steps.Feed) -> jax.Array:
         """Learns from the windows that the feed leads to; returns metrics [M], `programs.metric_names`."""
-        self._train, rings, values = self.programs.update(self._train, self._actor.rings, feed)
+        number = (self.num_updates,) if self._setup.learners else ()
+        self._train, rings, values = self.programs.update(self._train, self._actor.rings, feed, *number)
         self._actor = self._actor._replace(rings=rings)
         self.num_updates += 1
         return values

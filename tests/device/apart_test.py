@@ -91,7 +91,8 @@ class _World:
         return np.asarray(acted)[rows]
 
     def update(self) -> dict[str, float]:
-        self.train, rings, values = self.programs.update(self.train, self.actor.rings, np.int32(self.stored))
+        number = (int(self.train.num_updates),) if self.setup.learners else ()
+        self.train, rings, values = self.programs.update(self.train, self.actor.rings, np.int32(self.stored), *number)
         self.actor = self.actor._replace(rings=rings)
         found = dict(zip(self.programs.metric_names, np.asarray(values).tolist(), strict=True))
         found.pop("priority_max")  # with learners apart: before the update
@@ -149,8 +150,8 @@ def test_more_or_fewer_devices_learn_the_same_from_the_same_windows(num_acting: 
         compiled, train, actor = _programs(setup), state_lib.init_train(setup), state_lib.init_actor(setup)
         for number in range(6):
             actor, _ = _act(compiled, setup, actor, observation=np.arange(6.0)[:, None], reward=float(number))
-        for _ in range(3):
-            train, rings, values = compiled.update(train, actor.rings, np.int32(30))
+        for number in range(3):
+            train, rings, values = compiled.update(train, actor.rings, np.int32(30), *([number] if learners else []))
             actor = actor._replace(rings=rings)
         metrics = dict(zip(compiled.metric_names, np.asarray(values).tolist(), strict=True))
         metrics.pop("priority_max")
@@ -175,15 +176,15 @@ def test_acting_goes_on_while_an_update_learns() -> None:
     for reward in (0.0, 3.0, 5.0):
         actor, _ = _act(compiled, setup, actor, reward=reward)
     before = np.asarray(actor.rings.weight)
-    train, rings, values = compiled.update(train, actor.rings, np.int32(12))
-    train, rings, more = compiled.update(train, rings, np.int32(12))
+    train, rings, values = compiled.update(train, actor.rings, np.int32(12), 0)
+    train, rings, more = compiled.update(train, rings, np.int32(12), 1)
     actor, acted = _act(compiled, setup, actor._replace(rings=rings), reward=7.0)
     assert acted == list(range(6)) and not values.is_ready() and not train.params["weight"].is_ready()
     written = np.asarray(actor.rings.weight)
     np.testing.assert_array_equal(np.where(before > 0, before, written), written)  # no priorities yet
     may_learn.set()
     jax.block_until_ready(more)
-    _, rings, _ = compiled.update(train, actor.rings, np.int32(18))
+    _, rings, _ = compiled.update(train, actor.rings, np.int32(18), 2)
     assert (np.asarray(rings.weight) != written).any()
 
 
@@ -198,12 +199,12 @@ def test_priorities_that_come_late_reach_no_other_rows(
     compiled, train, actor = _programs(setup), state_lib.init_train(setup), state_lib.init_actor(setup)
     for number in range(6):
         actor, _ = _act(compiled, setup, actor, reward=float(number))
-    train, rings, _ = compiled.update(train, actor.rings, np.int32(30))
+    train, rings, _ = compiled.update(train, actor.rings, np.int32(30), 0)
     actor = actor._replace(rings=rings)
     for number in range(6, 6 + num_more):
         actor, _ = _act(compiled, setup, actor, reward=float(number))
     are_there = True
-    _, rings, _ = compiled.update(train, actor.rings, np.int32(30))
+    _, rings, _ = compiled.update(train, actor.rings, np.int32(30), 1)
     last = 5 + num_more
     number = np.array([last - (last - place) % 12 for place in range(12)])  # of the row at each place
     own, acted = np.sqrt(number + 0.01), np.where(number == last, 0, np.sqrt(number + 1.01))
@@ -226,7 +227,7 @@ def test_a_queue_is_learned_from_apart() -> None:
             actor, _ = _act(compiled, setup, actor, observation=np.full((6, 1), number), reward=float(number))
         slot, time = np.tile(np.repeat(np.arange(3), 2), 2), np.tile([0, 2], 6)
         feed = steps.Unrolls(slot.astype(np.int32), time.astype(np.int32), np.ones(12, np.float32))
-        train, _, values = compiled.update(train, actor.rings, feed)
+        train, _, values = compiled.update(train, actor.rings, feed, *([0] if num_learning else []))
         found.append((jax.tree.map(np.asarray, train.params), np.asarray(values), compiled.metric_names))
     assert found[0][2] == found[1][2] and "policy_lag" in found[0][2]
     np.testing.assert_array_equal(found[0][1], found[1][1])

@@ -238,10 +238,10 @@ class Tracer:
         self._state_bytes = memory.device_bytes((actor, self._params, self._params))
         if setup.learners is None:
             self._state_bytes += memory.device_bytes(train)
-        else:  # what is on its way: parameters to acting, windows that wait to be learned from
-            self._state_bytes += memory.device_bytes(self._params)
-            self._waiting = transfer.shapes(self._drawn_apart()[0], setup.learns_on)
-            self._learning_bytes = memory.device_bytes((train, self._params, self._waiting))
+        else:  # on their way: parameters to acting, and one update's windows
+            drawn, self._places = self._drawn_apart()
+            self._moved = transfer.shapes(drawn, setup.learns_on)
+            self._state_bytes += memory.device_bytes((self._params, drawn))
 
     def training(self) -> dict[str, Callable[[], Traced]]:
         """Returns what traces each program besides acting."""
@@ -286,14 +286,15 @@ class Tracer:
     def learn_apart(self) -> Traced:
         """Traces its second part, on those devices."""
         learn = steps.make_learn_apart(self._setup)
-        traced = self._with_metrics("learn", learn, (self._train, self._waiting), (0,))
-        return traced._replace(elsewhere=self._learning_bytes - memory.device_bytes(self._train))
+        traced = self._with_metrics("learn", learn, (self._train, self._moved), (0,))
+        lower = _BATCH_SIZES["learn"] if self._setup.agent.samples else "the agent's batch_size"
+        return traced._replace(elsewhere=memory.device_bytes((self._params, self._moved)), lower=lower)
 
     def write_back(self) -> Traced:
         """Traces its last part, where there are priorities."""
-        learned = jax.eval_shape(steps.make_learn_apart(self._setup), self._train, self._waiting)
+        learned = jax.eval_shape(steps.make_learn_apart(self._setup), self._train, self._moved)
         learned = mesh_lib.placed(learned[1], mesh_lib.sharded(self._setup.learns_on))
-        arguments = (self._actor.rings, self._drawn_apart()[1], transfer.shapes(learned, self._setup.mesh))
+        arguments = (self._actor.rings, self._places, transfer.shapes(learned, self._setup.mesh))
         return self._traced("write_back", steps.make_write_back(self._setup), arguments)
 
     def refresh(self) -> Traced:

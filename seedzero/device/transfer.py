@@ -1,7 +1,7 @@
 """Arrays that pass from the devices of one mesh to those of another, each split over its devices.
 
 The meshes may differ in size. So a device cuts its part into equal pieces, as few as let each device of the other mesh
-take whole ones. No copy passes through the host, and nothing waits: a copy begins when its source is there.
+take whole ones. JAX copies from device to device, and nothing waits: a copy begins when its source is there.
 
 Shape letters: B rows over all devices of a mesh.
 """

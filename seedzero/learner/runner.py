@@ -88,9 +88,10 @@ class Runner:
 
         With learners apart, the newest are those that act.
         """
-        params, version = self._setup.agent.acting(self._train), self.num_updates
         if self._setup.learners:
             params, version = self.params, self.version
+        else:
+            params, version = self._setup.agent.acting(self._train), self.num_updates
         counters = steps.counters(num_inserts, version, self.num_refreshes)
         rings, values = self.programs.refresh(params, self._actor.rings, counters)
         self._actor = self._actor._replace(rings=rings)

@@ -15,7 +15,7 @@ from seedzero.agents import base, muzero
 from seedzero.config import config as config_lib
 from seedzero.config import options
 from seedzero.core import types
-from seedzero.device import apart, programs, steps
+from seedzero.device import apart, memory, programs, steps
 from seedzero.device import batch as batch_lib
 from seedzero.device import mesh as mesh_lib
 from seedzero.device import setup as setup_lib
@@ -239,10 +239,7 @@ def test_each_group_of_devices_has_memory_of_its_own() -> None:
     train, actor = state_lib.abstract_train(setup), state_lib.abstract_actor(setup)
     tracer = programs.Tracer(setup, train, actor)
     assert list(tracer.training()) == ["draw", "learn", "write_back"]
-    params = 8  # two numbers
-    batch = sum(
-        leaf.dtype.itemsize * int(np.prod(leaf.sharding.shard_shape(leaf.shape)))
-        for leaf in jax.tree.leaves(tracer._waiting)
-    )
+    params, batch = 8, memory.device_bytes(tracer._moved)  # two numbers; as many rows of a batch on each device
     assert tracer.learn_apart().elsewhere == params + batch  # on their way: no rings, no copies that act
-    assert tracer.act(8).elsewhere == 2 * params  # besides those that act: of an evaluation, and on their way
+    # Besides the parameters that act: those of an evaluation, those on their way, and windows on theirs.
+    assert tracer.act(8).elsewhere == 2 * params + batch

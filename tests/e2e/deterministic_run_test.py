@@ -147,8 +147,8 @@ def test_a_run_on_devices_apart_has_the_same_bits_and_metrics_though_killed(
 ) -> None:
     """Four of eight devices learn, or six."""
     host.environment["XLA_FLAGS"] += " --xla_force_host_platform_device_count=8"
-    batches = ("--replay.batch_size=24", "--reanalyse.batch_size=24")
-    settings = (*RUN, *OPTIONAL, *batches, "--seed=3", f"--training.acting_devices={num_acting}")
+    shares = ("--replay.batch_size=24", "--reanalyse.batch_size=24", "--replay.num_slots=8")
+    settings = (*RUN, *OPTIONAL, *shares, "--seed=3", f"--training.acting_devices={num_acting}")
     whole = tmp_path / "whole"
     assert host.train(whole, *settings).wait().code == 0
     run = _killed_run(host, tmp_path, *settings)

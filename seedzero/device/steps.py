@@ -64,6 +64,7 @@ Feed: TypeAlias = Any
 
 Updated: TypeAlias = tuple[base.TrainState, rings_lib.Rings, base.Metrics]
 Renewed: TypeAlias = tuple[rings_lib.Rings, base.Metrics]
+Learned: TypeAlias = tuple[base.TrainState, transfer.Pieces, base.Metrics]
 
 
 # Acting -----------------------------------------------------------------------------------------------------------
@@ -160,47 +161,34 @@ def make_learn(setup: setup_lib.Setup) -> Callable[..., Updated]:
     return mesh_lib.over_devices(learn, setup.mesh, in_specs, out_specs, donate=(0, 1))
 
 
-class Drawn(NamedTuple):
-    """What one update learns from, for devices apart from the rings.
-
-    Attributes:
-      windows: with their frames.
-      largest: [B], the largest priority so far, in every row; None: there are none.
-    """
-
-    windows: windows_lib.Windows
-    largest: jax.Array | None
-
-
 def make_draw_apart(setup: setup_lib.Setup) -> Callable[..., tuple[transfer.Pieces, priorities.Places]]:
-    """Returns the first step of an update where other devices learn: (num_updates, Rings, Feed) -> (Drawn, Places)."""
+    """Returns the first step of an update where other devices learn: (num_updates, Rings, Feed) -> (Drawn, Places).
+
+    Drawn are the windows with their frames, and [B] the rings' `max_weight` in every row, in pieces.
+    """
     number = transfer.num_pieces(setup.mesh, setup.learns_on)
 
     def draw(num_updates: jax.Array, rings: rings_lib.Rings, feed: Feed) -> tuple[transfer.Pieces, priorities.Places]:
         windows = _draw(setup, num_updates, rings, feed)
         places = priorities.Places(windows.slot, windows.time, rings.cursor[windows.slot])
-        largest = None
-        if prioritization := setup.prioritization:
-            largest = jnp.full(windows.slot.shape, priorities.max_priority(rings, prioritization))
-        drawn = Drawn(windows_lib.read(rings, windows, setup.spec.packed), largest)
-        return transfer.cut(drawn, number), places
+        max_weight = None if rings.max_weight is None else jnp.full(windows.slot.shape, rings.max_weight[0])
+        windows = windows_lib.read(rings, windows, setup.spec.packed)
+        return transfer.cut((windows, max_weight), number), places
 
     in_specs = (_REPLICATED, _SHARDED, _feed_specs(setup))
     return mesh_lib.over_devices(draw, setup.mesh, in_specs, _SHARDED)
 
 
-def make_learn_apart(setup: setup_lib.Setup) -> Callable[..., tuple[base.TrainState, transfer.Pieces, base.Metrics]]:
+def make_learn_apart(setup: setup_lib.Setup) -> Callable[..., Learned]:
     """Returns the second step: (train state, Drawn) -> (train state, priorities [B], metrics); donates the first."""
     number = transfer.num_pieces(setup.learns_on, setup.mesh)
 
-    def learn(
-        train: base.TrainState, pieces: transfer.Pieces
-    ) -> tuple[base.TrainState, transfer.Pieces, base.Metrics]:
-        drawn: Drawn = transfer.join(pieces)
-        train, priority, metrics = _learn_from(setup, train, drawn.windows)
-        if drawn.largest is None or priority is None:
+    def learn(train: base.TrainState, pieces: transfer.Pieces) -> Learned:
+        windows, max_weight = transfer.join(pieces)
+        train, priority, metrics = _learn_from(setup, train, windows)
+        if (prioritization := setup.prioritization) is None or priority is None:
             return train, (), metrics
-        metrics |= _priority_metrics(drawn.windows, priority, drawn.largest[0])
+        metrics |= _priority_metrics(max_weight, windows, priority, prioritization)
         return train, transfer.cut(priority, number), metrics
 
     in_specs, out_specs = (_REPLICATED, _SHARDED), (_REPLICATED, _SHARDED, _REPLICATED)
@@ -260,8 +248,8 @@ def _learn(
     train, priority, metrics = _learn_from(setup, train, windows)
     if (prioritization := setup.prioritization) and priority is not None:
         rings = priorities.prioritize(rings, windows.slot, windows.time, priority, prioritization, _AXIS)
-        largest = priorities.max_priority(rings, prioritization)
-        metrics |= _priority_metrics(windows, priority, largest)
+        assert rings.max_weight is not None
+        metrics |= _priority_metrics(rings.max_weight, windows, priority, prioritization)
     return train, rings, metrics
 
 
@@ -291,14 +279,16 @@ def _age_metrics(data: data_lib.Data, windows: windows_lib.Windows, num_updates:
     }
 
 
-def _priority_metrics(windows: windows_lib.Windows, priority: jax.Array, largest: jax.Array) -> base.Metrics:
-    """Returns the priorities' effect, the largest one ever seen among them; those that are not finite count as 0.
+def _priority_metrics(
+    max_weight: jax.Array, windows: windows_lib.Windows, priority: jax.Array, prioritization: data_lib.Prioritization
+) -> base.Metrics:
+    """Returns the priorities' effect; those that are not finite count as 0.
 
     The mean of the importance weights is the share of the learning rate that their division by the largest leaves.
     """
     return {
         "priority_mean": jax.lax.pmean(jnp.mean(jnp.where(jnp.isfinite(priority), priority, 0.0)), _AXIS),
-        "priority_max": largest,
+        "priority_max": priorities.max_priority(max_weight, prioritization),
         "importance_mean": jax.lax.pmean(jnp.mean(windows.weight), _AXIS),
         "importance_min": jax.lax.pmin(jnp.min(windows.weight), _AXIS),
     }

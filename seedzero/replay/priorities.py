@@ -88,7 +88,6 @@ def weights(priority: jax.Array, prioritization: data.Prioritization) -> jax.Arr
     return (priority + prioritization.epsilon) ** prioritization.alpha
 
 
-def max_priority(rings: rings_lib.Rings, prioritization: data.Prioritization) -> jax.Array:
-    """Returns the largest priority ever seen, a scalar."""
-    assert rings.max_weight is not None
-    return rings.max_weight[0] ** (1 / prioritization.alpha)
+def max_priority(max_weight: jax.Array, prioritization: data.Prioritization) -> jax.Array:
+    """Returns the largest priority ever seen, a scalar; max_weight: as in the rings."""
+    return max_weight[0] ** (1 / prioritization.alpha)

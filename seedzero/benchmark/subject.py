@@ -62,6 +62,11 @@ def make(preset: str, settings: Mapping[str, options.Value | str]) -> Subject:
         raise errors.ConfigError(
             "--replay.placement=host: this benchmark measures a replay in device memory; omit the flag"
         )
+    if config.training.acting_devices:
+        raise errors.ConfigError(
+            f"--training.acting_devices={config.training.acting_devices}: this benchmark measures devices that all do "
+            "the same; omit the flag"
+        )
     machine = machine_lib.Machine(platform, machine_lib.num_cores(), jax.local_device_count())
     if not config.agent.SAMPLES:
         raise errors.ConfigError(f"--agent={config.run.agent}: MuZero alone is measured here; leave it out")

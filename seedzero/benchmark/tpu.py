@@ -18,7 +18,7 @@ import importlib.util
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent import futures
 from typing import Any, NamedTuple
 
@@ -43,6 +43,8 @@ from seedzero.replay import data as data_lib
 DEFAULT_PRESET, DEFAULT_CHIPS = "atari", "v5e-1"
 NAMES = {"refresh": "reanalyse"}
 """A program's name -> the one that is told."""
+LEARN = "learn"
+"""The program of devices that learn and do nothing else."""
 
 _GB = 1e9
 _ENVIRONMENT = {
@@ -75,7 +77,7 @@ def run(
       report: called with each program's row as soon as it is there.
 
     Returns:
-      facts of the machine, predicted steps, updates and hours, and "programs": name; rows over all chips;
+      facts of the machine, predicted steps, updates and hours, and "programs": name; rows over all chips of a group;
       compile_seconds, beside other compilations; argument_gb, temporary_gb, aliased_gb; needed_gb, with the learner's
       other state; gflop and moved_gb of one call on each chip; roofline_ms; estimated_ms, the compiler's cycles of all
       operations one after the other; open_loops; replay_share of the moved bytes that grow with the replay, None for
@@ -273,9 +275,10 @@ def _compile(
     whole, half = traces(setup, on_host=on_host), traces(halved(setup), on_host=on_host)
 
     def row(name: str, num_rows: int) -> Row:
-        program = compile_program(whole[name, num_rows], setup.mesh)
+        is_apart = name == LEARN and setup.learners is not None  # it is given no replay
+        program = compile_program(whole[name, num_rows], setup.learns_on if is_apart else setup.mesh)
         is_smaller = name == "act" and num_rows < setup.max_rows
-        share = None if is_smaller else replay_share(program, half[name, num_rows](), setup)
+        share = None if is_smaller or is_apart else replay_share(program, half[name, num_rows](), setup)
         return {"name": NAMES.get(name, name), "rows": num_rows, **_figures(program, chip), "replay_share": share}
 
     with futures.ThreadPoolExecutor(machine_lib.num_cores()) as pool:
@@ -322,27 +325,33 @@ def predict(
 ) -> dict[str, float]:
     """Returns the pace that the rows allow, cut by the host's."""
     calls = calls_per_step(setup, config)
-    used = [row for row in rows if row["name"] != "act" or row["rows"] == setup.max_rows]
+    used = {row["name"]: row for row in rows if row["name"] != "act" or row["rows"] == setup.max_rows}
+    groups: dict[str, Collection[str]] = {"device": used.keys()}
+    if setup.learners is not None:  # both work at once, and the slower one sets the pace
+        groups = {"acting": used.keys() - {LEARN}, "learning": {LEARN}}
 
-    def pace(time: str) -> float:
-        return roofline.steps_per_second([roofline.Use(row[time] / 1e3, calls[row["name"]]) for row in used])
+    def pace(names: Collection[str], time: str) -> float:
+        return roofline.steps_per_second([roofline.Use(used[name][time] / 1e3, calls[name]) for name in names])
 
-    on_device = pace("roofline_ms")
+    paces = {f"{group}_steps_per_second": pace(names, "roofline_ms") for group, names in groups.items()}
+    on_device = min(paces.values())
     is_atari = config.env.id.startswith(("atari:", "gym:ALE/"))
     measured = roofline.ATARI_STEPS_PER_SECOND if is_atari else roofline.TRANSPORT_STEPS_PER_SECOND
     on_host = host_steps_per_second or measured
     predicted = min(on_device, on_host)
     hours = roofline.hours(predicted, setup.spec.frames_per_step)
     found = {
+        **paces,
         "device_steps_per_second": on_device,
-        "estimated_steps_per_second": pace("estimated_ms"),
+        "estimated_steps_per_second": min(pace(names, "estimated_ms") for names in groups.values()),
         "host_steps_per_second": on_host,
         "predicted_steps_per_second": predicted,
-        "predicted_updates_per_second": predicted * calls.get("update", calls.get("learn", 0.0)),
+        "predicted_updates_per_second": predicted * calls[LEARN],
         "hours_200m_frames": hours,
     }
     if usd_per_chip_hour is not None:
-        found["usd_200m_frames"] = hours * usd_per_chip_hour * setup.mesh.devices.size
+        num_chips = sum(mesh.devices.size for mesh in (setup.mesh, setup.learners) if mesh)
+        found["usd_200m_frames"] = hours * usd_per_chip_hour * num_chips
     return found
 
 
@@ -356,6 +365,6 @@ def calls_per_step(setup: setup_lib.Setup, config: config_lib.Config) -> dict[st
     refreshes = refresh.per_insert / refresh.batch_size if refresh else 0.0
     return {
         "act": 1 / setup.max_rows,
-        **dict.fromkeys(("update", "draw", "learn"), updates),
+        **dict.fromkeys(("update", "draw", LEARN, "write_back"), updates),
         **dict.fromkeys(("reanalyse", "draw_stale", "renew"), refreshes),
     }

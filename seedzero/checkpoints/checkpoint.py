@@ -149,11 +149,24 @@ def restore(
     return Restored(found.step, state, found.host, rings, losses, newest)
 
 
+def _load_small(path: pathlib.Path, found: manifest.Manifest, like: rings_lib.Rings) -> dict[str, Any]:
+    """Returns the small arrays of the rings, whose devices may be more or fewer than they were."""
+    wanted, largest = all_but_observation(like), like.max_weight
+    saved = next((tuple(leaf.shape) for leaf in found.arrays[files.REPLAY] if leaf.path == ["max_weight"]), None)
+    if largest is None or saved is None or saved == largest.shape:
+        return files.load(path, found, wanted, (files.REPLAY,))
+    one = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    wanted["max_weight"] = jax.ShapeDtypeStruct(saved, largest.dtype, sharding=one)
+    small = files.load(path, found, wanted, (files.REPLAY,))
+    same = np.resize(np.asarray(small["max_weight"]), largest.shape)  # each device has the same number
+    return {**small, "max_weight": jax.device_put(same, largest.sharding)}
+
+
 def _load_replay(
     directory: pathlib.Path, path: pathlib.Path, found: manifest.Manifest, like: rings_lib.Rings
 ) -> tuple[rings_lib.Rings, segments.Saved]:
     trees.check_fits(found.arrays[OBSERVATION], described(like.observation))
-    small = files.load(path, found, all_but_observation(like), (files.REPLAY,))
+    small = _load_small(path, found, like)
     root = directory / files.SEGMENTS
     saved = segments.Saved(
         np.asarray(small["cursor"]).astype(np.int64),

@@ -164,6 +164,11 @@ def _replay_problems(config: config_lib.Config) -> Iterator[str]:
         )
     if not config.agent.SAMPLES:
         return
+    if config.training.acting_devices and replay.placement == "host":
+        yield (
+            f"--training.acting_devices={config.training.acting_devices} keeps the replay on these devices, but "
+            "--replay.placement=host; leave one of them out"
+        )
     if replay.min_steps > replay.capacity:
         yield (
             f"--replay.min_steps={replay.min_steps} is never reached: "

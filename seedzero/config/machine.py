@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Set
 from typing import NamedTuple
@@ -63,11 +64,12 @@ def _listing(values: Mapping[str, options.Value]) -> str:
 def _automatic(config: config_lib.Config, machine: Machine) -> dict[str, options.Value]:
     """Values for what is still AUTO."""
     num_devices = config.training.num_devices or machine.num_devices
+    num_acting = config.training.acting_devices or num_devices
     num_slots, num_sharing = _slots(config)
     most_rows = num_slots if config.run.deterministic else min(MAX_AUTO_BATCH, num_slots)
     values = {
         "training.num_devices": num_devices,
-        "replay.num_slots": _round_up(num_slots, num_devices),
+        "replay.num_slots": _round_up(num_slots, num_acting),
         **({"replay.num_envs": num_sharing} if num_sharing and config.agent.SAMPLES else {}),
         "batcher.max_batch": max(most_rows, config.worker.envs_per_group),
         "worker.threads": max(1, machine.num_cores // max(1, config.worker.num)),
@@ -98,11 +100,22 @@ def _round_up(number: int, multiple: int) -> int:
 
 
 def _check_shares(config: config_lib.Config) -> None:
-    """Every device holds the same number of slots and takes the same share of a batch."""
-    num_devices = config.training.num_devices
-    for name, number in {**config.agent.shared(config), "replay.num_slots": config.replay.num_slots}.items():
-        if number % num_devices:
+    """Every device of a group holds the same number of slots and takes the same share of a batch."""
+    num_devices, num_acting = config.training.num_devices, config.training.acting_devices
+    if num_acting >= num_devices:
+        fitting = f"{num_devices - 1} or less, or " if num_devices > 1 else ""
+        raise errors.ConfigError(
+            f"--training.acting_devices={num_acting} leaves none of training.num_devices={num_devices} to learn; "
+            f"give {fitting}0: all act and learn"
+        )
+    acting, all_groups, num_shares = f"training.num_devices={num_devices}", "", num_devices
+    if num_acting:
+        acting, all_groups = f"training.acting_devices={num_acting}", f" and the other {num_devices - num_acting}"
+        num_shares = math.lcm(num_acting, num_devices - num_acting)
+    shares = [(name, number, num_shares, acting + all_groups) for name, number in config.agent.shared(config).items()]
+    shares.append(("replay.num_slots", config.replay.num_slots, num_acting or num_devices, acting))
+    for name, number, multiple, groups in shares:
+        if number % multiple:
             raise errors.ConfigError(
-                f"--{name}={number} can't be shared evenly by training.num_devices={num_devices}; "
-                f"try --{name}={_round_up(number, num_devices)}"
+                f"--{name}={number} can't be shared evenly by {groups}; try --{name}={_round_up(number, multiple)}"
             )

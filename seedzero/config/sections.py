@@ -229,6 +229,9 @@ class TrainingConfig(options.Section):
         high=8,
     )
     num_devices: int = options.fixed(options.AUTO, "local devices to use, data-parallel; 0: all", low=0)
+    acting_devices: int = options.tunable(
+        0, "so many of the devices act and hold the rings, the others learn; 0: all do both", low=0
+    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -30,6 +30,20 @@ def make(num_devices: int) -> jax.sharding.Mesh:
     return jax.sharding.Mesh(np.array(devices[: num_devices or len(devices)]), (AXIS,))
 
 
+def split(mesh: jax.sharding.Mesh, num_acting: int) -> tuple[jax.sharding.Mesh, jax.sharding.Mesh | None]:
+    """Returns the meshes that act and that learn; None: the same one, as for 0 that only act.
+
+    Raises:
+      ConfigError: none is left to learn.
+    """
+    if num_acting == 0:
+        return mesh, None
+    devices = mesh.devices.flatten()
+    if num_acting >= len(devices):
+        raise errors.ConfigError(f"--training.acting_devices={num_acting} leaves none of {len(devices)} to learn")
+    return jax.sharding.Mesh(devices[:num_acting], (AXIS,)), jax.sharding.Mesh(devices[num_acting:], (AXIS,))
+
+
 def sharded(mesh: jax.sharding.Mesh) -> jax.sharding.NamedSharding:
     """Returns the sharding of arrays that are split by slots or rows."""
     return jax.sharding.NamedSharding(mesh, SHARDED)

@@ -17,8 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from seedzero.agents import base
+from seedzero.device import apart, host_frames, memory, steps, transfer
 from seedzero.device import batch as batch_lib
-from seedzero.device import host_frames, memory, steps
 from seedzero.device import mesh as mesh_lib
 from seedzero.device import setup as setup_lib
 from seedzero.device import state as state_lib
@@ -28,7 +28,8 @@ from seedzero.replay import windows as windows_lib
 Act = Callable[
     [base.Params, state_lib.ActorState, batch_lib.Batch, steps.Counters], tuple[state_lib.ActorState, jax.Array]
 ]
-Update = Callable[[base.TrainState, rings_lib.Rings, steps.Feed], host_frames.Updated]
+Update = Callable[..., host_frames.Updated]
+"""(train state, Rings, Feed), and with learners apart the number of updates before."""
 Refresh = Callable[[base.Params, rings_lib.Rings, steps.Counters], tuple[rings_lib.Rings, jax.Array]]
 
 _BATCH_SIZES = {
@@ -79,7 +80,7 @@ class Programs:
             [(future, functools.partial(self._compile_act, tracer, size)) for size, future in self._act.items()]
         )
         others: list[tuple[futures.Future[Any], Callable[[], Any]]] = [
-            (self._update, lambda: self._compile_update(tracer, setup.ahead, on_ready))
+            (self._update, lambda: self._compile_update(tracer, setup, on_ready))
         ]
         if setup.agent.refresh is not None:
             others.append((self._refresh, lambda: self._compile_refresh(tracer)))
@@ -96,16 +97,25 @@ class Programs:
 
         return act_and_keep
 
-    def _compile_update(self, tracer: Tracer, ahead: bool, on_ready: Callable[[], None]) -> Update:
+    def _compile_update(self, tracer: Tracer, setup: setup_lib.Setup, on_ready: Callable[[], None]) -> Update:
+        if setup.learners is not None:
+            return self._compile_update_apart(tracer, setup)
         if self._frames is None:
             update = tracer.update()
             self.metric_names = update.metric_names
             return update.compile(self._limit)  # type: ignore[no-any-return]
         learn = tracer.learn()
         learner, drawer = learn.compile(self._limit), tracer.draw().compile(self._limit)
-        self._host_update = host_frames.Update(self._frames, drawer, learner, ahead=ahead, on_ready=on_ready)
+        self._host_update = host_frames.Update(self._frames, drawer, learner, ahead=setup.ahead, on_ready=on_ready)
         self.metric_names = learn.metric_names
         return self._host_update
+
+    def _compile_update_apart(self, tracer: Tracer, setup: setup_lib.Setup) -> Update:
+        learn = tracer.learn_apart()
+        learner, drawer = learn.compile(self._limit), tracer.draw_apart().compile(self._limit)
+        writer = tracer.write_back().compile(self._limit) if setup.prioritization else None
+        self.metric_names = learn.metric_names
+        return apart.Update(drawer, learner, writer, acting=setup.mesh, learners=setup.learns_on, ahead=setup.ahead)
 
     def _compile_refresh(self, tracer: Tracer) -> Refresh:
         if (frames := self._frames) is None:
@@ -223,13 +233,26 @@ class Tracer:
         self._feed = mesh_lib.placed(steps.example_feed(setup), steps.feed_sharding(setup))
         self._counters = steps.Counters(self._scalar, self._scalar, self._scalar)
         self._act: Any = steps.make_act(setup)
-        # Acting and a running evaluation have copies of the parameters.
         self._state = {id(leaf): leaf for leaf in jax.tree.leaves((train, actor, self._params))}
-        self._state_bytes = memory.device_bytes((train, actor, self._params, self._params))
+        # Acting and a running evaluation have copies of the parameters.
+        self._state_bytes = memory.device_bytes((actor, self._params, self._params))
+        if setup.learners is None:
+            self._state_bytes += memory.device_bytes(train)
+        else:  # on their way: parameters to acting, and one update's windows
+            drawn, self._places = self._drawn_apart()
+            self._moved = transfer.shapes(drawn, setup.learns_on)
+            self._state_bytes += memory.device_bytes((self._params, drawn))
 
     def training(self) -> dict[str, Callable[[], Traced]]:
         """Returns what traces each program besides acting."""
         on_host, refreshes = self._actor.rings.observation is None, self._setup.agent.refresh is not None
+        if self._setup.learners is not None:
+            return {
+                "draw": self.draw_apart,
+                "learn": self.learn_apart,
+                **({"write_back": self.write_back} if self._setup.prioritization else {}),
+                **({"refresh": self.refresh} if refreshes else {}),
+            }
         if on_host:
             refreshing = {"draw_stale": self.draw_stale, "renew": self.renew}
             return {"draw": self.draw, "learn": self.learn, **(refreshing if refreshes else {})}
@@ -255,6 +278,24 @@ class Tracer:
         windows = self._drawn(draw, *arguments)
         arguments = (self._train, self._actor.rings, *windows)
         return self._with_metrics("learn", steps.make_learn(self._setup), arguments, (0, 1))
+
+    def draw_apart(self) -> Traced:
+        """Traces the first part of an update of devices apart."""
+        return self._traced("draw", steps.make_draw_apart(self._setup), self._drawing_apart())
+
+    def learn_apart(self) -> Traced:
+        """Traces its second part, on those devices."""
+        learn = steps.make_learn_apart(self._setup)
+        traced = self._with_metrics("learn", learn, (self._train, self._moved), (0,))
+        lower = _BATCH_SIZES["learn"] if self._setup.agent.samples else "the agent's batch_size"
+        return traced._replace(elsewhere=memory.device_bytes((self._params, self._moved)), lower=lower)
+
+    def write_back(self) -> Traced:
+        """Traces its last part, where there are priorities."""
+        learned = jax.eval_shape(steps.make_learn_apart(self._setup), self._train, self._moved)
+        learned = mesh_lib.placed(learned[1], mesh_lib.sharded(self._setup.learns_on))
+        arguments = (self._actor.rings, self._places, transfer.shapes(learned, self._setup.mesh))
+        return self._traced("write_back", steps.make_write_back(self._setup), arguments)
 
     def refresh(self) -> Traced:
         arguments = (self._params, self._actor.rings, self._counters)
@@ -291,6 +332,15 @@ class Tracer:
         """Returns the function that draws an update's windows, and its arguments."""
         draw = steps.make_draw(self._setup, lag=host_frames.HOST_LAG if self._setup.ahead else 0)
         return draw, (self._train.num_updates, self._scalar, self._actor.rings, self._feed)
+
+    def _drawing_apart(self) -> tuple[Any, ...]:
+        """Returns the arguments of drawing where other devices learn."""
+        return self._scalar, self._actor.rings, self._feed
+
+    def _drawn_apart(self) -> Any:
+        """Returns the shapes of what it returns."""
+        drawn = jax.eval_shape(steps.make_draw_apart(self._setup), *self._drawing_apart())
+        return mesh_lib.placed(drawn, mesh_lib.sharded(self._setup.mesh))
 
     def _drawn(self, draw: Any, *args: Any) -> tuple[windows_lib.Windows, jax.ShapeDtypeStruct]:
         """Returns the shapes of a draw, windows and the frames at their places, spread over the devices."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import jax
@@ -12,6 +13,7 @@ from seedzero.agents import table as agents
 from seedzero.config import config as config_lib
 from seedzero.core import errors, types
 from seedzero.device import batch as batch_lib
+from seedzero.device import mesh as mesh_lib
 from seedzero.replay import data as data_lib
 from seedzero.replay import rings as rings_lib
 
@@ -23,12 +25,15 @@ class Setup(NamedTuple):
     """Settings of all device functions.
 
     Attributes:
+      mesh: devices that act and hold the rings.
       sizes: rows a shard of acting batches, ascending.
       slot_length: rows of a ring.
       seed: of the run.
       batch_size: windows of one update over all devices.
       capacity: training steps that count as kept.
-      ahead: with frames in the host's memory, whether windows are drawn before their update is asked for.
+      ahead: with frames in the host's memory, whether windows are drawn before their update is asked for. With
+        learners, whether acting goes on before an update's parameters and priorities are there.
+      learners: devices that learn and do nothing else; None: those that act learn.
     """
 
     agent: base.Agent
@@ -41,6 +46,18 @@ class Setup(NamedTuple):
     batch_size: int
     capacity: int
     ahead: bool = True
+    learners: jax.sharding.Mesh | None = None
+
+    @property
+    def prioritization(self) -> data_lib.Prioritization | None:
+        """How much priorities count; None: sampling is uniform, or there is a queue."""
+        data = self.agent.data
+        return data.prioritization if isinstance(data, data_lib.Replay) else None
+
+    @property
+    def learns_on(self) -> jax.sharding.Mesh:
+        """The devices that learn."""
+        return self.learners or self.mesh
 
     @property
     def stored(self) -> dict[str, data_lib.Stored]:
@@ -55,12 +72,13 @@ class Setup(NamedTuple):
 
 
 def make(config: config_lib.Config, spec: types.EnvSpec, mesh: jax.sharding.Mesh) -> Setup:
-    """Returns the setup of a run, whose automatic values are resolved.
+    """Returns the setup of a run on these devices; its automatic values are resolved.
 
     Raises:
       ConfigError: the agent does not go with these environments or devices.
     """
     agent = agents.make(config, spec, mesh.devices.flat[0].platform)
+    mesh, learners = mesh_lib.split(mesh, config.training.acting_devices)
     layout, sizes = batch_lib.plan(config, mesh.devices.size)
     data = agent.data
     for name, kept in agent.stored.items():
@@ -72,9 +90,14 @@ def make(config: config_lib.Config, spec: types.EnvSpec, mesh: jax.sharding.Mesh
             )
     batch_size = data.batch_size if isinstance(data, data_lib.Queue) else config.replay.batch_size
     num_refreshed = agent.refresh.batch_size if agent.refresh else 0
-    for number, name in ((batch_size, "windows"), (num_refreshed, "refreshed rows")):
-        if number % layout.num_shards:
-            raise errors.ConfigError(f"{number} {name} of one call can't be shared by {layout.num_shards} devices")
+    num_learning = learners.devices.size if learners else 1
+    for number, name, shares in (
+        (batch_size, "windows", math.lcm(layout.num_shards, num_learning)),
+        (num_refreshed, "refreshed rows", layout.num_shards),
+    ):
+        if number % shares:
+            groups = f"{layout.num_shards}{f' and {num_learning}' if learners else ''}"
+            raise errors.ConfigError(f"{number} {name} of one call can't be shared by {groups} devices")
     return Setup(
         agent=agent,
         spec=spec,
@@ -86,6 +109,7 @@ def make(config: config_lib.Config, spec: types.EnvSpec, mesh: jax.sharding.Mesh
         batch_size=batch_size,
         capacity=2**31 - 1 if isinstance(data, data_lib.Queue) else config.replay.capacity,
         ahead=not config.run.deterministic,
+        learners=learners,
     )
 
 

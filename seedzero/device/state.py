@@ -75,7 +75,7 @@ def abstract_actor(setup: setup_lib.Setup) -> ActorState:
 def abstract_train(setup: setup_lib.Setup) -> base.TrainState:
     """Returns shapes, dtypes and shardings of the train state, without computing it."""
     shapes = jax.eval_shape(lambda: setup.agent.init(jax.random.key(0)))
-    return mesh_lib.placed(shapes, mesh_lib.replicated(setup.mesh))
+    return mesh_lib.placed(shapes, mesh_lib.replicated(setup.learns_on))
 
 
 def init_carried(setup: setup_lib.Setup) -> acting.Carried:
@@ -91,9 +91,9 @@ def init_actor(setup: setup_lib.Setup, *, holds_frames: bool = True) -> ActorSta
 
 
 def init_train(setup: setup_lib.Setup) -> base.TrainState:
-    """Returns the initial train state, on every device."""
+    """Returns the initial train state, on every device that learns."""
     init = functools.partial(setup.agent.init, jax.random.key(setup.seed))
-    return jax.jit(init, out_shardings=mesh_lib.replicated(setup.mesh))()
+    return jax.jit(init, out_shardings=mesh_lib.replicated(setup.learns_on))()
 
 
 @jax.jit

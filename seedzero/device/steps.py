@@ -1,7 +1,8 @@
 """The device's functions: act, update and refresh.
 
 An update draws windows, reads their frames and learns; a refresh draws stale rows, reads their frames and renews their
-targets. These steps are jitted together where the frames are in device memory, and apart where the host keeps them.
+targets. These steps are jitted together where the frames are in device memory, and apart where the host keeps them
+or where other devices learn than act.
 
 All run under `shard_map`: every device holds an equal part of the slots (their rings and memory) and of each batch;
 parameters and optimizer are replicated, gradients averaged. One device is the trivial case.
@@ -18,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from seedzero.agents import base
-from seedzero.device import acting
+from seedzero.device import acting, transfer
 from seedzero.device import mesh as mesh_lib
 from seedzero.device import setup as setup_lib
 from seedzero.device import state as state_lib
@@ -63,6 +64,7 @@ Feed: TypeAlias = Any
 
 Updated: TypeAlias = tuple[base.TrainState, rings_lib.Rings, base.Metrics]
 Renewed: TypeAlias = tuple[rings_lib.Rings, base.Metrics]
+Learned: TypeAlias = tuple[base.TrainState, transfer.Pieces, base.Metrics]
 
 
 # Acting -----------------------------------------------------------------------------------------------------------
@@ -97,9 +99,9 @@ def make_act(setup: setup_lib.Setup) -> Callable[..., tuple[state_lib.ActorState
 
 
 def _row(setup: setup_lib.Setup, batch: Any, outputs: base.Outputs, version: jax.Array) -> rings_lib.Row:
-    weight, data = None, setup.agent.data
-    if outputs.priority is not None and isinstance(data, data_lib.Replay) and data.prioritization is not None:
-        weight = priorities.weights(outputs.priority, data.prioritization)
+    weight = None
+    if outputs.priority is not None and setup.prioritization:
+        weight = priorities.weights(outputs.priority, setup.prioritization)
     versions = jnp.full(batch.slot.shape, version, jnp.int32)
     return rings_lib.Row(
         observation=batch.observation,
@@ -159,6 +161,54 @@ def make_learn(setup: setup_lib.Setup) -> Callable[..., Updated]:
     return mesh_lib.over_devices(learn, setup.mesh, in_specs, out_specs, donate=(0, 1))
 
 
+def make_draw_apart(setup: setup_lib.Setup) -> Callable[..., tuple[transfer.Pieces, priorities.Places]]:
+    """Returns the first step of an update where other devices learn: (num_updates, Rings, Feed) -> (Drawn, Places).
+
+    Drawn are the windows with their frames, and [B] the rings' `max_weight` in every row, in pieces.
+    """
+    number = transfer.num_pieces(setup.mesh, setup.learns_on)
+
+    def draw(num_updates: jax.Array, rings: rings_lib.Rings, feed: Feed) -> tuple[transfer.Pieces, priorities.Places]:
+        windows = _draw(setup, num_updates, rings, feed)
+        places = priorities.Places(windows.slot, windows.time, rings.cursor[windows.slot])
+        max_weight = None if rings.max_weight is None else jnp.full(windows.slot.shape, rings.max_weight[0])
+        windows = windows_lib.read(rings, windows, setup.spec.packed)
+        return transfer.cut((windows, max_weight), number), places
+
+    in_specs = (_REPLICATED, _SHARDED, _feed_specs(setup))
+    return mesh_lib.over_devices(draw, setup.mesh, in_specs, _SHARDED)
+
+
+def make_learn_apart(setup: setup_lib.Setup) -> Callable[..., Learned]:
+    """Returns the second step: (train state, Drawn) -> (train state, priorities [B], metrics); donates the first."""
+    number = transfer.num_pieces(setup.learns_on, setup.mesh)
+
+    def learn(train: base.TrainState, pieces: transfer.Pieces) -> Learned:
+        windows, max_weight = transfer.join(pieces)
+        train, priority, metrics = _learn_from(setup, train, windows)
+        if (prioritization := setup.prioritization) is None or priority is None:
+            return train, (), metrics
+        metrics |= _priority_metrics(max_weight, windows, priority, prioritization)
+        return train, transfer.cut(priority, number), metrics
+
+    in_specs, out_specs = (_REPLICATED, _SHARDED), (_REPLICATED, _SHARDED, _REPLICATED)
+    return mesh_lib.over_devices(learn, setup.learns_on, in_specs, out_specs, donate=(0,))
+
+
+def make_write_back(setup: setup_lib.Setup) -> Callable[..., rings_lib.Rings]:
+    """Returns the last step, with priorities: (Rings, Places, priorities [B]) -> Rings; donates the first.
+
+    Rows that acting has overwritten since the draw are passed over.
+    """
+
+    def write_back(rings: rings_lib.Rings, places: priorities.Places, pieces: transfer.Pieces) -> rings_lib.Rings:
+        assert setup.prioritization is not None
+        priority = jnp.where(priorities.are_there(rings, places), transfer.join(pieces), jnp.nan)
+        return priorities.prioritize(rings, places.slot, places.time, priority, setup.prioritization, _AXIS)
+
+    return mesh_lib.over_devices(write_back, setup.mesh, (_SHARDED, _SHARDED, _SHARDED), _SHARDED, donate=(0,))
+
+
 def _feed_specs(setup: setup_lib.Setup) -> jax.sharding.PartitionSpec:
     return _SHARDED if isinstance(setup.agent.data, data_lib.Queue) else _REPLICATED
 
@@ -195,16 +245,26 @@ def _draw(
 def _learn(
     setup: setup_lib.Setup, train: base.TrainState, rings: rings_lib.Rings, windows: windows_lib.Windows
 ) -> Updated:
-    num_updates, data = train.num_updates, setup.agent.data
-    train, priority, metrics = setup.agent.update(train, windows, _keys(setup, 2, num_updates)[1], _AXIS)
-    metrics = {**metrics, **_age_metrics(data, windows, num_updates)}
-    if isinstance(data, data_lib.Replay) and data.prioritization is not None:
-        assert priority is not None
-        # Where there was nothing to sample the drawn rows are arbitrary: they keep their priorities.
-        priority = jnp.where(windows.weight > 0, priority, jnp.nan)
-        rings = priorities.prioritize(rings, windows.slot, windows.time, priority, data.prioritization, _AXIS)
-        metrics |= _priority_metrics(rings, windows, priority, data.prioritization)
+    train, priority, metrics = _learn_from(setup, train, windows)
+    if (prioritization := setup.prioritization) and priority is not None:
+        rings = priorities.prioritize(rings, windows.slot, windows.time, priority, prioritization, _AXIS)
+        assert rings.max_weight is not None
+        metrics |= _priority_metrics(rings.max_weight, windows, priority, prioritization)
     return train, rings, metrics
+
+
+def _learn_from(
+    setup: setup_lib.Setup, train: base.TrainState, windows: windows_lib.Windows
+) -> tuple[base.TrainState, jax.Array | None, base.Metrics]:
+    """Returns the train state, the windows' priorities [B] if they count, and metrics."""
+    num_updates = train.num_updates
+    train, priority, metrics = setup.agent.update(train, windows, _keys(setup, 2, num_updates)[1], _AXIS)
+    metrics = {**metrics, **_age_metrics(setup.agent.data, windows, num_updates)}
+    if setup.prioritization is None:
+        return train, None, metrics
+    assert priority is not None
+    # Where there was nothing to sample the drawn rows are arbitrary: they keep their priorities.
+    return train, jnp.where(windows.weight > 0, priority, jnp.nan), metrics
 
 
 def _age_metrics(data: data_lib.Data, windows: windows_lib.Windows, num_updates: jax.Array) -> base.Metrics:
@@ -220,7 +280,7 @@ def _age_metrics(data: data_lib.Data, windows: windows_lib.Windows, num_updates:
 
 
 def _priority_metrics(
-    rings: rings_lib.Rings, windows: windows_lib.Windows, priority: jax.Array, prioritization: data_lib.Prioritization
+    max_weight: jax.Array, windows: windows_lib.Windows, priority: jax.Array, prioritization: data_lib.Prioritization
 ) -> base.Metrics:
     """Returns the priorities' effect; those that are not finite count as 0.
 
@@ -228,7 +288,7 @@ def _priority_metrics(
     """
     return {
         "priority_mean": jax.lax.pmean(jnp.mean(jnp.where(jnp.isfinite(priority), priority, 0.0)), _AXIS),
-        "priority_max": priorities.max_priority(rings, prioritization),
+        "priority_max": priorities.max_priority(max_weight, prioritization),
         "importance_mean": jax.lax.pmean(jnp.mean(windows.weight), _AXIS),
         "importance_min": jax.lax.pmin(jnp.min(windows.weight), _AXIS),
     }

@@ -85,6 +85,7 @@ def _place_replay(
         checkpoint.needed_bytes(state_lib.parts(setup.agent, train), actor.rings, is_saved=is_saved),
         device,
         num_devices=setup.layout.num_shards,
+        may_be_host=setup.learners is None,  # else windows are drawn with their frames
     )
     if on_host:
         host_frames.check_length(setup.slot_length, setup.agent.stack, ahead=setup.ahead)

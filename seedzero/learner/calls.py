@@ -10,6 +10,7 @@ import numpy as np
 from seedzero.agents import base
 from seedzero.config import config as config_lib
 from seedzero.core import env_ids, errors, types
+from seedzero.device import apart
 from seedzero.device import batch as batch_lib
 from seedzero.device import setup as setup_lib
 from seedzero.learner import evaluator as evaluator_lib
@@ -62,14 +63,27 @@ class Calls:
         self.pacer = pacing.make(config, setup)
         self.intake = intake_lib.Intake(config, setup.layout, workers.inbox, self.pacer, gathered, spec=setup.spec)
         self.evaluator = evaluator_lib.Evaluator(config.evaluation, config.env.id)
-        self.in_flight = in_flight_lib.InFlight(workers.inbox.changed, config.training.max_in_flight)
+        maxima = (config.training.max_in_flight, *([apart.MOST_UPDATES] if setup.learners else []))
+        self.in_flight = in_flight_lib.InFlight(workers.inbox.changed, *maxima)
+        self._learning = len(maxima) - 1  # the lane of updates
         self._publish_every = config.training.publish_every
         self._expects_evaluation = config.env.id != env_ids.REMOTE
         self._deterministic = config.run.deterministic
         self._kept: dict[str, int] = {}
 
+    @property
+    def has_room_to_act(self) -> bool:
+        """Whether a call of the acting devices may be dispatched."""
+        return self.in_flight.has_room_in(0)
+
+    @property
+    def has_room_to_learn(self) -> bool:
+        """Whether an update may be dispatched."""
+        return self.in_flight.has_room_in(self._learning)
+
     def act(self) -> None:
         """Acts for the training environments that wait."""
+        self.runner.receive()
         messages = self.intake.take(types.Role.TRAIN, self.runner.programs.sizes[-1])
         if not messages:
             return  # their session ended a moment ago
@@ -119,7 +133,7 @@ class Calls:
                     f"last checkpoint with a lower learning rate, or look for huge rewards"
                 )
 
-        self.in_flight.add(collect)
+        self.in_flight.add(collect, self._learning)
         if self.runner.num_updates % self._publish_every == 0:
             self.runner.publish()
 

@@ -16,7 +16,12 @@ _SPARE = 0.2
 
 
 def place(
-    replay: sections.ReplayConfig, needed: checkpoint.Needed, device: jax.Device, *, num_devices: int
+    replay: sections.ReplayConfig,
+    needed: checkpoint.Needed,
+    device: jax.Device,
+    *,
+    num_devices: int,
+    may_be_host: bool = True,
 ) -> tuple[bool, str]:
     """Returns whether the host keeps the observations, and a line for the user about the replay's size.
 
@@ -24,6 +29,7 @@ def place(
       replay: the settings. On a CPU, where both places are the same memory, placement auto is device.
       needed: what the replay and its checkpoints take.
       device: one of `num_devices` that hold equal parts of it.
+      may_be_host: false: the settings leave placement device alone.
 
     Raises:
       CapacityError: there is not enough free memory.
@@ -32,8 +38,12 @@ def place(
     rings = (needed.frames + needed.rest) // num_devices
     copies = (needed.frame_copies + needed.rest_copies) // num_devices + needed.state_copies
     fits_well = free is None or rings + copies <= (1 - _SPARE) * free
-    if placement == "device" or (placement == "auto" and (fits_well or is_host)):
-        host = "" if is_host else ", and --replay.placement=host keeps observations in the host's memory"
+    if not may_be_host or placement == "device" or (placement == "auto" and (fits_well or is_host)):
+        host = (
+            ""
+            if is_host or not may_be_host
+            else ", and --replay.placement=host keeps observations in the host's memory"
+        )
         _check(device.platform, rings, copies, free, replay, host)
         return False, f"{_content(replay)} in {rings / _GIB:.2f} GiB{_left(free)} on each device"
     rings, copies = needed.rest // num_devices, needed.rest_copies // num_devices + needed.state_copies

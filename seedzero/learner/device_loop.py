@@ -190,7 +190,7 @@ class DeviceLoop:
         calls, lock_step = self.calls, self._config.run.deterministic
         runner, programs = calls.runner, calls.runner.programs
         sizes = programs.sizes
-        ready = bool(sizes) and (not lock_step or sizes == programs.all_sizes)
+        ready = calls.has_room_to_act and bool(sizes) and (not lock_step or sizes == programs.all_sizes)
         can_sample = calls.intake.can_sample
         evaluating = calls.evaluator.running is not None
         num_inserts = calls.intake.ledger.counts.stored
@@ -202,8 +202,8 @@ class DeviceLoop:
             num_refreshes=runner.num_refreshes,
             can_act=ready and not only_learns and calls.intake.can_act(programs.all_sizes[-1], self._clock()),
             can_evaluate=ready and evaluating and calls.workers.inbox.num_rows(types.Role.EVALUATE) > 0,
-            can_update=programs.update_ready and can_sample,
-            can_refresh=programs.refresh_ready and can_sample,
+            can_update=calls.has_room_to_learn and programs.update_ready and can_sample,
+            can_refresh=calls.has_room_to_act and programs.refresh_ready and can_sample,
             evaluating=evaluating or (lock_step and calls.evaluator.is_due(runner.num_updates)),
             evaluated_last=calls.evaluator.acted_last,
             only_learns=only_learns,

@@ -1,7 +1,8 @@
 """The device calls on their way, and the thread that waits for each in turn.
 
 JAX's dispatch does not block. The completion thread waits for the oldest call, hands its actions to the server and
-fetches its metrics.
+fetches its metrics. Where other devices learn than act, the calls of each have a lane and a thread of their own:
+actions do not wait for an update.
 """
 
 from __future__ import annotations
@@ -13,51 +14,71 @@ from collections.abc import Callable
 from seedzero.core import errors
 
 
-class InFlight:
-    """Counts dispatched calls and completes them in order.
+class _Lane:
+    """Calls that complete in the order of their dispatch."""
 
-    changed: notified after each completion. maximum: calls at a time; `has_room` says before one whether it may go.
+    def __init__(self, maximum: int) -> None:
+        self.maximum = maximum
+        self.number = 0
+        self.waiting: queue.Queue[Callable[[], None] | None] = queue.Queue(maxsize=maximum + 1)  # and the end's mark
+
+
+class InFlight:
+    """Counts dispatched calls and completes them, those of a lane in order.
+
+    changed: notified after each completion. maxima: calls of each lane at a time; `has_room_in` says before a call
+    whether it may go.
     """
 
-    def __init__(self, changed: threading.Condition, maximum: int) -> None:
+    def __init__(self, changed: threading.Condition, *maxima: int) -> None:
         self._changed = changed
-        self._maximum = maximum
-        self._number = 0
-        self._waiting: queue.Queue[Callable[[], None] | None] = queue.Queue(maxsize=maximum + 1)  # and the end's mark
+        self._lanes = [_Lane(maximum) for maximum in maxima]
         self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._work, name="completions")
+        self._threads = [
+            threading.Thread(target=self._work, args=(lane,), name="completions") for lane in range(len(maxima))
+        ]
 
     def start(self) -> None:
-        """Starts the completion thread."""
-        self._thread.start()
+        """Starts the completion threads."""
+        for thread in self._threads:
+            thread.start()
 
     def stop(self) -> None:
-        """Ends the completion thread after the calls in flight."""
-        self._waiting.put(None)
-        self._thread.join()
+        """Ends the completion threads after the calls in flight."""
+        for lane, thread in zip(self._lanes, self._threads, strict=True):
+            lane.waiting.put(None)
+            thread.join()
 
     @property
     def has_room(self) -> bool:
-        """Whether another call may be dispatched."""
+        """Whether another call may be dispatched in any lane."""
+        return any(map(self.has_room_in, range(len(self._lanes))))
+
+    def has_room_in(self, lane: int) -> bool:
+        """Returns whether another call of a lane may be dispatched."""
         with self._changed:
-            return self._number < self._maximum
+            return self._lanes[lane].number < self._lanes[lane].maximum
 
     @property
     def is_empty(self) -> bool:
-        """Whether the device has nothing to do."""
+        """Whether the devices have nothing to do."""
         with self._changed:
-            return self._number == 0
+            return not self._number
+
+    @property
+    def _number(self) -> int:
+        return sum(lane.number for lane in self._lanes)
 
     @property
     def has_failed(self) -> bool:
         """Whether a call failed."""
         return self._failure is not None
 
-    def add(self, when_done: Callable[[], None]) -> None:
-        """Counts a dispatched call; the completion thread runs `when_done`, which waits for its results."""
+    def add(self, when_done: Callable[[], None], lane: int = 0) -> None:
+        """Counts a dispatched call; the lane's completion thread runs `when_done`, which waits for its results."""
         with self._changed:
-            self._number += 1
-        self._waiting.put(when_done)
+            self._lanes[lane].number += 1
+        self._lanes[lane].waiting.put(when_done)
 
     def settle(self) -> None:
         """Waits until nothing is in flight; raises what `check` raises."""
@@ -81,9 +102,9 @@ class InFlight:
             f"resume from the last checkpoint"
         ) from self._failure
 
-    def complete_next(self) -> bool:
-        """Completion thread: waits for the oldest call and completes it; returns False at the end."""
-        when_done = self._waiting.get()
+    def complete_next(self, lane: int = 0) -> bool:
+        """Completion thread: waits for the oldest call of a lane and completes it; returns False at the end."""
+        when_done = self._lanes[lane].waiting.get()
         if when_done is None:
             return False
         try:
@@ -92,10 +113,10 @@ class InFlight:
         except Exception as error:  # a failed device call has consumed its donated state: everything stops
             self._failure = error
         with self._changed:
-            self._number -= 1
+            self._lanes[lane].number -= 1
             self._changed.notify_all()
         return True
 
-    def _work(self) -> None:
-        while self.complete_next():
+    def _work(self, lane: int = 0) -> None:
+        while self.complete_next(lane):
             pass

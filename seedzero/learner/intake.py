@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -110,4 +111,7 @@ class Intake:
         self.ledger.restore(saved["ledger"])
         self.ledger.discard_stored(saved.get("waiting_steps", 0), counts.UNFINISHED_UNROLL)
         if has_replay:
-            self._stored_per_shard[:] = saved["stored_per_shard"]
+            before = np.array(saved["stored_per_shard"], np.int64)
+            # Where the devices were more or fewer: shards are equal blocks of slots, with steps in all parts alike.
+            parts = math.lcm(len(before), self._layout.num_shards) // len(before)
+            self._stored_per_shard = np.repeat(before // parts, parts).reshape(self._layout.num_shards, -1).sum(axis=1)

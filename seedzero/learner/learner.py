@@ -132,7 +132,8 @@ class _Learner:
         self._view = view.View(
             config, directory, screen, lambda: self._reception.roster.sizes(), self._gathered, time.monotonic
         )
-        layout, sizes = batch_lib.plan(config, mesh_lib.make(config.training.num_devices).devices.size)
+        acting, _ = mesh_lib.split(mesh_lib.make(config.training.num_devices), config.training.acting_devices)
+        layout, sizes = batch_lib.plan(config, acting.devices.size)
         self._reception = reception_lib.Reception(
             config, layout, sizes[-1] * layout.num_shards, self._view, screen.message, self._ending.notify
         )

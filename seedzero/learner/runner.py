@@ -6,17 +6,19 @@ computed.
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Mapping
 from typing import Any
 
 import jax
 
 from seedzero.agents import base
+from seedzero.device import apart, steps
 from seedzero.device import batch as batch_lib
+from seedzero.device import mesh as mesh_lib
 from seedzero.device import programs as programs_lib
 from seedzero.device import setup as setup_lib
 from seedzero.device import state as state_lib
-from seedzero.device import steps
 from seedzero.replay import rings as rings_lib
 
 
@@ -47,15 +49,23 @@ class Runner:
         self.num_refreshes = 0
         self.params = self.copy_params()
         self.version = 0
+        self._published: collections.deque[tuple[base.Params, int]] = collections.deque()  # not there yet, by version
 
     def copy_params(self) -> base.Params:
-        """Returns a copy of the newest parameters for acting."""
-        return state_lib.copy(self._setup.agent.acting(self._train))
+        """Returns a copy of the newest parameters for acting, on the devices that act."""
+        params = state_lib.copy(self._setup.agent.acting(self._train))
+        return jax.device_put(params, mesh_lib.replicated(self._setup.mesh)) if self._setup.learners else params
 
     def publish(self) -> None:
-        """Has acting use the newest parameters from now on."""
-        self.params = self.copy_params()
-        self.version = self.num_updates
+        """Has acting use the newest parameters from now on; with learners apart, once they are there."""
+        self._published.append((self.copy_params(), self.num_updates))
+        self.receive()
+
+    def receive(self) -> None:
+        """Has acting use the newest published parameters that it need not wait for."""
+        waits = self._setup.learners is None or not self._setup.ahead
+        while self._published and (waits or apart.is_there(self._published[0][0])):
+            self.params, self.version = self._published.popleft()
 
     def act(self, batch: batch_lib.Batch, params: base.Params, version: int, num_inserts: int) -> jax.Array:
         """Acts on a batch with parameters of a version; returns the actions of its rows."""
@@ -67,15 +77,22 @@ class Runner:
 
     def update(self, feed: steps.Feed) -> jax.Array:
         """Learns from the windows that the feed leads to; returns metrics [M], `programs.metric_names`."""
-        self._train, rings, values = self.programs.update(self._train, self._actor.rings, feed)
+        number = (self.num_updates,) if self._setup.learners else ()
+        self._train, rings, values = self.programs.update(self._train, self._actor.rings, feed, *number)
         self._actor = self._actor._replace(rings=rings)
         self.num_updates += 1
         return values
 
     def refresh(self, num_inserts: int) -> jax.Array:
-        """Renews stored targets with the newest parameters; returns metrics [M], `programs.refresh_metric_names`."""
-        counters = steps.counters(num_inserts, self.num_updates, self.num_refreshes)
-        params = self._setup.agent.acting(self._train)
+        """Renews stored targets with the newest parameters; returns metrics [M], `programs.refresh_metric_names`.
+
+        With learners apart, the newest are those that act.
+        """
+        if self._setup.learners:
+            params, version = self.params, self.version
+        else:
+            params, version = self._setup.agent.acting(self._train), self.num_updates
+        counters = steps.counters(num_inserts, version, self.num_refreshes)
         rings, values = self.programs.refresh(params, self._actor.rings, counters)
         self._actor = self._actor._replace(rings=rings)
         self.num_refreshes += 1
@@ -100,4 +117,4 @@ class Runner:
         self.num_updates = saved["num_updates"]
         self._num_acts = saved["num_acts"]
         self.num_refreshes = saved.get("num_reanalyses", 0)  # missing in checkpoints from before there was reanalysis
-        self.publish()
+        self.params, self.version = self.copy_params(), self.num_updates

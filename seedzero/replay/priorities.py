@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 
@@ -25,6 +27,27 @@ def importance_exponent(prioritization: data.Prioritization, num_updates: jax.Ar
     return jnp.asarray(prioritization.beta + (1.0 - prioritization.beta) * grown, jnp.float32)
 
 
+class Places(NamedTuple):
+    """Rows of a shard's rings as they were once, for priorities that come later.
+
+    Attributes:
+      slot: [B] int32.
+      time: [B] int32.
+      cursor: [B] int32, of the slot at that time.
+    """
+
+    slot: jax.Array
+    time: jax.Array
+    cursor: jax.Array
+
+
+def are_there(rings: rings_lib.Rings, places: Places) -> jax.Array:
+    """Returns [B] bool, true: no other row has taken this one's place since."""
+    length = rings.weight.shape[1]
+    num_newer = (places.cursor - 1 - places.time) % length + rings.cursor[places.slot] - places.cursor
+    return num_newer < length
+
+
 def prioritize(
     rings: rings_lib.Rings,
     slot: jax.Array,
@@ -36,7 +59,8 @@ def prioritize(
     """Returns the rings with new priorities of sampled rows; in place where `rings` is donated.
 
     What lies at a place is still the row that was sampled there: `rings` are the very ones that it was sampled from,
-    as in one jitted function, or have had no more rows since than the lag that it was sampled with.
+    as in one jitted function, or have had no more rows since than the lag that it was sampled with. The priorities
+    of rows that are gone are not finite (`are_there`).
 
     Args:
       rings: of this shard, prioritized.
@@ -64,7 +88,6 @@ def weights(priority: jax.Array, prioritization: data.Prioritization) -> jax.Arr
     return (priority + prioritization.epsilon) ** prioritization.alpha
 
 
-def max_priority(rings: rings_lib.Rings, prioritization: data.Prioritization) -> jax.Array:
-    """Returns the largest priority ever seen, a scalar."""
-    assert rings.max_weight is not None
-    return rings.max_weight[0] ** (1 / prioritization.alpha)
+def max_priority(max_weight: jax.Array, prioritization: data.Prioritization) -> jax.Array:
+    """Returns the largest priority ever seen, a scalar; max_weight: as in the rings."""
+    return max_weight[0] ** (1 / prioritization.alpha)

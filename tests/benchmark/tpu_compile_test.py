@@ -90,6 +90,18 @@ def test_every_preset_compiles(agent: str, preset: str, chips: str) -> None:
             assert program.cost.flop > 0 and program.cost.moved_bytes > 0, name
 
 
+@pytest.mark.parametrize(("chips", "num_acting"), [("v5e-4", 2), ("v5e-8", 4)])
+def test_chips_that_act_and_chips_that_learn_compile(chips: str, num_acting: int) -> None:
+    setup, _ = tpu.make_setup("cartpole", {"training.acting_devices": num_acting}, chips)
+    found = set()
+    for (name, rows), trace in tpu.traces(setup).items():
+        if name != "act" or rows == setup.max_rows:
+            program = tpu.compile_program(trace, setup.learns_on if name == tpu.LEARN else setup.mesh)
+            assert program.cost.flop > 0 and program.cost.moved_bytes > 0, name
+            found.add(name)
+    assert found == {"act", "draw", "learn"}
+
+
 @pytest.mark.parametrize("name", ["act", "update", "refresh"])
 def test_temporary_memory_is_small_beside_the_replay(name: str) -> None:
     memory = _program(name, ATARI["replay.capacity"]).compiled.memory_analysis()

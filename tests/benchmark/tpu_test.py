@@ -123,6 +123,23 @@ def test_the_device_or_the_host_bounds_the_pace(small: tuple[setup_lib.Setup, co
     assert cut["usd_200m_frames"] == pytest.approx(50e6 / 500 / 3600 * 3.0 * 2)  # two devices
 
 
+def test_groups_of_devices_work_at_once() -> None:
+    """Eight rows of a call on the device that acts, and all of an update on the other."""
+    setup, config = _setup(**{"training.acting_devices": 1, "reanalyse.per_insert": 0.5, "reanalyse.batch_size": 8})
+    names = [("act", 16), ("act", 8), ("draw", 16), ("learn", 16), ("refresh", 8)]
+    assert list(tpu.traces(setup)) == names
+    assert all(trace().function.jaxpr.jaxpr.eqns for trace in tpu.traces(setup).values())
+    rows = _rows(act=1.6, draw=0.4, learn=2.0, reanalyse=1.6)
+    # 1.6 / 16 + 0.4 / 4 + 1.6 / 16 ms a step, and 2.0 / 4.
+    found = tpu.predict(rows, setup, config, None, 3.0)
+    assert found["acting_steps_per_second"] == pytest.approx(1e3 / 0.3)
+    assert found["learning_steps_per_second"] == found["device_steps_per_second"] == pytest.approx(1e3 / 0.5)
+    assert found["predicted_updates_per_second"] == pytest.approx(1e3 / 0.5 / 4)
+    assert found["usd_200m_frames"] == pytest.approx(50e6 / 2e3 / 3600 * 3.0 * 2)
+    prioritized, _ = _setup(**{"training.acting_devices": 1, "replay.priority_alpha": 0.6})
+    assert ("write_back", 16) in tpu.traces(prioritized)
+
+
 def test_loops_are_found_with_their_trips() -> None:
     def inner(x: jax.Array) -> jax.Array:
         return jax.lax.fori_loop(0, 3, lambda _, y: jnp.sin(y), x)

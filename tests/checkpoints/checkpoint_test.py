@@ -111,6 +111,24 @@ def test_rings_and_state_on_several_devices_come_back_to_their_places(reopen: ha
     harness.assert_same(harness.on_host(harness.restore(reopen(), state, plain).rings), harness.on_host(plain))
 
 
+@pytest.mark.parametrize(("before", "after"), [(4, 2), (1, 4)])
+def test_other_numbers_of_devices_share_the_same_rings(reopen: harness.Open, before: int, after: int) -> None:
+    """The largest weight lies once on each device."""
+    plain = harness.go_on(harness.make_rings(num_slots=8), np.random.default_rng(0), 5)
+
+    def on(num_devices: int) -> Any:
+        mesh = jax.sharding.Mesh(np.array(jax.devices()[:num_devices]), ("devices",))
+        rings = plain._replace(max_weight=jnp.full(num_devices, 3.0))
+        return jax.device_put(rings, jax.NamedSharding(mesh, jax.P("devices")))
+
+    checkpointer, state, expected = reopen(), harness.make_state(), on(after)
+    checkpointer.save(1, state, {}, on(before))
+    checkpointer.wait()
+    restored = harness.restore(reopen(), state, expected).rings
+    harness.assert_same(harness.on_host(restored), harness.on_host(expected))
+    assert restored.max_weight.sharding.is_equivalent_to(expected.max_weight.sharding, 1)
+
+
 def test_without_replay_there_are_no_rings_to_restore(reopen: harness.Open) -> None:
     state = harness.make_state()
     checkpointer = reopen()

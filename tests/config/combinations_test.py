@@ -38,6 +38,10 @@ def _catch(**changes: options.Value) -> config.Config:
             {"env__kwargs": "{}"},
             "--env.kwargs={} is for environments gym, python, envpool, football, but",
         ),
+        (
+            {"training__acting_devices": 2, "replay__placement": "host"},
+            "acting_devices=2 keeps the replay on these devices, but --replay.placement=host; leave one",
+        ),
         ({"env__checkpoint_rewards": True}, "--env.checkpoint_rewards is for football:SCENARIO"),
         ({"evaluation__every_updates": 0}, "--stop_at_return=1 needs evaluations"),
     ],

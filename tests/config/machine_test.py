@@ -77,6 +77,36 @@ def test_a_batch_that_devices_cannot_share_is_refused_with_one_that_they_can() -
         machine.resolve(asked, preset="catch", explicit={"replay.batch_size"}, machine=TPUS)
 
 
+EIGHT = machine.Machine("tpu", num_cores=96, num_devices=8)
+
+
+def test_slots_are_those_of_the_acting_devices_and_both_groups_share_a_batch() -> None:
+    changes = {"training.acting_devices": 3, "replay.batch_size": 30}
+    resolved, _ = machine.resolve(
+        config.override(presets.get("catch"), changes), preset="catch", explicit=changes.keys(), machine=EIGHT
+    )
+    assert (resolved.training.num_devices, resolved.replay.num_slots) == (8, 33)
+    odd = config.override(presets.get("catch"), {**changes, "replay.batch_size": 24})
+    with pytest.raises(errors.ConfigError, match=r"=24 can't .*acting_devices=3 and the other 5; try .*_size=30"):
+        machine.resolve(odd, preset="catch", explicit=changes.keys(), machine=EIGHT)
+    slots = config.override(presets.get("catch"), {**changes, "replay.num_slots": 32})
+    with pytest.raises(errors.ConfigError, match=r"num_slots=32 can't .* training\.acting_devices=3; try .*slots=33"):
+        machine.resolve(slots, preset="catch", explicit={*changes, "replay.num_slots"}, machine=EIGHT)
+
+
+@pytest.mark.parametrize(
+    ("found", "num_acting", "message"),
+    [
+        (EIGHT, 8, r"acting_devices=8 leaves none of training.num_devices=8 to learn; give 7 or less, or 0"),
+        (CPU, 1, r"acting_devices=1 leaves none of training.num_devices=1 to learn; give 0"),
+    ],
+)
+def test_some_devices_are_left_to_learn(found: machine.Machine, num_acting: int, message: str) -> None:
+    asked = config.override(presets.get("catch"), {"training.acting_devices": num_acting})
+    with pytest.raises(errors.ConfigError, match=message):
+        machine.resolve(asked, preset="catch", explicit={"training.acting_devices"}, machine=found)
+
+
 def test_a_call_of_reanalysis_is_shared_by_the_devices_where_it_is_on() -> None:
     four = machine.Machine("gpu", 8, 4)
     odd = config.override(presets.get("catch"), {"reanalyse.batch_size": 30})

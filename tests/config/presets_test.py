@@ -27,6 +27,24 @@ def test_every_preset_is_complete_and_possible_on_every_kind_of_machine_for_ever
         assert config.flatten(resolved)[key] != options.AUTO
 
 
+@pytest.mark.parametrize(("name", "agent"), PARTS)
+def test_half_of_the_chips_of_a_host_may_act_and_others_are_refused_with_a_batch_that_fits(
+    name: str, agent: str
+) -> None:
+    found = machine.Machine("tpu", num_cores=96, num_devices=8)
+
+    def resolve(num_acting: int) -> config.Config:
+        asked = config.override(presets.get(name, agent), {"training.acting_devices": num_acting})
+        return machine.resolve(asked, preset=name, explicit={"training.acting_devices"}, machine=found)[0]
+
+    combinations.check(resolve(4))
+    assert resolve(4).replay.num_slots % 4 == 0
+    with pytest.raises(
+        errors.ConfigError, match=r"batch_size=\d+ can't be shared .*=2 and the other 6; try --.*_size="
+    ):
+        resolve(2)
+
+
 def test_every_agent_has_parts_of_presets_that_exist_and_the_default_agent_of_all() -> None:
     assert set(presets.PARTS) == set(config.agent_names())
     assert all(parts.keys() <= presets.PRESETS.keys() for parts in presets.PARTS.values())

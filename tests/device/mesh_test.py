@@ -21,6 +21,16 @@ def test_more_devices_than_there_are_is_an_error_with_the_number() -> None:
         mesh_lib.make(5)
 
 
+def test_some_devices_act_and_the_others_learn() -> None:
+    whole = mesh_lib.make(4)
+    assert mesh_lib.split(whole, 0) == (whole, None)
+    acting, learning = mesh_lib.split(whole, 1)
+    assert learning is not None
+    assert [*acting.devices, *learning.devices] == jax.local_devices() and acting.devices.size == 1
+    with pytest.raises(errors.ConfigError, match=r"--training\.acting_devices=4 leaves none of 4 to learn"):
+        mesh_lib.split(whole, 4)
+
+
 def test_each_device_works_on_its_own_part() -> None:
     mesh = mesh_lib.make(4)
     summed = mesh_lib.over_devices(

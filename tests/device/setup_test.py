@@ -70,6 +70,15 @@ def test_the_largest_batch_is_that_of_all_devices() -> None:
     assert setup.sizes == (2, 4, 8) and setup.max_rows == 16
 
 
+def test_slots_and_rings_are_shared_by_those_that_act() -> None:
+    setup = _make(4, training__acting_devices=1, replay__batch_size=33)
+    assert setup.layout.num_shards == setup.mesh.devices.size == 1 and setup.learns_on.devices.size == 3
+    together = _make(4)
+    assert together.learners is None and together.learns_on == together.mesh
+    with pytest.raises(errors.ConfigError, match="32 windows of one call can't be shared by 1 and 3 devices"):
+        _make(4, training__acting_devices=1, replay__batch_size=32)
+
+
 def test_a_queues_rings_hold_the_unrolls_that_may_wait_and_one_more() -> None:
     setup = _make(run__agent="vtrace", vtrace__unroll_length=5, vtrace__max_lag=3, vtrace__batch_size=6)
     # Whatever the replay's capacity is; beside the steps one frame and two rows.

@@ -70,6 +70,19 @@ def test_catch_is_learned_and_the_run_can_be_used(
     assert last == 1.0
 
 
+@pytest.mark.slow
+@pytest.mark.learning
+@pytest.mark.parametrize("settings", [(), ("--agent=vtrace",)], ids=["muzero", "vtrace"])
+def test_catch_is_learned_on_devices_apart(host: harness.Host, tmp_path: pathlib.Path, settings: tuple[str]) -> None:
+    """Two devices act, two learn, and none waits for the others."""
+    host.environment["XLA_FLAGS"] += " --xla_force_host_platform_device_count=4"
+    ended = host.train(tmp_path / "catch", *LEARN, *settings, "--training.acting_devices=2").wait(
+        4 * harness.DEADLINE_SECONDS
+    )
+    assert ended.code == 0, ended.err
+    assert "finished: evaluation returned 1, --stop_at_return=1" in ended.err
+
+
 def test_status_of_an_ended_run(host: harness.Host, brief: Brief) -> None:
     ended = host.seedzero("status", f"--run_dir={brief.run}")
     assert ended.code == 0

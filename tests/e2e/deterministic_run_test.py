@@ -141,6 +141,26 @@ def test_a_run_with_priorities_and_reanalysis_that_was_killed_equals_one_that_wa
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("num_acting", [4, 2])
+def test_a_run_on_devices_apart_has_the_same_bits_and_metrics_though_killed(
+    host: harness.Host, tmp_path: pathlib.Path, num_acting: int
+) -> None:
+    """Four of eight devices learn, or six."""
+    host.environment["XLA_FLAGS"] += " --xla_force_host_platform_device_count=8"
+    shares = ("--replay.batch_size=24", "--reanalyse.batch_size=24", "--replay.num_slots=8")
+    settings = (*RUN, *OPTIONAL, *shares, "--seed=3", f"--training.acting_devices={num_acting}")
+    whole = tmp_path / "whole"
+    assert host.train(whole, *settings).wait().code == 0
+    run = _killed_run(host, tmp_path, *settings)
+    assert host.train(run, *settings).wait().code == 0
+    _assert_equal(run, whole)
+    if num_acting == 4:  # a larger budget, and then all eight do everything
+        longer = host.train(run, *settings, f"--max_updates={UPDATES + EVERY}", "--training.acting_devices=0")
+        assert longer.says(r"training\.acting_devices was 4, is 0 from now on")
+        assert longer.wait().code == 0 and harness.saved_steps(run)[-1] == UPDATES + EVERY
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("agent", OTHERS)
 def test_each_agent_has_the_same_bits_and_metrics_though_killed_between_checkpoints(
     host: harness.Host, tmp_path: pathlib.Path, agent: str

@@ -1,6 +1,6 @@
 """Deterministic mode for every agent: the same bits for the same seed, also from a checkpoint on the disk.
 
-MuZero is in `device_loop_test.py`, and in tests/e2e as processes.
+MuZero on one device is in `device_loop_test.py`, and in tests/e2e as processes.
 """
 
 from __future__ import annotations
@@ -44,10 +44,14 @@ _PPO: Mapping[str, options.Value] = {
 
 
 class Case(NamedTuple):
-    """An agent's settings, with all that it carries beside parameters, and the environments that it plays."""
+    """An agent's settings, with all that it carries beside parameters, and the environments that it plays.
+
+    num_learning: devices that learn, beside the one that acts; 0: that one.
+    """
 
     settings: Mapping[str, options.Value]
     spec: types.EnvSpec = loop_world.SPEC
+    num_learning: int = 0
 
 
 CASES: Mapping[str, Case] = {
@@ -76,6 +80,10 @@ CASES: Mapping[str, Case] = {
             "vtrace.batch_size": 4,
         }
     ),
+    "muzero, with priorities and learners apart": Case(
+        {**loop_world.MUZERO, "replay.priority_alpha": 0.6}, num_learning=2
+    ),
+    "vtrace, with learners apart": Case(loop_world.VTRACE, num_learning=2),
     "vtrace, with PopArt": Case(
         {
             "run.agent": "vtrace",
@@ -170,16 +178,15 @@ def _answers(world: loop_world.World) -> list[tuple[int, list[Any], int]]:
 
 
 def test_every_agent_is_here() -> None:
-    here = {str(case.settings["run.agent"]) for case in CASES.values()}
-    assert here | {"muzero"} == set(table.AGENTS)
+    assert {str(case.settings.get("run.agent", "muzero")) for case in CASES.values()} == set(table.AGENTS)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_run_repeats_bit_for_bit_also_when_it_resumes_from_a_checkpoint_on_the_disk(
     name: str, tmp_path: pathlib.Path
 ) -> None:
-    settings, spec = CASES[name]
-    device = loop_world.make_device(dict(settings), spec)
+    settings, spec, num_learning = CASES[name]
+    device = loop_world.make_device(dict(settings), spec, num_learning=num_learning, ahead=False)
     whole, again = (loop_world.World(device, **LOCK_STEP) for _ in range(2))
     for world in (whole, again):
         _play_to_a_checkpoint(world, spec)

@@ -56,6 +56,14 @@ def test_observations_are_with_the_host_where_the_device_has_no_room(
     assert _place(placement, free)[0] == on_host
 
 
+def test_a_replay_that_only_the_device_may_hold_is_refused_where_it_has_no_room() -> None:
+    device: Any = _Device(5.0)
+    auto = sections.ReplayConfig(capacity=1_000, placement="auto", num_slots=8)
+    with pytest.raises(errors.CapacityError, match=r"would fit$"):  # nor does it offer the host
+        capacity.place(auto, NEEDED, device, num_devices=1, may_be_host=False)
+    assert not capacity.place(auto, NEEDED, _Device(13.0), num_devices=1, may_be_host=False)[0]  # type: ignore[arg-type]
+
+
 def test_devices_share_the_replay() -> None:
     assert not _place("device", 5.8, num_devices=2)[0]  # each has the whole training state
     with pytest.raises(errors.CapacityError, match=r"needs 5\.75 GiB"):

@@ -10,6 +10,7 @@ import pytest
 
 from seedzero.checkpoints import trees
 from seedzero.core import errors, types
+from seedzero.device import apart
 from seedzero.device import state as state_lib
 from seedzero.learner import calls, evaluator
 
@@ -29,6 +30,26 @@ def test_no_more_calls_are_in_flight_than_the_settings_say(make: loop_world.Make
     assert world.loop.step()
     world.complete()
     assert len(world.replies) == most + 1
+
+
+def test_acting_is_answered_while_updates_of_other_devices_are_not_complete() -> None:
+    device = loop_world.make_device(loop_world.MUZERO, num_learning=1).without_refresh
+    world = loop_world.World(device, training__max_in_flight=1)
+    session, acting, learning = world.join(), *world.calls.in_flight._lanes
+
+    def answer(step: int) -> None:
+        for group in (0, 1):
+            world.show(session, group, float(step), first=step == 0)
+        while world.loop.step() or acting.number:
+            if acting.number:
+                world.calls.in_flight.complete_next(0)
+
+    for step in range(4):
+        answer(step)
+        assert len(world.replies) == 2 * (step + 1)
+    assert learning.number == world.num_updates == apart.MOST_UPDATES
+    world.work()
+    assert learning.number == 0
 
 
 def test_acting_and_training_keep_the_ratio_within_the_band(make: loop_world.Make) -> None:

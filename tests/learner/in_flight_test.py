@@ -98,3 +98,39 @@ def test_after_a_failure_no_further_call_completes() -> None:
     assert not done and calls.is_empty
     with pytest.raises(errors.TrainingFailure, match="first"):
         calls.check()
+
+
+def test_calls_of_one_lane_do_not_wait_for_those_of_another() -> None:
+    calls, done, may_end = in_flight_lib.InFlight(threading.Condition(), 1, 2), [], threading.Event()
+    calls.start()
+    calls.add(lambda: done.append(may_end.wait(60)), 1)
+    assert calls.has_room_in(0) and calls.has_room_in(1)
+    for number in range(2):
+        calls.add(lambda number=number: done.append(number))  # type: ignore[misc]
+        with calls._changed:
+            assert calls._changed.wait_for(lambda: calls._lanes[0].number == 0, timeout=60)
+    assert done == [0, 1] and not calls.is_empty and calls.has_room
+    may_end.set()
+    calls.settle()
+    calls.stop()
+    assert done == [0, 1, True] and calls.is_empty
+
+
+def test_there_is_room_while_any_lane_has_some() -> None:
+    calls = in_flight_lib.InFlight(threading.Condition(), 1, 2)
+    calls.add(lambda: None)
+    assert calls.has_room and not calls.has_room_in(0)
+    calls.add(lambda: None, 1)
+    calls.add(lambda: None, 1)
+    assert not calls.has_room and calls.complete_next(1) and calls.has_room_in(1) and not calls.has_room_in(0)
+
+
+def test_a_failure_in_one_lane_stops_the_other() -> None:
+    calls, done = in_flight_lib.InFlight(threading.Condition(), 2, 2), []
+    calls.add(lambda: _fail(RuntimeError("learning")), 1)
+    calls.complete_next(1)
+    calls.add(lambda: done.append(1))
+    calls.complete_next()
+    assert not done
+    with pytest.raises(errors.TrainingFailure, match="learning"):
+        calls.check()

@@ -199,6 +199,18 @@ def test_a_resume_without_its_replay_has_kept_nothing(has_replay: bool) -> None:
     assert again.ledger.counts == counts.Counts(8, 4, 0, {"worker_lost": 4})
 
 
+@pytest.mark.parametrize(
+    ("before", "num_kept", "can_sample"), [([6], 6, True), ([1, 2, 3, 0], 6, True), ([3, 3, 0, 0], 6, False)]
+)
+def test_a_resume_on_more_or_fewer_devices_has_kept_the_same_steps(
+    before: list[int], num_kept: int, can_sample: bool
+) -> None:
+    saved = {**Intake(TWO).books.to_json(), "stored_per_shard": before}
+    again = Intake(TWO).books
+    again.restore(saved, has_replay=True)
+    assert (again.num_kept, again.can_sample) == (num_kept, can_sample)
+
+
 @pytest.mark.parametrize("is_old", [False, True])
 def test_steps_that_waited_for_an_update_are_discarded_on_resume(is_old: bool) -> None:
     queue = data.Queue(length=2, batch_size=2, max_lag=2, wait_seconds=1.0)

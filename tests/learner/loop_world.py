@@ -79,21 +79,26 @@ class Device(NamedTuple):
         return self._replace(setup=self.setup._replace(agent=self.setup.agent._replace(refresh=None)))
 
 
-def make_device(settings: dict[str, options.Value], spec: types.EnvSpec = SPEC) -> Device:
-    """Compiles an agent; all programs are ready."""
+def make_device(
+    settings: dict[str, options.Value], spec: types.EnvSpec = SPEC, *, num_learning: int = 0, ahead: bool = True
+) -> Device:
+    """Compiles an agent; all programs are ready. num_learning: devices that learn; 0: the one that acts."""
     settings = {**SETTINGS, **settings}
     config = config_lib.override(config_lib.Config(), settings)
     agent = agents.make(config, spec, "cpu")
+    mesh, learners = mesh_lib.split(mesh_lib.make(1 + num_learning), min(1, num_learning))
     setup = setup_lib.Setup(
         agent,
         spec,
-        mesh_lib.make(1),
+        mesh,
         LAYOUT,
         SIZES,
         setup_lib._slot_length(agent, LENGTH * LAYOUT.num_train, LAYOUT.num_train),
         seed=0,
         batch_size=agent.data.batch_size if isinstance(agent.data, data.Queue) else BATCH,
         capacity=CAPACITY,
+        ahead=ahead,
+        learners=learners,
     )
     programs = programs_lib.Programs(
         setup, state_lib.abstract_train(setup), state_lib.abstract_actor(setup), on_ready=lambda: None
@@ -137,7 +142,7 @@ class World:
         self.reports: list[str] = []
         self.gathered = metrics.Aggregator()
         self.now = 0.0
-        train, actor = trees.copy((device.train, device.actor))  # the runner donates what it is given
+        train, actor = map(trees.copy, (device.train, device.actor))  # the runner donates what it is given
         self.runner = runner.Runner(device.setup, device.programs, train, actor)
         workers = calls.Workers(
             self.inbox,
@@ -191,8 +196,9 @@ class World:
 
     def complete(self) -> None:
         """Waits for everything in flight."""
-        while not self.calls.in_flight.is_empty:
-            self.calls.in_flight.complete_next()
+        for number, lane in enumerate(self.calls.in_flight._lanes):
+            while lane.number:
+                self.calls.in_flight.complete_next(number)
 
     def work(self) -> None:
         """Decides and completes until there is nothing to do."""
@@ -201,14 +207,17 @@ class World:
 
     @contextlib.contextmanager
     def completions(self) -> Iterator[None]:
-        """While entered, the completion thread runs."""
-        thread = threading.Thread(target=self.calls.in_flight._work)  # its own can be started once only
-        thread.start()
+        """While entered, the completion threads run."""
+        in_flight = self.calls.in_flight  # its own can be started once only
+        threads = [threading.Thread(target=in_flight._work, args=(lane,)) for lane in range(len(in_flight._lanes))]
+        for thread in threads:
+            thread.start()
         try:
             yield
         finally:
-            self.calls.in_flight._waiting.put(None)
-            thread.join()
+            for lane, thread in zip(in_flight._lanes, threads, strict=True):
+                lane.waiting.put(None)
+                thread.join()
 
     def play(self, session: roster.Session, num_steps: int, *, episode: int = 3) -> None:
         """Shows whole episodes of `episode` steps in all groups, waiting for each answer; the first one now."""

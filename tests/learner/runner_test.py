@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from seedzero.checkpoints import trees
+from seedzero.device import apart as apart_lib
 from seedzero.device import batch as batch_lib
 from seedzero.device import state as state_lib
 from seedzero.device import steps
@@ -17,7 +18,7 @@ from seedzero.learner import runner as runner_lib
 
 
 def _make(device: loop_world.Device, programs: Any = None) -> runner_lib.Runner:
-    train, actor = trees.copy((device.train, device.actor))  # the runner donates what it is given
+    train, actor = map(trees.copy, (device.train, device.actor))  # the runner donates what it is given
     return runner_lib.Runner(device.setup, programs or device.programs, train, actor)
 
 
@@ -45,6 +46,56 @@ def test_acting_keeps_the_parameters_of_the_last_publication(device: loop_world.
     published = runner.params
     runner.update(np.int32(0))  # donates what the copies were made from
     assert np.isfinite(_numbers(published)).all()
+
+
+@pytest.fixture(scope="module")
+def apart() -> loop_world.Device:
+    """A device that acts, and one that learns."""
+    return loop_world.make_device(loop_world.MUZERO, num_learning=1)
+
+
+def test_parameters_act_once_they_are_on_the_devices_that_do(
+    apart: loop_world.Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there: list[int] = []
+    published: list[Any] = []
+    monkeypatch.setattr(apart_lib, "is_there", lambda params: any(params is published[index] for index in there))
+    runner = _make(apart)
+    copy_params = runner.copy_params
+
+    def publish() -> None:
+        runner.update(np.int32(0))
+        runner.publish()
+
+    def copied() -> Any:
+        published.append(copy_params())
+        return published[-1]
+
+    monkeypatch.setattr(runner, "copy_params", copied)
+    for _ in range(3):
+        publish()
+    runner.receive()
+    assert (runner.num_updates, runner.version) == (3, 0)
+    there += [0, 1]
+    runner.receive()
+    assert runner.version == 2 and runner.params is published[1]  # the newest of those
+    assert {leaf.sharding.device_set == {jax.devices()[0]} for leaf in jax.tree.leaves(runner.params)} == {True}
+    assert {leaf.sharding.device_set == {jax.devices()[1]} for leaf in jax.tree.leaves(runner._train)} == {True}
+    runner.restore({"num_updates": 9, "num_acts": 4})
+    assert runner.version == 9 and runner.params is published[3]  # a run that resumes waits for them
+
+
+def test_targets_are_refreshed_with_the_parameters_that_act(apart: loop_world.Device) -> None:
+    seen: list[Any] = []
+
+    def refresh(params: Any, rings: Any, counters: steps.Counters) -> Any:
+        seen.append((params, int(counters.version)))
+        return rings, np.zeros(3)
+
+    runner = _make(apart, loop_world.Broken(apart.programs, refresh=refresh))
+    runner.update(np.int32(0))
+    runner.refresh(7)
+    assert seen == [(runner.params, 0)]
 
 
 def test_every_call_says_how_many_were_before_it(refreshing: loop_world.Device) -> None:

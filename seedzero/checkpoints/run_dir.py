@@ -28,7 +28,7 @@ import numpy as np
 
 from seedzero.checkpoints import durable
 from seedzero.config import config as config_lib
-from seedzero.config import options
+from seedzero.config import machine, options
 from seedzero.core import errors, json_object
 
 CONFIG_FILE = "config.json"
@@ -161,6 +161,7 @@ def open_run_dir(
 
     Raises:
       ResumeError: not a directory, read-only, or a fixed value of its configuration differs.
+      ConfigError: its slots can't be shared by these devices.
       Occupied: another learner uses it.
     """
     path = pathlib.Path(path)
@@ -173,6 +174,8 @@ def open_run_dir(
         # Without a checkpoint there is nothing to resume; the settings of a refused start do not bind.
         resumed = (path / CONFIG_FILE).exists() and any(path.glob(CHECKPOINTS))
         saved, notes = _resume(path, read_saved(path), asked) if resumed else (asked, ())
+        if resumed and saved.config.training.num_devices != options.AUTO:
+            machine.check_shares(saved.config, is_begun=True)  # with the slots that the directory keeps
         with _as_resume_errors(path):
             values = {**vars(saved), "config": config_lib.flatten(saved.config)}
             write_json_atomic(path / CONFIG_FILE, values)

@@ -53,7 +53,7 @@ def resolve(
         config = config_lib.override(config, automatic)
         found = f"{machine.num_cores} cores and {machine.num_devices} {machine.platform} device(s)"
         notes.append(f"automatic, for {found}: {_listing(automatic)}")
-    _check_shares(config)
+    check_shares(config)
     return config, notes
 
 
@@ -99,8 +99,16 @@ def _round_up(number: int, multiple: int) -> int:
     return -(-number // multiple) * multiple
 
 
-def _check_shares(config: config_lib.Config) -> None:
-    """Every device of a group holds the same number of slots and takes the same share of a batch."""
+def check_shares(config: config_lib.Config, *, is_begun: bool = False) -> None:
+    """Every device of a group holds the same number of slots and takes the same share of a batch.
+
+    Args:
+      config: its automatic values are resolved.
+      is_begun: a run that goes on keeps its slots and devices, so only the groups can be others.
+
+    Raises:
+      ConfigError: with what would fit.
+    """
     num_devices, num_acting = config.training.num_devices, config.training.acting_devices
     if num_acting >= num_devices:
         fitting = f"{num_devices - 1} or less, or " if num_devices > 1 else ""
@@ -108,14 +116,21 @@ def _check_shares(config: config_lib.Config) -> None:
             f"--training.acting_devices={num_acting} leaves none of training.num_devices={num_devices} to learn; "
             f"give {fitting}0: all act and learn"
         )
+    for name, number, multiple, groups in _unshared(config, num_acting):
+        remedy = f"try --{name}={_round_up(number, multiple)}"
+        if is_begun:
+            numbers = [str(other) for other in range(num_devices) if not _unshared(config, other)]
+            remedy = f"this run can go on with --training.acting_devices={' or '.join(numbers)}" if numbers else remedy
+        raise errors.ConfigError(f"--{name}={number} can't be shared evenly by {groups}; {remedy}")
+
+
+def _unshared(config: config_lib.Config, num_acting: int) -> list[tuple[str, int, int, str]]:
+    """Returns the numbers that groups of devices can't share: name, number, what should divide it, those groups."""
+    num_devices = config.training.num_devices
     acting, all_groups, num_shares = f"training.num_devices={num_devices}", "", num_devices
     if num_acting:
         acting, all_groups = f"training.acting_devices={num_acting}", f" and the other {num_devices - num_acting}"
         num_shares = math.lcm(num_acting, num_devices - num_acting)
     shares = [(name, number, num_shares, acting + all_groups) for name, number in config.agent.shared(config).items()]
     shares.append(("replay.num_slots", config.replay.num_slots, num_acting or num_devices, acting))
-    for name, number, multiple, groups in shares:
-        if number % multiple:
-            raise errors.ConfigError(
-                f"--{name}={number} can't be shared evenly by {groups}; try --{name}={_round_up(number, multiple)}"
-            )
+    return [share for share in shares if share[1] % share[2]]

@@ -25,6 +25,9 @@ from seedzero.replay import rings as rings_lib
 MOST_UPDATES = 2
 """Updates on their way: one that learns, and one whose windows are there when it ends."""
 
+MOST_COPIES = 2
+"""Copies of the parameters on their way to acting."""
+
 Learned: TypeAlias = tuple[base.TrainState, transfer.Pieces, jax.Array]
 """A train state, priorities, and metrics as one array."""
 

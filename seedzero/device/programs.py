@@ -241,7 +241,8 @@ class Tracer:
         else:  # on their way: parameters to acting, and one update's windows
             drawn, self._places = self._drawn_apart()
             self._moved = transfer.shapes(drawn, setup.learns_on)
-            self._state_bytes += memory.device_bytes((self._params, drawn))
+            self._copies = (self._params,) * apart.MOST_COPIES
+            self._state_bytes += memory.device_bytes((self._copies, drawn))
 
     def training(self) -> dict[str, Callable[[], Traced]]:
         """Returns what traces each program besides acting."""
@@ -288,7 +289,7 @@ class Tracer:
         learn = steps.make_learn_apart(self._setup)
         traced = self._with_metrics("learn", learn, (self._train, self._moved), (0,))
         lower = _BATCH_SIZES["learn"] if self._setup.agent.samples else "the agent's batch_size"
-        return traced._replace(elsewhere=memory.device_bytes((self._params, self._moved)), lower=lower)
+        return traced._replace(elsewhere=memory.device_bytes((self._copies, self._moved)), lower=lower)
 
     def write_back(self) -> Traced:
         """Traces its last part, where there are priorities."""

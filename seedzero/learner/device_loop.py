@@ -190,23 +190,26 @@ class DeviceLoop:
         calls, lock_step = self.calls, self._config.run.deterministic
         runner, programs = calls.runner, calls.runner.programs
         sizes = programs.sizes
-        ready = calls.has_room_to_act and bool(sizes) and (not lock_step or sizes == programs.all_sizes)
+        ready = bool(sizes) and (not lock_step or sizes == programs.all_sizes)
+        has_room = calls.has_room_to_act
         can_sample = calls.intake.can_sample
         evaluating = calls.evaluator.running is not None
         num_inserts = calls.intake.ledger.counts.stored
         only_learns = self._config.run.has_all_steps(num_inserts)
+        may_act = ready and not only_learns and calls.intake.can_act(programs.all_sizes[-1], self._clock())
         return limiter.Progress(
             num_inserts=num_inserts,
             num_kept=calls.intake.num_kept,
             num_updates=runner.num_updates,
             num_refreshes=runner.num_refreshes,
-            can_act=ready and not only_learns and calls.intake.can_act(programs.all_sizes[-1], self._clock()),
-            can_evaluate=ready and evaluating and calls.workers.inbox.num_rows(types.Role.EVALUATE) > 0,
+            can_act=has_room and may_act,
+            can_evaluate=has_room and ready and evaluating and calls.workers.inbox.num_rows(types.Role.EVALUATE) > 0,
             can_update=calls.has_room_to_learn and programs.update_ready and can_sample,
-            can_refresh=calls.has_room_to_act and programs.refresh_ready and can_sample,
+            can_refresh=has_room and programs.refresh_ready and can_sample,
             evaluating=evaluating or (lock_step and calls.evaluator.is_due(runner.num_updates)),
             evaluated_last=calls.evaluator.acted_last,
             only_learns=only_learns,
+            waits_to_act=may_act and not has_room,
         )
 
     def _evaluate(self) -> None:

@@ -44,6 +44,7 @@ class Progress(NamedTuple):
     evaluating: bool  # an evaluation is under way
     evaluated_last: bool  # the last acting call was an evaluation's
     only_learns: bool = False  # all training steps are stored: updates go on without the band
+    waits_to_act: bool = False  # it could act, but for the calls on their way
 
 
 class Refreshing(NamedTuple):

@@ -55,7 +55,8 @@ class QueuePacer:
             return limiter.Work.UPDATE
         if may_act:
             return limiter.Work.ACT
-        is_late = self._none_can_come or (not self._lock_step and self.seconds_left(now) == 0.0)
+        may_pad = not (self._lock_step or progress.waits_to_act)
+        is_late = self._none_can_come or (may_pad and self.seconds_left(now) == 0.0)
         return limiter.Work.UPDATE if progress.can_update and is_late else limiter.Work.WAIT
 
     @property

@@ -58,6 +58,8 @@ class Runner:
 
     def publish(self) -> None:
         """Has acting use the newest parameters from now on; with learners apart, once they are there."""
+        if len(self._published) == apart.MOST_COPIES:
+            self._published.pop()  # the oldest is the first to be there, and the newest is wanted
         self._published.append((self.copy_params(), self.num_updates))
         self.receive()
 

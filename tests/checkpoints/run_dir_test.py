@@ -134,6 +134,17 @@ def test_what_another_machine_would_choose_stays_as_it_was(tmp_path: pathlib.Pat
     assert run_dir_lib.read_saved(tmp_path).config.replay.num_slots == 32
 
 
+def test_groups_of_devices_that_cannot_share_the_rings_are_refused_before_they_are_saved(
+    tmp_path: pathlib.Path,
+) -> None:
+    chosen = {"replay.num_slots": 20, "training.num_devices": 8, "replay.batch_size": 120}
+    open_with(tmp_path, {"training.acting_devices": 4}, chosen=chosen).close()
+    with pytest.raises(errors.ConfigError, match=r"num_slots=20 .*acting_devices=2 or 4 or 5"):
+        open_with(tmp_path, {"training.acting_devices": 0}, chosen={**chosen, "replay.num_slots": 24})
+    assert run_dir_lib.read_saved(tmp_path).config.training.acting_devices == 4
+    open_with(tmp_path, {"training.acting_devices": 2}, chosen=chosen).close()
+
+
 def test_a_run_of_an_earlier_version_keeps_its_rings(tmp_path: pathlib.Path) -> None:
     open_with(tmp_path, chosen={"replay.num_slots": 1024}).close()
     file = tmp_path / "config.json"

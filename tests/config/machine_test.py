@@ -94,6 +94,14 @@ def test_slots_are_those_of_the_acting_devices_and_both_groups_share_a_batch() -
         machine.resolve(slots, preset="catch", explicit={*changes, "replay.num_slots"}, machine=EIGHT)
 
 
+def test_a_run_that_goes_on_is_told_which_groups_share_its_slots() -> None:
+    changes = {"training.num_devices": 8, "replay.num_slots": 20, "replay.batch_size": 120}
+    with pytest.raises(
+        errors.ConfigError, match=r"num_slots=20 can't .*=8; .* --training.acting_devices=2 or 4 or 5$"
+    ):
+        machine.check_shares(config.override(presets.get("catch"), changes), is_begun=True)
+
+
 @pytest.mark.parametrize(
     ("found", "num_acting", "message"),
     [

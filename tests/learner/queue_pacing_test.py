@@ -267,6 +267,14 @@ class TestHolds:
         taken, weight = queue.feed()
         assert taken == [(0, 0), (1, 0)] and weight.tolist() == [2, 2, 0, 0]
 
+    def test_a_batch_is_not_padded_while_acting_waits_for_calls_on_their_way(self) -> None:
+        queue = Queue(batch_size=4)
+        for _ in range(L + 1):
+            queue.act(0)
+        queue.now += 2.0
+        assert queue.choose(IDLE._replace(waits_to_act=True)) is limiter.Work.WAIT
+        assert queue.choose(IDLE) is limiter.Work.UPDATE
+
     def test_a_slot_that_is_not_held_may_still_bring_an_unroll(self) -> None:
         queue = Queue(batch_size=4, max_lag=1)
         for _ in range(L):

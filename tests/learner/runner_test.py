@@ -76,9 +76,12 @@ def test_parameters_act_once_they_are_on_the_devices_that_do(
         publish()
     runner.receive()
     assert (runner.num_updates, runner.version) == (3, 0)
-    there += [0, 1]
+    there.append(0)
     runner.receive()
-    assert runner.version == 2 and runner.params is published[1]  # the newest of those
+    assert runner.version == 1 and runner.params is published[0]
+    there.append(2)  # the second gave way to it: only two are on their way
+    runner.receive()
+    assert runner.version == 3 and runner.params is published[2]
     assert {leaf.sharding.device_set == {jax.devices()[0]} for leaf in jax.tree.leaves(runner.params)} == {True}
     assert {leaf.sharding.device_set == {jax.devices()[1]} for leaf in jax.tree.leaves(runner._train)} == {True}
     runner.restore({"num_updates": 9, "num_acts": 4})

@@ -122,6 +122,14 @@ def check_shares(config: config_lib.Config, *, is_begun: bool = False) -> None:
             numbers = [str(other) for other in range(num_devices) if not _unshared(config, other)]
             remedy = f"this run can go on with --training.acting_devices={' or '.join(numbers)}" if numbers else remedy
         raise errors.ConfigError(f"--{name}={number} can't be shared evenly by {groups}; {remedy}")
+    num_shards, num_envs = num_acting or num_devices, config.worker.num_envs
+    num_filled = -(-num_envs // (config.replay.num_slots // num_shards))
+    if config.run.deterministic and num_filled < num_shards:
+        raise errors.ConfigError(
+            f"--deterministic fills the rings in order: {num_envs} environments leave devices without any, "
+            f"replay.num_slots={config.replay.num_slots} on {num_shards}; give --worker.envs_per_group so that "
+            f"environments are a multiple of {num_shards}, or --training.num_devices={num_filled}"
+        )
 
 
 def _unshared(config: config_lib.Config, num_acting: int) -> list[tuple[str, int, int, str]]:

@@ -94,6 +94,18 @@ def test_slots_are_those_of_the_acting_devices_and_both_groups_share_a_batch() -
         machine.resolve(slots, preset="catch", explicit={*changes, "replay.num_slots"}, machine=EIGHT)
 
 
+@pytest.mark.parametrize(("num_slots", "is_refused"), [(0, True), (32, True), (16, False)])
+def test_environments_in_order_reach_every_device(num_slots: int, is_refused: bool) -> None:
+    groups = {"worker.num": 1, "worker.num_groups": 1, "worker.envs_per_group": 16 if num_slots else 20}
+    changes = {"run.deterministic": True, "replay.num_slots": num_slots, **groups}
+    asked = config.override(presets.get("catch"), changes)
+    if is_refused:  # 20 environments have 24 rings: three on a device
+        with pytest.raises(errors.ConfigError, match=r"leave devices without any, .* or --training.num_devices=[47]$"):
+            machine.resolve(asked, preset="catch", explicit=changes.keys(), machine=EIGHT)
+    else:
+        machine.resolve(asked, preset="catch", explicit=changes.keys(), machine=EIGHT)
+
+
 def test_a_run_that_goes_on_is_told_which_groups_share_its_slots() -> None:
     changes = {"training.num_devices": 8, "replay.num_slots": 20, "replay.batch_size": 120}
     with pytest.raises(

@@ -61,6 +61,7 @@ def _answer(printed: str) -> dict[str, Any]:
 
 def _end(code: int, printed: str) -> str:
     """Returns how a process ended that told nothing, and its last words."""
-    ended = f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
+    names = {number.value: number.name for number in signal.Signals}  # most real-time signals have none
+    ended = f"exit code {code}" if code >= 0 else f"signal {names.get(-code, -code)}"
     words = printed.strip().splitlines()
     return f"its process ended with {ended} while it was made and stepped once" + (f": {words[-1]}" if words else "")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -46,10 +45,10 @@ def run(arguments: parse.Arguments) -> int:
 
 def _report(asked: request.Request, num_steps: int, max_seconds: float) -> dict[str, Any]:
     """Returns what is printed, as a JSON object."""
-    from seedzero.envs import check, registry  # numpy and gymnasium, which an early mistake need not wait for
+    from seedzero.envs import base, check, registry  # numpy and gymnasium, which an early mistake need not wait for
 
     config = asked.config
-    with contextlib.closing(registry.make(config.env.id, config.env, 1, threads=1)) as env:
+    with base.closing(registry.make(config.env.id, config.env, 1, threads=1)) as env:
         findings = check.explore(env, num_steps, max_seconds=max_seconds)
         space = getattr(env, "observation_space", None)
         found, spec = check.judge(env.spec, findings, space), env.spec

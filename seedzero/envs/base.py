@@ -78,24 +78,50 @@ def no_such_game(library: str, name: str, known: Iterable[str], examples: str) -
 def failures_of(what: str) -> Iterator[None]:
     """Turns an environment's exceptions into EnvironmentFailure.
 
-    The only catch-all of the package: an environment is foreign code and may raise anything.
+    It catches all of them: an environment is foreign code and may raise anything.
     """
     try:
         yield
     except errors.Error:
         raise
     except Exception as error:
-        text = " ".join(str(error).split())  # one line, for logs and the wire
-        reason = f"{type(error).__name__}: {text}" if text else type(error).__name__
-        raise errors.EnvironmentFailure(f"{what}: {reason}{_place(error)}") from error
+        raise errors.EnvironmentFailure(f"{what}: {_told(error)}{_place(error)}") from error
+
+
+@contextlib.contextmanager
+def closing(env: VectorEnv) -> Iterator[VectorEnv]:
+    """Closes an environment at the end; an error within comes before one of `close`, which may follow from it.
+
+    Raises:
+      EnvironmentFailure: it raised in close, after no other error.
+    """
+    try:
+        yield env
+    except BaseException:
+        with contextlib.suppress(errors.Error), failures_of("the environment raised in close"):
+            env.close()
+        raise
+    with failures_of("the environment raised in close"):
+        env.close()
+
+
+def _told(error: Exception) -> str:
+    """Returns an exception's type and text in one line, for logs and the wire."""
+    try:
+        text = " ".join(str(error).split())
+    except Exception:  # its own __str__ is foreign code, too
+        text = ""
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def _place(error: BaseException) -> str:
     """Returns where an exception, or the one that it follows from, was raised, in brackets; "" where no line did."""
     frames = traceback.extract_tb(error.__traceback__)[1:]  # the first is the line within `failures_of`
-    while error.__cause__ is not None:
+    seen = {id(error)}  # `raise e from e` has no first cause
+    while error.__cause__ is not None and id(error.__cause__) not in seen:
         error = error.__cause__
-        frames = traceback.extract_tb(error.__traceback__)
+        seen.add(id(error))
+        frames = traceback.extract_tb(error.__traceback__) or frames  # never raised: no lines
     if not frames:
         return ""
     last = frames[-1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 from collections.abc import Sequence
 
@@ -112,7 +111,7 @@ def spec(settings: sections.EnvConfig) -> types.EnvSpec:
     Raises:
       EnvironmentFailure: it cannot be made here, or not used.
     """
-    with contextlib.closing(make(settings.id, settings, 1, threads=1)) as env:
+    with base.closing(make(settings.id, settings, 1, threads=1)) as env:
         if isinstance(env, gym_env.GymVectorEnv):
             env.try_out()
         return env.spec

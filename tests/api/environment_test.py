@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import signal
 
 import pytest
 
@@ -43,7 +44,17 @@ class OfTwoRewards(Parting):
     def step(self, action):
         return numpy.zeros(4, numpy.float32), numpy.zeros(2), False, False, {}
 
-for kind in (Talking, Crashing, Aborting, Parting, OfTwoRewards):
+class Stuck(Talking):
+    def reset(self, **kwargs):
+        raise RuntimeError("no simulator")
+    def close(self):
+        raise AttributeError("no socket")
+
+class RealTime(Talking):
+    def reset(self, **kwargs):
+        os.kill(os.getpid(), 40)
+
+for kind in (Talking, Crashing, Aborting, Parting, OfTwoRewards, Stuck, RealTime):
     gymnasium.register(f"{kind.__name__}-v0", entry_point=kind)
 """
 
@@ -75,6 +86,19 @@ def test_last_words_hide_neither_spec_nor_error() -> None:
     assert environment.spec_of(sections.EnvConfig(id="gym:talking_envs:Parting-v0"))
     with pytest.raises(errors.ConfigError, match=r"--env=gym:.*-v0: it returned in step an array of float64\[2\] as"):
         environment.spec_of(sections.EnvConfig(id="gym:talking_envs:OfTwoRewards-v0"))
+
+
+@pytest.mark.usefixtures("_module")
+def test_an_error_in_close_does_not_hide_the_first_one() -> None:
+    with pytest.raises(errors.ConfigError, match=r"Stuck-v0: it raised in reset: RuntimeError: no simulator \("):
+        environment.spec_of(sections.EnvConfig(id="gym:talking_envs:Stuck-v0"))
+
+
+@pytest.mark.usefixtures("_module")
+@pytest.mark.skipif(not hasattr(signal, "SIGRTMIN"), reason="real-time signals are Linux's")
+def test_a_signal_without_a_name_is_told_by_its_number() -> None:
+    with pytest.raises(errors.ConfigError, match=r"RealTime-v0: its process ended with signal 40 while"):
+        environment.spec_of(sections.EnvConfig(id="gym:talking_envs:RealTime-v0"))
 
 
 def test_environments_of_this_package_are_asked_here_and_remote_ones_not_at_all() -> None:

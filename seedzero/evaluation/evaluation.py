@@ -120,6 +120,7 @@ class Evaluation:
 
     Attributes:
       num_finished: episodes so far.
+      num_expected: episodes altogether, without those that environments give up after one that was cut off.
     """
 
     def __init__(self, slots: np.ndarray, num_episodes: int, tasks: Sequence[str] = (), *, max_steps: int) -> None:
@@ -129,6 +130,7 @@ class Evaluation:
         self._left = {int(slot): int(quota) for slot, quota in zip(slots, quotas, strict=True)}
         self._running = Episodes(int(slots.max()) + 1)
         self._finished: list[Episode] = []
+        self.num_expected = num_episodes
 
     def record(self, slots: np.ndarray, step: types.EnvStep, first: np.ndarray) -> None:
         """Adds one observation of each given environment; slots, first: as in `Episodes.record`."""
@@ -139,6 +141,7 @@ class Evaluation:
         for row in np.flatnonzero((self._running.lengths(slots) >= self._max_steps) & ~step.final):
             slot = int(slots[row])
             if self._left[slot] > 0:
+                self.num_expected -= self._left[slot] - 1
                 self._left[slot] = 0
                 self._cut_off += 1
                 task = 0 if step.tasks is None else int(step.tasks[row])

@@ -72,10 +72,11 @@ class Evaluator:
         return max(0.0, limit - now) if self.ends else None
 
     def remaining(self) -> str:
-        """Returns what a run that ends still waits for; "": it does not end."""
-        if not self.ends or self.running is None:
+        """Any thread: returns what a run that ends still waits for; "": it does not end."""
+        running = self.running  # another thread may set it to None
+        if not self.ends or running is None:
             return ""
-        return f"last evaluation: {self.running.played.num_finished} of {self._config.episodes} episodes"
+        return f"last evaluation: {running.played.num_finished} of {running.played.num_expected} episodes"
 
     def begin(self, session: roster.Session, num_updates: int, params: base.Params, tasks: Sequence[str] = ()) -> None:
         """Starts an evaluation in the environments of a session, of these tasks; the parameters are a copy."""

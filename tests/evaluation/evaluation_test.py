@@ -45,7 +45,7 @@ def test_each_task_has_a_mean_of_its_own() -> None:
 
 def test_an_episode_without_end_is_cut_off_and_counts_with_its_rewards_so_far() -> None:
     played = _play([2, 10**9], num_episodes=6, max_steps=7)
-    assert played.num_finished == 4
+    assert played.num_finished == played.num_expected == 4
     result = played.result()
     assert (result.episodes, result.cut_off) == (4, 1)  # the other environment has played its three
     assert (result.max_return, result.mean_length) == (7.0, (2 + 2 + 2 + 7) / 4)
@@ -53,7 +53,9 @@ def test_an_episode_without_end_is_cut_off_and_counts_with_its_rewards_so_far() 
 
 
 def test_an_episode_that_ends_with_its_last_step_is_whole() -> None:
-    result = _play([7, 7], num_episodes=4, max_steps=7).result()
+    played = _play([7, 7], num_episodes=4, max_steps=7)
+    result = played.result()
+    assert played.num_expected == 4
     assert (result.episodes, result.cut_off) == (4, 0)
 
 

@@ -76,6 +76,38 @@ def test_a_run_that_ends_says_what_it_waits_for() -> None:
     assert evaluator.remaining() == ""
 
 
+def test_a_run_that_ends_does_not_wait_for_episodes_that_are_given_up() -> None:
+    config = sections.EvaluationConfig(every_updates=4, episodes=6, num_envs=2, max_episode_steps=1)
+    evaluator = evaluator_lib.Evaluator(config)
+    evaluator.begin(SESSION, 4, PARAMS)
+    evaluator.end(now=0.0)
+    shown = [loop_world.message(SESSION, 0, 0.0, first=place == 0, final=False, reward=1.0) for place in range(2)]
+    step, last = shown[1].request.step, np.array([False, True])
+    shown[1] = shown[1]._replace(request=shown[1].request._replace(step=step._replace(terminated=last)))
+    assert evaluator.record(shown, now=0.0) is None
+    assert evaluator.remaining() == "last evaluation: 2 of 4 episodes"  # the first environment plays no more
+
+
+def test_an_evaluation_that_another_thread_ends_meanwhile_can_be_looked_at() -> None:
+    class Ending(evaluator_lib.Evaluator):
+        """Its evaluation is gone after each look."""
+
+        @property
+        def running(self) -> Any:
+            found, self._kept = self._kept, None
+            return found
+
+        @running.setter
+        def running(self, value: Any) -> None:
+            self._kept = value
+
+    evaluator = Ending(sections.EvaluationConfig(every_updates=4, episodes=2, num_envs=2))
+    evaluator.begin(SESSION, 4, PARAMS)
+    evaluator.end(now=0.0)
+    assert evaluator.remaining() == "last evaluation: 0 of 2 episodes"
+    assert evaluator.remaining() == ""
+
+
 def test_the_best_is_the_highest_so_far_and_the_later_of_equals() -> None:
     evaluator = _make()
     assert [_play(evaluator, 4, reward).is_best for reward in (-1.0, -2.0, 3.0, 3.0, 2.0)] == [

@@ -85,7 +85,7 @@ def failures_of(what: str) -> Iterator[None]:
     except errors.Error:
         raise
     except Exception as error:
-        raise errors.EnvironmentFailure(f"{what}: {_told(error)}{_place(error)}") from error
+        raise errors.EnvironmentFailure(f"{what}: {told(error)}{_place(error)}") from error
 
 
 @contextlib.contextmanager
@@ -105,7 +105,7 @@ def closing(env: VectorEnv) -> Iterator[VectorEnv]:
         env.close()
 
 
-def _told(error: Exception) -> str:
+def told(error: Exception) -> str:
     """Returns an exception's type and text in one line, for logs and the wire."""
     try:
         text = " ".join(str(error).split())

@@ -25,31 +25,41 @@ def check(name: str, env: gymnasium.Env[Any, Any]) -> None:
     Raises:
       EnvironmentFailure: it raised, or returned something else than its spaces and Gymnasium's interface say.
     """
+    in_reset, in_step = (f"environment {name!r} returned in {function}" for function in ("reset", "step"))
     with base.failures_of(f"environment {name!r} raised in reset"):
         shown = env.reset(seed=0)
     if not (isinstance(shown, tuple) and len(shown) == 2 and isinstance(shown[1], Mapping)):
-        raise _wrong(name, "reset", f"{_described(shown)}; expected (observation, info), info a dict")
-    for misfit in _misfits(env.observation_space, shown[0]):
-        raise _wrong(name, "reset", misfit)
+        raise _wrong(in_reset, f"{_described(shown)}; expected (observation, info), info a dict")
+    for misfit in _misfits(in_reset, env.observation_space, shown[0]):
+        raise _wrong(in_reset, misfit)
     env.action_space.seed(0)
     with base.failures_of(f"environment {name!r} raised in step"):
         try:
             after: Any = env.step(env.action_space.sample())
         except ValueError as error:
-            if "to unpack" not in str(error):  # as a wrapper says that got too few or too many
+            if not _is_unpacking(error):
                 raise
-            raise _wrong(name, "step", f"the wrong number of values ({error}); expected {_STEP}") from error
+            raise _wrong(in_step, f"the wrong number of values ({error}); expected {_STEP}") from error
     if not (isinstance(after, tuple) and len(after) == 5):
-        raise _wrong(name, "step", f"{_described(after)}; expected {_STEP}")
+        raise _wrong(in_step, f"{_described(after)}; expected {_STEP}")
     for part, value in zip(("reward", "terminated", "truncated"), after[1:4], strict=True):
-        if np.asarray(value).dtype.kind not in "biuf" or np.size(value) != 1:
-            raise _wrong(name, "step", f"{_described(value)} as {part}; expected one number or truth value")
-    for misfit in _misfits(env.observation_space, after[0]):
-        raise _wrong(name, "step", misfit)
+        array = _array(in_step, part, value)
+        if array.dtype.kind not in "biuf" or array.size != 1:
+            raise _wrong(in_step, f"{_described(value)} as {part}; expected one number or truth value")
+    for misfit in _misfits(in_step, env.observation_space, after[0]):
+        raise _wrong(in_step, misfit)
 
 
-def _wrong(name: str, function: str, what: str) -> errors.EnvironmentFailure:
-    return errors.EnvironmentFailure(f"environment {name!r} returned in {function} {what}; {_MEND}")
+def _is_unpacking(error: ValueError) -> bool:
+    """Returns whether one of Gymnasium's wrappers got too few or too many values, not a user's own code."""
+    code, frame = "", error.__traceback__
+    while frame is not None:
+        code, frame = frame.tb_frame.f_globals.get("__name__", ""), frame.tb_next
+    return code.startswith(("gymnasium.core", "gymnasium.wrappers.")) and "to unpack" in str(error)
+
+
+def _wrong(call: str, what: str) -> errors.EnvironmentFailure:
+    return errors.EnvironmentFailure(f"{call} {what}; {_MEND}")
 
 
 def _described(value: Any) -> str:
@@ -60,7 +70,15 @@ def _described(value: Any) -> str:
     return f"{value!r:.40}" if value is None else f"a {type(value).__name__}"
 
 
-def _misfits(space: spaces.Space[Any], value: Any, place: str = "") -> Iterator[str]:
+def _array(call: str, title: str, value: Any) -> np.ndarray:
+    try:
+        return np.asarray(value)
+    except Exception as error:  # a value may bring a conversion of its own: foreign code
+        reason = base.told(error)
+        raise _wrong(call, f"{_described(value)} as {title}, which numpy cannot read ({reason})") from error
+
+
+def _misfits(call: str, space: spaces.Space[Any], value: Any, place: str = "") -> Iterator[str]:
     """Yields sentences about an observation's parts that have not the shapes of its space."""
     title = f"the observation{place}"
     parts: dict[Any, spaces.Space[Any]]
@@ -70,10 +88,11 @@ def _misfits(space: spaces.Space[Any], value: Any, place: str = "") -> Iterator[
         parts, fits = dict(enumerate(space.spaces)), isinstance(value, tuple | list) and len(value) == len(space)
     else:
         parts, fits = {}, True
-        if np.shape(value) != (space.shape or ()):
-            yield f"{title} with shape {list(np.shape(value))}; its space says {list(space.shape or ())}"
+        shape = _array(call, title, value).shape
+        if shape != (space.shape or ()):
+            yield f"{title} with shape {list(shape)}; its space says {list(space.shape or ())}"
     if not fits:
         yield f"{_described(value)} as {title}; its space has the parts {', '.join(map(str, parts))}"
         return
     for key, part in parts.items():
-        yield from _misfits(part, value[key], f"{place}, at {key!r}")
+        yield from _misfits(call, part, value[key], f"{place}, at {key!r}")

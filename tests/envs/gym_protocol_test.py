@@ -82,6 +82,52 @@ def test_a_wrapper_that_got_too_few_values_is_understood() -> None:
         gym_protocol.check("mine", env)
 
 
+class _Unpacking(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """A user's own code, which awaits another number of values, as a helper or an old interface returns them."""
+
+    def step(self, action: Any) -> Any:
+        observation, done = self.env.step(action)
+        return observation, 0.0, done, False, {}
+
+
+@pytest.mark.parametrize("is_inside", [False, True])
+def test_a_user_s_own_unpacking_is_told_with_its_line(is_inside: bool) -> None:
+    env: Any = _Unpacking(_Env((ZERO, {}), (ZERO, 0.0, False, False, {}), spaces.Box(-1, 1, (2,))))
+    env = gymnasium.wrappers.TimeLimit(env, 5) if is_inside else env
+    told = (
+        r"raised in step: ValueError: too many values to unpack .* \(envs/gym_protocol_test\.py, line \d+, in step\)$"
+    )
+    with pytest.raises(errors.EnvironmentFailure, match=told):
+        gym_protocol.check("mine", env)
+
+
+RAGGED = [[1.0], [1.0, 2.0]]
+
+
+@pytest.mark.parametrize(
+    ("reset", "step", "message"),
+    [
+        ((RAGGED, {}), None, "'mine' returned in reset a list as the observation, which numpy cannot read"),
+        (
+            (ZERO, {}),
+            (RAGGED, 0.0, False, False, {}),
+            "returned in step a list as the observation, which numpy cannot read",
+        ),
+        ((ZERO, {}), (ZERO, RAGGED, False, False, {}), "returned in step a list as reward, which numpy cannot read"),
+    ],
+)
+def test_what_numpy_cannot_read_is_named(reset: Any, step: Any, message: str) -> None:
+    with pytest.raises(
+        errors.EnvironmentFailure, match=rf"{message} \(ValueError: .*inhomogeneous.*\); mend it there"
+    ):
+        _check(reset, step)
+
+
+def test_a_part_that_numpy_cannot_read_is_named() -> None:
+    with pytest.raises(errors.EnvironmentFailure, match="a list as the observation, at 'board', which numpy cannot"):
+        _check(({"board": RAGGED, "hand": (0, 0)}, {}), None, PARTS)
+
+
 def test_a_group_tries_its_first_environment() -> None:
     env = gym_env.GymVectorEnv.from_factory(lambda: _Env((ZERO, {}), None, spaces.Box(-1, 1, (2,))), 2)
     with pytest.raises(errors.EnvironmentFailure, match="returned in step None"):

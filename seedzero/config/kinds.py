@@ -30,12 +30,20 @@ def choose_kind(name: str, kind: str, spec: types.EnvSpec) -> str:
     grids = [array for array in spec.arrays if is_image(kind, array)]
     if len({array.shape[:2] for array in grids}) > 1:
         fitting = [array.name for array in spec.arrays if array not in grids or array.shape[:2] == grids[0].shape[:2]]
-        keep = json.dumps([{"FilterObservation": {"filter_keys": fitting}}])
         raise errors.ConfigError(
-            f"the images of an observation must have one height and width, but they are {_listed(grids)}; keep those "
-            f"of one size, as with --env.wrappers='{keep}', or flatten all with --{name}=mlp"
+            f"the images of an observation must have one height and width, but they are {_listed(grids)}; "
+            f"{_keep(fitting)}flatten all with --{name}=mlp"
         )
     return kind
+
+
+def _keep(names: Sequence[str]) -> str:
+    """Returns the advice to keep these arrays alone; "" with parts of nested spaces, which no wrapper selects."""
+    if any("/" in name for name in names):
+        return ""
+    keys = [int(name) if name.isdecimal() else name for name in names]  # a Tuple's are numbers
+    keep = json.dumps([{"FilterObservation": {"filter_keys": keys}}])
+    return f"keep those of one size, as with --env.wrappers='{keep}', or "
 
 
 def is_image(kind: str, array: types.ArraySpec) -> bool:

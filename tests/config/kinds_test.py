@@ -47,3 +47,17 @@ def test_images_of_several_sizes_are_refused_by_name() -> None:
     ):
         kinds.choose_kind("network.kind", "auto", spec)
     assert kinds.choose_kind("network.kind", "mlp", spec) == "mlp"
+
+
+@pytest.mark.parametrize(
+    ("names", "advice"),
+    [
+        (("camera", "map"), r"keep those of one size, .*\[\"camera\"\].* or flatten all"),
+        (("0", "1"), r"keep those of one size, .*\[0\].* or flatten all"),
+        (("eyes/left", "map"), r"map \[9, 9\]; flatten all"),
+    ],
+)
+def test_a_filter_is_advised_where_gymnasium_knows_the_names(names: tuple[str, str], advice: str) -> None:
+    arrays = [types.ArraySpec(name, (size, size), "uint8") for name, size in zip(names, (6, 9), strict=True)]
+    with pytest.raises(errors.ConfigError, match=advice):
+        kinds.choose_kind("network.kind", "auto", types.EnvSpec.of_arrays(arrays, num_actions=2))

@@ -108,10 +108,10 @@ def evaluate(
       opponent: in games of two players "random", "exhaustive" (every line of play that the other side has, once) or
         another run of the same game; None: random.
       max_episode_steps: at least 1; an episode that has so many ends there, and counts with its rewards so far; None:
-        the run's setting evaluation.max_episode_steps.
+        the run's setting evaluation.max_episode_steps. Refused in games of two players, which are played to their end.
 
     Raises:
-      UsageError: not a run directory, a remote environment, or an unsuitable opponent.
+      UsageError: not a run directory, a remote environment, or an unsuitable opponent or limit of steps.
       CheckpointError: a missing or damaged checkpoint.
       BucketError: the bucket cannot be read.
     """

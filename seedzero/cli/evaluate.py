@@ -133,7 +133,8 @@ _STEP = parse.Flag(
 )
 _LIMIT = parse.Flag(
     "max_episode_steps",
-    "longer episodes end there, and count with their rewards so far (default: the run's evaluation.max_episode_steps)",
+    "longer episodes end there, and count with their rewards so far (default: the run's "
+    "evaluation.max_episode_steps); `evaluate` refuses it in games of two players, which it plays to their end",
     "N",
 )
 COMMAND = parse.Command(

@@ -101,10 +101,10 @@ def evaluate(
       seed: of the environments.
       opponent: in games of two players RANDOM, EXHAUSTIVE or the run directory of another agent; None: RANDOM.
       max_steps: an episode that has so many ends there, and counts with its rewards so far; None: the run's
-        `evaluation.max_episode_steps`. Not read in games of two players.
+        `evaluation.max_episode_steps`. Games of two players end by themselves, and have none.
 
     Raises:
-      UsageError: not a run directory, a remote environment, or an unsuitable opponent.
+      UsageError: not a run directory, a remote environment, or an unsuitable opponent or limit of steps.
       CheckpointError: a missing or damaged checkpoint.
     """
     path = pathlib.Path(path)
@@ -113,6 +113,11 @@ def evaluate(
         if opponent is not None:
             raise errors.UsageError(f"--opponent={opponent}: {path} was trained in no game of two players; omit it")
         return _evaluate_alone(path, step, num_episodes, seed, max_steps)
+    if max_steps is not None:
+        raise errors.UsageError(
+            f"--max_episode_steps={max_steps}: {path} was trained in a game of two players, where every game is "
+            "played to its end; omit it"
+        )
     opponent = opponent or RANDOM
     other = None if opponent in (RANDOM, EXHAUSTIVE) else _same_game(pathlib.Path(opponent), game)
     agent, checkpoint = load_player(game, path, step)

@@ -91,7 +91,7 @@ def train(
             raise
         if ended.is_new:
             if made.num_updates == 0:
-                screen.message("there is nothing to score: compilation and a first batch come before the first update")
+                screen.message(f"there is nothing to score: {result.without_updates(directory.config)}")
             elif made.has_checkpoint:
                 program, at = resume_command.partition(" train ")[0], f"--run_dir={shlex.quote(str(path))}"
                 _show_next(screen, program, at, is_remote=config.env.id == env_ids.REMOTE)

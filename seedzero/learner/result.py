@@ -6,6 +6,7 @@ import dataclasses
 import pathlib
 
 from seedzero.checkpoints import files
+from seedzero.config import config as config_lib
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,3 +53,11 @@ def read(checkpoints: pathlib.Path, run_dir: str, *, finished: str) -> Result:
         best_return=host["best_return"],
         last_return=None if last is None else last["mean_return"],
     )
+
+
+def without_updates(config: config_lib.Config) -> str:
+    """Returns why a training ended before its first update."""
+    budget, least = config.run.max_env_steps, config.replay.min_steps
+    if config.agent.SAMPLES and 0 < budget < least:
+        return f"--max_env_steps={budget} is less than --replay.min_steps={least}, which come before the first update"
+    return "compilation and a first batch come before the first update"

@@ -215,6 +215,13 @@ def test_an_opponent_that_does_not_fit_is_refused_by_name(
         evaluate.evaluate(alone, None, 4, 0, "random")
 
 
+@pytest.mark.parametrize("opponent", [None, "exhaustive"])
+def test_a_limit_of_steps_is_refused_by_name(opponent: str | None, tmp_path: pathlib.Path) -> None:
+    mine = _run(tmp_path / "mine", "tictactoe")
+    with pytest.raises(errors.UsageError, match=r"--max_episode_steps=3: .* in a game of two players, .*; omit it"):
+        evaluate.evaluate(mine, None, 4, 0, opponent, max_steps=3)
+
+
 def test_a_game_that_is_watched_begins_at_its_start(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = _run(tmp_path / "run", "tictactoe", env__random_opening=6, network__width=8)
 

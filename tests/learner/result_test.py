@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pathlib
 
+import pytest
+
 from seedzero.checkpoints import files, manifest
+from seedzero.config import config as config_lib
 from seedzero.learner import result
 
 
@@ -32,3 +35,17 @@ def test_a_training_that_was_stopped_is_not_finished(tmp_path: pathlib.Path) -> 
     assert result.read(tmp_path, "r", finished="") == result.Result("r", False, "stopped")
     _write(tmp_path, 20, None, None)
     assert result.read(tmp_path, "r", finished="") == result.Result("r", False, "stopped", 200, 20)
+
+
+@pytest.mark.parametrize(
+    ("agent", "budget", "told"),
+    [
+        ("muzero", 99, "--max_env_steps=99 is less than --replay.min_steps=100, which come before the first update"),
+        ("muzero", 100, "compilation and a first batch come before the first update"),
+        ("muzero", 0, "compilation and a first batch come before the first update"),
+        ("ppo", 99, "compilation and a first batch come before the first update"),  # it has no replay
+    ],
+)
+def test_a_training_without_updates_says_why(agent: str, budget: int, told: str) -> None:
+    changes = {"run.agent": agent, "run.max_env_steps": budget, "replay.min_steps": 100}
+    assert result.without_updates(config_lib.override(config_lib.Config(), changes)) == told

@@ -47,7 +47,7 @@ def _refused(settings: sections.EnvConfig, reason: str) -> errors.ConfigError:
     """Returns the error for an environment, which is named once."""
     names = (settings.id, settings.id.partition(":")[2])
     reason = functools.reduce(lambda text, name: text.replace(f"environment {name!r}", "it", 1), names, reason)
-    return errors.ConfigError(f"--env={settings.id}: {reason}")
+    return errors.ConfigError(f"--env={settings.id}: {reason.removeprefix('it: ')}")
 
 
 def _answer(printed: str) -> dict[str, Any]:

@@ -82,6 +82,12 @@ def test_one_that_ends_its_process_is_named() -> None:
 
 
 @pytest.mark.usefixtures("_module")
+def test_a_module_that_is_missing_is_named_once() -> None:
+    with pytest.raises(errors.ConfigError, match=r"^--env=gym:no_module:X-v0: there is no module 'no_module' in "):
+        environment.spec_of(sections.EnvConfig(id="gym:no_module:X-v0"))
+
+
+@pytest.mark.usefixtures("_module")
 def test_last_words_hide_neither_spec_nor_error() -> None:
     assert environment.spec_of(sections.EnvConfig(id="gym:talking_envs:Parting-v0"))
     with pytest.raises(errors.ConfigError, match=r"--env=gym:.*-v0: it returned in step an array of float64\[2\] as"):

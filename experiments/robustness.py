@@ -309,7 +309,7 @@ def random_return(env: str, episodes: int = RANDOM_EPISODES) -> float:
     with contextlib.closing(registry.make(env, sections.EnvConfig(id=env), num_envs)) as group:
         spec, slots = group.spec, np.arange(num_envs)
         low, high = np.array(spec.action_low), np.array(spec.action_high)
-        played = evaluation.Evaluation(slots, episodes)
+        played = evaluation.Evaluation(slots, episodes, max_steps=sections.EvaluationConfig().max_episode_steps)
         step, first = group.reset(range(num_envs)), np.ones(num_envs, bool)
         while not played.done:
             played.record(slots, step, first)

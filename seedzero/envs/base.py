@@ -122,6 +122,7 @@ def _place(error: BaseException) -> str:
         error = error.__cause__
         seen.add(id(error))
         frames = traceback.extract_tb(error.__traceback__) or frames  # never raised: no lines
+    frames = [frame for frame in frames if not frame.filename.startswith("<")]  # <frozen os>, <string>
     if not frames:
         return ""
     last = frames[-1]

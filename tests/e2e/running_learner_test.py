@@ -44,6 +44,7 @@ def test_status_of_a_running_learner_by_directory_and_by_address(host: harness.H
 
 
 def test_an_occupied_run_directory_is_refused_with_the_pid(host: harness.Host, running: Running) -> None:
+    host.environment["E2E_RAISE"] = str(running.switch)
     ended = host.train(running.learner.run, *SWITCHED).wait()
     assert ended.code == 2
     assert f"in use by the learner with pid {running.learner.pid}" in ended.err

@@ -102,4 +102,4 @@ def test_it_is_evaluated(host: harness.Host, brief: pathlib.Path) -> None:
 
 def test_a_run_of_another_agent_does_not_resume(host: harness.Host, brief: pathlib.Path) -> None:
     refused = host.train(brief, "--preset=catch", "--agent=muzero", "--max_updates=20").wait()
-    assert refused.code == 2 and "run.agent" in refused.err
+    assert refused.code == 2 and "--agent: saved vtrace, given muzero" in refused.err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -32,9 +33,17 @@ def _raise_without_text() -> None:
     raise _WithoutText
 
 
+def _raise_within_python() -> None:
+    _ = os.environ["NO_SUCH_NAME"]
+
+
 @pytest.mark.parametrize(
     ("function", "told"),
     [
+        (
+            _raise_within_python,
+            r"^it raised: KeyError: 'NO_SUCH_NAME' \(envs/base_test\.py, line \d+, in _raise_within_python\)$",
+        ),
         (
             _raise_from_itself,
             r"^it raised: ValueError: no wheels \(envs/base_test\.py, line \d+, in _raise_from_itself\)",

@@ -34,8 +34,8 @@ from typing import Any, NamedTuple
 
 import aggregates
 import numpy as np
-
 import runs
+
 from seedzero.checkpoints import run_dir
 from seedzero.config import sections
 from seedzero.core import errors

@@ -45,8 +45,9 @@ for kind in (Images, Parts, Broken, Failing):
 
 
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """What the learner is called with, instead of learning."""
+def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> list[dict[str, Any]]:
+    """What the learner is called with, instead of learning; new run directories are made within `tmp_path`."""
+    monkeypatch.chdir(tmp_path)
     seen: list[dict[str, Any]] = []
 
     def fake(values: config.Config, path: pathlib.Path, command: str, **options: Any) -> result.Result:

@@ -52,6 +52,22 @@ def test_acting_is_answered_while_updates_of_other_devices_are_not_complete() ->
     assert learning.number == 0
 
 
+def test_acting_keeps_to_its_own_room_where_other_devices_learn() -> None:
+    device = loop_world.make_device(loop_world.MUZERO, num_learning=1).without_refresh
+    world = loop_world.World(device, training__max_in_flight=1, replay__min_steps=100)  # no updates yet
+    session, acting = world.join(), world.calls.in_flight._lanes[0]
+    for group in (0, 1):
+        world.show(session, group, 0.0, first=True)
+    assert world.loop.step() and acting.number == 1
+    world.show(session, 0, 1.0)
+    assert world.calls.in_flight.has_room  # for an update
+    assert not world.loop.step() and acting.number == 1
+    assert world.loop._progress().waits_to_act
+    world.complete()
+    assert not world.loop._progress().waits_to_act and world.loop.step()
+    world.complete()
+
+
 def test_acting_and_training_keep_the_ratio_within_the_band(make: loop_world.Make) -> None:
     world = make()
     world.play(world.join(), 40)

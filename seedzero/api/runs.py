@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from seedzero.core import errors
@@ -97,6 +97,7 @@ def evaluate(
     seed: int = 0,
     opponent: RunDir | None = None,
     max_episode_steps: int | None = None,
+    progress: Callable[[int, int], object] | None = None,
 ) -> Evaluation:
     """Plays greedy episodes with a checkpoint, in environments of this process; returns their statistics.
 
@@ -109,6 +110,8 @@ def evaluate(
         another run of the same game; None: random.
       max_episode_steps: at least 1; an episode that has so many ends there, and counts with its rewards so far; None:
         the run's setting evaluation.max_episode_steps. Refused in games of two players, which are played to their end.
+      progress: called after each step of all environments with the numbers of finished and of expected episodes; not
+        in games of two players.
 
     Raises:
       UsageError: not a run directory, a remote environment, or an unsuitable opponent or limit of steps.
@@ -129,7 +132,7 @@ def evaluate(
             other = str(copies.enter_context(run_copy.local(other, lambda copy: copy.fetch_params("last"))))
         from seedzero.evaluation import evaluate as evaluate_lib  # JAX
 
-        return Evaluation(**evaluate_lib.evaluate(path, step, episodes, seed, other, max_episode_steps))
+        return Evaluation(**evaluate_lib.evaluate(path, step, episodes, seed, other, max_episode_steps, progress))
 
 
 def export(

@@ -34,14 +34,22 @@ def run(arguments: parse.Arguments) -> int:
     output.say(f"evaluating {run_dir}, {f'step {step}, ' if step else ''}{amount}")
     if access is None:
         result = runs.evaluate(
-            run_dir, episodes, step=step, seed=seed, opponent=opponent, max_episode_steps=max_steps
+            run_dir,
+            episodes,
+            step=step,
+            seed=seed,
+            opponent=opponent,
+            max_episode_steps=max_steps,
+            progress=output.progress("episodes"),
         ).to_json()
     else:
         from seedzero.bucket import run_copy
         from seedzero.evaluation import served
 
         with run_copy.local(run_dir, lambda copy: copy.fetch_params(step)) as path:
-            result = served.evaluate(str(path), step, episodes, seed, access, output.say, max_steps)
+            result = served.evaluate(
+                str(path), step, episodes, seed, access, output.say, max_steps, output.progress("episodes")
+            )
     output.say(f"evaluated the checkpoint of update {result['step']}{_why(step, result)}")
     _report_cut(result)
     output.print_json(result)

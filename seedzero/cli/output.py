@@ -3,15 +3,32 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 
 from seedzero.core import errors, exit_codes, printable
+
+PROGRESS_SECONDS = 10.0
+"""Between two messages about the progress of something, as between two lines of training."""
 
 
 def say(text: str, command: str = "") -> None:
     """Prints a message for the user; command: a command line that ends it, to be copied."""
     shown = printable.with_command(f"seedzero: {text}", command, printable.columns(sys.stderr))
     print(shown, file=sys.stderr, flush=True)
+
+
+def progress(what: str, clock: Callable[[], float] = time.monotonic) -> Callable[[int, int], None]:
+    """Returns a function of the numbers done and expected that says them, at most every `PROGRESS_SECONDS`."""
+    last = clock()
+
+    def tell(done: int, expected: int) -> None:
+        nonlocal last
+        if clock() - last >= PROGRESS_SECONDS:
+            last = clock()
+            say(f"{done} of {expected} {what}")
+
+    return tell
 
 
 def show(text: str) -> None:

@@ -89,6 +89,7 @@ def evaluate(
     seed: int,
     opponent: str | None = None,
     max_steps: int | None = None,
+    progress: evaluation.Progress | None = None,
 ) -> dict[str, Any]:
     """Plays greedy episodes with a checkpoint; returns its update as `step`, how it was `chosen`, and statistics.
 
@@ -102,6 +103,7 @@ def evaluate(
       opponent: in games of two players RANDOM, EXHAUSTIVE or the run directory of another agent; None: RANDOM.
       max_steps: an episode that has so many ends there, and counts with its rewards so far; None: the run's
         `evaluation.max_episode_steps`. Games of two players end by themselves, and have none.
+      progress: called after each step of all environments; not in games of two players.
 
     Raises:
       UsageError: not a run directory, a remote environment, or an unsuitable opponent or limit of steps.
@@ -112,7 +114,7 @@ def evaluate(
     if game is None:
         if opponent is not None:
             raise errors.UsageError(f"--opponent={opponent}: {path} was trained in no game of two players; omit it")
-        return _evaluate_alone(path, step, num_episodes, seed, max_steps)
+        return _evaluate_alone(path, step, num_episodes, seed, max_steps, progress)
     if max_steps is not None:
         raise errors.UsageError(
             f"--max_episode_steps={max_steps}: {path} was trained in a game of two players, where every game is "
@@ -157,7 +159,12 @@ def _same_game(path: pathlib.Path, game: spiel.Game) -> pathlib.Path:
 
 
 def _evaluate_alone(
-    path: pathlib.Path, step: checkpoint_files.Step | None, num_episodes: int, seed: int, max_steps: int | None
+    path: pathlib.Path,
+    step: checkpoint_files.Step | None,
+    num_episodes: int,
+    seed: int,
+    max_steps: int | None,
+    progress: evaluation.Progress | None,
 ) -> dict[str, Any]:
     num_envs = _num_envs(path, num_episodes)
     player = _Player(path, step, num_envs, seed=seed, render=False, role=types.Role.EVALUATE)
@@ -167,6 +174,8 @@ def _evaluate_alone(
     with contextlib.closing(player.env):
         played.record(slots, player.step, player.first)
         while not played.done:
+            if progress is not None:
+                progress(played.num_finished, played.num_expected)
             player.advance()
             played.record(slots, player.step, player.first)
     result = played.result()

@@ -6,12 +6,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from seedzero.core import types
+
+Progress: TypeAlias = Callable[[int, int], object]
+"""Is told the numbers of finished and of expected episodes."""
 
 
 class Episode(NamedTuple):

@@ -31,6 +31,7 @@ def evaluate(
     access: config_lib.Config,
     report: Callable[[str], None],
     max_steps: int | None = None,
+    progress: evaluation.Progress | None = None,
 ) -> dict[str, Any]:
     """Listens for a worker and plays greedy episodes with a checkpoint there; returns as `evaluate.evaluate`.
 
@@ -38,7 +39,7 @@ def evaluate(
 
     Args:
       path: run directory of a run with --env=remote.
-      step, num_episodes, seed, max_steps: as in `evaluate.evaluate`.
+      step, num_episodes, seed, max_steps, progress: as in `evaluate.evaluate`.
       access: its `transport.listen`, `token_file` and `insecure`, and its `tls`, are those of this server.
       report: shows the user a line; called on any thread.
 
@@ -63,7 +64,8 @@ def evaluate(
     finished = False
     try:
         report(f"waiting for a worker with the environment of the run: {worker_options.invitation(config, address)}")
-        result = _play(host, listening, saved, num_episodes, seed, max_steps or config.evaluation.max_episode_steps)
+        limit = max_steps or config.evaluation.max_episode_steps
+        result = _play(host, listening, saved, num_episodes, seed, limit, progress)
         finished = True
     finally:
         listening.stop(finished=finished, reason="the evaluation is over")
@@ -86,7 +88,13 @@ def _read_config(path: pathlib.Path, access: config_lib.Config) -> config_lib.Co
 
 
 def _play(
-    host: Host, listening: server.Server, saved: greedy.Saved, num_episodes: int, seed: int, max_steps: int
+    host: Host,
+    listening: server.Server,
+    saved: greedy.Saved,
+    num_episodes: int,
+    seed: int,
+    max_steps: int,
+    progress: evaluation.Progress | None,
 ) -> evaluation.Result:
     """Acts for one worker after another, until one has played all episodes."""
     session_id = ""
@@ -101,6 +109,8 @@ def _play(
         played.record(slots, step, first)
         if played.done:
             return played.result()
+        if progress is not None:
+            progress(played.num_finished, played.num_expected)
         listening.reply(request, group.act(step, first), saved.update)
 
 

@@ -92,8 +92,10 @@ def test_episodes_that_do_not_end_are_cut_off(
         path = opened.path
     agent = _counting_agent()
     monkeypatch.setattr(greedy, "load", lambda *args: greedy.Saved(agent, (), 0, "last"))
-    found = evaluate.evaluate(path, None, 5, 0, None, max_steps)
+    told: list[tuple[int, int]] = []
+    found = evaluate.evaluate(path, None, 5, 0, None, max_steps, lambda *numbers: told.append(numbers))
     assert (found["episodes"], found["cut_off"], found["mean_length"]) == (5, 5, 4.0)  # of 9 steps
+    assert told == [(0, 5)] * 4  # one batch: all end at once
     played = evaluate.play(path, tmp_path / "play.gif", None, 0, max_steps)
     assert (played["cut_off"], played["frames"], played["length"]) == (1, 5, 4)
 

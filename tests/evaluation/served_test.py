@@ -70,10 +70,21 @@ class Evaluating:
     def __init__(self, path: pathlib.Path, num_episodes: int) -> None:
         self.reports: queue.Queue[str] = queue.Queue()
         self.found: dict[str, Any] = {}
-        self._thread = threading.Thread(
-            target=lambda: self.found.update(served.evaluate(path, None, num_episodes, 3, ACCESS, self.reports.put)),
-            daemon=True,
-        )
+        self.progress: list[tuple[int, int]] = []
+
+        def play() -> None:
+            found = served.evaluate(
+                path,
+                None,
+                num_episodes,
+                3,
+                ACCESS,
+                self.reports.put,
+                progress=lambda *numbers: self.progress.append(numbers),
+            )
+            self.found.update(found)
+
+        self._thread = threading.Thread(target=play, daemon=True)
         self._thread.start()
         self.address = self.next_report().removeprefix(WAITING).rpartition("--server=")[2]
 
@@ -97,6 +108,7 @@ def test_the_episodes_are_played_in_the_environments_of_the_worker_that_fits(pat
     assert evaluating.work(catch.Catch) == 0
     found = evaluating.join()
     assert (found["step"], found["chosen"], found["episodes"], found["mean_length"]) == (7, "last", 5, 9.0)
+    assert evaluating.progress == [(0, 5)] * 9
     env = catch.Catch(5)
     step, total = env.reset(greedy.seeds(3, 5)), np.zeros(5)
     for _ in range(9):

@@ -55,7 +55,25 @@ def optimizer(name: str, *, clip_norm: float, epsilon: float, decay: float = 0.0
     clip = optax.clip_by_global_norm(clip_norm) if clip_norm else optax.identity()
     if name == "adam":
         return optax.chain(clip, optax.scale_by_adam(eps=epsilon))
-    return optax.chain(clip, optax.scale_by_stddev(decay, epsilon))
+    return optax.chain(clip, _by_deviation(decay, epsilon))
+
+
+def _by_deviation(decay: float, epsilon: float) -> optax.GradientTransformation:
+    """Returns Optax's centered RMSProp with variances that are never below 0.
+
+    The mean square less the squared mean of equal gradients is a rounding error: below -epsilon it has no root.
+    """
+    averages = optax.scale_by_stddev(decay, epsilon)
+
+    def update(gradients: base.Params, state: Any, params: base.Params | None = None) -> tuple[base.Params, Any]:
+        _, state = averages.update(gradients, state, params)
+
+        def direction(gradient: jax.Array, mean: jax.Array, mean_square: jax.Array) -> jax.Array:
+            return gradient * jax.lax.rsqrt(jnp.maximum(mean_square - jnp.square(mean), 0.0) + epsilon)
+
+        return jax.tree.map(direction, gradients, state.mu, state.nu), state
+
+    return optax.GradientTransformation(averages.init, update)
 
 
 def clear_padding(windows: windows_lib.Windows) -> windows_lib.Windows:

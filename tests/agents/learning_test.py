@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import agent_cases  # beside this file: see conftest.py
 import jax
 import jax.numpy as jnp
@@ -78,3 +80,19 @@ def test_the_optimizers_of_q_learning_divide_by_the_size_or_the_deviation_of_gra
     np.testing.assert_allclose(first_step("rmsprop", 0.0), [3.333, -3.333], rtol=2e-2)
     clipped = first_step("rmsprop", 0.05)  # to 0.03 and -0.04
     np.testing.assert_allclose(clipped, gradient / 100 / np.sqrt(0.09 * (gradient / 100) ** 2 + 1e-3), rtol=1e-2)
+
+
+def test_rmsprop_goes_on_where_gradients_stay_as_they_are() -> None:
+    chain = learning.optimizer("rmsprop", clip_norm=0.0, decay=0.95, epsilon=1.5e-7)
+    gradient = jnp.linspace(0.5, 40.0, 2000)
+
+    @jax.jit
+    def steps(gradient: jax.Array) -> jax.Array:
+        def step(state: Any, _: None) -> tuple[Any, jax.Array]:
+            direction, state = chain.update(gradient, state)
+            return state, direction
+
+        return jax.lax.scan(step, chain.init(gradient), length=400)[1]
+
+    found = np.asarray(steps(gradient))
+    assert np.all(np.isfinite(found)) and np.all(found > 0)

@@ -39,7 +39,7 @@ class Inputs(NamedTuple):
       terminated: [B] bool, true: the episode ended here in a terminal state; false in evaluations.
       action_mask: [B, A] bool, true: legal; all true where the spec has no mask.
       explore: [B] bool, true: act with training noise; false: greedily.
-      slot: [B] int32, the environment's slot among all of the run's.
+      slot: [B] int32, the number of the environment's slot in the order in which environments take them.
       num_slots: training slots of the run; slots from here on evaluate.
       task: [B] int32, place in `EnvSpec.tasks`; 0 in a run of one task. An agent that learns by tasks stores it.
     """

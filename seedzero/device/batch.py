@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from seedzero.config import config as config_lib
@@ -49,12 +48,12 @@ class Layout(NamedTuple):
         evaluate = self.train_per_shard + (slots - self.num_train) % evaluate_per_shard
         return shard, np.where(train, slots % self.train_per_shard, evaluate)
 
-    def global_slot(self, local: jax.Array, shard: jax.Array) -> jax.Array:
-        """Returns the global slots [B] of local ones [B] on a shard: the inverse of `place`."""
-        evaluate_per_shard = self.num_evaluate // self.num_shards
-        train = shard * self.train_per_shard + local
-        evaluate = self.num_train + shard * evaluate_per_shard + local - self.train_per_shard
-        return jnp.where(local < self.train_per_shard, train, evaluate)
+    def number(self, local: jax.Array, shard: jax.Array) -> jax.Array:
+        """Returns the numbers [B] of local slots [B] on a shard: one of each shard in turn, evaluation slots last.
+
+        The roster fills them in this order: the first N environments have the numbers 0 .. N - 1 on any devices.
+        """
+        return local * self.num_shards + shard
 
 
 def plan(config: config_lib.Config, num_shards: int) -> tuple[Layout, tuple[int, ...]]:

@@ -120,13 +120,15 @@ def test_presets_compile_no_more_sizes_than_they_need(
 @pytest.mark.parametrize(
     "layout", [ONE, TWO, batch_lib.Layout(4, 8, 4), batch_lib.Layout(4, 12, 0), batch_lib.Layout(1, 3, 1)]
 )
-def test_global_slots_are_found_again_from_shards_and_local_ones(layout: batch_lib.Layout) -> None:
+def test_slots_have_numbers_of_their_own_and_those_that_evaluate_the_last(layout: batch_lib.Layout) -> None:
     slots = np.arange(layout.num_train + layout.num_evaluate)
     shard, local = layout.place(slots)
     assert sorted(zip(shard.tolist(), local.tolist(), strict=True)) == [
         (s, i) for s in range(layout.num_shards) for i in range(layout.slots_per_shard)
     ]
-    np.testing.assert_array_equal(layout.global_slot(local, shard), slots)
+    number = np.asarray(layout.number(local, shard))
+    assert sorted(number[: layout.num_train].tolist()) == list(range(layout.num_train))
+    assert sorted(number.tolist()) == slots.tolist()
 
 
 def test_a_batch_of_padding_alone_touches_no_slot() -> None:

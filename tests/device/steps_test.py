@@ -231,12 +231,14 @@ def _acted(setup: setup_lib.Setup, *calls: tuple[batch_lib.Batch, np.ndarray], v
 
 
 @pytest.mark.parametrize("num_devices", DEVICES)
-def test_the_agent_is_told_the_slots_of_the_whole_run(num_devices: int) -> None:
+def test_the_agent_is_told_the_numbers_of_the_slots_of_the_whole_run(num_devices: int) -> None:
     setup = fake_agent.make_setup(fake_agent.make(), num_devices, num_train=8, num_evaluate=4, sizes=(12,))
     slots = [11, 0, 7, 3, 8, 4, 10]
     actor, actions = _acted(setup, fake_agent.batch(setup, slots))
-    assert actions.tolist() == slots  # the agent's answer is its slot
-    assert actor.rings.stored["slot"][[0, 3, 4, 7], 0].tolist() == [0, 3, 4, 7]
+    shard, local = setup.layout.place(np.array(slots))
+    numbers = setup.layout.number(local, shard)
+    assert actions.tolist() == numbers.tolist()  # the agent's answer is its number
+    assert actor.rings.stored["slot"][[0, 3, 4, 7], 0].tolist() == numbers[[1, 3, 5, 2]].tolist()
 
 
 @pytest.mark.parametrize("num_devices", [1, 2])

@@ -55,6 +55,17 @@ def test_environments_go_to_the_emptiest_shard() -> None:
     assert sorted(_slots(roster, roster.assign(_hello("b")).session_id)) == [1, 2, 5, 6]
 
 
+@pytest.mark.parametrize("num_shards", [1, 2, 4])
+def test_the_first_environments_have_the_first_numbers_on_any_devices(num_shards: int) -> None:
+    layout = batch_lib.Layout(num_shards, num_train=16, num_evaluate=4)
+    roster = roster_lib.Roster(_config(), layout, max_group=16)
+    numbers: list[int] = []
+    for worker_id in ("a", "b"):
+        shard, local = layout.place(np.array(_slots(roster, roster.assign(_hello(worker_id)).session_id)))
+        numbers += np.asarray(layout.number(local, shard)).tolist()
+    assert sorted(numbers) == list(range(8))
+
+
 def test_an_evaluating_worker_gets_slots_behind_the_training_ones() -> None:
     roster = _roster()
     assignment = roster.assign(_hello(roles=(types.Role.EVALUATE,)))

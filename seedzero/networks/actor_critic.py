@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from seedzero.config import kinds
 from seedzero.core import types
-from seedzero.networks import observations, text
+from seedzero.networks import mlp, observations, text
 
 Params: TypeAlias = Any
 
@@ -22,6 +22,7 @@ DEEP_CHANNELS = (16, 32, 32)
 SHALLOW = ((16, 8, 4), (32, 4, 2))
 NATURE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
 """Channels, kernel size and stride of the convolutions (nature: Mnih et al. 2015)."""
+_ORTHOGONAL = nn.initializers.orthogonal(2**0.5)
 _VALUE = "Dense_1"
 """Name of the value's layer in saved runs."""
 _TORSOS = {"mlp": "mlp", "conv": "conv", "resnet": "deep", "deep": "deep", "shallow": "shallow"}
@@ -208,6 +209,8 @@ class _Torso(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array, vector: jax.Array | None = None) -> jax.Array:
+        if self.kind == "mlp":
+            x = nn.relu(mlp.first(self.width, kernel_init=_ORTHOGONAL)(x.reshape(x.shape[0], -1)))
         x = x.astype(self.dtype)
         if self.kind == "deep":
             x = self._deep(x)
@@ -217,16 +220,11 @@ class _Torso(nn.Module):
         elif self.kind == "conv":
             for _ in range(2):
                 x = nn.relu(nn.Conv(max(1, self.width // 4), (3, 3), dtype=self.dtype)(x))
-        else:
-            x = nn.relu(self._dense(x.reshape(x.shape[0], -1)))
         x = x.reshape(x.shape[0], -1)
         if vector is not None:
-            beside = nn.relu(self._dense(vector.astype(self.dtype), name="vector"))
-            x = jnp.concatenate([x, beside], axis=-1)
-        return nn.relu(self._dense(x))
-
-    def _dense(self, x: jax.Array, name: str | None = None) -> jax.Array:
-        return nn.Dense(self.width, dtype=self.dtype, kernel_init=nn.initializers.orthogonal(2**0.5), name=name)(x)
+            beside = nn.relu(mlp.first(self.width, kernel_init=_ORTHOGONAL, name="vector")(vector))
+            x = jnp.concatenate([x, beside.astype(self.dtype)], axis=-1)
+        return nn.relu(nn.Dense(self.width, dtype=self.dtype, kernel_init=_ORTHOGONAL)(x))
 
     def _deep(self, x: jax.Array) -> jax.Array:
         """Returns IMPALA's residual network (figure 3): three times convolution, pooling, two residual blocks."""

@@ -15,6 +15,13 @@ VECTOR_LAYERS = "vector"
 OUTPUT_LAYER = "Dense_1"
 """A head's last layer. It is computed in float32: a difference of values below bfloat16's step would be lost."""
 
+_USUAL = nn.initializers.lecun_normal()
+
+
+def first(width: int, *, name: str | None = None, kernel_init: Any = _USUAL) -> nn.Dense:
+    """Returns a vector's first layer: float32 on every device. In bfloat16 100.0 and 100.2 would be the same."""
+    return nn.Dense(width, precision=jax.lax.Precision.HIGHEST, kernel_init=kernel_init, name=name)
+
 
 def output(num_outputs: int) -> nn.Dense:
     """Returns the last layer of a head: float32 on every device, exactly 0 at initialization."""
@@ -51,9 +58,8 @@ class Representation(nn.Module):
 
     @nn.compact
     def __call__(self, observation: jax.Array, vector: None = None) -> jax.Array:
-        # The first layer in float32: in bfloat16 100.0 and 100.2 would be the same observation.
         x = observation.reshape(observation.shape[0], -1).astype(jnp.float32)
-        x = nn.Dense(self.width, precision=jax.lax.Precision.HIGHEST, name=INPUT_LAYER)(x)
+        x = first(self.width, name=INPUT_LAYER)(x)
         x = nn.relu(nn.LayerNorm(dtype=self.dtype)(x))
         return normalize(nn.Dense(self.width, dtype=self.dtype, name="Dense_1")(x))
 
@@ -66,7 +72,7 @@ class Vector(nn.Module):
 
     @nn.compact
     def __call__(self, vector: jax.Array) -> jax.Array:
-        x = nn.Dense(self.width, precision=jax.lax.Precision.HIGHEST)(vector.astype(jnp.float32))
+        x = first(self.width)(vector.astype(jnp.float32))
         features: jax.Array = nn.relu(nn.LayerNorm(dtype=self.dtype)(x))
         return features
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from seedzero.config import kinds
 from seedzero.core import types
-from seedzero.networks import actor_critic, observations
+from seedzero.networks import actor_critic, mlp, observations
 from seedzero.networks import inputs as inputs_lib
 from seedzero.ops import convolution
 
@@ -25,7 +25,7 @@ Params: TypeAlias = Any
 NATURE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
 """Channels, kernel size and stride of DQN's convolutions (Mnih et al. 2015)."""
 _TORSOS = {"mlp": "mlp", "conv": "conv", "resnet": "nature", "nature": "nature"}
-_ROOT_2 = 2.0**0.5
+_ORTHOGONAL = nn.initializers.orthogonal(2.0**0.5)
 
 
 class Prediction(NamedTuple):
@@ -155,22 +155,21 @@ class _Model(nn.Module):
 
     def _vectors(self, x: jax.Array, name: str) -> jax.Array:
         x = x.reshape(x.shape[0], -1)
-        for layer in range(2):
-            x = nn.tanh(self._dense(self.width, f"{name}_{layer}")(x))
-        return x.astype(jnp.float32)
+        x = nn.tanh(mlp.first(self.width, kernel_init=_ORTHOGONAL, name=f"{name}_0")(x))
+        return nn.tanh(self._dense(self.width, f"{name}_1")(x)).astype(jnp.float32)
 
     def _pictures(self, x: jax.Array, vector: jax.Array | None = None) -> jax.Array:
         for channels, kernel, stride in NATURE if self.kind == "nature" else ((max(1, self.width // 8), 3, 1),):
-            size, init = (kernel, kernel), nn.initializers.orthogonal(_ROOT_2)
+            size, init = (kernel, kernel), _ORTHOGONAL
             x = nn.Conv(
                 channels, size, stride, kernel_init=init, dtype=self.dtype, conv_general_dilated=self.convolve
             )(x)
             x = nn.relu(x)
         x = x.reshape(x.shape[0], -1)
         if vector is not None:
-            beside = nn.relu(self._dense(self.width, "vector")(vector.astype(self.dtype)))
-            x = jnp.concatenate([x, beside], axis=-1)
+            beside = nn.relu(mlp.first(self.width, kernel_init=_ORTHOGONAL, name="vector")(vector))
+            x = jnp.concatenate([x, beside.astype(self.dtype)], axis=-1)
         return nn.relu(self._dense(self.width, "torso")(x)).astype(jnp.float32)
 
     def _dense(self, width: int, name: str) -> nn.Dense:
-        return nn.Dense(width, dtype=self.dtype, kernel_init=nn.initializers.orthogonal(_ROOT_2), name=name)
+        return nn.Dense(width, dtype=self.dtype, kernel_init=_ORTHOGONAL, name=name)

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from seedzero.core import types
 from seedzero.networks import inputs as inputs_lib
-from seedzero.networks import observations
+from seedzero.networks import mlp, observations
 
 Params: TypeAlias = Any
 
@@ -76,8 +76,8 @@ class _Layers(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        for _ in range(2):
-            x = nn.relu(nn.Dense(self.width, dtype=self.dtype)(x))
+        x = nn.relu(mlp.first(self.width)(x))
+        x = nn.relu(nn.Dense(self.width, dtype=self.dtype)(x))
         return nn.Dense(self.num_outputs)(x.astype(jnp.float32))
 
 

@@ -16,6 +16,9 @@ VECTOR = types.EnvSpec((4,), "float32", 3)
 GRID = types.EnvSpec((10, 5, 1), "uint8", 3, observation_low=0, observation_high=1)
 PLAIN_GRID = types.EnvSpec((10, 5), "uint8", 3, observation_low=0, observation_high=1)
 IMAGE = types.EnvSpec((32, 32, 1), "uint8", 3, observation_low=0, observation_high=255)
+IMAGE_AND_VECTOR = types.EnvSpec.of_arrays(
+    (types.ArraySpec("image", (8, 8, 1), "uint8", 0, 255), types.ArraySpec("vector", (4,), "float32")), num_actions=3
+)
 B, T = 2, 5
 
 
@@ -127,6 +130,19 @@ def test_activations_are_bfloat16_on_accelerators_and_all_else_float32(spec: typ
     assert dtypes(network) == {"bfloat16"}
     assert dtypes(_make(spec, "gpu", lstm_width=lstm_width, compute_dtype="float32")) == set()
     assert dtypes(_make(spec, "cpu", lstm_width=lstm_width)) == set()
+
+
+@pytest.mark.parametrize("spec", [VECTOR, IMAGE_AND_VECTOR], ids=["vector", "beside-images"])
+def test_bfloat16_tells_near_vectors_apart(spec: types.EnvSpec) -> None:
+    network, steps = _make(spec, width=64, compute_dtype="bfloat16"), _steps(spec)
+    name = spec.arrays[-1].name
+    seen = np.full((B, T, 4), 100.0, np.float32)
+    seen[1, :, 0] += 0.2
+    same = jax.tree.map(lambda x: jnp.broadcast_to(x[:1], x.shape), steps)._replace(first=steps.first)
+    steps = same._replace(observation={**same.observation, name: jnp.asarray(seen)})
+    params = jax.jit(network.init)(jax.random.key(0))
+    _, logits, _ = jax.jit(network.unroll)(params, network.initial_state(B), steps)
+    assert np.any(logits[0] != logits[1])
 
 
 def test_bfloat16_is_near_float32() -> None:

@@ -131,3 +131,13 @@ def test_a_loop_computes_the_same_as_acting(spec: types.EnvSpec) -> None:
     acted, learned = (unroll(*arguments)[1] for unroll in (network.unroll, network.unroll_in_loop))
     np.testing.assert_allclose(learned.value, acted.value, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(learned.policy, acted.policy, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("lstm_width", [0, 6])
+def test_bfloat16_tells_near_observations_apart(lstm_width: int) -> None:
+    network = _make(VECTOR, normalizes=False, lstm_width=lstm_width, width=64, compute_dtype="bfloat16")
+    params = jax.jit(network.init)(jax.random.key(0))
+    seen = np.array([[[1.0, 0.9, 0.8, 0.7]], [[1.002, 0.9, 0.8, 0.7]]], np.float32)
+    steps, state = _steps(seen, VECTOR), network.initial_state(2)
+    _, found = jax.jit(network.unroll)(params, None, state, steps)
+    assert np.any(found.policy[0] != found.policy[1])

@@ -47,3 +47,14 @@ def test_standard_deviations_are_bounded() -> None:
     observation = np.random.default_rng(0).normal(size=(64, 4)).astype(np.float32)
     _, log_std = jax.jit(network.act)(params, {types.OBSERVATION: 1e4 * observation})
     assert np.min(log_std) == sac.LOWEST_LOG_STD and np.max(log_std) == sac.HIGHEST_LOG_STD
+
+
+def test_bfloat16_tells_near_observations_and_actions_apart() -> None:
+    network = sac.make(VECTOR, "gpu", width=64, frame_stack=1, compute_dtype="bfloat16")
+    actor, critics = jax.jit(network.init_actor)(jax.random.key(0)), jax.jit(network.init_critics)(jax.random.key(1))
+    seen = {types.OBSERVATION: np.array([[100.0, 99, 98, 97], [100.2, 99, 98, 97]], np.float32)}
+    mean, _ = jax.jit(network.act)(actor, seen)
+    assert np.any(mean[0] != mean[1])
+    low = {types.OBSERVATION: np.full((2, 4), 0.1, np.float32)}
+    value = jax.jit(network.value)(critics, low, np.array([[0.5, 0.9], [0.5, 0.901]], np.float32))
+    assert np.all(value[:, 0] != value[:, 1])

@@ -80,16 +80,16 @@ def make_act(setup: setup_lib.Setup) -> Callable[..., tuple[state_lib.ActorState
     def act(
         params: base.Params, actor: state_lib.ActorState, batch: Any, counters: Counters
     ) -> tuple[state_lib.ActorState, jax.Array]:
-        key = jax.random.fold_in(jax.random.key(setup.seed + 1), counters.num_calls)
-        key = jax.random.fold_in(key, jax.lax.axis_index(_AXIS))
+        shard = jax.lax.axis_index(_AXIS)
+        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(setup.seed + 1), counters.num_calls), shard)
         carried = state_lib.take_carried(actor.carried, batch.slot)
-        number = setup.layout.number(batch.slot, jax.lax.axis_index(_AXIS))
         shown = (batch.observation, batch.reward, batch.first, batch.action_mask, batch.explore)
-        seen = acting.Seen(*shown, number, batch.terminated, batch.task)
+        seen = acting.Seen(*shown, setup.layout.number(batch.slot, shard), batch.terminated, batch.task)
         carried, outputs = acting.act(setup.agent, setup.spec, setup.layout.num_train, params, carried, seen, key)
         carried = state_lib.put_carried(actor.carried, batch.slot, carried)
         row = _row(setup, batch, outputs, counters.version)
-        rings = rings_lib.write(actor.rings, batch.slot, row, counters.num_inserts, setup.agent.stack)
+        stack, crosses = setup.agent.stack, data_lib.crosses_episodes(setup.agent.data)
+        rings = rings_lib.write(actor.rings, batch.slot, row, counters.num_inserts, stack, crosses_episodes=crosses)
         if row.weight is not None and rings.max_weight is not None:  # every shard holds the same number
             rings = rings._replace(max_weight=jax.lax.pmax(rings.max_weight, _AXIS))
         return state_lib.ActorState(carried, rings), outputs.action

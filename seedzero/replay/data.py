@@ -84,3 +84,8 @@ def num_positions(data: Data) -> int:
 def observed_positions(data: Data) -> tuple[int, ...]:
     """Returns the positions of a window whose observations are needed."""
     return data.observe if isinstance(data, Replay) else tuple(range(data.length + 1))
+
+
+def crosses_episodes(data: Data) -> bool:
+    """Returns whether a window goes on into the next episode, as unrolls do."""
+    return isinstance(data, Queue) or data.crosses_episodes

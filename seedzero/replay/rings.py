@@ -3,6 +3,7 @@
 Row n of a slot holds the environment's n-th observation and the outcome of acting on it. The transition n -> n+1
 exists once row n+1 was written, unless that is the first row of an episode or session. A row without its transition
 (the newest one, the last of an episode, the last before a cut) is never sampled, but windows of earlier rows reach it.
+Where windows cross episodes, they may begin in the last row of one.
 A cut is a first row whose predecessor ended no episode: the worker was lost in between.
 
 Sampling weights are computed when priorities are written, once for each sampled row; sampling only sums weights.
@@ -132,7 +133,9 @@ def create(
     )
 
 
-def write(rings: Rings, slot: jax.Array, row: Row, num_inserts: jax.Array, stack: int) -> Rings:
+def write(
+    rings: Rings, slot: jax.Array, row: Row, num_inserts: jax.Array, stack: int, *, crosses_episodes: bool = False
+) -> Rings:
     """Returns the rings with one more row in each of B slots; in place where `rings` is donated.
 
     A row completes the transition of the row before it, unless it is a first one: that row can now be sampled, with
@@ -144,6 +147,7 @@ def write(rings: Rings, slot: jax.Array, row: Row, num_inserts: jax.Array, stack
       row: the new rows.
       num_inserts: scalar int32, training steps in all shards before this call; those of one call share the number.
       stack: frames that a network sees, the newest included.
+      crosses_episodes: windows do: an episode's last row can be sampled, too, once the next one begins.
 
     Raises:
       CapacityError: the rings are too short for the stack.
@@ -162,7 +166,8 @@ def write(rings: Rings, slot: jax.Array, row: Row, num_inserts: jax.Array, stack
     # Before the new row there may be none, or one that no episode goes on from.
     terminated = rings.terminated.at[slot, before].get(mode="fill", fill_value=False)
     truncated = rings.truncated.at[slot, before].get(mode="fill", fill_value=False)
-    first = row.first | ~((cursor > 0) & ~terminated & ~truncated)
+    final = (cursor > 0) & (terminated | truncated)
+    first = row.first | (cursor == 0) | final
 
     def put(ring: jax.Array, time: jax.Array, value: jax.Array, slot: jax.Array = slot) -> jax.Array:
         return ring.at[slot, time].set(value.astype(ring.dtype), mode="drop", unique_indices=True)
@@ -177,7 +182,7 @@ def write(rings: Rings, slot: jax.Array, row: Row, num_inserts: jax.Array, stack
     weight = put(weight, now, jnp.zeros_like(row.reward))
     largest = 1.0 if rings.max_weight is None else rings.max_weight[0]
     given = largest if row.weight is None else jnp.where(jnp.isfinite(row.weight), row.weight, largest)
-    weight = put(weight, before, jnp.where(first, 0.0, given))
+    weight = put(weight, before, jnp.where(first, jnp.where(final & crosses_episodes, largest, 0.0), given))
     max_weight = rings.max_weight
     if max_weight is not None and row.weight is not None:
         max_weight = jnp.maximum(max_weight, jnp.max(jnp.where(exists & ~first, given, 0.0)))

@@ -111,7 +111,7 @@ def from_data(rings: rings_lib.Rings, slot: jax.Array, time: jax.Array, data: da
         length=data_lib.num_positions(data),
         observe=data_lib.observed_positions(data),
         stack=stack,
-        crosses_episodes=isinstance(data, data_lib.Queue) or data.crosses_episodes,
+        crosses_episodes=data_lib.crosses_episodes(data),
     )
 
 

@@ -284,6 +284,15 @@ def test_priorities_from_acting_weigh_the_transitions_that_they_complete() -> No
 # Seeds -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("crosses", [False, True])
+def test_windows_that_cross_episodes_may_begin_in_the_last_row_of_one(crosses: bool) -> None:
+    made = fake_agent.make(data_lib.Replay(length=3, observe=(0,), crosses_episodes=crosses))
+    setup = fake_agent.make_setup(made)
+    flags: list[dict[str, bool]] = [{"first": True}, {"terminated": True}, {"first": True}, {}]
+    actor, _ = _acted(setup, *[fake_agent.batch(setup, [2], **flag) for flag in flags])
+    assert actor.rings.weight[2, :4].tolist() == [1, crosses, 1, 0]
+
+
 def test_another_seed_acts_and_samples_otherwise_and_the_same_repeats() -> None:
     def act(params: Any, memory: Any, inputs: base.Inputs, key: jax.Array) -> Any:
         memory, outputs = made.act(params, memory, inputs, key)

@@ -44,6 +44,24 @@ def test_a_row_after_a_final_one_is_first_even_if_it_does_not_say_so() -> None:
     assert np.asarray(replay.first)[0, :3].tolist() == [True, False, True]
 
 
+@pytest.mark.parametrize("crosses", [False, True])
+def test_the_last_row_of_an_episode_can_be_sampled_where_windows_cross_episodes_but_never_one_before_a_cut(
+    crosses: bool,
+) -> None:
+    def write(replay: rings.Rings, number: int, **flags: Any) -> rings.Rings:
+        row = _complete(row_of(number, weight=[3.0]))
+        row = row._replace(stored={name: row.stored[name] for name in harness.STORED})
+        row = row._replace(**{name: np.array([value]) for name, value in flags.items()})
+        return jitted(replay, np.array([0]), row, np.int32(number))
+
+    jitted = jax.jit(lambda *args: rings.write(*args, 1, crosses_episodes=crosses))
+    replay = write(create(1, 8, prioritized=True), 0, first=True)
+    for number, flags in enumerate(({}, {"truncated": True}, {"first": True}, {}, {"first": True}), start=1):
+        replay = write(replay, number, **flags)
+    # Rows 0 and 3 have transitions, row 2 ends an episode, row 4 lies before a cut, row 5 is the newest.
+    assert harness.weights(replay) == [3, 3, 3.0 if crosses else 0, 3, 0, 0, 0, 0]
+
+
 def test_padding_rows_and_negative_slots_are_dropped() -> None:
     stored = {**harness.STORED, "state": data.Stored((), np.dtype(np.int32), every=2)}
     replay = rings.create(harness.spec(), stored, 2, 4)

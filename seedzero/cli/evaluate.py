@@ -47,9 +47,8 @@ def run(arguments: parse.Arguments) -> int:
         from seedzero.evaluation import served
 
         with run_copy.local(run_dir, lambda copy: copy.fetch_params(step)) as path:
-            result = served.evaluate(
-                str(path), step, episodes, seed, access, output.say, max_steps, output.progress("episodes")
-            )
+            reports = served.Reports(output.say, output.progress("episodes"))
+            result = served.evaluate(str(path), step, episodes, seed, access, reports, max_steps)
     output.say(f"evaluated the checkpoint of update {result['step']}{_why(step, result)}")
     _report_cut(result)
     output.print_json(result)

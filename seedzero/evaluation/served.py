@@ -9,7 +9,7 @@ import pathlib
 import threading
 import uuid
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,15 +23,21 @@ from seedzero.evaluation import evaluation, greedy
 from seedzero.transport import messages, security, server
 
 
+class Reports(NamedTuple):
+    """Functions that show the user a line, on any thread, and the numbers of finished and of expected episodes."""
+
+    line: Callable[[str], None]
+    progress: evaluation.Progress
+
+
 def evaluate(
     path: str | os.PathLike[str],
     step: checkpoint_files.Step | None,
     num_episodes: int,
     seed: int,
     access: config_lib.Config,
-    report: Callable[[str], None],
+    reports: Reports,
     max_steps: int | None = None,
-    progress: evaluation.Progress | None = None,
 ) -> dict[str, Any]:
     """Listens for a worker and plays greedy episodes with a checkpoint there; returns as `evaluate.evaluate`.
 
@@ -39,9 +45,9 @@ def evaluate(
 
     Args:
       path: run directory of a run with --env=remote.
-      step, num_episodes, seed, max_steps, progress: as in `evaluate.evaluate`.
+      step, num_episodes, seed, max_steps: as in `evaluate.evaluate`.
       access: its `transport.listen`, `token_file` and `insecure`, and its `tls`, are those of this server.
-      report: shows the user a line; called on any thread.
+      reports: show the user how it goes.
 
     Raises:
       UsageError: not such a run, or an address, token or certificate that cannot be used.
@@ -55,17 +61,19 @@ def evaluate(
     saved = greedy.load(path, config, spec, step)
     # No larger messages than training's.
     num_envs = min(num_episodes, evaluate_lib.MAX_ENVS, config.worker.envs_per_group)
-    host = Host(config.env, spec, num_envs, seed, report)
+    host = Host(config.env, spec, num_envs, seed, reports.line)
     secured = security.for_server(config.transport.token_file, config.tls)
     for text in security.warnings(config.transport, config.tls):
-        report(text)
+        reports.line(text)
     listening = server.Server(host, config.transport, secured=secured)
     address = listening.start()
     finished = False
     try:
-        report(f"waiting for a worker with the environment of the run: {worker_options.invitation(config, address)}")
+        reports.line(
+            f"waiting for a worker with the environment of the run: {worker_options.invitation(config, address)}"
+        )
         limit = max_steps or config.evaluation.max_episode_steps
-        result = _play(host, listening, saved, num_episodes, seed, limit, progress)
+        result = _play(host, listening, saved, num_episodes, seed, limit, reports.progress)
         finished = True
     finally:
         listening.stop(finished=finished, reason="the evaluation is over")
@@ -94,7 +102,7 @@ def _play(
     num_episodes: int,
     seed: int,
     max_steps: int,
-    progress: evaluation.Progress | None,
+    progress: evaluation.Progress,
 ) -> evaluation.Result:
     """Acts for one worker after another, until one has played all episodes."""
     session_id = ""
@@ -109,8 +117,7 @@ def _play(
         played.record(slots, step, first)
         if played.done:
             return played.result()
-        if progress is not None:
-            progress(played.num_finished, played.num_expected)
+        progress(played.num_finished, played.num_expected)
         listening.reply(request, group.act(step, first), saved.update)
 
 

@@ -73,16 +73,8 @@ class Evaluating:
         self.progress: list[tuple[int, int]] = []
 
         def play() -> None:
-            found = served.evaluate(
-                path,
-                None,
-                num_episodes,
-                3,
-                ACCESS,
-                self.reports.put,
-                progress=lambda *numbers: self.progress.append(numbers),
-            )
-            self.found.update(found)
+            reports = served.Reports(self.reports.put, lambda *numbers: self.progress.append(numbers))
+            self.found.update(served.evaluate(path, None, num_episodes, 3, ACCESS, reports))
 
         self._thread = threading.Thread(target=play, daemon=True)
         self._thread.start()
@@ -165,10 +157,10 @@ def test_one_worker_plays_at_a_time_and_only_one_that_may() -> None:
 def test_only_runs_with_remote_environments_listen_for_them(tmp_path: pathlib.Path) -> None:
     run_dir.open_run_dir(tmp_path / "run", presets.get("catch"), preset="catch", given={}).close()
     with pytest.raises(errors.UsageError, match="--env=catch, which this machine makes itself: leave it out"):
-        served.evaluate(tmp_path / "run", None, 1, 0, ACCESS, print)
+        served.evaluate(tmp_path / "run", None, 1, 0, ACCESS, served.Reports(print, print))
 
 
 def test_a_run_that_no_worker_has_joined_cannot_be_evaluated(path: pathlib.Path) -> None:
     (path / "spec.json").unlink()
     with pytest.raises(errors.UsageError, match="no worker has joined"):
-        served.evaluate(path, None, 1, 0, ACCESS, print)
+        served.evaluate(path, None, 1, 0, ACCESS, served.Reports(print, print))

@@ -147,11 +147,12 @@ def write(results: Sequence[ladder.Result], out: pathlib.Path) -> None:
     """Writes the table, and for each rung a figure of all agents' evaluations over steps and seconds."""
     (out / "agents.md").write_text(summary(results) + "\n")
     for name, rung in RUNGS.items():
+        found = _of(results, name)
         curves = {
-            agent: [point for result in found for point in (*result["curve"], _GAP)]
-            for agent, found in _of(results, name).items()
+            agent: [point for result in found.get(agent, ()) for point in (*result["curve"], _GAP)]
+            for agent in config_lib.agent_names()
         }
-        if curves:
+        if found:
             runs.plot(out / f"{name}.png", curves, x=("env_steps", "seconds"), title=name, bar=rung.bar)
 
 

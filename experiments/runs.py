@@ -202,9 +202,15 @@ def plot_panels(file: pathlib.Path, panels: Sequence[Panel], *, columns: int = 3
 
 
 def _draw(axis: Any, curves: Mapping[str, Iterable[Point]], x: str, y: str) -> None:
+    """A curve without points takes its colour and is not shown: a label has one colour in several figures."""
+    from matplotlib import ticker
+
     for label, points in curves.items():
         found = [point for point in points if x in point]
-        axis.plot([point[x] for point in found], [point[y] for point in found], label=label, marker=".", markersize=3)
+        shown = label if found else None
+        axis.plot([point[x] for point in found], [point[y] for point in found], label=shown, marker=".", markersize=3)
+    axis.xaxis.set_major_locator(ticker.MaxNLocator(6))
+    axis.xaxis.set_major_formatter(ticker.EngFormatter(sep=""))
     axis.set_xlabel(x.replace("_", " "))
     axis.set_ylabel(y.replace("_", " "))
     axis.grid(alpha=0.3)

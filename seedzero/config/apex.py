@@ -83,9 +83,12 @@ PARTS: Mapping[str, options.Part] = {
     "catch": options.part(_SMALL, apex=dict(reward_scale=1.0), evaluation=dict(every_updates=1_000)),
     "cartpole": options.part(_SMALL, evaluation=dict(every_updates=1_000)),
     "vector": options.part(_VECTOR),
+    "discrete": options.part(_VECTOR),
     **dict.fromkeys(("memory-cartpole", "memory-tmaze", "memory-repeat"), options.part(_VECTOR)),  # it has no memory
     "minatar": options.part(_SMALL, apex=dict(reward_scale=1.0), evaluation=dict(every_updates=5_000)),
-    "pixels": options.part(_IMAGES, on_cpu=_IMAGES_ON_CPU),
+    **dict.fromkeys(
+        ("pixels", "dmlab", "football", "football-checkpoints"), options.part(_IMAGES, on_cpu=_IMAGES_ON_CPU)
+    ),
     # Horgan et al. 2018: 2 million steps, batches of 512; 19 of these and 12.5 thousand steps a second.
     "atari": options.part(
         _IMAGES,

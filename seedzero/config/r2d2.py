@@ -116,6 +116,7 @@ PARTS: Mapping[str, options.Part] = {
     "catch": options.part(_SMALL),
     "cartpole": options.part(_SMALL),
     "vector": options.part(_SMALL),
+    "discrete": options.part(_SMALL),
     "memory-cartpole": options.part(_SMALL),
     # Returns of about 1; a sequence reaches from the cue to the turn.
     "memory-tmaze": options.part(
@@ -127,7 +128,9 @@ PARTS: Mapping[str, options.Part] = {
     # What an action is worth shows in its own reward.
     "memory-repeat": options.part(_SMALL, r2d2=dict(discount=0.9)),
     "minatar": options.part(_SMALL, r2d2=dict(width=128, lstm_width=128), evaluation=dict(every_updates=5_000)),
-    "pixels": options.part(_IMAGES, on_cpu=_IMAGES_ON_CPU),
+    **dict.fromkeys(
+        ("pixels", "dmlab", "football", "football-checkpoints"), options.part(_IMAGES, on_cpu=_IMAGES_ON_CPU)
+    ),
     # Kapturowski et al. 2019: batches of 64 sequences; 5 of these and 16.6 thousand steps a second.
     "atari": options.part(_IMAGES, env=dict(frame_size=84, sticky_actions=0.0), on_cpu=_IMAGES_ON_CPU),
 }

@@ -68,6 +68,14 @@ def test_an_agents_part_goes_over_the_shared_values() -> None:
     assert presets.get("catch").evaluation.every_updates == 100
 
 
+@pytest.mark.parametrize("agent", ["apex", "r2d2"])
+def test_agents_that_sample_by_priority_do_so_with_every_preset_that_is_not_for_others(agent: str) -> None:
+    two_players, vectors = {"tictactoe", "connect_four", "spiel"}, {"continuous", "mujoco"}
+    others = {*two_players, *vectors, "atari-100k", "atari-large"}
+    for name in presets.PRESETS.keys() - others:
+        assert presets.get(name, agent).replay.priority_alpha > 0, name
+
+
 def test_an_agent_without_a_part_keeps_its_defaults_beside_the_shared_values() -> None:
     assert "tictactoe" not in presets.PARTS["vtrace"]
     found = presets.get("tictactoe", "vtrace")

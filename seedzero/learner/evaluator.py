@@ -95,15 +95,19 @@ class Evaluator:
         if not running.played.done:
             return None
         result = running.played.result()
-        is_baseline = running.update < self._config.every_updates and not self.ends
+        is_baseline = self.last is None and running.update < self._config.every_updates and not self.ends
         score = self._score(result)
         is_best = not is_baseline and score >= self._best_return
         if is_best:
             self._best_return = score
         self.last = {"update": running.update, **result.to_json()}
-        self._due = (running.update // self._config.every_updates + 1) * self._config.every_updates
+        self._due = self._due_after(running.update)
         self.running = None
         return Ended(running, result, is_best)
+
+    def _due_after(self, update: int) -> int:
+        every = self._config.every_updates
+        return (update // every + 1) * every
 
     def _score(self, result: evaluation.Result) -> float:
         """Returns what is best at its highest: of several tasks with published scores, the capped mean of these."""
@@ -119,7 +123,9 @@ class Evaluator:
         }
 
     def restore(self, saved: Mapping[str, Any]) -> None:
-        """Continues a checkpoint's counters."""
+        """Continues a checkpoint's counters; a period that the resume changed holds from the last evaluation on."""
         self.last = saved["last_evaluation"]
         self._due = saved["evaluation_due"]
+        if self.last is not None and self._config.every_updates:
+            self._due = self._due_after(self.last["update"])
         self._best_return = -np.inf if saved["best_return"] is None else saved["best_return"]

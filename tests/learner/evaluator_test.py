@@ -183,3 +183,21 @@ def test_its_counters_come_back(reward: float | None) -> None:
     assert again.to_json() == saved and again.last == evaluator.last
     assert again.is_due(7) == (reward is None) and again.is_due(8)
     assert _play(again, 9, 3.0).is_best == (reward is None)
+
+
+@pytest.mark.parametrize(("every_updates", "due"), [(2, 6), (10, 10)])
+def test_a_resume_with_another_period_keeps_to_it_at_once(every_updates: int, due: int) -> None:
+    evaluator = _make(4)
+    _play(evaluator, 1, -1.0)
+    _play(evaluator, 5, -1.0)
+    again = _make(every_updates)
+    again.restore(evaluator.to_json())
+    assert not again.is_due(due - 1) and again.is_due(due)
+
+
+def test_a_longer_period_makes_no_second_baseline() -> None:
+    evaluator = _make(4)
+    _play(evaluator, 1, -1.0)
+    again = _make(10)
+    again.restore(evaluator.to_json())
+    assert _play(again, 8, 5.0).is_best

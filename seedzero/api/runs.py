@@ -9,6 +9,7 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from seedzero.config import options
 from seedzero.core import errors
 
 if TYPE_CHECKING:
@@ -73,16 +74,17 @@ def load(run_dir: RunDir, step: Step | None = None, *, seed: int = 0) -> policy.
       run_dir: directory or gs://BUCKET/PATH of the run; it may still be training.
       step: update number of a checkpoint, "best" (by evaluation while training) or "last"; None: the best, or the last
         if there is none.
-      seed: of the noise when the policy explores.
+      seed: of the noise when the policy explores, 0 to 2^31 - 1.
 
     Raises:
-      UsageError: not a run directory, or one without a checkpoint.
+      UsageError: not a run directory, or one without a checkpoint; no such step or seed.
       CheckpointError: a missing or damaged checkpoint.
       BucketError: the bucket cannot be read.
     """
     from seedzero.bucket import run_copy
 
     check_step(step)
+    _check_seed(seed)
     with run_copy.local(os.fspath(run_dir), lambda copy: copy.fetch_params(step)) as path:
         from seedzero.evaluation import policy  # JAX
 
@@ -105,7 +107,7 @@ def evaluate(
       run_dir: directory or gs://BUCKET/PATH of the run.
       episodes: at least 1; not read if the opponent is "exhaustive".
       step: as of `load`; in games of two players None is the last checkpoint.
-      seed: of the environments and of random moves.
+      seed: of the environments and of random moves, 0 to 2^31 - 1.
       opponent: in games of two players "random", "exhaustive" (every line of play that the other side has, once) or
         another run of the same game; None: random.
       max_episode_steps: at least 1; an episode that has so many ends there, and counts with its rewards so far; None:
@@ -121,6 +123,7 @@ def evaluate(
     from seedzero.bucket import run_copy
 
     check_step(step)
+    _check_seed(seed)
     if episodes < 1:
         raise errors.UsageError(f"episodes={episodes}: expected at least 1")
     if max_episode_steps is not None and max_episode_steps < 1:
@@ -132,7 +135,8 @@ def evaluate(
             other = str(copies.enter_context(run_copy.local(other, lambda copy: copy.fetch_params("last"))))
         from seedzero.evaluation import evaluate as evaluate_lib  # JAX
 
-        return Evaluation(**evaluate_lib.evaluate(path, step, episodes, seed, other, max_episode_steps, progress))
+        played = evaluate_lib.evaluate(path, step, episodes, seed, other, max_episode_steps, progress)
+        return Evaluation(**{**played, **({} if opponent is None else {"opponent": os.fspath(opponent)})})
 
 
 def export(
@@ -175,3 +179,8 @@ def check_step(step: object) -> None:
     """Raises UsageError unless it is the number of an update, "best", "last" or None."""
     if step not in (None, "best", "last") and not (isinstance(step, int) and step >= 0):
         raise errors.UsageError(f"step={step!r}: expected the number of a saved update, 'best' or 'last'")
+
+
+def _check_seed(seed: int) -> None:
+    if not 0 <= seed <= options.LARGEST:
+        raise errors.UsageError(f"seed={seed}: expected a whole number from 0 to {options.LARGEST}")

@@ -63,7 +63,7 @@ class Policy:
     def __init__(self, saved: greedy.Saved, config: config_lib.Config, spec: types.EnvSpec, *, seed: int = 0) -> None:
         self.spec, self.step = spec, saved.update
         self._agent, self._params, self._config, self._seed = saved.agent, saved.params, config, seed
-        self._functions: dict[int, greedy.Functions] = {}
+        self._functions: dict[int | None, greedy.Functions] = {}
         self._num_calls = 0
         self._carried: acting.Carried | None = None
         self._first = np.ones(0, bool)
@@ -137,11 +137,21 @@ class Policy:
         """Lets an episode begin with the next observation of these rows, [N] int or [B] bool; None: of all rows.
 
         After `reset()` the number of rows may change.
+
+        Raises:
+          UsageError: rows that there are not.
         """
         if rows is None:
             self._carried, self._first = None, np.ones(0, bool)
         elif self._carried is not None:
-            self._first[np.asarray(rows)] = True
+            chosen = np.asarray(rows)
+            try:
+                self._first[chosen if chosen.size else chosen.astype(int)] = True  # an empty list has floats
+            except IndexError:
+                raise errors.UsageError(
+                    f"reset of the rows {chosen.tolist()}: expected numbers from 0 to {len(self._first) - 1}, or "
+                    f"{len(self._first)} truth values"
+                ) from None
 
     def _seen(
         self,
@@ -178,18 +188,18 @@ class Policy:
         return self._carried
 
     def _of(self, num_simulations: int | None) -> greedy.Functions:
-        number = num_simulations or 0
-        if number not in self._functions:
+        if num_simulations not in self._functions:
             agent = self._agent
-            if number:
+            if num_simulations is not None:
                 if agent.search is None:
                     raise errors.UsageError(
-                        f"num_simulations={number}: agent {self._config.run.agent} does not search; leave it out"
+                        f"num_simulations={num_simulations}: agent {self._config.run.agent} does not search; "
+                        "leave it out"
                     )
-                config = config_lib.override(self._config, {"search.num_simulations": number})
+                config = config_lib.override(self._config, {"search.num_simulations": num_simulations})
                 agent = agents.make(config, self.spec, jax.default_backend())
-            self._functions[number] = greedy.functions(agent, self.spec)
-        return self._functions[number]
+            self._functions[num_simulations] = greedy.functions(agent, self.spec)
+        return self._functions[num_simulations]
 
 
 # Arrays ------------------------------------------------------------------------------------------------------------

@@ -74,6 +74,17 @@ def test_rows_are_independent_and_other_rows_need_a_reset() -> None:
         assert [policy(observation[row]) for observation in _SEEN] == [actions[row] for actions in together]  # type: ignore[index]
 
 
+def test_a_reset_of_no_rows_changes_nothing_and_one_of_others_is_refused() -> None:
+    policy = _policy(network__frame_stack=3)
+    policy(_SEEN[0])
+    expected = policy.search(_SEEN[1]).network_value
+    policy.reset([])
+    np.testing.assert_array_equal(policy.search(_SEEN[1]).network_value, expected)
+    for rows in ([2], [True]):
+        with pytest.raises(errors.UsageError, match=r"reset of the rows .*: expected numbers from 0 to 1, or 2 truth"):
+            policy.reset(rows)
+
+
 def test_an_lstm_carries_its_state_and_needs_rewards() -> None:
     policy = _policy(run__agent="vtrace", vtrace__lstm_width=6)
     policy(_SEEN[0])
@@ -118,6 +129,11 @@ def test_illegal_actions_are_not_taken_and_a_mask_is_there_where_the_environment
         policy(_SEEN[0, 0], action_mask=mask.astype(int))
     with pytest.raises(errors.UsageError, match="has no action mask; leave it out"):
         _policy()(_SEEN[0], action_mask=mask)
+
+
+def test_a_search_of_no_simulations_is_refused() -> None:
+    with pytest.raises(errors.UsageError, match=r"--search.num_simulations is 0; it must be from 1"):
+        _policy()(_SEEN[0], num_simulations=0)
 
 
 def test_exploration_follows_the_seed_and_greedy_play_does_not() -> None:

@@ -1,0 +1,38 @@
+"""What one does with a run: arguments that no checkpoint is read for, and the names in results."""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import seedzero
+from seedzero.bucket import run_copy
+from seedzero.core import errors
+from seedzero.evaluation import evaluate
+
+
+@pytest.mark.parametrize("seed", [-1, 2**31])
+def test_a_seed_that_no_device_holds_is_refused(seed: int, tmp_path: pathlib.Path) -> None:
+    with pytest.raises(errors.UsageError, match=rf"seed={seed}: expected a whole number from 0 to 2147483647"):
+        seedzero.evaluate(tmp_path, seed=seed)
+    with pytest.raises(errors.UsageError, match=rf"seed={seed}: "):
+        seedzero.load(tmp_path, seed=seed)
+
+
+def test_an_opponent_in_a_bucket_keeps_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
+    @contextlib.contextmanager
+    def copied(place: str, fetch: object) -> Iterator[pathlib.Path]:
+        yield tmp_path if "://" in place else pathlib.Path(place)
+
+    def played(path: pathlib.Path, step: None, episodes: int, seed: int, opponent: str, *rest: None) -> dict[str, Any]:
+        assert opponent == str(tmp_path)
+        numbers = dict.fromkeys(("mean_return", "std_return", "min_return", "max_return", "mean_length"), 0.0)
+        return {"step": 7, "chosen": "last", "episodes": episodes, "opponent": opponent, **numbers}
+
+    monkeypatch.setattr(run_copy, "local", copied)
+    monkeypatch.setattr(evaluate, "evaluate", played)
+    assert seedzero.evaluate("runs/one", 4, opponent="gs://bucket/other").opponent == "gs://bucket/other"

@@ -59,28 +59,37 @@ def flush_tree(root: pathlib.Path) -> None:
 def new_directory(final: pathlib.Path) -> Iterator[pathlib.Path]:
     """Yields an empty temporary directory that becomes `final`, durably, when the block ends without an error.
 
-    It replaces an earlier `final`. An error deletes the temporary directory.
+    It replaces an earlier `final`, which is deleted when the new one stands. An error deletes the temporary directory.
     """
     temporary = final.with_name(f"{final.name}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}")
     temporary.mkdir(parents=True)
     try:
         yield temporary
         flush_tree(temporary)
-        remove(final)
+        trash = _to_trash(final)
         temporary.rename(final)
         flush(final.parent)
+        if trash is not None:
+            shutil.rmtree(trash, ignore_errors=True)  # the next start deletes the rest
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
 def remove(path: pathlib.Path) -> None:
     """Deletes a directory, if it exists; a crash leaves it whole or under another name."""
+    trash = _to_trash(path)
+    if trash is not None:
+        shutil.rmtree(trash)
+
+
+def _to_trash(path: pathlib.Path) -> pathlib.Path | None:
+    """Gives a directory a name under which the next start deletes it; returns that, None if there is none."""
     trash = path.with_name(f"{path.name}.{secrets.token_hex(4)}{TRASH_SUFFIX}")
     try:
         path.rename(trash)
     except FileNotFoundError:
-        return
-    shutil.rmtree(trash)
+        return None
+    return trash
 
 
 def remove_leftovers(parent: pathlib.Path) -> None:

@@ -1,6 +1,7 @@
 """Directories appear whole or not at all."""
 
 import pathlib
+import shutil
 
 import jax.numpy as jnp
 import pytest
@@ -33,6 +34,22 @@ def test_a_directory_is_replaced(tmp_path: pathlib.Path) -> None:
             (temporary / text).write_text(text)
     assert [path.name for path in (tmp_path / "one").iterdir()] == ["new"]
     assert [path.name for path in tmp_path.iterdir()] == ["one"]
+
+
+def test_the_new_one_stands_before_the_old_one_is_deleted(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    final, delete, stood = tmp_path / "one", shutil.rmtree, []
+
+    def look_and_delete(path: pathlib.Path, **options: bool) -> None:
+        stood.append([file.name for file in final.iterdir()])
+        delete(path, **options)
+
+    monkeypatch.setattr(shutil, "rmtree", look_and_delete)
+    for text in ("old", "new"):
+        with durable.new_directory(final) as temporary:
+            (temporary / text).write_text(text)
+    assert stood == [["old"], ["new"], ["new"]]
 
 
 def test_removing_what_is_not_there_is_nothing(tmp_path: pathlib.Path) -> None:

@@ -169,6 +169,8 @@ def find(
     try:
         return path, verified(directory, path, scope=scope), {}
     except errors.CheckpointError as error:
+        if not path.is_dir():  # a running learner has deleted it meanwhile
+            return find(directory, step, scope)
         raise errors.CheckpointError(f"checkpoint {step} in {directory} cannot be used: {error}") from error
 
 
@@ -193,13 +195,18 @@ def restore_params(directory: pathlib.Path, step: Step, like: trees.Tree) -> tup
       ResumeError: it does not fit `like`, a template of arrays or `jax.ShapeDtypeStruct`s.
     """
     path, found, _ = find(directory, step, "params")
-    return load(path, found, {PARAMS: like}, (PARAMS,))[PARAMS], found
+    try:
+        return load(path, found, {PARAMS: like}, (PARAMS,))[PARAMS], found
+    except errors.CheckpointError:
+        if path.is_dir():
+            raise
+        return restore_params(directory, step, like)  # a running learner has deleted it meanwhile
 
 
 def list_steps(
     directory: pathlib.Path, *, content: bool = False, check: Callable[[pathlib.Path], object] | None = None
 ) -> list[dict[str, Any]]:
-    """Returns a row for each checkpoint, oldest first, the best one last.
+    """Returns a row for each checkpoint, oldest first, the best one last; those deleted meanwhile have none.
 
     Args:
       directory: of the checkpoints.
@@ -209,10 +216,11 @@ def list_steps(
     steps, bests = directory / STEPS, directory / BEST
     found = [steps / f"{step:012d}" for step in finished(steps)]
     found += [bests / f"{step:012d}" for step in finished(bests)[-1:]]
-    return [_row(path, check or functools.partial(verified, directory, content=content)) for path in found]
+    check = check or functools.partial(verified, directory, content=content)
+    return [row for path in found if (row := _row(path, check)) is not None]
 
 
-def _row(path: pathlib.Path, check: Callable[[pathlib.Path], object]) -> dict[str, Any]:
+def _row(path: pathlib.Path, check: Callable[[pathlib.Path], object]) -> dict[str, Any] | None:
     row = dict.fromkeys(("step", "best", "ok", "reason", "bytes", "time", "has_replay", "kept_for_good"))
     row |= {"step": int(path.name), "best": path.parent.name == BEST, "ok": True}
     try:
@@ -221,5 +229,7 @@ def _row(path: pathlib.Path, check: Callable[[pathlib.Path], object]) -> dict[st
         row["bytes"] = found.num_bytes
         check(path)
     except errors.CheckpointError as error:
+        if not path.is_dir():  # a running learner has deleted it meanwhile
+            return None
         row |= {"ok": False, "reason": str(error)}
     return row

@@ -1,6 +1,7 @@
 """Finding, checking and listing checkpoints, and parameters alone."""
 
 import pathlib
+import shutil
 from typing import Any, NamedTuple
 
 import checkpoint_harness as harness
@@ -9,6 +10,7 @@ import jax.numpy as jnp
 import pytest
 
 from seedzero.checkpoints import files as checkpoint_files
+from seedzero.checkpoints import manifest
 from seedzero.core import errors
 
 LIKE = harness.abstract(harness.make_state()["params"])
@@ -76,3 +78,30 @@ def test_verify_names_the_damage_and_list_reads_no_content(
     }
     assert (bad["step"], bad["ok"]) == (2, False)
     assert f"params/d/{path.name} is damaged" in bad["reason"]
+
+
+def test_a_checkpoint_that_a_running_learner_deletes_meanwhile_is_not_damaged(
+    two_steps: tuple[Any, Any, list[Any]], tmp_path: pathlib.Path
+) -> None:
+    def check(path: pathlib.Path) -> None:
+        shutil.rmtree(checkpoint_files.step_directory(tmp_path, 1), ignore_errors=True)
+        checkpoint_files.verified(tmp_path, path)
+
+    assert [(row["step"], row["ok"]) for row in checkpoint_files.list_steps(tmp_path, check=check)] == [(2, True)]
+
+
+def test_the_best_may_be_replaced_while_it_is_read(
+    two_steps: tuple[Any, Any, list[Any]], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bests = tmp_path / checkpoint_files.BEST
+    shutil.copytree(checkpoint_files.step_directory(tmp_path, 1), bests / f"{1:012d}")
+    read = manifest.read
+
+    def read_late(path: pathlib.Path) -> manifest.Manifest:
+        if path.name == f"{1:012d}":
+            path.rename(bests / f"{2:012d}")  # the learner writes a better one and deletes this
+        return read(path)
+
+    monkeypatch.setattr(manifest, "read", read_late)
+    path, _, _ = checkpoint_files.find(tmp_path, "best", "params")
+    assert path.name == f"{2:012d}"

@@ -13,7 +13,7 @@ import pathlib
 import shlex
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent import futures
 from typing import NamedTuple
 
@@ -82,7 +82,8 @@ def train(
         combinations.check(directory.config)  # with the values that the directory fixes, its number of slots above all
         for note in directory.notes:
             screen.message(note)
-        made = _Learner(directory, screen, mirrored)
+        local = opened.enter_context(local_address(directory.path, directory.config.transport.listen))
+        made = _Learner(directory, screen, mirrored, local)
         try:
             ended = made.run(handles_signals=handles_signals)
         except errors.UsageError:
@@ -121,7 +122,9 @@ class _Learner:
 
     # ------------------------------------------------------------------------------------ start
 
-    def __init__(self, directory: run_dir.RunDir, screen: background.Console, mirrored: mirror.Mirror | None) -> None:
+    def __init__(
+        self, directory: run_dir.RunDir, screen: background.Console, mirrored: mirror.Mirror | None, local: str
+    ) -> None:
         config = directory.config
         self._config = config
         self._directory = directory
@@ -138,7 +141,7 @@ class _Learner:
             config, layout, sizes[-1] * layout.num_shards, self._view, screen.message, self._ending.notify
         )
         self._saves = saves.Saves(config, directory, self._view, screen.message, mirrored)
-        self._local = _local_address(directory.path, config.transport.listen)
+        self._local = local
         self._server = self._make_server()
         self._view.progress.silent = self._server.silent
         self._workers = self._make_workers(has_evaluator=layout.num_evaluate > 0)
@@ -365,14 +368,18 @@ class _Learner:
             self._mirrored.finish()  # here, where a second Ctrl-C still leaves at once
 
 
-def _local_address(directory: pathlib.Path, listen: str) -> str:
-    """Returns the unix socket of local workers and of `seedzero status --run_dir`.
+@contextlib.contextmanager
+def local_address(directory: pathlib.Path, listen: str) -> Iterator[str]:
+    """Yields the unix socket of local workers and of `seedzero status --run_dir`.
 
-    It needs neither token nor TLS, since only this user can open its file; so only the learner knows the token.
+    It needs neither token nor TLS, since only this user can open its file; so only the learner knows the token. It
+    lies in the run directory, or where that path is too long, in a folder that is deleted in the end.
     """
-    if listen.startswith(addresses.UNIX_PREFIX):
-        return listen
     path = directory.absolute() / "learner.sock"
-    if len(str(path).encode()) > _MAX_SOCKET_PATH:
-        path = pathlib.Path(tempfile.mkdtemp(prefix="seedzero-")) / "learner.sock"
-    return f"unix:{path}"
+    if listen.startswith(addresses.UNIX_PREFIX):
+        yield listen
+    elif len(str(path).encode()) <= _MAX_SOCKET_PATH:
+        yield f"{addresses.UNIX_PREFIX}{path}"
+    else:
+        with tempfile.TemporaryDirectory(prefix="seedzero-") as folder:
+            yield f"{addresses.UNIX_PREFIX}{folder}/{path.name}"

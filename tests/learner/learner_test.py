@@ -1,0 +1,20 @@
+"""The learner's parts that need no process; `tests/e2e` has the rest."""
+
+from __future__ import annotations
+
+import pathlib
+
+from seedzero.learner import learner
+from seedzero.transport import address
+
+
+def test_the_local_socket_lies_in_the_run_directory_unless_its_path_is_too_long() -> None:
+    short, long = pathlib.Path("/runs/one"), pathlib.Path("/runs") / ("long" * 30)
+    with learner.local_address(short, "127.0.0.1:0") as local:
+        assert local == "unix:/runs/one/learner.sock"
+    with learner.local_address(short, "unix:/mine") as local:
+        assert local == "unix:/mine"
+    with learner.local_address(long, "") as local:
+        folder = address.unix_path(local).parent
+        assert folder.is_dir()
+    assert not folder.exists()

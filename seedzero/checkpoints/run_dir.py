@@ -320,6 +320,21 @@ def _try_lock(descriptor: int) -> str | None:
     return None
 
 
+def is_held(path: str | os.PathLike[str]) -> bool:
+    """Returns whether a learner holds the lock of a run directory. Takes the lock for a moment where none does."""
+    try:
+        descriptor = os.open(pathlib.Path(path) / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:  # held, or a file system without locks: then nobody can tell
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
 def wait_until_free(path: str | os.PathLike[str], report: Callable[[str], None]) -> None:
     """Blocks until no learner uses a run directory, if it exists. Raises ResumeError if it cannot be read.
 

@@ -71,7 +71,8 @@ def from_run_dir(path: str | os.PathLike[str], *, deadline_seconds: float = prob
             address = learner.get("local") or learner["address"]  # the local one needs no token
             return from_server(address, deadline_seconds=deadline_seconds)
         except errors.ProtocolError:
-            return {**_last(directory), "alive": True, "stalled": NOT_STARTED}
+            if run_dir_lib.is_held(directory):  # else another program has the pid of a learner that was killed
+                return {**_last(directory), "alive": True, "stalled": NOT_STARTED}
     return {**_last(directory), "alive": False}
 
 

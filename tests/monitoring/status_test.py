@@ -82,6 +82,16 @@ def test_a_learner_that_does_not_answer_yet_is_stalled(directory: run_dir.RunDir
     assert (found["alive"], found["stalled"]) == (True, status.NOT_STARTED)
 
 
+def test_another_program_with_the_pid_of_a_killed_learner_is_none(tmp_path: pathlib.Path) -> None:
+    with run_dir.open_run_dir(tmp_path / "run", config.Config(), preset="catch", given={}) as directory:
+        directory.write_status({"updates": 3})
+        directory.write_learner("unix:/nowhere/x.sock", started=0.0)
+        left = (directory.path / run_dir.LEARNER_FILE).read_bytes()
+    (directory.path / run_dir.LEARNER_FILE).write_bytes(left)  # as after SIGKILL; the pid is this process's
+    found = status.from_run_dir(directory.path, deadline_seconds=0.5)
+    assert found == {"updates": 3, "alive": False}
+
+
 def test_a_directory_without_run_or_status_is_named(tmp_path: pathlib.Path, directory: run_dir.RunDir) -> None:
     with pytest.raises(errors.ResumeError, match="is no run directory"):
         status.from_run_dir(tmp_path)

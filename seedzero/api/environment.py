@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -36,7 +37,12 @@ def spec_of(settings: sections.EnvConfig) -> types.EnvSpec | None:
 
 def _of_module(settings: sections.EnvConfig) -> types.EnvSpec:
     command = [sys.executable, "-m", "seedzero.envs", json.dumps(dataclasses.asdict(settings))]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    watched, held = os.pipe()  # it ends with this process, however that ends: then the pipe closes
+    try:
+        done = subprocess.run(command, stdin=watched, capture_output=True, text=True, check=False)
+    finally:
+        os.close(watched)
+        os.close(held)
     answer = _answer(done.stdout)
     if "spec" in answer:
         return types.EnvSpec.from_json(answer["spec"])

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
+import select
 import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -15,6 +19,7 @@ _MODULE = """
 import atexit
 import os
 import sys
+import threading
 import gymnasium
 import numpy
 from gymnasium import spaces
@@ -54,7 +59,13 @@ class RealTime(Talking):
     def reset(self, **kwargs):
         os.kill(os.getpid(), 40)
 
-for kind in (Talking, Crashing, Aborting, Parting, OfTwoRewards, Stuck, RealTime):
+class Waiting(Talking):
+    def __init__(self):
+        with open("alive", "w") as alive:
+            print(os.getpid(), file=alive, flush=True)
+            threading.Event().wait()
+
+for kind in (Talking, Crashing, Aborting, Parting, OfTwoRewards, Stuck, RealTime, Waiting):
     gymnasium.register(f"{kind.__name__}-v0", entry_point=kind)
 """
 
@@ -105,6 +116,21 @@ def test_an_error_in_close_does_not_hide_the_first_one() -> None:
 def test_a_signal_without_a_name_is_told_by_its_number() -> None:
     with pytest.raises(errors.ConfigError, match=r"RealTime-v0: its process ended with signal 40 while"):
         environment.spec_of(sections.EnvConfig(id="gym:talking_envs:RealTime-v0"))
+
+
+@pytest.mark.usefixtures("_module")
+def test_its_process_ends_with_the_one_that_asks() -> None:
+    os.mkfifo("alive")
+    asks = "environment.spec_of(sections.EnvConfig(id='gym:talking_envs:Waiting-v0'))"
+    code = f"from seedzero.api import environment; from seedzero.config import sections; {asks}"
+    with subprocess.Popen([sys.executable, "-c", code]) as asking, open("alive", encoding="utf-8") as alive:
+        pid = int(alive.readline())
+        asking.kill()
+        try:
+            assert select.select([alive], [], [], 60.0)[0] and alive.read() == ""
+        except AssertionError:
+            os.kill(pid, signal.SIGKILL)
+            raise
 
 
 def test_environments_of_this_package_are_asked_here_and_remote_ones_not_at_all() -> None:

@@ -84,10 +84,10 @@ def _saved(run_dir: str, settings: Mapping[str, str]) -> tuple[str, dict[str, st
     from seedzero.bucket import run_copy  # numpy, which an early mistake need not wait for
     from seedzero.checkpoints import run_dir as run_dir_lib
 
-    if "://" not in run_dir and not pathlib.Path(run_dir).exists():
-        raise errors.UsageError(
-            f"{run_dir} is no run directory: there is no such directory; for a new run give --env=ENV or "
-            "--preset=NAME too"
+    if "://" not in run_dir and not (pathlib.Path(run_dir) / run_dir_lib.CONFIG_FILE).exists():
+        missing = "it holds no run" if pathlib.Path(run_dir).exists() else "there is no such directory"
+        raise errors.ResumeError(
+            f"{run_dir} is no run directory: {missing}; for a new run give --env=ENV or --preset=NAME too"
         )
     with run_copy.local(run_dir) as path:
         saved = run_dir_lib.read_saved(path)

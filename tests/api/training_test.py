@@ -72,8 +72,10 @@ def test_wrong_settings_get_the_command_line_s_suggestions(settings: dict[str, A
 def test_nothing_to_train_on_is_an_error_and_so_is_a_directory_without_a_run(tmp_path: pathlib.Path) -> None:
     with pytest.raises(seedzero.errors.UsageError, match="nothing to train on is given"):
         seedzero.train(seed=3)
-    with pytest.raises(seedzero.errors.ResumeError, match="is no run directory"):
-        seedzero.train(run_dir=tmp_path)
+    for place, missing in ((tmp_path, "it holds no run"), (tmp_path / "new", "there is no such directory")):
+        remedy = "for a new run give --env=ENV or --preset=NAME too"
+        with pytest.raises(seedzero.errors.ResumeError, match=f"is no run directory: {missing}; {remedy}"):
+            seedzero.train(run_dir=place)
 
 
 def test_a_path_is_a_text() -> None:

@@ -160,4 +160,7 @@ case "$game" in
 esac
 
 ensure_venv "$extras"
+if [ "${SEEDZERO_DEVICE:-}" = cpu ]; then
+    export JAX_PLATFORMS=cpu # an earlier call may have installed JAX for an accelerator
+fi
 exec "$root/.venv/bin/seedzero" train "$choice" --agent="$agent" "$@"

@@ -246,6 +246,13 @@ def test_run_local_picks_extras_and_command(
     assert f"--editable {copy}{extras}\n" in _log(copy)
 
 
+@pytest.mark.parametrize(("device", "platforms"), [("cpu", "cpu"), ("cuda", "any")])
+def test_a_cpu_is_used_beside_an_accelerator_where_asked_for(device: str, platforms: str, copy: pathlib.Path) -> None:
+    _script(copy / ".venv" / "bin" / "seedzero", 'echo "${JAX_PLATFORMS:-any}"')
+    environment = {"SEEDZERO_DEVICE": device, "PATH": _path_without_uv(), "JAX_PLATFORMS": ""}
+    assert _run_local("catch", root=copy, **environment).stdout == f"{platforms}\n"
+
+
 def test_an_nvidia_gpu_that_answers_is_used(copy: pathlib.Path, tmp_path: pathlib.Path) -> None:
     tools = tmp_path / "tools"
     tools.mkdir()

@@ -249,12 +249,13 @@ class _Learner:
         while self._reception.spec is None and not self._ending.is_interrupted and self._seconds_left() > 0:
             self._ending.check()
             self._ending.wait(self._seconds_left())
-        if self._reception.spec is None or self._ending.is_interrupted:
+        if self._reception.spec is None:
             return ""
-        if self._loop is None:
+        if self._loop is None and not self._ending.is_interrupted:
             self._build()
             spec_file.write(self._directory.path, self._reception.spec)
-        assert self._loop is not None
+        if self._loop is None:
+            return ""
         if self._ending.is_interrupted:  # while it was built, when `_interrupt` found no loop to stop
             self._loop.close()
             return ""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pathlib
+import types
+from typing import Any
 
-from seedzero.learner import learner
+from seedzero.learner import ending, learner
 from seedzero.transport import address
 
 
@@ -18,3 +20,17 @@ def test_the_local_socket_lies_in_the_run_directory_unless_its_path_is_too_long(
         folder = address.unix_path(local).parent
         assert folder.is_dir()
     assert not folder.exists()
+
+
+def test_a_resume_that_is_stopped_before_its_workers_come_compiles_no_more() -> None:
+    closed: list[bool] = []
+    ends = ending.Ending()
+    resumed: Any = types.SimpleNamespace(
+        _reception=types.SimpleNamespace(spec="of the run"),
+        _config=types.SimpleNamespace(worker=types.SimpleNamespace(num=1)),
+        _loop=types.SimpleNamespace(close=lambda: closed.append(True)),
+        _ending=ends,
+    )
+    ends.interrupt()
+    assert learner._Learner._train(resumed, "unix:/nowhere") == ""
+    assert closed == [True]

@@ -68,7 +68,7 @@ def make(preset: str, settings: Mapping[str, options.Value | str]) -> Subject:
             "the same; omit the flag"
         )
     machine = machine_lib.Machine(platform, machine_lib.num_cores(), jax.local_device_count())
-    if not config.agent.SAMPLES:
+    if config.run.agent != "muzero":
         raise errors.ConfigError(f"--agent={config.run.agent}: MuZero alone is measured here; leave it out")
     config, _ = machine_lib.resolve(config, preset=preset, explicit=settings.keys(), machine=machine)
     mesh = mesh_lib.make(config.training.num_devices)

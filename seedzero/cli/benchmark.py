@@ -66,7 +66,8 @@ def _chosen(part: str, arguments: parse.Arguments) -> dict[str, Any]:
             raise errors.UsageError(f"--{name} is not for {part}, {_WITHOUT_PRESET[part]}")
         return rows
     agent = arguments.settings.get("run.agent", config_lib.agent_names()[0])
-    config_lib.override(presets.get(preset, agent) if preset else config_lib.Config(), arguments.settings)
+    base = presets.get(preset, agent) if preset else config_lib.Config()
+    config_lib.check_read(arguments.settings, config_lib.override(base, arguments.settings).run.agent)
     chosen = {"preset": preset, "settings": arguments.settings}
     return {**chosen, **_of_tpu(arguments)} if part == "tpu" else chosen
 

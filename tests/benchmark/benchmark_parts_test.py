@@ -128,6 +128,7 @@ def test_an_unknown_preset_is_refused() -> None:
         acting.run("catsh")
 
 
-def test_another_agent_is_refused() -> None:
-    with pytest.raises(errors.ConfigError, match="--agent=vtrace: MuZero alone is measured"):
-        subject.make("catch", {"run.agent": "vtrace"})
+@pytest.mark.parametrize("agent", ["vtrace", "apex"])
+def test_another_agent_is_refused(agent: str) -> None:
+    with pytest.raises(errors.ConfigError, match=f"--agent={agent}: MuZero alone is measured"):
+        subject.make("catch", {"run.agent": agent})

@@ -54,6 +54,7 @@ MISTAKES = [
     (["benchmark", "tpu", "--host_steps_per_second=x"], "--host_steps_per_second=x: expected a number"),
     (["benchmark", "tpu", "--preset=atri"], "--preset=atri; did you mean --preset=atari?"),
     (["benchmark", "tpu", "--batch=8"], "--batch chooses rows of search; tpu has none"),
+    (["benchmark", "update", "--apex.n_step=5"], "--apex.n_step is a setting of apex, but this is --agent=muzero"),
     (["benchmark", "acting", "--chips=v5e-1"], "--chips is for tpu alone"),
     (["benchmark", "transport", "--policy=puct"], "--policy chooses rows of search; transport has none"),
 ]

@@ -165,9 +165,12 @@ class _Learner:
         evaluates = has_evaluator and self._config.env.id != env_ids.REMOTE
         options = worker_options.of_learner(self._config)
 
+        def name(index: int) -> str:
+            return f"local-{index}" if index < num_train else "evaluator"
+
         def command(index: int) -> Sequence[str]:
-            role, name = ("train", f"local-{index}") if index < num_train else ("evaluate", "evaluator")
-            return worker_options.command(options, server=self._local, worker_id=name, role=role)
+            role = "train" if index < num_train else "evaluate"
+            return worker_options.command(options, server=self._local, worker_id=name(index), role=role)
 
         return supervisor.Supervisor(
             command,
@@ -175,6 +178,7 @@ class _Learner:
             on_failure=self._ending.fail,
             log_dir=self._directory.logs,
             report=self._screen.message,
+            name=name,
         )
 
     # ------------------------------------------------------------------------------------ run

@@ -42,6 +42,7 @@ class Supervisor:
         on_failure: Callable[[str], None],
         log_dir: pathlib.Path,
         report: Callable[[str], None] = lambda text: None,
+        name: Callable[[int], str] = "local-{}".format,
         system: program.System = program.REAL,
     ) -> None:
         """
@@ -50,9 +51,10 @@ class Supervisor:
           on_failure: called once, with the reason, when a worker fails too often; must not call `stop`.
           log_dir: existing directory for worker-I.log.
           report: takes a sentence for every death.
+          name: returns the name of worker i in these sentences.
         """
         self._command, self._clock = command, system.clock
-        self._on_failure, self._report = on_failure, report
+        self._on_failure, self._report, self._name = on_failure, report, name
         self._logs = [log_dir / f"worker-{index}.log" for index in range(num)]
         self._programs = [program.Program(functools.partial(write_log, log), system) for log in self._logs]
         self._threads: list[threading.Thread] = []
@@ -106,7 +108,7 @@ class Supervisor:
             if delay is None:
                 self._give_up(index, death)
                 return
-            self._report(f"worker local-{index} ended ({death}); starting it again in {delay:g} s")
+            self._report(f"worker {self._name(index)} ended ({death}); starting it again in {delay:g} s")
             worker.pause(delay)
 
     def _give_up(self, index: int, death: program.Death) -> None:
@@ -114,7 +116,8 @@ class Supervisor:
             if self._failed or self._programs[index].stopping.is_set():
                 return
             self._failed = True
-        self._on_failure(f"worker local-{index} {restarts.too_often(death)}; its output is in {self._logs[index]}")
+        ended = f"worker {self._name(index)} {restarts.too_often(death)}"
+        self._on_failure(f"{ended}; its output is in {self._logs[index]}")
 
     def _join(self, timeout_seconds: float) -> bool:
         """Waits for all workers' threads; returns whether they have ended."""

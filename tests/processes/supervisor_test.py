@@ -279,11 +279,13 @@ def test_five_quick_failures_end_with_the_reason(tmp_path: pathlib.Path) -> None
         1,
         on_failure=failures.put,
         log_dir=tmp_path,
+        name=["evaluator"].__getitem__,
         system=program.System(wait=lambda event, seconds: event.is_set()),
     )
     workers.start()
     text = failures.get(timeout=TIMEOUT_SECONDS)
     workers.stop(TIMEOUT_SECONDS)
+    assert text.startswith("worker evaluator failed 5 times")
     assert "at last with exit code 1: ale: no such game" in text
     assert (tmp_path / "worker-0.log").read_text() == "to the log\nale: no such game\n" * 5
 

@@ -243,7 +243,9 @@ class EvaluationConfig(options.Section):
         low=0,
     )
     episodes: int = options.free(20, "episodes of one evaluation", "episodes", low=1)
-    num_envs: int = options.free(20, "environments that evaluate in parallel", low=1, high=4096)
+    num_envs: int = options.free(
+        20, "environments that evaluate in parallel, no more than episodes or batcher.max_batch", low=1, high=4096
+    )
     max_episode_steps: int = options.free(
         30_000, "an evaluation ends longer episodes, and counts their rewards so far", "steps", low=1
     )

@@ -101,8 +101,8 @@ def _report_cut(result: Mapping[str, Any]) -> None:
         return
     output.say(
         f"the limit of steps ended {result['cut_off']} of {result.get('episodes', 1)} episodes, which count with "
-        "their rewards so far; --max_episode_steps=N is another limit, and a new run with "
-        "--env.max_episode_steps=N learns with one"
+        "their rewards so far; --max_episode_steps=N is another limit, and a new run learns with one where its "
+        "environment takes --env.max_episode_steps=N"
     )
 
 

@@ -55,7 +55,8 @@ def test_evaluate_ends_with_one_line_of_json(
     assert main.main(["evaluate", "--run_dir=r", "--opponent=exhaustive"]) == 0
     assert main.main(["evaluate", "--run_dir=r", "--opponent=s", "--episodes=2"]) == 0
     assert main.main(["evaluate", "--run_dir=r"]) == 0
-    assert calls == [
+    assert all(callable(progress) for *_, progress in calls)
+    assert [tuple(given) for *given, _ in calls] == [
         (run, None, 3, 0, None, None),
         (run, None, 20, 0, None, 9),
         (run, "best", 3, 4, None, None),
@@ -92,7 +93,8 @@ def test_evaluate_listens_for_a_worker_with_token_and_certificate(monkeypatch: p
     monkeypatch.setattr(served, "evaluate", lambda *args: calls.append(args) or {"step": 7, "chosen": "best"})
     flags = ["--listen=0.0.0.0:0", "--token_file=t", "--tls.cert_file=c", "--tls.key_file=k"]
     assert main.main(["evaluate", "--run_dir=r", "--episodes=3", "--seed=4", "--step=last", *flags]) == 0
-    ((path, step, episodes, seed, access, _, max_steps),) = calls
+    ((path, step, episodes, seed, access, _, max_steps, progress),) = calls
+    assert callable(progress)
     assert (path, step, episodes, seed, max_steps) == ("r", "last", 3, 4, None)
     assert (access.transport.listen, access.transport.token_file) == ("0.0.0.0:0", "t")
     assert (access.tls.cert_file, access.tls.key_file) == ("c", "k")

@@ -70,9 +70,12 @@ class _Player:
         self.config = config = _read_config(path, _PLAY_REMOTE if render else _EVALUATE_REMOTE)
         settings = dataclasses.replace(config.env.of_evaluation, random_opening=0)
         self.env: env_base.VectorEnv = registry.make(config.env.id, settings, num_envs, role=role, render=render)
-        self.saved = greedy.load(path, config, self.env.spec, step)
-        self._group = greedy.Group(self.saved, self.env.spec, num_envs, seed)
-        self.step = self.env.reset(greedy.seeds(seed, num_envs))
+        with contextlib.ExitStack() as undo:
+            undo.callback(self.env.close)
+            self.saved = greedy.load(path, config, self.env.spec, step)
+            self._group = greedy.Group(self.saved, self.env.spec, num_envs, seed)
+            self.step = self.env.reset(greedy.seeds(seed, num_envs))
+            undo.pop_all()
         self.first = np.ones(num_envs, bool)
 
     def advance(self) -> None:
@@ -174,10 +177,10 @@ def _evaluate_alone(
     with contextlib.closing(player.env):
         played.record(slots, player.step, player.first)
         while not played.done:
-            if progress is not None:
-                progress(played.num_finished, played.num_expected)
             player.advance()
             played.record(slots, player.step, player.first)
+            if progress is not None:
+                progress(played.num_finished, played.num_expected)
     result = played.result()
     shown = {**player.saved.to_json(), **result.to_json()}
     normalized = human_scores.of(player.config.env.id, result)

@@ -115,9 +115,9 @@ def _play(
             group = greedy.Group(saved, host.spec, len(first), seed)
             played = evaluation.Evaluation(slots, num_episodes, host.spec.tasks, max_steps=max_steps)
         played.record(slots, step, first)
+        progress(played.num_finished, played.num_expected)
         if played.done:
             return played.result()
-        progress(played.num_finished, played.num_expected)
         listening.reply(request, group.act(step, first), saved.update)
 
 

@@ -14,9 +14,9 @@ from seedzero.agents import base
 from seedzero.checkpoints import run_dir
 from seedzero.config import config as config_lib
 from seedzero.config import presets
-from seedzero.core import types
+from seedzero.core import errors, types
 from seedzero.device import compilation_cache
-from seedzero.envs import registry
+from seedzero.envs import catch, registry
 from seedzero.evaluation import evaluate, greedy
 
 
@@ -95,9 +95,22 @@ def test_episodes_that_do_not_end_are_cut_off(
     told: list[tuple[int, int]] = []
     found = evaluate.evaluate(path, None, 5, 0, None, max_steps, lambda *numbers: told.append(numbers))
     assert (found["episodes"], found["cut_off"], found["mean_length"]) == (5, 5, 4.0)  # of 9 steps
-    assert told == [(0, 5)] * 4  # one batch: all end at once
+    assert told == [(0, 5)] * 3 + [(5, 5)]  # one batch: all end at once
     played = evaluate.play(path, tmp_path / "play.gif", None, 0, max_steps)
     assert (played["cut_off"], played["frames"], played["length"]) == (1, 5, 4)
+
+
+def test_a_run_without_checkpoint_leaves_no_environments(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with run_dir.open_run_dir(tmp_path / "run", presets.get("catch"), preset="catch", given={}) as opened:
+        path = opened.path
+    closed: list[bool] = []
+    monkeypatch.setattr(catch.Catch, "close", lambda self: closed.append(True))
+    monkeypatch.setattr(compilation_cache, "enable", lambda: None)
+    with pytest.raises(errors.CheckpointError, match="no usable checkpoint"):
+        evaluate.evaluate(path, None, 5, seed=0)
+    assert closed == [True]
 
 
 def test_every_family_has_a_speed_of_its_videos() -> None:

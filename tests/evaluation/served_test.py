@@ -100,7 +100,7 @@ def test_the_episodes_are_played_in_the_environments_of_the_worker_that_fits(pat
     assert evaluating.work(catch.Catch) == 0
     found = evaluating.join()
     assert (found["step"], found["chosen"], found["episodes"], found["mean_length"]) == (7, "last", 5, 9.0)
-    assert evaluating.progress == [(0, 5)] * 9
+    assert evaluating.progress == [(0, 5)] * 9 + [(5, 5)]
     env = catch.Catch(5)
     step, total = env.reset(greedy.seeds(3, 5)), np.zeros(5)
     for _ in range(9):

@@ -23,13 +23,15 @@ def check_path(path: str | os.PathLike[str]) -> None:
     """Checks a path for `write_video` before the first frame.
 
     Raises:
-      UsageError: a suffix other than .mp4 and .gif, or a missing directory.
+      UsageError: a suffix other than .mp4 and .gif, a directory, or a missing one.
     """
     path = pathlib.Path(path)
     if path.suffix.lower() not in SUFFIXES:
         raise errors.UsageError(f"cannot write a video to {path}: its name must end in {' or '.join(SUFFIXES)}")
     if not path.parent.is_dir():
         raise errors.UsageError(f"cannot write a video to {path}: there is no directory {path.parent}")
+    if path.is_dir():
+        raise errors.UsageError(f"cannot write a video to {path}: it is a directory")
 
 
 def write_video(path: str | os.PathLike[str], frames: Iterable[np.ndarray], fps: float) -> int:
@@ -50,11 +52,17 @@ def write_video(path: str | os.PathLike[str], frames: Iterable[np.ndarray], fps:
     if first is None:
         raise errors.UsageError(f"no frames to write to {path}")
     checked = (_checked(frame, first.shape) for frame in itertools.chain([first], iterator))
+    partial = path.with_name(f"{path.stem}.part{path.suffix}")  # an earlier video stays until this one is complete
     try:
-        path.open("wb").close()  # both libraries' own messages for an unwritable file are poor
-        return _write_mp4(path, checked, fps) if path.suffix.lower() == ".mp4" else _write_gif(path, checked, fps)
+        partial.open("wb").close()  # both libraries' own messages for an unwritable file are poor
+        write = _write_mp4 if path.suffix.lower() == ".mp4" else _write_gif
+        count = write(partial, checked, fps)
+        partial.replace(path)
     except (OSError, RuntimeError) as error:  # RuntimeError: ffmpeg is missing
         raise errors.UsageError(f"cannot write a video to {path}: {error}") from None
+    finally:
+        partial.unlink(missing_ok=True)
+    return count
 
 
 def _checked(frame: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

@@ -77,7 +77,7 @@ def test_no_frames_are_refused(tmp_path: pathlib.Path) -> None:
 def test_file_that_cannot_be_written_is_named(tmp_path: pathlib.Path, suffix: str) -> None:
     path = tmp_path / f"game{suffix}"
     path.mkdir()
-    with pytest.raises(errors.UsageError, match=f"cannot write a video to {path}.*Is a directory"):
+    with pytest.raises(errors.UsageError, match=f"cannot write a video to {path}: it is a directory"):
         video.write_video(path, frames(3, 32, 32), fps=30)
 
 
@@ -88,3 +88,17 @@ def test_wrong_frame_is_named(tmp_path: pathlib.Path, frame: np.ndarray) -> None
     stream = iter([np.zeros((4, 4, 3), np.uint8), frame])
     with pytest.raises(errors.EnvironmentFailure, match=r"expected uint8 \[H, W, 3\]"):
         video.write_video(tmp_path / "game.mp4", stream, fps=30)
+
+
+@pytest.mark.parametrize("suffix", [".mp4", ".gif"])
+def test_an_earlier_video_stays_where_an_episode_fails(tmp_path: pathlib.Path, suffix: str) -> None:
+    path = tmp_path / f"play{suffix}"
+    path.write_bytes(b"earlier")
+
+    def failing() -> Iterator[np.ndarray]:
+        yield np.zeros((16, 16, 3), np.uint8)
+        raise errors.EnvironmentFailure("no more frames")
+
+    with pytest.raises(errors.EnvironmentFailure, match="no more frames"):
+        video.write_video(path, failing(), 5.0)
+    assert path.read_bytes() == b"earlier" and list(tmp_path.iterdir()) == [path]

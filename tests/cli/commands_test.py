@@ -93,8 +93,8 @@ def test_evaluate_listens_for_a_worker_with_token_and_certificate(monkeypatch: p
     monkeypatch.setattr(served, "evaluate", lambda *args: calls.append(args) or {"step": 7, "chosen": "best"})
     flags = ["--listen=0.0.0.0:0", "--token_file=t", "--tls.cert_file=c", "--tls.key_file=k"]
     assert main.main(["evaluate", "--run_dir=r", "--episodes=3", "--seed=4", "--step=last", *flags]) == 0
-    ((path, step, episodes, seed, access, _, max_steps, progress),) = calls
-    assert callable(progress)
+    ((path, step, episodes, seed, access, reports, max_steps),) = calls
+    assert callable(reports.line) and callable(reports.progress)
     assert (path, step, episodes, seed, max_steps) == ("r", "last", 3, 4, None)
     assert (access.transport.listen, access.transport.token_file) == ("0.0.0.0:0", "t")
     assert (access.tls.cert_file, access.tls.key_file) == ("c", "k")

@@ -1,8 +1,9 @@
 """The layout of a ring's frames: large ones in rows of 128 numbers, which a TPU writes and reads in place.
 
 A TPU keeps an array's last two axes in tiles of 128 numbers by 8 or more. Frames [96, 96, 1] fit none: its compiler
-then copies the whole ring in every call. As [72, 128] they lie in whole tiles. Small images lie flat: a copy of
-frames [10, 5, 1] takes fifteen times their memory there. On CPUs and GPUs the order of the bytes stays the same.
+then copies the whole ring in every call. As [72, 128] they lie in whole tiles; where there are no whole ones, the
+compiler may choose tiles of other axes, and copies again. Small images lie flat: a copy of frames [10, 5, 1] takes
+fifteen times their memory there. On CPUs and GPUs the order of the bytes stays the same.
 Values never change; files and windows have the environment's shapes.
 
 Shape letters: S slots, T rows of a ring.
@@ -19,7 +20,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-_LANES = 128
+_LANES, _TILE_ROWS = 128, 8
+_MOST_PADDING = 1 / 8
+"""Of a frame's rows, what whole tiles may add."""
 _LEAST_BYTES = 1024
 """Bytes of a frame from which it lies in rows: the padding of a smaller one could double it."""
 
@@ -30,8 +33,8 @@ class Packed:
     """Rings of images; its properties are those of an array [S, T, *frame_shape].
 
     Attributes:
-      packed: a frame's numbers in their order: [S, T, rows, 128], the last row padded with 0, or [S, T, N] of small
-        frames; or its shape, dtype and sharding alone.
+      packed: a frame's numbers in their order: [S, T, rows, 128], padded with 0, or [S, T, N] of small frames; or its
+        shape, dtype and sharding alone.
       frame_shape: the environment's.
     """
 
@@ -61,8 +64,15 @@ def zeros(num_slots: int, length: int, frame_shape: tuple[int, ...], dtype: Any)
     is_small = size * np.dtype(dtype).itemsize < _LEAST_BYTES
     if is_small and len(frame_shape) < 2:
         return jnp.zeros((num_slots, length, *frame_shape), dtype)
-    shape = (size,) if is_small else (-(-size // _LANES), _LANES)
+    shape = (size,) if is_small else (_num_rows(size), _LANES)
     return Packed(jnp.zeros((num_slots, length, *shape), dtype), frame_shape)
+
+
+def _num_rows(size: int) -> int:
+    """Returns the rows of a frame of so many numbers, in whole tiles where that adds little."""
+    rows = math.ceil(size / _LANES)
+    whole = math.ceil(rows / _TILE_ROWS) * _TILE_ROWS
+    return whole if whole <= (1 + _MOST_PADDING) * rows else rows
 
 
 def get(frames: Frames, slot: jax.Array, time: jax.Array, mode: str | None = None) -> jax.Array:

@@ -23,6 +23,7 @@ from seedzero.benchmark import roofline, tpu
 from seedzero.device import mesh as mesh_lib
 from seedzero.device import programs as programs_lib
 from seedzero.device import state as state_lib
+from seedzero.replay import frames as frames_lib
 
 pytestmark = [
     pytest.mark.tpu,
@@ -83,6 +84,8 @@ def _atari(capacity: int) -> tuple[dict[str, Any], Any]:
 @pytest.mark.parametrize(("agent", "preset"), PRESETS, ids=lambda value: value)
 def test_every_preset_compiles(agent: str, preset: str, chips: str) -> None:
     settings: dict[str, str | int] = {**SMALL[agent], "run.agent": agent}
+    if preset == "pixels":  # 200 thousand steps of its frames take 20 GB
+        settings["replay.capacity"] = 100_000
     setup, _ = tpu.make_setup(preset, settings, chips)
     for (name, rows), trace in tpu.traces(setup).items():
         if name != "act" or rows == setup.max_rows:
@@ -128,6 +131,21 @@ def test_states_are_updated_in_place(name: str) -> None:
     num_bytes = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(donated))
     assert memory.alias_size_in_bytes >= num_bytes  # layouts may add padding
     assert memory.output_size_in_bytes - memory.alias_size_in_bytes < 2**16  # actions, or metrics
+
+
+@pytest.mark.parametrize("shape", [(96, 96, 1), (84, 84, 3), (72, 96, 3), (210, 160, 3)], ids=str)
+@pytest.mark.parametrize("length", [160, 1001, 1728])
+def test_frames_of_any_shape_are_written_and_read_in_place(shape: tuple[int, ...], length: int) -> None:
+    replicated = jax.sharding.NamedSharding(tpu.make_mesh("v5e-1"), jax.sharding.PartitionSpec())
+
+    def struct(like: Any) -> Any:
+        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=replicated), like)
+
+    frames = struct(jax.eval_shape(lambda: frames_lib.zeros(32, length, shape, np.dtype(np.uint8))))
+    places, new = struct(np.zeros(16, np.int32)), struct(np.zeros((16, *shape), np.uint8))
+    put = jax.jit(functools.partial(frames_lib.put, unique=True), donate_argnums=0)
+    for lowered in (put.lower(frames, places, places, new), jax.jit(frames_lib.get).lower(frames, places, places)):
+        assert lowered.compile().memory_analysis().temp_size_in_bytes < 0.1 * 32 * length * np.prod(shape)
 
 
 def test_a_simulation_has_no_loop() -> None:

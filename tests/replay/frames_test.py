@@ -21,6 +21,9 @@ SLOTS, LENGTH, STACK = 3, 5, 2
     [
         ((96, 96, 1), "uint8", 72),
         ((84, 84, 1), "uint8", 56),  # 7056 numbers, 55.1 rows
+        ((84, 84, 3), "uint8", 168),  # 165.4 rows: in whole tiles of 8
+        ((210, 160, 3), "uint8", 792),  # 787.5 rows
+        ((42, 42, 1), "uint8", 14),  # whole tiles would add a seventh
         ((256,), "float32", 2),
         ((1025,), "bool", 9),
     ],

@@ -66,7 +66,8 @@ def test_every_size_acts_and_the_update_learns(opened: list[_World], num_devices
     setup = fake_agent.make_setup(fake_agent.make(), num_devices, num_evaluate=2, sizes=(4, 8))
     world = _World(setup)
     opened.append(world)
-    assert world.act(8, [0, 3, 4, 1], reward=1.0) == [0, 3, 4, 1]
+    # The agent's answer is the slot's number; slots of the devices take turns, so slot 1 is number 2 of two devices.
+    assert world.act(8, [0, 3, 4, 1], reward=1.0) == [0, 3, 4, num_devices]
     assert world.act(4, [3, 5, 0], reward=2.0) == [3, 5, 0]
     assert np.asarray(world.actor.rings.cursor).tolist() == [2, 1, 0, 2]
     metrics = world.update(np.int32(2))

@@ -85,6 +85,8 @@ def start(
             f"({', '.join(presets.PRESETS)}), or --run_dir of a run that goes on; `seedzero train --help` lists all"
         )
     given = flags.get("run_dir", "")
+    if "run_dir" in flags and not given:
+        raise errors.UsageError("--run_dir= is empty; name a directory, or leave it out for a new one in ./runs")
     url = bucket.parse(given)  # refuses one that no run can be kept at
     if given and url is None and pathlib.Path(given).is_file():
         raise errors.UsageError(f"--run_dir={given} is a file; expected a directory, or a name for a new one")

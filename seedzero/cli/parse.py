@@ -106,6 +106,9 @@ def read(name: str, command: Command, args: Sequence[str]) -> Arguments:
     missing = [flag for flag in command.flags if flag.required and flag.name not in given]
     if missing:
         raise errors.UsageError(f"--{missing[0].name}={missing[0].placeholder} is missing: {missing[0].help}")
+    empty = [flag for flag in command.flags if flag.required and not given[flag.name]]
+    if empty:
+        raise errors.UsageError(f"--{empty[0].name}= is empty; expected {empty[0].placeholder}: {empty[0].help}")
     return Arguments(
         words=tuple(words),
         flags={key: value for key, value in given.items() if key in flags},

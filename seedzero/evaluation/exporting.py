@@ -59,7 +59,8 @@ def export(
       saved: the agent with its parameters.
       config: of its run.
       spec: of its environments.
-      directory: existing files of the same names are replaced.
+      directory: existing files of the same names are replaced; the manifest is written last, and there is none while
+        the files change.
       platforms: that the programs are lowered for.
       batch_size: rows of all inputs; None: any number.
 
@@ -107,6 +108,7 @@ def _write(
 ) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
+        (directory / MANIFEST).unlink(missing_ok=True)
         with (directory / PARAMETERS).open("wb") as file:
             np.savez(file, **parameters)
         for name, content in contents.items():

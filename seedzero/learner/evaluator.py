@@ -24,10 +24,18 @@ class Running(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """A complete evaluation; is_best: its mean return (or score, of several tasks) is the highest but the first's."""
+    """A complete evaluation.
+
+    Attributes:
+      running: what was evaluated.
+      result: of its episodes.
+      human_normalized: score of `human_scores.of`; None where there is none.
+      is_best: its mean return, or of several tasks its score, is the highest but the first's.
+    """
 
     running: Running
     result: evaluation.Result
+    human_normalized: float | None
     is_best: bool
 
 
@@ -96,23 +104,21 @@ class Evaluator:
             return None
         result = running.played.result()
         is_baseline = self.last is None and running.update < self._config.every_updates and not self.ends
-        score = self._score(result)
+        normalized = human_scores.of(self._env_id, result)
+        # Of several tasks with published scores the capped mean of these is what is best at its highest.
+        score = result.mean_return if normalized is None or not result.task_returns else normalized
         is_best = not is_baseline and score >= self._best_return
         if is_best:
             self._best_return = score
-        self.last = {"update": running.update, **result.to_json()}
+        shown = {} if normalized is None else {"human_normalized": normalized}
+        self.last = {"update": running.update, **result.to_json(), **shown}
         self._due = self._due_after(running.update)
         self.running = None
-        return Ended(running, result, is_best)
+        return Ended(running, result, normalized, is_best)
 
     def _due_after(self, update: int) -> int:
         every = self._config.every_updates
         return (update // every + 1) * every
-
-    def _score(self, result: evaluation.Result) -> float:
-        """Returns what is best at its highest: of several tasks with published scores, the capped mean of these."""
-        normalized = human_scores.of(self._env_id, result) if result.task_returns else None
-        return result.mean_return if normalized is None else normalized
 
     def to_json(self) -> dict[str, Any]:
         """Returns the part of a checkpoint's counters."""

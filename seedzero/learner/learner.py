@@ -25,7 +25,6 @@ from seedzero.core import env_ids, errors
 from seedzero.device import batch as batch_lib
 from seedzero.device import compilation_cache
 from seedzero.device import mesh as mesh_lib
-from seedzero.evaluation import human_scores
 from seedzero.learner import build, calls, device_loop, evaluator, result, saves
 from seedzero.learner import ending as ending_lib
 from seedzero.learner import reception as reception_lib
@@ -312,7 +311,7 @@ class _Learner:
     def _evaluated(self, ended: evaluator.Ended) -> None:
         result, update = ended.result, ended.running.update
         values = {f"evaluation_{name}": value for name, value in result.flat().items()}
-        normalized = human_scores.of(self._config.env.id, result)
+        normalized = ended.human_normalized
         if normalized is not None:
             values["evaluation_human_normalized"] = normalized
         self._view.write_row({"update": update, "kind": "evaluation", **values}, gathered=False)

@@ -66,6 +66,7 @@ def test_short_and_full_names_mean_the_same_and_the_last_one_counts() -> None:
     ("args", "message"),
     [
         (["list"], "--file=FILE is missing: a file"),
+        (["list", "--file="], "--file= is empty; expected FILE: a file"),
         (["list", "--file"], "--file has no value"),
         (["list", "--file", "--json"], "--file has no value"),
         (["list", "--fle=a"], "unknown setting --fle=a; did you mean --file"),

@@ -142,6 +142,13 @@ def test_any_agent_is_lowered_for_several_platforms(
     assert action["shape"] == [4, *spec.action_shape]
 
 
+def test_a_half_written_export_has_no_manifest(tmp_path: pathlib.Path) -> None:
+    exporting._write(tmp_path, {}, {}, {"step": 1})
+    with pytest.raises(errors.UsageError, match="cannot be written"):
+        exporting._write(tmp_path, {}, {"missing/act.stablehlo": b""}, {"step": 2})
+    assert not (tmp_path / exporting.MANIFEST).exists()
+
+
 def test_a_directory_that_cannot_be_written_is_named(tmp_path: pathlib.Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(errors.UsageError, match=r"--out=.*file/x cannot be written"):

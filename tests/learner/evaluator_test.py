@@ -136,6 +136,18 @@ def test_of_tasks_with_published_scores_the_best_has_the_highest_capped_mean() -
     assert evaluator.to_json()["best_return"] == pytest.approx(1.0)
 
 
+def test_an_atari_game_has_its_human_normalized_score_beside_the_return() -> None:
+    config = sections.EvaluationConfig(every_updates=4, episodes=2, num_envs=2)
+    evaluator = evaluator_lib.Evaluator(config, "atari:Pong")
+    ended = _play(evaluator, 4, reward=14.6)
+    random, human = human_scores.SCORES["pong"]
+    assert ended.human_normalized == pytest.approx((ended.result.mean_return - random) / (human - random))
+    assert evaluator.last is not None and evaluator.last["human_normalized"] == ended.human_normalized
+    without = _make()
+    assert _play(without, 4, reward=14.6).human_normalized is None
+    assert without.last is not None and "human_normalized" not in without.last
+
+
 def test_the_first_is_a_baseline_and_never_the_best() -> None:
     evaluator = _make(4)
     assert not _play(evaluator, 3, 5.0).is_best and evaluator.to_json()["best_return"] is None

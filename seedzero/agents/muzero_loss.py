@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
+import optax  # type: ignore[import-untyped]
 
 from seedzero.agents import base
 from seedzero.agents import muzero_model as model
@@ -124,7 +125,7 @@ def _network_opinions(
     flat = observations.flat(windows_lib.observed(windows, slice(-len(offsets), None)))
     cast = parts.network.cast(params)
     policy_logits, logits = parts.network.predict(cast, parts.network.represent(cast, flat))
-    values = model.unit(params) * model.decode(parts, logits).reshape(batch_shape)
+    values = model.unit(params) * model.decode_value(parts, logits).reshape(batch_shape)
     positions = jnp.arange(windows.reward.shape[1])
     values = values[:, jnp.clip(positions - offsets.start, 0, len(offsets) - 1)]
     if not parts.config.muzero.off_policy_correction:
@@ -175,8 +176,13 @@ def loss_and_metrics(
     policy_logits, value_logits, reward_logits, hidden = unroll(parts, params, observation, actions, taken, key)
     policy = _step_mean(_policy_errors(parts, policy_logits, windows), targets.policy_mask, windows.weight)
     unit = model.unit(params)
-    value_errors = _cross_entropy(value_logits, model.encode(parts, targets.value / unit))
-    value = _step_mean(value_errors, targets.value_mask, windows.weight)
+    goes_on, of_value = model.on_and_value_logits(parts, value_logits)
+    value_errors = _cross_entropy(of_value, model.encode(parts, targets.value / unit))
+    value_mask = targets.value_mask
+    if goes_on is not None:
+        is_on, is_known = returns.going_on(windows.terminated, windows.valid, num_positions=num_steps + 1)
+        value_mask &= is_on  # the value of what goes on; an end has none
+    value = _step_mean(value_errors, value_mask, windows.weight)
     rewards = targets.reward
     if parts.network.prefix is not None:
         rewards = returns.value_prefixes(rewards, config.value_prefix_horizon)
@@ -192,10 +198,15 @@ def loss_and_metrics(
     if config.entropy_weight:
         loss -= config.entropy_weight * _step_mean(entropy, targets.policy_mask, windows.weight)
     more: base.Metrics = {}
+    if goes_on is not None:
+        end_errors = optax.sigmoid_binary_cross_entropy(goes_on, is_on.astype(goes_on.dtype))
+        more["loss_end"] = _step_mean(end_errors, is_known, windows.weight)
+        loss += more["loss_end"]
     if parts.network.projection is not None:
-        consistency, more = _consistency(parts, parts.network.projection, params, hidden, windows)
+        consistency, of_projection = _consistency(parts, parts.network.projection, params, hidden, windows)
+        more |= of_projection
         loss += config.consistency_weight * consistency
-    predicted = unit * model.decode(parts, value_logits[:, 0])
+    predicted = unit * model.decode_value(parts, value_logits[:, 0])
     metrics = {
         "loss": loss,
         "loss_policy": policy,

@@ -39,8 +39,14 @@ def make_parts(config: configuration.Config, spec: types.EnvSpec, platform: str)
         platform,
         has_projection=config.muzero.consistency_weight > 0,
         has_prefix=config.muzero.value_prefix,
+        has_ends=predicts_ends(config),
     )
     return Parts(config, spec, network, make_optimizer(config.optimizer), make_schedule(config.optimizer))
+
+
+def predicts_ends(config: configuration.Config) -> bool:
+    """Returns whether the value head predicts ends; a network of the user's own has no place for them."""
+    return config.muzero.predict_ends and not config.network.module
 
 
 def signed_discount(parts: Parts) -> float:
@@ -92,6 +98,29 @@ def decode(parts: Parts, logits: jax.Array) -> jax.Array:
     """Returns the numbers [...] that logits [..., bins] mean, in the unit of the network."""
     network = parts.config.network
     return value_transforms.expectation(logits, network.support_limit, network.value_transform)
+
+
+_USUALLY_GOES_ON = 4.0
+"""Added to the logit of the episode's going on: 0.98 where the head says nothing."""
+
+
+def on_and_value_logits(parts: Parts, logits: jax.Array) -> tuple[jax.Array | None, jax.Array]:
+    """Returns the logits [...] of the episode's going on, None where ends are not predicted, and those of the value.
+
+    Args:
+      parts: of the agent.
+      logits: of the value head, [..., bins] or [..., bins + 1].
+    """
+    if not predicts_ends(parts.config):
+        return None, logits
+    return logits[..., -1] + _USUALLY_GOES_ON, logits[..., :-1]
+
+
+def decode_value(parts: Parts, logits: jax.Array) -> jax.Array:
+    """Returns the values [...] that the value head's logits mean: nothing comes where the episode has ended."""
+    goes_on, logits = on_and_value_logits(parts, logits)
+    value = decode(parts, logits)
+    return value if goes_on is None else jax.nn.sigmoid(goes_on) * value
 
 
 def encode(parts: Parts, x: jax.Array) -> jax.Array:

@@ -168,7 +168,7 @@ def _model(parts: model_lib.Parts) -> base.Model:
 
     def predict(params: base.Params, hidden: jax.Array) -> tuple[jax.Array, jax.Array]:
         policy_logits, value_logits = network.predict(params, hidden)
-        return policy_logits, model_lib.decode(parts, value_logits)
+        return policy_logits, model_lib.decode_value(parts, value_logits)
 
     def dynamics(params: base.Params, hidden: jax.Array, action: jax.Array) -> tuple[jax.Array, jax.Array]:
         hidden, reward_logits = network.dynamics(params, hidden, action)
@@ -206,7 +206,7 @@ def _prefix_model(parts: model_lib.Parts, prefix: networks.Prefix) -> base.Model
 
     def predict(params: base.Params, imagined: _Imagined) -> tuple[jax.Array, jax.Array]:
         policy_logits, value_logits = parts.network.predict(params, imagined.hidden)
-        return policy_logits, model_lib.decode(parts, value_logits)
+        return policy_logits, model_lib.decode_value(parts, value_logits)
 
     def dynamics(params: base.Params, parent: _Imagined, action: jax.Array) -> tuple[_Imagined, jax.Array]:
         is_full = parent.num_summed == parts.config.muzero.value_prefix_horizon

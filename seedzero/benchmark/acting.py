@@ -26,7 +26,6 @@ from seedzero.device import mesh as mesh_lib
 from seedzero.device import state as state_lib
 from seedzero.networks import muzero as networks
 from seedzero.networks import observations
-from seedzero.ops import value_transforms
 
 
 def run(
@@ -109,10 +108,8 @@ def _act(subject: subject_lib.Subject, params: base.Params, batch: batch_lib.Bat
 
 def _network(subject: subject_lib.Subject, params: base.Params, num_rows: int) -> timing.Program:
     config, spec = subject.config, subject.setup.spec
-    network = muzero_model.make_parts(config, spec, subject.setup.mesh.devices.flat[0].platform).network
-
-    def decode(logits: jax.Array) -> jax.Array:
-        return value_transforms.expectation(logits, config.network.support_limit)
+    parts = muzero_model.make_parts(config, spec, subject.setup.mesh.devices.flat[0].platform)
+    network = parts.network
 
     def evaluate(params: base.Params, observation: dict[str, jax.Array]) -> Any:
         size = len(jax.tree.leaves(observation)[0])
@@ -128,11 +125,19 @@ def _network(subject: subject_lib.Subject, params: base.Params, num_rows: int) -
             else:
                 hidden, carry, reward = network.prefix.step(params, hidden, action, carry)
             policy, value = network.predict(params, hidden)
-            return (hidden, carry), (policy, decode(value), decode(reward))
+            return (hidden, carry), (
+                policy,
+                muzero_model.decode_value(parts, value),
+                muzero_model.decode(parts, reward),
+            )
 
         carry = () if network.prefix is None else network.prefix.initial(size)
         _, found = jax.lax.scan(simulate, (hidden, carry), jnp.arange(config.search.num_simulations))
-        return root_policy, decode(root_value), jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), found)
+        return (
+            root_policy,
+            muzero_model.decode_value(parts, root_value),
+            jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), found),
+        )
 
     mapped = subject_lib.mapped(subject, evaluate, (mesh_lib.REPLICATED, mesh_lib.SHARDED), mesh_lib.SHARDED)
     observation = observations.zeros(spec, subject.setup.agent.stack, num_rows)

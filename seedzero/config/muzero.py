@@ -68,6 +68,12 @@ class NetworkConfig(options.Section):
     frame_stack: int = options.fixed(1, "newest frames in one observation", "frames", low=1, high=16)
     width: int = options.fixed(64, "mlp and conv: numbers of a hidden state, units of a hidden layer", low=1)
     channels: int = options.fixed(0, "conv: channels of the two convolutions; 0: half of network.width", low=0)
+    pooled: bool = options.fixed(
+        False, "conv: the largest value of each channel over the grid enters the hidden state too"
+    )
+    gated: bool = options.fixed(
+        False, "mlp and conv: actions scale the units of the dynamics' hidden layer, in place of being inputs of it"
+    )
     resnet_size: str = options.fixed(
         "small",
         "resnet: small (64 channels), middle (128), large (256, 10+6 blocks)",
@@ -105,6 +111,9 @@ class MuZeroConfig(options.AgentSection):
         True, "learn in units of the usual reward, the root mean square of rewards that are not 0", earlier=False
     )
     reward_clip: float = options.fixed(0.0, "clip rewards at this size before learning; 0: off", "return", low=0)
+    predict_ends: bool = options.fixed(
+        False, "the value head predicts whether the episode ends, too; values count as far as it goes on"
+    )
     unroll_steps: int = options.tunable(5, "steps that training unrolls the model for (K)", low=1, high=64)
     n_step: int = options.tunable(5, "rewards before the value target bootstraps (n)", low=1, high=1000)
     value_loss_weight: float = options.tunable(0.25, "weight of the value loss", low=0)

@@ -79,11 +79,20 @@ PARTS: Mapping[str, options.Part] = {
     ),
     # Stored root values, not a target network: its six observations a window would take most of an update's time.
     # The smallest range of values and the entropy keep the policy undecided where all actions are alike: without
-    # them agents go the same way every time, and never see what would have saved them where it ends.
+    # them agents go the same way every time, and never see what would have saved them where it ends. Larger ones
+    # hold up Asterix, whose actions' values differ by hundredths for a long time. Of the network docs/agents/muzero.md
+    # says more. Convolutions are most of an update's time: 32 channels would double it.
     "minatar": options.part(
-        search=dict(num_simulations=8, num_considered=4, min_value_range=1.0),
-        network=dict(width=64),
-        muzero=dict(discount=0.99, n_step=5, entropy_weight=0.5),
+        search=dict(num_simulations=8, num_considered=4, min_value_range=0.3),
+        network=dict(width=128, channels=16, pooled=True, gated=True),
+        muzero=dict(
+            discount=0.99,
+            predict_ends=True,
+            n_step=5,
+            entropy_weight=0.15,
+            consistency_weight=2.0,
+            consistency_steps=1,
+        ),
         optimizer=dict(learning_rate=0.001, schedule="cosine", decay_updates=60_000),
         replay=dict(capacity=256_000, min_steps=2_000, batch_size=128, samples_per_insert=4.0),
     ),

@@ -83,36 +83,57 @@ class GridRepresentation(nn.Module):
     The grid goes through two 3x3 convolutions, the vector through a layer of its own.
 
     The search dominates the cost of acting; a vector keeps it as cheap as where there are no convolutions.
+
+    Attributes:
+      pooled: adds what each channel finds anywhere in the grid, its largest value. The layer of all places must learn
+        the same for each of them, from as many times as many steps.
     """
 
     width: int
     channels: int
     dtype: Any
+    pooled: bool = False
 
     @nn.compact
     def __call__(self, observation: jax.Array, vector: jax.Array | None = None) -> jax.Array:
         x = observation.astype(self.dtype)
         for _ in range(2):
             x = nn.relu(nn.Conv(self.channels, (3, 3), dtype=self.dtype)(x))
+        found = jnp.max(x, axis=(1, 2))
         x = x.reshape(x.shape[0], -1)
         if vector is not None:
             x = jnp.concatenate([x, Vector(self.width, self.dtype, name=VECTOR_LAYERS)(vector)], axis=-1)
-        return normalize(nn.Dense(self.width, dtype=self.dtype)(x))
+        hidden = nn.Dense(self.width, dtype=self.dtype)(x)
+        if self.pooled:
+            hidden = hidden + nn.Dense(self.width, dtype=self.dtype, name="pooled")(found)
+        return normalize(hidden)
 
 
 class Dynamics(nn.Module):
-    """Hidden state [B, width], action [B] int32 or [B, D] -> next hidden state [B, width]: a residual step."""
+    """Hidden state [B, width], action [B] int32 or [B, D] -> next hidden state [B, width]: a residual step.
+
+    Attributes:
+      gated: the action scales and shifts the hidden units (FiLM, Perez et al. 2018, equation 2); else it is one more
+        input of them. What an action leads to is a conjunction, "it moves left, and there is something": sums of
+        inputs learn that from three times as many steps.
+    """
 
     num_actions: int
     dtype: Any
+    gated: bool = False
 
     @nn.compact
     def __call__(self, hidden: jax.Array, action: jax.Array) -> jax.Array:
         width = hidden.shape[-1]
         encoded = encode_action(action, self.num_actions, self.dtype)
-        x = nn.Dense(width, dtype=self.dtype)(jnp.concatenate([hidden, encoded], axis=-1))
-        x = nn.relu(nn.LayerNorm(dtype=self.dtype)(x))
-        return normalize(hidden + nn.Dense(width, dtype=self.dtype)(x))
+        x = hidden if self.gated else jnp.concatenate([hidden, encoded], axis=-1)
+        x = nn.LayerNorm(dtype=self.dtype)(nn.Dense(width, dtype=self.dtype)(x))
+        if self.gated:
+            # Scales of both signs: some units are for some actions only from the start.
+            init, ones = nn.initializers.normal(1.0), nn.initializers.ones
+            scale = nn.Dense(width, dtype=self.dtype, kernel_init=init, bias_init=ones, name="scale")(encoded)
+            x = scale * x + nn.Dense(width, dtype=self.dtype, name="shift")(encoded)
+        return normalize(hidden + nn.Dense(width, dtype=self.dtype)(nn.relu(x)))
 
 
 class Head(nn.Module):

@@ -63,7 +63,7 @@ class Network(NamedTuple):
       represent: (params, observation {name: [B, *shape]}) -> hidden [B, ...]. Stacked frames are on the last axis,
         oldest first; integers are scaled inside.
       predict: (params, hidden) -> (policy logits [B, A], or [B, D * bins] as in ops.binned_actions; value logits
-        [B, bins]), float32.
+        [B, bins], and one more where ends are predicted), float32.
       dynamics: (params, hidden, action [B] int32, or [B, D] in -1 to 1) -> (next hidden, reward logits [B, bins]
         float32); the reward is that of the edge to the next hidden state.
       no_moments: () -> moments before anything was seen; None: nothing is normalized, and the parameters hold none.
@@ -125,6 +125,7 @@ def make(
     *,
     has_projection: bool = False,
     has_prefix: bool = False,
+    has_ends: bool = False,
 ) -> Network:
     """Returns the network for an environment.
 
@@ -134,6 +135,7 @@ def make(
       platform: "cpu", "gpu" or "tpu"; selects the compute dtype if config says "auto".
       has_projection: adds the consistency loss's projection.
       has_prefix: predicts sums of rewards; `dynamics` then can't be called.
+      has_ends: the value head's last logit is that of the episode's going on; not of a network of the user's own.
 
     Raises:
       ConfigError: the kind does not fit the observation's shape.
@@ -145,7 +147,7 @@ def make(
             f"--network.module={config.module} has representation, prediction and dynamics alone; give "
             "--muzero.consistency_weight=0 and --muzero.value_prefix=false"
         )
-    model = _own_model(config, spec) if config.module else _model(kind, config, spec, dtype)
+    model = _own_model(config, spec) if config.module else _model(kind, config, spec, dtype, has_ends)
     if has_projection:
         units = projection.IMAGE_UNITS if kind == "resnet" else 2 * config.width
         model = model.clone(projector=projection.Projector(units, dtype), predictor=projection.Predictor(units, dtype))
@@ -194,8 +196,8 @@ def _cast(params: Params, kind: str, dtype: Any) -> Params:
     return jax.tree_util.tree_map_with_path(cast, params)
 
 
-def _model(kind: str, config: muzero_config.NetworkConfig, spec: types.EnvSpec, dtype: Any) -> _Model:
-    transition: nn.Module = mlp.Dynamics(spec.num_actions, dtype)
+def _model(kind: str, config: muzero_config.NetworkConfig, spec: types.EnvSpec, dtype: Any, has_ends: bool) -> _Model:
+    transition: nn.Module = mlp.Dynamics(spec.num_actions, dtype, gated=config.gated)
     head: Callable[..., nn.Module] = mlp.Head
     representation: nn.Module = mlp.Representation(config.width, dtype)
     if kind == "resnet":
@@ -203,12 +205,13 @@ def _model(kind: str, config: muzero_config.NetworkConfig, spec: types.EnvSpec, 
         representation, head = resnet.Representation(size, dtype), resnet.Head
         transition = resnet.Dynamics(size, spec.num_actions, dtype)
     elif kind == "conv":
-        representation = mlp.GridRepresentation(config.width, config.channels or max(1, config.width // 2), dtype)
+        channels = config.channels or max(1, config.width // 2)
+        representation = mlp.GridRepresentation(config.width, channels, dtype, pooled=config.pooled)
     return _Model(
         representation=representation,
         transition=transition,
         policy_head=head(config.head_width, _num_policy_logits(config, spec), dtype),
-        value_head=head(config.head_width, config.num_bins, dtype),
+        value_head=head(config.head_width, config.num_bins + has_ends, dtype),
         reward_head=head(config.head_width, config.num_bins, dtype),
     )
 

@@ -114,6 +114,21 @@ def corrected_targets(
     return _targets(corrected.value[:, :num_positions], reward, terminated, truncated, valid)
 
 
+def going_on(terminated: jax.Array, valid: jax.Array, *, num_positions: int) -> tuple[jax.Array, jax.Array]:
+    """Returns [B, K+1] bool: whether the episode goes on at each position, and whether that is known.
+
+    An end lasts: positions behind a termination have ended too. Behind any other last position nothing is known.
+
+    Args:
+      terminated, valid: [B, J], as for `n_step_targets`.
+      num_positions: K + 1.
+    """
+    last = jnp.sum(valid, axis=1, dtype=jnp.int32)[:, None] - 1
+    has_end = jnp.take_along_axis(terminated, last, axis=1)
+    positions = jnp.arange(num_positions)
+    return ~has_end | (positions < last), has_end | (positions <= last)
+
+
 def _targets(
     returns: jax.Array, reward: jax.Array, terminated: jax.Array, truncated: jax.Array, valid: jax.Array
 ) -> Targets:

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from seedzero.config import config as config_lib
 from seedzero.config import muzero as muzero_config
 from seedzero.core import errors, types
 from seedzero.networks import mlp, muzero, projection, resnet
@@ -155,6 +156,55 @@ def test_hidden_states_differ_by_observation_and_action_and_keep_their_scale(spe
         assert np.abs(flat[0] - flat[1]).max() > 1e-3
         np.testing.assert_allclose(flat.mean(axis=1), 0.0, atol=1e-5)
         np.testing.assert_allclose(flat.std(axis=1), 1.0, atol=1e-3)
+
+
+@pytest.mark.parametrize("is_continuous", [False, True])
+def test_actions_scale_and_shift_the_hidden_units(is_continuous: bool) -> None:
+    rng = np.random.default_rng(0)
+    hidden = rng.normal(size=(4, 6)).astype(np.float32)
+    numbers = rng.uniform(-1, 1, (4, 3)).astype(np.float32)
+    action = numbers if is_continuous else np.array([0, 2, 1, 2], np.int32)
+    dynamics = mlp.Dynamics(num_actions=0 if is_continuous else 3, dtype=jnp.float32, gated=True)
+    shapes = jax.eval_shape(dynamics.init, jax.random.key(0), hidden, action)
+    params = jax.tree.map(lambda leaf: rng.normal(size=leaf.shape).astype(np.float32), shapes)
+    layers = params["params"]
+    given = numbers if is_continuous else np.eye(3, dtype=np.float32)[action]
+
+    def dense(name: str, x: Any) -> Any:
+        return x @ layers[name]["kernel"] + layers[name]["bias"]
+
+    def normal(x: Any, epsilon: float) -> Any:
+        return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + epsilon)
+
+    units = normal(dense("Dense_0", hidden), 1e-6) * layers["LayerNorm_0"]["scale"] + layers["LayerNorm_0"]["bias"]
+    units = np.maximum(dense("scale", given) * units + dense("shift", given), 0)
+    expected = normal(hidden + dense("Dense_1", units), 1e-5)
+    np.testing.assert_allclose(jax.jit(dynamics.apply)(params, hidden, action), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+def test_a_pooled_grid_shows_things_wherever_they_are(pooled: bool) -> None:
+    network = muzero.make(_config(pooled=pooled), GRID, "cpu")
+    grids = np.zeros((3, 10, 5, 1), np.uint8)
+    grids[0, 2, 2], grids[1, 6, 1] = 1, 1  # nothing in the last one
+
+    @jax.jit
+    def represent() -> jax.Array:
+        params = network.init(jax.random.key(0))
+        places = params["representation"]["Dense_0"]
+        params["representation"]["Dense_0"] = jax.tree.map(jnp.zeros_like, places)
+        return network.represent(params, _one(grids))
+
+    one, other, nothing = np.asarray(represent())
+    np.testing.assert_allclose(one, other, atol=1e-5)
+    assert np.allclose(one, nothing, atol=1e-3) != pooled
+
+
+def test_networks_have_neither_gates_nor_pooling_unless_told_as_in_runs_of_earlier_versions() -> None:
+    params = jax.eval_shape(muzero.make(config_lib.Config().network, GRID, "cpu").init, jax.random.key(0))
+    assert set(params["representation"]) == {"Conv_0", "Conv_1", "Dense_0"}
+    assert set(params["transition"]) == {"Dense_0", "LayerNorm_0", "Dense_1"}
+    assert params["transition"]["Dense_0"]["kernel"].shape == (64 + 3, 64)
 
 
 def test_convolutions_over_vectors_are_refused_by_name() -> None:

@@ -1,0 +1,128 @@
+"""Ends of episodes that MuZero's value head predicts: their loss, and what they make of values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import agent_cases  # beside this file: see conftest.py
+import jax
+import jax.numpy as jnp
+import muzero_cases as cases
+import numpy as np
+import pytest
+
+from seedzero.agents import muzero_loss, muzero_model
+from seedzero.config import config as config_lib
+from seedzero.config import options
+from seedzero.ops import value_transforms
+from seedzero.replay import windows as windows_lib
+
+
+def _config(**changes: options.Value) -> config_lib.Config:
+    return cases.make_config(muzero__predict_ends=True, **changes)
+
+
+def _only(name: str, **changes: options.Value) -> config_lib.Config:
+    """All parts of the loss but one weigh nothing; "end" has no weight."""
+    weights: dict[str, options.Value] = {f"muzero__{part}_loss_weight": 0.0 for part in ("policy", "value", "reward")}
+    return cases.make_config(
+        **{**weights, **({} if name == "end" else {f"muzero__{name}_loss_weight": 1.0}), **changes}
+    )
+
+
+def _loss(config: config_lib.Config, windows: windows_lib.Windows) -> np.ndarray:
+    """Of the hand model, whose states 1, 2, 4 are the logits of going on, and whose value logits are all 0."""
+    parts = cases.hand_model(config)
+    num_logits = 11 + muzero_model.predicts_ends(config)
+
+    def predict(params: Any, s: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return jnp.zeros((len(s), 2)), jnp.zeros((len(s), num_logits)).at[:, -1].set(s[:, 0] * (num_logits > 11))
+
+    parts = parts._replace(network=parts.network._replace(predict=predict))
+    targets = muzero_loss.make_targets(parts, (), windows)
+    params = {"p": jnp.asarray(0.5), "q": jnp.asarray(2.0)}
+    return np.asarray(muzero_loss.loss_and_metrics(parts, params, windows, targets, jax.random.key(0))[0])
+
+
+def _cut(windows: windows_lib.Windows, last: int, *, terminated: bool) -> windows_lib.Windows:
+    """The episode of each window is over at position `last`."""
+    positions = np.arange(windows.valid.shape[1])
+    at_last = jnp.asarray(np.broadcast_to(positions == last, windows.valid.shape))
+    return windows._replace(
+        valid=jnp.asarray(np.broadcast_to(positions <= last, windows.valid.shape)),
+        terminated=at_last & terminated,
+        truncated=at_last & (not terminated),
+    )
+
+
+def _error(logit: float, goes_on: bool) -> float:
+    return float(np.log1p(np.exp(-logit if goes_on else logit)))
+
+
+@pytest.mark.parametrize(
+    ("last", "terminated", "expected"),
+    [
+        (4, False, _error(5, True) + (_error(6, True) + _error(8, True)) / 2),
+        (2, True, _error(5, True) + (_error(6, True) + _error(8, False)) / 2),
+        (1, True, _error(5, True) + (_error(6, False) + _error(8, False)) / 2),  # an end lasts
+        (1, False, _error(5, True) + _error(6, True) / 2),  # what came behind a truncation is not known
+    ],
+)
+def test_ends_are_learned_by_their_cross_entropy(last: int, terminated: bool, expected: float) -> None:
+    config = _only("end", muzero__predict_ends=True)
+    windows = _cut(cases.hand_model_windows(config), last, terminated=terminated)
+    np.testing.assert_allclose(_loss(config, windows), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("predicts", "num_steps"), [(True, 1.0), (False, 1.0 + 1 / 2 + 1 / 2)])
+def test_an_end_has_no_value_to_learn_where_it_is_predicted(predicts: bool, num_steps: float) -> None:
+    config = _only("value", muzero__predict_ends=predicts)
+    windows = _cut(cases.hand_model_windows(config), 1, terminated=True)
+    ends = _error(5, True) + (_error(6, False) + _error(8, False)) / 2 if predicts else 0.0
+    np.testing.assert_allclose(_loss(config, windows), num_steps * np.log(11) + ends, rtol=1e-5)
+
+
+def test_a_value_counts_as_far_as_the_episode_goes_on() -> None:
+    parts = muzero_model.make_parts(_config(), cases.SPEC, "cpu")
+    of_value = jnp.log(value_transforms.two_hot(jnp.array([2.0, 2.0, -1.0]), 11, 5.0) + 1e-12)
+    logits = jnp.concatenate([of_value, jnp.array([[0.0], [-4.0], [-30.0]])], axis=-1)
+    expected = [2.0 / (1 + np.exp(-4)), 1.0, 0.0]
+    np.testing.assert_allclose(muzero_model.decode_value(parts, logits), expected, rtol=1e-3, atol=1e-6)
+
+
+def test_the_value_head_has_one_logit_more_but_not_in_a_network_of_the_users_own() -> None:
+    for predicts in (False, True):
+        parts = muzero_model.make_parts(cases.make_config(muzero__predict_ends=predicts), cases.SPEC, "cpu")
+        params = jax.eval_shape(parts.network.init, jax.random.key(0))
+        assert params["value_head"]["Dense_1"]["kernel"].shape == (8, 11 + predicts)
+        assert params["reward_head"]["Dense_1"]["kernel"].shape == (8, 11)
+    assert not muzero_model.predicts_ends(_config(network__module="module:function"))
+
+
+def test_actions_that_end_the_episode_are_learned_to_be_worth_nothing() -> None:
+    """Action 0 ends it; values are small beside the bins, so that nothing else tells soon."""
+    config = _config(optimizer__learning_rate=0.03, muzero__policy_loss_weight=0.0, muzero__scale_rewards=False)
+    windows = cases.make_windows(config)
+    action = np.array([0, 1, 2, 1], np.int32)[:, None].repeat(windows.valid.shape[1], 1)
+    over = _cut(windows, 1, terminated=True)
+    is_over = jnp.asarray(action[:, :1] == 0)
+    windows = agent_cases.store(
+        windows, action=jnp.asarray(action), value=jnp.full(windows.valid.shape, 0.4)
+    )._replace(
+        valid=jnp.where(is_over, over.valid, windows.valid),
+        terminated=is_over & over.terminated,
+        reward=jnp.zeros_like(windows.reward),
+    )
+    state, (agent, _) = cases.init(config), cases.agent(config)
+    for _ in range(150):
+        state, _, metrics = cases.update(config, state, windows)
+    assert agent.model is not None
+    params = agent.acting(state)
+    hidden = agent.model.represent(params, {"observation": windows.observation["observation"][:, 0]})
+    assert float(metrics["loss_end"]) < 0.02
+    values = [
+        np.asarray(agent.model.predict(params, agent.model.dynamics(params, hidden, jnp.full(4, a))[0])[1])
+        for a in range(3)
+    ]
+    assert np.abs(values[0][0]) < 0.01  # in the state where it was taken
+    assert all(abs(values[a][row] - 0.1) < 0.05 for a, row in ((1, 1), (2, 2), (1, 3)))  # 0.4 two steps later

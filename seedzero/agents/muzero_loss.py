@@ -125,7 +125,8 @@ def _network_opinions(
     flat = observations.flat(windows_lib.observed(windows, slice(-len(offsets), None)))
     cast = parts.network.cast(params)
     policy_logits, logits = parts.network.predict(cast, parts.network.represent(cast, flat))
-    values = model.unit(params) * model.decode_value(parts, logits).reshape(batch_shape)
+    _, logits = model.on_and_value_logits(parts, logits)  # what was seen goes on, or is known to have ended
+    values = model.unit(params) * model.decode(parts, logits).reshape(batch_shape)
     positions = jnp.arange(windows.reward.shape[1])
     values = values[:, jnp.clip(positions - offsets.start, 0, len(offsets) - 1)]
     if not parts.config.muzero.off_policy_correction:
@@ -219,7 +220,7 @@ def loss_and_metrics(
             jnp.concatenate(
                 [model.exceeds(parts, targets.value / unit), model.exceeds(parts, rewards / unit)], axis=1
             ),
-            jnp.concatenate([targets.value_mask, targets.reward_mask], axis=1),
+            jnp.concatenate([value_mask, targets.reward_mask], axis=1),
         ),
         **more,
     }

@@ -39,14 +39,9 @@ def make_parts(config: configuration.Config, spec: types.EnvSpec, platform: str)
         platform,
         has_projection=config.muzero.consistency_weight > 0,
         has_prefix=config.muzero.value_prefix,
-        has_ends=predicts_ends(config),
+        has_ends=config.muzero.predict_ends,
     )
     return Parts(config, spec, network, make_optimizer(config.optimizer), make_schedule(config.optimizer))
-
-
-def predicts_ends(config: configuration.Config) -> bool:
-    """Returns whether the value head predicts ends; a network of the user's own has no place for them."""
-    return config.muzero.predict_ends and not config.network.module
 
 
 def signed_discount(parts: Parts) -> float:
@@ -97,6 +92,7 @@ def unit(params: base.Params) -> jax.Array | float:
 def decode(parts: Parts, logits: jax.Array) -> jax.Array:
     """Returns the numbers [...] that logits [..., bins] mean, in the unit of the network."""
     network = parts.config.network
+    assert logits.shape[-1] == network.num_bins
     return value_transforms.expectation(logits, network.support_limit, network.value_transform)
 
 
@@ -111,7 +107,7 @@ def on_and_value_logits(parts: Parts, logits: jax.Array) -> tuple[jax.Array | No
       parts: of the agent.
       logits: of the value head, [..., bins] or [..., bins + 1].
     """
-    if not predicts_ends(parts.config):
+    if not parts.config.muzero.predict_ends:
         return None, logits
     return logits[..., -1] + _USUALLY_GOES_ON, logits[..., :-1]
 

@@ -20,7 +20,7 @@ _ACCESS = tuple(
 def run(arguments: parse.Arguments) -> int:
     """Prints the status of a learner; returns the exit code."""
     run_dir, server = arguments.flags.get("run_dir"), arguments.flags.get("server")
-    if (run_dir is None) == (server is None):
+    if bool(run_dir) == bool(server):
         raise errors.UsageError("seedzero status takes one of --run_dir=DIR and --server=HOST:PORT|unix:PATH")
     from seedzero.bucket import bucket
     from seedzero.monitoring import status
@@ -28,7 +28,7 @@ def run(arguments: parse.Arguments) -> int:
     url = bucket.parse(run_dir or "")
     if url is not None:
         found = status.from_bucket(url, bucket.open_store(url, _RETRY_SECONDS))
-    elif run_dir is not None:
+    elif run_dir:
         found = status.from_run_dir(run_dir)
     else:
         found = status.from_server(str(server), _access(arguments))

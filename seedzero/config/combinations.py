@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import math
 import re
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping, Set
 
 from seedzero.config import config as config_lib
 from seedzero.config import options
@@ -13,6 +13,12 @@ from seedzero.core import env_ids, errors
 
 _MEMORY = re.compile(r"memory:[a-z]+-([1-9][0-9]*)")
 """Tasks whose number is that of the steps to remember."""
+_OF_OWN_NETWORKS: Mapping[str, options.Value] = {
+    "muzero.consistency_weight": 0.0,
+    "muzero.value_prefix": False,
+    "muzero.predict_ends": False,
+}
+"""What a preset may ask of a network, and one of the user's own does not have."""
 _DMLAB30 = 30
 """Levels of the suite."""
 _TAKE_ARGUMENTS = ("gym", "python", "envpool", "football")
@@ -37,6 +43,12 @@ def imply(config: config_lib.Config, *, preset_env: str, explicit: Set[str]) -> 
         if value != off and f"run.{name}" not in explicit and config.env.id != preset_env:
             changes[f"run.{name}"] = off
             notes.append(f"no --{name}: the preset's {value} is for {preset_env}")
+    if "network" in config.agent.SECTIONS and config.network.module:
+        flat = config_lib.flatten(config)
+        for name, nothing in _OF_OWN_NETWORKS.items():
+            if flat[name] != nothing and name not in explicit:
+                changes[name] = nothing
+                notes.append(f"no --{name}: --network.module={config.network.module} has no such part")
     memory, setting = _MEMORY.fullmatch(config.env.id), config.agent.LEARNS_THROUGH
     if memory and setting:
         name, needed = f"{config.run.agent}.{setting}", min(2 * int(memory[1]), 1000)  # not every step goes forward

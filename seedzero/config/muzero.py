@@ -72,7 +72,8 @@ class NetworkConfig(options.Section):
         False, "conv: the largest value of each channel over the grid enters the hidden state too"
     )
     gated: bool = options.fixed(
-        False, "mlp and conv: actions scale the units of the dynamics' hidden layer, in place of being inputs of it"
+        False,
+        "mlp and conv: actions scale and shift the dynamics' hidden units, in place of being inputs of their layer",
     )
     resnet_size: str = options.fixed(
         "small",

@@ -86,7 +86,7 @@ class GridRepresentation(nn.Module):
 
     Attributes:
       pooled: adds what each channel finds anywhere in the grid, its largest value. The layer of all places must learn
-        the same for each of them, from as many times as many steps.
+        for each of them anew what is next to what.
     """
 
     width: int
@@ -114,8 +114,8 @@ class Dynamics(nn.Module):
 
     Attributes:
       gated: the action scales and shifts the hidden units (FiLM, Perez et al. 2018, equation 2); else it is one more
-        input of them. What an action leads to is a conjunction, "it moves left, and there is something": sums of
-        inputs learn that from three times as many steps.
+        input of them. What an action leads to is a conjunction, "it moves left, and there is something", which sums of
+        inputs learn later.
     """
 
     num_actions: int

@@ -135,17 +135,17 @@ def make(
       platform: "cpu", "gpu" or "tpu"; selects the compute dtype if config says "auto".
       has_projection: adds the consistency loss's projection.
       has_prefix: predicts sums of rewards; `dynamics` then can't be called.
-      has_ends: the value head's last logit is that of the episode's going on; not of a network of the user's own.
+      has_ends: the value head's last logit is that of the episode's going on.
 
     Raises:
       ConfigError: the kind does not fit the observation's shape.
     """
     kind = kinds.choose_kind("network.kind", config.kind, spec)
     dtype = observations.compute_dtype(config.compute_dtype, platform)
-    if config.module and (has_projection or has_prefix):
+    if config.module and (has_projection or has_prefix or has_ends):
         raise errors.ConfigError(
             f"--network.module={config.module} has representation, prediction and dynamics alone; give "
-            "--muzero.consistency_weight=0 and --muzero.value_prefix=false"
+            "--muzero.consistency_weight=0, --muzero.value_prefix=false and --muzero.predict_ends=false"
         )
     model = _own_model(config, spec) if config.module else _model(kind, config, spec, dtype, has_ends)
     if has_projection:

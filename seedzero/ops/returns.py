@@ -57,9 +57,9 @@ def n_step_targets(
         G_k = sum over i = 1 .. m of discount^(i-1) reward_{k+i}  +  discount^m value_{k+m},
 
     with value 0 at a terminated position. A truncated or unfinished episode thus bootstraps from its last value; a
-    terminated one does not. Positions after a termination are absorbing: reward 0 and value 0 are trained, the policy
-    is not. Positions after any other last position are unknown and not trained. The value of a non-terminated last
-    position is not trained either: it could only bootstrap from itself.
+    terminated one does not. Positions after a termination are absorbing: reward 0 and value 0 are targets, the policy
+    is not trained. Positions after any other last position are unknown and not trained. The value of a non-terminated
+    last position is not trained either: it could only bootstrap from itself.
 
     If two players take turns, rewards and values are the mover's, and the game is zero-sum: a negative discount makes
     the signs in G_k alternate.

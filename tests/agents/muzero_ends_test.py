@@ -33,7 +33,7 @@ def _only(name: str, **changes: options.Value) -> config_lib.Config:
 def _loss(config: config_lib.Config, windows: windows_lib.Windows) -> np.ndarray:
     """Of the hand model, whose states 1, 2, 4 are the logits of going on, and whose value logits are all 0."""
     parts = cases.hand_model(config)
-    num_logits = 11 + muzero_model.predicts_ends(config)
+    num_logits = 11 + config.muzero.predict_ends
 
     def predict(params: Any, s: jax.Array) -> tuple[jax.Array, jax.Array]:
         return jnp.zeros((len(s), 2)), jnp.zeros((len(s), num_logits)).at[:, -1].set(s[:, 0] * (num_logits > 11))
@@ -90,13 +90,52 @@ def test_a_value_counts_as_far_as_the_episode_goes_on() -> None:
     np.testing.assert_allclose(muzero_model.decode_value(parts, logits), expected, rtol=1e-3, atol=1e-6)
 
 
-def test_the_value_head_has_one_logit_more_but_not_in_a_network_of_the_users_own() -> None:
+def test_the_value_head_has_one_logit_more() -> None:
     for predicts in (False, True):
         parts = muzero_model.make_parts(cases.make_config(muzero__predict_ends=predicts), cases.SPEC, "cpu")
         params = jax.eval_shape(parts.network.init, jax.random.key(0))
         assert params["value_head"]["Dense_1"]["kernel"].shape == (8, 11 + predicts)
         assert params["reward_head"]["Dense_1"]["kernel"].shape == (8, 11)
-    assert not muzero_model.predicts_ends(_config(network__module="module:function"))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"muzero.target_network_updates": 5},
+        {"muzero.value_prefix": True},
+        {"reanalyse.fresh_share": 1.0},
+        {"muzero.target_network_updates": 5, "muzero.off_policy_correction": True},
+    ],
+    ids=str,
+)
+def test_ends_are_learned_beside_other_targets_and_models(changes: dict[str, options.Value]) -> None:
+    """`decode` refuses logits that still hold the end's."""
+    config = config_lib.override(_config(optimizer__learning_rate=0.01), changes)
+    agent, update = cases.agent(config)
+    windows = cases.make_windows(config, num_observations=len(muzero_loss.offsets(config)))
+    windows = agent_cases.store(windows, probability=jnp.full(windows.valid.shape, 0.5))
+    state, _, metrics = update(jax.jit(agent.init)(jax.random.key(0)), windows, jax.random.key(1))
+    assert np.isfinite(float(metrics["loss_end"])) and int(state.num_updates) == 1
+    assert agent.model is not None
+    hidden = agent.model.represent(agent.acting(state), {"observation": windows.observation["observation"][:, 0]})
+    assert agent.model.predict(agent.acting(state), hidden)[1].shape == (cases.BATCH,)
+
+
+def test_a_return_bootstraps_from_the_value_of_what_goes_on() -> None:
+    """What was seen later is known to have gone on, or to have ended."""
+    config = _config(muzero__target_network_updates=5, muzero__scale_rewards=False)
+    parts = cases.value_of_observation(config)
+
+    def predict(params: Any, s: jax.Array) -> tuple[jax.Array, jax.Array]:
+        logits = jnp.log(value_transforms.two_hot(s[:, 0], 11, 5.0) + 1e-12)
+        return jnp.zeros((len(s), 2)), jnp.concatenate([logits, jnp.full((len(s), 1), -4.0)], axis=-1)
+
+    parts = parts._replace(network=parts.network._replace(predict=predict))
+    num_observations = len(muzero_loss.offsets(config))
+    windows = cases.make_windows(config, num_observations=num_observations)
+    windows = agent_cases.show(windows, np.full((cases.BATCH, num_observations, 1), 2.0, np.float32))
+    targets = muzero_loss.make_targets(parts, {}, windows._replace(reward=jnp.zeros_like(windows.reward)))
+    np.testing.assert_allclose(targets.value, 0.25 * 2.0, rtol=1e-3)
 
 
 def test_actions_that_end_the_episode_are_learned_to_be_worth_nothing() -> None:

@@ -180,6 +180,17 @@ def test_ppo_tells_of_batches_that_are_not_one_unroll_of_each_environment(
     assert note is None or re.search(note, notes[0])
 
 
+def test_what_a_network_of_ones_own_does_not_have_is_left_out_of_a_preset_and_not_of_what_is_asked_for() -> None:
+    values = {"network.module": "module:function", "muzero.consistency_weight": 2.0, "muzero.predict_ends": True}
+    asked = config.override(_catch(), values)
+    changed, notes = combinations.imply(asked, preset_env="catch", explicit={"network.module"})
+    assert (changed.muzero.consistency_weight, changed.muzero.predict_ends) == (0.0, False)
+    assert [note.partition(":")[0] for note in notes] == ["no --muzero.consistency_weight", "no --muzero.predict_ends"]
+    assert combinations.imply(asked, preset_env="catch", explicit=values.keys()) == (asked, [])
+    plain = config.override(asked, {"network.module": ""})
+    assert combinations.imply(plain, preset_env="catch", explicit=set()) == (plain, [])
+
+
 @pytest.mark.parametrize(
     ("agent", "env", "explicit", "implied"),
     [

@@ -47,11 +47,11 @@ def test_states_are_those_in_which_actions_differ(model_quality: Any) -> None:
 
 
 def test_the_share_is_of_pairs_within_a_state(model_quality: Any) -> None:
-    q = np.array([[3.0, 2.0, 1.0], [0.0, 5.0, 9.0], [1.0, 1.0, 1.0]])
-    better = np.array([[True, False, False], [True, False, True], [False, False, False]])
-    worse = np.array([[False, True, True], [False, True, False], [True, True, True]])
-    # 2 of 2 pairs in the first state, 1 of 2 in the second; the third has no better one.
-    assert model_quality.share_ranked(q, better, worse) == (0.75, 2)
+    q = np.array([[3.0, 2.0, 1.0], [0.0, 5.0, 9.0], [1.0, 1.0, 1.0], [1.0, 1.0, 1.0]])
+    better = np.array([[True, False, False], [True, False, True], [False, False, False], [True, False, False]])
+    worse = np.array([[False, True, True], [False, True, False], [True, True, True], [False, True, True]])
+    # 2 of 2 pairs in the first state, 1 of 2 in the second; the third has no better one, and the last ones are ties.
+    assert model_quality.share_ranked(q, better, worse) == (2 / 3, 3)
 
 
 @pytest.mark.parametrize("env_id", ["gym:CartPole-v1", "gym:MinAtar/Asterix-v0", "atari:Asterix"])
@@ -60,7 +60,17 @@ def test_other_environments_are_named(model_quality: Any, env_id: str) -> None:
         model_quality.make_game(env_id)
 
 
-def test_a_game_of_two_words_is_found(model_quality: Any) -> None:
+def test_states_of_a_game_repeat_by_their_seed(model_quality: Any) -> None:
     pytest.importorskip("minatar")
-    game = model_quality.make_game("gym:MinAtar/SpaceInvaders-v1")
-    assert model_quality.choices(game, 2, seed=1).observation.shape[:3] == (2, 10, 10)
+    games = [model_quality.make_game("gym:MinAtar/SpaceInvaders-v1") for _ in range(2)]
+    one, two = (model_quality.choices(game, 5, seed=1) for game in games)
+    assert one.observation.shape[:3] == (5, 10, 10)
+    for of_one, of_two in zip(one, two, strict=True):
+        np.testing.assert_array_equal(of_one, of_two)
+
+
+def test_a_game_without_such_states_is_named(model_quality: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_quality, "_MOST_STEPS", 10)
+    monkeypatch.setattr(_Game, "act", lambda self, action: (0, False))
+    with pytest.raises(model_quality.errors.UsageError, match="no state whose actions differ in 10 steps"):
+        model_quality.choices(_Game(), 5, seed=0)

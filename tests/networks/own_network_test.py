@@ -91,7 +91,7 @@ def test_what_does_not_fit_is_refused_by_name(function: str, message: str) -> No
 
 
 def test_losses_that_need_more_than_three_functions_are_refused() -> None:
-    for more in (dict(has_projection=True), dict(has_prefix=True)):
+    for more in (dict(has_projection=True), dict(has_prefix=True), dict(has_ends=True)):
         with pytest.raises(errors.ConfigError, match="own_network:make has representation, prediction and dynamics"):
             muzero.make(_config("own_network:make"), SPEC, "cpu", **more)
 

@@ -1,7 +1,7 @@
 """Compiled device functions, made in the background.
 
-The largest acting batch is compiled first, the update beside it, smaller batches after that: acting starts as
-soon as the first is there. XLA compiles outside Python's lock, so streams and leases live on meanwhile.
+The largest acting batch is compiled first and the update beside it, so that acting and training start as soon as they
+can; smaller batches come last. XLA compiles outside Python's lock, so streams and leases live on meanwhile.
 """
 
 from __future__ import annotations
@@ -76,15 +76,16 @@ class Programs:
         for future in everything:
             future.add_done_callback(lambda _: on_ready())
         tracer = Tracer(setup, train, actor)
-        self._start(
-            [(future, functools.partial(self._compile_act, tracer, size)) for size, future in self._act.items()]
-        )
-        others: list[tuple[futures.Future[Any], Callable[[], Any]]] = [
+        largest, *smaller = [
+            (future, functools.partial(self._compile_act, tracer, size)) for size, future in self._act.items()
+        ]
+        tasks: list[tuple[futures.Future[Any], Callable[[], Any]]] = [
             (self._update, lambda: self._compile_update(tracer, setup, on_ready))
         ]
         if setup.agent.refresh is not None:
-            others.append((self._refresh, lambda: self._compile_refresh(tracer)))
-        self._start(others)
+            tasks.append((self._refresh, lambda: self._compile_refresh(tracer)))
+        self._start([largest])
+        self._start([*tasks, *smaller])
 
     def _compile_act(self, tracer: Tracer, num_rows: int) -> Act:
         compiled: Act = tracer.act(num_rows).compile(self._limit)

@@ -150,6 +150,10 @@ class Evaluation:
                 task = 0 if step.tasks is None else int(step.tasks[row])
                 self._finished.append(self._running.so_far(slot, task))
 
+    def hurry(self) -> None:
+        """Lowers the limit of steps to the longest finished episode; without one, episodes end at their next step."""
+        self._max_steps = min(self._max_steps, max((episode.length for episode in self._finished), default=1))
+
     @property
     def num_finished(self) -> int:
         return len(self._finished)

@@ -180,7 +180,7 @@ class Calls:
         messages = self.intake.take(types.Role.EVALUATE, self.runner.programs.sizes[-1])
         if not messages:
             return None  # their session ended a moment ago
-        ended = self.evaluator.record(messages, self.clock())
+        ended = self.evaluator.record(messages, self.runner.num_updates, self.clock())
         if ended is None:
             self._dispatch_act(messages, running.params, running.update, 0)
         else:

@@ -48,7 +48,8 @@ class Evaluator:
     """Knows when an evaluation is due, follows its episodes, and remembers the best. Used by the loop's thread.
 
     Whoever sets `running` to None ends the evaluation under way without a result. The first evaluation, before the
-    first period is over, is a baseline and never the best. One more is due where a budget ends the run.
+    first period is over, is a baseline and never the best; it has two periods, as agents that know nothing may play
+    without end. One more is due where a budget ends the run.
     """
 
     def __init__(self, config: sections.EvaluationConfig, env_id: str = "") -> None:
@@ -92,18 +93,20 @@ class Evaluator:
         played = evaluation.Evaluation(session.all_slots, self._config.episodes, tasks, max_steps=limit)
         self.running = Running(session, num_updates, params, played)
 
-    def record(self, messages: Sequence[batch_lib.Message], now: float) -> Ended | None:
-        """Adds observations; returns the evaluation when they complete it."""
+    def record(self, messages: Sequence[batch_lib.Message], num_updates: int, now: float) -> Ended | None:
+        """Adds observations, after so many updates; returns the evaluation when they complete it."""
         running = self.running
         assert running is not None
         self._last_step = now
         self.acted_last = True
+        is_baseline = self.last is None and running.update < self._config.every_updates and not self.ends
+        if is_baseline and num_updates >= 2 * self._config.every_updates:
+            running.played.hurry()
         for message in messages:
             running.played.record(message.slots, message.request.step, message.request.first)
         if not running.played.done:
             return None
         result = running.played.result()
-        is_baseline = self.last is None and running.update < self._config.every_updates and not self.ends
         normalized = human_scores.of(self._env_id, result)
         # Of several tasks with published scores the capped mean of these is what is best at its highest.
         score = result.mean_return if normalized is None or not result.task_returns else normalized

@@ -141,6 +141,24 @@ def test_programs_take_whatever_acting_needs(opened: list[_World]) -> None:
     world.programs.refresh(params, world.actor.rings, steps.counters(0, 1, 0))
 
 
+def test_smaller_batches_come_after_what_a_run_needs_to_begin(
+    opened: list[_World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[list[int]] = []
+    compile_refresh = programs_lib.Programs._compile_refresh
+
+    def compiling(programs: programs_lib.Programs, tracer: programs_lib.Tracer) -> Any:
+        assert programs.update_compiled
+        found.append([size for size in programs.sizes if size != 8])
+        return compile_refresh(programs, tracer)
+
+    monkeypatch.setattr(programs_lib.Programs, "_compile_refresh", compiling)
+    world = _World(fake_agent.make_setup(fake_agent.make(refresh=REFRESH), sizes=(2, 4, 8)))
+    opened.append(world)
+    assert [world.programs.act(size) is not None for size in (2, 4, 8)] == [True] * 3
+    assert world.programs.refresh_ready and found == [[]]
+
+
 def test_what_can_not_be_compiled_is_told_where_it_is_asked_for(opened: list[_World]) -> None:
     def update(*_: Any) -> Any:
         raise ValueError("no such update")

@@ -52,6 +52,22 @@ def test_an_episode_without_end_is_cut_off_and_counts_with_its_rewards_so_far() 
     assert result.to_json()["cut_off"] == 1 and "cut_off" not in _play([2], 2).result().to_json()
 
 
+@pytest.mark.parametrize(("in_a_hurry_after", "lengths"), [(0, [1, 1]), (5, [3, 5])])
+def test_in_a_hurry_what_is_longer_than_the_longest_finished_episode_is_cut_off(
+    in_a_hurry_after: int, lengths: list[int]
+) -> None:
+    played = evaluation.Evaluation(np.arange(2), 2, max_steps=100)
+    for age in range(6):
+        if age == in_a_hurry_after:
+            played.hurry()
+        final = np.array([age == 3, False])
+        played.record(
+            np.arange(2), types.EnvStep(np.zeros(2), np.ones(2), final, np.zeros(2, bool)), np.full(2, not age)
+        )
+    assert played.done and played.result().mean_length == np.mean(lengths)
+    assert played.result().cut_off == (2 if in_a_hurry_after == 0 else 1)
+
+
 def test_an_episode_that_ends_with_its_last_step_is_whole() -> None:
     played = _play([7, 7], num_episodes=4, max_steps=7)
     result = played.result()

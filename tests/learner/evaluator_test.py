@@ -26,7 +26,7 @@ def _play(evaluator: evaluator_lib.Evaluator, update: int, reward: float) -> eva
     evaluator.begin(SESSION, update, PARAMS)
     for place in range(3):
         shown = loop_world.message(SESSION, 0, 0.0, first=place == 0, final=place == 2, reward=reward)
-        ended = evaluator.record([shown], now=float(place))
+        ended = evaluator.record([shown], num_updates=0, now=float(place))
         assert (ended is None) == (place < 2)
     assert ended is not None
     return ended
@@ -61,8 +61,34 @@ def test_an_episode_without_end_is_cut_off() -> None:
     evaluator.begin(SESSION, 4, PARAMS)
     for place in range(4):
         shown = loop_world.message(SESSION, 0, 0.0, first=place == 0, final=False, reward=1.0)
-        ended = evaluator.record([shown], now=0.0)
+        ended = evaluator.record([shown], num_updates=0, now=0.0)
     assert ended is not None and (ended.result.mean_return, ended.result.cut_off) == (3.0, 2)
+
+
+def _play_without_end(update: int, *, later: int, num_before: int = 0) -> evaluator_lib.Ended | None:
+    """One environment's episode has two steps, the other's nine; from the fifth on there are more updates."""
+    evaluator = _make(every_updates=4)
+    for _ in range(num_before):
+        _play(evaluator, 1, 0.0)
+    evaluator.begin(SESSION, update, PARAMS)
+    for place in range(10):
+        shown = loop_world.message(SESSION, 0, 0.0, first=place == 0, final=False, reward=1.0)
+        step = shown.request.step._replace(terminated=np.array([place == 2, False]))
+        message = shown._replace(request=shown.request._replace(step=step))
+        if ended := evaluator.record([message], update if place < 5 else later, now=0.0):
+            return ended
+    return None
+
+
+def test_a_baseline_that_takes_two_periods_cuts_off_what_is_longer_than_the_finished_episodes() -> None:
+    assert _play_without_end(1, later=7) is None
+    ended = _play_without_end(1, later=8)
+    assert ended is not None and not ended.is_best
+    assert (ended.result.mean_length, ended.result.cut_off) == ((2 + 5) / 2, 1)
+
+
+def test_later_evaluations_take_as_long_as_they_need() -> None:
+    assert _play_without_end(4, later=100, num_before=1) is None
 
 
 def test_a_run_that_ends_says_what_it_waits_for() -> None:
@@ -71,8 +97,12 @@ def test_a_run_that_ends_says_what_it_waits_for() -> None:
     assert evaluator.remaining() == ""
     evaluator.end(now=0.0)
     assert evaluator.remaining() == "last evaluation: 0 of 2 episodes"
-    evaluator.record([loop_world.message(SESSION, 0, 0.0, first=True, final=False, reward=0.0)], now=0.0)
-    assert evaluator.record([loop_world.message(SESSION, 0, 0.0, first=False, final=True, reward=0.0)], now=0.0)
+    evaluator.record(
+        [loop_world.message(SESSION, 0, 0.0, first=True, final=False, reward=0.0)], num_updates=0, now=0.0
+    )
+    assert evaluator.record(
+        [loop_world.message(SESSION, 0, 0.0, first=False, final=True, reward=0.0)], num_updates=0, now=0.0
+    )
     assert evaluator.remaining() == ""
 
 
@@ -84,7 +114,7 @@ def test_a_run_that_ends_does_not_wait_for_episodes_that_are_given_up() -> None:
     shown = [loop_world.message(SESSION, 0, 0.0, first=place == 0, final=False, reward=1.0) for place in range(2)]
     step, last = shown[1].request.step, np.array([False, True])
     shown[1] = shown[1]._replace(request=shown[1].request._replace(step=step._replace(terminated=last)))
-    assert evaluator.record(shown, now=0.0) is None
+    assert evaluator.record(shown, num_updates=0, now=0.0) is None
     assert evaluator.remaining() == "last evaluation: 2 of 4 episodes"  # the first environment plays no more
 
 
@@ -126,7 +156,9 @@ def test_of_tasks_with_published_scores_the_best_has_the_highest_capped_mean() -
         for place in range(2):
             shown = loop_world.message(session, 0, 0.0, first=place == 0, final=place == 1, tasks=range(30))
             step = shown.request.step._replace(reward=np.array(returns, np.float32) * place)
-            ended = evaluator.record([shown._replace(request=shown.request._replace(step=step))], now=0.0)
+            ended = evaluator.record(
+                [shown._replace(request=shown.request._replace(step=step))], num_updates=0, now=0.0
+            )
         assert ended is not None
         return ended.is_best
 
@@ -170,9 +202,9 @@ def test_the_last_one_is_awaited_while_its_environments_step_but_not_for_ever() 
     evaluator.end(100.0)
     assert evaluator.seconds_left(100.0) == silence and evaluator.seconds_left(100.0 + silence) == 0.0
     evaluator.begin(SESSION, 3, PARAMS)
-    evaluator.record([loop_world.message(SESSION, 0, 0.0, first=True)], now=100.0 + silence / 2)
+    evaluator.record([loop_world.message(SESSION, 0, 0.0, first=True)], num_updates=0, now=100.0 + silence / 2)
     assert evaluator.seconds_left(100.0 + silence) == silence / 2
-    evaluator.record([loop_world.message(SESSION, 0, 0.0)], now=100.0 + most - 1.0)
+    evaluator.record([loop_world.message(SESSION, 0, 0.0)], num_updates=0, now=100.0 + most - 1.0)
     assert evaluator.seconds_left(100.0 + most - 1.0) == 1.0
 
 

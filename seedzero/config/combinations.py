@@ -55,6 +55,10 @@ def imply(config: config_lib.Config, *, preset_env: str, explicit: Set[str]) -> 
         if getattr(config.agent, setting) < needed and name not in explicit:
             changes[name] = needed
             notes.append(f"--{name}={needed}: {config.env.id} must be remembered for {memory[1]} steps")
+    if "ppo.decay_clip" in explicit and config.ppo.decay_clip and not config.ppo.decay_updates:
+        notes.append(
+            "--ppo.decay_clip=true changes nothing: the learning rate does not fall; give --ppo.decay_updates=N"
+        )
     worker = config.worker
     if config.env.id == "dmlab:dmlab30" and 0 < worker.num_envs < _DMLAB30 and not worker.num_remote:
         notes.append(

@@ -179,6 +179,8 @@ PARTS: Mapping[str, options.Part] = {
     "football": _FOOTBALL,
     "football-checkpoints": _FOOTBALL,
     "pixels": options.part(_IMAGES, ppo=dict(batch_size=128), on_cpu=_IMAGES_ON_CPU),
+    "atari-100k": options.part(_IMAGES, ppo=dict(batch_size=8), on_cpu=options.values(ppo=dict(num_minibatches=4))),
+    "atari-large": options.part(_IMAGES, ppo=dict(batch_size=512)),
     # 50 million steps are 1,526 updates of 256 unrolls of 128.
     "atari": options.part(
         _IMAGES,

@@ -120,7 +120,8 @@ PARTS: Mapping[str, options.Part] = {
     "memory-tmaze": options.part(_SMALL, vtrace=dict(lstm_width=64, unroll_length=40)),
     "memory-repeat": options.part(_SMALL, vtrace=dict(lstm_width=64, discount=0.9)),
     "minatar": options.part(_SMALL, vtrace=dict(width=128), evaluation=dict(every_updates=5_000)),
-    "pixels": options.part(_IMAGES, on_cpu=_IMAGES_ON_CPU),
+    **dict.fromkeys(("pixels", "atari-large"), options.part(_IMAGES, on_cpu=_IMAGES_ON_CPU)),
+    "atari-100k": options.part(_IMAGES, vtrace=dict(batch_size=8), on_cpu=_IMAGES_ON_CPU),
     "football": options.part(
         _FOOTBALL,
         vtrace=dict(learning_rate=0.00005533923433816456, entropy_weight=0.000031948327487872845, trace_decay=0.9),

@@ -246,14 +246,19 @@ class _Learner:
         self._view.progress.read = self._loop.look
 
     def _train(self, address: str) -> str:
-        """Returns why the run is finished, or "" where it was stopped before."""
+        """Returns why the run is finished, or "" where it was stopped before; raises TrainingFailure."""
         if self._reception.spec is None and self._config.worker.num == 0:
             self._screen.message("waiting for a worker:", worker_options.invitation(self._config, address))
         while self._reception.spec is None and not self._ending.is_interrupted and self._seconds_left() > 0:
             self._ending.check()
             self._ending.wait(self._seconds_left())
         if self._reception.spec is None:
-            return ""
+            if self._ending.is_interrupted:
+                return ""
+            raise errors.TrainingFailure(
+                f"no worker joined within --max_seconds={self._config.run.max_seconds:g}, so nothing was learned: "
+                "start workers earlier, or give it more time"
+            )
         if self._loop is None and not self._ending.is_interrupted:
             self._build()
             spec_file.write(self._directory.path, self._reception.spec)

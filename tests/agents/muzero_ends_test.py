@@ -11,9 +11,10 @@ import muzero_cases as cases
 import numpy as np
 import pytest
 
-from seedzero.agents import muzero_loss, muzero_model
+from seedzero.agents import base, muzero_loss, muzero_model
 from seedzero.config import config as config_lib
 from seedzero.config import options
+from seedzero.core import types
 from seedzero.ops import value_transforms
 from seedzero.replay import windows as windows_lib
 
@@ -30,7 +31,7 @@ def _only(name: str, **changes: options.Value) -> config_lib.Config:
     )
 
 
-def _loss(config: config_lib.Config, windows: windows_lib.Windows) -> np.ndarray:
+def _loss_and_metrics(config: config_lib.Config, windows: windows_lib.Windows) -> tuple[np.ndarray, base.Metrics]:
     """Of the hand model, whose states 1, 2, 4 are the logits of going on, and whose value logits are all 0."""
     parts = cases.hand_model(config)
     num_logits = 11 + config.muzero.predict_ends
@@ -41,7 +42,12 @@ def _loss(config: config_lib.Config, windows: windows_lib.Windows) -> np.ndarray
     parts = parts._replace(network=parts.network._replace(predict=predict))
     targets = muzero_loss.make_targets(parts, (), windows)
     params = {"p": jnp.asarray(0.5), "q": jnp.asarray(2.0)}
-    return np.asarray(muzero_loss.loss_and_metrics(parts, params, windows, targets, jax.random.key(0))[0])
+    loss, metrics, _ = muzero_loss.loss_and_metrics(parts, params, windows, targets, jax.random.key(0))
+    return np.asarray(loss), metrics
+
+
+def _loss(config: config_lib.Config, windows: windows_lib.Windows) -> np.ndarray:
+    return _loss_and_metrics(config, windows)[0]
 
 
 def _cut(windows: windows_lib.Windows, last: int, *, terminated: bool) -> windows_lib.Windows:
@@ -72,6 +78,23 @@ def test_ends_are_learned_by_their_cross_entropy(last: int, terminated: bool, ex
     config = _only("end", muzero__predict_ends=True)
     windows = _cut(cases.hand_model_windows(config), last, terminated=terminated)
     np.testing.assert_allclose(_loss(config, windows), expected, rtol=1e-5)
+
+
+def test_the_ends_of_a_window_count_by_its_weight() -> None:
+    config = _only("end", muzero__predict_ends=True)
+    windows = _cut(cases.hand_model_windows(config), 2, terminated=True)
+    weight = jnp.zeros_like(windows.weight).at[0].set(3.0)
+    expected = 3.0 / len(weight) * _loss(config, windows)
+    np.testing.assert_allclose(_loss(config, windows._replace(weight=weight)), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("predicts", "share"), [(True, 2 / 3), (False, 2 / 5)])
+def test_only_values_that_are_learned_count_as_clipped(predicts: bool, share: float) -> None:
+    config = _only("value", muzero__predict_ends=predicts, muzero__scale_rewards=False)
+    windows = _cut(cases.hand_model_windows(config), 1, terminated=True)
+    windows = windows._replace(reward=jnp.full_like(windows.reward, 1e9))  # the return of the first position too
+    metrics = _loss_and_metrics(config, windows)[1]
+    np.testing.assert_allclose(metrics[types.TARGETS_CLIPPED], share, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("predicts", "num_steps"), [(True, 1.0), (False, 1.0 + 1 / 2 + 1 / 2)])

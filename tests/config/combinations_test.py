@@ -112,6 +112,16 @@ def test_the_updates_to_stop_after_belong_to_the_environment_of_the_preset() -> 
     assert (same.run.max_updates, notes) == (asked.run.max_updates, [])
 
 
+@pytest.mark.parametrize(("decay_updates", "num_notes"), [(0, 1), (100, 0)])
+def test_a_clip_ratio_that_is_to_fall_with_a_constant_learning_rate_is_told(
+    decay_updates: int, num_notes: int
+) -> None:
+    settings = {"ppo.decay_clip": True, "ppo.decay_updates": decay_updates}
+    asked = config.override(presets.get("catch", "ppo"), settings)
+    _, notes = combinations.imply(asked, preset_env="catch", explicit=settings.keys())
+    assert len(notes) == num_notes and all("--ppo.decay_updates=N" in note for note in notes)
+
+
 def _of_agent(agent: str, env: str = "catch") -> config.Config:
     return config.override(presets.get("catch", agent), {"env.id": env})
 

@@ -76,6 +76,14 @@ def test_agents_that_sample_by_priority_do_so_with_every_preset_that_is_not_for_
         assert presets.get(name, agent).replay.priority_alpha > 0, name
 
 
+@pytest.mark.parametrize("agent", ["ppo", "vtrace"])
+@pytest.mark.parametrize("name", ["pixels", "atari", "atari-100k", "atari-large"])
+def test_agents_of_queues_act_with_the_newest_parameters_and_see_four_frames(name: str, agent: str) -> None:
+    found = presets.get(name, agent)
+    assert found.training.publish_every == 1 and found.agent.frame_stack == 4
+    assert found.agent.notes(found) == []
+
+
 def test_an_agent_without_a_part_keeps_its_defaults_beside_the_shared_values() -> None:
     assert "tictactoe" not in presets.PARTS["vtrace"]
     found = presets.get("tictactoe", "vtrace")

@@ -94,6 +94,12 @@ def test_ctrl_c_while_nobody_has_joined_leaves_with_success(host: harness.Host, 
     assert learner.wait(LEAVE_SECONDS).code == 0
 
 
+def test_a_budget_that_is_over_before_anybody_joins_is_a_failure(host: harness.Host, tmp_path: pathlib.Path) -> None:
+    ended = host.train(tmp_path / "run", *harness.PACED, "--workers=0", "--max_seconds=1").wait()
+    assert ended.code == 1
+    assert "no worker joined within --max_seconds=1" in ended.err.strip().splitlines()[-1]
+
+
 def test_ctrl_c_while_networks_are_built_and_compiled_is_not_lost(host: harness.Host, tmp_path: pathlib.Path) -> None:
     learner = host.train(tmp_path / "run", *harness.PACED)
     learner.says("worker local-0 joined")

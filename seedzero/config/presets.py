@@ -69,13 +69,13 @@ PRESETS: Mapping[str, Preset] = {
         "Catch, a 10x5 grid: learns in seconds, ends at a mean return of 1.0",
         env=dict(id="catch"),
         run=dict(stop_at_return=1.0),
-        evaluation=dict(every_updates=100, episodes=100, num_envs=100),
+        evaluation=dict(every_updates=100, episodes=100, num_envs=100, pauses_training=True),
     ),
     "cartpole": _preset(
         "CartPole-v1: learns within two minutes on two cores, ends at a mean return of 495",
         env=dict(id="gym:CartPole-v1"),
         run=dict(stop_at_return=495.0),
-        evaluation=dict(every_updates=200, episodes=20, num_envs=20),
+        evaluation=dict(every_updates=200, episodes=20, num_envs=20, pauses_training=True),
     ),
     "tictactoe": _preset(
         "tic-tac-toe against itself: does not lose any more after some minutes on two cores",

@@ -249,6 +249,10 @@ class EvaluationConfig(options.Section):
     max_episode_steps: int = options.free(
         30_000, "an evaluation ends longer episodes, and counts their rewards so far", "steps", low=1
     )
+    pauses_training: bool = options.free(
+        False,
+        "training waits for an evaluation, whose steps else wait for acting and updates; for short, quick episodes",
+    )
 
 
 @dataclasses.dataclass(frozen=True)

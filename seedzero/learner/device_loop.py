@@ -140,7 +140,8 @@ class DeviceLoop:
 
     def _next(self) -> limiter.Work:
         progress = self._progress()
-        if self.calls.evaluator.ends:
+        pauses = self._config.evaluation.pauses_training and progress.evaluating
+        if pauses or self.calls.evaluator.ends:
             return limiter.Work.EVALUATE if progress.can_evaluate else limiter.Work.WAIT
         return self.calls.pacer.choose(progress, self._clock())
 

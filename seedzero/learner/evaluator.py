@@ -81,11 +81,13 @@ class Evaluator:
         return max(0.0, limit - now) if self.ends else None
 
     def remaining(self) -> str:
-        """Any thread: returns what a run that ends still waits for; "": it does not end."""
+        """Any thread: returns the evaluation that a run waits for; "": it waits for none."""
         running = self.running  # another thread may set it to None
-        if not self.ends or running is None:
+        if running is None or not (self.ends or self._config.pauses_training):
             return ""
-        return f"last evaluation: {running.played.num_finished} of {running.played.num_expected} episodes"
+        return (
+            f"{'last ' * self.ends}evaluation: {running.played.num_finished} of {running.played.num_expected} episodes"
+        )
 
     def begin(self, session: roster.Session, num_updates: int, params: base.Params, tasks: Sequence[str] = ()) -> None:
         """Starts an evaluation in the environments of a session, of these tasks; the parameters are a copy."""

@@ -94,6 +94,24 @@ def test_a_return_that_was_asked_for_ends_the_run(make: loop_world.Make) -> None
     assert world.loop.run() == "evaluation returned 5, --stop_at_return=5"
 
 
+@pytest.mark.parametrize("pauses", [False, True])
+def test_training_waits_for_an_evaluation_where_that_is_wanted(make: loop_world.Make, *, pauses: bool) -> None:
+    world = make(evaluation__every_updates=1000, evaluation__pauses_training=pauses)
+    session, watched = world.join(), world.join(types.Role.EVALUATE, "evaluator")
+    world.play(session, 12)
+    begun = world.num_updates
+    assert begun > 0 and world.loop.look().evaluating
+    world.show(watched, 0, 0.0, first=True)
+    world.play(session, 4)
+    assert (world.num_updates == begun) == pauses
+    stored = world.loop.look().counts.stored
+    world.show(watched, 0, 0.0, reward=5.0, final=True)
+    world.work()
+    assert world.results and not world.loop.look().evaluating
+    world.play(session, 4)
+    assert world.num_updates > begun and world.loop.look().counts.stored > stored
+
+
 @pytest.mark.parametrize(
     "settings, reason",
     [({"run__max_updates": 3}, "--max_updates=3 reached"), ({"run__max_env_steps": 20}, "--max_env_steps=20 reached")],

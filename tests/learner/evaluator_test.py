@@ -106,6 +106,14 @@ def test_a_run_that_ends_says_what_it_waits_for() -> None:
     assert evaluator.remaining() == ""
 
 
+def test_a_run_whose_training_waits_says_so_too() -> None:
+    config = sections.EvaluationConfig(every_updates=4, episodes=2, num_envs=2, pauses_training=True)
+    evaluator = evaluator_lib.Evaluator(config)
+    assert evaluator.remaining() == ""
+    evaluator.begin(SESSION, 4, PARAMS)
+    assert evaluator.remaining() == "evaluation: 0 of 2 episodes"
+
+
 def test_a_run_that_ends_does_not_wait_for_episodes_that_are_given_up() -> None:
     config = sections.EvaluationConfig(every_updates=4, episodes=6, num_envs=2, max_episode_steps=1)
     evaluator = evaluator_lib.Evaluator(config)

@@ -19,6 +19,12 @@ _OF_OWN_NETWORKS: Mapping[str, options.Value] = {
     "muzero.predict_ends": False,
 }
 """What a preset may ask of a network, and one of the user's own does not have."""
+_OF_ENVIRONMENTS: tuple[tuple[str, str, options.Value], ...] = (
+    ("stop_at_return", "run.stop_at_return", math.inf),
+    ("max_updates", "run.max_updates", 0),
+    ("evaluation.pauses_training", "evaluation.pauses_training", False),
+)
+"""What belongs to a preset's environment, and to no other: flag, SECTION.KEY and the value for others."""
 _DMLAB30 = 30
 """Levels of the suite."""
 _TAKE_ARGUMENTS = ("gym", "python", "envpool", "football")
@@ -38,15 +44,14 @@ def imply(config: config_lib.Config, *, preset_env: str, explicit: Set[str]) -> 
     if config.env.id == env_ids.REMOTE and "worker.num" not in explicit:
         changes["worker.num"] = 0
         notes.append("--env=remote: no local workers, the environments come with the workers that join")
-    for name, off in (("stop_at_return", math.inf), ("max_updates", 0)):
-        value = getattr(config.run, name)
-        if value != off and f"run.{name}" not in explicit and config.env.id != preset_env:
-            changes[f"run.{name}"] = off
-            notes.append(f"no --{name}: the preset's {value} is for {preset_env}")
+    given = config_lib.flatten(config)
+    for flag, name, off in _OF_ENVIRONMENTS:
+        if given[name] != off and name not in explicit and config.env.id != preset_env:
+            changes[name] = off
+            notes.append(f"no --{flag}: the preset's {str(given[name]).lower()} is for {preset_env}")
     if "network" in config.agent.SECTIONS and config.network.module:
-        flat = config_lib.flatten(config)
         for name, nothing in _OF_OWN_NETWORKS.items():
-            if flat[name] != nothing and name not in explicit:
+            if given[name] != nothing and name not in explicit:
                 changes[name] = nothing
                 notes.append(f"no --{name}: --network.module={config.network.module} has no such part")
     memory, setting = _MEMORY.fullmatch(config.env.id), config.agent.LEARNS_THROUGH

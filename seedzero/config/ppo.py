@@ -135,7 +135,7 @@ _IMAGES = options.values(
     training=dict(publish_every=1),
     evaluation=dict(every_updates=50),
 )
-_IMAGES_ON_CPU = options.values(ppo=dict(batch_size=16, num_minibatches=4))
+_IMAGES_ON_CPU = options.values(ppo=dict(batch_size=16, num_minibatches=4), evaluation=dict(every_updates=50))
 _FOOTBALL = options.part(
     _IMAGES,
     ppo=dict(batch_size=32, num_minibatches=8, discount=0.997, normalize_rewards=False),
@@ -179,7 +179,12 @@ PARTS: Mapping[str, options.Part] = {
     "football": _FOOTBALL,
     "football-checkpoints": _FOOTBALL,
     "pixels": options.part(_IMAGES, ppo=dict(batch_size=128), on_cpu=_IMAGES_ON_CPU),
-    "atari-100k": options.part(_IMAGES, ppo=dict(batch_size=8), on_cpu=options.values(ppo=dict(num_minibatches=4))),
+    "atari-100k": options.part(  # 98 updates of 8 unrolls of 128
+        _IMAGES,
+        ppo=dict(batch_size=8),
+        evaluation=dict(every_updates=10),
+        on_cpu=options.values(ppo=dict(num_minibatches=4), evaluation=dict(every_updates=10)),
+    ),
     "atari-large": options.part(_IMAGES, ppo=dict(batch_size=512)),
     # 50 million steps are 1,526 updates of 256 unrolls of 128.
     "atari": options.part(

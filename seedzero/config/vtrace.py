@@ -121,7 +121,12 @@ PARTS: Mapping[str, options.Part] = {
     "memory-repeat": options.part(_SMALL, vtrace=dict(lstm_width=64, discount=0.9)),
     "minatar": options.part(_SMALL, vtrace=dict(width=128), evaluation=dict(every_updates=5_000)),
     **dict.fromkeys(("pixels", "atari-large"), options.part(_IMAGES, on_cpu=_IMAGES_ON_CPU)),
-    "atari-100k": options.part(_IMAGES, vtrace=dict(batch_size=8), on_cpu=_IMAGES_ON_CPU),
+    "atari-100k": options.part(  # 625 updates of 8 unrolls of 20
+        _IMAGES,
+        vtrace=dict(batch_size=8),
+        evaluation=dict(every_updates=100),
+        on_cpu=options.values(_IMAGES_ON_CPU, evaluation=dict(every_updates=100)),
+    ),
     "football": options.part(
         _FOOTBALL,
         vtrace=dict(learning_rate=0.00005533923433816456, entropy_weight=0.000031948327487872845, trace_decay=0.9),

@@ -171,7 +171,8 @@ class Calls:
     def begin_evaluation(self) -> None:
         """Starts an evaluation with the newest parameters, if its environments are still there."""
         for session in self.workers.roster.started(types.Role.EVALUATE)[:1]:
-            self.evaluator.begin(session, self.runner.num_updates, self.runner.copy_params(), self.setup.spec.tasks)
+            params, tasks = self.runner.copy_params(), self.setup.spec.tasks
+            self.evaluator.begin(session, self.runner.num_updates, params, tasks, now=self.clock())
 
     def evaluate(self) -> evaluator_lib.Ended | None:
         """Acts for the evaluating environments that wait; returns the evaluation when it is complete."""

@@ -116,12 +116,16 @@ class DeviceLoop:
     def _seconds_left(self) -> float | None:
         """Returns how long until a deadline makes work; None: there is no deadline."""
         now = self._clock()
-        parts = (self.calls.intake.fill_seconds_left, self.calls.pacer.seconds_left, self.calls.evaluator.seconds_left)
+        calls = self.calls
+        of_evaluation = (calls.evaluator.seconds_left, calls.evaluator.pause_left)
+        parts = (calls.intake.fill_seconds_left, calls.pacer.seconds_left, *of_evaluation)
         deadlines = [seconds_left(now) for seconds_left in parts]
         return min((seconds for seconds in deadlines if seconds is not None and seconds > 0), default=None)
 
     def _held(self) -> tuple[str, ...]:
         """Returns what passes while the device idles: its idle time, and ready work that the pace holds back."""
+        if self.calls.evaluator.pause_left(self._clock()):
+            return ("device_idle_seconds",)
         progress = self._progress()
         acting = ("acting_held_seconds",) if progress.can_act else ()
         updating = ("updating_held_seconds",) if progress.can_update else ()
@@ -140,8 +144,8 @@ class DeviceLoop:
 
     def _next(self) -> limiter.Work:
         progress = self._progress()
-        pauses = self._config.evaluation.pauses_training and progress.evaluating
-        if pauses or self.calls.evaluator.ends:
+        evaluating = self.calls.evaluator
+        if evaluating.ends or evaluating.pause_left(self._clock()):
             return limiter.Work.EVALUATE if progress.can_evaluate else limiter.Work.WAIT
         return self.calls.pacer.choose(progress, self._clock())
 
@@ -219,7 +223,7 @@ class DeviceLoop:
             return
         self._hooks.evaluated(ended)
         mean_return, bar = ended.result.mean_return, self._config.run.stop_at_return
-        if mean_return >= bar:
+        if mean_return >= bar and not ended.cut_short:
             self._over = f"evaluation returned {mean_return:g}, --stop_at_return={bar:g}"
 
     def _keep_time(self) -> None:

@@ -31,17 +31,21 @@ class Ended(NamedTuple):
       result: of its episodes.
       human_normalized: score of `human_scores.of`; None where there is none.
       is_best: its mean return, or of several tasks its score, is the highest but the first's.
+      cut_short: the baseline's episodes were not played to their ends; rewards so far may flatter.
     """
 
     running: Running
     result: evaluation.Result
     human_normalized: float | None
     is_best: bool
+    cut_short: bool
 
 
+CUT_SHORT = "cut_short"
+"""In a last result, as JSON: it is no return of whole episodes, and ends no run."""
 SILENCE_SECONDS, LAST_SECONDS = 60.0, 600.0
 """Time without a step of the evaluating environments, and altogether, after which a run ends without its last
-evaluation: environments may be gone, and episodes endless."""
+evaluation: environments may be gone, and episodes endless. Training waits for no evaluation that is so silent."""
 
 
 class Evaluator:
@@ -80,17 +84,30 @@ class Evaluator:
         limit = min(self._last_step + SILENCE_SECONDS, self._began_to_end + LAST_SECONDS)
         return max(0.0, limit - now) if self.ends else None
 
-    def remaining(self) -> str:
-        """Any thread: returns the evaluation that a run waits for; "": it waits for none."""
-        running = self.running  # another thread may set it to None
-        if running is None or not (self.ends or self._config.pauses_training):
-            return ""
-        return (
-            f"{'last ' * self.ends}evaluation: {running.played.num_finished} of {running.played.num_expected} episodes"
-        )
+    def pause_left(self, now: float) -> float | None:
+        """Returns how long training still waits for the environments of an evaluation; None: it waits for none."""
+        if not self._config.pauses_training or self.running is None:
+            return None
+        return max(0.0, self._last_step + SILENCE_SECONDS - now)
 
-    def begin(self, session: roster.Session, num_updates: int, params: base.Params, tasks: Sequence[str] = ()) -> None:
+    def remaining(self) -> str:
+        """Any thread: returns what a run that ends still waits for; "": it does not end."""
+        running = self.running  # another thread may set it to None
+        if not self.ends or running is None:
+            return ""
+        return f"last evaluation: {running.played.num_finished} of {running.played.num_expected} episodes"
+
+    def begin(
+        self,
+        session: roster.Session,
+        num_updates: int,
+        params: base.Params,
+        tasks: Sequence[str] = (),
+        *,
+        now: float,
+    ) -> None:
         """Starts an evaluation in the environments of a session, of these tasks; the parameters are a copy."""
+        self._last_step = now
         limit = self._config.max_episode_steps
         played = evaluation.Evaluation(session.all_slots, self._config.episodes, tasks, max_steps=limit)
         self.running = Running(session, num_updates, params, played)
@@ -102,7 +119,8 @@ class Evaluator:
         self._last_step = now
         self.acted_last = True
         is_baseline = self.last is None and running.update < self._config.every_updates and not self.ends
-        if is_baseline and num_updates >= 2 * self._config.every_updates:
+        in_a_hurry = is_baseline and num_updates >= 2 * self._config.every_updates
+        if in_a_hurry:
             running.played.hurry()
         for message in messages:
             running.played.record(message.slots, message.request.step, message.request.first)
@@ -115,11 +133,13 @@ class Evaluator:
         is_best = not is_baseline and score >= self._best_return
         if is_best:
             self._best_return = score
-        shown = {} if normalized is None else {"human_normalized": normalized}
+        shown: dict[str, Any] = {} if normalized is None else {"human_normalized": normalized}
+        cut_short = in_a_hurry and result.cut_off > 0
+        shown |= {CUT_SHORT: True} if cut_short else {}
         self.last = {"update": running.update, **result.to_json(), **shown}
         self._due = self._due_after(running.update)
         self.running = None
-        return Ended(running, result, normalized, is_best)
+        return Ended(running, result, normalized, is_best, cut_short)
 
     def _due_after(self, update: int) -> int:
         every = self._config.every_updates

@@ -253,6 +253,7 @@ class _Learner:
             self._ending.check()
             self._ending.wait(self._seconds_left())
         if self._reception.spec is None:
+            self._ending.check()
             if self._ending.is_interrupted:
                 return ""
             raise errors.TrainingFailure(

@@ -67,7 +67,8 @@ class Saves:
         if spent := budget.spent(num_updates, num_steps, owed):
             number = f"{num_updates} updates" if spent.startswith("--max_updates") else f"{num_steps} steps"
             return f"{number} of {spent}"
-        if evaluated is not None and evaluated["mean_return"] >= budget.stop_at_return:
+        is_whole = evaluated is not None and evaluator.CUT_SHORT not in evaluated
+        if is_whole and evaluated["mean_return"] >= budget.stop_at_return:
             return f"evaluation returned {evaluated['mean_return']:g}, --stop_at_return={budget.stop_at_return:g}"
         return ""
 

@@ -69,4 +69,7 @@ class Progress:
         if not num_workers:
             return "no training worker is connected"
         still = self._clock() - self._last_change
-        return f"no step or update for {still:.0f} s" if still > _STALL_SECONDS else None
+        if still <= _STALL_SECONDS:
+            return None
+        meanwhile = "; an evaluation is under way" if self.read is not None and self.read().evaluating else ""
+        return f"no step or update for {still:.0f} s{meanwhile}"

@@ -94,13 +94,15 @@ def test_workers_that_were_asked_for_are_not_dropped() -> None:
 
 def test_the_return_to_stop_at_belongs_to_the_environment_of_the_preset() -> None:
     other, notes = combinations.imply(_catch(env__id="gym:X-v0"), preset_env="catch", explicit={"env.id"})
-    assert math.isinf(other.run.stop_at_return)
-    assert len(notes) == 1
+    assert math.isinf(other.run.stop_at_return) and not other.evaluation.pauses_training
+    assert notes[0] == "no --stop_at_return: the preset's 1.0 is for catch"
+    assert notes[1:] == ["no --evaluation.pauses_training: the preset's true is for catch"]
     same, notes = combinations.imply(_catch(), preset_env="catch", explicit=set())
     assert (same.run.stop_at_return, notes) == (1.0, [])
-    explicit = {"env.id", "run.stop_at_return"}
+    assert same.evaluation.pauses_training
+    explicit = {"env.id", "run.stop_at_return", "evaluation.pauses_training"}
     asked, _ = combinations.imply(_catch(env__id="gym:X-v0"), preset_env="catch", explicit=explicit)
-    assert asked.run.stop_at_return == 1.0
+    assert asked.run.stop_at_return == 1.0 and asked.evaluation.pauses_training
 
 
 def test_the_updates_to_stop_after_belong_to_the_environment_of_the_preset() -> None:

@@ -84,6 +84,16 @@ def test_agents_of_queues_act_with_the_newest_parameters_and_see_four_frames(nam
     assert found.agent.notes(found) == []
 
 
+@pytest.mark.parametrize("agent", ["ppo", "vtrace"])
+@pytest.mark.parametrize("on_cpu", [False, True])
+def test_a_run_of_100k_steps_is_evaluated_several_times(agent: str, *, on_cpu: bool) -> None:
+    found = presets.get("atari-100k", agent)
+    if on_cpu:
+        found = config.override(found, presets.cpu_values("atari-100k", agent, explicit=set()))
+    of_update = found.agent.batch_size * found.agent.unroll_length  # type: ignore[attr-defined]
+    assert 5 <= found.run.max_env_steps / of_update / found.evaluation.every_updates <= 10
+
+
 def test_an_agent_without_a_part_keeps_its_defaults_beside_the_shared_values() -> None:
     assert "tictactoe" not in presets.PARTS["vtrace"]
     found = presets.get("tictactoe", "vtrace")

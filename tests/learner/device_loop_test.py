@@ -94,6 +94,36 @@ def test_a_return_that_was_asked_for_ends_the_run(make: loop_world.Make) -> None
     assert world.loop.run() == "evaluation returned 5, --stop_at_return=5"
 
 
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_training_goes_on_where_the_environments_of_an_evaluation_are_silent_or_lost(
+    make: loop_world.Make, *, is_lost: bool
+) -> None:
+    world = make(evaluation__every_updates=1000, evaluation__pauses_training=True)
+    session, watched = world.join(), world.join(types.Role.EVALUATE, "evaluator")
+    world.play(session, 12)
+    begun = world.num_updates
+    assert world.loop.look().evaluating and world.loop._seconds_left() == evaluator.SILENCE_SECONDS
+    if is_lost:
+        world.lose(watched)
+    else:
+        world.now += evaluator.SILENCE_SECONDS
+    world.work()
+    world.play(session, 4)
+    assert world.num_updates > begun
+
+
+def test_a_baseline_that_is_cut_short_ends_no_run(make: loop_world.Make) -> None:
+    world = make(evaluation__every_updates=2, run__stop_at_return=-5.0)
+    session, watched = world.join(), world.join(types.Role.EVALUATE, "evaluator")
+    world.show(watched, 0, 0.0, first=True)
+    world.play(session, 16)
+    assert world.num_updates >= 4 and world.results == []
+    world.show(watched, 0, 0.0, reward=-1.0)  # of an episode that would return less than -5
+    world.work()
+    assert [result.mean_return for result in world.results] == [-1.0] and world.loop._over is None
+    assert world.loop.look().last_evaluation == {"update": 1, **world.results[0].to_json(), evaluator.CUT_SHORT: True}
+
+
 @pytest.mark.parametrize("pauses", [False, True])
 def test_training_waits_for_an_evaluation_where_that_is_wanted(make: loop_world.Make, *, pauses: bool) -> None:
     world = make(evaluation__every_updates=1000, evaluation__pauses_training=pauses)

@@ -23,7 +23,7 @@ def _make(every_updates: int = 4) -> evaluator_lib.Evaluator:
 
 def _play(evaluator: evaluator_lib.Evaluator, update: int, reward: float) -> evaluator_lib.Ended:
     """Evaluates episodes of two steps."""
-    evaluator.begin(SESSION, update, PARAMS)
+    evaluator.begin(SESSION, update, PARAMS, now=0.0)
     for place in range(3):
         shown = loop_world.message(SESSION, 0, 0.0, first=place == 0, final=place == 2, reward=reward)
         ended = evaluator.record([shown], num_updates=0, now=float(place))
@@ -58,11 +58,11 @@ def test_a_whole_evaluation_has_its_parameters_and_statistics() -> None:
 def test_an_episode_without_end_is_cut_off() -> None:
     config = sections.EvaluationConfig(every_updates=4, episodes=2, num_envs=2, max_episode_steps=3)
     evaluator = evaluator_lib.Evaluator(config)
-    evaluator.begin(SESSION, 4, PARAMS)
+    evaluator.begin(SESSION, 4, PARAMS, now=0.0)
     for place in range(4):
         shown = loop_world.message(SESSION, 0, 0.0, first=place == 0, final=False, reward=1.0)
         ended = evaluator.record([shown], num_updates=0, now=0.0)
-    assert ended is not None and (ended.result.mean_return, ended.result.cut_off) == (3.0, 2)
+    assert ended is not None and not ended.cut_short and (ended.result.mean_return, ended.result.cut_off) == (3.0, 2)
 
 
 def _play_without_end(update: int, *, later: int, num_before: int = 0) -> evaluator_lib.Ended | None:
@@ -70,7 +70,7 @@ def _play_without_end(update: int, *, later: int, num_before: int = 0) -> evalua
     evaluator = _make(every_updates=4)
     for _ in range(num_before):
         _play(evaluator, 1, 0.0)
-    evaluator.begin(SESSION, update, PARAMS)
+    evaluator.begin(SESSION, update, PARAMS, now=0.0)
     for place in range(10):
         shown = loop_world.message(SESSION, 0, 0.0, first=place == 0, final=False, reward=1.0)
         step = shown.request.step._replace(terminated=np.array([place == 2, False]))
@@ -84,7 +84,7 @@ def test_a_baseline_that_takes_two_periods_cuts_off_what_is_longer_than_the_fini
     assert _play_without_end(1, later=7) is None
     ended = _play_without_end(1, later=8)
     assert ended is not None and not ended.is_best
-    assert (ended.result.mean_length, ended.result.cut_off) == ((2 + 5) / 2, 1)
+    assert (ended.result.mean_length, ended.result.cut_off, ended.cut_short) == ((2 + 5) / 2, 1, True)
 
 
 def test_later_evaluations_take_as_long_as_they_need() -> None:
@@ -93,7 +93,7 @@ def test_later_evaluations_take_as_long_as_they_need() -> None:
 
 def test_a_run_that_ends_says_what_it_waits_for() -> None:
     evaluator = _make()
-    evaluator.begin(SESSION, 4, PARAMS)
+    evaluator.begin(SESSION, 4, PARAMS, now=0.0)
     assert evaluator.remaining() == ""
     evaluator.end(now=0.0)
     assert evaluator.remaining() == "last evaluation: 0 of 2 episodes"
@@ -106,18 +106,23 @@ def test_a_run_that_ends_says_what_it_waits_for() -> None:
     assert evaluator.remaining() == ""
 
 
-def test_a_run_whose_training_waits_says_so_too() -> None:
+def test_training_waits_until_the_environments_of_an_evaluation_are_silent_for_long() -> None:
     config = sections.EvaluationConfig(every_updates=4, episodes=2, num_envs=2, pauses_training=True)
-    evaluator = evaluator_lib.Evaluator(config)
-    assert evaluator.remaining() == ""
-    evaluator.begin(SESSION, 4, PARAMS)
-    assert evaluator.remaining() == "evaluation: 0 of 2 episodes"
+    evaluator, silence = evaluator_lib.Evaluator(config), evaluator_lib.SILENCE_SECONDS
+    assert evaluator.pause_left(now=0.0) is None
+    evaluator.begin(SESSION, 4, PARAMS, now=10.0)
+    assert evaluator.pause_left(now=11.0) == silence - 1.0 and evaluator.pause_left(now=10.0 + silence) == 0.0
+    evaluator.record([loop_world.message(SESSION, 0, 0.0, first=True)], num_updates=4, now=20.0)
+    assert evaluator.pause_left(now=21.0) == silence - 1.0
+    without = _make()
+    without.begin(SESSION, 4, PARAMS, now=0.0)
+    assert without.pause_left(now=1.0) is None
 
 
 def test_a_run_that_ends_does_not_wait_for_episodes_that_are_given_up() -> None:
     config = sections.EvaluationConfig(every_updates=4, episodes=6, num_envs=2, max_episode_steps=1)
     evaluator = evaluator_lib.Evaluator(config)
-    evaluator.begin(SESSION, 4, PARAMS)
+    evaluator.begin(SESSION, 4, PARAMS, now=0.0)
     evaluator.end(now=0.0)
     shown = [loop_world.message(SESSION, 0, 0.0, first=place == 0, final=False, reward=1.0) for place in range(2)]
     step, last = shown[1].request.step, np.array([False, True])
@@ -140,7 +145,7 @@ def test_an_evaluation_that_another_thread_ends_meanwhile_can_be_looked_at() -> 
             self._kept = value
 
     evaluator = Ending(sections.EvaluationConfig(every_updates=4, episodes=2, num_envs=2))
-    evaluator.begin(SESSION, 4, PARAMS)
+    evaluator.begin(SESSION, 4, PARAMS, now=0.0)
     evaluator.end(now=0.0)
     assert evaluator.remaining() == "last evaluation: 0 of 2 episodes"
     assert evaluator.remaining() == ""
@@ -160,7 +165,7 @@ def test_of_tasks_with_published_scores_the_best_has_the_highest_capped_mean() -
     evaluator = evaluator_lib.Evaluator(config, "dmlab:dmlab30")
 
     def play(update: int, returns: list[float]) -> bool:
-        evaluator.begin(session, update, PARAMS, levels)
+        evaluator.begin(session, update, PARAMS, levels, now=0.0)
         for place in range(2):
             shown = loop_world.message(session, 0, 0.0, first=place == 0, final=place == 1, tasks=range(30))
             step = shown.request.step._replace(reward=np.array(returns, np.float32) * place)
@@ -209,7 +214,7 @@ def test_the_last_one_is_awaited_while_its_environments_step_but_not_for_ever() 
     silence, most = evaluator_lib.SILENCE_SECONDS, evaluator_lib.LAST_SECONDS
     evaluator.end(100.0)
     assert evaluator.seconds_left(100.0) == silence and evaluator.seconds_left(100.0 + silence) == 0.0
-    evaluator.begin(SESSION, 3, PARAMS)
+    evaluator.begin(SESSION, 3, PARAMS, now=0.0)
     evaluator.record([loop_world.message(SESSION, 0, 0.0, first=True)], num_updates=0, now=100.0 + silence / 2)
     assert evaluator.seconds_left(100.0 + silence) == silence / 2
     evaluator.record([loop_world.message(SESSION, 0, 0.0)], num_updates=0, now=100.0 + most - 1.0)
@@ -218,7 +223,7 @@ def test_the_last_one_is_awaited_while_its_environments_step_but_not_for_ever() 
 
 def test_one_whose_environments_are_gone_ends_without_a_result() -> None:
     evaluator = _make()
-    evaluator.begin(SESSION, 3, PARAMS)
+    evaluator.begin(SESSION, 3, PARAMS, now=0.0)
     evaluator.running = None
     assert evaluator.running is None and evaluator.last is None and evaluator.is_due(3)
 

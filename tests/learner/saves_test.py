@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from seedzero.checkpoints import run_dir
+from seedzero.checkpoints import files, run_dir
 from seedzero.config import config as config_lib
 from seedzero.core import errors
-from seedzero.learner import saves
+from seedzero.learner import evaluator, saves
 
 
 def test_nothing_is_saved_into_a_directory_that_was_deleted(tmp_path: pathlib.Path) -> None:
@@ -25,3 +25,19 @@ def test_nothing_is_saved_into_a_directory_that_was_deleted(tmp_path: pathlib.Pa
                 save(state)
         saved.checkpointer.close()
     assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "finished"), [({}, "evaluation returned -1, --stop_at_return=-5"), ({evaluator.CUT_SHORT: True}, "")]
+)
+def test_a_run_is_finished_by_the_return_of_whole_episodes(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, more: dict[str, bool], finished: str
+) -> None:
+    host = {"last_evaluation": {"mean_return": -1.0, **more}, "num_updates": 4, "num_acts": 1, "ledger": {"stored": 9}}
+    found = [python_types.SimpleNamespace(step=4, host=host)]
+    config = config_lib.override(config_lib.Config(), {"run.stop_at_return": -5.0})
+    directory = cast(Any, python_types.SimpleNamespace(checkpoints=tmp_path, resumed=True))
+    saved = saves.Saves(config, directory, cast(Any, None), pytest.fail, None)
+    monkeypatch.setattr(files, "manifests", lambda path: found)
+    assert saved.finished_before() == finished
+    saved.checkpointer.close()

@@ -65,6 +65,8 @@ def test_a_run_stands_still_without_workers_programs_or_progress(run: Run, shown
     run.advance(31.0)
     shown.observe(run.now)
     assert shown.stalled(1) == "no step or update for 31 s"
+    run.snapshot = run.snapshot._replace(evaluating=True)
+    assert shown.stalled(1) == "no step or update for 31 s; an evaluation is under way"
     shown.silent = lambda: "worker w3 has sent no step for 75 s"
     assert shown.stalled(0) == shown.stalled(1) == "worker w3 has sent no step for 75 s"
     shown.silent = lambda: ""

@@ -134,6 +134,8 @@ def test_training_waits_for_an_evaluation_where_that_is_wanted(make: loop_world.
     world.show(watched, 0, 0.0, first=True)
     world.play(session, 4)
     assert (world.num_updates == begun) == pauses
+    if pauses:  # no environment is late, and no pace holds anything back
+        assert world.loop._held() == ("device_idle_seconds",)
     stored = world.loop.look().counts.stored
     world.show(watched, 0, 0.0, reward=5.0, final=True)
     world.work()

@@ -13,12 +13,16 @@ from typing import Any
 
 from seedzero.config import sections
 from seedzero.core import env_ids, errors, types
+from seedzero.processes import program
+
+_LIMIT_SECONDS = sections.TransportConfig().spec_seconds
 
 
-def spec_of(settings: sections.EnvConfig) -> types.EnvSpec | None:
+def spec_of(settings: sections.EnvConfig, *, limit_seconds: float = _LIMIT_SECONDS) -> types.EnvSpec | None:
     """Returns an environment's spec; None with --env=remote, where only workers know it.
 
-    A user's own module is imported in a process of its own, like a worker's: it may change variables that JAX reads.
+    A user's own module is imported in a process of its own, like a worker's, without the accelerator: it may change
+    variables that JAX reads. limit_seconds: for this process.
 
     Raises:
       ConfigError: the environment cannot be made here.
@@ -28,18 +32,27 @@ def spec_of(settings: sections.EnvConfig) -> types.EnvSpec | None:
     if settings.id == env_ids.REMOTE:
         return None
     if settings.id.startswith("python:") or (settings.id.count(":") == 2 and settings.id.startswith("gym:")):
-        return _of_module(settings)
+        return _of_module(settings, limit_seconds)
     try:
         return registry.spec(settings)
     except errors.EnvironmentFailure as error:
         raise _refused(settings, str(error)) from None
 
 
-def _of_module(settings: sections.EnvConfig) -> types.EnvSpec:
+def _of_module(settings: sections.EnvConfig, limit_seconds: float) -> types.EnvSpec:
     command = [sys.executable, "-m", "seedzero.envs", json.dumps(dataclasses.asdict(settings))]
+    variables = {**os.environ, **program.WORKER_ENVIRONMENT}
     watched, held = os.pipe()  # it ends with this process, however that ends: then the pipe closes
     try:
-        done = subprocess.run(command, stdin=watched, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, stdin=watched, capture_output=True, text=True, check=False, env=variables, timeout=limit_seconds
+        )
+    except subprocess.TimeoutExpired:
+        raise _refused(
+            settings,
+            f"it was not made, reset and stepped once within {limit_seconds:g} s, the limit of"
+            " --transport.spec_seconds; seedzero check-env shows what it prints",
+        ) from None
     finally:
         os.close(watched)
         os.close(held)

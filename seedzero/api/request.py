@@ -8,10 +8,13 @@ from collections.abc import Mapping, Set
 from typing import NamedTuple
 
 from seedzero.api import environment
-from seedzero.config import combinations, presets, sections
+from seedzero.config import combinations, presets
 from seedzero.config import config as config_lib
 from seedzero.config import machine as machine_lib
 from seedzero.core import errors, types
+
+_SHOWING = {"env.id", "env.kwargs", "env.wrappers", "transport.spec_seconds"}
+"""Settings that an environment is asked with before its preset is known."""
 
 
 class Request(NamedTuple):
@@ -59,8 +62,9 @@ def make(flags: Mapping[str, str], settings: Mapping[str, str]) -> Request:
             raise errors.ConfigError(f"--env={env} names a preset, not an environment; give --preset={env}")
         if str(env).startswith(("gym:", "python:", "envpool:")):
             with contextlib.suppress(errors.ConfigError):  # `check_early` raises it, unless workers alone need it
-                kwargs, wrappers = settings.get("env.kwargs", ""), settings.get("env.wrappers", "")
-                spec = environment.spec_of(sections.EnvConfig(id=str(env), kwargs=kwargs, wrappers=wrappers))
+                asked = {name: settings[name] for name in _SHOWING & settings.keys()}
+                shown = config_lib.override(config_lib.Config(), asked)
+                spec = environment.spec_of(shown.env, limit_seconds=shown.transport.spec_seconds)
         if env_advice := registry.advice(str(env)):
             notes.append(env_advice)
         if spec is not None:
@@ -133,9 +137,9 @@ def _with_spec(asked: Request, *, must_be_known: bool) -> Request:
 
     config = asked.config
     registry.check_id(config.env.id)
-    evaluates_here = config.evaluation.every_updates > 0
+    evaluates_here, limit_seconds = config.evaluation.every_updates > 0, config.transport.spec_seconds
     try:
-        return asked._replace(spec=asked.spec or environment.spec_of(config.env))
+        return asked._replace(spec=asked.spec or environment.spec_of(config.env, limit_seconds=limit_seconds))
     except errors.ConfigError as error:
         if must_be_known and config.worker.num > 0:
             raise

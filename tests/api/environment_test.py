@@ -59,13 +59,22 @@ class RealTime(Talking):
     def reset(self, **kwargs):
         os.kill(os.getpid(), 40)
 
+class Hanging(Talking):
+    def __init__(self):
+        threading.Event().wait()
+
+class Hidden(Talking):
+    def __init__(self):
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == "", "an accelerator"
+        assert os.environ["JAX_PLATFORMS"] == "cpu"
+
 class Waiting(Talking):
     def __init__(self):
         with open("alive", "w") as alive:
             print(os.getpid(), file=alive, flush=True)
             threading.Event().wait()
 
-for kind in (Talking, Crashing, Aborting, Parting, OfTwoRewards, Stuck, RealTime, Waiting):
+for kind in (Talking, Crashing, Aborting, Parting, OfTwoRewards, Stuck, RealTime, Hanging, Hidden, Waiting):
     gymnasium.register(f"{kind.__name__}-v0", entry_point=kind)
 """
 
@@ -116,6 +125,20 @@ def test_an_error_in_close_does_not_hide_the_first_one() -> None:
 def test_a_signal_without_a_name_is_told_by_its_number() -> None:
     with pytest.raises(errors.ConfigError, match=r"RealTime-v0: its process ended with signal 40 while"):
         environment.spec_of(sections.EnvConfig(id="gym:talking_envs:RealTime-v0"))
+
+
+@pytest.mark.usefixtures("_module")
+def test_one_that_hangs_is_named_after_the_limit() -> None:
+    message = r"^--env=gym:.*Hanging-v0: it was not made, .* within 0\.1 s, the limit of --transport\.spec_seconds; "
+    with pytest.raises(errors.ConfigError, match=message):
+        environment.spec_of(sections.EnvConfig(id="gym:talking_envs:Hanging-v0"), limit_seconds=0.1)
+
+
+@pytest.mark.usefixtures("_module")
+def test_it_sees_no_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    monkeypatch.setenv("JAX_PLATFORMS", "cuda")
+    assert environment.spec_of(sections.EnvConfig(id="gym:talking_envs:Hidden-v0"))
 
 
 @pytest.mark.usefixtures("_module")

@@ -33,8 +33,8 @@ AGENT
   vtrace             IMPALA's actor-critic: many more steps a second, learns from each once
   apex               Ape-X DQN: Q-learning from a prioritized replay
   r2d2               Ape-X with an LSTM, for environments that need a memory
-  ppo                learns several times from its newest steps; numbers or vectors as actions
-  sac                learns vectors as actions from few steps
+  ppo                learns several times from its newest steps; discrete or continuous actions
+  sac                learns continuous actions from few steps
 
 Examples
   ./run_local.sh catch

@@ -35,10 +35,10 @@ class Evaluation:
       human_normalized: for Atari and DMLab-30's levels, 0: random play, 1: a human; of all 30 levels the mean, each
         capped at 1; None: another environment.
       task_returns: mean return of each task, by its name; None: there is one task.
-      cut_off: episodes that the limit of steps ended, and that count with their rewards so far; their environments
-        played no more. None: there was none.
-      opponent: in games of two players, "random", "exhaustive" or a run directory; None: another environment, and so
-        are all that follow.
+      cut_off: number of episodes that the limit of steps ended; they count with their rewards so far, and their
+        environments stop. None: there was none.
+      opponent: in games of two players, "random", "exhaustive" or a run directory; None, as all below: not a game of
+        two players.
       wins: games won; draws, losses likewise.
       first: {"wins", "draws", "losses"} of the games in which the agent had the first move.
       second: of the others.

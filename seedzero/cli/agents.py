@@ -29,10 +29,10 @@ def run(arguments: parse.Arguments) -> int:
 
 
 def _plays(settings: options.AgentSection) -> str:
-    kinds = (("numbers", settings.PLAYS_DISCRETE), ("vectors", settings.PLAYS_CONTINUOUS))
+    kinds = (("discrete", settings.PLAYS_DISCRETE), ("continuous", settings.PLAYS_CONTINUOUS))
     actions = " or ".join(kind for kind, is_played in kinds if is_played)
     games = ", games of one or two players" if settings.MAX_PLAYERS > 1 else ""
-    return f"{actions} as actions{games}"
+    return f"{actions} actions{games}"
 
 
 def _data(settings: options.AgentSection) -> str:

@@ -28,7 +28,7 @@ def run(arguments: parse.Arguments) -> int:
     given = arguments.integer("steps", minimum=1)
     num_steps, max_seconds = (given, math.inf) if given else (NUM_STEPS, MAX_SECONDS)
     if "env.id" in arguments.settings:
-        raise errors.UsageError("the environment is the word behind check-env, as in `seedzero check-env catch`")
+        raise errors.UsageError("leave --env out: the environment follows check-env, as in `seedzero check-env catch`")
     env_id = arguments.words[0]
     report: dict[str, Any] = {"env": env_id, "errors": [], "warnings": [], "notes": []}
     try:

@@ -101,8 +101,8 @@ def _report_cut(result: Mapping[str, Any]) -> None:
         return
     output.say(
         f"the limit of steps ended {result['cut_off']} of {result.get('episodes', 1)} episodes, which count with "
-        "their rewards so far; --max_episode_steps=N is another limit, and a new run learns with one where its "
-        "environment takes --env.max_episode_steps=N"
+        "their rewards so far; --max_episode_steps=N sets another limit, and --env.max_episode_steps=N "
+        "one for a new run's training, where the environment takes it"
     )
 
 

@@ -48,7 +48,7 @@ COMMAND = parse.Command(
         parse.Flag("batch_size", "rows of all inputs (default: any number)", "N"),
     ),
     details="""
-Extra: pip install '.[export]'. OUT has manifest.json (names, shapes, dtypes and the call), parameters.npz and
+Extra: pip install 'seedzero[export]'. OUT has manifest.json (names, shapes, dtypes and the call), parameters.npz and
 a file for each function: act, from newest frames to actions with everything that a row carries; for MuZero represent,
 predict and dynamics, too. Every input and output is an array by name. docs/python.md has the call.
 

@@ -52,8 +52,8 @@ def _run(args: Sequence[str], environ: Mapping[str, str]) -> int:
     address_object, cluster_spec = flags.get("address_object", ""), environ.get("CLUSTER_SPEC", "")
     if not address_object and not cluster_spec:
         raise errors.UsageError(
-            "there is neither CLUSTER_SPEC, as in a custom job of Vertex AI, nor --address_object=gs://BUCKET/NAME: "
-            "learner and workers have no way to find each other"
+            "neither CLUSTER_SPEC, as in a custom job of Vertex AI, nor --address_object is set: learner and workers "
+            "cannot find each other; give --address_object=gs://BUCKET/NAME"
         )
     client = google_cloud.Client(google_cloud.endpoints(environ))
 

@@ -123,7 +123,7 @@ def _train_words(arguments: parse.Arguments, run_dir: str) -> tuple[str, ...]:
 
 COMMAND = parse.Command(
     summary="Runs a learner and workers on the nodes of a Ray cluster, and restarts programs that die.",
-    usage="ray --num_workers=N --run_dir=DIR [--address=HOST:PORT] --preset=NAME [--key=value ...]",
+    usage="ray --num_workers=N --run_dir=DIR [--address=HOST:PORT] [--preset=NAME] [--key=value ...]",
     words=(("ray",),),
     flags=(
         parse.Flag("num_workers", "workers that step environments, each an actor", "N", required=True),

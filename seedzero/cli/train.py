@@ -74,12 +74,12 @@ def _preset_rows() -> str:
 
 COMMAND = parse.Command(
     summary="Trains an agent: the learner with its accelerator, and local workers beside it.",
-    usage="--preset=NAME [--env=ENV] [--run_dir=DIR] [--key=value ...]",
+    usage="--preset=NAME|--env=ENV|--run_dir=DIR [--key=value ...]",
     flags=(
         parse.Flag("preset", "settings that work together; see below", "NAME"),
         parse.Flag(
             "run_dir",
-            f"where everything is written; a run that is there goes on (default: a new one in {training.RUNS}/)",
+            f"directory of the run; an existing run resumes (default: a new one in {training.RUNS}/)",
             "DIR|gs://BUCKET/PATH",
         ),
         parse.Flag("supervised", "save and leave when standard input is closed: for a program that starts this one"),

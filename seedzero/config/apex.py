@@ -24,9 +24,7 @@ class ApexConfig(options.AgentSection):
         high=1,
     )
     epsilon_exponent: float = options.tunable(7.0, "see apex.epsilon", low=0)
-    target_updates: int = options.tunable(
-        2_500, "the target network is copied every so many updates", "updates", low=1
-    )
+    target_updates: int = options.tunable(2_500, "updates between copies of the target network", "updates", low=1)
     rescale_values: bool = options.fixed(
         False, "learn values as h(x) = sign(x)(sqrt(|x| + 1) - 1) + x / 1000, for returns of very different sizes"
     )

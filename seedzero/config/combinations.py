@@ -48,18 +48,18 @@ def imply(config: config_lib.Config, *, preset_env: str, explicit: Set[str]) -> 
     for flag, name, off in _OF_ENVIRONMENTS:
         if given[name] != off and name not in explicit and config.env.id != preset_env:
             changes[name] = off
-            notes.append(f"no --{flag}: the preset's {str(given[name]).lower()} is for {preset_env}")
+            notes.append(f"--{flag} is off: the preset's {str(given[name]).lower()} is for {preset_env}")
     if "network" in config.agent.SECTIONS and config.network.module:
         for name, nothing in _OF_OWN_NETWORKS.items():
             if given[name] != nothing and name not in explicit:
                 changes[name] = nothing
-                notes.append(f"no --{name}: --network.module={config.network.module} has no such part")
+                notes.append(f"--{name} is off: --network.module={config.network.module} has no such part")
     memory, setting = _MEMORY.fullmatch(config.env.id), config.agent.LEARNS_THROUGH
     if memory and setting:
         name, needed = f"{config.run.agent}.{setting}", min(2 * int(memory[1]), 1000)  # not every step goes forward
         if getattr(config.agent, setting) < needed and name not in explicit:
             changes[name] = needed
-            notes.append(f"--{name}={needed}: {config.env.id} must be remembered for {memory[1]} steps")
+            notes.append(f"--{name}={needed}: {config.env.id} needs a memory of {memory[1]} steps")
     if "ppo.decay_clip" in explicit and config.ppo.decay_clip and not config.ppo.decay_updates:
         notes.append(
             "--ppo.decay_clip=true changes nothing: the learning rate does not fall; give --ppo.decay_updates=N"
@@ -221,7 +221,7 @@ def check_environment(config: config_lib.Config, *, num_players: int, is_continu
     def has_actions(agent: options.AgentSection) -> bool:
         return agent.PLAYS_CONTINUOUS if is_continuous else agent.PLAYS_DISCRETE
 
-    actions = "vectors as actions" if is_continuous else "numbers as actions"
+    actions = "continuous actions" if is_continuous else "discrete actions"
     for what, can_play in ((f"{num_players} players", has_players), (actions, has_actions)):
         if not can_play(config.agent):
             able = [name for name in config_lib.agent_names() if can_play(getattr(config, name))]

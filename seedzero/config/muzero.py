@@ -11,7 +11,7 @@ from seedzero.config import options
 @dataclasses.dataclass(frozen=True)
 class SearchConfig(options.Section):
     policy: str = options.tunable("gumbel", "root policy and policy target", choices=("gumbel", "puct"))
-    num_simulations: int = options.tunable(16, "network calls a move", low=1, high=10_000)
+    num_simulations: int = options.tunable(16, "simulations a move; Gumbel batches them", low=1, high=10_000)
     num_considered: int = options.tunable(16, "Gumbel: root actions at the start of sequential halving", low=1)
     num_sampled: int = options.fixed(
         16,
@@ -33,7 +33,7 @@ class SearchConfig(options.Section):
     )
     min_value_range: float = options.tunable(
         0.01,
-        "smallest range that a node's Q values are scaled by: noise in equal values becomes no preference",
+        "lower bound of the range that scales a node's Q values: noise in equal values is no preference",
         "usual rewards, see muzero.scale_rewards",
         low=1e-8,
     )
@@ -111,7 +111,7 @@ class MuZeroConfig(options.AgentSection):
     scale_rewards: bool = options.fixed(
         True, "learn in units of the usual reward, the root mean square of rewards that are not 0", earlier=False
     )
-    reward_clip: float = options.fixed(0.0, "clip rewards at this size before learning; 0: off", "return", low=0)
+    reward_clip: float = options.fixed(0.0, "clip rewards at this size before learning; 0: off", "reward", low=0)
     predict_ends: bool = options.fixed(
         False, "the value head predicts whether the episode ends, too; values count as far as it goes on"
     )
@@ -121,7 +121,7 @@ class MuZeroConfig(options.AgentSection):
     reward_loss_weight: float = options.tunable(1.0, "weight of the reward loss", low=0)
     policy_loss_weight: float = options.tunable(1.0, "weight of the policy loss", low=0)
     entropy_weight: float = options.tunable(
-        0.0, "weight of the entropy bonus: no preference stays where the search finds all actions alike", low=0
+        0.0, "weight of the entropy bonus, which keeps the policy undecided between actions of equal value", low=0
     )
     target_network_updates: int = options.fixed(
         0,
@@ -143,13 +143,13 @@ class MuZeroConfig(options.AgentSection):
     )
     search_value_age: int = options.tunable(
         0,
-        "steps of this age have the stored search value as target instead of the n-step return (EfficientZero V2); "
+        "steps this old or older take the stored search value as target, not the n-step return (EfficientZero V2); "
         "0: off",
         "updates",
         low=0,
     )
     search_value_start: int = options.tunable(
-        0, "updates before any step has it (EfficientZero V2: 40000)", "updates", low=0
+        0, "updates before this begins (EfficientZero V2: 30000)", "updates", low=0
     )
     stored_value: str = options.fixed(
         "policy",

@@ -1,7 +1,7 @@
 """PPO's settings (Schulman et al. 2017).
 
-The defaults are CleanRL's for continuous actions, also where actions are numbers; but values are not clipped, and the
-learning rate stays.
+The defaults are those of CleanRL's ppo.py, with the normalization of its ppo_continuous_action.py; but values are not
+clipped, and the learning rate stays.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class PPOConfig(options.AgentSection):
         "an LSTM, of whole unrolls",
         low=1,
     )
-    clip_ratio: float = options.tunable(0.2, "largest change of an action's probability that is worth more", low=0)
+    clip_ratio: float = options.tunable(0.2, "clip range of the probability ratio (epsilon)", low=0)
     trace_decay: float = options.tunable(0.95, "lambda of generalized advantage estimation", low=0, high=1)
     entropy_weight: float = options.tunable(0.01, "weight of the entropy bonus", low=0)
     value_loss_weight: float = options.tunable(0.5, "weight of the value loss", low=0)

@@ -39,9 +39,7 @@ class R2D2Config(options.AgentSection):
         high=1,
     )
     epsilon_exponent: float = options.tunable(7.0, "see r2d2.epsilon", low=0)
-    target_updates: int = options.tunable(
-        2_500, "the target network is copied every so many updates", "updates", low=1
-    )
+    target_updates: int = options.tunable(2_500, "updates between copies of the target network", "updates", low=1)
     rescale_values: bool = options.fixed(True, "learn values as h(x) = sign(x)(sqrt(|x| + 1) - 1) + x / 1000")
     reward_scale: float = options.fixed(1.0, "factor of rewards in training", low=1e-6)
     clip_reward: float = options.fixed(0.0, "largest absolute reward, after scaling; 0: no limit", "reward", low=0)

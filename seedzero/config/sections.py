@@ -28,7 +28,7 @@ class RunConfig(options.Section):
         high=options.LARGEST_COUNT,
     )
     max_seconds: float = options.free(
-        0.0, "end this run after so long, and a last evaluation; a resume counts from 0; 0: no limit", "s", low=0
+        0.0, "end after this time and a last evaluation; each resume counts from 0; 0: no limit", "s", low=0
     )
     stop_at_return: float = options.free(
         math.inf, "end when an evaluation's mean return is at least this; inf: never", "return"
@@ -78,18 +78,18 @@ class EnvConfig(options.Section):
     )
     max_episode_steps: int = options.fixed(
         0,
-        "gym, python, envpool: an episode is truncated after this many steps; 0: the environment's own limit",
+        "gym, python, envpool, football: episodes are truncated after this many steps; 0: the environment's own limit",
         "environment steps",
         low=0,
     )
     kwargs: str = options.fixed(
         "",
-        "gym, python, envpool: the environment's arguments, a JSON object as '{\"continuous\": true}'; dmlab: Lab's "
-        "config, and its renderer; empty: none",
+        "gym, python, envpool, football: the environment's arguments, a JSON object as '{\"continuous\": true}'; "
+        "dmlab: Lab's config, and its renderer; empty: none",
     )
     wrappers: str = options.fixed(
         "",
-        "gym: Gymnasium's wrappers around the environment, innermost first, a JSON list such as "
+        "gym, python: Gymnasium's wrappers around the environment, innermost first, a JSON list such as "
         '\'["GrayscaleObservation", {"ResizeObservation": {"shape": [64, 64]}}]\'; empty: none. envpool: '
         "BoundAction and FilterObservation alone",
     )
@@ -160,7 +160,7 @@ class TlsConfig(options.Section):
 @dataclasses.dataclass(frozen=True)
 class BatcherConfig(options.Section):
     max_batch: int = options.free(
-        options.AUTO, "most environments in one acting batch; 0: all local ones of a role, at most 1024", low=0
+        options.AUTO, "most environments in one acting batch; 0: as many as replay.num_slots, at most 1024", low=0
     )
     wait_microseconds: int = options.free(
         0, "a batch that is not full waits this long for more", "us", low=0, high=1_000_000
@@ -186,7 +186,7 @@ class ReplayConfig(options.Section):
     )
     placement: str = options.free(
         "auto",
-        "place of the observations: device; host: the machine's memory, read for each update meanwhile; auto: host "
+        "memory of the observations: device; host: the machine's, copied to the device for each update; auto: host "
         "where the device has no room",
         choices=("auto", "device", "host"),
     )
@@ -199,7 +199,9 @@ class ReplayConfig(options.Section):
         "updates",
         low=0,
     )
-    tolerance: float = options.free(0.1, "half width of the samples-per-insert band, as a share of it", low=0, high=1)
+    tolerance: float = options.free(
+        0.1, "half width of the samples-per-insert band, as a share of the windows due at min_steps", low=0, high=1
+    )
     priority_alpha: float = options.fixed(
         0.0, "steps are sampled in proportion to priority ^ alpha; 0: uniformly", low=0, high=1
     )
@@ -219,9 +221,7 @@ class ReplayConfig(options.Section):
 
 @dataclasses.dataclass(frozen=True)
 class TrainingConfig(options.Section):
-    publish_every: int = options.tunable(
-        1, "acting takes the newest parameters every so many updates", "updates", low=1
-    )
+    publish_every: int = options.tunable(1, "updates between copies of the parameters for acting", "updates", low=1)
     max_in_flight: int = options.free(
         2,
         "device calls at a time: more of them hide the host's work, fewer shorten the wait for an action",
@@ -238,7 +238,7 @@ class TrainingConfig(options.Section):
 class EvaluationConfig(options.Section):
     every_updates: int = options.free(
         500,
-        "updates between evaluations, a baseline before them and one more where a budget ends; 0: none",
+        "updates between evaluations; a baseline comes before, a last one at the end of a budget; 0: none",
         "updates",
         low=0,
     )
@@ -262,7 +262,7 @@ class CheckpointConfig(options.Section):
     )
     every_updates: int = options.fixed(1_000, "deterministic mode: updates between checkpoints", "updates", low=1)
     keep: int = options.free(3, "newest checkpoints kept", low=1)
-    keep_every: int = options.free(0, "every so many checkpoints one is kept for good; 0: none", low=0)
+    keep_every: int = options.free(0, "every Nth checkpoint is kept for good; 0: none", low=0)
     replay: str = options.free(
         "auto", "save the replay too: auto saves it up to replay_limit_bytes", choices=("auto", "on", "off")
     )

@@ -137,7 +137,7 @@ class Client:
                 break
             _log.warning("%s: %s; trying again in %g s", name, reason, pause)
             self.sleep(pause)
-        raise errors.Error(f"cannot reach {name}: {reason}")
+        raise errors.Error(f"cannot reach {name}: {reason}; check this machine's network")
 
 
 class _Absent(errors.Error):

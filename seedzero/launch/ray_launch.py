@@ -86,7 +86,9 @@ def _connect(address: str, check_here: Callable[[Nodes], None]) -> bool:
     try:
         ray.init("local", namespace=NAMESPACE, logging_level="WARNING", num_cpus=num_cores)
     except Exception as error:  # Ray raises no class of its own where a part of it does not start in time
-        raise errors.TrainingFailure(f"Ray cannot be started on this machine: {error}") from None
+        raise errors.TrainingFailure(
+            f"Ray cannot be started on this machine: {error}; start it by `ray start --head`, then repeat the command"
+        ) from None
     return True
 
 
@@ -158,7 +160,7 @@ class Launch:
     def _check_saved(self, learner: keeper_lib.Snapshot | None) -> str:
         """Returns the reason why training is finished after all, else ""."""
         if learner is None:
-            self._say("the learner was lost when it was to save: a resume goes on from its last checkpoint")
+            self._say("the learner was lost before it could save; a resume goes on from its last checkpoint")
         elif learner.state is State.FINISHED:
             return learner.problem
         elif learner.status:

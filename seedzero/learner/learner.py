@@ -91,7 +91,7 @@ def train(
             raise
         if ended.is_new:
             if made.num_updates == 0:
-                screen.message(f"there is nothing to score: {result.without_updates(directory.config)}")
+                screen.message(f"nothing to score: {result.without_updates(directory.config)}; train longer")
             elif made.has_checkpoint:
                 program, at = resume_command.partition(" train ")[0], f"--run_dir={shlex.quote(str(path))}"
                 _show_next(screen, program, at, is_remote=config.env.id == env_ids.REMOTE)

@@ -19,8 +19,8 @@ class Result:
       reason: what ended it, one phrase.
       num_env_steps: training steps, resumes included.
       num_updates: updates, resumes included.
-      best_return: highest mean return of an evaluation, the first one left out; None: none, or no other evaluation. Of
-        several tasks that have published scores: the highest capped mean of these.
+      best_return: highest mean return of an evaluation after the first; None: there was none. For several tasks with
+        published scores: the highest capped mean of these.
       last_return: mean return of the last evaluation; None: there was none.
     """
 

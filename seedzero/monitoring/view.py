@@ -204,7 +204,7 @@ class View:
             return
         self._has_warned = True
         self._screen.message(
-            f"{clipped:.1%} of the value and reward targets are larger than the network can show, and are cut; "
+            f"{clipped:.1%} of the value and reward targets are larger than the network can show, and are clipped; "
             f"in a new run raise --network.support_limit={self._config.network.support_limit:g} and "
             "--network.num_bins, or give --network.value_transform=symlog"
         )

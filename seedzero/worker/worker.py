@@ -132,7 +132,7 @@ class _Groups:
             if group.spec != groups[0].spec or group.num_envs != assignment.envs_per_group:
                 raise errors.EnvironmentFailure(
                     f"a group has {group.num_envs} environments with {group.spec}; expected "
-                    f"{assignment.envs_per_group} with {groups[0].spec}, as in the first group"
+                    f"{assignment.envs_per_group} with {groups[0].spec}, as in the first group; make all groups alike"
                 )
         return groups
 

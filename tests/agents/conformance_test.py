@@ -444,8 +444,8 @@ def test_a_refresh_renews_stored_arrays(variant: str, spec_name: str) -> None:
     [
         ({"num_players": 2}, "2 players"),
         ({"num_players": 3}, "3 players"),
-        ({"num_actions": 0, "action_low": (-1.0,), "action_high": (1.0,)}, "vectors as actions"),
-        ({}, "numbers as actions"),
+        ({"num_actions": 0, "action_low": (-1.0,), "action_high": (1.0,)}, "continuous actions"),
+        ({}, "discrete actions"),
     ],
     ids=["two players", "three players", "continuous", "discrete"],
 )

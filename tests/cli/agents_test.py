@@ -16,5 +16,5 @@ def test_every_agent_tells_what_it_plays_and_where_to_choose_it(capsys: pytest.C
         summary = getattr(config.Config(), name).SUMMARY
         assert summary and summary in shown
     assert shown.count("learns from a replay") == 4
-    assert shown.count("plays vectors as actions") == 1  # sac alone plays no numbers
+    assert shown.count("plays continuous actions") == 1  # sac alone plays no discrete ones
     assert all(len(line) <= 120 for line in shown.splitlines())

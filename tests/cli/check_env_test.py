@@ -80,7 +80,7 @@ def test_settings_of_the_environment_count(capsys: pytest.CaptureFixture[str]) -
     ("words", "error"),
     [
         (["gym:CartPol-v1"], "did you mean|Did you mean"),
-        (["gym:Pendulum-v1", "--agent=vtrace"], "plays no environments with vectors as actions"),
+        (["gym:Pendulum-v1", "--agent=vtrace"], "plays no environments with continuous actions"),
         ([ROBOT, "--network.kind=resnet", "--env.kwargs={"], "is no JSON object"),
         ([ROBOT, '--env.kwargs={"scale": NaN}'], "rewards are not finite"),
         (["gym:CartPole-v1", "--network.kind=conv"], "use --network.kind=mlp"),
@@ -105,7 +105,7 @@ def test_returns_that_values_cannot_show_are_warned_of(capsys: pytest.CaptureFix
     ("words", "message"),
     [
         ([], "a word is missing; usage: seedzero check-env ENV"),
-        (["catch", "--env=catch"], "the environment is the word behind check-env"),
+        (["catch", "--env=catch"], "the environment follows check-env"),
         (["catch", "--nonsense=1"], "unknown setting"),
         (["catch", "--steps=0"], "expected at least 1"),
     ],

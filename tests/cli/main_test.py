@@ -25,7 +25,7 @@ MISTAKES = [
     (["train", "--preset=catch", "--agent=vtrac"], "unknown agent 'vtrac'; did you mean vtrace?"),
     (["train", "--preset=catch", "--agent=vtrac", "--vtrace.max_lag=4"], "unknown agent 'vtrac'; did you mean"),
     (["train", "--preset=tictactoe", "--agent=vtrace"], "agent vtrace plays no environments with 2 players"),
-    (["train", "--env=gym:Pendulum-v1", "--agent=vtrace"], "plays no environments with vectors as actions"),
+    (["train", "--env=gym:Pendulum-v1", "--agent=vtrace"], "plays no environments with continuous actions"),
     (["train", "--env=remote", "--workers=2"], "--workers=2"),
     (["train", "--env=atari:Pongg"], "did you mean"),
     (["train", "--env=doom"], "unknown environment 'doom'"),

@@ -95,8 +95,8 @@ def test_workers_that_were_asked_for_are_not_dropped() -> None:
 def test_the_return_to_stop_at_belongs_to_the_environment_of_the_preset() -> None:
     other, notes = combinations.imply(_catch(env__id="gym:X-v0"), preset_env="catch", explicit={"env.id"})
     assert math.isinf(other.run.stop_at_return) and not other.evaluation.pauses_training
-    assert notes[0] == "no --stop_at_return: the preset's 1.0 is for catch"
-    assert notes[1:] == ["no --evaluation.pauses_training: the preset's true is for catch"]
+    assert notes[0] == "--stop_at_return is off: the preset's 1.0 is for catch"
+    assert notes[1:] == ["--evaluation.pauses_training is off: the preset's true is for catch"]
     same, notes = combinations.imply(_catch(), preset_env="catch", explicit=set())
     assert (same.run.stop_at_return, notes) == (1.0, [])
     assert same.evaluation.pauses_training
@@ -132,7 +132,7 @@ def _of_agent(agent: str, env: str = "catch") -> config.Config:
 def test_every_agent_but_sac_plays_one_player_with_discrete_actions(agent: str) -> None:
     expected: Any = contextlib.nullcontext()
     if agent == "sac":
-        expected = pytest.raises(errors.ConfigError, match=r"sac plays no environments with numbers as actions")
+        expected = pytest.raises(errors.ConfigError, match=r"sac plays no environments with discrete actions")
     with expected:
         combinations.check_environment(_of_agent(agent), num_players=1, is_continuous=False)
 
@@ -147,7 +147,7 @@ def test_environments_that_the_agent_cannot_play_are_refused_with_an_agent_that_
     with pytest.raises(errors.ConfigError) as caught:
         combinations.check_environment(_of_agent("vtrace", "gym:Pendulum-v1"), num_players=1, is_continuous=True)
     assert str(caught.value) == (
-        "agent vtrace plays no environments with vectors as actions, as --env=gym:Pendulum-v1 has; "
+        "agent vtrace plays no environments with continuous actions, as --env=gym:Pendulum-v1 has; "
         "give --agent=muzero|ppo|sac"
     )
     combinations.check_environment(_of_agent("muzero"), num_players=2, is_continuous=False)
@@ -197,7 +197,8 @@ def test_what_a_network_of_ones_own_does_not_have_is_left_out_of_a_preset_and_no
     asked = config.override(_catch(), values)
     changed, notes = combinations.imply(asked, preset_env="catch", explicit={"network.module"})
     assert (changed.muzero.consistency_weight, changed.muzero.predict_ends) == (0.0, False)
-    assert [note.partition(":")[0] for note in notes] == ["no --muzero.consistency_weight", "no --muzero.predict_ends"]
+    off = ["--muzero.consistency_weight is off", "--muzero.predict_ends is off"]
+    assert [note.partition(":")[0] for note in notes] == off
     assert combinations.imply(asked, preset_env="catch", explicit=values.keys()) == (asked, [])
     plain = config.override(asked, {"network.module": ""})
     assert combinations.imply(plain, preset_env="catch", explicit=set()) == (plain, [])
@@ -223,6 +224,4 @@ def test_agents_with_an_lstm_learn_through_as_many_steps_as_a_task_must_be_remem
     found, notes = combinations.imply(asked, preset_env=env, explicit={explicit})
     before, after = config.flatten(asked), config.flatten(found)
     assert {name: after[name] for name in after if after[name] != before[name]} == dict([implied] if implied else [])
-    assert notes == (
-        [f"--{implied[0]}={implied[1]}: {env} must be remembered for {env[-2:]} steps"] if implied else []
-    )
+    assert notes == ([f"--{implied[0]}={implied[1]}: {env} needs a memory of {env[-2:]} steps"] if implied else [])

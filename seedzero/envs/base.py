@@ -8,11 +8,21 @@ import pathlib
 import re
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from seedzero.core import errors, types
+
+
+class Closable(Protocol):
+    """What has resources."""
+
+    def close(self) -> None:
+        """Frees them."""
+
+
+_Closable = TypeVar("_Closable", bound=Closable)
 
 
 class VectorEnv(Protocol):
@@ -88,8 +98,27 @@ def failures_of(what: str) -> Iterator[None]:
         raise errors.EnvironmentFailure(f"{what}: {told(error)}{_place(error)}") from error
 
 
+def close_all(things: Iterable[Closable]) -> None:
+    """Closes all of them, also after one that raises; then the first one's exception is raised."""
+    with contextlib.ExitStack() as stack:
+        for thing in things:
+            stack.callback(thing.close)
+
+
 @contextlib.contextmanager
-def closing(env: VectorEnv) -> Iterator[VectorEnv]:
+def closed_on_error() -> Iterator[list[Any]]:
+    """Yields a list of what is made within: an exception closes it, and hides behind none of `close`."""
+    made: list[Closable] = []
+    try:
+        yield made
+    except BaseException:
+        with contextlib.suppress(Exception):
+            close_all(made)
+        raise
+
+
+@contextlib.contextmanager
+def closing(env: _Closable) -> Iterator[_Closable]:
     """Closes an environment at the end; an error within comes before one of `close`, which may follow from it.
 
     Raises:

@@ -100,15 +100,15 @@ class GymVectorEnv:
         self._name = name
         how = " with render_mode='rgb_array'" if render else ""
         self.num_envs = len(makers)
-        with base.failures_of(f"environment {name!r} cannot be made{how}, mend this first"), _quiet():
-            envs = [make() for make in makers]
+        unmade = base.failures_of(f"environment {name!r} cannot be made{how}, mend this first")
+        with unmade, _quiet(), base.closed_on_error() as envs:
+            for make in makers:
+                envs.append(make())
             self.observation_space = envs[0].observation_space
             self.spec, self._encode, self._decode = gym_spaces.read(name, self.observation_space, envs[0].action_space)
-            self._envs = vector.SyncVectorEnv(
-                [functools.partial(_given, env) for env in envs],
-                autoreset_mode=vector.AutoresetMode.NEXT_STEP,
-                copy=False,
-            )
+            self._first = envs[0]
+            plain: list[Any] = [functools.partial(_Plain, env) for env in envs]
+            self._envs = vector.SyncVectorEnv(plain, autoreset_mode=vector.AutoresetMode.NEXT_STEP, copy=False)
 
     def try_out(self) -> None:
         """Resets and steps the first environment once; it must be reset afterwards.
@@ -117,7 +117,7 @@ class GymVectorEnv:
           EnvironmentFailure: it raised, or does not keep Gymnasium's protocol.
         """
         with _quiet():
-            gym_protocol.check(self._name, self._envs.envs[0])
+            gym_protocol.check(self._name, self._first)
 
     def reset(self, seeds: Sequence[int]) -> types.EnvStep:
         base.check_seeds(seeds, self.num_envs)
@@ -135,9 +135,9 @@ class GymVectorEnv:
 
     def render(self) -> np.ndarray:
         with base.failures_of(f"environment {self._name!r} raised in render"), _quiet():
-            picture = self._envs.envs[0].render()
+            picture = self._first.render()
         if not isinstance(picture, np.ndarray) or picture.ndim != 3 or picture.shape[2] != 3:
-            modes = ", ".join(map(str, self._envs.envs[0].metadata.get("render_modes", []))) or "none"
+            modes = ", ".join(map(str, self._first.metadata.get("render_modes", []))) or "none"
             raise errors.EnvironmentFailure(
                 f"environment {self._name!r} renders {type(picture).__name__}, not an array [height, width, 3]; it "
                 f"needs the render mode rgb_array, and its metadata lists {modes}"
@@ -145,7 +145,32 @@ class GymVectorEnv:
         return picture.astype(np.uint8)
 
     def close(self) -> None:
-        self._envs.close()
+        if not self._envs.closed:
+            self._envs.closed = True  # Gymnasium's own way ends at the first environment that raises
+            base.close_all(self._envs.envs)
+
+
+class _Plain:
+    """An environment that returns plain numbers and an empty info, which nothing here reads.
+
+    Gymnasium's groups would make arrays of the infos, and raise where those of two environments differ; they raise for
+    a number of shape [1], too.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        self.env = env
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.env, name)
+
+    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
+        observation, _ = self.env.reset(**options)
+        return observation, {}
+
+    def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        observation, *numbers, _ = self.env.step(action)
+        reward, terminated, truncated = (x.item() if isinstance(x, np.ndarray) else x for x in numbers)
+        return observation, reward, terminated, truncated, {}
 
 
 def _need_no_display() -> None:
@@ -248,10 +273,6 @@ def _unregistered(module: str, name: str) -> str:
         f"{said}, nor another; name the module of the package that does, or give a function of yours that returns a "
         "Gymnasium environment: --env=python:MODULE:FUNCTION"
     )
-
-
-def _given(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
-    return env
 
 
 def _missing(env_id: str, reason: str) -> str:

@@ -461,3 +461,80 @@ def test_arguments_that_are_no_object_are_refused(kwargs: str, message: str) -> 
 def test_arguments_that_the_environment_lacks_are_refused() -> None:
     with pytest.raises(errors.EnvironmentFailure, match="unexpected keyword argument 'nonsense'"):
         gym_env.GymVectorEnv("CartPole-v1", 1, {"nonsense": 1})
+
+
+def _env_with(num_envs, **methods):
+    """Returns a group of scripted environments with other methods; `{"self": number}` tells them apart."""
+    numbers = iter(range(num_envs))
+    kind = type("Special", (Scripted,), methods)
+
+    def make():
+        env = kind(spaces.Discrete(2), observation=0)
+        env.number = next(numbers)
+        return env
+
+    return gym_env.GymVectorEnv.from_factory(make, num_envs)
+
+
+def test_infos_that_differ_between_environments_do_no_harm():
+    def reset(self, *, seed=None, options=None):
+        return 0, {"legal": np.arange(self.number), "winner": None if self.number else 1, "hash": 2**70}
+
+    def step(self, action):
+        self.actions.append(action)
+        info = {"legal": np.arange(len(self.actions) + self.number), "winner": "me" if self.number else 1}
+        return 0, 1.0, len(self.actions) % 3 == self.number, False, info
+
+    env = _env_with(3, reset=reset, step=step)
+    env.reset([0, 1, 2])
+    ends = [env.step(np.zeros(3, np.int32)).terminated.tolist() for _ in range(3)]
+    assert ends == [[False, True, False], [False, False, True], [True, False, False]]
+    env.close()
+
+
+def test_numbers_in_arrays_of_one_are_numbers():
+    def step(self, action):
+        return 0, np.full(1, 2.5), np.zeros(1, bool), np.full((), True), {}
+
+    env = _env_with(2, step=step)
+    env.reset([0, 1])
+    shown = env.step(np.zeros(2, np.int32))
+    assert (shown.reward.tolist(), shown.terminated.tolist(), shown.truncated.tolist()) == (
+        [2.5] * 2,
+        [False] * 2,
+        [True] * 2,
+    )
+    env.close()
+
+
+def test_all_environments_are_closed_though_one_raises():
+    closed = []
+
+    def close(self):
+        closed.append(self.number)
+        if self.number == 0:
+            raise RuntimeError("no socket")
+
+    env = _env_with(3, close=close)
+    with pytest.raises(RuntimeError, match="no socket"):
+        env.close()
+    assert sorted(closed) == [0, 1, 2]
+
+
+def test_environments_that_were_made_are_closed_when_a_later_one_cannot_be():
+    made, closed = [], []
+
+    class Simulator(Scripted):
+        def __init__(self):
+            if len(made) == 2:
+                raise RuntimeError("port 2000 is in use")
+            super().__init__(spaces.Discrete(2))
+            made.append(self)
+
+        def close(self):
+            closed.append(self)
+            raise OSError("the simulator is gone")
+
+    with pytest.raises(errors.EnvironmentFailure, match="RuntimeError: port 2000 is in use"):
+        gym_env.GymVectorEnv.from_factory(Simulator, 3)
+    assert sorted(map(id, closed)) == sorted(map(id, made)) and len(made) == 2

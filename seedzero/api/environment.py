@@ -9,6 +9,8 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seedzero.config import sections
@@ -44,9 +46,7 @@ def _of_module(settings: sections.EnvConfig, limit_seconds: float) -> types.EnvS
     variables = {**os.environ, **program.WORKER_ENVIRONMENT}
     watched, held = os.pipe()  # it ends with this process, however that ends: then the pipe closes
     try:
-        done = subprocess.run(
-            command, stdin=watched, capture_output=True, text=True, check=False, env=variables, timeout=limit_seconds
-        )
+        code, printed, complaints = _output(command, variables, watched, limit_seconds)
     except subprocess.TimeoutExpired:
         raise _refused(
             settings,
@@ -56,10 +56,33 @@ def _of_module(settings: sections.EnvConfig, limit_seconds: float) -> types.EnvS
     finally:
         os.close(watched)
         os.close(held)
-    answer = _answer(done.stdout)
+    answer = _answer(printed)
     if "spec" in answer:
         return types.EnvSpec.from_json(answer["spec"])
-    raise _refused(settings, answer.get("error") or _end(done.returncode, done.stderr))
+    raise _refused(settings, answer.get("error") or _end(code, complaints))
+
+
+def _output(
+    command: Sequence[str], variables: Mapping[str, str], watched: int, limit_seconds: float
+) -> tuple[int, str, str]:
+    """Returns a program's exit code, output and errors once it has ended; raises subprocess.TimeoutExpired.
+
+    What it started may live on and hold its output open, so this goes to files. Then it is killed.
+    """
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as complaints:
+        process = program.Process(
+            command, stdin=watched, stdout=output, stderr=complaints, env=variables, start_new_session=True
+        )
+        try:
+            code = process.wait(limit_seconds)
+        finally:
+            process.kill_group()
+            process.wait()
+        texts = []
+        for file in (output, complaints):
+            file.seek(0)
+            texts.append(file.read().decode(errors="replace"))
+    return code, texts[0], texts[1]
 
 
 def _refused(settings: sections.EnvConfig, reason: str) -> errors.ConfigError:

@@ -33,6 +33,11 @@ class Role(enum.Enum):
     EVALUATE = "evaluate"
 
 
+def _dtype_name(dtype: Any) -> str:
+    """Returns the name of a dtype, which a user may give as numpy does: np.dtype("float32") equals "float32"."""
+    return dtype if isinstance(dtype, str) else np.dtype(dtype).name
+
+
 @dataclasses.dataclass(frozen=True)
 class ArraySpec:
     """One named array of an observation.
@@ -55,6 +60,7 @@ class ArraySpec:
     text: bool = False
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", _dtype_name(self.dtype))
         if self.text and (self.dtype != "uint8" or len(self.shape) != 1):
             raise errors.SpecMismatch(
                 f"{self._title} text has the shape {self.shape} and dtype {self.dtype}; expected one axis of uint8"
@@ -120,6 +126,7 @@ class EnvSpec:
     tasks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "observation_dtype", _dtype_name(self.observation_dtype))
         if len(set(self.tasks)) < len(self.tasks):
             raise errors.SpecMismatch(f"the names of the tasks are {list(self.tasks)}; expected each once")
         names, num_bytes = [array.name for array in self.arrays], sum(array.num_bytes for array in self.arrays)

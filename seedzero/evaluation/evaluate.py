@@ -174,7 +174,7 @@ def _evaluate_alone(
     slots = np.arange(num_envs)
     limit = max_steps or player.config.evaluation.max_episode_steps
     played = evaluation.Evaluation(slots, num_episodes, player.env.spec.tasks, max_steps=limit)
-    with contextlib.closing(player.env):
+    with env_base.closing(player.env):
         played.record(slots, player.step, player.first)
         while not played.done:
             player.advance()
@@ -233,7 +233,7 @@ def play(
                 return
             player.advance()
 
-    with contextlib.closing(player.env):
+    with env_base.closing(player.env):
         fps = _FRAMES_PER_SECOND[player.config.env.id.partition(":")[0]]
         num_frames = video.write_video(target, frames(), fps)
     (episode,) = [*ended, *cut_off]

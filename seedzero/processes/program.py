@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import os
@@ -41,6 +42,11 @@ class Process(subprocess.Popen[bytes]):
         """Tells it to end."""
         if self.stdin is not None:
             self.stdin.close()
+
+    def kill_group(self) -> None:
+        """Kills it, if it still lives, and what it started: for a process that leads a session of its own."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
 
 
 def launch(command: Sequence[str], environment: Mapping[str, str] = WORKER_ENVIRONMENT) -> Process:
@@ -121,6 +127,7 @@ class Program:
         lived_seconds = self._system.clock() - began
         self.process = None
         process.close_input()
+        process.kill_group()
         reader.join(OUTPUT_SECONDS)
         return Death(status, lived_seconds, self._last_line)
 

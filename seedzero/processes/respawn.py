@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import queue
 import signal
 import threading
 from collections.abc import Callable, Sequence
@@ -34,6 +35,7 @@ class Worker:
           address: the learner's present address; None: it has not written one yet.
         """
         self._command, self._address, self._poll_seconds = command, address, poll_seconds
+        self._signals: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._told = threading.Event()
         self._server = ""
         self._keeper = keeper.Keeper(
@@ -43,8 +45,8 @@ class Worker:
     def run(self) -> int:
         """Returns the worker's exit code when training is over, when it was told to stop, or when it keeps failing."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            # This thread never waits for the event: a handler may run at any time.
-            signal.signal(number, lambda *_: self._told.set())
+            # A second signal may interrupt the first one's handler: Event.set would wait for itself.
+            signal.signal(number, lambda *_: self._signals.put(None))
         threading.Thread(target=self._stop_when_told, name="stop", daemon=True).start()
         self._look_up()
         self._keeper.start(self._words)
@@ -60,7 +62,8 @@ class Worker:
         return _exit_code(last)
 
     def _stop_when_told(self) -> None:
-        self._told.wait()
+        self._signals.get()
+        self._told.set()
         self._keeper.stop(LEAVE_SECONDS)
 
     def _words(self) -> Sequence[str]:

@@ -92,7 +92,8 @@ class Supervisor:
         """Kills all workers without waiting for anything, not even a lock: for a process that leaves at once."""
         for worker in self._programs:
             worker.stopping.set()
-        self._send(signal.SIGKILL)
+        for process in self._running():
+            process.kill_group()
 
     def _send(self, number: int) -> None:
         for process in self._running():

@@ -113,7 +113,7 @@ class WorkerSide:
             return
         self._session.spec = spec
         if self._stream and self._stream.assigned:
-            self._stream.put(codec.encode_spec(spec))
+            self._put(self._stream, lambda: codec.encode_spec(spec))
 
     def submit(self, session_id: str, group: int, sequence: int, step: types.EnvStep) -> None:
         """Sends a step, now and after every reconnect until it is answered."""
@@ -212,10 +212,19 @@ class WorkerSide:
 
     def _send(self, stream: Stream, session: Session, group: int, sequence: int, step: types.EnvStep) -> None:
         """Encodes on this thread, so that the worker's steps environments meanwhile."""
-        try:
+
+        def encode() -> bytes:
             data = codec.encode_step(group, sequence, step)
             codec.check_size(data, session.max_message_bytes)
-        except errors.InvalidMessage as error:
+            return data
+
+        self._put(stream, encode)
+
+    def _put(self, stream: Stream, encode: Callable[[], bytes]) -> None:
+        """Sends a message, or delivers the error that kept it from being made."""
+        try:
+            stream.put(encode())
+        except errors.Error as error:
             self._deliver(error)
-        else:
-            stream.put(data)
+        except Exception as error:  # a user's arrays may raise anything, and the event loop would only log it
+            self._deliver(errors.InvalidMessage(f"a message cannot be made: {type(error).__name__}: {error}"))

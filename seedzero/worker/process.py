@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
+import queue
 import signal
 import sys
 import threading
@@ -33,27 +34,30 @@ def run(options: worker_options.WorkerOptions, *, env_factory: worker.EnvFactory
     logging.basicConfig(format=f"seedzero worker {options.worker_id}: %(message)s", stream=sys.stderr)
     logging.getLogger("seedzero").setLevel(logging.INFO)
     stop, ended = threading.Event(), threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    # A second signal may interrupt the first one's handler: Event.set would wait for itself, this put does not.
+    told: queue.SimpleQueue[None] = queue.SimpleQueue()
+    signal.signal(signal.SIGTERM, lambda *_: told.put(None))
     # Ctrl-C reaches the whole foreground: there the supervisor decides when its workers end.
-    signal.signal(signal.SIGINT, signal.SIG_IGN if options.supervised else lambda *_: stop.set())
-    threading.Thread(target=_end_if_stuck, args=(stop, ended), name="seedzero-last-resort", daemon=True).start()
+    signal.signal(signal.SIGINT, signal.SIG_IGN if options.supervised else lambda *_: told.put(None))
+    threading.Thread(target=_stop_when_told, args=(told, stop, ended), name="seedzero-told", daemon=True).start()
     if options.supervised:
-        threading.Thread(target=_watch_supervisor, args=(stop,), name="seedzero-supervisor", daemon=True).start()
+        threading.Thread(target=_watch_supervisor, args=(told,), name="seedzero-supervisor", daemon=True).start()
     try:
         return worker.run(options, env_factory=env_factory, stop=stop)
     finally:
         ended.set()
 
 
-def _watch_supervisor(stop: threading.Event) -> None:
+def _watch_supervisor(told: queue.SimpleQueue[None]) -> None:
     # Not through sys.stdin: a thread that waits in it makes Python's own end fatal.
     while os.read(0, 4096):
         pass
+    told.put(None)
+
+
+def _stop_when_told(told: queue.SimpleQueue[None], stop: threading.Event, ended: threading.Event) -> None:
+    """Stops the worker, and ends the process if the worker has not ended by itself in time."""
+    told.get()
     stop.set()
-
-
-def _end_if_stuck(stop: threading.Event, ended: threading.Event) -> None:
-    """Ends the process if the worker has not ended by itself in time."""
-    stop.wait()
     if not ended.wait(STOP_SECONDS):
         os._exit(exit_codes.FAILED)

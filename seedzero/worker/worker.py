@@ -60,7 +60,7 @@ def run(
             max_backoff_seconds=options.max_backoff_seconds,
         )
         with (
-            contextlib.closing(_Groups(env_factory, options.threads)) as groups,
+            base.closing(_Groups(env_factory, options.threads)) as groups,
             client.Client(options.server, hello, settings=settings, access=access) as learner,
             _leaving(learner, stop or threading.Event()),
         ):
@@ -122,18 +122,13 @@ class _Groups:
         """Closes all environments."""
         groups, self._groups, self._made_for = self._groups, [], None
         with base.failures_of("environments raised in close"):
-            for group in groups:
-                group.close()
+            base.close_all(groups)
 
     def _make(self, assignment: types.Assignment) -> list[base.VectorEnv]:
-        with base.failures_of(f"environments {assignment.env!r} cannot be made"):
-            groups = [self._make_group(assignment, index) for index in range(assignment.num_groups)]
-        for group in groups:
-            if group.spec != groups[0].spec or group.num_envs != assignment.envs_per_group:
-                raise errors.EnvironmentFailure(
-                    f"a group has {group.num_envs} environments with {group.spec}; expected "
-                    f"{assignment.envs_per_group} with {groups[0].spec}, as in the first group; make all groups alike"
-                )
+        with base.failures_of(f"environments {assignment.env!r} cannot be made"), base.closed_on_error() as groups:
+            for index in range(assignment.num_groups):
+                groups.append(self._make_group(assignment, index))
+            _check_alike(groups, assignment)
         return groups
 
     def _make_group(self, assignment: types.Assignment, group: int) -> base.VectorEnv:
@@ -195,3 +190,12 @@ def _begin(learner: client.Client, assignment: types.Assignment, groups: Sequenc
     learner.start(groups[0].spec)
     for index, step in enumerate(steps):
         learner.send(index, step)
+
+
+def _check_alike(groups: Sequence[base.VectorEnv], assignment: types.Assignment) -> None:
+    for group in groups:
+        if group.spec != groups[0].spec or group.num_envs != assignment.envs_per_group:
+            raise errors.EnvironmentFailure(
+                f"a group has {group.num_envs} environments with {group.spec}; expected {assignment.envs_per_group} "
+                f"with {groups[0].spec}, as in the first group; make all groups alike"
+            )

@@ -59,6 +59,11 @@ class RealTime(Talking):
     def reset(self, **kwargs):
         os.kill(os.getpid(), 40)
 
+class Leaving(Talking):
+    def __init__(self):
+        import subprocess
+        subprocess.Popen([sys.executable, "-c", "import time; print(flush=True); time.sleep(600)"])
+
 class Hanging(Talking):
     def __init__(self):
         threading.Event().wait()
@@ -74,7 +79,7 @@ class Waiting(Talking):
             print(os.getpid(), file=alive, flush=True)
             threading.Event().wait()
 
-for kind in (Talking, Crashing, Aborting, Parting, OfTwoRewards, Stuck, RealTime, Hanging, Hidden, Waiting):
+for kind in (Talking, Crashing, Aborting, Parting, OfTwoRewards, Stuck, RealTime, Leaving, Hanging, Hidden, Waiting):
     gymnasium.register(f"{kind.__name__}-v0", entry_point=kind)
 """
 
@@ -132,6 +137,11 @@ def test_one_that_hangs_is_named_after_the_limit() -> None:
     message = r"^--env=gym:.*Hanging-v0: it was not made, .* within 0\.1 s, the limit of --transport\.spec_seconds; "
     with pytest.raises(errors.ConfigError, match=message):
         environment.spec_of(sections.EnvConfig(id="gym:talking_envs:Hanging-v0"), limit_seconds=0.1)
+
+
+@pytest.mark.usefixtures("_module")
+def test_what_it_started_neither_holds_it_up_nor_lives_on() -> None:
+    assert environment.spec_of(sections.EnvConfig(id="gym:talking_envs:Leaving-v0"), limit_seconds=120.0)
 
 
 @pytest.mark.usefixtures("_module")

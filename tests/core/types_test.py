@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 
 from seedzero.core import errors, types
@@ -8,6 +11,12 @@ from seedzero.core import errors, types
 def test_observation_bytes_count_elements_times_their_size() -> None:
     assert types.EnvSpec((96, 96, 1), "uint8", 18).observation_bytes == 9216
     assert types.EnvSpec((4,), "float32", 2).observation_bytes == 16
+
+
+@pytest.mark.parametrize("dtype", [np.dtype("float32"), np.float32, "float32"])
+def test_a_dtype_is_a_name_however_it_was_given(dtype: Any) -> None:
+    assert repr(types.EnvSpec((4,), dtype, 2).observation_dtype) == "'float32'"
+    assert repr(types.ArraySpec("speed", (), dtype).dtype) == "'float32'"
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,9 @@ class FakeProcess(program.Process):
     def close_input(self) -> None:
         pass
 
+    def kill_group(self) -> None:
+        pass
+
     def send_signal(self, number: int) -> None:
         self.signals.append(number)
         self.end(0 if number == signal.SIGTERM else -number)

@@ -40,6 +40,9 @@ class FakeProcess(program.Process):
     def close_input(self) -> None:
         self._ended.set()
 
+    def kill_group(self) -> None:
+        pass
+
     def send_signal(self, number: int) -> None:
         raise AssertionError("not needed")
 
@@ -269,6 +272,48 @@ def test_kill_needs_no_time_to_end_a_worker(calls: Calls, tmp_path: pathlib.Path
     connection.close()
     workers.stop(TIMEOUT_SECONDS)
     assert _pids(workers) == [] and failures.empty()
+
+
+WITH_CHILD = """
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-S", "-c", {child!r}, "calls"])
+{then}
+"""
+
+
+@pytest.mark.parametrize("then", ["sys.stdin.read()", "child.wait()"], ids=["leaves", "hangs"])
+def test_what_a_worker_started_ends_with_it(
+    calls: Calls, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, then: str
+) -> None:
+    monkeypatch.setattr(supervisor, "KILL_SECONDS", 0.5)
+    workers, _ = supervise(WITH_CHILD.format(child=STUBBORN, then=then), 1, tmp_path)
+    workers.start()
+    connection, _, _, _ = calls.next()
+    workers.stop(0.2)
+    assert connection.recv(1) == b""
+    connection.close()
+
+
+LEAVING = f"""
+import os, pathlib, sys
+from seedzero.processes import supervisor
+
+command = [sys.executable, "-S", "-c", {WITH_CHILD.format(child=STUBBORN, then="child.wait()")!r}]
+workers = supervisor.Supervisor(lambda index: command, 1, on_failure=print, log_dir=pathlib.Path())
+workers.start()
+sys.stdin.readline()
+workers.kill()
+os._exit(0)
+"""
+
+
+def test_what_a_worker_started_is_killed_by_a_learner_that_leaves_at_once(calls: Calls) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen([sys.executable, "-c", LEAVING], env=environment, stdin=subprocess.PIPE) as learner:
+        connection, _, _, _ = calls.next()
+        learner.communicate(b"\n")
+    assert connection.recv(1) == b""
+    connection.close()
 
 
 def test_five_quick_failures_end_with_the_reason(tmp_path: pathlib.Path) -> None:

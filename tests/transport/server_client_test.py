@@ -214,6 +214,27 @@ def test_bad_step_ends_that_worker_only(learner: Learner, address: str, step: ty
         assert receive_actions(good).group == 0
 
 
+class _Unreadable:
+    """As a tensor whose gradient is followed."""
+
+    shape = (E, 3)
+
+    def __array__(self, *_: object, **__: object) -> np.ndarray:
+        raise RuntimeError("detach it first")
+
+
+def test_what_cannot_be_encoded_ends_the_worker(learner: Learner, address: str) -> None:
+    with joined(address) as worker:
+        worker.send(0, make_step(observation=_Unreadable()))
+        with pytest.raises(errors.InvalidMessage, match="a message cannot be made: RuntimeError: detach it first"):
+            worker.receive()
+    with client.Client(address, HELLO) as worker:
+        worker.join()
+        worker.start(dataclasses.replace(SPEC, frames_per_step="four"))
+        with pytest.raises(errors.InvalidMessage, match="a message cannot be made: TypeError: "):
+            worker.receive()
+
+
 def test_step_that_is_too_large_is_not_even_sent(learner: Learner, address: str) -> None:
     with joined(address) as worker:
         worker.send(0, make_step(observation=np.zeros((E, 99_999), np.float32)))

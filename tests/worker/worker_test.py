@@ -342,6 +342,38 @@ def test_failing_environments_end_the_worker_tell_the_learner_and_leave_others_a
     assert other.code() == exit_codes.DONE
 
 
+class Gone(Fragile):
+    def close(self):
+        raise BrokenPipeError("the simulator is gone")
+
+
+def test_an_error_of_close_does_not_hide_the_one_before_it(serve, run, caplog):
+    learner = serve(dict(env="yours"))
+    assert run(env_factory=Gone).code() == exit_codes.FAILED
+    assert "the ball is flat" in learner.await_end()
+    assert "the ball is flat" in caplog.text and "the simulator is gone" not in caplog.text
+
+
+def test_groups_are_closed_when_a_later_one_cannot_be_made_and_though_one_raises(serve, run):
+    made, closed = [], []
+
+    class Simulator(catch.Catch):
+        def __init__(self, num_envs):
+            if len(made) == 2:
+                raise OSError("port 2000 is in use")
+            super().__init__(num_envs)
+            made.append(self)
+
+        def close(self):
+            closed.append(self)
+            raise BrokenPipeError("the simulator is gone")
+
+    learner = serve(dict(env="yours", num_groups=3))
+    assert run(env_factory=Simulator).code() == exit_codes.FAILED
+    assert "port 2000 is in use" in learner.await_end()
+    assert sorted(map(id, closed)) == sorted(map(id, made)) and len(made) == 2
+
+
 @pytest.mark.parametrize(
     ("assignment", "reason"),
     [
@@ -499,6 +531,44 @@ def test_an_environment_that_never_returns_cannot_hold_a_process_that_shall_end(
     """
     assert run_script(script, address).returncode == exit_codes.FAILED
     assert learner.requests
+
+
+def test_a_signal_may_come_while_another_is_handled():
+    script = """
+        import signal
+        from seedzero.worker import process, worker
+
+        def run(options, env_factory, stop):
+            with stop._cond:  # as within stop.set()
+                signal.raise_signal(signal.SIGTERM)
+                signal.raise_signal(signal.SIGINT)
+            return 0 if stop.wait(60) else 1
+
+        worker.run = run
+        raise SystemExit(process.main(["--server=127.0.0.1:9"]))
+    """
+    assert run_script(script).returncode == exit_codes.DONE
+
+
+def test_the_end_of_training_gives_environments_all_time_to_close(serve, address):
+    learner = serve(dict(env="yours"))
+    script = """
+        import sys, threading
+        from seedzero.config import worker_options
+        from seedzero.envs import catch
+        from seedzero.worker import process
+
+        class Slow(catch.Catch):
+            def close(self):
+                threading.Event().wait(0.5)  # longer than the time of those that were told to stop
+
+        process.STOP_SECONDS = 0.01
+        sys.exit(process.run(worker_options.WorkerOptions(sys.argv[1]), env_factory=Slow))
+    """
+    with subprocess.Popen([sys.executable, "-c", textwrap.dedent(script), address], cwd=ROOT) as child:
+        learner.await_steps(4)
+        learner.server.stop(finished=True, reason="training is over")
+        assert child.wait(DEADLINE_SECONDS) == exit_codes.DONE
 
 
 @pytest.mark.parametrize(

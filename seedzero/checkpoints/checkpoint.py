@@ -172,5 +172,7 @@ def _load_replay(
         np.asarray(small["cursor"]).astype(np.int64),
         tuple(segments.read_index(root, name, checksums) for name, checksums in found.segments.items()),
     )
+    if missing := segments.num_missing(saved, like.weight.shape[1]):
+        raise errors.CheckpointError(f"its segments lack {missing} rows")  # zeros would take their place
     small = {name: small[_ON_DISK.get(name, name)] for name in rings_lib.Rings._fields if name != "observation"}
     return rings_lib.Rings(observation=segments.restore(root, saved, like.observation), **small), saved

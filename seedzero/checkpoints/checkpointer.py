@@ -215,6 +215,8 @@ class Checkpointer:
             save.written.append(segments.write(root, name, segments.to_host(copied, used), runs))
         except _FAILURES as error:
             save.error = error
+        except Exception as error:  # such as MemoryError: whatever it is, the checkpoint lacks rows, and must fail
+            save.error = errors.CheckpointError(f"{type(error).__name__}: {error}")
 
     def _finish(self, save: _Save) -> None:
         """Completes a save whose segments are written, or deletes them."""

@@ -111,6 +111,15 @@ def base(saved: Saved | None, cursor: np.ndarray, length: int) -> Saved:
     return Saved(saved.cursor, kept)
 
 
+def num_missing(saved: Saved, length: int) -> int:
+    """Returns the number of rows in rings of T = `length` rows that no segment has; segments share no rows."""
+    oldest = np.maximum(saved.cursor - length, 0)
+    num_found = 0
+    for _, _, (slot, start, num_rows) in saved.segments:
+        num_found += int(np.maximum(start + num_rows - np.maximum(start, oldest[slot]), 0).sum())
+    return int((saved.cursor - oldest).sum()) - num_found
+
+
 def row_bytes(observation: Any) -> int:
     """Returns the bytes of one row of [S, T, ...] rings."""
     return int(math.prod(observation.shape[2:]) * observation.dtype.itemsize)

@@ -1,5 +1,6 @@
 """Restoring: everything bit for bit, or a refusal that names the reason; the bytes that a checkpoint takes."""
 
+import dataclasses
 import pathlib
 import shutil
 from typing import Any
@@ -10,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from seedzero.checkpoints import checkpoint, segments
+from seedzero.checkpoints import checkpoint, manifest, segments
 from seedzero.checkpoints import files as checkpoint_files
 from seedzero.config import sections
 from seedzero.core import errors
@@ -219,6 +220,21 @@ def test_a_damaged_replay_costs_no_update(
     again = harness.restore(reopen(), state, rings)
     assert (again.step, again.losses) == (3, [])
     harness.assert_same(harness.on_host(again.rings), harness.on_host(rings))
+
+
+def test_a_replay_whose_segments_lack_rows_is_lost_and_not_filled_with_zeros(
+    reopen: harness.Open, two_steps: tuple[Any, Any, list[Any]], tmp_path: pathlib.Path
+) -> None:
+    newest = checkpoint_files.step_directory(tmp_path, 2)
+    found = manifest.read(newest)
+    first, *others = found.segments
+    manifest.write(newest, dataclasses.replace(found, segments={name: found.segments[name] for name in others}))
+    state, rings, held = two_steps
+    restored = harness.restore(reopen(), state, rings)
+    num_rows = segments.read_index(tmp_path / "segments", first, {}).runs.num_rows
+    assert restored.losses == [f"the replay of checkpoint 2 is lost: its segments lack {num_rows} rows"]
+    assert restored.rings is None
+    harness.assert_same(harness.on_host(restored.state), held[1][0])
 
 
 def test_where_the_replay_is_needed_an_older_whole_checkpoint_is_taken(

@@ -322,6 +322,38 @@ def test_a_full_disk_is_reported_and_the_next_save_succeeds(
     harness.assert_same(harness.on_host(harness.restore(reopen(), state, rings).rings), harness.on_host(rings))
 
 
+@pytest.mark.parametrize("error", [MemoryError("no 64 MiB"), KeyError("rows")], ids=["memory", "any"])
+def test_whatever_a_segment_fails_of_fails_its_save_and_the_next_one_writes_its_rows(
+    reopen: harness.Open,
+    events: harness.Events,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+) -> None:
+    monkeypatch.setattr(segments, "CHUNK_BYTES", 10 * 6)  # several segments a save
+    rng = np.random.default_rng(0)
+    state, rings = harness.make_state(1), harness.go_on(harness.make_rings(), rng, 6)
+    outcomes, to_host = iter([None, error]), segments.to_host
+
+    def fail_once(*args: Any) -> np.ndarray:
+        if (failure := next(outcomes, None)) is not None:
+            raise failure
+        return to_host(*args)
+
+    monkeypatch.setattr(segments, "to_host", fail_once)
+    checkpointer = reopen()
+    checkpointer.save(1, state, {}, rings)
+    checkpointer.wait()
+    assert (events.durable, harness.segment_names(tmp_path)) == ([], set())
+    (message,) = events.errors
+    assert "checkpoint 1 could not be written" in message and f"{type(error).__name__}: {error}" in message
+    rings = harness.go_on(rings, rng, 2)
+    checkpointer.save(2, state, {}, rings)
+    checkpointer.wait()
+    assert events.durable == [2]
+    harness.assert_same(harness.on_host(harness.restore(reopen(), state, rings).rings), harness.on_host(rings))
+
+
 @pytest.mark.parametrize("part", ["replay", "params"])
 def test_a_write_that_the_system_refuses_is_reported(
     reopen: harness.Open, events: harness.Events, tmp_path: pathlib.Path, part: str

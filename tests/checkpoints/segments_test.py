@@ -43,6 +43,14 @@ def test_a_segment_is_needed_while_one_of_its_rows_is_in_the_rings() -> None:
     assert segments.needed(on_disk, np.array([16, 16]), 8) == ()
 
 
+def test_missing_rows_are_counted_among_those_still_in_the_rings() -> None:
+    first, second = runs((0, 0, 4), (1, 0, 2)), runs((0, 4, 7), (1, 2, 1))
+    assert segments.num_missing(saved([11, 3], first, second), 8) == 0
+    assert segments.num_missing(saved([11, 3], first), 8) == 8  # it has row 3 of slot 0, and two of slot 1
+    assert segments.num_missing(saved([11, 3], second), 8) == 3
+    assert segments.num_missing(saved([11, 3]), 8) == 11
+
+
 def test_a_save_builds_on_nothing_once_most_of_the_rows_on_disk_are_dead() -> None:
     on_disk = saved([8], runs((0, 0, 8)))
     assert segments.base(None, np.array([8]), 8).segments == ()

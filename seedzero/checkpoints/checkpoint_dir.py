@@ -112,7 +112,11 @@ class CheckpointDir:
             durable.remove(root / f"{other:012d}")
 
     def prune(self) -> None:
-        """Deletes the checkpoints and segments that are not kept. Raises OSError."""
+        """Deletes the checkpoints and segments that are not kept; after an error the next call deletes the rest.
+
+        Raises:
+          OSError, CheckpointError: the disk cannot be written, or a manifest cannot be read.
+        """
         with self._lock:
             steps = files.finished(self.path / files.STEPS)
             kept = files.kept_steps(

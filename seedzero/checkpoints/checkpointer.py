@@ -4,7 +4,7 @@
     save: copies on the device  ------------->  replay rows: to the host, compressed, into segments
           (the originals may be                 the rest: by Orbax, manifest, fsync, rename
           donated right afterwards)             run in a bucket: upload
-                                                then `on_durable`; older checkpoints are deleted
+                                                older ones are deleted, then `on_durable`
 
 A failed save is reported and leaves nothing behind; the next save writes its rows too.
 
@@ -85,13 +85,14 @@ class Checkpointer:
           directory: of the checkpoints; made if missing. Only this object writes to it.
           config: which checkpoints are kept.
           on_durable: receives each step that survives a crash from now on, on the checkpoint thread.
-          on_error: receives a sentence about each failed save or damaged replay, on either thread; training may go on.
+          on_error: receives a sentence about each failed save, damaged replay, or deletion of old checkpoints that
+            failed, on either thread; training may go on. Where the save succeeds, `on_durable` comes later.
           uploader: of a run in a bucket; a checkpoint there is durable once it is uploaded.
           max_copy_bytes: bound of the copied replay rows that wait for the disk.
           clock: seconds since the epoch.
 
         Raises:
-          CheckpointError: the directory cannot be written.
+          CheckpointError: the directory cannot be written, or a manifest in it cannot be read.
         """
         self._directory = checkpoint_dir.CheckpointDir(directory, config, clock)
         self._on_durable = on_durable
@@ -233,14 +234,14 @@ class Checkpointer:
                 self._on_error(self._failure(f"checkpoint {save.step}", error))
             return
         uploaded = self._upload(save.step)
-        if uploaded:
-            self._on_durable(save.step)
         try:
             self._directory.prune()
-        except OSError as error:
+        except (OSError, errors.CheckpointError) as error:
             self._on_error(f"old checkpoints in {self._directory.path} could not be deleted: {error}")
-        if self._uploader is not None and uploaded:
-            self._uploader.prune(save.step)
+        if uploaded:
+            self._on_durable(save.step)  # after what went wrong with others: this one is saved
+            if self._uploader is not None:
+                self._uploader.prune(save.step)
         _trim_heap()
 
     def _upload(self, step: int) -> bool:

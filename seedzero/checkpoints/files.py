@@ -47,7 +47,7 @@ def prepare(directory: pathlib.Path) -> None:
     """Makes the directories and deletes the leftovers of a crash; only the run's owner calls it.
 
     Raises:
-      CheckpointError: the directory cannot be written.
+      CheckpointError: the directory cannot be written, or a manifest cannot be read.
     """
     try:
         for name in (STEPS, SEGMENTS, BEST):
@@ -66,16 +66,25 @@ def prepare(directory: pathlib.Path) -> None:
 
 
 def manifests(directory: pathlib.Path) -> Iterator[manifest.Manifest]:
-    """Yields the readable manifests of all steps, oldest first."""
+    """Yields the manifests of all steps, oldest first, but no missing or damaged ones.
+
+    Raises:
+      CheckpointError: one cannot be read, though it may be whole: what it names must not be deleted.
+    """
     for step in finished(directory / STEPS):
+        path = step_directory(directory, step) / manifest.NAME
         try:
-            yield manifest.read(step_directory(directory, step))
-        except errors.CheckpointError:
+            yield manifest.parse(path.read_bytes())
+        except (FileNotFoundError, NotADirectoryError, errors.CheckpointError):
             continue
+        except OSError as error:
+            raise errors.CheckpointError(
+                f"{path} cannot be read: {error.strerror}; where that lasts, delete its directory to go on without it"
+            ) from error
 
 
 def remove_unreferenced(directory: pathlib.Path) -> None:
-    """Deletes the segments that no step needs. Raises OSError."""
+    """Deletes the segments that no step needs. Raises OSError, CheckpointError as `manifests`."""
     referenced = {name for found in manifests(directory) for name in found.segments}
     for path in (directory / SEGMENTS).iterdir():
         if path.name not in referenced:

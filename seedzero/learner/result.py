@@ -40,6 +40,9 @@ def read(checkpoints: pathlib.Path, run_dir: str, *, finished: str) -> Result:
       checkpoints: directory of its checkpoints on this machine.
       run_dir: as the user names it.
       finished: why it is finished; "": it is not.
+
+    Raises:
+      CheckpointError: a manifest cannot be read.
     """
     ended = Result(run_dir, bool(finished), finished or "stopped")
     newest = max(files.manifests(checkpoints), key=lambda found: found.step, default=None)

@@ -69,3 +69,55 @@ def test_leftovers_of_a_crash_are_deleted_at_the_start(
         (tmp_path / name).mkdir(parents=True)
     reopen()
     assert harness.files_below(tmp_path) == before
+
+
+def test_a_start_that_cannot_read_a_manifest_deletes_nothing_and_is_refused(
+    reopen: harness.Open,
+    two_steps: tuple[Any, Any, list[Any]],
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = harness.files_below(tmp_path)
+    with monkeypatch.context() as patched:
+        harness.unreadable_manifests(patched)
+        with pytest.raises(
+            errors.CheckpointError, match=r"0001/manifest\.json cannot be read: Input/output error; where"
+        ):
+            reopen()
+    assert harness.files_below(tmp_path) == before
+    state, rings, held = two_steps
+    restored = harness.restore(reopen(), state, rings)
+    assert restored.losses == []
+    harness.assert_same(harness.on_host(restored.rings), held[1][1])
+
+
+def test_while_a_manifest_cannot_be_read_no_old_checkpoint_is_deleted(
+    reopen: harness.Open, events: harness.Events, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = {"params": jnp.zeros(1)}
+    checkpointer = reopen(keep=1, keep_every=2)  # the second is kept for good
+    for step in (1, 2):
+        checkpointer.save(step, state, {}, None)
+    checkpointer.wait()
+    with monkeypatch.context() as patched:
+        harness.unreadable_manifests(patched)
+        checkpointer.save(3, state, {}, None)
+        checkpointer.wait()
+    (told,) = events.errors
+    assert f"old checkpoints in {tmp_path} could not be deleted" in told and "Input/output error" in told
+    assert checkpoint_files.finished(tmp_path / "steps") == [2, 3]
+    checkpointer.save(4, state, {}, None)
+    checkpointer.wait()
+    assert checkpoint_files.finished(tmp_path / "steps") == [2, 4]
+    assert events.durable == [1, 2, 3, 4] and len(events.errors) == 1
+
+
+@pytest.mark.parametrize("damage", ["missing", "damaged"])
+def test_a_missing_or_damaged_manifest_keeps_no_segment(
+    reopen: harness.Open, two_steps: tuple[Any, Any, list[Any]], tmp_path: pathlib.Path, damage: str
+) -> None:
+    whole = checkpoint_files.verified(tmp_path, checkpoint_files.step_directory(tmp_path, 1))
+    bad = checkpoint_files.step_directory(tmp_path, 2) / "manifest.json"
+    bad.unlink() if damage == "missing" else bad.write_bytes(b"{")
+    reopen()
+    assert harness.segment_names(tmp_path) == whole.segments.keys()

@@ -1,5 +1,7 @@
 """States, replays and checkpointers for the tests of this folder."""
 
+import errno
+import os
 import pathlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -7,8 +9,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
-from seedzero.checkpoints import checkpoint, trees
+from seedzero.checkpoints import checkpoint, manifest, trees
 from seedzero.checkpoints import checkpointer as checkpointer_lib
 from seedzero.checkpoints import files as checkpoint_files
 from seedzero.core import types
@@ -90,6 +93,18 @@ def assert_same(a: Any, b: Any) -> None:
     for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
         assert (x.dtype, x.shape) == (y.dtype, y.shape)
         assert x.tobytes() == y.tobytes()
+
+
+def unreadable_manifests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fails every reading of a manifest as a disk does that answers again later."""
+    read_bytes = pathlib.Path.read_bytes
+
+    def fail(path: pathlib.Path) -> bytes:
+        if path.name == manifest.NAME:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return read_bytes(path)
+
+    monkeypatch.setattr(pathlib.Path, "read_bytes", fail)
 
 
 class Events:

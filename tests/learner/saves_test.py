@@ -41,3 +41,22 @@ def test_a_run_is_finished_by_the_return_of_whole_episodes(
     monkeypatch.setattr(files, "manifests", lambda path: found)
     assert saved.finished_before() == finished
     saved.checkpointer.close()
+
+
+def test_old_checkpoints_that_stay_are_told_and_are_no_failed_save(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, told = config_lib.Config(), list[str]()
+    view = cast(Any, python_types.SimpleNamespace(durable_update=None))
+    directory = cast(Any, python_types.SimpleNamespace(checkpoints=tmp_path, resumed=False))
+    saved = saves.Saves(config, directory, view, told.append, None)
+
+    def fail(path: pathlib.Path) -> None:
+        raise errors.CheckpointError("a manifest cannot be read")
+
+    monkeypatch.setattr(files, "manifests", fail)
+    saved.checkpointer.save(7, {"params": {}}, {}, None)
+    saved.checkpointer.close()
+    assert told == [f"old checkpoints in {tmp_path} could not be deleted: a manifest cannot be read"]
+    assert view.durable_update == 7
+    saved.check()

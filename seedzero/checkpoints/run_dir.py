@@ -35,8 +35,6 @@ CONFIG_FILE = "config.json"
 LOCK_FILE = "lock"
 LEARNER_FILE = "learner.json"
 STATUS_FILE = "status.json"
-CHECKPOINTS = "checkpoints/steps/*"
-"""Matches only in a run with a checkpoint."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,7 +170,7 @@ def open_run_dir(
             lock = _lock(path, undo)
             fill()
         # Without a checkpoint there is nothing to resume; the settings of a refused start do not bind.
-        resumed = (path / CONFIG_FILE).exists() and any(path.glob(CHECKPOINTS))
+        resumed = (path / CONFIG_FILE).exists() and _has_checkpoint(path)
         saved, notes = _resume(path, read_saved(path), asked) if resumed else (asked, ())
         if resumed and saved.config.training.num_devices != options.AUTO:
             machine.check_shares(saved.config, is_begun=True)  # with the slots that the directory keeps
@@ -183,6 +181,12 @@ def open_run_dir(
             (path / "checkpoints").mkdir(exist_ok=True)
         undo.pop_all()
         return RunDir(path, saved.config, resumed, notes, lock)
+
+
+def _has_checkpoint(path: pathlib.Path) -> bool:
+    """Returns whether a run directory holds a finished checkpoint; a crash leaves other names."""
+    # As `files.finished`, whose file loads JAX: commands that only look at a run need not wait for that.
+    return any(found.name.isdigit() for found in path.glob("checkpoints/steps/*"))
 
 
 def new_path(parent: pathlib.Path, preset: str, now: datetime.datetime) -> pathlib.Path:

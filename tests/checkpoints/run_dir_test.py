@@ -72,6 +72,14 @@ def test_a_start_that_was_refused_binds_nobody_to_its_settings(tmp_path: pathlib
         assert not run.resumed and run.config.replay.capacity == 70_000
 
 
+@pytest.mark.parametrize("rest", ["000000000100.ab12cd34.tmp/state", "000000000100.ab12cd34.trash", "writable"])
+def test_what_a_kill_leaves_of_the_first_checkpoint_binds_nobody_either(tmp_path: pathlib.Path, rest: str) -> None:
+    run_dir_lib.open_run_dir(tmp_path, config_lib.Config(), preset="catch", given={}).close()
+    (tmp_path / "checkpoints" / "steps" / rest).mkdir(parents=True)
+    with open_with(tmp_path, {"replay.capacity": 70_000}) as run:
+        assert not run.resumed and run.config.replay.capacity == 70_000
+
+
 def test_resumable_change_is_noted_and_saved(tmp_path: pathlib.Path) -> None:
     open_with(tmp_path, {"workers": 2}).close()
     with open_with(tmp_path, {"workers": 5}) as run:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import http.client
 import json
 import logging
 import time
@@ -131,7 +132,7 @@ class Client:
                 if error.code not in _RETRIED_CODES:
                     advice = "; gcp/setup.sh gives the service account its rights" if error.code in (401, 403) else ""
                     raise errors.Error(f"cannot reach {name}: {reason}{advice}") from None
-            except OSError as error:
+            except (OSError, http.client.HTTPException) as error:  # the latter: an answer that breaks off
                 reason = str(getattr(error, "reason", error))
             if pause is None:
                 break

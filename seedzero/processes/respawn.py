@@ -50,6 +50,16 @@ class Worker:
         threading.Thread(target=self._stop_when_told, name="stop", daemon=True).start()
         self._look_up()
         self._keeper.start(self._words)
+        try:
+            last = self._watch()
+        finally:
+            self._keeper.stop(LEAVE_SECONDS)  # an error leaves no worker behind
+        if last.state is keeper.State.FAILED:
+            _log.error("the worker %s; this machine gives up", last.problem)
+        return _exit_code(last)
+
+    def _watch(self) -> keeper.Snapshot:
+        """Returns the last state; follows the learner until then."""
         last = self._keeper.snapshot()
         while last.state not in keeper.OVER:
             before, last = last, self._keeper.snapshot(after=last.number, seconds=self._poll_seconds)
@@ -57,9 +67,7 @@ class Worker:
                 _log.warning("the worker: %s; starting it again", last.problem)
             if last.state is keeper.State.RUNNING and not self._told.is_set():
                 self._follow()
-        if last.state is keeper.State.FAILED:
-            _log.error("the worker %s; this machine gives up", last.problem)
-        return _exit_code(last)
+        return last
 
     def _stop_when_told(self) -> None:
         self._signals.get()

@@ -49,6 +49,7 @@ class Machine:
         self.attributes: dict[str, str] = {}
         self.secret = json.dumps(SECRET._asdict()).encode()
         self.failures: list[int] = []  # the codes of the next answers
+        self.broken: list[bytes] = []  # the next answers in raw bytes; these come first
         self.asked: list[str] = []
         machine = self
 
@@ -58,6 +59,9 @@ class Machine:
 
             def _serve(self) -> None:
                 content = self.rfile.read(int(self.headers.get("content-length") or 0))
+                if machine.broken:
+                    self.wfile.write(machine.broken.pop(0))
+                    return
                 code, answer = machine.answer(self.path, content, dict(self.headers))
                 self.send_response(code)
                 self.end_headers()
@@ -146,6 +150,14 @@ class TestSurroundings:
         assert machine.client.own_address() == "10.0.0.7"
         machine.failures = [503] * 6
         with pytest.raises(errors.Error, match=r"cannot reach the metadata server.*503"):
+            machine.client.own_address()
+
+    @pytest.mark.parametrize("answer", [b"HTTP/1.0 200 OK\r\nContent-Length: 100\r\n\r\n10.0", b"no HTTP\r\n\r\n"])
+    def test_an_answer_that_breaks_off_is_asked_for_again(self, machine: Machine, answer: bytes) -> None:
+        machine.broken = [answer] * 2
+        assert machine.client.own_address() == "10.0.0.7"
+        machine.broken = [answer] * 6
+        with pytest.raises(errors.Error, match="cannot reach the metadata server"):
             machine.client.own_address()
 
     def test_a_refusal_is_final_and_says_what_to_do(self, machine: Machine) -> None:
@@ -307,6 +319,20 @@ class TestRespawn:
 
         assert self._worker(tmp_path, [], address).run() == 0
         assert self._lives(tmp_path) == ["a:1"]
+
+    def test_an_error_of_its_own_leaves_no_worker_behind(self, tmp_path: pathlib.Path) -> None:
+        def address() -> str:
+            if self._lives(tmp_path):
+                raise RuntimeError("a mistake")
+            return "a:1"
+
+        worker = self._worker(tmp_path, [], address)
+        try:
+            with pytest.raises(RuntimeError, match="a mistake"):
+                worker.run()
+            assert [path.name for path in tmp_path.glob("left-*")] == ["left-0"]
+        finally:
+            worker._keeper.stop(WAIT_SECONDS)
 
     def test_a_signal_before_there_is_a_learner_ends_it(self, tmp_path: pathlib.Path) -> None:
         def address() -> None:

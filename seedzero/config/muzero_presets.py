@@ -49,7 +49,7 @@ PARTS: Mapping[str, options.Part] = {
     # The reward says nothing but that the pole still stands, and a drift to the side ends the episode a hundred steps
     # later: long returns and the prediction of ends tell of it early.
     "cartpole": options.part(
-        search=dict(num_simulations=16, num_considered=2),
+        search=dict(num_simulations=16, num_considered=2, value_scale=0.03),
         network=dict(width=64, gated=True),
         muzero=dict(n_step=50, target_network_updates=100, predict_ends=True),
         optimizer=dict(learning_rate=0.002),

@@ -44,7 +44,7 @@ class DeviceLoop:
         self._changed = calls.workers.inbox.changed
         self._asked: Callable[[], None] | None = None  # by other threads
         self._asked_to_stop: str | None = None
-        self._spent = ""  # the budget that another thread found spent
+        self._spent = ""  # the budget that was found spent, also by another thread
         self._over: str | None = None  # the reason why the run is over
 
     # ------------------------------------------------------------------------------------ driving
@@ -161,6 +161,7 @@ class DeviceLoop:
         for slots, reason in calls.workers.inbox.take_ended():
             calls.discard(slots, reason)
         if spent := self._budget_spent():
+            self._spent = spent  # steps that a lost worker takes away do not undo it: the last evaluation has begun
             begins_to_end = not calls.evaluator.ends
             self._over = calls.end(spent)
             if self._over is not None:

@@ -145,6 +145,7 @@ class _Learner:
         self._view.progress.silent = self._server.silent
         self._workers = self._make_workers(has_evaluator=layout.num_evaluate > 0)
         self._loop: device_loop.DeviceLoop | None = None
+        self._is_finishing = False  # the loop has ended, and the last state is being saved
         self.listens = False
         """Whether it got its addresses, so that something may come of it."""
 
@@ -339,7 +340,8 @@ class _Learner:
         self._ending.interrupt()
         if self._loop is not None:
             self._loop.stop(_INTERRUPTED)
-            if not self._config.run.deterministic:  # there, the last state is not saved, and a save on its way counts
+            # In deterministic mode the last state is not saved, and a save on its way counts; so does the last one.
+            if not (self._config.run.deterministic or self._is_finishing):
                 self._saves.checkpointer.abandon_save()  # so that the loop ends at once
 
     def _leave_at_once(self) -> None:
@@ -349,6 +351,7 @@ class _Learner:
 
     def _finish(self, loop: device_loop.DeviceLoop, reason: str) -> str:
         """Saves the last state; returns why the run is finished, "" if it was interrupted."""
+        self._is_finishing = True
         if self._mirrored is not None:
             self._mirrored.uploads.reports_progress = True
         is_interrupted, deterministic = reason == _INTERRUPTED, self._config.run.deterministic

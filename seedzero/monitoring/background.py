@@ -64,7 +64,10 @@ class Console:
 
     def _write(self) -> None:
         while (show := self._waiting.get()) is not None:
-            show()
+            try:
+                show()
+            except Exception as error:  # what cannot be shown must not end all that follows
+                self._shown.message(f"a line cannot be shown: {type(error).__name__}: {error}")
             with self._lock:
                 num_dropped, self._num_dropped = self._num_dropped, 0
             if num_dropped:

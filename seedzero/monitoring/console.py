@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
 import select
 import sys
@@ -65,8 +66,10 @@ class Console:
           width: columns of the live line; None: the terminal's.
         """
         self._stream = stream or _stderr()
+        # Not rich's own choice: FORCE_COLOR, as continuous integration sets it, makes a terminal of a file.
+        terminal = _is_terminal(self._stream) if live is None else live
         self._console = rich.console.Console(
-            file=self._stream, width=width, force_terminal=live, markup=False, highlight=False, emoji=False
+            file=self._stream, width=width, force_terminal=terminal, markup=False, highlight=False, emoji=False
         )
         self._is_live = self._console.is_terminal and not self._console.is_dumb_terminal if live is None else live
         self._live: rich.live.Live | None = None
@@ -145,11 +148,25 @@ class Console:
 
 
 def _stderr() -> TextIO:
-    """Returns a duplicate of standard error: at Python's end, a stuck write would hold the lock of sys.stderr."""
+    """Returns a duplicate of standard error: at Python's end, a stuck write would hold the lock of sys.stderr.
+
+    A notebook's own sys.stderr, whose descriptor leads to the terminal of its server, is used as it is.
+    """
+    stream = sys.stderr
+    is_own = stream == sys.__stderr__
+    if not is_own:
+        return stream
     try:
-        return os.fdopen(os.dup(sys.stderr.fileno()), "w", errors="backslashreplace")
+        return os.fdopen(os.dup(stream.fileno()), "w", errors="backslashreplace")
     except (OSError, ValueError):  # it is closed, or no file
-        return sys.stderr
+        return stream
+
+
+def _is_terminal(stream: TextIO) -> bool:
+    try:
+        return stream.isatty()
+    except ValueError:  # it is closed
+        return False
 
 
 def live_line(snapshot: Snapshot, width: int) -> str:
@@ -168,9 +185,9 @@ def plain_line(snapshot: Snapshot) -> str:
 def eta_seconds(*budgets: tuple[float, float, float]) -> float | None:
     """Returns the time until the first budget is spent; None without a budget or a rate.
 
-    budgets: (most, spent, spent per second) of each; most is 0 where there is none.
+    budgets: (most, spent, spent per second) of each; most is 0 or infinite where there is none.
     """
-    remaining = [(most - spent) / rate for most, spent, rate in budgets if most and rate > 0]
+    remaining = [(most - spent) / rate for most, spent, rate in budgets if 0 < most < math.inf and rate > 0]
     return max(0.0, min(remaining)) if remaining else None
 
 

@@ -27,7 +27,7 @@ Scrape = tuple[Mapping[str, Any], Mapping[str, metrics.Value]]
 """The status, and the newest row of metrics.jsonl, except evaluations; empty before the first."""
 
 
-# A resume continues counters; they get the suffix _total.
+# A resume continues counters; they get the suffix _total. A zero is left out: a resume begins with it.
 _COUNTERS = {
     "env_steps": "training steps stored",
     "updates": "updates done",
@@ -112,9 +112,13 @@ class _Handler(simple_server.WSGIRequestHandler):
 class _Collector(registry.Collector):
     def __init__(self, read: Callable[[], Scrape]) -> None:
         self._read = read
+        self._highest: dict[str, float] = {}
 
     def collect(self) -> Iterable[core.Metric]:
-        return families(*self._read())
+        status, row = self._read()
+        # A lost worker takes back steps that were stored; a counter that falls would look like a restart.
+        self._highest = {key: max(status[key], self._highest.get(key, 0)) for key in _COUNTERS}
+        return families({**status, **self._highest}, row)
 
     def describe(self) -> Iterable[core.Metric]:
         """Returns nothing: the names come with the values, and those with the first request."""
@@ -124,7 +128,8 @@ class _Collector(registry.Collector):
 def families(status: Mapping[str, Any], row: Mapping[str, metrics.Value]) -> Iterator[core.Metric]:
     """Yields the metrics for Prometheus; values that do not exist yet are left out."""
     for key, text in _COUNTERS.items():
-        yield core.CounterMetricFamily(_PREFIX + key, text, value=status[key])
+        if status[key]:
+            yield core.CounterMetricFamily(_PREFIX + key, text, value=status[key])
     for key, text in _GAUGES.items():
         if status[key] is not None:
             yield core.GaugeMetricFamily(_PREFIX + key, text, value=status[key])

@@ -13,6 +13,7 @@ from seedzero.core import errors, types
 from seedzero.device import apart
 from seedzero.device import state as state_lib
 from seedzero.learner import calls, evaluator
+from seedzero.monitoring import counts
 
 
 @pytest.mark.parametrize("most", [1, 2, 3])
@@ -365,6 +366,18 @@ class TestLastEvaluation:
         snapshot = world.loop.look()
         assert snapshot.last_evaluation is not None and snapshot.last_evaluation["update"] == 6
         assert (snapshot.num_updates, snapshot.counts.stored) == (6, num_steps)
+
+    def test_steps_that_a_lost_worker_takes_back_do_not_undo_it(self, make: loop_world.Make) -> None:
+        world = make(**{**self.SETTINGS, "run__max_updates": 0, "run__max_env_steps": 8})
+        session = world.join()
+        world.play(session, 30)
+        assert world.reports == ["--max_env_steps=8 reached: one more evaluation"]
+        world.calls.intake.ledger.discard_stored(4, counts.UNFINISHED_UNROLL)  # as the unrolls of a queue
+        world.lose(session)
+        world.work()
+        world.now += evaluator.SILENCE_SECONDS
+        assert world.loop._has_work()
+        assert world.loop.run() == "--max_env_steps=8 reached; its last evaluation took too long"
 
     def test_environments_that_never_come_end_it_when_they_are_late(self, make: loop_world.Make) -> None:
         world, watched = self._trained(make)

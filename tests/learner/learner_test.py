@@ -34,3 +34,28 @@ def test_a_resume_that_is_stopped_before_its_workers_come_compiles_no_more() -> 
     ends.interrupt()
     assert learner._Learner._train(resumed, "unix:/nowhere") == ""
     assert closed == [True]
+
+
+def test_a_signal_while_the_last_state_is_saved_does_not_abandon_it() -> None:
+    calls: list[str] = []
+    saves = types.SimpleNamespace(
+        checkpointer=types.SimpleNamespace(
+            abandon_save=lambda: calls.append("abandon"), wait=lambda: calls.append("wait")
+        ),
+        check=lambda: None,
+    )
+    saving: Any = types.SimpleNamespace(
+        _config=types.SimpleNamespace(run=types.SimpleNamespace(deterministic=False)),
+        _ending=ending.Ending(),
+        _is_finishing=False,
+        _loop=types.SimpleNamespace(stop=lambda reason: None),
+        _mirrored=None,
+        _save=lambda: learner._Learner._interrupt(saving),
+        _saves=saves,
+        _view=types.SimpleNamespace(write_row=lambda row: None, observe=lambda now, last: None),
+        _workers=types.SimpleNamespace(finish=lambda: None),
+    )
+    learner._Learner._interrupt(saving)
+    assert calls == ["abandon"]
+    assert learner._Learner._finish(saving, saving._loop, "--max_updates=6 reached") == "--max_updates=6 reached"
+    assert calls == ["abandon", "wait", "wait"]

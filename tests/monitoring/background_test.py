@@ -74,3 +74,13 @@ def test_warnings_of_the_log_come_too_and_cannot_imitate_a_line() -> None:
     assert lines[0] == "a call failed" and lines[-1] == "    finished: 100 updates\\x1b[2J"
     logging.getLogger("seedzero.somewhere").error("after the end")
     assert "after the end" not in stream.getvalue()
+
+
+def test_what_cannot_be_shown_is_told_and_ends_nothing() -> None:
+    stream = io.StringIO()
+    shown = background.Console(console.Console(0.0, stream=stream, live=False))
+    shown.update(console.Snapshot(seconds=float("inf"), env_steps=2, updates=3))
+    shown.message("last")
+    shown.close()
+    told, last = stream.getvalue().splitlines()
+    assert told.startswith("a line cannot be shown: OverflowError: ") and last == "last"

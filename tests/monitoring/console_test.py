@@ -2,6 +2,8 @@
 
 import dataclasses
 import io
+import os
+import sys
 
 import pytest
 
@@ -112,6 +114,8 @@ def test_eta_is_the_nearest_budgets() -> None:
     assert console.eta_seconds((15.0, 10.0, 1.0), steps, updates) == 5.0
     assert console.eta_seconds(none, (100, 400, 10.0)) == 0.0
     assert console.eta_seconds(none, none, none) is None
+    assert console.eta_seconds((float("inf"), 400, 10.0)) is None
+    assert console.eta_seconds((float("inf"), 400, 10.0), updates) == 25.0
     assert console.eta_seconds(none, (1000, 400, 0.0)) is None
 
 
@@ -228,3 +232,29 @@ def test_failing_stream_is_ignored_and_nothing_piles_up(live: bool) -> None:
         clock.now += 1.0
     shown.close()
     assert len(stream.sizes) >= 40 and max(stream.sizes) < 300
+
+
+def test_a_file_is_no_terminal_though_colours_are_forced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    stream = io.StringIO()
+    shown = console.Console(0.0, stream=stream)
+    shown.update(FULL)
+    assert stream.getvalue() == console.plain_line(FULL) + "\n"
+
+
+def test_what_stands_in_for_standard_error_is_written_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Cell(io.StringIO):
+        """As in a notebook, whose descriptor is that of another place."""
+
+        def fileno(self) -> int:
+            return elsewhere
+
+    elsewhere, other_end = os.pipe()
+    cell = Cell()
+    monkeypatch.setattr(sys, "stderr", cell)
+    shown = console.Console(0.0)
+    shown.message("a message")
+    shown.close()
+    assert cell.getvalue() == "a message\n"
+    os.close(elsewhere)
+    os.close(other_end)

@@ -150,3 +150,13 @@ def test_a_host_that_does_not_exist_is_named() -> None:
         exporter.serving("no.such.host.invalid", 0, lambda: (STATUS, {})),
     ):
         pass
+
+
+def test_counters_begin_with_what_is_known_and_never_fall() -> None:
+    statuses = [{**STATUS, "env_steps": env_steps} for env_steps in (0, 120, 100, 130)]
+    collector = exporter._Collector(lambda: (statuses.pop(0), {}))
+    found = []
+    for _ in range(4):
+        samples = {sample.name: sample.value for family in collector.collect() for sample in family.samples}
+        found.append(samples.get("seedzero_env_steps_total"))
+    assert found == [None, 120, 120, 130]

@@ -168,9 +168,12 @@ class _Plain:
         return observation, {}
 
     def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        observation, *numbers, _ = self.env.step(action)
-        reward, terminated, truncated = (x.item() if isinstance(x, np.ndarray) else x for x in numbers)
-        return observation, reward, terminated, truncated, {}
+        observation, reward, terminated, truncated, _ = self.env.step(action)
+        return observation, _number(reward), _number(terminated), _number(truncated), {}
+
+
+def _number(value: Any) -> Any:
+    return value.item() if isinstance(value, np.ndarray) else value
 
 
 def _need_no_display() -> None:

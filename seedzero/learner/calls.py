@@ -220,6 +220,7 @@ class Calls:
             **self.pacer.to_json(),
             "evaluation_index": self.workers.roster.evaluation_index,
             "epoch": self.workers.roster.epoch,
+            "num_assigned": self.workers.roster.num_assigned,
             **self._kept,
         }
         return State(*self.runner.state(), host)
@@ -232,3 +233,4 @@ class Calls:
         self.pacer.restore(host)
         self.workers.roster.evaluation_index = host["evaluation_index"]
         self.workers.roster.epoch = host["epoch"]
+        self.workers.roster.num_assigned = host.get("num_assigned", 0)  # checkpoints of earlier versions have none

@@ -54,7 +54,8 @@ class Roster:
             types.Role.TRAIN: set(range(layout.num_train)),
             types.Role.EVALUATE: set(range(layout.num_train, layout.num_train + layout.num_evaluate)),
         }
-        self._num_assigned = 0
+        self.num_assigned = 0
+        """Assignments so far, resumes included; part of the environments' seeds. Deterministic mode counts none."""
         self.epoch = 0
         """Deterministic mode: number of the checkpoint after which environments were last reset."""
         self.evaluation_index = 0
@@ -83,7 +84,8 @@ class Roster:
         with self._lock:
             role = self._choose_role(hello)
             slots = self._reserve(role, hello)
-            self._num_assigned += 1
+            if not self._config.run.deterministic:  # there, a checkpoint must not tell how often workers joined
+                self.num_assigned += 1
             session = Session(uuid.uuid4().hex, hello.worker_id, role, slots)
             self._sessions[session.session_id] = session
             seeds = tuple(self._seed(role, int(slot)) for slot in session.all_slots)
@@ -178,7 +180,7 @@ class Roster:
         if role is types.Role.EVALUATE:
             key = [run.seed, _EVALUATION_SEED, slot, self.evaluation_index]
         else:
-            key = [run.seed, 0, slot, self.epoch if run.deterministic else self._num_assigned]
+            key = [run.seed, 0, slot, self.epoch if run.deterministic else self.num_assigned]
         return int(np.random.SeedSequence(key).generate_state(1)[0]) >> 1
 
     def begin(self, session_id: str) -> Session:

@@ -12,6 +12,7 @@ import pytest
 from seedzero.agents import base
 from seedzero.core import errors, types
 from seedzero.learner import calls
+from seedzero.transport import messages
 
 
 def test_every_message_is_answered_once_with_legal_actions(make: loop_world.Make) -> None:
@@ -222,6 +223,33 @@ def test_a_checkpoint_brings_every_counter_back(make: loop_world.Make) -> None:
     one, other = world.loop.look(), resumed.loop.look()
     assert one.counts == other.counts and one.last_evaluation == other.last_evaluation is not None
     assert (resumed.people.evaluation_index, resumed.people.epoch) == (1, 1)
+
+
+def test_environments_meet_new_episodes_after_each_resume(make: loop_world.Make) -> None:
+    hello = messages.Hello("local-0", "", (types.Role.TRAIN,), ("catch",), 4)
+    seeds, host = set(), None
+    for _ in range(3):
+        world = make()
+        if host is not None:
+            world.calls.restore(host, has_replay=True)
+        seeds.add(world.people.assign(hello).seeds)
+        host = world.calls.state().host
+    assert len(seeds) == 3
+
+
+def test_checkpoints_of_versions_that_counted_no_assignments_resume(make: loop_world.Make) -> None:
+    host = make().calls.state().host
+    del host["num_assigned"]
+    resumed = make()
+    resumed.calls.restore(host, has_replay=True)
+    assert resumed.people.num_assigned == 0
+
+
+def test_a_deterministic_checkpoint_does_not_tell_how_often_workers_joined(make: loop_world.Make) -> None:
+    world = make(run__deterministic=True)
+    before = world.calls.state().host
+    world.join()
+    assert world.calls.state().host == before
 
 
 def _numbers(tree: Any) -> np.ndarray:

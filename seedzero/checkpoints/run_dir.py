@@ -320,23 +320,30 @@ def _try_lock(descriptor: int) -> str | None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
+        return _written_pid(descriptor)
     return None
 
 
-def is_held(path: str | os.PathLike[str]) -> bool:
-    """Returns whether a learner holds the lock of a run directory. Takes the lock for a moment where none does."""
+def _written_pid(descriptor: int) -> str:
+    return os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
+
+
+def holder(path: str | os.PathLike[str]) -> str | None:
+    """Returns the pid, on its own machine, of the learner that holds the lock of a run directory; None: none does.
+
+    Takes the lock for a moment where none does.
+    """
     try:
         descriptor = os.open(pathlib.Path(path) / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
-        return False
+        return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:  # held, or a file system without locks: then nobody can tell
-        return True
+        return _written_pid(descriptor)
     finally:
         os.close(descriptor)
-    return False
+    return None
 
 
 def wait_until_free(path: str | os.PathLike[str], report: Callable[[str], None]) -> None:

@@ -58,7 +58,8 @@ def from_bucket(url: bucket.Url, store: bucket.Store, *, clock: Callable[[], flo
 def from_run_dir(path: str | os.PathLike[str], *, deadline_seconds: float = probe.DEADLINE_SECONDS) -> dict[str, Any]:
     """Returns the status of a run directory's learner, or the last one written there.
 
-    "alive" is true if a learner answered, or if it holds the directory and does not answer yet ("stalled" says so).
+    "alive" is true if a learner holds the directory. One of this machine that does not answer yet is "stalled"; one of
+    another machine, or container, is not asked.
 
     Raises:
       ResumeError: it is no run directory, or has no status yet.
@@ -66,14 +67,18 @@ def from_run_dir(path: str | os.PathLike[str], *, deadline_seconds: float = prob
     directory = pathlib.Path(path)
     run_dir_lib.read_saved(directory)
     learner = run_dir_lib.read_learner(directory)
-    if learner is not None and _is_running(learner["pid"]):
-        try:
-            address = learner.get("local") or learner["address"]  # the local one needs no token
-            return from_server(address, deadline_seconds=deadline_seconds)
-        except errors.ProtocolError:
-            if run_dir_lib.is_held(directory):  # else another program has the pid of a learner that was killed
-                return {**_last(directory), "alive": True, "stalled": NOT_STARTED}
-    return {**_last(directory), "alive": False}
+    holder = run_dir_lib.holder(directory)
+    if holder is None:  # whatever learner.json says: its learner was killed, or the directory is a copy
+        return {**_last(directory), "alive": False}
+    if learner is None or str(learner["pid"]) != holder:  # the holder has yet to write its own
+        return {**_last(directory), "alive": True, "stalled": NOT_STARTED}
+    if not _is_running(learner["pid"]):
+        return {**_last(directory), "alive": True}
+    try:
+        address = learner.get("local") or learner["address"]  # the local one needs no token
+        return from_server(address, deadline_seconds=deadline_seconds)
+    except errors.ProtocolError:
+        return {**_last(directory), "alive": True, "stalled": NOT_STARTED}
 
 
 def _last(directory: pathlib.Path) -> dict[str, Any]:

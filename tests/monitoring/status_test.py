@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -59,19 +60,51 @@ def test_a_run_directory_prefers_the_address_that_needs_no_token(address: str, d
     assert status.from_run_dir(directory.path)["updates"] == 7
 
 
-def test_an_ended_learner_leaves_its_last_status(directory: run_dir.RunDir) -> None:
-    directory.write_status({"updates": 3})
+def test_an_ended_learner_leaves_its_last_status(tmp_path: pathlib.Path) -> None:
+    with run_dir.open_run_dir(tmp_path / "run", config.Config(), preset="catch", given={}) as directory:
+        directory.write_status({"updates": 3})
     assert status.from_run_dir(directory.path) == {"updates": 3, "alive": False}
 
 
-def test_a_learner_that_was_killed_is_not_alive(directory: run_dir.RunDir) -> None:
+def _ended_pid() -> int:
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
-    run_dir.write_json_atomic(
-        directory.path / run_dir.LEARNER_FILE, {"address": "127.0.0.1:1", "pid": child.pid, "started": 0.0}
-    )
+    return child.pid
+
+
+def _write_learner(path: pathlib.Path, pid: int, address: str = "127.0.0.1:1") -> None:
+    run_dir.write_json_atomic(path / run_dir.LEARNER_FILE, {"address": address, "pid": pid, "started": 0.0})
+
+
+def test_a_learner_that_was_killed_is_not_alive(tmp_path: pathlib.Path) -> None:
+    with run_dir.open_run_dir(tmp_path / "run", config.Config(), preset="catch", given={}) as directory:
+        directory.write_status({"updates": 3})
+    _write_learner(directory.path, _ended_pid())
+    assert status.from_run_dir(directory.path) == {"updates": 3, "alive": False}
+
+
+def test_a_copy_of_a_running_directory_has_no_learner(
+    address: str, directory: run_dir.RunDir, tmp_path: pathlib.Path
+) -> None:
     directory.write_status({"updates": 3})
-    assert status.from_run_dir(directory.path)["alive"] is False
+    directory.write_learner(address, started=0.0)
+    shutil.copytree(directory.path, tmp_path / "copy")
+    assert status.from_run_dir(tmp_path / "copy") == {"updates": 3, "alive": False}
+    assert status.from_run_dir(directory.path)["updates"] == 7
+
+
+def test_a_learner_on_another_machine_is_alive_while_it_holds_the_directory(directory: run_dir.RunDir) -> None:
+    directory.write_status({"updates": 3, "stalled": None})
+    pid = _ended_pid()  # that machine has it, this one does not
+    (directory.path / run_dir.LOCK_FILE).write_text(f"{pid}\n")
+    _write_learner(directory.path, pid)
+    assert status.from_run_dir(directory.path) == {"updates": 3, "stalled": None, "alive": True}
+
+
+def test_nobody_is_asked_at_the_address_that_another_learner_left(address: str, directory: run_dir.RunDir) -> None:
+    directory.write_status({"updates": 3, "stalled": None})
+    _write_learner(directory.path, os.getppid(), address)  # lives, and answers, but does not hold the directory
+    assert status.from_run_dir(directory.path) == {"updates": 3, "stalled": status.NOT_STARTED, "alive": True}
 
 
 def test_a_learner_that_does_not_answer_yet_is_stalled(directory: run_dir.RunDir) -> None:

@@ -53,6 +53,9 @@ def prepare(directory: pathlib.Path) -> None:
         for name in (STEPS, SEGMENTS, BEST):
             (directory / name).mkdir(parents=True, exist_ok=True)
             durable.remove_leftovers(directory / name)
+        if not finished(directory / STEPS):  # nothing can be resumed: a new run must not show a dead one's best
+            for path in (directory / BEST).iterdir():
+                durable.remove(path)
         remove_unreferenced(directory)
         # A read-only directory fails here, not at the first checkpoint.
         with durable.new_directory(directory / STEPS / "writable"):

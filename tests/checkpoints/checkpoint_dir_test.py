@@ -40,6 +40,22 @@ def test_an_abandoned_future_goes_away(reopen: harness.Open, tmp_path: pathlib.P
     assert harness.restore(checkpointer, state).state["params"].tolist() == [1.0]
 
 
+def test_a_run_that_begins_anew_has_no_best_of_one_that_died_before_its_first_checkpoint(
+    reopen: harness.Open, tmp_path: pathlib.Path
+) -> None:
+    reopen().save_best(5, {"params": jnp.ones(1)}, {"update": 5})
+    reopen()
+    assert checkpoint_files.finished(tmp_path / "best") == []
+
+
+def test_a_resumed_run_keeps_its_best(
+    reopen: harness.Open, two_steps: tuple[Any, Any, list[Any]], tmp_path: pathlib.Path
+) -> None:
+    reopen().save_best(2, {"params": jnp.ones(1)}, {"update": 2})
+    reopen()
+    assert checkpoint_files.finished(tmp_path / "best") == [2]
+
+
 def test_damaged_steps_push_no_good_one_out(
     reopen: harness.Open, two_steps: tuple[Any, Any, list[Any]], tmp_path: pathlib.Path
 ) -> None:

@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 import seedzero
 from seedzero.cli import (
@@ -83,12 +83,23 @@ def program() -> NoReturn:
     Python would first wait for every thread, and the compiling one can't be interrupted: a large program takes longer
     than the notice before a machine is taken away. When `main` returns, everything is saved and ended.
     """
+    sys.stdout, sys.stderr = sys.stdout or _nowhere(), sys.stderr or _nowhere()
     code = main()
     if any(thread is not threading.main_thread() and not thread.daemon for thread in threading.enumerate()):
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
     sys.exit(code)
+
+
+def _nowhere() -> TextIO:
+    """Returns a stream in place of a closed one, which Python has as None; it takes the closed one's file number.
+
+    Workers inherit it: their next file would get that number, and what a simulator prints would get into the file.
+    """
+    stream = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  it stays open to the end
+    os.set_inheritable(stream.fileno(), True)
+    return stream
 
 
 def _run(args: list[str]) -> int:

@@ -233,7 +233,8 @@ class _Learner:
         for text in [*security.warnings(self._config.transport, self._config.tls), *filter(None, [few_files])]:
             self._screen.message(text)
         self._directory.write_learner(address, time.time(), local=self._local)
-        print(f"seedzero learner listening on {address}", flush=True)
+        with contextlib.suppress(OSError):  # a full disk behind standard output, or a reader that has gone
+            print(f"seedzero learner listening on {address}", flush=True)
 
     def _build(self) -> None:
         """Builds networks and replay for the environments, begins to compile, and resumes."""

@@ -163,6 +163,22 @@ def test_output_whose_reader_has_gone_ends_quietly() -> None:
     assert done.stdout.splitlines()[0].startswith("# preset atari")
 
 
+@pytest.mark.parametrize(("args", "code"), [("agents >&-", 0), ("nonsense 2>&-", 2), ("nonsense >&- 2>&-", 2)])
+def test_a_command_works_though_its_standard_streams_are_closed(args: str, code: int) -> None:
+    command = f"{sys.executable} -m seedzero.cli {args}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
+
+
+def test_streams_in_place_of_closed_ones_are_inherited() -> None:
+    script = (
+        "import os, sys; from seedzero.cli import main; "
+        "main.main = lambda: os.system('test -e /proc/self/fd/1 && test -e /proc/self/fd/2') >> 8; main.program()"
+    )
+    command = f'{sys.executable} -c "{script}" >&- 2>&-'
+    assert subprocess.run(["bash", "-c", command], check=False).returncode == 0
+
+
 def test_the_process_ends_with_its_code_though_a_thread_still_compiles() -> None:
     script = (
         "import threading; from seedzero.cli import main; main.main = lambda: print('done') or 7; "

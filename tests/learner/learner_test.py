@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import pathlib
+import sys
 import types
 from typing import Any
 
+import pytest
+
+from seedzero.config import config
 from seedzero.learner import ending, learner
 from seedzero.transport import address
 
@@ -59,3 +65,20 @@ def test_a_signal_while_the_last_state_is_saved_does_not_abandon_it() -> None:
     assert calls == ["abandon"]
     assert learner._Learner._finish(saving, saving._loop, "--max_updates=6 reached") == "--max_updates=6 reached"
     assert calls == ["abandon", "wait", "wait"]
+
+
+def test_training_goes_on_though_its_address_cannot_be_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full(io.StringIO):
+        def flush(self) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    written: list[str] = []
+    starting: Any = types.SimpleNamespace(
+        _config=config.Config(),
+        _screen=types.SimpleNamespace(message=lambda text: None),
+        _directory=types.SimpleNamespace(write_learner=lambda address, started, local: written.append(address)),
+        _local="unix:/nowhere",
+    )
+    monkeypatch.setattr(sys, "stdout", Full())
+    learner._Learner._announce(starting, "unix:/nowhere")
+    assert written == ["unix:/nowhere"]

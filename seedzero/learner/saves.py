@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -89,6 +90,9 @@ class Saves:
         if restored is None:
             self._view.log.truncate(0, -1)
             return None
+        if not self._config.run.deterministic:  # there, the evaluations after the checkpoint come again
+            best_return = best_return_of(self._directory.checkpoints, restored.host)
+            restored = restored._replace(host={**restored.host, "best_return": best_return})
         self.checkpointer.continue_from(restored)
         for text in restored.losses:
             self._report(text)
@@ -143,6 +147,22 @@ class Saves:
         self._has_failed = True
         self._mark = None
         self._report(text)
+
+
+def best_return_of(checkpoints: pathlib.Path, host: Mapping[str, Any]) -> float | None:
+    """Returns the mean return that a resumed run must reach for new best parameters; None: there are none.
+
+    After a crash the saved best may be newer, and better, than what the checkpoint's counters `host` know.
+    """
+    known: float | None = host["best_return"]
+    try:
+        _, best, _ = files.find(checkpoints, "best", "params")
+    except errors.CheckpointError:  # none, or a damaged one, that the next replaces
+        return known
+    if "task_returns" in best.host:  # its score may be another than its mean return
+        return known
+    saved = float(best.host["mean_return"])
+    return saved if known is None else max(known, saved)
 
 
 def _mark(host: Mapping[str, Any]) -> tuple[int, ...]:

@@ -5,11 +5,13 @@ import shutil
 import types as python_types
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
-from seedzero.checkpoints import files, run_dir
+from seedzero.checkpoints import checkpoint, checkpoint_dir, files, run_dir
 from seedzero.config import config as config_lib
 from seedzero.core import errors
+from seedzero.device import state
 from seedzero.learner import evaluator, saves
 
 
@@ -60,3 +62,45 @@ def test_old_checkpoints_that_stay_are_told_and_are_no_failed_save(
     assert told == [f"old checkpoints in {tmp_path} could not be deleted: a manifest cannot be read"]
     assert view.durable_update == 7
     saved.check()
+
+
+@pytest.mark.parametrize(
+    ("info", "known", "expected"),
+    [
+        ({"mean_return": 9.0}, 3.0, 9.0),
+        ({"mean_return": 9.0}, None, 9.0),
+        ({"mean_return": 1.0}, 3.0, 3.0),
+        ({"mean_return": 9.0, "task_returns": {"a": 9.0}}, 0.5, 0.5),
+        (None, 3.0, 3.0),
+    ],
+)
+def test_a_best_that_is_newer_than_the_checkpoint_must_be_reached(
+    tmp_path: pathlib.Path, info: dict[str, Any] | None, known: float | None, expected: float
+) -> None:
+    writer = checkpoint_dir.CheckpointDir(tmp_path, config_lib.Config().checkpoint, lambda: 0.0)
+    if info is not None:
+        writer.write_best(5, {"w": np.zeros(1)}, info)
+    assert saves.best_return_of(tmp_path, {"best_return": known}) == expected
+
+
+@pytest.mark.parametrize(("deterministic", "expected"), [(False, 9.0), (True, 3.0)])
+def test_a_resume_knows_the_best_but_repeats_evaluations_in_deterministic_mode(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, deterministic: bool, expected: float
+) -> None:
+    config = config_lib.override(config_lib.Config(), {"run.deterministic": deterministic})
+    directory = cast(Any, python_types.SimpleNamespace(checkpoints=tmp_path, resumed=True))
+    log = python_types.SimpleNamespace(truncate=lambda size, stored: None)
+    view = cast(Any, python_types.SimpleNamespace(durable_update=None, log=log))
+    counters = {"num_updates": 4, "num_acts": 1, "evaluation_index": 1, "last_evaluation": None, "metrics_bytes": 0}
+    host = {**counters, "ledger": {"stored": 9}, "best_return": 3.0}
+    found = checkpoint.Restored(4, {}, host, None, (), checkpoint.Newest())
+    saved = saves.Saves(config, directory, view, lambda text: None, None)
+    writer = checkpoint_dir.CheckpointDir(tmp_path, config.checkpoint, lambda: 0.0)
+    writer.write_best(5, {"w": np.zeros(1)}, {"mean_return": 9.0})
+    monkeypatch.setattr(checkpoint, "restore", lambda *args, **options: found)
+    monkeypatch.setattr(state, "from_parts", lambda agent, train, parts: train)
+    agent = cast(Any, python_types.SimpleNamespace(samples=False))
+    monkeypatch.setattr(state, "parts", lambda agent, train: {})
+    restored = saved.restore(agent, cast(Any, None), cast(Any, None))
+    saved.checkpointer.close()
+    assert restored is not None and restored[1].host["best_return"] == expected

@@ -159,10 +159,10 @@ def best_return_of(checkpoints: pathlib.Path, host: Mapping[str, Any]) -> float 
         _, best, _ = files.find(checkpoints, "best", "params")
     except errors.CheckpointError:  # none, or a damaged one, that the next replaces
         return known
-    if "task_returns" in best.host:  # its score may be another than its mean return
+    saved = best.host.get("mean_return")
+    if saved is None or "task_returns" in best.host:  # of several tasks, the score may be another
         return known
-    saved = float(best.host["mean_return"])
-    return saved if known is None else max(known, saved)
+    return float(saved) if known is None else max(known, float(saved))
 
 
 def _mark(host: Mapping[str, Any]) -> tuple[int, ...]:

@@ -238,7 +238,7 @@ def measure(task: Task, path: pathlib.Path, settings: Sequence[str], arguments: 
     except runs.Failure as failure:
         result["failed"] = f"train {failure.reason}"
     # A run that failed late has a checkpoint, too.
-    if any(path.glob(run_dir.CHECKPOINTS)):
+    if run_dir.has_checkpoint(path):
         episodes = f"--episodes={arguments.episodes or task.episodes}"
         try:
             played = runs.evaluate(path, [episodes], limit=_EVALUATION_LIMIT if seconds else None)

@@ -170,7 +170,7 @@ def open_run_dir(
             lock = _lock(path, undo)
             fill()
         # Without a checkpoint there is nothing to resume; the settings of a refused start do not bind.
-        resumed = (path / CONFIG_FILE).exists() and _has_checkpoint(path)
+        resumed = (path / CONFIG_FILE).exists() and has_checkpoint(path)
         saved, notes = _resume(path, read_saved(path), asked) if resumed else (asked, ())
         if resumed and saved.config.training.num_devices != options.AUTO:
             machine.check_shares(saved.config, is_begun=True)  # with the slots that the directory keeps
@@ -183,7 +183,7 @@ def open_run_dir(
         return RunDir(path, saved.config, resumed, notes, lock)
 
 
-def _has_checkpoint(path: pathlib.Path) -> bool:
+def has_checkpoint(path: pathlib.Path) -> bool:
     """Returns whether a run directory holds a finished checkpoint; a crash leaves other names."""
     # As `files.finished`, whose file loads JAX: commands that only look at a run need not wait for that.
     return any(found.name.isdigit() for found in path.glob("checkpoints/steps/*"))

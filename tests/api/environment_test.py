@@ -62,7 +62,8 @@ class RealTime(Talking):
 class Leaving(Talking):
     def __init__(self):
         import subprocess
-        subprocess.Popen([sys.executable, "-c", "import time; print(flush=True); time.sleep(600)"])
+        code = "import time; left = open('left', 'w'); print('x', file=left, flush=True); time.sleep(600)"
+        subprocess.Popen([sys.executable, "-c", code])
 
 class Hanging(Talking):
     def __init__(self):
@@ -141,7 +142,13 @@ def test_one_that_hangs_is_named_after_the_limit() -> None:
 
 @pytest.mark.usefixtures("_module")
 def test_what_it_started_neither_holds_it_up_nor_lives_on() -> None:
-    assert environment.spec_of(sections.EnvConfig(id="gym:talking_envs:Leaving-v0"), limit_seconds=120.0)
+    os.mkfifo("left")
+    with open(os.open("left", os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as left:
+        assert environment.spec_of(sections.EnvConfig(id="gym:talking_envs:Leaving-v0"), limit_seconds=120.0)
+        told = b"x"
+        while told:
+            assert select.select([left], [], [], 60.0)[0]
+            told = left.read(8)
 
 
 @pytest.mark.usefixtures("_module")

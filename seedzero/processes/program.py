@@ -45,7 +45,7 @@ class Process(subprocess.Popen[bytes]):
 
     def kill_group(self) -> None:
         """Kills it, if it still lives, and what it started: for a process that leads a session of its own."""
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS: the latter for a group of zombies
             os.killpg(self.pid, signal.SIGKILL)
 
 

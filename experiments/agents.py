@@ -153,7 +153,8 @@ def write(results: Sequence[ladder.Result], out: pathlib.Path) -> None:
             for agent in config_lib.agent_names()
         }
         if found:
-            runs.plot(out / f"{name}.png", curves, x=("env_steps", "seconds"), title=name, bar=rung.bar)
+            panels = [runs.Panel("", curves, x, rung.bar) for x in ("env_steps", "seconds")]
+            runs.plot(out / f"{name}.png", panels, title=name)
 
 
 if __name__ == "__main__":

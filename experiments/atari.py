@@ -14,6 +14,7 @@ import argparse
 import json
 import pathlib
 import statistics
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -55,8 +56,11 @@ def main() -> None:
         "training_returns": runs.training_returns(run.path),
     }
     (out / "result.json").write_text(json.dumps(result, indent=1))
-    draw(out / "returns.png", result, config.env.frame_skip)
     print(json.dumps({key: value for key, value in result.items() if key not in ("evaluations", "training_returns")}))
+    try:
+        draw(out / "returns.png", result, config.env.frame_skip)
+    except ModuleNotFoundError as error:
+        print(f"no figure: {error}; it is in seedzero's extra `dev`", file=sys.stderr)
 
 
 def emulator_frames_per_second(config: config_lib.Config, seconds: float) -> float:
@@ -100,7 +104,7 @@ def draw(file: pathlib.Path, result: Mapping[str, Any], frame_skip: int) -> None
         name: [{**point, "frames": point["env_steps"] * frame_skip} for point in result[key]]
         for name, key in (("training episodes, exploring", "training_returns"), ("evaluation", "evaluations"))
     }
-    runs.plot(file, curves, x=("seconds", "frames"), title=result["game"])
+    runs.plot(file, [runs.Panel("", curves, x) for x in ("seconds", "frames")], title=result["game"])
 
 
 if __name__ == "__main__":

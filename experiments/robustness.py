@@ -26,7 +26,6 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import statistics
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -154,12 +153,12 @@ def main() -> None:
             print(f"{name} {random_return(task.env):.6g}", flush=True)
         return
     shared = [*_shared_settings(suite, arguments, settings), *settings]
-    results = _read(arguments.out, shared)
+    results = _read(arguments.out, shared, arguments.episodes)
     for seed in map(int, arguments.seeds.split(",")):
         for name, task in chosen.items():
             if any(result["name"] == name and result["seed"] == seed for result in results):
                 continue
-            run = {"name": name, "seed": seed, "settings": shared}
+            run = {"name": name, "seed": seed, "settings": shared, "episodes": arguments.episodes}
             results.append(
                 run | measure(task, arguments.out / f"{name}-{seed}", [*shared, f"--seed={seed}"], arguments)
             )
@@ -212,13 +211,15 @@ def _shared_settings(suite: Suite, arguments: argparse.Namespace, settings: Sequ
     return shared
 
 
-def _read(out: pathlib.Path, settings: Sequence[str]) -> list[Result]:
-    """Returns the stored results; SystemExit if they are those of other settings."""
+def _read(out: pathlib.Path, settings: Sequence[str], episodes: int | None) -> list[Result]:
+    """Returns the stored results; SystemExit if they are those of other settings, or scored by other `--episodes`."""
     file = out / "robustness.json"
     results: list[Result] = json.loads(file.read_text()) if file.exists() else []
     other = next((result["settings"] for result in results if result["settings"] != list(settings)), None)
     if other is not None:
         raise SystemExit(f"{file} has results of {' '.join(other)}, not of {' '.join(settings)}; give another --out")
+    if any(result.get("episodes") != episodes for result in results):
+        raise SystemExit(f"{file} has results of another --episodes than {episodes}; give another --out")
     return results
 
 
@@ -229,7 +230,6 @@ def _write(out: pathlib.Path, results: Sequence[Result], suite: Suite) -> None:
 
 def measure(task: Task, path: pathlib.Path, settings: Sequence[str], arguments: argparse.Namespace) -> Result:
     """Trains and scores one run in `path`; a failure is part of its result."""
-    shutil.rmtree(path, ignore_errors=True)  # an interrupted run would go on, with a new budget
     seconds = 60 * arguments.minutes if arguments.minutes else None
     result: Result = {"score": None, "failed": "", "seconds": None, "ended": ""}
     try:

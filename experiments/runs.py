@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -51,7 +52,8 @@ class Failure(SystemExit):
 def train(path: pathlib.Path, settings: Sequence[str], *, limit: float | None = None) -> Run:
     """Runs `seedzero train` to its end.
 
-    Its compilation cache is empty, so that earlier runs don't make it faster.
+    What an earlier or interrupted run left in `path` is deleted: the time of the rest would not be that of a run.
+    The compilation cache is empty, so that earlier runs don't make it faster.
 
     Args:
       limit: seconds after which the process is ended; None: never.
@@ -60,6 +62,8 @@ def train(path: pathlib.Path, settings: Sequence[str], *, limit: float | None = 
       Failure: the process failed or did not end in time.
       SystemExit: it was interrupted.
     """
+    if path.exists():
+        shutil.rmtree(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     log = path.parent / f"{path.name}.log"
     command = [sys.executable, "-m", "seedzero.cli", "train", *settings, f"--run_dir={path}"]
@@ -145,74 +149,58 @@ def training_returns(path: pathlib.Path) -> list[Point]:
     ]
 
 
-def plot(
-    file: pathlib.Path,
-    curves: Mapping[str, Sequence[Point]],
-    *,
-    x: Sequence[str],
-    y: str = "mean_return",
-    title: str,
-    bar: float | None = None,
-) -> None:
-    """Draws `curves` over each quantity of `x`, side by side, and a line at `bar`."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(1, len(x), figsize=(5 * len(x), 3.2), squeeze=False)
-    for axis, name in zip(axes[0], x, strict=True):
-        _draw(axis, curves, name, y)
-        if bar is not None:
-            axis.axhline(bar, color="black", linewidth=0.8, linestyle="--")
-    axes[0][0].legend(fontsize="small")
-    figure.suptitle(title)
-    figure.tight_layout()
-    figure.savefig(file, dpi=110)
-    pyplot.close(figure)
-
-
 class Panel(NamedTuple):
-    """One of several plots in a figure. bar: the return to reach, drawn as a line; None: no such return."""
+    """One of the plots in a figure.
+
+    Attributes:
+      curves: points by label.
+      x: the quantity below.
+      bar: the return to reach, drawn as a line; None: no such return.
+    """
 
     title: str
     curves: Mapping[str, Iterable[Point]]
-    bar: float | None
+    x: str
+    bar: float | None = None
 
 
-def plot_panels(file: pathlib.Path, panels: Sequence[Panel], *, columns: int = 3, x: str = "seconds") -> None:
-    """Draws several plots of mean returns in rows of `columns`."""
+def plot(file: pathlib.Path, panels: Sequence[Panel], *, title: str = "", columns: int = 3) -> None:
+    """Draws mean returns in rows of `columns` panels; with a title, and a legend that holds for all, or neither."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
+    columns = min(columns, len(panels))
     num_rows = -(-len(panels) // columns)
-    figure, axes = pyplot.subplots(num_rows, columns, figsize=(4 * columns, 2.8 * num_rows), squeeze=False)
+    figure, axes = pyplot.subplots(num_rows, columns, figsize=(4.5 * columns, 3 * num_rows), squeeze=False)
     for axis in axes.flat[len(panels) :]:
         axis.remove()
     for axis, panel in zip(axes.flat, panels, strict=False):
-        _draw(axis, panel.curves, x, "mean_return")
-        if panel.bar is not None:
-            axis.axhline(panel.bar, color="black", linewidth=0.8, linestyle="--")
-        axis.set_title(panel.title, fontsize="medium")
+        _draw(axis, panel)
+    if title:
+        axes[0][0].legend(fontsize="small")
+        figure.suptitle(title)
     figure.tight_layout()
-    figure.savefig(file, dpi=90)
+    figure.savefig(file, dpi=100)
     pyplot.close(figure)
 
 
-def _draw(axis: Any, curves: Mapping[str, Iterable[Point]], x: str, y: str) -> None:
+def _draw(axis: Any, panel: Panel) -> None:
     """A curve without points takes its colour and is not shown: a label has one colour in several figures."""
     from matplotlib import ticker
 
-    for label, points in curves.items():
-        found = [point for point in points if x in point]
-        shown = label if found else None
-        axis.plot([point[x] for point in found], [point[y] for point in found], label=shown, marker=".", markersize=3)
+    for label, points in panel.curves.items():
+        found = [point for point in points if panel.x in point]
+        x, y = [point[panel.x] for point in found], [point["mean_return"] for point in found]
+        axis.plot(x, y, label=label if found else None, marker=".", markersize=3)
+    if panel.bar is not None:
+        axis.axhline(panel.bar, color="black", linewidth=0.8, linestyle="--")
     axis.xaxis.set_major_locator(ticker.MaxNLocator(6))
     axis.xaxis.set_major_formatter(ticker.EngFormatter(sep=""))
-    axis.set_xlabel(x.replace("_", " "))
-    axis.set_ylabel(y.replace("_", " "))
+    axis.set_xlabel(panel.x.replace("_", " "))
+    axis.set_ylabel("mean return")
+    axis.set_title(panel.title, fontsize="medium")
     axis.grid(alpha=0.3)
 
 

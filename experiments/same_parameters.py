@@ -10,7 +10,9 @@ run here, and nothing is stored. The exit code is 1 where an array differs.
 from __future__ import annotations
 
 import argparse
+import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -78,12 +80,15 @@ def main() -> int:
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("runs/same"))
     options = parser.parse_args()
     num_different = 0
+    # There, one checkout may come before the other's own.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     for task in options.tasks or TASKS:
         found = []
         for side in ("before", "after"):
             run = options.out / side / task
             program = getattr(options, side).absolute() / ".venv" / "bin" / "seedzero"
-            subprocess.run([program, "train", *COMMON, *TASKS[task], f"--run_dir={run}"], check=True)
+            shutil.rmtree(run, ignore_errors=True)  # a finished run would be compared as it is
+            subprocess.run([program, "train", *COMMON, *TASKS[task], f"--run_dir={run}"], check=True, env=environment)
             found.append(arrays(run))
         before, after = found
         different = [

@@ -208,7 +208,10 @@ class Calls:
             self._end_session(running.session, "the run's last evaluation starts with fresh episodes")
         elif running is None and not (self._expects_evaluation and evaluator.is_due(self.runner.num_updates)):
             return reason
-        return None if evaluator.seconds_left(now) else f"{reason}; its last evaluation took too long"
+        if evaluator.seconds_left(now):
+            return None
+        evaluator.running = None
+        return f"{reason}; its last evaluation took too long"
 
     def state(self) -> State:
         """Returns a checkpoint's content; acting takes the newest parameters from here on, as after a resume."""

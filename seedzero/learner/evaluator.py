@@ -43,6 +43,8 @@ class Ended(NamedTuple):
 
 CUT_SHORT = "cut_short"
 """In a last result, as JSON: it is no return of whole episodes, and ends no run."""
+IN_LAST = "in_last_evaluation"
+"""In a checkpoint's counters: it was made during the run's last evaluation, which a resume plays anew."""
 SILENCE_SECONDS, LAST_SECONDS = 60.0, 600.0
 """Time without a step of the evaluating environments, and altogether, after which a run ends without its last
 evaluation: environments may be gone, and episodes endless. Training waits for no evaluation that is so silent."""
@@ -151,6 +153,7 @@ class Evaluator:
             "last_evaluation": self.last,
             "evaluation_due": self._due,
             "best_return": self._best_return if np.isfinite(self._best_return) else None,
+            IN_LAST: self.ends and self.running is not None,
         }
 
     def restore(self, saved: Mapping[str, Any]) -> None:

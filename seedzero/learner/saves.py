@@ -60,6 +60,8 @@ class Saves:
         if not found:
             return ""
         host = max(found, key=lambda manifest: manifest.step).host
+        if host.get(evaluator.IN_LAST):
+            return ""
         budget, evaluated = self._config.run, host["last_evaluation"]
         num_updates, num_steps = host["num_updates"], host["ledger"]["stored"]
         owed, replay = 0, self._config.replay

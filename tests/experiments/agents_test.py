@@ -57,16 +57,12 @@ def test_every_agent_and_seed_is_trained_once_however_often_it_is_started(
     agents: Any, trained: list[tuple[str, ...]], tmp_path: pathlib.Path
 ) -> None:
     words = ["catch", "--agents=ppo,sac,apex", "--seeds=1,2", f"--out={tmp_path}"]
-    half_done = tmp_path / "ppo" / "catch-2"
-    half_done.mkdir(parents=True)
-    (half_done / "left").touch()
     agents.main(words)
     assert trained == [
         ("--preset=catch", f"--agent={agent}", f"--seed={seed}", "--max_seconds=52")
         for agent in ("apex", "ppo")
         for seed in (1, 2)
     ]
-    assert not (half_done / "left").exists()
     agents.main(words)
     assert len(trained) == 4
     agents.main([*words, "--seeds=1,2,3"])

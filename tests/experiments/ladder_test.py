@@ -18,6 +18,28 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Any:
     return importlib.import_module
 
 
+def test_what_an_interrupted_run_left_is_deleted(
+    script: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = tmp_path / "run" / "checkpoints"
+    left.mkdir(parents=True)
+    runs = script("runs")
+    monkeypatch.setattr(runs.sys, "executable", "true")  # in place of a training
+    assert runs.train(tmp_path / "run", ["--preset=catch"]).path == tmp_path / "run"
+    assert not left.exists()
+
+
+@pytest.mark.parametrize(("seconds", "score", "reached"), [(60.0, 1.0, True), (60.1, 1.0, False), (9.0, 0.9, False)])
+def test_a_rung_is_reached_by_its_score_within_its_time(
+    script: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, seconds: float, score: float, reached: bool
+) -> None:
+    ladder = script("ladder")
+    (tmp_path / "metrics.jsonl").write_text("")
+    monkeypatch.setattr(ladder.runs, "train", lambda path, settings: ladder.runs.Run(seconds, "finished", tmp_path))
+    rung = ladder.RUNGS["catch"]._replace(score=lambda path: score)
+    assert ladder.climb("catch", rung, 1, tmp_path)["reached"] is reached
+
+
 def test_a_rung_is_summed_up_in_one_line(script: Any) -> None:
     results = [
         {"rung": "catch", "seed": seed, "seconds": seconds, "score": score, "reached": score >= 1}

@@ -94,6 +94,8 @@ def test_finished_runs_are_not_repeated_and_other_settings_refused(
     assert "mean 1.000" in (tmp_path / "robustness.md").read_text()
     with pytest.raises(SystemExit, match="give another --out"):
         call("Taxi-v4", "--minutes=2")
+    with pytest.raises(SystemExit, match="another --episodes than 20; give another --out"):
+        call("Taxi-v4", "--episodes=20", *given)
 
 
 def test_a_preset_of_the_user_replaces_that_of_the_games(robustness: Any) -> None:

@@ -359,9 +359,11 @@ class TestLastEvaluation:
         world.show(watched, 0, 0.0, first=True)
         world.work()
         num_steps = world.loop.look().counts.stored
+        assert world.calls.state().host[evaluator.IN_LAST]  # so that a resume after Ctrl-C evaluates, too
         world.show(watched, 0, 0.0, reward=2.0, final=True)
         world.work()
         assert world.loop.run() == "--max_updates=6 reached"
+        assert not world.calls.state().host[evaluator.IN_LAST]
         assert [result.mean_return for result in world.results] == [2.0] and world.bests == [6]
         snapshot = world.loop.look()
         assert snapshot.last_evaluation is not None and snapshot.last_evaluation["update"] == 6
@@ -388,6 +390,14 @@ class TestLastEvaluation:
         assert world.loop._has_work()
         assert world.loop.run() == "--max_updates=6 reached; its last evaluation took too long"
         assert world.results == []
+
+    def test_an_evaluation_that_was_given_up_is_not_owed_to_a_resume(self, make: loop_world.Make) -> None:
+        world, watched = self._trained(make)
+        world.show(watched, 0, 0.0, first=True)
+        world.work()
+        world.now += evaluator.SILENCE_SECONDS
+        assert world.loop.run() == "--max_updates=6 reached; its last evaluation took too long"
+        assert not world.calls.state().host[evaluator.IN_LAST]
 
     def test_a_remote_environment_without_an_evaluator_ends_at_once(self, make: loop_world.Make) -> None:
         world = make(**self.SETTINGS, env__id="remote")

@@ -30,14 +30,27 @@ def test_nothing_is_saved_into_a_directory_that_was_deleted(tmp_path: pathlib.Pa
 
 
 @pytest.mark.parametrize(
-    ("more", "finished"), [({}, "evaluation returned -1, --stop_at_return=-5"), ({evaluator.CUT_SHORT: True}, "")]
+    ("settings", "more", "counters", "finished"),
+    [
+        ({"run.stop_at_return": -5.0}, {}, {}, "evaluation returned -1, --stop_at_return=-5"),
+        ({"run.stop_at_return": -5.0}, {evaluator.CUT_SHORT: True}, {}, ""),
+        ({"run.max_updates": 4}, {}, {}, "4 updates of --max_updates=4"),
+        ({"run.max_updates": 4}, {}, {evaluator.IN_LAST: False}, "4 updates of --max_updates=4"),
+        ({"run.max_updates": 4}, {}, {evaluator.IN_LAST: True}, ""),
+    ],
 )
-def test_a_run_is_finished_by_the_return_of_whole_episodes(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, more: dict[str, bool], finished: str
+def test_a_run_is_finished_by_a_budget_or_the_return_of_whole_episodes(
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: dict[str, float],
+    more: dict[str, bool],
+    counters: dict[str, bool],
+    finished: str,
 ) -> None:
-    host = {"last_evaluation": {"mean_return": -1.0, **more}, "num_updates": 4, "num_acts": 1, "ledger": {"stored": 9}}
+    evaluated = {"mean_return": -1.0, **more}
+    host = {"last_evaluation": evaluated, "num_updates": 4, "num_acts": 1, "ledger": {"stored": 9}, **counters}
     found = [python_types.SimpleNamespace(step=4, host=host)]
-    config = config_lib.override(config_lib.Config(), {"run.stop_at_return": -5.0})
+    config = config_lib.override(config_lib.Config(), settings)
     directory = cast(Any, python_types.SimpleNamespace(checkpoints=tmp_path, resumed=True))
     saved = saves.Saves(config, directory, cast(Any, None), pytest.fail, None)
     monkeypatch.setattr(files, "manifests", lambda path: found)

@@ -212,11 +212,11 @@ def _reanalyse(
     """Returns fresh targets of replayed positions (MuZero Reanalyse: Schrittwieser et al. 2021), and their changes."""
     old = {name: values[:, 0] for name, values in windows.stored.items()}
     fresh = _search_again(parts, params, windows_lib.observed(windows, 0), old.get("legal"), key)
-    # A policy's change is the total variation distance: from 0 to 1, also where a probability was 0.
-    return fresh, {
-        "reanalyse_policy_change": 0.5 * jnp.sum(jnp.abs(fresh["policy"] - old["policy"]), axis=-1),
-        "reanalyse_value_change": jnp.abs(fresh["value"] - old["value"]),
-    }
+    changes = {"reanalyse_value_change": jnp.abs(fresh["value"] - old["value"])}
+    if not parts.spec.is_continuous:  # of vectors, others were sampled
+        # The total variation distance: from 0 to 1, also where a probability was 0.
+        changes["reanalyse_policy_change"] = 0.5 * jnp.sum(jnp.abs(fresh["policy"] - old["policy"]), axis=-1)
+    return fresh, changes
 
 
 def _search_again(
@@ -231,14 +231,14 @@ def _search_again(
     Nobody acts on them, so there is nothing to explore for. PUCT's Dirichlet noise would only blur the shares of
     visits that are learned: it is left out. Gumbel's noise samples the considered actions from the prior (Danihelka et
     al. 2022, algorithm 2); without it the search would look at the same likeliest actions every time, and the others
-    would never get a value. So it stays, but no larger than in the paper: a scale above 1 is there to explore.
+    would never get a value. So it stays, but no larger than in the paper: a scale above 1 is there to explore. Vector
+    actions are sampled anew for the same reason, with both.
     """
     config = parts.config.search
-    config = dataclasses.replace(config, gumbel_scale=min(config.gumbel_scale, 1.0))
+    config = dataclasses.replace(config, gumbel_scale=min(config.gumbel_scale, 1.0), dirichlet_fraction=0.0)
     num_rows = len(jax.tree.leaves(observation)[0])
-    is_noisy = jnp.full(num_rows, config.policy == "gumbel")
     parts = parts._replace(config=dataclasses.replace(parts.config, search=config))
-    return _search(parts, params, observation, legal, is_noisy, key)[1]
+    return _search(parts, params, observation, legal, jnp.ones(num_rows, bool), key)[1]
 
 
 def _search(

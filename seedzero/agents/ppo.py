@@ -270,7 +270,9 @@ def _update(
     rows = _minibatches(key, len(batch.counted), parts.config)
     (params, opt_state), metrics = jax.lax.scan(learn, (state.params, state.opt_state), rows)
     is_finite = jnp.all(jnp.isfinite(metrics["loss"]) & jnp.isfinite(metrics["grad_norm"]))
-    params, opt_state = _where(is_finite, (params, opt_state), (state.params, state.opt_state))
+    # Refused as a whole: the moments have seen its rewards and observations, too.
+    before = (state.params, state.opt_state, state.moments, state.returns)
+    params, opt_state, moments, returns = _where(is_finite, (params, opt_state, moments, returns), before)
     num_rejected = jnp.where(is_finite, 0, state.num_rejected + 1)
     metrics = {name: jnp.mean(x) for name, x in metrics.items()}
     metrics |= {"learning_rate": rate, "num_rejected": num_rejected}

@@ -149,6 +149,7 @@ PARTS: Mapping[str, options.Part] = {
         ppo=dict(unroll_length=32, num_epochs=10, entropy_weight=0.0, learning_rate=1e-3),
         evaluation=dict(every_updates=20),
     ),
+    "discrete": options.part(_SMALL),
     "memory-cartpole": options.part(_MEMORY, ppo=dict(unroll_length=32), evaluation=dict(every_updates=20)),
     "memory-tmaze": options.part(_MEMORY),
     "memory-repeat": options.part(_MEMORY, ppo=dict(discount=0.9)),

@@ -21,6 +21,7 @@ from seedzero.config import options
 from seedzero.core import types
 from seedzero.networks import actor_critic, dueling
 from seedzero.ops import q_learning
+from seedzero.replay import data
 from seedzero.replay import windows as windows_lib
 
 SPEC = types.EnvSpec((1,), "float32", 2)
@@ -260,3 +261,10 @@ def test_unrolling_from_a_stored_state_repeats_what_acting_saw() -> None:
     _, expected = jax.jit(parts.network.unroll)(state.params, np.zeros((1, 12), np.float32), steps)
     np.testing.assert_allclose(q, expected[:, 5:], atol=1e-6)
     assert q.shape == (1, 4, 2)
+
+
+def test_a_sequence_is_drawn_once_it_is_whole() -> None:
+    """A priority of its first steps alone would stay, low as it is where the errors lie at the end."""
+    wanted = r2d2.make(_config(), SPEC, "cpu").data
+    assert isinstance(wanted, data.Replay)
+    assert (wanted.length, wanted.following) == (2 + 3 + 1, 2 + 3)

@@ -210,7 +210,18 @@ def test_reanalysing_renews_the_samples_with_their_weights() -> None:
     found, changes = jax.eval_shape(agent.refresh.compute, state.params, _windows(config, 0.0), jax.random.key(0))
     expected = {name: (BATCH, *kept.shape) for name, kept in agent.stored.items() if name != "action"}
     assert {name: leaf.shape for name, leaf in found.items()} == expected
-    assert {leaf.shape for leaf in changes.values()} == {(BATCH,)}
+    # A change of the policy would compare the weights of other vectors.
+    assert {name: leaf.shape for name, leaf in changes.items()} == {"reanalyse_value_change": (BATCH,)}
+
+
+@pytest.mark.parametrize("policy", ["gumbel", "puct"])
+def test_reanalysing_draws_new_samples_each_time(policy: str) -> None:
+    config = _config(reanalyse__per_insert=1.0, search__policy=policy, muzero__stored_value="policy")
+    agent = muzero.make(config, SPEC, "cpu")
+    assert agent.refresh is not None
+    params, compute = jax.jit(agent.init)(jax.random.key(0)).params, jax.jit(agent.refresh.compute)
+    one, other = (compute(params, _windows(config, 0.0), jax.random.key(i))[0]["sampled"] for i in range(2))
+    assert not np.isin(np.asarray(one), np.asarray(other)).any()
 
 
 def test_the_first_policy_loss_is_that_of_uniform_bins_and_falls() -> None:

@@ -427,19 +427,24 @@ listing() { # KIND: sets `words` to gcloud's arguments to list it; columns NAME 
     words[${#words[@]}-1]=$(printf '%s' "${words[${#words[@]}-1]}" | tr '\n' ' ' | tr -s ' ')
 }
 
-things() { # KINDS...: prints KIND NAME STATE RUN WHERE WHAT, tab-separated, of all live resources
-    local kind rows
+things() { # KINDS...: prints KIND NAME STATE RUN WHERE WHAT, tab-separated, of all live resources; fails if a listing does
+    local kind rows code=0
     for kind in "$@"; do
         listing "$kind"
-        rows=$(look "${words[@]}") || return 1
+        if ! rows=$(look "${words[@]}"); then
+            say "$kind: gcloud's listing failed, see its message above; more of them may be there"
+            code=1
+            continue
+        fi
         printf '%s\n' "$rows" | awk -F '\t' -v OFS='\t' -v kind="$kind" -v prefix="$prefix-" '
             NF == 0 || $2 ~ /SUCCEEDED|FAILED|CANCELLED|EXPIRED/ && kind == "custom-job" { next }
             {
-                sub("^" prefix, "", $3)
+                if ($3 == $1) sub("^" prefix, "", $3) # no label: the name has the run
                 for (i = 1; i <= 5; i++) if ($i == "") $i = "-" # a shell reads two tabs as one
                 print kind, $1, $2, $3, $4, $5
             }'
     done
+    return "$code"
 }
 
 show_listings() { # KINDS...: prints the commands of `things`

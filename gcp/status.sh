@@ -27,9 +27,11 @@ if [ "$dry_run" = true ]; then
     exit 0
 fi
 
+code=0
 # shellcheck disable=SC2086  # a list of words
-found=$(things $thing_kinds)
+found=$(things $thing_kinds) || code=1
 if [ -z "$found" ]; then
+    [ "$code" -eq 0 ] || exit "$code"
     echo "nothing runs in project $project (custom jobs: region $region)"
     exit 0
 fi
@@ -39,3 +41,4 @@ fi
 } | awk -F '\t' '{ printf "%-16s %-44s %-22s %-32s %-16s %s\n", $1, $2, $3, $4, $5, $6 }'
 echo
 echo "gcp/stop.sh ends them; the log of a job: gcloud ai custom-jobs stream-logs NAME --project=$project --region=$region"
+exit "$code"

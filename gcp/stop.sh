@@ -69,12 +69,17 @@ if [ "$dry_run" = true ]; then
     exit 0
 fi
 
-found=$(wanted_things)
+failed=false
+found=$(wanted_things) || failed=true
 if [ -n "$found" ]; then
     say "this ends in project $project:"
     printf '%s\n' "$found" | awk -F '\t' '{ printf "  %-16s %-44s %-22s %s\n", $1, $2, $3, $5 }' >&2
-else
+elif [ "$failed" = false ]; then
     say "nothing runs${run:+ of run $run} in project $project (custom jobs: region $region)"
+fi
+if [ "$delete_storage" = true ] && [ "$failed" = true ]; then
+    say "the storage stays: what could not be listed may still write into it"
+    delete_storage=false
 fi
 [ "$delete_storage" = false ] || say "and DELETES gs://$bucket with all checkpoints, $images and the secret $secret_name"
 if [ -n "$found" ] || [ "$delete_storage" = true ]; then
@@ -89,10 +94,14 @@ while IFS=$'\t' read -r kind name _ _ where _; do
 done <<< "$found"
 [ "$delete_storage" = false ] || delete_storage
 
-left=$(wanted_things | awk -F '\t' '$3 !~ /CANCELLING|DELETING/')
+left=$(wanted_things | awk -F '\t' '$3 !~ /CANCELLING|DELETING/') || failed=true
 if [ -n "$left" ]; then
     printf '%s\n' "$left" >&2
     say "error: the above is still there and may cost money; run gcp/stop.sh again, or end it at https://console.cloud.google.com"
+    exit 1
+fi
+if [ "$failed" = true ]; then
+    say "error: nothing else was found, but not everything could be listed; run gcp/stop.sh again"
     exit 1
 fi
 say "nothing is left that costs money by the hour (custom jobs: region $region)"

@@ -70,6 +70,22 @@ def _dry(script: str, *args: str, path: str, folder: pathlib.Path = FOLDER) -> s
     return done.stdout
 
 
+def _answered(script: str, *args: str, path: str, answers: str) -> tuple[subprocess.CompletedProcess[str], list[str]]:
+    """Runs a script with a gcloud that answers; returns what gcloud was called with, too.
+
+    Args:
+      answers: branches of a `case` in sh over gcloud's words.
+    """
+    tools = pathlib.Path(path.split(os.pathsep)[0])
+    calls = tools.parent / "answered"
+    (tools / "gcloud").write_text(f'#!/bin/sh\necho "$*" >> "{calls}"\ncase "$*" in\n{answers}\nesac\n')
+    done = subprocess.run(
+        ["bash", str(FOLDER / script), PROJECT, "--yes", *args], capture_output=True, text=True, check=False,
+        stdin=subprocess.DEVNULL, env={**os.environ, "PATH": path, "POLL_SECONDS": "0"}, timeout=60,
+    )  # fmt: skip
+    return done, calls.read_text().splitlines()
+
+
 def _body(script: str, name: str) -> str:
     """Returns a file that a dry run's script would write."""
     found = re.search(rf"^cat > {re.escape(name)} <<'BODY'\n(.*?)\nBODY$", script, re.DOTALL | re.MULTILINE)
@@ -188,6 +204,38 @@ def test_a_dry_run_s_script_makes_the_calls_that_it_shows(path: str, tmp_path: p
     assert any(word.endswith(",seedzero-docker-flags=--privileged --user=root") for word in arguments)
     assert "--metadata-from-file=startup-script=" in "".join(arguments)
     assert (tmp_path / "learner.args").read_text().splitlines()[-1] == "--env=gym:it's a $x"
+
+
+LISTINGS = r"""
+*custom-jobs\ list*) printf '7\tJOB_STATE_RUNNING\tseedzero-x\tus-central1\tn1\n' ;;
+*tpu-vm\ list*) printf 'seedzero-seedzero-x\tREADY\tseedzero-x\tus-central1-a\tv6e-1\n' ;;
+*instance-groups\ managed\ list*) printf 'seedzero-x\tSTABLE\tseedzero-x\tus-central1-a\t2\n' ;;
+"""
+
+
+def test_a_run_whose_name_begins_as_resources_do_is_found(path: str) -> None:
+    shown, _ = _answered("status.sh", path=path, answers=LISTINGS)
+    runs = [line.split()[3] for line in shown.stdout.splitlines()[1:4]]
+    assert runs == ["seedzero-x", "seedzero-x", "x"]
+    refused, _ = _answered("train_cartpole.sh", "--run=seedzero-x", path=path, answers=LISTINGS)
+    assert refused.returncode == 2 and "run seedzero-x has a job already" in refused.stderr
+
+
+def test_a_listing_that_fails_keeps_nothing_else_running(path: str) -> None:
+    answers = f"*queued-resources\\ list*) echo unreachable >&2; exit 1 ;;{LISTINGS}"
+    shown, _ = _answered("status.sh", path=path, answers=answers)
+    assert shown.returncode == 1 and "queued-tpu: gcloud's listing failed" in shown.stderr
+    assert len(shown.stdout.split("JOB_STATE_RUNNING")) == 2
+
+    done, calls = _answered("stop.sh", "--delete_storage", path=path, answers=answers)
+    assert done.returncode == 1 and "unreachable" in done.stderr and "the storage stays" in done.stderr
+    called = "\n".join(calls)
+    assert "custom-jobs cancel 7" in called and "tpu-vm delete seedzero-seedzero-x" in called
+    assert "storage" not in called
+
+    done, _ = _answered("stop.sh", path=path, answers="*list*) exit 1 ;;")
+    assert done.returncode == 1 and "not everything could be listed" in done.stderr
+    assert "nothing runs" not in done.stderr and "nothing is left" not in done.stderr
 
 
 def test_the_estimate_is_the_sum_of_the_list_prices(path: str) -> None:

@@ -97,9 +97,17 @@ tpu_flags=(--zone="$zone" --network="$network" --service-account="$train_account
 queued_state() { look compute tpus queued-resources describe "$name" --zone="$zone" --format='value(state.state)'; }
 
 wait_for_tpu() { # polls: the API has no call that waits for a queue
-    local state before=""
+    local state before="" failures=0
     while :; do
-        state=$(queued_state)
+        # Whoever leaves here has a request that may be granted, and billed, at any time.
+        if state=$(queued_state); then
+            failures=0
+        elif failures=$((failures + 1)) && [ "$failures" -lt 30 ]; then
+            say "TPU $name: gcloud does not tell its state, see above; asking again"
+            state=$before
+        else
+            die "TPU $name is requested and will be billed, but gcloud did not tell its state $failures times; gcp/stop.sh --run=$run removes it"
+        fi
         [ "$state" = "$before" ] || say "TPU $name: $state"
         before=$state
         case "$state" in
@@ -122,6 +130,11 @@ if [ "$provisioning" = queued ]; then
             --runtime-version="$runtime" "${tpu_flags[@]}"
     [ "$dry_run" = true ] || wait_for_tpu
 else
+    if is_there compute tpus tpu-vm describe "$name" --zone="$zone"; then
+        case "$(look compute tpus tpu-vm describe "$name" --zone="$zone" --format='value(state)')" in
+            PREEMPTED | TERMINATED | STOPPED) cloud compute tpus tpu-vm delete "$name" --zone="$zone" ;;
+        esac
+    fi
     is_there compute tpus tpu-vm describe "$name" --zone="$zone" ||
         cloud compute tpus tpu-vm create "$name" --accelerator-type="$accelerator" --version="$runtime" "${tpu_flags[@]}"
 fi

@@ -224,6 +224,10 @@ def test_a_tpu_vm_at_once_and_one_that_was_taken_away(cloud: Cloud) -> None:
     cloud.run("train_atari_tpu_vm.sh", "--run=now", "--provisioning=now", "--build=none", "--workers=0")
     (node,) = cloud.server.bodies("tpu/.*/nodes")
     assert node["acceleratorType"] == "v5litepod-4" and not cloud.server.bodies("compute/.*")
+    name = "tpu/v2/projects/my-project/locations/us-central1-a/nodes/seedzero-now"
+    cloud.server.state.find(name)["state"] = "PREEMPTED"
+    cloud.run("train_atari_tpu_vm.sh", "--run=now", "--provisioning=now", "--build=none", "--workers=0")
+    assert cloud.server.state.find(name)["state"] == "READY"
 
     flags = ("--run=gone", "--build=none", "--workers=0")
     cloud.run("train_atari_tpu_vm.sh", *flags)

@@ -238,6 +238,17 @@ def test_a_listing_that_fails_keeps_nothing_else_running(path: str) -> None:
     assert "nothing runs" not in done.stderr and "nothing is left" not in done.stderr
 
 
+def test_a_tpu_whose_state_cannot_be_asked_is_waited_for(path: str, tmp_path: pathlib.Path) -> None:
+    flags = ("--run=r", "--build=none", "--workers=0")
+    state = f'*queued-resources\\ describe*state.state*) echo >> "{tmp_path}/asked"; %s ;; *) ;;'
+    answers = state % f'[ "$(wc -l < "{tmp_path}/asked")" -gt 3 ] || exit 1; echo ACTIVE'
+    done, _ = _answered("train_atari_tpu_vm.sh", *flags, path=path, answers=answers)
+    assert done.returncode == 0 and done.stderr.count("asking again") == 2  # before it is waited for, it is asked once
+    assert "seedzero-r: ACTIVE" in done.stderr
+    done, calls = _answered("train_atari_tpu_vm.sh", *flags, path=path, answers=state % "exit 1")
+    assert done.returncode == 2 and "gcp/stop.sh --run=r removes it" in done.stderr and len(calls) < 100
+
+
 def test_the_estimate_is_the_sum_of_the_list_prices(path: str) -> None:
     done = _run("train_atari.sh", "--dry_run", PROJECT, "--workers=3", path=path)
     assert re.search(r"learner +1 x g2-standard-16 +1\.32\n", done.stderr)

@@ -51,6 +51,8 @@ LABEL org.opencontainers.image.title="seedzero-learner" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.base.name="${BASE}"
+# GKE mounts NVIDIA's driver where the loader does not look by itself.
+ENV LD_LIBRARY_PATH=/usr/local/nvidia/lib64:/usr/local/nvidia/lib
 # XLA's compilation cache is beside the runs: a new container compiles nothing twice.
 ENV PATH=/opt/seedzero/bin:$PATH HOME=/runs XDG_CACHE_HOME=/runs/.cache PYTHONDONTWRITEBYTECODE=1
 WORKDIR /runs

@@ -487,9 +487,9 @@ learner_prices() { # the parts of the learner's machine in prices.tsv; a g2's or
     [ "$gpu" != NVIDIA_TESLA_T4 ] || echo "$gpu"
 }
 
-pool() { # MACHINE_SPEC COUNT IMAGE ARGUMENTS...: one worker pool of a custom job
-    local spec=$1 count=$2 image=$3
-    shift 3
+pool() { # MACHINE_SPEC COUNT IMAGE VARIABLES ARGUMENTS...: one worker pool of a custom job
+    local spec=$1 count=$2 image=$3 variables=$4
+    shift 4
     cat <<JSON
     {
       "machineSpec": $spec,
@@ -498,7 +498,8 @@ pool() { # MACHINE_SPEC COUNT IMAGE ARGUMENTS...: one worker pool of a custom jo
       "containerSpec": {
         "imageUri": $(json_string "$image"),
         "command": ["python", "-m", "seedzero.cli.gcp"],
-        "args": $(json_list "$@")
+        "args": $(json_list "$@"),
+        "env": [$variables]
       }
     }
 JSON
@@ -512,14 +513,18 @@ learner_spec() {
     echo "{$spec}"
 }
 
+learner_variables() { # an accelerator is billed: without this, JAX would train on the CPU where a driver fails
+    [ "$extra" = cpu ] || printf '{"name": "JAX_PLATFORMS", "value": "%s,cpu"}' "$extra"
+}
+
 job_body() { # SETTINGS of the learner...: a CustomJobSpec
     local strategy=STANDARD
     [ "$spot" = false ] || strategy=SPOT
     cat <<JSON
 {
   "workerPoolSpecs": [
-$(pool "$(learner_spec)" 1 "$learner_image" --secret="$secret" train "$@")$([ "$workers" -eq 0 ] || echo ,)
-$([ "$workers" -eq 0 ] || pool "{\"machineType\": $(json_string "$worker_machine")}" "$workers" "$worker_image" --secret="$secret" worker)
+$(pool "$(learner_spec)" 1 "$learner_image" "$(learner_variables)" --secret="$secret" train "$@")$([ "$workers" -eq 0 ] || echo ,)
+$([ "$workers" -eq 0 ] || pool "{\"machineType\": $(json_string "$worker_machine")}" "$workers" "$worker_image" "" --secret="$secret" worker)
   ],
   "scheduling": {"strategy": "$strategy", "timeout": "$((10#$max_hours * 3600))s", "restartJobOnWorkerRestart": false},
   "serviceAccount": $(json_string "$train_account")

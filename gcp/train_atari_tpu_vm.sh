@@ -90,7 +90,7 @@ printf '%s\n' --secret="$secret" --address_object="$address" worker | write_body
 
 tpu_flags=(--zone="$zone" --network="$network" --service-account="$train_account" --scopes="$scope"
     --tags="$prefix" --labels="app=$prefix,run=$run"
-    --metadata="seedzero-image=$learner_image,seedzero-docker-flags=--privileged --user=root"
+    --metadata="^;^seedzero-image=$learner_image;seedzero-docker-flags=--privileged --user=root --env=JAX_PLATFORMS=tpu,cpu"
     --metadata-from-file="startup-script=$folder/startup.sh,seedzero-arguments=$(body_path learner.args)")
 [ "$spot" = false ] || tpu_flags+=(--spot)
 

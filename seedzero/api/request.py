@@ -154,10 +154,18 @@ def resolve(asked: Request) -> tuple[config_lib.Config, list[str]]:
 
     Raises:
       ConfigError: no network of the agent fits the environment, or the devices can't share its numbers.
+      ConfigError: JAX_PLATFORMS names an accelerator first, and there is none.
     """
     import jax  # takes a second: everything that can be refused without it has been
 
     machine = machine_lib.Machine(jax.default_backend(), machine_lib.num_cores(), jax.local_device_count())
+    platforms = getattr(jax.config, "jax_platforms", "") or "cpu"  # the types of JAX do not know it
+    wanted = platforms.partition(",")[0]
+    if machine.platform == "cpu" != wanted:  # JAX passes over CUDA, silently, where it sees no GPU
+        raise errors.ConfigError(
+            f"JAX_PLATFORMS={platforms} asks for {wanted}, and JAX finds none here; see to its "
+            "driver and JAX's package for it, or set JAX_PLATFORMS=cpu"
+        )
     config, notes = machine_lib.resolve(asked.config, preset=asked.preset, explicit=asked.fixed, machine=machine)
     combinations.check(config)
     if asked.spec is not None:

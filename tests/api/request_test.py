@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import pathlib
 
+import jax
 import pytest
 
 from seedzero.api import request
@@ -60,6 +61,21 @@ def test_emulators_of_gymnasium_hint_at_the_environments_with_the_usual_preproce
     asked = request.make({}, {"env.id": "gym:ALE/Pong-v5"})
     assert asked.preset == "pixels"
     assert any("--env=atari:Pong has Atari's usual preprocessing" in note for note in asked.notes)
+
+
+@pytest.mark.parametrize("platforms", ["cuda,cpu", "tpu,cpu", "cpu,cuda"])
+def test_an_accelerator_that_is_asked_for_first_must_be_there(platforms: str) -> None:
+    asked = request.make({"preset": "catch"}, {})
+    before = jax.config.jax_platforms
+    jax.config.update("jax_platforms", platforms)
+    try:
+        if platforms.startswith("cpu"):
+            request.resolve(asked)
+            return
+        with pytest.raises(errors.ConfigError, match=rf"JAX_PLATFORMS={platforms} asks for .* JAX_PLATFORMS=cpu"):
+            request.resolve(asked)
+    finally:
+        jax.config.update("jax_platforms", before)
 
 
 def test_another_environment_does_not_stop_at_the_preset_s_return() -> None:

@@ -137,6 +137,11 @@ def test_an_image_is_not_root_s_and_installs_by_hash(path: pathlib.Path) -> None
         assert f"org.opencontainers.image.{label}=" in labels
 
 
+def test_the_learner_s_image_finds_a_driver_where_gke_mounts_it() -> None:
+    variables = " ".join(text for name, text in _instructions(DOCKERFILES[0]) if name == "ENV").split()
+    assert "LD_LIBRARY_PATH=/usr/local/nvidia/lib64:/usr/local/nvidia/lib" in variables
+
+
 def test_the_image_with_lab_is_not_root_s_and_says_that_it_was_not_built() -> None:
     path = DOCKER / "worker-dmlab.Dockerfile"
     found = _instructions(path)

@@ -142,7 +142,7 @@ def test_a_tpu_vm_and_its_workers_are_made_once_and_stopped(cloud: Cloud) -> Non
     assert metadata["startup-script"] == startup
     learner = gcp.split(metadata["seedzero-arguments"].split())[1]
     assert learner[0] == "train" and learner[-1] == "--seed=3"
-    assert metadata["seedzero-docker-flags"] == "--privileged --user=root"
+    assert metadata["seedzero-docker-flags"] == "--privileged --user=root --env=JAX_PLATFORMS=tpu,cpu"
 
     (template,) = cloud.server.bodies("compute/.*/instanceTemplates")
     properties = template["properties"]

@@ -32,6 +32,9 @@ ACCELERATORS = ("cpu", "t4", "l4", "a100", "tpu-v5e-1", "tpu-v5e-4", "tpu-v5e-8"
 TPUS = ("v5litepod-1", "v5litepod-4", "v5litepod-8", "v6e-1", "v6e-4", "v6e-8")
 
 
+TPU_FLAGS = "--privileged --user=root --env=JAX_PLATFORMS=tpu,cpu"
+
+
 @pytest.fixture
 def path(tmp_path: pathlib.Path) -> str:
     """A PATH on which gcloud and docker only write down that they were called."""
@@ -201,7 +204,7 @@ def test_a_dry_run_s_script_makes_the_calls_that_it_shows(path: str, tmp_path: p
     recorder.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" >> "{tmp_path}/arguments"\n')
     subprocess.run(["bash"], input=text, text=True, check=True, cwd=tmp_path, env={**os.environ, "PATH": path})
     arguments = (tmp_path / "arguments").read_text().splitlines()
-    assert any(word.endswith(",seedzero-docker-flags=--privileged --user=root") for word in arguments)
+    assert any(word.endswith(f";seedzero-docker-flags={TPU_FLAGS}") for word in arguments)
     assert "--metadata-from-file=startup-script=" in "".join(arguments)
     assert (tmp_path / "learner.args").read_text().splitlines()[-1] == "--env=gym:it's a $x"
 
@@ -300,6 +303,14 @@ def test_what_a_job_runs_is_understood_by_seedzero(script: str, workers: int, pa
     assert (f"--worker.num_remote={workers}" in learner) == (workers > 0)
     if workers:
         assert _check_entrypoint(pools[1]["containerSpec"]["args"], files) == ["worker"]
+
+
+@pytest.mark.parametrize("accelerator", ACCELERATORS)
+def test_a_learner_must_find_its_accelerator(accelerator: str, path: str) -> None:
+    learner, worker = _pools(_dry("train_atari.sh", f"--accelerator={accelerator}", path=path))
+    kind = {"cpu": "", "tpu": "tpu"}.get(accelerator.partition("-")[0], "cuda")
+    expected = [{"name": "JAX_PLATFORMS", "value": f"{kind},cpu"}] if kind else []
+    assert (learner["containerSpec"]["env"], worker["containerSpec"]["env"]) == (expected, [])
 
 
 def test_the_environment_is_the_one_that_was_asked_for_and_names_the_run(path: str) -> None:

@@ -209,6 +209,9 @@ def test_the_gpu_variant_patches_a_place_that_is_there() -> None:
         place[last] = operation["value"]
     _validate(patched)
     assert _container(patched)["resources"]["limits"]["nvidia.com/gpu"] == "1"
+    (head,) = _ray_templates(RAY_JOB)[0]["spec"]["containers"]
+    for container in (_container(patched), head):
+        assert container["env"] == [{"name": "JAX_PLATFORMS", "value": "cuda,cpu"}]
 
 
 @pytest.mark.parametrize("workload", [LEARNER, WORKER], ids=_id)

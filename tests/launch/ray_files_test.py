@@ -144,6 +144,11 @@ def test_the_learner_and_workers_find_room_on_the_nodes_that_the_file_describes(
     assert types["learner"]["resources"]["GPU"] == 1
 
 
+@pytest.mark.parametrize("name", FILES)
+def test_the_learner_must_find_its_gpu(name: str) -> None:
+    assert " JAX_PLATFORMS=cuda,cpu; " in _load(name)["worker_start_ray_commands"][-1]
+
+
 def _set(*path: Any, value: Any) -> Callable[[Config], None]:
     def change(config: Any) -> None:
         for key in path[:-1]:

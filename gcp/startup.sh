@@ -17,12 +17,19 @@ read -r -a docker_flags <<< "$(metadata attributes/seedzero-docker-flags || true
 DOCKER_CONFIG=$(mktemp -d)
 export DOCKER_CONFIG
 trap 'rm -rf "$DOCKER_CONFIG"' EXIT
-metadata service-accounts/default/token | sed -n 's/.*"access_token" *: *"\([^"]*\)".*/\1/p' |
-    docker login --username oauth2accesstoken --password-stdin "https://${image%%/*}"
+pull() {
+    metadata service-accounts/default/token | sed -n 's/.*"access_token" *: *"\([^"]*\)".*/\1/p' |
+        docker login --username oauth2accesstoken --password-stdin "https://${image%%/*}" && docker pull --quiet "$image"
+}
+# Nothing runs this script again before the next boot, and the machine is billed meanwhile.
+until pull; do
+    echo "cannot pull $image, see above; trying again" >&2
+    sleep "${POLL_SECONDS:-15}"
+done
 
-docker pull --quiet "$image"
 docker rm --force seedzero >/dev/null 2>&1 || true
 # The project of the image: a TPU VM's own metadata may name another.
 project=${image#*/}
-docker run --detach --name seedzero --restart=on-failure --network=host ${docker_flags[@]+"${docker_flags[@]}"} \
+# docker would kill after 10 s, and a machine that is taken away has 30.
+docker run --detach --name seedzero --restart=on-failure --stop-timeout=60 --network=host ${docker_flags[@]+"${docker_flags[@]}"} \
     --log-driver=gcplogs --log-opt=gcp-project="${project%%/*}" --entrypoint=python "$image" -m seedzero.cli.gcp "${arguments[@]}"

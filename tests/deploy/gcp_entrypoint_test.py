@@ -350,7 +350,8 @@ class TestStartupScript:
         tools.mkdir()
         (tools / "docker").write_text(
             "#!/usr/bin/env bash\n"
-            f'[ "$1" != login ] || cat > "{tmp_path}/password"\n'
+            f'touch "{tmp_path}/failing"; [ "$1" != login ] || cat > "{tmp_path}/password"\n'
+            f'if [ "$(head -n 1 "{tmp_path}/failing")" = "$1" ]; then sed -i.old 1d "{tmp_path}/failing"; exit 1; fi\n'
             f'printf "%s\\0" "$@" >> "{tmp_path}/calls"; printf "\\n\\0" >> "{tmp_path}/calls"\n'
         )
         (tools / "docker").chmod(0o755)
@@ -359,7 +360,7 @@ class TestStartupScript:
     def _run(self, machine: Machine, tools: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             ["bash", str(ROOT / "gcp" / "startup.sh")], capture_output=True, text=True, check=False,
-            env={**os.environ, "PATH": tools, "GCE_METADATA_HOST": machine.host},
+            env={**os.environ, "PATH": tools, "GCE_METADATA_HOST": machine.host, "POLL_SECONDS": "0"},
         )  # fmt: skip
 
     def _calls(self, tmp_path: pathlib.Path) -> list[list[str]]:
@@ -381,10 +382,25 @@ class TestStartupScript:
         assert (tmp_path / "password").read_text().strip() == "t0ken"
         position = last.index(image)
         assert last[position:] == [image, "-m", "seedzero.cli.gcp", "--secret=s", "worker", "--x=a b\"c'$(d)"]
-        expected = {"--restart=on-failure", "--network=host", "--entrypoint=python", "--log-opt=gcp-project=p"}
+        expected = {
+            "--restart=on-failure",
+            "--stop-timeout=60",
+            "--network=host",
+            "--entrypoint=python",
+            "--log-opt=gcp-project=p",
+        }
         assert expected <= set(last[:position])
         assert ("--privileged" in last) == bool(flags)
         assert "t0ken" not in (tmp_path / "calls").read_text() + done.stdout + done.stderr
+
+    def test_a_registry_that_does_not_answer_yet_is_asked_again(
+        self, machine: Machine, tools: str, tmp_path: pathlib.Path
+    ) -> None:
+        machine.attributes = {"seedzero-image": "host/p/r/worker:1", "seedzero-arguments": "worker\n"}
+        (tmp_path / "failing").write_text("login\npull\n")
+        done = self._run(machine, tools)
+        assert done.returncode == 0 and done.stderr.count("trying again") == 2
+        assert [call[0] for call in self._calls(tmp_path)] == ["login", "login", "pull", "rm", "run"]
 
     def test_it_fails_where_metadata_has_no_image(self, machine: Machine, tools: str, tmp_path: pathlib.Path) -> None:
         assert self._run(machine, tools).returncode != 0

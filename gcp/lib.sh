@@ -340,8 +340,9 @@ new_secret() { # prints token, certificate and key as JSON
     token=$(openssl rand -hex 32) || return 1
     # A named curve, which gRPC requires; ten years, because trust in the certificate does not depend on its age.
     key=$(openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:prime256v1) || return 1
-    certificate=$(openssl req -x509 -new -key /dev/stdin -days 3650 -subj /CN=seedzero-learner \
-        -addext subjectAltName=DNS:seedzero-learner <<< "$key") || return 1
+    # Through a pipe: before bash 5.1, <<< would write the key to a file.
+    certificate=$(printf '%s\n' "$key" | openssl req -x509 -new -key /dev/stdin -days 3650 -subj /CN=seedzero-learner \
+        -addext subjectAltName=DNS:seedzero-learner) || return 1
     printf '{"token": "%s", "certificate": "%s", "key": "%s"}' "$token" "$(one_line "$certificate")" "$(one_line "$key")"
 }
 

@@ -47,7 +47,11 @@ add_secret_version() {
 }
 
 has_secret_version() {
-    [ "$dry_run" = false ] && [ -n "$(look secrets versions list "$secret_name" --filter=state=ENABLED --format='value(name)')" ]
+    local versions
+    [ "$dry_run" = false ] || return 1
+    # A look-up that fails must not replace the secret of running jobs.
+    versions=$(look secrets versions list "$secret_name" --filter=state=ENABLED --format='value(name)') || exit 1
+    [ -n "$versions" ]
 }
 
 ensure_account() { # ADDRESS WHAT

@@ -252,6 +252,26 @@ def test_a_tpu_whose_state_cannot_be_asked_is_waited_for(path: str, tmp_path: pa
     assert done.returncode == 2 and "gcp/stop.sh --run=r removes it" in done.stderr and len(calls) < 100
 
 
+def test_a_secret_that_cannot_be_looked_up_is_not_replaced(path: str) -> None:
+    done, calls = _answered("setup.sh", path=path, answers="*versions\\ list*) echo unreachable >&2; exit 1 ;;")
+    assert done.returncode == 1 and "unreachable" in done.stderr and "run it again" in done.stderr
+    assert not [call for call in calls if "versions add" in call]
+    done, calls = _answered("setup.sh", path=path, answers="*versions\\ list*) ;;")
+    assert done.returncode == 0 and [call for call in calls if "versions add" in call]
+
+
+def test_the_key_reaches_openssl_through_a_pipe(path: str) -> None:
+    program = pathlib.Path(path.split(os.pathsep)[0]) / "openssl"
+    program.write_text(
+        f'#!/bin/sh\n[ "$1" != req ] || [ -p /dev/stdin ] || exit 9\nexec {shutil.which("openssl")} "$@"\n'
+    )
+    program.chmod(0o755)
+    script = f'. "{FOLDER}/lib.sh"; set -euo pipefail; new_secret'
+    environment = {**os.environ, "PATH": path, "BASH_COMPAT": "5.0"}  # its <<< writes to a file
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True, env=environment)
+    assert "BEGIN CERTIFICATE" in json.loads(done.stdout)["certificate"]
+
+
 def test_the_estimate_is_the_sum_of_the_list_prices(path: str) -> None:
     done = _run("train_atari.sh", "--dry_run", PROJECT, "--workers=3", path=path)
     assert re.search(r"learner +1 x g2-standard-16 +1\.32\n", done.stderr)

@@ -176,7 +176,8 @@ check_count() { # FLAG SMALLEST
     case "${!1}" in
         *[!0-9]* | "" | ?????????*) die "--$1=${!1}: expected a whole number" ;;
     esac
-    [ "$((10#${!1}))" -ge "$2" ] || die "--$1=${!1}: expected at least $2"
+    printf -v "$1" '%d' "$((10#${!1}))" # JSON knows no 08
+    [ "${!1}" -ge "$2" ] || die "--$1=${!1}: expected at least $2"
 }
 
 # --- commands ------------------------------------------------------------------------------------------------------------------------
@@ -360,7 +361,7 @@ image_tag() { # the commit; uncommitted work gets a tag of its own
     fi
 }
 
-ensure_image() { # DOCKERFILE EXTRA IMAGE [EXTRAS]: builds and pushes it, unless this commit's image exists
+ensure_image() { # DOCKERFILE NAME=VALUE IMAGE: builds it with this argument and pushes it, unless this commit's image exists
     local dockerfile=docker/$1.Dockerfile
     if [ "$build" = none ] || is_there artifacts docker images describe "$3"; then
         say "using the existing image $3"
@@ -371,12 +372,13 @@ ensure_image() { # DOCKERFILE EXTRA IMAGE [EXTRAS]: builds and pushes it, unless
             cloud builds submit "$root" --config="$folder/cloudbuild.yaml" --region="$region" \
                 --service-account="projects/$project/serviceAccounts/$build_account" \
                 --gcs-source-staging-dir="gs://$bucket/source" \
-                --substitutions="_DOCKERFILE=$dockerfile,_EXTRA=$2${4:+,_EXTRAS=$4},_IMAGE=$3"
+                --substitutions="_DOCKERFILE=$dockerfile,_ARGUMENT=$2,_IMAGE=$3"
             ;;
         docker)
             [ "$dry_run" = true ] || need docker "or take --build=cloud"
             run gcloud auth configure-docker "${3%%/*}" --quiet
-            run docker build --file "$root/$dockerfile" --build-arg "EXTRA=$2" --build-arg "EXTRAS=${4:-}" --tag "$3" "$root"
+            # On an ARM machine, too: all machine types here are x86-64.
+            run docker build --platform linux/amd64 --file "$root/$dockerfile" --build-arg "$2" --tag "$3" "$root"
             run docker push "$3"
             ;;
     esac
@@ -527,13 +529,13 @@ job_body() { # SETTINGS of the learner...: a CustomJobSpec
 $(pool "$(learner_spec)" 1 "$learner_image" "$(learner_variables)" --secret="$secret" train "$@")$([ "$workers" -eq 0 ] || echo ,)
 $([ "$workers" -eq 0 ] || pool "{\"machineType\": $(json_string "$worker_machine")}" "$workers" "$worker_image" "" --secret="$secret" worker)
   ],
-  "scheduling": {"strategy": "$strategy", "timeout": "$((10#$max_hours * 3600))s", "restartJobOnWorkerRestart": false},
+  "scheduling": {"strategy": "$strategy", "timeout": "$((max_hours * 3600))s", "restartJobOnWorkerRestart": false},
   "serviceAccount": $(json_string "$train_account")
 }
 JSON
 }
 
-# Flags of the scripts that submit a custom job; each script sets its own defaults before.
+# Flags of the scripts that train; each script sets its own defaults before.
 run="" env="" accelerator="" workers=2 worker_machine="" max_hours=24 spot=false build=cloud
 worker_file=worker worker_extras="" # the workers' image: docker/worker_file.Dockerfile, and its argument EXTRAS
 vertex_flags() {
@@ -547,7 +549,7 @@ vertex_flags() {
     flag build 'cloud|docker|none' "builder of the images: Cloud Build, docker on this machine, or none (existing images)"
 }
 
-check_vertex_flags() {
+check_train_flags() {
     # shellcheck disable=SC2086  # a list of words
     check_choice accelerator $accelerators
     check_choice build cloud docker none
@@ -586,8 +588,8 @@ train_on_vertex() { # PRESET SETTINGS of the learner...
     confirm "Go on?"
     [ "$dry_run" = true ] || refuse_second_job
     make_scratch
-    ensure_image learner "$extra" "$learner_image"
-    [ "$workers" -eq 0 ] || ensure_image "$worker_file" cpu "$worker_image" "$worker_extras"
+    ensure_image learner "EXTRA=$extra" "$learner_image"
+    [ "$workers" -eq 0 ] || ensure_image "$worker_file" "EXTRAS=$worker_extras" "$worker_image"
     [ "$workers" -eq 0 ] || set -- --worker.num_remote="$workers" "$@" # their environments share the replay
     set -- --preset="$preset" --run_dir="gs://$bucket/runs/$run" --workers="$local_workers" "$@"
     job_body "$@" | write_body "$(body_path job.json)"

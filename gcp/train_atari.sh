@@ -33,6 +33,6 @@ case "$game" in *[!A-Za-z0-9]*) die "--game=$game: expected a name as Pong or Sp
 env=${env:-atari:$game}
 check_env atari
 run=${run:-$(run_of_env)}
-check_vertex_flags
+check_train_flags
 worker_machine=$(atari_workers "$accelerator")
 train_on_vertex atari --env="$env" ${settings[@]+"${settings[@]}"}

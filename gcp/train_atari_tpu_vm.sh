@@ -24,8 +24,7 @@ TEXT
 }
 
 takes_settings=true
-run="" game=Pong env="" zone="" accelerator=v5litepod-4 runtime="" provisioning=queued workers=2 worker_machine=""
-spot=false build=cloud network=default
+game=Pong zone="" accelerator=v5litepod-4 runtime="" provisioning=queued network=default
 accelerators="v5litepod-1 v5litepod-4 v5litepod-8 v6e-1 v6e-4 v6e-8"
 flag run NAME "name of the run; a run in the bucket resumes (default: made from the time)"
 flag game NAME "of the Arcade Learning Environment"
@@ -47,13 +46,8 @@ case "$game" in *[!A-Za-z0-9]*) die "--game=$game: expected a name as Pong or Sp
 env=${env:-atari:$game}
 check_env atari
 run=${run:-$(run_of_env)}
-check_run
-# shellcheck disable=SC2086  # a list of words
-check_choice accelerator $accelerators
+check_train_flags
 check_choice provisioning queued now
-check_choice build cloud docker none
-check_count workers 0
-[ "$workers" -ne 1 ] || die "--workers=1: only a second worker evaluates; take 0 or at least 2"
 check_settings atari --env="$env" ${settings[@]+"${settings[@]}"}
 case "$accelerator" in
     v5litepod-*) runtime=${runtime:-v2-alpha-tpuv5-lite} ;;
@@ -80,8 +74,8 @@ plan_line images "$learner_image, $worker_image"
 confirm "Go on?"
 make_scratch
 
-ensure_image learner tpu "$learner_image"
-[ "$workers" -eq 0 ] || ensure_image worker cpu "$worker_image"
+ensure_image learner EXTRA=tpu "$learner_image"
+[ "$workers" -eq 0 ] || ensure_image worker EXTRAS= "$worker_image"
 
 [ "$workers" -eq 0 ] || settings=(--worker.num_remote="$workers" ${settings[@]+"${settings[@]}"}) # they share the replay
 printf '%s\n' --secret="$secret" --address_object="$address" train --preset=atari --run_dir="gs://$bucket/runs/$run" \

@@ -25,5 +25,5 @@ common_flags
 parse_flags "$@"
 
 run=${run:-cartpole-$(date -u +%Y%m%d-%H%M%S)}
-check_vertex_flags
+check_train_flags
 train_on_vertex cartpole ${settings[@]+"${settings[@]}"}

@@ -36,7 +36,7 @@ parse_flags "$@"
 
 check_env dmlab
 run=${run:-$(run_of_env)}
-check_vertex_flags
+check_train_flags
 [ "$workers" -ne 0 ] || die "--workers=0: the learner's image has no Lab; take at least 2"
 train_on_vertex dmlab --env="$env" --agent="$agent" --evaluation.every_updates=0 \
     --dmlab.level_cache="gs://$bucket/dmlab-levels" ${settings[@]+"${settings[@]}"}

@@ -333,6 +333,11 @@ def test_a_learner_must_find_its_accelerator(accelerator: str, path: str) -> Non
     assert (learner["containerSpec"]["env"], worker["containerSpec"]["env"]) == (expected, [])
 
 
+def test_numbers_may_begin_with_0(path: str) -> None:
+    text = _dry("train_atari.sh", "--workers=08", "--max_hours=010", path=path)
+    assert _pools(text)[1]["replicaCount"] == 8 and '"timeout": "36000s"' in text
+
+
 def test_the_environment_is_the_one_that_was_asked_for_and_names_the_run(path: str) -> None:
     for script, env, name in (
         ("train_atari.sh", "atari:SpaceInvaders", "atari-spaceinvaders"),
@@ -357,12 +362,13 @@ def test_workers_of_lab_have_an_image_of_their_own_and_share_their_levels(path: 
 
 def test_workers_of_football_have_an_image_with_envpool(path: str) -> None:
     text = _dry("train_football.sh", path=path)
-    assert "_DOCKERFILE=docker/worker.Dockerfile,_EXTRA=cpu,_EXTRAS=envpool,_IMAGE=" in text
+    assert "_DOCKERFILE=docker/worker.Dockerfile,_ARGUMENT=EXTRAS=envpool,_IMAGE=" in text
     learner, workers = _pools(text)
     assert "/worker-envpool:" in workers["containerSpec"]["imageUri"]
     assert {"--agent=vtrace", "--evaluation.every_updates=0"} <= set(learner["containerSpec"]["args"])
     built = _dry("train_football.sh", "--build=docker", path=path)
-    assert "--build-arg EXTRAS=envpool" in built
+    builds = [line for line in built.splitlines() if line.startswith("docker build --platform linux/amd64 ")]
+    assert ["--build-arg EXTRA=cuda" in builds[0], "--build-arg EXTRAS=envpool" in builds[1]] == [True, True]
 
 
 def test_what_a_tpu_vm_and_its_workers_run_is_understood_by_seedzero(path: str, files: gcp.Files) -> None:

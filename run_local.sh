@@ -71,6 +71,16 @@ wrong_game() {
     die "unknown game '$1'${nearest:+; did you mean $nearest?} The games are catch, cartpole, tictactoe, connect_four, atari, dmlab, football, mujoco, gym:ID, envpool:ID and spiel:NAME."
 }
 
+has_tpu() {
+    local group
+    [ -z "${TPU_NAME:-}${TPU_WORKER_ID:-}${TPU_ACCELERATOR_TYPE:-}" ] || return 0
+    ! compgen -G '/dev/accel[0-9]*' >/dev/null || return 0
+    for group in /dev/vfio/[0-9]*; do # TPUs since v5p; other devices may be there, too, of another vendor
+        ! grep -qs 0x1ae0 "/sys/kernel/iommu_groups/${group##*/}/devices/"*/vendor || return 0
+    done
+    return 1
+}
+
 # Prints the extra with JAX for this machine's accelerator, nothing for a CPU.
 accelerator() {
     case "${SEEDZERO_DEVICE:-}" in
@@ -81,7 +91,7 @@ accelerator() {
     esac
     if command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi >/dev/null 2>&1; then
         echo cuda
-    elif compgen -G '/dev/accel[0-9]*' >/dev/null || [ -n "${TPU_NAME:-}${TPU_WORKER_ID:-}${TPU_ACCELERATOR_TYPE:-}" ]; then
+    elif has_tpu; then
         echo tpu
     fi
 }

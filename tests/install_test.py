@@ -265,6 +265,31 @@ def test_an_nvidia_gpu_that_answers_is_used(copy: pathlib.Path, tmp_path: pathli
     assert f"--editable {copy}\n" in _log(copy)
 
 
+@pytest.mark.parametrize(
+    ("files", "extras"),
+    [
+        ({}, ""),
+        ({"dev/accel0": ""}, "[tpu]"),
+        ({"dev/vfio/3": "", "sys/kernel/iommu_groups/3/devices/0000:00:05.0/vendor": "0x1ae0\n"}, "[tpu]"),
+        ({"dev/vfio/3": "", "sys/kernel/iommu_groups/3/devices/0000:00:05.0/vendor": "0x10de\n"}, ""),
+        # Google's network card, which no program has taken.
+        ({"dev/vfio/vfio": "", "sys/kernel/iommu_groups/4/devices/0000:00:04.0/vendor": "0x1ae0\n"}, ""),
+    ],
+    ids=["none", "accel", "vfio", "another_vendor", "network_card"],
+)
+def test_a_tpu_is_found_by_its_devices(files: dict[str, str], extras: str, copy: pathlib.Path) -> None:
+    for name, text in files.items():
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        (copy / name).write_text(text)
+    script = (copy / "run_local.sh").read_text()
+    (copy / "run_local.sh").write_text(re.sub(r"/(?=dev/(?:accel|vfio)|sys/kernel)", f"{copy}/", script))
+    tools = copy / "tools"
+    tools.mkdir()
+    _script(tools / "nvidia-smi", "exit 9")
+    _run_local("catch", root=copy, SEEDZERO_DEVICE="", PATH=f"{tools}{os.pathsep}{_path_without_uv()}")
+    assert f"--editable {copy}{extras}\n" in _log(copy)
+
+
 def test_a_python_that_does_not_run_or_is_too_old_is_named(copy: pathlib.Path, tmp_path: pathlib.Path) -> None:
     shutil.rmtree(copy / ".venv")
     tools = tmp_path / "tools"

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Sourced by scripts that need a docker engine. They set STATE, a directory that may persist between calls, and call
-# `stop_engine` at their end.
+# Sourced by scripts that need a docker engine. They set STATE, a directory of theirs that may persist between calls, and
+# call `stop_engine` at their end.
 #
 #   use_engine          sets DOCKER, a client that builds with BuildKit; if no engine answers, it starts a private one
 #                       (Debian, root), and installs it first if necessary
@@ -60,8 +60,6 @@ install_packages() { # PACKAGES
 }
 
 use_engine() {
-    mkdir -p "$STATE"
-    chmod 700 "$STATE"
     if find_client && "$DOCKER" info >/dev/null 2>&1; then
         has_compose || die "there is an engine, but neither 'docker compose' nor docker-compose; install one"
         say "using the running engine $("$DOCKER" version --format '{{.Server.Version}}')"
@@ -81,9 +79,10 @@ use_engine() {
         say "using the engine of an earlier call, $("$DOCKER" version --format '{{.Server.Version}}')"
         return
     fi
-    # A session of its own: Ctrl-C at the terminal reaches this script only, which then ends everything in order.
+    # A session of its own: Ctrl-C at the terminal reaches this script only, which then ends everything in order. Without
+    # its file descriptors: an engine that outlives a killed script must not hold its lock.
     setsid dockerd --data-root "$STATE/data" --exec-root "$STATE/exec" --pidfile "$STATE/dockerd.pid" \
-        --host "$DOCKER_HOST" >"$STATE/dockerd.log" 2>&1 &
+        --host "$DOCKER_HOST" >"$STATE/dockerd.log" 2>&1 8>&- &
     ENGINE_PID=$!
     wait_until 60 "an engine that answers" engine_answers || die "see $STATE/dockerd.log"
     say "started a private engine, $("$DOCKER" version --format '{{.Server.Version}}')"

@@ -43,6 +43,9 @@ STATE=${SEEDZERO_DOCKER_STATE:-/var/tmp/seedzero-docker-$(id -u)}
 PROJECT=seedzero-smoke
 MAX_WORKER_MB=400
 mkdir -p "$STATE"
+# Anybody may have made a directory or a link of this name in /var/tmp, and root would write wherever that leads.
+[ -O "$STATE" ] && [ ! -L "$STATE" ] || die "$STATE is a link or somebody else's; name another directory by SEEDZERO_DOCKER_STATE"
+chmod 700 "$STATE"
 exec 8>"$STATE/lock"
 flock --nonblock 8 || die "another smoke test uses $STATE"
 

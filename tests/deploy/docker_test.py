@@ -5,7 +5,9 @@ That they build and run is docker/smoke_test.sh's matter: ./run_tests.sh --docke
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import pathlib
 import re
 import shlex
@@ -172,6 +174,21 @@ def test_the_learner_s_image_has_a_list_of_packages_for_every_accelerator() -> N
     assert {f"learner-{extra}.txt" for extra in extras} == {
         path.name for path in (deploy_files.ROOT / "requirements").glob("learner-*.txt")
     }
+
+
+def test_the_smoke_test_opens_nothing_through_another_s_link(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "theirs")
+    with (tmp_path / "theirs" / "lock").open("w+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # else a script that does not look would build images
+        lock.write("kept")
+        lock.flush()
+        done = subprocess.run(
+            ["bash", DOCKER / "smoke_test.sh"], capture_output=True, text=True, check=False,
+            env={**os.environ, "SEEDZERO_DOCKER_STATE": str(tmp_path / "link")},
+        )  # fmt: skip
+    assert done.returncode == 1 and "is a link or somebody else's" in done.stderr
+    assert (tmp_path / "theirs" / "lock").read_text() == "kept"
 
 
 def test_the_smoke_test_explains_itself_and_refuses_what_it_does_not_know() -> None:

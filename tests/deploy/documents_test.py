@@ -45,6 +45,14 @@ def test_seedzero_takes_the_command_lines(name: str, tmp_path: pathlib.Path, mon
             pytest.fail(f"seedzero {shlex.join(words)}: {error}")
 
 
+def test_git_and_so_cloud_build_leave_out_what_the_documents_have_made() -> None:
+    text = (deploy_files.ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
+    made = set(re.findall(r"(?:-keyout |-out |src=| > )([a-z_]+(?:\.[a-z]+)?)(?![/\w])", text))
+    assert {"token", "ca.key", "key.pem", "pip.conf", "my_cluster.yaml"} <= made
+    ignored = (deploy_files.ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
+    assert {f"/{name}" for name in made} <= set(ignored)
+
+
 @pytest.mark.parametrize(
     "line", ["seedzero train --preset=ataris", "seedzero worker --serve=learner:7777", "seedzero stats --run_dir=runs"]
 )

@@ -9,9 +9,9 @@ describe() {
 usage: gcp/train_dmlab.sh [--FLAG=VALUE ...] [-- --SECTION.KEY=VALUE ...]
 
 Builds the images, pushes them and submits a custom job of Vertex AI: one learner with an accelerator and a pool of CPU machines that
-run DeepMind Lab; their image builds Lab, which takes an hour or more the first time. Levels that were compiled are kept in your bucket
-for all workers and runs. The run directory is in your bucket, too; a restarted job, or the same command with the same --run, resumes
-from its newest checkpoint. Run gcp/setup.sh once before.
+run DeepMind Lab; their image builds Lab, which takes an hour or more, for each commit anew: --build=docker keeps what this machine has
+built. Levels that were compiled are kept in your bucket for all workers and runs. The run directory is in your bucket, too; a restarted
+job, or the same command with the same --run, resumes from its newest checkpoint. Run gcp/setup.sh once before.
 
 There is no evaluation while training, because the learner's image has no Lab: the returns are those of the training episodes. Score a
 checkpoint afterwards where Lab is, with `seedzero evaluate --run_dir=gs://BUCKET/runs/RUN`.

@@ -79,7 +79,7 @@ is_installed() { # STAMP
 }
 
 ensure_venv() { # EXTRAS
-    local stamp="$root/.venv/installed-${1:-base}"
+    local other stamp="$root/.venv/installed-${1:-base}"
     mkdir -p "$root/.venv"
     # Two runs started at once must not install over each other.
     if command -v flock >/dev/null 2>&1; then
@@ -92,6 +92,10 @@ ensure_venv() { # EXTRAS
     if ! is_installed "$stamp"; then
         install_project "${1:-}" || return 1
         fingerprint > "$stamp"
+        # All extras share packages and stubs, which are of these files now: what was installed for others is not there.
+        for other in "$root"/.venv/installed-*; do
+            cmp -s "$other" "$stamp" || rm -f "$other"
+        done
     fi
     if command -v flock >/dev/null 2>&1; then
         exec 9>&-

@@ -214,6 +214,20 @@ def test_run_local_installs_once_and_again_when_setup_py_changes(copy: pathlib.P
     assert len(_log(copy)) > len(installed)
 
 
+def test_run_local_installs_again_where_another_extra_s_installation_came_between(copy: pathlib.Path) -> None:
+    def num_installed(device: str) -> int:
+        _run_local("catch", root=copy, SEEDZERO_DEVICE=device, PATH=_path_without_uv())
+        return _log(copy).count("--editable")
+
+    assert [num_installed(device) for device in ("cpu", "cuda", "cpu", "cuda")] == [1, 2, 2, 2]
+    proto = next((copy / "protos").rglob("*.proto"))
+    text = proto.read_text()
+    proto.write_text(text + "// of another commit\n")
+    assert num_installed("cuda") == 3
+    proto.write_text(text)
+    assert num_installed("cpu") == 4
+
+
 @pytest.mark.parametrize(
     ("args", "device", "extras", "command"),
     [

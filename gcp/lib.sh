@@ -386,7 +386,7 @@ ensure_image() { # DOCKERFILE NAME=VALUE IMAGE: builds it with this argument and
 
 # --- training settings -----------------------------------------------------------------------------------------------------------------
 
-check_settings() { # PRESET SETTINGS...: seedzero itself refuses a misspelt setting before anything is billed
+check_settings() { # PRESET SETTINGS...: seedzero itself refuses wrong ones, and those that exclude each other, before anything is billed
     local program preset=$1
     shift
     for program in "$root/.venv/bin/seedzero" "$(command -v seedzero || true)"; do
@@ -395,7 +395,7 @@ check_settings() { # PRESET SETTINGS...: seedzero itself refuses a misspelt sett
             return
         fi
     done
-    [ $# -eq 0 ] || say "seedzero is not installed here: only the learner's start checks the settings after --"
+    [ "${#settings[@]}" -eq 0 ] || say "seedzero is not installed here: only the learner's start checks the settings after --"
 }
 
 # --- resources -------------------------------------------------------------------------------------------------------------------------
@@ -549,7 +549,7 @@ vertex_flags() {
     flag build 'cloud|docker|none' "builder of the images: Cloud Build, docker on this machine, or none (existing images)"
 }
 
-check_train_flags() {
+check_train_flags() { # and sets worker_settings, for the learner
     # shellcheck disable=SC2086  # a list of words
     check_choice accelerator $accelerators
     check_choice build cloud docker none
@@ -557,6 +557,8 @@ check_train_flags() {
     check_count max_hours 1
     [ "$workers" -ne 1 ] || die "--workers=1: only a second worker evaluates; take 0 or at least 2"
     check_run
+    worker_settings=(--workers=1)
+    [ "$workers" -eq 0 ] || worker_settings=(--workers=0 --worker.num_remote="$workers") # their environments share the replay
 }
 
 refuse_second_job() {
@@ -567,8 +569,9 @@ refuse_second_job() {
 }
 
 train_on_vertex() { # PRESET SETTINGS of the learner...
-    local preset=$1 tag local_workers=0
+    local preset=$1 tag
     shift
+    set -- "${worker_settings[@]}" "$@"
     check_settings "$preset" "$@"
     choose_accelerator
     tag=$(image_tag)
@@ -577,11 +580,7 @@ train_on_vertex() { # PRESET SETTINGS of the learner...
     plan_title
     # shellcheck disable=SC2046  # one or two words
     plan_machines learner 1 vertex "$spot" $(learner_prices)
-    if [ "$workers" -eq 0 ]; then
-        local_workers=1
-    else
-        plan_machines workers "$workers" vertex "$spot" "$worker_machine"
-    fi
+    [ "$workers" -eq 0 ] || plan_machines workers "$workers" vertex "$spot" "$worker_machine"
     plan_sum
     plan_line run "$run in gs://$bucket/runs/$run, a custom job of Vertex AI that ends with training, after $max_hours hours at the latest"
     plan_line images "$learner_image, $worker_image"
@@ -590,9 +589,7 @@ train_on_vertex() { # PRESET SETTINGS of the learner...
     make_scratch
     ensure_image learner "EXTRA=$extra" "$learner_image"
     [ "$workers" -eq 0 ] || ensure_image "$worker_file" "EXTRAS=$worker_extras" "$worker_image"
-    [ "$workers" -eq 0 ] || set -- --worker.num_remote="$workers" "$@" # their environments share the replay
-    set -- --preset="$preset" --run_dir="gs://$bucket/runs/$run" --workers="$local_workers" "$@"
-    job_body "$@" | write_body "$(body_path job.json)"
+    job_body --preset="$preset" --run_dir="gs://$bucket/runs/$run" "$@" | write_body "$(body_path job.json)"
     cloud ai custom-jobs create --region="$region" --display-name="$prefix-$run" --labels="app=$prefix,run=$run" \
         --config="$(body_path job.json)" --format='value(name)'
     cat >&2 <<TEXT

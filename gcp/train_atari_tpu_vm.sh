@@ -48,7 +48,8 @@ check_env atari
 run=${run:-$(run_of_env)}
 check_train_flags
 check_choice provisioning queued now
-check_settings atari --env="$env" ${settings[@]+"${settings[@]}"}
+settings=("${worker_settings[@]}" --env="$env" ${settings[@]+"${settings[@]}"})
+check_settings atari "${settings[@]}"
 case "$accelerator" in
     v5litepod-*) runtime=${runtime:-v2-alpha-tpuv5-lite} ;;
     v6e-*) runtime=${runtime:-v2-alpha-tpuv6e} ;;
@@ -62,8 +63,6 @@ tag=$(image_tag)
 learner_image=$images/learner-tpu:$tag
 worker_image=$images/worker:$tag
 address=gs://$bucket/runs/$run/learner_address
-local_workers=0
-[ "$workers" -gt 0 ] || local_workers=1
 
 plan_title
 plan_machines learner 1 compute "$spot" "$accelerator"
@@ -77,9 +76,8 @@ make_scratch
 ensure_image learner EXTRA=tpu "$learner_image"
 [ "$workers" -eq 0 ] || ensure_image worker EXTRAS= "$worker_image"
 
-[ "$workers" -eq 0 ] || settings=(--worker.num_remote="$workers" ${settings[@]+"${settings[@]}"}) # they share the replay
 printf '%s\n' --secret="$secret" --address_object="$address" train --preset=atari --run_dir="gs://$bucket/runs/$run" \
-    --workers="$local_workers" --env="$env" ${settings[@]+"${settings[@]}"} | write_body "$(body_path learner.args)"
+    "${settings[@]}" | write_body "$(body_path learner.args)"
 printf '%s\n' --secret="$secret" --address_object="$address" worker | write_body "$(body_path worker.args)"
 
 tpu_flags=(--zone="$zone" --network="$network" --service-account="$train_account" --scopes="$scope"

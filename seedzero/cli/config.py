@@ -5,14 +5,18 @@ from __future__ import annotations
 import textwrap
 
 from seedzero.cli import output, parse
+from seedzero.config import combinations, options, presets
 from seedzero.config import config as config_lib
-from seedzero.config import options, presets
 
 _INDENT = " " * 6
 
 
 def run(arguments: parse.Arguments) -> int:
-    """Prints the settings of a preset; returns the exit code."""
+    """Prints the settings of a preset; returns the exit code.
+
+    Raises:
+      ConfigError: settings that are wrong, or, once they are printed, that `train` would refuse together.
+    """
     preset = arguments.flags["preset"]
     agent = arguments.settings.get("run.agent", config_lib.agent_names()[0])
     base = presets.get(preset, agent)
@@ -30,6 +34,8 @@ def run(arguments: parse.Arguments) -> int:
             section = name.partition(".")[0]
             print(f"\n[{section}]")
         output.show(_entry(name, value, on_cpu.get(name)))
+    implied, _ = combinations.imply(config, preset_env=base.env.id, explicit=arguments.settings.keys())
+    combinations.check(implied, config_lib.override(implied, on_cpu))
     return 0
 
 

@@ -244,6 +244,13 @@ def test_config_shows_every_setting_of_the_agent_with_value_unit_and_help(
     assert f"--worker.envs_per_group=128  (on a CPU: {envs})" in out
 
 
+def test_config_refuses_what_train_would_once_it_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["config", "--preset=atari", "--deterministic", "--workers=0"]) == 2
+    printed = capsys.readouterr()
+    assert "--deterministic needs local workers" in printed.err and "--run.deterministic=true" in printed.out
+    assert main.main(["config", "--preset=atari", "--env=remote"]) == 0  # which implies --workers=0
+
+
 def test_config_shows_the_values_of_the_preset_for_the_default_agent(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.main(["config", "--preset=atari"]) == 0
     out = capsys.readouterr().out

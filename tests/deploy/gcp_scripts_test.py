@@ -386,13 +386,16 @@ def test_a_misspelt_setting_of_seedzero_is_seen(path: str, bare: pathlib.Path, f
         _check_entrypoint(pools[0]["containerSpec"]["args"], files)
 
 
-def test_a_seedzero_that_is_installed_refuses_a_misspelt_setting_first(path: str, tmp_path: pathlib.Path) -> None:
+def test_a_seedzero_that_is_installed_refuses_wrong_settings_first(path: str, tmp_path: pathlib.Path) -> None:
     program = tmp_path / "tools" / "seedzero"
     program.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m seedzero.cli "$@"\n')
     program.chmod(0o755)
     done = _run("train_atari.sh", PROJECT, "--yes", "--", "--seed=1", "--search.num_simulation=3", path=path)
     assert done.returncode == 2
     assert "did you mean --search.num_simulations" in done.stderr and "nothing was changed" in done.stderr
+    for script in ("train_atari.sh", "train_atari_tpu_vm.sh"):
+        done = _run(script, PROJECT, "--yes", "--", "--deterministic", path=path)
+        assert done.returncode == 2 and "--deterministic needs local workers" in done.stderr
     _dry("train_cartpole.sh", "--", "--seed=1", path=path)
 
 

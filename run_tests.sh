@@ -31,11 +31,11 @@ log=$(mktemp)
 check_log=$(mktemp)
 scripts/check > "$check_log" 2>&1 & # mypy has use for one core; its report comes after that of the tests
 checker=$!
-trap 'kill "$checker" 2>/dev/null; rm -f "$log" "$check_log"' EXIT
+trap '[ -z "$checker" ] || kill "$checker" 2>/dev/null; rm -f "$log" "$check_log"' EXIT
 # shellcheck disable=SC2266,SC2329  # scripts/test is a script and no test, and step calls these
 run_pytest() { scripts/test "$@" 2>&1 | tee "$log"; return "${PIPESTATUS[0]}"; }
 # shellcheck disable=SC2329  # as above
-finish_checks() { wait "$checker"; local code=$?; cat "$check_log"; return "$code"; }
+finish_checks() { wait "$checker"; local code=$?; checker=""; cat "$check_log"; return "$code"; }
 
 step tests run_pytest "$@"
 step checks finish_checks

@@ -304,6 +304,19 @@ def test_a_tpu_is_found_by_its_devices(files: dict[str, str], extras: str, copy:
     assert f"--editable {copy}{extras}\n" in _log(copy)
 
 
+def test_run_tests_reports_all_and_signals_no_process_that_has_ended(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "scripts").mkdir()
+    shutil.copy(ROOT / "run_tests.sh", tmp_path)
+    (tmp_path / "scripts" / "venv.sh").write_text('ensure_venv() { :; }\nkill() { echo "killed $1"; }\n')
+    _script(tmp_path / "scripts" / "check", "echo a mistake; exit 1")
+    _script(tmp_path / "scripts" / "test", 'echo "passed $*"')
+    done = subprocess.run(
+        ["bash", str(tmp_path / "run_tests.sh"), "--slow"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1 and "a mistake" in done.stdout and done.stdout.endswith("passed --slow\n")
+    assert re.search(r"tests +ok .*\nchecks +FAILED ", done.stdout)
+
+
 def test_a_python_that_does_not_run_or_is_too_old_is_named(copy: pathlib.Path, tmp_path: pathlib.Path) -> None:
     shutil.rmtree(copy / ".venv")
     tools = tmp_path / "tools"

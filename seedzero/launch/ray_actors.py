@@ -122,9 +122,11 @@ class Learner(_Actor):
     Its port stays the same while this actor lives, so that workers find it again by themselves.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, num_accelerators: int) -> None:
         self._port = 0
-        system = program.System(functools.partial(program.launch, environment={}))
+        # A node's own JAX_PLATFORMS may ask for an accelerator, which this learner was not given.
+        environment = {} if num_accelerators else {"JAX_PLATFORMS": "cpu"}
+        system = program.System(functools.partial(program.launch, environment=environment))
         keeper = keeper_lib.Keeper(announcement=ANNOUNCEMENT, judge=self._judge, write=_write, system=system)
         super().__init__("learner", keeper)
 

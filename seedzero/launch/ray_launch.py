@@ -182,7 +182,7 @@ class Launch:
     def _create(self) -> None:
         plan = self._plan
         try:
-            self._add("learner", ray_actors.Learner, plan.learner)
+            self._add("learner", ray_actors.Learner, plan.learner, plan.learner.num_accelerators)
         except ray.exceptions.ActorAlreadyExistsError:
             raise errors.UsageError(
                 f"--run_dir={plan.run_dir} has a launcher in this cluster already; end that one first"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import sys
 
 import fake_gcs
 import pytest
@@ -24,3 +25,15 @@ def test_a_finished_run_is_known_on_a_disk_and_in_a_bucket(tmp_path: pathlib.Pat
     gcs.put("runs", "team/one/config.json", b"{}")
     gcs.put("runs", "team/one/status.json", ENDED.encode())
     assert ray_actors._finished("gs://runs/team/one") == "50 updates of --max_updates=50"
+
+
+@pytest.mark.parametrize(("num_accelerators", "platforms"), [(0, "cpu"), (2, "cuda,cpu")])
+def test_a_learner_without_an_accelerator_is_not_asked_for_one(
+    monkeypatch: pytest.MonkeyPatch, num_accelerators: int, platforms: str
+) -> None:
+    monkeypatch.setenv("JAX_PLATFORMS", "cuda,cpu")  # of a node with GPUs
+    show = [sys.executable, "-c", "import os; print(os.environ['JAX_PLATFORMS'])"]
+    learner = ray_actors.Learner(num_accelerators)
+    with learner._keeper._program._system.launch(show) as launched:
+        assert launched.communicate()[0].strip() == platforms.encode()
+    learner._directory.cleanup()

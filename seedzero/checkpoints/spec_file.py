@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import pathlib
 
 from seedzero.checkpoints import run_dir
 from seedzero.core import errors, json_object, types
 
 _NAME = "spec.json"
+_LIMITS = {float(limit) for bits in (8, 16, 32, 64) for limit in (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)}
+_LIMITS |= {2.0**32 - 1, 2.0**64}
+"""Smallest and largest whole numbers: in earlier versions, the bounds of those that have none."""
 
 
 def write(path: pathlib.Path, spec: types.EnvSpec) -> None:
@@ -36,6 +40,7 @@ def check_equal(came: types.EnvSpec, expected: types.EnvSpec) -> None:
     """Raises SpecMismatch, naming the fields, if a worker's environments differ from the run's."""
     if not (came.num_states and expected.num_states):  # of an earlier version, or of a worker that does not tell
         came = dataclasses.replace(came, num_states=expected.num_states)
+    came = _with_bounds(came, expected)
     left, right = dataclasses.asdict(came), dataclasses.asdict(expected)
     different = [f"{name} is {left[name]}, expected {right[name]}" for name in left if left[name] != right[name]]
     if different:
@@ -43,3 +48,21 @@ def check_equal(came: types.EnvSpec, expected: types.EnvSpec) -> None:
             f"the worker's environment differs from this run's: {'; '.join(different)}; start the worker with the "
             f"environment of the run, or the learner with another --run_dir"
         )
+
+
+def _with_bounds(came: types.EnvSpec, expected: types.EnvSpec) -> types.EnvSpec:
+    """Returns a spec with the other one's bounds where one has none and the other one the limits of its type."""
+    low = _bound(came.observation_low, expected.observation_low)
+    high = _bound(came.observation_high, expected.observation_high)
+    packed = came.packed
+    if len(packed) == len(expected.packed):
+        packed = tuple(
+            dataclasses.replace(array, low=_bound(array.low, other.low), high=_bound(array.high, other.high))
+            for array, other in zip(packed, expected.packed, strict=True)
+        )
+    return dataclasses.replace(came, observation_low=low, observation_high=high, packed=packed)
+
+
+def _bound(came: float, expected: float) -> float:
+    finite, infinite = sorted((came, expected), key=abs)
+    return expected if math.isinf(infinite) and finite in _LIMITS and finite * infinite > 0 else came

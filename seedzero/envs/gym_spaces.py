@@ -95,8 +95,7 @@ def _leaves(name: str, space: spaces.Space[Any], path: tuple[Any, ...] = ()) -> 
 def _leaf(name: str, space: spaces.Space[Any], path: tuple[Any, ...]) -> Leaf:
     title = "/".join(map(str, path)) or types.OBSERVATION
     if isinstance(space, spaces.Box) and space.dtype.kind in "biuf":
-        dtype, low, high = _wire_dtype(space), float(space.low.min()), float(space.high.max())
-        array = types.ArraySpec(title, space.shape or (1,), dtype.name, low, high)
+        array = types.ArraySpec(title, space.shape or (1,), _wire_dtype(space).name, *_bounds(space))
         return Leaf(array, path, _as_it_is)
     if isinstance(space, spaces.MultiBinary):
         return Leaf(types.ArraySpec(title, space.shape, "uint8", 0, 1), path, _as_it_is)
@@ -137,6 +136,16 @@ def _numbers(title: str, space: spaces.Discrete | spaces.MultiDiscrete, path: tu
 def _range(space: spaces.Discrete | spaces.MultiDiscrete) -> tuple[Any, Any]:
     """Returns how many values each number has, and the first."""
     return (space.n if isinstance(space, spaces.Discrete) else space.nvec), space.start
+
+
+def _bounds(box: spaces.Box) -> tuple[float, float]:
+    """Returns the smallest and the largest value of a Box's elements, infinite where one has no bound."""
+    has_low, has_high = box.bounded_below.all(), box.bounded_above.all()
+    if box.dtype.kind in "iu" and box.dtype.itemsize >= 4:  # the limits of such a type are no scale, if they are given
+        limits = np.iinfo(box.dtype.name)
+        has_low &= limits.min == 0 or box.low.min() > limits.min
+        has_high &= box.high.max() < limits.max
+    return float(box.low.min()) if has_low else -math.inf, float(box.high.max()) if has_high else math.inf
 
 
 def _wire_dtype(box: spaces.Box) -> np.dtype[Any]:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import pathlib
 
 import pytest
@@ -48,3 +49,29 @@ def test_who_does_not_tell_the_number_of_states_is_believed() -> None:
     spec_file.check_equal(telling, silent)
     with pytest.raises(errors.SpecMismatch, match="num_states is 5, but observations have the shape"):
         dataclasses.replace(telling, num_states=5)
+
+
+@pytest.mark.parametrize(
+    ("saved", "read"),
+    [
+        ((-(2.0**31), 2.0**31 - 1), (-math.inf, math.inf)),
+        ((0.0, 2.0**63), (0.0, math.inf)),
+        ((-math.inf, math.inf), (-(2.0**15), 2.0**15 - 1)),
+    ],
+)
+def test_whole_numbers_without_bounds_are_those_of_earlier_versions(
+    saved: tuple[float, float], read: tuple[float, float]
+) -> None:
+    array, other = (types.ArraySpec("a", (3,), "int32", *bounds) for bounds in (read, saved))
+    one, another = (types.EnvSpec((3,), "int32", 2, *bounds) for bounds in (read, saved))
+    spec_file.check_equal(one, another)
+    image = types.ArraySpec("image", (4, 5, 1), "uint8", 0, 255)
+    named = [types.EnvSpec.of_arrays([image, part], num_actions=2) for part in (array, other)]
+    spec_file.check_equal(*named)
+
+
+@pytest.mark.parametrize("low", [-math.inf, -7.0, 2.0**31 - 1])
+def test_other_bounds_of_observations_are_another_environment(low: float) -> None:
+    one, another = (types.EnvSpec((3,), "int32", 2, bound, math.inf) for bound in (low, -5.0))
+    with pytest.raises(errors.SpecMismatch, match=f"observation_low is {low}, expected -5.0"):
+        spec_file.check_equal(one, another)

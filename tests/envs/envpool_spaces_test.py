@@ -25,9 +25,12 @@ def shown(spec):
     return [(array.name, array.shape, array.low, array.high) for array in spec.arrays]
 
 
-def test_the_smallest_and_largest_floats_are_no_bounds_and_others_are():
-    spec, _, _ = read(spaces.Dict(speed=spaces.Box(shape=(2,), **UNBOUNDED), angle=spaces.Box(-1.0, 1.0, (1,))))
-    assert shown(spec) == [("angle", (1,), -1, 1), ("speed", (2,), -np.inf, np.inf)]
+def test_the_smallest_and_largest_numbers_are_no_bounds_and_others_are():
+    count = spaces.Box(-(2**31), 2**31 - 1, (1,), np.int32)
+    parts = dict(speed=spaces.Box(shape=(2,), **UNBOUNDED), angle=spaces.Box(-1.0, 1.0, (1,)), count=count)
+    spec, _, _ = read(spaces.Dict(parts))
+    none = (-np.inf, np.inf)
+    assert shown(spec) == [("angle", (1,), -1, 1), ("count", (1,), *none), ("speed", (2,), *none)]
 
 
 def test_minigrid_has_numbers_up_to_10_and_no_text():

@@ -55,7 +55,14 @@ def box(low, high, dtype, shape=(2, 3)):
         (box(-5, 5, np.int8), "int32", -5, 5),
         (box(-5, 5, np.int64), "int32", -5, 5),
         (box(0, 2**40, np.int64), "float32", 0, 2**40),
-        (box(0, 2**32 - 1, np.uint32), "float32", 0, 2**32 - 1),
+        (box(0, 2**32 - 2, np.uint32), "float32", 0, 2**32 - 2),
+        # Unbounded ones have the limits of their type, which are no scale.
+        (box(-np.inf, np.inf, np.int16), "int32", -np.inf, np.inf),
+        (box(0, np.inf, np.int32), "int32", 0, np.inf),
+        (box(-(2**31), 2**31 - 1, np.int32), "int32", -np.inf, np.inf),
+        (box(-np.inf, np.inf, np.int64), "float32", -np.inf, np.inf),
+        (box(0, 2**32 - 1, np.uint32), "float32", 0, np.inf),
+        (box(0, 2**16 - 1, np.uint16), "int32", 0, 2**16 - 1),
     ],
 )
 def test_box_observations_travel_in_a_supported_dtype(space, dtype, low, high):

@@ -35,7 +35,7 @@ class Counters(NamedTuple):
     """Scalars of one acting call or refresh, int32.
 
     Attributes:
-      num_inserts: training steps stored before it.
+      num_inserts: training steps stored before it, modulo 2^32.
       version: updates that its parameters have seen.
       num_calls: acting calls, or refreshes, before it; seeds what is random.
     """
@@ -60,7 +60,7 @@ class Unrolls(NamedTuple):
 
 
 Feed: TypeAlias = Any
-"""What an update is given besides its states: the scalar int32 `num_inserts` for a replay, `Unrolls` for a queue."""
+"""What an update is given besides its states: for a replay the `num_inserts` of `Counters`, for a queue `Unrolls`."""
 
 Updated: TypeAlias = tuple[base.TrainState, rings_lib.Rings, base.Metrics]
 Renewed: TypeAlias = tuple[rings_lib.Rings, base.Metrics]
@@ -397,4 +397,9 @@ def feed_sharding(setup: setup_lib.Setup) -> jax.sharding.NamedSharding:
 
 def counters(num_inserts: int, version: int, num_calls: int) -> Counters:
     """Returns the scalars of a call as int32."""
-    return Counters(np.int32(num_inserts), np.int32(version), np.int32(num_calls))
+    return Counters(wrapped(num_inserts), np.int32(version), np.int32(num_calls))
+
+
+def wrapped(number: int) -> np.int32:
+    """Returns a number modulo 2^32, as int32."""
+    return np.uint32(number % 2**32).astype(np.int32)

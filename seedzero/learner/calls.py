@@ -109,7 +109,7 @@ class Calls:
         self.in_flight.add(deliver)
 
     def _num_inserts(self) -> int:
-        """Returns the steps stored so far, for sampling; a queue needs none, and outlives 2^31 of them."""
+        """Returns the steps stored so far, for sampling; a queue needs none."""
         return self.intake.ledger.counts.stored if self.setup.agent.samples else 0
 
     def discard(self, slots: np.ndarray, reason: str) -> None:

@@ -77,7 +77,7 @@ class ReplayPacer(Pacer):
         return self._choose(self._band, progress)
 
     def feed(self, num_inserts: int, now: float) -> steps.Feed:
-        return np.int32(num_inserts)
+        return steps.wrapped(num_inserts)
 
     def num_samples(self, num_updates: int, num_stored: int) -> int:
         return num_updates * self._band.batch_size

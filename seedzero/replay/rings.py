@@ -47,7 +47,8 @@ class Rings(NamedTuple):
       stored: {name: [S, T / every, ...]} what the agent stores (`data.Stored`).
       weight: [S, T] how likely the row is sampled, relative to others; 0: it cannot be. Else 1 where sampling is
         uniform, priority ^ alpha where it isn't.
-      inserted_at: [S, T] int32, training steps of all shards before the call that completed the row's transition.
+      inserted_at: [S, T] int32, training steps of all shards before the call that completed the row's transition,
+        modulo 2^32.
       cursor: [S] int32, rows ever written; row number n lies at n % T.
       max_weight: [number of shards], the largest weight that a row of any shard ever had, which new ones get; the same
         number in each, for each shard holds its own part of every array. None: sampling is uniform.
@@ -145,7 +146,8 @@ def write(
       rings: to write to.
       slot: [B] int32, distinct; rows whose slot does not exist are dropped.
       row: the new rows.
-      num_inserts: scalar int32, training steps in all shards before this call; those of one call share the number.
+      num_inserts: scalar int32, training steps in all shards before this call, modulo 2^32; those of one call share
+        the number.
       stack: frames that a network sees, the newest included.
       crosses_episodes: windows do: an episode's last row can be sampled, too, once the next one begins.
 

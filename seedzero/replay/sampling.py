@@ -21,7 +21,8 @@ def sampling_weight(rings: rings_lib.Rings, num_inserts: jax.Array, capacity: in
     Steps inserted before the newest `capacity` ones count 0, and so do the `oldest` rows of a full ring, which are
     overwritten next.
     """
-    weight = jnp.where(rings.inserted_at >= num_inserts - capacity, rings.weight, 0.0)
+    since = (num_inserts - rings.inserted_at).astype(jnp.uint32)  # both wrap around beyond 2^31 steps
+    weight = jnp.where(since <= capacity, rings.weight, 0.0)
     if oldest == 0:
         return weight
     length = rings.weight.shape[1]
@@ -50,7 +51,7 @@ def sample(
       batch_size: B, windows from this shard.
       replay: which windows the agent wants.
       stack: frames in one observation.
-      num_inserts: scalar int32, training steps in all shards so far.
+      num_inserts: scalar int32, training steps in all shards so far, modulo 2^32.
       capacity: newest training steps that count, over all shards.
       lag: rows that may be written to each ring before the windows are done with; rows that these overwrite are not
         sampled.

@@ -254,3 +254,15 @@ def test_a_deterministic_checkpoint_does_not_tell_how_often_workers_joined(make:
 
 def _numbers(tree: Any) -> np.ndarray:
     return np.concatenate([np.ravel(np.asarray(leaf)) for leaf in jax.tree.leaves(tree)])
+
+
+def test_a_run_goes_on_beyond_the_largest_number_of_32_bits(make: loop_world.Make) -> None:
+    before = 2**31 - 20
+    world = make()
+    host = world.calls.state().host
+    host["ledger"]["stored"] = before
+    host["pace"] = {**host["pace"], "since": (0, before)}
+    world.calls.restore(host, has_replay=True)
+    world.play(world.join(), 16)
+    assert world.loop.look().counts.stored > 2**31 and world.num_updates >= 5
+    assert {before + 4, -(2**31)} <= set(world.rings.inserted_at.ravel().tolist())

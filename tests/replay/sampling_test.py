@@ -55,6 +55,24 @@ def test_steps_older_than_the_capacity_do_not_count() -> None:
     assert set(np.asarray(drawn.time).tolist()) == {6, 7, 8, 9}
 
 
+def test_steps_are_counted_beyond_the_largest_number_of_32_bits() -> None:
+    def wrapped(number: int) -> int:
+        return int(np.uint32(number % 2**32).astype(np.int32))
+
+    before = 2**31 - 5  # rows 1 to 10 are inserted around the largest int32
+    replay = harness.put(create(2, 32), 0, first=True)
+    for number in range(1, 11):
+        replay = harness.put(replay, number, num_inserts=wrapped(before + number - 1))
+    old = replay.weight.at[1, 3].set(1.0)  # of a worker that left when the run began
+
+    def sampled(num_inserts: int) -> list[tuple[int, int]]:
+        weight = sampling.sampling_weight(replay._replace(weight=old), jnp.int32(wrapped(num_inserts)), 4)
+        return [(int(slot), int(time)) for slot, time in np.argwhere(np.asarray(weight))]
+
+    assert sampled(before + 10) == [(0, 6), (0, 7), (0, 8), (0, 9)]
+    assert sampled(2**31 + 100) == sampled(2**32 - 100) == []
+
+
 def test_rows_with_too_few_rows_behind_them_wait() -> None:
     replay = harness.put(create(1, 8), 0, first=True)
     for number in range(1, 7):

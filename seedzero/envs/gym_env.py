@@ -154,7 +154,7 @@ class _Plain:
     """An environment that returns plain numbers and an empty info, which nothing here reads.
 
     Gymnasium's groups would make arrays of the infos, and raise where those of two environments differ; they raise for
-    a number of shape [1], too.
+    a number of shape [1] and for one in a list, too.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
@@ -169,11 +169,8 @@ class _Plain:
 
     def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         observation, reward, terminated, truncated, _ = self.env.step(action)
-        return observation, _number(reward), _number(terminated), _number(truncated), {}
-
-
-def _number(value: Any) -> Any:
-    return value.item() if isinstance(value, np.ndarray) else value
+        reward, terminated, truncated = (np.asarray(value).item() for value in (reward, terminated, truncated))
+        return observation, reward, terminated, truncated, {}
 
 
 def _need_no_display() -> None:

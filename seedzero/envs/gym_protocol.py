@@ -79,7 +79,7 @@ def _array(call: str, title: str, value: Any) -> np.ndarray:
 
 
 def _misfits(call: str, space: spaces.Space[Any], value: Any, place: str = "") -> Iterator[str]:
-    """Yields sentences about an observation's parts that have not the shapes of its space."""
+    """Yields sentences about an observation's parts that have not the shapes and dtypes of its space."""
     title = f"the observation{place}"
     parts: dict[Any, spaces.Space[Any]]
     if isinstance(space, spaces.Dict):
@@ -88,9 +88,11 @@ def _misfits(call: str, space: spaces.Space[Any], value: Any, place: str = "") -
         parts, fits = dict(enumerate(space.spaces)), isinstance(value, tuple | list) and len(value) == len(space)
     else:
         parts, fits = {}, True
-        shape = _array(call, title, value).shape
-        if shape != (space.shape or ()):
-            yield f"{title} with shape {list(shape)}; its space says {list(space.shape or ())}"
+        array = _array(call, title, value)
+        if array.shape != (space.shape or ()):
+            yield f"{title} with shape {list(array.shape)}; its space says {list(space.shape or ())}"
+        elif space.dtype is not None and not np.can_cast(array.dtype, space.dtype, "same_kind"):
+            yield f"{title} of dtype {array.dtype}; its space says {space.dtype}"
     if not fits:
         yield f"{_described(value)} as {title}; its space has the parts {', '.join(map(str, parts))}"
         return

@@ -499,9 +499,9 @@ def test_infos_that_differ_between_environments_do_no_harm():
     env.close()
 
 
-def test_numbers_in_arrays_of_one_are_numbers():
+def test_numbers_in_arrays_and_lists_of_one_are_numbers():
     def step(self, action):
-        return 0, np.full(1, 2.5), np.zeros(1, bool), np.full((), True), {}
+        return 0, [2.5] if self.number else np.full(1, 2.5), np.zeros(1, bool), np.full((), True), {}
 
     env = _env_with(2, step=step)
     env.reset([0, 1])

@@ -34,7 +34,7 @@ def _check(reset: Any, step: Any, space: spaces.Space[Any] | None = None) -> Non
     gym_protocol.check("mine", _Env(reset, step, space or spaces.Box(-1, 1, (2,))))
 
 
-@pytest.mark.parametrize("reward", [1, 1.0, np.float64(1), np.ones(1), True])
+@pytest.mark.parametrize("reward", [1, 1.0, np.float64(1), np.ones(1), [1.0], True])
 @pytest.mark.parametrize("ends", [False, np.False_, 0])
 def test_numbers_of_any_kind_are_rewards_and_ends(reward: Any, ends: Any) -> None:
     _check((ZERO, {}), (ZERO, reward, ends, ends, {}))
@@ -74,6 +74,43 @@ def test_what_numpy_would_stumble_over_is_named_with_a_remedy(reset: Any, step: 
 def test_parts_that_are_missing_or_misshapen_are_named(shown: Any, message: str) -> None:
     with pytest.raises(errors.EnvironmentFailure, match=message):
         _check((shown, {}), None, PARTS)
+
+
+BYTES = spaces.Box(0, 255, (2,), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("space", "shown"),
+    [
+        (BYTES, np.zeros(2, np.uint64)),
+        (BYTES, np.zeros(2, bool)),
+        (spaces.Box(-1, 1, (2,)), [0, 1]),
+        (spaces.Discrete(3), 2),
+        (spaces.MultiBinary(2), np.zeros(2, bool)),
+    ],
+)
+def test_dtypes_that_gymnasium_casts_are_the_space_s(space: spaces.Space[Any], shown: Any) -> None:
+    env = gym_env.GymVectorEnv.from_factory(lambda: _Env((shown, {}), (shown, 0.0, False, False, {}), space), 2)
+    env.try_out()
+    env.reset([0, 1])
+
+
+@pytest.mark.parametrize(
+    ("space", "shown", "message"),
+    [
+        (BYTES, np.zeros(2), "the observation of dtype float64; its space says uint8"),
+        (BYTES, [0, 1], "the observation of dtype int64; its space says uint8"),
+        (
+            spaces.Dict(a=spaces.Discrete(3)),
+            {"a": 1.0},
+            "the observation, at 'a' of dtype float64; its space says int64",
+        ),
+        (spaces.Box(-1, 1, (2,)), np.array([None, 1]), "the observation of dtype object; its space says float32"),
+    ],
+)
+def test_other_dtypes_are_named(space: spaces.Space[Any], shown: Any, message: str) -> None:
+    with pytest.raises(errors.EnvironmentFailure, match=rf"returned in reset {message}; mend it there"):
+        _check((shown, {}), None, space)
 
 
 def test_a_wrapper_that_got_too_few_values_is_understood() -> None:

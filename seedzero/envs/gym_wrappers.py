@@ -148,5 +148,8 @@ def apply(env: gymnasium.Env[Any, Any], chosen: Sequence[Wrapper]) -> gymnasium.
         make = OWN[name] if name in OWN else getattr(wrappers, name)
         shown = ", ".join(f"{key}={value}" for key, value in arguments.items())
         with base.failures_of(f"--env.wrappers: {name}({shown}) cannot wrap this environment"):
+            dtype = env.observation_space.dtype
+            if name == "RescaleObservation" and dtype is not None and dtype.kind != "f":
+                raise TypeError(f"it would round observations of {dtype}; leave it out, networks scale whole numbers")
             env = make(env, **arguments)
     return env

@@ -108,6 +108,17 @@ def test_a_wrapper_that_does_not_fit_is_named(wrappers: list[Any], message: str)
         _make("SeedzeroTest/Camera-v0" if wrappers == ["GrayscaleObservation"] else "CartPole-v1", wrappers)
 
 
+def test_bytes_are_not_rescaled_to_zeros_and_ones() -> None:
+    only_image: Any = {"FilterObservation": {"filter_keys": ["image"]}}
+    bounds = {"BoundAction": {"low": -1, "high": 1}}
+    rescale = {"RescaleObservation": {"min_obs": 0, "max_obs": 1}}
+    with pytest.raises(errors.EnvironmentFailure, match=r"RescaleObservation.* it would round observations of uint8"):
+        _make("SeedzeroTest/Camera-v0", [bounds, {"SelectObservation": {"key": "image"}}, rescale])
+    with pytest.raises(errors.EnvironmentFailure, match=r"RescaleObservation\(.*requires a Box"):
+        _make("SeedzeroTest/Camera-v0", [bounds, only_image, rescale])
+    assert _make("Pendulum-v1", [rescale]).spec.observation_low == 0
+
+
 def test_unbounded_actions_are_refused_with_the_wrapper_that_bounds_them() -> None:
     with pytest.raises(errors.EnvironmentFailure, match=r"finite bounds.*BoundAction"):
         _make("SeedzeroTest/Camera-v0", [{"FilterObservation": {"filter_keys": ["image"]}}])

@@ -15,6 +15,9 @@ Value = bool | int | float | str
 LARGEST, LARGEST_COUNT = 2**31 - 1, 2**63 - 1
 """Largest whole number, since devices and the wire have 32 bits; largest count of steps, updates or bytes."""
 
+LONGEST_WAIT = 1e9
+"""Most seconds that a thread can be told to wait, with room."""
+
 AUTO = 0
 """Marks an integer that is chosen at start from the machine's cores and devices."""
 

@@ -34,7 +34,11 @@ class PPOConfig(options.AgentSection):
         high=64,
     )
     wait_seconds: float = options.free(
-        10.0, "a batch with too few unrolls waits this long for more, then it is padded with weight 0", "s", low=0
+        10.0,
+        "a batch with too few unrolls waits this long for more, then it is padded with weight 0",
+        "s",
+        low=0,
+        high=options.LONGEST_WAIT,
     )
     num_epochs: int = options.tunable(4, "times that an update learns from each of its steps", low=1, high=1000)
     num_minibatches: int = options.tunable(

@@ -274,7 +274,11 @@ class CheckpointConfig(options.Section):
 @dataclasses.dataclass(frozen=True)
 class BucketConfig(options.Section):
     every_seconds: float = options.free(
-        60.0, "run in a bucket: period of uploading metrics, logs and status", "s", low=0.1
+        60.0,
+        "run in a bucket: period of uploading metrics, logs and status",
+        "s",
+        low=0.1,
+        high=options.LONGEST_WAIT,
     )
     lease_seconds: float = options.free(
         30.0,
@@ -282,12 +286,14 @@ class BucketConfig(options.Section):
         "often",
         "s",
         low=1,
+        high=options.LONGEST_WAIT,
     )
     retry_seconds: float = options.free(
         120.0,
         "run in a bucket: failing requests are repeated for so long; then the next checkpoint tries again",
         "s",
         low=1,
+        high=options.LONGEST_WAIT,
     )
 
 

@@ -26,7 +26,11 @@ class VTraceConfig(options.AgentSection):
         high=64,
     )
     wait_seconds: float = options.free(
-        1.0, "a batch with too few unrolls waits this long for more, then it is padded with weight 0", "s", low=0
+        1.0,
+        "a batch with too few unrolls waits this long for more, then it is padded with weight 0",
+        "s",
+        low=0,
+        high=options.LONGEST_WAIT,
     )
     entropy_weight: float = options.tunable(0.01, "weight of the entropy bonus", low=0)
     value_loss_weight: float = options.tunable(0.5, "weight of the value loss", low=0)

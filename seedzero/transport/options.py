@@ -10,6 +10,8 @@ from seedzero.config import sections
 
 _LEARNER_MESSAGE_BYTES = 16 * 2**20
 _CONNECT_MILLISECONDS = 10_000
+_LONGEST_MILLISECONDS = 2**31 - 1
+"""gRPC waits for ever."""
 
 Options = list[tuple[str, int]]
 
@@ -44,8 +46,12 @@ def client(settings: sections.TransportConfig) -> Options:
 
 def _keepalive(settings: sections.TransportConfig) -> Options:
     return [
-        ("grpc.keepalive_time_ms", round(1000 * settings.keepalive_seconds)),
-        ("grpc.keepalive_timeout_ms", round(1000 * settings.ping_timeout_seconds)),
-        ("grpc.http2.ping_timeout_ms", round(1000 * settings.ping_timeout_seconds)),
+        ("grpc.keepalive_time_ms", _milliseconds(settings.keepalive_seconds)),
+        ("grpc.keepalive_timeout_ms", _milliseconds(settings.ping_timeout_seconds)),
+        ("grpc.http2.ping_timeout_ms", _milliseconds(settings.ping_timeout_seconds)),
         ("grpc.keepalive_permit_without_calls", 1),
     ]
+
+
+def _milliseconds(seconds: float) -> int:
+    return round(min(1000 * seconds, _LONGEST_MILLISECONDS))

@@ -47,6 +47,11 @@ def test_a_short_name_sets_its_field(alias: str) -> None:
         ("run.seed", "abc", "--seed=abc: expected a whole number"),
         ("replay.batch_size", "0", "--replay.batch_size is 0; it must be at least 1 and at most 2147483647"),
         ("muzero.discount", "1.5", "--muzero.discount is 1.5; it must be from 0 to 1"),
+        ("vtrace.wait_seconds", "inf", "--vtrace.wait_seconds is inf; it must be from 0 to 1e+09"),
+        ("ppo.wait_seconds", "1e10", "--ppo.wait_seconds is 10000000000.0; it must be from 0 to 1e+09"),
+        ("bucket.every_seconds", "inf", "--bucket.every_seconds is inf; it must be from 0.1 to 1e+09"),
+        ("bucket.lease_seconds", "inf", "--bucket.lease_seconds is inf; it must be from 1 to 1e+09"),
+        ("bucket.retry_seconds", "inf", "--bucket.retry_seconds is inf; it must be from 1 to 1e+09"),
         ("search.policy", "alphago", "--search.policy is 'alphago'; choose one of gumbel, puct"),
     ],
 )

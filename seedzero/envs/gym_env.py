@@ -104,6 +104,10 @@ class GymVectorEnv:
         with unmade, _quiet(), base.closed_on_error() as envs:
             for make in makers:
                 envs.append(make())
+            if len({id(getattr(env, "unwrapped", env)) for env in envs}) < len(envs):
+                raise errors.EnvironmentFailure(
+                    f"environment {name!r} is the same object each time; its function must make a new one"
+                )
             self.observation_space = envs[0].observation_space
             self.spec, self._encode, self._decode = gym_spaces.read(name, self.observation_space, envs[0].action_space)
             self._first = envs[0]

@@ -528,6 +528,14 @@ def test_all_environments_are_closed_though_one_raises():
     assert sorted(closed) == [0, 1, 2]
 
 
+def test_one_environment_is_not_taken_for_several():
+    shared = Scripted(spaces.Discrete(2))
+    for make in (lambda: shared, lambda: gymnasium.wrappers.TimeLimit(shared, 5)):
+        with pytest.raises(errors.EnvironmentFailure, match="is the same object each time; its function must make"):
+            gym_env.GymVectorEnv.from_factory(make, 2)
+        gym_env.GymVectorEnv.from_factory(make, 1)
+
+
 def test_environments_that_were_made_are_closed_when_a_later_one_cannot_be():
     made, closed = [], []
 

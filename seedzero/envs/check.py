@@ -69,7 +69,7 @@ class _Range:
     """The range of one array, over all observations."""
 
     def __init__(self, first: np.ndarray) -> None:
-        self._first, self._low, self._high = first, first.copy(), first.copy()
+        self._low, self._high = first.copy(), first.copy()
 
     def add(self, array: np.ndarray) -> None:
         np.minimum(self._low, array, out=self._low)  # NaN stays
@@ -159,7 +159,7 @@ def judge(spec: types.EnvSpec, findings: Findings, space: spaces.Space[Any] | No
         seen, name = findings.arrays[array.name], _title(spec, array)
         if not seen.is_finite:
             wrong.append(f"{name} has numbers that are not finite; the learner refuses them")
-        elif seen.low < array.low or seen.high > array.high:
+        elif _is_outside(seen, array):
             warned.append(
                 f"{name} has values from {seen.low:g} to {seen.high:g}, but its space says {array.low:g} to "
                 f"{array.high:g}, which networks rely on; correct the space"
@@ -186,6 +186,13 @@ def judge(spec: types.EnvSpec, findings: Findings, space: spaces.Space[Any] | No
     if not findings.same_reset:
         noted.append("two resets with the same seed show different observations: deterministic runs will not repeat")
     return Warnings(tuple(wrong), tuple(warned), tuple(noted))
+
+
+def _is_outside(seen: Seen, array: types.ArraySpec) -> bool:
+    """Returns whether values lie outside the declared bounds, both as float32: such as 0.1 grow when they are sent."""
+    with np.errstate(over="ignore"):  # bounds of float64 may be larger
+        low, high = np.array([array.low, array.high]).astype(np.float32)
+    return bool(np.float32(seen.low) < low or np.float32(seen.high) > high)
 
 
 def _constants(name: str, array: types.ArraySpec, seen: Seen) -> list[str]:

@@ -43,6 +43,15 @@ def _changing(step: int) -> Any:
     return np.array([0.1, -0.1], np.float32) * step
 
 
+@pytest.mark.parametrize("high", [0.1, np.finfo(np.float64).max])
+def test_bounds_of_float64_are_bounds_of_what_is_sent(high: float) -> None:
+    space = spaces.Box(-0.1, high, (2,), np.float64)
+    _, found = _explore(space, lambda step: np.array([0.1, -0.1]) * (-1) ** step)
+    assert found.warnings == ()
+    _, found = _explore(space, lambda step: np.array([0.1, -0.1001]) * (-1) ** step)
+    assert "but its space says -0.1 to" in found.warnings[0]
+
+
 def test_episodes_rewards_and_ranges_are_those_of_the_steps() -> None:
     findings, found = _explore(FLOATS, _changing)
     assert [list(rewards) for rewards in findings.episodes] == [[1.0] * 4] * 4

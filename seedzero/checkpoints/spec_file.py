@@ -38,7 +38,8 @@ def read(path: pathlib.Path) -> types.EnvSpec | None:
 
 def check_equal(came: types.EnvSpec, expected: types.EnvSpec) -> None:
     """Raises SpecMismatch, naming the fields, if a worker's environments differ from the run's."""
-    if not (came.num_states and expected.num_states):  # of an earlier version, or of a worker that does not tell
+    is_silent = not (came.num_states and expected.num_states)  # an earlier version, or a worker that does not tell
+    if is_silent and came.observation_shape == expected.observation_shape:
         came = dataclasses.replace(came, num_states=expected.num_states)
     came = _with_bounds(came, expected)
     left, right = dataclasses.asdict(came), dataclasses.asdict(expected)

@@ -18,7 +18,7 @@ from gymnasium import spaces
 from seedzero.core import errors, packing, types
 
 MAX_ONE_HOT = 1024
-"""Numbers among named arrays with more values are shown as they are."""
+"""Whole numbers with more values, together, are shown as they are."""
 MAX_COMBINATIONS = 1024
 """Actions of several whole numbers with more combinations are refused."""
 
@@ -117,7 +117,7 @@ def _as_it_is(batch: np.ndarray) -> np.ndarray:
 def _numbers(title: str, space: spaces.Discrete | spaces.MultiDiscrete, path: tuple[Any, ...]) -> Leaf:
     """Returns whole numbers as one-hot vectors, one after the other, or as they are where these would be long."""
     sizes, starts = (np.atleast_1d(np.asarray(x)).reshape(-1) for x in _range(space))
-    if path and sizes.sum() > MAX_ONE_HOT:
+    if sizes.sum() > MAX_ONE_HOT:
         low, high = float(starts.min()), float((starts + sizes - 1).max())
         dtype = "int32" if low >= -(2**31) and high < 2**31 else "float32"
         array = types.ArraySpec(title, space.shape or (1,), dtype, low, high)

@@ -47,6 +47,8 @@ def test_who_does_not_tell_the_number_of_states_is_believed() -> None:
     telling = dataclasses.replace(silent, num_states=4)
     spec_file.check_equal(silent, telling)
     spec_file.check_equal(telling, silent)
+    with pytest.raises(errors.SpecMismatch, match=r"observation_shape is \(1,\), expected \(4,\)"):
+        spec_file.check_equal(types.EnvSpec((1,), "int32", 3), telling)
     with pytest.raises(errors.SpecMismatch, match="num_states is 5, but observations have the shape"):
         dataclasses.replace(telling, num_states=5)
 

@@ -101,6 +101,17 @@ def test_several_whole_numbers_alone_are_one_array(space: Any, value: Any, expec
     assert env.reset([0, 1]).observation[0].tolist() == expected
 
 
+def test_a_number_with_very_many_values_stays_a_number() -> None:
+    env = _make(spaces.Discrete(1025, start=3), 1000)
+    assert env.spec == types.EnvSpec((1,), "int32", 2, 3, 1027)
+    assert env.spec == _make(spaces.Dict(a=spaces.Discrete(1025, start=3)), {"a": 3}).spec
+    assert env.reset([0, 1]).observation.tolist() == [[1000], [1000]]
+    assert _make(spaces.Discrete(1024), 7).spec.num_states == 1024
+    assert _make(spaces.Discrete(10**9), 7).spec.observation_shape == (1,)
+    numbers = _make(spaces.MultiDiscrete([1000, 25]), np.array([7, 8])).spec
+    assert numbers == types.EnvSpec((2,), "int32", 2, 0, 999)
+
+
 def test_a_number_with_very_many_values_among_others_stays_a_number() -> None:
     space = spaces.Dict(a=spaces.Discrete(5000, start=3), b=spaces.Discrete(2))
     env = _make(space, {"a": 4000, "b": 1})

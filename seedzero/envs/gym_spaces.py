@@ -165,7 +165,7 @@ def _read_actions(name: str, space: spaces.Space[Any]) -> tuple[dict[str, Any], 
     """Returns EnvSpec's fields about actions, and the decoder of actions."""
     if isinstance(space, spaces.Discrete):
         first = int(space.start)
-        return dict(num_actions=int(space.n)), lambda actions: actions + first
+        return dict(num_actions=int(space.n)), lambda actions: actions.astype(np.int64) + first
     if isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
         return _read_combinations(name, space)
     if not isinstance(space, spaces.Box):

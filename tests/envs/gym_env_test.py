@@ -88,12 +88,15 @@ def test_discrete_observations_are_one_hot_from_their_start():
     assert env.reset([0, 1]).observation.tolist() == [[0, 0, 1, 0]] * 2
 
 
-def test_actions_count_from_the_spaces_start():
-    env = wrap(box(0, 1, np.float32), spaces.Discrete(3, start=-1))
+@pytest.mark.parametrize("start", [-1, 2**31 - 2, 2**40])
+def test_actions_count_from_the_spaces_start(start):
+    space = spaces.Discrete(3, start=start)
+    env = wrap(box(0, 1, np.float32), space)
     assert env.spec.num_actions == 3
     env.reset([0, 1])
     env.step(np.array([0, 2], np.int32))
-    assert [inner.unwrapped.actions for inner in env._envs.envs] == [[-1], [1]]
+    got = [inner.unwrapped.actions for inner in env._envs.envs]
+    assert got == [[start], [start + 2]] and all(space.contains(actions[0]) for actions in got)
 
 
 def test_the_action_on_a_final_observation_is_ignored():

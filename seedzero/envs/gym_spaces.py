@@ -55,6 +55,12 @@ def read(name: str, observation: spaces.Space[Any], action: spaces.Space[Any]) -
     if not leaves:
         raise errors.EnvironmentFailure(f"environment {name!r} has the observation space {observation}; it is empty")
     arrays = [leaf.spec for leaf in leaves]
+    titles = [array.name for array in arrays]
+    if repeated := {title for title in titles if titles.count(title) > 1}:
+        raise errors.EnvironmentFailure(
+            f"environment {name!r} has the observation space {observation}, whose parts have the names "
+            f"{', '.join(titles)}; expected {', '.join(sorted(repeated))} once: rename a part"
+        )
     if len(leaves) > 1:
         return types.EnvSpec.of_arrays(arrays, **actions), lambda batch: _pack(leaves, batch), decode
     array, num_states = arrays[0], leaves[0].num_states

@@ -125,6 +125,12 @@ def test_parts_of_no_fixed_size_are_refused_by_name_with_the_remedy(space: Any) 
         _make(spaces.Dict(x=spaces.Tuple([space]), y=spaces.Discrete(2)))
 
 
+def test_parts_of_one_name_are_refused() -> None:
+    part = spaces.Box(-1, 1, (4,), np.float32)
+    with pytest.raises(errors.EnvironmentFailure, match=r"have the names a/b, a/b, c; expected a/b once: rename"):
+        _make(spaces.Dict({"a": spaces.Dict(b=part), "a/b": part, "c": part}))
+
+
 def test_an_empty_dict_is_refused() -> None:
     with pytest.raises(errors.EnvironmentFailure, match="is empty"):
         _make(spaces.Dict())

@@ -11,7 +11,9 @@ import jax
 def enable(directory: pathlib.Path | None = None) -> None:
     """Turns the cache on: in JAX_COMPILATION_CACHE_DIR, else in `directory`, else in the user's cache directory."""
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-        parent = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-        jax.config.update("jax_compilation_cache_dir", str(directory or pathlib.Path(parent) / "seedzero" / "xla"))
+        if directory is None:  # a user whom the system does not know may have none of their own
+            parent = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+            directory = pathlib.Path(parent) / "seedzero" / "xla"
+        jax.config.update("jax_compilation_cache_dir", str(directory))
     if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)

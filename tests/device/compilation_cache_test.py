@@ -39,6 +39,17 @@ def test_without_xdg_the_directory_is_in_the_home(
     assert updated["jax_compilation_cache_dir"] == str(tmp_path / ".cache" / "seedzero" / "xla")
 
 
+def test_a_directory_of_the_caller_s_needs_no_home(
+    updated: dict[str, object], monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    def unknown() -> pathlib.Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(pathlib.Path, "home", unknown)
+    compilation_cache.enable(tmp_path)
+    assert updated["jax_compilation_cache_dir"] == str(tmp_path)
+
+
 def test_the_environment_has_precedence(updated: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "/elsewhere")
     monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "9")

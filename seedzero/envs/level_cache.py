@@ -53,17 +53,17 @@ class LevelCache:
 
     def fetch(self, key: str, pk3_path: str) -> bool:
         """Copies the level of a key to a path, if it is there; returns whether it was."""
-        content = None
+        is_there = False
         with self._reported("read"):
             content = self._levels.read(_name(key))
+            if content is not None:
+                pathlib.Path(pk3_path).write_bytes(content)
+                is_there = True
         self.num_fetches += 1
-        self.num_hits += content is not None
+        self.num_hits += is_there
         if self.num_fetches % REPORT_EVERY == 0:
             self.report()
-        if content is None:
-            return False
-        pathlib.Path(pk3_path).write_bytes(content)
-        return True
+        return is_there
 
     def write(self, key: str, pk3_path: str) -> None:
         """Keeps the level at a path for a key."""

@@ -59,6 +59,17 @@ def test_a_bucket_that_refuses_is_reported_once_and_ends_nothing(
     assert line.startswith("level cache gs://runs/levels cannot be read: ") and line.endswith("levels are made anew")
 
 
+def test_a_level_that_cannot_be_put_where_lab_wants_it_is_made_anew(
+    tmp_path: pathlib.Path, pk3: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cache = level_cache.make(str(tmp_path / "levels"))
+    cache.write(KEY, str(pk3))
+    assert not cache.fetch(KEY, str(tmp_path / "gone" / "fetched.pk3"))
+    assert (cache.num_hits, cache.num_fetches) == (0, 1)
+    (line,) = caplog.messages
+    assert "cannot be read: [Errno 2] No such file" in line and line.endswith("levels are made anew")
+
+
 def test_a_level_has_its_name_only_when_it_is_whole(
     tmp_path: pathlib.Path, pk3: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,6 +27,17 @@ _OF_ENVIRONMENTS: tuple[tuple[str, str, options.Value], ...] = (
 """What belongs to a preset's environment, and to no other: flag, SECTION.KEY and the value for others."""
 _DMLAB30 = 30
 """Levels of the suite."""
+_OF_FAMILIES: Mapping[str, tuple[str, ...]] = {
+    "env.frame_size": ("atari", "envpool"),
+    "env.frame_skip": ("atari", "envpool", "dmlab"),
+    "env.sticky_actions": ("atari", "envpool"),
+    "env.full_action_space": ("atari", "envpool"),
+    "env.noop_max": ("atari", "envpool"),
+    "env.life_loss": ("atari", "envpool"),
+    "env.max_episode_frames": ("atari", "envpool"),
+    "env.random_opening": ("spiel",),
+}
+"""The families whose environments read a setting; the worker's own, which are told all, may read any."""
 _TAKE_ARGUMENTS = ("gym", "python", "envpool", "football")
 """Families whose environments take the settings env.kwargs, env.wrappers and env.max_episode_steps."""
 
@@ -64,6 +75,13 @@ def imply(config: config_lib.Config, *, preset_env: str, explicit: Set[str]) -> 
         notes.append(
             "--ppo.decay_clip=true changes nothing: the learning rate does not fall; give --ppo.decay_updates=N"
         )
+    kind = config.env.id.partition(":")[0]
+    for name, families in _OF_FAMILIES.items():
+        if name in explicit and kind not in (*families, env_ids.REMOTE):
+            notes.append(f"--{name} changes nothing: it is for {', '.join(families)}, not for --env={config.env.id}")
+    if config.replay.final_updates and not config.run.max_env_steps and "replay.final_updates" not in explicit:
+        changes["replay.final_updates"] = 0
+        notes.append("--replay.final_updates is off: they follow the last of --max_env_steps, which has no limit")
     worker = config.worker
     if config.env.id == "dmlab:dmlab30" and 0 < worker.num_envs < _DMLAB30 and not worker.num_remote:
         notes.append(
@@ -164,6 +182,11 @@ def _deterministic_problems(config: config_lib.Config) -> Iterator[str]:
             "--deterministic needs local workers: workers that join from elsewhere (--workers=0, --env=remote) "
             "come when they like; give --workers=1, or leave --deterministic out"
         )
+    if config.worker.num_remote:
+        yield (
+            f"--deterministic needs local workers alone, but --worker.num_remote={config.worker.num_remote} announces "
+            "others, which come when they like; give --worker.num_remote=0, or leave --deterministic out"
+        )
     num_envs = config.worker.num_envs
     if 0 < config.batcher.max_batch < num_envs:
         yield (
@@ -189,6 +212,11 @@ def _replay_problems(config: config_lib.Config) -> Iterator[str]:
         yield (
             f"--training.acting_devices={config.training.acting_devices} keeps the replay on these devices, but "
             "--replay.placement=host; leave one of them out"
+        )
+    if replay.final_updates and not config.run.max_env_steps:
+        yield (
+            f"--replay.final_updates={replay.final_updates} follow the last of --max_env_steps, which has no limit; "
+            "give --max_env_steps=N, or --replay.final_updates=0"
         )
     if replay.min_steps > replay.capacity:
         yield (

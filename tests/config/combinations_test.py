@@ -20,6 +20,14 @@ def _catch(**changes: options.Value) -> config.Config:
     [
         ({"env__id": "remote", "worker__num": 2}, "--env=remote .* --workers=2"),
         ({"run__deterministic": True, "worker__num": 0}, "--deterministic needs local workers"),
+        (
+            {"run__deterministic": True, "worker__num_remote": 2},
+            "--deterministic needs local workers alone, but --worker.num_remote=2",
+        ),
+        (
+            {"replay__final_updates": 5},
+            "final_updates=5 follow the last of --max_env_steps, .* give --max_env_steps=N",
+        ),
         ({"run__deterministic": True, "checkpoint__replay": "off"}, "--checkpoint.replay=off"),
         ({"transport__listen": "localhost"}, "--listen=localhost: expected HOST:PORT"),
         ({"transport__listen": "localhost:http"}, "--listen=localhost:http: expected HOST:PORT"),
@@ -78,6 +86,38 @@ def test_what_one_kind_of_device_can_do_is_not_refused_before_the_device_is_know
     combinations.check(possible, impossible)
     with pytest.raises(errors.ConfigError):
         combinations.check(impossible, impossible)
+
+
+def test_final_updates_of_a_preset_are_off_without_a_last_step() -> None:
+    asked = config.override(presets.get("atari-100k"), {"run.max_env_steps": 0})
+    assert asked.replay.final_updates > 0
+    changed, notes = combinations.imply(asked, preset_env="atari:Pong", explicit={"run.max_env_steps"})
+    assert changed.replay.final_updates == 0
+    assert notes == ["--replay.final_updates is off: they follow the last of --max_env_steps, which has no limit"]
+    combinations.check(changed)
+    asked = presets.get("atari-100k")
+    assert combinations.imply(asked, preset_env="atari:Pong", explicit=set()) == (asked, [])
+
+
+@pytest.mark.parametrize(
+    ("env", "name", "families"),
+    [
+        ("gym:ALE/Pong-v5", "env.frame_skip", "atari, envpool, dmlab"),
+        ("gym:CartPole-v1", "env.life_loss", "atari, envpool"),
+        ("dmlab:rooms_watermaze", "env.frame_size", "atari, envpool"),
+        ("atari:Pong", "env.random_opening", "spiel"),
+        ("atari:Pong", "env.frame_skip", ""),
+        ("envpool:Pong-v5", "env.noop_max", ""),
+        ("dmlab:rooms_watermaze", "env.frame_skip", ""),
+        ("spiel:othello", "env.random_opening", ""),
+        ("remote", "env.frame_size", ""),
+    ],
+)
+def test_settings_that_an_environment_does_not_read_are_told(env: str, name: str, families: str) -> None:
+    asked = config.override(config.Config(), {"env.id": env, "worker.num": int(env != "remote")})
+    _, notes = combinations.imply(asked, preset_env=env, explicit={"env.id", "worker.num", name})
+    assert notes == ([f"--{name} changes nothing: it is for {families}, not for --env={env}"] if families else [])
+    assert combinations.imply(asked, preset_env=env, explicit={"env.id", "worker.num"})[1] == []
 
 
 def test_remote_environments_leave_no_local_workers() -> None:

@@ -17,7 +17,7 @@ UNKNOWN_WORKERS = 4
 
 
 def num_cores() -> int:
-    """Returns the cores that this process may use; containers allow fewer than there are."""
+    """Returns the cores that this process may run on; a container's share of their time (`--cpus`) does not show."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -89,8 +89,8 @@ def slot_length(capacity: int, num_envs: int, margin: int, multiple: int = 1) ->
     Args:
       capacity: training steps kept over all environments.
       num_envs: environments that share the capacity; there may be rings for more.
-      margin: rows besides the steps: the pending one, those whose frame stack is gone (together at least the
-        stack), and the last rows of episodes.
+      margin: rows besides the steps: the pending one and those whose frame stack is gone, together at least the stack.
+        The last rows of episodes, which are no steps, take the room of steps.
       multiple: the length is one of this number's.
     """
     return -(-(math.ceil(capacity / num_envs) + margin) // multiple) * multiple

@@ -50,9 +50,6 @@ class ApexConfig(options.AgentSection):
     def window_steps(self, config: Any) -> int:
         return self.frame_stack + self.n_step + 1
 
-    def shared(self, config: Any) -> dict[str, int]:
-        return {"replay.batch_size": config.replay.batch_size}
-
 
 # Presets ----------------------------------------------------------------------------------------------------------
 

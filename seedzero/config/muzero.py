@@ -182,7 +182,7 @@ class MuZeroConfig(options.AgentSection):
 
     def shared(self, config: Any) -> dict[str, int]:
         refreshed = {"reanalyse.batch_size": config.reanalyse.batch_size} if config.reanalyse.per_insert else {}
-        return {"replay.batch_size": config.replay.batch_size, **refreshed}
+        return {**super().shared(config), **refreshed}
 
 
 @dataclasses.dataclass(frozen=True)

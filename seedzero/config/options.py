@@ -130,7 +130,7 @@ class AgentSection(Section):
 
     def shared(self, config: Any) -> dict[str, int]:
         """Returns the numbers by SECTION.KEY of which every device takes an equal part."""
-        raise NotImplementedError
+        return {"replay.batch_size": config.replay.batch_size}
 
 
 class Part(NamedTuple):

@@ -69,9 +69,6 @@ class R2D2Config(options.AgentSection):
     def window_steps(self, config: Any) -> int:
         return self.frame_stack + self.num_positions + self.period - 1
 
-    def shared(self, config: Any) -> dict[str, int]:
-        return {"replay.batch_size": config.replay.batch_size}
-
 
 # Presets ----------------------------------------------------------------------------------------------------------
 

@@ -35,9 +35,6 @@ class SACConfig(options.AgentSection):
     def window_steps(self, config: Any) -> int:
         return 2
 
-    def shared(self, config: Any) -> dict[str, int]:
-        return {"replay.batch_size": config.replay.batch_size}
-
 
 # Presets ----------------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from seedzero.core import types
-from seedzero.envs import base
+from seedzero.envs import base, pictures
 
 ROWS, COLUMNS = 10, 5
 LEFT, STAY, RIGHT = 0, 1, 2
@@ -53,8 +53,7 @@ class Catch:
         return self._show(first)
 
     def render(self) -> np.ndarray:
-        large = self._boards()[0].repeat(_PIXELS_PER_CELL, axis=0).repeat(_PIXELS_PER_CELL, axis=1)
-        return np.repeat(large, 3, axis=2)
+        return np.repeat(pictures.enlarged(self._boards()[0], _PIXELS_PER_CELL), 3, axis=2)
 
     def close(self) -> None:
         pass

@@ -18,7 +18,7 @@ import numpy as np
 
 from seedzero.config import sections
 from seedzero.core import errors, packing, types
-from seedzero.envs import base, level_cache
+from seedzero.envs import base, level_cache, pictures
 
 DMLAB30 = "dmlab30"
 """Stands for all levels of DMLab-30: environment i plays the level i modulo 30."""
@@ -166,8 +166,7 @@ class DMLab:
         return self._show(reward)
 
     def render(self) -> np.ndarray:
-        picture: np.ndarray = self._image[0].repeat(_ENLARGED, axis=0).repeat(_ENLARGED, axis=1)
-        return picture
+        return pictures.enlarged(self._image[0], _ENLARGED)
 
     def close(self) -> None:
         for lab in self._labs:

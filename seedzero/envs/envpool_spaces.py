@@ -40,7 +40,7 @@ def read(
     for wrapper in wrappers:
         with base.failures_of(f"--env.wrappers: {wrapper.name} cannot wrap environment {name!r}"):
             if wrapper.name == "BoundAction":
-                taken = _bounded(taken, **wrapper.arguments)
+                taken = gym_wrappers.bounded(taken, **wrapper.arguments)
             elif wrapper.name == "FilterObservation":
                 shown = _filtered(shown, **wrapper.arguments)
             else:
@@ -78,13 +78,6 @@ def _without_text(space: spaces.Space[Any], wrappers: Sequence[gym_wrappers.Wrap
         parts["image"] = spaces.Box(0, LARGEST_CELL, image.shape, np.uint8)
     asked = any(TEXT in wrapper.arguments.get("filter_keys", ()) for wrapper in wrappers)
     return spaces.Dict({key: part for key, part in parts.items() if key != TEXT or asked})
-
-
-def _bounded(space: spaces.Space[Any], low: Any, high: Any) -> spaces.Space[Any]:
-    if not isinstance(space, spaces.Box):
-        raise TypeError(f"expected a Box of actions, got {space}")
-    low, high = (np.broadcast_to(np.asarray(bound, space.dtype), space.shape) for bound in (low, high))
-    return spaces.Box(low, high, dtype=space.dtype.type)
 
 
 def _filtered(space: spaces.Space[Any], filter_keys: Sequence[str]) -> spaces.Space[Any]:

@@ -53,14 +53,18 @@ class BoundAction(gymnasium.ActionWrapper[Any, Any, Any]):
 
     def __init__(self, env: gymnasium.Env[Any, Any], low: Any, high: Any) -> None:
         super().__init__(env)
-        space = env.action_space
-        if not isinstance(space, spaces.Box):
-            raise TypeError(f"expected a Box of actions, got {space}")
-        low, high = (np.broadcast_to(np.asarray(bound, space.dtype), space.shape) for bound in (low, high))
-        self.action_space = spaces.Box(low, high, dtype=space.dtype.type)
+        self.action_space = bounded(env.action_space, low, high)
 
     def action(self, action: Any) -> Any:
         return action
+
+
+def bounded(space: spaces.Space[Any], low: Any, high: Any) -> spaces.Box:
+    """Returns a Box of actions with other bounds, numbers or arrays that go with its shape. Raises TypeError."""
+    if not isinstance(space, spaces.Box):
+        raise TypeError(f"expected a Box of actions, got {space}")
+    low, high = (np.broadcast_to(np.asarray(bound, space.dtype), space.shape) for bound in (low, high))
+    return spaces.Box(low, high, dtype=space.dtype.type)
 
 
 class SelectObservation(gymnasium.ObservationWrapper[Any, Any, Any]):

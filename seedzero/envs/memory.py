@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 
 from seedzero.core import errors, types
-from seedzero.envs import base, gym_env
+from seedzero.envs import base, gym_env, pictures
 
 FORWARD, UP, DOWN = 0, 1, 2
 """Actions in the T-maze."""
@@ -97,7 +97,7 @@ class TMaze:
         picture = np.full((3, self._length + 1, 3), _DARK, np.uint8)
         picture[1], picture[:, -1] = _GREY, _GREY
         picture[1, self._place[0]] = _COLOURS[self._cue[0] - UP] if self._place[0] == 0 else 255
-        return _enlarged(picture)
+        return pictures.enlarged(picture, _PIXELS_PER_CELL)
 
     def close(self) -> None:
         pass
@@ -143,7 +143,7 @@ class Repeat:
         return types.EnvStep(self._show(), is_right.astype(np.float32), np.zeros_like(first), self._time == last)
 
     def render(self) -> np.ndarray:
-        return _enlarged(_COLOURS[self._symbols[:1, self._time[0]]][None])
+        return pictures.enlarged(_COLOURS[self._symbols[:1, self._time[0]]][None], _PIXELS_PER_CELL)
 
     def close(self) -> None:
         pass
@@ -155,8 +155,3 @@ class Repeat:
 
     def _show(self) -> np.ndarray:
         return np.eye(NUM_SYMBOLS, dtype=np.float32)[self._symbols[np.arange(self.num_envs), self._time]]
-
-
-def _enlarged(picture: np.ndarray) -> np.ndarray:
-    """Returns a picture [H, W, 3] uint8 with large pixels."""
-    return picture.repeat(_PIXELS_PER_CELL, axis=0).repeat(_PIXELS_PER_CELL, axis=1)

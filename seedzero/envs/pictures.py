@@ -16,4 +16,9 @@ def paint(planes: np.ndarray) -> np.ndarray:
     lit = planes != 0
     last = lit.shape[-1] - 1 - np.argmax(lit[..., ::-1], axis=-1)
     picture = np.where(lit.any(axis=-1, keepdims=True), _COLOURS[last % len(_COLOURS)], np.uint8(0))
-    return picture.repeat(_PIXELS_PER_CELL, axis=0).repeat(_PIXELS_PER_CELL, axis=1)
+    return enlarged(picture, _PIXELS_PER_CELL)
+
+
+def enlarged(picture: np.ndarray, factor: int) -> np.ndarray:
+    """Returns a picture [H, W, C] as [factor H, factor W, C] of the same dtype."""
+    return picture.repeat(factor, axis=0).repeat(factor, axis=1)

@@ -232,6 +232,32 @@ def test_ppo_tells_of_batches_that_are_not_one_unroll_of_each_environment(
     assert note is None or re.search(note, notes[0])
 
 
+@pytest.mark.parametrize(
+    ("settings", "is_told"),
+    [
+        ({}, False),
+        ({"replay.min_steps": 352}, False),
+        ({"replay.min_steps": 351}, True),
+        ({"replay.min_steps": 351, "worker.num": 0}, False),
+        ({"replay.min_steps": 351, "worker.num_remote": 1}, False),
+    ],
+)
+def test_r2d2_tells_of_updates_that_find_nothing_to_learn_from(
+    settings: dict[str, options.Value], is_told: bool
+) -> None:
+    asked = config.override(presets.get("cartpole", "r2d2"), settings)
+    _, notes = combinations.imply(asked, preset_env=asked.env.id, explicit=settings.keys())
+    assert len(notes) == is_told
+    assert not is_told or re.search("each of 32 environments has 11 steps.* --replay.min_steps=352$", notes[0])
+
+
+@pytest.mark.parametrize("preset", presets.PARTS["r2d2"])
+def test_presets_of_r2d2_begin_with_enough_steps(preset: str) -> None:
+    asked = presets.get(preset, "r2d2")
+    on_cpu = config.override(asked, presets.cpu_values(preset, "r2d2", explicit=set()))
+    assert asked.agent.notes(asked) == on_cpu.agent.notes(on_cpu) == []
+
+
 def test_what_a_network_of_ones_own_does_not_have_is_left_out_of_a_preset_and_not_of_what_is_asked_for() -> None:
     values = {"network.module": "module:function", "muzero.consistency_weight": 2.0, "muzero.predict_ends": True}
     asked = config.override(_catch(), values)

@@ -70,12 +70,12 @@ class R2D2Config(options.AgentSection):
         return self.frame_stack + self.num_positions + self.period - 1
 
     def notes(self, config: Any) -> list[str]:
-        num_envs, num_steps, min_steps = config.worker.num_envs, self.burn_in + 1, config.replay.min_steps
+        num_envs, num_steps, min_steps = config.worker.num_envs, self.num_positions, config.replay.min_steps
         if config.worker.num_remote or min_steps >= num_envs * num_steps:
             return []
         return [
             f"replay.min_steps={min_steps}, but updates find nothing to learn from before each of {num_envs} "
-            f"environments has {num_steps} steps, one more than r2d2.burn_in; "
+            f"environments has {num_steps} steps, those of a sequence with its burn-in; "
             f"give --replay.min_steps={num_envs * num_steps}"
         ]
 

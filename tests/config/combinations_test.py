@@ -236,10 +236,10 @@ def test_ppo_tells_of_batches_that_are_not_one_unroll_of_each_environment(
     ("settings", "is_told"),
     [
         ({}, False),
-        ({"replay.min_steps": 352}, False),
-        ({"replay.min_steps": 351}, True),
-        ({"replay.min_steps": 351, "worker.num": 0}, False),
-        ({"replay.min_steps": 351, "worker.num_remote": 1}, False),
+        ({"replay.min_steps": 992}, False),
+        ({"replay.min_steps": 991}, True),
+        ({"replay.min_steps": 991, "worker.num": 0}, False),
+        ({"replay.min_steps": 991, "worker.num_remote": 1}, False),
     ],
 )
 def test_r2d2_tells_of_updates_that_find_nothing_to_learn_from(
@@ -248,7 +248,7 @@ def test_r2d2_tells_of_updates_that_find_nothing_to_learn_from(
     asked = config.override(presets.get("cartpole", "r2d2"), settings)
     _, notes = combinations.imply(asked, preset_env=asked.env.id, explicit=settings.keys())
     assert len(notes) == is_told
-    assert not is_told or re.search("each of 32 environments has 11 steps.* --replay.min_steps=352$", notes[0])
+    assert not is_told or re.search("each of 32 environments has 31 steps.* --replay.min_steps=992$", notes[0])
 
 
 @pytest.mark.parametrize("preset", presets.PARTS["r2d2"])

@@ -123,15 +123,15 @@ PARTS: Mapping[str, options.Part] = {
     "vector": options.part(_SMALL),
     "discrete": options.part(_SMALL),
     "memory-cartpole": options.part(_SMALL),
-    # Returns of about 1; a sequence reaches from the cue to the turn.
+    # Returns of about 1; a sequence reaches from the cue to the turn. The first steps hold one of the longest tasks.
     "memory-tmaze": options.part(
         _SMALL,
         r2d2=dict(reward_scale=1.0, sequence_length=40, period=20),
-        replay=dict(samples_per_insert=0.5),
+        replay=dict(samples_per_insert=0.5, min_steps=4_000),
         evaluation=dict(every_updates=250),
     ),
     # What an action is worth shows in its own reward.
-    "memory-repeat": options.part(_SMALL, r2d2=dict(discount=0.9)),
+    "memory-repeat": options.part(_SMALL, r2d2=dict(discount=0.9), replay=dict(min_steps=4_000)),
     "minatar": options.part(_SMALL, r2d2=dict(width=128, lstm_width=128), evaluation=dict(every_updates=5_000)),
     **dict.fromkeys(
         ("pixels", "dmlab", "football", "football-checkpoints"), options.part(_IMAGES, on_cpu=_IMAGES_ON_CPU)

@@ -19,12 +19,23 @@ import jax.numpy as jnp
 import numpy as np
 
 from seedzero.config import muzero as muzero_config
+from seedzero.core import types
 
 
 def epsilons(slot: jax.Array, num_slots: int, *, base: float, exponent: float) -> jax.Array:
     """Returns base ^ (1 + exponent i / (N - 1)) for environments i = slot [B] int32 of N, as in Ape-X."""
     share = jnp.minimum(slot / jnp.maximum(num_slots - 1, 1), 1.0)
     return jnp.asarray(base ** (1.0 + exponent * share), jnp.float32)
+
+
+def spread(slot: jax.Array, num_slots: int, epsilon: float) -> jax.Array:
+    """Returns epsilon ^ (2 (i + 1/2) / N) for environments i = slot [B] int32 of N: their geometric mean is epsilon.
+
+    As with `epsilons`, some environments explore a lot and most little, but one alone has epsilon itself.
+    """
+    num_slots = max(num_slots, 1)
+    share = (jnp.minimum(slot, num_slots - 1) + 0.5) / num_slots
+    return jnp.asarray(epsilon ** (2.0 * share), jnp.float32)
 
 
 def epsilon_greedy(key: jax.Array, greedy: jax.Array, epsilon: jax.Array, valid_actions: jax.Array) -> jax.Array:
@@ -42,7 +53,7 @@ class Repetition(NamedTuple):
     """What one environment is repeating.
 
     Attributes:
-      action: [B] int32.
+      action: [B] int32, or [B, D] float32 in -1 to 1.
       left: [B] int32, steps for which it will go on; 0: the environment follows its agent.
     """
 
@@ -50,9 +61,10 @@ class Repetition(NamedTuple):
     left: jax.Array
 
 
-def initial(num_slots: int) -> Repetition:
-    """Returns what nobody repeats, [S]."""
-    return Repetition(jnp.zeros(num_slots, jnp.int32), jnp.zeros(num_slots, jnp.int32))
+def initial(num_slots: int, spec: types.EnvSpec) -> Repetition:
+    """Returns what nobody repeats, [S, ...]."""
+    dtype = jnp.float32 if spec.is_continuous else jnp.int32
+    return Repetition(jnp.zeros((num_slots, *spec.action_shape), dtype), jnp.zeros(num_slots, jnp.int32))
 
 
 def apply(
@@ -62,24 +74,33 @@ def apply(
     *,
     first: jax.Array,
     explore: jax.Array,
-    valid_actions: jax.Array,
+    valid_actions: jax.Array | None,
+    slot: jax.Array,
+    num_slots: int,
     config: muzero_config.ExploreConfig,
 ) -> tuple[Repetition, jax.Array]:
-    """Returns what is repeated from here on, and the actions [B] int32 to take.
+    """Returns what is repeated from here on, and the actions to take, [B] int32 or [B, D] float32 in -1 to 1.
 
     A repetition ends with its episode, and where its action is not legal. Rows without `explore` follow their agent,
-    which would take `action` [B] int32. Other arguments are as in `base.Inputs`.
+    which would take `action`. Other arguments are as in `base.Inputs`.
+
+    valid_actions: [B, A] bool, true: legal; None: actions are vectors.
     """
     begin_key, action_key, length_key = jax.random.split(key, 3)
     left = jnp.where(first, 0, repetition.left)
-    begins = (left == 0) & (jax.random.uniform(begin_key, action.shape) < config.epsilon)
+    epsilon = spread(slot, num_slots, config.epsilon) if config.spread else config.epsilon
+    begins = (left == 0) & (jax.random.uniform(begin_key, first.shape) < epsilon)
+    left = jnp.where(begins, _lengths(length_key, first.shape, config), left)
+    if valid_actions is None:
+        drawn = jax.random.uniform(action_key, action.shape, minval=-1.0, maxval=1.0)
+        repeated = jnp.where(begins[:, None], drawn, repetition.action)
+        left = jnp.where(explore, left, 0)
+        return Repetition(repeated, jnp.maximum(left - 1, 0)), jnp.where(left[:, None] > 0, repeated, action)
     chance = jnp.where(valid_actions, jax.random.uniform(action_key, valid_actions.shape), -1.0)
     repeated = jnp.where(begins, jnp.argmax(chance, axis=-1).astype(jnp.int32), repetition.action)
-    left = jnp.where(begins, _lengths(length_key, action.shape, config), left)
     is_legal = jnp.take_along_axis(valid_actions, repeated[:, None], axis=-1)[:, 0]
     left = jnp.where(explore & is_legal, left, 0)
-    taken = jnp.where(left > 0, repeated, action)
-    return Repetition(repeated, jnp.maximum(left - 1, 0)), taken
+    return Repetition(repeated, jnp.maximum(left - 1, 0)), jnp.where(left > 0, repeated, action)
 
 
 def _lengths(key: jax.Array, shape: tuple[int, ...], config: muzero_config.ExploreConfig) -> jax.Array:

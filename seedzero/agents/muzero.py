@@ -55,7 +55,7 @@ def make(config: configuration.Config, spec: types.EnvSpec, platform: str) -> ba
             model.init(parts, key), parts.optimizer, has_target=config.muzero.target_network_updates > 0
         ),
         acting=lambda state: state.params,
-        initial_memory=lambda num_slots: exploration.initial(num_slots) if config.explore.epsilon else (),
+        initial_memory=lambda num_slots: exploration.initial(num_slots, spec) if config.explore.epsilon else (),
         act=lambda params, memory, inputs, key: _act(parts, params, memory, inputs, key),
         update=lambda state, windows, key, axis_name: _update(parts, state, windows, key, axis_name),
         search=lambda params, inputs, key, return_tree: searching.look(
@@ -137,11 +137,6 @@ def _check_consistency(config: muzero_config.MuZeroConfig) -> None:
 
 def _check_exploration(config: configuration.Config, spec: types.EnvSpec) -> None:
     epsilon, weight = config.explore.epsilon, config.muzero.entropy_weight
-    if epsilon and spec.is_continuous:
-        raise errors.ConfigError(
-            f"explore.epsilon={epsilon:g} repeats one of several actions, but those of this environment are vectors; "
-            "set it to 0"
-        )
     if epsilon and spec.num_players == 2:
         raise errors.ConfigError(
             f"explore.epsilon={epsilon:g} repeats an action of one player, but here two take turns; set it to 0, and "
@@ -176,9 +171,9 @@ def _act(
     """Searches and chooses; `memory` is the repetition of random actions, if that is on."""
     mask = inputs.action_mask if parts.spec.has_action_mask else None
     action, stored = _search(parts, params, inputs.observation, mask, inputs.explore, key)
-    if parts.spec.is_continuous:
-        return memory, base.Outputs(sampled.to_environment(action, parts.spec), {"action": action, **stored})
     memory, taken = _repeat(parts, memory, inputs, action, key)
+    if parts.spec.is_continuous:
+        return memory, base.Outputs(sampled.to_environment(taken, parts.spec), {"action": taken, **stored})
     if parts.config.muzero.off_policy_correction:
         chance = jnp.take_along_axis(stored["policy"], action[:, None], axis=1)[:, 0]
         # A repeated action is no choice of the policy: only what the policy would do too is followed.
@@ -192,16 +187,19 @@ def _act(
 def _repeat(
     parts: model.Parts, repetition: Any, inputs: base.Inputs, action: jax.Array, key: jax.Array
 ) -> tuple[Any, jax.Array]:
-    """Returns the repetition from here on, and the actions [B] to take in place of the search's."""
+    """Returns the repetition from here on, and the actions [B] or [B, D] to take in place of the search's."""
     if not parts.config.explore.epsilon:
         return (), action
+    valid = inputs.action_mask if parts.spec.has_action_mask else jnp.ones_like(inputs.action_mask)
     return exploration.apply(
         jax.random.fold_in(key, _REPETITION_KEY),
         repetition,
         action,
         first=inputs.first,
         explore=inputs.explore,
-        valid_actions=inputs.action_mask if parts.spec.has_action_mask else jnp.ones_like(inputs.action_mask),
+        valid_actions=None if parts.spec.is_continuous else valid,
+        slot=inputs.slot,
+        num_slots=inputs.num_slots,
         config=parts.config.explore,
     )
 

@@ -49,7 +49,10 @@ class SearchConfig(options.Section):
 @dataclasses.dataclass(frozen=True)
 class ExploreConfig(options.Section):
     epsilon: float = options.tunable(
-        0.0, "probability that a training step begins to repeat one random action; 0: off", low=0, high=1
+        0.0, "probability that a training step begins to repeat a random action; 0: off", low=0, high=1
+    )
+    spread: bool = options.tunable(
+        False, "each environment has its own epsilon, from nearly 1 to nearly epsilon^2, with this geometric mean"
     )
     exponent: float = options.tunable(2.0, "probability of n repetitions in proportion to n ^ -this", low=0)
     max_length: int = options.tunable(100, "most repetitions in a row", "environment steps", low=1, high=10_000)

@@ -18,6 +18,8 @@ from seedzero.config import muzero as muzero_config
 from seedzero.config import options
 from seedzero.core import errors, types
 
+SPEC = types.EnvSpec((4,), "float32", 3)
+VECTORS = types.EnvSpec((4,), "float32", 0, action_low=(-2.0, 0.0), action_high=(2.0, 3.0))
 ACTIONS = 4
 OWN = 7
 """What the agent would do, here. No random action is this one."""
@@ -35,16 +37,17 @@ def _apply(
         "first": np.zeros(rows, bool),
         "explore": np.ones(rows, bool),
         "valid_actions": np.ones((rows, ACTIONS), bool),
+        "slot": np.arange(rows),
     }
     own = np.full(rows, OWN, np.int32)
-    before = state or jax.jit(exploration.initial, static_argnums=0)(rows)
-    state, action = _jitted(config)(jax.random.key(rows), before, own, **{**usual, **changes})
+    before = state or jax.jit(exploration.initial, static_argnums=(0, 1))(rows, SPEC)
+    state, action = _jitted(config, rows)(jax.random.key(rows), before, own, **{**usual, **changes})
     return state, np.asarray(action)
 
 
 @functools.cache
-def _jitted(config: muzero_config.ExploreConfig) -> Any:
-    return jax.jit(functools.partial(exploration.apply, config=config))
+def _jitted(config: muzero_config.ExploreConfig, num_slots: int) -> Any:
+    return jax.jit(functools.partial(exploration.apply, config=config, num_slots=num_slots))
 
 
 def _repetition(action: list[int], left: list[int]) -> exploration.Repetition:
@@ -96,9 +99,51 @@ def test_illegal_actions_never_begin() -> None:
     assert set(np.unique(taken)) == {1, 3}
 
 
+def test_environments_may_differ_in_how_often_they_begin() -> None:
+    """Of 2 environments of a geometric mean of 0.25, one has 1/2 and the other 1/8; one alone has it itself."""
+    config = muzero_config.ExploreConfig(epsilon=0.25, spread=True, max_length=1)
+    slot = np.arange(40_000) % 2
+    _, taken = _jitted(config, 2)(
+        jax.random.key(0),
+        exploration.initial(slot.size, SPEC),
+        np.full(slot.size, OWN, np.int32),
+        first=np.zeros(slot.size, bool),
+        explore=np.ones(slot.size, bool),
+        valid_actions=np.ones((slot.size, ACTIONS), bool),
+        slot=slot,
+    )
+    begun = np.asarray(taken) != OWN
+    assert begun[slot == 0].mean() == pytest.approx(0.5, abs=0.015)
+    assert begun[slot == 1].mean() == pytest.approx(0.125, abs=0.015)
+    np.testing.assert_allclose(exploration.spread(np.array([0, 2**20]), 1, 0.02), 0.02, rtol=1e-6)
+    np.testing.assert_allclose(
+        exploration.spread(np.arange(4), 4, 0.01), [10**-0.5, 10**-1.5, 10**-2.5, 10**-3.5], rtol=1e-5
+    )
+    assert np.isfinite(exploration.spread(np.arange(3), 0, 0.01)).all()
+
+
+def test_vectors_are_drawn_evenly_and_repeated_as_they_are() -> None:
+    config = muzero_config.ExploreConfig(epsilon=1.0, exponent=0.0, max_length=3)
+    rows, own = 10_000, np.full((10_000, 2), 7.0, np.float32)
+    shown = {"explore": np.arange(rows) > 0, "valid_actions": None, "slot": np.arange(rows)}
+    state, taken = exploration.initial(rows, VECTORS), []
+    for t in range(3):
+        first = np.full(rows, False)
+        state, action = _jitted(config, rows)(jax.random.key(t), state, own, first=first, **shown)
+        taken.append(np.asarray(action))
+    assert np.all(taken[0][0] == 7.0) and int(state.left[0]) == 0  # this row does not explore
+    drawn = np.stack(taken)[:, 1:]
+    assert abs(drawn).max() <= 1 and abs(drawn.mean()) < 0.02 and drawn.std() == pytest.approx(3**-0.5, abs=0.01)
+    same = np.all(drawn[1:] == drawn[:-1], axis=-1)
+    # Lengths 1, 2 and 3 are equally likely: the second step repeats the first one in two of three rows.
+    assert same[0].mean() == pytest.approx(2 / 3, abs=0.02)
+    again = np.full(rows, True)  # a new episode ends what was repeated
+    _, after = _jitted(config, rows)(jax.random.key(9), state, own, first=again, **shown)
+    assert not np.any(np.all(np.asarray(after)[1:] == drawn[-1], axis=-1))
+
+
 # In the agent --------------------------------------------------------------------------------------------------------
 
-SPEC = types.EnvSpec((4,), "float32", 3)
 SMALL: dict[str, options.Value] = {
     "network.width": 8,
     "network.head_width": 8,
@@ -132,6 +177,22 @@ def test_what_is_repeated_is_stored_as_the_action_and_changes_nothing_else() -> 
     assert np.asarray(memory.left).max() > 0
 
 
+def test_vectors_that_are_repeated_are_stored_in_minus_1_to_1_and_taken_in_the_environments_units() -> None:
+    settings = {**SMALL, "explore.epsilon": 1.0, "explore.exponent": 0.0}
+    agent = muzero.make(config_lib.override(config_lib.Config(), settings), VECTORS, "cpu")
+    params, act, memory = jax.jit(agent.init)(jax.random.key(0)).params, jax.jit(agent.act), agent.initial_memory(8)
+    inputs = agent_cases.inputs(np.ones((8, 4), np.float32), 0, first=np.zeros(8, bool), explore=np.arange(8) > 0)
+    taken = []
+    for t in range(2):
+        memory, outputs = act(params, memory, inputs, jax.random.key(t))
+        expected = np.asarray(outputs.stored["action"]) * [2, 1.5] + [0, 1.5]
+        np.testing.assert_allclose(outputs.action, expected, atol=1e-6)
+        taken.append(np.asarray(outputs.action))
+    repeats = np.all(taken[0] == taken[1], axis=1)
+    assert repeats[1:].sum() >= 6  # 1 of 100 lengths is 1
+    assert abs(np.asarray(outputs.stored["action"])).max() <= 1
+
+
 def test_evaluation_never_repeats() -> None:
     memory, outputs = _act(1.0, explore=False)
     _, usual = _act(0.0, explore=False)
@@ -142,7 +203,6 @@ def test_evaluation_never_repeats() -> None:
 @pytest.mark.parametrize(
     ("spec", "setting", "message"),
     [
-        (types.EnvSpec((4,), "float32", 0, action_low=(-1.0,), action_high=(1.0,)), "explore.epsilon", "vectors"),
         (dataclasses.replace(SPEC, num_players=2), "explore.epsilon", "two take turns; .* --env.random_opening"),
         (dataclasses.replace(SPEC, has_action_mask=True), "muzero.entropy_weight", "not legal here; set it to 0"),
     ],

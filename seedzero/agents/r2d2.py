@@ -49,7 +49,7 @@ def make(config: config_lib.Config, spec: types.EnvSpec, platform: str) -> base.
             length=length,
             observe=tuple(range(length)),
             stride=settings.period,
-            following=length - 1,  # the priority of a part would stay when the rest comes
+            following=length - 1,  # whole sequences: the priority of a part would stay when the rest comes
             crosses_episodes=True,
             prioritization=priorities.prioritization(config.replay),
         ),

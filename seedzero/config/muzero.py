@@ -52,7 +52,8 @@ class ExploreConfig(options.Section):
         0.0, "probability that a training step begins to repeat a random action; 0: off", low=0, high=1
     )
     spread: bool = options.tunable(
-        False, "each environment has its own epsilon, from nearly 1 to nearly epsilon^2, with this geometric mean"
+        False,
+        "each environment has an epsilon of its own, 1 to epsilon^2; epsilon is the geometric mean",
     )
     exponent: float = options.tunable(2.0, "probability of n repetitions in proportion to n ^ -this", low=0)
     max_length: int = options.tunable(100, "most repetitions in a row", "environment steps", low=1, high=10_000)

@@ -123,7 +123,8 @@ PARTS: Mapping[str, options.Part] = {
     "vector": options.part(_SMALL),
     "discrete": options.part(_SMALL),
     "memory-cartpole": options.part(_SMALL),
-    # Returns of about 1; a sequence reaches from the cue to the turn. The first steps hold one of the longest tasks.
+    # Returns of about 1; a sequence reaches from the cue to the turn. At the first update each environment has a whole
+    # sequence, also of the longest task.
     "memory-tmaze": options.part(
         _SMALL,
         r2d2=dict(reward_scale=1.0, sequence_length=40, period=20),

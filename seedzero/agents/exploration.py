@@ -5,7 +5,8 @@ them explore much, and most hardly ever.
 
 Repetition: noise that is drawn anew at every step hardly ever moves an agent far from where it would go anyway; some
 things are only found by going there for many steps. Temporally-extended epsilon-greedy exploration (Dabney,
-Ostrovski and Barreto 2021, algorithm 1, "epsilon-z-greedy") is the simplest way there.
+Ostrovski and Barreto 2021, algorithm 1, "epsilon-z-greedy") is the simplest way there. Where no episode has ended by
+itself, the goal may never have been seen, and there is nothing to lose: an environment may do nothing else at first.
 
 Shape letters: B batch, S slots, A actions.
 """
@@ -20,6 +21,9 @@ import numpy as np
 
 from seedzero.config import muzero as muzero_config
 from seedzero.core import types
+
+_SEARCH_EXPONENT = 1.0
+"""Of the first search's lengths: every length takes the same share of the steps. See `_length`."""
 
 
 def epsilons(slot: jax.Array, num_slots: int, *, base: float, exponent: float) -> jax.Array:
@@ -55,16 +59,23 @@ class Repetition(NamedTuple):
     Attributes:
       action: [B] int32, or [B, D] float32 in -1 to 1.
       left: [B] int32, steps for which it will go on; 0: the environment follows its agent.
+      search: [B] int32, steps in which the environment will still repeat one random action after the other, unless
+        an episode ends in a terminal state before.
     """
 
     action: jax.Array
     left: jax.Array
+    search: jax.Array
 
 
-def initial(num_slots: int, spec: types.EnvSpec) -> Repetition:
-    """Returns what nobody repeats, [S, ...]."""
+def initial(num_slots: int, spec: types.EnvSpec, config: muzero_config.ExploreConfig) -> Repetition:
+    """Returns what nobody repeats yet, [S, ...]."""
     dtype = jnp.float32 if spec.is_continuous else jnp.int32
-    return Repetition(jnp.zeros((num_slots, *spec.action_shape), dtype), jnp.zeros(num_slots, jnp.int32))
+    return Repetition(
+        action=jnp.zeros((num_slots, *spec.action_shape), dtype),
+        left=jnp.zeros(num_slots, jnp.int32),
+        search=jnp.full(num_slots, config.first_steps, jnp.int32),
+    )
 
 
 def apply(
@@ -73,6 +84,7 @@ def apply(
     action: jax.Array,
     *,
     first: jax.Array,
+    terminated: jax.Array,
     explore: jax.Array,
     valid_actions: jax.Array | None,
     slot: jax.Array,
@@ -89,22 +101,33 @@ def apply(
     begin_key, action_key, length_key = jax.random.split(key, 3)
     left = jnp.where(first, 0, repetition.left)
     epsilon = spread(slot, num_slots, config.epsilon) if config.spread else config.epsilon
-    begins = (left == 0) & (jax.random.uniform(begin_key, first.shape) < epsilon)
-    left = jnp.where(begins, _lengths(length_key, first.shape, config), left)
+    search = jnp.where(terminated, 0, repetition.search)
+    begins = (left == 0) & ((search > 0) | (jax.random.uniform(begin_key, first.shape) < epsilon))
+    length = jax.random.uniform(length_key, first.shape)
+    length = jnp.where(
+        search > 0,
+        _length(length, _SEARCH_EXPONENT, config.max_length),
+        _length(length, config.exponent, config.max_length),
+    )
+    left = jnp.where(begins, length, left)
+    search = jnp.maximum(search - 1, 0)
     if valid_actions is None:
         drawn = jax.random.uniform(action_key, action.shape, minval=-1.0, maxval=1.0)
         repeated = jnp.where(begins[:, None], drawn, repetition.action)
         left = jnp.where(explore, left, 0)
-        return Repetition(repeated, jnp.maximum(left - 1, 0)), jnp.where(left[:, None] > 0, repeated, action)
+        return Repetition(repeated, jnp.maximum(left - 1, 0), search), jnp.where(left[:, None] > 0, repeated, action)
     chance = jnp.where(valid_actions, jax.random.uniform(action_key, valid_actions.shape), -1.0)
     repeated = jnp.where(begins, jnp.argmax(chance, axis=-1).astype(jnp.int32), repetition.action)
     is_legal = jnp.take_along_axis(valid_actions, repeated[:, None], axis=-1)[:, 0]
     left = jnp.where(explore & is_legal, left, 0)
-    return Repetition(repeated, jnp.maximum(left - 1, 0)), jnp.where(left > 0, repeated, action)
+    return Repetition(repeated, jnp.maximum(left - 1, 0), search), jnp.where(left > 0, repeated, action)
 
 
-def _lengths(key: jax.Array, shape: tuple[int, ...], config: muzero_config.ExploreConfig) -> jax.Array:
-    """Returns int32 lengths n from 1 to the longest, each with a probability in proportion to n ^ -exponent."""
-    weights = np.arange(1, config.max_length + 1, dtype=np.float64) ** -config.exponent
+def _length(share: jax.Array, exponent: float, longest: int) -> jax.Array:
+    """Returns int32 lengths n from 1 to the longest, each with a probability in proportion to n ^ -exponent.
+
+    share: float32, uniform from 0 to 1.
+    """
+    weights = np.arange(1, longest + 1, dtype=np.float64) ** -exponent
     below = jnp.asarray(np.cumsum(weights / weights.sum())[:-1], jnp.float32)
-    return 1 + jnp.searchsorted(below, jax.random.uniform(key, shape), side="right").astype(jnp.int32)
+    return 1 + jnp.searchsorted(below, share, side="right").astype(jnp.int32)

@@ -43,6 +43,11 @@ def init(params: base.Params, optimizer: optax.GradientTransformation, *, has_ta
     )
 
 
+def clipping(norm: float) -> optax.GradientTransformation:
+    """Returns the limit of the gradients' global norm; 0: none."""
+    return optax.clip_by_global_norm(norm) if norm else optax.identity()
+
+
 def optimizer(name: str, *, clip_norm: float, epsilon: float, decay: float = 0.0) -> optax.GradientTransformation:
     """Returns an optimizer, without its learning rate.
 
@@ -52,7 +57,7 @@ def optimizer(name: str, *, clip_norm: float, epsilon: float, decay: float = 0.0
       epsilon: added to the divisor; RMSProp's lies under the root.
       decay: of RMSProp's averages.
     """
-    clip = optax.clip_by_global_norm(clip_norm) if clip_norm else optax.identity()
+    clip = clipping(clip_norm)
     if name == "adam":
         return optax.chain(clip, optax.scale_by_adam(eps=epsilon))
     return optax.chain(clip, _by_deviation(decay, epsilon))

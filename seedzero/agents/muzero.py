@@ -8,6 +8,7 @@ Shape letters: B batch, J positions of a window, K unrolled steps, A actions, D 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -55,7 +56,7 @@ def make(config: configuration.Config, spec: types.EnvSpec, platform: str) -> ba
             model.init(parts, key), parts.optimizer, has_target=config.muzero.target_network_updates > 0
         ),
         acting=lambda state: state.params,
-        initial_memory=lambda num_slots: exploration.initial(num_slots, spec) if config.explore.epsilon else (),
+        initial_memory=functools.partial(_initial_memory, config, spec),
         act=lambda params, memory, inputs, key: _act(parts, params, memory, inputs, key),
         update=lambda state, windows, key, axis_name: _update(parts, state, windows, key, axis_name),
         search=lambda params, inputs, key, return_tree: searching.look(
@@ -136,12 +137,13 @@ def _check_consistency(config: muzero_config.MuZeroConfig) -> None:
 
 
 def _check_exploration(config: configuration.Config, spec: types.EnvSpec) -> None:
-    epsilon, weight = config.explore.epsilon, config.muzero.entropy_weight
-    if epsilon and spec.num_players == 2:
-        raise errors.ConfigError(
-            f"explore.epsilon={epsilon:g} repeats an action of one player, but here two take turns; set it to 0, and "
-            "see --env.random_opening"
-        )
+    explore, weight = config.explore, config.muzero.entropy_weight
+    for name, value in (("epsilon", explore.epsilon), ("first_steps", explore.first_steps)):
+        if value and spec.num_players == 2:
+            raise errors.ConfigError(
+                f"explore.{name}={value:g} repeats an action of one player, but here two take turns; set it to 0, "
+                "and see --env.random_opening"
+            )
     if weight and spec.has_action_mask:
         raise errors.ConfigError(
             f"muzero.entropy_weight={weight:g} would make actions likely that are not legal here; set it to 0"
@@ -184,11 +186,19 @@ def _act(
     return memory, base.Outputs(taken, stored)
 
 
+def _repeats(config: muzero_config.ExploreConfig) -> bool:
+    return bool(config.epsilon or config.first_steps)
+
+
+def _initial_memory(config: configuration.Config, spec: types.EnvSpec, num_slots: int) -> Any:
+    return exploration.initial(num_slots, spec, config.explore) if _repeats(config.explore) else ()
+
+
 def _repeat(
     parts: model.Parts, repetition: Any, inputs: base.Inputs, action: jax.Array, key: jax.Array
 ) -> tuple[Any, jax.Array]:
     """Returns the repetition from here on, and the actions [B] or [B, D] to take in place of the search's."""
-    if not parts.config.explore.epsilon:
+    if not _repeats(parts.config.explore):
         return (), action
     valid = inputs.action_mask if parts.spec.has_action_mask else jnp.ones_like(inputs.action_mask)
     return exploration.apply(
@@ -196,6 +206,7 @@ def _repeat(
         repetition,
         action,
         first=inputs.first,
+        terminated=inputs.terminated,
         explore=inputs.explore,
         valid_actions=None if parts.spec.is_continuous else valid,
         slot=inputs.slot,

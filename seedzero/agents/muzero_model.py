@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import optax  # type: ignore[import-untyped]
 
-from seedzero.agents import base
+from seedzero.agents import base, learning
 from seedzero.config import config as configuration
 from seedzero.config import muzero as muzero_config
 from seedzero.core import types
@@ -133,7 +133,7 @@ def exceeds(parts: Parts, x: jax.Array) -> jax.Array:
 
 def make_optimizer(config: muzero_config.OptimizerConfig) -> optax.GradientTransformation:
     """Returns AdamW without its learning rate: clipping, Adam's direction, decay of all kernels."""
-    clip = optax.clip_by_global_norm(config.clip_norm) if config.clip_norm else optax.identity()
+    clip = learning.clipping(config.clip_norm)
     decay = optax.add_decayed_weights(config.weight_decay, mask=_kernels)
     return optax.chain(clip, optax.scale_by_adam(), decay)
 

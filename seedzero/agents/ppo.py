@@ -29,7 +29,6 @@ from seedzero.ops import returns as returns_lib
 from seedzero.replay import data
 from seedzero.replay import windows as windows_lib
 
-_ILLEGAL = -1e9
 _LARGEST_REWARD = 10.0
 """Of rewards that are divided by the deviation of returns (Huang et al. 2022, detail 7 for continuous actions)."""
 
@@ -217,13 +216,9 @@ def _choose(
     if parts.spec.is_continuous:
         noise = jnp.exp(predicted.log_std) * jax.random.normal(key, predicted.policy.shape)
         return predicted.policy + jnp.where(explore[:, None], noise, 0.0)
-    logits = _masked(predicted.policy, legal)
+    logits = actor_critic.masked(predicted.policy, legal)
     action = jnp.where(explore, jax.random.categorical(key, logits), jnp.argmax(logits, axis=-1))
     return action.astype(jnp.int32)
-
-
-def _masked(logits: jax.Array, legal: jax.Array | None) -> jax.Array:
-    return logits if legal is None else jnp.where(legal, logits, _ILLEGAL)
 
 
 def _log_prob_and_entropy(
@@ -236,7 +231,7 @@ def _log_prob_and_entropy(
     if parts.spec.is_continuous:
         entropy = jnp.broadcast_to(gaussians.entropy(predicted.log_std), action.shape[:-1])
         return gaussians.log_density(action, predicted.policy, predicted.log_std), entropy
-    log_pi = jax.nn.log_softmax(_masked(predicted.policy, legal))
+    log_pi = jax.nn.log_softmax(actor_critic.masked(predicted.policy, legal))
     chosen = jnp.take_along_axis(log_pi, action[..., None], axis=-1)[..., 0]
     return chosen, -jnp.sum(jnp.exp(log_pi) * log_pi, axis=-1)
 

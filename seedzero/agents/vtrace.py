@@ -25,8 +25,6 @@ from seedzero.ops import popart, vtrace
 from seedzero.replay import data
 from seedzero.replay import windows as windows_lib
 
-_ILLEGAL = -1e9
-
 
 class Memory(NamedTuple):
     """What an environment carries where there is an LSTM: its state [S, 2 * units], and the last action [S] int32."""
@@ -110,7 +108,7 @@ def _stored(config: vtrace_config.VTraceConfig, spec: types.EnvSpec) -> dict[str
 
 
 def _optimizer(config: vtrace_config.VTraceConfig) -> optax.GradientTransformation:
-    clip = optax.clip_by_global_norm(config.clip_norm) if config.clip_norm else optax.identity()
+    clip = learning.clipping(config.clip_norm)
     if config.optimizer == "adam":
         return optax.chain(clip, optax.scale_by_adam())
     return optax.chain(clip, optax.scale_by_rms(config.rmsprop_decay, config.rmsprop_epsilon))
@@ -146,7 +144,7 @@ def _act(
     stored = {"logits": logits}
     if parts.spec.has_action_mask:
         stored["legal"] = inputs.action_mask
-        logits = _masked(logits, inputs.action_mask)
+        logits = actor_critic.masked(logits, inputs.action_mask)
     action = jnp.where(inputs.explore, jax.random.categorical(key, logits), jnp.argmax(logits, axis=-1))
     action = action.astype(jnp.int32)
     stored["action"] = action
@@ -156,10 +154,6 @@ def _act(
         return (), base.Outputs(action, stored)
     stored |= {"state": state, "last_action": last_action}
     return Memory(next_state, action), base.Outputs(action, stored)
-
-
-def _masked(logits: jax.Array, legal: jax.Array) -> jax.Array:
-    return jnp.where(legal, logits, _ILLEGAL)
 
 
 # Learning ----------------------------------------------------------------------------------------------------------
@@ -224,7 +218,10 @@ def _loss_and_metrics(
     value = said if returns is None else popart.unnormalize(returns, said, stored["task"])
     behaviour = stored["logits"]
     if parts.spec.has_action_mask:
-        logits, behaviour = _masked(logits, stored["legal"]), _masked(behaviour, stored["legal"])
+        logits, behaviour = (
+            actor_critic.masked(logits, stored["legal"]),
+            actor_critic.masked(behaviour, stored["legal"]),
+        )
     log_pi, log_mu = jax.nn.log_softmax(logits[:, :-1]), jax.nn.log_softmax(behaviour[:, :-1])
     action = stored["action"][:, :-1, None]
     log_chosen = jnp.take_along_axis(log_pi, action, axis=-1)[..., 0]

@@ -55,6 +55,13 @@ class ExploreConfig(options.Section):
         False,
         "each environment has an epsilon of its own, 1 to epsilon^2; epsilon is the geometric mean",
     )
+    first_steps: int = options.tunable(
+        0,
+        "steps for which each environment repeats one random action after the other, until one of its episodes ends "
+        "in a terminal state, not at a time limit; 0: off",
+        "environment steps",
+        low=0,
+    )
     exponent: float = options.tunable(2.0, "probability of n repetitions in proportion to n ^ -this", low=0)
     max_length: int = options.tunable(100, "most repetitions in a row", "environment steps", low=1, high=10_000)
 

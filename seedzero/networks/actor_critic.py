@@ -25,6 +25,7 @@ NATURE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
 _ORTHOGONAL = nn.initializers.orthogonal(2**0.5)
 _VALUE = "Dense_1"
 """Name of the value's layer in saved runs."""
+_ILLEGAL = -1e9
 _TORSOS = {"mlp": "mlp", "conv": "conv", "resnet": "deep", "deep": "deep", "shallow": "shallow"}
 
 
@@ -60,6 +61,11 @@ class Network(NamedTuple):
     initial_state: Callable[[int], jax.Array]
     unroll: Callable[[Params, jax.Array, Steps], tuple[jax.Array, jax.Array, jax.Array]]
     rescale: Callable[[Params, jax.Array, jax.Array], Params]
+
+
+def masked(logits: jax.Array, legal: jax.Array | None) -> jax.Array:
+    """Returns logits [..., A] with those of illegal actions far below all others; legal: bool, None: all are."""
+    return logits if legal is None else jnp.where(legal, logits, _ILLEGAL)
 
 
 def make(

@@ -22,8 +22,6 @@ from seedzero.ops import convolution
 
 Params: TypeAlias = Any
 
-NATURE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
-"""Channels, kernel size and stride of DQN's convolutions (Mnih et al. 2015)."""
 _TORSOS = {"mlp": "mlp", "conv": "conv", "resnet": "nature", "nature": "nature"}
 _ORTHOGONAL = nn.initializers.orthogonal(2.0**0.5)
 
@@ -159,7 +157,8 @@ class _Model(nn.Module):
         return nn.tanh(self._dense(self.width, f"{name}_1")(x)).astype(jnp.float32)
 
     def _pictures(self, x: jax.Array, vector: jax.Array | None = None) -> jax.Array:
-        for channels, kernel, stride in NATURE if self.kind == "nature" else ((max(1, self.width // 8), 3, 1),):
+        small = ((max(1, self.width // 8), 3, 1),)
+        for channels, kernel, stride in actor_critic.NATURE if self.kind == "nature" else small:
             size, init = (kernel, kernel), _ORTHOGONAL
             x = nn.Conv(
                 channels, size, stride, kernel_init=init, dtype=self.dtype, conv_general_dilated=self.convolve

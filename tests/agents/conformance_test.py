@@ -64,6 +64,7 @@ VARIANTS: Mapping[str, Mapping[str, options.Value]] = {
         "muzero.consistency_weight": 1.0,
         "muzero.value_prefix": True,
         "explore.epsilon": 0.3,
+        "explore.first_steps": 6,
         "reanalyse.per_insert": 1.0,
         "replay.priority_alpha": 0.6,
     },

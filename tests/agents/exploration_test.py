@@ -35,12 +35,13 @@ def _apply(
     """One step of so many training environments in the middle of their episodes; every action is legal."""
     usual = {
         "first": np.zeros(rows, bool),
+        "terminated": np.zeros(rows, bool),
         "explore": np.ones(rows, bool),
         "valid_actions": np.ones((rows, ACTIONS), bool),
         "slot": np.arange(rows),
     }
     own = np.full(rows, OWN, np.int32)
-    before = state or jax.jit(exploration.initial, static_argnums=(0, 1))(rows, SPEC)
+    before = state or jax.jit(exploration.initial, static_argnums=(0, 1, 2))(rows, SPEC, config)
     state, action = _jitted(config, rows)(jax.random.key(rows), before, own, **{**usual, **changes})
     return state, np.asarray(action)
 
@@ -51,7 +52,7 @@ def _jitted(config: muzero_config.ExploreConfig, num_slots: int) -> Any:
 
 
 def _repetition(action: list[int], left: list[int]) -> exploration.Repetition:
-    return exploration.Repetition(jnp.asarray(np.array(action, np.int32)), jnp.asarray(np.array(left, np.int32)))
+    return exploration.Repetition(*(jnp.asarray(np.array(x, np.int32)) for x in (action, left, [0] * len(left))))
 
 
 def test_every_action_and_each_length_has_its_share() -> None:
@@ -105,9 +106,10 @@ def test_environments_may_differ_in_how_often_they_begin() -> None:
     slot = np.arange(40_000) % 2
     _, taken = _jitted(config, 2)(
         jax.random.key(0),
-        exploration.initial(slot.size, SPEC),
+        exploration.initial(slot.size, SPEC, config),
         np.full(slot.size, OWN, np.int32),
         first=np.zeros(slot.size, bool),
+        terminated=np.zeros(slot.size, bool),
         explore=np.ones(slot.size, bool),
         valid_actions=np.ones((slot.size, ACTIONS), bool),
         slot=slot,
@@ -122,11 +124,43 @@ def test_environments_may_differ_in_how_often_they_begin() -> None:
     assert np.isfinite(exploration.spread(np.arange(3), 0, 0.01)).all()
 
 
+def test_an_environment_does_nothing_else_until_an_episode_ends_by_itself() -> None:
+    """Four rows: no end, an end in a terminal state at the third step, no exploration, and a time limit there."""
+    config = muzero_config.ExploreConfig(first_steps=5, max_length=1)
+    state, searches = None, []
+    for t in range(7):
+        third = np.full(4, t == 2)
+        state, action = _apply(
+            rows=4,
+            state=state,
+            config=config,
+            first=third & [False, True, False, True],
+            terminated=third & [False, True, False, False],
+            explore=np.array([True, True, False, True]),
+        )
+        searches.append((action != OWN).tolist())
+    expected = np.ones((7, 4), bool)
+    expected[5:] = False
+    expected[2:, 1] = False
+    expected[:, 2] = False
+    np.testing.assert_array_equal(searches, expected)
+
+
+def test_the_first_search_spends_the_same_share_of_steps_on_every_length() -> None:
+    config = muzero_config.ExploreConfig(first_steps=1, exponent=7.0, max_length=4)
+    state, taken = _apply(rows=40_000, config=config)
+    assert (taken != OWN).all()
+    lengths = 1 + np.asarray(state.left)
+    weights = np.array([1, 1 / 2, 1 / 3, 1 / 4])
+    np.testing.assert_allclose(np.bincount(lengths)[1:] / lengths.size, weights / weights.sum(), atol=0.01)
+
+
 def test_vectors_are_drawn_evenly_and_repeated_as_they_are() -> None:
     config = muzero_config.ExploreConfig(epsilon=1.0, exponent=0.0, max_length=3)
     rows, own = 10_000, np.full((10_000, 2), 7.0, np.float32)
     shown = {"explore": np.arange(rows) > 0, "valid_actions": None, "slot": np.arange(rows)}
-    state, taken = exploration.initial(rows, VECTORS), []
+    shown["terminated"] = np.zeros(rows, bool)
+    state, taken = exploration.initial(rows, VECTORS, config), []
     for t in range(3):
         first = np.full(rows, False)
         state, action = _jitted(config, rows)(jax.random.key(t), state, own, first=first, **shown)
@@ -204,12 +238,13 @@ def test_evaluation_never_repeats() -> None:
     ("spec", "setting", "message"),
     [
         (dataclasses.replace(SPEC, num_players=2), "explore.epsilon", "two take turns; .* --env.random_opening"),
+        (dataclasses.replace(SPEC, num_players=2), "explore.first_steps", "two take turns; .* --env.random_opening"),
         (dataclasses.replace(SPEC, has_action_mask=True), "muzero.entropy_weight", "not legal here; set it to 0"),
     ],
 )
 def test_what_does_not_fit_the_environment_is_refused_by_name(spec: types.EnvSpec, setting: str, message: str) -> None:
-    config = config_lib.override(config_lib.Config(), {**SMALL, setting: 0.1})
-    with pytest.raises(errors.ConfigError, match=rf"{setting}=0.1 .*{message}"):
+    config = config_lib.override(config_lib.Config(), {**SMALL, setting: 1})
+    with pytest.raises(errors.ConfigError, match=rf"{setting}=1 .*{message}"):
         muzero.make(config, spec, "cpu")
 
 

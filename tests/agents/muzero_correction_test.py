@@ -109,7 +109,7 @@ def test_a_repeated_action_is_not_taken_for_the_policy_s() -> None:
     config = cases.make_config(**ON, explore__epsilon=1e-9)
     agent, params = muzero.make(config, cases.SPEC, "cpu"), _params(config)
     observation = np.random.default_rng(0).normal(size=(64, 4)).astype(np.float32)
-    memory = exploration.Repetition(np.full(64, 2, np.int32), np.full(64, 5, np.int32))
+    memory = exploration.Repetition(*(np.full(64, x, np.int32) for x in (2, 5, 0)))
     inputs = agent_cases.inputs(observation)
     act = jax.jit(agent.act)
     _, free = act(params, agent.initial_memory(64), inputs, jax.random.key(1))

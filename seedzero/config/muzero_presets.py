@@ -122,10 +122,12 @@ PARTS: Mapping[str, options.Part] = {
         replay=dict(capacity=128_000, min_steps=50_000, batch_size=256, samples_per_insert=16.0),
         reanalyse=dict(fresh_share=1.0),
     ),
+    # MountainCarContinuous: with a discount of 0.97 a goal a hundred steps away is not worth the cost of going there.
     "continuous": options.part(
         search=dict(num_simulations=16, num_sampled=16, num_considered=8),
+        explore=dict(first_steps=300),
         network=dict(width=64, head_width=64),
-        muzero=dict(discount=0.97, n_step=10, target_network_updates=100),
+        muzero=dict(discount=0.99, n_step=10, target_network_updates=100),
         optimizer=dict(learning_rate=0.002),
         replay=dict(capacity=128_000, min_steps=1_280, batch_size=256, samples_per_insert=16.0),
     ),

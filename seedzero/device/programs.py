@@ -88,7 +88,7 @@ class Programs:
         self._start([*tasks, *smaller])
 
     def _compile_act(self, tracer: Tracer, num_rows: int) -> Act:
-        compiled: Act = tracer.act(num_rows).compile(self._limit)
+        compiled: Act = tracer.act(num_rows).seeded(self._limit)
         if (frames := self._frames) is None:
             return compiled
 
@@ -104,17 +104,17 @@ class Programs:
         if self._frames is None:
             update = tracer.update()
             self.metric_names = update.metric_names
-            return update.compile(self._limit)  # type: ignore[no-any-return]
+            return update.seeded(self._limit)  # type: ignore[no-any-return]
         learn = tracer.learn()
-        learner, drawer = learn.compile(self._limit), tracer.draw().compile(self._limit)
+        learner, drawer = learn.seeded(self._limit), tracer.draw().seeded(self._limit)
         self._host_update = host_frames.Update(self._frames, drawer, learner, ahead=setup.ahead, on_ready=on_ready)
         self.metric_names = learn.metric_names
         return self._host_update
 
     def _compile_update_apart(self, tracer: Tracer, setup: setup_lib.Setup) -> Update:
         learn = tracer.learn_apart()
-        learner, drawer = learn.compile(self._limit), tracer.draw_apart().compile(self._limit)
-        writer = tracer.write_back().compile(self._limit) if setup.prioritization else None
+        learner, drawer = learn.seeded(self._limit), tracer.draw_apart().seeded(self._limit)
+        writer = tracer.write_back().seeded(self._limit) if setup.prioritization else None
         self.metric_names = learn.metric_names
         return apart.Update(drawer, learner, writer, acting=setup.mesh, learners=setup.learns_on, ahead=setup.ahead)
 
@@ -122,9 +122,9 @@ class Programs:
         if (frames := self._frames) is None:
             refresh = tracer.refresh()
             self.refresh_metric_names = refresh.metric_names
-            return refresh.compile(self._limit)  # type: ignore[no-any-return]
+            return refresh.seeded(self._limit)  # type: ignore[no-any-return]
         renew = tracer.renew()
-        renewer, drawer = renew.compile(self._limit), tracer.draw_stale().compile(self._limit)
+        renewer, drawer = renew.seeded(self._limit), tracer.draw_stale().seeded(self._limit)
         self.refresh_metric_names = renew.metric_names
 
         def draw_and_renew(params: Any, rings: rings_lib.Rings, counters: steps.Counters) -> Any:
@@ -201,7 +201,8 @@ class Traced(NamedTuple):
 
     Attributes:
       name: of the program.
-      function: traced.
+      function: traced; its first argument is the run's seed.
+      seed: of the run.
       elsewhere: bytes of state on each device that is no argument of it.
       lower: the settings to lower where it does not fit, for messages.
       metric_names: of its last result, if that is metrics.
@@ -209,6 +210,7 @@ class Traced(NamedTuple):
 
     name: str
     function: jax.stages.Traced
+    seed: int = 0
     elsewhere: int = 0
     lower: str = ""
     metric_names: tuple[str, ...] = ()
@@ -217,9 +219,15 @@ class Traced(NamedTuple):
         """Returns the program. Raises CapacityError where it needs more than `limit` bytes on each device."""
         return memory.compile_within(self.name, self.function.lower(), self.elsewhere, limit, self.lower)
 
+    def seeded(self, limit: int | None = None) -> Any:
+        """Returns the program without its first argument; raises as `compile`."""
+        return functools.partial(self.compile(limit), np.int32(self.seed))
+
 
 class Tracer:
     """Traces each device function of a run for its devices; they need not be there.
+
+    The seed is an argument of each, and no constant in it, so that runs of other seeds find the program in the cache.
 
     The arguments are those of `Programs`. Where `actor` has no frames the host keeps them, and update and refresh are
     two programs each.
@@ -233,7 +241,6 @@ class Tracer:
         self._scalar = jax.ShapeDtypeStruct((), np.int32, sharding=mesh_lib.replicated(setup.mesh))
         self._feed = mesh_lib.placed(steps.example_feed(setup), steps.feed_sharding(setup))
         self._counters = steps.Counters(self._scalar, self._scalar, self._scalar)
-        self._act: Any = steps.make_act(setup)
         self._state = {id(leaf): leaf for leaf in jax.tree.leaves((train, actor, self._params))}
         # Acting and a running evaluation have copies of the parameters.
         self._state_bytes = memory.device_bytes((actor, self._params, self._params))
@@ -264,11 +271,10 @@ class Tracer:
         """Traces acting on so many rows a device."""
         batch = batch_lib.padding(self._setup.spec, self._setup.layout, num_rows)
         placed = mesh_lib.placed(batch, mesh_lib.sharded(self._setup.mesh))
-        return self._traced("act", self._act, (self._params, self._actor, placed, self._counters))
+        return self._traced("act", steps.make_act, (self._params, self._actor, placed, self._counters), (1,))
 
     def update(self) -> Traced:
-        update = steps.make_update(self._setup)
-        return self._with_metrics("update", update, (self._train, self._actor.rings, self._feed), (0, 1))
+        return self._with_metrics("update", steps.make_update, (self._train, self._actor.rings, self._feed), (0, 1))
 
     def draw(self) -> Traced:
         """Traces the first part of an update, for frames on the host."""
@@ -276,19 +282,18 @@ class Tracer:
 
     def learn(self) -> Traced:
         """Traces the second part of an update, for frames on the host."""
-        draw, arguments = self._drawing()
-        windows = self._drawn(draw, *arguments)
+        make, arguments = self._drawing()
+        windows = self._drawn(make(self._setup), *arguments)
         arguments = (self._train, self._actor.rings, *windows)
-        return self._with_metrics("learn", steps.make_learn(self._setup), arguments, (0, 1))
+        return self._with_metrics("learn", steps.make_learn, arguments, (0, 1))
 
     def draw_apart(self) -> Traced:
         """Traces the first part of an update of devices apart."""
-        return self._traced("draw", steps.make_draw_apart(self._setup), self._drawing_apart())
+        return self._traced("draw", steps.make_draw_apart, self._drawing_apart())
 
     def learn_apart(self) -> Traced:
         """Traces its second part, on those devices."""
-        learn = steps.make_learn_apart(self._setup)
-        traced = self._with_metrics("learn", learn, (self._train, self._moved), (0,))
+        traced = self._with_metrics("learn", steps.make_learn_apart, (self._train, self._moved), (0,))
         lower = _BATCH_SIZES["learn"] if self._setup.agent.samples else "the agent's batch_size"
         return traced._replace(elsewhere=memory.device_bytes((self._copies, self._moved)), lower=lower)
 
@@ -297,43 +302,64 @@ class Tracer:
         learned = jax.eval_shape(steps.make_learn_apart(self._setup), self._train, self._moved)
         learned = mesh_lib.placed(learned[1], mesh_lib.sharded(self._setup.learns_on))
         arguments = (self._actor.rings, self._places, transfer.shapes(learned, self._setup.mesh))
-        return self._traced("write_back", steps.make_write_back(self._setup), arguments)
+        return self._traced("write_back", steps.make_write_back, arguments, (0,))
 
     def refresh(self) -> Traced:
         arguments = (self._params, self._actor.rings, self._counters)
-        return self._with_metrics("refresh", steps.make_refresh(self._setup), arguments, (1,))
+        return self._with_metrics("refresh", steps.make_refresh, arguments, (1,))
 
     def draw_stale(self) -> Traced:
         """Traces the first part of a refresh, for frames on the host."""
-        return self._traced("draw_stale", steps.make_draw_stale(self._setup), (self._actor.rings, self._counters))
+        return self._traced("draw_stale", steps.make_draw_stale, (self._actor.rings, self._counters))
 
     def renew(self) -> Traced:
         """Traces the second part of a refresh, for frames on the host."""
         rings, counters = self._actor.rings, self._counters
         windows = self._drawn(steps.make_draw_stale(self._setup), rings, counters)
         arguments = (self._params, rings, *windows, counters)
-        return self._with_metrics("renew", steps.make_renew(self._setup), arguments, (1,))
+        return self._with_metrics("renew", steps.make_renew, arguments, (1,))
 
     def _traced(
-        self, name: str, function: Any, arguments: tuple[Any, ...], metric_names: tuple[str, ...] = ()
+        self,
+        name: str,
+        make: Callable[[setup_lib.Setup], Callable[..., Any]],
+        arguments: tuple[Any, ...],
+        donate: tuple[int, ...] = (),
+        metric_names: tuple[str, ...] = (),
     ) -> Traced:
+        """Traces what `make` makes; it donates the arguments at some positions. metric_names: as in `Traced`."""
+
+        def seeded(seed: Any, *arguments: Any) -> Any:
+            found = make(self._setup._replace(seed=seed))(*arguments)
+            return (*found[:-1], _stacked(found[-1], metric_names)) if metric_names else found
+
+        seeded.__name__ = name  # profiles and the compilation cache show it
+        function = jax.jit(seeded, donate_argnums=[1 + position for position in donate])
         given = [leaf for leaf in jax.tree.leaves(arguments) if id(leaf) in self._state]  # batches are no state
         elsewhere = self._state_bytes - memory.device_bytes(given)
         if self._setup.agent.samples:
             lower = [_BATCH_SIZES.get(name), "--replay.capacity"]
         else:  # its capacity follows from its slots
             lower = ["--batcher.max_batch" if name == "act" else "the agent's batch_size", "--replay.num_slots"]
-        return Traced(name, function.trace(*arguments), elsewhere, " or ".join(filter(None, lower)), metric_names)
+        traced = function.trace(jax.ShapeDtypeStruct((), np.int32), *arguments)
+        lowered = " or ".join(filter(None, lower))
+        return Traced(name, traced, self._setup.seed, elsewhere, lowered, metric_names)
 
-    def _with_metrics(self, name: str, function: Any, arguments: tuple[Any, ...], donate: tuple[int, ...]) -> Traced:
-        """Traces the function with its metrics as one array."""
-        stacked, names = stack_metrics(function, *arguments, donate=donate)
-        return self._traced(name, stacked, arguments, names)
+    def _with_metrics(
+        self,
+        name: str,
+        make: Callable[[setup_lib.Setup], Callable[..., Any]],
+        arguments: tuple[Any, ...],
+        donate: tuple[int, ...],
+    ) -> Traced:
+        """Traces what `make` makes with its metrics, the last result, as one array."""
+        names = _metric_names(make(self._setup), *arguments)
+        return self._traced(name, make, arguments, donate, names)
 
-    def _drawing(self) -> tuple[Any, tuple[Any, ...]]:
-        """Returns the function that draws an update's windows, and its arguments."""
-        draw = steps.make_draw(self._setup, lag=host_frames.HOST_LAG if self._setup.ahead else 0)
-        return draw, (self._train.num_updates, self._scalar, self._actor.rings, self._feed)
+    def _drawing(self) -> tuple[Callable[[setup_lib.Setup], Callable[..., Any]], tuple[Any, ...]]:
+        """Returns what makes the function that draws an update's windows, and its arguments."""
+        make = functools.partial(steps.make_draw, lag=host_frames.HOST_LAG if self._setup.ahead else 0)
+        return make, (self._train.num_updates, self._scalar, self._actor.rings, self._feed)
 
     def _drawing_apart(self) -> tuple[Any, ...]:
         """Returns the arguments of drawing where other devices learn."""
@@ -359,10 +385,18 @@ def stack_metrics(
 
     The function is jitted, and its last result are metrics. Of its arguments, shapes and dtypes are enough.
     """
-    names = tuple(sorted(jax.eval_shape(function, *args)[-1]))
+    names = _metric_names(function, *args)
 
     def stacked(*args: Any) -> tuple[Any, ...]:
         *states, metrics = function(*args)
-        return *states, jnp.stack([metrics[name].astype(jnp.float32) for name in names])
+        return *states, _stacked(metrics, names)
 
     return jax.jit(stacked, donate_argnums=donate), names
+
+
+def _metric_names(function: Callable[..., tuple[Any, ...]], *args: Any) -> tuple[str, ...]:
+    return tuple(sorted(jax.eval_shape(function, *args)[-1]))
+
+
+def _stacked(metrics: base.Metrics, names: Sequence[str]) -> jax.Array:
+    return jnp.stack([metrics[name].astype(jnp.float32) for name in names])

@@ -92,8 +92,8 @@ def init_actor(setup: setup_lib.Setup, *, holds_frames: bool = True) -> ActorSta
 
 def init_train(setup: setup_lib.Setup) -> base.TrainState:
     """Returns the initial train state, on every device that learns."""
-    init = functools.partial(setup.agent.init, jax.random.key(setup.seed))
-    return jax.jit(init, out_shardings=mesh_lib.replicated(setup.learns_on))()
+    init = jax.jit(setup.agent.init, out_shardings=mesh_lib.replicated(setup.learns_on))
+    return init(jax.random.key(setup.seed))  # no constant: see `programs.Tracer`
 
 
 @jax.jit

@@ -108,6 +108,29 @@ def test_state_that_a_program_is_not_given_lies_beside_its_arguments() -> None:
     assert programs_lib.Tracer(setup, train, on_host).learn().elsewhere == 2 * params + carried
 
 
+def test_the_seed_is_an_argument_of_the_programs_and_no_part_of_them() -> None:
+    setup = fake_agent.make_setup(fake_agent.make(refresh=REFRESH), 2)
+    train, actor = state_lib.abstract_train(setup), state_lib.abstract_actor(setup)
+    tracers = [programs_lib.Tracer(setup._replace(seed=seed), train, actor) for seed in (1, 2)]
+    for one, other in zip(*([x.act(8), x.update(), x.refresh()] for x in tracers), strict=True):
+        assert one.function.lower().as_text() == other.function.lower().as_text()
+
+    def arguments() -> tuple[Any, ...]:
+        rings = state_lib.init_actor(setup).rings
+        rows = np.arange(rings.reward.size, dtype=np.float32).reshape(rings.reward.shape)
+        rings = rings._replace(weight=jnp.ones_like(rings.weight), reward=rings.reward + rows)
+        return state_lib.init_train(setup), rings, np.int32(0)
+
+    losses = []
+    for seed, tracer in zip((1, 2), tracers, strict=True):
+        update = tracer.update()
+        values = dict(zip(update.metric_names, np.asarray(update.seeded()(*arguments())[2]).tolist(), strict=True))
+        _, _, expected = steps.make_update(setup._replace(seed=seed))(*arguments())
+        assert values == pytest.approx(jax.tree.map(float, expected))
+        losses.append(values["loss"])
+    assert losses[0] != losses[1]  # other windows are drawn
+
+
 def test_an_update_from_a_queue_is_fed_unrolls(opened: list[_World]) -> None:
     queue = data_lib.Queue(length=1, batch_size=4, max_lag=2, wait_seconds=0.0)
     world = _World(fake_agent.make_setup(fake_agent.make(queue), 2))

@@ -35,7 +35,7 @@ def _programs(gcs: fake_gcs.FakeGcs) -> set[str]:
 
 def _large(programs: set[str]) -> set[str]:
     """Returns acting and updates; a resume has small programs of its own."""
-    return {name for name in programs if name.startswith(("jit_act-", "jit_stacked-"))}
+    return {name for name in programs if name.startswith(("jit_act-", "jit_update-"))}
 
 
 def test_a_run_outlives_its_machine_and_is_read_from_anywhere(host: harness.Host, gcs: fake_gcs.FakeGcs) -> None:

@@ -138,12 +138,11 @@ def _check_consistency(config: muzero_config.MuZeroConfig) -> None:
 
 def _check_exploration(config: configuration.Config, spec: types.EnvSpec) -> None:
     explore, weight = config.explore, config.muzero.entropy_weight
-    for name, value in (("epsilon", explore.epsilon), ("first_steps", explore.first_steps)):
-        if value and spec.num_players == 2:
-            raise errors.ConfigError(
-                f"explore.{name}={value:g} repeats an action of one player, but here two take turns; set it to 0, "
-                "and see --env.random_opening"
-            )
+    if _repeats(explore) and spec.num_players == 2:
+        raise errors.ConfigError(
+            f"explore.epsilon={explore.epsilon:g} and explore.first_steps={explore.first_steps} repeat actions of one "
+            "player, but here two take turns; set both to 0, and see --env.random_opening"
+        )
     if weight and spec.has_action_mask:
         raise errors.ConfigError(
             f"muzero.entropy_weight={weight:g} would make actions likely that are not legal here; set it to 0"

@@ -20,7 +20,6 @@ from seedzero.config import options
 from seedzero.device import mesh as mesh_lib
 from seedzero.device import programs as programs_lib
 from seedzero.device import state as state_lib
-from seedzero.device import steps
 from seedzero.ops import returns
 from seedzero.replay import windows as windows_lib
 
@@ -85,11 +84,12 @@ def _update(subject: subject_lib.Subject) -> timing.Program:
     # Rings of its own: every call donates them.
     rings = subject_lib.filled_actor(subject).rings
     train = state_lib.init_train(subject.setup)
-    stacked, _ = programs_lib.stack_metrics(steps.make_update(subject.setup), train, rings, subject.num_inserts)
+    actor = state_lib.abstract_actor(subject.setup)
+    update = programs_lib.Tracer(subject.setup, state_lib.abstract_train(subject.setup), actor).update().seeded()
 
     def call() -> jax.Array:
         nonlocal train, rings
-        train, rings, metrics = stacked(train, rings, subject.num_inserts)
+        train, rings, metrics = update(train, rings, subject.num_inserts)
         return metrics  # type: ignore[no-any-return]
 
     return call

@@ -352,7 +352,7 @@ class Tracer:
         arguments: tuple[Any, ...],
         donate: tuple[int, ...],
     ) -> Traced:
-        """Traces what `make` makes with its metrics, the last result, as one array."""
+        """Traces what `make` makes with its metrics, the last result, as one array: fetching them is one copy."""
         names = _metric_names(make(self._setup), *arguments)
         return self._traced(name, make, arguments, donate, names)
 
@@ -376,22 +376,6 @@ class Tracer:
         windows = mesh_lib.placed(jax.eval_shape(draw, *args), sharding)
         shape = (*windows.places.shape, *self._setup.spec.observation_shape)
         return windows, jax.ShapeDtypeStruct(shape, self._setup.spec.observation_dtype, sharding=sharding)
-
-
-def stack_metrics(
-    function: Callable[..., tuple[Any, ...]], *args: Any, donate: tuple[int, ...] = (0, 1)
-) -> tuple[Callable[..., Any], tuple[str, ...]]:
-    """Returns a function with its metrics as one array [M], so that fetching them is one copy, and their names.
-
-    The function is jitted, and its last result are metrics. Of its arguments, shapes and dtypes are enough.
-    """
-    names = _metric_names(function, *args)
-
-    def stacked(*args: Any) -> tuple[Any, ...]:
-        *states, metrics = function(*args)
-        return *states, _stacked(metrics, names)
-
-    return jax.jit(stacked, donate_argnums=donate), names
 
 
 def _metric_names(function: Callable[..., tuple[Any, ...]], *args: Any) -> tuple[str, ...]:

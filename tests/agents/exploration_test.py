@@ -237,8 +237,16 @@ def test_evaluation_never_repeats() -> None:
 @pytest.mark.parametrize(
     ("spec", "setting", "message"),
     [
-        (dataclasses.replace(SPEC, num_players=2), "explore.epsilon", "two take turns; .* --env.random_opening"),
-        (dataclasses.replace(SPEC, num_players=2), "explore.first_steps", "two take turns; .* --env.random_opening"),
+        (
+            dataclasses.replace(SPEC, num_players=2),
+            "explore.epsilon",
+            "two take turns; set both to 0, .* --env.random_opening",
+        ),
+        (
+            dataclasses.replace(SPEC, num_players=2),
+            "explore.first_steps",
+            "two take turns; set both to 0, .* --env.random_opening",
+        ),
         (dataclasses.replace(SPEC, has_action_mask=True), "muzero.entropy_weight", "not legal here; set it to 0"),
     ],
 )

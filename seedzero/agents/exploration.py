@@ -22,8 +22,8 @@ import numpy as np
 from seedzero.config import muzero as muzero_config
 from seedzero.core import types
 
-_SEARCH_EXPONENT = 1.0
-"""Of the first search's lengths: every length takes the same share of the steps. See `_length`."""
+_FIRST_EXPONENT = 1.0
+"""Of the first steps' lengths: every length takes the same share of the steps. See `_length`."""
 
 
 def epsilons(slot: jax.Array, num_slots: int, *, base: float, exponent: float) -> jax.Array:
@@ -59,13 +59,13 @@ class Repetition(NamedTuple):
     Attributes:
       action: [B] int32, or [B, D] float32 in -1 to 1.
       left: [B] int32, steps for which it will go on; 0: the environment follows its agent.
-      search: [B] int32, steps in which the environment will still repeat one random action after the other, unless
+      first_left: [B] int32, steps in which the environment will still repeat one random action after the other, unless
         an episode ends in a terminal state before.
     """
 
     action: jax.Array
     left: jax.Array
-    search: jax.Array
+    first_left: jax.Array
 
 
 def initial(num_slots: int, spec: types.EnvSpec, config: muzero_config.ExploreConfig) -> Repetition:
@@ -74,7 +74,7 @@ def initial(num_slots: int, spec: types.EnvSpec, config: muzero_config.ExploreCo
     return Repetition(
         action=jnp.zeros((num_slots, *spec.action_shape), dtype),
         left=jnp.zeros(num_slots, jnp.int32),
-        search=jnp.full(num_slots, config.first_steps, jnp.int32),
+        first_left=jnp.full(num_slots, config.first_steps, jnp.int32),
     )
 
 
@@ -101,26 +101,28 @@ def apply(
     begin_key, action_key, length_key = jax.random.split(key, 3)
     left = jnp.where(first, 0, repetition.left)
     epsilon = spread(slot, num_slots, config.epsilon) if config.spread else config.epsilon
-    search = jnp.where(terminated, 0, repetition.search)
-    begins = (left == 0) & ((search > 0) | (jax.random.uniform(begin_key, first.shape) < epsilon))
+    first_left = jnp.where(terminated, 0, repetition.first_left)
+    begins = (left == 0) & ((first_left > 0) | (jax.random.uniform(begin_key, first.shape) < epsilon))
     length = jax.random.uniform(length_key, first.shape)
     length = jnp.where(
-        search > 0,
-        _length(length, _SEARCH_EXPONENT, config.max_length),
+        first_left > 0,
+        _length(length, _FIRST_EXPONENT, config.max_length),
         _length(length, config.exponent, config.max_length),
     )
     left = jnp.where(begins, length, left)
-    search = jnp.maximum(search - 1, 0)
+    first_left = jnp.maximum(first_left - 1, 0)
     if valid_actions is None:
         drawn = jax.random.uniform(action_key, action.shape, minval=-1.0, maxval=1.0)
         repeated = jnp.where(begins[:, None], drawn, repetition.action)
         left = jnp.where(explore, left, 0)
-        return Repetition(repeated, jnp.maximum(left - 1, 0), search), jnp.where(left[:, None] > 0, repeated, action)
+        return Repetition(repeated, jnp.maximum(left - 1, 0), first_left), jnp.where(
+            left[:, None] > 0, repeated, action
+        )
     chance = jnp.where(valid_actions, jax.random.uniform(action_key, valid_actions.shape), -1.0)
     repeated = jnp.where(begins, jnp.argmax(chance, axis=-1).astype(jnp.int32), repetition.action)
     is_legal = jnp.take_along_axis(valid_actions, repeated[:, None], axis=-1)[:, 0]
     left = jnp.where(explore & is_legal, left, 0)
-    return Repetition(repeated, jnp.maximum(left - 1, 0), search), jnp.where(left > 0, repeated, action)
+    return Repetition(repeated, jnp.maximum(left - 1, 0), first_left), jnp.where(left > 0, repeated, action)
 
 
 def _length(share: jax.Array, exponent: float, longest: int) -> jax.Array:

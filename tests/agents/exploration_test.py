@@ -127,7 +127,7 @@ def test_environments_may_differ_in_how_often_they_begin() -> None:
 def test_an_environment_does_nothing_else_until_an_episode_ends_by_itself() -> None:
     """Four rows: no end, an end in a terminal state at the third step, no exploration, and a time limit there."""
     config = muzero_config.ExploreConfig(first_steps=5, max_length=1)
-    state, searches = None, []
+    state, explores = None, []
     for t in range(7):
         third = np.full(4, t == 2)
         state, action = _apply(
@@ -138,15 +138,15 @@ def test_an_environment_does_nothing_else_until_an_episode_ends_by_itself() -> N
             terminated=third & [False, True, False, False],
             explore=np.array([True, True, False, True]),
         )
-        searches.append((action != OWN).tolist())
+        explores.append((action != OWN).tolist())
     expected = np.ones((7, 4), bool)
     expected[5:] = False
     expected[2:, 1] = False
     expected[:, 2] = False
-    np.testing.assert_array_equal(searches, expected)
+    np.testing.assert_array_equal(explores, expected)
 
 
-def test_the_first_search_spends_the_same_share_of_steps_on_every_length() -> None:
+def test_the_first_steps_spend_the_same_share_of_steps_on_every_length() -> None:
     config = muzero_config.ExploreConfig(first_steps=1, exponent=7.0, max_length=4)
     state, taken = _apply(rows=40_000, config=config)
     assert (taken != OWN).all()

@@ -299,11 +299,13 @@ def unroll(
       key: of these draws.
     """
     network = parts.network
-    params = network.cast(params)
+    params, fixed = network.cast(params), jax.lax.stop_gradient(network.cast(params))
     hidden = network.represent(params, observation)
-    hiddens, rewards, predictions = [hidden], [], [network.predict(params, hidden)]
+    hiddens, rewards = [hidden], []
+    noise = _noise(parts, key, actions)
     for k in range(actions.shape[1]):
-        action = _absorbed(parts, predictions[-1][0], jax.random.fold_in(key, k))
+        policy_logits, _ = network.predict(fixed, jax.lax.stop_gradient(hidden))
+        action = _absorbed(parts, policy_logits, noise[k])
         action = jnp.where(taken[:, k].reshape(-1, *[1] * (action.ndim - 1)), actions[:, k], action)
         hidden = returns.scale_gradient(hidden, HIDDEN_GRADIENT_SCALE)
         if network.prefix is None:
@@ -314,24 +316,34 @@ def unroll(
             hidden, carry, reward_logits = network.prefix.step(params, hidden, action, carry)
         hiddens.append(hidden)
         rewards.append(reward_logits)
-        predictions.append(network.predict(params, hidden))
-    policy_logits, value_logits = (jnp.stack(logits, axis=1) for logits in zip(*predictions, strict=True))
-    return policy_logits, value_logits, jnp.stack(rewards, axis=1), jnp.stack(hiddens, axis=1)
+    # All states at once: a fraction of the operations of one state after the other.
+    states = jnp.stack(hiddens, axis=1)
+    predictions = network.predict(params, states.reshape(-1, *states.shape[2:]))
+    policy_logits, value_logits = (logits.reshape(*states.shape[:2], -1) for logits in predictions)
+    return policy_logits, value_logits, jnp.stack(rewards, axis=1), states
 
 
-def _absorbed(parts: model.Parts, policy_logits: jax.Array, key: jax.Array) -> jax.Array:
+def _noise(parts: model.Parts, key: jax.Array, actions: jax.Array) -> jax.Array:
+    """Returns what `_absorbed` draws with at each of K steps, for actions [B, K] or [B, K, D]."""
+    num_rows, num_steps = actions.shape[:2]
+    if not parts.spec.is_continuous:
+        return jax.random.gumbel(key, (num_steps, num_rows, parts.spec.num_actions))
+    return jax.random.uniform(key, (num_steps, num_rows, 1, len(parts.spec.action_low)))
+
+
+def _absorbed(parts: model.Parts, policy_logits: jax.Array, noise: jax.Array) -> jax.Array:
     """Returns actions [B] or [B, D] to unroll behind an end, drawn from policies [B, A] or [B, D * bins].
 
     MuZero draws them evenly (appendix G). But where one state and action may end the episode or not, the model's next
     state stands for both, and an action that only occurs behind the end would seem to cause it: what the policy never
     takes would be worth 0. Drawn from the policy, they say nothing about the end.
+
+    noise: Gumbel's [B, A], or uniform [B, 1, D].
     """
-    logits = jax.lax.stop_gradient(policy_logits)
     if not parts.spec.is_continuous:
-        return jax.random.categorical(key, logits).astype(jnp.int32)
-    shape = (len(logits), 1, len(parts.spec.action_low))
-    uniform, num_bins = jax.random.uniform(key, shape), parts.config.network.action_bins
-    return binned_actions.sample(logits, uniform, num_bins=num_bins, uniform_share=0.0).actions[:, 0]
+        return jnp.argmax(policy_logits + noise, axis=-1).astype(jnp.int32)
+    num_bins = parts.config.network.action_bins
+    return binned_actions.sample(policy_logits, noise, num_bins=num_bins, uniform_share=0.0).actions[:, 0]
 
 
 def _share(x: jax.Array, mask: jax.Array) -> jax.Array:

@@ -107,7 +107,13 @@ def start(
     from seedzero.learner import learner
 
     return learner.train(
-        config, path, command, preset=asked.preset, given=asked.given, handles_signals=handles_signals
+        config,
+        path,
+        command,
+        preset=asked.preset,
+        given=asked.given,
+        spec=asked.spec,
+        handles_signals=handles_signals,
     )
 
 

@@ -47,11 +47,11 @@ PARTS: Mapping[str, options.Part] = {
         replay=dict(capacity=32_000, min_steps=500, batch_size=128, samples_per_insert=16.0),
     ),
     # The reward says nothing but that the pole still stands, and a drift to the side ends the episode a hundred steps
-    # later: long returns and the prediction of ends tell of it early.
+    # later: long returns and the prediction of ends tell of it early. Few bins and unrolled steps make quick updates.
     "cartpole": options.part(
         search=dict(num_simulations=16, num_considered=2, value_scale=0.03),
-        network=dict(width=64, gated=True),
-        muzero=dict(n_step=50, target_network_updates=100, predict_ends=True),
+        network=dict(width=64, gated=True, num_bins=41, support_limit=20.0),
+        muzero=dict(unroll_steps=3, n_step=50, target_network_updates=100, predict_ends=True),
         optimizer=dict(learning_rate=0.002),
         replay=dict(capacity=64_000, min_steps=1_280, batch_size=256, samples_per_insert=16.0),
     ),

@@ -274,7 +274,9 @@ class Tracer:
         return self._traced("act", steps.make_act, (self._params, self._actor, placed, self._counters), (1,))
 
     def update(self) -> Traced:
-        return self._with_metrics("update", steps.make_update, (self._train, self._actor.rings, self._feed), (0, 1))
+        return self._traced(
+            "update", steps.make_update, (self._train, self._actor.rings, self._feed), (0, 1), has_metrics=True
+        )
 
     def draw(self) -> Traced:
         """Traces the first part of an update, for frames on the host."""
@@ -285,7 +287,7 @@ class Tracer:
         make, arguments = self._drawing()
         windows = self._drawn(make(self._setup), *arguments)
         arguments = (self._train, self._actor.rings, *windows)
-        return self._with_metrics("learn", steps.make_learn, arguments, (0, 1))
+        return self._traced("learn", steps.make_learn, arguments, (0, 1), has_metrics=True)
 
     def draw_apart(self) -> Traced:
         """Traces the first part of an update of devices apart."""
@@ -293,7 +295,7 @@ class Tracer:
 
     def learn_apart(self) -> Traced:
         """Traces its second part, on those devices."""
-        traced = self._with_metrics("learn", steps.make_learn_apart, (self._train, self._moved), (0,))
+        traced = self._traced("learn", steps.make_learn_apart, (self._train, self._moved), (0,), has_metrics=True)
         lower = _BATCH_SIZES["learn"] if self._setup.agent.samples else "the agent's batch_size"
         return traced._replace(elsewhere=memory.device_bytes((self._copies, self._moved)), lower=lower)
 
@@ -306,7 +308,7 @@ class Tracer:
 
     def refresh(self) -> Traced:
         arguments = (self._params, self._actor.rings, self._counters)
-        return self._with_metrics("refresh", steps.make_refresh, arguments, (1,))
+        return self._traced("refresh", steps.make_refresh, arguments, (1,), has_metrics=True)
 
     def draw_stale(self) -> Traced:
         """Traces the first part of a refresh, for frames on the host."""
@@ -317,7 +319,7 @@ class Tracer:
         rings, counters = self._actor.rings, self._counters
         windows = self._drawn(steps.make_draw_stale(self._setup), rings, counters)
         arguments = (self._params, rings, *windows, counters)
-        return self._with_metrics("renew", steps.make_renew, arguments, (1,))
+        return self._traced("renew", steps.make_renew, arguments, (1,), has_metrics=True)
 
     def _traced(
         self,
@@ -325,13 +327,21 @@ class Tracer:
         make: Callable[[setup_lib.Setup], Callable[..., Any]],
         arguments: tuple[Any, ...],
         donate: tuple[int, ...] = (),
-        metric_names: tuple[str, ...] = (),
+        *,
+        has_metrics: bool = False,
     ) -> Traced:
-        """Traces what `make` makes; it donates the arguments at some positions. metric_names: as in `Traced`."""
+        """Traces what `make` makes; it donates the arguments at some positions.
+
+        has_metrics: the last result is metrics, which become one array: fetching them is one copy.
+        """
+        metric_names: list[str] = []
 
         def seeded(seed: Any, *arguments: Any) -> Any:
             found = make(self._setup._replace(seed=seed))(*arguments)
-            return (*found[:-1], _stacked(found[-1], metric_names)) if metric_names else found
+            if not has_metrics:
+                return found
+            metric_names[:] = sorted(found[-1])
+            return (*found[:-1], _stacked(found[-1], metric_names))
 
         seeded.__name__ = name  # profiles and the compilation cache show it
         function = jax.jit(seeded, donate_argnums=[1 + position for position in donate])
@@ -343,18 +353,7 @@ class Tracer:
             lower = ["--batcher.max_batch" if name == "act" else "the agent's batch_size", "--replay.num_slots"]
         traced = function.trace(jax.ShapeDtypeStruct((), np.int32), *arguments)
         lowered = " or ".join(filter(None, lower))
-        return Traced(name, traced, self._setup.seed, elsewhere, lowered, metric_names)
-
-    def _with_metrics(
-        self,
-        name: str,
-        make: Callable[[setup_lib.Setup], Callable[..., Any]],
-        arguments: tuple[Any, ...],
-        donate: tuple[int, ...],
-    ) -> Traced:
-        """Traces what `make` makes with its metrics, the last result, as one array: fetching them is one copy."""
-        names = _metric_names(make(self._setup), *arguments)
-        return self._traced(name, make, arguments, donate, names)
+        return Traced(name, traced, self._setup.seed, elsewhere, lowered, tuple(metric_names))
 
     def _drawing(self) -> tuple[Callable[[setup_lib.Setup], Callable[..., Any]], tuple[Any, ...]]:
         """Returns what makes the function that draws an update's windows, and its arguments."""
@@ -376,10 +375,6 @@ class Tracer:
         windows = mesh_lib.placed(jax.eval_shape(draw, *args), sharding)
         shape = (*windows.places.shape, *self._setup.spec.observation_shape)
         return windows, jax.ShapeDtypeStruct(shape, self._setup.spec.observation_dtype, sharding=sharding)
-
-
-def _metric_names(function: Callable[..., tuple[Any, ...]], *args: Any) -> tuple[str, ...]:
-    return tuple(sorted(jax.eval_shape(function, *args)[-1]))
 
 
 def _stacked(metrics: base.Metrics, names: Sequence[str]) -> jax.Array:

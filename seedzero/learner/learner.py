@@ -1,7 +1,7 @@
 """The learner host: server, workers, device loop, checkpoints, metrics and the user's screen, wired.
 
-`train` is the main job: lock the run directory, open the server, start local workers, build the networks for the first
-worker's environments, resume, compile, go. The main thread then keeps time until the run is over, saves and stops.
+`train` is the main job: lock the run directory, open the server, start local workers, build the networks for their
+environments meanwhile, resume, compile, go. The main thread then keeps time until the run is over, saves and stops.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from seedzero.bucket import bucket, mirror, remote
 from seedzero.checkpoints import run_dir, spec_file
 from seedzero.config import combinations, worker_options
 from seedzero.config import config as config_lib
-from seedzero.core import env_ids, errors
+from seedzero.core import env_ids, errors, types
 from seedzero.device import batch as batch_lib
 from seedzero.device import compilation_cache
 from seedzero.device import mesh as mesh_lib
@@ -47,6 +47,7 @@ def train(
     *,
     preset: str,
     given: Mapping[str, str],
+    spec: types.EnvSpec | None = None,
     handles_signals: bool = True,
 ) -> result.Result:
     """Trains until a budget is spent, a return is reached or the user stops it, and returns how it ended.
@@ -56,6 +57,7 @@ def train(
       path: run directory, or its place in a bucket; made if missing, resumed if it holds a run.
       resume_command: shown where the run stops before it is finished.
       given: the user's settings, by SECTION.KEY.
+      spec: of the environments, if this machine knows it: a new run's networks are built while its workers start.
       handles_signals: Ctrl-C, SIGTERM and SIGHUP save and end the training; only the main thread can.
 
     Raises:
@@ -82,7 +84,7 @@ def train(
         for note in directory.notes:
             screen.message(note)
         local = opened.enter_context(local_address(directory.path, directory.config.transport.listen))
-        made = _Learner(directory, screen, mirrored, local)
+        made = _Learner(directory, screen, mirrored, local, spec)
         try:
             ended = made.run(handles_signals=handles_signals)
         except errors.UsageError:
@@ -122,7 +124,12 @@ class _Learner:
     # ------------------------------------------------------------------------------------ start
 
     def __init__(
-        self, directory: run_dir.RunDir, screen: background.Console, mirrored: mirror.Mirror | None, local: str
+        self,
+        directory: run_dir.RunDir,
+        screen: background.Console,
+        mirrored: mirror.Mirror | None,
+        local: str,
+        spec: types.EnvSpec | None,
     ) -> None:
         config = directory.config
         self._config = config
@@ -141,6 +148,7 @@ class _Learner:
         )
         self._saves = saves.Saves(config, directory, self._view, screen.message, mirrored)
         self._local = local
+        self._expected = spec if config.worker.num else None  # workers elsewhere may have other versions of it
         self._server = self._make_server()
         self._view.progress.silent = self._server.silent
         self._workers = self._make_workers(has_evaluator=layout.num_evaluate > 0)
@@ -203,6 +211,8 @@ class _Learner:
             if self._directory.resumed and (spec := spec_file.read(self._directory.path)) is not None:
                 self._reception.show(spec)
                 self._build()  # its state is back before anyone joins
+            elif self._expected is not None:
+                self._reception.show(self._expected)
             address = self._server.start()
             self.listens = True
             try:
@@ -247,28 +257,33 @@ class _Learner:
         )
         self._view.progress.read = self._loop.look
 
-    def _train(self, address: str) -> str:
-        """Returns why the run is finished, or "" where it was stopped before; raises TrainingFailure."""
-        if self._reception.spec is None and self._config.worker.num == 0:
+    def _prepare(self, address: str) -> None:
+        """Builds a new run and waits for its first worker, or the other way round where only workers know the spec."""
+        if self._reception.spec is not None:
+            self._build()
+        elif self._config.worker.num == 0:
             self._screen.message("waiting for a worker:", worker_options.invitation(self._config, address))
-        while self._reception.spec is None and not self._ending.is_interrupted and self._seconds_left() > 0:
+        while not (self._reception.has_begun or self._ending.is_interrupted) and self._seconds_left() > 0:
             self._ending.check()
             self._ending.wait(self._seconds_left())
-        if self._reception.spec is None:
+        if self._ending.is_interrupted:
+            return
+        if not self._reception.has_begun:
             self._ending.check()
-            if self._ending.is_interrupted:
-                return ""
             raise errors.TrainingFailure(
                 f"no worker joined within --max_seconds={self._config.run.max_seconds:g}, so nothing was learned: "
                 "start workers earlier, or give it more time"
             )
-        if self._loop is None and not self._ending.is_interrupted:
-            self._build()
-            spec_file.write(self._directory.path, self._reception.spec)
         if self._loop is None:
-            return ""
-        if self._ending.is_interrupted:  # while it was built, when `_interrupt` found no loop to stop
-            self._loop.close()
+            self._build()
+        assert self._reception.spec is not None
+        spec_file.write(self._directory.path, self._reception.spec)
+
+    def _train(self, address: str) -> str:
+        """Returns why the run is finished, or "" where it was stopped before; raises TrainingFailure."""
+        if self._loop is None:
+            self._prepare(address)
+        if self._loop is None or self._ending.is_interrupted:  # by then `_interrupt` may have found no loop to stop
             return ""
         with device_loop.running(self._loop, self._ending.notify) as over:
             self._keep_time(self._loop, over)
@@ -374,6 +389,8 @@ class _Learner:
     def _stop(self, finished: str) -> None:
         """Ends workers and server; finished: why the run is, "" where it is not."""
         self._workers.finish()
+        if self._loop is not None:
+            self._loop.close()
         self._server.stop(finished=bool(finished), reason=finished or "the learner stops")
         self._workers.stop(_STOP_WORKERS_SECONDS)
         self._view.finished = finished or None

@@ -42,6 +42,8 @@ class Reception:
         self.roster = roster_lib.Roster(config, layout, max_group)
         self.inbox = inbox_lib.Inbox()
         self.spec: types.EnvSpec | None = None
+        self.has_begun = False
+        """Whether environments of a worker have been there."""
         self._config = config
         self._has_evaluation = layout.num_evaluate > 0
         self._view = view
@@ -65,6 +67,7 @@ class Reception:
         assert self.spec is not None
         spec_file.check_equal(spec, self.spec)
         session = self.roster.begin(session_id)
+        self.has_begun = True
         self.inbox.notify()
         self._on_join()
         if session.role is types.Role.TRAIN and not self._config.run.deterministic:

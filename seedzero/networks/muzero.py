@@ -165,7 +165,10 @@ def make(
         return model.init(key, *first_inputs(), method=_call_all)["params"]
 
     def method(name: str) -> Callable[..., Any]:
-        return lambda params, *inputs: model.apply({"params": params}, *inputs, method=name)
+        def call(params: Params, *inputs: Any) -> Any:
+            return model.apply({"params": params}, *inputs, method=name)
+
+        return jax.jit(call)
 
     if config.module:
         _check_shapes(model, first_inputs, config, _num_policy_logits(config, spec))

@@ -309,6 +309,55 @@ def test_intensity_scales_each_observation_by_its_own_factor() -> None:
     assert len(np.unique(np.round(factor[:, 0, 0, 0, 0], 4))) > 1
 
 
+@pytest.mark.parametrize("num_steps", [1, 3])
+def test_unrolled_states_and_predictions_are_those_of_one_step_after_the_other(num_steps: int) -> None:
+    config = cases.make_config(muzero__unroll_steps=num_steps)
+    parts = muzero_model.make_parts(config, cases.SPEC, "cpu")
+    network, params = parts.network, _random_params(parts)
+    windows = cases.make_windows(config)
+    observation, actions = windows_lib.observed(windows, 0), windows.stored["action"][:, :num_steps]
+    found = muzero_loss.unroll(parts, params, observation, actions, jnp.ones(actions.shape, bool), jax.random.key(0))
+    hidden, expected = network.represent(params, observation), []
+    for k in range(num_steps + 1):
+        policy, value = network.predict(params, hidden)
+        hidden, reward = network.dynamics(params, hidden, actions[:, min(k, num_steps - 1)])
+        expected.append((policy, value, reward))
+    policy, value, reward = (np.stack(x, axis=1) for x in zip(*expected, strict=True))
+    for came, right in zip(found, (policy, value, reward[:, :num_steps]), strict=False):
+        assert came.shape == right.shape and np.std(right) > 0
+        np.testing.assert_allclose(came, right, rtol=1e-4, atol=1e-5)
+
+
+def test_actions_behind_an_end_are_drawn_from_the_policy_for_each_row_and_step() -> None:
+    config, num_rows = cases.make_config(muzero__unroll_steps=2), 4_000
+    parts = muzero_model.make_parts(config, cases.SPEC, "cpu")
+    network, params = parts.network, _random_params(parts)
+    observation = {types.OBSERVATION: jnp.broadcast_to(jnp.arange(4.0), (num_rows, 4))}
+    never = jnp.zeros((num_rows, 2), bool)
+
+    @jax.jit
+    def steps(params: Any, key: jax.Array) -> Any:
+        hidden = muzero_loss.unroll(parts, params, observation, never.astype(jnp.int32), never, key)[3]
+        every = [network.dynamics(params, hidden[:, 0], jnp.full(num_rows, action))[0] for action in range(3)]
+        return hidden, jnp.stack(every), jax.nn.softmax(network.predict(params, hidden[:, 0])[0])
+
+    hidden, every, policy = map(np.asarray, steps(params, jax.random.key(3)))
+    first = np.argmin(np.square(every - hidden[:, 1]).sum(axis=-1), axis=0)
+    assert 0.1 < policy[0].min() < 0.25
+    np.testing.assert_allclose(np.bincount(first, minlength=3) / num_rows, policy[0], atol=0.03)
+    # The second step has draws of its own: after one first action, different states follow.
+    assert all(len(np.unique(hidden[first == action, 2].round(4), axis=0)) == 3 for action in range(3))
+    again = np.asarray(steps(params, jax.random.key(4))[0])
+    assert (again[:, 1] != hidden[:, 1]).any()
+
+
+def _random_params(parts: muzero_model.Parts) -> Any:
+    """Fresh networks predict nearly the same everywhere: these do not."""
+    leaves, structure = jax.tree.flatten(parts.network.init(jax.random.key(1)))
+    random = np.random.default_rng(0)
+    return jax.tree.unflatten(structure, [x + 0.3 * random.normal(size=x.shape).astype(x.dtype) for x in leaves])
+
+
 def test_augmentation_changes_the_loss_and_not_the_targets() -> None:
     def update(**changes: options.Value) -> base.Metrics:
         config = cases.make_config(muzero__target_network_updates=2, **changes)

@@ -131,6 +131,16 @@ def test_the_seed_is_an_argument_of_the_programs_and_no_part_of_them() -> None:
     assert losses[0] != losses[1]  # other windows are drawn
 
 
+def test_a_program_with_metrics_is_traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    setup = fake_agent.make_setup(fake_agent.make(), 1)
+    tracer = programs_lib.Tracer(setup, state_lib.abstract_train(setup), state_lib.abstract_actor(setup))
+    traced: list[setup_lib.Setup] = []
+    make_update = steps.make_update
+    monkeypatch.setattr(steps, "make_update", lambda setup: traced.append(setup) or make_update(setup))
+    assert tracer.update().metric_names
+    assert len(traced) == 1
+
+
 def test_an_update_from_a_queue_is_fed_unrolls(opened: list[_World]) -> None:
     queue = data_lib.Queue(length=1, batch_size=4, max_lag=2, wait_seconds=0.0)
     world = _World(fake_agent.make_setup(fake_agent.make(queue), 2))

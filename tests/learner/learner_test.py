@@ -11,7 +11,11 @@ from typing import Any
 
 import pytest
 
-from seedzero.config import config
+from seedzero.checkpoints import spec_file
+from seedzero.config import config, sections
+from seedzero.core import errors
+from seedzero.core import types as core_types
+from seedzero.envs import registry
 from seedzero.learner import ending, learner
 from seedzero.transport import address
 
@@ -28,18 +32,83 @@ def test_the_local_socket_lies_in_the_run_directory_unless_its_path_is_too_long(
     assert not folder.exists()
 
 
-def test_a_resume_that_is_stopped_before_its_workers_come_compiles_no_more() -> None:
-    closed: list[bool] = []
-    ends = ending.Ending()
-    resumed: Any = types.SimpleNamespace(
-        _reception=types.SimpleNamespace(spec="of the run"),
-        _config=types.SimpleNamespace(worker=types.SimpleNamespace(num=1)),
-        _loop=types.SimpleNamespace(close=lambda: closed.append(True)),
-        _ending=ends,
-    )
-    ends.interrupt()
-    assert learner._Learner._train(resumed, "unix:/nowhere") == ""
-    assert closed == [True]
+class World:
+    """A learner of which `_prepare`, `_train` and `_stop` are real, and a log of what they do."""
+
+    def __init__(self, tmp_path: pathlib.Path, spec: core_types.EnvSpec | None, *, loop: Any = None) -> None:
+        self.calls: list[str] = []
+        self.ending = ending.Ending()
+        self.seconds_left = 1.0
+        loop = loop or types.SimpleNamespace(close=lambda: self.calls.append("close"))
+
+        def build() -> None:
+            self.calls.append("build")
+            self.learner._loop = loop
+
+        def wait(_: float) -> None:
+            self.calls.append("wait")
+            self.seconds_left = 0.0
+            self.news()
+
+        self.news: Any = lambda: None
+        self.learner: Any = types.SimpleNamespace(
+            _reception=types.SimpleNamespace(spec=spec, has_begun=False),
+            _config=config.Config(),
+            _directory=types.SimpleNamespace(path=tmp_path),
+            _loop=None,
+            _ending=types.SimpleNamespace(is_interrupted=False, wait=wait, check=self.ending.check),
+            _build=build,
+            _seconds_left=lambda: self.seconds_left,
+            _workers=types.SimpleNamespace(finish=lambda: None, stop=lambda seconds: None),
+            _server=types.SimpleNamespace(stop=lambda finished, reason: None),
+            _view=types.SimpleNamespace(write_status=lambda alive: None),
+            _mirrored=None,
+        )
+        self.learner._prepare = lambda address: learner._Learner._prepare(self.learner, address)
+
+    def joins(self) -> None:
+        """A worker's environments are there."""
+        self.learner._reception.spec = self.learner._reception.spec or CATCH
+        self.learner._reception.has_begun = True
+
+
+CATCH = registry.spec(sections.EnvConfig(id="catch"))
+
+
+@pytest.mark.parametrize(("spec", "order"), [(CATCH, ["build", "wait"]), (None, ["wait", "build"])])
+def test_networks_are_built_while_workers_start_where_their_spec_is_known(
+    tmp_path: pathlib.Path, spec: core_types.EnvSpec | None, order: list[str]
+) -> None:
+    world = World(tmp_path, spec)
+    world.news = world.joins
+    learner._Learner._prepare(world.learner, "unix:/nowhere")
+    assert world.calls == order
+    assert spec_file.read(tmp_path) == CATCH
+
+
+@pytest.mark.parametrize("spec", [CATCH, None])
+def test_a_run_whose_workers_never_come_fails_by_name_and_keeps_no_spec(
+    tmp_path: pathlib.Path, spec: core_types.EnvSpec | None
+) -> None:
+    world = World(tmp_path, spec)
+    with pytest.raises(errors.TrainingFailure, match="no worker joined"):
+        learner._Learner._train(world.learner, "unix:/nowhere")
+    assert spec_file.read(tmp_path) is None
+    world.ending.fail("the worker failed")
+    with pytest.raises(errors.TrainingFailure, match="the worker failed"):
+        learner._Learner._prepare(world.learner, "unix:/nowhere")
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_run_that_is_stopped_before_its_workers_come_compiles_no_more(tmp_path: pathlib.Path, resumed: bool) -> None:
+    world = World(tmp_path, CATCH)
+    if resumed:
+        world.learner._build()
+    world.learner._ending.is_interrupted = True
+    assert learner._Learner._train(world.learner, "unix:/nowhere") == ""
+    learner._Learner._stop(world.learner, "")
+    assert world.calls == ["build", "close"]
+    assert spec_file.read(tmp_path) is None
 
 
 def test_a_signal_while_the_last_state_is_saved_does_not_abandon_it() -> None:

@@ -51,7 +51,7 @@ def make(flags: Mapping[str, str], settings: Mapping[str, str]) -> Request:
       UsageError: an unknown preset or key, a wrong type, or no preset, environment or run to go on with.
     """
     given = dict(settings)
-    notes, spec = [], None
+    notes, spec, shown = [], None, None
     preset, env = flags.get("preset"), settings.get("env.id")
     if preset is None and env is None:
         preset, given = _saved(flags["run_dir"], settings)
@@ -63,8 +63,9 @@ def make(flags: Mapping[str, str], settings: Mapping[str, str]) -> Request:
         if str(env).startswith(("gym:", "python:", "envpool:")):
             with contextlib.suppress(errors.ConfigError):  # `check_early` raises it, unless workers alone need it
                 asked = {name: settings[name] for name in _SHOWING & settings.keys()}
-                shown = config_lib.override(config_lib.Config(), asked)
-                spec = environment.spec_of(shown.env, limit_seconds=shown.transport.spec_seconds)
+                plain = config_lib.override(config_lib.Config(), asked)
+                shown = plain.env
+                spec = environment.spec_of(shown, limit_seconds=plain.transport.spec_seconds)
         if env_advice := registry.advice(str(env)):
             notes.append(env_advice)
         if spec is not None:
@@ -80,7 +81,8 @@ def make(flags: Mapping[str, str], settings: Mapping[str, str]) -> Request:
     config_lib.check_read(given, agent)
     config = config_lib.override(base, given)
     config, implied = combinations.imply(config, preset_env=base.env.id, explicit=given.keys())
-    return Request(preset, given, config, (*notes, *implied), spec)
+    # With other settings, such as a limit of steps that is shown, the environment may look different.
+    return Request(preset, given, config, (*notes, *implied), spec if config.env == shown else None)
 
 
 def _saved(run_dir: str, settings: Mapping[str, str]) -> tuple[str, dict[str, str]]:

@@ -112,7 +112,7 @@ def start(
         command,
         preset=asked.preset,
         given=asked.given,
-        spec=asked.spec,
+        spec=asked.spec if config.env == asked.config.env else None,
         handles_signals=handles_signals,
     )
 

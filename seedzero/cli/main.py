@@ -9,7 +9,6 @@ once, and workers never load it.
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 import threading
@@ -36,9 +35,6 @@ from seedzero.cli import (
 )
 from seedzero.config import config as config_lib
 from seedzero.core import errors, exit_codes, printable
-
-_COLLECTED_AFTER = (100_000, 20, 50)
-"""Python's garbage collector at its default takes a tenth of the time in which modules are loaded and JAX traces."""
 
 COMMANDS: Mapping[str, parse.Command] = {
     "train": train.COMMAND,
@@ -88,7 +84,6 @@ def program() -> NoReturn:
     than the notice before a machine is taken away. When `main` returns, everything is saved and ended.
     """
     sys.stdout, sys.stderr = sys.stdout or _nowhere(), sys.stderr or _nowhere()
-    gc.set_threshold(*_COLLECTED_AFTER)
     code = main()
     if any(thread is not threading.main_thread() and not thread.daemon for thread in threading.enumerate()):
         sys.stdout.flush()

@@ -18,9 +18,11 @@ from seedzero.transport import messages
 
 
 class Reception:
-    """Keeps the roster and the inbox, and learns from the first worker what the environments look like.
+    """Keeps the roster and the inbox; the first worker tells what the environments look like, if nobody knew.
 
-    `spec` is that of the environments; None: no worker has shown any yet.
+    Attributes:
+      spec: of the environments; None: it is not known yet.
+      has_begun: environments of a worker have been there.
     """
 
     def __init__(
@@ -43,7 +45,6 @@ class Reception:
         self.inbox = inbox_lib.Inbox()
         self.spec: types.EnvSpec | None = None
         self.has_begun = False
-        """Whether environments of a worker have been there."""
         self._config = config
         self._has_evaluation = layout.num_evaluate > 0
         self._view = view
@@ -59,7 +60,7 @@ class Reception:
         return self.roster.assign(hello)
 
     def begin(self, session_id: str, spec: types.EnvSpec) -> None:
-        """Handler: a worker's environments are there; the first ones decide what the networks are built for."""
+        """Handler: a worker's environments are there; networks are built for the first ones, if nobody knew them."""
         if self.spec is None:
             if self._config.env.id == env_ids.REMOTE:
                 self._check(spec)

@@ -64,7 +64,7 @@ class Progress:
             return silent
         if self.read is not None and (remaining := self.read().remaining):
             return remaining
-        if self.read is None:
+        if self.read is None or not (num_workers or self.read().counts.stored):
             return "waiting for the first worker"
         if not num_workers:
             return "no training worker is connected"

@@ -57,6 +57,18 @@ def test_an_environment_of_continuous_actions_chooses_their_preset(env: str, pre
     assert math.isfinite(asked.config.run.stop_at_return) == (env == "gym:Pendulum-v1")
 
 
+def test_an_environment_is_shown_with_all_settings_that_may_change_it() -> None:
+    settings = {
+        "env.id": "gym:MountainCar-v0",
+        "env.wrappers": '["TimeAwareObservation"]',
+        "env.max_episode_steps": "50",
+    }
+    asked = request.make({}, settings)
+    assert asked.preset == "vector"
+    spec = request.check_early(asked).spec
+    assert spec is not None and spec.observation_high == 50.0  # the time, at most
+
+
 def test_emulators_of_gymnasium_hint_at_the_environments_with_the_usual_preprocessing() -> None:
     asked = request.make({}, {"env.id": "gym:ALE/Pong-v5"})
     assert asked.preset == "pixels"

@@ -58,6 +58,7 @@ def test_a_rate_is_that_of_any_counter_over_the_last_seconds(run: Run, shown: pr
 
 
 def test_a_run_stands_still_without_workers_programs_or_progress(run: Run, shown: progress.Progress) -> None:
+    assert shown.stalled(0) == "waiting for the first worker"
     run.advance(1.0, stored=1)
     shown.observe(run.now)
     assert shown.stalled(0) == "no training worker is connected"

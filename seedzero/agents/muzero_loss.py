@@ -299,7 +299,8 @@ def unroll(
       key: of these draws.
     """
     network = parts.network
-    params, fixed = network.cast(params), jax.lax.stop_gradient(network.cast(params))
+    params = network.cast(params)
+    fixed = jax.lax.stop_gradient(params)
     hidden = network.represent(params, observation)
     hiddens, rewards = [hidden], []
     noise = _noise(parts, key, actions)

@@ -47,6 +47,18 @@ def test_arguments_are_the_flags_of_the_command_line(calls: list[dict[str, Any]]
     assert call["command"].endswith(f"train --run_dir={tmp_path / 'run'}")
 
 
+@pytest.mark.parametrize(
+    ("settings", "num_actions"),
+    [({"env": "catch"}, 3), ({"env": "remote", "worker.num": 0, "listen": "localhost:0"}, None)],
+)
+def test_the_learner_is_told_the_spec_that_this_machine_knows(
+    settings: dict[str, Any], num_actions: int | None, calls: list[dict[str, Any]], tmp_path: pathlib.Path
+) -> None:
+    seedzero.train(preset="catch", run_dir=tmp_path / "run", **settings)
+    (call,) = calls
+    assert (None if call["spec"] is None else call["spec"].num_actions) == num_actions
+
+
 def test_another_thread_leaves_signals_alone(calls: list[dict[str, Any]], tmp_path: pathlib.Path) -> None:
     thread = threading.Thread(target=lambda: seedzero.train(preset="catch", run_dir=tmp_path))
     thread.start()

@@ -43,7 +43,7 @@ Examples
   ./run_local.sh gym:LunarLander-v3 --max_seconds=300
 
 An NVIDIA GPU or a TPU is used if there is one; SEEDZERO_DEVICE=cpu|cuda|tpu overrides the detection.
-After the first run: .venv/bin/seedzero train --help explains every flag.
+After the first run: .venv/bin/seedzero config --preset=NAME explains every setting.
 TEXT
 }
 
@@ -68,7 +68,7 @@ wrong_game() {
         *lab | *dmlab* | *deepmind*) nearest="dmlab (for a level: dmlab:rooms_watermaze)" ;;
         at* | *tari* | *ale* | pong | breakout) nearest="atari (for a game: ./run_local.sh atari --env=atari:Pong)" ;;
     esac
-    die "unknown game '$1'${nearest:+; did you mean $nearest?} The games are catch, cartpole, tictactoe, connect_four, atari, dmlab, football, mujoco, gym:ID, envpool:ID and spiel:NAME."
+    die "unknown game '$1'${nearest:+; did you mean $nearest?} The games are catch, cartpole, tictactoe, connect_four, atari, dmlab, football, mujoco, gym:ID, envpool:ID, spiel:NAME, atari:GAME, dmlab:LEVEL, football:SCENARIO, memory:TASK and python:MODULE:FUNCTION."
 }
 
 has_tpu() {

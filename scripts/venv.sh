@@ -34,13 +34,13 @@ make_venv() {
     if python=$(find_python); then
         say "making $root/.venv with $python"
         if command -v uv >/dev/null 2>&1; then
-            uv venv --quiet --allow-existing --python "$(command -v "$python")" "$root/.venv" >&2
+            uv venv --quiet --seed --allow-existing --python "$(command -v "$python")" "$root/.venv" >&2
         else
             "$python" -m venv "$root/.venv" >&2
         fi
     elif command -v uv >/dev/null 2>&1; then
         say "making $root/.venv with a Python that uv brings"
-        uv venv --quiet --allow-existing --python '>=3.11,<3.14' "$root/.venv" >&2
+        uv venv --quiet --seed --allow-existing --python '>=3.11,<3.14' "$root/.venv" >&2
     else
         return 1
     fi

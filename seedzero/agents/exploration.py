@@ -5,8 +5,10 @@ them explore much, and most hardly ever.
 
 Repetition: noise that is drawn anew at every step hardly ever moves an agent far from where it would go anyway; some
 things are only found by going there for many steps. Temporally-extended epsilon-greedy exploration (Dabney,
-Ostrovski and Barreto 2021, algorithm 1, "epsilon-z-greedy") is the simplest way there. Where no episode has ended by
-itself, the goal may never have been seen, and there is nothing to lose: an environment may do nothing else at first.
+Ostrovski and Barreto 2021, algorithm 1, "epsilon-z-greedy") is the simplest way there. Where no reward was above 0
+and no episode has ended by itself, the goal may never have been seen, and there is nothing to lose: an environment may
+do nothing else at first. Where some rewards are good, such a start only shows how bad the rest can be: a lander would
+learn to crash soon.
 
 Shape letters: B batch, S slots, A actions.
 """
@@ -60,7 +62,7 @@ class Repetition(NamedTuple):
       action: [B] int32, or [B, D] float32 in -1 to 1.
       left: [B] int32, steps for which it will go on; 0: the environment follows its agent.
       first_left: [B] int32, steps in which the environment will still repeat one random action after the other, unless
-        an episode ends in a terminal state before.
+        a reward is above 0 or an episode ends in a terminal state before.
     """
 
     action: jax.Array
@@ -83,6 +85,7 @@ def apply(
     repetition: Repetition,
     action: jax.Array,
     *,
+    reward: jax.Array,
     first: jax.Array,
     terminated: jax.Array,
     explore: jax.Array,
@@ -101,7 +104,7 @@ def apply(
     begin_key, action_key, length_key = jax.random.split(key, 3)
     left = jnp.where(first, 0, repetition.left)
     epsilon = spread(slot, num_slots, config.epsilon) if config.spread else config.epsilon
-    first_left = jnp.where(terminated, 0, repetition.first_left)
+    first_left = jnp.where(terminated | (reward > 0), 0, repetition.first_left)
     begins = (left == 0) & ((first_left > 0) | (jax.random.uniform(begin_key, first.shape) < epsilon))
     length = jax.random.uniform(length_key, first.shape)
     length = jnp.where(

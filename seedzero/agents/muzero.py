@@ -204,6 +204,7 @@ def _repeat(
         jax.random.fold_in(key, _REPETITION_KEY),
         repetition,
         action,
+        reward=inputs.reward,
         first=inputs.first,
         terminated=inputs.terminated,
         explore=inputs.explore,

@@ -1,4 +1,4 @@
-"""The agents by name: a new one is its file and a line here."""
+"""The agents by name; docs/architecture.md has what a new one takes."""
 
 from __future__ import annotations
 

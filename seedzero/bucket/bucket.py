@@ -144,8 +144,10 @@ class Store:
             raise errors.BucketError(f"{action}: {_advice(str(error), self.url)}") from None
 
 
-def open_store(url: Url, retry_seconds: float) -> Store:
+def open_store(url: Url, retry_seconds: float, flag: str = "run_dir") -> Store:
     """Returns the store of a run, without a request; failing ones are repeated for `retry_seconds`.
+
+    flag: that the user named it by.
 
     Raises:
       UsageError: no bucket can have that name.
@@ -163,7 +165,7 @@ def open_store(url: Url, retry_seconds: float) -> Store:
     try:
         objects = tensorstore.KvStore.open(spec).result()
     except ValueError as error:
-        raise errors.UsageError(f"--run_dir={url}: {_message(str(error))}; give the name of a bucket") from None
+        raise errors.UsageError(f"--{flag}={url}: {_message(str(error))}; give the name of a bucket") from None
     return Store(objects, url, retry_seconds)
 
 

@@ -71,10 +71,12 @@ class Uploads:
 
     def _upload(self, prefix: str, known: remote.Known) -> None:
         self._lease.check()
+        # The replay first: it takes longest, and a checkpoint of the same step that lacks it counts until it is there.
+        self._send([key for key in remote.segment_keys(known.manifest) if key not in self._objects.keys], prefix)
+        self._lease.check()
         # Checkpoints that this one replaces, and best ones of an abandoned past, must not win over it.
         self._delete_checkpoints(self._objects.replaced_by(prefix))
-        new = [key for key in remote.segment_keys(known.manifest) if key not in self._objects.keys]
-        self._send([*new, *remote.own_keys(prefix, known.manifest)], prefix)
+        self._send(list(remote.own_keys(prefix, known.manifest)), prefix)
         self.send_files()  # a checkpoint names the length of metrics.jsonl
         self._lease.check()
         self._put(f"{prefix}/{manifest.NAME}", known.content)

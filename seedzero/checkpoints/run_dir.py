@@ -62,6 +62,7 @@ class RunDir(contextlib.AbstractContextManager["RunDir"]):
       resumed: true: the directory held a run already.
       notes: one sentence for the user about each value that a resume changed or kept.
       lock: descriptor of the locked file.
+      earlier: what a resumed run's config.json held before.
     """
 
     path: pathlib.Path
@@ -69,6 +70,7 @@ class RunDir(contextlib.AbstractContextManager["RunDir"]):
     resumed: bool
     notes: tuple[str, ...]
     lock: int
+    earlier: Mapping[str, Any] | None = None
 
     @property
     def logs(self) -> pathlib.Path:
@@ -84,6 +86,8 @@ class RunDir(contextlib.AbstractContextManager["RunDir"]):
             return os.path.samestat(os.stat(self.path / LOCK_FILE), os.fstat(self.lock))
         except FileNotFoundError:
             return False
+        except OSError:  # a network's file system that does not answer now: what is written next tells
+            return True
 
     def check_ours(self) -> None:
         """Raises TrainingFailure if the directory was deleted or replaced: another learner may be at work there."""
@@ -116,8 +120,10 @@ class RunDir(contextlib.AbstractContextManager["RunDir"]):
         return None
 
     def abandon(self) -> None:
-        """Deletes what a refused start made; what holds anything, and the directory of a run, stays."""
+        """Takes back what a refused start wrote: the settings of a resume, or a directory that holds nothing."""
         if self.resumed:
+            with contextlib.suppress(OSError):  # a full disk: the refusal itself says what is wrong
+                write_json_atomic(self.path / CONFIG_FILE, self.earlier)
             return
         with contextlib.suppress(OSError):  # not empty
             for folder in (self.logs, *self.checkpoints.glob("*"), self.checkpoints):
@@ -175,12 +181,13 @@ def open_run_dir(
         if resumed and saved.config.training.num_devices != options.AUTO:
             machine.check_shares(saved.config, is_begun=True)  # with the slots that the directory keeps
         with _as_resume_errors(path):
+            earlier = json_object.parse((path / CONFIG_FILE).read_bytes()) if resumed else None
             values = {**vars(saved), "config": config_lib.flatten(saved.config)}
             write_json_atomic(path / CONFIG_FILE, values)
             (path / "logs").mkdir(exist_ok=True)
             (path / "checkpoints").mkdir(exist_ok=True)
         undo.pop_all()
-        return RunDir(path, saved.config, resumed, notes, lock)
+        return RunDir(path, saved.config, resumed, notes, lock, earlier)
 
 
 def has_checkpoint(path: pathlib.Path) -> bool:

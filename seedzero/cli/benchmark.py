@@ -154,7 +154,11 @@ COMMAND = parse.Command(
     usage=f"{'|'.join(PARTS)} [--preset=NAME] [--SECTION.KEY=VALUE ...] [--json]",
     words=(PARTS,),
     flags=(
-        parse.Flag("preset", "preset to measure (default: cartpole on a CPU, atari on an accelerator)", "NAME"),
+        parse.Flag(
+            "preset",
+            "preset to measure (default: cartpole on a CPU, atari on an accelerator; environments: catch, tpu: atari)",
+            "NAME",
+        ),
         parse.Flag("batch", "search: only these rows (default: all, on a CPU without 512)", _listing("batch")),
         parse.Flag("network", "search: only these rows (default: all, on a CPU without middle)", _listing("network")),
         parse.Flag("policy", "search: only these rows", _listing("policy")),

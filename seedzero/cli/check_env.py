@@ -29,10 +29,12 @@ def run(arguments: parse.Arguments) -> int:
     num_steps, max_seconds = (given, math.inf) if given else (NUM_STEPS, MAX_SECONDS)
     if "env.id" in arguments.settings:
         raise errors.UsageError("leave --env out: the environment follows check-env, as in `seedzero check-env catch`")
-    env_id = arguments.words[0]
+    preset, env_id = arguments.flags.get("preset"), arguments.words[0]
     report: dict[str, Any] = {"env": env_id, "errors": [], "warnings": [], "notes": []}
     try:
-        asked = request.check_early(request.make({}, {**arguments.settings, "env.id": env_id}))
+        asked = request.check_early(
+            request.make({"preset": preset} if preset else {}, {**arguments.settings, "env.id": env_id})
+        )
         report |= _report(asked, num_steps, max_seconds)
     except (errors.EnvironmentFailure, errors.ConfigError, errors.SpecMismatch) as error:
         report["errors"] = [str(error)]
@@ -188,8 +190,9 @@ def _number(value: float) -> str:
 
 COMMAND = parse.Command(
     summary="Steps an environment at random and says what training would make of it; trains nothing.",
-    usage="ENV [--env.KEY=VALUE ...] [--agent=NAME] [--json]",
+    usage="ENV [--preset=NAME] [--agent=NAME] [--env.KEY=VALUE ...] [--json]",
     flags=(
+        parse.Flag("preset", "preset to judge by (default: the one that suits the environment)", "NAME"),
         parse.Flag("steps", f"random steps (default: {NUM_STEPS}, or those of {MAX_SECONDS:g} s)", "N"),
         parse.Flag("json", "print one line of JSON"),
     ),

@@ -22,6 +22,8 @@ def run(arguments: parse.Arguments) -> int:
     run_dir, server = arguments.flags.get("run_dir"), arguments.flags.get("server")
     if bool(run_dir) == bool(server):
         raise errors.UsageError("seedzero status takes one of --run_dir=DIR and --server=HOST:PORT|unix:PATH")
+    if run_dir and (unread := [flag.name for flag in _ACCESS if flag.name in arguments.flags]):
+        raise errors.UsageError(f"--{unread[0]} is for --server=HOST:PORT; give that in place of --run_dir")
     from seedzero.bucket import bucket
     from seedzero.monitoring import status
 

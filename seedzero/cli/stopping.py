@@ -9,16 +9,20 @@ from collections.abc import Iterator
 from types import FrameType
 
 from seedzero.cli import output
+from seedzero.processes import signals
 
 
 @contextlib.contextmanager
 def leaving_at_once(work: str) -> Iterator[None]:
     """While entered, SIGINT and SIGTERM end the process with exit code 0: there is nothing to save yet.
 
-    Python itself would die of SIGTERM, and as a container's first process not even receive it. work: for the message.
+    Python itself would die of SIGTERM, and as a container's first process not even receive it. After training they do
+    nothing: the process ends with an exit code of its own. work: for the message.
     """
 
     def leave(number: int, frame: FrameType | None) -> None:
+        if signals.StopSignals.were_entered:
+            return
         output.say(f"stopped before {work} began")
         os._exit(0)
 

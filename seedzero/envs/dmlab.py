@@ -4,7 +4,7 @@ Observations are an image and the level's instruction. Actions are those of IMPA
 of frames. An episode's end is terminal, as in both: Lab does not tell a time limit from another end. After it Lab has
 nothing to show, so that the last observation repeats the one before.
 
-Lab has no package to install; only this file imports it, when the first episode begins.
+Lab has no package to install; only this file imports it. Its engines start with the first episode.
 """
 
 from __future__ import annotations

@@ -153,7 +153,11 @@ def make(place: str) -> LevelCache:
     """
     try:
         url = bucket.parse(place, flag="dmlab.level_cache")
-        levels: Levels = Folder(pathlib.Path(place)) if url is None else Bucket(bucket.open_store(url, RETRY_SECONDS))
+        levels: Levels = (
+            Folder(pathlib.Path(place))
+            if url is None
+            else Bucket(bucket.open_store(url, RETRY_SECONDS, "dmlab.level_cache"))
+        )
     except OSError as error:
         raise errors.EnvironmentFailure(
             f"--dmlab.level_cache={place}: {error.strerror}; give a folder that can be written, or gs://BUCKET/PATH"

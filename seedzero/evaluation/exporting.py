@@ -131,7 +131,7 @@ def _lower(program: _Program, parameters: Arrays, size: Any, platforms: Sequence
     try:
         return bytes(exported.serialize()), {"inputs": _described(inputs), "outputs": _described(outputs)}
     except ImportError as error:
-        raise errors.UsageError(f"an export needs flatbuffers: pip install '.[export]' ({error})") from None
+        raise errors.UsageError(f"an export needs flatbuffers: pip install 'seedzero[export]' ({error})") from None
 
 
 # Programs ----------------------------------------------------------------------------------------------------------

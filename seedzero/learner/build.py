@@ -50,9 +50,13 @@ def device_loop_for(
         frames = host_frames.HostFrames(spec, setup.layout, setup.slot_length, mesh_lib.sharded(setup.mesh))
         actor = actor._replace(rings=actor.rings._replace(observation=None))
     compiled = programs.Programs(setup, train, actor, on_ready=workers.inbox.notify, frames=frames)
-    resumed = saves.restore(setup.agent, train, compiled.with_frames(actor.rings))
-    train, restored = resumed or (state_lib.init_train(setup), None)
-    runner = runner_lib.Runner(setup, compiled, train, _actor(setup, restored, frames))
+    try:
+        resumed = saves.restore(setup.agent, train, compiled.with_frames(actor.rings))
+        train, restored = resumed or (state_lib.init_train(setup), None)
+        runner = runner_lib.Runner(setup, compiled, train, _actor(setup, restored, frames))
+    except Exception:
+        compiled.close()
+        raise
     calls = calls_lib.Calls(config, setup, runner, workers, gathered, time.monotonic)
     if restored is not None:
         calls.restore(restored.host, has_replay=restored.rings is not None)

@@ -207,8 +207,10 @@ class Calls:
             evaluator.running = None
             self._end_session(running.session, "the run's last evaluation starts with fresh episodes")
         elif running is None and not (self._expects_evaluation and evaluator.is_due(self.runner.num_updates)):
+            evaluator.is_awaited = False
             return reason
-        if evaluator.seconds_left(now):
+        evaluator.is_awaited = bool(evaluator.seconds_left(now))
+        if evaluator.is_awaited:
             return None
         evaluator.running = None
         return f"{reason}; its last evaluation took too long"

@@ -65,6 +65,7 @@ class Evaluator:
         self.last: Mapping[str, Any] | None = None  # the last result, as JSON
         self.acted_last = False  # the last acting call was an evaluation's
         self.ends = False  # a budget is spent: the run ends with the next result
+        self.is_awaited = False  # the run waits for that, or for the environments that play it
         self._began_to_end = self._last_step = 0.0
         self._due = 0
         self._best_return = -np.inf
@@ -153,7 +154,7 @@ class Evaluator:
             "last_evaluation": self.last,
             "evaluation_due": self._due,
             "best_return": self._best_return if np.isfinite(self._best_return) else None,
-            IN_LAST: self.ends and self.running is not None,
+            IN_LAST: self.is_awaited,
         }
 
     def restore(self, saved: Mapping[str, Any]) -> None:

@@ -11,6 +11,7 @@ import dataclasses
 import logging
 import pathlib
 import shlex
+import socket
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -88,7 +89,7 @@ def train(
         try:
             ended = made.run(handles_signals=handles_signals)
         except errors.UsageError:
-            if not made.listens and mirrored is None:
+            if not made.listens and (mirrored is None or directory.resumed):
                 directory.abandon()
             raise
         if ended.is_new:
@@ -144,7 +145,13 @@ class _Learner:
         acting, _ = mesh_lib.split(mesh_lib.make(config.training.num_devices), config.training.acting_devices)
         layout, sizes = batch_lib.plan(config, acting.devices.size)
         self._reception = reception_lib.Reception(
-            config, layout, sizes[-1] * layout.num_shards, self._view, screen.message, self._ending.notify
+            config,
+            layout,
+            sizes[-1] * layout.num_shards,
+            self._view,
+            screen.message,
+            self._ending.notify,
+            lambda name: self._workers.restart(name),
         )
         self._saves = saves.Saves(config, directory, self._view, screen.message, mirrored)
         self._local = local
@@ -208,13 +215,8 @@ class _Learner:
                 self._screen.message(f"metrics for Prometheus at {url}")
             if self._mirrored is not None:
                 self._mirrored.begin(self._ending.fail)
-            if self._directory.resumed and (spec := spec_file.read(self._directory.path)) is not None:
-                self._reception.show(spec)
-                self._build()  # its state is back before anyone joins
-            elif self._expected is not None:
-                self._reception.show(self._expected)
-            address = self._server.start()
-            self.listens = True
+            self._show_spec()
+            address = self._listen()
             try:
                 self._announce(address)
                 self._workers.start()
@@ -222,6 +224,30 @@ class _Learner:
             finally:
                 self._stop(finished)
         return _Ended(finished)
+
+    def _show_spec(self) -> None:
+        """Tells the reception what the environments are, if that is known; then a resumed run is built at once."""
+        resumed, path = self._directory.resumed, self._directory.path
+        saved = spec_file.read(path) if resumed else None
+        spec = saved or self._expected
+        if spec is None:
+            return
+        self._reception.show(spec)
+        if resumed:
+            self._build()  # its state is back before anyone joins
+            if saved is None:
+                spec_file.write(path, spec)
+
+    def _listen(self) -> str:
+        """Opens the server; returns its address."""
+        try:
+            address = self._server.start()
+        except errors.Error:
+            if self._loop is not None:
+                self._loop.close()
+            raise
+        self.listens = True
+        return address
 
     @property
     def has_checkpoint(self) -> bool:
@@ -358,7 +384,7 @@ class _Learner:
             self._loop.stop(_INTERRUPTED)
             # In deterministic mode the last state is not saved, and a save on its way counts; so does the last one.
             if not (self._config.run.deterministic or self._is_finishing):
-                self._saves.checkpointer.abandon_save()  # so that the loop ends at once
+                self._saves.abandon()  # so that the loop ends at once
 
     def _leave_at_once(self) -> None:
         """Second signal: cleans up what would outlive this process."""
@@ -373,7 +399,8 @@ class _Learner:
         is_interrupted, deterministic = reason == _INTERRUPTED, self._config.run.deterministic
         if not deterministic:
             self._view.write_row({})
-        if not (is_interrupted and deterministic):
+        # Deterministic runs are saved at fixed updates and at the end of a budget, or a resume would differ.
+        if not (deterministic and (is_interrupted or self._ending.failure is not None)):
             if is_interrupted:
                 self._saves.save_state(loop.calls.state())
             self._saves.checkpointer.wait()
@@ -395,8 +422,22 @@ class _Learner:
         self._workers.stop(_STOP_WORKERS_SECONDS)
         self._view.finished = finished or None
         self._view.write_status(alive=False)
+        self._end_saves()
         if self._mirrored is not None:
             self._mirrored.finish()  # here, where a second Ctrl-C still leaves at once
+        # Cycles of objects hold the loop, and it holds the device's memory, which the next run may want at once.
+        last = self._view.progress.snapshot()
+        self._view.progress.read = lambda: last
+        self._loop = None
+
+    def _end_saves(self) -> None:
+        """Waits for the checkpoint in progress, which nobody else does where training failed."""
+        if self._saves.checkpointer.busy:
+            self._screen.message("waiting for the checkpoint in progress")
+        try:
+            self._saves.checkpointer.close()
+        except Exception as error:  # whatever ended it: the run's own failure must not be hidden
+            self._screen.message(f"the checkpoint in progress was lost: {type(error).__name__}: {error}")
 
 
 @contextlib.contextmanager
@@ -404,13 +445,27 @@ def local_address(directory: pathlib.Path, listen: str) -> Iterator[str]:
     """Yields the unix socket of local workers and of `seedzero status --run_dir`.
 
     It needs neither token nor TLS, since only this user can open its file; so only the learner knows the token. It
-    lies in the run directory, or where that path is too long, in a folder that is deleted in the end.
+    lies in the run directory, or where that path is too long or its disk has no sockets, in a folder that is deleted
+    in the end.
     """
     path = directory.absolute() / "learner.sock"
     if listen.startswith(addresses.UNIX_PREFIX):
         yield listen
-    elif len(str(path).encode()) <= _MAX_SOCKET_PATH:
+    elif len(str(path).encode()) <= _MAX_SOCKET_PATH and _takes_sockets(path.with_name("probe.sock")):
         yield f"{addresses.UNIX_PREFIX}{path}"
     else:
         with tempfile.TemporaryDirectory(prefix="seedzero-") as folder:
             yield f"{addresses.UNIX_PREFIX}{folder}/{path.name}"
+
+
+def _takes_sockets(path: pathlib.Path) -> bool:
+    """Returns whether a unix socket can be made at a path; some disks of networks and user programs have none."""
+    with contextlib.suppress(OSError):
+        path.unlink()  # of a killed process
+    try:
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(str(path))
+        path.unlink()
+    except OSError:
+        return False
+    return True

@@ -33,6 +33,7 @@ class Reception:
         view: view_lib.View,
         report: Callable[[str], None],
         on_join: Callable[[], None],
+        on_overdue: Callable[[str], None],
     ) -> None:
         """
         Args:
@@ -40,6 +41,7 @@ class Reception:
           view: is told the spec, and answers for the status.
           report: shows the user a line.
           on_join: called when a worker's environments were accepted.
+          on_overdue: takes the name of a worker that sent heartbeats alone for too long.
         """
         self.roster = roster_lib.Roster(config, layout, max_group)
         self.inbox = inbox_lib.Inbox()
@@ -49,7 +51,7 @@ class Reception:
         self._has_evaluation = layout.num_evaluate > 0
         self._view = view
         self._report = report
-        self._on_join = on_join
+        self._on_join, self._on_overdue = on_join, on_overdue
 
     def show(self, spec: types.EnvSpec) -> None:
         """Takes the spec that the networks are built for."""
@@ -114,6 +116,8 @@ class Reception:
             self.inbox.end_session(session_id, session.role, session.all_slots, lost)
         kept = self._kept() if is_lost and session.role is types.Role.TRAIN else ""
         self._report(f"worker {session.worker_id} left: {reason}{kept}")
+        if reason.startswith(messages.OVERDUE):
+            self._on_overdue(session.worker_id)
 
     def status(self) -> Mapping[str, object]:
         """Handler: returns the status for `seedzero status`."""

@@ -90,7 +90,7 @@ class Saves:
             needs_replay=self._config.run.deterministic,
         )
         if restored is None:
-            self._view.log.truncate(0, -1)
+            self._truncate(0, -1)
             return None
         if not self._config.run.deterministic:  # there, the evaluations after the checkpoint come again
             best_return = best_return_of(self._directory.checkpoints, restored.host)
@@ -100,10 +100,20 @@ class Saves:
             self._report(text)
         self._view.durable_update = restored.step
         self._mark = _mark(restored.host)
-        self._view.log.truncate(restored.host["metrics_bytes"], restored.host["ledger"]["stored"])
+        self._truncate(restored.host["metrics_bytes"], restored.host["ledger"]["stored"])
         is_kept = restored.rings is not None or not agent.samples
         self._report(f"resumed at update {restored.step}{'' if is_kept else '; the replay fills anew'}")
         return state_lib.from_parts(agent, train, restored.state), restored
+
+    def _truncate(self, size_bytes: int, env_steps: int) -> None:
+        """Cuts the metrics back to a checkpoint's. Raises ResumeError."""
+        try:
+            self._view.log.truncate(size_bytes, env_steps)
+        except OSError as error:
+            raise errors.ResumeError(
+                f"cannot write the metrics in {self._directory.path}: {error.strerror}; make them writable, or give "
+                "another --run_dir"
+            ) from None
 
     # ------------------------------------------------------------------------------------ while it goes on
 
@@ -127,6 +137,11 @@ class Saves:
             host = {**state.host, "metrics_bytes": self._view.log.size_bytes()}
             self.checkpointer.save_state(state.host["num_updates"], state.parts, host)
 
+    def abandon(self) -> None:
+        """Any thread: ends a save that waits for the disk, so that the next one saves that state again."""
+        self.checkpointer.abandon_save()
+        self._mark = None  # afterwards: a save that is ended has set it
+
     def save_best(self, ended: evaluator.Ended) -> None:
         """Begins to save the parameters of the best evaluation so far."""
         self._directory.check_ours()
@@ -138,7 +153,7 @@ class Saves:
         if self._has_failed:
             raise errors.CheckpointError(
                 f"the last state could not be saved, see above; the newest checkpoint is of update "
-                f"{self._view.durable_update}: make room, then run the same command again"
+                f"{self._view.durable_update}; then run the same command again"
             )
 
     def _durable(self, step: int) -> None:

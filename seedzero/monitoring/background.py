@@ -83,6 +83,10 @@ class _Handler(logging.Handler):
         self._report = report
 
     def emit(self, record: logging.LogRecord) -> None:
-        first, *rest = self.format(record).splitlines() or [""]
+        try:
+            first, *rest = self.format(record).splitlines() or [""]
+        except Exception:  # a library's wrong format string must not end training
+            self.handleError(record)
+            return
         for line in (first, *(f"    {line}" for line in rest)):
             self._report(line)

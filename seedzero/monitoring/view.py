@@ -52,6 +52,7 @@ class View:
         self._wandb: wandb_run.WandbRun | None = None
         self._has_warned = self._is_endless_told = False
         self._stored_before: int | None = None  # steps of before a resume
+        self._seconds_before = 0.0  # time without any since: networks are built and compiled
 
     @contextlib.contextmanager
     def sending(self) -> Iterator[None]:
@@ -100,16 +101,20 @@ class View:
         """Says once that no episode has ended in a while."""
         if self._stored_before is None and self.progress.read is not None:
             self._stored_before = env_steps
+        num_envs, num_steps = sum(self._workers()), env_steps - (self._stored_before or 0)
+        if not num_steps:
+            self._seconds_before = seconds
+        seconds -= self._seconds_before
         if self._is_endless_told or seconds < ENDLESS_SECONDS or self._gathered.recent_return() is not None:
             return
-        num_envs, num_steps = sum(self._workers()), env_steps - (self._stored_before or 0)
-        if not num_steps or not num_envs:
+        if not num_envs:
             return
         self._is_endless_told = True
+        is_limited = self._config.env.id.startswith(("gym:", "python:", "envpool:", "football:"))
         remedy = "; if episodes never end, give --env.max_episode_steps=N in a new run"
         self._screen.message(
             f"no episode has ended in {seconds:.0f} s, after {num_steps // num_envs} steps in each environment: there "
-            f"is no return yet{remedy if self._config.env.id.startswith(('gym:', 'python:', 'envpool:')) else ''}"
+            f"is no return yet{remedy if is_limited else ''}"
         )
 
     def _rates(self) -> dict[str, float]:

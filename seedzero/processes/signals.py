@@ -27,7 +27,12 @@ class StopSignals:
 
     A thread of its own handles signals, woken by the C handler with a byte on a socket: the main thread may sit in a
     compilation for minutes, and a second Ctrl-C must not wait for it; callbacks may take locks.
+
+    Attributes:
+      were_entered: true: some have been entered in this process.
     """
+
+    were_entered = False
 
     def __init__(
         self,
@@ -45,6 +50,7 @@ class StopSignals:
         self._first_time = 0.0
 
     def __enter__(self) -> StopSignals:
+        StopSignals.were_entered = True
         self._reader, self._writer = socket.socketpair()
         self._writer.setblocking(False)
         self._thread = threading.Thread(target=self._listen, name="signals", daemon=True)

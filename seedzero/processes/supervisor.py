@@ -68,6 +68,12 @@ class Supervisor:
             self._threads.append(thread)
             thread.start()
 
+    def restart(self, name: str) -> None:
+        """Kills the worker of this name, if there is one, so that it starts again: its environments hang."""
+        for index, worker in enumerate(self._programs):
+            if self._name(index) == name and (process := worker.process):
+                process.kill_group()
+
     def finish(self) -> None:
         """From now on a worker that ends stays ended: training is finished and workers leave by themselves."""
         for worker in self._programs:

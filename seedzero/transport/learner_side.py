@@ -76,7 +76,7 @@ class LearnerSide:
             text = f"worker {session.worker_id} has {debt} for {seconds:.0f} s"
             if 0 < limit <= seconds:
                 explanation = f"{text}; --transport.{setting}={limit:g} allows no more"
-                self._end_and_restart(session, messages.FAILED + explanation, explanation)
+                self._end_and_restart(session, messages.OVERDUE + explanation, explanation)
             elif seconds >= _SILENT_SECONDS:
                 silent.append(text)
         rest = [f"{len(silent) - _MAX_NAMED} more"] if len(silent) > _MAX_NAMED else []

@@ -25,6 +25,9 @@ GOODBYE = "goodbye"
 FAILED = "failed: "
 """Begins the reason of a session that an error ended."""
 
+OVERDUE = FAILED + "overdue: "
+"""Begins the reason of a session whose worker sent heartbeats alone for too long: its environments may hang."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Hello:

@@ -35,6 +35,7 @@ def _apply(
     """One step of so many training environments in the middle of their episodes; every action is legal."""
     usual = {
         "first": np.zeros(rows, bool),
+        "reward": np.zeros(rows, np.float32),
         "terminated": np.zeros(rows, bool),
         "explore": np.ones(rows, bool),
         "valid_actions": np.ones((rows, ACTIONS), bool),
@@ -109,6 +110,7 @@ def test_environments_may_differ_in_how_often_they_begin() -> None:
         exploration.initial(slot.size, SPEC, config),
         np.full(slot.size, OWN, np.int32),
         first=np.zeros(slot.size, bool),
+        reward=np.zeros(slot.size, np.float32),
         terminated=np.zeros(slot.size, bool),
         explore=np.ones(slot.size, bool),
         valid_actions=np.ones((slot.size, ACTIONS), bool),
@@ -124,24 +126,25 @@ def test_environments_may_differ_in_how_often_they_begin() -> None:
     assert np.isfinite(exploration.spread(np.arange(3), 0, 0.01)).all()
 
 
-def test_an_environment_does_nothing_else_until_an_episode_ends_by_itself() -> None:
-    """Four rows: no end, an end in a terminal state at the third step, no exploration, and a time limit there."""
+def test_an_environment_does_nothing_else_until_something_good_comes_or_an_episode_ends_by_itself() -> None:
+    """Rows: nothing happens, or at the third step an end, nobody explores, a time limit, a good reward, a bad one."""
     config = muzero_config.ExploreConfig(first_steps=5, max_length=1)
     state, explores = None, []
     for t in range(7):
-        third = np.full(4, t == 2)
+        third = np.full(6, t == 2)
         state, action = _apply(
-            rows=4,
+            rows=6,
             state=state,
             config=config,
-            first=third & [False, True, False, True],
-            terminated=third & [False, True, False, False],
-            explore=np.array([True, True, False, True]),
+            reward=np.where(third, [-1.0, 0.0, 0.0, -1.0, 0.1, -9.0], -1.0),
+            first=third & [False, True, False, True, False, False],
+            terminated=third & [False, True, False, False, False, False],
+            explore=np.array([True, True, False, True, True, True]),
         )
         explores.append((action != OWN).tolist())
-    expected = np.ones((7, 4), bool)
+    expected = np.ones((7, 6), bool)
     expected[5:] = False
-    expected[2:, 1] = False
+    expected[2:, [1, 4]] = False
     expected[:, 2] = False
     np.testing.assert_array_equal(explores, expected)
 
@@ -159,7 +162,7 @@ def test_vectors_are_drawn_evenly_and_repeated_as_they_are() -> None:
     config = muzero_config.ExploreConfig(epsilon=1.0, exponent=0.0, max_length=3)
     rows, own = 10_000, np.full((10_000, 2), 7.0, np.float32)
     shown = {"explore": np.arange(rows) > 0, "valid_actions": None, "slot": np.arange(rows)}
-    shown["terminated"] = np.zeros(rows, bool)
+    shown |= {"reward": np.zeros(rows, np.float32), "terminated": np.zeros(rows, bool)}
     state, taken = exploration.initial(rows, VECTORS, config), []
     for t in range(3):
         first = np.full(rows, False)

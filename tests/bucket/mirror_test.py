@@ -297,6 +297,22 @@ def test_a_checkpoint_written_anew_is_never_half_the_old_one(machine: Make, gcs:
 _MANIFEST = "checkpoints/steps/000000000010/manifest.json"
 
 
+def test_a_state_stays_until_the_replay_of_its_step_is_there(machine: Make, gcs: fake_gcs.FakeGcs) -> None:
+    here = machine("a")
+    opened = here.open()
+    here.write(10)
+    opened.uploads.upload(10)  # in haste, without its replay
+    here.write(10, "s1", "s2", content=" and its replay")
+    gcs.fault = lambda request: 403 if "segments/s2" in request.name else None
+    with pytest.raises(errors.BucketError):
+        opened.uploads.upload(10)
+    assert steps(gcs) == [10]
+    gcs.fault = lambda request: None
+    opened.uploads.upload(10)
+    assert steps(gcs) == [10]
+    assert gcs.content("runs", f"{URL.path}/checkpoints/steps/000000000010/params/data").endswith(b"and its replay")
+
+
 @pytest.mark.parametrize("name", ["params/data", "manifest.json"])
 def test_a_damaged_checkpoint_is_passed_over_for_an_older_one(machine: Make, gcs: fake_gcs.FakeGcs, name: str) -> None:
     first, second = machine("a"), machine("b")

@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import errno
 import json
 import math
 import os
@@ -207,6 +208,26 @@ def test_a_refused_start_deletes_what_it_made_and_nothing_else(tmp_path: pathlib
         assert run.resumed
         run.abandon()
         assert run.is_ours() and run.logs.exists()
+
+
+def test_a_refused_resume_leaves_the_settings_as_they_were(tmp_path: pathlib.Path) -> None:
+    open_with(tmp_path).close()
+    before = (tmp_path / "config.json").read_bytes()
+    with open_with(tmp_path, {"worker.num": 3}) as run:
+        assert (tmp_path / "config.json").read_bytes() != before
+        run.abandon()
+    assert (tmp_path / "config.json").read_bytes() == before
+
+
+def test_a_disk_that_does_not_answer_is_no_lost_directory(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stale(path: object) -> None:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    with open_with(tmp_path) as run, monkeypatch.context() as patch:
+        patch.setattr(os, "stat", stale)
+        assert run.is_ours()
 
 
 @pytest.mark.parametrize("replaced", [False, True])

@@ -54,6 +54,7 @@ def test_it_tells_what_training_would_make_of_an_environment(capsys: pytest.Capt
     assert (found["preset"], found["agent"], found["network"]) == ("vector", "muzero", "network.kind=conv")
     assert found["episodes"] > 0 and found["length"][0] <= found["length"][1] <= found["length"][2]
     assert found["errors"] == found["warnings"] == []
+    assert _check(capsys, ROBOT, "--preset=minatar")[1]["preset"] == "minatar"
 
 
 def test_the_text_has_a_line_for_each_finding(capsys: pytest.CaptureFixture[str]) -> None:

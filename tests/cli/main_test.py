@@ -39,6 +39,7 @@ MISTAKES = [
     (["play", "--run_dir=x", "--video=a.avi"], "a.avi: its name must end in .mp4 or .gif"),
     (["status"], "takes one of --run_dir=DIR and --server"),
     (["status", "--run_dir=x", "--server=y"], "takes one of --run_dir=DIR and --server"),
+    (["status", "--run_dir=x", "--token_file=y"], "--token_file is for --server=HOST:PORT"),
     (["checkpoint", "--run_dir=x"], "takes one of: list, verify"),
     (["config"], "--preset=NAME is missing"),
     (["config", "--preset=catch", "--agent=vtrac"], "unknown agent 'vtrac'; did you mean vtrace?"),

@@ -164,6 +164,14 @@ def test_a_clip_ratio_that_is_to_fall_with_a_constant_learning_rate_is_told(
     assert len(notes) == num_notes and all("--ppo.decay_updates=N" in note for note in notes)
 
 
+@pytest.mark.parametrize(("epsilon", "num_notes"), [(0.0, 1), (0.005, 0)])
+def test_a_spread_of_no_repetitions_is_told(epsilon: float, num_notes: int) -> None:
+    settings = {"explore.spread": True, "explore.epsilon": epsilon}
+    asked = config.override(presets.get("catch", "muzero"), settings)
+    _, notes = combinations.imply(asked, preset_env="catch", explicit=settings.keys())
+    assert len(notes) == num_notes and all("--explore.epsilon=X" in note for note in notes)
+
+
 def _of_agent(agent: str, env: str = "catch") -> config.Config:
     return config.override(presets.get("catch", agent), {"env.id": env})
 

@@ -383,3 +383,10 @@ def test_the_unrolls_of_a_batch_weigh_alike_wherever_they_lie() -> None:
     one, two = _queue_update(1, *whole), _queue_update(2, *whole)
     for found, same in zip(one, two, strict=True):
         assert found == pytest.approx(same, rel=1e-5)
+
+
+def test_counters_of_weeks_wrap_and_still_tell_calls_apart() -> None:
+    many = steps.counters(2**31, 7, 2**31 + 5)
+    assert (many.num_inserts, many.num_calls) == (-(2**31), 5 - 2**31)
+    keys = [jax.random.fold_in(jax.random.key(0), steps.counters(0, 0, calls).num_calls) for calls in (5, 2**31 + 5)]
+    assert jax.random.bits(keys[0]) != jax.random.bits(keys[1])

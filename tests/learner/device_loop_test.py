@@ -383,6 +383,7 @@ class TestLastEvaluation:
 
     def test_environments_that_never_come_end_it_when_they_are_late(self, make: loop_world.Make) -> None:
         world, watched = self._trained(make)
+        assert world.calls.state().host[evaluator.IN_LAST]  # a resume after Ctrl-C waits for them again
         world.lose(watched)
         world.work()
         assert world.loop._seconds_left() == evaluator.SILENCE_SECONDS and not world.loop._has_work()
@@ -390,6 +391,7 @@ class TestLastEvaluation:
         assert world.loop._has_work()
         assert world.loop.run() == "--max_updates=6 reached; its last evaluation took too long"
         assert world.results == []
+        assert not world.calls.state().host[evaluator.IN_LAST]
 
     def test_an_evaluation_that_was_given_up_is_not_owed_to_a_resume(self, make: loop_world.Make) -> None:
         world, watched = self._trained(make)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import pathlib
 import sys
+import tempfile
 import types
+import weakref
 from typing import Any
 
 import pytest
@@ -20,16 +23,19 @@ from seedzero.learner import ending, learner
 from seedzero.transport import address
 
 
-def test_the_local_socket_lies_in_the_run_directory_unless_its_path_is_too_long() -> None:
-    short, long = pathlib.Path("/runs/one"), pathlib.Path("/runs") / ("long" * 30)
-    with learner.local_address(short, "127.0.0.1:0") as local:
-        assert local == "unix:/runs/one/learner.sock"
-    with learner.local_address(short, "unix:/mine") as local:
-        assert local == "unix:/mine"
-    with learner.local_address(long, "") as local:
-        folder = address.unix_path(local).parent
-        assert folder.is_dir()
-    assert not folder.exists()
+def test_the_local_socket_lies_in_the_run_directory_unless_its_path_is_too_long_or_its_disk_has_none() -> None:
+    with tempfile.TemporaryDirectory() as short:
+        for _ in range(2):
+            with learner.local_address(pathlib.Path(short), "127.0.0.1:0") as local:
+                assert local == f"unix:{short}/learner.sock"
+            (pathlib.Path(short) / "probe.sock").touch()  # as a killed process may leave it
+        with learner.local_address(pathlib.Path(short), "unix:/mine") as local:
+            assert local == "unix:/mine"
+    for none in (pathlib.Path("/runs") / ("long" * 30), pathlib.Path("/proc")):
+        with learner.local_address(none, "") as local:
+            folder = address.unix_path(local).parent
+            assert folder.is_dir() and folder != none
+        assert not folder.exists()
 
 
 class World:
@@ -37,6 +43,7 @@ class World:
 
     def __init__(self, tmp_path: pathlib.Path, spec: core_types.EnvSpec | None, *, loop: Any = None) -> None:
         self.calls: list[str] = []
+        self.said: list[str] = []
         self.ending = ending.Ending()
         self.seconds_left = 1.0
         loop = loop or types.SimpleNamespace(close=lambda: self.calls.append("close"))
@@ -61,9 +68,17 @@ class World:
             _seconds_left=lambda: self.seconds_left,
             _workers=types.SimpleNamespace(finish=lambda: None, stop=lambda seconds: None),
             _server=types.SimpleNamespace(stop=lambda finished, reason: None),
-            _view=types.SimpleNamespace(write_status=lambda alive: None),
+            _view=types.SimpleNamespace(
+                write_status=lambda alive: None,
+                progress=types.SimpleNamespace(read=lambda: loop, snapshot=lambda: "counters"),
+            ),
+            _saves=types.SimpleNamespace(
+                checkpointer=types.SimpleNamespace(busy=True, close=lambda: self.calls.append("saves end"))
+            ),
+            _screen=types.SimpleNamespace(message=self.said.append),
             _mirrored=None,
         )
+        self.learner._end_saves = lambda: learner._Learner._end_saves(self.learner)
         self.learner._prepare = lambda address: learner._Learner._prepare(self.learner, address)
 
     def joins(self) -> None:
@@ -107,16 +122,97 @@ def test_a_run_that_is_stopped_before_its_workers_come_compiles_no_more(tmp_path
     world.learner._ending.is_interrupted = True
     assert learner._Learner._train(world.learner, "unix:/nowhere") == ""
     learner._Learner._stop(world.learner, "")
-    assert world.calls == ["build", "close"]
+    assert world.calls == ["build", "close", "saves end"]
     assert spec_file.read(tmp_path) is None
+
+
+def test_in_the_end_the_checkpoint_in_progress_is_waited_for_before_the_bucket_is_given_up(
+    tmp_path: pathlib.Path,
+) -> None:
+    def lose() -> None:
+        raise RuntimeError("the device is gone")
+
+    world = World(tmp_path, CATCH)
+    world.learner._mirrored = types.SimpleNamespace(finish=lambda: world.calls.append("bucket ends"))
+    learner._Learner._stop(world.learner, "")
+    assert world.calls == ["saves end", "bucket ends"]
+    world.learner._saves.checkpointer.close = lose  # the failure that ended training is the one to be raised
+    learner._Learner._stop(world.learner, "")
+    assert world.said[-1] == "the checkpoint in progress was lost: RuntimeError: the device is gone"
+
+
+def test_after_its_end_nothing_of_a_run_holds_the_devices_memory(tmp_path: pathlib.Path) -> None:
+    class Loop:
+        def close(self) -> None:
+            pass
+
+    world = World(tmp_path, CATCH, loop=Loop())
+    world.learner._build()
+    held = weakref.ref(world.learner._loop)
+    del world.learner._build  # this test's own reference
+    learner._Learner._stop(world.learner, "")
+    assert world.learner._view.progress.read() == "counters"
+    assert held() is None
+
+
+@pytest.mark.parametrize(("resumed", "knows", "order"), [
+    (False, False, ["show"]), (True, False, ["show", "build"]), (True, True, ["show", "build"]),
+])  # fmt: skip
+def test_a_resumed_run_is_built_before_workers_can_join_also_without_its_spec_file(
+    tmp_path: pathlib.Path, resumed: bool, knows: bool, order: list[str]
+) -> None:
+    world = World(tmp_path, None)
+    if knows:
+        spec_file.write(tmp_path, CATCH)
+    world.learner._directory.resumed, world.learner._expected = resumed, CATCH
+    world.learner._reception.show = lambda spec: world.calls.append("show")
+    learner._Learner._show_spec(world.learner)
+    assert world.calls == order
+    assert (spec_file.read(tmp_path) == CATCH) == resumed
+
+
+def test_an_address_that_is_taken_ends_compilations_too(tmp_path: pathlib.Path) -> None:
+    def refuse() -> str:
+        raise errors.UsageError("in use")
+
+    world = World(tmp_path, CATCH)
+    world.learner._build()
+    world.learner._server.start = refuse
+    with pytest.raises(errors.UsageError, match="in use"):
+        learner._Learner._listen(world.learner)
+    assert world.calls == ["build", "close"]
+
+
+@pytest.mark.parametrize(("deterministic", "failure"), [(False, True), (True, True), (True, False)])
+def test_a_deterministic_run_that_failed_is_not_saved_between_its_fixed_updates(
+    tmp_path: pathlib.Path, deterministic: bool, failure: bool
+) -> None:
+    calls: list[str] = []
+    ended = ending.Ending()
+    if failure:
+        ended.fail("the worker failed")
+    wait = types.SimpleNamespace(wait=lambda: None)
+    saving: Any = types.SimpleNamespace(
+        _config=types.SimpleNamespace(run=types.SimpleNamespace(deterministic=deterministic)),
+        _ending=ended,
+        _mirrored=None,
+        _save=lambda: calls.append("save"),
+        _saves=types.SimpleNamespace(checkpointer=wait, check=lambda: None),
+        _screen=types.SimpleNamespace(message=lambda text: None),
+        _view=types.SimpleNamespace(
+            write_row=lambda row: None, observe=lambda now, last: None, durable_update=100
+        ),
+    )  # fmt: skip
+    with pytest.raises(errors.TrainingFailure) if failure else contextlib.nullcontext():
+        learner._Learner._finish(saving, saving, "stopped")
+    assert calls == ([] if deterministic and failure else ["save"])
 
 
 def test_a_signal_while_the_last_state_is_saved_does_not_abandon_it() -> None:
     calls: list[str] = []
     saves = types.SimpleNamespace(
-        checkpointer=types.SimpleNamespace(
-            abandon_save=lambda: calls.append("abandon"), wait=lambda: calls.append("wait")
-        ),
+        abandon=lambda: calls.append("abandon"),
+        checkpointer=types.SimpleNamespace(wait=lambda: calls.append("wait")),
         check=lambda: None,
     )
     saving: Any = types.SimpleNamespace(

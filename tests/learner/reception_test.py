@@ -37,7 +37,10 @@ class World:
         self.progress = python_types.SimpleNamespace(spec=None)
         view = cast(view_lib.View, cast(Any, python_types.SimpleNamespace(progress=self.progress, status=dict)))
         config = config_lib.override(config_lib.Config(), {"env.id": env, **SETTINGS, **settings})
-        self.reception = reception_lib.Reception(config, LAYOUT, 8, view, self.reports.append, self._join)
+        self.overdue: list[str] = []
+        self.reception = reception_lib.Reception(
+            config, LAYOUT, 8, view, self.reports.append, self._join, self.overdue.append
+        )
 
     def _join(self) -> None:
         self.num_joined += 1
@@ -108,12 +111,18 @@ def test_a_session_that_ended_leaves_no_message_and_is_reported() -> None:
 
 @pytest.mark.parametrize(
     ("reason", "counted"),
-    [("goodbye", "worker_left"), ("worker_lost", "worker_lost"), ("failed: it raised", "worker_lost")],
+    [
+        ("goodbye", "worker_left"),
+        ("worker_lost", "worker_lost"),
+        ("failed: it raised", "worker_lost"),
+        (messages.OVERDUE + "no step for 600 s", "worker_lost"),
+    ],
 )
 def test_steps_of_a_worker_that_says_goodbye_are_not_counted_as_lost(reason: str, counted: str) -> None:
     world = World()
     world.reception.end(world.join(), reason)
     assert [found for _, found in world.reception.inbox.take_ended()] == [counted]
+    assert world.overdue == (["a"] if reason.startswith(messages.OVERDUE) else [])
 
 
 def test_a_remote_environment_that_no_network_fits_is_refused_before_the_run_is_built() -> None:

@@ -58,6 +58,28 @@ def test_a_run_is_finished_by_a_budget_or_the_return_of_whole_episodes(
     saved.checkpointer.close()
 
 
+def test_a_save_that_was_abandoned_is_made_again(tmp_path: pathlib.Path) -> None:
+    directory = cast(Any, python_types.SimpleNamespace(checkpoints=tmp_path, resumed=False, check_ours=lambda: None))
+    view = cast(Any, python_types.SimpleNamespace(durable_update=0, log=python_types.SimpleNamespace(size_bytes=int)))
+    saved = saves.Saves(config_lib.Config(), directory, view, pytest.fail, None)
+    saved.checkpointer.close()
+    made: list[int] = []
+    saved.checkpointer = cast(
+        Any,
+        python_types.SimpleNamespace(
+            save=lambda step, parts, host, rings: made.append(host["num_acts"]), abandon_save=lambda: None
+        ),
+    )
+    host = {"num_updates": 0, "num_acts": 5_000, "evaluation_index": 0, "last_evaluation": None}
+    state = cast(Any, python_types.SimpleNamespace(host=host, parts={}, rings=None))
+    saved.save(state)
+    saved.save(state)  # nothing is new
+    assert made == [5_000]
+    saved.abandon()
+    saved.save(state)
+    assert made == [5_000, 5_000]
+
+
 def test_old_checkpoints_that_stay_are_told_and_are_no_failed_save(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

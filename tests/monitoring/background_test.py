@@ -76,6 +76,13 @@ def test_warnings_of_the_log_come_too_and_cannot_imitate_a_line() -> None:
     assert "after the end" not in stream.getvalue()
 
 
+def test_a_wrong_call_of_the_log_ends_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = background.Console(console.Console(0.0, stream=io.StringIO(), live=False))
+    shown._handler.handle(logging.LogRecord("a.library", logging.WARNING, "", 1, "%d", ("no number",), None))
+    shown.close()
+    assert "Logging error" in capsys.readouterr().err
+
+
 def test_what_cannot_be_shown_is_told_and_ends_nothing() -> None:
     stream = io.StringIO()
     shown = background.Console(console.Console(0.0, stream=stream, live=False))

@@ -75,7 +75,9 @@ def test_clipped_targets_are_reported_once(tmp_path: pathlib.Path, share: float,
     assert all("25.0%" in text and "--network.support_limit=7 " in text for text in screen.messages)
 
 
-@pytest.mark.parametrize("env_id, has_remedy", [("gym:CartPole-v1", True), ("atari:Pong", False)])
+@pytest.mark.parametrize(
+    "env_id, has_remedy", [("gym:CartPole-v1", True), ("football:corner", True), ("atari:Pong", False)]
+)
 @pytest.mark.parametrize("before_resume", [0, 50_000])
 def test_episodes_without_end_are_reported_once(
     tmp_path: pathlib.Path, env_id: str, has_remedy: bool, before_resume: int
@@ -87,7 +89,10 @@ def test_episodes_without_end_are_reported_once(
         shown.observe(screen.now)
     assert not screen.messages
     stored += 8_000
-    for screen.now in (view.ENDLESS_SECONDS, view.ENDLESS_SECONDS + 1.0):
+    for screen.now in (view.ENDLESS_SECONDS + 1.0, 2 * view.ENDLESS_SECONDS - 1.0):  # the time before does not count
+        shown.observe(screen.now)
+    assert not screen.messages
+    for screen.now in (2 * view.ENDLESS_SECONDS, 2 * view.ENDLESS_SECONDS + 1.0):
         shown.observe(screen.now)
     (text,) = screen.messages
     assert "no episode has ended in 60 s, after 1000 steps in each environment" in text

@@ -92,6 +92,30 @@ def test_worker_that_keeps_failing_is_reported_once_with_its_last_line(tmp_path:
     assert (tmp_path / "worker-0.log").read_bytes() == b"Traceback:\nFailure: no game Pogn\n\n" * 5
 
 
+def test_a_worker_whose_environments_hang_is_killed_and_starts_again(tmp_path: pathlib.Path) -> None:
+    lives: queue.Queue[None] = queue.Queue(maxsize=10)
+
+    class Hanging(FakeProcess):
+        def lines(self) -> Iterator[bytes]:
+            lives.put(None)
+            return iter(())
+
+        def kill_group(self) -> None:
+            self._status = -9
+            self._ended.set()
+
+    harness = Harness(tmp_path, lambda number: Hanging([], None), num=2)
+    harness.supervisor.start()
+    for _ in range(2):
+        lives.get(timeout=TIMEOUT_SECONDS)
+    harness.supervisor.restart("a worker elsewhere")
+    harness.supervisor.restart("local-1")
+    lives.get(timeout=TIMEOUT_SECONDS)
+    harness.supervisor.stop(TIMEOUT_SECONDS)
+    assert harness.num_starts == 3
+    assert [text.split(";")[0] for text in harness.reports] == ["worker local-1 ended (killed by SIGKILL)"]
+
+
 def test_of_several_workers_that_fail_the_first_is_reported(tmp_path: pathlib.Path) -> None:
     harness = Harness(tmp_path, lambda number: FakeProcess([], 1), num=3)
     harness.supervisor.start()

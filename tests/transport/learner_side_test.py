@@ -104,7 +104,7 @@ async def test_heartbeats_alone_do_not_keep_the_slots_of_a_worker_that_makes_no_
     assert learner.ended.empty()
     room.wait(1.0, stream)
     reason = "worker worker has made no environments for 100 s; --transport.spec_seconds=100 allows no more"
-    assert learner.next_end()[1] == f"failed: {reason}"
+    assert learner.next_end()[1] == messages.OVERDUE + reason
     assert room.service.side.silent == ""
     room.wait(20.0, stream)  # nor does it keep the stream by Hello's absence
     assert stream.closed and room.told(stream) == reason
@@ -125,7 +125,7 @@ async def test_a_worker_that_has_its_actions_owes_a_step_and_one_that_waits_owes
     assert room.service.side.silent == "worker worker has sent no step for 75 s"
     room.wait(125.0, stream)
     reason = "worker worker has sent no step for 200 s; --transport.step_seconds=200 allows no more"
-    assert learner.next_end() == (request.session_id, f"failed: {reason}")
+    assert learner.next_end() == (request.session_id, messages.OVERDUE + reason)
     room.say(stream, codec.encode_hello(HELLO))  # it goes on after all
     assert stream.session is not None
 

@@ -97,8 +97,8 @@ PARTS: Mapping[str, options.Part] = {
         optimizer=dict(learning_rate=0.001, schedule="cosine", decay_updates=60_000),
         replay=dict(capacity=256_000, min_steps=2_000, batch_size=128, samples_per_insert=4.0),
     ),
-    # Repeated actions find rewards that single random ones do not: Acrobot needs some all along, and MountainCar's goal
-    # a start of nothing else. LunarLander's training returns are lower for them, its evaluations are not.
+    # Repeated actions find rewards that single random ones do not: Acrobot needs some all along, MountainCar a start
+    # of nothing else. LunarLander's training returns are lower for them, its evaluations are not.
     "vector": options.part(_VECTOR, explore=dict(epsilon=0.02, first_steps=500)),
     **dict.fromkeys(("memory-cartpole", "memory-tmaze", "memory-repeat"), options.part(_VECTOR)),  # it has no memory
     # Numbers that look nothing alike, chance, and rewards that a random walk hardly meets. What each setting is for:

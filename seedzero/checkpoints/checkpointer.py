@@ -139,11 +139,16 @@ class Checkpointer:
         self._copying = None
         self._saving = self._thread.submit(self._finish, save)
 
-    def abandon_save(self) -> None:
-        """Any thread: ends a `save` that waits for the disk; it returns soon, without a report or a checkpoint."""
+    def abandon_save(self) -> bool:
+        """Any thread: ends a `save` that waits for the disk; it returns soon, without a report or a checkpoint.
+
+        Returns whether there was one.
+        """
         save = self._copying
-        if save is not None and save.error is None:
-            save.error = _Abandoned()
+        if save is None or save.error is not None:
+            return False
+        save.error = _Abandoned()
+        return True
 
     def _copy_replay(self, save: _Save, rings: rings_lib.Rings) -> None:
         """Copies the rings' small arrays and new observations; the thread writes the observations meanwhile."""

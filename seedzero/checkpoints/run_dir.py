@@ -83,11 +83,15 @@ class RunDir(contextlib.AbstractContextManager["RunDir"]):
     def is_ours(self) -> bool:
         """Returns whether the directory is still the one that was locked, and no other that took its place."""
         try:
-            return os.path.samestat(os.stat(self.path / LOCK_FILE), os.fstat(self.lock))
+            there = os.stat(self.path / LOCK_FILE)
         except FileNotFoundError:
             return False
         except OSError:  # a network's file system that does not answer now: what is written next tells
             return True
+        try:
+            return os.path.samestat(there, os.fstat(self.lock))
+        except OSError:  # there, a file that was deleted elsewhere
+            return False
 
     def check_ours(self) -> None:
         """Raises TrainingFailure if the directory was deleted or replaced: another learner may be at work there."""

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from types import FrameType
 
 from seedzero.cli import output
+from seedzero.core import exit_codes
 from seedzero.processes import signals
 
 
@@ -16,12 +17,17 @@ from seedzero.processes import signals
 def leaving_at_once(work: str) -> Iterator[None]:
     """While entered, SIGINT and SIGTERM end the process with exit code 0: there is nothing to save yet.
 
-    Python itself would die of SIGTERM, and as a container's first process not even receive it. After training they do
-    nothing: the process ends with an exit code of its own. work: for the message.
+    Python itself would die of SIGTERM, and as a container's first process not even receive it. After training the
+    first one does nothing: the process is about to end with an exit code of its own. work: for the message.
     """
+    signals.StopSignals.were_entered = False
+    late: list[int] = []
 
     def leave(number: int, frame: FrameType | None) -> None:
         if signals.StopSignals.were_entered:
+            late.append(number)
+            if len(late) > 1:
+                os._exit(exit_codes.INTERRUPTED)
             return
         output.say(f"stopped before {work} began")
         os._exit(0)

@@ -57,8 +57,8 @@ class ExploreConfig(options.Section):
     )
     first_steps: int = options.tunable(
         0,
-        "steps for which each environment repeats one random action after the other, until it has a reward above 0 "
-        "or ends an episode in a terminal state, not at a time limit; 0: off",
+        "steps for which each environment begins one random repetition after the other, until it has a reward above "
+        "0 or ends an episode in a terminal state, not at a time limit; 0: off",
         "environment steps",
         low=0,
     )
@@ -194,7 +194,7 @@ class MuZeroConfig(options.AgentSection):
     def notes(self, config: Any) -> list[str]:
         if not config.explore.spread or config.explore.epsilon:
             return []
-        return ["--explore.spread=true changes nothing: no action is repeated; give --explore.epsilon=X too"]
+        return ["--explore.spread=true changes nothing: it shares out explore.epsilon=0; give --explore.epsilon=X too"]
 
     def shared(self, config: Any) -> dict[str, int]:
         refreshed = {"reanalyse.batch_size": config.reanalyse.batch_size} if config.reanalyse.per_insert else {}

@@ -141,7 +141,7 @@ class Evaluator:
         shown |= {CUT_SHORT: True} if cut_short else {}
         self.last = {"update": running.update, **result.to_json(), **shown}
         self._due = self._due_after(running.update)
-        self.running = None
+        self.running, self.is_awaited = None, False
         return Ended(running, result, normalized, is_best, cut_short)
 
     def _due_after(self, update: int) -> int:

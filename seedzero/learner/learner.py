@@ -81,15 +81,16 @@ def train(
             compilation_cache.enable()
             directory = run_dir.open_run_dir(path, config, preset=preset, given=given)
         opened.enter_context(directory)
-        combinations.check(directory.config)  # with the values that the directory fixes, its number of slots above all
-        for note in directory.notes:
-            screen.message(note)
-        local = opened.enter_context(local_address(directory.path, directory.config.transport.listen))
-        made = _Learner(directory, screen, mirrored, local, spec)
+        made = None
         try:
+            combinations.check(directory.config)  # with the values that the directory fixes, such as its slots
+            for note in directory.notes:
+                screen.message(note)
+            local = opened.enter_context(local_address(directory.path, directory.config.transport.listen))
+            made = _Learner(directory, screen, mirrored, local, spec)
             ended = made.run(handles_signals=handles_signals)
         except errors.UsageError:
-            if not made.listens and (mirrored is None or directory.resumed):
+            if (made is None or not made.listens) and (mirrored is None or directory.resumed):
                 directory.abandon()
             raise
         if ended.is_new:
@@ -234,9 +235,9 @@ class _Learner:
             return
         self._reception.show(spec)
         if resumed:
-            self._build()  # its state is back before anyone joins
             if saved is None:
                 spec_file.write(path, spec)
+            self._build()  # its state is back before anyone joins
 
     def _listen(self) -> str:
         """Opens the server; returns its address."""
@@ -380,8 +381,9 @@ class _Learner:
         """Signal: asks for a stop."""
         self._workers.finish()  # all processes of a machine that is taken away may have been told to stop
         self._ending.interrupt()
-        if self._loop is not None:
-            self._loop.stop(_INTERRUPTED)
+        loop = self._loop  # another thread may set it to None
+        if loop is not None:
+            loop.stop(_INTERRUPTED)
             # In deterministic mode the last state is not saved, and a save on its way counts; so does the last one.
             if not (self._config.run.deterministic or self._is_finishing):
                 self._saves.abandon()  # so that the loop ends at once
@@ -421,8 +423,8 @@ class _Learner:
         self._server.stop(finished=bool(finished), reason=finished or "the learner stops")
         self._workers.stop(_STOP_WORKERS_SECONDS)
         self._view.finished = finished or None
-        self._view.write_status(alive=False)
         self._end_saves()
+        self._view.write_status(alive=False)
         if self._mirrored is not None:
             self._mirrored.finish()  # here, where a second Ctrl-C still leaves at once
         # Cycles of objects hold the loop, and it holds the device's memory, which the next run may want at once.

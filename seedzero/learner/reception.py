@@ -116,7 +116,7 @@ class Reception:
             self.inbox.end_session(session_id, session.role, session.all_slots, lost)
         kept = self._kept() if is_lost and session.role is types.Role.TRAIN else ""
         self._report(f"worker {session.worker_id} left: {reason}{kept}")
-        if reason.startswith(messages.OVERDUE):
+        if reason.startswith(messages.OVERDUE) and session.started:  # environments may take long to be made
             self._on_overdue(session.worker_id)
 
     def status(self) -> Mapping[str, object]:

@@ -139,8 +139,8 @@ class Saves:
 
     def abandon(self) -> None:
         """Any thread: ends a save that waits for the disk, so that the next one saves that state again."""
-        self.checkpointer.abandon_save()
-        self._mark = None  # afterwards: a save that is ended has set it
+        if self.checkpointer.abandon_save():
+            self._mark = None  # afterwards: a save that is ended has set it
 
     def save_best(self, ended: evaluator.Ended) -> None:
         """Begins to save the parameters of the best evaluation so far."""
@@ -153,7 +153,7 @@ class Saves:
         if self._has_failed:
             raise errors.CheckpointError(
                 f"the last state could not be saved, see above; the newest checkpoint is of update "
-                f"{self._view.durable_update}; then run the same command again"
+                f"{self._view.durable_update}. Mend that, and run the same command again"
             )
 
     def _durable(self, step: int) -> None:
@@ -183,7 +183,7 @@ def best_return_of(checkpoints: pathlib.Path, host: Mapping[str, Any]) -> float 
 
 
 def _mark(host: Mapping[str, Any]) -> tuple[int, ...]:
-    """Returns the counters that have grown wherever there is something new to save."""
+    """Returns the numbers that differ wherever there is something new to save."""
     evaluated = host["last_evaluation"] or {"update": 0}
     counts = host["num_updates"], host["num_acts"], host["evaluation_index"], evaluated["update"]
-    return *counts, host.get("num_reanalyses", 0)
+    return *counts, host.get("num_reanalyses", 0), int(host.get(evaluator.IN_LAST, False))

@@ -50,7 +50,6 @@ class StopSignals:
         self._first_time = 0.0
 
     def __enter__(self) -> StopSignals:
-        StopSignals.were_entered = True
         self._reader, self._writer = socket.socketpair()
         self._writer.setblocking(False)
         self._thread = threading.Thread(target=self._listen, name="signals", daemon=True)
@@ -60,6 +59,7 @@ class StopSignals:
         if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
             numbers.remove(signal.SIGHUP)
         self._old_handlers = {number: signal.signal(number, _wake_only) for number in numbers}
+        StopSignals.were_entered = True
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -264,7 +264,7 @@ def test_a_save_that_waits_for_the_disk_can_be_abandoned(
     saving = threading.Thread(target=checkpointer.save, args=(1, harness.make_state(1), {}, rings))
     saving.start()
     assert writing.wait(60)  # the others wait behind this one, and the save for them
-    checkpointer.abandon_save()
+    assert checkpointer.abandon_save()
     disk.set()
     saving.join(60)
     assert not saving.is_alive()
@@ -274,7 +274,7 @@ def test_a_save_that_waits_for_the_disk_can_be_abandoned(
     harness.assert_same(
         harness.on_host(harness.restore(reopen(), harness.make_state(), rings).rings), harness.on_host(rings)
     )
-    checkpointer.abandon_save()  # nothing is being saved
+    assert not checkpointer.abandon_save()  # nothing is being saved
 
 
 def test_a_state_that_cannot_be_saved_is_reported(

@@ -228,6 +228,9 @@ def test_a_disk_that_does_not_answer_is_no_lost_directory(
     with open_with(tmp_path) as run, monkeypatch.context() as patch:
         patch.setattr(os, "stat", stale)
         assert run.is_ours()
+        patch.undo()
+        patch.setattr(os, "fstat", stale)  # the locked file itself is gone
+        assert not run.is_ours()
 
 
 @pytest.mark.parametrize("replaced", [False, True])

@@ -229,7 +229,10 @@ def test_a_signal_before_training_began_leaves_with_success(number: signal.Signa
     assert "before training began" in done.stderr
 
 
-def test_a_signal_after_training_leaves_the_exit_code_as_it_is() -> None:
+@pytest.mark.parametrize(("num_signals", "expected"), [(1, 5), (2, exit_codes.INTERRUPTED)])
+def test_a_signal_after_training_leaves_the_exit_code_as_it_is_and_a_second_one_ends_it(
+    num_signals: int, expected: int
+) -> None:
     code = (
         "import os, signal, sys\n"
         "from seedzero.cli import stopping\n"
@@ -237,11 +240,12 @@ def test_a_signal_after_training_leaves_the_exit_code_as_it_is() -> None:
         "with stopping.leaving_at_once('training'):\n"
         "    with signals.StopSignals(lambda: None, say=print, cleanup=lambda: None):\n"
         "        pass\n"
-        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        f"    for _ in range({num_signals}):\n"
+        "        os.kill(os.getpid(), signal.SIGTERM)\n"
         "    sys.exit(5)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stderr) == (5, "")
+    assert (done.returncode, done.stderr) == (expected, "")
 
 
 def test_whoever_supervises_learns_from_the_exit_code_that_another_learner_uses_the_directory(

@@ -369,6 +369,15 @@ class TestLastEvaluation:
         assert snapshot.last_evaluation is not None and snapshot.last_evaluation["update"] == 6
         assert (snapshot.num_updates, snapshot.counts.stored) == (6, num_steps)
 
+    def test_one_that_reaches_the_return_is_not_owed_to_a_resume_either(self, make: loop_world.Make) -> None:
+        world, watched = self._trained(make, run__stop_at_return=1.0)
+        world.show(watched, 0, 0.0, first=True)
+        world.work()
+        world.show(watched, 0, 0.0, reward=2.0, final=True)
+        world.work()
+        assert world.loop.run() == "evaluation returned 2, --stop_at_return=1"
+        assert not world.calls.state().host[evaluator.IN_LAST]
+
     def test_steps_that_a_lost_worker_takes_back_do_not_undo_it(self, make: loop_world.Make) -> None:
         world = make(**{**self.SETTINGS, "run__max_updates": 0, "run__max_env_steps": 8})
         session = world.join()

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from seedzero.checkpoints import spec_file
+from seedzero.checkpoints import run_dir, spec_file
 from seedzero.config import config, sections
 from seedzero.core import errors
 from seedzero.core import types as core_types
@@ -169,6 +169,18 @@ def test_a_resumed_run_is_built_before_workers_can_join_also_without_its_spec_fi
     learner._Learner._show_spec(world.learner)
     assert world.calls == order
     assert (spec_file.read(tmp_path) == CATCH) == resumed
+
+
+def test_a_resume_that_is_refused_at_once_leaves_the_settings_as_they_were(tmp_path: pathlib.Path) -> None:
+    given = {"env.id": "catch", "worker.envs_per_group": 4, "replay.num_slots": 8, "training.num_devices": 1}
+    small = config.override(config.Config(), given)
+    with run_dir.open_run_dir(tmp_path, small, preset="catch", given={}):
+        (tmp_path / "checkpoints/steps/000000000001").mkdir(parents=True)
+    before = (tmp_path / run_dir.CONFIG_FILE).read_bytes()
+    large = config.override(small, {"worker.num": 4})
+    with pytest.raises(errors.ConfigError, match="is less than the 32 environments"):
+        learner.train(large, tmp_path, "", preset="catch", given={"worker.num": "4"}, handles_signals=False)
+    assert (tmp_path / run_dir.CONFIG_FILE).read_bytes() == before
 
 
 def test_an_address_that_is_taken_ends_compilations_too(tmp_path: pathlib.Path) -> None:

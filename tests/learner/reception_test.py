@@ -122,6 +122,8 @@ def test_steps_of_a_worker_that_says_goodbye_are_not_counted_as_lost(reason: str
     world = World()
     world.reception.end(world.join(), reason)
     assert [found for _, found in world.reception.inbox.take_ended()] == [counted]
+    hello = messages.Hello("slow", "", (types.Role.TRAIN,), ("catch",), 99)
+    world.reception.end(world.reception.assign(hello).session_id, reason)  # its environments are still being made
     assert world.overdue == (["a"] if reason.startswith(messages.OVERDUE) else [])
 
 

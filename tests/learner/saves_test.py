@@ -64,10 +64,11 @@ def test_a_save_that_was_abandoned_is_made_again(tmp_path: pathlib.Path) -> None
     saved = saves.Saves(config_lib.Config(), directory, view, pytest.fail, None)
     saved.checkpointer.close()
     made: list[int] = []
+    waits = iter([False, True])
     saved.checkpointer = cast(
         Any,
         python_types.SimpleNamespace(
-            save=lambda step, parts, host, rings: made.append(host["num_acts"]), abandon_save=lambda: None
+            save=lambda step, parts, host, rings: made.append(host["num_acts"]), abandon_save=lambda: next(waits)
         ),
     )
     host = {"num_updates": 0, "num_acts": 5_000, "evaluation_index": 0, "last_evaluation": None}
@@ -75,9 +76,16 @@ def test_a_save_that_was_abandoned_is_made_again(tmp_path: pathlib.Path) -> None
     saved.save(state)
     saved.save(state)  # nothing is new
     assert made == [5_000]
+    saved.abandon()  # none waits
+    saved.save(state)
+    assert made == [5_000]
     saved.abandon()
     saved.save(state)
     assert made == [5_000, 5_000]
+    host[evaluator.IN_LAST] = True  # a resume must know, though nothing else has changed
+    for _ in range(2):
+        saved.save(state)
+    assert made == [5_000, 5_000, 5_000]
 
 
 def test_old_checkpoints_that_stay_are_told_and_are_no_failed_save(

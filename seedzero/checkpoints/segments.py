@@ -245,7 +245,7 @@ def write(root: pathlib.Path, name: str, rows: np.ndarray, runs: Runs) -> Segmen
 
 
 def _spec(directory: pathlib.Path) -> dict[str, Any]:
-    return {"driver": "zarr", "kvstore": {"driver": "file", "path": str((directory / _ROWS).absolute()) + "/"}}
+    return {"driver": "zarr", "kvstore": {"driver": "file", "path": str((directory / _ROWS).resolve()) + "/"}}
 
 
 def read_index(root: pathlib.Path, name: str, files: Mapping[str, durable.Checksum]) -> Segment:

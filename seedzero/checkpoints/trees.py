@@ -84,7 +84,7 @@ def save(directory: pathlib.Path, tree: Tree) -> None:
     arrays = {name: leaf for name, leaf in zip(names, jax.tree.leaves(tree), strict=True) if leaf.size}
     if arrays:
         with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as writer:
-            writer.save(directory.absolute(), args=ocp.args.PyTreeSave(arrays))
+            writer.save(directory.resolve(), args=ocp.args.PyTreeSave(arrays))
 
 
 def load(directory: pathlib.Path, leaves: Sequence[Leaf]) -> list[np.ndarray]:
@@ -96,7 +96,7 @@ def load(directory: pathlib.Path, leaves: Sequence[Leaf]) -> list[np.ndarray]:
         restore = ocp.args.PyTreeRestore(item=dict.fromkeys(names, 0), restore_args=dict.fromkeys(names, as_numpy))
         try:
             with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
-                loaded = reader.restore(directory.absolute(), args=restore)
+                loaded = reader.restore(directory.resolve(), args=restore)
         except (OSError, ValueError, KeyError) as error:
             raise errors.CheckpointError(f"{directory.name} cannot be read: {error}") from error
     return [loaded[leaf.name] if leaf.num_bytes else np.zeros(leaf.shape, leaf.dtype) for leaf in leaves]

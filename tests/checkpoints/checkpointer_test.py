@@ -21,6 +21,7 @@ import pytest
 from seedzero.checkpoints import checkpointer as checkpointer_lib
 from seedzero.checkpoints import durable, segments, trees
 from seedzero.checkpoints import files as checkpoint_files
+from seedzero.config import sections
 from seedzero.replay import rings as rings_lib
 
 
@@ -275,6 +276,22 @@ def test_a_save_that_waits_for_the_disk_can_be_abandoned(
         harness.on_host(harness.restore(reopen(), harness.make_state(), rings).rings), harness.on_host(rings)
     )
     assert not checkpointer.abandon_save()  # nothing is being saved
+
+
+@pytest.mark.parametrize("way", ["a/../b", "link"])
+def test_a_directory_may_be_named_by_a_way_through_others(tmp_path: pathlib.Path, way: str) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "link").symlink_to("b")
+    rings = harness.go_on(harness.make_rings(), np.random.default_rng(0), 5)
+    saver = checkpointer_lib.Checkpointer(
+        tmp_path / way, sections.CheckpointConfig(), on_durable=lambda step: None, on_error=pytest.fail
+    )
+    saver.save(1, harness.make_state(1), {}, rings)
+    saver.close()
+    restored = harness.restore(saver, harness.make_state(), rings)
+    assert restored.step == 1 and (tmp_path / "b" / "segments").exists()
+    harness.assert_same(harness.on_host(restored.rings), harness.on_host(rings))
 
 
 def test_a_state_that_cannot_be_saved_is_reported(

@@ -152,7 +152,7 @@ def _lines(report: Mapping[str, Any]) -> list[str]:
     for level in ("errors", "warnings", "notes"):
         lines += [f"{level.removesuffix('s')}: {text}" for text in report[level]]
     if not report["errors"]:
-        lines.append(f"train it: seedzero train --env={report['env']} (with the same settings)")
+        lines.append(f"train it: seedzero train --env={report['env']} (with the same flags)")
     return lines
 
 

@@ -133,3 +133,5 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: pathlib.Path) -> None:
 def test_a_malformed_url_is_named() -> None:
     with pytest.raises(errors.UsageError, match=r"--dmlab.level_cache=http://x/y: expected gs://BUCKET/PATH"):
         level_cache.make("http://x/y")
+    with pytest.raises(errors.UsageError, match=r"--dmlab.level_cache=gs://B_/y: .*Invalid GCS bucket name"):
+        level_cache.make("gs://B_/y")

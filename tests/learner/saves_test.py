@@ -1,5 +1,6 @@
 """Saves of a run whose directory is no longer its own; saving and resuming: tests/e2e."""
 
+import errno
 import pathlib
 import shutil
 import types as python_types
@@ -56,6 +57,24 @@ def test_a_run_is_finished_by_a_budget_or_the_return_of_whole_episodes(
     monkeypatch.setattr(files, "manifests", lambda path: found)
     assert saved.finished_before() == finished
     saved.checkpointer.close()
+
+
+def test_metrics_that_cannot_be_written_refuse_the_resume_by_name(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(size_bytes: int, env_steps: int) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    directory = cast(Any, python_types.SimpleNamespace(checkpoints=tmp_path, path=tmp_path, resumed=True))
+    view = cast(
+        Any, python_types.SimpleNamespace(durable_update=None, log=python_types.SimpleNamespace(truncate=fail))
+    )
+    saved = saves.Saves(config_lib.Config(), directory, view, pytest.fail, None)
+    saved.checkpointer.close()
+    monkeypatch.setattr(checkpoint, "restore", lambda *args, **options: None)
+    monkeypatch.setattr(state, "parts", lambda agent, train: {})
+    with pytest.raises(errors.ResumeError, match=r"cannot write the metrics in .*: Permission denied"):
+        saved.restore(cast(Any, None), cast(Any, None), cast(Any, None))
 
 
 def test_a_save_that_was_abandoned_is_made_again(tmp_path: pathlib.Path) -> None:

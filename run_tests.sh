@@ -29,11 +29,20 @@ step() { # NAME COMMAND...
 
 log=$(mktemp)
 check_log=$(mktemp)
+set -m # a process group of its own: its children end with it
 scripts/check > "$check_log" 2>&1 & # mypy has use for one core; its report comes after that of the tests
 checker=$!
-trap '[ -z "$checker" ] || kill "$checker" 2>/dev/null; rm -f "$log" "$check_log"' EXIT
+set +m
+# shellcheck disable=SC2329  # the traps call it
+leave() {
+    [ -z "$checker" ] || kill -- "-$checker" 2>/dev/null
+    pkill -P "$$" 2>/dev/null
+    rm -f "$log" "$check_log"
+}
+trap leave EXIT
+trap 'exit 130' INT # once pytest, which gets it too, has reported
 # shellcheck disable=SC2266,SC2329  # scripts/test is a script and no test, and step calls these
-run_pytest() { scripts/test "$@" 2>&1 | tee "$log"; return "${PIPESTATUS[0]}"; }
+run_pytest() { scripts/test "$@" 2>&1 | tee -i "$log"; return "${PIPESTATUS[0]}"; }
 # shellcheck disable=SC2329  # as above
 finish_checks() { wait "$checker"; local code=$?; checker=""; cat "$check_log"; return "$code"; }
 

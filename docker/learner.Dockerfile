@@ -58,7 +58,5 @@ ENV PATH=/opt/seedzero/bin:$PATH HOME=/runs XDG_CACHE_HOME=/runs/.cache PYTHONDO
 WORKDIR /runs
 USER 10001:10001
 EXPOSE 7777
-HEALTHCHECK --interval=10s --timeout=10s --start-period=10m --retries=6 \
-    CMD ["seedzero", "health", "--server=127.0.0.1:7777"]
 ENTRYPOINT ["seedzero"]
 CMD ["train", "--help"]

@@ -41,7 +41,7 @@ def main() -> None:
     if not any(setting.startswith("--preset=") for setting in settings):
         settings.append("--preset=atari")
     settings += [f"--env=atari:{arguments.game}", f"--max_seconds={60 * arguments.minutes:g}"]
-    run = runs.train(out / "run", settings)
+    run = runs.train(out / "run", settings, resumes=True)
     config = run_dir.read_saved(run.path).config
     alone = emulator_frames_per_second(config, arguments.emulator_seconds)
     evaluation = runs.evaluate(run.path, ["--step=last", f"--episodes={EVALUATION_EPISODES}"])

@@ -6,12 +6,13 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 UNSEEN_SEED = 1_000_003
 """Seed of the scoring environments; training uses --seed."""
@@ -49,20 +50,22 @@ class Failure(SystemExit):
         super().__init__(f"{' '.join(command)} {ended}; its last lines:\n" + "\n".join(lines[-10:]))
 
 
-def train(path: pathlib.Path, settings: Sequence[str], *, limit: float | None = None) -> Run:
+def train(path: pathlib.Path, settings: Sequence[str], *, limit: float | None = None, resumes: bool = False) -> Run:
     """Runs `seedzero train` to its end.
 
-    What an earlier or interrupted run left in `path` is deleted: the time of the rest would not be that of a run.
     The compilation cache is empty, so that earlier runs don't make it faster.
 
     Args:
+      path: run directory.
       limit: seconds after which the process is ended; None: never.
+      resumes: go on with the run in `path`. Else what an earlier or interrupted run left there is deleted: the time of
+        the rest would not be that of a run.
 
     Raises:
       Failure: the process failed or did not end in time.
       SystemExit: it was interrupted.
     """
-    if path.exists():
+    if path.exists() and not resumes:
         shutil.rmtree(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     log = path.parent / f"{path.name}.log"
@@ -83,11 +86,22 @@ def train(path: pathlib.Path, settings: Sequence[str], *, limit: float | None = 
 
 
 def _wait(process: subprocess.Popen[Any], limit: float | None) -> int | None:
-    """Returns the exit code; None if the process did not end within the limit and had to be ended."""
+    """Returns the exit code; None if the process did not end within the limit and had to be ended.
+
+    SIGTERM ends the process too, and then raises SystemExit.
+    """
+
+    def leave(number: int, frame: object) -> NoReturn:
+        process.terminate()
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
     try:
         return process.wait(limit)
     except subprocess.TimeoutExpired:
         process.terminate()  # asks it to save and to leave
+    finally:
+        signal.signal(signal.SIGTERM, before)
     try:
         process.wait(_SECONDS_TO_LEAVE)
     except subprocess.TimeoutExpired:

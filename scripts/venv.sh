@@ -47,17 +47,22 @@ make_venv() {
 }
 
 install_project() { # EXTRAS
-    local target="$root${1:+[$1]}" options=--disable-pip-version-check
+    local reinstall="" target="$root${1:+[$1]}" options=--disable-pip-version-check
+    # Programs in .venv/bin name the Python of the place that they were installed in.
+    if [ -f "$root/.venv/root" ] && [ "$(cat "$root/.venv/root")" != "$root" ]; then
+        say "this clone was $(cat "$root/.venv/root"): installing everything anew"
+        reinstall=yes
+    fi
     # The packages of tests have 17,000 files, and few are imported: the tests cache the bytecode of those themselves.
     [ "${1:-}" = dev ] && options="$options --no-compile"
     say "installing seedzero${1:+ with $1} into $root/.venv; this happens once and takes a few minutes at most"
     if command -v uv >/dev/null 2>&1; then
-        uv pip install --python "$root/.venv/bin/python" --editable "$target" >&2
+        uv pip install ${reinstall:+--reinstall} --python "$root/.venv/bin/python" --editable "$target" >&2
     else
         "$root/.venv/bin/python" -m pip --version >/dev/null 2>&1 || "$root/.venv/bin/python" -m ensurepip >&2
         # shellcheck disable=SC2086  # several words
-        "$root/.venv/bin/python" -m pip install $options --editable "$target" >&2
-    fi
+        "$root/.venv/bin/python" -m pip install $options ${reinstall:+--force-reinstall} --editable "$target" >&2
+    fi && echo "$root" > "$root/.venv/root"
 }
 
 # Prints what an installation depends on: where it is, its Python, and the files that say what it is made of.

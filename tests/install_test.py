@@ -7,6 +7,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -228,6 +229,17 @@ def test_run_local_installs_again_where_another_extra_s_installation_came_betwee
     assert num_installed("cpu") == 4
 
 
+def test_a_clone_that_was_moved_is_installed_anew(copy: pathlib.Path) -> None:
+    moved = copy.with_name(f"{copy.name}-moved")
+    _run_local("catch", root=copy, SEEDZERO_DEVICE="cpu", PATH=_path_without_uv())
+    assert "reinstall" not in _log(copy)
+    shutil.copytree(copy, moved)
+    _run_local("catch", root=moved, SEEDZERO_DEVICE="cpu", PATH=_path_without_uv())
+    assert f"--force-reinstall --editable {moved}\n" in _log(copy)
+    _run_local("gym:LunarLander-v3", root=moved, SEEDZERO_DEVICE="cpu", PATH=_path_without_uv())
+    assert _log(copy).count("reinstall") == 1 and f"--editable {moved}[box2d]\n" in _log(copy)
+
+
 @pytest.mark.parametrize(
     ("args", "device", "extras", "command"),
     [
@@ -315,6 +327,50 @@ def test_run_tests_reports_all_and_signals_no_process_that_has_ended(tmp_path: p
     )
     assert done.returncode == 1 and "a mistake" in done.stdout and done.stdout.endswith("passed --slow\n")
     assert re.search(r"tests +ok .*\nchecks +FAILED ", done.stdout)
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)])
+def test_run_tests_leaves_nothing_behind_when_it_is_ended(
+    sent: signal.Signals, code: int, tmp_path: pathlib.Path
+) -> None:
+    (tmp_path / "scripts").mkdir()
+    shutil.copy(ROOT / "run_tests.sh", tmp_path)
+    (tmp_path / "scripts" / "venv.sh").write_text("ensure_venv() { :; }\n")
+    for name in ("check", "test"):
+        os.mkfifo(tmp_path / name)  # open as long as one of its processes lives
+    _script(tmp_path / "scripts" / "check", "echo > go; sleep 600 > check")
+    tests = """
+import signal, sys
+open("go").read()
+with open("test", "w"):
+    print("begun", flush=True)
+    try:
+        signal.pause()
+    except KeyboardInterrupt:  # as pytest does
+        print("reported", flush=True)
+        sys.exit(2)
+"""
+    _script(tmp_path / "scripts" / "test", f"exec {sys.executable} -c '{tests}'")
+    os.mkfifo(tmp_path / "go")
+    with subprocess.Popen(
+        ["bash", str(tmp_path / "run_tests.sh")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        with (tmp_path / "check").open() as check, (tmp_path / "test").open() as test:
+            while process.stdout.readline() != "begun\n":
+                assert process.poll() is None
+            if sent == signal.SIGINT:
+                os.killpg(process.pid, sent)
+            else:
+                process.send_signal(sent)
+            assert (check.read(), test.read()) == ("", "")  # their ends
+        assert process.wait() == code
+        rest = process.stdout.read()
+    assert "checks" not in rest and ("reported" in rest) == (sent == signal.SIGINT)
 
 
 def test_a_python_that_does_not_run_or_is_too_old_is_named(copy: pathlib.Path, tmp_path: pathlib.Path) -> None:

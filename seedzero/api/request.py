@@ -13,6 +13,8 @@ from seedzero.config import config as config_lib
 from seedzero.config import machine as machine_lib
 from seedzero.core import errors, types
 
+_FILES = ("transport.token_file", "tls.cert_file", "tls.key_file")
+"""Settings of a run that name files beside it."""
 _SHOWING = {"env.id", "env.kwargs", "env.wrappers", "transport.spec_seconds"}
 """Settings that an environment is asked with before its preset is known."""
 
@@ -103,6 +105,13 @@ def _saved(run_dir: str, settings: Mapping[str, str]) -> tuple[str, dict[str, st
             f"{run_dir} was trained with --agent={saved.config.run.agent}, not --agent={agent}; leave --agent out, or "
             "give another --run_dir"
         )
+    for key in _FILES:
+        file = saved.given.get(key)
+        if file and key not in settings and not pathlib.Path(file).exists():
+            flag = config_lib.flag(key)
+            raise errors.ResumeError(
+                f"the run in {run_dir} had {flag}={file}, which is not there; give {flag}=FILE, or {flag}= for none"
+            )
     return saved.preset, {**saved.given, **settings}
 
 

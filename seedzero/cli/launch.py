@@ -17,8 +17,8 @@ from seedzero.core import errors
 from seedzero.launch import plan as plan_lib
 
 _TOKEN_FILE = "transport.token_file"
-_READ_BY_LEARNER = {"tls.cert_file", "tls.key_file"}
-"""Files on the learner's node, for the address that it listens on there: it checks them."""
+_OF_THE_ADDRESS = ("transport.listen", _TOKEN_FILE, "tls.cert_file", "tls.key_file")
+"""Settings of the address that the learner listens on, whether given or saved: its node has the files, and checks."""
 
 
 def run(arguments: parse.Arguments) -> int:
@@ -33,7 +33,7 @@ def run(arguments: parse.Arguments) -> int:
     learner_cpus = _learner_cpus(arguments)
     given = arguments.flags["run_dir"]
     run_dir = given if "://" in given else os.path.abspath(given)  # as every node names it
-    settings = {key: value for key, value in arguments.settings.items() if key not in _READ_BY_LEARNER}
+    settings = {**arguments.settings, **dict.fromkeys(_OF_THE_ADDRESS, "")}
     settings |= {"worker.num": "0", "worker.num_remote": str(num_workers)}
     asked = request.make({**arguments.flags, "run_dir": run_dir}, settings)
     asked = request.check_early(asked, has_environments=False)

@@ -101,7 +101,8 @@ def read(name: str, command: Command, args: Sequence[str]) -> Arguments:
     settings = config_lib.fields() if command.takes_settings else {}
     aliases = config_lib.ALIASES if command.takes_settings else {}
     switches |= {key for key in [*settings, *aliases] if isinstance(settings[aliases.get(key, key)].default, bool)}
-    words, given = _split(args, switches, known=[*flags, *aliases, *settings])
+    everything = config_lib.LISTED if command.takes_settings else f"`seedzero {name} --help` lists all flags"
+    words, given = _split(args, switches, known=[*flags, *aliases, *settings], everything=everything)
     _check_words(name, command, words)
     missing = [flag for flag in command.flags if flag.required and flag.name not in given]
     if missing:
@@ -116,8 +117,13 @@ def read(name: str, command: Command, args: Sequence[str]) -> Arguments:
     )
 
 
-def _split(args: Sequence[str], switches: Collection[str], known: Collection[str]) -> tuple[list[str], dict[str, str]]:
-    """Returns words and values; the last of several values for one key counts."""
+def _split(
+    args: Sequence[str], switches: Collection[str], known: Collection[str], everything: str
+) -> tuple[list[str], dict[str, str]]:
+    """Returns words and values; the last of several values for one key counts.
+
+    everything: says where all that is known is listed.
+    """
     words: list[str] = []
     given: dict[str, str] = {}
     rest = list(args)
@@ -129,7 +135,8 @@ def _split(args: Sequence[str], switches: Collection[str], known: Collection[str
         key, has_value, value = arg.removeprefix("--").partition("=")
         if key not in known:
             agent = given.get("agent", config_lib.agent_names()[0])
-            raise errors.UsageError(f"unknown setting {arg}{config_lib.suggestion(key.lstrip('-'), known, agent)}")
+            nearest = config_lib.suggestion(key.lstrip("-"), known, agent, everything)
+            raise errors.UsageError(f"unknown setting {arg}{nearest}")
         if key in switches and not has_value:
             value = rest.pop(0) if rest and rest[0].lower() in options.BOOLEANS else "true"
         elif not has_value:

@@ -177,7 +177,10 @@ def override(config: Config, values: Mapping[str, options.Value | str]) -> Confi
     return config
 
 
-def suggestion(key: str, names: Collection[str], agent: str) -> str:
+LISTED = "`seedzero config --preset=NAME` lists all settings"
+
+
+def suggestion(key: str, names: Collection[str], agent: str, everything: str = LISTED) -> str:
     """Returns the end of a message about an unknown setting: the nearest of `names`, or where all are listed.
 
     Settings that the agent does not read are left out; those of any are near to an unknown agent's.
@@ -186,7 +189,7 @@ def suggestion(key: str, names: Collection[str], agent: str) -> str:
     if agent in agent_names():
         names = [name for name in names if name not in fields() or is_read(name, agent)]
     name = nearest(key, names)
-    return f"; did you mean --{name}?" if name else "; `seedzero config --preset=NAME` lists all settings"
+    return f"; did you mean --{name}?" if name else f"; {everything}"
 
 
 _COMMON_NAMES: Mapping[str, str] = {

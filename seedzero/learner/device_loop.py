@@ -89,6 +89,7 @@ class DeviceLoop:
         return counts.Snapshot(
             counts=calls.intake.ledger.counts,
             num_updates=runner.num_updates,
+            owed_updates=calls.pacer.owed_updates(self._config.run.max_env_steps),
             num_samples=calls.pacer.num_samples(runner.num_updates, calls.intake.ledger.counts.stored),
             num_refreshed=runner.num_refreshes * refresh.batch_size if refresh else None,
             version=runner.version,

@@ -28,6 +28,7 @@ class Snapshot(NamedTuple):
 
     counts: Counts = Counts()  # of training steps
     num_updates: int = 0  # done
+    owed_updates: int = 0  # that are done before the last training step ends the run; 0: that step ends it
     num_samples: int = 0  # windows or steps that these learned from
     num_refreshed: int | None = None  # stored rows whose targets were computed anew; None: the agent does not refresh
     version: int = 0  # updates that the acting parameters have seen

@@ -73,6 +73,9 @@ class View:
         self._report_endless(snapshot.counts.stored, seconds)
         recent, rates, budget = self._gathered.means(), self._rates(), self._config.run
         env_steps, updates = snapshot.counts.stored, snapshot.num_updates
+        steps_budget = (budget.max_env_steps, env_steps, rates["env_steps_per_second"])
+        if snapshot.owed_updates:
+            steps_budget = (snapshot.owed_updates, updates, rates["updates_per_second"])
         self._screen.update(
             console.Snapshot(
                 seconds=seconds,
@@ -88,7 +91,7 @@ class View:
                 policy_age=recent.get("policy_age"),
                 eta_seconds=console.eta_seconds(
                     (budget.max_seconds, seconds, 1.0),
-                    (budget.max_env_steps, env_steps, rates["env_steps_per_second"]),
+                    steps_budget,
                     (budget.max_updates, updates, rates["updates_per_second"]),
                 ),
                 durable_update=self.durable_update,

@@ -11,7 +11,10 @@ from typing import Any
 
 import pytest
 
+from seedzero.checkpoints import run_dir
 from seedzero.cli import launch, main
+from seedzero.config import config as config_lib
+from seedzero.config import presets
 from seedzero.core import exit_codes
 from seedzero.launch import plan
 
@@ -101,6 +104,20 @@ def test_every_launch_has_a_token_of_its_own_or_that_of_a_file(plans: list[plan.
     first, second, third = (found.token for found in plans)
     assert first != second and len(first) == 64 and third == "s3cret"
     assert not any(word.startswith("--token_file") for word in plans[2].train_words)
+
+
+def test_a_run_goes_on_without_the_files_that_its_first_learner_read(
+    plans: list[plan.Plan], tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = {"transport.listen": "10.0.0.9:7777", "transport.token_file": "/gone/token", "tls.cert_file": "/gone/cert"}
+    config = config_lib.override(presets.get("catch", "muzero"), given)
+    run_dir.open_run_dir(tmp_path / "run", config, preset="catch", given=given).close()
+    words = [f"--run_dir={tmp_path}/run", "--address=10.0.0.1:6379"]
+    assert main.main(["launch", "ray", "--num_workers=3", *words]) == 0
+    assert plans[0].train_words == (f"--run_dir={tmp_path}/run",)
+    assert main.main(["train", words[0]]) == exit_codes.BAD_USAGE
+    text = "had --token_file=/gone/token, which is not there; give --token_file=FILE, or --token_file= for none"
+    assert text in capsys.readouterr().err
 
 
 def test_a_run_directory_is_absolute_and_a_url_stays(

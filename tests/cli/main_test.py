@@ -32,6 +32,8 @@ MISTAKES = [
     (["train", "--run_dir=/nowhere/at/all"], "/nowhere/at/all is no run directory"),
     (["train", "--preset=catch", "--run_dir="], "--run_dir= is empty; name a directory, or leave it out"),
     (["evaluate", "--run_dir="], "--run_dir= is empty; expected DIR"),
+    (["envs", "--foo"], "unknown setting --foo; `seedzero envs --help` lists all flags"),
+    (["train", "--preset=catch", "--qqqq"], "unknown setting --qqqq; `seedzero config --preset=NAME` lists all"),
     (["worker"], "--server=HOST:PORT|unix:PATH is missing"),
     (["worker", "--server=localhost:1", "--num_envs=0"], "--num_envs=0: expected at least 1"),
     (["evaluate", "--run_dir=x", "--episodes=0"], "--episodes=0: expected at least 1"),

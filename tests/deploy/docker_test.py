@@ -6,7 +6,6 @@ That they build and run is docker/smoke_test.sh's matter: ./run_tests.sh --docke
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import pathlib
 import re
@@ -85,15 +84,13 @@ def test_seedzero_takes_what_the_smoke_test_trains_with() -> None:
         deploy_files.check_command(shlex.split(_services(SEEDZERO_TRAIN=wrong)["learner"]["command"]))
 
 
-def test_seedzero_takes_the_health_checks() -> None:
-    commands = [_services()["learner"]["healthcheck"]["test"][1:]]
-    for name, text in _instructions(DOCKERFILES[0]):
-        if name == "HEALTHCHECK":
-            commands.append(json.loads(text.partition("CMD ")[2]))
-    assert len(commands) == 2
-    for program, *words in commands:
-        assert program == "seedzero"
-        deploy_files.check_command(words)
+def test_the_health_check_asks_the_socket_of_the_run() -> None:
+    learner = _services(SEEDZERO_RUN="pong")["learner"]
+    kind, program, *words = learner["healthcheck"]["test"]
+    assert (kind, program) == ("CMD", "seedzero")
+    deploy_files.check_command(words)
+    assert "--server=unix:/runs/pong/learner.sock" in words  # of any run, with TLS or without
+    assert "--run_dir=/runs/pong" in shlex.split(learner["command"])
 
 
 def test_workers_wait_for_a_healthy_learner_and_speak_to_its_port() -> None:

@@ -194,9 +194,11 @@ def test_kustomize_takes_every_file_that_is_there() -> None:
 
 
 def test_the_gpu_variant_patches_a_place_that_is_there() -> None:
-    (found,) = deploy_files.documents(DIRECTORY / "gpu" / "kustomization.yaml")
+    folder = DIRECTORY.with_name("kubernetes-gpu")
+    (found,) = deploy_files.documents(folder / "kustomization.yaml")
     assert set(found) == {"apiVersion", "kind", "namespace", "resources", "patches"}
-    assert [(DIRECTORY / "gpu" / name).resolve() for name in found["resources"]] == [DIRECTORY]
+    assert [(folder / name).resolve() for name in found["resources"]] == [DIRECTORY]
+    assert DIRECTORY not in folder.parents  # kustomize refuses a base that contains what builds on it
     (patch,) = found["patches"]
     assert (patch["target"]["kind"], patch["target"]["name"]) == ("StatefulSet", LEARNER["metadata"]["name"])
     patched = copy.deepcopy(LEARNER)

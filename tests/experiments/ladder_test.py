@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import pathlib
+import signal
 from typing import Any
 
 import pytest
@@ -25,8 +27,28 @@ def test_what_an_interrupted_run_left_is_deleted(
     left.mkdir(parents=True)
     runs = script("runs")
     monkeypatch.setattr(runs.sys, "executable", "true")  # in place of a training
+    assert runs.train(tmp_path / "run", ["--preset=catch"], resumes=True).path == tmp_path / "run"
+    assert left.exists()
     assert runs.train(tmp_path / "run", ["--preset=catch"]).path == tmp_path / "run"
     assert not left.exists()
+
+
+def test_a_script_that_is_ended_ends_its_run(script: Any) -> None:
+    done = []
+
+    class Training:
+        def wait(self, limit: float | None) -> int:
+            os.kill(os.getpid(), signal.SIGTERM)
+            return 0
+
+        def terminate(self) -> None:
+            done.append("asked to leave")
+
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as ended:
+        script("runs")._wait(Training(), None)
+    assert ended.value.code == 128 + signal.SIGTERM and done == ["asked to leave"]
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 @pytest.mark.parametrize(("seconds", "score", "reached"), [(60.0, 1.0, True), (60.1, 1.0, False), (9.0, 0.9, False)])

@@ -18,13 +18,14 @@ class Screen:
 
     def __init__(self) -> None:
         self.messages: list[str] = []
+        self.eta_seconds: float | None = None
         self.now = 0.0
 
     def clock(self) -> float:
         return self.now
 
     def update(self, snapshot: console.Snapshot, *, last: bool = False) -> None:
-        pass
+        self.eta_seconds = snapshot.eta_seconds
 
     def message(self, text: str) -> None:
         self.messages.append(text)
@@ -97,6 +98,19 @@ def test_episodes_without_end_are_reported_once(
     (text,) = screen.messages
     assert "no episode has ended in 60 s, after 1000 steps in each environment" in text
     assert ("--env.max_episode_steps=N" in text) == has_remedy
+
+
+@pytest.mark.parametrize(("owed", "seconds"), [(0, 2.0), (1_000, 9.0)])
+def test_updates_after_the_last_step_are_in_the_time_that_is_left(
+    tmp_path: pathlib.Path, owed: int, seconds: float
+) -> None:
+    shown, screen, _ = _view(tmp_path, run__max_env_steps=1_200)
+    for screen.now in (0.0, 10.0):
+        done = counts.Counts(stored=int(100 * screen.now))
+        seen = counts.Snapshot(counts=done, num_updates=int(100 * screen.now) - 900 * (owed > 0), owed_updates=owed)
+        shown.progress.read = lambda seen=seen: seen
+        shown.observe(screen.now)
+    assert screen.eta_seconds == seconds
 
 
 def test_a_run_whose_episodes_end_is_not_told_otherwise(tmp_path: pathlib.Path) -> None:

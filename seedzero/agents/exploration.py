@@ -70,13 +70,13 @@ class Repetition(NamedTuple):
     first_left: jax.Array
 
 
-def initial(num_slots: int, spec: types.EnvSpec, config: muzero_config.ExploreConfig) -> Repetition:
-    """Returns what nobody repeats yet, [S, ...]."""
+def initial(num_slots: int, spec: types.EnvSpec, first_steps: int) -> Repetition:
+    """Returns what nobody repeats yet, [S, ...]; first_steps: see `Repetition.first_left`."""
     dtype = jnp.float32 if spec.is_continuous else jnp.int32
     return Repetition(
         action=jnp.zeros((num_slots, *spec.action_shape), dtype),
         left=jnp.zeros(num_slots, jnp.int32),
-        first_left=jnp.full(num_slots, config.first_steps, jnp.int32),
+        first_left=jnp.full(num_slots, first_steps, jnp.int32),
     )
 
 

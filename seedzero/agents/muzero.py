@@ -56,7 +56,8 @@ def make(config: configuration.Config, spec: types.EnvSpec, platform: str) -> ba
             model.init(parts, key), parts.optimizer, has_target=config.muzero.target_network_updates > 0
         ),
         acting=lambda state: state.params,
-        initial_memory=functools.partial(_initial_memory, config, spec),
+        initial_memory=functools.partial(_memory, config, spec, num_stored=None),
+        first_memory=functools.partial(_memory, config, spec),
         act=lambda params, memory, inputs, key: _act(parts, params, memory, inputs, key),
         update=lambda state, windows, key, axis_name: _update(parts, state, windows, key, axis_name),
         search=lambda params, inputs, key, return_tree: searching.look(
@@ -189,8 +190,12 @@ def _repeats(config: muzero_config.ExploreConfig) -> bool:
     return bool(config.epsilon or config.first_steps)
 
 
-def _initial_memory(config: configuration.Config, spec: types.EnvSpec, num_slots: int) -> Any:
-    return exploration.initial(num_slots, spec, config.explore) if _repeats(config.explore) else ()
+def _memory(config: configuration.Config, spec: types.EnvSpec, num_slots: int, num_stored: int | None) -> Any:
+    """Returns what is repeated after so many steps of all environments; None: outside training."""
+    if not _repeats(config.explore):
+        return ()
+    steps = math.inf if num_stored is None else num_stored // max(config.replay.num_sharing, 1)
+    return exploration.initial(num_slots, spec, int(max(config.explore.first_steps - steps, 0)))
 
 
 def _repeat(
@@ -210,7 +215,7 @@ def _repeat(
         explore=inputs.explore,
         valid_actions=None if parts.spec.is_continuous else valid,
         slot=inputs.slot,
-        num_slots=inputs.num_slots,
+        num_slots=parts.config.replay.num_sharing or inputs.num_slots,
         config=parts.config.explore,
     )
 

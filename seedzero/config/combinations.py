@@ -25,8 +25,6 @@ _OF_ENVIRONMENTS: tuple[tuple[str, str, options.Value], ...] = (
     ("evaluation.pauses_training", "evaluation.pauses_training", False),
 )
 """What belongs to a preset's environment, and to no other: flag, SECTION.KEY and the value for others."""
-_DMLAB30 = 30
-"""Levels of the suite."""
 _OF_FAMILIES: Mapping[str, tuple[str, ...]] = {
     "env.frame_size": ("atari", "envpool"),
     "env.frame_skip": ("atari", "envpool", "dmlab"),
@@ -82,14 +80,28 @@ def imply(config: config_lib.Config, *, preset_env: str, explicit: Set[str]) -> 
     if config.replay.final_updates and not config.run.max_env_steps and "replay.final_updates" not in explicit:
         changes["replay.final_updates"] = 0
         notes.append("--replay.final_updates is off: they follow the last of --max_env_steps, which has no limit")
-    worker = config.worker
-    if config.env.id == "dmlab:dmlab30" and 0 < worker.num_envs < _DMLAB30 and not worker.num_remote:
-        notes.append(
-            f"--env=dmlab:dmlab30 has {_DMLAB30} levels, and {worker.num_envs} environments play as many of them; "
-            "give more --workers or --worker.envs_per_group"
-        )
+    if config.env.id == env_ids.DMLAB30:
+        notes += _levels_left_out(config)
     implied = config_lib.override(config, changes)
     return implied, [*notes, *implied.agent.notes(implied)]
+
+
+def _levels_left_out(config: config_lib.Config) -> Iterator[str]:
+    """Yields notes on levels of DMLab-30 that nobody plays."""
+    worker, evaluation, levels = config.worker, config.evaluation, env_ids.DMLAB30_LEVELS
+    if 0 < worker.num_envs < levels and not worker.num_remote:
+        yield (
+            f"--env={env_ids.DMLAB30} has {levels} levels, and {worker.num_envs} environments play as many of them; "
+            "give more --workers or --worker.envs_per_group"
+        )
+    limits = {
+        "evaluation.num_envs": evaluation.num_envs,
+        "evaluation.episodes": evaluation.episodes,
+        "batcher.max_batch": config.batcher.max_batch or levels,
+    }
+    for name, number in limits.items():
+        if evaluation.every_updates and number < levels:
+            yield f"--{name}={number}: evaluations play {number} of the {levels} levels; give --{name}={levels}"
 
 
 def check(*variants: config_lib.Config) -> None:

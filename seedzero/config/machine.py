@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from seedzero.config import config as config_lib
 from seedzero.config import options, presets
-from seedzero.core import errors
+from seedzero.core import env_ids, errors
 
 MAX_AUTO_BATCH = 1024
 UNKNOWN_WORKERS = 4
@@ -67,6 +67,8 @@ def _automatic(config: config_lib.Config, machine: Machine) -> dict[str, options
     num_acting = config.training.acting_devices or num_devices
     num_slots, num_sharing = _slots(config)
     most_rows = num_slots if config.run.deterministic else min(MAX_AUTO_BATCH, num_slots)
+    if config.env.id == env_ids.DMLAB30 and config.evaluation.every_updates:
+        most_rows = max(most_rows, env_ids.DMLAB30_LEVELS)  # an evaluation plays them all in one batch
     values = {
         "training.num_devices": num_devices,
         "replay.num_slots": _round_up(num_slots, num_acting),
@@ -83,16 +85,22 @@ def _slots(config: config_lib.Config) -> tuple[int, int]:
 
     There are rings for local and announced workers, and where any may join, for one more.
     """
-    given, worker, listen = config.replay.num_slots, config.worker, config.transport.listen
+    given, worker = config.replay.num_slots, config.worker
     a_worker, local = worker.num_groups * worker.envs_per_group, worker.num_envs
-    is_open = bool(listen) and not listen.startswith("unix:")
-    if config.run.deterministic or not (is_open or worker.num == 0 or worker.num_remote):
+    if config.run.deterministic or not _may_join(config):
         return given or local, 0
     expected = local + worker.num_remote * a_worker
     if expected == 0:
         return given or UNKNOWN_WORKERS * a_worker, 0
     num_slots = given or (expected if worker.num_remote else expected + a_worker)
     return num_slots, expected if expected < num_slots else 0
+
+
+def _may_join(config: config_lib.Config) -> bool:
+    """Returns whether workers of other machines may bring environments."""
+    listen = config.transport.listen
+    is_open = bool(listen) and not listen.startswith("unix:")
+    return is_open or config.worker.num == 0 or config.worker.num_remote > 0
 
 
 def _round_up(number: int, multiple: int) -> int:
@@ -130,6 +138,11 @@ def check_shares(config: config_lib.Config, *, is_begun: bool = False) -> None:
             f"replay.num_slots={config.replay.num_slots} on {num_shards}; give --worker.envs_per_group so that "
             f"environments are a multiple of {num_shards}, or --training.num_devices={num_filled}"
         )
+    if num_envs < num_shards and not _may_join(config):
+        raise errors.ConfigError(
+            f"{num_envs} environments leave some of {num_shards} devices without any, and nothing could be learned; "
+            f"give more --worker.envs_per_group or --workers, or --training.num_devices={num_envs}"
+        )
 
 
 def _unshared(config: config_lib.Config, num_acting: int) -> list[tuple[str, int, int, str]]:
@@ -139,6 +152,10 @@ def _unshared(config: config_lib.Config, num_acting: int) -> list[tuple[str, int
     if num_acting:
         acting, all_groups = f"training.acting_devices={num_acting}", f" and the other {num_devices - num_acting}"
         num_shares = math.lcm(num_acting, num_devices - num_acting)
-    shares = [(name, number, num_shares, acting + all_groups) for name, number in config.agent.shared(config).items()]
+    multiple = num_shares
+    if num_shares > 1 and (num_parts := config.agent.num_parts) > 1:
+        multiple *= num_parts
+        all_groups += f", and each part by {num_parts} minibatches"
+    shares = [(name, number, multiple, acting + all_groups) for name, number in config.agent.shared(config).items()]
     shares.append(("replay.num_slots", config.replay.num_slots, num_acting or num_devices, acting))
     return [share for share in shares if share[1] % share[2]]

@@ -1,6 +1,8 @@
-"""Ids of environments that do not come from seedzero.envs."""
+"""Ids of environments that settings depend on, or that do not come from seedzero.envs."""
 
 REMOTE = "remote"
 """A learner's --env where every worker brings environments of its own."""
 YOURS = "yours"
 """Assigned by such a learner, and offered by such a worker."""
+DMLAB30 = "dmlab:dmlab30"
+DMLAB30_LEVELS = 30

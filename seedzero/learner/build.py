@@ -100,10 +100,13 @@ def _actor(
     setup: setup_lib.Setup, restored: checkpoint.Restored | None, frames: host_frames.HostFrames | None
 ) -> state_lib.ActorState:
     """Returns the acting state: empty, or with the rings of a checkpoint."""
-    if restored is None or restored.rings is None:
+    if restored is None:
         return state_lib.init_actor(setup, holds_frames=frames is None)
+    carried = state_lib.init_carried(setup, restored.host["ledger"]["stored"])
+    if restored.rings is None:
+        return state_lib.init_actor(setup, holds_frames=frames is None)._replace(carried=carried)
     rings = restored.rings
     if frames is not None:
         frames.resume(np.asarray(rings.cursor))
         rings = rings._replace(observation=None)
-    return state_lib.ActorState(state_lib.init_carried(setup), rings)
+    return state_lib.ActorState(carried, rings)

@@ -151,12 +151,13 @@ class Calls:
         self.in_flight.add(collect)
 
     def reset_environments(self) -> None:
-        """Starts every training environment anew, seeded by the checkpoint's number."""
+        """Starts every training environment anew, seeded by the checkpoint's number, as a resume does."""
         self.workers.roster.epoch += 1
         for session in self.workers.roster.started(types.Role.TRAIN):
             self.intake.cut(session.all_slots, counts.CHECKPOINT_RESET)
             self._end_session(session, "environments are reset at a checkpoint")
         self.intake.ledger.discard_stored(self.pacer.drop(), counts.CHECKPOINT_RESET)
+        self.runner.forget(self.intake.ledger.counts.stored)
 
     def _end_session(self, session: roster.Session, reason: str) -> None:
         self.workers.roster.remove(session.session_id)

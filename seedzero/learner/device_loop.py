@@ -203,7 +203,7 @@ class DeviceLoop:
         evaluating = calls.evaluator.running is not None
         num_inserts = calls.intake.ledger.counts.stored
         only_learns = self._config.run.has_all_steps(num_inserts)
-        may_act = ready and not only_learns and calls.intake.can_act(programs.all_sizes[-1], self._clock())
+        may_act = ready and not only_learns and calls.intake.can_act(calls.setup.max_rows, self._clock())
         return limiter.Progress(
             num_inserts=num_inserts,
             num_kept=calls.intake.num_kept,

@@ -42,7 +42,7 @@ def _apply(
         "slot": np.arange(rows),
     }
     own = np.full(rows, OWN, np.int32)
-    before = state or jax.jit(exploration.initial, static_argnums=(0, 1, 2))(rows, SPEC, config)
+    before = state or jax.jit(exploration.initial, static_argnums=(0, 1, 2))(rows, SPEC, config.first_steps)
     state, action = _jitted(config, rows)(jax.random.key(rows), before, own, **{**usual, **changes})
     return state, np.asarray(action)
 
@@ -107,7 +107,7 @@ def test_environments_may_differ_in_how_often_they_begin() -> None:
     slot = np.arange(40_000) % 2
     _, taken = _jitted(config, 2)(
         jax.random.key(0),
-        exploration.initial(slot.size, SPEC, config),
+        exploration.initial(slot.size, SPEC, 0),
         np.full(slot.size, OWN, np.int32),
         first=np.zeros(slot.size, bool),
         reward=np.zeros(slot.size, np.float32),
@@ -163,7 +163,7 @@ def test_vectors_are_drawn_evenly_and_repeated_as_they_are() -> None:
     rows, own = 10_000, np.full((10_000, 2), 7.0, np.float32)
     shown = {"explore": np.arange(rows) > 0, "valid_actions": None, "slot": np.arange(rows)}
     shown |= {"reward": np.zeros(rows, np.float32), "terminated": np.zeros(rows, bool)}
-    state, taken = exploration.initial(rows, VECTORS, config), []
+    state, taken = exploration.initial(rows, VECTORS, 0), []
     for t in range(3):
         first = np.full(rows, False)
         state, action = _jitted(config, rows)(jax.random.key(t), state, own, first=first, **shown)
@@ -228,6 +228,25 @@ def test_vectors_that_are_repeated_are_stored_in_minus_1_to_1_and_taken_in_the_e
     repeats = np.all(taken[0] == taken[1], axis=1)
     assert repeats[1:].sum() >= 6  # 1 of 100 lengths is 1
     assert abs(np.asarray(outputs.stored["action"])).max() <= 1
+
+
+def test_the_random_start_is_of_the_run_and_not_of_its_policy() -> None:
+    settings = {**SMALL, "explore.first_steps": 5, "replay.num_slots": 8, "replay.num_envs": 4}
+    agent = muzero.make(config_lib.override(config_lib.Config(), settings), SPEC, "cpu")
+    assert agent.first_memory is not None
+    starts = [agent.first_memory(2, 0), agent.first_memory(2, 13), agent.first_memory(2, 40), agent.initial_memory(2)]
+    assert [memory.first_left.tolist() for memory in starts] == [[5, 5], [2, 2], [0, 0], [0, 0]]
+
+
+def test_rings_that_wait_for_workers_are_no_environments_to_explore_in() -> None:
+    settings = {**SMALL, "explore.epsilon": 0.25, "explore.spread": True, "explore.exponent": 0.0}
+    settings |= {"replay.num_slots": 4, "replay.num_envs": 2}
+    agent = muzero.make(config_lib.override(config_lib.Config(), settings), SPEC, "cpu")
+    shown = agent_cases.inputs(np.ones((2_000, 4), np.float32), explore=np.ones(2_000, bool), num_slots=4)
+    shown = shown._replace(slot=np.ones(2_000, np.int32))
+    params = jax.jit(agent.init)(jax.random.key(0)).params
+    memory, _ = jax.jit(agent.act)(params, agent.initial_memory(2_000), shown, jax.random.key(1))
+    assert abs((np.asarray(memory.left) > 0).mean() - 0.99 * 0.25**1.5) < 0.03  # of 4 environments: 0.35
 
 
 def test_evaluation_never_repeats() -> None:

@@ -299,3 +299,20 @@ def test_agents_with_an_lstm_learn_through_as_many_steps_as_a_task_must_be_remem
     before, after = config.flatten(asked), config.flatten(found)
     assert {name: after[name] for name in after if after[name] != before[name]} == dict([implied] if implied else [])
     assert notes == ([f"--{implied[0]}={implied[1]}: {env} needs a memory of {env[-2:]} steps"] if implied else [])
+
+
+@pytest.mark.parametrize(
+    ("changes", "notes"),
+    [
+        ({}, []),
+        ({"worker.num": 1}, ["has 30 levels, and 8 environments play as many of them"]),
+        ({"evaluation.num_envs": 20}, ["--evaluation.num_envs=20: evaluations play 20 of the 30 levels"]),
+        ({"batcher.max_batch": 16}, ["--batcher.max_batch=16: evaluations play 16 of the 30 levels"]),
+        ({"batcher.max_batch": 16, "evaluation.every_updates": 0}, []),
+    ],
+)
+def test_levels_that_nobody_plays_are_told(changes: dict[str, int], notes: list[str]) -> None:
+    asked = config.override(presets.get("dmlab", "vtrace"), {"env.id": "dmlab:dmlab30", **changes})
+    _, found = combinations.imply(asked, preset_env=asked.env.id, explicit=changes.keys())
+    told = [note for note in found if "levels" in note]
+    assert len(told) == len(notes) and all(part in note for part, note in zip(notes, told, strict=True))

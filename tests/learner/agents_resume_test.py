@@ -20,6 +20,7 @@ from seedzero.config import options, sections
 from seedzero.core import types
 from seedzero.device import batch as batch_lib
 from seedzero.device import state as state_lib
+from seedzero.learner import build
 from seedzero.transport import messages
 
 EVERY = 6
@@ -80,6 +81,9 @@ CASES: Mapping[str, Case] = {
             "vtrace.batch_size": 4,
         }
     ),
+    # Over before the checkpoint, and not.
+    "muzero, with a short random start": Case({**loop_world.MUZERO, "explore.first_steps": 2}),
+    "muzero, with a long random start": Case({**loop_world.MUZERO, "explore.first_steps": 40}),
     "muzero, with priorities and learners apart": Case(
         {**loop_world.MUZERO, "replay.priority_alpha": 0.6}, num_learning=2
     ),
@@ -164,9 +168,9 @@ def _resumed(device: loop_world.Device, directory: pathlib.Path) -> loop_world.W
     train, actor = state_lib.abstract_train(device.setup), state_lib.abstract_actor(device.setup)
     found = checkpoint.restore(directory, state_lib.parts(agent, train), actor.rings if agent.samples else None)
     assert found is not None and found.step == EVERY and (found.rings is not None) == agent.samples
-    device = device._replace(train=state_lib.from_parts(agent, train, found.state))
-    if found.rings is not None:
-        device = device._replace(actor=device.actor._replace(rings=found.rings))
+    device = device._replace(
+        train=state_lib.from_parts(agent, train, found.state), actor=build._actor(device.setup, found, None)
+    )
     world = loop_world.World(device, **LOCK_STEP)
     world.calls.restore(found.host, has_replay=found.rings is not None)
     return world

@@ -19,6 +19,8 @@ from seedzero.envs import base, gym_env
 
 SLOW = 100.0
 """Steps a second of one environment below which it, not the agent, sets the pace."""
+_PROTOCOL_STEPS = 50
+"""Steps whose values are compared with the spaces before they are encoded."""
 LARGE_PIXELS = 128 * 128
 """Larger images cost most of the time of a run without telling an agent much."""
 
@@ -100,7 +102,7 @@ def explore(
       EnvironmentFailure: it raised, or does not keep Gymnasium's protocol.
     """
     if isinstance(env, gym_env.GymVectorEnv):
-        env.try_out()
+        env.try_out(min(num_steps, _PROTOCOL_STEPS))
     random, spec = np.random.default_rng(seed), env.spec
     step = env.reset([seed])
     again = env.reset([seed])
@@ -165,7 +167,7 @@ def judge(spec: types.EnvSpec, findings: Findings, space: spaces.Space[Any] | No
                 f"{array.high:g}, which networks rely on; correct the space"
             )
         warned += _constants(name, array, seen)
-        warned += _image(name, array)
+        warned += _image(name, array, is_part=bool(spec.packed))
     warned += channels_first(spec)
     if not np.all(np.isfinite(findings.rewards)):
         wrong.append("some rewards are not finite; the learner refuses them")
@@ -210,9 +212,10 @@ def channels_first(spec: types.EnvSpec) -> list[str]:
     for array in spec.arrays:
         first, *others = array.shape if array.is_grid and len(array.shape) == 3 else (0,)
         if 0 < first < 5 and min(others) >= 2 * first:
+            remedy = """give --env.wrappers='["ChannelsLast"]'"""
             found.append(
                 f"{_title(spec, array)} is read as {first} high, {others[0]} wide, with {others[1]} channels; if its "
-                """channels come first, give --env.wrappers='["ChannelsLast"]'"""
+                f"channels come first, {_OF_PARTS if spec.packed else remedy}"
             )
     return found
 
@@ -221,15 +224,20 @@ def _title(spec: types.EnvSpec, array: types.ArraySpec) -> str:
     return f"observation {array.name!r}" if spec.packed else "the observation"
 
 
-def _image(name: str, array: types.ArraySpec) -> list[str]:
+_OF_PARTS = "change it in a wrapper of yours: --env=python:MODULE:FUNCTION"
+"""What mends one of several arrays: Gymnasium's wrappers are for one alone."""
+
+
+def _image(name: str, array: types.ArraySpec, *, is_part: bool) -> list[str]:
     if types.shown([array]) != "images":
         return []
     found = []
     height, width = array.shape[:2]
     if height * width > LARGE_PIXELS:
+        remedy = """make it smaller, with --env.wrappers='[{"ResizeObservation": {"shape": [84, 84]}}]'"""
         found.append(
             f"{name} is an image of {height}x{width}: {array.num_bytes / 2**10:.0f} KiB a step to send, store and "
-            f"""learn from; make it smaller, with --env.wrappers='[{{"ResizeObservation": {{"shape": [84, 84]}}}}]'"""
+            f"learn from; {_OF_PARTS if is_part else remedy}"
         )
     if array.dtype != "uint8":
         found.append(f"{name} is an image of {array.dtype}, 4 bytes a number; bytes from 0 to 255 take a quarter")

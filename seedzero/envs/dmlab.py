@@ -187,7 +187,7 @@ class DMLab:
             return self._lab.Lab(
                 path,
                 [_PIXELS, _TEXT],
-                config={key: str(value) for key, value in config.items()},
+                config={key: _setting(value) for key, value in config.items()},
                 renderer=self._renderer,
                 level_cache=self._cache,
             )
@@ -269,6 +269,11 @@ def _given(kwargs: str) -> Mapping[str, Any]:
             """--env.kwargs='{"renderer": "hardware"}'"""
         )
     return given
+
+
+def _setting(value: Any) -> str:
+    """Returns a setting as DeepMind Lab reads it: true and false in small letters."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _as_text(shown: Any) -> str:

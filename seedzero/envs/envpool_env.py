@@ -134,9 +134,10 @@ def check_id(name: str) -> None:
     """Raises EnvironmentFailure, with the nearest ids, for one that an installed EnvPool does not know."""
     if importlib.util.find_spec(PACKAGE) is None:
         return
-    known = {known.lower(): known for known in load().list_all_envs()}
-    if name in known.values():
+    names = load().list_all_envs()
+    if name in names:
         return
+    known = {known.lower(): known for known in names}
     close = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.6)
     hint = f"did you mean {' or '.join(known[key] for key in close)}?" if close else f"it has {len(known)}"
     raise errors.EnvironmentFailure(f"EnvPool has no environment {name!r}; {hint}")
@@ -157,6 +158,7 @@ def _arguments(library: Any, name: str, settings: sections.EnvConfig) -> tuple[d
                 nearest = config_lib.nearest(key, known)
                 hint = f"did you mean {nearest}?" if nearest else f"it has {', '.join(sorted(known))}"
                 raise errors.EnvironmentFailure(f"environment {name!r} has no argument {key!r}; {hint}")
+        settings = dataclasses.replace(settings, frame_skip=given.get("frame_skip", settings.frame_skip))
         arguments = {**_defaults(known, settings), **given}
         return arguments, library.make_spec(name, **arguments)
 
@@ -167,7 +169,7 @@ def _defaults(known: Mapping[str, Any], settings: sections.EnvConfig) -> dict[st
     if "stack_num" in known:
         arguments["stack_num"] = 1  # the learner stacks frames
     if "use_combined_action" in known:  # VizDoom: every combination of buttons is an action
-        arguments["use_combined_action"] = True
+        arguments |= dict(use_combined_action=True, frame_skip=settings.frame_skip)
     if "repeat_action_probability" in known:  # Atari, as atari:GAME
         arguments |= dict(
             img_height=settings.frame_size,

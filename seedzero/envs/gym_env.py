@@ -104,24 +104,22 @@ class GymVectorEnv:
         with unmade, _quiet(), base.closed_on_error() as envs:
             for make in makers:
                 envs.append(make())
-            if len({id(getattr(env, "unwrapped", env)) for env in envs}) < len(envs):
-                raise errors.EnvironmentFailure(
-                    f"environment {name!r} is the same object each time; its function must make a new one"
-                )
+            self.originals = [getattr(env, "unwrapped", env) for env in envs]
+            check_distinct(name, self.originals)
             self.observation_space = envs[0].observation_space
             self.spec, self._encode, self._decode = gym_spaces.read(name, self.observation_space, envs[0].action_space)
             self._first = envs[0]
             plain: list[Any] = [functools.partial(_Plain, env) for env in envs]
             self._envs = vector.SyncVectorEnv(plain, autoreset_mode=vector.AutoresetMode.NEXT_STEP, copy=False)
 
-    def try_out(self) -> None:
-        """Resets and steps the first environment once; it must be reset afterwards.
+    def try_out(self, num_steps: int = 1) -> None:
+        """Resets and steps the first environment; it must be reset afterwards.
 
         Raises:
           EnvironmentFailure: it raised, or does not keep Gymnasium's protocol.
         """
         with _quiet():
-            gym_protocol.check(self._name, self._first)
+            gym_protocol.check(self._name, self._first, num_steps)
 
     def reset(self, seeds: Sequence[int]) -> types.EnvStep:
         base.check_seeds(seeds, self.num_envs)
@@ -154,6 +152,14 @@ class GymVectorEnv:
             base.close_all(self._envs.envs)
 
 
+def check_distinct(name: str, originals: Sequence[Any]) -> None:
+    """Raises EnvironmentFailure if environments, without their wrappers, are not objects of their own."""
+    if len(set(map(id, originals))) < len(originals):
+        raise errors.EnvironmentFailure(
+            f"environment {name!r} is the same object each time; its function must make a new one"
+        )
+
+
 class _Plain:
     """An environment that returns plain numbers and an empty info, which nothing here reads.
 
@@ -168,7 +174,8 @@ class _Plain:
         return getattr(self.env, name)
 
     def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
-        observation, _ = self.env.reset(**options)
+        # A user's environment may lack an argument, such as options, that is None here.
+        observation, _ = self.env.reset(**{key: value for key, value in options.items() if value is not None})
         return observation, {}
 
     def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:

@@ -19,35 +19,49 @@ _STEP = "(observation, reward, terminated, truncated, info)"
 _MEND = "mend it there, or in a wrapper that a function of yours returns: --env=python:MODULE:FUNCTION"
 
 
-def check(name: str, env: gymnasium.Env[Any, Any]) -> None:
-    """Resets an environment and steps it once; its next use must begin with a reset.
+def check(name: str, env: gymnasium.Env[Any, Any], num_steps: int = 1) -> None:
+    """Resets an environment and steps it; its next use must begin with a reset.
 
     Raises:
       EnvironmentFailure: it raised, or returned something else than its spaces and Gymnasium's interface say.
     """
-    in_reset, in_step = (f"environment {name!r} returned in {function}" for function in ("reset", "step"))
+    env.action_space.seed(0)
+    is_over = True
+    for _ in range(num_steps):
+        if is_over:
+            _reset(name, env)
+        is_over = _step(name, env)
+
+
+def _reset(name: str, env: gymnasium.Env[Any, Any]) -> None:
+    call = f"environment {name!r} returned in reset"
     with base.failures_of(f"environment {name!r} raised in reset"):
         shown = env.reset(seed=0)
     if not (isinstance(shown, tuple) and len(shown) == 2 and isinstance(shown[1], Mapping)):
-        raise _wrong(in_reset, f"{_described(shown)}; expected (observation, info), info a dict")
-    for misfit in _misfits(in_reset, env.observation_space, shown[0]):
-        raise _wrong(in_reset, misfit)
-    env.action_space.seed(0)
+        raise _wrong(call, f"{_described(shown)}; expected (observation, info), info a dict")
+    for misfit in _misfits(call, env.observation_space, shown[0]):
+        raise _wrong(call, misfit)
+
+
+def _step(name: str, env: gymnasium.Env[Any, Any]) -> bool:
+    """Returns whether the episode is over."""
+    call = f"environment {name!r} returned in step"
     with base.failures_of(f"environment {name!r} raised in step"):
         try:
             after: Any = env.step(env.action_space.sample())
         except ValueError as error:
             if not _is_unpacking(error):
                 raise
-            raise _wrong(in_step, f"the wrong number of values ({error}); expected {_STEP}") from error
+            raise _wrong(call, f"the wrong number of values ({error}); expected {_STEP}") from error
     if not (isinstance(after, tuple) and len(after) == 5):
-        raise _wrong(in_step, f"{_described(after)}; expected {_STEP}")
+        raise _wrong(call, f"{_described(after)}; expected {_STEP}")
     for part, value in zip(("reward", "terminated", "truncated"), after[1:4], strict=True):
-        array = _array(in_step, part, value)
+        array = _array(call, part, value)
         if array.dtype.kind not in "biuf" or array.size != 1:
-            raise _wrong(in_step, f"{_described(value)} as {part}; expected one number or truth value")
-    for misfit in _misfits(in_step, env.observation_space, after[0]):
-        raise _wrong(in_step, misfit)
+            raise _wrong(call, f"{_described(value)} as {part}; expected one number or truth value")
+    for misfit in _misfits(call, env.observation_space, after[0]):
+        raise _wrong(call, misfit)
+    return bool(np.any(after[2]) or np.any(after[3]))
 
 
 def _is_unpacking(error: ValueError) -> bool:
@@ -93,8 +107,24 @@ def _misfits(call: str, space: spaces.Space[Any], value: Any, place: str = "") -
             yield f"{title} with shape {list(array.shape)}; its space says {list(space.shape or ())}"
         elif space.dtype is not None and not np.can_cast(array.dtype, space.dtype, "same_kind"):
             yield f"{title} of dtype {array.dtype}; its space says {space.dtype}"
+        elif (outside := _outside(space, array)) is not None:
+            yield f"{title} with the value {outside}; its space says {space}"
     if not fits:
         yield f"{_described(value)} as {title}; its space has the parts {', '.join(map(str, parts))}"
         return
     for key, part in parts.items():
         yield from _misfits(call, part, value[key], f"{place}, at {key!r}")
+
+
+def _outside(space: spaces.Space[Any], array: np.ndarray) -> Any:
+    """Returns a number that is not in the space, and would become another one; None: there is none."""
+    if isinstance(space, spaces.Discrete):
+        low, high = space.start, space.start + space.n - 1
+    elif isinstance(space, spaces.MultiDiscrete):
+        low, high = space.start, space.start + space.nvec - 1
+    elif isinstance(space, spaces.Box) and space.dtype.kind in "iu" and array.dtype.kind in "iu":
+        low, high = np.iinfo(space.dtype.name).min, np.iinfo(space.dtype.name).max
+    else:
+        return None
+    wrong = array[(array < low) | (array > high)]
+    return wrong.reshape(-1)[0] if wrong.size else None

@@ -171,7 +171,12 @@ def _read_actions(name: str, space: spaces.Space[Any]) -> tuple[dict[str, Any], 
     """Returns EnvSpec's fields about actions, and the decoder of actions."""
     if isinstance(space, spaces.Discrete):
         first = int(space.start)
-        return dict(num_actions=int(space.n)), lambda actions: actions.astype(np.int64) + first
+        return dict(num_actions=int(space.n)), lambda actions: (actions.astype(np.int64) + first).astype(space.dtype)
+    if isinstance(space, spaces.Box) and space.dtype.kind in "iu" and space.shape:
+        low, high = space.low.astype(object), space.high.astype(object)  # differences may be larger than the dtype
+        if high.size and (high - low).max() < MAX_COMBINATIONS:
+            number = (high - low + 1).astype(np.int64)
+            space = spaces.MultiDiscrete(number, dtype=space.dtype.type, start=space.low)
     if isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
         return _read_combinations(name, space)
     if not isinstance(space, spaces.Box):
@@ -181,10 +186,11 @@ def _read_actions(name: str, space: spaces.Space[Any]) -> tuple[dict[str, Any], 
         )
     low, high = (np.asarray(bound, np.float32) for bound in (space.low, space.high))
     if space.dtype.kind != "f" or not low.size or not (np.isfinite(high - low) & (low < high)).all():
+        bound = """give bounds with --env.wrappers='[{"BoundAction": {"low": -1, "high": 1}}]', or """
         raise errors.EnvironmentFailure(
             f"environment {name!r} has the action space {space} of dtype {space.dtype}; a Box of actions must have "
-            "floats of finite bounds, the lower below the upper one: give bounds with --env.wrappers="
-            f"""'[{{"BoundAction": {{"low": -1, "high": 1}}}}]', or {_OWN}"""
+            f"floats of finite bounds, the lower below the upper one, or at most {MAX_COMBINATIONS} whole numbers: "
+            f"{bound if space.dtype.kind == 'f' else ''}{_OWN}"
         )
 
     def decode(actions: np.ndarray) -> np.ndarray:

@@ -67,6 +67,14 @@ def bounded(space: spaces.Space[Any], low: Any, high: Any) -> spaces.Box:
     return spaces.Box(low, high, dtype=space.dtype.type)
 
 
+class RescaleAction(wrappers.RescaleAction[Any, Any, Any]):
+    """Gymnasium's, whose result never lies outside the environment's bounds by a rounding error."""
+
+    def action(self, action: Any) -> Any:
+        space: Any = self.env.action_space
+        return np.clip(super().action(action), space.low, space.high).astype(space.dtype)
+
+
 class SelectObservation(gymnasium.ObservationWrapper[Any, Any, Any]):
     """One part of a Dict of observations alone, for wrappers that take one array."""
 
@@ -99,9 +107,10 @@ class ChannelsLast(gymnasium.ObservationWrapper[Any, Any, Any]):
 OWN: Mapping[str, Any] = {
     "BoundAction": BoundAction,
     "ChannelsLast": ChannelsLast,
+    "RescaleAction": RescaleAction,
     "SelectObservation": SelectObservation,
 }
-"""Wrappers that Gymnasium has not."""
+"""Wrappers that Gymnasium has not, or has otherwise."""
 
 
 def parse(text: str) -> tuple[Wrapper, ...]:

@@ -47,6 +47,7 @@ class Reception:
         self.inbox = inbox_lib.Inbox()
         self.spec: types.EnvSpec | None = None
         self.has_begun = False
+        self._has_made: set[str] = set()  # names of workers whose environments were there
         self._config = config
         self._has_evaluation = layout.num_evaluate > 0
         self._view = view
@@ -70,6 +71,7 @@ class Reception:
         assert self.spec is not None
         spec_file.check_equal(spec, self.spec)
         session = self.roster.begin(session_id)
+        self._has_made.add(session.worker_id)
         self.has_begun = True
         self.inbox.notify()
         self._on_join()
@@ -111,12 +113,16 @@ class Reception:
         if session is None:
             return
         is_lost = reason != messages.GOODBYE
+        if not is_lost:
+            self._has_made.discard(session.worker_id)
         if session.started:
             lost = counts.WORKER_LOST if is_lost else counts.WORKER_LEFT
             self.inbox.end_session(session_id, session.role, session.all_slots, lost)
         kept = self._kept() if is_lost and session.role is types.Role.TRAIN else ""
         self._report(f"worker {session.worker_id} left: {reason}{kept}")
-        if reason.startswith(messages.OVERDUE) and session.started:  # environments may take long to be made
+        # Environments may take long to be made the first time; those that there were hang in their reset.
+        if reason.startswith(messages.OVERDUE) and session.worker_id in self._has_made:
+            self._has_made.remove(session.worker_id)
             self._on_overdue(session.worker_id)
 
     def status(self) -> Mapping[str, object]:

@@ -64,8 +64,13 @@ class LearnerSide:
         """Ends sessions of workers that send nothing, or heartbeats alone for too long; names the latter before."""
         now, settings = self._clock(), self._settings
         for session in self._sessions.expired(now):
-            explanation = f"nothing came for {settings.lease_seconds:g} s; send heartbeats"
-            self._end_and_restart(session, messages.WORKER_LOST, explanation)
+            explanation = f"nothing came for {settings.lease_seconds:g} s"
+            if session.stream:
+                explanation += (
+                    ", not even heartbeats; where one call of an environment holds up all of its Python for as long, "
+                    "give the learner a longer --transport.lease_seconds"
+                )
+            self._end_and_restart(session, f"{messages.WORKER_LOST}: {explanation}", explanation)
         silent = []
         for session in list(self._sessions.values()):
             seconds = now - session.owed_since

@@ -110,7 +110,7 @@ class Handler(Protocol):
     def end(self, session_id: str, reason: str) -> None:
         """Takes the end of a session, once for each that assign() began and Server.restart() did not end.
 
-        The reason is WORKER_LOST, GOODBYE, or begins with FAILED.
+        The reason is GOODBYE, or begins with WORKER_LOST or FAILED.
         """
 
     def status(self) -> Mapping[str, object]:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from seedzero.core import errors
 from seedzero.envs import check, gym_env
 
 FLOATS = spaces.Box(-1, 1, (2,), np.float32)
@@ -104,7 +105,8 @@ def test_large_images_and_images_of_floats_are_named_by_their_part() -> None:
     camera, depth = np.zeros((200, 200, 3), np.uint8), np.zeros((40, 40))
     _, found = _explore(space, lambda step: {"camera": camera + np.uint8(step), "depth": depth + step})
     assert len(found.warnings) == 2
-    assert "'camera' is an image of 200x200: 117 KiB a step" in found.warnings[0] and "Resize" in found.warnings[0]
+    assert "'camera' is an image of 200x200: 117 KiB a step" in found.warnings[0]
+    assert "in a wrapper of yours" in found.warnings[0]  # Gymnasium's are for one array alone
     assert "'depth' is an image of float32, 4 bytes" in found.warnings[1]
     assert found.notes == ("observations of dtype float64 are sent as float32, with 7 digits",)
 
@@ -134,3 +136,28 @@ def test_a_slow_environment_is_left_when_time_is_up() -> None:
     assert findings.steps_per_second == 3 / 4
     (note,) = check.judge(env.spec, findings, FLOATS).notes
     assert note.startswith("0.75 steps/s are few: ") and "--workers=N" in note
+
+
+@pytest.mark.parametrize(
+    ("space", "show", "message"),
+    [
+        (spaces.Discrete(5), lambda step: step + 3, r"with the value 5; its space says Discrete\(5"),
+        (spaces.Discrete(5, start=1), lambda step: np.int64(0), "with the value 0; its space says"),
+        (spaces.MultiDiscrete([2, 3]), lambda step: np.array([1, step]), "with the value 3; its space says"),
+        (
+            spaces.Box(0, 255, (2,), np.uint8),
+            lambda step: np.array([0, 100 * step], np.uint16),
+            "with the value 300; its space says",
+        ),
+        (
+            spaces.Dict(cell=spaces.Discrete(2), light=spaces.Discrete(2)),
+            lambda step: {"cell": step, "light": 0},
+            "the observation, at 'cell' with the value 2",
+        ),
+    ],
+)
+def test_numbers_that_would_become_others_are_refused(
+    space: spaces.Space[Any], show: Callable[[int], Any], message: str
+) -> None:
+    with pytest.raises(errors.EnvironmentFailure, match=message):
+        _explore(space, show)

@@ -144,11 +144,16 @@ def test_evaluation_holds_out_seeds_and_levels(lab: Any) -> None:
 
 
 def test_lab_s_config_and_renderer_come_from_the_settings(lab: Any) -> None:
-    env = _make(num_envs=1, kwargs='{"renderer": "hardware", "width": 128, "datasetPath": "/images"}', frame_skip=8)
+    env = _make(
+        num_envs=1,
+        kwargs='{"renderer": "hardware", "width": 128, "datasetPath": "/images", "hud": true}',
+        frame_skip=8,
+    )
     env.reset([0])
     made = lab.made[0]
     assert made.renderer == "hardware" and "renderer" not in made.config
     assert (made.config["width"], made.config["height"], made.config["datasetPath"]) == ("128", "72", "/images")
+    assert made.config["hud"] == "true"
     assert env.spec.packed[0].shape == (72, 128, 3) and env.spec.frames_per_step == 8
     with pytest.raises(errors.EnvironmentFailure, match="is no JSON object of Lab's config"):
         _make(kwargs="[1]")

@@ -99,6 +99,22 @@ def test_images_have_their_channels_last_and_one_frame():
 
 
 @pytest.mark.usefixtures("standin")
+def test_frames_of_a_step_are_chosen():
+    assert make(envpool_standin.BUTTONS, frame_skip=7).spec.frames_per_step == 7
+    assert make(envpool_standin.BUTTONS, kwargs='{"frame_skip": 2}').spec.frames_per_step == 2
+
+
+@pytest.mark.usefixtures("standin")
+def test_ids_that_differ_in_their_letters_size_alone_are_two(monkeypatch):
+    names = ["Highway-v0", "highway-v0"]
+    monkeypatch.setattr(envpool_standin, "list_all_envs", lambda: names)
+    for name in names:
+        envpool_env.check_id(name)
+    with pytest.raises(errors.EnvironmentFailure, match="no environment 'HIGHWAY-v0'; did you mean highway-v0"):
+        envpool_env.check_id("HIGHWAY-v0")
+
+
+@pytest.mark.usefixtures("standin")
 def test_unbounded_actions_need_bounds():
     buttons = '{"use_combined_action": false}'
     assert "BoundAction" in refusal(envpool_standin.BUTTONS, kwargs=buttons)

@@ -99,6 +99,24 @@ def test_actions_count_from_the_spaces_start(start):
     assert got == [[start], [start + 2]] and all(space.contains(actions[0]) for actions in got)
 
 
+@pytest.mark.parametrize(
+    "space",
+    [
+        *(spaces.Discrete(3, dtype=dtype) for dtype in (np.int8, np.uint8, np.int32, np.uint64)),
+        spaces.Box(np.array([-1, 5]), np.array([1, 7]), dtype=np.int32),
+        spaces.Box(0, 8, (1,), np.uint8),
+    ],
+    ids=str,
+)
+def test_whole_numbers_are_in_their_space_whatever_its_dtype(space):
+    env = wrap(box(0, 1, np.float32), space, num_envs=3)
+    assert env.spec.num_actions == (9 if isinstance(space, spaces.Box) else 3)
+    env.reset([0, 1, 2])
+    env.step(np.array([0, 1, env.spec.num_actions - 1], np.int32))
+    got = [inner.unwrapped.actions[0] for inner in env._envs.envs]
+    assert all(map(space.contains, got)) and len({str(action) for action in got}) == 3
+
+
 def test_the_action_on_a_final_observation_is_ignored():
     env = wrap(box(0, 1, np.float32), num_envs=1)
     env.reset([0])
@@ -135,7 +153,8 @@ def test_unsupported_actions_are_refused_by_name(space):
     "space",
     [
         spaces.Box(-np.inf, np.inf),
-        spaces.Box(0, 5, (2,), np.int32),
+        spaces.Box(-(2**31), 2**31 - 1, (2,), np.int32),
+        spaces.Box(0, 1, (2,), np.bool_),
         spaces.Box(1, 1),
         spaces.Box(0, 1, (0,)),
         spaces.Box(-3e38, 3e38),
@@ -529,6 +548,12 @@ def test_all_environments_are_closed_though_one_raises():
     with pytest.raises(RuntimeError, match="no socket"):
         env.close()
     assert sorted(closed) == [0, 1, 2]
+
+
+def test_a_reset_without_options_will_do():
+    env = _env_with(2, reset=lambda self, seed=None: (0, {}))
+    env.try_out()
+    env.reset([0, 1])
 
 
 def test_one_environment_is_not_taken_for_several():

@@ -95,6 +95,21 @@ def test_gymnasiums_wrappers_change_what_is_seen_and_done() -> None:
     assert steps[-1].truncated[0]  # 200 of its own steps
 
 
+def test_actions_that_are_rescaled_stay_within_their_bounds() -> None:
+    class Strict(gymnasium.Env[Any, Any]):
+        observation_space = spaces.Box(0, 1, (1,))
+        action_space = spaces.Box(np.array([-2, 0.1]), np.array([2, 0.7]), dtype=np.float64)
+
+        def step(self, action: Any) -> Any:
+            assert self.action_space.contains(action), action
+
+    for low, high in ((-1, 1), (-0.1, 0.3)):
+        (wrapper,) = gym_wrappers.parse(f'[{{"RescaleAction": {{"min_action": {low}, "max_action": {high}}}}}]')
+        env = gym_wrappers.apply(Strict(), (wrapper,))
+        for bound in (env.action_space.low, env.action_space.high):
+            env.step(bound)
+
+
 @pytest.mark.parametrize(
     ("wrappers", "message"),
     [

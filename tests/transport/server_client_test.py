@@ -565,8 +565,9 @@ def test_silent_worker_loses_its_session() -> None:
         assert raw.hear().HasField("actions")
         assert learner.ended.empty()
         clock.now += SETTINGS.lease_seconds
-        assert "send heartbeats" in raw.hear().restart.reason
-        assert learner.next_end() == (session_id, messages.WORKER_LOST)
+        reason = raw.hear().restart.reason
+        assert "nothing came for 15 s, not even heartbeats" in reason and "--transport.lease_seconds" in reason
+        assert learner.next_end() == (session_id, f"{messages.WORKER_LOST}: {reason}")
         assert raw.begin() != session_id
     assert learner.ended.empty()
 
@@ -580,7 +581,8 @@ def test_run_whose_stream_broke_lives_as_long_as_its_lease() -> None:
         with RawStream(address) as raw:
             assert raw.begin(dataclasses.replace(HELLO, session_id=session_id)) == session_id
         clock.now += SETTINGS.lease_seconds
-        assert learner.next_end() == (session_id, messages.WORKER_LOST)
+        ended, reason = learner.next_end()
+        assert ended == session_id and reason.startswith(f"{messages.WORKER_LOST}: nothing came for 15 s")
 
 
 def test_stream_that_says_nothing_is_closed() -> None:

@@ -417,6 +417,17 @@ def test_groups_that_differ_are_refused(serve, run):
     assert "expected 3" in learner.await_end()
 
 
+def test_groups_of_one_simulator_are_refused(serve, run):
+    learner = serve(dict(env="yours", envs_per_group=1))
+    simulator = gymnasium.make("CartPole-v1")
+
+    def factory(num_envs):
+        return gym_env.GymVectorEnv.from_factory(lambda: simulator, num_envs)
+
+    assert run(env_factory=factory).code() == exit_codes.FAILED
+    assert "is the same object each time" in learner.await_end()
+
+
 def test_own_gymnasium_environments_serve_a_remote_learner(serve, run):
     learner = serve(dict(env="yours"))
 

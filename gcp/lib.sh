@@ -351,23 +351,42 @@ one_line() { printf '%s\n' "$1" | awk '{ printf "%s\\n", $0 }'; } # TEXT: its li
 
 # --- images --------------------------------------------------------------------------------------------------------------------------
 
-image_tag() { # the commit; uncommitted work gets a tag of its own
-    local commit
+image_tag() { # the commit; uncommitted work on files of the images has a tag of its own, the same each time
+    local commit changes
     if commit=$(git -C "$root" rev-parse --short=12 HEAD 2>/dev/null); then
-        [ -z "$(git -C "$root" status --porcelain 2>/dev/null)" ] || commit=$commit-$(date -u +%Y%m%d%H%M%S)
+        changes=$(changes_of_images)
+        [ -z "$changes" ] || commit=$commit-$(printf '%s' "$changes" | git hash-object --stdin | cut -c 1-12)
         echo "$commit"
     else
         date -u +%Y%m%d%H%M%S
     fi
 }
 
+changes_of_images() { # what differs from the commit in docker/ and in what .dockerignore lets through
+    local file paths=(docker)
+    while IFS= read -r file; do
+        case "$file" in !*) paths+=("${file#!}") ;; esac
+    done < "$root/.dockerignore"
+    git -C "$root" diff --binary HEAD -- "${paths[@]}"
+    git -C "$root" ls-files --others --exclude-standard -z -- "${paths[@]}" | while IFS= read -r -d '' file; do
+        echo "$file $(git -C "$root" hash-object -- "$file")"
+    done
+}
+
 ensure_image() { # DOCKERFILE NAME=VALUE IMAGE: builds it with this argument and pushes it, unless this commit's image exists
     local dockerfile=docker/$1.Dockerfile
-    if [ "$build" = none ] || is_there artifacts docker images describe "$3"; then
+    if is_there artifacts docker images describe "$3"; then
         say "using the existing image $3"
         return
     fi
+    if [ "$dry_run" = false ] && ! is_there artifacts repositories describe "$repository" --location="$region"; then
+        die "there is no repository for images in $region; gcp/setup.sh --project=$project --region=$region makes one"
+    fi
     case "$build" in
+        none)
+            [ "$dry_run" = true ] || die "there is no image $3; --build=cloud or --build=docker makes it"
+            say "using the existing image $3"
+            ;;
         cloud)
             cloud builds submit "$root" --config="$folder/cloudbuild.yaml" --region="$region" \
                 --service-account="projects/$project/serviceAccounts/$build_account" \

@@ -12,7 +12,7 @@ Ends custom jobs of Vertex AI in --region, and in all zones TPUs, queued request
 of all runs. Then it checks again, and fails if anything billed by the hour is left.
 
 Learners save before they end, and the bucket stays: a restarted run resumes. --delete_storage also removes everything billed by the
-month: the bucket with ALL CHECKPOINTS, the images, the secret.
+month: the bucket with ALL CHECKPOINTS, the images in --region (others keep theirs), the secret.
 
 EXAMPLES
   gcp/stop.sh --dry_run

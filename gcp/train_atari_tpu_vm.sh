@@ -86,6 +86,14 @@ tpu_flags=(--zone="$zone" --network="$network" --service-account="$train_account
     --metadata-from-file="startup-script=$folder/startup.sh,seedzero-arguments=$(body_path learner.args)")
 [ "$spot" = false ] || tpu_flags+=(--spot)
 
+# A TPU that is there goes on with what it began with, and a finished learner stays finished.
+check_unchanged() { # KIND KEY: where gcloud keeps the metadata
+    local before
+    before=$(look compute tpus "$1" describe "$name" --zone="$zone" --format="value($2.seedzero-arguments)")
+    [ -z "$before" ] || [ "$before" = "$(cat "$(body_path learner.args)")" ] ||
+        die "TPU $name is there, and trains with other settings; gcp/stop.sh --run=$run ends it, then the same command goes on with these"
+}
+
 queued_state() { look compute tpus queued-resources describe "$name" --zone="$zone" --format='value(state.state)'; }
 
 wait_for_tpu() { # polls: the API has no call that waits for a queue
@@ -115,16 +123,22 @@ if [ "$provisioning" = queued ]; then
         case "$(queued_state)" in
             # Preempted, or never granted: a dead request blocks a new one.
             SUSPENDED | FAILED) cloud compute tpus queued-resources delete "$name" --zone="$zone" --force ;;
+            *) check_unchanged queued-resources 'tpu.nodeSpec[0].node.metadata' ;;
         esac
     fi
     is_there compute tpus queued-resources describe "$name" --zone="$zone" ||
         cloud compute tpus queued-resources create "$name" --node-id="$name" --accelerator-type="$accelerator" \
             --runtime-version="$runtime" "${tpu_flags[@]}"
-    [ "$dry_run" = true ] || wait_for_tpu
+    if [ "$dry_run" = false ]; then
+        trap 'say "left: TPU $name is requested, and billed once it is granted; the same command waits again, gcp/stop.sh --run=$run removes it"; exit 130' INT
+        wait_for_tpu
+        trap - INT
+    fi
 else
     if is_there compute tpus tpu-vm describe "$name" --zone="$zone"; then
         case "$(look compute tpus tpu-vm describe "$name" --zone="$zone" --format='value(state)')" in
             PREEMPTED | TERMINATED | STOPPED) cloud compute tpus tpu-vm delete "$name" --zone="$zone" ;;
+            *) check_unchanged tpu-vm metadata ;;
         esac
     fi
     is_there compute tpus tpu-vm describe "$name" --zone="$zone" ||
@@ -138,7 +152,7 @@ if [ "$workers" -gt 0 ]; then
         --metadata-from-file="startup-script=$folder/startup.sh,seedzero-arguments=$(body_path worker.args)")
     [ "$spot" = false ] || template_flags+=(--provisioning-model=SPOT --instance-termination-action=STOP)
     if is_there compute instance-templates describe "$name"; then
-        say "workers run the image in the existing template $name; gcp/stop.sh --run=$run removes the template"
+        say "workers stay as the existing template $name has them: machine, image, number; gcp/stop.sh --run=$run removes it"
     else
         cloud compute instance-templates create "$name" "${template_flags[@]}"
     fi

@@ -360,13 +360,13 @@ def _build(state: State, request: Request, parent: str) -> Json:
     made = {"id": "b1", "name": f"{parent}/builds/b1", "projectId": parent.split("/")[1]}
     result = {**request.body, **made, "status": "SUCCESS", "logUrl": "http://log"}
     state.resources[f"cloudbuild/v1/{parent}/builds/b1"] = result
-    _push(state, image)
+    push(state, image)
     return {"name": f"{parent}/operations/b1", "done": True, "response": result,
             "metadata": {"@type": "type.googleapis.com/google.devtools.cloudbuild.v1.BuildOperationMetadata",
                          "build": result}}  # fmt: skip
 
 
-def _push(state: State, image: str) -> None:
+def push(state: State, image: str) -> None:
     """Makes an image: HOST/PROJECT/REPOSITORY/NAME:TAG."""
     host, project, repository, name = image.split("/")
     name, tag = name.split(":")

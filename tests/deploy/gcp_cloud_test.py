@@ -51,6 +51,13 @@ class Cloud:
         assert right in text
         (self.folder / name).write_text(text.replace(right, wrong))
 
+    def push_images(self, google: Any) -> None:
+        """Makes the images of this commit."""
+        script = f'script=test; . "{self.folder}/lib.sh"; image_tag'
+        tag = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout.strip()
+        for name in ("learner-cpu", "learner-tpu", "worker"):
+            google.push(self.server.state, f"us-central1-docker.pkg.dev/my-project/seedzero/{name}:{tag}")
+
     def set_up(self) -> None:
         """Makes what gcp/setup.sh makes, as far as the other scripts need it."""
         for name in ("train", "build"):
@@ -77,10 +84,17 @@ def empty(google: Any, tmp_path: pathlib.Path) -> Iterator[Cloud]:
 
 
 @pytest.fixture
-def cloud(empty: Cloud) -> Cloud:
-    """A project that was set up."""
+def bare(empty: Cloud) -> Cloud:
+    """A project that was set up, without images."""
     empty.set_up()
     return empty
+
+
+@pytest.fixture
+def cloud(google: Any, bare: Cloud) -> Cloud:
+    """A project that was set up, with the images of this commit."""
+    bare.push_images(google)
+    return bare
 
 
 def test_a_job_is_submitted(cloud: Cloud) -> None:
@@ -94,7 +108,12 @@ def test_a_job_is_submitted(cloud: Cloud) -> None:
 
 
 @pytest.mark.slow
-def test_a_job_is_built_submitted_refused_twice_shown_and_stopped(cloud: Cloud) -> None:
+def test_a_job_is_built_submitted_refused_twice_shown_and_stopped(bare: Cloud) -> None:
+    cloud = bare
+    cloud.run("train_atari.sh", "--run=pong-1", "--build=none", code=2)
+    assert not cloud.server.changes()
+    elsewhere = cloud.run("train_atari.sh", "--run=pong-1", "--region=us-east5", code=2)
+    assert "gcp/setup.sh --project=my-project --region=us-east5 makes one" in elsewhere.stderr
     done = cloud.run("train_atari.sh", "--run=pong-1", "--spot", "--", "--seed=3")
     assert done.stdout.split()[-1] == f"{PLACE}/customJobs/1"
     learner, worker = (body["substitutions"] for body in cloud.server.bodies("cloudbuild/.*/builds"))
@@ -123,7 +142,7 @@ def test_a_job_is_built_submitted_refused_twice_shown_and_stopped(cloud: Cloud) 
 
 def test_a_misspelt_key_in_a_job_is_answered_400_and_ends_the_script(cloud: Cloud) -> None:
     cloud.misspell("lib.sh", '"replicaCount"', '"replicaCounts"')
-    done = cloud.run("train_cartpole.sh", "--build=none", code=1)
+    done = cloud.run("train_cartpole.sh", code=1)
     assert "replicaCounts" in done.stderr
     assert len(cloud.server.refusals) == 1 and not cloud.server.state.under("aiplatform/.*/customJobs/.*")
 
@@ -155,6 +174,8 @@ def test_a_tpu_vm_and_its_workers_are_made_once_and_stopped(cloud: Cloud) -> Non
 
     before = len(cloud.server.changes())
     cloud.run("train_atari_tpu_vm.sh", *flags)
+    other = cloud.run("train_atari_tpu_vm.sh", *flags, "--max_env_steps=9000000", code=2)
+    assert "is there, and trains with other settings; gcp/stop.sh --run=pong-2 ends it" in other.stderr
     assert len(cloud.server.changes()) == before
 
     cloud.run("stop.sh")
@@ -196,6 +217,9 @@ def test_setup_makes_a_project_ready_and_a_second_time_changes_nothing_but_right
     again = {found.path.rpartition(":")[2].rpartition("/")[2] for found in empty.server.changes()[before:]}
     assert again == {"batchEnable", "getIamPolicy", "setIamPolicy", "iam"}
     assert set(empty.server.state.resources) == resources and not empty.server.refusals
+
+    other = empty.run("setup.sh", "--network=mine", code=2)
+    assert "is for network default, not mine; gcloud compute firewall-rules delete seedzero-learner" in other.stderr
 
     empty.run("setup.sh", "--rotate_secret")
     assert len(empty.server.bodies(".*:addVersion")) == 2
@@ -248,7 +272,8 @@ def test_stop_removes_storage_only_when_it_is_told_to(cloud: Cloud) -> None:
     assert "billed by the month: gs://my-project-seedzero" in done.stderr
     assert cloud.server.state.find("storage/b/my-project-seedzero")
     cloud.run("stop.sh", "--delete_storage")
-    left = [key for key in cloud.server.state.resources if not key.startswith(("iam/", "cloudresourcemanager/"))]
+    gone = ("iam/", "cloudresourcemanager/", f"artifactregistry/v1/{PLACE}/repositories/seedzero/packages/")
+    left = [key for key in cloud.server.state.resources if not key.startswith(gone)]
     assert left == [f"aiplatform/v1/{PLACE}/customJobs/1"]  # cancelled
 
 

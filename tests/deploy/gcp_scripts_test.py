@@ -252,11 +252,55 @@ def test_a_tpu_whose_state_cannot_be_asked_is_waited_for(path: str, tmp_path: pa
     assert done.returncode == 2 and "gcp/stop.sh --run=r removes it" in done.stderr and len(calls) < 100
 
 
+def test_whoever_leaves_the_queue_is_told_that_the_request_stays(path: str, tmp_path: pathlib.Path) -> None:
+    tools = pathlib.Path(path.split(os.pathsep)[0])
+    asked = (
+        f'echo >> "{tmp_path}/asked"; [ "$(wc -l < "{tmp_path}/asked")" -lt 3 ] || kill -INT "$(cat "{tmp_path}/pid")"'
+    )
+    (tools / "gcloud").write_text(f'#!/bin/sh\ncase "$*" in *state.state*) {asked}; echo WAITING ;; esac\n')
+    words = ["bash", str(FOLDER / "train_atari_tpu_vm.sh"), PROJECT, "--yes", "--run=r", "--workers=0"]
+    done = subprocess.run(
+        ["bash", "-c", f'echo $$ > "{tmp_path}/pid"; exec "$@"', "bash", *words], capture_output=True, text=True,
+        check=False, stdin=subprocess.DEVNULL, env={**os.environ, "PATH": path, "POLL_SECONDS": "0"}, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 130, done.stderr
+    assert "TPU seedzero-r is requested, and billed once it is granted; the same command waits again" in done.stderr
+
+
+def test_images_have_the_tag_of_what_is_in_them(tmp_path: pathlib.Path) -> None:
+    for name in (".dockerignore", "gcp/lib.sh", "docker/worker.Dockerfile", "seedzero/__init__.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+
+    def git(*words: str) -> None:
+        own = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
+        subprocess.run([*own, *words], check=True, capture_output=True)
+
+    def tag() -> str:
+        script = f'script=test; . "{tmp_path}/gcp/lib.sh"; image_tag'
+        return subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout.strip()
+
+    git("init")
+    git("add", "--all")
+    git("commit", "-m", "all")
+    of_commit = tag()
+    (tmp_path / "breakout.mp4").write_text("a video")
+    assert tag() == of_commit and "-" not in of_commit
+    (tmp_path / "seedzero" / "new.py").write_text("x = 1")
+    of_new = tag()
+    assert of_new == tag() and of_new.startswith(f"{of_commit}-")
+    (tmp_path / "seedzero" / "new.py").write_text("x = 2")
+    assert tag() != of_new
+    (tmp_path / "docker" / "worker.Dockerfile").write_text("FROM scratch")
+    (tmp_path / "seedzero" / "new.py").unlink()
+    assert tag() not in (of_new, of_commit)
+
+
 def test_a_secret_that_cannot_be_looked_up_is_not_replaced(path: str) -> None:
     done, calls = _answered("setup.sh", path=path, answers="*versions\\ list*) echo unreachable >&2; exit 1 ;;")
     assert done.returncode == 1 and "unreachable" in done.stderr and "run it again" in done.stderr
     assert not [call for call in calls if "versions add" in call]
-    done, calls = _answered("setup.sh", path=path, answers="*versions\\ list*) ;;")
+    done, calls = _answered("setup.sh", path=path, answers="*versions\\ list*) ;; *network*) echo default ;;")
     assert done.returncode == 0 and [call for call in calls if "versions add" in call]
 
 

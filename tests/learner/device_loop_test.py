@@ -284,6 +284,19 @@ def test_it_wakes_when_a_batch_that_may_be_padded_has_waited_long_enough(make_qu
     assert world.num_updates == 1 and world.gathered.means()["batch_padding"] == 0.5
 
 
+def test_a_batch_is_full_when_it_is_for_all_devices(
+    make_queued: loop_world.Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_queued(batcher__wait_microseconds=500_000)
+    session = world.join()
+    for group in (0, 1):
+        world.show(session, group, 0.0, first=True)
+    assert world.loop._has_work()
+    setup = world.calls.setup
+    monkeypatch.setattr(world.calls, "setup", setup._replace(layout=setup.layout._replace(num_shards=2)))
+    assert not world.loop._has_work()  # half of the rows of two
+
+
 class TestLockStep:
     """Deterministic mode."""
 

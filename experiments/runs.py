@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 UNSEEN_SEED = 1_000_003
@@ -85,23 +86,30 @@ def train(path: pathlib.Path, settings: Sequence[str], *, limit: float | None = 
     return Run(seconds, last_line, path)
 
 
-def _wait(process: subprocess.Popen[Any], limit: float | None) -> int | None:
-    """Returns the exit code; None if the process did not end within the limit and had to be ended.
-
-    SIGTERM ends the process too, and then raises SystemExit.
-    """
+@contextlib.contextmanager
+def _left_by_sigterm() -> Iterator[None]:
+    """While entered, SIGTERM raises SystemExit, so that whoever waits for a process can end it."""
 
     def leave(number: int, frame: object) -> NoReturn:
-        process.terminate()
         raise SystemExit(128 + number)
 
     before = signal.signal(signal.SIGTERM, leave)
     try:
-        return process.wait(limit)
-    except subprocess.TimeoutExpired:
-        process.terminate()  # asks it to save and to leave
+        yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _wait(process: subprocess.Popen[Any], limit: float | None) -> int | None:
+    """Returns the exit code; None if the process did not end within the limit and had to be ended."""
+    try:
+        with _left_by_sigterm():
+            return process.wait(limit)
+    except subprocess.TimeoutExpired:
+        process.terminate()  # asks it to save and to leave
+    except SystemExit:
+        process.terminate()
+        raise
     try:
         process.wait(_SECONDS_TO_LEAVE)
     except subprocess.TimeoutExpired:
@@ -126,7 +134,10 @@ def script(name: str, arguments: Sequence[str]) -> dict[str, Any]:
 
 def _last_json(arguments: Sequence[str], limit: float | None = None) -> dict[str, Any]:
     try:
-        done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False, timeout=limit)
+        with _left_by_sigterm():
+            done = subprocess.run(
+                [sys.executable, *arguments], capture_output=True, text=True, check=False, timeout=limit
+            )
     except subprocess.TimeoutExpired:
         raise Failure(arguments, None, "") from None
     if done.returncode:

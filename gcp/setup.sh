@@ -131,7 +131,7 @@ allow_in_project "$build_account" roles/logging.logWriter
 
 if is_there compute firewall-rules describe "$prefix-learner"; then
     its_network=$(look compute firewall-rules describe "$prefix-learner" --format='value(network.basename())')
-    [ "$its_network" = "$network" ] ||
+    [ "$its_network" = "${network##*/}" ] ||
         die "the firewall rule $prefix-learner is for network $its_network, not $network; gcloud compute firewall-rules delete $prefix-learner removes it, then run this again"
 else
     cloud compute firewall-rules create "$prefix-learner" --network="$network" --direction=INGRESS --action=ALLOW \

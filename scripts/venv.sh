@@ -94,7 +94,9 @@ ensure_venv() { # EXTRAS
     if ! "$root/.venv/bin/python" -c '' 2>/dev/null; then
         make_venv || return 1
     fi
-    if ! is_installed "$stamp"; then
+    if is_installed "$stamp"; then
+        [ -f "$root/.venv/root" ] || echo "$root" > "$root/.venv/root" # of an earlier version's installation
+    else
         install_project "${1:-}" || return 1
         fingerprint > "$stamp"
         # All extras share packages and stubs, which are of these files now: what was installed for others is not there.

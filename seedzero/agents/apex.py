@@ -53,7 +53,7 @@ def make(config: config_lib.Config, spec: types.EnvSpec, platform: str) -> base.
 def _q(parts: _Parts, params: base.Params, observation: Mapping[str, jax.Array]) -> jax.Array:
     """Returns Q values [B, A] on the network's scale."""
     shown = {name: array[:, None] for name, array in observation.items()}
-    num_rows = len(jax.tree.leaves(shown)[0])
+    num_rows = jax.tree.leaves(shown)[0].shape[0]  # of a symbolic batch, len() is no number
     empty = jnp.zeros((num_rows, 1))
     steps = actor_critic.Steps(shown, empty > 0, empty, empty.astype(jnp.int32))
     _, q = parts.network.unroll(params, parts.network.initial_state(num_rows), steps)

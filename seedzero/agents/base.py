@@ -155,8 +155,7 @@ class Agent(NamedTuple):
       search: (params, Inputs, key, return_tree) -> Searched, as `act` searches; None: it does not.
       model: that it searches; None: it has none.
       reads_reward: whether actions depend on the reward.
-      first_memory: (num_slots, num_stored) -> memory [S, ...] with which a training run begins, or goes on after so
-        many steps of all environments; None: the initial one.
+      first_memory: num_slots -> memory [S, ...] with which a process begins to train; None: the initial one.
     """
 
     data: data_lib.Data
@@ -173,7 +172,7 @@ class Agent(NamedTuple):
     search: Callable[[Params, Inputs, jax.Array, bool], Searched] | None = None
     model: Model | None = None
     reads_reward: bool = False
-    first_memory: Callable[[int, int], Memory] | None = None
+    first_memory: Callable[[int], Memory] | None = None
 
     @property
     def samples(self) -> bool:

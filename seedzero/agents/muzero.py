@@ -56,8 +56,8 @@ def make(config: configuration.Config, spec: types.EnvSpec, platform: str) -> ba
             model.init(parts, key), parts.optimizer, has_target=config.muzero.target_network_updates > 0
         ),
         acting=lambda state: state.params,
-        initial_memory=functools.partial(_memory, config, spec, num_stored=None),
-        first_memory=functools.partial(_memory, config, spec),
+        initial_memory=functools.partial(_memory, config, spec, first_steps=0),
+        first_memory=functools.partial(_memory, config, spec, first_steps=config.explore.first_steps),
         act=lambda params, memory, inputs, key: _act(parts, params, memory, inputs, key),
         update=lambda state, windows, key, axis_name: _update(parts, state, windows, key, axis_name),
         search=lambda params, inputs, key, return_tree: searching.look(
@@ -190,12 +190,8 @@ def _repeats(config: muzero_config.ExploreConfig) -> bool:
     return bool(config.epsilon or config.first_steps)
 
 
-def _memory(config: configuration.Config, spec: types.EnvSpec, num_slots: int, num_stored: int | None) -> Any:
-    """Returns what is repeated after so many steps of all environments; None: outside training."""
-    if not _repeats(config.explore):
-        return ()
-    steps = math.inf if num_stored is None else num_stored // max(config.replay.num_sharing, 1)
-    return exploration.initial(num_slots, spec, int(max(config.explore.first_steps - steps, 0)))
+def _memory(config: configuration.Config, spec: types.EnvSpec, num_slots: int, *, first_steps: int) -> Any:
+    return exploration.initial(num_slots, spec, first_steps) if _repeats(config.explore) else ()
 
 
 def _repeat(

@@ -186,7 +186,7 @@ def _act(
     parts: _Parts, params: Acting, memory: Memory, inputs: base.Inputs, key: jax.Array
 ) -> tuple[Memory, base.Outputs]:
     config, spec = parts.config, parts.spec
-    past, returns = memory.past or _no_past(parts, len(inputs.first)), memory.returns
+    past, returns = memory.past or _no_past(parts, inputs.first.shape[0]), memory.returns
     shown = actor_critic.Steps(inputs.observation, inputs.first, inputs.reward, past.action)
     steps = jax.tree.map(lambda x: x[:, None], shown)
     state, predicted = parts.network.unroll(params.params, params.moments, past.state, steps)

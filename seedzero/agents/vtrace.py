@@ -136,7 +136,7 @@ def _no_memory(parts: _Parts, num_rows: int) -> Memory:
 def _act(
     parts: _Parts, params: base.Params, memory: Any, inputs: base.Inputs, key: jax.Array
 ) -> tuple[Any, base.Outputs]:
-    state, last_action = memory if parts.config.lstm_width else _no_memory(parts, len(inputs.first))
+    state, last_action = memory if parts.config.lstm_width else _no_memory(parts, inputs.first.shape[0])
     shown = actor_critic.Steps(inputs.observation, inputs.first, inputs.reward, last_action)
     steps = jax.tree.map(lambda x: x[:, None], shown)
     next_state, logits, _ = parts.network.unroll(params, state, steps)

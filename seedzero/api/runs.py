@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import operator
 import os
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from seedzero.config import options
 from seedzero.core import errors
@@ -83,7 +84,7 @@ def load(run_dir: RunDir, step: Step | None = None, *, seed: int = 0) -> policy.
     """
     from seedzero.bucket import run_copy
 
-    check_step(step)
+    step = checked_step(step)
     _check_seed(seed)
     with run_copy.local(os.fspath(run_dir), lambda copy: copy.fetch_params(step)) as path:
         from seedzero.evaluation import policy  # JAX
@@ -122,7 +123,7 @@ def evaluate(
     """
     from seedzero.bucket import run_copy
 
-    check_step(step)
+    step = checked_step(step)
     _check_seed(seed)
     if episodes < 1:
         raise errors.UsageError(f"episodes={episodes}: expected at least 1")
@@ -165,7 +166,7 @@ def export(
     from seedzero.bucket import run_copy
     from seedzero.evaluation import export_options
 
-    check_step(step)
+    step = checked_step(step)
     export_options.check(file_format, platforms, batch_size)
     with run_copy.local(os.fspath(run_dir), lambda copy: copy.fetch_params(step)) as path:
         from seedzero.evaluation import exporting, greedy, policy  # JAX
@@ -175,10 +176,14 @@ def export(
         return exporting.export(saved, config, spec, pathlib.Path(out), platforms=platforms, batch_size=batch_size)
 
 
-def check_step(step: object) -> None:
-    """Raises UsageError unless it is the number of an update, "best", "last" or None."""
-    if step not in (None, "best", "last") and not (isinstance(step, int) and step >= 0):
-        raise errors.UsageError(f"step={step!r}: expected the number of a saved update, 'best' or 'last'")
+def checked_step(step: object) -> Step | None:
+    """Returns a step with a number of its own type. Raises UsageError unless it is one that `Step` names, or None."""
+    if step is None or (isinstance(step, str) and step in ("best", "last")):
+        return cast(Step | None, step)
+    with contextlib.suppress(TypeError):
+        if (number := operator.index(cast(Any, step))) >= 0:  # one of numpy, too
+            return number
+    raise errors.UsageError(f"step={step!r}: expected the number of a saved update, 'best' or 'last'")
 
 
 def _check_seed(seed: int) -> None:

@@ -10,7 +10,7 @@ import shutil
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from seedzero.api import request
 from seedzero.bucket import bucket
@@ -132,6 +132,8 @@ def texts(values: Mapping[str, options.Value | os.PathLike[str]]) -> dict[str, s
             raise errors.ConfigError(f"unknown setting --{name}={value}{nearest}")
         if isinstance(value, os.PathLike):
             value = os.fspath(value)
+        if getattr(value, "shape", None) == ():
+            value = cast(Any, value).item()  # a number of numpy
         if not isinstance(value, bool | int | float | str):
             raise errors.ConfigError(f"--{name}={value!r}: expected a text, a number, true or false")
         found[config_lib.ALIASES.get(name, name)] = str(value).lower() if isinstance(value, bool) else str(value)

@@ -24,9 +24,9 @@ PROGRAMS = "xla"
 DIRECTORIES = ("tensorboard", "logs", PROGRAMS)
 """Mirrored besides checkpoints."""
 
-_ROOT = "checkpoints"
-STEPS = f"{_ROOT}/{checkpoint_files.STEPS}/"
-BESTS = f"{_ROOT}/{checkpoint_files.BEST}/"
+ROOT = "checkpoints"
+STEPS = f"{ROOT}/{checkpoint_files.STEPS}/"
+BESTS = f"{ROOT}/{checkpoint_files.BEST}/"
 """Prefixes of the keys of all checkpoints, and of the best ones."""
 _MANIFEST = re.compile(rf"((?:{STEPS}|{BESTS})\d+)/{re.escape(manifest.NAME)}")
 
@@ -105,7 +105,7 @@ def _number(prefix: str) -> int:
 
 def segment_keys(found: manifest.Manifest) -> list[str]:
     """Returns the keys of a checkpoint's segments, immutable and shared with other checkpoints."""
-    root = f"{_ROOT}/{checkpoint_files.SEGMENTS}"
+    root = f"{ROOT}/{checkpoint_files.SEGMENTS}"
     return [f"{root}/{segment}/{name}" for segment, files in found.segments.items() for name in files]
 
 
@@ -121,7 +121,7 @@ def all_keys(prefix: str, found: manifest.Manifest) -> set[str]:
 
 def read_checkpoints(store: bucket.Store, keys: Collection[str]) -> Checkpoints:
     """Returns the checkpoints among the objects with these keys. Raises BucketError."""
-    found = Checkpoints({}, {}, {key for key in keys if key.startswith(f"{_ROOT}/")})
+    found = Checkpoints({}, {}, {key for key in keys if key.startswith(f"{ROOT}/")})
     prefixes = [matched[1] for key in found.keys if (matched := _MANIFEST.fullmatch(key))]
 
     def read(prefix: str) -> tuple[str, bytes | None]:
@@ -162,7 +162,7 @@ def fetch(
     own = checkpoint_files.own_files(known.manifest, scope)
     directories: dict[str, manifest.Files] = {prefix: own}
     if scope == "all":
-        root = f"{_ROOT}/{checkpoint_files.SEGMENTS}"
+        root = f"{ROOT}/{checkpoint_files.SEGMENTS}"
         directories |= {f"{root}/{name}": part for name, part in known.manifest.segments.items()}
     # The checkpoint's own directory is entered first, so it appears last, after its segments.
     with contextlib.ExitStack() as appearing:

@@ -55,16 +55,28 @@ class Copy:
 
     def fetch_params(self, step: checkpoint_files.Step | None) -> None:
         """Fetches the parameters of a checkpoint; None: of the best one and of the last."""
-        found = self.manifests()
+        while not self._fetch_params(step, self.manifests()):
+            shutil.rmtree(self.path / remote.ROOT)
+
+    def _fetch_params(self, step: checkpoint_files.Step | None, found: remote.Checkpoints) -> bool:
+        """Returns False where the learner has replaced the best checkpoint meanwhile."""
         bests, steps = found.bests(), found.steps()
-        if bests and step in (None, "best"):
-            self._fetch(remote.best_prefix(max(bests)), found)
+        wanted = max(bests, default=None) if step in (None, "best") else step
+        if wanted in bests and (step not in steps):
+            prefix = remote.best_prefix(wanted)
+            if not self._fetch(prefix, found) and self._is_gone(prefix, found):
+                return False
         if isinstance(step, int) and step in steps:
             self._fetch(remote.step_prefix(step), found)
         if step in (None, "last"):
             for number in sorted(steps, reverse=True):
                 if self._fetch(remote.step_prefix(number), found):
                     break
+        return True
+
+    def _is_gone(self, prefix: str, found: remote.Checkpoints) -> bool:
+        """Returns whether a checkpoint is another by now, or deleted."""
+        return self._store.read(f"{prefix}/{manifest.NAME}").content != found.manifests[prefix].content
 
     def _fetch(self, prefix: str, found: remote.Checkpoints) -> bool:
         """Fetches parameters; returns whether they are whole: their reader reports the damage."""
@@ -79,9 +91,9 @@ class Copy:
         found = self.manifests()
         keys = {prefix: remote.all_keys(prefix, known.manifest) for prefix, known in found.manifests.items()}
         remote.download_all(self._store, self.path, set().union(*keys.values()))
-        for prefix, known in found.manifests.items():
+        for prefix in found.manifests:
             is_whole = all((self.path / key).exists() for key in keys[prefix])
-            if not is_whole and self._store.read(f"{prefix}/{manifest.NAME}").content != known.content:
+            if not is_whole and self._is_gone(prefix, found):
                 shutil.rmtree(self.path / prefix)  # its learner deleted it meanwhile
 
     def rows(self) -> list[dict[str, Any]]:

@@ -174,6 +174,8 @@ def find(
         return step_directory(directory, newest.step), newest, skipped
     parent = directory / (BEST if step == "best" else STEPS)
     steps = finished(parent)
+    if step not in ("best", *steps) and step in finished(directory / BEST):  # kept there alone
+        parent, steps = directory / BEST, finished(directory / BEST)
     if not steps or (step != "best" and step not in steps):
         available = ", ".join(map(str, finished(directory / STEPS))) or "none"
         raise errors.CheckpointError(f"no checkpoint {step} in {directory}; there are: {available}")

@@ -121,6 +121,8 @@ def _load() -> types.ModuleType:
 def _train_words(arguments: parse.Arguments, run_dir: str) -> tuple[str, ...]:
     flags = {key: value for key, value in arguments.flags.items() if key == "preset"}
     settings = {key: value for key, value in arguments.settings.items() if key != _TOKEN_FILE}
+    if not flags and "env.id" not in settings:  # a run that goes on: its workers speak TLS only if they are told to
+        settings = {"tls.cert_file": "", "tls.key_file": "", **settings}
     return tuple(train.as_words({**flags, "run_dir": run_dir}, settings))
 
 

@@ -54,6 +54,12 @@ def resolve(
         found = f"{machine.num_cores} cores and {machine.num_devices} {machine.platform} device(s)"
         notes.append(f"automatic, for {found}: {_listing(automatic)}")
     check_shares(config)
+    num_shards, num_envs = config.training.acting_devices or config.training.num_devices, config.worker.num_envs
+    if num_envs < num_shards and not _may_join(config):
+        notes.append(
+            f"{num_envs} environments leave some of {num_shards} devices without any, and a new run learns nothing "
+            "until each had one; give more --worker.envs_per_group or --workers, or fewer --training.num_devices"
+        )
     return config, notes
 
 
@@ -138,11 +144,6 @@ def check_shares(config: config_lib.Config, *, is_begun: bool = False) -> None:
             f"replay.num_slots={config.replay.num_slots} on {num_shards}; give --worker.envs_per_group so that "
             f"environments are a multiple of {num_shards}, or --training.num_devices={num_filled}"
         )
-    if num_envs < num_shards and not _may_join(config):
-        raise errors.ConfigError(
-            f"{num_envs} environments leave some of {num_shards} devices without any, and nothing could be learned; "
-            f"give more --worker.envs_per_group or --workers, or --training.num_devices={num_envs}"
-        )
 
 
 def _unshared(config: config_lib.Config, num_acting: int) -> list[tuple[str, int, int, str]]:
@@ -152,10 +153,6 @@ def _unshared(config: config_lib.Config, num_acting: int) -> list[tuple[str, int
     if num_acting:
         acting, all_groups = f"training.acting_devices={num_acting}", f" and the other {num_devices - num_acting}"
         num_shares = math.lcm(num_acting, num_devices - num_acting)
-    multiple = num_shares
-    if num_shares > 1 and (num_parts := config.agent.num_parts) > 1:
-        multiple *= num_parts
-        all_groups += f", and each part by {num_parts} minibatches"
-    shares = [(name, number, multiple, acting + all_groups) for name, number in config.agent.shared(config).items()]
+    shares = [(name, number, num_shares, acting + all_groups) for name, number in config.agent.shared(config).items()]
     shares.append(("replay.num_slots", config.replay.num_slots, num_acting or num_devices, acting))
     return [share for share in shares if share[1] % share[2]]

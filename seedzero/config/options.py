@@ -132,11 +132,6 @@ class AgentSection(Section):
         """Returns the numbers by SECTION.KEY of which every device takes an equal part."""
         return {"replay.batch_size": config.replay.batch_size}
 
-    @property
-    def num_parts(self) -> int:
-        """Minibatches that each device divides its part of a batch into, whole windows in each; 1: none."""
-        return 1
-
 
 class Part(NamedTuple):
     """An agent's part of a preset: values by SECTION.KEY over the shared ones; on_cpu: without accelerator."""

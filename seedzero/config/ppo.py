@@ -118,10 +118,6 @@ class PPOConfig(options.AgentSection):
     def shared(self, config: Any) -> dict[str, int]:
         return {"ppo.batch_size": self.batch_size}
 
-    @property
-    def num_parts(self) -> int:
-        return self.num_minibatches if self.lstm_width else 1
-
 
 # Presets ----------------------------------------------------------------------------------------------------------
 

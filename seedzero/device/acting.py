@@ -48,13 +48,12 @@ class Seen(NamedTuple):
     task: jax.Array | None = None
 
 
-def initial(agent: base.Agent, spec: types.EnvSpec, num_slots: int, *, num_stored: int | None = None) -> Carried:
-    """Returns what environments carry before anything was seen; num_stored: steps of the training run so far."""
+def initial(agent: base.Agent, spec: types.EnvSpec, num_slots: int, *, begins: bool = False) -> Carried:
+    """Returns what environments carry before anything was seen; begins: a process begins to train in them."""
     num_past = agent.stack - 1
     past = observations.zeros(spec, num_past, num_slots) if num_past else {}
-    if num_stored is not None and agent.first_memory:
-        return Carried(past, agent.first_memory(num_slots, num_stored))
-    return Carried(past, agent.initial_memory(num_slots))
+    memory = agent.first_memory if begins and agent.first_memory else agent.initial_memory
+    return Carried(past, memory(num_slots))
 
 
 def act(

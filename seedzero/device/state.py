@@ -41,12 +41,12 @@ def create_actor(setup: setup_lib.Setup, *, holds_frames: bool = True) -> ActorS
         prioritized=isinstance(agent.data, data_lib.Replay) and agent.data.prioritization is not None,
         holds_frames=holds_frames,
     )
-    return ActorState(_create_carried(setup, 0), rings)
+    return ActorState(_create_carried(setup, begins=True), rings)
 
 
-def _create_carried(setup: setup_lib.Setup, num_stored: int) -> acting.Carried:
+def _create_carried(setup: setup_lib.Setup, *, begins: bool) -> acting.Carried:
     num_slots = setup.layout.num_train + setup.layout.num_evaluate
-    carried = acting.initial(setup.agent, setup.spec, num_slots, num_stored=num_stored)
+    carried = acting.initial(setup.agent, setup.spec, num_slots, begins=begins)
     past = {name: frames_lib.zeros(num_slots, 1, seen.shape[1:], seen.dtype) for name, seen in carried.past.items()}
     return carried._replace(past=past)
 
@@ -78,12 +78,9 @@ def abstract_train(setup: setup_lib.Setup) -> base.TrainState:
     return mesh_lib.placed(shapes, mesh_lib.replicated(setup.learns_on))
 
 
-def init_carried(setup: setup_lib.Setup, num_stored: int) -> acting.Carried:
-    """Returns what environments carry before anything was seen, spread over the devices.
-
-    num_stored: training steps of the run so far.
-    """
-    create = functools.partial(_create_carried, setup, num_stored)
+def init_carried(setup: setup_lib.Setup, *, begins: bool) -> acting.Carried:
+    """Returns what environments carry before anything was seen, on the devices; begins: as in `acting.initial`."""
+    create = functools.partial(_create_carried, setup, begins=begins)
     return acting.Carried(*jax.jit(create, out_shardings=mesh_lib.sharded(setup.mesh))())
 
 

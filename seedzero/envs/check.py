@@ -102,7 +102,7 @@ def explore(
       EnvironmentFailure: it raised, or does not keep Gymnasium's protocol.
     """
     if isinstance(env, gym_env.GymVectorEnv):
-        env.try_out(min(num_steps, _PROTOCOL_STEPS))
+        env.try_out(min(num_steps, _PROTOCOL_STEPS), max_seconds=max_seconds / 10, clock=clock)
     random, spec = np.random.default_rng(seed), env.spec
     step = env.reset([seed])
     again = env.reset([seed])

@@ -7,10 +7,13 @@ import dataclasses
 import difflib
 import functools
 import importlib.util
+import inspect
 import json
+import math
 import os
 import re
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -87,6 +90,8 @@ class GymVectorEnv:
 
         def make() -> gymnasium.Env[Any, Any]:
             env: gymnasium.Env[Any, Any] = make_one(**given)
+            if isinstance(env, gymnasium.Env) and not _takes_options(env):
+                env = _WithoutOptions(env)
             limit = settings.max_episode_steps
             return gym_wrappers.apply(env if not limit else gymnasium.wrappers.TimeLimit(env, limit), wrappers)
 
@@ -112,14 +117,17 @@ class GymVectorEnv:
             plain: list[Any] = [functools.partial(_Plain, env) for env in envs]
             self._envs = vector.SyncVectorEnv(plain, autoreset_mode=vector.AutoresetMode.NEXT_STEP, copy=False)
 
-    def try_out(self, num_steps: int = 1) -> None:
-        """Resets and steps the first environment; it must be reset afterwards.
+    def try_out(
+        self, num_steps: int = 1, *, max_seconds: float = math.inf, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        """Resets and steps the first environment, until it has taken so long; it must be reset afterwards.
 
         Raises:
           EnvironmentFailure: it raised, or does not keep Gymnasium's protocol.
         """
         with _quiet():
-            gym_protocol.check(self._name, self._first, num_steps)
+            end = clock() + max_seconds
+            gym_protocol.check(self._name, self._first, num_steps, goes_on=lambda: clock() < end)
 
     def reset(self, seeds: Sequence[int]) -> types.EnvStep:
         base.check_seeds(seeds, self.num_envs)
@@ -134,6 +142,12 @@ class GymVectorEnv:
         with base.failures_of(f"environment {self._name!r} raised in step"):
             observation, reward, terminated, truncated, _ = self._envs.step(self._decode(actions))
         return types.EnvStep(self._encode(observation), reward.astype(np.float32), terminated, truncated)
+
+    @property
+    def frames_per_second(self) -> float | None:
+        """The speed that the environment's metadata declares for its pictures, if they do."""
+        declared = self._first.metadata.get("render_fps")
+        return float(declared) if isinstance(declared, int | float) and declared > 0 else None
 
     def render(self) -> np.ndarray:
         with base.failures_of(f"environment {self._name!r} raised in render"), _quiet():
@@ -160,6 +174,17 @@ def check_distinct(name: str, originals: Sequence[Any]) -> None:
         )
 
 
+def _takes_options(env: gymnasium.Env[Any, Any]) -> bool:
+    """Returns whether reset has the argument that Gymnasium's groups and wrappers always give."""
+    parameters = inspect.signature(env.reset).parameters
+    return "options" in parameters or any(known.kind is known.VAR_KEYWORD for known in parameters.values())
+
+
+class _WithoutOptions(gymnasium.Wrapper[Any, Any, Any, Any]):
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        return self.env.reset(seed=seed)
+
+
 class _Plain:
     """An environment that returns plain numbers and an empty info, which nothing here reads.
 
@@ -174,8 +199,7 @@ class _Plain:
         return getattr(self.env, name)
 
     def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
-        # A user's environment may lack an argument, such as options, that is None here.
-        observation, _ = self.env.reset(**{key: value for key, value in options.items() if value is not None})
+        observation, _ = self.env.reset(**options)
         return observation, {}
 
     def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:

@@ -5,7 +5,7 @@ Gymnasium's own groups of environments would raise in numpy, far from the mistak
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import gymnasium
@@ -19,7 +19,9 @@ _STEP = "(observation, reward, terminated, truncated, info)"
 _MEND = "mend it there, or in a wrapper that a function of yours returns: --env=python:MODULE:FUNCTION"
 
 
-def check(name: str, env: gymnasium.Env[Any, Any], num_steps: int = 1) -> None:
+def check(
+    name: str, env: gymnasium.Env[Any, Any], num_steps: int = 1, *, goes_on: Callable[[], bool] = lambda: True
+) -> None:
     """Resets an environment and steps it; its next use must begin with a reset.
 
     Raises:
@@ -31,6 +33,8 @@ def check(name: str, env: gymnasium.Env[Any, Any], num_steps: int = 1) -> None:
         if is_over:
             _reset(name, env)
         is_over = _step(name, env)
+        if not goes_on():
+            return
 
 
 def _reset(name: str, env: gymnasium.Env[Any, Any]) -> None:

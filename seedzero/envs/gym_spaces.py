@@ -172,13 +172,14 @@ def _read_actions(name: str, space: spaces.Space[Any]) -> tuple[dict[str, Any], 
     if isinstance(space, spaces.Discrete):
         first = int(space.start)
         return dict(num_actions=int(space.n)), lambda actions: (actions.astype(np.int64) + first).astype(space.dtype)
-    if isinstance(space, spaces.Box) and space.dtype.kind in "iu" and space.shape:
-        low, high = space.low.astype(object), space.high.astype(object)  # differences may be larger than the dtype
-        if high.size and (high - low).max() < MAX_COMBINATIONS:
-            number = (high - low + 1).astype(np.int64)
-            space = spaces.MultiDiscrete(number, dtype=space.dtype.type, start=space.low)
-    if isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
-        return _read_combinations(name, space)
+    if isinstance(space, spaces.MultiBinary):
+        return _read_combinations(name, space, [2] * math.prod(space.shape), np.zeros(space.shape, np.int64))
+    if isinstance(space, spaces.MultiDiscrete):
+        return _read_combinations(name, space, [int(size) for size in space.nvec.reshape(-1)], space.start)
+    if isinstance(space, spaces.Box) and space.dtype.kind in "iu" and space.low.size:
+        low, high = space.low.astype(object), space.high.astype(object)  # exact, whatever the dtype
+        if max(sizes := [int(size) for size in (high - low + 1).reshape(-1)]) <= MAX_COMBINATIONS:
+            return _read_combinations(name, space, sizes, space.low.astype(np.int64))
     if not isinstance(space, spaces.Box):
         raise errors.EnvironmentFailure(
             f"environment {name!r} has the action space {space}; expected Discrete, MultiDiscrete, MultiBinary or "
@@ -202,12 +203,10 @@ def _read_actions(name: str, space: spaces.Space[Any]) -> tuple[dict[str, Any], 
     return dict(zip(("num_actions", "action_low", "action_high"), (0, *bounds), strict=True)), decode
 
 
-def _read_combinations(name: str, space: spaces.MultiDiscrete | spaces.MultiBinary) -> tuple[dict[str, Any], Coder]:
-    """Returns the same for several whole numbers at a time: each of their combinations is one action."""
-    if isinstance(space, spaces.MultiBinary):
-        sizes, start = [2] * math.prod(space.shape), np.zeros(space.shape, np.int64)
-    else:
-        sizes, start = [int(size) for size in space.nvec.reshape(-1)], space.start
+def _read_combinations(
+    name: str, space: spaces.MultiDiscrete | spaces.MultiBinary | spaces.Box, sizes: list[int], start: np.ndarray
+) -> tuple[dict[str, Any], Coder]:
+    """Returns the same for several whole numbers at a time, from their starts: each combination is one action."""
     num_actions = math.prod(sizes)
     if num_actions > MAX_COMBINATIONS:
         raise errors.EnvironmentFailure(
@@ -218,6 +217,7 @@ def _read_combinations(name: str, space: spaces.MultiDiscrete | spaces.MultiBina
 
     def decode(actions: np.ndarray) -> np.ndarray:
         numbers = np.stack(np.unravel_index(actions, sizes), axis=-1).reshape(len(actions), *space.shape)
-        return (numbers + start).astype(space.dtype)
+        taken: np.ndarray = (numbers + start).astype(space.dtype)
+        return taken
 
     return dict(num_actions=num_actions), decode

@@ -68,7 +68,13 @@ def bounded(space: spaces.Space[Any], low: Any, high: Any) -> spaces.Box:
 
 
 class RescaleAction(wrappers.RescaleAction[Any, Any, Any]):
-    """Gymnasium's, whose result never lies outside the environment's bounds by a rounding error."""
+    """Gymnasium's, for floats: no result lies outside the environment's bounds by a rounding error."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any], min_action: Any, max_action: Any) -> None:
+        space = env.action_space
+        if not isinstance(space, spaces.Box) or space.dtype.kind != "f":
+            raise TypeError(f"expected a Box of floats, got {space}")
+        super().__init__(env, min_action, max_action)
 
     def action(self, action: Any) -> Any:
         space: Any = self.env.action_space

@@ -234,7 +234,8 @@ def play(
             player.advance()
 
     with env_base.closing(player.env):
-        fps = _FRAMES_PER_SECOND[player.config.env.id.partition(":")[0]]
+        usual = _FRAMES_PER_SECOND[player.config.env.id.partition(":")[0]]
+        fps = getattr(player.env, "frames_per_second", None) or usual
         num_frames = video.write_video(target, frames(), fps)
     (episode,) = [*ended, *cut_off]
     shown = {"frames": num_frames, "return": episode.total, "length": episode.length}

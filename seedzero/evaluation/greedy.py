@@ -18,7 +18,7 @@ from seedzero.agents import table as agents
 from seedzero.checkpoints import files as checkpoint_files
 from seedzero.checkpoints import spec_file
 from seedzero.config import config as config_lib
-from seedzero.core import types
+from seedzero.core import errors, types
 from seedzero.device import acting, compilation_cache
 
 _SEED_KEY = 2
@@ -51,6 +51,11 @@ def load(
       CheckpointError: a missing or damaged checkpoint.
     """
     compilation_cache.enable()
+    if getattr(jax.config, "jax_enable_x64", False):
+        raise errors.UsageError(
+            "JAX computes with 64 bits here (jax_enable_x64), agents with 32; turn it off, "
+            "or use the agent in a process of its own"
+        )
     saved_spec = spec_file.read(path) or spec
     spec_file.check_equal(spec, saved_spec)
     agent = agents.make(config, saved_spec, jax.default_backend())

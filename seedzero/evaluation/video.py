@@ -87,7 +87,7 @@ def _write_mp4(path: pathlib.Path, frames: Iterator[np.ndarray], fps: float) -> 
     size = f"{first.shape[1]}x{first.shape[0]}"
     # imageio_ffmpeg's writer forks, which is unsafe in a process with JAX's threads; this does not.
     command = [imageio_ffmpeg.get_ffmpeg_exe(), "-y", "-loglevel", "error", "-f", "rawvideo", "-pix_fmt", "rgb24"]
-    command += ["-s", size, "-r", str(fps), "-i", "-", "-an", "-c:v", "libx264", "-pix_fmt", "yuv420p", str(path)]
+    command += ["-s", size, "-r", str(fps), "-i", "-", "-an", "-c:v", "libx264", "-pix_fmt", "yuv420p", f"file:{path}"]
     count = 0
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
         assert process.stdin is not None

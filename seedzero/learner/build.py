@@ -53,7 +53,7 @@ def device_loop_for(
     try:
         resumed = saves.restore(setup.agent, train, compiled.with_frames(actor.rings))
         train, restored = resumed or (state_lib.init_train(setup), None)
-        runner = runner_lib.Runner(setup, compiled, train, _actor(setup, restored, frames))
+        runner = runner_lib.Runner(setup, compiled, train, _actor(setup, restored, frames, config.run.deterministic))
     except Exception:
         compiled.close()
         raise
@@ -97,12 +97,16 @@ def _place_replay(
 
 
 def _actor(
-    setup: setup_lib.Setup, restored: checkpoint.Restored | None, frames: host_frames.HostFrames | None
+    setup: setup_lib.Setup,
+    restored: checkpoint.Restored | None,
+    frames: host_frames.HostFrames | None,
+    is_deterministic: bool,
 ) -> state_lib.ActorState:
     """Returns the acting state: empty, or with the rings of a checkpoint."""
     if restored is None:
         return state_lib.init_actor(setup, holds_frames=frames is None)
-    carried = state_lib.init_carried(setup, restored.host["ledger"]["stored"])
+    # A deterministic run goes on as after any of its checkpoints, which do not begin anew either.
+    carried = state_lib.init_carried(setup, begins=not is_deterministic)
     if restored.rings is None:
         return state_lib.init_actor(setup, holds_frames=frames is None)._replace(carried=carried)
     rings = restored.rings

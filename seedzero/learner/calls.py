@@ -157,7 +157,7 @@ class Calls:
             self.intake.cut(session.all_slots, counts.CHECKPOINT_RESET)
             self._end_session(session, "environments are reset at a checkpoint")
         self.intake.ledger.discard_stored(self.pacer.drop(), counts.CHECKPOINT_RESET)
-        self.runner.forget(self.intake.ledger.counts.stored)
+        self.runner.forget()
 
     def _end_session(self, session: roster.Session, reason: str) -> None:
         self.workers.roster.remove(session.session_id)
@@ -173,7 +173,8 @@ class Calls:
         """Starts an evaluation with the newest parameters, if its environments are still there."""
         for session in self.workers.roster.started(types.Role.EVALUATE)[:1]:
             params, tasks = self.runner.copy_params(), self.setup.spec.tasks
-            self.evaluator.begin(session, self.runner.num_updates, params, tasks, now=self.clock())
+            now, env_steps = self.clock(), self.intake.ledger.counts.stored
+            self.evaluator.begin(session, self.runner.num_updates, params, tasks, now=now, env_steps=env_steps)
 
     def evaluate(self) -> evaluator_lib.Ended | None:
         """Acts for the evaluating environments that wait; returns the evaluation when it is complete."""

@@ -203,7 +203,7 @@ class DeviceLoop:
         evaluating = calls.evaluator.running is not None
         num_inserts = calls.intake.ledger.counts.stored
         only_learns = self._config.run.has_all_steps(num_inserts)
-        may_act = ready and not only_learns and calls.intake.can_act(calls.setup.max_rows, self._clock())
+        may_act = ready and not only_learns and calls.intake.can_act(self._full_batch(), self._clock())
         return limiter.Progress(
             num_inserts=num_inserts,
             num_kept=calls.intake.num_kept,
@@ -218,6 +218,12 @@ class DeviceLoop:
             only_learns=only_learns,
             waits_to_act=may_act and not has_room,
         )
+
+    def _full_batch(self) -> int:
+        """Returns the rows of a batch that need not wait for others: the largest, or all that there are."""
+        largest = self.calls.setup.max_rows
+        waits = self._config.batcher.wait_microseconds > 0
+        return min(largest, sum(self.calls.workers.roster.sizes())) if waits else largest
 
     def _evaluate(self) -> None:
         ended = self.calls.evaluate()

@@ -15,10 +15,14 @@ from seedzero.learner import roster
 
 
 class Running(NamedTuple):
-    """An evaluation under way: its environments, frozen parameters, and the episodes so far."""
+    """An evaluation under way: its environments, frozen parameters, and the episodes so far.
+
+    update, env_steps: of the run when it began.
+    """
 
     session: roster.Session
     update: int
+    env_steps: int
     params: base.Params
     played: evaluation.Evaluation
 
@@ -108,12 +112,16 @@ class Evaluator:
         tasks: Sequence[str] = (),
         *,
         now: float,
+        env_steps: int = 0,
     ) -> None:
-        """Starts an evaluation in the environments of a session, of these tasks; the parameters are a copy."""
+        """Starts an evaluation in the environments of a session, of these tasks; the parameters are a copy.
+
+        env_steps: training steps stored so far.
+        """
         self._last_step = now
         limit = self._config.max_episode_steps
         played = evaluation.Evaluation(session.all_slots, self._config.episodes, tasks, max_steps=limit)
-        self.running = Running(session, num_updates, params, played)
+        self.running = Running(session, num_updates, env_steps, params, played)
 
     def record(self, messages: Sequence[batch_lib.Message], num_updates: int, now: float) -> Ended | None:
         """Adds observations, after so many updates; returns the evaluation when they complete it."""

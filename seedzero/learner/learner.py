@@ -364,7 +364,8 @@ class _Learner:
         normalized = ended.human_normalized
         if normalized is not None:
             values["evaluation_human_normalized"] = normalized
-        self._view.write_row({"update": update, "kind": "evaluation", **values}, gathered=False)
+        began = {"update": update, "env_steps": ended.running.env_steps}  # training may have gone on meanwhile
+        self._view.write_row({**began, "kind": "evaluation", **values}, gathered=False)
         cut = f", {result.cut_off} of them cut off as too long" if result.cut_off else ""
         best = "; the best so far" if ended.is_best else ""
         score = "" if normalized is None else f", human-normalized {normalized:.3f}"

@@ -113,8 +113,6 @@ class Reception:
         if session is None:
             return
         is_lost = reason != messages.GOODBYE
-        if not is_lost:
-            self._has_made.discard(session.worker_id)
         if session.started:
             lost = counts.WORKER_LOST if is_lost else counts.WORKER_LEFT
             self.inbox.end_session(session_id, session.role, session.all_slots, lost)
@@ -122,8 +120,8 @@ class Reception:
         self._report(f"worker {session.worker_id} left: {reason}{kept}")
         # Environments may take long to be made the first time; those that there were hang in their reset.
         if reason.startswith(messages.OVERDUE) and session.worker_id in self._has_made:
-            self._has_made.remove(session.worker_id)
             self._on_overdue(session.worker_id)
+        self._has_made.discard(session.worker_id)  # its process may be another next time
 
     def status(self) -> Mapping[str, object]:
         """Handler: returns the status for `seedzero status`."""

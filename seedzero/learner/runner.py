@@ -77,9 +77,9 @@ class Runner:
         self._actor, acted = program(params, self._actor, batch, counters)
         return acted
 
-    def forget(self, num_stored: int) -> None:
-        """Has environments carry what they begin with where a run resumes; num_stored: its training steps so far."""
-        self._actor = self._actor._replace(carried=state_lib.init_carried(self._setup, num_stored))
+    def forget(self) -> None:
+        """Has environments carry what they do before anything was seen."""
+        self._actor = self._actor._replace(carried=state_lib.init_carried(self._setup, begins=False))
 
     def update(self, feed: steps.Feed) -> jax.Array:
         """Learns from the windows that the feed leads to; returns metrics [M], `programs.metric_names`."""

@@ -74,7 +74,7 @@ class View:
         recent, rates, budget = self._gathered.means(), self._rates(), self._config.run
         env_steps, updates = snapshot.counts.stored, snapshot.num_updates
         steps_budget = (budget.max_env_steps, env_steps, rates["env_steps_per_second"])
-        if snapshot.owed_updates:
+        if snapshot.owed_updates and rates["updates_per_second"]:
             steps_budget = (snapshot.owed_updates, updates, rates["updates_per_second"])
         self._screen.update(
             console.Snapshot(

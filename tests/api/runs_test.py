@@ -7,9 +7,11 @@ import pathlib
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 import seedzero
+from seedzero.api import runs
 from seedzero.bucket import run_copy
 from seedzero.core import errors
 from seedzero.evaluation import evaluate
@@ -21,6 +23,13 @@ def test_a_seed_that_no_device_holds_is_refused(seed: int, tmp_path: pathlib.Pat
         seedzero.evaluate(tmp_path, seed=seed)
     with pytest.raises(errors.UsageError, match=rf"seed={seed}: "):
         seedzero.load(tmp_path, seed=seed)
+
+
+def test_a_step_may_be_a_number_of_numpy() -> None:
+    assert [runs.checked_step(step) for step in (None, "best", np.int64(60), 7)] == [None, "best", 60, 7]
+    for step in (-1, 1.0, "first", np.int64(-1)):
+        with pytest.raises(errors.UsageError, match="expected the number of a saved update, 'best' or 'last'"):
+            runs.checked_step(step)
 
 
 def test_an_opponent_in_a_bucket_keeps_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:

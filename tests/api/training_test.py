@@ -8,6 +8,7 @@ import sys
 import threading
 from typing import Any
 
+import numpy as np
 import pytest
 
 import seedzero
@@ -92,6 +93,12 @@ def test_nothing_to_train_on_is_an_error_and_so_is_a_directory_without_a_run(tmp
 
 def test_a_path_is_a_text() -> None:
     assert training.texts({"token_file": pathlib.Path("a/b")}) == {"transport.token_file": "a/b"}
+
+
+def test_a_number_of_numpy_is_a_number() -> None:
+    given = {"seed": np.int64(3), "stop_at_return": np.float32(0.5), "run.deterministic": np.bool_(True)}
+    found = {"run.seed": "3", "run.stop_at_return": "0.5", "run.deterministic": "true"}
+    assert training.texts(given) == found
 
 
 def test_the_package_loads_nothing_before_it_is_asked_for() -> None:

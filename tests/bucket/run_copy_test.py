@@ -56,7 +56,7 @@ def test_a_directory_is_used_as_it_is(tmp_path: pathlib.Path) -> None:
         assert path == tmp_path
 
 
-@pytest.mark.parametrize(("step", "expected"), [("last", 20), ("best", 15), (10, 10)])
+@pytest.mark.parametrize(("step", "expected"), [("last", 20), ("best", 15), (10, 10), (15, 15)])
 def test_the_parameters_of_one_checkpoint_are_fetched_and_nothing_else(
     gcs: fake_gcs.FakeGcs, run: pathlib.Path, step: checkpoint_files.Step, expected: int
 ) -> None:
@@ -69,6 +69,25 @@ def test_the_parameters_of_one_checkpoint_are_fetched_and_nothing_else(
     assert not path.exists()
     content = [name for name in read if "/checkpoints/" in name and not name.endswith("manifest.json")]
     assert content and all(f"{expected:012d}/params/" in name for name in content)
+
+
+def test_a_best_one_that_is_replaced_while_it_is_read_is_read_anew(
+    gcs: fake_gcs.FakeGcs, run: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    old, new = (f"{PREFIX}/checkpoints/best/{step:012d}/" for step in (15, 20))
+    step_20 = f"{PREFIX}/checkpoints/steps/000000000020/"
+
+    def replace(request: fake_gcs.Request) -> None:
+        if request.kind == "read" and request.name.startswith(f"{old}params"):
+            for name in gcs.names("runs", step_20):
+                gcs.put("runs", name.replace(step_20, new), gcs.content("runs", name))
+            for name in gcs.names("runs", old):
+                gcs.remove("runs", name)
+
+    gcs.fault = replace
+    with run_copy.local(URL, lambda copy: copy.fetch_params(None)) as path:
+        params, found = checkpoint_files.restore_params(path / "checkpoints", "best", LIKE)
+    assert found.step == 20 and params["w"].tolist() == [20] * 300
 
 
 def test_the_last_one_that_is_whole_is_taken(gcs: fake_gcs.FakeGcs, run: pathlib.Path) -> None:

@@ -114,7 +114,7 @@ def test_a_run_goes_on_without_the_files_that_its_first_learner_read(
     run_dir.open_run_dir(tmp_path / "run", config, preset="catch", given=given).close()
     words = [f"--run_dir={tmp_path}/run", "--address=10.0.0.1:6379"]
     assert main.main(["launch", "ray", "--num_workers=3", *words]) == 0
-    assert plans[0].train_words == (f"--run_dir={tmp_path}/run",)
+    assert plans[0].train_words == (f"--run_dir={tmp_path}/run", "--tls.cert_file=", "--tls.key_file=")
     assert main.main(["train", words[0]]) == exit_codes.BAD_USAGE
     text = "had --token_file=/gone/token, which is not there; give --token_file=FILE, or --token_file= for none"
     assert text in capsys.readouterr().err

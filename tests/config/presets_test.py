@@ -40,7 +40,7 @@ def test_half_of_the_chips_of_a_host_may_act_and_others_are_refused_with_a_batch
     combinations.check(resolve(4))
     assert resolve(4).replay.num_slots % 4 == 0
     with pytest.raises(
-        errors.ConfigError, match=r"batch_size=\d+ can't be shared .*=2 and the other 6.*; try --.*_size="
+        errors.ConfigError, match=r"batch_size=\d+ can't be shared .*=2 and the other 6; try --.*_size="
     ):
         resolve(2)
 

@@ -17,6 +17,7 @@ def updated(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
         monkeypatch.delenv(name, raising=False)
     found: dict[str, object] = {}
     monkeypatch.setattr(jax.config, "update", found.__setitem__)
+    monkeypatch.setattr(compilation_cache, "_chosen", lambda: found.get("jax_compilation_cache_dir"))
     return found
 
 
@@ -55,3 +56,14 @@ def test_the_environment_has_precedence(updated: dict[str, object], monkeypatch:
     monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "9")
     compilation_cache.enable()
     assert updated == {}
+
+
+def test_a_directory_that_the_program_chose_stays_and_one_of_before_does_not(
+    updated: dict[str, object], tmp_path: pathlib.Path
+) -> None:
+    for name in ("one", "other"):
+        compilation_cache.enable(tmp_path / name)
+        assert updated["jax_compilation_cache_dir"] == str(tmp_path / name)
+    updated["jax_compilation_cache_dir"] = "/of/the/program"
+    compilation_cache.enable(tmp_path / "one")
+    assert updated["jax_compilation_cache_dir"] == "/of/the/program"

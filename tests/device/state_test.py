@@ -50,7 +50,7 @@ def test_the_acting_state_has_rings_for_training_slots_and_memory_for_all() -> N
     assert actor.carried.past[types.OBSERVATION].shape == (6, 1, 2) and actor.carried.memory.shape == (6,)
     for leaf in jax.tree.leaves(actor):
         assert leaf.sharding == mesh_lib.sharded(setup.mesh) and not np.asarray(leaf).any()
-    carried = state_lib.init_carried(setup, 7)
+    carried = state_lib.init_carried(setup, begins=False)
     assert _shapes(carried) == _shapes(actor.carried)
 
 

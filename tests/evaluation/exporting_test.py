@@ -13,8 +13,9 @@ import numpy as np
 import policies  # beside this file: see conftest.py
 import pytest
 import quick_xla
+from jax import export as jax_export
 
-from seedzero.core import errors, types
+from seedzero.core import errors, packing, types
 from seedzero.evaluation import export_options, exporting
 from seedzero.evaluation import policy as policy_lib
 
@@ -103,6 +104,43 @@ def test_programs_act_like_the_policy_without_this_package(exported: pathlib.Pat
     recurrent = policy_lib.Policy(*policies.saved(_VECTOR, run__agent="vtrace", vtrace__lstm_width=6))
     actions = [recurrent(seen, reward=reward) for seen, reward in zip(_SEEN, _REWARD, strict=True)]
     np.testing.assert_array_equal(found["vtrace"], actions)
+
+
+_PARTS = types.EnvSpec.of_arrays(
+    [types.ArraySpec("image", (6, 5, 1), "uint8", 0, 255), types.ArraySpec("speed", (2,), "float32", -9, 9)],
+    num_actions=3,
+)
+
+
+@pytest.mark.parametrize(
+    ("spec", "settings"),
+    [
+        (_VECTOR, {"run__agent": "ppo", "ppo__width": 8}),
+        (_VECTOR, {"run__agent": "vtrace"}),
+        (_VECTOR, {"run__agent": "apex", "apex__width": 8}),
+        (_PARTS, {"run__agent": "ppo", "ppo__width": 8}),
+    ],
+    ids=["ppo", "vtrace", "apex", "parts"],
+)
+def test_a_program_takes_batches_of_any_size(
+    spec: types.EnvSpec, settings: dict[str, Any], tmp_path: pathlib.Path
+) -> None:
+    agent = policies.saved(spec, **settings)
+    _export(agent, tmp_path)
+    program = jax_export.deserialize(bytearray((tmp_path / "act.stablehlo").read_bytes()))
+    parameters = dict(np.load(tmp_path / "parameters.npz"))
+    inputs = json.loads((tmp_path / "manifest.json").read_text())["functions"]["act"]["inputs"]
+    policy = policy_lib.Policy(*agent)
+    for rows in (2, 5):
+        shown: Any = _SEEN[0, :rows]
+        if spec.packed:
+            image = _RANDOM.integers(255, size=(rows, 6, 5, 1), dtype=np.uint8)
+            shown = {"image": image, "speed": _SEEN[0, :rows, :2]}
+        packed = packing.pack(spec.packed, shown) if spec.packed else shown
+        nothing = {name: np.zeros([rows, *about["shape"][1:]], about["dtype"]) for name, about in inputs.items()}
+        given = {**nothing, "observation": packed, "first": np.ones(rows, bool), "key": np.zeros(2, np.uint32)}
+        policy.reset()
+        np.testing.assert_array_equal(program.call(parameters, given)["action"], policy(shown))
 
 
 def test_the_manifest_says_names_shapes_and_sizes(exported: pathlib.Path) -> None:

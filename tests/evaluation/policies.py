@@ -33,7 +33,8 @@ def saved(spec: types.EnvSpec, **changes: options.Value) -> tuple[greedy.Saved, 
     random = np.random.default_rng(0)
 
     def number(path: tuple[Any, ...], leaf: jax.ShapeDtypeStruct) -> np.ndarray:
-        is_statistic = path[0].key in ("moments", "reward_size")  # nothing counted yet
+        name = path[0].name if isinstance(path[0], jax.tree_util.GetAttrKey) else path[0].key
+        is_statistic = name in ("moments", "reward_size")  # nothing counted yet
         return (np.zeros(leaf.shape) if is_statistic else random.normal(size=leaf.shape) / 2).astype(leaf.dtype)
 
     return greedy.Saved(agent, jax.tree_util.tree_map_with_path(number, shapes), 7, "given"), config, spec

@@ -36,6 +36,13 @@ def test_mp4_is_h264_yuv420p_of_even_size_with_every_frame(tmp_path: pathlib.Pat
     assert brightness[0] < 10 and brightness[-1] > 245 and (np.diff(brightness) > 0).all()
 
 
+def test_names_may_look_like_protocols_and_options(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("atari:Pong.mp4", "-x.mp4"):
+        assert video.write_video(pathlib.Path(name), frames(2, 50, 34), fps=30) == 2
+        assert (tmp_path / name).stat().st_size > 0
+
+
 def test_even_size_stays(tmp_path: pathlib.Path) -> None:
     video.write_video(tmp_path / "game.mp4", frames(2, 50, 34), fps=60)
     assert re.search(r"Video: .* 34x50.* 60 fps", decode(tmp_path / "game.mp4")[0])

@@ -169,7 +169,7 @@ def _resumed(device: loop_world.Device, directory: pathlib.Path) -> loop_world.W
     found = checkpoint.restore(directory, state_lib.parts(agent, train), actor.rings if agent.samples else None)
     assert found is not None and found.step == EVERY and (found.rings is not None) == agent.samples
     device = device._replace(
-        train=state_lib.from_parts(agent, train, found.state), actor=build._actor(device.setup, found, None)
+        train=state_lib.from_parts(agent, train, found.state), actor=build._actor(device.setup, found, None, True)
     )
     world = loop_world.World(device, **LOCK_STEP)
     world.calls.restore(found.host, has_replay=found.rings is not None)

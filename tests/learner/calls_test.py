@@ -165,6 +165,7 @@ def test_the_parameters_of_an_evaluation_outlive_the_updates_beside_it(make: loo
     assert not world.calls.can_begin_evaluation()
     running = world.calls.evaluator.running
     assert running is not None and running.update == 1
+    assert running.env_steps == world.loop.look().counts.stored > 0
     frozen = _numbers(running.params)
     world.calls.update()
     world.complete()

@@ -293,6 +293,7 @@ def test_a_batch_is_full_when_it_is_for_all_devices(
         world.show(session, group, 0.0, first=True)
     assert world.loop._has_work()
     setup = world.calls.setup
+    monkeypatch.setattr(world.calls.workers.roster, "sizes", lambda: [4, 4])
     monkeypatch.setattr(world.calls, "setup", setup._replace(layout=setup.layout._replace(num_shards=2)))
     assert not world.loop._has_work()  # half of the rows of two
 

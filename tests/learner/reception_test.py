@@ -127,15 +127,19 @@ def test_steps_of_a_worker_that_says_goodbye_are_not_counted_as_lost(reason: str
     assert world.overdue == (["a"] if reason.startswith(messages.OVERDUE) else [])
 
 
-def test_environments_that_hang_where_they_were_made_before_are_overdue_too() -> None:
+@pytest.mark.parametrize(("reason", "overdue"), [("", ["a"]), ("goodbye", []), ("worker_lost: silent", [])])
+def test_environments_that_hang_where_they_were_made_before_are_overdue_too(reason: str, overdue: list[str]) -> None:
     world = World()
+    session_id = world.join()
+    if reason:
+        world.reception.end(session_id, reason)
+    else:
+        world.reception.roster.remove(session_id)  # as a restart does, which an evaluation ends with
     hello = messages.Hello("a", "", (types.Role.TRAIN,), ("catch",), 99)
-    for ended, overdue in (("goodbye", []), ("worker_lost", ["a"]), ("worker_lost", ["a", "a"])):
-        world.reception.end(world.join(), ended)
-        for _ in range(2):  # the second time its new process makes environments
-            again = world.reception.assign(hello).session_id
-            world.reception.end(again, messages.OVERDUE + "no environments for 600 s")
-        assert world.overdue == overdue
+    for _ in range(2):  # the second time its new process makes environments
+        again = world.reception.assign(hello).session_id
+        world.reception.end(again, messages.OVERDUE + "no environments for 600 s")
+    assert world.overdue == overdue
 
 
 def test_a_remote_environment_that_no_network_fits_is_refused_before_the_run_is_built() -> None:

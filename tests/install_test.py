@@ -329,6 +329,12 @@ def test_run_tests_reports_all_and_signals_no_process_that_has_ended(tmp_path: p
     assert re.search(r"tests +ok .*\nchecks +FAILED ", done.stdout)
 
 
+_FOREGROUND = (
+    "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execvp(sys.argv[1], sys.argv[1:])"
+)
+"""A shell cannot trap what its parent ignores, as whoever runs the tests in the background may do with Ctrl-C."""
+
+
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)])
 def test_run_tests_leaves_nothing_behind_when_it_is_ended(
     sent: signal.Signals, code: int, tmp_path: pathlib.Path
@@ -353,7 +359,7 @@ with open("test", "w"):
     _script(tmp_path / "scripts" / "test", f"exec {sys.executable} -c '{tests}'")
     os.mkfifo(tmp_path / "go")
     with subprocess.Popen(
-        ["bash", str(tmp_path / "run_tests.sh")],
+        [sys.executable, "-c", _FOREGROUND, "bash", str(tmp_path / "run_tests.sh")],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -258,9 +258,16 @@ def test_whoever_leaves_the_queue_is_told_that_the_request_stays(path: str, tmp_
         f'echo >> "{tmp_path}/asked"; [ "$(wc -l < "{tmp_path}/asked")" -lt 3 ] || kill -INT "$(cat "{tmp_path}/pid")"'
     )
     (tools / "gcloud").write_text(f'#!/bin/sh\ncase "$*" in *state.state*) {asked}; echo WAITING ;; esac\n')
-    words = ["bash", str(FOLDER / "train_atari_tpu_vm.sh"), PROJECT, "--yes", "--run=r", "--workers=0"]
+    # A shell cannot trap what its parent ignores, as whoever runs the tests in the background may do with Ctrl-C.
+    foreground = f"""
+import os, pathlib, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+pathlib.Path("{tmp_path}/pid").write_text(str(os.getpid()))
+os.execvp("bash", ["bash", *sys.argv[1:]])
+"""
+    words = [str(FOLDER / "train_atari_tpu_vm.sh"), PROJECT, "--yes", "--run=r", "--workers=0"]
     done = subprocess.run(
-        ["bash", "-c", f'echo $$ > "{tmp_path}/pid"; exec "$@"', "bash", *words], capture_output=True, text=True,
+        [sys.executable, "-c", foreground, *words], capture_output=True, text=True,
         check=False, stdin=subprocess.DEVNULL, env={**os.environ, "PATH": path, "POLL_SECONDS": "0"}, timeout=60,
     )  # fmt: skip
     assert done.returncode == 130, done.stderr

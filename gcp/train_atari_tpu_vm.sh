@@ -152,7 +152,7 @@ if [ "$workers" -gt 0 ]; then
         --metadata-from-file="startup-script=$folder/startup.sh,seedzero-arguments=$(body_path worker.args)")
     [ "$spot" = false ] || template_flags+=(--provisioning-model=SPOT --instance-termination-action=STOP)
     if is_there compute instance-templates describe "$name"; then
-        say "workers stay as the existing template $name has them: machine, image, number; gcp/stop.sh --run=$run removes it"
+        say "workers keep the machine and image of the existing template $name, and an existing group its size; gcp/stop.sh --run=$run removes both"
     else
         cloud compute instance-templates create "$name" "${template_flags[@]}"
     fi

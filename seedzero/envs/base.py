@@ -134,6 +134,14 @@ def closing(env: _Closable) -> Iterator[_Closable]:
         env.close()
 
 
+def check_distinct(name: str, originals: Sequence[Any]) -> None:
+    """Raises EnvironmentFailure if environments, without their wrappers, are not objects of their own."""
+    if len(set(map(id, originals))) < len(originals):
+        raise errors.EnvironmentFailure(
+            f"environment {name!r} is the same object each time; its function must make a new one"
+        )
+
+
 def told(error: Exception) -> str:
     """Returns an exception's type and text in one line, for logs and the wire."""
     try:

@@ -110,7 +110,7 @@ class GymVectorEnv:
             for make in makers:
                 envs.append(make())
             self.originals = [getattr(env, "unwrapped", env) for env in envs]
-            check_distinct(name, self.originals)
+            base.check_distinct(name, self.originals)
             self.observation_space = envs[0].observation_space
             self.spec, self._encode, self._decode = gym_spaces.read(name, self.observation_space, envs[0].action_space)
             self._first = envs[0]
@@ -164,14 +164,6 @@ class GymVectorEnv:
         if not self._envs.closed:
             self._envs.closed = True  # Gymnasium's own way ends at the first environment that raises
             base.close_all(self._envs.envs)
-
-
-def check_distinct(name: str, originals: Sequence[Any]) -> None:
-    """Raises EnvironmentFailure if environments, without their wrappers, are not objects of their own."""
-    if len(set(map(id, originals))) < len(originals):
-        raise errors.EnvironmentFailure(
-            f"environment {name!r} is the same object each time; its function must make a new one"
-        )
 
 
 def _takes_options(env: gymnasium.Env[Any, Any]) -> bool:

@@ -118,7 +118,7 @@ class Reception:
             self.inbox.end_session(session_id, session.role, session.all_slots, lost)
         kept = self._kept() if is_lost and session.role is types.Role.TRAIN else ""
         self._report(f"worker {session.worker_id} left: {reason}{kept}")
-        # Environments may take long to be made the first time; those that there were hang in their reset.
+        # Environments may take long to be made the first time; those that were there before hang in their reset.
         if reason.startswith(messages.OVERDUE) and session.worker_id in self._has_made:
             self._on_overdue(session.worker_id)
         self._has_made.discard(session.worker_id)  # its process may be another next time

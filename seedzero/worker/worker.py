@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from seedzero.config import config, sections, worker_options
 from seedzero.core import env_ids, errors, exit_codes, types
-from seedzero.envs import base, gym_env, registry
+from seedzero.envs import base, registry
 from seedzero.transport import client, messages, security
 
 _ROLES = {"any": tuple(types.Role), **{role.value: (role,) for role in types.Role}}
@@ -199,4 +199,4 @@ def _check_alike(groups: Sequence[base.VectorEnv], assignment: types.Assignment)
                 f"a group has {group.num_envs} environments with {group.spec}; expected {assignment.envs_per_group} "
                 f"with {groups[0].spec}, as in the first group; make all groups alike"
             )
-    gym_env.check_distinct(assignment.env, [env for group in groups for env in getattr(group, "originals", ())])
+    base.check_distinct(assignment.env, [env for group in groups for env in getattr(group, "originals", ())])

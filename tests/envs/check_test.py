@@ -129,10 +129,17 @@ def test_channels_that_seem_to_come_first_are_named_with_the_wrapper(shape: tupl
 
 
 def test_a_slow_environment_is_left_when_time_is_up() -> None:
-    env = gym_env.GymVectorEnv.from_factory(lambda: _Env(FLOATS, _changing, 1.0, 4), 1)
+    shown: list[int] = []
+
+    def show(step: int) -> Any:
+        shown.append(step)
+        return _changing(step)
+
+    env = gym_env.GymVectorEnv.from_factory(lambda: _Env(FLOATS, show, 1.0, 4), 1)
     seconds = iter(range(100))
     findings = check.explore(env, 20, max_seconds=3, clock=lambda: float(next(seconds)))
     assert findings.num_steps == len(findings.rewards) == 3
+    assert shown == [0, 1, 0, 0, 1, 2, 3]  # a step to see whether it keeps the protocol, two resets, and these
     assert findings.steps_per_second == 3 / 4
     (note,) = check.judge(env.spec, findings, FLOATS).notes
     assert note.startswith("0.75 steps/s are few: ") and "--workers=N" in note

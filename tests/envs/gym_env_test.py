@@ -565,6 +565,13 @@ def test_a_user_s_reset_without_options_will_do(limit, monkeypatch):
     assert env.frames_per_second is None
 
 
+@pytest.mark.parametrize(("declared", "found"), [(7, 7.0), (None, None), (0, None), ("fast", None)])
+def test_pictures_have_the_declared_speed(declared, found):
+    env = wrap(box(0, 1, np.float32))
+    env._first.metadata = {"render_fps": declared}
+    assert env.frames_per_second == found
+
+
 def test_one_environment_is_not_taken_for_several():
     shared = Scripted(spaces.Discrete(2))
     for make in (lambda: shared, lambda: gymnasium.wrappers.TimeLimit(shared, 5)):

@@ -6,6 +6,7 @@ import functools
 import pathlib
 from typing import Any
 
+import jax
 import numpy as np
 import policies  # beside this file: see conftest.py
 import pytest
@@ -218,6 +219,11 @@ def test_a_directory_without_a_spec_has_no_policy_yet(tmp_path: pathlib.Path) ->
         seedzero.load(tmp_path)
     spec_file.write(tmp_path, _VECTOR)
     with pytest.raises(errors.CheckpointError, match="none was written yet"):
+        seedzero.load(tmp_path)
+    with (
+        jax.enable_x64(True),
+        pytest.raises(errors.UsageError, match=r"64 bits here \(jax_enable_x64\), agents with 32"),
+    ):
         seedzero.load(tmp_path)
     with pytest.raises(errors.UsageError, match="step='first': expected the number"):
         seedzero.load(tmp_path, "first")  # type: ignore[arg-type]

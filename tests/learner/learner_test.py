@@ -10,7 +10,7 @@ import sys
 import tempfile
 import types
 import weakref
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -19,6 +19,7 @@ from seedzero.config import config, sections
 from seedzero.core import errors
 from seedzero.core import types as core_types
 from seedzero.envs import registry
+from seedzero.evaluation import evaluation
 from seedzero.learner import ending, learner
 from seedzero.transport import address
 
@@ -259,3 +260,17 @@ def test_training_goes_on_though_its_address_cannot_be_printed(monkeypatch: pyte
     monkeypatch.setattr(sys, "stdout", Full())
     learner._Learner._announce(starting, "unix:/nowhere")
     assert written == ["unix:/nowhere"]
+
+
+def test_a_row_of_an_evaluation_has_the_steps_of_its_parameters() -> None:
+    rows: list[Any] = []
+    owner = types.SimpleNamespace(
+        _view=types.SimpleNamespace(write_row=lambda values, gathered: rows.append(values)),
+        _screen=types.SimpleNamespace(message=lambda text: None),
+    )
+    running = types.SimpleNamespace(update=3, env_steps=40)
+    result = evaluation.Result(2, 1.0, 0.0, 1.0, 1.0, 5.0)
+    ended = types.SimpleNamespace(running=running, result=result, human_normalized=None, is_best=False)
+    learner._Learner._evaluated(cast(Any, owner), cast(Any, ended))
+    (row,) = rows
+    assert (row["update"], row["env_steps"], row["kind"], row["evaluation_mean_return"]) == (3, 40, "evaluation", 1.0)

@@ -100,14 +100,15 @@ def test_episodes_without_end_are_reported_once(
     assert ("--env.max_episode_steps=N" in text) == has_remedy
 
 
-@pytest.mark.parametrize(("owed", "seconds"), [(0, 2.0), (1_000, 9.0)])
+@pytest.mark.parametrize(("owed", "seconds"), [(0, 2.0), (1_000, 90.0), (-1, 2.0)])
 def test_updates_after_the_last_step_are_in_the_time_that_is_left(
     tmp_path: pathlib.Path, owed: int, seconds: float
 ) -> None:
+    """Without an update yet (-1) nobody knows how long they take."""
     shown, screen, _ = _view(tmp_path, run__max_env_steps=1_200)
     for screen.now in (0.0, 10.0):
         done = counts.Counts(stored=int(100 * screen.now))
-        seen = counts.Snapshot(counts=done, num_updates=int(100 * screen.now) - 900 * (owed > 0), owed_updates=owed)
+        seen = counts.Snapshot(counts=done, num_updates=int(10 * screen.now) * (owed > 0), owed_updates=abs(owed))
         shown.progress.read = lambda seen=seen: seen
         shown.observe(screen.now)
     assert screen.eta_seconds == seconds

@@ -110,6 +110,16 @@ def test_actions_that_are_rescaled_stay_within_their_bounds() -> None:
             env.step(bound)
 
 
+def test_actions_that_are_whole_numbers_are_not_rescaled_to_whole_numbers() -> None:
+    class Lever(gymnasium.Env[Any, Any]):
+        observation_space = spaces.Box(0, 1, (1,))
+        action_space = spaces.Box(0, 9, (1,), np.int64)
+
+    (wrapper,) = gym_wrappers.parse('[{"RescaleAction": {"min_action": -1, "max_action": 1}}]')
+    with pytest.raises(errors.EnvironmentFailure, match=r"RescaleAction.* expected a Box of floats, got Box.*int64"):
+        gym_wrappers.apply(Lever(), (wrapper,))
+
+
 @pytest.mark.parametrize(
     ("wrappers", "message"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -17,7 +18,7 @@ from seedzero.config import presets
 from seedzero.core import errors, types
 from seedzero.device import compilation_cache
 from seedzero.envs import catch, registry
-from seedzero.evaluation import evaluate, greedy
+from seedzero.evaluation import evaluate, greedy, video
 
 
 def _counting_agent() -> base.Agent:
@@ -98,6 +99,24 @@ def test_episodes_that_do_not_end_are_cut_off(
     assert told == [(0, 5)] * 3 + [(5, 5)]  # one batch: all end at once
     played = evaluate.play(path, tmp_path / "play.gif", None, 0, max_steps)
     assert (played["cut_off"], played["frames"], played["length"]) == (1, 5, 4)
+
+
+@pytest.mark.parametrize(("declared", "expected"), [(12.5, 12.5), (None, 5)])
+def test_a_video_has_the_speed_that_the_environment_declares_or_its_family_s(
+    declared: float | None, expected: float, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with run_dir.open_run_dir(tmp_path / "run", presets.get("catch"), preset="catch", given={}) as opened:
+        path = opened.path
+    told: list[float] = []
+
+    def write_video(target: object, frames: Iterator[np.ndarray], fps: float) -> int:
+        told.append(fps)
+        return len(list(frames))
+
+    monkeypatch.setattr(greedy, "load", lambda *args: greedy.Saved(_counting_agent(), (), 0, "last"))
+    monkeypatch.setattr(catch.Catch, "frames_per_second", declared, raising=False)
+    monkeypatch.setattr(video, "write_video", write_video)
+    assert evaluate.play(path, tmp_path / "play.gif", None, 0)["frames"] == 10 and told == [expected]
 
 
 def test_a_run_without_checkpoint_leaves_no_environments(

@@ -181,6 +181,17 @@ def _answers(world: loop_world.World) -> list[tuple[int, list[Any], int]]:
     return [(request.group, actions, version) for request, actions, version in world.replies]
 
 
+@pytest.mark.parametrize("has_replay", [False, True])
+@pytest.mark.parametrize("is_deterministic", [False, True])
+def test_a_run_that_goes_on_begins_at_random_again_unless_it_repeats(is_deterministic: bool, has_replay: bool) -> None:
+    settings, spec, _ = CASES["muzero, with a long random start"]
+    device = loop_world.make_device(dict(settings), spec, num_learning=0, ahead=False)
+    rings = device.actor.rings if has_replay else None
+    found = checkpoint.Restored(EVERY, {}, {}, rings, [], newest=None)  # type: ignore[arg-type]
+    memory: Any = build._actor(device.setup, found, None, is_deterministic).carried.memory
+    assert np.asarray(memory.first_left > 0).tolist() == [not is_deterministic] * len(memory.first_left)
+
+
 def test_every_agent_is_here() -> None:
     assert {str(case.settings.get("run.agent", "muzero")) for case in CASES.values()} == set(table.AGENTS)
 

@@ -284,13 +284,17 @@ def test_it_wakes_when_a_batch_that_may_be_padded_has_waited_long_enough(make_qu
     assert world.num_updates == 1 and world.gathered.means()["batch_padding"] == 0.5
 
 
-def test_a_batch_is_full_when_it_is_for_all_devices(
+def test_a_batch_is_full_when_nobody_is_left_to_wait_for_on_any_device(
     make_queued: loop_world.Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = make_queued(batcher__wait_microseconds=500_000)
     session = world.join()
-    for group in (0, 1):
-        world.show(session, group, 0.0, first=True)
+    world.show(session, 0, 0.0, first=True)
+    assert not world.loop._has_work()
+    monkeypatch.setattr(world.calls.workers.roster, "sizes", lambda: [2])
+    assert world.loop._has_work()  # there are no others to wait for
+    monkeypatch.undo()
+    world.show(session, 1, 0.0, first=True)
     assert world.loop._has_work()
     setup = world.calls.setup
     monkeypatch.setattr(world.calls.workers.roster, "sizes", lambda: [4, 4])

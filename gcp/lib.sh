@@ -561,7 +561,7 @@ vertex_flags() {
     takes_settings=true
     flag run NAME "name of the run; a run in the bucket resumes (default: made from the time)"
     flag accelerator TYPE "of the learner: ${accelerators// /, }"
-    flag workers N "machines that step environments: 0 (only the learner's own machine) or at least 2"
+    flag workers N "machines that step environments; 0: the learner's own machine alone does"
     flag worker_machine TYPE "machine type of each (default for Atari: n1-highcpu-16 for one TPU chip, else n1-highcpu-32)"
     switch spot "spot machines for all: cheaper, may be taken away at any time; the job then resumes from its checkpoint"
     flag max_hours N "Vertex AI ends the job after this time"
@@ -574,7 +574,6 @@ check_train_flags() { # and sets worker_settings, for the learner
     check_choice build cloud docker none
     check_count workers 0
     check_count max_hours 1
-    [ "$workers" -ne 1 ] || die "--workers=1: only a second worker evaluates; take 0 or at least 2"
     check_run
     worker_settings=(--workers=1)
     [ "$workers" -eq 0 ] || worker_settings=(--workers=0 --worker.num_remote="$workers") # their environments share the replay

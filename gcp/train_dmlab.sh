@@ -37,6 +37,6 @@ parse_flags "$@"
 check_env dmlab
 run=${run:-$(run_of_env)}
 check_train_flags
-[ "$workers" -ne 0 ] || die "--workers=0: the learner's image has no Lab; take at least 2"
+[ "$workers" -ne 0 ] || die "--workers=0: the learner's image has no Lab; take at least 1"
 train_on_vertex dmlab --env="$env" --agent="$agent" --evaluation.every_updates=0 \
     --dmlab.level_cache="gs://$bucket/dmlab-levels" ${settings[@]+"${settings[@]}"}

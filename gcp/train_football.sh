@@ -35,5 +35,5 @@ parse_flags "$@"
 check_env football
 run=${run:-$(run_of_env)}
 check_train_flags
-[ "$workers" -ne 0 ] || die "--workers=0: the learner's image has no EnvPool; take at least 2"
+[ "$workers" -ne 0 ] || die "--workers=0: the learner's image has no EnvPool; take at least 1"
 train_on_vertex football --env="$env" --agent="$agent" --evaluation.every_updates=0 ${settings[@]+"${settings[@]}"}

@@ -178,9 +178,9 @@ def _endpoint(url: Url) -> dict[str, Any]:
 def _num_retries(seconds: float) -> int:
     """Returns the number of pauses, doubling up to the longest one, that fit into these seconds; at least 1."""
     count, pause = 0, _FIRST_PAUSE_SECONDS
-    while seconds >= pause:
+    while pause < _LONGEST_PAUSE_SECONDS and seconds >= pause:
         count, seconds, pause = count + 1, seconds - pause, min(2 * pause, _LONGEST_PAUSE_SECONDS)
-    return max(count, 1)
+    return max(count + int(seconds // pause), 1)
 
 
 def in_parallel(function: Callable[[S], T], items: Iterable[S]) -> Iterator[T]:

@@ -55,6 +55,12 @@ class Checkpoints:
     keys: set[str]
     unusable: set[int] = dataclasses.field(default_factory=set)
 
+    def add(self, prefix: str, known: Known) -> None:
+        """Adds a checkpoint that is whole; an earlier one of its step may have been damaged."""
+        self.manifests[prefix] = known
+        if prefix.startswith(STEPS):
+            self.unusable.discard(_number(prefix))
+
     def steps(self) -> dict[int, Known]:
         """Returns the checkpoints but the best ones, by updates done."""
         return {_number(prefix): known for prefix, known in self.manifests.items() if prefix.startswith(STEPS)}

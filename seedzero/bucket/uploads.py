@@ -74,13 +74,19 @@ class Uploads:
         # The replay first: it takes longest, and a checkpoint of the same step that lacks it counts until it is there.
         self._send([key for key in remote.segment_keys(known.manifest) if key not in self._objects.keys], prefix)
         self._lease.check()
+        # One of the same step counts until its own files change: few of them, because the large ones have new names.
+        keys = remote.own_keys(prefix, known.manifest)
+        replaced = self._objects.manifests.get(prefix)
+        changed = set(remote.own_keys(prefix, replaced.manifest)) if replaced else set()
+        self._send([key for key in keys if key not in changed], prefix)
+        self._lease.check()
         # Checkpoints that this one replaces, and best ones of an abandoned past, must not win over it.
         self._delete_checkpoints(self._objects.replaced_by(prefix))
-        self._send(list(remote.own_keys(prefix, known.manifest)), prefix)
+        self._send([key for key in keys if key in changed], prefix)
         self.send_files()  # a checkpoint names the length of metrics.jsonl
         self._lease.check()
         self._put(f"{prefix}/{manifest.NAME}", known.content)
-        self._objects.manifests[prefix] = known
+        self._objects.add(prefix, known)
 
     def _send(self, keys: list[str], prefix: str) -> None:
         """Uploads files of a checkpoint; after an error the uploaded ones stay known."""

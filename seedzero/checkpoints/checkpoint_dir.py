@@ -54,7 +54,8 @@ class CheckpointDir:
         """
         with self._lock:
             files.check_segments(self.path, _files_of(replay), content=False)  # earlier ones may have vanished
-            ordinal, every = self.newest.ordinal + 1, self._config.keep_every
+            every = self._config.keep_every
+            ordinal = self.newest.ordinal + (step != self.newest.step)  # the same one, saved again, stays the Nth
             described = manifest.Manifest(
                 step,
                 self._clock(),
@@ -66,7 +67,8 @@ class CheckpointDir:
                 has_replay=replay is not None,
             )
             _write(files.step_directory(self.path, step), parts, described)
-            self.newest = self.newest._replace(step=step, ordinal=ordinal, replay=replay)
+            unusable = self.newest.unusable - {step}  # an earlier one of this step was damaged; this one is whole
+            self.newest = self.newest._replace(step=step, ordinal=ordinal, replay=replay, unusable=unusable)
 
     def check_newest(self) -> str:
         """Forgets the newest replay if a segment of it is gone: the next save holds all. Returns which, or ""."""
@@ -97,6 +99,7 @@ class CheckpointDir:
                         has_replay=True,
                     )
             _write(files.step_directory(self.path, step), parts, described, replay_from)
+            self.newest = self.newest._replace(unusable=self.newest.unusable - {step})
             self._last_state = step
 
     def write_best(self, step: int, params: trees.Tree, info: Mapping[str, Any]) -> None:
@@ -127,7 +130,7 @@ class CheckpointDir:
                 unusable=self.newest.unusable,
             )
             for step in steps:
-                if step not in kept:
+                if step not in kept and step != self.newest.step:  # the next one builds on the newest
                     durable.remove(files.step_directory(self.path, step))
             files.remove_unreferenced(self.path)
 

@@ -1,7 +1,8 @@
 """Files that survive a crash: checksums, fsync, and directories that appear whole or not at all.
 
 A new directory is written under a temporary name, flushed and renamed; after a flush of its parent it is durable.
-A directory is renamed before it is deleted, so a half-deleted one never looks finished.
+A directory is renamed before it is deleted, so a half-deleted one never looks finished. One that is replaced gets
+another name than one that is deleted: a crash may come before the new one has its place.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Iterator
 
 TEMPORARY_SUFFIX = ".tmp"
 TRASH_SUFFIX = ".trash"
+REPLACED_SUFFIX = ".replaced"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,34 +68,37 @@ def new_directory(final: pathlib.Path) -> Iterator[pathlib.Path]:
     try:
         yield temporary
         flush_tree(temporary)
-        trash = _to_trash(final)
+        replaced = _move_aside(final, REPLACED_SUFFIX)
         temporary.rename(final)
         flush(final.parent)
-        if trash is not None:
-            shutil.rmtree(trash, ignore_errors=True)  # the next start deletes the rest
+        if replaced is not None:
+            shutil.rmtree(replaced, ignore_errors=True)  # the next start deletes the rest
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
 def remove(path: pathlib.Path) -> None:
     """Deletes a directory, if it exists; a crash leaves it whole or under another name."""
-    trash = _to_trash(path)
+    trash = _move_aside(path, TRASH_SUFFIX)
     if trash is not None:
         shutil.rmtree(trash)
 
 
-def _to_trash(path: pathlib.Path) -> pathlib.Path | None:
-    """Gives a directory a name under which the next start deletes it; returns that, None if there is none."""
-    trash = path.with_name(f"{path.name}.{secrets.token_hex(4)}{TRASH_SUFFIX}")
+def _move_aside(path: pathlib.Path, suffix: str) -> pathlib.Path | None:
+    """Gives a directory a name that `remove_leftovers` knows; returns it, None if there is no directory."""
+    aside = path.with_name(f"{path.name}.{secrets.token_hex(4)}{suffix}")
     try:
-        path.rename(trash)
+        path.rename(aside)
     except FileNotFoundError:
         return None
-    return trash
+    return aside
 
 
 def remove_leftovers(parent: pathlib.Path) -> None:
-    """Deletes half-written and half-deleted directories that a crash left."""
-    for path in parent.iterdir():
-        if path.suffix in (TEMPORARY_SUFFIX, TRASH_SUFFIX):
+    """Deletes half-written and half-deleted directories that a crash left; one whose place is empty returns there."""
+    for path in list(parent.iterdir()):
+        final = path.with_suffix("").with_suffix("")
+        if path.suffix == REPLACED_SUFFIX and not final.exists():
+            path.rename(final)
+        elif path.suffix in (TEMPORARY_SUFFIX, TRASH_SUFFIX, REPLACED_SUFFIX):
             shutil.rmtree(path)

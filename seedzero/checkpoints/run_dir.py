@@ -35,6 +35,8 @@ CONFIG_FILE = "config.json"
 LOCK_FILE = "lock"
 LEARNER_FILE = "learner.json"
 STATUS_FILE = "status.json"
+_BESIDE_CONFIG = (STATUS_FILE, "spec.json", "metrics.jsonl")
+"""Files that a run writes after config.json."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,8 +179,12 @@ def open_run_dir(
     with contextlib.ExitStack() as undo:
         with _as_resume_errors(path):
             path.mkdir(parents=True, exist_ok=True)
+            is_new = not (path / LOCK_FILE).exists()
             lock = _lock(path, undo)
+            if is_new:
+                undo.callback((path / LOCK_FILE).unlink)
             fill()
+            _check_not_foreign(path)
         # Without a checkpoint there is nothing to resume; the settings of a refused start do not bind.
         resumed = (path / CONFIG_FILE).exists() and has_checkpoint(path)
         saved, notes = _resume(path, read_saved(path), asked) if resumed else (asked, ())
@@ -192,6 +198,23 @@ def open_run_dir(
             (path / "checkpoints").mkdir(exist_ok=True)
         undo.pop_all()
         return RunDir(path, saved.config, resumed, notes, lock, earlier)
+
+
+def _check_not_foreign(path: pathlib.Path) -> None:
+    """Raises ResumeError where a run would replace files that are not those of a run."""
+    try:
+        content = json_object.parse((path / CONFIG_FILE).read_bytes())
+        is_ours, why = {"preset", "given", "config"} <= content.keys(), f"{CONFIG_FILE} is not that of a run"
+    except ValueError as error:
+        is_ours, why = False, f"{CONFIG_FILE} is not that of a run ({error})"
+    except FileNotFoundError:
+        found = [name for name in _BESIDE_CONFIG if (path / name).exists()]
+        found += ["checkpoints"] if has_checkpoint(path) or any(path.glob("checkpoints/best/*")) else []
+        is_ours, why = not found, f"it has {', '.join(found)}, but no {CONFIG_FILE}"
+    if not is_ours:
+        raise errors.ResumeError(
+            f"{path} is no run directory: {why}. A run would replace what is there; give a new or an empty --run_dir"
+        )
 
 
 def has_checkpoint(path: pathlib.Path) -> bool:

@@ -87,7 +87,7 @@ PARTS: Mapping[str, options.Part] = {
     # Horgan et al. 2018: 2 million steps, batches of 512; 19 of these and 12.5 thousand steps a second.
     "atari": options.part(
         _IMAGES,
-        env=dict(frame_size=84, sticky_actions=0.0, life_loss=True),
+        env=dict(frame_size=84, full_action_space=True, sticky_actions=0.0, life_loss=True),
         on_cpu=_IMAGES_ON_CPU,
     ),
 }

@@ -151,6 +151,14 @@ def _worker_problems(config: config_lib.Config) -> Iterator[str]:
         yield f"--env=remote has its environments in the workers that join, but --workers={worker.num}; leave it out"
     if listen and not listen.startswith("unix:") and not listen.rpartition(":")[2].isdecimal():
         yield f"--listen={listen}: expected HOST:PORT (port 0: any free one) or unix:PATH"
+    evaluates = config.evaluation.every_updates > 0 and config.env.id != env_ids.REMOTE
+    least = max(1, worker.num + worker.num_remote) + evaluates
+    if config.transport.max_workers < least:
+        evaluator = ", and the process that evaluates" if evaluates else ""
+        yield (
+            f"--transport.max_workers={config.transport.max_workers} has no room for worker.num={worker.num} and "
+            f"worker.num_remote={worker.num_remote} workers{evaluator}; give --transport.max_workers={least} or more"
+        )
     if 0 < config.batcher.max_batch < worker.envs_per_group:
         yield (
             f"--batcher.max_batch={config.batcher.max_batch} is less than one message of "
@@ -165,6 +173,8 @@ def _access_problems(config: config_lib.Config) -> Iterator[str]:
             f"--listen={listen} can be reached from other machines, and without a token whoever reaches it may join; "
             "give --token_file=FILE (`openssl rand -hex 32 > FILE` makes a token), or say --insecure"
         )
+    if config.metrics.port >= 0 and not config.metrics.host:
+        yield "--metrics_host is empty; give 127.0.0.1 (this machine), or 0.0.0.0 for all addresses of this machine"
     if bool(tls.cert_file) != bool(tls.key_file):
         given, other = ("cert", "key") if tls.cert_file else ("key", "cert")
         yield f"--tls.{given}_file needs its partner; give --tls.{other}_file=FILE too"

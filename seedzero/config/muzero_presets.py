@@ -160,7 +160,12 @@ PARTS: Mapping[str, options.Part] = {
         optimizer=dict(clip_norm=5.0, schedule="cosine", decay_updates=390_000),
         replay=dict(capacity=500_000, min_steps=10_000, batch_size=512, samples_per_insert=4.0),
         reanalyse=dict(per_insert=0.25),
-        on_cpu=options.values(_PIXELS_ON_CPU, network=dict(resnet_size="small"), reanalyse=dict(per_insert=0.0)),
+        on_cpu=options.values(
+            _PIXELS_ON_CPU,
+            network=dict(resnet_size="small"),
+            optimizer=dict(decay_updates=1_560_000),
+            reanalyse=dict(per_insert=0.0),
+        ),
     ),
     # EfficientZero V2 (Wang et al. 2024) and its published settings; docs/agents/muzero.md has the differences. Few
     # environments, so that acting is never far from the newest parameters.
@@ -176,7 +181,7 @@ PARTS: Mapping[str, options.Part] = {
             target_network_updates=200,
             reward_clip=1.0,
             value_prefix=True,
-            value_loss_weight=0.5,
+            value_loss_weight=0.25,
             consistency_weight=5.0,
             intensity_scale=0.05,
         ),
@@ -189,12 +194,19 @@ PARTS: Mapping[str, options.Part] = {
             final_updates=20_000,
             priority_alpha=1.0,
             priority_beta=1.0,
+            importance_min=0.1,
         ),
         reanalyse=dict(fresh_share=1.0),
-        on_cpu=options.values(_PIXELS_ON_CPU, muzero=dict(value_prefix=False), reanalyse=dict(fresh_share=0.0)),
+        # 3,125 updates with the steps, in place of 100 thousand: what counts updates shrinks with them.
+        on_cpu=options.values(
+            _PIXELS_ON_CPU,
+            muzero=dict(value_prefix=False, search_value_age=150, search_value_start=900),
+            replay=dict(final_updates=600),
+            reanalyse=dict(fresh_share=0.0),
+        ),
     ),
-    # MuKoe's numbers: 256 channels with 10 and 6 blocks, batches of 512, 8 samples per insert, cosine decay from
-    # 1e-4.
+    # MuKoe's numbers: 256 channels with 10 and 6 blocks, batches of 512, cosine decay from 1e-4. Its 8 samples are for
+    # each sequence of 160 steps: with ours, 64 million steps are learned in its million updates.
     "atari-large": options.part(
         _PIXELS,
         search=dict(num_simulations=50, num_considered=16),

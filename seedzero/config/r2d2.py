@@ -138,5 +138,7 @@ PARTS: Mapping[str, options.Part] = {
         ("pixels", "dmlab", "football", "football-checkpoints"), options.part(_IMAGES, on_cpu=_IMAGES_ON_CPU)
     ),
     # Kapturowski et al. 2019: batches of 64 sequences; 5 of these and 16.6 thousand steps a second.
-    "atari": options.part(_IMAGES, env=dict(frame_size=84, sticky_actions=0.0), on_cpu=_IMAGES_ON_CPU),
+    "atari": options.part(
+        _IMAGES, env=dict(frame_size=84, full_action_space=True, sticky_actions=0.0), on_cpu=_IMAGES_ON_CPU
+    ),
 }

@@ -192,7 +192,7 @@ class ReplayConfig(options.Section):
     )
     min_steps: int = options.free(1_000, "steps stored before training starts", "environment steps", low=1)
     batch_size: int = options.fixed(256, "windows in one update", low=1)
-    samples_per_insert: float = options.free(4.0, "windows trained on for each stored step", low=1e-3)
+    samples_per_insert: float = options.free(4.0, "windows trained on for each stored step", low=1e-3, high=1e6)
     final_updates: int = options.free(
         0,
         "updates after the last of --max_env_steps, from the replay alone (EfficientZero V2: 20000)",
@@ -212,6 +212,9 @@ class ReplayConfig(options.Section):
         0, "updates in which beta grows linearly to 1; 0: it stays", "updates", low=0
     )
     priority_epsilon: float = options.tunable(1e-3, "added to every priority", "return", low=1e-6)
+    importance_min: float = options.tunable(
+        0.0, "least factor of the loss by priority_beta, as a share of the largest one", low=0, high=1
+    )
 
     @property
     def num_sharing(self) -> int:

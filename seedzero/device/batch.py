@@ -67,6 +67,8 @@ def plan(config: config_lib.Config, num_shards: int) -> tuple[Layout, tuple[int,
     num_evaluate = min(evaluation.num_envs, evaluation.episodes, max_rows * num_shards)
     num_evaluate = -(-num_evaluate // num_shards) * num_shards if evaluation.every_updates else 0
     deterministic = config.run.deterministic
+    if deterministic:  # all act together, and fill the shards one after the other
+        max_rows = max(max_rows, min(config.replay.num_slots // num_shards, config.worker.num_envs))
     sizes = (max_rows,) if deterministic else batch_sizes(max_rows, min_rows, num_evaluate // num_shards)
     return Layout(num_shards, config.replay.num_slots, num_evaluate), sizes
 

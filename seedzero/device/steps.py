@@ -238,6 +238,7 @@ def _draw(
         capacity=setup.capacity,
         lag=lag,
         beta=prioritization and priorities.importance_exponent(prioritization, num_updates),
+        least=prioritization.least if prioritization else 0.0,
         axis_name=_AXIS,
     )
 

@@ -91,6 +91,8 @@ def _place_replay(
         num_devices=setup.layout.num_shards,
         may_be_host=setup.learners is None,  # else windows are drawn with their frames
     )
+    if config.checkpoint.replay == "auto" and not is_saved:
+        text += "; checkpoints leave it out and a resume fills it anew (--checkpoint.replay=on saves it)"
     if on_host:
         host_frames.check_length(setup.slot_length, setup.agent.stack, ahead=setup.ahead)
     return is_saved, on_host, text

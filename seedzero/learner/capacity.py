@@ -106,15 +106,20 @@ def free_bytes(device: jax.Device) -> int | None:
     return int(stats["bytes_limit"] - stats.get("bytes_in_use", 0))
 
 
-def _free_host_bytes() -> int | None:
-    """Returns what the kernel says is available, or less where a control group sets a limit."""
-    meminfo = pathlib.Path("/proc/meminfo")
+def _free_host_bytes(root: pathlib.Path = pathlib.Path("/")) -> int | None:
+    """Returns what the kernel says is available, or less where a control group sets a limit.
+
+    Cached files are free in both: the kernel gives them up first. root: of the file system.
+    """
+    meminfo = root / "proc/meminfo"
     if not meminfo.exists():
         return None
     lines = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
     available = int(lines["MemAvailable"].split()[0]) * 1024
-    group = pathlib.Path("/sys/fs/cgroup")
-    limit, used = group / "memory.max", group / "memory.current"
+    group = root / "sys/fs/cgroup"
+    limit, used, stat = (group / f"memory.{name}" for name in ("max", "current", "stat"))
     if limit.exists() and used.exists() and (text := limit.read_text().strip()) != "max":
-        available = min(available, int(text) - int(used.read_text()))
+        kinds = dict(line.split() for line in stat.read_text().splitlines()) if stat.exists() else {}
+        cached = sum(int(kinds.get(name, 0)) for name in ("inactive_file", "active_file"))
+        available = min(available, int(text) - int(used.read_text()) + cached)
     return available

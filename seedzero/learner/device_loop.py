@@ -164,6 +164,8 @@ class DeviceLoop:
         if spent := self._budget_spent():
             self._spent = spent  # steps that a lost worker takes away do not undo it: the last evaluation has begun
             begins_to_end = not calls.evaluator.ends
+            if begins_to_end:
+                self._leave_out_updates()
             self._over = calls.end(spent)
             if self._over is not None:
                 return False
@@ -254,6 +256,19 @@ class DeviceLoop:
         owed = self.calls.pacer.owed_updates(budget.max_env_steps) if can_learn else 0
         spent = budget.spent(num_updates, intake.ledger.counts.stored, owed)
         return f"{spent} reached" if spent else self._spent
+
+    def _leave_out_updates(self) -> None:
+        """Says how many updates after the last step a run ends without, and counts them, for `Saves`."""
+        calls, config = self.calls, self._config
+        num_stored, num_kept = calls.intake.ledger.counts.stored, calls.intake.num_kept
+        if not config.run.has_all_steps(num_stored) or num_kept >= config.replay.min_steps:
+            return
+        calls.num_left_out = max(0, calls.pacer.owed_updates(config.run.max_env_steps) - calls.runner.num_updates)
+        if calls.num_left_out:
+            self._hooks.report(
+                f"{calls.num_left_out} of the updates after the last step are left out: the replay has {num_kept} of "
+                f"--replay.min_steps={config.replay.min_steps}; a resume fills it anew where no checkpoint has it"
+            )
 
 
 @contextlib.contextmanager

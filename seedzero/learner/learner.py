@@ -102,7 +102,8 @@ def train(
             if ended.finished:
                 screen.message(f"finished: {ended.finished}")
             else:
-                screen.message("stopped; to resume:", resume_command)
+                again = "resume" if made.has_checkpoint else "start again"
+                screen.message(f"stopped; to {again}:", resume_command)
         return result.read(directory.checkpoints, str(path), finished=ended.finished)
 
 
@@ -167,12 +168,12 @@ class _Learner:
 
     def _make_server(self) -> server.Server:
         transport = self._config.transport
-        listen = transport.listen or self._local
+        is_local = not transport.listen or transport.listen.startswith(addresses.UNIX_PREFIX)
         return server.Server(
             self._reception,
-            dataclasses.replace(transport, listen=listen),
+            dataclasses.replace(transport, listen=self._local if is_local else transport.listen),
             secured=security.for_server(transport.token_file, self._config.tls),
-            local="" if listen == self._local else self._local,
+            local="" if is_local else self._local,
             clock=time.monotonic,
         )
 
@@ -297,14 +298,17 @@ class _Learner:
             return
         if not self._reception.has_begun:
             self._ending.check()
-            raise errors.TrainingFailure(
-                f"no worker joined within --max_seconds={self._config.run.max_seconds:g}, so nothing was learned: "
-                "start workers earlier, or give it more time"
-            )
+            raise self._lonely()
         if self._loop is None:
             self._build()
         assert self._reception.spec is not None
         spec_file.write(self._directory.path, self._reception.spec)
+
+    def _lonely(self) -> errors.TrainingFailure:
+        return errors.TrainingFailure(
+            f"no worker joined within --max_seconds={self._config.run.max_seconds:g}, so nothing was learned: "
+            "start workers earlier, or give it more time"
+        )
 
     def _train(self, address: str) -> str:
         """Returns why the run is finished, or "" where it was stopped before; raises TrainingFailure."""
@@ -314,6 +318,9 @@ class _Learner:
             return ""
         with device_loop.running(self._loop, self._ending.notify) as over:
             self._keep_time(self._loop, over)
+        if self._seconds_left() <= 0 and not (self._reception.has_trained or self._directory.resumed):
+            self._ending.check()
+            raise self._lonely()  # only the process that evaluates was there
         # What failed has left a state on the device that is not to be trusted: then nothing is saved.
         return self._finish(self._loop, over.result())
 
@@ -325,9 +332,9 @@ class _Learner:
     def _keep_time(self, loop: device_loop.DeviceLoop, over: futures.Future[str]) -> None:
         """Shows progress, writes metrics and asks for checkpoints until the device loop ends."""
         config, now = self._config, time.monotonic()
-        never = float("inf") if config.run.deterministic else 0.0  # there, updates keep the time
-        next_row = now + config.metrics.every_seconds + never
-        next_save = now + (config.checkpoint.every_seconds or float("inf")) + never
+        deterministic = config.run.deterministic  # there, updates are the time of rows and checkpoints
+        next_row = now + config.metrics.every_seconds
+        next_save = float("inf") if deterministic else now + (config.checkpoint.every_seconds or float("inf"))
         reported_late = False
         while not over.done():
             self._ending.wait(_TICK_SECONDS)
@@ -338,7 +345,8 @@ class _Learner:
             if now >= next_row:
                 next_row = now + config.metrics.every_seconds
                 self._directory.check_ours()
-                self._view.write_row({})
+                if not deterministic:
+                    self._view.write_row({})
                 self._view.write_status(alive=True)
             if now >= next_save and not self._saves.checkpointer.busy:
                 next_save, reported_late = now + config.checkpoint.every_seconds, False
@@ -410,6 +418,11 @@ class _Learner:
             self._save()
         elif self._view.durable_update is not None:
             self._screen.message(f"deterministic: a resume goes on from update {self._view.durable_update}")
+        else:
+            self._screen.message(
+                f"deterministic: the first checkpoint comes at update {self._config.checkpoint.every_updates}, so "
+                "nothing is saved, and the same command begins anew"
+            )
         self._saves.checkpointer.wait()
         self._view.observe(time.monotonic(), last=True)
         self._ending.check()
@@ -453,7 +466,7 @@ def local_address(directory: pathlib.Path, listen: str) -> Iterator[str]:
     """
     path = directory.absolute() / "learner.sock"
     if listen.startswith(addresses.UNIX_PREFIX):
-        yield listen
+        yield f"{addresses.UNIX_PREFIX}{addresses.unix_path(listen)}"
     elif len(str(path).encode()) <= _MAX_SOCKET_PATH and _takes_sockets(path.with_name("probe.sock")):
         yield f"{addresses.UNIX_PREFIX}{path}"
     else:

@@ -23,6 +23,7 @@ class Reception:
     Attributes:
       spec: of the environments; None: it is not known yet.
       has_begun: environments of a worker have been there.
+      has_trained: so have those of one that trains.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class Reception:
         self.roster = roster_lib.Roster(config, layout, max_group)
         self.inbox = inbox_lib.Inbox()
         self.spec: types.EnvSpec | None = None
-        self.has_begun = False
+        self.has_begun = self.has_trained = False
         self._has_made: set[str] = set()  # names of workers whose environments were there
         self._config = config
         self._has_evaluation = layout.num_evaluate > 0
@@ -73,6 +74,7 @@ class Reception:
         session = self.roster.begin(session_id)
         self._has_made.add(session.worker_id)
         self.has_begun = True
+        self.has_trained |= session.role is types.Role.TRAIN
         self.inbox.notify()
         self._on_join()
         if session.role is types.Role.TRAIN and not self._config.run.deterministic:

@@ -56,10 +56,15 @@ class Saves:
 
     def finished_before(self) -> str:
         """Returns why a resumed run has nothing left to do, or ""."""
-        found = list(files.manifests(self._directory.checkpoints)) if self._directory.resumed else []
-        if not found:
+        checkpoints = self._directory.checkpoints
+        found = list(files.manifests(checkpoints)) if self._directory.resumed else []
+        if not found or not self._is_over(max(found, key=lambda manifest: manifest.step).host):
             return ""
-        host = max(found, key=lambda manifest: manifest.step).host
+        whole, _ = files.newest_verified(checkpoints, "state")  # reads all: only where the newest seems to be the last
+        return "" if whole is None else self._is_over(whole.host)
+
+    def _is_over(self, host: Mapping[str, Any]) -> str:
+        """Returns why a checkpoint with these counters is a run's last, or ""."""
         if host.get(evaluator.IN_LAST):
             return ""
         budget, evaluated = self._config.run, host["last_evaluation"]
@@ -67,6 +72,7 @@ class Saves:
         owed, replay = 0, self._config.replay
         if self._config.agent.SAMPLES:
             owed = limiter.owed_updates(replay, budget.max_env_steps, limiter.start_of(replay, host))
+            owed -= host.get(calls.LEFT_OUT, 0)
         if spent := budget.spent(num_updates, num_steps, owed):
             number = f"{num_updates} updates" if spent.startswith("--max_updates") else f"{num_steps} steps"
             return f"{number} of {spent}"

@@ -67,7 +67,7 @@ def serving(host: str, port: int, read: Callable[[], Scrape]) -> Iterator[str]:
     thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
     thread.start()
     try:
-        yield f"http://{host}:{server.server_port}/metrics"
+        yield f"http://{f'[{host}]' if ':' in host else host}:{server.server_port}/metrics"
     finally:
         server.shutdown()
         thread.join()
@@ -150,7 +150,14 @@ def families(status: Mapping[str, Any], row: Mapping[str, metrics.Value]) -> Ite
     yield from [returns] if returns.samples else []
     for key, value in evaluated.items():
         yield core.GaugeMetricFamily(f"{_PREFIX}evaluation_{key}", f"{key} of the last evaluation", value=value)
+    of_tasks: dict[str, core.GaugeMetricFamily] = {}
     for key, value in row.items():
         if isinstance(value, (int, float)) and key not in status and key not in metrics.FIRST_KEYS:
-            name = _PREFIX + re.sub(r"\W", "_", key)
-            yield core.GaugeMetricFamily(name, f"{key} in the newest row of metrics.jsonl", value=value)
+            kind, is_of_task, task = key.partition("/")
+            name, text = re.sub(r"\W", "_", kind), f"{kind} in the newest row of metrics.jsonl"
+            if is_of_task:
+                family = core.GaugeMetricFamily(f"{_PREFIX}task_{name}", f"{text}, of a task", labels=("task",))
+                of_tasks.setdefault(kind, family).add_metric((task,), value)
+            else:
+                yield core.GaugeMetricFamily(_PREFIX + name, text, value=value)
+    yield from of_tasks.values()

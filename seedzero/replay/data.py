@@ -29,12 +29,14 @@ class Prioritization(NamedTuple):
       beta: the loss of a row drawn with probability P has a factor P ^ -beta; 1 removes the bias.
       beta_updates: updates in which beta grows linearly to 1; 0: it stays.
       epsilon: added to every priority: none is 0.
+      least: factors of the loss are at least this share of the largest one (EfficientZero V2: 0.1).
     """
 
     alpha: float
     beta: float
     beta_updates: int
     epsilon: float
+    least: float = 0.0
 
 
 class Replay(NamedTuple):

@@ -17,7 +17,11 @@ def prioritization(replay: sections.ReplayConfig) -> data.Prioritization | None:
     if replay.priority_alpha == 0:
         return None
     return data.Prioritization(
-        replay.priority_alpha, replay.priority_beta, replay.priority_beta_updates, replay.priority_epsilon
+        replay.priority_alpha,
+        replay.priority_beta,
+        replay.priority_beta_updates,
+        replay.priority_epsilon,
+        replay.importance_min,
     )
 
 

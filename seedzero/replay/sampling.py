@@ -41,6 +41,7 @@ def sample(
     capacity: int,
     lag: int = 0,
     beta: jax.Array | float | None = None,
+    least: float = 0.0,
     axis_name: str | None = None,
 ) -> windows.Windows:
     """Returns windows without their frames, whose first rows are drawn independently, in proportion to their weight.
@@ -56,6 +57,7 @@ def sample(
       lag: rows that may be written to each ring before the windows are done with; rows that these overwrite are not
         sampled.
       beta: exponent of the importance weights; None: the rings are not prioritized, all their weights are 0 or 1.
+      least: bound of the importance weights, as in `data.Prioritization`.
       axis_name: mapped axis of the shards, for `Windows.weight`; None: there is one shard.
     """
     weight = sampling_weight(rings, num_inserts, capacity, stack - 1 + lag if lag else 0)
@@ -68,7 +70,7 @@ def sample(
     mean = total if axis_name is None else jax.lax.pmean(total, axis_name)
     loss_weight = jnp.full((batch_size,), jnp.where(mean > 0, total / jnp.where(mean > 0, mean, 1.0), 0.0))
     if beta is not None:
-        loss_weight = loss_weight * _importance(weight[slot, time], beta, axis_name)
+        loss_weight = loss_weight * _importance(weight[slot, time], beta, least, axis_name)
     return windows.from_data(rings, slot, time, replay, stack)._replace(weight=loss_weight)
 
 
@@ -129,8 +131,10 @@ def _choose_positive(weight: jax.Array, uniform: jax.Array) -> jax.Array:
     return jnp.min(jnp.where(cumulative > share[:, None], places, weight.shape[1] - 1), axis=1)
 
 
-def _importance(weight: jax.Array, beta: jax.Array | float, axis_name: str | None) -> jax.Array:
+def _importance(weight: jax.Array, beta: jax.Array | float, least: float, axis_name: str | None) -> jax.Array:
     """Returns the importance weights [B] of rows with sampling weights [B], relative to the largest one; 0 for 0.
+
+    least: bound of all others.
 
     Schaul et al. 2016, section 3.4: (N P)^-beta. With P = weight / sum of all shards' weights, N and the sum are
     common factors, which the division by the largest takes out. The largest is that of all shards: if each divided by
@@ -139,4 +143,5 @@ def _importance(weight: jax.Array, beta: jax.Array | float, axis_name: str | Non
     smallest = jnp.min(jnp.where(weight > 0, weight, jnp.inf))
     if axis_name is not None:
         smallest = jax.lax.pmin(smallest, axis_name)
-    return jnp.where(weight > 0, (smallest / jnp.where(weight > 0, weight, 1.0)) ** beta, 0.0)
+    relative = (smallest / jnp.where(weight > 0, weight, 1.0)) ** beta
+    return jnp.where(weight > 0, jnp.maximum(relative, least), 0.0)

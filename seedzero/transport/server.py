@@ -134,7 +134,9 @@ class Server:
             ) from None
         finally:
             os.umask(mask)
-        return listen if is_unix else f"{listen.rpartition(':')[0]}:{port}"
+        if is_unix:  # whoever reads it may be in another directory
+            return f"{addresses.UNIX_PREFIX}{addresses.unix_path(listen)}"
+        return f"{listen.rpartition(':')[0]}:{port}"
 
     async def _shut_down(self, finished: bool, reason: str, grace_seconds: float) -> None:
         await self._service.dismiss(finished, reason, grace_seconds)

@@ -18,6 +18,15 @@ from seedzero.core import errors
 URL = bucket.Url("gs", "runs", "team/one")
 
 
+@pytest.mark.parametrize("seconds", [0.0, 0.1, 1.0, 7.5, 100.0, 1_000.0])
+def test_retries_are_the_pauses_that_fit(seconds: float) -> None:
+    pauses, pause = [], bucket._FIRST_PAUSE_SECONDS
+    while sum(pauses) + pause <= seconds:
+        pauses.append(pause)
+        pause = min(2 * pause, bucket._LONGEST_PAUSE_SECONDS)
+    assert bucket._num_retries(seconds) == max(1, len(pauses))
+
+
 @pytest.fixture
 def store(gcs: fake_gcs.FakeGcs) -> bucket.Store:
     return bucket.open_store(URL, 1.0)

@@ -52,18 +52,26 @@ class Machine:
         self.said.append(reason)
         self.lost.set()
 
-    def write(self, step: int, *segments: str, best: bool = False, content: str = "", for_good: bool = False) -> None:
-        """Writes a checkpoint as the learner does, with arrays that are only text."""
+    def write(
+        self,
+        step: int,
+        *segments: str,
+        best: bool = False,
+        content: str = "",
+        for_good: bool = False,
+        name: str = "data",
+    ) -> None:
+        """Writes a checkpoint as the learner does, with arrays that are only text, in a file of that name."""
         root = self.path / "checkpoints"
         found: dict[str, Mapping[str, durable.Checksum]] = {}
-        for name in segments:
-            if not (root / "segments" / name).exists():
-                with durable.new_directory(root / "segments" / name) as directory:
-                    (directory / "rows").write_text(f"rows of {name}")
-            found[name] = durable.checksums(root / "segments" / name)
+        for segment in segments:
+            if not (root / "segments" / segment).exists():
+                with durable.new_directory(root / "segments" / segment) as directory:
+                    (directory / "rows").write_text(f"rows of {segment}")
+            found[segment] = durable.checksums(root / "segments" / segment)
         with durable.new_directory(root / ("best" if best else "steps") / f"{step:012d}") as directory:
             (directory / "params").mkdir()
-            (directory / "params" / "data").write_text(f"params of {step}{content}")
+            (directory / "params" / name).write_text(f"params of {step}{content}")
             files = durable.checksums(directory)
             written = manifest.Manifest(step, 0.0, step, for_good, {}, {"content": content}, files, found, bool(found))
             manifest.write(directory, written)
@@ -311,6 +319,38 @@ def test_a_state_stays_until_the_replay_of_its_step_is_there(machine: Make, gcs:
     opened.uploads.upload(10)
     assert steps(gcs) == [10]
     assert gcs.content("runs", f"{URL.path}/checkpoints/steps/000000000010/params/data").endswith(b"and its replay")
+
+
+def test_a_state_stays_until_the_large_files_of_its_step_are_there(machine: Make, gcs: fake_gcs.FakeGcs) -> None:
+    here = machine("a")
+    opened = here.open()
+    here.write(10)
+    opened.uploads.upload(10)  # in haste, without its replay
+    here.write(10, "s1", content=" and its replay", name="other")
+    gcs.fault = lambda request: 403 if request.name.endswith("params/other") else None
+    with pytest.raises(errors.BucketError):
+        opened.uploads.upload(10)
+    assert steps(gcs) == [10]
+    gcs.fault = lambda request: None
+    opened.uploads.upload(10)
+    opened.uploads.prune(10)
+    assert steps(gcs) == [10] and "checkpoints/steps/000000000010/params/data" not in names(gcs)
+
+
+def test_a_damaged_checkpoint_that_is_made_anew_stays(machine: Make, gcs: fake_gcs.FakeGcs) -> None:
+    first, second = machine("a"), machine("b")
+    opened = first.open()
+    for step in (10, 20):
+        first.write(step)
+        opened.uploads.upload(step)
+    opened.finish()
+    gcs.put("runs", f"{URL.path}/checkpoints/steps/000000000020/params/data", b"params of 2?")
+    again = second.open()
+    assert second.steps == [10]
+    second.write(20, content=" made anew")
+    again.uploads.upload(20)
+    again.uploads.prune(20)
+    assert steps(gcs) == [10, 20]
 
 
 @pytest.mark.parametrize("name", ["params/data", "manifest.json"])

@@ -69,6 +69,54 @@ def test_damaged_steps_push_no_good_one_out(
     assert checkpoint_files.finished(tmp_path / "steps") == [1, 3]
 
 
+@pytest.mark.parametrize("in_haste", [False, True])
+def test_a_step_that_was_damaged_stays_once_it_is_written_anew(
+    in_haste: bool,
+    reopen: harness.Open,
+    two_steps: tuple[Any, Any, list[Any]],
+    tmp_path: pathlib.Path,
+    events: harness.Events,
+) -> None:
+    (checkpoint_files.step_directory(tmp_path, 2) / "manifest.json").unlink()
+    checkpointer, state = reopen(keep=2), two_steps[0]
+    harness.restore(checkpointer, state)
+    if in_haste:
+        checkpointer.save_state(2, state, {})
+        checkpointer.save(1, state, {}, None)  # one that was under way
+    else:
+        checkpointer.save(2, state, {}, None)
+    checkpointer.wait()
+    assert checkpoint_files.finished(tmp_path / "steps") == [1, 2] and events.durable[-1] == (1 if in_haste else 2)
+    assert harness.restore(checkpointer, state).step == 2
+
+
+def test_the_one_that_the_next_builds_on_stays_beside_a_newer_state(
+    reopen: harness.Open, two_steps: tuple[Any, Any, list[Any]], tmp_path: pathlib.Path, events: harness.Events
+) -> None:
+    state, rings, _ = two_steps
+    checkpointer = reopen(keep=1)
+    harness.restore(checkpointer, state, rings)
+    checkpointer.save_state(9, state, {})
+    checkpointer.save(5, state, {}, rings)  # as one that was under way when the state was saved in haste
+    checkpointer.wait()
+    assert checkpoint_files.finished(tmp_path / "steps") == [5, 9]
+    checkpointer.save(9, state, {}, rings)
+    checkpointer.wait()
+    assert checkpoint_files.finished(tmp_path / "steps") == [9] and not events.errors
+
+
+def test_a_checkpoint_that_is_kept_for_good_stays_so_when_its_step_is_saved_again(
+    reopen: harness.Open, tmp_path: pathlib.Path
+) -> None:
+    state = {"params": jnp.zeros(1)}
+    checkpointer = reopen(keep=1, keep_every=2)
+    for step in (1, 2, 2, 3, 4):
+        checkpointer.save(step, state, {}, None)
+    checkpointer.wait()
+    rows = checkpoint_files.list_steps(tmp_path)
+    assert [(row["step"], row["kept_for_good"]) for row in rows] == [(2, True), (4, True)]
+
+
 def test_a_directory_that_cannot_be_written_is_refused_by_name(tmp_path: pathlib.Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(errors.CheckpointError, match=r"file/checkpoints cannot be written: Not a directory; make it"):

@@ -52,6 +52,40 @@ def test_the_new_one_stands_before_the_old_one_is_deleted(
     assert stood == [["old"], ["new"], ["new"]]
 
 
+@pytest.mark.parametrize("place_is_empty", [False, True])
+def test_a_crash_between_two_names_loses_neither_directory(place_is_empty: bool, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "7.12345678.replaced").mkdir()
+    (tmp_path / "7.12345678.replaced" / "content").write_text("old")
+    (tmp_path / "7.87654321.tmp").mkdir()
+    if not place_is_empty:
+        (tmp_path / "7").mkdir()
+        (tmp_path / "7" / "content").write_text("new")
+    durable.remove_leftovers(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["7"]
+    assert (tmp_path / "7" / "content").read_text() == ("old" if place_is_empty else "new")
+
+
+def test_a_kill_while_a_directory_is_replaced_leaves_the_old_one(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with durable.new_directory(tmp_path / "7") as temporary:
+        (temporary / "content").write_text("old")
+    rename = pathlib.Path.rename
+
+    def rename_once(path: pathlib.Path, to: pathlib.Path) -> None:
+        if to == tmp_path / "7":
+            raise KeyboardInterrupt
+        rename(path, to)
+
+    monkeypatch.setattr(pathlib.Path, "rename", rename_once)
+    with pytest.raises(KeyboardInterrupt), durable.new_directory(tmp_path / "7") as temporary:
+        (temporary / "content").write_text("new")
+    monkeypatch.undo()
+    assert not (tmp_path / "7").exists()
+    durable.remove_leftovers(tmp_path)
+    assert (tmp_path / "7" / "content").read_text() == "old"
+
+
 def test_removing_what_is_not_there_is_nothing(tmp_path: pathlib.Path) -> None:
     durable.remove(tmp_path / "nothing")
 

@@ -81,6 +81,36 @@ def test_what_a_kill_leaves_of_the_first_checkpoint_binds_nobody_either(tmp_path
         assert not run.resumed and run.config.replay.capacity == 70_000
 
 
+FOREIGN = {
+    "config.json": ['{"model_type": "bert"}', "[1, 2]", "not JSON"],
+    "metrics.jsonl": ["{}"],
+    "spec.json": ["{}"],
+    "status.json": ["{}"],
+    "checkpoints/best/epoch-3/model.pt": ["weights"],
+    "checkpoints/steps/100/model.pt": ["weights"],
+}
+
+
+@pytest.mark.parametrize(("name", "content"), [(name, text) for name, texts in FOREIGN.items() for text in texts])
+def test_a_directory_with_files_of_something_else_is_refused_and_keeps_them(
+    name: str, content: str, tmp_path: pathlib.Path
+) -> None:
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_text(content)
+    there = sorted(tmp_path.rglob("*"))
+    with pytest.raises(errors.ResumeError, match=r"is no run directory: .*give a new or an empty --run_dir"):
+        open_with(tmp_path)
+    assert (tmp_path / name).read_text() == content and sorted(tmp_path.rglob("*")) == there
+
+
+def test_files_of_something_else_that_a_run_does_not_write_may_stay(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "checkpoints").mkdir()
+    with run_dir_lib.open_run_dir(tmp_path, config_lib.Config(), preset="catch", given={}) as run:
+        run.abandon()
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
 def test_resumable_change_is_noted_and_saved(tmp_path: pathlib.Path) -> None:
     open_with(tmp_path, {"workers": 2}).close()
     with open_with(tmp_path, {"workers": 5}) as run:

@@ -50,6 +50,11 @@ def _catch(**changes: options.Value) -> config.Config:
             {"training__acting_devices": 2, "replay__placement": "host"},
             "acting_devices=2 keeps the replay on these devices, but --replay.placement=host; leave one",
         ),
+        (
+            {"transport__max_workers": 3, "worker__num": 2, "worker__num_remote": 1},
+            "max_workers=3 has no room for worker.num=2 .* the process that evaluates; .*max_workers=4 or more",
+        ),
+        ({"metrics__port": 0, "metrics__host": ""}, "--metrics_host is empty; give 127.0.0.1"),
         ({"env__checkpoint_rewards": True}, "--env.checkpoint_rewards is for football:SCENARIO"),
         ({"evaluation__every_updates": 0}, "--stop_at_return=1 needs evaluations"),
     ],
@@ -74,6 +79,19 @@ def test_addresses_of_both_kinds_pass(listen: str) -> None:
 @pytest.mark.parametrize("changes", [{"transport__token_file": "token"}, {"transport__insecure": True}])
 def test_other_machines_are_let_in_by_a_token_or_by_saying_so(changes: dict[str, options.Value]) -> None:
     combinations.check(_catch(transport__listen="0.0.0.0:7777", **changes))
+
+
+@pytest.mark.parametrize(
+    ("num", "others"),
+    [
+        (1, {"worker__num": 1, "run__stop_at_return": math.inf, "evaluation__every_updates": 0}),
+        (2, {"worker__num": 0}),
+        (2, {"worker__num": 1}),
+        (1, {"worker__num": 0, "env__id": "remote"}),
+    ],
+)
+def test_there_may_be_as_many_streams_as_workers(num: int, others: dict[str, options.Value]) -> None:
+    combinations.check(_catch(transport__max_workers=num, **others))
 
 
 def test_several_budgets_may_stand_together() -> None:

@@ -94,6 +94,25 @@ def test_a_run_of_100k_steps_is_evaluated_several_times(agent: str, *, on_cpu: b
     assert 5 <= found.run.max_env_steps / of_update / found.evaluation.every_updates <= 10
 
 
+@pytest.mark.parametrize("platform", ["cpu", "gpu"])
+@pytest.mark.parametrize("name", ["atari", "atari-100k"])
+def test_what_muzero_counts_in_updates_fits_into_the_updates_of_its_budget(name: str, platform: str) -> None:
+    where = machine.Machine(platform, 2, 1)
+    found, _ = machine.resolve(presets.get(name), preset=name, explicit=(), machine=where)
+    replay, optimizer, muzero = found.replay, found.optimizer, found.muzero
+    with_steps = found.run.max_env_steps * replay.samples_per_insert / replay.batch_size
+    assert replay.final_updates <= 0.2 * with_steps
+    if muzero.search_value_age:
+        assert 0.25 < muzero.search_value_start / with_steps < 0.35
+    if optimizer.schedule == "cosine":
+        assert 0.95 < optimizer.decay_updates / with_steps < 1
+
+
+@pytest.mark.parametrize("agent", ["vtrace", "apex", "r2d2"])
+def test_presets_of_papers_that_play_with_all_actions_do_so(agent: str) -> None:
+    assert presets.get("atari", agent).env.full_action_space
+
+
 def test_an_agent_without_a_part_keeps_its_defaults_beside_the_shared_values() -> None:
     assert "tictactoe" not in presets.PARTS["vtrace"]
     found = presets.get("tictactoe", "vtrace")

@@ -103,6 +103,19 @@ def test_evaluation_has_a_size_of_its_own_where_others_were_mostly_padding(rows:
         ("atari", "tpu", 4, {}, (8, 32, 64)),
         ("atari", "gpu", 1, {"evaluation.every_updates": 0}, (128, 256)),
         ("atari", "gpu", 1, {"run.deterministic": True}, (256,)),
+        (
+            "catch",
+            "gpu",
+            2,
+            {
+                "run.deterministic": True,
+                "worker.num_groups": 6,
+                "worker.envs_per_group": 4,
+                "replay.num_slots": 32,
+                "batcher.max_batch": 24,
+            },
+            (16,),  # 16 environments on the first device, 8 on the second
+        ),
         ("atari", "cpu", 1, {}, (8, 16)),
         ("cartpole", "cpu", 1, {}, (16, 32)),
         ("catch", "cpu", 1, {}, (16, 32)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 from typing import Any
 
 import jax
@@ -104,6 +105,29 @@ def test_the_room_for_more_environments_is_named_where_it_does_not_fit() -> None
         with pytest.raises(errors.CapacityError) as refused:
             _place(placement, free)
         assert "num_slots" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("limit", "stat", "expected"),
+    [
+        (None, "", 8 * GIB),
+        ("max", "", 8 * GIB),
+        (str(6 * GIB), "", GIB),
+        (str(6 * GIB), f"anon {2 * GIB}\ninactive_file {2 * GIB}\nactive_file {GIB}\nshmem 5\n", 4 * GIB),
+        (str(64 * GIB), f"inactive_file {2 * GIB}\n", 8 * GIB),
+    ],
+)
+def test_memory_of_cached_files_is_free_within_a_control_group_too(
+    limit: str | None, stat: str, expected: int, tmp_path: pathlib.Path
+) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc" / "meminfo").write_text(f"MemTotal: 1 kB\nMemAvailable:   {8 * GIB // 1024} kB\n")
+    group = tmp_path / "sys" / "fs" / "cgroup"
+    group.mkdir(parents=True)
+    for name, text in {"max": limit, "current": str(5 * GIB), "stat": stat}.items():
+        if text:
+            (group / f"memory.{name}").write_text(f"{text.strip()}\n")
+    assert capacity._free_host_bytes(tmp_path) == expected
 
 
 def test_a_cpu_keeps_all_in_one_memory_unless_it_is_told_otherwise() -> None:

@@ -175,6 +175,19 @@ def test_a_replay_too_short_to_learn_from_ends_the_run_without_final_updates(mak
     world.play(world.join(), 30)
     assert world.loop.run() == "--max_env_steps=20 reached"
     assert world.num_updates == 0
+    (told,) = (text for text in world.reports if "left out" in text)
+    num_left_out = 20 // loop_world.BATCH + 7
+    assert told.startswith(f"{num_left_out} of the updates after the last step are left out: the replay has 2")
+    assert world.calls.state().host[calls.LEFT_OUT] == num_left_out
+
+
+def test_no_update_is_left_out_silently_or_told_in_vain(make: loop_world.Make) -> None:
+    for settings in ({"replay__final_updates": 7}, {"replay__min_steps": 1_000}):
+        world = make(run__max_env_steps=20, **settings)
+        world.play(world.join(), 30)
+        world.loop.run()
+        assert not [text for text in world.reports if "left out" in text]
+        assert world.calls.state().host[calls.LEFT_OUT] == 0
 
 
 class _FailsWhenRead:

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import types
 import weakref
+from concurrent import futures
 from typing import Any, cast
 
 import pytest
@@ -32,6 +33,8 @@ def test_the_local_socket_lies_in_the_run_directory_unless_its_path_is_too_long_
             (pathlib.Path(short) / "probe.sock").touch()  # as a killed process may leave it
         with learner.local_address(pathlib.Path(short), "unix:/mine") as local:
             assert local == "unix:/mine"
+        with learner.local_address(pathlib.Path(short), "unix:mine") as local:
+            assert local == f"unix:{pathlib.Path('mine').absolute()}"
     for none in (pathlib.Path("/runs") / ("long" * 30), pathlib.Path("/proc")):
         with learner.local_address(none, "") as local:
             folder = address.unix_path(local).parent
@@ -60,7 +63,7 @@ class World:
 
         self.news: Any = lambda: None
         self.learner: Any = types.SimpleNamespace(
-            _reception=types.SimpleNamespace(spec=spec, has_begun=False),
+            _reception=types.SimpleNamespace(spec=spec, has_begun=False, has_trained=False),
             _config=config.Config(),
             _directory=types.SimpleNamespace(path=tmp_path),
             _loop=None,
@@ -79,6 +82,7 @@ class World:
             _screen=types.SimpleNamespace(message=self.said.append),
             _mirrored=None,
         )
+        self.learner._lonely = lambda: learner._Learner._lonely(self.learner)
         self.learner._end_saves = lambda: learner._Learner._end_saves(self.learner)
         self.learner._prepare = lambda address: learner._Learner._prepare(self.learner, address)
 
@@ -113,6 +117,60 @@ def test_a_run_whose_workers_never_come_fails_by_name_and_keeps_no_spec(
     world.ending.fail("the worker failed")
     with pytest.raises(errors.TrainingFailure, match="the worker failed"):
         learner._Learner._prepare(world.learner, "unix:/nowhere")
+
+
+@pytest.mark.parametrize(
+    ("resumed", "has_trained", "seconds_left", "fails"),
+    [(False, False, 0.0, True), (False, False, 1.0, False), (False, True, 0.0, False), (True, False, 0.0, False)],
+)
+def test_a_worker_that_only_evaluates_is_none_that_learns(
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    resumed: bool,
+    has_trained: bool,
+    seconds_left: float,
+    fails: bool,
+) -> None:
+    world = World(tmp_path, CATCH)
+    world.seconds_left = seconds_left
+    world.learner._build()
+    world.learner._directory.resumed = resumed
+    world.learner._reception = types.SimpleNamespace(has_trained=has_trained)
+    world.learner._ending.notify = lambda: None
+    world.learner._keep_time = lambda loop, over: None
+    world.learner._finish = lambda loop, reason: reason
+    over = futures.Future[str]()
+    over.set_result("--max_seconds=60 passed")
+    monkeypatch.setattr(learner.device_loop, "running", lambda loop, on_end: contextlib.nullcontext(over))
+    with pytest.raises(errors.TrainingFailure, match="no worker joined") if fails else contextlib.nullcontext():
+        assert learner._Learner._train(world.learner, "unix:/nowhere") == "--max_seconds=60 passed"
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_the_status_is_written_while_a_run_goes_on_also_where_updates_are_its_time(deterministic: bool) -> None:
+    calls: list[str] = []
+    over = futures.Future[str]()
+
+    def write_status(*, alive: bool) -> None:
+        calls.append("status")
+        over.set_result("")
+
+    keeping: Any = types.SimpleNamespace(
+        _config=types.SimpleNamespace(
+            run=types.SimpleNamespace(deterministic=deterministic),
+            metrics=types.SimpleNamespace(every_seconds=0.0),
+            checkpoint=types.SimpleNamespace(every_seconds=0.0),
+        ),
+        _directory=types.SimpleNamespace(check_ours=lambda: calls.append("ours")),
+        _ending=types.SimpleNamespace(wait=lambda seconds: None, failure=None),
+        _saves=types.SimpleNamespace(checkpointer=types.SimpleNamespace(busy=True)),
+        _seconds_left=lambda: 1.0,
+        _view=types.SimpleNamespace(
+            observe=lambda now: None, write_row=lambda row: calls.append("row"), write_status=write_status
+        ),
+    )
+    learner._Learner._keep_time(keeping, keeping, over)
+    assert calls == (["ours", "status"] if deterministic else ["ours", "row", "status"])
 
 
 @pytest.mark.parametrize("resumed", [False, True])
@@ -196,29 +254,33 @@ def test_an_address_that_is_taken_ends_compilations_too(tmp_path: pathlib.Path) 
     assert world.calls == ["build", "close"]
 
 
+@pytest.mark.parametrize("durable", [100, None])
 @pytest.mark.parametrize(("deterministic", "failure"), [(False, True), (True, True), (True, False)])
 def test_a_deterministic_run_that_failed_is_not_saved_between_its_fixed_updates(
-    tmp_path: pathlib.Path, deterministic: bool, failure: bool
+    tmp_path: pathlib.Path, deterministic: bool, failure: bool, durable: int | None
 ) -> None:
     calls: list[str] = []
+    said: list[str] = []
     ended = ending.Ending()
     if failure:
         ended.fail("the worker failed")
     wait = types.SimpleNamespace(wait=lambda: None)
     saving: Any = types.SimpleNamespace(
-        _config=types.SimpleNamespace(run=types.SimpleNamespace(deterministic=deterministic)),
+        _config=config.override(config.Config(), {"run.deterministic": deterministic}),
         _ending=ended,
         _mirrored=None,
         _save=lambda: calls.append("save"),
         _saves=types.SimpleNamespace(checkpointer=wait, check=lambda: None),
-        _screen=types.SimpleNamespace(message=lambda text: None),
+        _screen=types.SimpleNamespace(message=said.append),
         _view=types.SimpleNamespace(
-            write_row=lambda row: None, observe=lambda now, last: None, durable_update=100
+            write_row=lambda row: None, observe=lambda now, last: None, durable_update=durable
         ),
-    )  # fmt: skip
+    )
     with pytest.raises(errors.TrainingFailure) if failure else contextlib.nullcontext():
         learner._Learner._finish(saving, saving, "stopped")
     assert calls == ([] if deterministic and failure else ["save"])
+    goes_on = "goes on from update 100" if durable else "first checkpoint comes at update 1000, so nothing is saved"
+    assert [goes_on in text for text in said] == ([True] if deterministic and failure else [])
 
 
 def test_a_signal_while_the_last_state_is_saved_does_not_abandon_it() -> None:

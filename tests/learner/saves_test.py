@@ -13,7 +13,7 @@ from seedzero.checkpoints import checkpoint, checkpoint_dir, files, run_dir
 from seedzero.config import config as config_lib
 from seedzero.core import errors
 from seedzero.device import state
-from seedzero.learner import evaluator, saves
+from seedzero.learner import calls, evaluator, saves
 
 
 def test_nothing_is_saved_into_a_directory_that_was_deleted(tmp_path: pathlib.Path) -> None:
@@ -38,6 +38,13 @@ def test_nothing_is_saved_into_a_directory_that_was_deleted(tmp_path: pathlib.Pa
         ({"run.max_updates": 4}, {}, {}, "4 updates of --max_updates=4"),
         ({"run.max_updates": 4}, {}, {evaluator.IN_LAST: False}, "4 updates of --max_updates=4"),
         ({"run.max_updates": 4}, {}, {evaluator.IN_LAST: True}, ""),
+        ({"run.max_env_steps": 9, "replay.final_updates": 7}, {}, {}, ""),
+        (
+            {"run.max_env_steps": 9, "replay.final_updates": 7},
+            {},
+            {calls.LEFT_OUT: 3},
+            "9 steps of --max_env_steps=9",
+        ),
     ],
 )
 def test_a_run_is_finished_by_a_budget_or_the_return_of_whole_episodes(
@@ -55,7 +62,14 @@ def test_a_run_is_finished_by_a_budget_or_the_return_of_whole_episodes(
     directory = cast(Any, python_types.SimpleNamespace(checkpoints=tmp_path, resumed=True))
     saved = saves.Saves(config, directory, cast(Any, None), pytest.fail, None)
     monkeypatch.setattr(files, "manifests", lambda path: found)
+    monkeypatch.setattr(files, "newest_verified", lambda path, scope: (found[-1], {}))
     assert saved.finished_before() == finished
+    monkeypatch.setattr(files, "newest_verified", lambda path, scope: (None, {4: "damaged"}))
+    assert saved.finished_before() == ""
+    unfinished = {**host, "num_updates": 3, "last_evaluation": None, "ledger": {"stored": 8}}
+    earlier = python_types.SimpleNamespace(step=3, host=unfinished)
+    monkeypatch.setattr(files, "newest_verified", lambda path, scope: (earlier, {4: "damaged"}))
+    assert saved.finished_before() == ""
     saved.checkpointer.close()
 
 

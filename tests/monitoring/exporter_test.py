@@ -81,9 +81,16 @@ def test_the_numbers_are_those_of_the_status_and_the_newest_row() -> None:
 
 def test_each_task_s_return_is_a_label() -> None:
     status = {**STATUS, "last_evaluation": {"update": 1, "task_returns": {"walk": 2.0, "run": 3.5}}}
-    found = shown(status, {"episode_return/walk": 1.5})
+    found = shown(
+        status, {"episode_return": 2.0, "episode_return/walk": 1.5, "episode_return/a b": 2, "episode_return/a-b": 3}
+    )
     assert found["seedzero_evaluation_task_returnwalk"] == 2.0 and found["seedzero_evaluation_task_returnrun"] == 3.5
-    assert found["seedzero_episode_return_walk"] == 1.5
+    names = [name for name in found if "episode" in name and "evaluation" not in name]
+    assert names == [
+        "seedzero_episode_return",
+        *(f"seedzero_task_episode_return{task}" for task in ("walk", "a b", "a-b")),
+    ]
+    assert [found[name] for name in names] == [2.0, 1.5, 2, 3]
 
 
 def test_what_does_not_exist_yet_is_left_out() -> None:
@@ -104,6 +111,12 @@ def test_it_is_served_over_http_with_help_until_it_is_left() -> None:
     assert "process_resident_memory_bytes" in text
     with pytest.raises(urllib.error.URLError):
         urllib.request.urlopen(url, timeout=20)
+
+
+def test_an_address_of_ipv6_is_a_url() -> None:
+    with contextlib.suppress(errors.UsageError), exporter.serving("::1", 0, lambda: (STATUS, ROW)) as url:
+        assert url.startswith("http://[::1]:")
+        urllib.request.urlopen(url, timeout=20).close()
 
 
 def test_silent_connections_hold_few_threads_and_give_their_places_back() -> None:

@@ -108,8 +108,8 @@ def test_priorities_are_written_in_place() -> None:
 def test_without_alpha_nothing_is_prioritized_and_nothing_more_is_stored() -> None:
     assert priorities.prioritization(sections.ReplayConfig()) is None
     how = priorities.prioritization(
-        sections.ReplayConfig(priority_alpha=0.6, priority_beta=0.5, priority_beta_updates=9)
+        sections.ReplayConfig(priority_alpha=0.6, priority_beta=0.5, priority_beta_updates=9, importance_min=0.2)
     )
-    assert how == (0.6, 0.5, 9, 1e-3)
+    assert how == (0.6, 0.5, 9, 1e-3, 0.2)
     assert rings.create(harness.spec(), {}, 2, 8).max_weight is None
     assert rings.create(harness.spec(), {}, 4, 8, num_shards=2, prioritized=True).max_weight.shape == (2,)  # type: ignore[union-attr]

@@ -43,7 +43,11 @@ def jitted_sample(
     """Returns the jitted function to windows with their frames."""
 
     def sample(
-        stored: rings.Rings, key: jax.Array, num_inserts: jax.Array | int = 0, beta: float | None = None
+        stored: rings.Rings,
+        key: jax.Array,
+        num_inserts: jax.Array | int = 0,
+        beta: float | None = None,
+        least: float = 0.0,
     ) -> windows.Windows:
         drawn = sampling.sample(
             stored,
@@ -55,6 +59,7 @@ def jitted_sample(
             capacity=capacity,
             lag=lag,
             beta=beta,
+            least=least,
         )
         return windows.read(stored, drawn)
 

@@ -223,3 +223,12 @@ def test_importance_weights_are_those_of_the_paper(beta: float) -> None:
     assert set(np.asarray(drawn.time).tolist()) == {1, 2, 4}
     unscaled = (3 * probability) ** -beta
     np.testing.assert_allclose(drawn.weight, unscaled / unscaled.max(), rtol=1e-6)
+
+
+def test_importance_weights_have_a_least_share_of_the_largest() -> None:
+    weight = np.array([[1.0, 4.0, 16.0]])
+    drawn = harness.jitted_sample(64)(harness.weighted(weight), jax.random.key(0), beta=1.0, least=0.1)
+    expected = np.array([1.0, 0.25, 0.1])[np.asarray(drawn.time)]  # in place of 1/16
+    np.testing.assert_allclose(drawn.weight, expected, rtol=1e-6)
+    nothing = harness.jitted_sample(4)(harness.weighted(0 * weight), jax.random.key(0), beta=1.0, least=0.1)
+    assert np.asarray(nothing.weight).tolist() == [0.0] * 4

@@ -676,6 +676,14 @@ def test_living_unix_socket_is_left_alone_and_a_dead_one_replaced(tmp_path: path
             assert receive_actions(worker).group == 0
 
 
+def test_the_address_of_a_unix_socket_holds_in_every_directory(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with serving(Learner(dataclasses.replace(SETTINGS, listen="unix:socket"))) as address:
+        assert address == f"unix:{tmp_path / 'socket'}"
+
+
 def test_unix_socket_is_its_users_alone_from_the_beginning(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "socket"
     mask = os.umask(0)

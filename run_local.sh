@@ -61,14 +61,15 @@ wrong_game() {
         *spiel* | *othello* | *hex* | chess | go) nearest="spiel:NAME, as in spiel:othello" ;;
         *lander* | *acrobot* | *gym*) nearest="gym:ID, as in gym:LunarLander-v3" ;;
         ca[rt]*pol* | *pole* | car*) nearest="cartpole" ;;
-        ca* | *tch*) nearest="catch" ;;
+        ca* | *tch* | *tach) nearest="catch" ;;
         foot* | *soccer* | *academy*) nearest="football (for a scenario: football:5_vs_5)" ;;
         muj* | *cheetah* | *hopper* | *walker*) nearest="mujoco (for a robot: ./run_local.sh mujoco sac --env=gym:Hopper-v5)" ;;
         *envpool* | *minigrid* | *doom*) nearest="envpool:ID, as in envpool:MiniGrid-Empty-8x8-v0" ;;
         *lab | *dmlab* | *deepmind*) nearest="dmlab (for a level: dmlab:rooms_watermaze)" ;;
         at* | *tari* | *ale* | pong | breakout) nearest="atari (for a game: ./run_local.sh atari --env=atari:Pong)" ;;
     esac
-    die "unknown game '$1'${nearest:+; did you mean $nearest?} The games are catch, cartpole, tictactoe, connect_four, atari, dmlab, football, mujoco, gym:ID, envpool:ID, spiel:NAME, atari:GAME, dmlab:LEVEL, football:SCENARIO, memory:TASK and python:MODULE:FUNCTION."
+    nearest=${nearest:+; did you mean $nearest?}
+    die "unknown game '$1'${nearest:-.} The games are catch, cartpole, tictactoe, connect_four, atari, dmlab, football, mujoco, gym:ID, envpool:ID, spiel:NAME, atari:GAME, dmlab:LEVEL, football:SCENARIO, memory:TASK and python:MODULE:FUNCTION."
 }
 
 has_tpu() {

@@ -136,6 +136,7 @@ def test_run_local_without_arguments_explains_itself() -> None:
     ("args", "message"),
     [
         (["cach"], "unknown game 'cach'; did you mean catch?"),
+        (["sokoban"], "unknown game 'sokoban'. The games are catch, cartpole"),
         (["soccer"], "did you mean football"),
         (["Cartpole"], "did you mean cartpole?"),
         (["pong"], "--env=atari:Pong"),

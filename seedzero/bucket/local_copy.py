@@ -45,8 +45,14 @@ def fill(
 
     Raises:
       BucketError: the bucket cannot be read.
+      ResumeError: there are checkpoints of something else, which would be deleted.
       CheckpointError: there are checkpoints, but none can be used.
     """
+    foreign = remote.foreign(keys)
+    if foreign:
+        raise errors.ResumeError(
+            f"{store.url} is no run directory: it has {foreign[0]}, and a run would delete that; give a new --run_dir"
+        )
     objects = remote.read_checkpoints(store, keys)
     for prefix, problem in objects.damaged.items():
         report(f"{store.url}/{prefix} is skipped: {problem}")

@@ -28,6 +28,7 @@ ROOT = "checkpoints"
 STEPS = f"{ROOT}/{checkpoint_files.STEPS}/"
 BESTS = f"{ROOT}/{checkpoint_files.BEST}/"
 """Prefixes of the keys of all checkpoints, and of the best ones."""
+_OURS = re.compile(rf"(?:(?:{STEPS}|{BESTS})\d+|{ROOT}/{checkpoint_files.SEGMENTS}/[^/]+)/.+", re.DOTALL)
 _MANIFEST = re.compile(rf"((?:{STEPS}|{BESTS})\d+)/{re.escape(manifest.NAME)}")
 
 
@@ -123,6 +124,11 @@ def own_keys(prefix: str, found: manifest.Manifest) -> list[str]:
 def all_keys(prefix: str, found: manifest.Manifest) -> set[str]:
     """Returns the keys of a checkpoint, except its manifest."""
     return {*own_keys(prefix, found), *segment_keys(found)}
+
+
+def foreign(keys: Collection[str]) -> list[str]:
+    """Returns those of the keys that lie where a run deletes what it does not know, and are not of its kind."""
+    return sorted(key for key in keys if key.startswith(f"{ROOT}/") and not _OURS.fullmatch(key))
 
 
 def read_checkpoints(store: bucket.Store, keys: Collection[str]) -> Checkpoints:

@@ -19,6 +19,8 @@ from collections.abc import Iterator
 TEMPORARY_SUFFIX = ".tmp"
 TRASH_SUFFIX = ".trash"
 REPLACED_SUFFIX = ".replaced"
+LEFTOVERS = (TEMPORARY_SUFFIX, TRASH_SUFFIX, REPLACED_SUFFIX)
+"""Suffixes of directories that a crash may leave."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,5 +102,5 @@ def remove_leftovers(parent: pathlib.Path) -> None:
         final = path.with_suffix("").with_suffix("")
         if path.suffix == REPLACED_SUFFIX and not final.exists():
             path.rename(final)
-        elif path.suffix in (TEMPORARY_SUFFIX, TRASH_SUFFIX, REPLACED_SUFFIX):
+        elif path.suffix in LEFTOVERS:
             shutil.rmtree(path)

@@ -7,7 +7,7 @@ RUN_DIR/lock            held (flock) by the learner of the directory; its text i
         status.json     the last status
         metrics.jsonl   one row of metrics a line
         checkpoints/    written by the checkpointer
-        logs/           standard error of local workers
+        logs/           what local workers print
 """
 
 from __future__ import annotations
@@ -134,6 +134,8 @@ class RunDir(contextlib.AbstractContextManager["RunDir"]):
         with contextlib.suppress(OSError):  # not empty
             for folder in (self.logs, *self.checkpoints.glob("*"), self.checkpoints):
                 folder.rmdir()
+            if any((self.path / name).exists() for name in _BESIDE_CONFIG):  # of an earlier start, which was killed
+                return
             for name in (CONFIG_FILE, LOCK_FILE):
                 (self.path / name).unlink()
             self.path.rmdir()
@@ -155,7 +157,7 @@ def open_run_dir(
     *,
     preset: str,
     given: Mapping[str, options.Value],
-    fill: Callable[[], None] = lambda: None,
+    fill: Callable[[], None] | None = None,
 ) -> RunDir:
     """Makes or resumes a run directory and locks it.
 
@@ -167,7 +169,7 @@ def open_run_dir(
       config: all values resolved, AUTO included.
       preset: its name.
       given: the user's settings, by SECTION.KEY or alias, before anything was resolved.
-      fill: called between locking and reading the directory; fetches a run from its bucket.
+      fill: called between locking and reading the directory; fetches a run from its bucket. None: there is none.
 
     Raises:
       ResumeError: not a directory, read-only, or a fixed value of its configuration differs.
@@ -179,12 +181,15 @@ def open_run_dir(
     with contextlib.ExitStack() as undo:
         with _as_resume_errors(path):
             path.mkdir(parents=True, exist_ok=True)
-            is_new = not (path / LOCK_FILE).exists()
+            if fill is None:
+                _check_not_foreign(path)  # before the lock's file is written
             lock = _lock(path, undo)
-            if is_new:
-                undo.callback((path / LOCK_FILE).unlink)
-            fill()
-            _check_not_foreign(path)
+            for name in ("steps", "best"):  # one that a crash took from its place counts
+                if (path / "checkpoints" / name).is_dir():
+                    durable.remove_leftovers(path / "checkpoints" / name)
+            if fill is not None:
+                fill()
+                _check_not_foreign(path)
         # Without a checkpoint there is nothing to resume; the settings of a refused start do not bind.
         resumed = (path / CONFIG_FILE).exists() and has_checkpoint(path)
         saved, notes = _resume(path, read_saved(path), asked) if resumed else (asked, ())
@@ -209,7 +214,8 @@ def _check_not_foreign(path: pathlib.Path) -> None:
         is_ours, why = False, f"{CONFIG_FILE} is not that of a run ({error})"
     except FileNotFoundError:
         found = [name for name in _BESIDE_CONFIG if (path / name).exists()]
-        found += ["checkpoints"] if has_checkpoint(path) or any(path.glob("checkpoints/best/*")) else []
+        kept = (other for other in path.glob("checkpoints/*/*") if other.suffix not in durable.LEFTOVERS)
+        found += [str(other.relative_to(path)) for other in itertools.islice(kept, 1)]
         is_ours, why = not found, f"it has {', '.join(found)}, but no {CONFIG_FILE}"
     if not is_ours:
         raise errors.ResumeError(

@@ -22,8 +22,8 @@ from seedzero.learner import runner as runner_lib
 from seedzero.monitoring import counts, metrics
 from seedzero.replay import rings as rings_lib
 
-LEFT_OUT = "num_left_out"
-"""Counter of a checkpoint: updates after the last step that an ended run does without."""
+LEFT_OUT = "left_out"
+"""Counter of a checkpoint: updates after the last step that an ended run does without, and replay.min_steps then."""
 
 _MAX_REJECTED = 10
 """Consecutive updates with a non-finite loss or gradient after which training stops."""
@@ -73,7 +73,7 @@ class Calls:
         self._expects_evaluation = config.env.id != env_ids.REMOTE
         self._deterministic = config.run.deterministic
         self._kept: dict[str, int] = {}
-        self.num_left_out = 0
+        self.left_out = (0, 0)  # updates, and the min_steps that they lacked
 
     @property
     def has_room_to_act(self) -> bool:
@@ -232,7 +232,7 @@ class Calls:
             "evaluation_index": self.workers.roster.evaluation_index,
             "epoch": self.workers.roster.epoch,
             "num_assigned": self.workers.roster.num_assigned,
-            LEFT_OUT: self.num_left_out,
+            LEFT_OUT: self.left_out,
             **self._kept,
         }
         return State(*self.runner.state(), host)

@@ -263,11 +263,13 @@ class DeviceLoop:
         num_stored, num_kept = calls.intake.ledger.counts.stored, calls.intake.num_kept
         if not config.run.has_all_steps(num_stored) or num_kept >= config.replay.min_steps:
             return
-        calls.num_left_out = max(0, calls.pacer.owed_updates(config.run.max_env_steps) - calls.runner.num_updates)
-        if calls.num_left_out:
+        num_left_out = calls.pacer.owed_updates(config.run.max_env_steps) - calls.runner.num_updates
+        if num_left_out > 0:
+            calls.left_out = num_left_out, config.replay.min_steps
             self._hooks.report(
-                f"{calls.num_left_out} of the updates after the last step are left out: the replay has {num_kept} of "
-                f"--replay.min_steps={config.replay.min_steps}; a resume fills it anew where no checkpoint has it"
+                f"{num_left_out} of the updates after the last step are left out: the replay holds {num_kept} steps, "
+                f"and learning needs --replay.min_steps={config.replay.min_steps}. A run that goes on from a "
+                "checkpoint without replay begins with an empty one"
             )
 
 

@@ -72,7 +72,8 @@ class Saves:
         owed, replay = 0, self._config.replay
         if self._config.agent.SAMPLES:
             owed = limiter.owed_updates(replay, budget.max_env_steps, limiter.start_of(replay, host))
-            owed -= host.get(calls.LEFT_OUT, 0)
+            num_left_out, min_steps = host.get(calls.LEFT_OUT, (0, 0))  # earlier: none
+            owed -= num_left_out if replay.min_steps >= min_steps else 0
         if spent := budget.spent(num_updates, num_steps, owed):
             number = f"{num_updates} updates" if spent.startswith("--max_updates") else f"{num_steps} steps"
             return f"{number} of {spent}"

@@ -337,6 +337,14 @@ def test_a_state_stays_until_the_large_files_of_its_step_are_there(machine: Make
     assert steps(gcs) == [10] and "checkpoints/steps/000000000010/params/data" not in names(gcs)
 
 
+@pytest.mark.parametrize("name", ["best/model.pt", "epoch-3/model.pt", "model.pt", "steps/last/model.pt"])
+def test_checkpoints_of_something_else_are_refused_and_stay(machine: Make, gcs: fake_gcs.FakeGcs, name: str) -> None:
+    gcs.put("runs", f"{URL.path}/checkpoints/{name}", b"weights")
+    with pytest.raises(errors.ResumeError, match=rf"is no run directory: it has checkpoints/{name}"):
+        machine("a").open()
+    assert gcs.content("runs", f"{URL.path}/checkpoints/{name}") == b"weights"
+
+
 def test_a_damaged_checkpoint_that_is_made_anew_stays(machine: Make, gcs: fake_gcs.FakeGcs) -> None:
     first, second = machine("a"), machine("b")
     opened = first.open()

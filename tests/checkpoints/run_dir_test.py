@@ -88,6 +88,7 @@ FOREIGN = {
     "status.json": ["{}"],
     "checkpoints/best/epoch-3/model.pt": ["weights"],
     "checkpoints/steps/100/model.pt": ["weights"],
+    "checkpoints/segments/mine/rows": ["mine"],
 }
 
 
@@ -97,10 +98,27 @@ def test_a_directory_with_files_of_something_else_is_refused_and_keeps_them(
 ) -> None:
     (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / name).write_text(content)
+    (tmp_path / "lock").write_text("of another program")
     there = sorted(tmp_path.rglob("*"))
     with pytest.raises(errors.ResumeError, match=r"is no run directory: .*give a new or an empty --run_dir"):
         open_with(tmp_path)
     assert (tmp_path / name).read_text() == content and sorted(tmp_path.rglob("*")) == there
+    assert (tmp_path / "lock").read_text() == "of another program"
+
+
+def test_a_refused_start_after_a_kill_leaves_a_directory_that_the_next_start_takes(tmp_path: pathlib.Path) -> None:
+    for _ in range(2):
+        with run_dir_lib.open_run_dir(tmp_path, config_lib.Config(), preset="catch", given={}) as run:
+            (tmp_path / "metrics.jsonl").write_text("{}")  # as a start that is killed then
+            run.abandon()
+
+
+def test_a_run_goes_on_with_its_only_checkpoint_that_a_kill_took_from_its_place(tmp_path: pathlib.Path) -> None:
+    open_with(tmp_path, {"seed": 3}).close()
+    (only,) = (tmp_path / "checkpoints" / "steps").iterdir()
+    only.rename(only.with_name(f"{only.name}.12345678.replaced"))
+    with open_with(tmp_path, {"seed": 3}) as run:
+        assert run.resumed and only.is_dir()
 
 
 def test_files_of_something_else_that_a_run_does_not_write_may_stay(tmp_path: pathlib.Path) -> None:

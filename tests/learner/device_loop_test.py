@@ -177,8 +177,8 @@ def test_a_replay_too_short_to_learn_from_ends_the_run_without_final_updates(mak
     assert world.num_updates == 0
     (told,) = (text for text in world.reports if "left out" in text)
     num_left_out = 20 // loop_world.BATCH + 7
-    assert told.startswith(f"{num_left_out} of the updates after the last step are left out: the replay has 2")
-    assert world.calls.state().host[calls.LEFT_OUT] == num_left_out
+    assert told.startswith(f"{num_left_out} of the updates after the last step are left out: the replay holds 2")
+    assert world.calls.state().host[calls.LEFT_OUT] == (num_left_out, 1_000)
 
 
 def test_no_update_is_left_out_silently_or_told_in_vain(make: loop_world.Make) -> None:
@@ -187,7 +187,7 @@ def test_no_update_is_left_out_silently_or_told_in_vain(make: loop_world.Make) -
         world.play(world.join(), 30)
         world.loop.run()
         assert not [text for text in world.reports if "left out" in text]
-        assert world.calls.state().host[calls.LEFT_OUT] == 0
+        assert world.calls.state().host[calls.LEFT_OUT] == (0, 0)
 
 
 class _FailsWhenRead:

@@ -42,8 +42,14 @@ def test_nothing_is_saved_into_a_directory_that_was_deleted(tmp_path: pathlib.Pa
         (
             {"run.max_env_steps": 9, "replay.final_updates": 7},
             {},
-            {calls.LEFT_OUT: 3},
+            {calls.LEFT_OUT: (3, 1_000)},
             "9 steps of --max_env_steps=9",
+        ),
+        (
+            {"run.max_env_steps": 9, "replay.final_updates": 7, "replay.min_steps": 5},
+            {},
+            {calls.LEFT_OUT: (3, 1_000)},
+            "",  # with fewer it may learn
         ),
     ],
 )

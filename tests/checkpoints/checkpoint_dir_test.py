@@ -88,6 +88,9 @@ def test_a_step_that_was_damaged_stays_once_it_is_written_anew(
     checkpointer.wait()
     assert checkpoint_files.finished(tmp_path / "steps") == [1, 2] and events.durable[-1] == (1 if in_haste else 2)
     assert harness.restore(checkpointer, state).step == 2
+    checkpointer.save(3, state, {}, None)
+    checkpointer.wait()
+    assert checkpoint_files.finished(tmp_path / "steps") == [2, 3]
 
 
 def test_the_one_that_the_next_builds_on_stays_beside_a_newer_state(

@@ -281,6 +281,20 @@ def test_priorities_from_acting_weigh_the_transitions_that_they_complete() -> No
         np.testing.assert_allclose(weight, expected or [[1, 1, 1, 0], [1, 1, 0, 0]], rtol=1e-6)
 
 
+def test_importance_weights_have_the_least_share_that_is_configured() -> None:
+    found = []
+    for least in (0.0, 1.0):
+        how = data_lib.Prioritization(alpha=1.0, beta=1.0, beta_updates=0, epsilon=0.01, least=least)
+        made = fake_agent.make(fake_agent.ONE_ROW._replace(prioritization=how))
+        setup = fake_agent.make_setup(made, batch_size=64)
+        calls = [fake_agent.batch(setup, [0], reward=[reward]) for reward in (0.0, 1.0, 9.0, 1.0, 5.0)]
+        actor, _ = _acted(setup, *calls)
+        rings = jax.device_put(actor.rings, mesh_lib.sharded(setup.mesh))
+        _, _, metrics = steps.make_update(setup)(state_lib.init_train(setup), rings, np.int32(4))
+        found.append(float(metrics["time_mean"]))  # the same rows, with their weights
+    assert found[0] < 0.8 * found[1]
+
+
 # Seeds -------------------------------------------------------------------------------------------------------------
 
 

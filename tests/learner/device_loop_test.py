@@ -182,7 +182,8 @@ def test_a_replay_too_short_to_learn_from_ends_the_run_without_final_updates(mak
 
 
 def test_no_update_is_left_out_silently_or_told_in_vain(make: loop_world.Make) -> None:
-    for settings in ({"replay__final_updates": 7}, {"replay__min_steps": 1_000}):
+    final = {"replay__final_updates": 7}
+    for settings in (final, {"replay__min_steps": 1_000}, {**final, "run__max_updates": 20 // loop_world.BATCH + 1}):
         world = make(run__max_env_steps=20, **settings)
         world.play(world.join(), 30)
         world.loop.run()

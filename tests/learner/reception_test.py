@@ -67,6 +67,15 @@ def test_the_first_spec_is_the_runs_and_others_must_equal_it() -> None:
     assert world.num_joined == 1 and len(world.reports) == 1
 
 
+def test_only_a_worker_that_trains_begins_the_training() -> None:
+    world = World()
+    hello = messages.Hello("evaluator", "", (types.Role.EVALUATE,), ("catch",), 99)
+    world.reception.begin(world.reception.assign(hello).session_id, SPEC)
+    assert (world.reception.has_begun, world.reception.has_trained) == (True, False)
+    world.reception.end(world.join(), messages.GOODBYE)
+    assert world.reception.has_trained
+
+
 def test_it_says_how_much_of_the_replay_the_environments_that_are_there_fill() -> None:
     world = World()
     session_ids = [world.join(name) for name in "ab"]

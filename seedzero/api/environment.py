@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -47,16 +48,18 @@ def _of_module(settings: sections.EnvConfig, limit_seconds: float) -> types.EnvS
     watched, held = os.pipe()  # it ends with this process, however that ends: then the pipe closes
     try:
         code, printed, complaints = _output(command, variables, watched, limit_seconds)
-    except subprocess.TimeoutExpired:
-        raise _refused(
-            settings,
-            f"it was not made, reset and stepped once within {limit_seconds:g} s, the limit of"
-            " --transport.spec_seconds; seedzero check-env shows what it prints",
-        ) from None
     finally:
         os.close(watched)
         os.close(held)
     answer = _answer(printed)
+    if code is None:
+        words = [line for line in (printed + complaints).splitlines() if line.strip()]
+        last = f"; the last line that it printed: {words[-1].strip()}" if words else "; it printed nothing"
+        raise _refused(
+            settings,
+            f"it was not made, reset and stepped once within {limit_seconds:g} s, the limit of"
+            f" --transport.spec_seconds{last}",
+        )
     if "spec" in answer:
         return types.EnvSpec.from_json(answer["spec"])
     raise _refused(settings, answer.get("error") or _end(code, complaints))
@@ -64,8 +67,8 @@ def _of_module(settings: sections.EnvConfig, limit_seconds: float) -> types.EnvS
 
 def _output(
     command: Sequence[str], variables: Mapping[str, str], watched: int, limit_seconds: float
-) -> tuple[int, str, str]:
-    """Returns a program's exit code, output and errors once it has ended; raises subprocess.TimeoutExpired.
+) -> tuple[int | None, str, str]:
+    """Returns a program's exit code, output and errors once it has ended; None: it did not within the limit.
 
     What it started may live on and hold its output open, so this goes to files. Then it is killed.
     """
@@ -73,8 +76,10 @@ def _output(
         process = program.Process(
             command, stdin=watched, stdout=output, stderr=complaints, env=variables, start_new_session=True
         )
+        code = None
         try:
-            code = process.wait(limit_seconds)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = process.wait(limit_seconds)
         finally:
             process.kill_group()
             process.wait()

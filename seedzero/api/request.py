@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import pathlib
 from collections.abc import Mapping, Set
 from typing import NamedTuple
@@ -28,6 +27,7 @@ class Request(NamedTuple):
       config: the preset's values, the user's over them, and what those imply; device-dependent ones still open.
       notes: what was implied, one sentence each.
       spec: of the environment; None: not known yet.
+      refused: why the environment cannot be made here, where that was tried.
     """
 
     preset: str
@@ -35,6 +35,7 @@ class Request(NamedTuple):
     config: config_lib.Config
     notes: tuple[str, ...]
     spec: types.EnvSpec | None = None
+    refused: errors.ConfigError | None = None
 
     @property
     def fixed(self) -> Set[str]:
@@ -53,7 +54,7 @@ def make(flags: Mapping[str, str], settings: Mapping[str, str]) -> Request:
       UsageError: an unknown preset or key, a wrong type, or no preset, environment or run to go on with.
     """
     given = dict(settings)
-    notes, spec, shown = [], None, None
+    notes, spec, refused, shown = [], None, None, None
     preset, env = flags.get("preset"), settings.get("env.id")
     if preset is None and env is None:
         preset, given = _saved(flags["run_dir"], settings)
@@ -63,11 +64,13 @@ def make(flags: Mapping[str, str], settings: Mapping[str, str]) -> Request:
         if env in presets.PRESETS and env != presets.find(str(env)).values["env.id"]:
             raise errors.ConfigError(f"--env={env} names a preset, not an environment; give --preset={env}")
         if str(env).startswith(("gym:", "python:", "envpool:")):
-            with contextlib.suppress(errors.ConfigError):  # `check_early` raises it, unless workers alone need it
-                asked = {name: settings[name] for name in _SHOWING & settings.keys()}
-                plain = config_lib.override(config_lib.Config(), asked)
-                shown = plain.env
+            asked = {name: settings[name] for name in _SHOWING & settings.keys()}
+            plain = config_lib.override(config_lib.Config(), asked)
+            shown = plain.env
+            try:
                 spec = environment.spec_of(shown, limit_seconds=plain.transport.spec_seconds)
+            except errors.ConfigError as error:  # `check_early` raises it, unless workers alone need it
+                refused = error
         if env_advice := registry.advice(str(env)):
             notes.append(env_advice)
         if spec is not None:
@@ -84,7 +87,8 @@ def make(flags: Mapping[str, str], settings: Mapping[str, str]) -> Request:
     config = config_lib.override(base, given)
     config, implied = combinations.imply(config, preset_env=base.env.id, explicit=given.keys())
     # With other settings, such as a limit of steps that is shown, the environment may look different.
-    return Request(preset, given, config, (*notes, *implied), spec if config.env == shown else None)
+    found = (spec, refused) if config.env == shown else (None, None)
+    return Request(preset, given, config, (*notes, *implied), *found)
 
 
 def _saved(run_dir: str, settings: Mapping[str, str]) -> tuple[str, dict[str, str]]:
@@ -150,6 +154,8 @@ def _with_spec(asked: Request, *, must_be_known: bool) -> Request:
     registry.check_id(config.env.id)
     evaluates_here, limit_seconds = config.evaluation.every_updates > 0, config.transport.spec_seconds
     try:
+        if asked.refused is not None:
+            raise asked.refused
         return asked._replace(spec=asked.spec or environment.spec_of(config.env, limit_seconds=limit_seconds))
     except errors.ConfigError as error:
         if must_be_known and config.worker.num > 0:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from collections.abc import Mapping, Sequence
 from typing import NoReturn, TextIO
 
@@ -78,18 +77,9 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def program() -> NoReturn:
-    """Runs the console command: `main`, then the end of the process, at once.
-
-    Python would first wait for every thread, and the compiling one can't be interrupted: a large program takes longer
-    than the notice before a machine is taken away. When `main` returns, everything is saved and ended.
-    """
+    """Runs the console command: `main`, after which everything is saved and ended, and then the process ends."""
     sys.stdout, sys.stderr = sys.stdout or _nowhere(), sys.stderr or _nowhere()
-    code = main()
-    if any(thread is not threading.main_thread() and not thread.daemon for thread in threading.enumerate()):
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-    sys.exit(code)
+    exit_codes.leave(main())
 
 
 def _nowhere() -> TextIO:

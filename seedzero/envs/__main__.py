@@ -28,3 +28,4 @@ try:
 except errors.EnvironmentFailure as error:
     answer = {"error": str(error)}
 print(f"\n{json.dumps(answer)}", flush=True)
+exit_codes.leave(exit_codes.DONE)

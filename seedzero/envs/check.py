@@ -42,9 +42,9 @@ class Findings:
 
     Attributes:
       arrays: by name.
-      rewards: of all steps but the first ones of episodes.
-      episodes: rewards of each episode that ended.
-      unfinished: rewards of the episode that goes on.
+      rewards: of all steps but the first ones of episodes; with two players, the mover's.
+      episodes: rewards of each episode that ended; with two players, the first mover's.
+      unfinished: rewards of the episode that goes on, likewise.
       num_steps: that were taken.
       steps_per_second: of one environment.
       same_reset: whether two resets with the same seed show the same.
@@ -121,8 +121,10 @@ def explore(
         if was_final:
             episodes.append([])
         else:
-            episodes[-1].append(float(step.reward[0]))
-            rewards.append(float(step.reward[0]))
+            reward = float(step.reward[0])
+            is_seconds = spec.num_players == 2 and len(episodes[-1]) % 2 == 1
+            episodes[-1].append(-reward if is_seconds else reward)
+            rewards.append(reward)
     seconds = clock() - start
     finished = episodes if step.final[0] else episodes[:-1]
     return Findings(

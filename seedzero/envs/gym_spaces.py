@@ -100,6 +100,12 @@ def _leaves(name: str, space: spaces.Space[Any], path: tuple[Any, ...] = ()) -> 
 
 def _leaf(name: str, space: spaces.Space[Any], path: tuple[Any, ...]) -> Leaf:
     title = "/".join(map(str, path)) or types.OBSERVATION
+    place = f" at {title!r}" if path else ""
+    if 0 in (space.shape or ()):
+        raise errors.EnvironmentFailure(
+            f"environment {name!r} has an observation{place} without any numbers, {space}; leave it out with "
+            """--env.wrappers='[{"FilterObservation": {"filter_keys": [...]}}]', which names the parts that stay"""
+        )
     if isinstance(space, spaces.Box) and space.dtype.kind in "biuf":
         array = types.ArraySpec(title, space.shape or (1,), _wire_dtype(space).name, *_bounds(space))
         return Leaf(array, path, _as_it_is)
@@ -107,7 +113,6 @@ def _leaf(name: str, space: spaces.Space[Any], path: tuple[Any, ...]) -> Leaf:
         return Leaf(types.ArraySpec(title, space.shape, "uint8", 0, 1), path, _as_it_is)
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         return _numbers(title, space, path)
-    place = f" at {title!r}" if path else ""
     raise errors.EnvironmentFailure(
         f"environment {name!r} has the observation space {space}{place}; expected Box or Discrete, MultiDiscrete, "
         "MultiBinary, or a Dict or Tuple of these, because networks take arrays of a fixed size: leave it out with "

@@ -67,6 +67,7 @@ class _Player:
         role: types.Role = types.Role.TRAIN,
     ) -> None:
         """role: games of two players are self-play in training."""
+        path = path.absolute()  # an environment may change the directory of its process
         self.config = config = _read_config(path, _PLAY_REMOTE if render else _EVALUATE_REMOTE)
         settings = dataclasses.replace(config.env.of_evaluation, random_opening=0)
         self.env: env_base.VectorEnv = registry.make(config.env.id, settings, num_envs, role=role, render=render)
@@ -146,7 +147,7 @@ def load_player(
     game: spiel.Game, path: pathlib.Path, step: checkpoint_files.Step | None
 ) -> tuple[match.Player, dict[str, int | str]]:
     """Returns the greedy agent of a run of this game, and what names its checkpoint; without a step, the last one."""
-    saved = greedy.load(path, run_dir.read_saved(path).config, game.spec, step or "last")
+    saved = greedy.load(path, run_dir.read_saved(path).config, game.spec, "last" if step is None else step)
     return match.greedy_player(game, saved.agent, saved.params), saved.to_json()
 
 
@@ -189,7 +190,9 @@ def _evaluate_alone(
 
 def _num_envs(path: pathlib.Path, num_episodes: int) -> int:
     """Returns how many environments play at a time: of several tasks, all equally often."""
-    spec, most = spec_file.read(path), min(num_episodes, MAX_ENVS)
+    config, spec = _read_config(path, _EVALUATE_REMOTE), spec_file.read(path)
+    # A run whose environments must be few has few of them everywhere.
+    most = min(num_episodes, MAX_ENVS, max(config.evaluation.num_envs, config.worker.envs_per_group))
     num_tasks = spec.num_tasks if spec else 1
     return most if most < num_tasks else most // num_tasks * num_tasks
 
@@ -216,6 +219,7 @@ def play(
     Raises:
       UsageError, CheckpointError: as in `evaluate`, or the video cannot be written.
     """
+    file = pathlib.Path(target).absolute()
     player = _Player(pathlib.Path(path), step, 1, seed=seed, render=True)
     followed = evaluation.Episodes(1, player.env.spec.num_players)
     limit = max_steps or player.config.evaluation.max_episode_steps
@@ -236,7 +240,7 @@ def play(
     with env_base.closing(player.env):
         usual = _FRAMES_PER_SECOND[player.config.env.id.partition(":")[0]]
         fps = getattr(player.env, "frames_per_second", None) or usual
-        num_frames = video.write_video(target, frames(), fps)
+        num_frames = video.write_video(file, frames(), fps)
     (episode,) = [*ended, *cut_off]
     shown = {"frames": num_frames, "return": episode.total, "length": episode.length}
     shown |= {"cut_off": 1} if cut_off else {}

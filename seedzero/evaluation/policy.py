@@ -242,7 +242,9 @@ def _batch(title: str, value: Any, shape: tuple[int, ...], dtype: str) -> tuple[
             f"{title} has the shape {list(array.shape)}; expected {list(shape)}, or a batch "
             f"[B{''.join(f', {size}' for size in shape)}]"
         )
-    if not np.can_cast(array.dtype, dtype, "same_kind"):
+    # Environments may show whole numbers of another kind, as Gymnasium's MultiBinary does.
+    is_same = array.dtype.kind in "iu" and np.array_equal(array, array.astype(dtype))
+    if not (is_same or np.can_cast(array.dtype, dtype, "same_kind")):
         raise errors.UsageError(f"{title} has the dtype {array.dtype}; expected {dtype}, as the environment shows it")
     is_single = array.shape == shape
     return (array[np.newaxis] if is_single else array).astype(dtype), is_single

@@ -58,7 +58,7 @@ def write_video(path: str | os.PathLike[str], frames: Iterable[np.ndarray], fps:
         write = _write_mp4 if path.suffix.lower() == ".mp4" else _write_gif
         count = write(partial, checked, fps)
         partial.replace(path)
-    except (OSError, RuntimeError) as error:  # RuntimeError: ffmpeg is missing
+    except OSError as error:
         raise errors.UsageError(f"cannot write a video to {path}: {error}") from None
     finally:
         partial.unlink(missing_ok=True)
@@ -86,7 +86,11 @@ def _write_mp4(path: pathlib.Path, frames: Iterator[np.ndarray], fps: float) -> 
     first = _even(next(frames))
     size = f"{first.shape[1]}x{first.shape[0]}"
     # imageio_ffmpeg's writer forks, which is unsafe in a process with JAX's threads; this does not.
-    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-y", "-loglevel", "error", "-f", "rawvideo", "-pix_fmt", "rgb24"]
+    try:
+        program = imageio_ffmpeg.get_ffmpeg_exe()
+    except RuntimeError as error:  # it is missing
+        raise OSError(str(error)) from None
+    command = [program, "-y", "-loglevel", "error", "-f", "rawvideo", "-pix_fmt", "rgb24"]
     command += ["-s", size, "-r", str(fps), "-i", "-", "-an", "-c:v", "libx264", "-pix_fmt", "yuv420p", f"file:{path}"]
     count = 0
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:

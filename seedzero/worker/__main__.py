@@ -1,7 +1,6 @@
 """`python -m seedzero.worker`."""
 
-import sys
-
+from seedzero.core import exit_codes
 from seedzero.worker import process
 
-sys.exit(process.main())
+exit_codes.leave(process.main())

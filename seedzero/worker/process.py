@@ -16,7 +16,7 @@ from seedzero.core import exit_codes
 from seedzero.worker import worker
 
 STOP_SECONDS = 10.0
-"""Longest time for an environment to return once the worker is to stop."""
+"""Longest time for an environment to return, and to close, once the worker was told to stop or has failed."""
 
 
 def main(words: Sequence[str] | None = None, *, env_factory: worker.EnvFactory | None = None) -> int:
@@ -43,7 +43,7 @@ def run(options: worker_options.WorkerOptions, *, env_factory: worker.EnvFactory
     if options.supervised:
         threading.Thread(target=_watch_supervisor, args=(told,), name="seedzero-supervisor", daemon=True).start()
     try:
-        return worker.run(options, env_factory=env_factory, stop=stop)
+        return worker.run(options, env_factory=env_factory, stop=stop, on_failure=lambda: told.put(None))
     finally:
         ended.set()
 

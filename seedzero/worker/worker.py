@@ -34,6 +34,7 @@ def run(
     *,
     env_factory: EnvFactory | None = None,
     stop: threading.Event | None = None,
+    on_failure: Callable[[], None] = lambda: None,
 ) -> int:
     """Steps environments for a learner until it says End; reconnects by itself for as long as that takes.
 
@@ -41,6 +42,7 @@ def run(
       options: all but `supervised`, which is for the process.
       env_factory: makes environments of one's own, for --env=remote; None: those of seedzero.envs.
       stop: once set, ends the worker as End does. It is set at the end, too.
+      on_failure: called where the worker ends by an error, before its environments are closed, which may hang.
 
     Returns the exit code: DONE after End or stop, FAILED if the environments fail or learner and worker refuse each
     other, BAD_USAGE for options that cannot be used. Errors are logged in one line.
@@ -53,27 +55,38 @@ def run(
         max_envs=options.num_envs,
     )
     access = security.Access(options.token_file, options.ca_file, options.server_name)
+    code = None
     try:
         settings = sections.TransportConfig(
             keepalive_seconds=options.keepalive_seconds,
             ping_timeout_seconds=options.ping_timeout_seconds,
             max_backoff_seconds=options.max_backoff_seconds,
         )
-        with (
-            base.closing(_Groups(env_factory, options.threads)) as groups,
-            client.Client(options.server, hello, settings=settings, access=access) as learner,
-            _leaving(learner, stop or threading.Event()),
-        ):
-            if warning := security.exposure(options.token_file):
-                _logger.warning("%s", warning)
-            _serve(learner, groups, options.server)
+        with base.closing(_Groups(env_factory, options.threads)) as groups:
+            try:
+                with (
+                    client.Client(options.server, hello, settings=settings, access=access) as learner,
+                    _leaving(learner, stop or threading.Event()),
+                ):
+                    if warning := security.exposure(options.token_file):
+                        _logger.warning("%s", warning)
+                    _serve(learner, groups, options.server)
+            except errors.Error as error:
+                code = _log(error)
+                on_failure()
+                raise
         return exit_codes.DONE
-    except errors.UsageError as error:
+    except errors.Error as error:
+        return _log(error) if code is None else code
+
+
+def _log(error: errors.Error) -> int:
+    """Logs an error and returns the exit code."""
+    if isinstance(error, errors.UsageError):
         _logger.error("%s", error)
         return exit_codes.BAD_USAGE
-    except errors.Error as error:
-        _logger.error("%s: %s", type(error).__name__, error)
-        return exit_codes.FAILED
+    _logger.error("%s: %s", type(error).__name__, error)
+    return exit_codes.FAILED
 
 
 def default_worker_id() -> str:

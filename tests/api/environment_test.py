@@ -32,6 +32,10 @@ class Talking(gymnasium.Env):
     reset = lambda self, **kwargs: (numpy.zeros(4, numpy.float32), {})
     step = lambda self, action: (numpy.zeros(4, numpy.float32), 0.0, False, False, {})
 
+class Threaded(Talking):
+    def __init__(self):
+        threading.Thread(target=threading.Event().wait).start()
+
 class Crashing(Talking):
     def __init__(self):
         print("out of licences", file=sys.stderr, flush=True)
@@ -80,7 +84,8 @@ class Waiting(Talking):
             print(os.getpid(), file=alive, flush=True)
             threading.Event().wait()
 
-for kind in (Talking, Crashing, Aborting, Parting, OfTwoRewards, Stuck, RealTime, Leaving, Hanging, Hidden, Waiting):
+kinds = Talking, Threaded, Crashing, Aborting, Parting, OfTwoRewards, Stuck, RealTime, Leaving, Hanging, Hidden, Waiting
+for kind in kinds:
     gymnasium.register(f"{kind.__name__}-v0", entry_point=kind)
 """
 
@@ -135,9 +140,24 @@ def test_a_signal_without_a_name_is_told_by_its_number() -> None:
 
 @pytest.mark.usefixtures("_module")
 def test_one_that_hangs_is_named_after_the_limit() -> None:
-    message = r"^--env=gym:.*Hanging-v0: it was not made, .* within 0\.1 s, the limit of --transport\.spec_seconds; "
+    message = (
+        r"^--env=gym:.*Hanging-v0: it was not made, .* within 1 s, the limit of --transport\.spec_seconds; (the l|it )"
+    )
     with pytest.raises(errors.ConfigError, match=message):
-        environment.spec_of(sections.EnvConfig(id="gym:talking_envs:Hanging-v0"), limit_seconds=0.1)
+        environment.spec_of(sections.EnvConfig(id="gym:talking_envs:Hanging-v0"), limit_seconds=1.0)
+
+
+def test_the_last_words_of_one_that_hangs_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    for printed, told in (("a banner\n", "the last line that it printed: waiting for port 5000"), ("", "nothing")):
+        complaints = "waiting for port 5000\n\n" if printed else ""
+        monkeypatch.setattr(environment, "_output", lambda *args, found=(None, printed, complaints): found)
+        with pytest.raises(errors.ConfigError, match=rf"--transport\.spec_seconds; .*{told}$"):
+            environment.spec_of(sections.EnvConfig(id="python:a:b"), limit_seconds=1.0)
+
+
+@pytest.mark.usefixtures("_module")
+def test_a_thread_of_an_environment_that_never_ends_holds_nothing_up() -> None:
+    assert environment.spec_of(sections.EnvConfig(id="gym:talking_envs:Threaded-v0"), limit_seconds=120.0)
 
 
 @pytest.mark.usefixtures("_module")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import pathlib
 
 import jax
 import pytest
 
-from seedzero.api import request
+from seedzero.api import environment, request
 from seedzero.checkpoints import run_dir
-from seedzero.config import config, kinds
+from seedzero.config import config, kinds, sections
 from seedzero.core import errors
 
 _MODULE = """
@@ -159,6 +160,22 @@ def test_environments_whose_facts_a_worker_knows_are_not_refused_early() -> None
     settings = {"run.agent": "vtrace", "worker.num": "0", "evaluation.every_updates": "0"}
     for env in ("remote", "gym:my_module:MyEnv-v0"):
         assert request.check_early(request.make({"preset": "vector"}, {**settings, "env.id": env})).spec is None
+
+
+def test_an_environment_is_tried_once_whatever_comes_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[str] = []
+
+    def fail(settings: sections.EnvConfig, *, limit_seconds: float) -> None:
+        tried.append(settings.id)
+        raise errors.ConfigError("it hangs")
+
+    monkeypatch.setattr(environment, "spec_of", fail)
+    for local in ({}, {"evaluation.every_updates": "0", "worker.num": "0"}):
+        asked = request.make({}, {"env.id": "python:a:b", **local})
+        with pytest.raises(errors.ConfigError, match="it hangs") if not local else contextlib.nullcontext():
+            request.check_early(asked)
+        assert tried == ["python:a:b"]
+        tried.clear()
 
 
 def test_an_environment_that_cannot_be_made_is_refused_where_it_would_run() -> None:

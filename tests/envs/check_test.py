@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -84,6 +85,13 @@ def test_observations_that_mislead_are_named(show: Callable[[int], Any], level: 
     _, found = _explore(FLOATS, show)
     assert [text for text in getattr(found, level) if message in text]
     assert sum(map(len, found)) == 1
+
+
+def test_returns_of_two_players_are_the_first_mover_s() -> None:
+    env = gym_env.GymVectorEnv.from_factory(lambda: _Env(FLOATS, _changing, 1.0, 3), 1)
+    env.spec = dataclasses.replace(env.spec, num_players=2)
+    findings = check.explore(env, 20)
+    assert {tuple(rewards) for rewards in findings.episodes} == {(1.0, -1.0, 1.0)} and set(findings.rewards) == {1.0}
 
 
 def test_endless_episodes_and_rewards_that_say_nothing_are_named() -> None:

@@ -131,6 +131,11 @@ def test_parts_of_one_name_are_refused() -> None:
         _make(spaces.Dict({"a": spaces.Dict(b=part), "a/b": part, "c": part}))
 
 
+def test_a_part_without_numbers_is_refused_by_name_with_the_remedy() -> None:
+    with pytest.raises(errors.EnvironmentFailure, match=r"an observation at 'goal' without any numbers.*FilterObserv"):
+        _make(spaces.Dict(a=spaces.Box(-1, 1, (2,)), goal=spaces.Box(-1, 1, (0,))))
+
+
 def test_an_empty_dict_is_refused() -> None:
     with pytest.raises(errors.EnvironmentFailure, match="is empty"):
         _make(spaces.Dict())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 from collections.abc import Iterator
 from typing import Any
@@ -99,6 +100,60 @@ def test_episodes_that_do_not_end_are_cut_off(
     assert told == [(0, 5)] * 3 + [(5, 5)]  # one batch: all end at once
     played = evaluate.play(path, tmp_path / "play.gif", None, 0, max_steps)
     assert (played["cut_off"], played["frames"], played["length"]) == (1, 5, 4)
+
+
+def test_an_environment_may_change_the_directory_of_its_process(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with run_dir.open_run_dir("run", presets.get("catch"), preset="catch", given={}):
+        pass
+    (tmp_path / "assets").mkdir()
+    make, agent, read = registry.make, _counting_agent(), []
+
+    def make_there(*args: Any, **options: Any) -> Any:
+        os.chdir(tmp_path / "assets")
+        return make(*args, **options)
+
+    def load(path: pathlib.Path, *args: Any) -> greedy.Saved:
+        read.append((path / "config.json").exists())
+        return greedy.Saved(agent, (), 0, "last")
+
+    monkeypatch.setattr(registry, "make", make_there)
+    monkeypatch.setattr(greedy, "load", load)
+    evaluate.evaluate("run", None, 2, seed=0)
+    monkeypatch.chdir(tmp_path)
+    assert evaluate.play("run", "play.gif", None, 0)["video"] == "play.gif"
+    assert (tmp_path / "play.gif").exists() and read == [True, True]
+
+
+@pytest.mark.parametrize(("settings", "expected"), [({}, 32), ({"worker.envs_per_group": 3}, 5)])
+def test_no_more_environments_play_than_a_run_has_elsewhere(
+    settings: dict[str, int], expected: int, tmp_path: pathlib.Path
+) -> None:
+    few = {"evaluation.num_envs": 5, "worker.envs_per_group": 40, **settings}
+    with run_dir.open_run_dir(
+        tmp_path / "run", config_lib.override(presets.get("catch"), few), preset="catch", given={}
+    ) as opened:
+        assert evaluate._num_envs(opened.path, 100) == expected
+
+
+def test_the_parameters_before_any_update_are_a_choice_too(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    def load(path: pathlib.Path, config: Any, spec: Any, step: Any) -> None:
+        asked.append(step)
+        raise errors.CheckpointError("enough")
+
+    monkeypatch.setattr(greedy, "load", load)
+    with run_dir.open_run_dir(tmp_path / "run", presets.get("tictactoe"), preset="tictactoe", given={}) as opened:
+        path = opened.path
+    for step in (0, None):
+        with pytest.raises(errors.CheckpointError, match="enough"):
+            evaluate.evaluate(path, step, 1, seed=0)
+    assert asked == [0, "last"]
 
 
 @pytest.mark.parametrize(("declared", "expected"), [(12.5, 12.5), (None, 5)])

@@ -171,6 +171,14 @@ def test_an_environment_that_shows_numbers_takes_numbers() -> None:
         policy(3.0)
 
 
+def test_whole_numbers_of_another_kind_are_taken_where_they_are_the_same() -> None:
+    policy = _policy(types.EnvSpec((4,), "uint8", 3, observation_low=0, observation_high=1))
+    shown = np.array([0, 1, 1, 0], np.int8)  # as Gymnasium's MultiBinary
+    assert policy(shown) == policy(shown.astype(np.uint8))
+    with pytest.raises(errors.UsageError, match="has the dtype int8; expected uint8"):
+        policy(-shown)
+
+
 @pytest.mark.parametrize(
     ("observation", "message"),
     [

@@ -160,6 +160,20 @@ def test_only_runs_with_remote_environments_listen_for_them(tmp_path: pathlib.Pa
         served.evaluate(tmp_path / "run", None, 1, 0, ACCESS, served.Reports(print, print))
 
 
+@pytest.mark.parametrize(("num_players", "step", "expected"), [(1, None, None), (2, None, "last"), (2, 0, 0)])
+def test_games_of_two_players_are_evaluated_with_the_last_checkpoint_here_too(
+    path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, num_players: int, step: int | None, expected: Any
+) -> None:
+    def load(path: pathlib.Path, config: Any, spec: Any, step: Any) -> None:
+        assert step == expected
+        raise errors.CheckpointError("enough")
+
+    monkeypatch.setattr(greedy, "load", load)
+    spec_file.write(path, dataclasses.replace(catch.Catch(1).spec, num_players=num_players))
+    with pytest.raises(errors.CheckpointError, match="enough"):
+        served.evaluate(path, step, 1, 0, ACCESS, served.Reports(print, print))
+
+
 def test_a_run_that_no_worker_has_joined_cannot_be_evaluated(path: pathlib.Path) -> None:
     (path / "spec.json").unlink()
     with pytest.raises(errors.UsageError, match="no worker has joined"):

@@ -43,6 +43,27 @@ def test_names_may_look_like_protocols_and_options(tmp_path: pathlib.Path, monke
         assert (tmp_path / name).stat().st_size > 0
 
 
+def test_a_failure_of_what_draws_the_frames_is_no_failure_to_write(tmp_path: pathlib.Path) -> None:
+    def failing() -> Iterator[np.ndarray]:
+        yield from frames(2, 50, 34)
+        raise RuntimeError("out of memory")
+
+    with pytest.raises(RuntimeError, match=r"^out of memory$"):
+        video.write_video(tmp_path / "game.gif", failing(), fps=30)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_where_ffmpeg_is_missing_the_video_cannot_be_written(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing() -> str:
+        raise RuntimeError("no ffmpeg here")
+
+    monkeypatch.setattr(imageio_ffmpeg, "get_ffmpeg_exe", missing)
+    with pytest.raises(errors.UsageError, match=r"cannot write a video to .*game.mp4: no ffmpeg here"):
+        video.write_video(tmp_path / "game.mp4", frames(2, 50, 34), fps=30)
+
+
 def test_even_size_stays(tmp_path: pathlib.Path) -> None:
     video.write_video(tmp_path / "game.mp4", frames(2, 50, 34), fps=60)
     assert re.search(r"Video: .* 34x50.* 60 fps", decode(tmp_path / "game.mp4")[0])

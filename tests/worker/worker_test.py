@@ -544,12 +544,43 @@ def test_an_environment_that_never_returns_cannot_hold_a_process_that_shall_end(
     assert learner.requests
 
 
+@pytest.mark.parametrize("in_thread", [False, True])
+def test_a_failed_environment_that_cannot_be_left_cannot_hold_its_process(serve, address, in_thread):
+    serve(dict(env="yours"))
+    script = """
+        import sys, threading
+        from seedzero.core import exit_codes
+        from seedzero.config import worker_options
+        from seedzero.envs import catch
+        from seedzero.worker import process
+
+        hold = threading.Event().wait
+
+        class Stuck(catch.Catch):
+            def step(self, actions):
+                raise ValueError("the simulator is gone")
+
+            def close(self):
+                if sys.argv[2] == "True":
+                    threading.Thread(target=hold).start()
+                else:
+                    hold()
+
+        process.STOP_SECONDS = 60 if sys.argv[2] == "True" else 0.1
+        exit_codes.leave(process.run(worker_options.WorkerOptions(sys.argv[1]), env_factory=Stuck))
+    """
+    ended = run_script(script, address, str(in_thread))
+    assert ended.returncode == exit_codes.FAILED
+    line = ended.stderr.splitlines()[-1]
+    assert "the simulator is gone" in line
+
+
 def test_a_signal_may_come_while_another_is_handled():
     script = """
         import signal
         from seedzero.worker import process, worker
 
-        def run(options, env_factory, stop):
+        def run(options, env_factory, stop, on_failure):
             with stop._cond:  # as within stop.set()
                 signal.raise_signal(signal.SIGTERM)
                 signal.raise_signal(signal.SIGINT)

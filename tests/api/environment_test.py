@@ -84,7 +84,8 @@ class Waiting(Talking):
             print(os.getpid(), file=alive, flush=True)
             threading.Event().wait()
 
-kinds = Talking, Threaded, Crashing, Aborting, Parting, OfTwoRewards, Stuck, RealTime, Leaving, Hanging, Hidden, Waiting
+kinds = Talking, Threaded, Crashing, Aborting, Parting, OfTwoRewards, Stuck, RealTime, Leaving
+kinds = *kinds, Hanging, Hidden, Waiting
 for kind in kinds:
     gymnasium.register(f"{kind.__name__}-v0", entry_point=kind)
 """

@@ -2,9 +2,10 @@
 
     python experiments/ablation.py [TASK ...] [--variants=base,puct,...] [--seeds=1,2,3] [--out=runs/ablation]
 
-A run ends at the task's return or time. The table shows each variant's seconds from process start and training steps
-to its end (medians over seeds), the number of runs that reached the return, and the mean of the last evaluations.
-OUT/ablation.json stores each result at once; the same command resumes.
+A variant is left out where a task's preset has its setting already. A run ends at the task's return or time. The table
+shows each variant's seconds from process start and training steps to its end (medians over seeds), the number of runs
+that reached the return, and the mean of the last evaluations. OUT/ablation.json stores each result at once; the same
+command resumes.
 """
 
 from __future__ import annotations
@@ -13,10 +14,14 @@ import argparse
 import json
 import pathlib
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import runs
+
+from seedzero.api import request
+from seedzero.cli import parse, train
+from seedzero.config import config as config_lib
 
 VARIANTS: Mapping[str, Sequence[str]] = {
     "base": (),
@@ -28,7 +33,7 @@ VARIANTS: Mapping[str, Sequence[str]] = {
     "no_ends": ("--muzero.predict_ends=false",),
     "no_gates": ("--network.gated=false",),
     "value_prefix": ("--muzero.value_prefix=true",),
-    "stored_value": ("--muzero.stored_value=policy",),
+    "stored_value": ("--muzero.stored_value=root",),
     "entropy": ("--muzero.entropy_weight=0.1",),
     "no_entropy": ("--muzero.entropy_weight=0",),
     "no_value_range": ("--search.min_value_range=1e-8",),
@@ -48,7 +53,7 @@ class Task(NamedTuple):
 TASKS: Mapping[str, Task] = {
     "catch": Task(("--preset=catch",), 1.0, 120),
     "cartpole": Task(("--preset=cartpole",), 475, 240),
-    "breakout": Task(("--env=gym:MinAtar/Breakout-v1", "--max_env_steps=400000"), None, 1200),
+    "breakout": Task(("--preset=minatar", "--max_env_steps=400000"), None, 1200),
 }
 
 Result = dict[str, Any]
@@ -71,9 +76,12 @@ def main() -> None:
     file = arguments.out / "ablation.json"
     results: list[Result] = json.loads(file.read_text()) if file.exists() else []
     for task in tasks:
+        changed = changing(task, variants)
+        if same := [variant for variant in variants if variant not in changed]:
+            print(f"{task}: left out, as the preset has these settings: {', '.join(same)}", flush=True)
         # Seed by seed, so that other load on the machine affects all variants equally.
         for seed in map(int, arguments.seeds.split(",")):
-            for variant in variants:
+            for variant in changed:
                 key = {"task": task, "variant": variant, "seed": seed}
                 if not any(key.items() <= result.items() for result in results):
                     results.append(key | measure(task, variant, seed, arguments.out))
@@ -81,6 +89,17 @@ def main() -> None:
                     file.write_text(json.dumps(results, indent=1))
     for task in tasks:
         print(f"\n{task}\n\n{summary(task, results)}")
+
+
+def changing(task: str, variants: Iterable[str]) -> list[str]:
+    """Returns the variants whose settings are not those of the task's preset, and the preset itself."""
+    unchanged = _config(task, "base")
+    return [variant for variant in variants if variant == "base" or _config(task, variant) != unchanged]
+
+
+def _config(task: str, variant: str) -> config_lib.Config:
+    given = parse.read("train", train.COMMAND, [*TASKS[task].settings, *VARIANTS[variant]])
+    return request.make(given.flags, given.settings).config
 
 
 def measure(task: str, variant: str, seed: int, out: pathlib.Path) -> Result:
@@ -103,7 +122,7 @@ def measure(task: str, variant: str, seed: int, out: pathlib.Path) -> Result:
 def summary(task: str, results: Sequence[Result]) -> str:
     """Returns a task's table in Markdown."""
     lines = []
-    for variant in VARIANTS:
+    for variant in changing(task, VARIANTS):
         found = [result for result in results if result["task"] == task and result["variant"] == variant]
         if found:
             lasts = [result["last_evaluation"] for result in found if result["last_evaluation"] is not None]

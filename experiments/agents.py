@@ -146,6 +146,11 @@ def summary(results: Sequence[ladder.Result]) -> str:
 def write(results: Sequence[ladder.Result], out: pathlib.Path) -> None:
     """Writes the table, and for each rung a figure of all agents' evaluations over steps and seconds."""
     (out / "agents.md").write_text(summary(results) + "\n")
+    with runs.figures():
+        _draw(results, out)
+
+
+def _draw(results: Sequence[ladder.Result], out: pathlib.Path) -> None:
     for name, rung in RUNGS.items():
         found = _of(results, name)
         curves = {

@@ -3,9 +3,9 @@
     python experiments/atari.py [--game=Pong] [--minutes=5] [--out=runs/atari-Pong] [SETTING ...]
 
 Settings are those of `seedzero train` (`--preset=atari-100k --env.sticky_actions=0 ...`). The run trains for the given
-time. Then the script steps its emulators alone, with random actions and equal groups and threads, evaluates the last
-checkpoint in a separate process, and writes OUT/result.json and OUT/returns.png. The same command resumes an existing
-run in OUT, for as many minutes again.
+time. Then the script steps its emulators alone, with random actions, in equal groups, on as many threads in all, it
+evaluates the last checkpoint in a separate process, and writes OUT/result.json and OUT/returns.png. The same command
+resumes an existing run in OUT, for as many minutes again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import argparse
 import json
 import pathlib
 import statistics
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -38,9 +37,10 @@ def main() -> None:
     parser.add_argument("--emulator_seconds", type=float, default=10.0)
     arguments, settings = parser.parse_known_args()
     out = arguments.out or pathlib.Path(f"runs/atari-{arguments.game}")
-    if not any(setting.startswith("--preset=") for setting in settings):
+    if not any(setting.partition("=")[0] == "--preset" for setting in settings):
         settings.append("--preset=atari")
     settings += [f"--env=atari:{arguments.game}", f"--max_seconds={60 * arguments.minutes:g}"]
+    before = earlier_seconds(out / "run")
     run = runs.train(out / "run", settings, resumes=True)
     config = run_dir.read_saved(run.path).config
     alone = emulator_frames_per_second(config, arguments.emulator_seconds)
@@ -48,7 +48,7 @@ def main() -> None:
     result = {
         "game": arguments.game,
         "settings": settings,
-        "seconds": round(run.seconds, 1),
+        "seconds": round(before + run.seconds, 1),
         "ended": run.last_line,
         "evaluation": evaluation,
         **speed(runs.rows(run.path), alone),
@@ -57,17 +57,24 @@ def main() -> None:
     }
     (out / "result.json").write_text(json.dumps(result, indent=1))
     print(json.dumps({key: value for key, value in result.items() if key not in ("evaluations", "training_returns")}))
-    try:
+    with runs.figures():
         draw(out / "returns.png", result, config.env.frame_skip)
-    except ModuleNotFoundError as error:
-        print(f"no figure: {error}; it is in seedzero's extra `dev`", file=sys.stderr)
+
+
+def earlier_seconds(path: pathlib.Path) -> float:
+    """Returns how long a run trained up to now; 0 before it began."""
+    rows = runs.rows(path) if (path / "metrics.jsonl").exists() else []
+    return float(rows[-1]["seconds"]) if rows else 0.0
 
 
 def emulator_frames_per_second(config: config_lib.Config, seconds: float) -> float:
-    """Returns frames a second of the run's training emulators, stepped one group after the other at random."""
+    """Returns frames a second of the run's training emulators, stepped one group after the other at random.
+
+    One group steps at a time, so each has the threads of all workers.
+    """
     worker = config.worker
     groups = [
-        registry.make(config.env.id, config.env, worker.envs_per_group, threads=worker.threads)
+        registry.make(config.env.id, config.env, worker.envs_per_group, threads=worker.threads * worker.num)
         for _ in range(worker.num * worker.num_groups)
     ]
     generator = np.random.default_rng(0)

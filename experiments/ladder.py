@@ -145,6 +145,11 @@ def summary(results: Sequence[Result]) -> str:
 def write(results: Sequence[Result], out: pathlib.Path) -> None:
     """Writes the table, a plot of each rung's evaluations over time, and one of all rungs."""
     (out / "ladder.md").write_text(summary(results) + "\n")
+    with runs.figures():
+        _draw(results, out)
+
+
+def _draw(results: Sequence[Result], out: pathlib.Path) -> None:
     panels = []
     for name, rung in RUNGS.items():
         curves = {f"seed {result['seed']}": result["curve"] for result in results if result["rung"] == name}

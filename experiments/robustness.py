@@ -203,6 +203,8 @@ def _parse(own: Sequence[str]) -> argparse.Namespace:
 def _shared_settings(suite: Suite, arguments: argparse.Namespace, settings: Sequence[str]) -> list[str]:
     """Returns the settings of all runs that the user did not give after `--`."""
     given = {setting.partition("=")[0] for setting in settings}
+    if given & {"--max_seconds", "--run.max_seconds"}:
+        raise SystemExit("--max_seconds after `--` is not possible: give --minutes=M before it")
     shared = [setting for setting in suite.settings if setting.partition("=")[0] not in given]
     if arguments.agent:
         shared.append(f"--agent={arguments.agent}")

@@ -21,6 +21,9 @@ UNSEEN_SEED = 1_000_003
 _SECONDS_TO_LEAVE = 60.0
 """For a process that is asked to end."""
 
+_OUT_OF_ORDER = 1.0
+"""Seconds by which a row may be older than the one before: two threads write them."""
+
 Point = dict[str, float]
 
 
@@ -147,8 +150,15 @@ def _last_json(arguments: Sequence[str], limit: float | None = None) -> dict[str
 
 
 def rows(path: pathlib.Path) -> list[dict[str, Any]]:
-    """Returns the rows of a run's metrics."""
-    return [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    """Returns the rows of a run's metrics. Their seconds go on where a resume began to count anew."""
+    found: list[dict[str, Any]] = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    before = last = 0.0
+    for row in found:
+        if row["seconds"] < last - _OUT_OF_ORDER:
+            before += last
+        last = row["seconds"]
+        row["seconds"] = round(before + last, 3)
+    return found
 
 
 def evaluations(path: pathlib.Path) -> list[Point]:
@@ -187,6 +197,15 @@ class Panel(NamedTuple):
     curves: Mapping[str, Iterable[Point]]
     x: str
     bar: float | None = None
+
+
+@contextlib.contextmanager
+def figures() -> Iterator[None]:
+    """While entered, figures are drawn; without matplotlib a line says that there are none."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        print(f"no figure: {error}; it is in seedzero's extra `dev`", file=sys.stderr)
 
 
 def plot(file: pathlib.Path, panels: Sequence[Panel], *, title: str = "", columns: int = 3) -> None:

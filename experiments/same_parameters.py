@@ -82,6 +82,7 @@ def main() -> int:
     num_different = 0
     # There, one checkout may come before the other's own.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment["PYTHONSAFEPATH"] = "1"  # else workers, run by `python -m`, import what is in the current directory
     for task in options.tasks or TASKS:
         found = []
         for side in ("before", "after"):

@@ -30,12 +30,16 @@ find_python() {
 }
 
 make_venv() {
-    local python
+    local python link
     if python=$(find_python); then
         say "making $root/.venv with $python"
         if command -v uv >/dev/null 2>&1; then
             uv venv --quiet --seed --allow-existing --python "$(command -v "$python")" "$root/.venv" >&2
         else
+            # venv fails at links whose Python is gone. It may not clear .venv: others wait for the lock there.
+            for link in "$root"/.venv/bin/python*; do
+                [ -e "$link" ] || rm -f "$link"
+            done
             "$python" -m venv "$root/.venv" >&2
         fi
     elif command -v uv >/dev/null 2>&1; then

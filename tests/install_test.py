@@ -6,6 +6,7 @@ import ast
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -315,6 +316,34 @@ def test_a_tpu_is_found_by_its_devices(files: dict[str, str], extras: str, copy:
     _script(tools / "nvidia-smi", "exit 9")
     _run_local("catch", root=copy, SEEDZERO_DEVICE="", PATH=f"{tools}{os.pathsep}{_path_without_uv()}")
     assert f"--editable {copy}{extras}\n" in _log(copy)
+
+
+def test_a_venv_whose_python_is_gone_is_made_again_and_keeps_its_lock(tmp_path: pathlib.Path) -> None:
+    tools = tmp_path / ".venv" / "bin"
+    tools.mkdir(parents=True)
+    (tools / "python3").symlink_to(tmp_path / "uninstalled" / "python3")
+    (tools / "python").symlink_to("python3")
+    lock = tmp_path / ".venv" / "lock"
+    lock.touch()
+    held = lock.stat().st_ino
+    python = tmp_path / "python"  # makes environments without pip, in no time
+    _script(python, f'[ "$2" = venv ] && set -- "$@" --without-pip\nexec {shlex.quote(sys.executable)} "$@"')
+    done = subprocess.run(
+        ["bash", "-c", f"root={shlex.quote(str(tmp_path))}; . {ROOT}/scripts/venv.sh; make_venv"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PATH": _path_without_uv(), "PYTHON": str(python)},
+    )
+    assert done.returncode == 0, done.stderr
+    assert subprocess.run([tools / "python", "-c", ""], check=False).returncode == 0
+    assert lock.stat().st_ino == held
+
+
+@pytest.mark.parametrize("name", ["docs/testing.md", "docs/deploy.md", "scripts/test"])
+def test_advice_to_install_an_extra_leaves_the_clone_installed_as_it_is(name: str) -> None:
+    advice = re.findall(r"\.venv/bin/pip install (.*'\.\[[\w,]+\]')", (ROOT / name).read_text())
+    assert advice and all(words.startswith("-e ") for words in advice)
 
 
 def test_run_tests_reports_all_and_signals_no_process_that_has_ended(tmp_path: pathlib.Path) -> None:

@@ -76,13 +76,23 @@ def _pair(worker: transport.Pipe, index: int, seconds: float) -> dict[str, float
 
 
 def _actions(spec: types.EnvSpec, num_envs: int) -> Iterator[np.ndarray]:
-    """Returns an endless cycle of random actions."""
+    """Returns an endless cycle of random actions, of which `_legal` makes legal ones."""
     rng = np.random.default_rng(0)
     shape = (_NUM_ACTIONS, num_envs, *spec.action_shape)
     if spec.is_continuous:
         low, high = spec.action_bounds
         return itertools.cycle(rng.uniform(low, high, shape).astype(np.float32))
     return itertools.cycle(rng.integers(spec.num_actions, size=shape).astype(np.int32))
+
+
+def _legal(actions: np.ndarray, step: types.EnvStep) -> np.ndarray:
+    """Returns the actions, illegal ones replaced by the next legal one, in a circle."""
+    if step.action_mask is None:
+        return actions
+    num_actions = step.action_mask.shape[1]
+    further = (np.arange(num_actions) - actions[:, np.newaxis]) % num_actions
+    nearest: np.ndarray = np.where(step.action_mask, further, num_actions).argmin(axis=1)
+    return nearest.astype(np.int32)
 
 
 # --- server --------------------------------------------------------------------------------------------------------
@@ -103,7 +113,7 @@ class _InstantLearner:
         pass
 
     def step(self, request: messages.StepRequest) -> None:
-        self.server.reply(request, next(self._actions), request.sequence)
+        self.server.reply(request, _legal(next(self._actions), request.step), request.sequence)
 
     def end(self, session_id: str, reason: str) -> None:
         pass
@@ -131,14 +141,13 @@ def _work(
     with client.Client(address, hello) as learner:
         learner.join()
         steps = [group.reset(range(num_envs)) for group in groups]
-        for group in others:
-            group.reset(range(num_envs))
+        other_steps = [group.reset(range(num_envs)) for group in others]
         learner.start(groups[0].spec)
         for index, step in enumerate(steps):
             learner.send(index, step)
         kinds: Mapping[str, Callable[[], None]] = {
             "wire": lambda: _step_by_wire(learner, groups),
-            "alone": _alone(others),
+            "alone": _alone(others, other_steps),
         }
         for kind, seconds in transport.asked(pipe):
             pipe.send(num_envs * _calls_per_second(kinds[kind], seconds))
@@ -150,11 +159,13 @@ def _step_by_wire(learner: client.Client, groups: list[base.VectorEnv]) -> None:
     learner.send(event.group, groups[event.group].step(event.actions))
 
 
-def _alone(groups: list[base.VectorEnv]) -> Callable[[], None]:
-    turns, actions = itertools.cycle(groups), _actions(groups[0].spec, groups[0].num_envs)
+def _alone(groups: list[base.VectorEnv], steps: list[types.EnvStep]) -> Callable[[], None]:
+    """Returns a call that steps the groups in turn. steps: the newest of each, which are replaced."""
+    turns, actions = itertools.cycle(range(len(groups))), _actions(groups[0].spec, groups[0].num_envs)
 
     def step() -> None:
-        next(turns).step(next(actions))
+        turn = next(turns)
+        steps[turn] = groups[turn].step(_legal(next(actions), steps[turn]))
 
     return step
 

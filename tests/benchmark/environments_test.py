@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from seedzero.benchmark import environments
-from seedzero.core import errors
+from seedzero.core import errors, types
 
 
-@pytest.mark.parametrize(("env_id", "num_bytes"), [("catch", 50), ("gym:Pendulum-v1", 12)])
+@pytest.mark.parametrize(("env_id", "num_bytes"), [("catch", 50), ("gym:Pendulum-v1", 12), ("spiel:tic_tac_toe", 144)])
 def test_benchmark_reports_both_rates_and_their_share(env_id: str, num_bytes: int) -> None:
     settings = {"env.id": env_id, "worker.envs_per_group": 3, "worker.num_groups": 2, "worker.threads": 1}
     figures = environments.run(settings=settings, seconds=0.3)
@@ -23,6 +24,14 @@ def test_benchmark_reports_both_rates_and_their_share(env_id: str, num_bytes: in
         "threads": 1,
         "observation_bytes": num_bytes,
     }
+
+
+def test_actions_are_legal_and_random_where_they_may_be() -> None:
+    zeros, flags = np.zeros(3, np.float32), np.zeros(3, bool)
+    mask = np.array([[True, True, True], [True, False, True], [True, False, False]])
+    drawn = np.array([1, 1, 2], np.int32)
+    assert environments._legal(drawn, types.EnvStep(zeros, zeros, flags, flags, mask)).tolist() == [1, 2, 0]
+    assert environments._legal(drawn, types.EnvStep(zeros, zeros, flags, flags)) is drawn
 
 
 def test_an_environment_that_cannot_be_made_is_refused_before_anything_starts() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import pathlib
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -81,6 +82,20 @@ def test_a_table_and_a_figure_of_each_rung_remain(
     assert lines[5].startswith("| `memory_repeat`: 28.8 | ppo |") and lines[5].endswith("| 0 of 2 |")
     assert {file.stem for file in tmp_path.glob("*.png")} == {"catch", "memory_repeat"}
     assert all(file.stat().st_size > 5_000 for file in tmp_path.glob("*.png"))
+
+
+def test_without_matplotlib_the_table_is_printed_and_the_figures_told_missing(
+    agents: Any,
+    trained: list[tuple[str, ...]],
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    agents.main(["catch", "memory_repeat", "--agents=ppo", "--seeds=1", f"--out={tmp_path}"])
+    output, told = capsys.readouterr()
+    assert "| `memory_repeat`: 28.8 | ppo |" in output
+    assert told.startswith("no figure: ") and told.count("\n") == 1
 
 
 def test_a_quick_pass_is_short_and_kept_elsewhere(

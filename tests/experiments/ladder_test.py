@@ -7,9 +7,13 @@ import json
 import os
 import pathlib
 import signal
+import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
+from seedzero.config import config as config_lib
 
 EXPERIMENTS = pathlib.Path(__file__).parents[2] / "experiments"
 
@@ -82,6 +86,53 @@ def test_a_climb_leaves_a_table_a_plot_a_rung_and_one_of_all(script: Any, tmp_pa
     assert all(file.stat().st_size > 5_000 for file in tmp_path.glob("*.png"))
 
 
+def test_without_matplotlib_a_climb_leaves_its_table(
+    script: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    result = {"rung": "catch", "seed": 1, "seconds": 10.0, "score": 1.0, "reached": True, "curve": []}
+    script("ladder").write([result, {**result, "rung": "taxi"}], tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == ["ladder.md"]
+    told = capsys.readouterr().err
+    assert told.startswith("no figure: ") and told.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("task", "same"),
+    [
+        ("catch", {"no_consistency", "no_ends", "no_gates", "no_entropy"}),
+        ("cartpole", {"no_consistency", "no_entropy"}),
+        ("breakout", {"consistency"}),
+    ],
+)
+def test_an_ablation_leaves_out_what_the_preset_has(script: Any, task: str, same: set[str]) -> None:
+    ablation = script("ablation")
+    assert set(ablation.VARIANTS) - set(ablation.changing(task, ablation.VARIANTS)) == same
+
+
+def test_an_ablation_trains_and_shows_what_is_changed_alone(
+    script: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ablation = script("ablation")
+    result = {"seconds": 10.0, "env_steps": 1000, "last_evaluation": 1.0, "reached": True}
+    trained = []
+
+    def measure(task: str, variant: str, seed: int, out: pathlib.Path) -> dict[str, Any]:
+        trained.append(variant)
+        return result
+
+    monkeypatch.setattr(ablation, "measure", measure)
+    words = ["catch", "--variants=base,no_gates,stored_value,no_ends", "--seeds=1", f"--out={tmp_path}"]
+    monkeypatch.setattr(sys, "argv", ["ablation.py", *words])
+    earlier = {"task": "catch", "variant": "no_gates", "seed": 1, **result}
+    (tmp_path / "ablation.json").write_text(json.dumps([earlier]))
+    ablation.main()
+    assert trained == ["base", "stored_value"]
+    output = capsys.readouterr().out
+    assert output.startswith("catch: left out, as the preset has these settings: no_gates, no_ends\n")
+    assert "| `--muzero.stored_value=root` |" in output and "gated" not in output
+
+
 def test_an_ablation_shows_medians_over_seeds(script: Any) -> None:
     results = [
         {
@@ -108,6 +159,86 @@ def test_the_speed_of_a_run_is_that_of_the_rows_in_which_it_trained(script: Any)
     assert found["frames_per_second"] == 50.0
     assert found["updates_per_second"] == 5.0
     assert found["ratio_to_emulator"] == 0.25
+
+
+def _atari(script: Any, monkeypatch: pytest.MonkeyPatch, *words: str) -> list[str]:
+    """Runs the script with a training of 12 seconds that is made up; returns its settings."""
+    atari = script("atari")
+    asked: list[str] = []
+
+    def train(path: pathlib.Path, settings: list[str], *, resumes: bool) -> Any:
+        asked.extend(settings)
+        return atari.runs.Run(12.0, "ended", path)
+
+    monkeypatch.setattr(atari.runs, "train", train)
+    monkeypatch.setattr(atari.runs, "evaluate", lambda path, arguments: {})
+    monkeypatch.setattr(atari.run_dir, "read_saved", lambda path: SimpleNamespace(config=config_lib.Config()))
+    monkeypatch.setattr(atari, "emulator_frames_per_second", lambda config, seconds: 100.0)
+    monkeypatch.setattr(atari, "draw", lambda *arguments: None)
+    monkeypatch.setattr(sys, "argv", ["atari.py", *words])
+    atari.main()
+    return asked
+
+
+@pytest.mark.parametrize("words", [("--preset=atari-100k",), ("--preset", "atari-100k")])
+def test_a_preset_of_the_user_replaces_atari_s(
+    script: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    _made_up_run(tmp_path / "run", [1.0])
+    asked = _atari(script, monkeypatch, f"--out={tmp_path}", *words)
+    assert asked == [*words, "--env=atari:Pong", "--max_seconds=300"]
+
+
+def test_seconds_of_a_resumed_run_are_those_of_all_its_processes(
+    script: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Two resumes; the row before the first one is a moment older than the one before it.
+    _made_up_run(tmp_path / "run", [10.0, 20.0, 19.999, 5.0, 15.0, 3.0])
+    expected = [10.0, 20.0, 19.999, 24.999, 34.999, 37.999]
+    runs = script("runs")
+    assert [point["seconds"] for point in runs.training_returns(tmp_path / "run")] == expected
+    assert [point["seconds"] for point in runs.evaluations(tmp_path / "run")] == expected
+    _atari(script, monkeypatch, f"--out={tmp_path}")
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert result["seconds"] == 50.0
+
+
+def test_a_run_that_begins_has_no_seconds_before(script: Any, tmp_path: pathlib.Path) -> None:
+    assert script("atari").earlier_seconds(tmp_path / "run") == 0.0
+
+
+def _made_up_run(path: pathlib.Path, seconds: list[float]) -> None:
+    path.mkdir()
+    row = {"update": 1, "env_steps": 10, "episode_return": 3.0, "kind": "evaluation", "evaluation_mean_return": 5.0}
+    (path / "metrics.jsonl").write_text("\n".join(json.dumps({**row, "seconds": x}) for x in seconds))
+
+
+def test_emulators_alone_have_the_threads_of_all_workers(script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    atari = script("atari")
+    asked = []
+
+    def make(env_id: str, env: Any, num_envs: int, *, threads: int) -> Any:
+        asked.append(threads)
+        return atari.registry.catch.Catch(num_envs)
+
+    monkeypatch.setattr(atari.registry, "make", make)
+    settings = {"worker.num": 3, "worker.num_groups": 2, "worker.threads": 4, "worker.envs_per_group": 2}
+    atari.emulator_frames_per_second(config_lib.override(config_lib.Config(), settings), 0.0)
+    assert asked == [12] * 6
+
+
+def test_checkouts_that_are_compared_import_nothing_from_the_current_directory(
+    script: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    same = script("same_parameters")
+    environments = []
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(same.subprocess, "run", lambda words, check, env: environments.append(env))
+    monkeypatch.setattr(same, "arrays", lambda run: {})
+    monkeypatch.setattr(sys, "argv", ["same_parameters.py", "before", "after", "catch", f"--out={tmp_path}"])
+    assert same.main() == 0
+    assert [env["PYTHONSAFEPATH"] for env in environments] == ["1", "1"]
+    assert not any("PYTHONPATH" in env for env in environments)
 
 
 def test_curves_are_read_from_the_metrics_of_a_run(script: Any, tmp_path: pathlib.Path) -> None:

@@ -106,6 +106,13 @@ def test_a_preset_of_the_user_replaces_that_of_the_games(robustness: Any) -> Non
     assert arguments.out == pathlib.Path("runs/atari26")
 
 
+@pytest.mark.parametrize("setting", ["--max_seconds=60", "--max_seconds", "--run.max_seconds=60"])
+def test_a_time_among_the_settings_is_refused(robustness: Any, setting: str) -> None:
+    arguments = robustness._parse(["Taxi-v4"])
+    with pytest.raises(SystemExit, match="give --minutes=M"):
+        robustness._shared_settings(robustness.SUITES[""], arguments, [setting])
+
+
 def test_scaled_cartpole_is_cartpole_in_other_units(robustness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     group = robustness.registry.make(
         robustness.TASKS["ScaledCartPole-v0"].env, robustness.sections.EnvConfig(), num_envs=1

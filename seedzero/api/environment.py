@@ -52,17 +52,16 @@ def _of_module(settings: sections.EnvConfig, limit_seconds: float) -> types.EnvS
         os.close(watched)
         os.close(held)
     answer = _answer(printed)
-    if code is None:
-        words = [line for line in (printed + complaints).splitlines() if line.strip()]
-        last = f"; the last line that it printed: {words[-1].strip()}" if words else "; it printed nothing"
-        raise _refused(
-            settings,
-            f"it was not made, reset and stepped once within {limit_seconds:g} s, the limit of"
-            f" --transport.spec_seconds{last}",
-        )
-    if "spec" in answer:
+    if "spec" in answer:  # though its process may hang at the end
         return types.EnvSpec.from_json(answer["spec"])
-    raise _refused(settings, answer.get("error") or _end(code, complaints))
+    if code is None and not answer:
+        words = [line for line in (printed + complaints).splitlines() if line.strip()]
+        last = f"the last line that it printed: {words[-1].strip()}" if words else "it printed nothing"
+        answer["error"] = (
+            f"it was not made, reset and stepped once within {limit_seconds:g} s, the limit of"
+            f" --transport.spec_seconds, which is to be raised if it needs longer; {last}"
+        )
+    raise _refused(settings, answer.get("error") or _end(code or 0, complaints))
 
 
 def _output(

@@ -22,7 +22,7 @@ def leave(code: int) -> NoReturn:
     interrupted, though a large program takes longer than the notice before a machine is taken away.
     """
     if any(thread is not threading.main_thread() and not thread.daemon for thread in threading.enumerate()):
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in filter(None, (sys.stdout, sys.stderr)):  # a closed one is None
+            stream.flush()
         os._exit(code)
     sys.exit(code)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
 import pathlib
 import select
@@ -141,9 +143,7 @@ def test_a_signal_without_a_name_is_told_by_its_number() -> None:
 
 @pytest.mark.usefixtures("_module")
 def test_one_that_hangs_is_named_after_the_limit() -> None:
-    message = (
-        r"^--env=gym:.*Hanging-v0: it was not made, .* within 1 s, the limit of --transport\.spec_seconds; (the l|it )"
-    )
+    message = r"^--env=gym:.*Hanging-v0: it was not made, .* within 1 s, the limit of --transport\.spec_seconds, which"
     with pytest.raises(errors.ConfigError, match=message):
         environment.spec_of(sections.EnvConfig(id="gym:talking_envs:Hanging-v0"), limit_seconds=1.0)
 
@@ -152,8 +152,20 @@ def test_the_last_words_of_one_that_hangs_are_told(monkeypatch: pytest.MonkeyPat
     for printed, told in (("a banner\n", "the last line that it printed: waiting for port 5000"), ("", "nothing")):
         complaints = "waiting for port 5000\n\n" if printed else ""
         monkeypatch.setattr(environment, "_output", lambda *args, found=(None, printed, complaints): found)
-        with pytest.raises(errors.ConfigError, match=rf"--transport\.spec_seconds; .*{told}$"):
+        with pytest.raises(errors.ConfigError, match=rf"--transport\.spec_seconds, .*; .*{told}$"):
             environment.spec_of(sections.EnvConfig(id="python:a:b"), limit_seconds=1.0)
+
+
+def test_an_answer_counts_though_the_process_hangs_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = types.EnvSpec((4,), "float32", 2)
+    for answer in ({"spec": dataclasses.asdict(spec)}, {"error": "no simulator"}):
+        found = (None, json.dumps(answer), "")
+        monkeypatch.setattr(environment, "_output", lambda *args, found=found: found)
+        if "spec" in answer:
+            assert environment.spec_of(sections.EnvConfig(id="python:a:b")) == spec
+        else:
+            with pytest.raises(errors.ConfigError, match=r"^--env=python:a:b: no simulator$"):
+                environment.spec_of(sections.EnvConfig(id="python:a:b"))
 
 
 @pytest.mark.usefixtures("_module")

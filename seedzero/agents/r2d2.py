@@ -104,7 +104,7 @@ def _update(
         target = jax.lax.stop_gradient(_targets(parts, q, target_q, windows, is_step))
         action = windows.stored["action"][:, parts.config.burn_in : -1]
         error = jnp.where(is_learned, target - q_learning.of_action(q[:, :-1], action), 0.0)
-        value = jnp.mean(windows.weight * jnp.mean(0.5 * jnp.square(error), axis=1))
+        value = jnp.mean(windows.weight * jnp.sum(0.5 * jnp.square(error), axis=1))
         metrics = {"loss": value, "q_mean": jnp.mean(q), "q_target_mean": jnp.mean(target)}
         return value, (metrics, error)
 

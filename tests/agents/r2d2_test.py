@@ -122,7 +122,7 @@ def _at(*positions: int) -> jax.Array:
 def _of(errors: list[float]) -> tuple[float, float]:
     """Returns the priority and the loss of a window's three errors; NaN: no step."""
     known = np.abs([error for error in errors if not np.isnan(error)])
-    return 0.9 * known.max() + 0.1 * known.mean(), 0.5 * np.sum(known**2) / 3
+    return 0.9 * known.max() + 0.1 * known.mean(), 0.5 * np.sum(known**2)
 
 
 def test_the_steps_behind_the_burn_in_have_n_step_double_q_targets() -> None:
@@ -171,9 +171,9 @@ def test_no_gradient_goes_through_the_burn_in() -> None:
     after, _, _ = _update(_config(learning_rate=1.0))(_windows(), ONLINE)
     # Of the sums 13, 14, 15 only the observations behind the burn-in depend on the gain here: 1, 2 and 3 of them.
     errors, w = np.array([23.75 - 13, 44 - 28, 48 - 15]), np.array([1.0, 2.0, 1.0])
-    np.testing.assert_allclose(after.params.gain, 1 + np.sum(errors * w * [1, 2, 3]) / 3, rtol=1e-5)
+    np.testing.assert_allclose(after.params.gain, 1 + np.sum(errors * w * [1, 2, 3]), rtol=1e-5)
     by_action = [errors[0] * 13 + errors[2] * 15, errors[1] * 14]
-    np.testing.assert_allclose(after.params.w, ONLINE.w + np.array(by_action) / 3, rtol=1e-5)
+    np.testing.assert_allclose(after.params.w, ONLINE.w + np.array(by_action), rtol=1e-5)
 
 
 def test_the_burn_in_runs_with_the_newest_parameters() -> None:

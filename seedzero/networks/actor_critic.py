@@ -35,8 +35,8 @@ class Steps(NamedTuple):
     Attributes:
       observation: {name: [B, T, *shape]}, stacked frames on the last axis.
       first: [B, T] bool, true: an episode begins; the recurrent state is 0 there.
-      reward: [B, T] received on the way to the observation; read by an LSTM.
-      last_action: [B, T] int32 of the step before, or [B, T, D] of vectors; read by an LSTM.
+      reward: [B, T] received on the way to the observation; read by an LSTM, but where an episode begins.
+      last_action: [B, T] int32 of the step before, or [B, T, D] of vectors; read likewise.
       task: [B, T] int32, whose value is wanted where there is one for each task; None: the first one's.
     """
 
@@ -176,13 +176,14 @@ class _Model(nn.Module):
 def with_past(x: jax.Array, steps: Steps, num_actions: int) -> jax.Array:
     """Returns features [B, T, F] with the last reward, clipped to -1 to 1, and the last action behind them.
 
+    Both are 0 where an episode begins.
+
     num_actions: 0: actions are vectors [B, T, D].
     """
     action = jax.nn.one_hot(steps.last_action, num_actions) if num_actions else steps.last_action
-    action = action.astype(x.dtype)
-    action = jnp.where(steps.first[..., None], 0, action)
-    reward = jnp.clip(steps.reward, -1.0, 1.0)[..., None].astype(x.dtype)
-    return jnp.concatenate([x, reward, action], axis=-1)
+    reward = jnp.clip(steps.reward, -1.0, 1.0)[..., None]
+    past = jnp.concatenate([reward.astype(x.dtype), action.astype(x.dtype)], axis=-1)
+    return jnp.concatenate([x, jnp.where(steps.first[..., None], 0, past)], axis=-1)
 
 
 class _Recurrence(nn.Module):

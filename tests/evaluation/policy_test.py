@@ -101,6 +101,25 @@ def test_an_lstm_carries_its_state_and_needs_rewards() -> None:
         policy(_SEEN[1], reward=0.0, num_simulations=4)
 
 
+@pytest.mark.parametrize("agent", ["vtrace", "ppo", "r2d2"])
+def test_an_episode_begins_alike_whatever_its_first_reward(agent: str) -> None:
+    policy = _policy(run__agent=agent, **{f"{agent}__lstm_width": 6})
+
+    def states(first_reward: float) -> list[np.ndarray]:
+        policy.reset([0])  # row 1 goes on
+        policy(_SEEN[1], reward=first_reward)
+        assert policy._carried is not None
+        return list(np.asarray(jax.tree.leaves(policy._carried.memory)[0]))  # the LSTM's
+
+    policy(_SEEN[0])
+    carried = policy._carried
+    begun, went_on = states(0.0)
+    policy._carried = carried
+    other, other_went_on = states(1.0)
+    np.testing.assert_array_equal(begun, other)
+    assert (went_on != other_went_on).any()
+
+
 def test_a_search_tells_what_it_found_and_remembers_nothing() -> None:
     policy = _policy()
     found = policy.search(_SEEN[0], return_tree=True)

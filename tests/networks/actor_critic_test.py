@@ -258,13 +258,14 @@ def test_an_lstm_sees_the_last_reward_and_action(name: str) -> None:
     np.testing.assert_array_equal(differs, [[False, True, True, True, True], [False, True, False, False, False]])
 
 
-def test_the_action_before_an_episode_is_none() -> None:
+@pytest.mark.parametrize("name", ["reward", "last_action"])
+def test_before_an_episode_there_is_no_action_and_no_reward(name: str) -> None:
     network, steps = _make(VECTOR, lstm_width=6), _steps(VECTOR)
     params, unroll = _large(network), jax.jit(network.unroll)
     steps = steps._replace(first=steps.first.at[:, 0].set(True))
     all_logits = [
-        unroll(params, network.initial_state(B), steps._replace(last_action=steps.last_action.at[:, 0].set(action)))[1]
-        for action in range(3)
+        unroll(params, network.initial_state(B), steps._replace(**{name: getattr(steps, name).at[:, 0].set(given)}))[1]
+        for given in range(3)
     ]
     for logits in all_logits[1:]:
         np.testing.assert_array_equal(logits, all_logits[0])

@@ -249,7 +249,9 @@ def _update(
 
     def learn(carry: tuple[base.Params, Any], rows: jax.Array) -> tuple[tuple[base.Params, Any], base.Metrics]:
         params, opt_state = carry
-        minibatch = _normalized(parts.config, jax.tree.map(lambda x: x[rows], batch), axis_name)
+        minibatch = jax.tree.map(lambda x: x[rows], batch)
+        minibatch = minibatch._replace(counted=minibatch.counted * (rows >= 0)[:, None])
+        minibatch = _normalized(parts.config, minibatch, axis_name)
         num_steps = _sum(minibatch.counted, axis_name)
 
         def loss(params: base.Params) -> tuple[jax.Array, tuple[base.Metrics, None]]:
@@ -262,7 +264,7 @@ def _update(
         carry = _where(num_steps > 0, (new_params, new_opt_state), (params, opt_state))
         return carry, {**metrics, "grad_norm": optax.tree.norm(gradients)}
 
-    rows = _minibatches(key, len(batch.counted), parts.config)
+    rows = _minibatches(key, len(batch.counted), parts.config, axis_name)
     (params, opt_state), metrics = jax.lax.scan(learn, (state.params, state.opt_state), rows)
     is_finite = jnp.all(jnp.isfinite(metrics["loss"]) & jnp.isfinite(metrics["grad_norm"]))
     # Refused as a whole: the moments have seen its rewards and observations, too.
@@ -311,12 +313,26 @@ def _rates(config: ppo_config.PPOConfig, num_updates: jax.Array) -> tuple[jax.Ar
     return config.learning_rate * share, config.clip_ratio * (share if config.decay_clip else jnp.ones(()))
 
 
-def _minibatches(key: jax.Array, num_parts: int, config: ppo_config.PPOConfig) -> jax.Array:
-    """Returns [epochs * minibatches, M] int32: M parts in each minibatch, every epoch in an order of its own."""
-    size = max(1, num_parts // config.num_minibatches)
-    count = min(config.num_minibatches, num_parts)
+def _minibatches(
+    key: jax.Array, num_parts: int, config: ppo_config.PPOConfig, axis_name: str | None = None
+) -> jax.Array:
+    """Returns [epochs * minibatches, M] int32: a device's parts in each minibatch, every epoch in an order of its own.
+
+    -1: no part. Every part is in one minibatch of an epoch. Over all devices minibatches differ by one part at most:
+    of D devices, number d begins minibatch m of n at its part floor(m * num_parts / n + d / D), and by Hermite's
+    identity the sum over d is floor(m * num_parts * D / n).
+    """
+    count = config.num_minibatches
+    size = -(-num_parts // count)
+    device, num_devices = (
+        (0, 1) if axis_name is None else (jax.lax.axis_index(axis_name), jax.lax.axis_size(axis_name))
+    )
+    whole, rest = np.divmod(np.arange(count + 1) * num_parts, count)
+    begins = whole + (rest * num_devices + device * count >= count * num_devices)
+    place = begins[:-1, None] + np.arange(size)
     orders = jax.vmap(lambda key: jax.random.permutation(key, num_parts))(jax.random.split(key, config.num_epochs))
-    return orders[:, : count * size].reshape(config.num_epochs * count, size)
+    rows = jnp.where(place < begins[1:, None], orders[:, jnp.minimum(place, num_parts - 1)], -1)
+    return rows.reshape(config.num_epochs * count, size)
 
 
 def _normalized(config: ppo_config.PPOConfig, batch: _Steps, axis_name: str | None) -> _Steps:

@@ -43,8 +43,7 @@ class PPOConfig(options.AgentSection):
     num_epochs: int = options.tunable(4, "times that an update learns from each of its steps", low=1, high=1000)
     num_minibatches: int = options.tunable(
         4,
-        "parts of an epoch, in random order, with an optimizer step each; what does not fit evenly is left out; with "
-        "an LSTM, of whole unrolls",
+        "parts of an epoch, in random order, with an optimizer step each; with an LSTM, of whole unrolls",
         low=1,
     )
     clip_ratio: float = options.tunable(0.2, "clip range of the probability ratio (epsilon)", low=0)

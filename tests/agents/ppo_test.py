@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import pathlib
 from typing import Any
@@ -204,14 +205,55 @@ def test_a_batch_of_padding_alone_moves_nothing() -> None:
 # Minibatches --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("num_minibatches", "size"), [(1, 12), (3, 4), (5, 2), (12, 1)])
+@pytest.mark.parametrize(("num_minibatches", "size"), [(1, 12), (3, 4), (5, 3), (12, 1)])
 def test_an_epoch_goes_over_all_steps_in_an_order_of_its_own(num_minibatches: int, size: int) -> None:
     config = cases.make_config(num_epochs=3, num_minibatches=num_minibatches).ppo
     rows = np.asarray(ppo._minibatches(jax.random.key(0), 12, config))
     assert rows.shape == (3 * num_minibatches, size)
-    epochs = rows.reshape(3, -1)
-    assert all(len(set(epoch)) == num_minibatches * size for epoch in epochs.tolist())
-    assert len({tuple(epoch) for epoch in epochs.tolist()}) == 3
+    epochs = [epoch[epoch >= 0].tolist() for epoch in rows.reshape(3, -1)]
+    assert all(sorted(epoch) == list(range(12)) for epoch in epochs)
+    assert len({tuple(epoch) for epoch in epochs}) == 3
+
+
+@pytest.mark.parametrize(
+    ("num_unrolls", "num_minibatches", "num_devices", "sizes"),
+    [(8, 4, 4, [2, 2, 2, 2]), (12, 4, 2, [3, 3, 3, 3]), (12, 5, 2, [2, 2, 3, 2, 3]), (4, 4, 4, [1, 1, 1, 1])],
+)
+def test_devices_make_the_minibatches_of_one_device_from_all_unrolls(
+    num_unrolls: int, num_minibatches: int, num_devices: int, sizes: list[int]
+) -> None:
+    config = cases.make_config(num_epochs=2, num_minibatches=num_minibatches, batch_size=num_unrolls, lstm_width=8).ppo
+    keys, share = jax.random.split(jax.random.key(0), num_devices), num_unrolls // num_devices
+    rows = np.asarray(
+        jax.vmap(lambda key: ppo._minibatches(key, share, config, "devices"), axis_name="devices")(keys)
+    ).reshape(num_devices, 2, num_minibatches, -1)
+    assert np.sum(rows >= 0, axis=(0, 3)).tolist() == [sizes, sizes]
+    for of_device in rows.reshape(num_devices * 2, -1):
+        assert sorted(of_device[of_device >= 0]) == list(range(share))
+
+
+def test_a_minibatch_that_has_no_unroll_of_a_device_is_that_of_the_others() -> None:
+    """Two devices of one unroll each, two minibatches: each step of the optimizer learns from one unroll."""
+    settings: dict[str, Any] = {"normalize_advantages": True, "learning_rate": 0.02, "num_epochs": 1, "lstm_width": 8}
+    alone = cases.make_config(num_minibatches=1, **settings)
+    both = cases.make_config(num_minibatches=2, **settings)
+    windows = jax.tree.map(lambda x: x[:2], cases.make_windows())
+    windows = agent_cases.store(windows, state=np.zeros((2, 5, 0), np.float32), last_action=windows.stored["action"])
+    expected = cases.first_state(alone)
+    update = jax.jit(functools.partial(ppo._update, cases.linear_parts(alone), axis_name=None))
+    for i in (1, 0):  # device 0 begins its only part in the second minibatch
+        one = jax.tree.map(lambda x, i=i: x[i : i + 1], windows)
+        expected, _, _ = update(expected, one, key=jax.random.key(0))
+    parts, state = cases.linear_parts(both), cases.first_state(both)
+    mapped = jax.shard_map(
+        lambda windows: ppo._update(parts, state, windows, jax.random.key(0), "devices")[0],
+        mesh=jax.sharding.Mesh(np.array(jax.devices()[:2]), ("devices",)),
+        in_specs=jax.P("devices"),
+        out_specs=jax.P(),
+        check_vma=False,
+    )
+    found = jax.jit(mapped)(windows)
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5), found.params, expected.params)
 
 
 def test_a_few_updates_raise_the_likelihood_of_the_advantaged_action() -> None:

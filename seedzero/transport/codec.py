@@ -28,6 +28,8 @@ HANDSHAKE_BYTES = 4 * 2**20
 _OVERHEAD_BYTES = 64 * 2**10
 _MAX_NAME = 256
 _MAX_REASON = 1000
+_MAX_ROLES = 16
+_MAX_ENVIRONMENTS = 1_000
 _MAX_ACTIONS = 1_000_000
 _MAX_ACTION_NUMBERS = 10_000
 _MAX_AXES = 32
@@ -105,6 +107,7 @@ def hello_of(fields: inference_pb2.Hello) -> messages.Hello:
             f"the worker speaks protocol version {fields.protocol_version}, the learner {PROTOCOL_VERSION}; install "
             f"the same version of seedzero on both{_OLDER if fields.protocol_version < PROTOCOL_VERSION else ''}"
         )
+    _check_counts(errors.InvalidMessage, "Hello", fields, roles=_MAX_ROLES, environments=_MAX_ENVIRONMENTS)
     if not 1 <= len(fields.worker_id) <= _MAX_NAME or len(fields.session_id) > _MAX_NAME:
         raise errors.InvalidMessage(
             f"Hello.worker_id has {len(fields.worker_id)} characters and session_id {len(fields.session_id)}; "
@@ -115,6 +118,10 @@ def hello_of(fields: inference_pb2.Hello) -> messages.Hello:
     unknown = [number for number in fields.roles if number not in _ROLE_OF]
     if unknown or not fields.roles:
         raise errors.InvalidMessage(f"Hello.roles is {list(fields.roles)}; expected at least one, each 1 or 2")
+    if long := [name for name in fields.environments if len(name) > _MAX_NAME]:
+        raise errors.InvalidMessage(
+            f"Hello.environments has a name of {len(long[0])} characters; expected at most {_MAX_NAME}"
+        )
     if fields.max_envs < 1:
         raise errors.InvalidMessage("Hello.max_envs is 0; expected at least 1")
     roles = tuple(_ROLE_OF[number] for number in fields.roles)
@@ -123,8 +130,18 @@ def hello_of(fields: inference_pb2.Hello) -> messages.Hello:
 
 def spec_of(fields: inference_pb2.Spec, num_envs: int, limit: int) -> types.EnvSpec:
     """Returns a worker's spec, for groups of E environments; SpecMismatch if messages of `limit` bytes cannot do."""
+    _check_counts(
+        errors.SpecMismatch,
+        "Spec",
+        fields,
+        observation_shape=_MAX_AXES,
+        action_low=_MAX_ACTION_NUMBERS,
+        action_high=_MAX_ACTION_NUMBERS,
+        packed=_MAX_ARRAYS,
+        tasks=_MAX_TASKS,
+    )
     fewest = 0 if fields.action_low else 1
-    has_actions = fewest <= fields.num_actions <= _MAX_ACTIONS and len(fields.action_low) <= _MAX_ACTION_NUMBERS
+    has_actions = fewest <= fields.num_actions <= _MAX_ACTIONS
     if fields.num_players not in (1, 2) or not has_actions or fields.frames_per_step < 1:
         raise errors.SpecMismatch(
             f"Spec has num_players {fields.num_players}, num_actions {fields.num_actions} and frames_per_step "
@@ -136,16 +153,16 @@ def spec_of(fields: inference_pb2.Spec, num_envs: int, limit: int) -> types.EnvS
             f"Spec has observation_low {fields.observation_low} and observation_high {fields.observation_high}; "
             "expected numbers, the first not above the second"
         )
-    for array in (fields.observation_shape, *(array.shape for array in fields.packed[: _MAX_ARRAYS + 1])):
-        if len(array) > _MAX_AXES or any(size > limit for size in array):
+    for array in fields.packed:
+        _check_counts(errors.SpecMismatch, "Spec.packed", array, shape=_MAX_AXES)
+    for shape in (fields.observation_shape, *(array.shape for array in fields.packed)):
+        if any(size > limit for size in shape):
             raise errors.SpecMismatch(
-                f"Spec has an observation of {len(array)} axes, the largest of {max(array)}; expected at most "
-                f"{_MAX_AXES} axes, and at most {limit} bytes in all"
+                f"Spec has an observation with an axis of {max(shape)}; expected at most {limit} bytes in all"
             )
-    if len(fields.tasks) > _MAX_TASKS or not all(1 <= len(name) <= _MAX_NAME for name in fields.tasks):
+    if wrong := [name for name in fields.tasks if not 1 <= len(name) <= _MAX_NAME]:
         raise errors.SpecMismatch(
-            f"Spec.tasks has {len(fields.tasks)} names, the longest of {max(map(len, fields.tasks))} characters; "
-            f"expected at most {_MAX_TASKS}, each of 1 to {_MAX_NAME}"
+            f"Spec.tasks has a name of {len(wrong[0])} characters; expected 1 to {_MAX_NAME} in each"
         )
     if wrong := [name for name in fields.tasks if not name.isprintable()]:
         raise errors.SpecMismatch(f"Spec.tasks has the name {wrong[0]!r}; expected printable characters")
@@ -161,8 +178,6 @@ def spec_of(fields: inference_pb2.Spec, num_envs: int, limit: int) -> types.EnvS
 
 def _arrays_of(fields: inference_pb2.Spec) -> tuple[types.ArraySpec, ...]:
     """Returns the arrays of observations made of several; SpecMismatch where one cannot be."""
-    if len(fields.packed) > _MAX_ARRAYS:
-        raise errors.SpecMismatch(f"Spec.packed has {len(fields.packed)} arrays; expected at most {_MAX_ARRAYS}")
     for array in fields.packed:
         if not 1 <= len(array.name) <= _MAX_NAME or not array.name.isprintable() or not array.low <= array.high:
             raise errors.SpecMismatch(
@@ -188,10 +203,11 @@ class Layout:
 def step_of(fields: inference_pb2.Step, observation: memoryview, layout: Layout) -> types.EnvStep:
     """Returns the arrays of a Step, read-only views of the message wherever alignment allows; checks their layout."""
     num_envs, group, reward = layout.num_envs, fields.group, fields.reward
+    _check_counts(errors.InvalidMessage, "Step", fields, observation_shape=_MAX_AXES + 1)
     shape = tuple(fields.observation_shape)
     if shape != layout.shape or fields.observation_dtype != layout.dtype_name:
         raise errors.InvalidMessage(
-            f"observation of group {group} has shape {shape} and dtype {fields.observation_dtype!r}; "
+            f"observation of group {group} has shape {shape} and dtype {fields.observation_dtype[:_MAX_NAME]!r}; "
             f"expected {layout.shape} and {layout.dtype_name!r}"
         )
     arrays.check_length("observation", group, len(observation), layout.observation_bytes)
@@ -292,6 +308,16 @@ def check_size(data: Sequence[int], limit: int) -> None:
     """Raises InvalidMessage if a message is larger than the limit in bytes."""
     if len(data) > limit:
         raise errors.InvalidMessage(f"a message has {len(data)} bytes; expected at most {limit}, see inference.proto")
+
+
+def _check_counts(error: type[errors.Error], title: str, fields: protobuf.Message, **limits: int) -> None:
+    """Raises an error where a repeated field has more entries than its limit; makes no Python objects of them.
+
+    A message within its bytes may hold millions of entries, which would stop the server's thread for seconds.
+    """
+    for name, limit in limits.items():
+        if (came := len(getattr(fields, name))) > limit:
+            raise error(f"{title}.{name} has {came} entries; expected at most {limit}")
 
 
 def _parsed(kind: type[MessageT], fields: bytes, data: bytes) -> MessageT:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from seedzero.core import errors
 from seedzero.transport import inference_pb2
 
+_MAX_FIELDS = 64
+"""Of one message at its top level; this protocol has two, one to come may have more."""
 _TAG = inference_pb2.WorkerMessage.OBSERVATION_FIELD_NUMBER << 3 | 2
 
 
@@ -17,10 +19,17 @@ def split(data: bytes) -> tuple[bytes, memoryview]:
     """Returns a WorkerMessage's other fields, and its observation as a view of the message's bytes.
 
     The rest is left to the protobuf library. Only the top level is walked: tags and lengths; InvalidMessage where they
-    make no sense.
+    make no sense, or there are more fields than any message has.
     """
     position, tag_start, start, end = 0, len(data), len(data), len(data)
+    num_fields = 0
     while position < len(data):
+        num_fields += 1
+        if num_fields > _MAX_FIELDS:
+            raise errors.InvalidMessage(
+                f"a message of {len(data)} bytes has more than {_MAX_FIELDS} fields; expected one of WorkerMessage's "
+                "and its observation"
+            )
         field_start = position
         tag, position = _read_varint(data, position)
         if tag & 7 != 2:  # every field of WorkerMessage is length-delimited

@@ -139,6 +139,12 @@ def test_tasks_that_the_spec_does_not_name_are_refused(spec: types.EnvSpec, task
         decode(codec.encode_step(0, 0, make_step(spec, task=np.array(task, np.int32))), spec)
 
 
+def test_a_step_with_more_axes_than_any_array_is_refused_before_they_are_read() -> None:
+    fields = inference_pb2.Step(observation_shape=[1] * 34, observation_dtype="uint8")
+    with pytest.raises(errors.InvalidMessage, match=r"Step\.observation_shape has 34 entries; expected at most 33"):
+        codec.step_of(fields, memoryview(b""), codec.Layout(PIXELS, E))
+
+
 def test_short_observation_is_refused() -> None:
     message = inference_pb2.WorkerMessage.FromString(codec.encode_step(0, 0, make_step(PIXELS)))
     message.observation = message.observation[:-1]
@@ -190,9 +196,9 @@ HELLO = messages.Hello("w", "session", (types.Role.EVALUATE, types.Role.TRAIN), 
 def hello_fields(**changes: Any) -> inference_pb2.Hello:
     message, _ = codec.decode_worker(codec.encode_hello(HELLO))
     for name, value in changes.items():
-        if name == "roles":
-            message.hello.ClearField("roles")
-            message.hello.roles.extend(value)
+        if name in ("roles", "environments"):
+            message.hello.ClearField(name)
+            getattr(message.hello, name).extend(value)
         else:
             setattr(message.hello, name, value)
     return message.hello
@@ -216,6 +222,14 @@ def test_hello_survives_the_wire() -> None:
         ({"session_id": "x" * 257}, errors.InvalidMessage, "session_id 257; expected 1 to 256"),
         ({"roles": []}, errors.InvalidMessage, r"roles is \[\]"),
         ({"roles": [1, 0]}, errors.InvalidMessage, r"roles is \[1, 0\]"),
+        ({"roles": [1] * 17}, errors.InvalidMessage, "Hello.roles has 17 entries; expected at most 16"),
+        ({"roles": [3] * 17}, errors.InvalidMessage, "Hello.roles has 17 entries; expected at most 16"),
+        (
+            {"environments": ["a"] * 1001},
+            errors.InvalidMessage,
+            "Hello.environments has 1001 entries; expected at most",
+        ),
+        ({"environments": ["a", "b" * 257]}, errors.InvalidMessage, "environments has a name of 257 characters"),
         ({"max_envs": 0}, errors.InvalidMessage, "max_envs is 0"),
     ],
 )
@@ -240,18 +254,16 @@ def test_spec_survives_the_wire(spec: types.EnvSpec) -> None:
         ({"action_high": (0,)}, "action_low is .. and action_high .0.0.; expected equally many finite"),
         ({"action_low": (0,), "action_high": (np.inf,)}, "action_high .inf.; expected equally many finite"),
         ({"action_low": (0,), "action_high": (1,)}, "vectors of 1 numbers, but num_actions is 6"),
-        ({"action_low": (0,) * 10_001, "num_actions": 0}, "bounds of continuous actions, and not 10001"),
+        ({"action_low": (0,) * 10_001, "num_actions": 0}, "Spec.action_low has 10001 entries; expected at most 10000"),
+        ({"action_high": (0,) * 10_001}, "Spec.action_high has 10001 entries; expected at most 10000"),
         ({"observation_low": np.nan}, "observation_low nan"),
         ({"observation_dtype": "float64"}, "'float64' is not supported; send one of uint8, int32, float32"),
         ({"observation_shape": (2, 0)}, "empty axis"),
-        ({"observation_shape": (1,) * 33}, "observation of 33 axes, the largest of 1; expected at most 32"),
-        (
-            {"observation_shape": (2**27,)},
-            "1 axes, the largest of 134217728; expected at most 32 axes, and at most 67108864",
-        ),
+        ({"observation_shape": (1,) * 33}, "Spec.observation_shape has 33 entries; expected at most 32"),
+        ({"observation_shape": (2**27,)}, "an axis of 134217728; expected at most 67108864 bytes in all"),
         ({"tasks": ("walk", "walk")}, "names of the tasks are .'walk', 'walk'.; expected each once"),
-        ({"tasks": ("",)}, "Spec.tasks has 1 names, the longest of 0 characters; expected at most 1000, each of 1 to"),
-        ({"tasks": [str(number) for number in range(1001)]}, "Spec.tasks has 1001 names"),
+        ({"tasks": ("",)}, "Spec.tasks has a name of 0 characters; expected 1 to 256"),
+        ({"tasks": [str(number) for number in range(1001)]}, "Spec.tasks has 1001 entries"),
         ({"tasks": ("a\nb",)}, r"Spec.tasks has the name 'a\\nb'; expected printable characters"),
         ({"observation_shape": (2**20, 2**20)}, r"at most 67108864; start it with --transport.max_message_bytes=3"),
     ],
@@ -271,6 +283,7 @@ def test_impossible_spec_is_refused(changes: dict[str, Any], message: str) -> No
         ({"dtype": "float64"}, "observation 'image': dtype 'float64' is not supported"),
         ({"shape": (4, 5, 2)}, "expected the 52 bytes of image, robot/arm"),
         ({"name": "robot/arm"}, "expected each once"),
+        ({"shape": (1,) * 33}, "Spec.packed.shape has 33 entries; expected at most 32"),
     ],
 )
 def test_impossible_arrays_are_refused(changes: dict[str, Any], message: str) -> None:
@@ -282,7 +295,7 @@ def test_impossible_arrays_are_refused(changes: dict[str, Any], message: str) ->
 
 def test_too_many_arrays_are_refused() -> None:
     fields = dict(dataclasses.asdict(ARRAYS), packed=dataclasses.asdict(ARRAYS)["packed"] * 501)
-    with pytest.raises(errors.SpecMismatch, match="packed has 1002 arrays; expected at most 1000"):
+    with pytest.raises(errors.SpecMismatch, match=r"Spec\.packed has 1002 entries; expected at most 1000"):
         codec.spec_of(inference_pb2.Spec(**fields), E, LIMIT)
 
 

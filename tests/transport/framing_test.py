@@ -34,3 +34,10 @@ def test_a_message_without_observation_is_all_head() -> None:
 def test_bytes_that_make_no_message_are_refused(data: bytes) -> None:
     with pytest.raises(errors.InvalidMessage, match=f"{len(data)} bytes that begin with '{data.hex()}'"):
         framing.split(data)
+
+
+def test_a_message_of_countless_fields_is_refused_before_they_are_walked() -> None:
+    heartbeat = inference_pb2.WorkerMessage(heartbeat=inference_pb2.Heartbeat()).SerializeToString()
+    assert framing.split(64 * heartbeat) == (64 * heartbeat, b"")
+    with pytest.raises(errors.InvalidMessage, match="a message of 130 bytes has more than 64 fields"):
+        framing.split(65 * heartbeat)

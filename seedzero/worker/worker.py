@@ -175,7 +175,6 @@ def _settings_of(env_settings: str) -> sections.EnvConfig:
 def _serve(learner: client.Client, all_groups: _Groups, server: str) -> None:
     """Runs assignment after assignment until the learner, or `stop`, ends it."""
     began, num_steps = time.monotonic(), 0
-    event: messages.Actions | messages.Restart | messages.End = messages.End("")
     while (assignment := learner.join()) is not None:
         groups = all_groups.fit(assignment)
         size = f"{assignment.num_groups} x {assignment.envs_per_group}"
@@ -189,7 +188,8 @@ def _serve(learner: client.Client, all_groups: _Groups, server: str) -> None:
             num_steps += assignment.envs_per_group
         if isinstance(event, messages.End):
             break
-    reason = (isinstance(event, messages.End) and event.reason) or "the learner ended it"
+    last = learner.receive()  # an End comes again and again; join() told of it without its reason
+    reason = (isinstance(last, messages.End) and last.reason) or "the learner ended it"
     _logger.info("done after %d steps in %.0f s: %s", num_steps, time.monotonic() - began, reason)
 
 

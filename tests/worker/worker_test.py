@@ -1,4 +1,5 @@
 import json
+import logging
 import os
 import pathlib
 import queue
@@ -304,10 +305,12 @@ def test_stop_says_goodbye_and_ends_with_success(serve, run):
     assert learner.await_end() == "goodbye"
 
 
-def test_a_worker_that_never_found_its_learner_can_be_stopped(run):
+def test_a_worker_that_never_found_its_learner_can_be_stopped_and_says_that_it_was(run, caplog):
+    caplog.set_level(logging.INFO)
     running = run()
     running.stop.set()
     assert running.code() == exit_codes.DONE
+    assert any(text.endswith("s: the worker was told to stop") for text in caplog.messages)
 
 
 class Fragile(catch.Catch):

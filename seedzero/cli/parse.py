@@ -134,7 +134,8 @@ def _split(
             continue
         key, has_value, value = arg.removeprefix("--").partition("=")
         if key not in known:
-            agent = given.get("agent", config_lib.agent_names()[0])
+            later = (arg.removeprefix("--agent=") for arg in rest if arg.startswith("--agent="))
+            agent = given.get("agent") or next(later, config_lib.agent_names()[0])
             nearest = config_lib.suggestion(key.lstrip("-"), known, agent, everything)
             raise errors.UsageError(f"unknown setting {arg}{nearest}")
         if key in switches and not has_value:

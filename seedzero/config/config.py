@@ -90,10 +90,15 @@ def check_read(given: Collection[str], agent: str) -> None:
     """
     for name in given:
         if not is_read(name, agent):
-            readers = [other for other in agent_names() if is_read(name, other)]
+            readers = _readers(name)
             raise errors.ConfigError(
-                f"--{name} is a setting of {' and '.join(readers)}, but this is --agent={agent}; leave it out"
+                f"--{name} is a setting of {' and '.join(readers)}, but this is --agent={agent}; "
+                f"leave it out, or give --agent={'|'.join(readers)}"
             )
+
+
+def _readers(name: str) -> list[str]:
+    return [agent for agent in agent_names() if is_read(name, agent)]
 
 
 ALIASES: Mapping[str, str] = {
@@ -183,13 +188,20 @@ LISTED = "`seedzero config --preset=NAME` lists all settings"
 def suggestion(key: str, names: Collection[str], agent: str, everything: str = LISTED) -> str:
     """Returns the end of a message about an unknown setting: the nearest of `names`, or where all are listed.
 
-    Settings that the agent does not read are left out; those of any are near to an unknown agent's.
+    Settings that the agent reads come first, those of any are near to an unknown agent's. A key that names another
+    agent's section, or the very name of another agent's setting, means that agent.
     """
-    key = _COMMON_NAMES.get(key.lower().replace("-", "_"), key)
-    if agent in agent_names():
-        names = [name for name in names if name not in fields() or is_read(name, agent)]
-    name = nearest(key, names)
-    return f"; did you mean --{name}?" if name else f"; {everything}"
+    section, dot, tail = key.rpartition(".")
+    common = _COMMON_NAMES.get(tail.lower().replace("-", "_"), tail)
+    key = common if "." in common else section + dot + common
+    meant = section if section in agent_names() else agent
+    read = [name for name in names if name not in fields() or meant not in agent_names() or is_read(name, meant)]
+    name = nearest(key, read if _of_tail(key, read) else _of_tail(key, names) or read)
+    if not name:
+        return f"; {everything}"
+    if name not in fields() or agent not in agent_names() or is_read(name, agent):
+        return f"; did you mean --{name}?"
+    return f"; did you mean --{name}? It is for --agent={'|'.join(_readers(name))}"
 
 
 _COMMON_NAMES: Mapping[str, str] = {
@@ -222,6 +234,9 @@ _COMMON_NAMES: Mapping[str, str] = {
 
 def nearest(key: str, names: Collection[str]) -> str | None:
     """Returns the name most like `key`, first of all one of another section; None: none is near."""
-    by_tail = [name for name in names if name.rpartition(".")[2] == key.rpartition(".")[2]]
-    close = by_tail or difflib.get_close_matches(key, names, n=1, cutoff=0.4)
+    close = _of_tail(key, names) or difflib.get_close_matches(key, names, n=1, cutoff=0.4)
     return close[0] if close else None
+
+
+def _of_tail(key: str, names: Collection[str]) -> list[str]:
+    return [name for name in names if name.rpartition(".")[2] == key.rpartition(".")[2]]

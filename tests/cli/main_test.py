@@ -22,6 +22,8 @@ MISTAKES = [
         ["train", "--preset=catch", "--vtrace.max_lag=4"],
         "--vtrace.max_lag is a setting of vtrace, but this is --agent",
     ),
+    (["train", "--preset=catch", "--ppo.learning_rat=1"], "did you mean --ppo.learning_rate? It is for --agent=ppo"),
+    (["train", "--preset=catch", "--learning_rat=1", "--agent=ppo"], "did you mean --ppo.learning_rate?"),
     (["train", "--preset=catch", "--agent=vtrac"], "unknown agent 'vtrac'; did you mean vtrace?"),
     (["train", "--preset=catch", "--agent=vtrac", "--vtrace.max_lag=4"], "unknown agent 'vtrac'; did you mean"),
     (["train", "--preset=tictactoe", "--agent=vtrace"], "agent vtrace plays no environments with 2 players"),

@@ -141,7 +141,10 @@ def test_a_setting_of_another_agent_is_refused_by_name() -> None:
     config.check_read(["run.seed", "vtrace.discount", "replay.num_slots"], "vtrace")
     with pytest.raises(errors.ConfigError) as caught:
         config.check_read(["run.seed", "search.num_simulations"], "vtrace")
-    message = "--search.num_simulations is a setting of muzero, but this is --agent=vtrace; leave it out"
+    message = (
+        "--search.num_simulations is a setting of muzero, but this is --agent=vtrace; leave it out, or give "
+        "--agent=muzero"
+    )
     assert str(caught.value) == message
     with pytest.raises(errors.ConfigError, match=r"--vtrace.max_lag is a setting of vtrace, but .*--agent=muzero"):
         config.check_read(["vtrace.max_lag"], "muzero")
@@ -167,3 +170,21 @@ def test_the_nearest_setting_is_one_that_the_agent_reads(agent: str, key: str, n
     with pytest.raises(errors.ConfigError) as caught:
         config.override(base, {key: "1"})
     assert f"did you mean --{nearest}?" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("agent", "key", "nearest"),
+    [
+        ("muzero", "ppo.learning_rat", "ppo.learning_rate? It is for --agent=ppo"),
+        ("vtrace", "ppo.learning_rat", "ppo.learning_rate? It is for --agent=ppo"),
+        ("muzero", "ppo.gamma", "ppo.discount? It is for --agent=ppo"),
+        ("muzero", "clip_ratio", "ppo.clip_ratio? It is for --agent=ppo"),
+        ("ppo", "buffer_size", "replay.capacity? It is for --agent=muzero|apex|r2d2|sac"),
+        ("ppo", "ppo.learning_rat", "ppo.learning_rate?"),
+    ],
+)
+def test_a_setting_that_another_agent_reads_is_named_with_that_agent(agent: str, key: str, nearest: str) -> None:
+    base = config.override(config.Config(), {"agent": agent})
+    with pytest.raises(errors.ConfigError) as caught:
+        config.override(base, {key: "1"})
+    assert str(caught.value) == f"unknown setting --{key}=1; did you mean --{nearest}"

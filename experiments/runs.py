@@ -126,7 +126,8 @@ def evaluate(path: pathlib.Path, arguments: Sequence[str], *, limit: float | Non
     Raises:
       Failure: the process failed or did not end in time.
     """
-    command = ["-m", "seedzero.cli", "evaluate", f"--run_dir={path}", f"--seed={UNSEEN_SEED}", *arguments]
+    own = [f"--run_dir={path}", "--trust_run_dir", f"--seed={UNSEEN_SEED}"]
+    command = ["-m", "seedzero.cli", "evaluate", *own, *arguments]
     return _last_json(command, limit)
 
 

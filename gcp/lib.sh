@@ -607,7 +607,7 @@ train_on_vertex() { # PRESET SETTINGS of the learner...
     make_scratch
     ensure_image learner "EXTRA=$extra" "$learner_image"
     [ "$workers" -eq 0 ] || ensure_image "$worker_file" "EXTRAS=$worker_extras" "$worker_image"
-    job_body --preset="$preset" --run_dir="gs://$bucket/runs/$run" "$@" | write_body "$(body_path job.json)"
+    job_body --preset="$preset" --run_dir="gs://$bucket/runs/$run" --trust_run_dir "$@" | write_body "$(body_path job.json)"
     cloud ai custom-jobs create --region="$region" --display-name="$prefix-$run" --labels="app=$prefix,run=$run" \
         --config="$(body_path job.json)" --format='value(name)'
     cat >&2 <<TEXT

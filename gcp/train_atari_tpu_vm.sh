@@ -76,7 +76,7 @@ make_scratch
 ensure_image learner EXTRA=tpu "$learner_image"
 [ "$workers" -eq 0 ] || ensure_image worker EXTRAS= "$worker_image"
 
-printf '%s\n' --secret="$secret" --address_object="$address" train --preset=atari --run_dir="gs://$bucket/runs/$run" \
+printf '%s\n' --secret="$secret" --address_object="$address" train --preset=atari --run_dir="gs://$bucket/runs/$run" --trust_run_dir \
     "${settings[@]}" | write_body "$(body_path learner.args)"
 printf '%s\n' --secret="$secret" --address_object="$address" worker | write_body "$(body_path worker.args)"
 

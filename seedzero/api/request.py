@@ -7,11 +7,13 @@ from collections.abc import Mapping, Set
 from typing import NamedTuple
 
 from seedzero.api import environment
-from seedzero.config import combinations, presets
+from seedzero.config import combinations, options, presets
 from seedzero.config import config as config_lib
 from seedzero.config import machine as machine_lib
 from seedzero.core import errors, types
 
+TRUST = "trust_run_dir"
+"""The flag of consent to the code that a run directory names."""
 _FILES = ("transport.token_file", "tls.cert_file", "tls.key_file")
 """Settings of a run that name files beside it."""
 _SHOWING = {"env.id", "env.kwargs", "env.wrappers", "transport.spec_seconds"}
@@ -51,13 +53,15 @@ def make(flags: Mapping[str, str], settings: Mapping[str, str]) -> Request:
     environment.
 
     Raises:
-      UsageError: an unknown preset or key, a wrong type, or no preset, environment or run to go on with.
+      UsageError: an unknown preset or key, a wrong type, no preset, environment or run to go on with, or a run whose
+        directory names code to which the user has not consented.
     """
     given = dict(settings)
     notes, spec, refused, shown = [], None, None, None
     preset, env = flags.get("preset"), settings.get("env.id")
     if preset is None and env is None:
-        preset, given = _saved(flags["run_dir"], settings)
+        trusted = bool(options.parse(TRUST, flags.get(TRUST, "false"), bool))
+        preset, given = _saved(flags["run_dir"], settings, trusted=trusted)
     elif preset is None:
         from seedzero.envs import registry  # numpy and gymnasium, which an early mistake need not wait for
 
@@ -91,9 +95,10 @@ def make(flags: Mapping[str, str], settings: Mapping[str, str]) -> Request:
     return Request(preset, given, config, (*notes, *implied), *found)
 
 
-def _saved(run_dir: str, settings: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+def _saved(run_dir: str, settings: Mapping[str, str], *, trusted: bool) -> tuple[str, dict[str, str]]:
     """Returns preset and settings of the run in a directory, new settings over them."""
     from seedzero.bucket import run_copy  # numpy, which an early mistake need not wait for
+    from seedzero.checkpoints import consent
     from seedzero.checkpoints import run_dir as run_dir_lib
 
     if "://" not in run_dir and not (pathlib.Path(run_dir) / run_dir_lib.CONFIG_FILE).exists():
@@ -103,6 +108,7 @@ def _saved(run_dir: str, settings: Mapping[str, str]) -> tuple[str, dict[str, st
         )
     with run_copy.local(run_dir) as path:
         saved = run_dir_lib.read_saved(path)
+    consent.check(run_dir, saved, trusted=trusted, asked=settings)
     agent = settings.get("run.agent", saved.config.run.agent)
     if agent != saved.config.run.agent:
         raise errors.ResumeError(

@@ -68,7 +68,7 @@ class Evaluation:
         return {name: value for name, value in vars(self).items() if value is not None}
 
 
-def load(run_dir: RunDir, step: Step | None = None, *, seed: int = 0) -> policy.Policy:
+def load(run_dir: RunDir, step: Step | None = None, *, seed: int = 0, trust_run_dir: bool = False) -> policy.Policy:
     """Returns a saved agent as a policy: `policy(observation)` is its action. No environment is made.
 
     Args:
@@ -76,9 +76,10 @@ def load(run_dir: RunDir, step: Step | None = None, *, seed: int = 0) -> policy.
       step: update number of a checkpoint, "best" (by evaluation while training) or "last"; None: the best, or the last
         if there is none.
       seed: of the noise when the policy explores, 0 to 2^31 - 1.
+      trust_run_dir: import the network's module that the run names, where it names one; it may do anything here.
 
     Raises:
-      UsageError: not a run directory, or one without a checkpoint; no such step or seed.
+      UsageError: not a run directory, or one without a checkpoint; no such step or seed; a module without trust.
       CheckpointError: a missing or damaged checkpoint.
       BucketError: the bucket cannot be read.
     """
@@ -89,7 +90,7 @@ def load(run_dir: RunDir, step: Step | None = None, *, seed: int = 0) -> policy.
     with run_copy.local(os.fspath(run_dir), lambda copy: copy.fetch_params(step)) as path:
         from seedzero.evaluation import policy  # JAX
 
-        return policy.load(path, step, seed=seed)
+        return policy.load(path, step, seed=seed, trusted=trust_run_dir)
 
 
 def evaluate(
@@ -101,6 +102,7 @@ def evaluate(
     opponent: RunDir | None = None,
     max_episode_steps: int | None = None,
     progress: Callable[[int, int], object] | None = None,
+    trust_run_dir: bool = False,
 ) -> Evaluation:
     """Plays greedy episodes with a checkpoint, in environments of this process; returns their statistics.
 
@@ -115,9 +117,12 @@ def evaluate(
         the run's setting evaluation.max_episode_steps. Refused in games of two players, which are played to their end.
       progress: called after each step of all environments with the numbers of finished and of expected episodes; not
         in games of two players.
+      trust_run_dir: import the modules that the run names, where it names some, and those of the opponent's run; they
+        may do anything here.
 
     Raises:
-      UsageError: not a run directory, a remote environment, or an unsuitable opponent or limit of steps.
+      UsageError: not a run directory, a remote environment, an unsuitable opponent or limit of steps, or a module
+        without trust.
       CheckpointError: a missing or damaged checkpoint.
       BucketError: the bucket cannot be read.
     """
@@ -136,7 +141,9 @@ def evaluate(
             other = str(copies.enter_context(run_copy.local(other, lambda copy: copy.fetch_params("last"))))
         from seedzero.evaluation import evaluate as evaluate_lib  # JAX
 
-        played = evaluate_lib.evaluate(path, step, episodes, seed, other, max_episode_steps, progress)
+        played = evaluate_lib.evaluate(
+            path, step, episodes, seed, other, max_episode_steps, progress, trusted=trust_run_dir
+        )
         return Evaluation(**{**played, **({} if opponent is None else {"opponent": os.fspath(opponent)})})
 
 
@@ -148,6 +155,7 @@ def export(
     file_format: str = "stablehlo",
     platforms: Sequence[str] = ("cpu",),
     batch_size: int | None = None,
+    trust_run_dir: bool = False,
 ) -> dict[str, Any]:
     """Writes a saved agent as programs that need JAX alone, with parameters and a manifest; returns the manifest.
 
@@ -158,6 +166,7 @@ def export(
       file_format: "stablehlo", programs of `jax.export`.
       platforms: that they run on, of "cpu", "cuda", "rocm" and "tpu".
       batch_size: rows of all inputs; None: any number.
+      trust_run_dir: as of `load`.
 
     Raises:
       UsageError: an unknown format or platform, a directory that cannot be written, a missing package, or as `load`.
@@ -171,7 +180,7 @@ def export(
     with run_copy.local(os.fspath(run_dir), lambda copy: copy.fetch_params(step)) as path:
         from seedzero.evaluation import exporting, greedy, policy  # JAX
 
-        config, spec = policy.read(path)
+        config, spec = policy.read(path, trusted=trust_run_dir)
         saved = exporting.make_for(config, spec, greedy.load(path, config, spec, step), platforms)
         return exporting.export(saved, config, spec, pathlib.Path(out), platforms=platforms, batch_size=batch_size)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import os
 import pathlib
 import shlex
@@ -16,7 +17,7 @@ from seedzero.api import request
 from seedzero.bucket import bucket
 from seedzero.config import config as config_lib
 from seedzero.config import options, presets
-from seedzero.core import errors, printable
+from seedzero.core import errors, printable, user_code
 
 if TYPE_CHECKING:
     from seedzero.learner import result
@@ -30,6 +31,7 @@ def train(
     *,
     preset: str | None = None,
     run_dir: str | os.PathLike[str] | None = None,
+    trust_run_dir: bool = False,
     **settings: options.Value | os.PathLike[str],
 ) -> result.Result:
     """Trains an agent until a budget is spent, a return is reached or the user stops it; returns how it ended.
@@ -45,6 +47,7 @@ def train(
       env: id of the environment; None: the preset's, or that of the run in `run_dir`.
       preset: name of settings that work together; None: one that suits the environment.
       run_dir: directory or gs://BUCKET/PATH of the run; None: a new directory in ./runs.
+      trust_run_dir: import the modules that `run_dir` names, though this call does not: they may do anything here.
       **settings: by their short names, or by SECTION.KEY in a dictionary, `**{"optimizer.learning_rate": 1e-3}`.
 
     Raises:
@@ -53,11 +56,14 @@ def train(
       TrainingFailure, CheckpointError: training could not go on, or could not be saved.
     """
     flags = {"preset": preset, "run_dir": None if run_dir is None else os.fspath(run_dir)}
+    flags |= {request.TRUST: "true"} if trust_run_dir else {}
+    given = texts({**({} if env is None else {"env": env}), **settings})
+    trusts = trust_run_dir or bool(user_code.named(given))
     return start(
         {name: value for name, value in flags.items() if value is not None},
-        texts({**({} if env is None else {"env": env}), **settings}),
+        given,
         say=_say,
-        resume_command=_resume_command,
+        resume_command=functools.partial(_resume_command, trusts=trusts),
         handles_signals=threading.current_thread() is threading.main_thread(),
     )
 
@@ -73,7 +79,7 @@ def start(
     """Trains; returns how it ended. Errors as in `train`.
 
     Args:
-      flags: preset and run_dir, where given.
+      flags: preset, run_dir and trust_run_dir, where given.
       settings: texts by SECTION.KEY.
       say: takes sentences for the user before the learner has its console, and a command line that ends one.
       resume_command: run directory -> command line that goes on with it, for the user.
@@ -128,7 +134,7 @@ def texts(values: Mapping[str, options.Value | os.PathLike[str]]) -> dict[str, s
     found: dict[str, str] = {}
     for name, value in values.items():
         if name not in known:
-            nearest = config_lib.suggestion(name, [*known, "preset", "run_dir"], agent)
+            nearest = config_lib.suggestion(name, [*known, "preset", "run_dir", request.TRUST], agent)
             raise errors.ConfigError(f"unknown setting --{name}={value}{nearest}")
         if isinstance(value, os.PathLike):
             value = os.fspath(value)
@@ -145,6 +151,6 @@ def _say(text: str, command: str = "") -> None:
     print(shown, file=sys.stderr, flush=True)
 
 
-def _resume_command(run_dir: str) -> str:
+def _resume_command(run_dir: str, *, trusts: bool) -> str:
     program = ["seedzero"] if shutil.which("seedzero") else [sys.executable, "-m", "seedzero.cli"]
-    return shlex.join([*program, "train", f"--run_dir={run_dir}"])
+    return shlex.join([*program, "train", f"--run_dir={run_dir}", *([f"--{request.TRUST}"] if trusts else [])])

@@ -29,7 +29,7 @@ import numpy as np
 from seedzero.checkpoints import durable
 from seedzero.config import config as config_lib
 from seedzero.config import machine, options
-from seedzero.core import errors, json_object
+from seedzero.core import errors, json_object, user_code
 
 CONFIG_FILE = "config.json"
 LOCK_FILE = "lock"
@@ -412,6 +412,7 @@ def _resume(path: pathlib.Path, saved: Saved, asked: Saved) -> tuple[Saved, tupl
     """
     before, now = config_lib.flatten(saved.config), config_lib.flatten(asked.config)
     resumable = {key: field.metadata["resumable"] for key, field in config_lib.fields().items()}
+    code = user_code.named(before)  # never kept: the user is to name it
     kept: dict[str, options.Value] = {}
     notes, refused = [], []
     for key in [key for key in now if now[key] != before[key]]:
@@ -419,7 +420,9 @@ def _resume(path: pathlib.Path, saved: Saved, asked: Saved) -> tuple[Saved, tupl
         is_given = key in asked.given and asked.given[key] != saved.given.get(key)
         if resumable[key] == options.FREE or (resumable[key] == options.GIVEN and is_given):
             notes.append(f"{flag} was {old}, is {new} from now on")
-        elif resumable[key] or (saved.preset == asked.preset and saved.given.get(key) == asked.given.get(key)):
+        elif resumable[key] or (
+            key not in code and saved.preset == asked.preset and saved.given.get(key) == asked.given.get(key)
+        ):
             kept[key] = before[key]
             notes.append(f"{flag} stays {old} as the run began, though here it would be {new}")
         else:

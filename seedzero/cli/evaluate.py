@@ -28,7 +28,7 @@ def run(arguments: parse.Arguments) -> int:
     seed = arguments.integer("seed", minimum=0) or 0
     step = read_step(arguments)
     max_steps = arguments.integer("max_episode_steps", minimum=1)
-    access = _access(arguments)
+    access, trusted = _access(arguments), arguments.switch("trust_run_dir")
     run_dir = arguments.flags["run_dir"]
     amount = "every line of play" if opponent == _EXHAUSTIVE else f"{episodes} episodes"
     output.say(f"evaluating {run_dir}, {f'step {step}, ' if step else ''}{amount}")
@@ -41,6 +41,7 @@ def run(arguments: parse.Arguments) -> int:
             opponent=opponent,
             max_episode_steps=max_steps,
             progress=output.progress("episodes"),
+            trust_run_dir=trusted,
         ).to_json()
     else:
         from seedzero.bucket import run_copy
@@ -48,7 +49,7 @@ def run(arguments: parse.Arguments) -> int:
 
         with run_copy.local(run_dir, lambda copy: copy.fetch_params(step)) as path:
             reports = served.Reports(output.say, output.progress("episodes"))
-            result = served.evaluate(str(path), step, episodes, seed, access, reports, max_steps)
+            result = served.evaluate(str(path), step, episodes, seed, access, reports, max_steps, trusted=trusted)
     output.say(f"evaluated the checkpoint of update {result['step']}{_why(step, result)}")
     _report_cut(result)
     output.print_json(result)
@@ -120,7 +121,7 @@ def play(arguments: parse.Arguments) -> int:
 
     output.say(f"playing {run_dir} into {video}")
     with run_copy.local(run_dir, lambda copy: copy.fetch_params(step)) as path:
-        result = evaluate.play(str(path), video, step, seed, max_steps)
+        result = evaluate.play(str(path), video, step, seed, max_steps, trusted=arguments.switch("trust_run_dir"))
     output.say(f"played the checkpoint of update {result['step']}{_why(step, result)}")
     _report_cut(result)
     output.print_json(result)
@@ -159,6 +160,7 @@ COMMAND = parse.Command(
             "the other side has, once, in small games; or the last checkpoint of another run of the same game",
             "random|exhaustive|RUN_DIR",
         ),
+        parse.TRUST,
         parse.Flag(
             "listen",
             "runs with --env=remote: plays in the environments of a worker that joins here",
@@ -192,6 +194,7 @@ PLAY = parse.Command(
         _STEP,
         parse.Flag("seed", "of the environment (default 0)", "N"),
         _LIMIT,
+        parse.TRUST,
     ),
     run=play,
 )

@@ -19,6 +19,7 @@ def run(arguments: parse.Arguments) -> int:
         file_format=flags.get("format", "stablehlo"),
         platforms=flags.get("platforms", "cpu").split(","),
         batch_size=arguments.integer("batch_size", minimum=1),
+        trust_run_dir=arguments.switch("trust_run_dir"),
     )
     output.say(f"exported the checkpoint of update {manifest['step']} to {flags['out']}")
     for part in ({**manifest["functions"], "parameters": manifest["parameters"]}).values():
@@ -46,6 +47,7 @@ COMMAND = parse.Command(
         parse.Flag("format", "stablehlo (the default): programs of jax.export", "stablehlo"),
         parse.Flag("platforms", "that the programs run on, of cpu, cuda, rocm, tpu (default cpu)", "NAMES"),
         parse.Flag("batch_size", "rows of all inputs (default: any number)", "N"),
+        parse.TRUST,
     ),
     details="""
 Extra: pip install 'seedzero[export]'. OUT has manifest.json (names, shapes, dtypes and the call), parameters.npz and

@@ -119,9 +119,10 @@ def _load() -> types.ModuleType:
 
 
 def _train_words(arguments: parse.Arguments, run_dir: str) -> tuple[str, ...]:
-    flags = {key: value for key, value in arguments.flags.items() if key == "preset"}
+    flags = {key: value for key, value in arguments.flags.items() if key in ("preset", request.TRUST)}
     settings = {key: value for key, value in arguments.settings.items() if key != _TOKEN_FILE}
-    if not flags and "env.id" not in settings:  # a run that goes on: its workers speak TLS only if they are told to
+    goes_on = "preset" not in flags and "env.id" not in settings
+    if goes_on:  # its workers speak TLS only if they are told to
         settings = {"tls.cert_file": "", "tls.key_file": "", **settings}
     return tuple(train.as_words({**flags, "run_dir": run_dir}, settings))
 
@@ -145,6 +146,7 @@ COMMAND = parse.Command(
             "HOST:PORT|local",
         ),
         parse.Flag("preset", "as for `seedzero train`", "NAME"),
+        parse.TRUST,
         parse.Flag(
             "accelerator", "of the learner (default: auto, all of the node that has most)", "auto|none|GPU[:N]|TPU[:N]"
         ),

@@ -33,6 +33,13 @@ def of_field(name: str, field: dataclasses.Field[Any], *, required: bool = False
     return Flag(name, field.metadata["help"], field.metadata["placeholder"], required)
 
 
+TRUST = Flag(
+    "trust_run_dir",
+    "import and run the modules that the run directory names (an environment or a network in Python), which may do "
+    "anything here: for directories whose maker you trust",
+)
+
+
 @dataclasses.dataclass(frozen=True)
 class Arguments:
     """What a command line says.

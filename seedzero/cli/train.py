@@ -82,6 +82,7 @@ COMMAND = parse.Command(
             f"directory of the run; an existing run resumes (default: a new one in {training.RUNS}/)",
             "DIR|gs://BUCKET/PATH",
         ),
+        parse.TRUST,
         parse.Flag("supervised", "save and leave when standard input is closed: for a program that starts this one"),
     ),
     takes_settings=True,

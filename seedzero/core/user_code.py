@@ -6,10 +6,14 @@ import difflib
 import importlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from seedzero.core import errors
+
+ENVIRONMENT = "env.id"
+NETWORKS = ("network.module", "vtrace.module")
+"""Settings that may name code of a user's."""
 
 
 def check(name: str) -> None:
@@ -22,6 +26,14 @@ def check(name: str) -> None:
         raise errors.ConfigError(f"{name!r}: module {module!r} is Python's own; expected one with a function of yours")
     if not all(word.isidentifier() for word in [*module.split("."), function]):
         raise errors.ConfigError(f"{name!r} is not complete; expected MODULE:FUNCTION, as in my_module:make")
+
+
+def named(values: Mapping[str, object]) -> dict[str, str]:
+    """Returns the settings, of values by SECTION.KEY, that have modules imported."""
+    kind, _, rest = str(values.get(ENVIRONMENT, "")).partition(":")
+    is_module = kind == "python" or (kind == "gym" and ":" in rest)
+    names = (*NETWORKS, *([ENVIRONMENT] if is_module else []))
+    return {name: str(values[name]) for name in names if values.get(name)}
 
 
 def load(name: str) -> Callable[..., Any]:

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from seedzero.checkpoints import consent, run_dir, spec_file
 from seedzero.checkpoints import files as checkpoint_files
-from seedzero.checkpoints import run_dir, spec_file
 from seedzero.config import config as config_lib
 from seedzero.core import env_ids, errors, types
 from seedzero.envs import base as env_base
@@ -94,6 +94,8 @@ def evaluate(
     opponent: str | None = None,
     max_steps: int | None = None,
     progress: evaluation.Progress | None = None,
+    *,
+    trusted: bool = False,
 ) -> dict[str, Any]:
     """Plays greedy episodes with a checkpoint; returns its update as `step`, how it was `chosen`, and statistics.
 
@@ -108,12 +110,15 @@ def evaluate(
       max_steps: an episode that has so many ends there, and counts with its rewards so far; None: the run's
         `evaluation.max_episode_steps`. Games of two players end by themselves, and have none.
       progress: called after each step of all environments; not in games of two players.
+      trusted: as of `consent.check`, for the opponent's directory too.
 
     Raises:
-      UsageError: not a run directory, a remote environment, or an unsuitable opponent or limit of steps.
+      UsageError: not a run directory, a remote environment, an unsuitable opponent or limit of steps, or code of the
+        directory's maker without consent.
       CheckpointError: a missing or damaged checkpoint.
     """
     path = pathlib.Path(path)
+    consent.check(path, run_dir.read_saved(path), trusted=trusted)
     game = game_of(path)
     if game is None:
         if opponent is not None:
@@ -125,7 +130,7 @@ def evaluate(
             "played to its end; omit it"
         )
     opponent = opponent or RANDOM
-    other = None if opponent in (RANDOM, EXHAUSTIVE) else _same_game(pathlib.Path(opponent), game)
+    other = None if opponent in (RANDOM, EXHAUSTIVE) else _same_game(pathlib.Path(opponent), game, trusted=trusted)
     agent, checkpoint = load_player(game, path, step)
     if other is not None:
         games = match.against_agent(game, agent, load_player(game, other, None)[0], num_episodes, seed)
@@ -151,9 +156,11 @@ def load_player(
     return match.greedy_player(game, saved.agent, saved.params), saved.to_json()
 
 
-def _same_game(path: pathlib.Path, game: spiel.Game) -> pathlib.Path:
+def _same_game(path: pathlib.Path, game: spiel.Game, *, trusted: bool) -> pathlib.Path:
     """Returns an opponent's run directory; raises if it was trained in another game."""
-    env_id = run_dir.read_saved(path).config.env.id
+    saved = run_dir.read_saved(path)
+    consent.check(path, saved, trusted=trusted)
+    env_id = saved.config.env.id
     if env_id != f"spiel:{game.name}":
         raise errors.UsageError(
             f"--opponent={path} was trained with --env={env_id}, this run with --env=spiel:{game.name}; give a run of "
@@ -203,6 +210,8 @@ def play(
     step: checkpoint_files.Step | None,
     seed: int,
     max_steps: int | None = None,
+    *,
+    trusted: bool = False,
 ) -> dict[str, Any]:
     """Writes a video, .mp4 or .gif, of one greedy episode with a checkpoint, chosen as in `evaluate`.
 
@@ -211,7 +220,7 @@ def play(
     Args:
       path: run directory.
       target: file to write.
-      step: as in `evaluate`; so are seed and max_steps.
+      step: as in `evaluate`; so are seed, max_steps and trusted.
 
     Returns:
       step, chosen, video, frames, return and length; cut_off is 1 if the limit of steps ended the episode.
@@ -219,6 +228,7 @@ def play(
     Raises:
       UsageError, CheckpointError: as in `evaluate`, or the video cannot be written.
     """
+    consent.check(path, run_dir.read_saved(path), trusted=trusted)
     file = pathlib.Path(target).absolute()
     player = _Player(pathlib.Path(path), step, 1, seed=seed, render=True)
     followed = evaluation.Episodes(1, player.env.spec.num_players)

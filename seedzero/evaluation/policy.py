@@ -15,8 +15,8 @@ from numpy import typing as npt
 
 from seedzero.agents import base
 from seedzero.agents import table as agents
+from seedzero.checkpoints import consent, run_dir, spec_file
 from seedzero.checkpoints import files as checkpoint_files
-from seedzero.checkpoints import run_dir, spec_file
 from seedzero.config import config as config_lib
 from seedzero.core import errors, packing, types
 from seedzero.device import acting
@@ -26,25 +26,26 @@ Action: TypeAlias = int | np.ndarray
 Observation: TypeAlias = npt.ArrayLike | Mapping[str, npt.ArrayLike]
 
 
-def load(path: pathlib.Path, step: checkpoint_files.Step | None, *, seed: int) -> Policy:
+def load(path: pathlib.Path, step: checkpoint_files.Step | None, *, seed: int, trusted: bool = False) -> Policy:
     """Returns a checkpoint's agent; without a step that of the best one, or of the last if there is none.
 
-    Makes no environment. seed: of the noise where it explores.
+    Makes no environment. seed: of the noise where it explores. trusted: as of `consent.check`.
 
     Raises:
-      UsageError: not a run directory, or one that no worker has joined yet.
+      UsageError: not a run directory, or one that no worker has joined yet, or a network's module without consent.
       CheckpointError: a missing or damaged checkpoint.
     """
-    config, spec = read(path)
+    config, spec = read(path, trusted=trusted)
     return Policy(greedy.load(path, config, spec, step), config, spec, seed=seed)
 
 
-def read(path: pathlib.Path) -> tuple[config_lib.Config, types.EnvSpec]:
+def read(path: pathlib.Path, *, trusted: bool) -> tuple[config_lib.Config, types.EnvSpec]:
     """Returns configuration and spec of a run; errors as of `load`."""
-    config, spec = run_dir.read_saved(path).config, spec_file.read(path)
+    saved, spec = run_dir.read_saved(path), spec_file.read(path)
+    consent.check(path, saved, trusted=trusted, makes_environments=False)
     if spec is None:
         raise errors.ResumeError(f"{path} has no checkpoint yet: no worker has joined its learner; train on")
-    return config, spec
+    return saved.config, spec
 
 
 class Policy:

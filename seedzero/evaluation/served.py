@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from seedzero.checkpoints import consent, run_dir, spec_file
 from seedzero.checkpoints import files as checkpoint_files
-from seedzero.checkpoints import run_dir, spec_file
 from seedzero.config import config as config_lib
 from seedzero.config import sections, worker_options
 from seedzero.core import env_ids, errors, types
@@ -38,6 +38,8 @@ def evaluate(
     access: config_lib.Config,
     reports: Reports,
     max_steps: int | None = None,
+    *,
+    trusted: bool = False,
 ) -> dict[str, Any]:
     """Listens for a worker and plays greedy episodes with a checkpoint there; returns as `evaluate.evaluate`.
 
@@ -45,7 +47,7 @@ def evaluate(
 
     Args:
       path: run directory of a run with --env=remote.
-      step, num_episodes, seed, max_steps: as in `evaluate.evaluate`.
+      step, num_episodes, seed, max_steps, trusted: as in `evaluate.evaluate`.
       access: its `transport.listen`, `token_file` and `insecure`, and its `tls`, are those of this server.
       reports: show the user how it goes.
 
@@ -54,7 +56,7 @@ def evaluate(
       CheckpointError: a missing or damaged checkpoint.
     """
     path = pathlib.Path(path)
-    config = _read_config(path, access)
+    config = _read_config(path, access, trusted=trusted)
     spec = spec_file.read(path)
     if spec is None:
         raise errors.UsageError(f"{path} has no spec.json: no worker has joined the run yet; train it first")
@@ -82,15 +84,17 @@ def evaluate(
     return {**saved.to_json(), **result.to_json()}
 
 
-def _read_config(path: pathlib.Path, access: config_lib.Config) -> config_lib.Config:
+def _read_config(path: pathlib.Path, access: config_lib.Config, *, trusted: bool) -> config_lib.Config:
     """Returns a run's configuration with this server's address, token and certificate."""
-    config = run_dir.read_saved(path).config
+    saved = run_dir.read_saved(path)
+    config = saved.config
     given = access.transport
     if config.env.id != env_ids.REMOTE:
         raise errors.UsageError(
             f"--listen={given.listen} is for runs with --env=remote; {path} was trained with --env={config.env.id}, "
             "which this machine makes itself: leave it out"
         )
+    consent.check(path, saved, trusted=trusted)
     transport = dataclasses.replace(
         config.transport, listen=given.listen, token_file=given.token_file, insecure=given.insecure
     )

@@ -22,7 +22,7 @@ from seedzero.bucket import bucket, mirror, remote
 from seedzero.checkpoints import run_dir, spec_file
 from seedzero.config import combinations, worker_options
 from seedzero.config import config as config_lib
-from seedzero.core import env_ids, errors, types
+from seedzero.core import env_ids, errors, types, user_code
 from seedzero.device import batch as batch_lib
 from seedzero.device import compilation_cache
 from seedzero.device import mesh as mesh_lib
@@ -98,6 +98,7 @@ def train(
                 screen.message(f"nothing to score: {result.without_updates(directory.config)}; train longer")
             elif made.has_checkpoint:
                 program, at = resume_command.partition(" train ")[0], f"--run_dir={shlex.quote(str(path))}"
+                at += " --trust_run_dir" if user_code.named(config_lib.flatten(config)) else ""
                 _show_next(screen, program, at, is_remote=config.env.id == env_ids.REMOTE)
             if ended.finished:
                 screen.message(f"finished: {ended.finished}")

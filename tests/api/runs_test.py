@@ -37,7 +37,9 @@ def test_an_opponent_in_a_bucket_keeps_its_name(monkeypatch: pytest.MonkeyPatch,
     def copied(place: str, fetch: object) -> Iterator[pathlib.Path]:
         yield tmp_path if "://" in place else pathlib.Path(place)
 
-    def played(path: pathlib.Path, step: None, episodes: int, seed: int, opponent: str, *rest: None) -> dict[str, Any]:
+    def played(
+        path: pathlib.Path, step: None, episodes: int, seed: int, opponent: str, *rest: None, trusted: bool
+    ) -> dict[str, Any]:
         assert opponent == str(tmp_path)
         numbers = dict.fromkeys(("mean_return", "std_return", "min_return", "max_return", "mean_length"), 0.0)
         return {"step": 7, "chosen": "last", "episodes": episodes, "opponent": opponent, **numbers}

@@ -48,6 +48,15 @@ def test_arguments_are_the_flags_of_the_command_line(calls: list[dict[str, Any]]
     assert call["command"].endswith(f"train --run_dir={tmp_path / 'run'}")
 
 
+def test_the_command_that_resumes_trusts_the_code_that_this_call_names(
+    calls: list[dict[str, Any]], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "of_a_user.py").write_text("import gymnasium\nmake = lambda: gymnasium.make('CartPole-v1')\n")
+    seedzero.train("python:of_a_user:make", run_dir="run")
+    assert calls[0]["command"].endswith("train --run_dir=run --trust_run_dir")
+
+
 @pytest.mark.parametrize(
     ("settings", "num_actions"),
     [({"env": "catch"}, 3), ({"env": "remote", "worker.num": 0, "listen": "localhost:0"}, None)],

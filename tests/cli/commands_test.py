@@ -43,7 +43,7 @@ def test_evaluate_ends_with_one_line_of_json(
 ) -> None:
     calls, run = [], pathlib.Path("r")
     result = {**_RESULT, "chosen": "best", "mean_return": float("inf"), "cut_off": 2}
-    monkeypatch.setattr(evaluate, "evaluate", lambda *args: calls.append(args) or result)
+    monkeypatch.setattr(evaluate, "evaluate", lambda *args, trusted: calls.append(args) or result)
     assert main.main(["evaluate", "--run_dir=r", "--episodes", "3"]) == 0
     output = capsys.readouterr()
     assert json.loads(output.out.splitlines()[-1]) == {**result, "mean_return": "inf"}
@@ -83,14 +83,14 @@ def test_evaluate_says_why_it_took_the_checkpoint(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(evaluate, "evaluate", lambda *args: {**_RESULT, **result})
+    monkeypatch.setattr(evaluate, "evaluate", lambda *args, trusted: {**_RESULT, **result})
     assert main.main(["evaluate", "--run_dir=r", *flags]) == 0
     assert f"evaluated the checkpoint of update 7{why}" in capsys.readouterr().err
 
 
 def test_evaluate_listens_for_a_worker_with_token_and_certificate(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    monkeypatch.setattr(served, "evaluate", lambda *args: calls.append(args) or {"step": 7, "chosen": "best"})
+    monkeypatch.setattr(served, "evaluate", lambda *args, trusted: calls.append(args) or {"step": 7, "chosen": "best"})
     flags = ["--listen=0.0.0.0:0", "--token_file=t", "--tls.cert_file=c", "--tls.key_file=k"]
     assert main.main(["evaluate", "--run_dir=r", "--episodes=3", "--seed=4", "--step=last", *flags]) == 0
     ((path, step, episodes, seed, access, reports, max_steps),) = calls
@@ -127,7 +127,7 @@ def test_a_remote_run_names_what_scores_it(tmp_path: pathlib.Path, capsys: pytes
 
 def test_play_passes_the_video_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     calls = []
-    monkeypatch.setattr(evaluate, "play", lambda *args: calls.append(args) or {"step": 7, "chosen": "best"})
+    monkeypatch.setattr(evaluate, "play", lambda *args, trusted: calls.append(args) or {"step": 7, "chosen": "best"})
     assert main.main(["play", "--run_dir=r", "--video=a.gif"]) == 0
     output = capsys.readouterr()
     assert json.loads(output.out.splitlines()[-1]) == {"step": 7, "chosen": "best"}

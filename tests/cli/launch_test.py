@@ -115,6 +115,8 @@ def test_a_run_goes_on_without_the_files_that_its_first_learner_read(
     words = [f"--run_dir={tmp_path}/run", "--address=10.0.0.1:6379"]
     assert main.main(["launch", "ray", "--num_workers=3", *words]) == 0
     assert plans[0].train_words == (f"--run_dir={tmp_path}/run", "--tls.cert_file=", "--tls.key_file=")
+    assert main.main(["launch", "ray", "--num_workers=3", "--trust_run_dir", *words]) == 0
+    assert plans[1].train_words[0] == "--trust_run_dir=true"
     assert main.main(["train", words[0]]) == exit_codes.BAD_USAGE
     text = "had --token_file=/gone/token, which is not there; give --token_file=FILE, or --token_file= for none"
     assert text in capsys.readouterr().err

@@ -21,6 +21,17 @@ def test_a_function_is_found_in_the_current_directory() -> None:
     assert user_code.load("of_a_user:make")(4) == 7
 
 
+@pytest.mark.parametrize("env", ["python:a:b", "python:a", "gym:a:B-v0", "gym:a:b:C-v0"])
+def test_settings_that_name_code_are_known(env: str) -> None:
+    code = {"env.id": env, "network.module": "a:network"}
+    assert user_code.named({**code, "vtrace.module": "", "run.seed": 1}) == code
+
+
+@pytest.mark.parametrize("env", ["catch", "gym:CartPole-v1", "gym:ALE/Pong-v5", "atari:Pong", "remote", "python:"])
+def test_other_environments_name_no_code(env: str) -> None:
+    assert user_code.named({"env.id": env}) == ({"env.id": env} if env == "python:" else {})
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [

@@ -174,6 +174,18 @@ def test_games_of_two_players_are_evaluated_with_the_last_checkpoint_here_too(
         served.evaluate(path, step, 1, 0, ACCESS, served.Reports(print, print))
 
 
+def test_a_network_of_the_directory_s_maker_needs_consent(tmp_path: pathlib.Path) -> None:
+    values = {"env.id": env_ids.REMOTE, "network.module": "their_module:make"}
+    config = config_lib.override(presets.get("catch"), values)
+    run_dir.open_run_dir(tmp_path / "run", config, preset="catch", given=values).close()
+    for trusted, message in (
+        (False, "names code .*--network.module=their_module:make"),
+        (True, "no worker has joined"),
+    ):
+        with pytest.raises(errors.UsageError, match=message):
+            served.evaluate(tmp_path / "run", None, 1, 0, ACCESS, served.Reports(print, print), trusted=trusted)
+
+
 def test_a_run_that_no_worker_has_joined_cannot_be_evaluated(path: pathlib.Path) -> None:
     (path / "spec.json").unlink()
     with pytest.raises(errors.UsageError, match="no worker has joined"):

@@ -1,0 +1,123 @@
+"""Consent to the code that a run directory names, whichever setting and part of its file names it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import pathlib
+from collections.abc import Callable, Mapping
+
+import pytest
+
+import seedzero
+from seedzero.api import request
+from seedzero.checkpoints import consent, run_dir
+from seedzero.cli import main
+from seedzero.config import config as config_lib
+from seedzero.core import errors
+from seedzero.evaluation import evaluate
+
+_RUNS_TEXT = {
+    "env.id": "python:numpy.testing._private.utils:runstring",
+    "env.kwargs": json.dumps({"astr": "open('was_run', 'w')", "dict": {}}),
+}
+"""An environment that is a text of the directory's maker, run by a function that is installed everywhere."""
+_REGISTERS = {"env.id": "gym:their_module:Env-v0"}
+_NETWORK = {"network.module": "their_module:network"}
+_TORSO = {"run.agent": "vtrace", "vtrace.module": "their_module:torso"}
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "their_module.py").write_text("open('was_run', 'w')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+def _directory(
+    given: Mapping[str, str], values: Mapping[str, str] | None = None, *, preset: str = "catch"
+) -> pathlib.Path:
+    """Returns a run directory with a checkpoint whose file says so; values: of its configuration, if others."""
+    config = config_lib.override(config_lib.Config(), given if values is None else values)
+    saved = {"preset": preset, "given": dict(given), "config": config_lib.flatten(config)}
+    path = pathlib.Path("run")
+    (path / "checkpoints" / "steps" / "000000000001").mkdir(parents=True)
+    run_dir.write_json_atomic(path / run_dir.CONFIG_FILE, saved)
+    return path
+
+
+_CALLS: dict[str, Callable[[pathlib.Path], object]] = {
+    "train": lambda path: seedzero.train(run_dir=path, max_updates=1),
+    "evaluate": lambda path: seedzero.evaluate(path, 1),
+    "play": lambda path: evaluate.play(path, "a.gif", None, 0),
+    "load": lambda path: seedzero.load(path),
+    "export": lambda path: seedzero.export(path, "out"),
+}
+
+
+@pytest.mark.parametrize("call", _CALLS)
+@pytest.mark.parametrize("code", [_RUNS_TEXT, _REGISTERS, _NETWORK, _TORSO])
+def test_what_a_directory_names_does_not_run_without_consent(call: str, code: Mapping[str, str]) -> None:
+    path, (flag, value) = _directory(code), list(code.items())[code is _TORSO]
+    is_made = call not in ("load", "export") or flag != "env.id"  # these make no environment
+    named = rf"run names code .* here: {config_lib.flag(flag)}={value}\. If .* give --trust_run_dir \(in Python trust"
+    with pytest.raises(errors.Error, match=named if is_made else "no checkpoint yet"):
+        _CALLS[call](path)
+    assert not pathlib.Path("was_run").exists()
+
+
+@pytest.mark.parametrize("command", ["train", "evaluate", "play --video=a.gif", "export --out=out"])
+def test_the_flag_is_consent(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    _directory({**_RUNS_TEXT, **_NETWORK})
+    words = [*command.split(), "--run_dir=run"]
+    assert main.main(words) == 2 and "give --trust_run_dir" in capsys.readouterr().err
+    assert main.main([*words, "--trust_run_dir"]) != 0  # nothing is trained
+    assert "trust_run_dir" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("config", [{}, {"env.id": "python:their_module:make"}])
+def test_both_parts_of_the_file_are_looked_at(config: Mapping[str, str]) -> None:
+    given = {} if config else {"env.id": "python:their_module:make"}
+    saved = run_dir.read_saved(_directory(given, config))
+    with pytest.raises(errors.ResumeError, match="python:their_module:make"):
+        consent.check("run", saved, trusted=False, asked={})
+
+
+def test_what_the_user_names_now_is_consent() -> None:
+    code = {**_REGISTERS, **_NETWORK}
+    saved = run_dir.read_saved(_directory(code))
+    consent.check("run", saved, trusted=False, asked={**code, "run.seed": "1"})
+    for asked in ({}, _REGISTERS, {**code, **_RUNS_TEXT}):
+        with pytest.raises(errors.ResumeError, match="or name the code yourself, as above"):
+            consent.check("run", saved, trusted=False, asked=asked)
+
+
+def test_a_resume_by_preset_keeps_no_code_of_the_directory() -> None:
+    path = _directory({}, {"env.id": "python:their_module:make"})
+    with pytest.raises(errors.ResumeError, match=r"--env: saved python:their_module:make, given catch"):
+        run_dir.open_run_dir(path, config_lib.Config(), preset="catch", given={})
+
+
+def test_directories_without_code_of_a_user_need_no_consent() -> None:
+    for values in ({"env.id": "gym:CartPole-v1"}, {"env.id": "remote"}, {"env.id": "atari:Pong"}):
+        config = config_lib.override(config_lib.Config(), values)
+        consent.check("run", run_dir.Saved("vector", values, config), trusted=False)
+
+
+def test_the_opponent_s_directory_is_looked_at_too() -> None:
+    game = {"env.id": "spiel:tic_tac_toe"}
+    pytest.importorskip("pyspiel")
+    other = _directory({**game, **_NETWORK}).rename("other")
+    path = _directory(game)
+    with pytest.raises(errors.ResumeError, match=f"{other} names code"):
+        evaluate.evaluate(path, None, 1, 0, str(other))
+    with contextlib.suppress(errors.CheckpointError, errors.SpecMismatch):
+        evaluate.evaluate(path, None, 1, 0, "random")
+
+
+def test_a_request_with_consent_takes_the_settings_of_the_directory() -> None:
+    path = _directory({**_REGISTERS, "run.seed": "5"})
+    asked = request.make({"run_dir": str(path), request.TRUST: "true"}, {})
+    assert asked.given == {**_REGISTERS, "run.seed": "5"}
+    asked = request.make({"run_dir": str(path), "preset": "catch"}, _REGISTERS)  # the command line of the first start
+    assert asked.given == _REGISTERS

@@ -92,7 +92,7 @@ def needed_bytes(state: Mapping[str, trees.Tree], rings: rings_lib.Rings, *, is_
 
 
 def parts_of(state: Mapping[str, trees.Tree]) -> dict[str, trees.Tree]:
-    """Returns the state in two parts, one Orbax directory each: the parameters alone, and the rest."""
+    """Returns the state in two parts, a directory of arrays each: the parameters alone, and the rest."""
     parts = {STATE: {name: part for name, part in state.items() if name != files.PARAMS}}
     if files.PARAMS in state:
         parts[files.PARAMS] = {files.PARAMS: state[files.PARAMS]}

@@ -2,7 +2,7 @@
 
     device loop thread                          checkpoint thread
     save: copies on the device  ------------->  replay rows: to the host, compressed, into segments
-          (the originals may be                 the rest: by Orbax, manifest, fsync, rename
+          (the originals may be                 the rest: arrays, manifest, fsync, rename
           donated right afterwards)             run in a bucket: upload
                                                 older ones are deleted, then `on_durable`
 
@@ -34,7 +34,7 @@ from seedzero.core import errors
 from seedzero.replay import rings as rings_lib
 
 _FAILURES = (OSError, ValueError, RuntimeError, errors.Error)
-"""Raised by Orbax, tensorstore, the disk and the device when a write fails."""
+"""Raised by tensorstore, the disk and the device when a write fails."""
 
 
 class Uploader(Protocol):

@@ -1,6 +1,6 @@
 """Checkpoints on the disk: their paths, checks, the rule which ones stay, and loading parameters alone.
 
-    DIRECTORY/steps/000000001000/     manifest.json and one Orbax directory a part: params, state, replay
+    DIRECTORY/steps/000000001000/     manifest.json and a directory of arrays for each part: params, state, replay
     DIRECTORY/segments/NAME/          observations of the replay, shared between steps
     DIRECTORY/best/000000000500/      manifest.json and params
 

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 import tensorstore
 
-from seedzero.checkpoints import durable
+from seedzero.checkpoints import durable, trees
 from seedzero.core import errors, json_object
 from seedzero.replay import frames
 
@@ -233,7 +233,7 @@ def write(root: pathlib.Path, name: str, rows: np.ndarray, runs: Runs) -> Segmen
     """
     with durable.new_directory(root / name) as directory:
         per_file = max(_FILE_BYTES // max(rows[0].nbytes, 1), 1)
-        chunks, compressor = (min(per_file, len(rows)), *rows.shape[1:]), {"id": "zstd", "level": 1}
+        chunks, compressor = (min(per_file, len(rows)), *rows.shape[1:]), trees.COMPRESSOR
         metadata = {"shape": rows.shape, "chunks": chunks, "dtype": rows.dtype.str, "compressor": compressor}
         spec = {**_spec(directory), "metadata": metadata, "store_data_equal_to_fill_value": True}
         store = tensorstore.open(spec, create=True).result()

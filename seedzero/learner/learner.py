@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import logging
 import pathlib
 import shlex
 import socket
@@ -66,7 +65,6 @@ def train(
       BucketError: the bucket cannot be used.
       TrainingFailure: training cannot go on.
     """
-    logging.getLogger("absl").setLevel(logging.CRITICAL)  # Orbax's tracebacks, beside our own sentences
     with contextlib.ExitStack() as opened:
         screen = background.Console(console.Console(config.metrics.every_seconds))
         opened.callback(screen.close)

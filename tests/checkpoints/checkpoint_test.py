@@ -174,7 +174,7 @@ def test_a_flipped_bit_in_any_file_steps_back_and_says_so(
         assert name.rpartition("/")[2] in skipped[2]
         assert "damaged" in skipped[2] or "format" in skipped[2]
         (tmp_path / name).write_bytes(good)
-    (checkpoint_files.step_directory(tmp_path, 2) / "params" / "_METADATA").write_bytes(b"")
+    (checkpoint_files.step_directory(tmp_path, 2) / "params" / "manifest.ocdbt").write_bytes(b"")
     state, rings, held = two_steps
     restored = harness.restore(reopen(), state, rings)
     assert (restored.step, restored.host) == (1, {"step": 1})
@@ -185,7 +185,7 @@ def test_a_flipped_bit_in_any_file_steps_back_and_says_so(
 
 
 @pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize("damage", ["flipped", "missing", "index.json", "replay/_METADATA"])
+@pytest.mark.parametrize("damage", ["flipped", "missing", "index.json", "replay/manifest.ocdbt"])
 def test_a_damaged_replay_costs_no_update(
     reopen: harness.Open,
     events: harness.Events,
@@ -250,7 +250,7 @@ def test_where_the_replay_is_needed_an_older_whole_checkpoint_is_taken(
     harness.assert_same(harness.on_host(restored.rings), held[0][1])
 
 
-@pytest.mark.parametrize("name", ["manifest.json", "state/_METADATA", "params/manifest.ocdbt"])
+@pytest.mark.parametrize("name", ["manifest.json", "state/manifest.ocdbt", "params/manifest.ocdbt"])
 def test_a_missing_file_steps_back(
     reopen: harness.Open, two_steps: tuple[Any, Any, list[Any]], tmp_path: pathlib.Path, name: str
 ) -> None:

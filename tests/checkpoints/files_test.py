@@ -28,11 +28,11 @@ def test_parameters_alone_need_nothing_else_to_be_whole(
     two_steps: tuple[Any, Any, list[Any]], tmp_path: pathlib.Path
 ) -> None:
     newest = checkpoint_files.step_directory(tmp_path, 2)
-    (newest / "state" / "_METADATA").unlink()
+    (newest / "state" / "manifest.ocdbt").unlink()
     assert checkpoint_files.restore_params(tmp_path, "last", LIKE)[1].step == 2
-    (newest / "params" / "_METADATA").unlink()
+    (newest / "params" / "manifest.ocdbt").unlink()
     assert checkpoint_files.restore_params(tmp_path, "last", LIKE)[1].step == 1
-    with pytest.raises(errors.CheckpointError, match=r"checkpoint 2 in .* cannot be used.*params/_METADATA"):
+    with pytest.raises(errors.CheckpointError, match=r"checkpoint 2 in .* cannot be used.*params/manifest.ocdbt"):
         checkpoint_files.restore_params(tmp_path, 2, LIKE)
 
 

@@ -96,10 +96,9 @@ def save(directory: pathlib.Path, tree: Tree) -> None:
     with tensorstore.Transaction(atomic=True) as transaction:
         for name, leaf in leaves:
             array = np.asarray(leaf)
-            layout = tensorstore.ChunkLayout(chunk_shape=array.shape)
-            options: dict[str, Any] = {"create": True, "dtype": array.dtype, "shape": array.shape, "chunk_layout": layout}
-            spec = {**_spec(directory, name), "metadata": {"compressor": COMPRESSOR}}
-            store = tensorstore.open(spec, context=context, transaction=transaction, **options).result()
+            spec = {**_spec(directory, name), "metadata": {"chunks": array.shape, "compressor": COMPRESSOR}}
+            create: dict[str, Any] = {"create": True, "dtype": array.dtype, "shape": array.shape}
+            store = tensorstore.open(spec, context=context, transaction=transaction, **create).result()
             store.write(array).result()
 
 

@@ -3,24 +3,43 @@
     python experiments/same_parameters.py BEFORE AFTER [TASK ...] [--out=runs/same]
 
 BEFORE and AFTER are checkouts with a `.venv` of their own (`./run_local.sh catch` makes one). Every array of the last
-checkpoint is compared: parameters, target network and optimizer. Bits differ between CPUs and versions of JAX, so both
-run here, and nothing is stored. The exit code is 1 where an array differs.
+checkpoint is compared (parameters, target network and optimizer), and every evaluation. Bits differ between CPUs and
+versions of JAX, so both run here, and nothing is stored. The exit code is 1 where an array or an evaluation differs.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 
 from seedzero.checkpoints import files, trees
 
 COMMON = ("--deterministic", "--seed=3", "--stop_at_return=inf", "--evaluation.episodes=4", "--evaluation.num_envs=4")
+_CATCH = ("--preset=catch", "--max_updates=120")
+_IMAGES = (
+    "--env=atari:Pong",
+    "--env.frame_size=48",
+    "--worker.envs_per_group=4",
+    "--workers=1",
+    "--max_updates=12",
+    "--network.resnet_size=small",
+    "--search.num_simulations=2",
+    "--muzero.unroll_steps=2",
+    "--replay.batch_size=8",
+    "--replay.capacity=4000",
+    "--replay.num_slots=8",
+    "--replay.min_steps=64",
+    "--replay.samples_per_insert=1",
+    "--evaluation.every_updates=0",
+)
 TASKS = {
     "catch": ("--preset=catch", "--max_updates=300"),
     "cartpole": ("--preset=cartpole", "--max_updates=150", "--replay.min_steps=400"),
@@ -32,25 +51,9 @@ TASKS = {
         "--reanalyse.per_insert=1",
         "--reanalyse.batch_size=32",
     ),
-    "images": (
-        "--env=atari:Pong",
-        "--env.frame_size=48",
-        "--worker.envs_per_group=4",
-        "--workers=1",
-        "--max_updates=12",
-        "--network.resnet_size=small",
-        "--search.num_simulations=2",
-        "--muzero.unroll_steps=2",
-        "--replay.batch_size=8",
-        "--replay.capacity=4000",
-        "--replay.num_slots=8",
-        "--replay.min_steps=64",
-        "--replay.samples_per_insert=1",
-        "--evaluation.every_updates=0",
-    ),
+    "images": _IMAGES,
     "mixed": (
-        "--preset=catch",
-        "--max_updates=120",
+        *_CATCH,
         "--network.frame_stack=2",
         "--replay.priority_alpha=0.6",
         "--reanalyse.per_insert=1",
@@ -58,7 +61,19 @@ TASKS = {
         "--optimizer.schedule=cosine",
         "--optimizer.decay_updates=200",
     ),
+    "host_frames": (*_IMAGES, "--replay.placement=host"),
+    "two_devices": (*_CATCH, "--training.num_devices=2"),
+    "apart": (*_CATCH, "--training.num_devices=2", "--training.acting_devices=1"),
+    "vtrace": (*_CATCH, "--agent=vtrace"),
+    "vtrace_apart": (*_CATCH, "--agent=vtrace", "--training.num_devices=2", "--training.acting_devices=1"),
+    "ppo": ("--preset=cartpole", "--agent=ppo", "--max_updates=12"),
+    "ppo_lstm": ("--preset=memory-cartpole", "--agent=ppo", "--max_updates=6"),
+    "apex": (*_CATCH, "--agent=apex"),
+    "r2d2": ("--preset=memory-cartpole", "--agent=r2d2", "--max_updates=60", "--replay.min_steps=1000"),
+    "sac": ("--env=gym:Pendulum-v1", "--agent=sac", "--max_updates=200", "--replay.min_steps=300"),
 }
+_TWO_DEVICES = "--xla_force_host_platform_device_count=2"
+"""In XLA_FLAGS of tasks on several devices."""
 
 
 def arrays(run: pathlib.Path) -> dict[str, np.ndarray]:
@@ -70,6 +85,17 @@ def arrays(run: pathlib.Path) -> dict[str, np.ndarray]:
         for name, leaves in kept.items()
         for leaf, array in zip(leaves, trees.load(path / name, leaves), strict=True)
     }
+
+
+def evaluations(run: pathlib.Path) -> list[dict[str, Any]]:
+    """Returns the evaluations of a run without their times."""
+    file = run / "metrics.jsonl"
+    rows = map(json.loads, file.read_text().splitlines() if file.exists() else ())
+    return [
+        {key: value for key, value in row.items() if key not in ("seconds", "time")}
+        for row in rows
+        if row.get("kind") == "evaluation"
+    ]
 
 
 def main() -> int:
@@ -84,21 +110,29 @@ def main() -> int:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment["PYTHONSAFEPATH"] = "1"  # else workers, run by `python -m`, import what is in the current directory
     for task in options.tasks or TASKS:
-        found = []
+        found, scores = [], []
+        flags = {"XLA_FLAGS": _TWO_DEVICES} if "--training.num_devices=2" in TASKS[task] else {}
         for side in ("before", "after"):
             run = options.out / side / task
             program = getattr(options, side).absolute() / ".venv" / "bin" / "seedzero"
             shutil.rmtree(run, ignore_errors=True)  # a finished run would be compared as it is
-            subprocess.run([program, "train", *COMMON, *TASKS[task], f"--run_dir={run}"], check=True, env=environment)
+            command = [program, "train", *COMMON, *TASKS[task], f"--run_dir={run}"]
+            subprocess.run(command, check=True, env=environment | flags)
             found.append(arrays(run))
+            scores.append(evaluations(run))
         before, after = found
         different = [
             name
             for name in before.keys() | after.keys()
             if name not in before or name not in after or before[name].tobytes() != after[name].tobytes()
         ]
-        print(f"{task}: {len(before)} arrays, {len(different)} differ {sorted(different)[:3]}", flush=True)
-        num_different += len(different)
+        same_scores = scores[0] == scores[1]
+        print(
+            f"{task}: {len(before)} arrays, {len(different)} differ {sorted(different)[:3]}; "
+            f"{len(scores[0])} evaluations, {'equal' if same_scores else 'different'}",
+            flush=True,
+        )
+        num_different += len(different) + (not same_scores)
     return int(num_different > 0)
 
 

@@ -163,7 +163,7 @@ def rows(path: pathlib.Path) -> list[dict[str, Any]]:
 
 
 def evaluations(path: pathlib.Path) -> list[Point]:
-    """Returns a run's evaluations during training: seconds, env_steps, update, mean_return."""
+    """Returns a run's evaluations during training, but a cut one: seconds, env_steps, update, mean_return."""
     return [
         {
             "seconds": row["seconds"],
@@ -172,7 +172,7 @@ def evaluations(path: pathlib.Path) -> list[Point]:
             "mean_return": row["evaluation_mean_return"],
         }
         for row in rows(path)
-        if row.get("kind") == "evaluation"
+        if row.get("kind") == "evaluation" and "evaluation_unfinished" not in row
     ]
 
 

@@ -28,7 +28,11 @@ class RunConfig(options.Section):
         high=options.LARGEST_COUNT,
     )
     max_seconds: float = options.free(
-        0.0, "end after this time and a last evaluation; each resume counts from 0; 0: no limit", "s", low=0
+        0.0,
+        "end after this time and a last evaluation of at most a tenth of it, or 10 s; each resume counts from 0; 0: no"
+        " limit",
+        "s",
+        low=0,
     )
     stop_at_return: float = options.free(
         math.inf, "end when an evaluation's mean return is at least this; inf: never", "return"

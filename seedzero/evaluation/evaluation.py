@@ -87,6 +87,7 @@ class Result:
       task_returns: mean return of each task that was played, by its name; {} where there is one task.
       cut_off: episodes that the limit of steps ended, and that count with their rewards so far; the further episodes
         of their environments are missing.
+      unfinished: episodes that were not played to their end, and do not count; then the short ones count too much.
     """
 
     episodes: int
@@ -97,11 +98,12 @@ class Result:
     mean_length: float
     task_returns: Mapping[str, float] = dataclasses.field(default_factory=dict)
     cut_off: int = 0
+    unfinished: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the statistics by their names; `task_returns` and `cut_off` where there are any."""
+        """Returns the statistics by their names; `task_returns`, `cut_off` and `unfinished` where there are any."""
         values = dataclasses.asdict(self)
-        for name in ("task_returns", "cut_off"):
+        for name in ("task_returns", "cut_off", "unfinished"):
             if not values[name]:
                 del values[name]
         return values
@@ -124,6 +126,7 @@ class Evaluation:
     Attributes:
       num_finished: episodes so far.
       num_expected: episodes altogether, without those that environments give up after one that was cut off.
+      num_steps: of all environments.
     """
 
     def __init__(self, slots: np.ndarray, num_episodes: int, tasks: Sequence[str] = (), *, max_steps: int) -> None:
@@ -134,9 +137,11 @@ class Evaluation:
         self._running = Episodes(int(slots.max()) + 1)
         self._finished: list[Episode] = []
         self.num_expected = num_episodes
+        self.num_steps = 0
 
     def record(self, slots: np.ndarray, step: types.EnvStep, first: np.ndarray) -> None:
         """Adds one observation of each given environment; slots, first: as in `Episodes.record`."""
+        self.num_steps += int(np.count_nonzero(~first))
         for episode in self._running.record(slots, step.reward, first, step.final, step.tasks):
             if self._left[episode.slot] > 0:
                 self._left[episode.slot] -= 1
@@ -173,7 +178,8 @@ class Evaluation:
             for task, name in enumerate(self._tasks)
         }
         means = {name: float(np.mean(returns)) for name, returns in totals.items() if returns}
-        return dataclasses.replace(found, task_returns=means, cut_off=self._cut_off)
+        unfinished = sum(self._left.values())
+        return dataclasses.replace(found, task_returns=means, cut_off=self._cut_off, unfinished=unfinished)
 
 
 def summarize(totals: Sequence[float], lengths: Sequence[int]) -> Result:

@@ -71,7 +71,7 @@ class Calls:
         self._learning = len(maxima) - 1  # the lane of updates
         self._publish_every = config.training.publish_every
         self._expects_evaluation = config.env.id != env_ids.REMOTE
-        self._deterministic = config.run.deterministic
+        self._config = config
         self._kept: dict[str, int] = {}
         self.left_out = (0, 0)  # updates, and the min_steps that they lacked
 
@@ -198,16 +198,17 @@ class Calls:
     def end(self, reason: str) -> str | None:
         """Returns why the run is over; None: an evaluation of the newest parameters comes first.
 
-        It is left out where no environments can be expected, and given up where it takes too long.
+        It is left out where no environments can be expected, and given up where none of its episodes ends in time.
         """
         evaluator, now = self.evaluator, self.clock()
         if not evaluator.ends:
-            if self._deterministic and not evaluator.is_due(self.runner.num_updates):
+            if self._config.run.deterministic and not evaluator.is_due(self.runner.num_updates):
                 # The evaluation is extra: a larger budget goes on from here as if it had been there from the start.
                 num_acts, index = self.runner.to_json()["num_acts"], self.workers.roster.evaluation_index
                 self._kept = {"num_acts": num_acts, "evaluation_index": index}
             self._expects_evaluation |= bool(self.workers.roster.started(types.Role.EVALUATE))
-            evaluator.end(now)
+            num_steps = self.intake.ledger.counts.stored
+            evaluator.end(now, evaluator_lib.bound(self._config.run, self._config.evaluation, num_steps))
         running = evaluator.running
         if running is not None and running.update < self.runner.num_updates:
             evaluator.running = None
@@ -218,8 +219,10 @@ class Calls:
         evaluator.is_awaited = bool(evaluator.seconds_left(now))
         if evaluator.is_awaited:
             return None
+        if running is None:
+            return f"{reason}; its last evaluation took too long"
         evaluator.running = None
-        return f"{reason}; its last evaluation took too long"
+        return f"{reason}; none of the {running.played.num_expected} episodes of its last evaluation ended in time"
 
     def state(self) -> State:
         """Returns a checkpoint's content; acting takes the newest parameters from here on, as after a resume."""

@@ -166,6 +166,8 @@ class DeviceLoop:
             begins_to_end = not calls.evaluator.ends
             if begins_to_end:
                 self._leave_out_updates()
+            if ended := calls.evaluator.cut_last(self._clock()):
+                self._hooks.evaluated(ended)
             self._over = calls.end(spent)
             if self._over is not None:
                 return False

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from seedzero.agents import base
 from seedzero.config import sections
@@ -28,30 +27,56 @@ class Running(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """A complete evaluation.
+    """An evaluation that is over.
 
     Attributes:
       running: what was evaluated.
       result: of its episodes.
       human_normalized: score of `human_scores.of`; None where there is none.
-      is_best: its mean return, or of several tasks its score, is the highest but the first's.
-      cut_short: the baseline's episodes were not played to their ends; rewards so far may flatter.
+      is_best: its score (the mean return, of several tasks human_normalized) is the highest but the baseline's.
+      is_record: its score is higher than those of all before, at least one, the baseline's among them.
+      cut_short: its episodes were not all played to their ends: the score says little, and is neither.
     """
 
     running: Running
     result: evaluation.Result
     human_normalized: float | None
     is_best: bool
+    is_record: bool
     cut_short: bool
+
+
+class Bound(NamedTuple):
+    """The most that a run's last evaluation takes.
+
+    Attributes:
+      seconds: since the end of the run's budget.
+      num_steps: of all its environments.
+    """
+
+    seconds: float = 600.0
+    num_steps: float = math.inf
 
 
 CUT_SHORT = "cut_short"
 """In a last result, as JSON: it is no return of whole episodes, and ends no run."""
 IN_LAST = "in_last_evaluation"
 """In a checkpoint's counters: it was made during the run's last evaluation, which a resume plays anew."""
-SILENCE_SECONDS, LAST_SECONDS = 60.0, 600.0
-"""Time without a step of the evaluating environments, and altogether, after which a run ends without its last
-evaluation: environments may be gone, and episodes endless. Training waits for no evaluation that is so silent."""
+SILENCE_SECONDS = 60.0
+"""Time without a step of the evaluating environments after which a run ends without its last evaluation: they may be
+gone. Training waits for no evaluation that is so silent."""
+LEAST_SECONDS = 10.0
+
+
+def bound(run: sections.RunConfig, config: sections.EvaluationConfig, num_steps: int) -> Bound:
+    """Returns the bound of a run's last evaluation, whose episodes may be endless; num_steps: of training.
+
+    It is a tenth of --max_seconds. Without that budget nobody was promised a time. Deterministic runs read no clock: a
+    tenth of the steps, and for short runs at least a tenth of the limit of all episodes.
+    """
+    if run.deterministic:
+        return Bound(math.inf, max(num_steps, config.episodes * config.max_episode_steps) // 10)
+    return Bound(max(LEAST_SECONDS, run.max_seconds / 10)) if run.max_seconds else Bound()
 
 
 class Evaluator:
@@ -59,7 +84,7 @@ class Evaluator:
 
     Whoever sets `running` to None ends the evaluation under way without a result. The first evaluation, before the
     first period is over, is a baseline and never the best; it has two periods, as agents that know nothing may play
-    without end. One more is due where a budget ends the run.
+    without end. One more is due where a budget ends the run; it is cut at a bound.
     """
 
     def __init__(self, config: sections.EvaluationConfig, env_id: str = "") -> None:
@@ -71,8 +96,9 @@ class Evaluator:
         self.ends = False  # a budget is spent: the run ends with the next result
         self.is_awaited = False  # the run waits for that, or for the environments that play it
         self._began_to_end = self._last_step = 0.0
+        self._bound = Bound()
         self._due = 0
-        self._best_return = -np.inf
+        self._best_return = self._highest = -math.inf  # but the baseline's, and of all
 
     def is_due(self, num_updates: int) -> bool:
         """Returns whether it is time for the next evaluation."""
@@ -81,15 +107,19 @@ class Evaluator:
         is_known = self.last is not None and self.last["update"] == num_updates
         return num_updates >= self._due or (self.ends and not is_known)
 
-    def end(self, now: float) -> None:
+    def end(self, now: float, bound: Bound) -> None:
         """Makes the next evaluation the last one; `now` in seconds, as in all methods."""
-        self.ends = True
+        self.ends, self._bound = True, bound
         self._began_to_end = self._last_step = now
 
     def seconds_left(self, now: float) -> float | None:
         """Returns how long the run still waits for its last evaluation; None: it does not end."""
-        limit = min(self._last_step + SILENCE_SECONDS, self._began_to_end + LAST_SECONDS)
-        return max(0.0, limit - now) if self.ends else None
+        if not self.ends:
+            return None
+        if self.running is not None and self.running.played.num_steps >= self._bound.num_steps:
+            return 0.0
+        limit = min(self._last_step + SILENCE_SECONDS, self._began_to_end + self._bound.seconds)
+        return max(0.0, limit - now)
 
     def pause_left(self, now: float) -> float | None:
         """Returns how long training still waits for the environments of an evaluation; None: it waits for none."""
@@ -129,28 +159,41 @@ class Evaluator:
         assert running is not None
         self._last_step = now
         self.acted_last = True
-        is_baseline = self.last is None and running.update < self._config.every_updates and not self.ends
-        in_a_hurry = is_baseline and num_updates >= 2 * self._config.every_updates
+        in_a_hurry = self._is_baseline(running) and num_updates >= 2 * self._config.every_updates
         if in_a_hurry:
             running.played.hurry()
         for message in messages:
             running.played.record(message.slots, message.request.step, message.request.first)
-        if not running.played.done:
+        return self._end(running, in_a_hurry) if running.played.done else None
+
+    def cut_last(self, now: float) -> Ended | None:
+        """Ends the last evaluation at its bound, with the episodes that have ended; None: not yet, or none has."""
+        running = self.running
+        if running is None or not running.played.num_finished or self.seconds_left(now) != 0.0:
             return None
+        return self._end(running, in_a_hurry=False)
+
+    def _is_baseline(self, running: Running) -> bool:
+        return self.last is None and running.update < self._config.every_updates
+
+    def _end(self, running: Running, in_a_hurry: bool) -> Ended:
         result = running.played.result()
         normalized = human_scores.of(self._env_id, result)
         # Of several tasks with published scores the capped mean of these is what is best at its highest.
         score = result.mean_return if normalized is None or not result.task_returns else normalized
-        is_best = not is_baseline and score >= self._best_return
+        cut_short = result.unfinished > 0 or (in_a_hurry and result.cut_off > 0)
+        is_best = not (cut_short or self._is_baseline(running)) and score > self._best_return
+        is_record = not cut_short and score > self._highest > -math.inf
         if is_best:
             self._best_return = score
+        if not cut_short:
+            self._highest = max(self._highest, score)
         shown: dict[str, Any] = {} if normalized is None else {"human_normalized": normalized}
-        cut_short = in_a_hurry and result.cut_off > 0
         shown |= {CUT_SHORT: True} if cut_short else {}
         self.last = {"update": running.update, **result.to_json(), **shown}
         self._due = self._due_after(running.update)
         self.running, self.is_awaited = None, False
-        return Ended(running, result, normalized, is_best, cut_short)
+        return Ended(running, result, normalized, is_best, is_record, cut_short)
 
     def _due_after(self, update: int) -> int:
         every = self._config.every_updates
@@ -161,7 +204,8 @@ class Evaluator:
         return {
             "last_evaluation": self.last,
             "evaluation_due": self._due,
-            "best_return": self._best_return if np.isfinite(self._best_return) else None,
+            "best_return": _or_none(self._best_return),
+            "highest_return": _or_none(self._highest),
             IN_LAST: self.is_awaited,
         }
 
@@ -171,4 +215,10 @@ class Evaluator:
         self._due = saved["evaluation_due"]
         if self.last is not None and self._config.every_updates:
             self._due = self._due_after(self.last["update"])
-        self._best_return = -np.inf if saved["best_return"] is None else saved["best_return"]
+        best, highest = saved["best_return"], saved.get("highest_return")  # checkpoints of earlier versions have none
+        self._best_return = -math.inf if best is None else best
+        self._highest = self._best_return if highest is None else max(self._best_return, highest)
+
+
+def _or_none(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -374,7 +374,12 @@ class _Learner:
         began = {"update": update, "env_steps": ended.running.env_steps}  # training may have gone on meanwhile
         self._view.write_row({**began, "kind": "evaluation", **values}, gathered=False)
         cut = f", {result.cut_off} of them cut off as too long" if result.cut_off else ""
-        best = "; the best so far" if ended.is_best else ""
+        best = "; the best so far" if ended.is_record else ""
+        if result.unfinished:
+            best = (
+                f"; cut, as {result.unfinished} more had not ended in time: give it more, or "
+                "--evaluation.max_episode_steps=N to end them earlier"
+            )
         score = "" if normalized is None else f", human-normalized {normalized:.3f}"
         self._screen.message(
             f"evaluation at update {update}: return {result.mean_return:.4g} +- {result.std_return:.3g} over "

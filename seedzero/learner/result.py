@@ -21,7 +21,7 @@ class Result:
       num_updates: updates, resumes included.
       best_return: highest mean return of an evaluation after the first; None: there was none. For several tasks with
         published scores: the highest capped mean of these.
-      last_return: mean return of the last evaluation; None: there was none.
+      last_return: mean return of the last evaluation, of a cut one over the episodes that ended; None: there was none.
     """
 
     run_dir: str

@@ -70,7 +70,7 @@ class View:
         """Updates the rates and the console's line; last: the run is over."""
         self.progress.observe(now)
         spec, snapshot, seconds = self.progress.spec, self.progress.snapshot(), self.progress.seconds()
-        self._report_endless(snapshot.counts.stored, seconds)
+        self._report_endless(snapshot, seconds)
         recent, rates, budget = self._gathered.means(), self._rates(), self._config.run
         env_steps, updates = snapshot.counts.stored, snapshot.num_updates
         steps_budget = (budget.max_env_steps, env_steps, rates["env_steps_per_second"])
@@ -100,17 +100,17 @@ class View:
             last=last,
         )
 
-    def _report_endless(self, env_steps: int, seconds: float) -> None:
-        """Says once that no episode has ended in a while."""
+    def _report_endless(self, snapshot: counts.Snapshot, seconds: float) -> None:
+        """Says once that no episode has ended in a while, or before the run's last evaluation."""
+        env_steps = snapshot.counts.stored
         if self._stored_before is None and self.progress.read is not None:
             self._stored_before = env_steps
         num_envs, num_steps = sum(self._workers()), env_steps - (self._stored_before or 0)
         if not num_steps:
             self._seconds_before = seconds
         seconds -= self._seconds_before
-        if self._is_endless_told or seconds < ENDLESS_SECONDS or self._gathered.recent_return() is not None:
-            return
-        if not num_envs:
+        is_late = seconds >= ENDLESS_SECONDS or bool(snapshot.remaining)
+        if self._is_endless_told or not is_late or not num_envs or self._gathered.recent_return() is not None:
             return
         self._is_endless_told = True
         is_limited = self._config.env.id.startswith(("gym:", "python:", "envpool:", "football:"))

@@ -52,6 +52,19 @@ def test_an_episode_without_end_is_cut_off_and_counts_with_its_rewards_so_far() 
     assert result.to_json()["cut_off"] == 1 and "cut_off" not in _play([2], 2).result().to_json()
 
 
+def test_episodes_that_have_not_ended_are_counted_apart() -> None:
+    played = evaluation.Evaluation(np.arange(2), 3, max_steps=100)
+    for place in range(3):
+        step = types.EnvStep(
+            np.zeros((2, 1)), np.ones(2, np.float32), np.array([place == 2, False]), np.zeros(2, bool)
+        )
+        played.record(np.arange(2), step, np.full(2, place == 0))
+    assert (played.num_steps, played.num_finished, played.done) == (4, 1, False)
+    result = played.result()
+    assert (result.episodes, result.mean_return, result.unfinished) == (1, 2.0, 2)
+    assert result.to_json()["unfinished"] == 2
+
+
 @pytest.mark.parametrize(("in_a_hurry_after", "lengths"), [(0, [1, 1]), (5, [3, 5])])
 def test_in_a_hurry_what_is_longer_than_the_longest_finished_episode_is_cut_off(
     in_a_hurry_after: int, lengths: list[int]

@@ -246,6 +246,7 @@ def test_curves_are_read_from_the_metrics_of_a_run(script: Any, tmp_path: pathli
         {"update": 1, "env_steps": 10, "seconds": 2.0, "episode_return": 3.0},
         {"update": 2, "env_steps": 20, "seconds": 4.0, "kind": "evaluation", "evaluation_mean_return": 5.0},
     ]
+    rows.append({**rows[1], "update": 3, "evaluation_unfinished": 2})  # a cut one
     (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)))
     runs = script("runs")
     assert runs.training_returns(tmp_path) == [{"seconds": 2.0, "env_steps": 10, "mean_return": 3.0}]

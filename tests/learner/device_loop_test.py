@@ -6,6 +6,7 @@ import threading
 from typing import Any
 
 import loop_world
+import numpy as np
 import pytest
 
 from seedzero.checkpoints import trees
@@ -396,7 +397,7 @@ class TestLastEvaluation:
         world.work()
         assert world.loop.run() == "--max_updates=6 reached"
         assert not world.calls.state().host[evaluator.IN_LAST]
-        assert [result.mean_return for result in world.results] == [2.0] and world.bests == [6]
+        assert [result.mean_return for result in world.results] == [2.0] and world.bests == []  # it is the first
         snapshot = world.loop.look()
         assert snapshot.last_evaluation is not None and snapshot.last_evaluation["update"] == 6
         assert (snapshot.num_updates, snapshot.counts.stored) == (6, num_steps)
@@ -439,8 +440,44 @@ class TestLastEvaluation:
         world.show(watched, 0, 0.0, first=True)
         world.work()
         world.now += evaluator.SILENCE_SECONDS
-        assert world.loop.run() == "--max_updates=6 reached; its last evaluation took too long"
+        assert (
+            world.loop.run() == "--max_updates=6 reached; none of the 2 episodes of its last evaluation ended in time"
+        )
         assert not world.calls.state().host[evaluator.IN_LAST]
+
+    def test_episodes_without_end_cost_a_tenth_of_the_time_and_stop_no_run(self, make: loop_world.Make) -> None:
+        world, watched = self._trained(make, run__max_seconds=200.0, run__stop_at_return=1.0)
+        world.show(watched, 0, 0.0, first=True)
+        world.work()
+        self._show_one_end(world, watched)
+        assert world.loop._seconds_left() == 20.0 and not world.loop._has_work()
+        world.now += 20.0
+        assert world.loop._has_work() and world.loop.run() == "--max_updates=6 reached"
+        (result,) = world.results
+        assert (result.episodes, result.unfinished, result.mean_return) == (1, 1, 5.0) and world.bests == []
+        last = world.loop.look().last_evaluation
+        assert last is not None and last[evaluator.CUT_SHORT] and not world.calls.state().host[evaluator.IN_LAST]
+
+    def test_in_lock_step_they_cost_a_tenth_of_the_steps_however_long_they_take(self, make: loop_world.Make) -> None:
+        settings = {**self.SETTINGS, "run__deterministic": True, "evaluation__max_episode_steps": 30}
+        world = make(**settings, run__max_seconds=200.0)
+        world.runner.num_updates = 6
+        watched = world.join(types.Role.EVALUATE, "evaluator")
+        for place in range(3):  # 6 of 2 * 30 steps
+            world.now += 50.0
+            world.show(watched, 0, 0.0, first=place == 0)
+            world.work()
+        assert world.loop._over is None
+        self._show_one_end(world, watched)
+        assert world.loop.run() == "--max_updates=6 reached"
+        assert [(result.episodes, result.unfinished) for result in world.results] == [(1, 1)]
+
+    def _show_one_end(self, world: loop_world.World, watched: Any) -> None:
+        """The first of two environments ends its episode."""
+        message = loop_world.message(watched, 0, 0.0, reward=5.0, now=world.now)
+        step = message.request.step._replace(terminated=np.array([True, False]))
+        world.inbox.put(message._replace(request=message.request._replace(step=step)))
+        world.work()
 
     def test_a_remote_environment_without_an_evaluator_ends_at_once(self, make: loop_world.Make) -> None:
         world = make(**self.SETTINGS, env__id="remote")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import loop_world
@@ -95,7 +96,7 @@ def test_a_run_that_ends_says_what_it_waits_for() -> None:
     evaluator = _make()
     evaluator.begin(SESSION, 4, PARAMS, now=0.0)
     assert evaluator.remaining() == ""
-    evaluator.end(now=0.0)
+    evaluator.end(0.0, evaluator_lib.Bound())
     assert evaluator.remaining() == "last evaluation: 0 of 2 episodes"
     evaluator.record(
         [loop_world.message(SESSION, 0, 0.0, first=True, final=False, reward=0.0)], num_updates=0, now=0.0
@@ -123,7 +124,7 @@ def test_a_run_that_ends_does_not_wait_for_episodes_that_are_given_up() -> None:
     config = sections.EvaluationConfig(every_updates=4, episodes=6, num_envs=2, max_episode_steps=1)
     evaluator = evaluator_lib.Evaluator(config)
     evaluator.begin(SESSION, 4, PARAMS, now=0.0)
-    evaluator.end(now=0.0)
+    evaluator.end(0.0, evaluator_lib.Bound())
     shown = [loop_world.message(SESSION, 0, 0.0, first=place == 0, final=False, reward=1.0) for place in range(2)]
     step, last = shown[1].request.step, np.array([False, True])
     shown[1] = shown[1]._replace(request=shown[1].request._replace(step=step._replace(terminated=last)))
@@ -146,16 +147,38 @@ def test_an_evaluation_that_another_thread_ends_meanwhile_can_be_looked_at() -> 
 
     evaluator = Ending(sections.EvaluationConfig(every_updates=4, episodes=2, num_envs=2))
     evaluator.begin(SESSION, 4, PARAMS, now=0.0)
-    evaluator.end(now=0.0)
+    evaluator.end(0.0, evaluator_lib.Bound())
     assert evaluator.remaining() == "last evaluation: 0 of 2 episodes"
     assert evaluator.remaining() == ""
 
 
-def test_the_best_is_the_highest_so_far_and_the_later_of_equals() -> None:
+def test_the_best_is_higher_than_all_so_far() -> None:
     evaluator = _make()
-    assert [_play(evaluator, 4, reward).is_best for reward in (-1.0, -2.0, 3.0, 3.0, 2.0)] == [
-        True, False, True, True, False,
-    ]  # fmt: skip
+    played = [_play(evaluator, 4, reward) for reward in (-1.0, -2.0, 3.0, 3.0, 2.0)]
+    assert [ended.is_best for ended in played] == [True, False, True, False, False]
+    assert [ended.is_record for ended in played] == [False, False, True, False, False]  # the first one beats nothing
+
+
+def test_a_record_is_higher_than_the_baseline_too_and_the_best_need_not_be() -> None:
+    evaluator = _make(4)
+    _play(evaluator, 1, -0.5)
+    worse = _play(evaluator, 4, -1.0)
+    assert worse.is_best and not worse.is_record
+    equal = _play(evaluator, 8, -0.5)
+    assert equal.is_best and not equal.is_record
+    again = _make(4)
+    again.restore(evaluator.to_json())
+    assert _play(again, 12, -0.25).is_record
+
+
+def test_checkpoints_of_versions_that_knew_the_best_alone_resume() -> None:
+    evaluator = _make(4)
+    _play(evaluator, 4, 1.0)
+    saved = evaluator.to_json()
+    del saved["highest_return"]
+    again = _make(4)
+    again.restore(saved)
+    assert not _play(again, 8, 1.0).is_record and _play(again, 12, 2.0).is_record
 
 
 def test_of_tasks_with_published_scores_the_best_has_the_highest_capped_mean() -> None:
@@ -193,8 +216,11 @@ def test_an_atari_game_has_its_human_normalized_score_beside_the_return() -> Non
     assert without.last is not None and "human_normalized" not in without.last
 
 
-def test_the_first_is_a_baseline_and_never_the_best() -> None:
+@pytest.mark.parametrize("is_last", [False, True])
+def test_the_first_is_a_baseline_and_never_the_best(*, is_last: bool) -> None:
     evaluator = _make(4)
+    if is_last:
+        evaluator.end(0.0, evaluator_lib.Bound())
     assert not _play(evaluator, 3, 5.0).is_best and evaluator.to_json()["best_return"] is None
     assert _play(evaluator, 4, -5.0).is_best
 
@@ -203,7 +229,7 @@ def test_where_a_run_ends_one_more_is_due_and_may_be_the_best_however_early() ->
     evaluator = _make(4)
     _play(evaluator, 1, 5.0)
     assert not evaluator.is_due(1) and not evaluator.is_due(3) and evaluator.seconds_left(0.0) is None
-    evaluator.end(0.0)
+    evaluator.end(0.0, evaluator_lib.Bound())
     assert not evaluator.is_due(0) and not evaluator.is_due(1) and evaluator.is_due(3)
     assert _play(evaluator, 3, -5.0).is_best
     assert not evaluator.is_due(3)
@@ -211,14 +237,66 @@ def test_where_a_run_ends_one_more_is_due_and_may_be_the_best_however_early() ->
 
 def test_the_last_one_is_awaited_while_its_environments_step_but_not_for_ever() -> None:
     evaluator = _make(4)
-    silence, most = evaluator_lib.SILENCE_SECONDS, evaluator_lib.LAST_SECONDS
-    evaluator.end(100.0)
+    silence, most = evaluator_lib.SILENCE_SECONDS, 600.0
+    evaluator.end(100.0, evaluator_lib.Bound(most))
     assert evaluator.seconds_left(100.0) == silence and evaluator.seconds_left(100.0 + silence) == 0.0
     evaluator.begin(SESSION, 3, PARAMS, now=0.0)
     evaluator.record([loop_world.message(SESSION, 0, 0.0, first=True)], num_updates=0, now=100.0 + silence / 2)
     assert evaluator.seconds_left(100.0 + silence) == silence / 2
     evaluator.record([loop_world.message(SESSION, 0, 0.0)], num_updates=0, now=100.0 + most - 1.0)
     assert evaluator.seconds_left(100.0 + most - 1.0) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"max_seconds": 20.0}, (10.0, math.inf)),
+        ({"max_seconds": 500.0}, (50.0, math.inf)),
+        ({}, (600.0, math.inf)),
+        ({"deterministic": True, "max_seconds": 500.0}, (math.inf, 300)),
+    ],
+)
+def test_the_bound_of_the_last_one_is_a_tenth_of_the_budget(
+    settings: dict[str, Any], expected: tuple[float, float]
+) -> None:
+    config = sections.EvaluationConfig(episodes=2, max_episode_steps=100)
+    run = sections.RunConfig(**settings)
+    assert evaluator_lib.bound(run, config, 3_000) == expected
+    if run.deterministic:  # a short run's is a tenth of the limit of its episodes
+        assert evaluator_lib.bound(run, config, 100).num_steps == 2 * 100 // 10
+
+
+def _bounded(bound: evaluator_lib.Bound, *, num_steps: int, ends: bool) -> evaluator_lib.Evaluator:
+    """Returns an evaluator in its last evaluation, a step of both environments a second; one ends after two steps."""
+    evaluator = _make(4)
+    _play(evaluator, 4, -3.0)
+    evaluator.end(0.0, bound)
+    evaluator.begin(SESSION, 8, PARAMS, now=0.0)
+    for place in range(num_steps + 1):
+        shown = loop_world.message(SESSION, 0, 0.0, first=place == 0, reward=1.0)
+        step = shown.request.step._replace(terminated=np.array([ends and place == 2, False]))
+        message = shown._replace(request=shown.request._replace(step=step))
+        assert evaluator.record([message], num_updates=8, now=float(place)) is None
+    return evaluator
+
+
+@pytest.mark.parametrize("bound", [evaluator_lib.Bound(seconds=5.0), evaluator_lib.Bound(math.inf, num_steps=10)])
+def test_at_its_bound_the_last_one_counts_what_ended_and_is_no_best(bound: evaluator_lib.Bound) -> None:
+    evaluator = _bounded(bound, num_steps=4, ends=True)
+    assert evaluator.cut_last(now=4.9) is None and evaluator.seconds_left(4.9)
+    evaluator = _bounded(bound, num_steps=5, ends=True)
+    assert evaluator.seconds_left(5.0) == 0.0
+    ended = evaluator.cut_last(now=5.0)
+    assert ended is not None and (ended.result.episodes, ended.result.mean_return) == (1, 2.0)
+    assert (ended.result.unfinished, ended.cut_short, ended.is_best, ended.is_record) == (1, True, False, False)
+    assert evaluator.last == {"update": 8, **ended.result.to_json(), evaluator_lib.CUT_SHORT: True}
+    assert evaluator.to_json()["best_return"] == evaluator.to_json()["highest_return"] == -6.0
+    assert evaluator.running is None and not evaluator.is_due(8)
+
+
+def test_a_last_one_without_a_finished_episode_has_no_result() -> None:
+    evaluator = _bounded(evaluator_lib.Bound(seconds=5.0), num_steps=5, ends=False)
+    assert evaluator.seconds_left(5.0) == 0.0 and evaluator.cut_last(now=5.0) is None
 
 
 def test_one_whose_environments_are_gone_ends_without_a_result() -> None:

@@ -21,7 +21,7 @@ from seedzero.core import errors
 from seedzero.core import types as core_types
 from seedzero.envs import registry
 from seedzero.evaluation import evaluation
-from seedzero.learner import ending, learner
+from seedzero.learner import ending, evaluator, learner
 from seedzero.transport import address
 
 
@@ -332,7 +332,34 @@ def test_a_row_of_an_evaluation_has_the_steps_of_its_parameters() -> None:
     )
     running = types.SimpleNamespace(update=3, env_steps=40)
     result = evaluation.Result(2, 1.0, 0.0, 1.0, 1.0, 5.0)
-    ended = types.SimpleNamespace(running=running, result=result, human_normalized=None, is_best=False)
-    learner._Learner._evaluated(cast(Any, owner), cast(Any, ended))
+    ended = evaluator.Ended(cast(Any, running), result, None, is_best=False, is_record=False, cut_short=False)
+    learner._Learner._evaluated(cast(Any, owner), ended)
     (row,) = rows
     assert (row["update"], row["env_steps"], row["kind"], row["evaluation_mean_return"]) == (3, 40, "evaluation", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("is_record", "unfinished", "told"),
+    [
+        (False, 0, "5 episodes"),
+        (True, 0, "5 episodes; the best so far"),
+        (False, 15, "5 episodes; cut, as 15 more had not ended in time: give it more, or "),
+    ],
+)
+def test_an_evaluation_says_whether_it_beats_all_before_or_was_cut(
+    is_record: bool, unfinished: int, told: str
+) -> None:
+    messages: list[str] = []
+    owner = types.SimpleNamespace(
+        _view=types.SimpleNamespace(write_row=lambda values, gathered: None),
+        _screen=types.SimpleNamespace(message=messages.append),
+        _saves=types.SimpleNamespace(save_best=lambda ended: None),
+    )
+    running = types.SimpleNamespace(update=3, env_steps=40)
+    result = evaluation.Result(5, 1.0, 0.0, 1.0, 1.0, 5.0, unfinished=unfinished)
+    best = not unfinished  # higher than all but the baseline, which alone is no record
+    ended = evaluator.Ended(cast(Any, running), result, None, best, is_record, cut_short=bool(unfinished))
+    learner._Learner._evaluated(cast(Any, owner), ended)
+    (message,) = messages
+    assert message.startswith("evaluation at update 3: return 1 +- 0 over ") and told in message
+    assert message.endswith(told) or unfinished

@@ -100,6 +100,21 @@ def test_episodes_without_end_are_reported_once(
     assert ("--env.max_episode_steps=N" in text) == has_remedy
 
 
+def test_a_run_that_ends_before_any_episode_says_so_at_once(tmp_path: pathlib.Path) -> None:
+    shown, screen, _ = _view(tmp_path, env__id="gym:CartPole-v1")
+    stored, remaining = 0, ""
+    shown.progress.read = lambda: counts.Snapshot(counts=counts.Counts(stored=stored), remaining=remaining)
+    shown.observe(0.0)
+    stored = 80
+    shown.observe(0.5)
+    assert not screen.messages
+    remaining = "last evaluation: 0 of 20 episodes"
+    for screen.now in (1.0, view.ENDLESS_SECONDS):
+        shown.observe(screen.now)
+    (text,) = screen.messages
+    assert text.startswith("no episode has ended in 1 s, after 10 steps") and "--env.max_episode_steps=N" in text
+
+
 @pytest.mark.parametrize(("owed", "seconds"), [(0, 2.0), (1_000, 90.0), (-1, 2.0)])
 def test_updates_after_the_last_step_are_in_the_time_that_is_left(
     tmp_path: pathlib.Path, owed: int, seconds: float

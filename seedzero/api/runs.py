@@ -175,14 +175,14 @@ def export(
     from seedzero.bucket import run_copy
     from seedzero.evaluation import export_options
 
-    step = checked_step(step)
+    step, directory = checked_step(step), pathlib.Path(out).absolute()
     export_options.check(file_format, platforms, batch_size)
     with run_copy.local(os.fspath(run_dir), lambda copy: copy.fetch_params(step)) as path:
         from seedzero.evaluation import exporting, greedy, policy  # JAX
 
         config, spec = policy.read(path, trusted=trust_run_dir)
         saved = exporting.make_for(config, spec, greedy.load(path, config, spec, step), platforms)
-        return exporting.export(saved, config, spec, pathlib.Path(out), platforms=platforms, batch_size=batch_size)
+        return exporting.export(saved, config, spec, directory, platforms=platforms, batch_size=batch_size)
 
 
 def checked_step(step: object) -> Step | None:

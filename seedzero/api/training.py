@@ -94,8 +94,12 @@ def start(
     if "run_dir" in flags and not given:
         raise errors.UsageError("--run_dir= is empty; name a directory, or leave it out for a new one in ./runs")
     url = bucket.parse(given)  # refuses one that no run can be kept at
-    if given and url is None and pathlib.Path(given).is_file():
-        raise errors.UsageError(f"--run_dir={given} is a file; expected a directory, or a name for a new one")
+    # Absolute from here on: another thread of the calling program may change its directory.
+    place, runs = pathlib.Path(given).absolute(), RUNS.absolute()
+    if given and url is None:
+        if place.is_file():
+            raise errors.UsageError(f"--run_dir={given} is a file; expected a directory, or a name for a new one")
+        flags = {**flags, "run_dir": str(place)}
     asked = request.check_early(request.make(flags, settings))
     if asked.config.metrics.wandb:
         from seedzero.monitoring import wandb_run
@@ -106,7 +110,7 @@ def start(
         say(note)
     from seedzero.checkpoints import run_dir
 
-    path = url or (pathlib.Path(given) if given else run_dir.new_path(RUNS, asked.preset, datetime.datetime.now()))
+    path = url or (place if given else run_dir.new_path(runs, asked.preset, datetime.datetime.now()))
     command = resume_command(str(path))
     if not given:
         say(f"run directory {path}; to go on later:", command)

@@ -113,13 +113,15 @@ class Copy:
 def local(place: str, fetch: Callable[[Copy], object] = lambda copy: None) -> Iterator[pathlib.Path]:
     """Yields a run directory on this disk: `place` itself, or a copy of this URL, after `fetch` was called with it.
 
+    Its path is absolute: an environment may change the directory of its process.
+
     Raises:
       UsageError: a malformed URL, or no run.
       BucketError: the bucket cannot be read.
     """
     url = bucket.parse(place)
     if url is None:
-        yield pathlib.Path(place)
+        yield pathlib.Path(place).absolute()
         return
     with tempfile.TemporaryDirectory(prefix="seedzero-") as name, bucket.naming(pathlib.Path(name), url):
         copy = Copy(url, bucket.open_store(url, RETRY_SECONDS), pathlib.Path(name))

@@ -59,7 +59,7 @@ class RunDir(contextlib.AbstractContextManager["RunDir"]):
     """A run directory that this process has locked; a context manager.
 
     Attributes:
-      path: of the directory.
+      path: of the directory, absolute.
       config: the configuration of the run; a resume keeps the machine's first choices.
       resumed: true: the directory held a run already.
       notes: one sentence for the user about each value that a resume changed or kept.
@@ -176,7 +176,7 @@ def open_run_dir(
       ConfigError: its slots can't be shared by these devices.
       Occupied: another learner uses it.
     """
-    path = pathlib.Path(path)
+    path = pathlib.Path(path).absolute()  # the program may change its directory later
     asked = Saved(preset, {config_lib.ALIASES.get(key, key): str(value) for key, value in given.items()}, config)
     with contextlib.ExitStack() as undo:
         with _as_resume_errors(path):

@@ -67,7 +67,6 @@ class _Player:
         role: types.Role = types.Role.TRAIN,
     ) -> None:
         """role: games of two players are self-play in training."""
-        path = path.absolute()  # an environment may change the directory of its process
         self.config = config = _read_config(path, _PLAY_REMOTE if render else _EVALUATE_REMOTE)
         settings = dataclasses.replace(config.env.of_evaluation, random_opening=0)
         self.env: env_base.VectorEnv = registry.make(config.env.id, settings, num_envs, role=role, render=render)
@@ -117,7 +116,7 @@ def evaluate(
         directory's maker without consent.
       CheckpointError: a missing or damaged checkpoint.
     """
-    path = pathlib.Path(path)
+    path = pathlib.Path(path).absolute()  # an environment may change the directory of its process
     consent.check(path, run_dir.read_saved(path), trusted=trusted)
     game = game_of(path)
     if game is None:
@@ -130,7 +129,8 @@ def evaluate(
             "played to its end; omit it"
         )
     opponent = opponent or RANDOM
-    other = None if opponent in (RANDOM, EXHAUSTIVE) else _same_game(pathlib.Path(opponent), game, trusted=trusted)
+    is_run = opponent not in (RANDOM, EXHAUSTIVE)
+    other = _same_game(pathlib.Path(opponent).absolute(), game, trusted=trusted) if is_run else None
     agent, checkpoint = load_player(game, path, step)
     if other is not None:
         games = match.against_agent(game, agent, load_player(game, other, None)[0], num_episodes, seed)
@@ -230,7 +230,7 @@ def play(
     """
     consent.check(path, run_dir.read_saved(path), trusted=trusted)
     file = pathlib.Path(target).absolute()
-    player = _Player(pathlib.Path(path), step, 1, seed=seed, render=True)
+    player = _Player(pathlib.Path(path).absolute(), step, 1, seed=seed, render=True)
     followed = evaluation.Episodes(1, player.env.spec.num_players)
     limit = max_steps or player.config.evaluation.max_episode_steps
     ended: list[evaluation.Episode] = []

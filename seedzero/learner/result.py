@@ -14,7 +14,7 @@ class Result:
     """How a training ended. The counters are those of the newest checkpoint, 0 without one.
 
     Attributes:
-      run_dir: directory of the run, or its URL in a bucket.
+      run_dir: directory of the run, absolute, or its URL in a bucket.
       is_finished: a budget is spent or a return is reached; false: it was stopped, and the same call resumes it.
       reason: what ended it, one phrase.
       num_env_steps: training steps, resumes included.
@@ -38,7 +38,7 @@ def read(checkpoints: pathlib.Path, run_dir: str, *, finished: str) -> Result:
 
     Args:
       checkpoints: directory of its checkpoints on this machine.
-      run_dir: as the user names it.
+      run_dir: directory or URL of the run.
       finished: why it is finished; "": it is not.
 
     Raises:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import seedzero
-from seedzero.api import training
+from seedzero.api import request, training
 from seedzero.core import errors
 from seedzero.learner import learner, result
 
@@ -98,6 +98,26 @@ def test_nothing_to_train_on_is_an_error_and_so_is_a_directory_without_a_run(tmp
         remedy = "for a new run give --env=ENV or --preset=NAME too"
         with pytest.raises(seedzero.errors.ResumeError, match=f"is no run directory: {missing}; {remedy}"):
             seedzero.train(run_dir=place)
+
+
+@pytest.mark.parametrize("run_dir", ["run", pathlib.Path("run"), None])
+def test_a_program_may_change_its_directory_while_its_settings_are_resolved(
+    run_dir: str | pathlib.Path | None,
+    calls: list[dict[str, Any]],
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    resolve = request.resolve
+
+    def resolve_elsewhere(asked: request.Request) -> Any:
+        monkeypatch.chdir("/")
+        return resolve(asked)
+
+    monkeypatch.setattr(request, "resolve", resolve_elsewhere)
+    monkeypatch.chdir(tmp_path)
+    seedzero.train(preset="catch", run_dir=run_dir)
+    (path,) = [call["path"] for call in calls]
+    assert path == tmp_path / "run" if run_dir else path.parent == tmp_path / "runs"
 
 
 def test_a_path_is_a_text() -> None:

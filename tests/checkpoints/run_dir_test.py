@@ -281,6 +281,18 @@ def test_a_disk_that_does_not_answer_is_no_lost_directory(
         assert not run.is_ours()
 
 
+def test_a_program_may_change_its_directory_after_it_has_named_the_run(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with open_with(pathlib.Path("run")) as run:
+        (tmp_path / "elsewhere").mkdir()
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        run.check_ours()
+        assert run.write_status({"updates": 1}) is None
+    assert run.path == tmp_path / "run" and (tmp_path / "run" / "status.json").exists()
+
+
 @pytest.mark.parametrize("replaced", [False, True])
 def test_learner_of_a_deleted_directory_notices_and_leaves_another_ones_files(
     tmp_path: pathlib.Path, replaced: bool

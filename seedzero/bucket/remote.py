@@ -227,9 +227,7 @@ def download(store: bucket.Store, key: str, target: pathlib.Path) -> None:
     if content is None:
         return
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f"{target.name}{durable.TEMPORARY_SUFFIX}")
-    temporary.write_bytes(content)
-    temporary.replace(target)
+    durable.write_whole(target, content)
 
 
 def download_all(store: bucket.Store, path: pathlib.Path, keys: Iterable[str]) -> None:

@@ -12,6 +12,7 @@ import dataclasses
 import hashlib
 import os
 import pathlib
+import re
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ TRASH_SUFFIX = ".trash"
 REPLACED_SUFFIX = ".replaced"
 LEFTOVERS = (TEMPORARY_SUFFIX, TRASH_SUFFIX, REPLACED_SUFFIX)
 """Suffixes of directories that a crash may leave."""
+_LEFTOVER = re.compile(rf".+\.[0-9a-f]+({'|'.join(map(re.escape, LEFTOVERS))})")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +59,35 @@ def flush_tree(root: pathlib.Path) -> None:
     for path in root.rglob("*"):
         flush(path)
     flush(root)
+
+
+def write_whole(path: pathlib.Path, content: bytes) -> None:
+    """Writes a file that appears whole or not at all, but may be lost in a crash. A link in its place is replaced.
+
+    Raises:
+      OSError: the disk is full or cannot be written; an old file stays.
+    """
+    temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
+    try:
+        temporary.unlink(missing_ok=True)  # of a crash
+        with temporary.open("xb") as file:  # new: a link that somebody put there in between is not followed
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+
+
+def links(*directories: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Yields the links among directories and what lies in them: what is deleted or written there lies elsewhere."""
+    for directory in directories:
+        if directory.is_symlink():
+            yield directory
+        elif directory.is_dir():
+            yield from (path for path in directory.iterdir() if path.is_symlink())
 
 
 @contextlib.contextmanager
@@ -99,8 +130,10 @@ def _move_aside(path: pathlib.Path, suffix: str) -> pathlib.Path | None:
 def remove_leftovers(parent: pathlib.Path) -> None:
     """Deletes half-written and half-deleted directories that a crash left; one whose place is empty returns there."""
     for path in list(parent.iterdir()):
+        if not _LEFTOVER.fullmatch(path.name) or not path.is_dir():
+            continue  # somebody else's
         final = path.with_suffix("").with_suffix("")
         if path.suffix == REPLACED_SUFFIX and not final.exists():
             path.rename(final)
-        elif path.suffix in LEFTOVERS:
+        else:
             shutil.rmtree(path)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import pathlib
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Literal
 
@@ -24,6 +25,8 @@ SEGMENTS = "segments"
 BEST = "best"
 PARAMS = "params"
 REPLAY = "replay"
+_SEGMENT = re.compile(r"[0-9]{12,}-[0-9a-f]{8}-[0-9]{4,}")
+"""Names of segments; what else lies beside them is not the run's."""
 
 Step = int | Literal["last", "best"]
 
@@ -47,15 +50,18 @@ def prepare(directory: pathlib.Path) -> None:
     """Makes the directories and deletes the leftovers of a crash; only the run's owner calls it.
 
     Raises:
-      CheckpointError: the directory cannot be written, or a manifest cannot be read.
+      CheckpointError: the directory cannot be written, has links, or a manifest cannot be read.
     """
+    places = [directory / name for name in (STEPS, SEGMENTS, BEST)]
+    for link in durable.links(*places):
+        raise errors.CheckpointError(f"{link} is a link: what lies behind it might be deleted; put a directory there")
     try:
-        for name in (STEPS, SEGMENTS, BEST):
-            (directory / name).mkdir(parents=True, exist_ok=True)
-            durable.remove_leftovers(directory / name)
+        for place in places:
+            place.mkdir(parents=True, exist_ok=True)
+            durable.remove_leftovers(place)
         if not finished(directory / STEPS):  # nothing can be resumed: a new run must not show a dead one's best
-            for path in (directory / BEST).iterdir():
-                durable.remove(path)
+            for step in finished(directory / BEST):
+                durable.remove(directory / BEST / f"{step:012d}")
         remove_unreferenced(directory)
         # A read-only directory fails here, not at the first checkpoint.
         with durable.new_directory(directory / STEPS / "writable"):
@@ -90,7 +96,7 @@ def remove_unreferenced(directory: pathlib.Path) -> None:
     """Deletes the segments that no step needs. Raises OSError, CheckpointError as `manifests`."""
     referenced = {name for found in manifests(directory) for name in found.segments}
     for path in (directory / SEGMENTS).iterdir():
-        if path.name not in referenced:
+        if path.name not in referenced and _SEGMENT.fullmatch(path.name):
             durable.remove(path)
 
 

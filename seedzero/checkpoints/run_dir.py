@@ -37,6 +37,19 @@ LEARNER_FILE = "learner.json"
 STATUS_FILE = "status.json"
 _BESIDE_CONFIG = (STATUS_FILE, "spec.json", "metrics.jsonl")
 """Files that a run writes after config.json."""
+_FILES = (
+    CONFIG_FILE,
+    LOCK_FILE,
+    LEARNER_FILE,
+    *_BESIDE_CONFIG,
+    "learner.sock",
+    "probe.sock",
+    "wandb.json",
+    "copy.json",
+)
+_FOLDERS = ("checkpoints", "wandb")
+_FULL_FOLDERS = ("logs", "tensorboard", "xla", *(f"checkpoints/{name}" for name in ("steps", "segments", "best")))
+"""Names in a run directory that must be no links; of the last ones' entries, none may be."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,7 +185,7 @@ def open_run_dir(
       fill: called between locking and reading the directory; fetches a run from its bucket. None: there is none.
 
     Raises:
-      ResumeError: not a directory, read-only, or a fixed value of its configuration differs.
+      ResumeError: not a directory, read-only, with a link in it, or a fixed value of its configuration differs.
       ConfigError: its slots can't be shared by these devices.
       Occupied: another learner uses it.
     """
@@ -181,6 +194,7 @@ def open_run_dir(
     with contextlib.ExitStack() as undo:
         with _as_resume_errors(path):
             path.mkdir(parents=True, exist_ok=True)
+            _check_links(path)
             if fill is None:
                 _check_not_foreign(path)  # before the lock's file is written
             lock = _lock(path, undo)
@@ -203,6 +217,18 @@ def open_run_dir(
             (path / "checkpoints").mkdir(exist_ok=True)
         undo.pop_all()
         return RunDir(path, saved.config, resumed, notes, lock, earlier)
+
+
+def _check_links(path: pathlib.Path) -> None:
+    """Raises ResumeError where a run would write or delete through a link; the directory itself may be one."""
+    alone = [path / name for name in (*_FILES, *(name + durable.TEMPORARY_SUFFIX for name in _FILES), *_FOLDERS)]
+    found = [file for file in alone if file.is_symlink()]
+    found += durable.links(*(path / name for name in _FULL_FOLDERS)) if not found else []
+    if found:
+        raise errors.ResumeError(
+            f"{found[0]} is a link: a run would overwrite or delete what lies behind it. Put a file or directory "
+            "there; a link in place of the whole run directory is fine"
+        )
 
 
 def _check_not_foreign(path: pathlib.Path) -> None:
@@ -299,17 +325,7 @@ def write_json_atomic(path: pathlib.Path, value: object) -> None:
     Raises:
       OSError: the disk is full or cannot be written; the old file stays.
     """
-    temporary = path.with_name(path.name + ".tmp")
-    try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(encode(value, indent=1) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise
+    durable.write_whole(path, (encode(value, indent=1) + "\n").encode())
     durable.flush(path.parent)
 
 
@@ -343,7 +359,7 @@ def _as_resume_errors(path: pathlib.Path) -> Iterator[None]:
 
 def _lock(path: pathlib.Path, undo: contextlib.ExitStack) -> int:
     """Takes the lock and returns its descriptor; the kernel releases it at any end of this process."""
-    descriptor = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
     undo.callback(os.close, descriptor)
     holder = _try_lock(descriptor)
     if holder is not None:

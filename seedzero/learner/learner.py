@@ -11,6 +11,7 @@ import dataclasses
 import pathlib
 import shlex
 import socket
+import stat
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -481,7 +482,8 @@ def local_address(directory: pathlib.Path, listen: str) -> Iterator[str]:
 def _takes_sockets(path: pathlib.Path) -> bool:
     """Returns whether a unix socket can be made at a path; some disks of networks and user programs have none."""
     with contextlib.suppress(OSError):
-        path.unlink()  # of a killed process
+        if stat.S_ISSOCK(path.lstat().st_mode):
+            path.unlink()  # of a killed process
     try:
         with socket.socket(socket.AF_UNIX) as made:
             made.bind(str(path))

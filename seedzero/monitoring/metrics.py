@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from seedzero.checkpoints import run_dir as run_dir_lib
+from seedzero.core import plain_files
 from seedzero.monitoring import tags
 
 Value = float | int | str | None
@@ -79,7 +80,7 @@ class MetricsLog:
             self._tensorboard.purge_step = env_steps + 1
         if not self._path.exists():
             return
-        with self._path.open("r+b") as file:
+        with open(self._path, "r+b", opener=plain_files.opener) as file:
             kept = file.read(size_bytes)
             file.truncate(kept.rfind(b"\n") + 1)  # a crash of the machine may have left less, and half a line
             os.fsync(file.fileno())
@@ -202,7 +203,7 @@ def _record(data: bytes) -> bytes:
 
 def _append(path: pathlib.Path, line: bytes) -> None:
     """Appends a whole line or nothing. Raises OSError."""
-    with path.open("ab", buffering=0) as file:
+    with open(path, "ab", buffering=0, opener=plain_files.opener) as file:
         end = file.seek(0, os.SEEK_END)
         try:
             if file.write(line) != len(line):

@@ -13,6 +13,7 @@ import signal
 import threading
 from collections.abc import Callable, Sequence
 
+from seedzero.core import plain_files
 from seedzero.processes import program, restarts
 
 MAX_LOG_BYTES = 1_000_000
@@ -24,7 +25,7 @@ KILL_SECONDS = 2.0
 def write_log(path: pathlib.Path, line: bytes) -> None:
     """Appends a line of a worker's output to a file of bounded size; a disk that is full loses it."""
     with contextlib.suppress(OSError):
-        with path.open("ab") as file:
+        with open(path, "ab", opener=plain_files.opener) as file:
             file.write(line)
             num_bytes = file.tell()
         if num_bytes > MAX_LOG_BYTES:

@@ -132,10 +132,33 @@ def test_leftovers_of_a_crash_are_deleted_at_the_start(
     reopen: harness.Open, two_steps: tuple[Any, Any, list[Any]], tmp_path: pathlib.Path
 ) -> None:
     before = harness.files_below(tmp_path)
-    for name in ("steps/000000000003.12345678.tmp/params", "steps/000000000001.1.trash", "segments/unreferenced"):
+    for name in (
+        "steps/000000000003.12345678.tmp/params",
+        "steps/000000000001.1.trash",
+        "segments/000000000003-12345678-0000",
+    ):
         (tmp_path / name).mkdir(parents=True)
     reopen()
     assert harness.files_below(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", ["steps", "segments", "best", "segments/000000000003-12345678-0000"])
+def test_a_link_is_refused_before_anything_is_deleted(name: str, tmp_path: pathlib.Path) -> None:
+    elsewhere, directory = tmp_path / "elsewhere", tmp_path / "checkpoints"
+    (elsewhere / "000000000001-12345678-0000").mkdir(parents=True)
+    (directory / name).parent.mkdir(parents=True)
+    (directory / name).symlink_to(elsewhere)
+    with pytest.raises(errors.CheckpointError, match=f"{directory / name} is a link"):
+        checkpoint_files.prepare(directory)
+    assert len(list(elsewhere.iterdir())) == 1
+
+
+def test_what_others_put_beside_checkpoints_stays(reopen: harness.Open, tmp_path: pathlib.Path) -> None:
+    mine = [tmp_path / name for name in ("steps/mine", "segments/mine", "best/mine", "best/backup.tmp")]
+    for path in mine:
+        path.mkdir(parents=True)
+    reopen()
+    assert all(path.is_dir() for path in mine)
 
 
 def test_a_start_that_cannot_read_a_manifest_deletes_nothing_and_is_refused(

@@ -65,6 +65,15 @@ def test_a_crash_between_two_names_loses_neither_directory(place_is_empty: bool,
     assert (tmp_path / "7" / "content").read_text() == ("old" if place_is_empty else "new")
 
 
+def test_what_only_looks_like_a_leftover_stays(tmp_path: pathlib.Path) -> None:
+    for name in ("backup.tmp", "7.mine.trash"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "7.12345678.tmp").write_text("no directory")
+    before = sorted(tmp_path.iterdir())
+    durable.remove_leftovers(tmp_path)
+    assert sorted(tmp_path.iterdir()) == before
+
+
 def test_a_kill_while_a_directory_is_replaced_leaves_the_old_one(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -449,11 +449,64 @@ def test_a_learner_with_an_impossible_pid_is_named(tmp_path: pathlib.Path, pid: 
         run_dir_lib.read_learner(tmp_path)
 
 
-def test_status_is_kept_and_a_disk_that_is_full_is_only_reported(tmp_path: pathlib.Path) -> None:
+LINKS = ["config.json", "lock", "learner.json", "learner.sock", "status.json", "status.json.tmp", "config.json.tmp"]
+LINKS += ["spec.json", "metrics.jsonl", "wandb.json", "copy.json", "logs", "logs/worker-0.log", "tensorboard", "wandb"]
+LINKS += ["tensorboard/events", "xla", "checkpoints", "checkpoints/steps", "checkpoints/segments", "checkpoints/best"]
+LINKS += ["checkpoints/steps/000000000002", "checkpoints/segments/mine", "checkpoints/best/000000000002"]
+
+
+@pytest.mark.parametrize("dangling", [False, True])
+@pytest.mark.parametrize("name", LINKS)
+def test_a_link_in_a_run_directory_is_refused_by_name_and_what_is_behind_it_stays(
+    name: str, dangling: bool, tmp_path: pathlib.Path
+) -> None:
+    path, behind, link = tmp_path / "run", tmp_path / "behind", tmp_path / "run" / name
+    open_with(path).close()
+    if not dangling:
+        (behind / "mine").mkdir(parents=True)
+    link.parent.mkdir(parents=True, exist_ok=True)
+    if link.exists():
+        link.rename(tmp_path / "earlier")
+    link.symlink_to(behind)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(errors.ResumeError, match=f"{link} is a link"):
+        open_with(path)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_run_directory_may_be_a_link_or_lie_behind_one_and_may_hold_links_of_the_users(
+    tmp_path: pathlib.Path,
+) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "runs").symlink_to(tmp_path / "disk")
+    open_with(tmp_path / "runs" / "one").close()
+    (tmp_path / "two").symlink_to(tmp_path / "disk" / "one")
+    (tmp_path / "disk" / "one" / "notes").symlink_to(tmp_path)
+    with open_with(tmp_path / "two") as run:
+        assert run.resumed
+
+
+def test_a_link_that_appears_beside_a_file_is_not_followed(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    with open_with(tmp_path / "run") as run:
+        for name in ("status.json.tmp", "status.json"):
+            (tmp_path / "run" / name).symlink_to(tmp_path / "mine")
+        assert run.write_status({"updates": 1}) is None
+    assert (tmp_path / "mine").read_text() == "mine"
+    assert run_dir_lib.read_status(tmp_path / "run") == {"updates": 1}
+
+
+def test_status_is_kept_and_a_disk_that_is_full_is_only_reported(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
     with open_with(tmp_path) as run:
         assert run.write_status({"updates": 1, "last_evaluation": None}) is None
-        (tmp_path / "status.json.tmp").symlink_to("/dev/full")
-        report = run.write_status({"updates": 2})
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", full)
+            report = run.write_status({"updates": 2})
     assert report is not None and "No space left on device" in report and "status.json" in report
     assert run_dir_lib.read_status(tmp_path) == {"updates": 1, "last_evaluation": None}
 

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import io
 import pathlib
+import socket
 import sys
 import tempfile
 import types
@@ -30,7 +31,13 @@ def test_the_local_socket_lies_in_the_run_directory_unless_its_path_is_too_long_
         for _ in range(2):
             with learner.local_address(pathlib.Path(short), "127.0.0.1:0") as local:
                 assert local == f"unix:{short}/learner.sock"
-            (pathlib.Path(short) / "probe.sock").touch()  # as a killed process may leave it
+            with socket.socket(socket.AF_UNIX) as left:  # as a killed process may leave it
+                left.bind(f"{short}/probe.sock")
+        (pathlib.Path(short) / "probe.sock").unlink(missing_ok=True)
+        (pathlib.Path(short) / "probe.sock").write_text("mine")
+        with learner.local_address(pathlib.Path(short), "127.0.0.1:0") as local:
+            assert not local.startswith(f"unix:{short}")
+        assert (pathlib.Path(short) / "probe.sock").read_text() == "mine"
         with learner.local_address(pathlib.Path(short), "unix:/mine") as local:
             assert local == "unix:/mine"
         with learner.local_address(pathlib.Path(short), "unix:mine") as local:

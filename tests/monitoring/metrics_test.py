@@ -74,14 +74,23 @@ def test_numbers_that_are_not_finite_stay_strict_json(tmp_path: pathlib.Path) ->
 
 def test_full_disk_is_reported_once_and_tried_again(tmp_path: pathlib.Path) -> None:
     log, reports = make_log(tmp_path)
-    (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
-    log.write({"update": 1})
-    log.write({"update": 2})
-    assert len(reports) == 1 and "No space left on device" in reports[0] and str(tmp_path) in reports[0]
-    (tmp_path / "metrics.jsonl").unlink()
+    with file_size_limit(0):
+        log.write({"update": 1})
+        log.write({"update": 2})
+    assert len(reports) == 1 and "File too large" in reports[0] and str(tmp_path) in reports[0]
     log.write({"update": 3})
     assert rows(tmp_path) == [{"update": 3}]
     assert reports[1:] == ["metrics are written again"]
+
+
+def test_a_link_in_place_of_the_metrics_is_not_followed(tmp_path: pathlib.Path) -> None:
+    log, reports = make_log(tmp_path)
+    (tmp_path / "mine").write_text("mine\n")
+    (tmp_path / "metrics.jsonl").symlink_to(tmp_path / "mine")
+    log.write({"update": 1})
+    with pytest.raises(OSError, match="symbolic links"):
+        log.truncate(0, -1)
+    assert (tmp_path / "mine").read_text() == "mine\n" and len(reports) == 1
 
 
 def test_row_that_fits_only_in_part_leaves_no_half_line(tmp_path: pathlib.Path) -> None:

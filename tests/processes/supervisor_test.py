@@ -187,6 +187,13 @@ def test_log_is_bounded(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch)
     assert set(sizes) <= {"worker-0.log", "worker-0.log.1"} and all(size <= 109 for size in sizes.values())
 
 
+def test_a_link_in_place_of_a_log_is_not_followed(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "worker-0.log").symlink_to(tmp_path / "mine")
+    supervisor.write_log(tmp_path / "worker-0.log", b"line\n")
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
 def test_a_full_disk_hides_no_reason(tmp_path: pathlib.Path) -> None:
     (tmp_path / "worker-0.log").symlink_to("/dev/full")
     harness = Harness(tmp_path, lambda number: FakeProcess([b"reason\n"], 1))

@@ -76,7 +76,7 @@ def start(
     resume_command: Callable[[str], str],
     handles_signals: bool = True,
 ) -> result.Result:
-    """Trains; returns how it ended. Errors as in `train`.
+    """Trains; returns how it ended. Errors as in `train`, and ConfigError in a module that is imported for a training.
 
     Args:
       flags: preset, run_dir and trust_run_dir, where given.
@@ -85,6 +85,7 @@ def start(
       resume_command: run directory -> command line that goes on with it, for the user.
       handles_signals: signals save and end the training; only on the main thread.
     """
+    user_code.check_may_train()
     if not ({"preset", "run_dir"} & flags.keys() or "env.id" in settings):
         raise errors.UsageError(
             "nothing to train on is given: --env=ENV, as in `seedzero train --env=gym:CartPole-v1`, --preset=NAME "

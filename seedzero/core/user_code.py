@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import difflib
 import importlib
 import os
@@ -14,6 +15,9 @@ from seedzero.core import errors
 ENVIRONMENT = "env.id"
 NETWORKS = ("network.module", "vtrace.module")
 """Settings that may name code of a user's."""
+
+serves: contextvars.ContextVar[bool] = contextvars.ContextVar("serves", default=False)
+"""True where a user's module is imported for a training; in processes made for environments, always."""
 
 
 def check(name: str) -> None:
@@ -36,21 +40,35 @@ def named(values: Mapping[str, object]) -> dict[str, str]:
     return {name: str(values[name]) for name in names if values.get(name)}
 
 
+def check_may_train() -> None:
+    """Raises ConfigError where a user's module, which is only imported, would start a training."""
+    if serves.get():
+        raise errors.ConfigError(
+            "it calls seedzero.train when it is imported, which would import it again, and so on; put that call below "
+            '`if __name__ == "__main__":`, which is true only in the script that you start'
+        )
+
+
 def load(name: str) -> Callable[..., Any]:
     """Returns a function by its name MODULE:FUNCTION; its module is imported, also from the current directory.
 
     Raises:
-      ConfigError: the name is incomplete, or there is no such module or function.
+      ConfigError: the name is incomplete, there is no such module or function, or the module would train.
     """
     check(name)
     module_name, _, function_name = name.partition(":")
     add_current_directory()
+    before = serves.set(True)
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
         if isinstance(error, ModuleNotFoundError) and error.name and module_name.startswith(error.name):
             raise errors.ConfigError(f"{name!r}: {no_module(error.name)}") from None
         raise errors.ConfigError(f"{name!r}: module {module_name!r} cannot be imported: {error}") from error
+    except errors.ConfigError as error:  # of `check_may_train`
+        raise errors.ConfigError(f"{name!r}: {error}") from None
+    finally:
+        serves.reset(before)
     function: Callable[..., Any] | None = getattr(module, function_name, None)
     if not callable(function):
         near = difflib.get_close_matches(function_name, [key for key in vars(module) if not key.startswith("_")], n=1)

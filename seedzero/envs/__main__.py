@@ -12,7 +12,7 @@ import threading
 from typing import Any
 
 from seedzero.config import sections
-from seedzero.core import errors, exit_codes
+from seedzero.core import errors, exit_codes, user_code
 from seedzero.envs import registry
 
 
@@ -23,9 +23,10 @@ def _end_with_input() -> None:
 
 
 threading.Thread(target=_end_with_input, name="parent", daemon=True).start()
+user_code.serves.set(True)
 try:
     answer: dict[str, Any] = {"spec": dataclasses.asdict(registry.spec(sections.EnvConfig(**json.loads(sys.argv[1]))))}
-except errors.EnvironmentFailure as error:
+except (errors.EnvironmentFailure, errors.ConfigError) as error:
     answer = {"error": str(error)}
 print(f"\n{json.dumps(answer)}", flush=True)
 exit_codes.leave(exit_codes.DONE)

@@ -116,6 +116,17 @@ def test_one_that_ends_its_process_is_named() -> None:
 
 
 @pytest.mark.usefixtures("_module")
+@pytest.mark.parametrize("env", ["python:unguarded:make", "gym:unguarded:Mine-v0", "python:lazy:make"])
+def test_a_script_whose_probe_would_train_is_told_of_the_guard(env: str, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "unguarded.py").write_text(
+        f"import gymnasium, seedzero\nmake = lambda: gymnasium.make('CartPole-v1')\nseedzero.train({env!r})\n"
+    )
+    (tmp_path / "lazy.py").write_text("def make():\n    import unguarded\n")
+    with pytest.raises(errors.ConfigError, match=r'it calls seedzero.train .* below `if __name__ == "__main__":`'):
+        environment.spec_of(sections.EnvConfig(id=env), limit_seconds=100)
+
+
+@pytest.mark.usefixtures("_module")
 def test_a_module_that_is_missing_is_named_once() -> None:
     with pytest.raises(errors.ConfigError, match=r"^--env=gym:no_module:X-v0: there is no module 'no_module' in "):
         environment.spec_of(sections.EnvConfig(id="gym:no_module:X-v0"))

@@ -21,6 +21,16 @@ def test_a_function_is_found_in_the_current_directory() -> None:
     assert user_code.load("of_a_user:make")(4) == 7
 
 
+def test_a_module_that_would_train_when_it_is_imported_is_refused(tmp_path: pathlib.Path) -> None:
+    user_code.check_may_train()
+    (tmp_path / "unguarded.py").write_text("from seedzero.api import training\ntraining.train('catch')\n")
+    with pytest.raises(
+        errors.ConfigError, match=r"'unguarded:make': it calls seedzero.train .* `if __name__ == \"__ma"
+    ):
+        user_code.load("unguarded:make")
+    user_code.check_may_train()
+
+
 @pytest.mark.parametrize("env", ["python:a:b", "python:a", "gym:a:B-v0", "gym:a:b:C-v0"])
 def test_settings_that_name_code_are_known(env: str) -> None:
     code = {"env.id": env, "network.module": "a:network"}

@@ -107,7 +107,7 @@ class Connection:
                 )
                 if final is not None:
                     raise final from None
-                return f"{code.name}: {details}"
+                return status.of_proxy(code, details) or f"{code.name}: {details}"
             finally:
                 call.cancel()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import re
 from typing import Any
 
 import grpc
@@ -38,6 +39,9 @@ _FINAL = {
     grpc.StatusCode.PERMISSION_DENIED: errors.AccessDenied,
 }
 
+_HTTP = re.compile(r"Received http2 header with status: (\d+)|http1\.x server \(HTTP status (\d+)\)")
+"""gRPC's words for an answer of HTTP alone, with its status: no gRPC server gives one."""
+
 _NAMED: dict[str, type[errors.Error]] = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type)}
 
 
@@ -65,7 +69,17 @@ def error_of(error: aio.AioRpcError) -> errors.Error | None:
     # gRPC's own limit on the size of a message; it names both sizes.
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in details:
         return errors.InvalidMessage(details)
-    if code not in _FINAL:
+    proxy = of_proxy(code, details)
+    if code not in _FINAL or (proxy and code is grpc.StatusCode.UNIMPLEMENTED):  # as HTTP's 404, until it finds one
         return None
     trailer: Any = error.trailing_metadata() or {}
-    return _NAMED.get(trailer.get(ERROR_KEY, ""), _FINAL[code])(details)
+    return _NAMED.get(trailer.get(ERROR_KEY, ""), _FINAL[code])(proxy or details)
+
+
+def of_proxy(code: grpc.StatusCode, details: str) -> str:
+    """Returns what a proxy answered in the learner's place, for the user; "": no proxy did, as far as gRPC tells."""
+    if found := _HTTP.search(details):
+        return f"a proxy answered: HTTP status {found[1] or found[2]}; no learner is behind it, or not yet"
+    if code is grpc.StatusCode.UNIMPLEMENTED and not details:  # Envoy's 404; gRPC servers name the method
+        return "a proxy answered: it has no route to a learner, or not yet"
+    return ""

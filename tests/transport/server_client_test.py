@@ -20,6 +20,7 @@ from collections.abc import Iterator
 import grpc
 import numpy as np
 import pytest
+import wire
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from wire import (
     HELLO,
@@ -36,7 +37,7 @@ from wire import (
 )
 
 from seedzero.core import errors, types
-from seedzero.transport import client, codec, inference_pb2, messages, security, service, status, streams
+from seedzero.transport import client, codec, inference_pb2, messages, probe, security, service, status, streams
 
 
 @pytest.fixture
@@ -511,6 +512,25 @@ def test_worker_survives_a_new_learner_at_the_same_address(tmp_path: pathlib.Pat
             worker.start(SPEC)
             worker.send(0, make_step())
             assert second.next_request().sequence == 0
+
+
+@pytest.mark.parametrize("answer", [wire.HTTP_404, wire.ENVOYS_404], ids=["http", "envoy"])
+def test_a_proxy_that_has_no_learner_yet_is_asked_again_until_it_has_one(
+    address: str, answer: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    def learner_behind() -> str:
+        return address if "a proxy answered" in caplog.text else ""
+
+    with wire.proxy(answer, learner_behind) as proxied, client.Client(proxied, HELLO, settings=SETTINGS) as worker:
+        assert worker.join() is not None
+
+
+def test_a_proxy_is_told_to_whoever_asks_for_the_status() -> None:
+    with (
+        wire.proxy(wire.HTTP_404) as proxied,
+        pytest.raises(errors.ProtocolError, match="a proxy answered: HTTP status 404"),
+    ):
+        probe.status(proxied)
 
 
 def test_process_that_takes_a_workers_place_ends_the_former_session() -> None:

@@ -58,6 +58,46 @@ def test_final_code_from_elsewhere_is_final_too() -> None:
     assert isinstance(status.error_of(received(failure)), errors.VersionMismatch)
 
 
+@pytest.mark.parametrize(
+    ("code", "details", "words"),
+    [
+        (
+            grpc.StatusCode.UNIMPLEMENTED,
+            "Received http2 header with status: 404",
+            "answered: HTTP status 404; no learner",
+        ),
+        (
+            grpc.StatusCode.UNAVAILABLE,
+            "Received http2 header with status: 503",
+            "answered: HTTP status 503; no learner",
+        ),
+        (
+            grpc.StatusCode.UNAVAILABLE,
+            "failed to connect to all addresses; last error: UNIMPLEMENTED: ipv4:127.0.0.1:1: Failed parsing HTTP/2 "
+            "(Expected SETTINGS frame as the first frame) (Trying to connect an http1.x server (HTTP status 404))",
+            "answered: HTTP status 404; no learner",
+        ),
+        (grpc.StatusCode.UNIMPLEMENTED, "", "answered: it has no route to a learner"),
+    ],
+)
+def test_a_proxy_in_the_learners_place_is_told_and_asked_again(
+    code: grpc.StatusCode, details: str, words: str
+) -> None:
+    assert status.error_of(received(status.Failure(code, details))) is None
+    assert words in status.of_proxy(code, details)
+
+
+def test_a_proxy_that_refuses_the_call_is_final() -> None:
+    failure = status.Failure(grpc.StatusCode.PERMISSION_DENIED, "Received http2 header with status: 403")
+    error = status.error_of(received(failure))
+    assert isinstance(error, errors.AccessDenied) and "a proxy answered: HTTP status 403" in str(error)
+
+
+@pytest.mark.parametrize("details", ["Connection refused", "the learner stops: a signal came"])
+def test_a_learner_that_is_away_is_no_proxy(details: str) -> None:
+    assert status.of_proxy(grpc.StatusCode.UNAVAILABLE, details) == ""
+
+
 def test_unexpected_error_is_logged_and_not_told(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR):
         failure = status.failure_of(ZeroDivisionError("secret"))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
-from collections.abc import Iterator, Mapping
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -102,3 +104,84 @@ def receive_actions(worker: client.Client) -> messages.Actions:
     event = worker.receive()
     assert isinstance(event, messages.Actions)
     return event
+
+
+HTTP_404 = b"\x8d"
+"""HPACK of `:status: 404`, and nothing else: as of a proxy that has no learner yet."""
+ENVOYS_404 = b"\x88" + b"\x00\x0ccontent-type\x10application/grpc" + b"\x00\x0bgrpc-status\x0212"
+"""HPACK of `:status: 200`, `content-type: application/grpc`, `grpc-status: 12`."""
+
+
+@contextlib.contextmanager
+def proxy(answer: bytes, learner: Callable[[], str] = lambda: "") -> Iterator[str]:
+    """A proxy in front of a learner.
+
+    answer: HPACK of its own response, without a body. learner: asked at each connection; HOST:PORT to pass it on to,
+    "": none is there.
+    """
+    is_over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener, contextlib.ExitStack() as threads:
+
+        def serve() -> None:
+            while True:
+                client_side = listener.accept()[0]
+                if is_over.is_set():
+                    client_side.close()
+                    return
+                address = learner()
+                thread = (
+                    threading.Thread(target=_pass_on, args=(client_side, address))
+                    if address
+                    else threading.Thread(target=_answer, args=(client_side, answer))
+                )
+                thread.start()
+                threads.callback(thread.join)
+                threads.callback(_hang_up, client_side)
+
+        acceptor = threading.Thread(target=serve)
+        acceptor.start()
+        try:
+            yield f"127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            is_over.set()
+            socket.create_connection(listener.getsockname()).close()
+            acceptor.join()
+
+
+def _answer(connection: socket.socket, block: bytes) -> None:
+    """Answers every request of an HTTP/2 connection."""
+    with connection, connection.makefile("rb") as read, contextlib.suppress(OSError):
+        connection.sendall(_frame(4, 0, 0))  # SETTINGS
+        read.read(24)
+        while len(head := read.read(9)) == 9:
+            read.read(int.from_bytes(head[:3]))
+            kind, flags, stream = head[3], head[4], int.from_bytes(head[5:])
+            if kind == 4 and not flags:
+                connection.sendall(_frame(4, 1, 0))
+            elif kind == 1:  # HEADERS; the answer's end them and the stream
+                connection.sendall(_frame(1, 5, stream, block))
+
+
+def _frame(kind: int, flags: int, stream: int, content: bytes = b"") -> bytes:
+    return len(content).to_bytes(3) + bytes([kind, flags]) + stream.to_bytes(4) + content
+
+
+def _pass_on(connection: socket.socket, learner: str) -> None:
+    host, _, port = learner.rpartition(":")
+    with connection, socket.create_connection((host, int(port))) as other:
+        back = threading.Thread(target=_copy, args=(other, connection))
+        back.start()
+        _copy(connection, other)
+        back.join()
+
+
+def _copy(source: socket.socket, target: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while data := source.recv(65536):
+            target.sendall(data)
+    _hang_up(target)
+
+
+def _hang_up(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)

@@ -14,6 +14,8 @@ import sys
 
 import pytest
 
+from seedzero.envs import families, gym_env
+
 ROOT = pathlib.Path(__file__).parents[1]
 
 
@@ -51,15 +53,36 @@ def test_images_get_every_file_that_setup_py_reads() -> None:
     assert not [name for name in read if f"!{name}" not in sent]
 
 
-def test_hints_name_extras_that_there_are() -> None:
-    named = set()
+def _asked() -> dict[str, str]:
+    """Returns what setup.py asks for: name with extras -> bounds."""
+    found = re.findall(r'"(\w[\w.-]*(?:\[[\w,-]+\])?)([<>=][^"]*)"', (ROOT / "setup.py").read_text())
+    assert dict(found)["gymnasium[box2d]"] == ">=1.4,<2"
+    return dict(found)
+
+
+def test_hints_name_packages_of_setup_py() -> None:
+    named = {package for family in families.FAMILIES for package in family.packages}
+    named |= {package for bringers in gym_env._BRINGERS.values() for package in bringers}
     for file in (ROOT / "seedzero").rglob("*.py"):
-        named |= set(re.findall(r"seedzero\[([\w-]+)\]", file.read_text()))
-    text = (ROOT / "setup.py").read_text()
-    extras = set(re.findall(r'"([\w-]+)":', text[text.index("EXTRAS = {") :]))
-    assert {"ray", "tpu", "wandb"} <= named <= extras
-    for package in ("gymnasium[box2d]", "MinAtar", "open_spiel"):  # alone, for machines of workers
-        assert f'"{package}>=' in text
+        for names in re.findall(r"\.install_command\(([^()*]+)\)", file.read_text()):
+            named |= set(re.findall(r"""["']([^"']+)["']""", names))
+        assert "pip install '" not in file.read_text(), "packages.install_command names this Python and the versions"
+    assert {"wandb", "ray[default]", "jax[tpu]", "tensorstore", "MinAtar"} <= named <= set(_asked())
+
+
+@pytest.mark.parametrize(
+    "file", [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))], ids=lambda file: file.name
+)
+def test_documents_install_packages_as_the_program_s_messages_do(file: pathlib.Path) -> None:
+    asked = _asked()
+    for before, words in re.findall(r"(\S*) ?\bpip install ([^`#\n&(]+)", file.read_text()):
+        names = [word for word in shlex.split(words) if not word.startswith("-")]
+        if any(name.startswith((".", "requirements/")) for name in names):  # a clone
+            continue
+        assert before == "-m", f"python -m pip install {words}"
+        for name in names:
+            package, bounds = re.fullmatch(r"([^<>=]+)(.*)", name).groups()  # type: ignore[union-attr]
+            assert set(bounds.split(",")) <= {"", *asked[package].split(",")}, name
 
 
 LOCKS = {

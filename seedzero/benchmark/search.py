@@ -30,7 +30,7 @@ from seedzero import search
 from seedzero.benchmark import timing
 from seedzero.config import machine, presets
 from seedzero.config import muzero as muzero_config
-from seedzero.core import errors, types
+from seedzero.core import errors, packages, types
 from seedzero.networks import muzero as networks
 from seedzero.networks import observations
 from seedzero.ops import value_transforms
@@ -139,7 +139,8 @@ def _import_mctx() -> Any:
         import mctx  # type: ignore[import-untyped]
     except ModuleNotFoundError as error:
         raise errors.UsageError(
-            f"the search is measured against mctx, which can't be loaded ({error}); pip install mctx"
+            f"the search is measured against mctx, which can't be loaded ({error}): "
+            + packages.install_command("mctx")
         ) from None
     return mctx
 

@@ -32,7 +32,7 @@ from seedzero.benchmark import subject as subject_lib
 from seedzero.config import config as config_lib
 from seedzero.config import machine as machine_lib
 from seedzero.config import options, presets
-from seedzero.core import errors
+from seedzero.core import errors, packages
 from seedzero.device import memory
 from seedzero.device import mesh as mesh_lib
 from seedzero.device import programs as programs_lib
@@ -121,7 +121,8 @@ def make_mesh(chips: str) -> jax.sharding.Mesh:
       UsageError: libtpu isn't installed.
     """
     if importlib.util.find_spec("libtpu") is None and "TPU_LIBRARY_PATH" not in os.environ:
-        raise errors.UsageError("the TPU's compiler, package libtpu, isn't installed; pip install 'seedzero[tpu]'")
+        command = packages.install_command("jax[tpu]")
+        raise errors.UsageError(f"the TPU's compiler, package libtpu, isn't installed: {command}")
     for name, value in _ENVIRONMENT.items():  # before libtpu is loaded
         os.environ.setdefault(name, value)
     jax.config.update("jax_platforms", "cpu")  # else JAX would look for a TPU wherever libtpu is installed

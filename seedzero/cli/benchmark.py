@@ -175,13 +175,13 @@ environments: steps a second of --env=ENV in one worker process, through the wir
 acting: environment steps a second of the acting program, against the agent alone and its networks alone.
 replay: writing and sampling, against plain copies of as many bytes.
 update: updates a second, against the bare gradient, and where the time goes.
-search: one search of 18 actions, against mctx (pip install mctx) and against its network calls alone,
+search: one search of 18 actions, against mctx (a package of its own) and against its network calls alone,
   with 16 and 50 simulations. The networks: free (predictions from a random table), small and middle (the atari
   preset's). ratio_to_mctx: mctx's time / the search's, more than 1 where the search is faster. ratio_to_network:
   the search's time / that of its network calls alone, 1 where the tree costs nothing. considered: the root actions
   that Gumbel starts with; PUCT has no such number and shows 0. Takes 3 to 4 minutes on two cores.
 tpu: compiles every program of a preset (default: atari) for TPU chips that are not here, by the TPU's own compiler
-  (pip install 'seedzero[tpu]'); no TPU is needed. Memory in GB, gflop and moved_gb are those of a call on each
+  (in the package jax[tpu]); no TPU is needed. Memory in GB, gflop and moved_gb are those of a call on each
   chip; roofline_ms is its least time by the chip's published peaks; estimated_ms: by the cycles that the compiler
   expects of its operations; replay_share: the share of the moved bytes that grows with the replay; aliased_gb:
   arguments that are updated in place; needed_gb: all that is in memory.

@@ -50,7 +50,7 @@ COMMAND = parse.Command(
         parse.TRUST,
     ),
     details="""
-Extra: pip install 'seedzero[export]'. OUT has manifest.json (names, shapes, dtypes and the call), parameters.npz and
+Needs the package flatbuffers. OUT has manifest.json (names, shapes, dtypes and the call), parameters.npz and
 a file for each function: act, from newest frames to actions with everything that a row carries; for MuZero represent,
 predict and dynamics, too. Every input and output is an array by name. docs/python.md has the call.
 

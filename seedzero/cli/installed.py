@@ -8,6 +8,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from importlib import metadata
 
+from seedzero.core import packages
+
 _COMPARE: Mapping[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {
     ">=": operator.ge,
     "<=": operator.le,
@@ -28,10 +30,10 @@ def explain(error: ImportError) -> str | None:
     if not wrong:
         return None
     found = ", ".join(f"{name} {version or 'is missing'} (needed: {bounds})" for name, version, bounds in wrong)
-    remedy = " ".join(f"'{name}{bounds}'" for name, _, bounds in wrong)
+    command = packages.install_command(*(f"{name}{bounds}" for name, _, bounds in wrong))
     return (
-        f"installed packages are not those that seedzero needs: {found}; another package may have changed them. "
-        f"Install them again: pip install {remedy}; or give each its own virtual environment. What failed: {error}"
+        f"installed packages are not those that seedzero needs: {found}; another package may have changed them "
+        f"({error}). Give each a virtual environment of its own, or install them again: {command}"
     )
 
 

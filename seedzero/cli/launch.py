@@ -13,7 +13,7 @@ from typing import Any
 from seedzero.api import request
 from seedzero.cli import output, parse, train
 from seedzero.config import worker_options
-from seedzero.core import errors
+from seedzero.core import errors, packages
 from seedzero.launch import plan as plan_lib
 
 _TOKEN_FILE = "transport.token_file"
@@ -113,7 +113,8 @@ def _load() -> types.ModuleType:
         if error.name is None or error.name.partition(".")[0] != "ray":
             raise
         raise errors.UsageError(
-            "`seedzero launch ray` needs Ray, which is not installed here; pip install 'seedzero[ray]' on every node"
+            "`seedzero launch ray` needs Ray, which is not installed here; on every node: "
+            + packages.install_command("ray[default]")
         ) from None
     return ray_launch
 
@@ -168,7 +169,7 @@ Ray's resources: the learner takes --learner_cpus and its accelerator, each work
 Programs without room on a node wait, and an autoscaler adds nodes for them. In Ray's dashboard the actors are named
 "learner of DIR" and "worker-I of DIR".
 
-Every node needs the same version of seedzero with Ray (pip install 'seedzero[ray]'). The learner listens on its node's
+Every node needs the same version of seedzero with Ray (ray[default]). The learner listens on its node's
 address and asks for a token, a random one, or that of --token_file=FILE with which `seedzero status --server=...
 --token_file=FILE` may ask too; files named here are read on the node that uses them, the token's where this runs.
 

@@ -7,6 +7,8 @@ import re
 import textwrap
 from typing import TextIO
 
+from seedzero.core import packages
+
 
 def escape(text: str) -> str:
     """Returns a text as one line without control characters: those that are not printable as backslash escapes.
@@ -29,7 +31,8 @@ def columns(stream: TextIO) -> int | None:
 def wrap(text: str, width: int | None) -> str:
     """Returns a text whose lines have at most `width` columns, broken between words alone; None: as it is.
 
-    What does not fit a line goes on below the second column of a table, which two spaces begin, or else indented.
+    What does not fit a line goes on below the second column of a table, which two spaces begin, or else indented. A
+    command that installs packages stays whole, to be copied.
     """
     if width is None:
         return text
@@ -47,6 +50,10 @@ def with_command(text: str, command: str, width: int | None) -> str:
 def _wrapped(line: str, width: int) -> str:
     if len(line) <= width:
         return line
+    if command := packages.command_at_the_end(line):
+        text = line.removesuffix(command).rstrip()
+        indent = " " * (len(line) - len(line.lstrip()) + 2)
+        return f"{_wrapped(text, width)}\n{indent}{command}" if text else line
     first_column = re.match(r"\s*\S+(?: \S+)*\s{2,}", line)
     hang = len(first_column[0]) if first_column else width
     if hang > width // 2:

@@ -25,11 +25,10 @@ import numpy as np
 
 from seedzero.config import config as config_lib
 from seedzero.config import machine, sections
-from seedzero.core import errors, types
+from seedzero.core import errors, packages, types
 from seedzero.envs import base, envpool_spaces, gym_env, gym_wrappers, imports, qt
 
 PACKAGE = "envpool"
-INSTALL = "pip install 'envpool==1.2.5'"
 OWN_ARGUMENTS = ("num_envs", "batch_size", "num_threads", "seed", "env_seed", "gym_reset_return_info", "base_path")
 """Arguments that --env.kwargs must not have."""
 
@@ -126,7 +125,7 @@ def load() -> Any:
         missing = getattr(error, "name", None) or str(error)
         raise errors.EnvironmentFailure(
             f"environments of EnvPool need the package {missing}, which is not installed here; on every machine with "
-            f"workers: {INSTALL}"
+            f"workers: {packages.install_command('envpool')}"
         ) from None
 
 

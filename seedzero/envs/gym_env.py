@@ -24,17 +24,19 @@ from gymnasium import vector
 from gymnasium.envs import registration
 
 from seedzero.config import sections
-from seedzero.core import errors, types, user_code
+from seedzero.core import errors, packages, types, user_code
 from seedzero.envs import base, gym_protocol, gym_spaces, gym_wrappers, minatar
 
-_EXTRAS = {
-    "Box2D": "gymnasium[box2d]",
-    "box2d": "gymnasium[box2d]",
-    "mujoco": "gymnasium[mujoco]",
-    "pygame": "gymnasium[classic-control]",
-    "minatar": "MinAtar<2",
+_BRINGERS = {
+    "Box2D": ("gymnasium[box2d]",),
+    "box2d": ("gymnasium[box2d]",),
+    "mujoco": ("gymnasium[mujoco]", "mujoco"),
+    "pygame": ("gymnasium[classic-control]",),
+    "minatar": ("MinAtar",),
+    "minigrid": ("minigrid",),
+    "vizdoom": ("vizdoom", "opencv-python-headless"),
 }
-"""Missing package -> the extra that installs it."""
+"""Missing module -> the packages that bring it, as `packages.install_command` takes it."""
 
 
 class GymVectorEnv:
@@ -304,11 +306,13 @@ def _unregistered(module: str, name: str) -> str:
 
 def _missing(env_id: str, reason: str) -> str:
     module = env_id.rpartition(":")[0]
-    if module and f"No module named '{module}'" in reason:
+    is_users = module and module.partition(".")[0] not in _BRINGERS
+    if is_users and f"No module named '{module}'" in reason:
         return f"environment {env_id!r}: {user_code.no_module(module)}"
-    for package, extra in _EXTRAS.items():
+    for package, bringers in _BRINGERS.items():
         if package in reason:
-            return f"environment {env_id!r} needs {package}, which is not installed: pip install '{extra}'"
+            command = packages.install_command(*bringers)
+            return f"environment {env_id!r} needs {package}, which is not installed here: {command}"
     return f"environment {env_id!r} needs a missing package: {reason} (install it on every machine with workers)"
 
 

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from seedzero.bucket import bucket
-from seedzero.core import errors
+from seedzero.core import errors, packages
 
 REPORT_EVERY = 100
 """Levels asked for between two lines about the hit rate."""
@@ -164,7 +164,8 @@ def make(place: str) -> LevelCache:
         ) from None
     except ModuleNotFoundError:
         raise errors.EnvironmentFailure(
-            f"--dmlab.level_cache={place} is in a bucket, which needs a missing package: pip install tensorstore"
+            f"--dmlab.level_cache={place} is in a bucket, which needs a missing package: "
+            f"{packages.install_command('tensorstore')}"
         ) from None
     return LevelCache(levels, place)
 

@@ -7,9 +7,9 @@ import ctypes.util
 import importlib.util
 import pathlib
 
-from seedzero.core import errors
+from seedzero.core import errors, packages
 
-INSTALL = "pip install 'PyQt5-Qt5<6'"
+PACKAGE = "PyQt5-Qt5"
 _LIBRARIES = ("icudata", "icuuc", "icui18n", "Qt5Core", "Qt5Gui")
 """Each needs those before it."""
 
@@ -36,4 +36,5 @@ def load() -> None:
 def check(name: str) -> None:
     """Raises EnvironmentFailure where neither the package nor the system has Qt for an environment."""
     if importlib.util.find_spec("PyQt5") is None and not ctypes.util.find_library("Qt5Core"):
-        raise errors.EnvironmentFailure(f"environment {name!r} needs Qt 5; on every machine with workers: {INSTALL}")
+        command = packages.install_command(PACKAGE)
+        raise errors.EnvironmentFailure(f"environment {name!r} needs Qt 5; on every machine with workers: {command}")

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from seedzero.core import errors, types
+from seedzero.core import errors, packages, types
 from seedzero.envs import base, pictures
 
 State = Any
@@ -25,7 +25,6 @@ _SUPPORTED = (
     "supported are games with an observation tensor, without chance and hidden information, in which one player (or "
     "two in turn, with returns that sum to zero) moves at a time"
 )
-_INSTALL = "install it on this machine and on every worker's: pip install 'open_spiel<3'"
 
 _TRIAL_MOVES = 1000
 _TRIAL_GAMES = 20
@@ -248,7 +247,8 @@ def _load(name: str) -> Any:
         import pyspiel  # type: ignore[import-not-found, unused-ignore]
     except ImportError as error:
         raise errors.EnvironmentFailure(
-            f"game {name!r} needs the missing package open_spiel ({error}); {_INSTALL}"
+            f"game {name!r} needs the missing package open_spiel ({error}); install it on this machine and on every "
+            f"worker's: {packages.install_command('open_spiel')}"
         ) from error
     # OpenSpiel itself answers an unknown name with the names of all games.
     known, game = pyspiel.registered_names(), name.partition("(")[0]

@@ -19,7 +19,7 @@ from jax import export as jax_export
 from seedzero.agents import base
 from seedzero.agents import table as agents
 from seedzero.config import config as config_lib
-from seedzero.core import errors, types
+from seedzero.core import errors, packages, types
 from seedzero.device import acting
 from seedzero.evaluation import greedy
 from seedzero.networks import observations
@@ -131,7 +131,8 @@ def _lower(program: _Program, parameters: Arrays, size: Any, platforms: Sequence
     try:
         return bytes(exported.serialize()), {"inputs": _described(inputs), "outputs": _described(outputs)}
     except ImportError as error:
-        raise errors.UsageError(f"an export needs flatbuffers: pip install 'seedzero[export]' ({error})") from None
+        command = packages.install_command("flatbuffers")
+        raise errors.UsageError(f"an export needs flatbuffers ({error}): {command}") from None
 
 
 # Programs ----------------------------------------------------------------------------------------------------------

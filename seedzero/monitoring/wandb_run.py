@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from seedzero.checkpoints import run_dir as run_dir_lib
-from seedzero.core import errors, json_object
+from seedzero.core import errors, json_object, packages
 from seedzero.monitoring import metrics, tags
 
 FILE = "wandb.json"
@@ -33,7 +33,8 @@ def check() -> None:
     """Raises ConfigError where the package is missing, or nobody is logged in and the mode needs that."""
     if importlib.util.find_spec("wandb") is None:
         raise errors.ConfigError(
-            "--metrics.wandb needs the package wandb, which is not installed here: pip install 'seedzero[wandb]'"
+            "--metrics.wandb needs the package wandb, which is not installed here: "
+            + packages.install_command("wandb")
         )
     os.environ.setdefault("WANDB_SILENT", "true")  # its own messages would stand between ours
     import wandb

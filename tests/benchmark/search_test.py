@@ -150,5 +150,5 @@ def test_the_networks_are_those_of_atari_and_tell_states_apart() -> None:
 
 def test_without_mctx_the_next_step_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mctx", None)
-    with pytest.raises(errors.UsageError, match=r"mctx.*pip install mctx"):
+    with pytest.raises(errors.UsageError, match=r"mctx.*-m pip install 'mctx<"):
         search.run(batch=[2])

@@ -50,9 +50,9 @@ def small() -> tuple[setup_lib.Setup, config_lib.Config]:
 
 
 def test_without_the_compiler_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "libtpu" else name)
     monkeypatch.delenv("TPU_LIBRARY_PATH", raising=False)
-    with pytest.raises(errors.UsageError, match=r"libtpu.*pip install 'seedzero\[tpu\]'"):
+    with pytest.raises(errors.UsageError, match=r"libtpu.*-m pip install 'jax\[tpu\]<"):
         tpu.run(chips="v5e-4")
 
 

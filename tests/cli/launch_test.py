@@ -160,4 +160,4 @@ def test_without_ray_the_next_step_is_told(
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.delattr("seedzero.launch.ray_launch", raising=False)
     assert _launch(tmp_path) == exit_codes.BAD_USAGE
-    assert "needs Ray, which is not installed here; pip install 'seedzero[ray]'" in capsys.readouterr().err
+    assert "needs Ray, which is not installed here; on every node: " in capsys.readouterr().err

@@ -35,6 +35,8 @@ def test_what_is_not_printable_is_escaped(text: str, shown: str) -> None:
         ("a --long.flag=that-has-no-break at all", 12, "a\n  --long.flag=that-has-no-break\n  at all"),
         ("  --flag=N    help that goes on", 28, "  --flag=N    help that goes\n" + " " * 14 + "on"),
         ("  episodes  61 ended in 40 steps", 24, "  episodes  61 ended in\n" + " " * 12 + "40 steps"),
+        ("it needs a: /v/python -m pip install 'a<2' b", 20, "it needs a:\n  /v/python -m pip install 'a<2' b"),
+        ("/v/python -m pip install 'a<2' b", 20, "/v/python -m pip install 'a<2' b"),
         ("one line\n  and two more words", 12, "one line\n  and two\n    more\n    words"),
     ],
 )

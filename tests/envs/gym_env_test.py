@@ -257,8 +257,19 @@ def test_a_missing_package_is_named_with_what_to_install(monkeypatch):
         raise gymnasium.error.DependencyNotInstalled("Box2D is not installed")
 
     monkeypatch.setattr(gymnasium, "make", missing)
-    with pytest.raises(errors.EnvironmentFailure, match=r"Box2D.*pip install 'gymnasium\[box2d\]'"):
+    with pytest.raises(errors.EnvironmentFailure, match=r"Box2D.* -m pip install 'gymnasium\[box2d\]<"):
         gym_env.GymVectorEnv("LunarLander-v3", 1)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "package"),
+    [("minigrid:MiniGrid-Empty-8x8-v0", "minigrid"), ("vizdoom.gymnasium_wrapper:V-v0", "vizdoom")],
+)
+def test_a_known_package_that_is_missing_is_no_module_of_the_user_s(wanted, package, monkeypatch):
+    for name in (package, wanted.partition(":")[0]):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(errors.EnvironmentFailure, match=f"needs {package}, .* -m pip install '{package}<"):
+        gym_env.GymVectorEnv(wanted, 1)
 
 
 def test_a_missing_module_is_named_with_where_it_was_looked_for():
@@ -301,7 +312,7 @@ def test_without_minatar_the_error_names_what_to_install(monkeypatch):
         monkeypatch.delitem(gymnasium.registry, name)
     for module in ("minatar", "minatar.gym"):
         monkeypatch.setitem(sys.modules, module, None)
-    hint = r"'MinAtar/Breakout-v1' needs .*minatar.*pip install 'MinAtar<2'"
+    hint = r"'MinAtar/Breakout-v1' needs .*minatar.* -m pip install 'MinAtar<2"
     with pytest.raises(errors.EnvironmentFailure, match=hint):
         gym_env.check_id("MinAtar/Breakout-v1")
     with pytest.raises(errors.EnvironmentFailure, match=hint):

@@ -356,7 +356,7 @@ def test_a_second_move_in_a_row_is_found_while_playing_at_the_latest(monkeypatch
 
 def test_a_missing_package_is_named_with_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyspiel", None)
-    with pytest.raises(errors.EnvironmentFailure, match=r"open_spiel.*pip install 'open_spiel<3'"):
+    with pytest.raises(errors.EnvironmentFailure, match=r"open_spiel.*-m pip install 'open_spiel<3"):
         spiel.Game("tic_tac_toe")
 
 

@@ -5,6 +5,7 @@ Shape letters: B rows (environments), A actions, D numbers of a continuous actio
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
@@ -48,13 +49,68 @@ def read(path: pathlib.Path, *, trusted: bool) -> tuple[config_lib.Config, types
     return saved.config, spec
 
 
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """The interface of a policy's environments, as the policy takes observations and gives actions.
+
+    Attributes:
+      observation_shape: of one environment's observation; () for a number; {name: shape} of a dictionary of arrays.
+      observation_dtype: its dtype; {name: dtype} of a dictionary.
+      num_states: observations are numbers 0 .. num_states - 1; 0: they are arrays.
+      arrays: the arrays as the agent sees them, with their bounds; a number is a one-hot vector there.
+      num_actions: actions are 0 .. num_actions - 1; 0 where they are vectors.
+      action_low: [D] smallest values of a continuous action's numbers, float32; empty: actions are numbers.
+      action_high: [D] largest ones.
+      has_action_mask: whether every call needs a mask of legal actions.
+      num_players: 1, or 2 in turn.
+      tasks: names of the tasks that the environments of the run shared; empty: there was one.
+    """
+
+    observation_shape: tuple[int, ...] | Mapping[str, tuple[int, ...]]
+    observation_dtype: str | Mapping[str, str]
+    num_states: int
+    arrays: tuple[types.ArraySpec, ...]
+    num_actions: int
+    action_low: tuple[float, ...]
+    action_high: tuple[float, ...]
+    has_action_mask: bool
+    num_players: int
+    tasks: tuple[str, ...]
+
+    @property
+    def is_continuous(self) -> bool:
+        """Whether an action is a vector [D] of float32 and not one of num_actions numbers."""
+        return bool(self.action_low)
+
+
+def _shown(spec: types.EnvSpec) -> Spec:
+    shape: tuple[int, ...] | Mapping[str, tuple[int, ...]] = spec.observation_shape
+    dtype: str | Mapping[str, str] = spec.observation_dtype
+    if spec.packed:
+        shape, dtype = {x.name: x.shape for x in spec.packed}, {x.name: x.dtype for x in spec.packed}
+    elif spec.num_states:
+        shape, dtype = (), "int32"
+    return Spec(
+        observation_shape=shape,
+        observation_dtype=dtype,
+        num_states=spec.num_states,
+        arrays=spec.arrays,
+        num_actions=spec.num_actions,
+        action_low=spec.action_low,
+        action_high=spec.action_high,
+        has_action_mask=spec.has_action_mask,
+        num_players=spec.num_players,
+        tasks=spec.tasks,
+    )
+
+
 class Policy:
     """Chooses actions as in evaluation. It holds one row for each environment: its newest frames and its memory.
 
     An observation has the shape `spec.observation_shape`; with one leading axis more it is a batch [B, ...] of rows,
     and so are rewards, masks and actions. For environments that show a number (`spec.num_states`) it is that number,
-    counted from 0; for those that show several arrays (`spec.packed`), a dictionary of them by name. Rows begin an
-    episode at their first call and after `reset`. For one thread at a time.
+    counted from 0; for those that show several arrays, a dictionary of them by name. Rows begin an episode at their
+    first call and after `reset`. For one thread at a time.
 
     Attributes:
       spec: of the environments.
@@ -62,7 +118,8 @@ class Policy:
     """
 
     def __init__(self, saved: greedy.Saved, config: config_lib.Config, spec: types.EnvSpec, *, seed: int = 0) -> None:
-        self.spec, self.step = spec, saved.update
+        self.spec, self.step = _shown(spec), saved.update
+        self._spec = spec
         self._agent, self._params, self._config, self._seed = saved.agent, saved.params, config, seed
         self._functions: dict[int | None, greedy.Functions] = {}
         self._num_calls = 0
@@ -102,7 +159,7 @@ class Policy:
         chosen = np.asarray(action)
         if not is_single:
             return chosen
-        return chosen[0] if self.spec.is_continuous else int(chosen[0])
+        return chosen[0] if self._spec.is_continuous else int(chosen[0])
 
     def search(
         self,
@@ -162,25 +219,25 @@ class Policy:
         explore: bool,
     ) -> tuple[acting.Seen, bool]:
         """Returns the checked arrays of a batch, and whether it is one observation without a batch's axis."""
-        frame, is_single = _frames(self.spec, observation)
+        frame, is_single = _frames(self._spec, observation)
         num_rows = len(frame)
         if reward is None and self._agent.reads_reward and num_rows == len(self._first) and not self._first.all():
             raise errors.UsageError("reward is missing: this agent's LSTM reads the reward of the last step")
-        if self.spec.has_action_mask != (action_mask is not None):
-            have, do = ("has", "give one") if self.spec.has_action_mask else ("has no", "leave it out")
+        if self._spec.has_action_mask != (action_mask is not None):
+            have, do = ("has", "give one") if self._spec.has_action_mask else ("has no", "leave it out")
             raise errors.UsageError(f"this environment {have} action mask; {do}")
         mask = None
         if action_mask is not None:
-            mask = _rows_of("action_mask", action_mask, (num_rows, self.spec.num_actions), bool, is_single)
+            mask = _rows_of("action_mask", action_mask, (num_rows, self._spec.num_actions), bool, is_single)
         rewards = _rows_of("reward", 0.0 if reward is None else reward, (num_rows,), np.float32, is_single)
         first = self._first if len(self._first) == num_rows else np.ones(num_rows, bool)
-        return greedy.seen(self.spec, frame, rewards, first, mask, explore=explore), is_single
+        return greedy.seen(self._spec, frame, rewards, first, mask, explore=explore), is_single
 
     def _rows(self, seen: acting.Seen) -> acting.Carried:
         """Returns what the rows carry; raises UsageError if there are others."""
         num_rows = len(seen.frame)
         if self._carried is None or not jax.tree.leaves(self._carried):
-            return acting.initial(self._agent, self.spec, num_rows)
+            return acting.initial(self._agent, self._spec, num_rows)
         if len(self._first) != num_rows:
             raise errors.UsageError(
                 f"observations of {num_rows} rows, but there are {len(self._first)} with frames and memory of their "
@@ -198,8 +255,8 @@ class Policy:
                         "leave it out"
                     )
                 config = config_lib.override(self._config, {"search.num_simulations": num_simulations})
-                agent = agents.make(config, self.spec, jax.default_backend())
-            self._functions[num_simulations] = greedy.functions(agent, self.spec)
+                agent = agents.make(config, self._spec, jax.default_backend())
+            self._functions[num_simulations] = greedy.functions(agent, self._spec)
         return self._functions[num_simulations]
 
 

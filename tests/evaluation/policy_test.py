@@ -49,7 +49,7 @@ def test_one_observation_gives_one_action_and_a_batch_gives_a_batch() -> None:
     assert isinstance(batch, np.ndarray) and (batch.shape, batch.dtype) == ((2,), np.int32)
     assert batch[0] == one
     assert policy(_SEEN[0].astype(np.float64).tolist()).tolist() == batch.tolist()  # type: ignore[union-attr]
-    assert (policy.step, policy.spec) == (7, _VECTOR)
+    assert (policy.step, policy.spec.observation_shape, policy.spec.num_actions) == (7, (4,), 3)
 
 
 def test_rows_carry_frames_until_their_reset() -> None:
@@ -184,6 +184,8 @@ def test_continuous_actions_lie_within_their_bounds() -> None:
 def test_an_environment_that_shows_numbers_takes_numbers() -> None:
     policy = _policy(types.EnvSpec((5,), "float32", 3, observation_low=0, observation_high=1, num_states=5))
     assert policy(3) == policy(np.array([3]))[0]  # type: ignore[index]
+    assert policy.spec.observation_shape == () and policy.spec.num_states == 5
+    policy(np.zeros(policy.spec.observation_shape, policy.spec.observation_dtype))  # type: ignore[arg-type]
     with pytest.raises(errors.UsageError, match="expected numbers 0 to 4"):
         policy(5)
     with pytest.raises(errors.UsageError, match="has the dtype float64; expected int32"):
@@ -218,6 +220,13 @@ def test_an_environment_that_shows_several_arrays_takes_a_dictionary() -> None:
     policy.reset()
     batch = policy.search({name: np.stack([array, array]) for name, array in _SHOWN.items()})
     np.testing.assert_allclose(batch.network_value, [one.network_value] * 2, rtol=1e-5)
+
+
+def test_the_shapes_of_several_arrays_are_those_that_a_call_takes() -> None:
+    policy = _policy(_ARRAYS)
+    shapes, dtypes = policy.spec.observation_shape, policy.spec.observation_dtype
+    assert shapes == {"image": (4, 5, 1), "speed": (2,)} and dtypes == {"image": "uint8", "speed": "float32"}
+    policy({name: np.zeros(shape, dtypes[name]) for name, shape in shapes.items()})
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def _pair(worker: transport.Pipe, index: int, seconds: float) -> dict[str, float
 
 def _actions(spec: types.EnvSpec, num_envs: int) -> Iterator[np.ndarray]:
     """Returns an endless cycle of random actions, of which `_legal` makes legal ones."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng([0, 1])  # no environment's, whose seeds are 0, 1, ...
     shape = (_NUM_ACTIONS, num_envs, *spec.action_shape)
     if spec.is_continuous:
         low, high = spec.action_bounds

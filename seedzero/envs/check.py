@@ -21,6 +21,8 @@ SLOW = 100.0
 """Steps a second of one environment below which it, not the agent, sets the pace."""
 _PROTOCOL_STEPS = 50
 """Steps whose values are compared with the spaces before they are encoded."""
+_ACTIONS = 1
+"""Beside a seed: the stream of actions, not the environment's."""
 LARGE_PIXELS = 128 * 128
 """Larger images cost most of the time of a run without telling an agent much."""
 
@@ -103,7 +105,8 @@ def explore(
     """
     if isinstance(env, gym_env.GymVectorEnv):
         env.try_out(min(num_steps, _PROTOCOL_STEPS), max_seconds=max_seconds / 10, clock=clock)
-    random, spec = np.random.default_rng(seed), env.spec
+    # By the seed alone it would draw the numbers that the environment draws, and guess its every secret.
+    random, spec = np.random.default_rng([seed, _ACTIONS]), env.spec
     step = env.reset([seed])
     again = env.reset([seed])
     same_reset = step.observation.tobytes() == again.observation.tobytes()

@@ -27,7 +27,7 @@ def check(
     Raises:
       EnvironmentFailure: it raised, or returned something else than its spaces and Gymnasium's interface say.
     """
-    env.action_space.seed(0)
+    env.action_space.seed(1)  # not that of the resets, whose numbers it would draw
     is_over = True
     for _ in range(num_steps):
         if is_over:

@@ -34,6 +34,14 @@ def test_actions_are_legal_and_random_where_they_may_be() -> None:
     assert environments._legal(drawn, types.EnvStep(zeros, zeros, flags, flags)) is drawn
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_actions_are_independent_of_the_environments_numbers(seed: int) -> None:
+    spec = types.EnvSpec((1,), "float32", 1000)
+    actions = environments._actions(spec, 1)
+    numbers = np.random.default_rng(seed).integers(1000, size=10)  # of the environment of this seed
+    assert sum(int(next(actions)[0]) == number for number in numbers) < 5
+
+
 def test_an_environment_that_cannot_be_made_is_refused_before_anything_starts() -> None:
     with pytest.raises(errors.EnvironmentFailure, match="nothing-v0"):
         environments.run(settings={"env.id": "gym:nothing-v0"})

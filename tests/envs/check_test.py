@@ -54,6 +54,26 @@ def test_bounds_of_float64_are_bounds_of_what_is_sent(high: float) -> None:
     assert "but its space says -0.1 to" in found.warnings[0]
 
 
+class _Secrets(_Env):
+    """Each step has a secret number from the environment's own generator; guessing it scores."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        gymnasium.Env.reset(self, seed=seed)
+        return super().reset(seed=seed)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        secret = self.np_random.choice(self.action_space.n)  # type: ignore[attr-defined]
+        observation, _, *rest = super().step(action)
+        return observation, float(action == secret), *rest
+
+
+@pytest.mark.parametrize("seed", [0, 7])
+def test_random_actions_are_independent_of_the_environment_s_numbers(seed: int) -> None:
+    env = gym_env.GymVectorEnv.from_factory(lambda: _Secrets(FLOATS, _changing, 0.0, 100), 1)
+    rewards = check.explore(env, 100, seed).rewards
+    assert 30 < sum(rewards) < 70  # one of two
+
+
 def test_episodes_rewards_and_ranges_are_those_of_the_steps() -> None:
     findings, found = _explore(FLOATS, _changing)
     assert [list(rewards) for rewards in findings.episodes] == [[1.0] * 4] * 4

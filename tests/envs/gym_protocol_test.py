@@ -169,3 +169,21 @@ def test_a_group_tries_its_first_environment() -> None:
     env = gym_env.GymVectorEnv.from_factory(lambda: _Env((ZERO, {}), None, spaces.Box(-1, 1, (2,))), 2)
     with pytest.raises(errors.EnvironmentFailure, match="returned in step None"):
         env.try_out()
+
+
+def test_the_steps_are_independent_of_the_environment_s_own_numbers() -> None:
+    guessed = []
+
+    class Secrets(_Env):
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            gymnasium.Env.reset(self, seed=seed)
+            return self._reset
+
+        def step(self, action: Any) -> Any:
+            guessed.append(action == self.np_random.integers(1000))
+            return self._step
+
+    env = Secrets((ZERO, {}), (ZERO, 0.0, False, False, {}), spaces.Box(-1, 1, (2,)))
+    env.action_space = spaces.Discrete(1000)
+    gym_protocol.check("mine", env, 10)
+    assert len(guessed) == 10 and sum(guessed) < 5

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 
 from seedzero.core import errors
+from seedzero.device import slow_compile
 
 _GIB = 2**30
 _MOST_REASON = 400
@@ -60,7 +61,8 @@ def compile_within(name: str, lowered: jax.stages.Lowered, elsewhere: int, limit
       CapacityError: the compiler refuses it for its memory, or it needs more than `limit`.
     """
     try:
-        compiled = lowered.compile()
+        with slow_compile.without_alarm():
+            compiled = lowered.compile()
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise

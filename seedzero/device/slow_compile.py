@@ -1,0 +1,69 @@
+"""XLA's alarm about a slow compilation, kept off the user's screen.
+
+Two minutes into a compilation and again at its end, XLA logs an error, "Very slow compile? If you want to file a bug
+...", and has no option against it: only the level of its whole log can be set. So the errors of that log are hidden
+from shortly before the alarm until that compilation is over. Its failures raise exceptions all the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterator
+
+import jax
+from jaxlib import utils
+
+HIDE_SECONDS = 100.0
+"""After this time of one compilation, errors of XLA's log are hidden; the alarm comes after 120 s."""
+LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+USUAL_LEVEL = "1"
+"""Set by JAX where the user sets none: warnings and errors are logged."""
+_ERRORS_HIDDEN = 3
+
+_lock = threading.Lock()
+_num_hiding = 0
+
+
+@contextlib.contextmanager
+def without_alarm(hide_seconds: float = HIDE_SECONDS) -> Iterator[None]:
+    """Hides the alarm while entered, around a compilation; any thread. A level that the user set stays."""
+    if os.environ.get(LEVEL) != USUAL_LEVEL or getattr(jax.config, "jax_logging_level", None) not in (None, "NOTSET"):
+        yield
+        return
+    over = threading.Event()
+
+    def hide() -> None:
+        if not over.wait(hide_seconds):
+            with _hidden():
+                over.wait()
+
+    thread = threading.Thread(target=hide, name="compile-log", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@contextlib.contextmanager
+def _hidden() -> Iterator[None]:
+    """Hides errors of XLA's log while any thread has entered."""
+    _add(1)
+    try:
+        yield
+    finally:
+        _add(-1)
+
+
+def _add(number: int) -> None:
+    global _num_hiding
+    with _lock:
+        _num_hiding += number
+        _set_level(_ERRORS_HIDDEN if _num_hiding else int(USUAL_LEVEL))
+
+
+def _set_level(level: int) -> None:
+    utils.absl_set_min_log_level(level)

@@ -23,6 +23,18 @@ def enable(directory: pathlib.Path | None = None) -> None:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 
+def expectation(platform: str, *, has_images: bool) -> str:
+    """Returns a sentence that compilation begins, and about how long that takes.
+
+    platform: of the device, "cpu" or another. has_images: the environments show images, which compile longer.
+    """
+    usual = "1 to 3 minutes" if has_images or platform != "cpu" else "10 to 40 s"
+    found = _chosen()
+    is_filled = bool(found) and any(pathlib.Path(str(found)).glob("*"))
+    cached = "; seconds where an earlier run left the same programs in the cache" if is_filled else ""
+    return f"compiling acting and the update: usually {usual}, longer beside other work{cached}"
+
+
 def _chosen() -> str | None:
     """Returns the directory that the calling program chose, or an earlier call."""
     found: str | None = getattr(jax.config, "jax_compilation_cache_dir", None)  # its types do not know it

@@ -11,7 +11,7 @@ from seedzero.agents import base
 from seedzero.checkpoints import checkpoint, trees
 from seedzero.config import config as config_lib
 from seedzero.core import types
-from seedzero.device import host_frames, programs
+from seedzero.device import compilation_cache, host_frames, programs, slow_compile
 from seedzero.device import mesh as mesh_lib
 from seedzero.device import setup as setup_lib
 from seedzero.device import state as state_lib
@@ -49,11 +49,15 @@ def device_loop_for(
     if on_host:
         frames = host_frames.HostFrames(spec, setup.layout, setup.slot_length, mesh_lib.sharded(setup.mesh))
         actor = actor._replace(rings=actor.rings._replace(observation=None))
+    platform = setup.mesh.devices.flat[0].platform
+    report(compilation_cache.expectation(platform, has_images=types.shown(spec.arrays) == "images"))
     compiled = programs.Programs(setup, train, actor, on_ready=workers.inbox.notify, frames=frames)
     try:
-        resumed = saves.restore(setup.agent, train, compiled.with_frames(actor.rings))
-        train, restored = resumed or (state_lib.init_train(setup), None)
-        runner = runner_lib.Runner(setup, compiled, train, _actor(setup, restored, frames, config.run.deterministic))
+        with slow_compile.without_alarm():
+            resumed = saves.restore(setup.agent, train, compiled.with_frames(actor.rings))
+            train, restored = resumed or (state_lib.init_train(setup), None)
+            actor = _actor(setup, restored, frames, config.run.deterministic)
+            runner = runner_lib.Runner(setup, compiled, train, actor)
     except Exception:
         compiled.close()
         raise

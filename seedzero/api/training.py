@@ -75,6 +75,7 @@ def start(
     say: Callable[..., None],
     resume_command: Callable[[str], str],
     handles_signals: bool = True,
+    leaves_when_late: bool = False,
 ) -> result.Result:
     """Trains; returns how it ended. Errors as in `train`, and ConfigError in a module that is imported for a training.
 
@@ -84,6 +85,7 @@ def start(
       say: takes sentences for the user before the learner has its console, and a command line that ends one.
       resume_command: run directory -> command line that goes on with it, for the user.
       handles_signals: signals save and end the training; only on the main thread.
+      leaves_when_late: ends the process where --max_seconds has passed and a call on the device does not return.
     """
     user_code.check_may_train()
     if not ({"preset", "run_dir"} & flags.keys() or "env.id" in settings):
@@ -125,6 +127,7 @@ def start(
         given=asked.given,
         spec=asked.spec if config.env == asked.config.env else None,
         handles_signals=handles_signals,
+        leaves_when_late=leaves_when_late,
     )
 
 

@@ -40,6 +40,7 @@ def _run(arguments: parse.Arguments) -> int:
         arguments.settings,
         say=output.say,
         resume_command=lambda run_dir: resume_command(run_dir, arguments),
+        leaves_when_late=True,
     )
     return exit_codes.DONE
 
@@ -107,7 +108,8 @@ updates a second; mean return of the last 100 training episodes and of the last 
 each step; fill: share of an acting batch that environments fill; age: updates between the acting and the newest
 parameters; ETA: time to the nearest budget; saved: update of the newest checkpoint.
 
-It ends at the first budget that is reached. Ctrl-C, SIGTERM and SIGHUP save and leave; a second Ctrl-C leaves at once.
+It ends at the first budget that is reached. Ctrl-C, SIGTERM and SIGHUP save and leave; a second Ctrl-C leaves at once,
+and so does a call on the device that has not returned 10 s after --max_seconds: with the newest checkpoint.
 `seedzero config --preset=NAME` lists every setting with its value, unit and help; each is set by
 --SECTION.KEY=VALUE.""",
     run=run,

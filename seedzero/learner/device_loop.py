@@ -46,6 +46,7 @@ class DeviceLoop:
         self._asked_to_stop: str | None = None
         self._spent = ""  # the budget that was found spent, also by another thread
         self._over: str | None = None  # the reason why the run is over
+        self._is_dispatching = False
 
     # ------------------------------------------------------------------------------------ driving
 
@@ -98,6 +99,11 @@ class DeviceLoop:
             remaining=calls.evaluator.remaining(),
             is_compiled=bool(programs.sizes) and programs.update_compiled,
         )
+
+    def pulse(self) -> int | None:
+        """Any thread: returns a number that changes with every call that returns; None: no call is under way."""
+        in_flight = self.calls.in_flight
+        return in_flight.num_completed if self._is_dispatching or not in_flight.is_empty else None
 
     def close(self) -> None:
         """Ends the preparation of further calls."""
@@ -176,17 +182,25 @@ class DeviceLoop:
         if calls.can_begin_evaluation():
             calls.begin_evaluation()
         work = self._next() if calls.in_flight.has_room else limiter.Work.WAIT
+        self._is_dispatching = work is not limiter.Work.WAIT
+        try:
+            self._dispatch(work)
+        finally:
+            self._is_dispatching = False
+        if work is limiter.Work.UPDATE and self._config.run.deterministic:
+            self._keep_time()
+        return work is not limiter.Work.WAIT
+
+    def _dispatch(self, work: limiter.Work) -> None:
+        """Dispatches the call that was decided on; that may wait for earlier ones."""
         if work is limiter.Work.ACT:
-            calls.act()
+            self.calls.act()
         elif work is limiter.Work.EVALUATE:
             self._evaluate()
         elif work is limiter.Work.REFRESH:
-            calls.refresh()
+            self.calls.refresh()
         elif work is limiter.Work.UPDATE:
-            calls.update()
-            if self._config.run.deterministic:
-                self._keep_time()
-        return work is not limiter.Work.WAIT
+            self.calls.update()
 
     def _handle_requests(self) -> None:
         with self._changed:

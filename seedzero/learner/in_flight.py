@@ -34,6 +34,8 @@ class InFlight:
         self._changed = changed
         self._lanes = [_Lane(maximum) for maximum in maxima]
         self._failure: BaseException | None = None
+        self.num_completed = 0
+        """Calls that have returned, failed ones included."""
         self._threads = [
             threading.Thread(target=self._work, args=(lane,), name="completions") for lane in range(len(maxima))
         ]
@@ -114,6 +116,7 @@ class InFlight:
             self._failure = error
         with self._changed:
             self._lanes[lane].number -= 1
+            self.num_completed += 1
             self._changed.notify_all()
         return True
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import pathlib
 import shlex
 import socket
@@ -22,11 +23,11 @@ from seedzero.bucket import bucket, mirror, remote
 from seedzero.checkpoints import run_dir, spec_file
 from seedzero.config import combinations, worker_options
 from seedzero.config import config as config_lib
-from seedzero.core import env_ids, errors, types, user_code
+from seedzero.core import env_ids, errors, exit_codes, types, user_code
 from seedzero.device import batch as batch_lib
 from seedzero.device import compilation_cache
 from seedzero.device import mesh as mesh_lib
-from seedzero.learner import build, calls, device_loop, evaluator, result, saves
+from seedzero.learner import build, calls, deadline, device_loop, evaluator, result, saves
 from seedzero.learner import ending as ending_lib
 from seedzero.learner import reception as reception_lib
 from seedzero.monitoring import background, console, exporter, metrics, view
@@ -50,6 +51,7 @@ def train(
     given: Mapping[str, str],
     spec: types.EnvSpec | None = None,
     handles_signals: bool = True,
+    leaves_when_late: bool = False,
 ) -> result.Result:
     """Trains until a budget is spent, a return is reached or the user stops it, and returns how it ended.
 
@@ -60,6 +62,8 @@ def train(
       given: the user's settings, by SECTION.KEY.
       spec: of the environments, if this machine knows it: a new run's networks are built while its workers start.
       handles_signals: Ctrl-C, SIGTERM and SIGHUP save and end the training; only the main thread can.
+      leaves_when_late: ends the process, with `exit_codes.FAILED` and the newest checkpoint, where --max_seconds has
+        passed and a call on the device does not return (`deadline`); false: training ends when it returns.
 
     Raises:
       UsageError: an unsuitable configuration, directory, address or memory.
@@ -87,7 +91,7 @@ def train(
                 screen.message(note)
             local = opened.enter_context(local_address(directory.path, directory.config.transport.listen))
             made = _Learner(directory, screen, mirrored, local, spec)
-            ended = made.run(handles_signals=handles_signals)
+            ended = made.run(handles_signals=handles_signals, leaves_when_late=leaves_when_late)
         except errors.UsageError:
             if (made is None or not made.listens) and (mirrored is None or directory.resumed):
                 directory.abandon()
@@ -162,6 +166,7 @@ class _Learner:
         self._view.progress.silent = self._server.silent
         self._workers = self._make_workers(has_evaluator=layout.num_evaluate > 0)
         self._loop: device_loop.DeviceLoop | None = None
+        self._is_building = False
         self._is_finishing = False  # the loop has ended, and the last state is being saved
         self.listens = False
         """Whether it got its addresses, so that something may come of it."""
@@ -200,16 +205,21 @@ class _Learner:
 
     # ------------------------------------------------------------------------------------ run
 
-    def run(self, *, handles_signals: bool) -> _Ended:
+    def run(self, *, handles_signals: bool, leaves_when_late: bool) -> _Ended:
         """Trains; returns how that ended."""
         finished = self._saves.finished_before()
         if finished:
             self._screen.message(f"this run is finished: {finished}; raise that to go on")
             self._view.write_finished(finished)
             return _Ended(finished, is_new=False)
-        stop_signals = signals.StopSignals(self._interrupt, say=self._screen.message, cleanup=self._leave_at_once)
+        stop_signals = signals.StopSignals(
+            self._interrupt, say=self._screen.message, cleanup=lambda: self._leave_at_once("left at once")
+        )
+        late = deadline.Deadline(self._seconds_left, self._pulse, self._leave_late)
+        self._screen.look = self._view.shown
         with (
             stop_signals if handles_signals else contextlib.nullcontext(),
+            late.watched() if leaves_when_late else contextlib.nullcontext(),
             self._metrics_served() as url,
             self._view.sending(),
         ):
@@ -280,9 +290,13 @@ class _Learner:
         assert reception.spec is not None
         workers = calls.Workers(reception.inbox, reception.roster, self._server.reply, self._server.restart)
         hooks = device_loop.Hooks(self._evaluated, self._save, lambda: self._view.write_row({}), self._screen.message)
-        self._loop = build.device_loop_for(
-            self._config, reception.spec, workers, hooks, self._saves, self._gathered, self._screen.message
-        )
+        self._is_building = True
+        try:
+            self._loop = build.device_loop_for(
+                self._config, reception.spec, workers, hooks, self._saves, self._gathered, self._screen.message
+            )
+        finally:
+            self._is_building = False
         self._view.progress.read = self._loop.look
 
     def _prepare(self, address: str) -> None:
@@ -402,14 +416,41 @@ class _Learner:
             if not (self._config.run.deterministic or self._is_finishing):
                 self._saves.abandon()  # so that the loop ends at once
 
-    def _leave_at_once(self) -> None:
-        """Second signal: cleans up what would outlive this process."""
+    def _leave_at_once(self, reason: str) -> None:
+        """Any thread, before the process ends at once: cleans up what would outlive it, and says what is lost."""
         self._workers.kill()
-        self._screen.abandon()
+        self._screen.abandon(f"{reason}; {self._lost()}")
+
+    def _lost(self) -> str:
+        """Returns what is lost where nothing more is saved."""
+        loop, durable = self._loop, self._view.durable_update
+        if loop is None:
+            return "the run is as it was" if self._directory.resumed else "nothing was learned"
+        num_updates = loop.look().num_updates
+        saved = "there is no checkpoint" if durable is None else f"the newest checkpoint is of update {durable}"
+        return f"{saved}; updates lost: {num_updates - (durable or 0)}"
+
+    def _pulse(self) -> object | None:
+        """Any thread: returns what `deadline` watches; saving, and waiting for environments, are no calls."""
+        if self._is_building:
+            return "building"
+        loop = self._loop
+        return None if loop is None or self._is_finishing else loop.pulse()
+
+    def _leave_late(self) -> None:
+        """Thread of `deadline`: ends the process, since a call does not return."""
+        passed = f"--max_seconds={self._config.run.max_seconds:g} passed {deadline.GRACE_SECONDS:g} s ago"
+        if self._is_building:
+            what = "the networks are still being built and compiled, so give it more time"
+        else:
+            what = "a call on the device does not return, so neither an evaluation nor a checkpoint ends this run"
+        self._leave_at_once(f"{passed}, and {what}")
+        os._exit(exit_codes.FAILED)
 
     def _finish(self, loop: device_loop.DeviceLoop, reason: str) -> str:
         """Saves the last state; returns why the run is finished, "" if it was interrupted."""
         self._is_finishing = True
+        self._view.progress.ending = "saving"
         if self._mirrored is not None:
             self._mirrored.uploads.reports_progress = True
         is_interrupted, deterministic = reason == _INTERRUPTED, self._config.run.deterministic
@@ -436,6 +477,7 @@ class _Learner:
 
     def _stop(self, finished: str) -> None:
         """Ends workers and server; finished: why the run is, "" where it is not."""
+        self._view.progress.ending = "leaving"
         self._workers.finish()
         if self._loop is not None:
             self._loop.close()
@@ -443,6 +485,7 @@ class _Learner:
         self._workers.stop(_STOP_WORKERS_SECONDS)
         self._view.finished = finished or None
         self._end_saves()
+        self._view.progress.ending = ""
         self._view.write_status(alive=False)
         if self._mirrored is not None:
             self._mirrored.finish()  # here, where a second Ctrl-C still leaves at once

@@ -16,16 +16,27 @@ from seedzero.monitoring import console
 
 MAX_WAITING = 1000
 """Most lines that wait for a reader."""
+IDLE_SECONDS = 1.0
+"""After this time without anything to show, the thread asks for the state itself."""
 CLOSE_SECONDS = 2.0
 """Longest wait for a reader at the end."""
 
 
 class Console:
-    """Passes snapshots, messages and warnings of the log to a console; any thread, and none waits."""
+    """Passes snapshots, messages and warnings of the log to a console; any thread, and none waits.
 
-    def __init__(self, shown: console.Console, *, max_waiting: int = MAX_WAITING) -> None:
+    Attributes:
+      look: returns the state to show while nobody else shows any: the main thread may be building networks or saving.
+        Called by the console's thread, until the last snapshot.
+    """
+
+    def __init__(
+        self, shown: console.Console, *, max_waiting: int = MAX_WAITING, idle_seconds: float = IDLE_SECONDS
+    ) -> None:
         """Starts the thread. shown: is used by that thread alone, save for `abandon`."""
+        self.look: Callable[[], console.Snapshot] | None = None
         self._shown = shown
+        self._idle_seconds = idle_seconds
         self._waiting: queue.Queue[Callable[[], None] | None] = queue.Queue(max_waiting)
         self._lock = threading.Lock()
         self._num_dropped = 0
@@ -36,6 +47,8 @@ class Console:
 
     def update(self, snapshot: console.Snapshot, *, last: bool = False) -> None:
         """Shows a snapshot, unless one was shown just before and this is not the last."""
+        if last:
+            self.look = None
         self._put(functools.partial(self._shown.update, snapshot, last=last))
 
     def message(self, text: str, command: str = "") -> None:
@@ -51,9 +64,9 @@ class Console:
             return
         self._thread.join(timeout_seconds)
 
-    def abandon(self) -> None:
-        """Restores the terminal without waiting, for a process that exits at once."""
-        self._shown.abandon()
+    def abandon(self, text: str) -> None:
+        """Restores the terminal and prints a last line without waiting, for a process that exits at once."""
+        self._shown.abandon(text)
 
     def _put(self, show: Callable[[], None]) -> None:
         try:
@@ -63,7 +76,7 @@ class Console:
                 self._num_dropped += 1
 
     def _write(self) -> None:
-        while (show := self._waiting.get()) is not None:
+        while (show := self._next()) is not None:
             try:
                 show()
             except Exception as error:  # what cannot be shown must not end all that follows
@@ -73,6 +86,18 @@ class Console:
             if num_dropped:
                 self._shown.message(f"{num_dropped} lines are not shown here: the output was not read in time")
         self._shown.close()
+
+    def _next(self) -> Callable[[], None] | None:
+        """Waits for something to show; None: the end."""
+        try:
+            return self._waiting.get(timeout=self._idle_seconds)
+        except queue.Empty:
+            return self._show_state
+
+    def _show_state(self) -> None:
+        look = self.look  # another thread may set it to None
+        if look is not None:
+            self._shown.update(look())
 
 
 class _Handler(logging.Handler):

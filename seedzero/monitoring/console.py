@@ -20,6 +20,8 @@ from seedzero.core import printable
 
 DRAW_SECONDS = 0.2
 """Shortest time between two drawings of the live line."""
+QUIET_SECONDS = 10.0
+"""Longest time between two plain lines while a run stands still."""
 SHOW_CURSOR = b"\x1b[?25h\n"
 
 
@@ -76,15 +78,16 @@ class Console:
         self._redirects = stream is None
         self._every_seconds = DRAW_SECONDS if self._is_live else every_seconds
         self._clock = clock
-        self._next_time = clock()
+        self._shown_at = -math.inf
         self._closed = False
 
     def update(self, snapshot: Snapshot, *, last: bool = False) -> None:
         """Shows a snapshot, unless one was shown just before and this is not the last."""
+        pause = min(self._every_seconds, QUIET_SECONDS) if snapshot.note else self._every_seconds
         with self._trying():
-            if self._closed or (self._clock() < self._next_time and not last):
+            if self._closed or (self._clock() < self._shown_at + pause and not last):
                 return
-            self._next_time = self._clock() + self._every_seconds
+            self._shown_at = self._clock()
             if self._is_live:
                 self._draw(live_line(snapshot, self._console.width))
                 if last:
@@ -113,12 +116,12 @@ class Console:
             if self._redirects and self._stream is not sys.stderr:
                 self._stream.close()
 
-    def abandon(self) -> None:
-        """Any thread: restores the terminal without waiting for it, for a process that exits at once."""
-        if self._live:
-            with contextlib.suppress(OSError, ValueError):
-                if select.select((), (self._stream,), (), 0)[1]:
-                    os.write(self._stream.fileno(), SHOW_CURSOR)
+    def abandon(self, text: str) -> None:
+        """Any thread, of a process that exits at once: restores the terminal and prints a last line; never waits."""
+        with contextlib.suppress(OSError, ValueError):
+            if select.select((), (self._stream,), (), 0)[1]:
+                last = f"{printable.escape(text)}\n".encode(errors="backslashreplace")
+                os.write(self._stream.fileno(), (SHOW_CURSOR if self._live else b"") + last)
 
     @contextlib.contextmanager
     def _trying(self) -> Iterator[None]:
@@ -203,7 +206,7 @@ def _fields(snapshot: Snapshot) -> list[tuple[int, str]]:
         (8, f"spi {_number(snapshot.samples_per_insert)}"),
         (9, f"fill {'-' if snapshot.batch_fill is None else f'{snapshot.batch_fill:.0%}'}"),
         (11, f"age {_number(snapshot.policy_age)}"),
-        (7, f"ETA {'-' if snapshot.eta_seconds is None else _duration(snapshot.eta_seconds)}"),
+        (7, _eta(snapshot.eta_seconds)),
         (10, f"saved {_count(snapshot.durable_update)}"),
     ]
     return [*ranked, (1, snapshot.note)] if snapshot.note else ranked
@@ -211,6 +214,13 @@ def _fields(snapshot: Snapshot) -> list[tuple[int, str]]:
 
 def _join(fields: list[tuple[int, str]]) -> str:
     return "  ".join(text for _, text in fields)
+
+
+def _eta(seconds: float | None) -> str:
+    """Returns the time to the nearest budget, rounded up to a second; 0: it is spent."""
+    if seconds is None:
+        return "ETA -"
+    return f"ETA {_duration(max(1.0, seconds))}" if seconds else "budget spent"
 
 
 def _number(value: float | None) -> str:

@@ -19,12 +19,14 @@ class Progress:
       spec: of the environments; None: not known yet.
       read: returns the device loop's counters; None: there is no loop yet.
       silent: returns which workers send heartbeats alone; "": none.
+      ending: the work that the end of the run waits for; "": it has not come to that.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.spec: types.EnvSpec | None = None
         self.read: Callable[[], counts.Snapshot] | None = None
         self.silent: Callable[[], str] = lambda: ""
+        self.ending = ""
         self._clock = clock
         self._started = self._last_change = clock()
         self._readings: collections.deque[tuple[float, counts.Snapshot]] = collections.deque(maxlen=64)
@@ -56,6 +58,8 @@ class Progress:
 
     def stalled(self, num_workers: int) -> str | None:
         """Returns why the run, or a worker, stands still, or None."""
+        if self.ending:
+            return self.ending
         if self.read is None and self.spec is not None:
             return "building the networks"
         if self.read is not None and num_workers and not self.read().is_compiled:

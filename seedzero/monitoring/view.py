@@ -69,36 +69,42 @@ class View:
     def observe(self, now: float, *, last: bool = False) -> None:
         """Updates the rates and the console's line; last: the run is over."""
         self.progress.observe(now)
+        self._report_endless(self.progress.snapshot(), self.progress.seconds())
+        self._screen.update(self.shown(last=last), last=last)
+
+    def shown(self, *, last: bool = False) -> console.Snapshot:
+        """Returns the state for the console; last: the run is over."""
         spec, snapshot, seconds = self.progress.spec, self.progress.snapshot(), self.progress.seconds()
-        self._report_endless(snapshot, seconds)
         recent, rates, budget = self._gathered.means(), self._rates(), self._config.run
         env_steps, updates = snapshot.counts.stored, snapshot.num_updates
         steps_budget = (budget.max_env_steps, env_steps, rates["env_steps_per_second"])
         if snapshot.owed_updates and rates["updates_per_second"]:
             steps_budget = (snapshot.owed_updates, updates, rates["updates_per_second"])
-        self._screen.update(
-            console.Snapshot(
-                seconds=seconds,
-                env_steps=env_steps,
-                updates=updates,
-                frames_per_second=rates["frames_per_second"],
-                updates_per_second=rates["updates_per_second"],
-                mean_return=self._gathered.recent_return(),
-                num_players=spec.num_players if spec else 1,
-                evaluation=snapshot.last_evaluation["mean_return"] if snapshot.last_evaluation else None,
-                samples_per_insert=self._samples_per_insert(snapshot),
-                batch_fill=recent.get("batch_fill"),
-                policy_age=recent.get("policy_age"),
-                eta_seconds=console.eta_seconds(
-                    (budget.max_seconds, seconds, 1.0),
-                    steps_budget,
-                    (budget.max_updates, updates, rates["updates_per_second"]),
-                ),
-                durable_update=self.durable_update,
-                note="" if last else self.progress.stalled(len(self._workers())) or "",
+        return console.Snapshot(
+            seconds=seconds,
+            env_steps=env_steps,
+            updates=updates,
+            frames_per_second=rates["frames_per_second"],
+            updates_per_second=rates["updates_per_second"],
+            mean_return=self._gathered.recent_return(),
+            num_players=spec.num_players if spec else 1,
+            evaluation=snapshot.last_evaluation["mean_return"] if snapshot.last_evaluation else None,
+            samples_per_insert=self._samples_per_insert(snapshot),
+            batch_fill=recent.get("batch_fill"),
+            policy_age=recent.get("policy_age"),
+            eta_seconds=console.eta_seconds(
+                (budget.max_seconds, seconds, 1.0),
+                steps_budget,
+                (budget.max_updates, updates, rates["updates_per_second"]),
             ),
-            last=last,
+            durable_update=self.durable_update,
+            note="" if last else self._awaited(seconds),
         )
+
+    def _awaited(self, seconds: float) -> str:
+        """Returns why the run stands still, or does not end yet; "": neither."""
+        is_late = 0 < self._config.run.max_seconds < seconds
+        return self.progress.stalled(len(self._workers())) or ("waiting for calls on the device" if is_late else "")
 
     def _report_endless(self, snapshot: counts.Snapshot, seconds: float) -> None:
         """Says once that no episode has ended in a while, or before the run's last evaluation."""

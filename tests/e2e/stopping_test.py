@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import re
 import resource
 import signal
 import sys
@@ -84,6 +85,56 @@ def test_killed_while_its_replay_is_still_written_a_run_goes_on_with_its_newest_
     found = again.trains_on()
     assert found["steps_stored"] >= seen["steps_stored"]
     assert "the replay fills anew" not in again.output()
+
+
+STUCK_DEVICE = """
+import os, sys, threading
+from seedzero.cli import main
+from seedzero.learner import deadline, learner, runner
+from seedzero.processes import signals
+
+deadline.GRACE_SECONDS = signals.ECHO_SECONDS = 0.0
+update = runner.Runner.update
+
+def update_or_wait(*arguments):
+    if os.path.exists(os.environ["E2E_STUCK"]):
+        print("stuck", file=sys.stderr, flush=True)
+        threading.Event().wait()
+    return update(*arguments)
+
+runner.Runner.update = update_or_wait
+if os.environ["E2E_ENDS"] == "budget":
+    is_over = lambda: os.path.exists(os.environ["E2E_STUCK"])
+    learner._Learner._seconds_left = lambda self: -1.0 if is_over() else float("inf")
+sys.exit(main.main(sys.argv[4:]))
+"""
+"""As STUCK_DISK, with an update that never returns."""
+
+
+@pytest.mark.parametrize(("ends", "code"), [("budget", 1), ("ctrl-c", 130)])
+def test_a_call_that_does_not_return_ends_with_the_newest_checkpoint_and_says_what_is_lost(
+    host: harness.Host, tmp_path: pathlib.Path, ends: str, code: int
+) -> None:
+    run, stuck = tmp_path / "run", tmp_path / "stuck"
+    limits = [sys.executable, "-c", STUCK_DEVICE]
+    settings = (*harness.PACED, "--checkpoint.every_seconds=0.5")
+    learner = host.train(run, *settings, limits=limits, E2E_STUCK=str(stuck), E2E_ENDS=ends)
+    learner.until(lambda found: found["durable_update"], "a checkpoint")
+    workers = learner.workers()
+    stuck.touch()
+    learner.says("stuck")
+    if ends == "ctrl-c":
+        learner.send(signal.SIGINT)
+        learner.says("press Ctrl-C again")
+        learner.send(signal.SIGINT)
+    ended = learner.wait(LEAVE_SECONDS)
+    assert ended.code == code, ended.err
+    (durable,) = re.findall(r"; the newest checkpoint is of update (\d+); updates lost: \d+\n", ended.err)
+    assert int(durable) == harness.saved_steps(run)[-1]
+    harness.wait_for(lambda: not any(worker.is_running() for worker in workers.values()), "the workers' end")
+    assert host.seedzero("checkpoint", "verify", f"--run_dir={run}").code == 0
+    again = host.train(run, *settings)
+    assert int(again.says(r"resumed at update (\d+)")[1]) == int(durable)
 
 
 def test_ctrl_c_while_nobody_has_joined_leaves_with_success(host: harness.Host, tmp_path: pathlib.Path) -> None:

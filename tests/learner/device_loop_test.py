@@ -17,6 +17,27 @@ from seedzero.learner import calls, evaluator
 from seedzero.monitoring import counts
 
 
+def test_its_pulse_changes_with_each_call_that_returns_and_is_none_without_a_call(make: loop_world.Make) -> None:
+    world = make(training__max_in_flight=2, replay__min_steps=100)  # no updates yet
+    session, pulses = world.join(), [world.loop.pulse()]
+    act = world.calls.act
+
+    def look_and_act() -> None:
+        pulses.append(world.loop.pulse())  # a dispatch may wait for the device, too
+        act()
+
+    world.calls.act = look_and_act  # type: ignore[method-assign]
+    for number in range(2):
+        world.show(session, 0, float(number), first=number == 0)
+        assert world.loop.step()
+        pulses.append(world.loop.pulse())
+    world.calls.in_flight.complete_next()
+    pulses.append(world.loop.pulse())
+    world.complete()
+    assert not world.loop.step()
+    assert [*pulses, world.loop.pulse()] == [None, 0, 0, 0, 0, 1, None]
+
+
 @pytest.mark.parametrize("most", [1, 2, 3])
 def test_no_more_calls_are_in_flight_than_the_settings_say(make: loop_world.Make, most: int) -> None:
     world = make(training__max_in_flight=most, replay__min_steps=100)  # no updates yet

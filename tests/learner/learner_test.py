@@ -280,7 +280,10 @@ def test_a_deterministic_run_that_failed_is_not_saved_between_its_fixed_updates(
         _saves=types.SimpleNamespace(checkpointer=wait, check=lambda: None),
         _screen=types.SimpleNamespace(message=said.append),
         _view=types.SimpleNamespace(
-            write_row=lambda row: None, observe=lambda now, last: None, durable_update=durable
+            write_row=lambda row: None,
+            observe=lambda now, last: None,
+            durable_update=durable,
+            progress=types.SimpleNamespace(),
         ),
     )
     with pytest.raises(errors.TrainingFailure) if failure else contextlib.nullcontext():
@@ -305,7 +308,9 @@ def test_a_signal_while_the_last_state_is_saved_does_not_abandon_it() -> None:
         _mirrored=None,
         _save=lambda: learner._Learner._interrupt(saving),
         _saves=saves,
-        _view=types.SimpleNamespace(write_row=lambda row: None, observe=lambda now, last: None),
+        _view=types.SimpleNamespace(
+            write_row=lambda row: None, observe=lambda now, last: None, progress=types.SimpleNamespace()
+        ),
         _workers=types.SimpleNamespace(finish=lambda: None),
     )
     learner._Learner._interrupt(saving)
@@ -370,3 +375,49 @@ def test_an_evaluation_says_whether_it_beats_all_before_or_was_cut(
     (message,) = messages
     assert message.startswith("evaluation at update 3: return 1 +- 0 over ") and told in message
     assert message.endswith(told) or unfinished
+
+
+def _loop(pulse: int | None, num_updates: int = 25) -> Any:
+    return types.SimpleNamespace(pulse=lambda: pulse, look=lambda: types.SimpleNamespace(num_updates=num_updates))
+
+
+@pytest.mark.parametrize(
+    ("loop", "resumed", "durable", "lost"),
+    [
+        (None, False, None, "nothing was learned"),
+        (None, True, None, "the run is as it was"),
+        (_loop(3), False, None, "there is no checkpoint; updates lost: 25"),
+        (_loop(3), True, 20, "the newest checkpoint is of update 20; updates lost: 5"),
+    ],
+)
+def test_a_process_that_leaves_at_once_kills_its_workers_and_says_what_is_lost(
+    loop: Any, resumed: bool, durable: int | None, lost: str
+) -> None:
+    calls: list[str] = []
+    leaving: Any = types.SimpleNamespace(
+        _workers=types.SimpleNamespace(kill=lambda: calls.append("kill")),
+        _screen=types.SimpleNamespace(abandon=calls.append),
+        _loop=loop,
+        _directory=types.SimpleNamespace(resumed=resumed),
+        _view=types.SimpleNamespace(durable_update=durable),
+    )
+    leaving._lost = lambda: learner._Learner._lost(leaving)
+    learner._Learner._leave_at_once(leaving, "left at once")
+    assert calls == ["kill", f"left at once; {lost}"]
+
+
+@pytest.mark.parametrize(
+    ("loop", "is_building", "is_finishing", "pulse"),
+    [
+        (None, False, False, None),  # waiting for the first worker
+        (None, True, False, "building"),
+        (_loop(7), False, False, 7),
+        (_loop(None), False, False, None),
+        (_loop(7), False, True, None),  # saving
+    ],
+)
+def test_only_building_and_calls_on_the_device_are_ended_by_force(
+    loop: Any, is_building: bool, is_finishing: bool, pulse: object
+) -> None:
+    ending: Any = types.SimpleNamespace(_loop=loop, _is_building=is_building, _is_finishing=is_finishing)
+    assert learner._Learner._pulse(ending) == pulse

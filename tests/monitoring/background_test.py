@@ -5,6 +5,7 @@ import io
 import logging
 import os
 import re
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -91,3 +92,22 @@ def test_what_cannot_be_shown_is_told_and_ends_nothing() -> None:
     shown.close()
     told, last = stream.getvalue().splitlines()
     assert told.startswith("a line cannot be shown: OverflowError: ") and last == "last"
+
+
+def test_while_nobody_shows_anything_the_state_is_asked_for_until_the_last() -> None:
+    asked = threading.Event()
+
+    def look() -> console.Snapshot:
+        asked.set()
+        return SNAPSHOT
+
+    stream = io.StringIO()
+    shown = background.Console(console.Console(0.0, stream=stream, live=False), idle_seconds=0.001)
+    shown.look = look
+    assert asked.wait(60.0)
+    shown.update(SNAPSHOT, last=True)
+    assert shown.look is None
+    shown.message("the end")
+    shown.close()
+    lines = stream.getvalue().splitlines()
+    assert len(lines) > 2 and lines[-1] == "the end" and all("2 steps" in line for line in lines[:-1])

@@ -258,3 +258,29 @@ def test_what_stands_in_for_standard_error_is_written_to(monkeypatch: pytest.Mon
     assert cell.getvalue() == "a message\n"
     os.close(elsewhere)
     os.close(other_end)
+
+
+def test_while_a_run_stands_still_lines_come_more_often_than_the_user_asked() -> None:
+    stream, clock = io.StringIO(), Clock()
+    shown = console.Console(60.0, stream=stream, clock=clock)
+    for step, (seconds, note) in enumerate(
+        [(0.0, ""), (20.0, ""), (0.0, "compiling"), (9.0, "compiling"), (1.0, "x")]
+    ):
+        clock.now += seconds
+        shown.update(console.Snapshot(seconds=0.0, env_steps=step, updates=0, note=note))
+    assert [line.split()[1] for line in stream.getvalue().splitlines()] == ["0", "2", "4"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(None, "ETA -"), (90.5, "ETA 1:30"), (0.2, "ETA 0:01"), (0.0, "budget spent")]
+)
+def test_a_budget_that_is_spent_is_told_in_words(seconds: float | None, text: str) -> None:
+    assert f"  {text}  saved" in console.plain_line(dataclasses.replace(FULL, eta_seconds=seconds))
+
+
+def test_a_process_that_leaves_at_once_has_a_last_line() -> None:
+    reader, writer = os.pipe()
+    with open(reader, "rb") as read, open(writer, "w") as stream:
+        console.Console(10.0, stream=stream, live=False).abandon("left at once\n; updates lost: 3")
+        assert read.readline() == b"left at once\\n; updates lost: 3\n"
+    console.Console(10.0, stream=io.StringIO()).abandon("a notebook's stream has no file")

@@ -75,3 +75,5 @@ def test_a_run_stands_still_without_workers_programs_or_progress(run: Run, shown
     assert shown.stalled(1) == "last evaluation: 0 of 2 episodes"
     run.snapshot = run.snapshot._replace(is_compiled=False)
     assert shown.stalled(1) == "compiling"
+    shown.ending = "saving"
+    assert shown.stalled(1) == "saving"

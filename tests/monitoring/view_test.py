@@ -136,3 +136,13 @@ def test_a_run_whose_episodes_end_is_not_told_otherwise(tmp_path: pathlib.Path) 
     screen.now = 10 * view.ENDLESS_SECONDS
     shown.observe(screen.now)
     assert not screen.messages
+
+
+def test_past_its_budget_a_run_waits_for_calls_on_the_device(tmp_path: pathlib.Path) -> None:
+    shown, screen, _ = _view(tmp_path, run__max_seconds=60.0)
+    shown.progress.read = lambda: counts.Snapshot(counts=counts.Counts(stored=1), is_compiled=True)
+    for screen.now, note in ((59.0, ""), (61.0, "waiting for calls on the device")):
+        shown.progress.observe(screen.now)
+        shown.progress._last_change = screen.now
+        assert shown.shown().note == note
+    assert shown.shown(last=True).note == ""

@@ -85,11 +85,14 @@ def make(flags: Mapping[str, str], settings: Mapping[str, str]) -> Request:
         notes.append(f"--env={env}{reason}: preset {preset}; or give --preset=NAME")
     agent = given.get("run.agent", config_lib.agent_names()[0])
     base = presets.get(preset, agent)
-    if not presets.part(preset, agent).values:
+    part = presets.part(preset, agent)
+    if not part.values:
         notes.append(f"preset {preset} has no part for agent {agent}: its defaults hold")
     config_lib.check_read(given, agent)
     config = config_lib.override(base, given)
-    config, implied = combinations.imply(config, preset_env=base.env.id, explicit=given.keys())
+    config, implied = combinations.imply(
+        config, preset_env=base.env.id, explicit=given.keys(), elsewhere=part.elsewhere
+    )
     # With other settings, such as a limit of steps that is shown, the environment may look different.
     found = (spec, refused) if config.env == shown else (None, None)
     return Request(preset, given, config, (*notes, *implied), *found)

@@ -21,7 +21,12 @@ def run(arguments: parse.Arguments) -> int:
     agent = arguments.settings.get("run.agent", config_lib.agent_names()[0])
     base = presets.get(preset, agent)
     config_lib.check_read(arguments.settings, agent)
-    config = config_lib.override(base, arguments.settings)
+    config, _ = combinations.imply(
+        config_lib.override(base, arguments.settings),
+        preset_env=base.env.id,
+        explicit=arguments.settings.keys(),
+        elsewhere=presets.part(preset, agent).elsewhere,
+    )
     values = {name: value for name, value in config_lib.flatten(config).items() if config_lib.is_read(name, agent)}
     on_cpu = presets.cpu_values(preset, agent, explicit=arguments.settings.keys())
     output.show(f"# preset {preset}, agent {agent}: {presets.find(preset).description}")
@@ -34,8 +39,7 @@ def run(arguments: parse.Arguments) -> int:
             section = name.partition(".")[0]
             print(f"\n[{section}]")
         output.show(_entry(name, value, on_cpu.get(name)))
-    implied, _ = combinations.imply(config, preset_env=base.env.id, explicit=arguments.settings.keys())
-    combinations.check(implied, config_lib.override(implied, on_cpu))
+    combinations.check(config, config_lib.override(config, on_cpu))
     return 0
 
 

@@ -40,13 +40,20 @@ _TAKE_ARGUMENTS = ("gym", "python", "envpool", "football")
 """Families whose environments take the settings env.kwargs, env.wrappers and env.max_episode_steps."""
 
 
-def imply(config: config_lib.Config, *, preset_env: str, explicit: Set[str]) -> tuple[config_lib.Config, list[str]]:
+def imply(
+    config: config_lib.Config,
+    *,
+    preset_env: str,
+    explicit: Set[str],
+    elsewhere: Mapping[str, options.Value] = {},
+) -> tuple[config_lib.Config, list[str]]:
     """Returns the configuration with what follows from the user's settings, and notes about it.
 
     Args:
       config: a preset's values with the user's over them.
       preset_env: the environment that the preset was made for.
       explicit: names SECTION.KEY of what the user set; those are never changed.
+      elsewhere: the preset's values for other environments.
     """
     changes: dict[str, options.Value] = {}
     notes = []
@@ -58,6 +65,12 @@ def imply(config: config_lib.Config, *, preset_env: str, explicit: Set[str]) -> 
         if given[name] != off and name not in explicit and config.env.id != preset_env:
             changes[name] = off
             notes.append(f"--{flag} is off: the preset's {str(given[name]).lower()} is for {preset_env}")
+    for name, value in elsewhere.items():
+        if given[name] != value and name not in explicit and config.env.id != preset_env:
+            changes[name] = value
+            notes.append(
+                f"--{name}={options.shown(value)}: the preset's {options.shown(given[name])} is for {preset_env}"
+            )
     if "network" in config.agent.SECTIONS and config.network.module:
         for name, nothing in _OF_OWN_NETWORKS.items():
             if given[name] != nothing and name not in explicit:

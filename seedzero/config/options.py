@@ -134,17 +134,29 @@ class AgentSection(Section):
 
 
 class Part(NamedTuple):
-    """An agent's part of a preset: values by SECTION.KEY over the shared ones; on_cpu: without accelerator."""
+    """An agent's part of a preset: values by SECTION.KEY over the shared ones.
+
+    Attributes:
+      values: for all environments, and for the preset's own.
+      on_cpu: without accelerator.
+      elsewhere: for environments that are not the preset's own.
+    """
 
     values: Mapping[str, Value]
-    on_cpu: Mapping[str, Value]
+    on_cpu: Mapping[str, Value] = {}
+    elsewhere: Mapping[str, Value] = {}
 
 
 def part(
-    base: Mapping[str, Value] = {}, /, *, on_cpu: Mapping[str, Value] = {}, **sections: Mapping[str, Value]
+    base: Mapping[str, Value] = {},
+    /,
+    *,
+    on_cpu: Mapping[str, Value] = {},
+    elsewhere: Mapping[str, Value] = {},
+    **sections: Mapping[str, Value],
 ) -> Part:
     """Returns a part of `values(base, **sections)`."""
-    return Part(values(base, **sections), on_cpu)
+    return Part(values(base, **sections), on_cpu, elsewhere)
 
 
 def values(base: Mapping[str, Value] = {}, /, **sections: Mapping[str, Value]) -> dict[str, Value]:

@@ -163,6 +163,8 @@ PARTS: Mapping[str, options.Part] = {
     "continuous": options.part(
         _SMALL,
         ppo=dict(num_epochs=10, num_minibatches=64, discount=0.97, entropy_weight=0.0, learning_rate=1e-3),
+        # Pendulum's actions matter for some ten steps. LunarLanderContinuous never lands with its settings.
+        elsewhere=options.values(ppo=dict(discount=0.99, learning_rate=3e-4)),
     ),
     "minatar": options.part(
         _SMALL,

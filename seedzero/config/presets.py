@@ -61,7 +61,8 @@ class Preset(NamedTuple):
 def _preset(
     description: str, base: Mapping[str, options.Value] = {}, /, **settings: Mapping[str, options.Value]
 ) -> Preset:
-    return Preset(description, *options.part(base, **settings))
+    shared = options.part(base, **settings)
+    return Preset(description, shared.values, shared.on_cpu)
 
 
 PRESETS: Mapping[str, Preset] = {

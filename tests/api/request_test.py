@@ -96,6 +96,12 @@ def test_another_environment_does_not_stop_at_the_preset_s_return() -> None:
     assert math.isinf(asked.config.run.stop_at_return)
 
 
+@pytest.mark.parametrize(("env", "discount"), [("gym:Pendulum-v1", 0.97), ("gym:MountainCarContinuous-v0", 0.99)])
+def test_another_environment_does_not_get_what_suits_the_preset_s_own(env: str, discount: float) -> None:
+    asked = request.make({}, {"env.id": env, "run.agent": "ppo"})
+    assert (asked.preset, asked.config.ppo.discount) == ("continuous", discount)
+
+
 def test_a_user_s_images_choose_preset_and_network(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "their_envs.py").write_text(_MODULE)

@@ -266,6 +266,8 @@ def test_config_shows_an_agents_part_of_the_preset(capsys: pytest.CaptureFixture
     for line in ("--vtrace.decay_updates=78125  updates", "--vtrace.max_lag=3  unrolls", "--vtrace.frame_stack=4"):
         assert line in out
     assert not any(f"[{section}]" in out for section in ("muzero", "search", "network", "optimizer", "reanalyse"))
+    assert main.main(["config", "--preset=continuous", "--agent=ppo", "--env=gym:X-v0"]) == 0
+    assert "--ppo.discount=0.99" in capsys.readouterr().out  # Pendulum's is another one
     assert "--replay.num_slots=0" in out and "--replay.capacity" not in out
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import re
 from typing import Any
@@ -161,6 +162,17 @@ def test_the_return_to_stop_at_belongs_to_the_environment_of_the_preset() -> Non
     explicit = {"env.id", "run.stop_at_return", "evaluation.pauses_training"}
     asked, _ = combinations.imply(_catch(env__id="gym:X-v0"), preset_env="catch", explicit=explicit)
     assert asked.run.stop_at_return == 1.0 and asked.evaluation.pauses_training
+
+
+def test_what_an_agent_has_for_the_environment_of_the_preset_is_for_no_other() -> None:
+    pendulum = presets.get("continuous", "ppo")
+    elsewhere = presets.part("continuous", "ppo").elsewhere
+    other = config.override(pendulum, {"env.id": "gym:LunarLanderContinuous-v3", "ppo.learning_rate": 5e-4})
+    imply = functools.partial(combinations.imply, preset_env=pendulum.env.id, elsewhere=elsewhere)
+    found, notes = imply(other, explicit={"env.id", "ppo.learning_rate"})
+    assert (found.ppo.discount, found.ppo.learning_rate) == (0.99, 5e-4)
+    assert notes[-1] == "--ppo.discount=0.99: the preset's 0.97 is for gym:Pendulum-v1"
+    assert imply(pendulum, explicit=set()) == (pendulum, [])
 
 
 def test_the_updates_to_stop_after_belong_to_the_environment_of_the_preset() -> None:

@@ -54,7 +54,7 @@ def test_every_agent_has_parts_of_presets_that_exist_and_the_default_agent_of_al
 @pytest.mark.parametrize(("name", "agent"), PARTS)
 def test_a_part_sets_what_its_agent_reads_and_a_preset_what_all_read(name: str, agent: str) -> None:
     part, preset = presets.part(name, agent), presets.find(name)
-    assert all(config.is_read(key, agent) for key in [*part.values, *part.on_cpu])
+    assert all(config.is_read(key, agent) for key in [*part.values, *part.on_cpu, *part.elsewhere])
     shared = [*preset.values, *preset.on_cpu]
     assert all(config.is_read(key, other) for key in shared for other in config.agent_names())
 

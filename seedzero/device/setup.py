@@ -60,6 +60,12 @@ class Setup(NamedTuple):
         return self.learners or self.mesh
 
     @property
+    def takes_turns(self) -> bool:
+        """Whether acting waits for the parameters of an update on other devices: no row may be older than that."""
+        data = self.agent.data
+        return self.learners is not None and isinstance(data, data_lib.Queue) and data.max_lag == 1
+
+    @property
     def stored(self) -> dict[str, data_lib.Stored]:
         """The arrays of a stored row: the agent's, and the versions, equal when acting writes them."""
         version = data_lib.Stored((), np.dtype(np.int32))

@@ -269,14 +269,15 @@ def _learn_from(
 
 
 def _age_metrics(data: data_lib.Data, windows: windows_lib.Windows, num_updates: jax.Array) -> base.Metrics:
-    """Returns how many updates ago the parameters acted: at sampled rows, or in the unrolls of a queue."""
-    age = (num_updates - windows.stored[rings_lib.VERSION][:, 0]).astype(jnp.float32)
+    """Returns how many updates ago the parameters acted: at sampled rows, or over the unrolls of a queue."""
+    age = (num_updates - windows.stored[rings_lib.VERSION]).astype(jnp.float32)
     if isinstance(data, data_lib.Replay):
-        return {"replay_age": jax.lax.pmean(jnp.mean(age), _AXIS)}
+        return {"replay_age": jax.lax.pmean(jnp.mean(age[:, 0]), _AXIS)}
+    age, weight = age[:, :-1], windows.weight[:, None]  # the last row's action is the next unroll's
     return {
-        "policy_lag": jax.lax.pmean(jnp.mean(windows.weight * age), _AXIS),
-        "policy_lag_max": jax.lax.pmax(jnp.max(jnp.where(windows.weight > 0, age, 0.0)), _AXIS),
-        "batch_padding": jax.lax.pmean(jnp.mean(windows.weight == 0), _AXIS),
+        "policy_lag": jax.lax.pmean(jnp.mean(weight * age), _AXIS),
+        "policy_lag_max": jax.lax.pmax(jnp.max(jnp.where(weight > 0, age, 0.0)), _AXIS),
+        "batch_padding": jax.lax.pmean(jnp.mean(weight == 0), _AXIS),
     }
 
 

@@ -66,7 +66,8 @@ class Calls:
         self.pacer = pacing.make(config, setup)
         self.intake = intake_lib.Intake(config, setup.layout, workers.inbox, self.pacer, gathered, spec=setup.spec)
         self.evaluator = evaluator_lib.Evaluator(config.evaluation, config.env.id)
-        maxima = (config.training.max_in_flight, *([apart.MOST_UPDATES] if setup.learners else []))
+        most_updates = 1 if setup.takes_turns else apart.MOST_UPDATES
+        maxima = (config.training.max_in_flight, *([most_updates] if setup.learners else []))
         self.in_flight = in_flight_lib.InFlight(workers.inbox.changed, *maxima)
         self._learning = len(maxima) - 1  # the lane of updates
         self._publish_every = config.training.publish_every
@@ -84,6 +85,11 @@ class Calls:
     def has_room_to_learn(self) -> bool:
         """Whether an update may be dispatched."""
         return self.in_flight.has_room_in(self._learning)
+
+    @property
+    def awaits_update(self) -> bool:
+        """Whether acting waits for an update under way on other devices."""
+        return self.setup.takes_turns and not self.has_room_to_learn
 
     def act(self) -> None:
         """Acts for the training environments that wait."""
@@ -126,7 +132,9 @@ class Calls:
     def update(self) -> None:
         """Learns once, and publishes the parameters when that is due."""
         values = self.runner.update(self.pacer.feed(self._num_inserts(), self.clock()))
-        names = self.runner.programs.metric_names
+        if self.runner.num_updates % self._publish_every == 0:
+            self.runner.publish()
+        names, settle = self.runner.programs.metric_names, self.runner.when_there()
 
         def collect() -> None:
             fetched = dict(zip(names, np.asarray(values).tolist(), strict=True))
@@ -136,10 +144,10 @@ class Calls:
                     f"the loss or its gradient was not finite in {_MAX_REJECTED} updates in a row; resume from the "
                     f"last checkpoint with a lower learning rate, or look for huge rewards"
                 )
+            if self.setup.takes_turns:
+                settle()
 
         self.in_flight.add(collect, self._learning)
-        if self.runner.num_updates % self._publish_every == 0:
-            self.runner.publish()
 
     def refresh(self) -> None:
         """Renews stored targets once."""

@@ -222,19 +222,20 @@ class DeviceLoop:
         num_inserts = calls.intake.ledger.counts.stored
         only_learns = self._config.run.has_all_steps(num_inserts)
         may_act = ready and not only_learns and calls.intake.can_act(self._full_batch(), self._clock())
+        can_act = may_act and has_room and not calls.awaits_update
         return limiter.Progress(
             num_inserts=num_inserts,
             num_kept=calls.intake.num_kept,
             num_updates=runner.num_updates,
             num_refreshes=runner.num_refreshes,
-            can_act=has_room and may_act,
+            can_act=can_act,
             can_evaluate=has_room and ready and evaluating and calls.workers.inbox.num_rows(types.Role.EVALUATE) > 0,
             can_update=calls.has_room_to_learn and programs.update_ready and can_sample,
             can_refresh=has_room and programs.refresh_ready and can_sample,
             evaluating=evaluating or (lock_step and calls.evaluator.is_due(runner.num_updates)),
             evaluated_last=calls.evaluator.acted_last,
             only_learns=only_learns,
-            waits_to_act=may_act and not has_room,
+            waits_to_act=may_act and not can_act,
         )
 
     def _full_batch(self) -> int:

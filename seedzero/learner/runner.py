@@ -7,7 +7,8 @@ computed.
 from __future__ import annotations
 
 import collections
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -68,6 +69,10 @@ class Runner:
         waits = self._setup.learners is None or not self._setup.ahead
         while self._published and (waits or apart.is_there(self._published[0][0])):
             self.params, self.version = self._published.popleft()
+
+    def when_there(self) -> Callable[[], object]:
+        """Returns a function that waits, on any thread, until acting need not wait for what is published by now."""
+        return functools.partial(jax.block_until_ready, [params for params, _ in self._published])
 
     def act(self, batch: batch_lib.Batch, params: base.Params, version: int, num_inserts: int) -> jax.Array:
         """Acts on a batch with parameters of a version; returns the actions of its rows."""

@@ -387,8 +387,8 @@ def test_a_padded_batch_gives_the_update_of_its_unrolls_alone(
     assert alone.pop("batch_padding") == 0
     assert metrics.pop("batch_padding") == pytest.approx(sum(weight == 0 for *_, weight in padded) / len(padded))
     assert metrics == pytest.approx(alone, rel=1e-5)
-    # After 10 updates unrolls of versions 2, 4 and 2 are 8, 6 and 8 behind; padding of version 0 does not count.
-    assert (metrics["policy_lag"], metrics["policy_lag_max"]) == (pytest.approx(22 / 3), 8.0)
+    # After 10 updates steps of versions 2 and 3, 4 and 5, 2 and 3 are 8, 7, 6, 5, 8, 7 behind; padding is left out.
+    assert (metrics["policy_lag"], metrics["policy_lag_max"]) == (pytest.approx(41 / 6), 8.0)
 
 
 def test_the_unrolls_of_a_batch_weigh_alike_wherever_they_lie() -> None:

@@ -53,6 +53,11 @@ OTHERS = {
     "ppo": ("--preset=catch", "--ppo.width=16", "--ppo.batch_size=8", "--ppo.decay_updates=100"),
     "sac": ("--preset=continuous", "--sac.width=16", *REPLAY),
 }
+APART = {
+    "vtrace": ("--preset=catch", "--vtrace.width=16", "--vtrace.batch_size=8"),
+    "ppo": OTHERS["ppo"],
+}
+"""Agents with a queue."""
 
 
 def _rows(run: pathlib.Path) -> list[dict[str, Any]]:
@@ -161,12 +166,19 @@ def test_a_run_on_devices_apart_has_the_same_bits_and_metrics_though_killed(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("agent", OTHERS)
+@pytest.mark.parametrize(
+    ("agent", "is_apart"), [*((agent, False) for agent in OTHERS), *((agent, True) for agent in APART)]
+)
 def test_each_agent_has_the_same_bits_and_metrics_though_killed_between_checkpoints(
-    host: harness.Host, tmp_path: pathlib.Path, agent: str
+    host: harness.Host, tmp_path: pathlib.Path, agent: str, *, is_apart: bool
 ) -> None:
     host.compile_as_users_do()
-    settings = (*OTHERS[agent], *SMALL, f"--agent={agent}", "--seed=3")
+    settings = (*(APART if is_apart else OTHERS)[agent], *SMALL, f"--agent={agent}", "--seed=3")
+    if is_apart:
+        host.environment["XLA_FLAGS"] = (
+            host.environment.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=2"
+        )
+        settings += ("--training.acting_devices=1",)
     whole = tmp_path / "whole"
     ended = host.train(whole, *settings).wait()
     assert ended.code == 0, ended.err

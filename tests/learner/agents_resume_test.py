@@ -33,15 +33,7 @@ _REPLAY: Mapping[str, options.Value] = {
     "replay.samples_per_insert": 1.0,
 }
 _PRIORITIES: Mapping[str, options.Value] = {**_REPLAY, "replay.priority_alpha": 0.6}
-_PPO: Mapping[str, options.Value] = {
-    "run.agent": "ppo",
-    "ppo.width": 8,
-    "ppo.unroll_length": 3,
-    "ppo.batch_size": 4,
-    "ppo.num_epochs": 2,
-    "ppo.num_minibatches": 2,
-    "ppo.decay_updates": 50,
-}
+_PPO: Mapping[str, options.Value] = {**loop_world.PPO, "ppo.decay_updates": 50}
 
 
 class Case(NamedTuple):
@@ -99,6 +91,7 @@ CASES: Mapping[str, Case] = {
         }
     ),
     "ppo": Case(_PPO),
+    "ppo, with learners apart": Case(_PPO, num_learning=2),
     "ppo, continuous, with an LSTM": Case({**_PPO, "ppo.lstm_width": 4}, CONTINUOUS),
     "sac": Case({"run.agent": "sac", "sac.width": 8, **_REPLAY}, CONTINUOUS),
 }

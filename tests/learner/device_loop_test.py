@@ -75,6 +75,46 @@ def test_acting_is_answered_while_updates_of_other_devices_are_not_complete() ->
     assert learning.number == 0
 
 
+@pytest.fixture(scope="module")
+def taking_turns() -> loop_world.Device:
+    """PPO, whose unrolls may not wait for more than one update, with learners apart."""
+    return loop_world.make_device(loop_world.PPO, num_learning=1)
+
+
+def test_acting_waits_for_the_parameters_of_an_update_apart_where_no_older_ones_may_act(
+    taking_turns: loop_world.Device,
+) -> None:
+    world = loop_world.World(taking_turns, evaluation__every_updates=1000)
+    session, watched = world.join(), world.join(types.Role.EVALUATE, "evaluator")
+    acting, learning = world.calls.in_flight._lanes
+
+    def show(*, first: bool = False) -> None:
+        for group in (0, 1):
+            world.show(session, group, 0.0, first=first)
+
+    def answers() -> list[tuple[types.Role, int]]:
+        """Completes acting calls alone; returns the roles and versions of their replies."""
+        num_before = len(world.replies)
+        while world.loop.step() or acting.number:
+            if acting.number:
+                world.calls.in_flight.complete_next(0)
+        return [(request.role, version) for request, _, version in world.replies[num_before:]]
+
+    show(first=True)
+    assert answers() == [(types.Role.TRAIN, 0)] * 2
+    for number in range(4):
+        for _ in range(loop_world.UNROLL - (number > 0)):
+            show()
+            assert answers() == [(types.Role.TRAIN, number)] * 2
+        assert (world.num_updates, learning.number) == (number + 1, 1)
+        show()
+        world.show(watched, 0, 0.0, first=number == 0)
+        assert answers() == [(types.Role.EVALUATE, 1)]  # which no update makes older
+        world.calls.in_flight.complete_next(1)
+        assert answers() == [(types.Role.TRAIN, number + 1)] * 2
+    assert world.gathered.means()["policy_lag_max"] <= 1.0
+
+
 def test_acting_keeps_to_its_own_room_where_other_devices_learn() -> None:
     device = loop_world.make_device(loop_world.MUZERO, num_learning=1).without_refresh
     world = loop_world.World(device, training__max_in_flight=1, replay__min_steps=100)  # no updates yet

@@ -63,6 +63,15 @@ VTRACE: dict[str, options.Value] = {
     "vtrace.lstm_width": 4,
 }
 
+PPO: dict[str, options.Value] = {
+    "run.agent": "ppo",
+    "ppo.width": 8,
+    "ppo.unroll_length": UNROLL,
+    "ppo.batch_size": BATCH,
+    "ppo.num_epochs": 2,
+    "ppo.num_minibatches": 2,
+}
+
 
 class Device(NamedTuple):
     """An agent on the device: its setup, compiled programs and first states."""

@@ -133,7 +133,7 @@ def summary(results: Sequence[ladder.Result]) -> str:
                 (
                     f"`{name}`: {rung.bar:g}",
                     agent,
-                    ", ".join(f"{result['score']:g}" for result in found),
+                    ", ".join(map(ladder.shown, found)),
                     ", ".join(f"{x:.0f}" for x in seconds) + f" (median {statistics.median(seconds):.0f})",
                     ", ".join(f"{result['env_steps']:,}" for result in found),
                     f"{sum(result['reached'] for result in found)} of {len(found)}",

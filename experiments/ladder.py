@@ -23,6 +23,13 @@ _MARGIN = 8.0
 """Seconds of a rung's time reserved for work outside a run's own clock: process start and saving."""
 
 
+class Score(NamedTuple):
+    """A score; error: the standard error of a mean over episodes, None: it is exact."""
+
+    value: float
+    error: float | None = None
+
+
 class Rung(NamedTuple):
     """One step of the ladder.
 
@@ -38,23 +45,29 @@ class Rung(NamedTuple):
     settings: Sequence[str]
     seconds: float
     bar: float
-    score: Callable[[pathlib.Path], float]
+    score: Callable[[pathlib.Path], Score]
     unit: str
     seeds: int = 3
 
 
-def mean_return(episodes: int) -> Callable[[pathlib.Path], float]:
+def mean_return(episodes: int) -> Callable[[pathlib.Path], Score]:
     """Returns the score of a run directory: the mean return of so many episodes."""
-    return lambda path: float(runs.evaluate(path, [f"--episodes={episodes}"])["mean_return"])
+
+    def score(path: pathlib.Path) -> Score:
+        found = runs.evaluate(path, [f"--episodes={episodes}"])
+        error = found.get("stderr_return")
+        return Score(float(found["mean_return"]), None if error is None else float(error))
+
+    return score
 
 
-def _lost_lines(path: pathlib.Path) -> float:
+def _lost_lines(path: pathlib.Path) -> Score:
     """Returns minus the number of lost lines of play, over both colours."""
-    return -float(runs.evaluate(path, ["--opponent=exhaustive"])["losses"])
+    return Score(-float(runs.evaluate(path, ["--opponent=exhaustive"])["losses"]))
 
 
-def _kept_values(path: pathlib.Path) -> float:
-    return 100 * float(runs.script("keeps_value.py", [str(path), "--positions=1000"])["share"])
+def _kept_values(path: pathlib.Path) -> Score:
+    return Score(100 * float(runs.script("keeps_value.py", [str(path), "--positions=1000"])["share"]))
 
 
 def _lunar_lander(seconds: float, bar: float) -> Rung:
@@ -114,13 +127,20 @@ def climb(name: str, rung: Rung, seed: int, out: pathlib.Path, more: Sequence[st
         "rung": name,
         "seed": seed,
         "seconds": round(run.seconds, 1),
-        "score": round(score, 3),
-        "reached": score >= rung.bar and run.seconds <= rung.seconds,
+        "score": round(score.value, 3),
+        "error": score.error,
+        "reached": score.value >= rung.bar and run.seconds <= rung.seconds,
         "env_steps": max((row["env_steps"] for row in runs.rows(run.path)), default=0),
         "ended": run.last_line,
         "command": f"seedzero train {' '.join(settings)}",
         "curve": runs.evaluations(run.path),
     }
+
+
+def shown(result: Result) -> str:
+    """Returns a score with its standard error, if it has any; results of earlier versions tell none."""
+    error = result.get("error")
+    return f"{result['score']:g}{f' ± {error:.2g}' if error else ''}"
 
 
 def summary(results: Sequence[Result]) -> str:
@@ -134,7 +154,7 @@ def summary(results: Sequence[Result]) -> str:
                 (
                     f"`{name}`",
                     f"{rung.bar:g} ({rung.unit}) in {rung.seconds:g} s",
-                    ", ".join(f"{result['score']:g}" for result in found),
+                    ", ".join(map(shown, found)),
                     ", ".join(f"{x:.0f}" for x in seconds) + f" (median {statistics.median(seconds):.0f})",
                     f"{sum(result['reached'] for result in found)} of {len(found)}",
                 )

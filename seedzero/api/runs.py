@@ -33,6 +33,7 @@ class Evaluation:
       min_return: of the worst episode.
       max_return: of the best one.
       mean_length: steps; in games of two players the moves of both.
+      stderr_return: standard error of mean_return; None: of one episode, or of every line of play.
       human_normalized: for Atari and DMLab-30's levels, 0: random play, 1: a human; of all 30 levels the mean, each
         capped at 1; None: another environment.
       task_returns: mean return of each task, by its name; None: there is one task.
@@ -53,6 +54,7 @@ class Evaluation:
     min_return: float
     max_return: float
     mean_length: float
+    stderr_return: float | None = None
     human_normalized: float | None = None
     task_returns: Mapping[str, float] | None = None
     cut_off: int | None = None

@@ -52,6 +52,11 @@ def run(arguments: parse.Arguments) -> int:
             result = served.evaluate(str(path), step, episodes, seed, access, reports, max_steps, trusted=trusted)
     output.say(f"evaluated the checkpoint of update {result['step']}{_why(step, result)}")
     _report_cut(result)
+    if "stderr_return" in result:
+        output.say(
+            f"mean return {result['mean_return']:.4g}, standard error {result['stderr_return']:.2g} over "
+            f"{result['episodes']} episodes"
+        )
     output.print_json(result)
     return 0
 
@@ -173,9 +178,10 @@ COMMAND = parse.Command(
     ),
     details="""
 The last line on standard output: step (the checkpoint's update), chosen (best, last or given), episodes, mean_return,
-std_return, min_return, max_return, mean_length, cut_off (episodes that --max_episode_steps ended, if there are any),
-for several tasks task_returns (the mean of each), and for Atari and DMLab-30 human_normalized (0: random play, 1: a
-human; of all 30 levels the mean of the scores, each capped at 1).
+std_return, min_return, max_return, mean_length, stderr_return (standard error of mean_return, but of one episode and
+of `exhaustive`), cut_off (episodes that --max_episode_steps ended, if there are any), for several tasks task_returns
+(the mean of each), and for Atari and DMLab-30 human_normalized (0: random play, 1: a human; of all 30 levels the mean
+of the scores, each capped at 1).
 
 Games of two players add opponent, wins, draws, losses, and the same three as `first` and `second`: with the first
 move and without it, which is half of --episodes each; lengths are moves of both. Two agents without noise would

@@ -122,7 +122,7 @@ def evaluate(
     if game is None:
         if opponent is not None:
             raise errors.UsageError(f"--opponent={opponent}: {path} was trained in no game of two players; omit it")
-        return _evaluate_alone(path, step, num_episodes, seed, max_steps, progress)
+        return evaluation.with_error(_evaluate_alone(path, step, num_episodes, seed, max_steps, progress))
     if max_steps is not None:
         raise errors.UsageError(
             f"--max_episode_steps={max_steps}: {path} was trained in a game of two players, where every game is "
@@ -138,7 +138,8 @@ def evaluate(
         games = match.against_random(game, agent, num_episodes, seed)
     else:
         games = match.every_line(game, agent)
-    return {**checkpoint, "opponent": opponent, **match.summary(games)}
+    found = {**checkpoint, "opponent": opponent, **match.summary(games)}
+    return found if opponent == EXHAUSTIVE else evaluation.with_error(found)
 
 
 def game_of(path: pathlib.Path) -> spiel.Game | None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -180,6 +181,15 @@ class Evaluation:
         means = {name: float(np.mean(returns)) for name, returns in totals.items() if returns}
         unfinished = sum(self._left.values())
         return dataclasses.replace(found, task_returns=means, cut_off=self._cut_off, unfinished=unfinished)
+
+
+def with_error(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns statistics as JSON with `stderr_return`, the standard error of the mean return; of one episode without.
+
+    The episodes are those of a sample: independent, and as many as one likes.
+    """
+    episodes = found["episodes"]
+    return {**found, **({"stderr_return": found["std_return"] / math.sqrt(episodes - 1)} if episodes > 1 else {})}
 
 
 def summarize(totals: Sequence[float], lengths: Sequence[int]) -> Result:

@@ -81,7 +81,7 @@ def evaluate(
         finished = True
     finally:
         listening.stop(finished=finished, reason="the evaluation is over")
-    return {**saved.to_json(), **result.to_json()}
+    return evaluation.with_error({**saved.to_json(), **result.to_json()})
 
 
 def _read_config(path: pathlib.Path, access: config_lib.Config, *, trusted: bool) -> config_lib.Config:

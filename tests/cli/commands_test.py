@@ -42,12 +42,13 @@ def test_evaluate_ends_with_one_line_of_json(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     calls, run = [], pathlib.Path("r")
-    result = {**_RESULT, "chosen": "best", "mean_return": float("inf"), "cut_off": 2}
+    result = {**_RESULT, "chosen": "best", "mean_return": float("inf"), "cut_off": 2, "stderr_return": 0.25}
     monkeypatch.setattr(evaluate, "evaluate", lambda *args, trusted: calls.append(args) or result)
     assert main.main(["evaluate", "--run_dir=r", "--episodes", "3"]) == 0
     output = capsys.readouterr()
     assert json.loads(output.out.splitlines()[-1]) == {**result, "mean_return": "inf"}
     assert "evaluated the checkpoint of update 7: the best by evaluation while training" in output.err
+    assert "mean return inf, standard error 0.25 over 3 episodes" in output.err
     assert "the limit of steps ended 2 of 3 episodes" in output.err and "--max_episode_steps=N" in output.err
     assert main.main(["evaluate", "--run_dir=r", "--max_episode_steps=9"]) == 0
     assert main.main(["evaluate", "--run_dir=r", "--step=best", "--episodes=3", "--seed=4"]) == 0

@@ -11,7 +11,10 @@ import e2e_harness as harness
 import pytest
 
 LEARN = ("--preset=catch", "--checkpoint.every_seconds=10", "--metrics.every_seconds=1", "--checkpoint.keep=2")
-DETAILS = {"step", "chosen", "episodes", "mean_return", "std_return", "min_return", "max_return", "mean_length"}
+DETAILS = {
+    "step", "chosen", "episodes", "mean_return", "std_return", "min_return", "max_return", "mean_length",
+    "stderr_return",
+}  # fmt: skip
 BRIEF = (*harness.TINY, "--max_updates=60")
 
 

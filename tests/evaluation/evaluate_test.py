@@ -83,6 +83,7 @@ def test_agents_of_either_kind_play_whole_episodes(
     assert (found["step"], found["chosen"]) == (7, "last")
     assert (found["episodes"], found["mean_length"]) == (5, 9.0)
     assert -1.0 <= found["mean_return"] <= 1.0 and "cut_off" not in found
+    assert found["stderr_return"] == pytest.approx(found["std_return"] / 2.0)
 
 
 @pytest.mark.parametrize(("changes", "max_steps"), [({"evaluation.max_episode_steps": 4}, None), ({}, 4)])

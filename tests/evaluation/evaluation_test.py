@@ -122,3 +122,10 @@ def test_a_return_is_the_sum_of_the_rewards() -> None:
 @pytest.mark.parametrize(("rewards", "total"), [([1.0, 2.0, 4.0], 3.0), ([0.0, 0.0, 0.0, 1.0], -1.0), ([1.0], 1.0)])
 def test_of_two_players_it_is_what_the_first_mover_received(rewards: list[float], total: float) -> None:
     assert _play_one(rewards, num_players=2) == evaluation.Episode(slot=1, total=total, length=len(rewards))
+
+
+def test_a_mean_over_episodes_has_its_standard_error() -> None:
+    found = evaluation.summarize([1.0, 2.0, 3.0, 6.0], [1] * 4).to_json()
+    assert evaluation.with_error(found) == {**found, "stderr_return": pytest.approx(np.std([1, 2, 3, 6], ddof=1) / 2)}
+    one = evaluation.summarize([1.0], [1]).to_json()
+    assert evaluation.with_error(one) == one

@@ -182,6 +182,7 @@ def test_the_opponent_is_chosen_by_name_or_run_directory(
         "episodes",
         "mean_return",
         "std_return",
+        "stderr_return",
         "min_return",
         "max_return",
         "mean_length",
@@ -199,6 +200,7 @@ def test_the_opponent_is_chosen_by_name_or_run_directory(
     assert loaded[-2:] == [(mine, "last"), (other, None)]
     exhaustive = evaluate.evaluate(mine, None, 1, 0, "exhaustive")
     assert (exhaustive["episodes"], exhaustive["losses"]) == (99 + 2 + 498 + 183, 0)
+    assert "stderr_return" not in exhaustive  # all lines, no sample
 
 
 def test_an_opponent_that_does_not_fit_is_refused_by_name(

@@ -62,7 +62,7 @@ def test_a_rung_is_reached_by_its_score_within_its_time(
     ladder = script("ladder")
     (tmp_path / "metrics.jsonl").write_text("")
     monkeypatch.setattr(ladder.runs, "train", lambda path, settings: ladder.runs.Run(seconds, "finished", tmp_path))
-    rung = ladder.RUNGS["catch"]._replace(score=lambda path: score)
+    rung = ladder.RUNGS["catch"]._replace(score=lambda path: ladder.Score(score))
     assert ladder.climb("catch", rung, 1, tmp_path)["reached"] is reached
 
 
@@ -73,6 +73,19 @@ def test_a_rung_is_summed_up_in_one_line(script: Any) -> None:
     ]
     line = script("ladder").summary(results).splitlines()[-1]
     assert line == "| `catch` | 1 (return, 100 episodes) in 60 s | 1, 0.5, 1 | 20, 50, 30 (median 30) | 2 of 3 |"
+
+
+def test_a_score_over_episodes_has_its_standard_error(
+    script: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ladder = script("ladder")
+    (tmp_path / "metrics.jsonl").write_text("")
+    monkeypatch.setattr(ladder.runs, "train", lambda path, settings: ladder.runs.Run(9.0, "finished", tmp_path))
+    found = {"mean_return": 7.9861, "stderr_return": 0.08192}
+    monkeypatch.setattr(ladder.runs, "evaluate", lambda path, arguments: found)
+    result = ladder.climb("taxi", ladder.RUNGS["taxi"], 1, tmp_path)
+    assert (result["score"], result["error"]) == (7.986, 0.08192)
+    assert "| 7.986 ± 0.082 | 9 (median 9) |" in ladder.summary([result])
 
 
 def test_a_climb_leaves_a_table_a_plot_a_rung_and_one_of_all(script: Any, tmp_path: pathlib.Path) -> None:

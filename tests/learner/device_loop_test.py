@@ -513,7 +513,9 @@ class TestLastEvaluation:
         self._show_one_end(world, watched)
         assert world.loop._seconds_left() == 20.0 and not world.loop._has_work()
         world.now += 20.0
-        assert world.loop._has_work() and world.loop.run() == "--max_updates=6 reached"
+        assert world.loop._has_work()
+        world.work()
+        assert world.loop._over == "--max_updates=6 reached"
         (result,) = world.results
         assert (result.episodes, result.unfinished, result.mean_return) == (1, 1, 5.0) and world.bests == []
         last = world.loop.look().last_evaluation
@@ -530,7 +532,7 @@ class TestLastEvaluation:
             world.work()
         assert world.loop._over is None
         self._show_one_end(world, watched)
-        assert world.loop.run() == "--max_updates=6 reached"
+        assert world.loop._over == "--max_updates=6 reached"
         assert [(result.episodes, result.unfinished) for result in world.results] == [(1, 1)]
 
     def _show_one_end(self, world: loop_world.World, watched: Any) -> None:

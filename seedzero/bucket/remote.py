@@ -28,8 +28,8 @@ ROOT = "checkpoints"
 STEPS = f"{ROOT}/{checkpoint_files.STEPS}/"
 BESTS = f"{ROOT}/{checkpoint_files.BEST}/"
 """Prefixes of the keys of all checkpoints, and of the best ones."""
-_OURS = re.compile(rf"(?:(?:{STEPS}|{BESTS})\d+|{ROOT}/{checkpoint_files.SEGMENTS}/[^/]+)/.+", re.DOTALL)
-_MANIFEST = re.compile(rf"((?:{STEPS}|{BESTS})\d+)/{re.escape(manifest.NAME)}")
+_OURS = re.compile(rf"(?:(?:{STEPS}|{BESTS})[0-9]{{12,18}}|{ROOT}/{checkpoint_files.SEGMENTS}/[^/]+)/.+", re.DOTALL)
+_MANIFEST = re.compile(rf"((?:{STEPS}|{BESTS})[0-9]{{12,18}})/{re.escape(manifest.NAME)}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,19 +60,19 @@ class Checkpoints:
         """Adds a checkpoint that is whole; an earlier one of its step may have been damaged."""
         self.manifests[prefix] = known
         if prefix.startswith(STEPS):
-            self.unusable.discard(_number(prefix))
+            self.unusable.discard(number(prefix))
 
     def steps(self) -> dict[int, Known]:
         """Returns the checkpoints but the best ones, by updates done."""
-        return {_number(prefix): known for prefix, known in self.manifests.items() if prefix.startswith(STEPS)}
+        return {number(prefix): known for prefix, known in self.manifests.items() if prefix.startswith(STEPS)}
 
     def bests(self) -> dict[int, Known]:
         """Returns the best checkpoints by updates done; the last one counts."""
-        return {_number(prefix): known for prefix, known in self.manifests.items() if prefix.startswith(BESTS)}
+        return {number(prefix): known for prefix, known in self.manifests.items() if prefix.startswith(BESTS)}
 
     def replaced_by(self, prefix: str) -> list[str]:
         """Returns the prefixes to delete before one is written: the same one, and later best ones."""
-        step = _number(prefix)
+        step = number(prefix)
         later = [best_prefix(other) for other in self.bests() if other > step] if prefix == best_prefix(step) else []
         return [*later, *([prefix] if prefix in self.manifests else [])]
 
@@ -106,7 +106,8 @@ def best_prefix(step: int) -> str:
     return f"{BESTS}{step:012d}"
 
 
-def _number(prefix: str) -> int:
+def number(prefix: str) -> int:
+    """Returns the step of a checkpoint's prefix."""
     return int(prefix.rpartition("/")[2])
 
 
@@ -143,21 +144,12 @@ def read_checkpoints(store: bucket.Store, keys: Collection[str]) -> Checkpoints:
         if content is None:
             continue  # deleted since
         try:
-            known = Known(content, manifest.parse(content))
-            _check_names(known.manifest)
+            known = Known(content, manifest.parse(content, number(prefix)))
         except errors.CheckpointError as error:
             found.damaged[prefix] = str(error)
         else:
             found.manifests[prefix] = known
     return found
-
-
-def _check_names(found: manifest.Manifest) -> None:
-    """Refuses names that lead out of a run directory, because they become local paths."""
-    names = [*found.files, *found.segments, *(name for files in found.segments.values() for name in files)]
-    bad = [name for name in names if {"", ".", ".."} & set(name.split("/"))]
-    if bad:
-        raise errors.CheckpointError(f"{manifest.NAME} is damaged: it names {bad[0]!r}")
 
 
 def fetch(

@@ -65,7 +65,7 @@ class Uploads:
             content = (self._path / prefix / manifest.NAME).read_bytes()
             known = self._objects.manifests.get(prefix)
             if known is None or known.content != content:
-                self._upload(prefix, remote.Known(content, manifest.parse(content)))
+                self._upload(prefix, remote.Known(content, manifest.parse(content, remote.number(prefix))))
         if step is not None and self.reports_progress:
             self._report(f"checkpoint {step} is in {self._store.url}")
 

@@ -22,6 +22,7 @@ TRASH_SUFFIX = ".trash"
 REPLACED_SUFFIX = ".replaced"
 LEFTOVERS = (TEMPORARY_SUFFIX, TRASH_SUFFIX, REPLACED_SUFFIX)
 """Suffixes of directories that a crash may leave."""
+_NUMBER = re.compile(r"[0-9]{12,18}")
 _LEFTOVER = re.compile(rf".+\.[0-9a-f]+({'|'.join(map(re.escape, LEFTOVERS))})")
 
 
@@ -125,6 +126,14 @@ def _move_aside(path: pathlib.Path, suffix: str) -> pathlib.Path | None:
     except FileNotFoundError:
         return None
     return aside
+
+
+def numbered(parent: pathlib.Path) -> list[int]:
+    """Returns the numbers that name directories here, with twelve digits or more, in their order."""
+    if not parent.is_dir():
+        return []
+    names = (path.name for path in parent.iterdir() if _NUMBER.fullmatch(path.name))
+    return sorted(int(name) for name in names if name == f"{int(name):012d}")
 
 
 def remove_leftovers(parent: pathlib.Path) -> None:

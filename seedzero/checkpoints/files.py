@@ -41,9 +41,7 @@ def step_directory(directory: pathlib.Path, step: int) -> pathlib.Path:
 
 def finished(parent: pathlib.Path) -> list[int]:
     """Returns the steps of the finished checkpoints in a directory, oldest first."""
-    if not parent.is_dir():
-        return []
-    return sorted(int(path.name) for path in parent.iterdir() if path.name.isdigit())
+    return durable.numbered(parent)
 
 
 def prepare(directory: pathlib.Path) -> None:
@@ -83,7 +81,7 @@ def manifests(directory: pathlib.Path) -> Iterator[manifest.Manifest]:
     for step in finished(directory / STEPS):
         path = step_directory(directory, step) / manifest.NAME
         try:
-            yield manifest.parse(path.read_bytes())
+            yield manifest.parse(path.read_bytes(), step)
         except (FileNotFoundError, NotADirectoryError, errors.CheckpointError):
             continue
         except OSError as error:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seedzero.checkpoints import durable, trees
@@ -60,33 +61,68 @@ def write(directory: pathlib.Path, manifest: Manifest) -> None:
 
 
 def read(directory: pathlib.Path) -> Manifest:
-    """Returns the manifest of a checkpoint. Raises CheckpointError if it is missing, damaged, or of another format."""
+    """Returns the manifest of a checkpoint. Raises CheckpointError if it is missing, or as `parse`."""
     try:
         content = (directory / NAME).read_bytes()
     except OSError as error:
         raise errors.CheckpointError(f"{NAME} cannot be read: {error.strerror}") from error
-    return parse(content)
+    return parse(content, int(directory.name))
 
 
-def parse(content: bytes) -> Manifest:
-    """Returns the manifest in a file's content. Raises CheckpointError if it is damaged, or of another format."""
+def parse(content: bytes, step: int) -> Manifest:
+    """Returns the manifest in a file's content.
+
+    Raises:
+      CheckpointError: it is damaged, of another format, or not that of the checkpoint of this step.
+    """
     try:
         outer = json_object.parse(content)
         body = outer["body"]
         if hashlib.sha256(body.encode()).hexdigest() != outer["sha256"]:
-            raise errors.CheckpointError(f"{NAME} is damaged: its checksum does not fit")
+            raise ValueError("its checksum does not fit")
         fields = json_object.parse(body)
+        if fields.pop("format") == _FORMAT:
+            return _checked(fields, step)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise errors.CheckpointError(f"{NAME} is damaged: {error}") from error
-    if fields.pop("format") != _FORMAT:
-        raise errors.CheckpointError(f"{NAME} has another format than {_FORMAT}, which this version reads")
-    arrays = {part: tuple(trees.Leaf(**x) for x in leaves) for part, leaves in fields["arrays"].items()}
+        reason = f"it lacks {error}" if isinstance(error, KeyError) else error
+        raise errors.CheckpointError(f"{NAME} is damaged: {reason}") from error
+    raise errors.CheckpointError(f"{NAME} has another format than {_FORMAT}, which this version reads")
+
+
+def _checked(fields: Mapping[str, Any], step: int) -> Manifest:
+    """Returns the manifest with these fields. Raises ValueError, KeyError, TypeError, AttributeError."""
+    arrays = {part: tuple(_leaf(**leaf) for leaf in leaves) for part, leaves in fields["arrays"].items()}
     segments = {name: _files(files) for name, files in fields["segments"].items()}
-    return Manifest(**{**fields, "arrays": arrays, "files": _files(fields["files"]), "segments": segments})
+    found = Manifest(**{**fields, "arrays": arrays, "files": _files(fields["files"]), "segments": segments})
+    kinds = [type(value) for value in (found.step, found.ordinal, found.kept_for_good, found.has_replay)]
+    if kinds != [int, int, bool, bool] or type(found.time) not in (int, float) or not math.isfinite(found.time):
+        raise ValueError("a number in it is of another kind")
+    if found.step != step:
+        raise ValueError(f"it is that of checkpoint {found.step}, not {step}")
+    if not isinstance(found.host, Mapping):
+        raise ValueError("its counters are none")
+    for name in (*found.files, *found.segments, *(name for files in segments.values() for name in files)):
+        if {"", ".", ".."} & set(name.split("/")):  # they become paths
+            raise ValueError(f"it names {name!r}")
+    return found
+
+
+def _leaf(path: Sequence[str], shape: Sequence[int], dtype: str) -> trees.Leaf:
+    if not (all(isinstance(key, str) for key in path) and all(type(size) is int and size >= 0 for size in shape)):
+        raise ValueError(f"it has an array {path} of the shape {shape}")
+    leaf = trees.Leaf(path, shape, dtype)
+    leaf.num_bytes  # noqa: B018  refuses another dtype
+    return leaf
 
 
 def _files(fields: Mapping[str, Mapping[str, Any]]) -> Files:
-    return {path: durable.Checksum(**file) for path, file in fields.items()}
+    return {path: _checksum(**file) for path, file in fields.items()}
+
+
+def _checksum(num_bytes: int, sha256: str) -> durable.Checksum:
+    if type(num_bytes) is not int or not isinstance(sha256, str):
+        raise ValueError(f"it has a file of {num_bytes!r} bytes")
+    return durable.Checksum(num_bytes, sha256)
 
 
 def check(root: pathlib.Path, files: Files, *, content: bool) -> None:

@@ -252,7 +252,7 @@ def _check_not_foreign(path: pathlib.Path) -> None:
 def has_checkpoint(path: pathlib.Path) -> bool:
     """Returns whether a run directory holds a finished checkpoint; a crash leaves other names."""
     # As `files.finished`, whose file loads JAX: commands that only look at a run need not wait for that.
-    return any(found.name.isdigit() for found in path.glob("checkpoints/steps/*"))
+    return bool(durable.numbered(path / "checkpoints" / "steps"))
 
 
 def new_path(parent: pathlib.Path, preset: str, now: datetime.datetime) -> pathlib.Path:

@@ -58,12 +58,13 @@ def device_loop_for(
             train, restored = resumed or (state_lib.init_train(setup), None)
             actor = _actor(setup, restored, frames, config.run.deterministic)
             runner = runner_lib.Runner(setup, compiled, train, actor)
+        calls = calls_lib.Calls(config, setup, runner, workers, gathered, time.monotonic)
+        if restored is not None:
+            with saves_lib.reading_counters(restored.step):
+                calls.restore(restored.host, has_replay=restored.rings is not None)
     except Exception:
         compiled.close()
         raise
-    calls = calls_lib.Calls(config, setup, runner, workers, gathered, time.monotonic)
-    if restored is not None:
-        calls.restore(restored.host, has_replay=restored.rings is not None)
     return device_loop.DeviceLoop(config, calls, hooks)
 
 

@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from seedzero.agents import base
@@ -58,10 +59,17 @@ class Saves:
         """Returns why a resumed run has nothing left to do, or ""."""
         checkpoints = self._directory.checkpoints
         found = list(files.manifests(checkpoints)) if self._directory.resumed else []
-        if not found or not self._is_over(max(found, key=lambda manifest: manifest.step).host):
+        if not found:
             return ""
+        newest = max(found, key=lambda manifest: manifest.step)
+        with reading_counters(newest.step):
+            if not self._is_over(newest.host):
+                return ""
         whole, _ = files.newest_verified(checkpoints, "state")  # reads all: only where the newest seems to be the last
-        return "" if whole is None else self._is_over(whole.host)
+        if whole is None:
+            return ""
+        with reading_counters(whole.step):
+            return self._is_over(whole.host)
 
     def _is_over(self, host: Mapping[str, Any]) -> str:
         """Returns why a checkpoint with these counters is a run's last, or ""."""
@@ -99,15 +107,17 @@ class Saves:
         if restored is None:
             self._truncate(0, -1)
             return None
-        if not self._config.run.deterministic:  # there, the evaluations after the checkpoint come again
-            best_return = best_return_of(self._directory.checkpoints, restored.host)
-            restored = restored._replace(host={**restored.host, "best_return": best_return})
+        with reading_counters(restored.step):
+            num_bytes, num_steps = int(restored.host["metrics_bytes"]), int(restored.host["ledger"]["stored"])
+            self._mark = _mark(restored.host)
+            if not self._config.run.deterministic:  # there, the evaluations after the checkpoint come again
+                best_return = best_return_of(self._directory.checkpoints, restored.host)
+                restored = restored._replace(host={**restored.host, "best_return": best_return})
         self.checkpointer.continue_from(restored)
         for text in restored.losses:
             self._report(text)
         self._view.durable_update = restored.step
-        self._mark = _mark(restored.host)
-        self._truncate(restored.host["metrics_bytes"], restored.host["ledger"]["stored"])
+        self._truncate(num_bytes, num_steps)
         is_kept = restored.rings is not None or not agent.samples
         self._report(f"resumed at update {restored.step}{'' if is_kept else '; the replay fills anew'}")
         return state_lib.from_parts(agent, train, restored.state), restored
@@ -171,6 +181,18 @@ class Saves:
         self._has_failed = True
         self._mark = None
         self._report(text)
+
+
+@contextlib.contextmanager
+def reading_counters(step: int) -> Iterator[None]:
+    """Raises CheckpointError where a checkpoint's counters are not those of a learner."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise errors.CheckpointError(
+            f"the counters of checkpoint {step} are damaged ({error!r}); delete it to go on from an earlier one, or "
+            "give another --run_dir"
+        ) from error
 
 
 def best_return_of(checkpoints: pathlib.Path, host: Mapping[str, Any]) -> float | None:

@@ -1,5 +1,6 @@
 """Finding, checking and listing checkpoints, and parameters alone."""
 
+import dataclasses
 import pathlib
 import shutil
 from typing import Any, NamedTuple
@@ -99,7 +100,11 @@ def test_the_best_may_be_replaced_while_it_is_read(
 
     def read_late(path: pathlib.Path) -> manifest.Manifest:
         if path.name == f"{1:012d}":
-            path.rename(bests / f"{2:012d}")  # the learner writes a better one and deletes this
+            better = bests / f"{2:012d}"
+            path.rename(better)  # the learner writes a better one and deletes this
+            manifest.write(
+                better, dataclasses.replace(manifest.parse((better / manifest.NAME).read_bytes(), 1), step=2)
+            )
         return read(path)
 
     monkeypatch.setattr(manifest, "read", read_late)

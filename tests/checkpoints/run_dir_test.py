@@ -332,7 +332,7 @@ def test_learner_killed_at_once_leaves_the_directory_free(tmp_path: pathlib.Path
     script = (
         "from seedzero.config import config; from seedzero.checkpoints import run_dir\n"
         f"run = run_dir.open_run_dir({str(tmp_path)!r}, config.Config(), preset='catch', given={{}})\n"
-        "(run.checkpoints / 'steps' / '1').mkdir(parents=True)\n"
+        "(run.checkpoints / 'steps' / '000000000001').mkdir(parents=True)\n"
         "print('open', flush=True); input()"
     )
     command = [sys.executable, "-c", script]

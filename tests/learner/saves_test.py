@@ -72,6 +72,10 @@ def test_a_run_is_finished_by_a_budget_or_the_return_of_whole_episodes(
     assert saved.finished_before() == finished
     monkeypatch.setattr(files, "newest_verified", lambda path, scope: (None, {4: "damaged"}))
     assert saved.finished_before() == ""
+    monkeypatch.setattr(files, "manifests", lambda path: [python_types.SimpleNamespace(step=5, host={"mine": 1})])
+    with pytest.raises(errors.CheckpointError, match="the counters of checkpoint 5 are damaged"):
+        saved.finished_before()
+    monkeypatch.setattr(files, "manifests", lambda path: found)
     unfinished = {**host, "num_updates": 3, "last_evaluation": None, "ledger": {"stored": 8}}
     earlier = python_types.SimpleNamespace(step=3, host=unfinished)
     monkeypatch.setattr(files, "newest_verified", lambda path, scope: (earlier, {4: "damaged"}))

@@ -1,0 +1,98 @@
+"""Manifests: what was written is read; all else is damaged, by name, even where its checksum fits."""
+
+import hashlib
+import json
+import pathlib
+from typing import Any
+
+import pytest
+
+from seedzero.checkpoints import durable, files, manifest, trees
+from seedzero.core import errors
+
+FILE = {"num_bytes": 3, "sha256": "ab"}
+WHOLE: dict[str, Any] = {
+    "format": 1,
+    "step": 7,
+    "time": 1.5,
+    "ordinal": 2,
+    "kept_for_good": False,
+    "arrays": {"params": [{"path": ["a", "b"], "shape": [2, 0], "dtype": "bfloat16"}]},
+    "host": {"num_updates": 7},
+    "files": {"params/d/1": FILE},
+    "segments": {"one": {"rows/0": FILE}},
+    "has_replay": True,
+}
+
+
+def write(path: pathlib.Path, body: object) -> pathlib.Path:
+    """Writes a manifest with a body that its checksum fits."""
+    text = body if isinstance(body, str) else json.dumps(body)
+    path.mkdir(parents=True, exist_ok=True)
+    (path / manifest.NAME).write_text(json.dumps({"sha256": hashlib.sha256(text.encode()).hexdigest(), "body": text}))
+    return path
+
+
+def test_a_manifest_is_read_as_it_was_written(tmp_path: pathlib.Path) -> None:
+    found = manifest.read(write(tmp_path / "000000000007", WHOLE))
+    file = durable.Checksum(3, "ab")
+    assert (found.arrays, found.files) == (
+        {"params": (trees.Leaf(["a", "b"], [2, 0], "bfloat16"),)},
+        {"params/d/1": file},
+    )
+    manifest.write(tmp_path / "000000000007", found)
+    assert manifest.read(tmp_path / "000000000007") == found
+
+
+WRONG: list[dict[str, Any]] = [
+    *({name: value} for name in WHOLE if name != "format" for value in (None, "text", [1], [[]])),
+    *({name: {"a": value}} for name in ("arrays", "files", "segments") for value in (None, 3, [3], {"b": 3})),
+    {"step": 8},
+    {"step": True},
+    {"time": float("nan")},
+    {"arrays": {"params": [{"path": ["a"], "shape": [-1], "dtype": "float32"}]}},
+    {"arrays": {"params": [{"path": ["a"], "shape": [1], "dtype": "no type"}]}},
+    {"arrays": {"params": [{"path": [3], "shape": [1], "dtype": "float32"}]}},
+    {"files": {"../../x": FILE}},
+    {"files": {"/etc/passwd": FILE}},
+    {"files": {"a": {"num_bytes": "3", "sha256": "ab"}}},
+    {"files": {"a": {"num_bytes": 3, "sha256": "ab", "more": 1}}},
+    {"segments": {"..": {}}},
+    {"segments": {"one": {"a//b": FILE}}},
+    {"more": 1},
+]
+
+
+@pytest.mark.parametrize("changes", [pytest.param(changes, id=str(changes)) for changes in WRONG])
+def test_a_malformed_manifest_is_damaged_though_its_checksum_fits(
+    changes: dict[str, Any], tmp_path: pathlib.Path
+) -> None:
+    path = write(tmp_path / files.STEPS / "000000000007", {**WHOLE, **changes})
+    with pytest.raises(errors.CheckpointError, match=r"manifest\.json is damaged: "):
+        manifest.read(path)
+    assert list(files.manifests(tmp_path)) == []
+    (row,) = files.list_steps(tmp_path)
+    assert not row["ok"]
+    with pytest.raises(errors.CheckpointError, match="no usable checkpoint"):
+        files.find(tmp_path, "last")
+
+
+@pytest.mark.parametrize("name", ["format", "step", "time", "ordinal", "arrays", "files", "segments"])
+def test_a_manifest_that_lacks_something_is_damaged(name: str, tmp_path: pathlib.Path) -> None:
+    path = write(tmp_path / "000000000007", {key: value for key, value in WHOLE.items() if key != name})
+    with pytest.raises(errors.CheckpointError, match=f"manifest.json is damaged: .*{name}"):
+        manifest.read(path)
+
+
+@pytest.mark.parametrize("body", ["[]", "null", "3", "no JSON", "[" * 100_000])
+def test_a_body_that_is_no_object_is_damaged(body: str, tmp_path: pathlib.Path) -> None:
+    with pytest.raises(errors.CheckpointError, match=r"manifest\.json is damaged: "):
+        manifest.read(write(tmp_path / "000000000007", body))
+
+
+@pytest.mark.parametrize("name", ["²", "٣", "5", "1" * 5000, "-00000000001", "latest"])
+def test_a_directory_with_another_name_is_no_checkpoint(name: str, tmp_path: pathlib.Path) -> None:
+    name = name[:200]
+    write(tmp_path / files.STEPS / name, WHOLE)
+    write(tmp_path / files.STEPS / "000000000007", WHOLE)
+    assert files.finished(tmp_path / files.STEPS) == [7]

@@ -17,7 +17,7 @@ from seedzero.api import request
 from seedzero.bucket import bucket
 from seedzero.config import config as config_lib
 from seedzero.config import options, presets
-from seedzero.core import errors, printable, user_code
+from seedzero.core import errors, plain_files, printable, user_code
 
 if TYPE_CHECKING:
     from seedzero.learner import result
@@ -102,6 +102,7 @@ def start(
     if given and url is None:
         if place.is_file():
             raise errors.UsageError(f"--run_dir={given} is a file; expected a directory, or a name for a new one")
+        plain_files.check_name(place)
         flags = {**flags, "run_dir": str(place)}
     asked = request.check_early(request.make(flags, settings))
     if asked.config.metrics.wandb:
@@ -155,7 +156,8 @@ def texts(values: Mapping[str, options.Value | os.PathLike[str]]) -> dict[str, s
 
 
 def _say(text: str, command: str = "") -> None:
-    shown = printable.with_command(f"seedzero: {text}", command, printable.columns(sys.stderr))
+    text, command = printable.escape_lines(f"seedzero: {text}"), printable.escape(command)
+    shown = printable.with_command(text, command, printable.columns(sys.stderr))
     print(shown, file=sys.stderr, flush=True)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from seedzero.bucket import bucket, remote
 from seedzero.checkpoints import files as checkpoint_files
 from seedzero.checkpoints import manifest, run_dir
-from seedzero.core import errors
+from seedzero.core import errors, plain_files
 
 RETRY_SECONDS = 15.0
 """Time for which requests are repeated while a user waits at a terminal."""
@@ -121,7 +121,9 @@ def local(place: str, fetch: Callable[[Copy], object] = lambda copy: None) -> It
     """
     url = bucket.parse(place)
     if url is None:
-        yield pathlib.Path(place).absolute()
+        path = pathlib.Path(place).absolute()
+        plain_files.check_name(path)
+        yield path
         return
     with tempfile.TemporaryDirectory(prefix="seedzero-") as name, bucket.naming(pathlib.Path(name), url):
         copy = Copy(url, bucket.open_store(url, RETRY_SECONDS), pathlib.Path(name))

@@ -29,7 +29,7 @@ import numpy as np
 from seedzero.checkpoints import durable
 from seedzero.config import config as config_lib
 from seedzero.config import machine, options
-from seedzero.core import errors, json_object, user_code
+from seedzero.core import errors, json_object, plain_files, user_code
 
 CONFIG_FILE = "config.json"
 LOCK_FILE = "lock"
@@ -190,6 +190,7 @@ def open_run_dir(
       Occupied: another learner uses it.
     """
     path = pathlib.Path(path).absolute()  # the program may change its directory later
+    plain_files.check_name(path)
     asked = Saved(preset, {config_lib.ALIASES.get(key, key): str(value) for key, value in given.items()}, config)
     with contextlib.ExitStack() as undo:
         with _as_resume_errors(path):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from seedzero.cli import output, parse
-from seedzero.core import errors
+from seedzero.core import errors, printable
 
 _TITLES = ("update", "written", "size", "replay", "state")
 
@@ -24,7 +24,7 @@ def run(arguments: parse.Arguments) -> int:
     elif not rows:
         output.say(f"{path} has no checkpoint yet")
     else:
-        print("\n".join(table(rows, time.time(), verified=verifies)), flush=True)
+        print("\n".join(map(printable.escape, table(rows, time.time(), verified=verifies))), flush=True)
     damaged = [row for row in rows if not row["ok"]]
     if damaged:
         raise errors.CheckpointError(

@@ -13,8 +13,12 @@ PROGRESS_SECONDS = 10.0
 
 
 def say(text: str, command: str = "") -> None:
-    """Prints a message for the user; command: a command line that ends it, to be copied."""
-    shown = printable.with_command(f"seedzero: {text}", command, printable.columns(sys.stderr))
+    """Prints a message for the user; command: a command line that ends it, to be copied.
+
+    Characters that are not printable, as a directory's name may have them, are escaped.
+    """
+    text, command = printable.escape_lines(f"seedzero: {text}"), printable.escape(command)
+    shown = printable.with_command(text, command, printable.columns(sys.stderr))
     print(shown, file=sys.stderr, flush=True)
 
 

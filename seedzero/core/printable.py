@@ -20,6 +20,11 @@ def escape(text: str) -> str:
     )
 
 
+def escape_lines(text: str) -> str:
+    """Returns a text of several lines, each as `escape` returns it."""
+    return "\n".join(map(escape, text.split("\n")))
+
+
 def columns(stream: TextIO) -> int | None:
     """Returns the width of the terminal that a stream writes to; None: it is none."""
     try:

@@ -23,7 +23,7 @@ from seedzero.bucket import bucket, mirror, remote
 from seedzero.checkpoints import run_dir, spec_file
 from seedzero.config import combinations, worker_options
 from seedzero.config import config as config_lib
-from seedzero.core import env_ids, errors, exit_codes, types, user_code
+from seedzero.core import env_ids, errors, exit_codes, printable, types, user_code
 from seedzero.device import batch as batch_lib
 from seedzero.device import compilation_cache
 from seedzero.device import mesh as mesh_lib
@@ -282,7 +282,7 @@ class _Learner:
             self._screen.message(text)
         self._directory.write_learner(address, time.time(), local=self._local)
         with contextlib.suppress(OSError):  # a full disk behind standard output, or a reader that has gone
-            print(f"seedzero learner listening on {address}", flush=True)
+            print(f"seedzero learner listening on {printable.escape(address)}", flush=True)
 
     def _build(self) -> None:
         """Builds networks and replay for the environments, begins to compile, and resumes."""
@@ -515,7 +515,7 @@ def local_address(directory: pathlib.Path, listen: str) -> Iterator[str]:
     path = directory.absolute() / "learner.sock"
     if listen.startswith(addresses.UNIX_PREFIX):
         yield f"{addresses.UNIX_PREFIX}{addresses.unix_path(listen)}"
-    elif len(str(path).encode()) <= _MAX_SOCKET_PATH and _takes_sockets(path.with_name("probe.sock")):
+    elif len(os.fsencode(path)) <= _MAX_SOCKET_PATH and _takes_sockets(path.with_name("probe.sock")):
         yield f"{addresses.UNIX_PREFIX}{path}"
     else:
         with tempfile.TemporaryDirectory(prefix="seedzero-") as folder:

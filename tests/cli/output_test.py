@@ -14,3 +14,8 @@ def test_progress_is_told_now_and_then(capsys: pytest.CaptureFixture[str]) -> No
         now[0] = 100.0 + seconds
         tell(done, 200)
     assert capsys.readouterr().err.splitlines() == ["seedzero: 4 of 200 episodes", "seedzero: 7 of 200 episodes"]
+
+
+def test_what_is_not_printable_is_escaped_in_every_line(capsys: pytest.CaptureFixture[str]) -> None:
+    output.say("two\nlines \x1b[31m", "seedzero train --run_dir=\x1b[2J\udcff")
+    assert capsys.readouterr().err == ("seedzero: two\nlines \\x1b[31m seedzero train --run_dir=\\x1b[2J\\udcff\n")

@@ -1,10 +1,10 @@
-"""Files are opened, links in their place are not."""
+"""Files are opened, links in their place are not; names that no library could take are refused."""
 
 import pathlib
 
 import pytest
 
-from seedzero.core import plain_files
+from seedzero.core import errors, plain_files
 
 
 def test_a_file_is_appended_to_and_a_link_is_refused(tmp_path: pathlib.Path) -> None:
@@ -18,3 +18,10 @@ def test_a_file_is_appended_to_and_a_link_is_refused(tmp_path: pathlib.Path) -> 
         with pytest.raises(OSError, match="symbolic links"), open(path, "ab", opener=plain_files.opener):
             pass
     assert file.read_bytes() == b"row\nrow\n" and not (tmp_path / "nothing").exists()
+
+
+def test_a_name_that_is_no_utf_8_is_refused_and_shown_safely() -> None:
+    plain_files.check_name("/runs/größe\x1b[31m")
+    with pytest.raises(errors.ResumeError, match=r"the path bad\\udcff\\x1b has bytes that are no UTF-8") as caught:
+        plain_files.check_name(pathlib.Path("bad\udcff\x1b"))
+    assert str(caught.value).isprintable()

@@ -163,7 +163,7 @@ def export(
 
     Args:
       run_dir: directory or gs://BUCKET/PATH of the run.
-      out: directory to write, made if missing.
+      out: directory to write; an earlier export there is replaced as a whole, other files are refused.
       step: as of `load`.
       file_format: "stablehlo", programs of `jax.export`.
       platforms: that they run on, of "cpu", "cuda", "rocm" and "tpu".

@@ -38,7 +38,7 @@ COMMAND = parse.Command(
     usage="--run_dir=DIR --out=DIR [--step=N|best|last] [--format=stablehlo] [--platforms=cpu,cuda,tpu]",
     flags=(
         parse.Flag("run_dir", "of the training run", "DIR|gs://BUCKET/PATH", required=True),
-        parse.Flag("out", "directory to write, made if missing", "DIR", required=True),
+        parse.Flag("out", "directory to write; an earlier export there is replaced as a whole", "DIR", required=True),
         parse.Flag(
             "step",
             "which checkpoint: an update's number, best or last; default: best where there is one, else last",

@@ -18,13 +18,15 @@ from jax import export as jax_export
 
 from seedzero.agents import base
 from seedzero.agents import table as agents
+from seedzero.checkpoints import durable
 from seedzero.config import config as config_lib
-from seedzero.core import errors, packages, types
+from seedzero.core import errors, json_object, packages, types
 from seedzero.device import acting
 from seedzero.evaluation import greedy
 from seedzero.networks import observations
 
 MANIFEST, PARAMETERS = "manifest.json", "parameters.npz"
+_FORMAT, _PROGRAM = "stablehlo", ".stablehlo"
 
 Arrays: TypeAlias = dict[str, Any]
 """Arrays, or their shapes and dtypes, by name."""
@@ -59,14 +61,15 @@ def export(
       saved: the agent with its parameters.
       config: of its run.
       spec: of its environments.
-      directory: existing files of the same names are replaced; the manifest is written last, and there is none while
-        the files change.
+      directory: an earlier export there is replaced as a whole, once the new one is complete.
       platforms: that the programs are lowered for.
       batch_size: rows of all inputs; None: any number.
 
     Raises:
-      UsageError: the directory cannot be written, or the package flatbuffers is missing.
+      UsageError: the directory has other files or cannot be written, or the package flatbuffers is missing.
     """
+    directory = directory.resolve()  # a link to a directory stays one
+    _check_replaceable(directory)
     names = list(_named("", saved.params))
     tree = jax.tree.structure(saved.params)
     programs = _programs(saved.agent, spec, lambda given: jax.tree.unflatten(tree, [given[name] for name in names]))
@@ -75,12 +78,12 @@ def export(
     functions, contents = {}, {}
     for name, program in programs.items():
         exported, described = _lower(program, _shapes(parameters), size, platforms)
-        contents[f"{name}.stablehlo"] = exported
-        facts = {"file": f"{name}.stablehlo", "num_bytes": len(exported), "description": program.description}
+        contents[f"{name}{_PROGRAM}"] = exported
+        facts = {"file": f"{name}{_PROGRAM}", "num_bytes": len(exported), "description": program.description}
         functions[name] = {**facts, **described}
     num_bytes = sum(array.nbytes for array in parameters.values())
     manifest = {
-        "format": "stablehlo",
+        "format": _FORMAT,
         "jax": jax.__version__,
         "agent": config.run.agent,
         "env": config.env.id,
@@ -107,17 +110,36 @@ def _write(
     manifest: Mapping[str, Any],
 ) -> None:
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        (directory / MANIFEST).unlink(missing_ok=True)
-        with (directory / PARAMETERS).open("wb") as file:
-            np.savez(file, **parameters)
-        for name, content in contents.items():
-            (directory / name).write_bytes(content)
-        (directory / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+        with durable.new_directory(directory) as temporary:
+            with (temporary / PARAMETERS).open("wb") as file:
+                np.savez(file, **parameters)
+            for name, content in contents.items():
+                (temporary / name).write_bytes(content)
+            (temporary / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
     except OSError as error:
         raise errors.UsageError(
             f"--out={directory} cannot be written: {error.strerror}; give another directory"
         ) from None
+
+
+def _check_replaceable(directory: pathlib.Path) -> None:
+    """Raises UsageError where there is something else than an export, which would be deleted with it."""
+    try:
+        content = (directory / MANIFEST).read_bytes() if (directory / MANIFEST).exists() else None
+        is_export = content is None or json_object.parse(content).get("format") == _FORMAT
+        names = [path.name for path in directory.iterdir()] if directory.exists() else []
+    except NotADirectoryError:
+        raise errors.UsageError(
+            f"--out={directory} is a file; expected a directory, or a name for a new one"
+        ) from None
+    except (OSError, ValueError):
+        is_export, names = False, [MANIFEST]
+    others = [name for name in names if name not in (MANIFEST, PARAMETERS) and not name.endswith(_PROGRAM)]
+    if others or not is_export:
+        raise errors.UsageError(
+            f"--out={directory} has files that are no export's, such as {(others or [MANIFEST])[0]}, and an export takes the "
+            "place of the whole directory; give a new one"
+        )
 
 
 def _lower(program: _Program, parameters: Arrays, size: Any, platforms: Sequence[str]) -> tuple[bytes, dict[str, Any]]:

@@ -180,11 +180,32 @@ def test_any_agent_is_lowered_for_several_platforms(
     assert action["shape"] == [4, *spec.action_shape]
 
 
-def test_a_half_written_export_has_no_manifest(tmp_path: pathlib.Path) -> None:
-    exporting._write(tmp_path, {}, {}, {"step": 1})
+def test_an_export_takes_the_place_of_an_earlier_one_whole_or_not_at_all(tmp_path: pathlib.Path) -> None:
+    out = tmp_path / "out"
+    (tmp_path / "disk").mkdir()
+    out.symlink_to(tmp_path / "disk")
+    place = out.resolve()
+    exporting._write(place, {"a": np.zeros(1)}, {"act.stablehlo": b"1", "predict.stablehlo": b"1"}, {"step": 1})
+    before = {file.name: file.read_bytes() for file in out.iterdir()}
     with pytest.raises(errors.UsageError, match="cannot be written"):
-        exporting._write(tmp_path, {}, {"missing/act.stablehlo": b""}, {"step": 2})
-    assert not (tmp_path / exporting.MANIFEST).exists()
+        exporting._write(place, {"a": np.ones(1)}, {"missing/act.stablehlo": b"2"}, {"step": 2})
+    assert {file.name: file.read_bytes() for file in out.iterdir()} == before
+    exporting._write(place, {}, {"act.stablehlo": b"2"}, {"step": 2})
+    assert {file.name for file in out.iterdir()} == {"act.stablehlo", "manifest.json", "parameters.npz"}
+    assert out.is_symlink() and {path.name for path in tmp_path.iterdir()} == {"out", "disk"}
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("notes.txt", "mine"), ("manifest.json", "{}"), ("manifest.json", "no JSON"), ("", "")]
+)
+def test_an_export_refuses_a_directory_of_something_else(name: str, content: str, tmp_path: pathlib.Path) -> None:
+    out = tmp_path / "out"
+    if name:
+        out.mkdir()
+    (out / name).write_text(content)
+    with pytest.raises(errors.UsageError, match=f"--out={out} (has files that are no export's|is a file)"):
+        exporting.export(None, None, None, out, platforms=(), batch_size=None)  # type: ignore[arg-type]
+    assert (out / name).read_text() == content
 
 
 def test_a_directory_that_cannot_be_written_is_named(tmp_path: pathlib.Path) -> None:

@@ -41,7 +41,7 @@ def check_equal(came: types.EnvSpec, expected: types.EnvSpec) -> None:
     is_silent = not (came.num_states and expected.num_states)  # an earlier version, or a worker that does not tell
     if is_silent and came.observation_shape == expected.observation_shape:
         came = dataclasses.replace(came, num_states=expected.num_states)
-    came = _with_bounds(came, expected)
+    came = _as_declared(came, expected)
     left, right = dataclasses.asdict(came), dataclasses.asdict(expected)
     different = [f"{name} is {left[name]}, expected {right[name]}" for name in left if left[name] != right[name]]
     if different:
@@ -51,14 +51,23 @@ def check_equal(came: types.EnvSpec, expected: types.EnvSpec) -> None:
         )
 
 
-def _with_bounds(came: types.EnvSpec, expected: types.EnvSpec) -> types.EnvSpec:
-    """Returns a spec with the other one's bounds where one has none and the other one the limits of its type."""
+def _as_declared(came: types.EnvSpec, expected: types.EnvSpec) -> types.EnvSpec:
+    """Returns a spec with what the other one declares differently in earlier versions of the same observations.
+
+    That is bounds where one has none and the other one the limits of its type, and whether bytes are text: a run goes
+    on with the network that was built for its own spec.
+    """
     low = _bound(came.observation_low, expected.observation_low)
     high = _bound(came.observation_high, expected.observation_high)
     packed = came.packed
     if len(packed) == len(expected.packed):
         packed = tuple(
-            dataclasses.replace(array, low=_bound(array.low, other.low), high=_bound(array.high, other.high))
+            dataclasses.replace(
+                array,
+                low=_bound(array.low, other.low),
+                high=_bound(array.high, other.high),
+                text=other.text if array.shape == other.shape and array.dtype == other.dtype else array.text,
+            )
             for array, other in zip(packed, expected.packed, strict=True)
         )
     return dataclasses.replace(came, observation_low=low, observation_high=high, packed=packed)

@@ -8,6 +8,7 @@ Shape letters: E environments of one group, H height, W width, C channels.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ from seedzero.envs import base, gym_spaces, gym_wrappers
 WRAPPERS = ("BoundAction", "FilterObservation")
 """The names of --env.wrappers that go with a pool: they change what is declared, not a step."""
 TEXT = "mission"
-"""MiniGrid's task in words, as bytes: left out unless a FilterObservation names it."""
+"""MiniGrid's task in words, as bytes with zeros behind its end: left out unless a FilterObservation names it."""
 LARGEST_CELL = 10
 """The largest number of an object, colour or state in MiniGrid's pictures."""
 
@@ -48,7 +49,11 @@ def read(
                     f"--env.wrappers names {wrapper.name}, but EnvPool steps its environments in C++; only "
                     f"{' and '.join(WRAPPERS)} go with envpool:, others with gym:ID"
                 )
+    if isinstance(shown, spaces.Dict) and list(shown.spaces) == [TEXT]:
+        raise errors.EnvironmentFailure(f"environment {name!r} shows {TEXT}, a text, alone; name an array beside it")
     spec, encode, decode = gym_spaces.read(name, _channels_last(shown), taken)
+    packed = (dataclasses.replace(array, text=array.name == TEXT) for array in spec.packed)
+    spec = dataclasses.replace(spec, packed=tuple(packed))
     return spec, lambda batch: encode(_moved(shown, batch)), decode
 
 

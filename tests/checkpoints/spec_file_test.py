@@ -72,6 +72,20 @@ def test_whole_numbers_without_bounds_are_those_of_earlier_versions(
     spec_file.check_equal(*named)
 
 
+def test_bytes_that_an_earlier_version_did_not_call_text_go_on_as_they_are() -> None:
+    image, text = (
+        types.ArraySpec("image", (4, 5, 1), "uint8", 0, 255),
+        types.ArraySpec("mission", (96,), "uint8", 0, 255),
+    )
+    before = types.EnvSpec.of_arrays([image, text], num_actions=2)
+    now = types.EnvSpec.of_arrays([image, dataclasses.replace(text, text=True)], num_actions=2)
+    spec_file.check_equal(now, before)
+    spec_file.check_equal(before, now)
+    longer = types.EnvSpec.of_arrays([image, types.ArraySpec("mission", (90,), "uint8", 0, 255, True)], num_actions=2)
+    with pytest.raises(errors.SpecMismatch, match="packed is"):
+        spec_file.check_equal(longer, before)
+
+
 @pytest.mark.parametrize("low", [-math.inf, -7.0, 2.0**31 - 1])
 def test_other_bounds_of_observations_are_another_environment(low: float) -> None:
     one, another = (types.EnvSpec((3,), "int32", 2, bound, math.inf) for bound in (low, -5.0))

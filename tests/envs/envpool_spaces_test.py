@@ -44,10 +44,17 @@ def test_minigrid_has_numbers_up_to_10_and_no_text():
 
 def test_text_is_shown_where_a_filter_names_it():
     spec, encode, _ = read(MINIGRID, wrappers='[{"FilterObservation": {"filter_keys": ["image", "mission"]}}]')
-    assert [array.name for array in spec.packed] == ["image", "mission"]
+    assert [(array.name, array.text) for array in spec.packed] == [("image", False), ("mission", True)]
     mission = np.arange(192, dtype=np.uint8).reshape(2, 96)
     batch = {"image": np.zeros((2, 7, 7, 3), np.uint8), "direction": np.zeros(2, np.int32), "mission": mission}
     np.testing.assert_array_equal(packing.unpack(spec.packed, encode(batch))["mission"], mission)
+
+
+def test_text_alone_is_refused():
+    with pytest.raises(
+        errors.EnvironmentFailure, match="'Game-v1' shows mission, a text, alone; name an array beside"
+    ):
+        read(MINIGRID, wrappers='[{"FilterObservation": {"filter_keys": ["mission"]}}]')
 
 
 @pytest.mark.parametrize(

@@ -7,18 +7,29 @@ import dataclasses
 import functools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from seedzero.config import sections
 from seedzero.core import env_ids, errors, types
 from seedzero.processes import program
 
+if TYPE_CHECKING:
+    from seedzero.envs import check
+
 _LIMIT_SECONDS = sections.TransportConfig().spec_seconds
+_PROGRESS_SECONDS = 10.0
+_ABORT_SECONDS = 2.0
+"""Longest wait for a process that is to tell where it hangs."""
+_CRASH = "Fatal Python error: "
+_FRAME = re.compile(r'  File "(.*)", line (\d+) in (\S+)')
+_CALLS = frozenset({"__init__", "make", "reset", "step", "close"})
+_LIBRARY = os.path.dirname(os.__file__)
 
 
 def spec_of(settings: sections.EnvConfig, *, limit_seconds: float = _LIMIT_SECONDS) -> types.EnvSpec | None:
@@ -34,59 +45,133 @@ def spec_of(settings: sections.EnvConfig, *, limit_seconds: float = _LIMIT_SECON
 
     if settings.id == env_ids.REMOTE:
         return None
-    if settings.id.startswith("python:") or (settings.id.count(":") == 2 and settings.id.startswith("gym:")):
-        return _of_module(settings, limit_seconds)
+    if _is_of_user(settings):
+        return types.EnvSpec.from_json(_ask(settings, "spec", {}, limit_seconds, lambda text: None))
     try:
         return registry.spec(settings)
     except errors.EnvironmentFailure as error:
         raise _refused(settings, str(error)) from None
 
 
-def _of_module(settings: sections.EnvConfig, limit_seconds: float) -> types.EnvSpec:
-    command = [sys.executable, "-m", "seedzero.envs", json.dumps(dataclasses.asdict(settings))]
-    variables = {**os.environ, **program.WORKER_ENVIRONMENT}
-    watched, held = os.pipe()  # it ends with this process, however that ends: then the pipe closes
-    try:
-        code, printed, complaints = _output(command, variables, watched, limit_seconds)
-    finally:
-        os.close(watched)
-        os.close(held)
+def look(
+    settings: sections.EnvConfig,
+    num_steps: int,
+    max_seconds: float,
+    *,
+    limit_seconds: float = _LIMIT_SECONDS,
+    say: Callable[[str], None] = lambda text: None,
+) -> check.Look:
+    """Returns what an environment shows in random steps, see `check.look`; as `spec_of`, a user's own in a process.
+
+    limit_seconds: for all but the steps. say: takes a sentence every 10 s.
+
+    Raises:
+      EnvironmentFailure, ConfigError, SpecMismatch: training would refuse it, or it hangs.
+      KeyboardInterrupt: with the place where its process was.
+    """
+    from seedzero.envs import check
+
+    if not _is_of_user(settings):
+        return check.look(settings, num_steps, max_seconds)
+    arguments = {"look": {"num_steps": num_steps, "max_seconds": max_seconds}}
+    return check.Look.from_json(_ask(settings, "look", arguments, limit_seconds + max_seconds, say))
+
+
+def _is_of_user(settings: sections.EnvConfig) -> bool:
+    return settings.id.startswith("python:") or (settings.id.count(":") == 2 and settings.id.startswith("gym:"))
+
+
+def _ask(
+    settings: sections.EnvConfig,
+    key: str,
+    arguments: Mapping[str, Any],
+    limit_seconds: float,
+    say: Callable[[str], None],
+) -> Mapping[str, Any]:
+    """Returns what a process of its own answers by this key; ConfigError where it tells nothing."""
+    request = {"settings": dataclasses.asdict(settings), **arguments}
+    code, printed, complaints = _output(json.dumps(request), limit_seconds, say)
+    complaints, _, crash = complaints.partition(_CRASH)
     answer = _answer(printed)
-    if "spec" in answer:  # though its process may hang at the end
-        return types.EnvSpec.from_json(answer["spec"])
+    if key in answer:  # though its process may hang at the end
+        found: dict[str, Any] = answer[key]
+        return found
     if code is None and not answer:
         words = [line for line in (printed + complaints).splitlines() if line.strip()]
         last = f"the last line that it printed: {words[-1].strip()}" if words else "it printed nothing"
+        where = f"it was{_place(crash)} " if crash else ""
+        deed = "made, reset and stepped once" if key == "spec" else "made and stepped at random"
         answer["error"] = (
-            f"it was not made, reset and stepped once within {limit_seconds:g} s, the limit of"
-            f" --transport.spec_seconds, which is to be raised if it needs longer; {last}"
+            f"it was not {deed} within {limit_seconds:g} s, the limit of"
+            f" --transport.spec_seconds, which is to be raised if it needs longer; {where}{last}"
         )
-    raise _refused(settings, answer.get("error") or _end(code or 0, complaints))
+    raise _refused(settings, answer.get("error") or _end(code or 0, complaints, _place(crash)))
 
 
-def _output(
-    command: Sequence[str], variables: Mapping[str, str], watched: int, limit_seconds: float
-) -> tuple[int | None, str, str]:
-    """Returns a program's exit code, output and errors once it has ended; None: it did not within the limit.
+def _output(request: str, limit_seconds: float, say: Callable[[str], None]) -> tuple[int | None, str, str]:
+    """Returns exit code, output and errors of `seedzero.envs` once it has ended; None: it did not within the limit.
 
     What it started may live on and hold its output open, so this goes to files. Then it is killed.
     """
-    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as complaints:
-        process = program.Process(
-            command, stdin=watched, stdout=output, stderr=complaints, env=variables, start_new_session=True
-        )
-        code = None
+    interrupted = False
+    watched, held = os.pipe()  # it ends with this process, however that ends: then the pipe closes
+    with tempfile.TemporaryFile() as asked, tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as complaints:
+        asked.write(request.encode())
+        asked.seek(0)
         try:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                code = process.wait(limit_seconds)
+            process = program.Process(
+                [sys.executable, "-m", "seedzero.envs", str(asked.fileno())],
+                stdin=watched,
+                stdout=output,
+                stderr=complaints,
+                env={**os.environ, **program.WORKER_ENVIRONMENT},
+                pass_fds=[asked.fileno()],
+                start_new_session=True,
+            )
+            code = None
+            try:
+                code = _wait(process, limit_seconds, say)
+            except KeyboardInterrupt:
+                interrupted = True
+            finally:
+                if code is None:
+                    process.send_signal(signal.SIGABRT)  # it tells where it is
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        process.wait(_ABORT_SECONDS)
+                process.kill_group()
+                process.wait()
         finally:
-            process.kill_group()
-            process.wait()
+            os.close(watched)
+            os.close(held)
         texts = []
         for file in (output, complaints):
             file.seek(0)
             texts.append(file.read().decode(errors="replace"))
+    if interrupted:
+        raise KeyboardInterrupt(_place(texts[1].partition(_CRASH)[2]).removesuffix(";"))
     return code, texts[0], texts[1]
+
+
+def _wait(process: program.Process, limit_seconds: float, say: Callable[[str], None]) -> int | None:
+    """Returns a process's exit code; None: it did not end within the limit. say: takes a sentence every 10 s."""
+    waited = 0.0
+    while waited < limit_seconds:
+        seconds = min(_PROGRESS_SECONDS, limit_seconds - waited)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(seconds)
+        waited += seconds
+        say(f"the environment is being tried for {waited:.0f} s; if it hangs, Ctrl-C ends it and shows where")
+    return None
+
+
+def _place(crash: str) -> str:
+    """Returns where faulthandler saw an environment, for the middle of a sentence; "": nowhere."""
+    frames = [frame for frame in _FRAME.findall(crash) if "site-packages" in frame[0] or _LIBRARY not in frame[0]]
+    if not frames:
+        return ""
+    path, line, name = frames[0]
+    call = next((name for _, _, name in frames if name in _CALLS), name)
+    return f" in {call}, at {path}, line {line};"
 
 
 def _refused(settings: sections.EnvConfig, reason: str) -> errors.ConfigError:
@@ -99,15 +184,16 @@ def _refused(settings: sections.EnvConfig, reason: str) -> errors.ConfigError:
 def _answer(printed: str) -> dict[str, Any]:
     """Returns the process's line of JSON, whatever an environment printed around it; {}: there is none."""
     for line in reversed(printed.splitlines()):
-        if line.startswith(('{"spec": ', '{"error": ')):
+        if line.startswith(('{"spec": ', '{"look": ', '{"error": ')):
             found: dict[str, Any] = json.loads(line)
             return found
     return {}
 
 
-def _end(code: int, printed: str) -> str:
+def _end(code: int, printed: str, place: str) -> str:
     """Returns how a process ended that told nothing, and its last words."""
     names = {number.value: number.name for number in signal.Signals}  # most real-time signals have none
     ended = f"exit code {code}" if code >= 0 else f"signal {names.get(-code, -code)}"
     words = printed.strip().splitlines()
-    return f"its process ended with {ended} while it was made and stepped once" + (f": {words[-1]}" if words else "")
+    where = place.removesuffix(";") or " while it was made and stepped"
+    return f"its process ended with {ended}{where}" + (f": {words[-1]}" if words else "")

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from seedzero.api import request
+from seedzero.api import environment, request
 from seedzero.cli import output, parse
 from seedzero.config import config as config_lib
 from seedzero.config import kinds
@@ -47,18 +47,18 @@ def run(arguments: parse.Arguments) -> int:
 
 def _report(asked: request.Request, num_steps: int, max_seconds: float) -> dict[str, Any]:
     """Returns what is printed, as a JSON object."""
-    from seedzero.envs import base, check, registry  # numpy and gymnasium, which an early mistake need not wait for
+    from seedzero.envs import check  # numpy and gymnasium, which an early mistake need not wait for
 
     config = asked.config
-    with base.closing(registry.make(config.env.id, config.env, 1, threads=1)) as env:
-        findings = check.explore(env, num_steps, max_seconds=max_seconds)
-        space = getattr(env, "observation_space", None)
-        found, spec = check.judge(env.spec, findings, space), env.spec
+    seen = environment.look(
+        config.env, num_steps, max_seconds, limit_seconds=config.transport.spec_seconds, say=output.say
+    )
+    findings, found, spec = seen.findings, seen.warnings, seen.spec
     network, misfits = _network(config, spec)
     largest = 0.0 if found.errors else check.largest_return(findings, _discount(config))
     beyond = _beyond_support(config, largest, findings.rewards)
     return {
-        "observation_space": None if space is None else str(space),
+        "observation_space": seen.space,
         "observations": [
             {"name": array.name, "shape": array.shape, "dtype": array.dtype, "low": array.low, "high": array.high}
             | {"seen_low": findings.arrays[array.name].low, "seen_high": findings.arrays[array.name].high}

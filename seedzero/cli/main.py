@@ -67,8 +67,8 @@ def main(args: Sequence[str] | None = None) -> int:
             raise
         output.say(f"error: {reason}")
         return exit_codes.FAILED
-    except KeyboardInterrupt:
-        output.say("interrupted")
+    except KeyboardInterrupt as error:
+        output.say(f"interrupted{error}")
         return exit_codes.INTERRUPTED
     except BrokenPipeError:
         # The reader of our output has gone; nothing more can be written, not even at Python's exit.

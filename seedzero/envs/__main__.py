@@ -1,32 +1,45 @@
-"""`python -m seedzero.envs SETTINGS`: prints an environment's spec, or why there is none, as a line of JSON.
+"""`python -m seedzero.envs FD`: makes an environment and prints what it shows, as a line of JSON.
 
-SETTINGS is a JSON object of the settings env.KEY. The line is {"spec": ...} or {"error": ...}; an environment may
-print others, before and after it. The process ends when its standard input is closed.
+FD is the number of an open file with the request, an object with `settings`, those of env.KEY, and perhaps `look`, the
+arguments of `check.look`. It is no argument because it may be long, or secret. The line is {"spec": ...},
+{"look": ...} or {"error": ...}; an environment may print others, before and after it. The process ends when its
+standard input is closed; a crash prints its place.
 """
 
 import dataclasses
+import faulthandler
 import json
 import os
+import signal
 import sys
 import threading
 from typing import Any
 
 from seedzero.config import sections
 from seedzero.core import errors, exit_codes, user_code
-from seedzero.envs import registry
+from seedzero.envs import check, registry
 
 
 def _end_with_input() -> None:
     while os.read(0, 4096):
         pass
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)  # and what the environment has started
     os._exit(exit_codes.FAILED)
 
 
 threading.Thread(target=_end_with_input, name="parent", daemon=True).start()
+faulthandler.enable(all_threads=False)
 user_code.serves.set(True)
 try:
-    answer: dict[str, Any] = {"spec": dataclasses.asdict(registry.spec(sections.EnvConfig(**json.loads(sys.argv[1]))))}
-except (errors.EnvironmentFailure, errors.ConfigError) as error:
+    with open(int(sys.argv[1]), encoding="utf-8") as file:
+        request = json.load(file)
+    settings = sections.EnvConfig(**request["settings"])
+    if "look" in request:
+        answer: dict[str, Any] = {"look": check.look(settings, **request["look"]).to_json()}
+    else:
+        answer = {"spec": dataclasses.asdict(registry.spec(settings))}
+except (errors.EnvironmentFailure, errors.ConfigError, errors.SpecMismatch) as error:
     answer = {"error": str(error)}
 print(f"\n{json.dumps(answer)}", flush=True)
 exit_codes.leave(exit_codes.DONE)

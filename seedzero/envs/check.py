@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
+from seedzero.config import sections
 from seedzero.core import packing, types
-from seedzero.envs import base, gym_env
+from seedzero.envs import base, gym_env, registry
 
 SLOW = 100.0
 """Steps a second of one environment below which it, not the agent, sets the pace."""
@@ -67,6 +68,48 @@ class Warnings(NamedTuple):
     errors: tuple[str, ...]
     warnings: tuple[str, ...]
     notes: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Look:
+    """What an environment shows: its spec, what random steps did, and what a user should know.
+
+    Attributes:
+      space: Gymnasium's, of the observations, as text; None: it has none.
+    """
+
+    spec: types.EnvSpec
+    findings: Findings
+    warnings: Warnings
+    space: str | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns it as a JSON object, but for numbers that are not finite."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Look:
+        """Returns what `to_json` made an object of."""
+        findings = values["findings"]
+        arrays = {name: Seen(**seen) for name, seen in findings["arrays"].items()}
+        return cls(
+            spec=types.EnvSpec.from_json(values["spec"]),
+            findings=Findings(**{**findings, "arrays": arrays}),
+            warnings=Warnings(*(tuple(texts) for texts in values["warnings"])),
+            space=values["space"],
+        )
+
+
+def look(settings: sections.EnvConfig, num_steps: int, max_seconds: float) -> Look:
+    """Makes an environment and returns what it shows in so many random steps, or in those of so many seconds.
+
+    Raises:
+      EnvironmentFailure, ConfigError, SpecMismatch: training would refuse it.
+    """
+    with base.closing(registry.make(settings.id, settings, 1, threads=1)) as env:
+        findings = explore(env, num_steps, max_seconds=max_seconds)
+        space = getattr(env, "observation_space", None)
+        return Look(env.spec, findings, judge(env.spec, findings, space), None if space is None else str(space))
 
 
 class _Range:

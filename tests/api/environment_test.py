@@ -10,7 +10,9 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 
+import numpy as np
 import pytest
 
 from seedzero.api import environment
@@ -86,8 +88,33 @@ class Waiting(Talking):
             print(os.getpid(), file=alive, flush=True)
             threading.Event().wait()
 
+class Simulating(Talking):
+    def __init__(self):
+        import subprocess
+        code = "import time; held = open('left', 'w'); print('x', file=held, flush=True); time.sleep(600)"
+        subprocess.Popen([sys.executable, "-c", code])
+        threading.Event().wait()
+
+class Configured(Talking):
+    def __init__(self, secret):
+        assert secret not in " ".join(sys.orig_argv), "whoever asks ps can read it"
+
+class Later(Talking):
+    def __init__(self, deed):
+        self.deed, self.num_steps = deed, 0
+    step = lambda self, action: self.late() or (numpy.zeros(4, numpy.float32), 0.0, self.num_steps % 9 == 0, False, {})
+    def late(self):
+        self.num_steps += 1
+        if self.num_steps > 20 and self.deed == "exit":
+            os._exit(7)
+        if self.num_steps > 20 and self.deed == "crash":
+            os.kill(os.getpid(), 11)
+        if self.num_steps > 20 and self.deed == "hang":
+            open("hangs", "w").close()
+            threading.Event().wait()
+
 kinds = Talking, Threaded, Crashing, Aborting, Parting, OfTwoRewards, Stuck, RealTime, Leaving
-kinds = *kinds, Hanging, Hidden, Waiting
+kinds = *kinds, Hanging, Hidden, Waiting, Simulating, Configured, Later
 for kind in kinds:
     gymnasium.register(f"{kind.__name__}-v0", entry_point=kind)
 """
@@ -215,6 +242,80 @@ def test_its_process_ends_with_the_one_that_asks() -> None:
         except AssertionError:
             os.kill(pid, signal.SIGKILL)
             raise
+
+
+@pytest.mark.usefixtures("_module")
+def test_what_it_started_ends_with_the_one_that_asks() -> None:
+    os.mkfifo("left")
+    asks = "environment.spec_of(sections.EnvConfig(id='gym:talking_envs:Simulating-v0'))"
+    code = f"from seedzero.api import environment; from seedzero.config import sections; {asks}"
+    with (
+        open(os.open("left", os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as left,
+        subprocess.Popen([sys.executable, "-c", code]) as asking,
+    ):
+        assert select.select([left], [], [], 60.0)[0] and left.read(8)
+        asking.kill()
+        assert select.select([left], [], [], 60.0)[0] and left.read(8) == b""
+
+
+@pytest.mark.usefixtures("_module")
+def test_settings_may_be_long_and_are_no_argument_of_its_process() -> None:
+    kwargs = json.dumps({"secret": "x" * 200_000})
+    assert environment.spec_of(sections.EnvConfig(id="gym:talking_envs:Configured-v0", kwargs=kwargs))
+
+
+def _later(deed: str) -> sections.EnvConfig:
+    return sections.EnvConfig(id="gym:talking_envs:Later-v0", kwargs=json.dumps({"deed": deed}))
+
+
+@pytest.mark.usefixtures("_module")
+def test_a_look_is_the_same_from_a_process_of_its_own() -> None:
+    found = environment.look(_later("nothing"), 40, 600.0)
+    assert found.spec.observation_low == -np.inf and found.findings.num_steps == 40
+    assert len(found.findings.episodes) > 1 and found.findings.arrays["observation"].is_constant
+    assert found.warnings.warnings[0] == "the observation never changed; leave it out (FilterObservation in " + (
+        "--env.wrappers), or mend it"
+    )
+    assert environment.look(sections.EnvConfig(id="catch"), 9, 600.0).findings.num_steps == 9
+
+
+@pytest.mark.usefixtures("_module")
+@pytest.mark.parametrize(
+    ("deed", "message"),
+    [
+        ("exit", r"Later-v0: its process ended with exit code 7 while it was made and stepped"),
+        ("crash", r"Later-v0: its process ended with signal SIGSEGV in step, at .*talking_envs\.py, line \d+"),
+    ],
+)
+def test_a_look_at_one_that_ends_its_process_names_it(deed: str, message: str) -> None:
+    with pytest.raises(errors.ConfigError, match=message):
+        environment.look(_later(deed), 40, 600.0)
+
+
+@pytest.mark.usefixtures("_module")
+def test_a_step_that_hangs_is_told_while_it_does_and_named_when_it_is_interrupted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(environment, "_PROGRESS_SECONDS", 0.1)
+
+    def interrupt(text: str) -> None:
+        assert "Ctrl-C ends it and shows where" in text
+        if pathlib.Path("hangs").exists():
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt, match=r"^ in step, at .*talking_envs\.py, line \d+$"):
+        environment.look(_later("hang"), 40, 600.0, say=interrupt)
+
+
+def test_the_place_of_a_hang_is_told_when_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    frames = [f'  File "{threading.__file__}", line 9 in wait', '  File "/mine/robot.py", line 7 in move']
+    crash = "\n".join(["a warning", "Fatal Python error: Aborted", *frames, '  File "/mine/robot.py", line 3 in step'])
+    monkeypatch.setattr(environment, "_output", lambda *args: (None, "", crash))
+    with pytest.raises(
+        errors.ConfigError,
+        match=r"made and stepped at random within 6 s, .*it was in step, at /mine/robot.py, line 7; .*: a warning$",
+    ):
+        environment.look(sections.EnvConfig(id="python:a:b"), 9, 5.0, limit_seconds=1.0)
 
 
 def test_environments_of_this_package_are_asked_here_and_remote_ones_not_at_all() -> None:

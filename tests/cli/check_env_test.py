@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from seedzero.api import environment
 from seedzero.cli import check_env, main
 
 
@@ -133,6 +134,17 @@ def test_a_slow_environment_is_left_with_a_word(
     assert found["steps"] == 1 and "--steps=1000 takes all of them" in found["warnings"][0]
     assert main.main(["check-env", ROBOT, "--steps=7", "--json"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["steps"] == 7
+
+
+def test_ctrl_c_shows_where_an_environment_was(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*args: Any, **kwargs: Any) -> None:
+        raise KeyboardInterrupt(" in step, at robot.py, line 7")
+
+    monkeypatch.setattr(environment, "look", interrupted)
+    assert main.main(["check-env", ROBOT]) == 130
+    assert "interrupted in step, at robot.py, line 7" in capsys.readouterr().err
 
 
 def test_where_no_network_fits_the_rest_is_shown(capsys: pytest.CaptureFixture[str]) -> None:

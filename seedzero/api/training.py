@@ -156,9 +156,9 @@ def texts(values: Mapping[str, options.Value | os.PathLike[str]]) -> dict[str, s
 
 
 def _say(text: str, command: str = "") -> None:
+    stream = printable.standard_error()
     text, command = printable.escape_lines(f"seedzero: {text}"), printable.escape(command)
-    shown = printable.with_command(text, command, printable.columns(sys.stderr))
-    print(shown, file=sys.stderr, flush=True)
+    print(printable.with_command(text, command, printable.columns(stream)), file=stream, flush=True)
 
 
 def _resume_command(run_dir: str, *, trusts: bool) -> str:

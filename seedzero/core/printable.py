@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
+import sys
 import textwrap
-from typing import TextIO
+from typing import Any, TextIO, cast
 
 from seedzero.core import packages
 
@@ -23,6 +25,24 @@ def escape(text: str) -> str:
 def escape_lines(text: str) -> str:
     """Returns a text of several lines, each as `escape` returns it."""
     return "\n".join(map(escape, text.split("\n")))
+
+
+class _StandIn(io.TextIOBase):
+    """Passes texts on to what stands in for a stream and may have `write` alone; None: they are lost."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        if self._stream is not None:
+            self._stream.write(text)
+        return len(text)
+
+
+def standard_error() -> TextIO:
+    """Returns sys.stderr as a whole stream: without a console it is None, and a program may put a logger there."""
+    is_whole = all(hasattr(sys.stderr, name) for name in ("write", "flush", "isatty", "fileno"))
+    return sys.stderr if is_whole else cast(TextIO, _StandIn(sys.stderr))
 
 
 def columns(stream: TextIO) -> int | None:

@@ -155,7 +155,7 @@ def _stderr() -> TextIO:
 
     A notebook's own sys.stderr, whose descriptor leads to the terminal of its server, is used as it is.
     """
-    stream = sys.stderr
+    stream = printable.standard_error()
     is_own = stream == sys.__stderr__
     if not is_own:
         return stream

@@ -5,6 +5,7 @@ import io
 import os
 import pty
 import struct
+import sys
 import termios
 
 import pytest
@@ -68,3 +69,29 @@ def test_only_a_terminal_has_columns() -> None:
     with os.fdopen(main, "wb"), os.fdopen(other, "w") as stream:
         fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
         assert printable.columns(stream) == 80
+
+
+@pytest.mark.parametrize("has_logger", [True, False])
+def test_a_standard_error_that_is_no_stream_is_written_to_nonetheless(
+    monkeypatch: pytest.MonkeyPatch, has_logger: bool
+) -> None:
+    written: list[str] = []
+
+    class Logger:
+        """As programs put in place of standard error."""
+
+        def write(self, text: str) -> None:
+            written.append(text)
+
+    monkeypatch.setattr(sys, "stderr", Logger() if has_logger else None)
+    stream = printable.standard_error()
+    print("a message", file=stream, flush=True)
+    assert "".join(written) == ("a message\n" if has_logger else "")
+    assert printable.columns(stream) is None
+    stream.close()
+
+
+def test_a_whole_standard_error_is_used_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    assert printable.standard_error() is stream

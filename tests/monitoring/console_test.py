@@ -284,3 +284,28 @@ def test_a_process_that_leaves_at_once_has_a_last_line() -> None:
         console.Console(10.0, stream=stream, live=False).abandon("left at once\n; updates lost: 3")
         assert read.readline() == b"left at once\\n; updates lost: 3\n"
     console.Console(10.0, stream=io.StringIO()).abandon("a notebook's stream has no file")
+
+
+def test_without_a_standard_error_nothing_is_shown_and_nothing_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", None)
+    monkeypatch.setattr(sys, "__stderr__", None)
+    shown = console.Console(0.0)
+    shown.update(FULL)
+    shown.message("a message")
+    shown.close()
+
+
+def test_a_logger_in_place_of_standard_error_gets_the_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Logger:
+        def __init__(self) -> None:
+            self.written = ""
+
+        def write(self, text: str) -> None:
+            self.written += text
+
+    logger = Logger()
+    monkeypatch.setattr(sys, "stderr", logger)
+    shown = console.Console(0.0)
+    shown.message("a message")
+    shown.close()
+    assert logger.written == "a message\n"

@@ -161,6 +161,7 @@ check_images
 make_token
 export SEEDZERO_LEARNER_IMAGE=seedzero-learner:smoke SEEDZERO_WORKER_IMAGE=seedzero-worker:smoke
 export SEEDZERO_TRAIN="--preset=catch --stop_at_return=inf --checkpoint.every_seconds=2 --metrics.every_seconds=5"
+export SEEDZERO_WORKERS=4  # a killed worker rejoins at once, beside what its last session holds
 UP=yes
 composed down --volumes --timeout=5 >"$STATE/down.log" 2>&1  # leftovers of a killed smoke test
 composed up -d --no-build --scale worker="$WORKERS" >"$STATE/up.log" 2>&1 || die "up failed, see $STATE/up.log"

@@ -107,6 +107,18 @@ def test_workers_wait_for_a_healthy_learner_and_speak_to_its_port() -> None:
         assert "--token_file=/run/secrets/token" in services[service]["command"]
 
 
+@pytest.mark.parametrize("number", ["2", "5"])
+def test_the_learner_expects_as_many_workers_as_compose_starts(number: str) -> None:
+    services = _services(SEEDZERO_WORKERS=number)
+    assert f"--worker.num_remote={number}" in shlex.split(services["learner"]["command"])
+    assert services["worker"]["deploy"]["replicas"] == number
+    text = (deploy_files.ROOT / "docs" / "deploy.md").read_text()
+    (exported,) = re.findall(r"SEEDZERO_WORKERS=(\d+)", text)
+    assert _services()["worker"]["deploy"]["replicas"] == exported
+    scales = re.findall(r"--scale worker=(\S+)", text + COMPOSE.read_text())
+    assert scales and set(scales) == {"$SEEDZERO_WORKERS"}
+
+
 def test_the_gpu_s_file_changes_services_that_are_there() -> None:
     services, over = _services(), _services(GPU)
     assert set(over) <= set(services)

@@ -43,7 +43,7 @@ Examples
   ./run_local.sh gym:LunarLander-v3 --max_seconds=300
 
 An NVIDIA GPU or a TPU is used if there is one; SEEDZERO_DEVICE=cpu|cuda|tpu overrides the detection.
-After the first run: .venv/bin/seedzero config --preset=NAME explains every setting.
+After the first run: .venv/bin/seedzero config --preset=catch explains every setting.
 TEXT
 }
 

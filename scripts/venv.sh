@@ -59,7 +59,7 @@ install_project() { # EXTRAS
     fi
     # The packages of tests have 17,000 files, and few are imported: the tests cache the bytecode of those themselves.
     [ "${1:-}" = dev ] && options="$options --no-compile"
-    say "installing seedzero${1:+ with $1} into $root/.venv; this happens once and takes a few minutes at most"
+    say "installing seedzero${1:+ with $1} into $root/.venv, once"
     if command -v uv >/dev/null 2>&1; then
         uv pip install ${reinstall:+--reinstall} --python "$root/.venv/bin/python" --editable "$target" >&2
     else
@@ -103,6 +103,7 @@ ensure_venv() { # EXTRAS
     else
         install_project "${1:-}" || return 1
         fingerprint > "$stamp"
+        say "installed; for the command seedzero in your shell: . $(printf %q "$root/.venv/bin/activate")"
         # All extras share packages and stubs, which are of these files now: what was installed for others is not there.
         for other in "$root"/.venv/installed-*; do
             cmp -s "$other" "$stamp" || rm -f "$other"

@@ -230,9 +230,10 @@ def test_run_local_installs_once_and_again_when_setup_py_changes(copy: pathlib.P
     environment = {"SEEDZERO_DEVICE": "cpu", "PATH": _path_without_uv()}
     first = _run_local("catch", "--seed=1", root=copy, **environment)
     assert (first.returncode, first.stdout) == (0, "train --preset=catch --agent=muzero --seed=1\n")
+    assert f"installed; for the command seedzero in your shell: . {copy}/.venv/bin/activate\n" in first.stderr
     assert f"--editable {copy}\n" in _log(copy)
     installed = _log(copy)
-    _run_local("catch", root=copy, **environment)
+    assert "installed" not in _run_local("catch", root=copy, **environment).stderr
     assert _log(copy) == installed
     with (copy / "setup.py").open("a") as file:
         file.write("# changed\n")

@@ -53,6 +53,16 @@ def test_git_and_so_cloud_build_leave_out_what_the_documents_have_made() -> None
     assert {f"/{name}" for name in made} <= set(ignored)
 
 
+@pytest.mark.parametrize("name", ["README.md", "docs/guide.md"])
+def test_the_command_seedzero_is_there_before_it_is_used(name: str) -> None:
+    text = (deploy_files.ROOT / name).read_text(encoding="utf-8")
+    blocks = re.findall(r"^```\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    block = next(block for block in blocks if "seedzero train " in block)
+    assert block.startswith(". .venv/bin/activate ")
+    if name == "README.md":
+        assert text.index("git clone ") < text.index("./run_local.sh catch ") < text.index(". .venv/bin/activate")
+
+
 @pytest.mark.parametrize(
     "line", ["seedzero train --preset=ataris", "seedzero worker --serve=learner:7777", "seedzero stats --run_dir=runs"]
 )
@@ -60,3 +70,20 @@ def test_a_misspelt_word_is_seen(line: str) -> None:
     (words,) = _commands(f"```\n{line}   # a remark\n```\n")
     with pytest.raises(errors.UsageError):
         deploy_files.check_command(words)
+
+
+_SPEED = re.compile(r"\d[\d.,]*(?: to [\d.,]+)?(?: thousand)? (?:frames|updates|steps)/s")
+
+
+def _speeds(name: str) -> set[str]:
+    text = (deploy_files.ROOT / name).read_text(encoding="utf-8")
+    return set(_SPEED.findall(re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["README.md", *(f"docs/{path.name}" for path in sorted((deploy_files.ROOT / "docs").glob("*.md")))],
+)
+def test_a_speed_is_one_that_the_results_have(name: str) -> None:
+    assert _speeds(name) <= _speeds("docs/results.md")
+    assert {"52 to 64 thousand frames/s", "67 to 78 updates/s"} <= _speeds("docs/results.md")

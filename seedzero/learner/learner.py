@@ -30,7 +30,7 @@ from seedzero.device import mesh as mesh_lib
 from seedzero.learner import build, calls, deadline, device_loop, evaluator, result, saves
 from seedzero.learner import ending as ending_lib
 from seedzero.learner import reception as reception_lib
-from seedzero.monitoring import background, console, exporter, metrics, view
+from seedzero.monitoring import background, console, exporter, forecast, metrics, view
 from seedzero.processes import signals, supervisor
 from seedzero.transport import address as addresses
 from seedzero.transport import descriptors, security, server
@@ -149,6 +149,8 @@ class _Learner:
             config, directory, screen, lambda: self._reception.roster.sizes(), self._gathered, time.monotonic
         )
         acting, _ = mesh_lib.split(mesh_lib.make(config.training.num_devices), config.training.acting_devices)
+        if acting.devices.flat[0].platform == "cpu":
+            self._view.forecast = forecast.Forecast(config)
         layout, sizes = batch_lib.plan(config, acting.devices.size)
         self._reception = reception_lib.Reception(
             config,

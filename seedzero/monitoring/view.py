@@ -10,7 +10,7 @@ from typing import Any
 from seedzero.checkpoints import run_dir
 from seedzero.config import config as config_lib
 from seedzero.core import types
-from seedzero.monitoring import background, console, counts, exporter, metrics, wandb_run
+from seedzero.monitoring import background, console, counts, exporter, forecast, metrics, wandb_run
 from seedzero.monitoring import progress as progress_lib
 
 CLIPPED_SHARE = 0.001
@@ -27,6 +27,7 @@ class View:
     Attributes:
       durable_update: of the newest checkpoint; None: there is none.
       finished: the reason why the run is finished; None: it is not.
+      forecast: of the hours that the run takes; None: it is not worth one.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class View:
         self.log = metrics.MetricsLog(directory.path, tensorboard=config.metrics.tensorboard, report=screen.message)
         self.durable_update: int | None = None
         self.finished: str | None = None
+        self.forecast: forecast.Forecast | None = None
         self._config = config
         self._directory = directory
         self._screen = screen
@@ -70,6 +72,7 @@ class View:
         """Updates the rates and the console's line; last: the run is over."""
         self.progress.observe(now)
         self._report_endless(self.progress.snapshot(), self.progress.seconds())
+        self._report_hours(now)
         self._screen.update(self.shown(last=last), last=last)
 
     def shown(self, *, last: bool = False) -> console.Snapshot:
@@ -125,6 +128,14 @@ class View:
             f"no episode has ended in {seconds:.0f} s, after {num_steps // num_envs} steps in each environment: there "
             f"is no return yet{remedy if is_limited else ''}"
         )
+
+    def _report_hours(self, now: float) -> None:
+        """Says once how long the run takes, where that is long."""
+        spec = self.progress.spec
+        if self.forecast is None or spec is None or self.progress.read is None:
+            return
+        if text := self.forecast.observe(now, self.progress.snapshot(), spec):
+            self._screen.message(text)
 
     def _rates(self) -> dict[str, float]:
         steps_per_second = self.progress.per_second(lambda snapshot: snapshot.counts.stored)

@@ -10,7 +10,7 @@ import pytest
 from seedzero.checkpoints import run_dir
 from seedzero.config import config as config_lib
 from seedzero.core import types
-from seedzero.monitoring import background, console, counts, metrics, view, wandb_run
+from seedzero.monitoring import background, console, counts, forecast, metrics, view, wandb_run
 
 
 class Screen:
@@ -146,3 +146,17 @@ def test_past_its_budget_a_run_waits_for_calls_on_the_device(tmp_path: pathlib.P
         shown.progress._last_change = screen.now
         assert shown.shown().note == note
     assert shown.shown(last=True).note == ""
+
+
+def test_the_hours_that_a_run_takes_are_said_once(tmp_path: pathlib.Path) -> None:
+    shown, screen, gathered = _view(tmp_path, run__max_updates=100_000)
+    shown.progress.spec = types.EnvSpec((4,), "float32", 2)
+    gathered.add_episode(1.0, 100)
+    for has_forecast, num_messages in ((False, 0), (True, 1)):
+        shown.forecast = forecast.Forecast(shown._config) if has_forecast else None
+        for second in range(0, 100, 5):
+            seen = counts.Snapshot(counts=counts.Counts(stored=8 * second), num_updates=second)
+            shown.progress.read = lambda seen=seen: seen
+            shown.observe(float(second))
+        assert len(screen.messages) == num_messages
+    assert "about 28 hours for the rest of 100,000 updates" in screen.messages[0]

@@ -1,0 +1,103 @@
+"""The hours that a run on a CPU takes, from its first measured updates, and what takes less."""
+
+from __future__ import annotations
+
+from seedzero.config import config as config_lib
+from seedzero.core import types
+from seedzero.monitoring import counts
+
+MEASURED_SECONDS = 30.0
+"""Least time that is measured, from where updates have begun and steps go on."""
+MEASURED_UPDATES = 3
+LONG_HOURS = 2.0
+"""Time to a budget that is worth a sentence."""
+SLOW_UPDATES_PER_SECOND = 1.0
+"""Speed that is worth a sentence where no budget says how long the run is."""
+_MANY_UPDATES = 10_000
+_PONG_STEPS = 2_800_000
+"""Steps after which training episodes of Pong returned 20 on an H200, with the preset for accelerators."""
+
+
+class Forecast:
+    """Measures a run and says once what it takes; for one thread."""
+
+    def __init__(self, config: config_lib.Config) -> None:
+        self._config = config
+        self._before: int | None = None  # updates of before a resume
+        self._start: tuple[float, int, int] | None = None  # seconds, steps and updates where both go on
+        self._is_told = False
+
+    def observe(self, now: float, snapshot: counts.Snapshot, spec: types.EnvSpec) -> str:
+        """Returns the sentence when it is due, else ""; `now` in seconds."""
+        steps, updates = snapshot.counts.stored, snapshot.num_updates
+        if self._before is None:
+            self._before = updates
+        if self._is_told or updates == self._before:
+            return ""
+        if self._start is None or steps == self._start[1]:  # the first updates may come alone, owed to the first steps
+            self._start = now, steps, updates
+        began, first_steps, first_updates = self._start
+        seconds, num_updates = now - began, updates - first_updates
+        if seconds < MEASURED_SECONDS or num_updates < MEASURED_UPDATES:
+            return ""
+        self._is_told = True
+        return sentence(self._config, spec, snapshot, (steps - first_steps) / seconds, num_updates / seconds)
+
+
+def sentence(
+    config: config_lib.Config,
+    spec: types.EnvSpec,
+    snapshot: counts.Snapshot,
+    steps_per_second: float,
+    updates_per_second: float,
+) -> str:
+    """Returns how long a run takes at this speed and what takes less; "" where it is not long."""
+    budget = config.run
+    budgets = (
+        (budget.max_env_steps, snapshot.counts.stored, steps_per_second, "steps"),
+        (budget.max_updates, snapshot.num_updates, updates_per_second, "updates"),
+    )
+    times = [
+        (_hours(most - done, rate), f"the rest of {most:,} {unit}")
+        for most, done, rate, unit in budgets
+        if most and rate
+    ]
+    if times:
+        hours, goal = min(times)
+        is_long = hours >= LONG_HOURS
+    else:
+        hours, goal = _hours(_MANY_UPDATES, updates_per_second), f"{_MANY_UPDATES:,} updates"
+        is_long = updates_per_second < SLOW_UPDATES_PER_SECOND
+    if not is_long:
+        return ""
+    speed = f"at {steps_per_second:.3g} steps/s and {updates_per_second:.3g} updates/s"
+    return f"{speed} this CPU needs about {hours:,.0f} hours for {goal}{_advice(config, spec, steps_per_second)}"
+
+
+def _hours(number: float, rate: float) -> float:
+    return number / rate / 3600
+
+
+def _advice(config: config_lib.Config, spec: types.EnvSpec, steps_per_second: float) -> str:
+    """Returns what takes less time."""
+    shown = types.shown(spec.arrays)
+    if shown == "images":
+        is_pong = config.env.id == "atari:Pong" and steps_per_second > 0
+        hours = _hours(_PONG_STEPS, steps_per_second) if is_pong else 0.0
+        pong = f", and {hours:,.0f} for the {_PONG_STEPS:,} in which an H200 learned Pong" if is_pong else ""
+        return (
+            f"{pong}; images want an accelerator. Sooner won on two cores: --preset=catch and --preset=cartpole, in a "
+            "minute, and --env=gym:MinAtar/Breakout-v1, in ten"
+        )
+    if config.run.agent != "muzero":
+        return ""
+    network, target = config.network, config.muzero.target_network_updates
+    is_grid = shown == "small grids"
+    size = ("channels", network.channels or network.width // 2) if is_grid else ("width", network.width)
+    changes = [
+        *(["--muzero.target_network_updates=0"] if target else []),
+        f"a smaller --network.{size[0]}={size[1]}",
+        f"a smaller --replay.batch_size={config.replay.batch_size}",
+        *(["--agent=ppo"] if spec.num_players == 1 else []),
+    ]
+    return f"; quicker in a new run: {', '.join(changes[:-1])} or {changes[-1]}"

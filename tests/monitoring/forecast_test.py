@@ -1,0 +1,90 @@
+"""How long a run takes, said once from its first updates."""
+
+from __future__ import annotations
+
+import pytest
+
+from seedzero.config import config as config_lib
+from seedzero.config import options
+from seedzero.core import types
+from seedzero.monitoring import counts, forecast
+
+IMAGE = types.EnvSpec((96, 96, 1), "uint8", 6)
+GRID = types.EnvSpec((21, 79), "uint8", 8)
+VECTOR = types.EnvSpec((4,), "float32", 2)
+
+
+def _config(**values: options.Value) -> config_lib.Config:
+    return config_lib.override(config_lib.Config(), {name.replace("__", "."): x for name, x in values.items()})
+
+
+def _snapshot(steps: int, updates: int) -> counts.Snapshot:
+    return counts.Snapshot(counts=counts.Counts(stored=steps), num_updates=updates)
+
+
+def _told(config: config_lib.Config, spec: types.EnvSpec, steps_per_second: float, updates_per_second: float) -> str:
+    return forecast.sentence(config, spec, _snapshot(0, 0), steps_per_second, updates_per_second)
+
+
+@pytest.mark.parametrize("before", [0, 500])
+def test_it_is_measured_from_the_first_update_of_this_process_and_said_once(before: int) -> None:
+    found = forecast.Forecast(_config(run__max_updates=10_500))
+    told = {}
+    # 100 s of compilation, an update, one every 10 s: the time before the first does not count.
+    for now, updates in [(0, 0), (100, 0), (101, 1), (111, 2), (121, 3), (131, 4), (141, 5), (151, 6)]:
+        if text := found.observe(float(now), _snapshot(10 * now, before + updates), VECTOR):
+            told[now] = text
+    hours = (10_500 - before - 4) * 10 / 3600
+    assert list(told) == [131]
+    needs = f"this CPU needs about {hours:.0f} hours for the rest of 10,500 updates"
+    assert told[131].startswith(f"at 10 steps/s and 0.1 updates/s {needs}")
+
+
+def test_few_updates_are_measured_for_longer() -> None:
+    found = forecast.Forecast(_config())
+    readings = [(0, 0), (100, 1), (150, 2), (200, 3), (250, 4)]
+    told = [bool(found.observe(float(now), _snapshot(now, updates), VECTOR)) for now, updates in readings]
+    assert told == [False, False, False, False, True]
+
+
+def test_updates_that_come_before_further_steps_are_not_measured() -> None:
+    found = forecast.Forecast(_config())
+    for now in range(100):
+        assert not found.observe(float(now), _snapshot(500, now // 10), VECTOR)
+    for now in range(100, 200):
+        if text := found.observe(float(now), _snapshot(500 + now, now // 10), VECTOR):
+            break
+    assert now == 129 and "about 1 updates/s" not in text
+
+
+def test_atari_on_a_cpu_has_its_hours_and_what_is_won_sooner() -> None:
+    text = _told(_config(env__id="atari:Pong", run__max_env_steps=50_000_000), IMAGE, 100.0, 3.5)
+    assert "at 100 steps/s and 3.5 updates/s this CPU needs about 139 hours for the rest of 50,000,000 steps" in text
+    assert ", and 8 for the 2,800,000 in which an H200 learned Pong;" in text
+    assert "--preset=catch" in text and "MinAtar" in text
+    assert "Pong" not in _told(_config(env__id="atari:Breakout", run__max_env_steps=50_000_000), IMAGE, 100.0, 3.5)
+
+
+def test_muzero_on_a_large_grid_is_told_what_to_make_smaller() -> None:
+    settings = {"muzero__target_network_updates": 100, "replay__batch_size": 256, "network__width": 64}
+    text = _told(_config(**settings), GRID, 30.0, 0.4)
+    assert "at 30 steps/s and 0.4 updates/s this CPU needs about 7 hours for 10,000 updates; quicker" in text
+    for change in (
+        "--muzero.target_network_updates=0",
+        "--network.channels=32",
+        "--replay.batch_size=256",
+        "=ppo",
+    ):
+        assert change in text
+    assert "--network.width=64" in _told(_config(**settings), VECTOR, 30.0, 0.4)
+    assert _told(_config(run__agent="ppo"), GRID, 30.0, 0.4).endswith("updates")
+
+
+@pytest.mark.parametrize(
+    ("budget", "steps_per_second", "updates_per_second"),
+    [({}, 100.0, 1.5), ({"run__max_updates": 100}, 1.0, 0.1), ({"run__max_env_steps": 1_000_000}, 1_000.0, 70.0)],
+)
+def test_a_run_that_is_not_long_is_told_nothing(
+    budget: dict[str, options.Value], steps_per_second: float, updates_per_second: float
+) -> None:
+    assert _told(_config(**budget), VECTOR, steps_per_second, updates_per_second) == ""

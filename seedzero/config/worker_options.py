@@ -15,6 +15,9 @@ from seedzero.config import sections
 from seedzero.core import env_ids, errors
 
 ROLES = ("any", "train", "evaluate")
+KEY = "SEEDZERO_WORKER_KEY"
+"""Variable of the environment: the key by which a learner knows the workers that it started, whatever their names."""
+
 _UNLIMITED_ENVS = 2**16
 _TRANSPORT = sections.TransportConfig()
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
 import pathlib
+import secrets
 import shlex
 import socket
 import stat
@@ -31,6 +33,7 @@ from seedzero.learner import build, calls, deadline, device_loop, evaluator, res
 from seedzero.learner import ending as ending_lib
 from seedzero.learner import reception as reception_lib
 from seedzero.monitoring import background, console, exporter, forecast, metrics, view
+from seedzero.processes import program as program_lib
 from seedzero.processes import signals, supervisor
 from seedzero.transport import address as addresses
 from seedzero.transport import descriptors, security, server
@@ -144,6 +147,7 @@ class _Learner:
         self._screen = screen
         self._mirrored = mirrored
         self._ending = ending_lib.Ending()
+        self._key = secrets.token_hex()
         self._gathered = metrics.Aggregator()
         self._view = view.View(
             config, directory, screen, lambda: self._reception.roster.sizes(), self._gathered, time.monotonic
@@ -160,6 +164,7 @@ class _Learner:
             screen.message,
             self._ending.notify,
             lambda name: self._workers.restart(name),
+            self._key,
         )
         self._saves = saves.Saves(config, directory, self._view, screen.message, mirrored)
         self._local = local
@@ -196,6 +201,7 @@ class _Learner:
             role = "train" if index < num_train else "evaluate"
             return worker_options.command(options, server=self._local, worker_id=name(index), role=role)
 
+        environment = {**program_lib.WORKER_ENVIRONMENT, worker_options.KEY: self._key}
         return supervisor.Supervisor(
             command,
             num_train + evaluates,
@@ -203,6 +209,7 @@ class _Learner:
             log_dir=self._directory.logs,
             report=self._screen.message,
             name=name,
+            system=program_lib.System(functools.partial(program_lib.launch, environment=environment)),
         )
 
     # ------------------------------------------------------------------------------------ run

@@ -35,6 +35,7 @@ class Reception:
         report: Callable[[str], None],
         on_join: Callable[[], None],
         on_overdue: Callable[[str], None],
+        key: str = "",
     ) -> None:
         """
         Args:
@@ -42,13 +43,14 @@ class Reception:
           view: is told the spec, and answers for the status.
           report: shows the user a line.
           on_join: called when a worker's environments were accepted.
-          on_overdue: takes the name of a worker that sent heartbeats alone for too long.
+          on_overdue: takes the name of a local worker that sent heartbeats alone for too long.
+          key: as in `roster.Roster`.
         """
-        self.roster = roster_lib.Roster(config, layout, max_group)
+        self.roster = roster_lib.Roster(config, layout, max_group, key)
         self.inbox = inbox_lib.Inbox()
         self.spec: types.EnvSpec | None = None
         self.has_begun = self.has_trained = False
-        self._has_made: set[str] = set()  # names of workers whose environments were there
+        self._has_made: set[str] = set()  # names of local workers whose environments were there
         self._config = config
         self._has_evaluation = layout.num_evaluate > 0
         self._view = view
@@ -72,7 +74,8 @@ class Reception:
         assert self.spec is not None
         spec_file.check_equal(spec, self.spec)
         session = self.roster.begin(session_id)
-        self._has_made.add(session.worker_id)
+        if session.is_local:
+            self._has_made.add(session.worker_id)
         self.has_begun = True
         self.has_trained |= session.role is types.Role.TRAIN
         self.inbox.notify()
@@ -120,6 +123,8 @@ class Reception:
             self.inbox.end_session(session_id, session.role, session.all_slots, lost)
         kept = self._kept() if is_lost and session.role is types.Role.TRAIN else ""
         self._report(f"worker {session.worker_id} left: {reason}{kept}")
+        if not session.is_local:
+            return
         # Environments may take long to be made the first time; those that were there before hang in their reset.
         if reason.startswith(messages.OVERDUE) and session.worker_id in self._has_made:
             self._on_overdue(session.worker_id)

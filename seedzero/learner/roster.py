@@ -26,6 +26,7 @@ class Session:
 
     Attributes:
       slots: [num_groups][envs_per_group] int32, global slot of each environment.
+      is_local: the learner itself started the worker.
       started: the worker's spec was accepted.
     """
 
@@ -33,6 +34,7 @@ class Session:
     worker_id: str
     role: types.Role
     slots: tuple[np.ndarray, ...]
+    is_local: bool = False
     started: bool = False
 
     @property
@@ -42,10 +44,15 @@ class Session:
 
 
 class Roster:
-    """Assigns slots and seeds to sessions. max_group: most environments of a group, over all shards."""
+    """Assigns slots and seeds to sessions.
 
-    def __init__(self, config: config_lib.Config, layout: batch_lib.Layout, max_group: int) -> None:
+    max_group: most environments of a group, over all shards. key: of the workers that the learner starts. A name tells
+    nothing: any worker may be called local-0.
+    """
+
+    def __init__(self, config: config_lib.Config, layout: batch_lib.Layout, max_group: int, key: str = "") -> None:
         self._config = config
+        self._key = key
         self._layout = layout
         self._max_group = max_group
         self._lock = threading.Lock()
@@ -86,7 +93,7 @@ class Roster:
             slots = self._reserve(role, hello)
             if not self._config.run.deterministic:  # there, a checkpoint must not tell how often workers joined
                 self.num_assigned += 1
-            session = Session(uuid.uuid4().hex, hello.worker_id, role, slots)
+            session = Session(uuid.uuid4().hex, hello.worker_id, role, slots, hello.key == self._key)
             self._sessions[session.session_id] = session
             seeds = tuple(self._seed(role, int(slot)) for slot in session.all_slots)
             begin = 0 if role is types.Role.TRAIN else self._layout.num_train
@@ -157,7 +164,7 @@ class Roster:
     def _fixed_block(self, hello: messages.Hello, number: int) -> list[int]:
         """Local worker i always gets block i, in whatever order the workers come."""
         name, _, index = hello.worker_id.rpartition("-")
-        if name != "local" or not index.isdigit() or int(index) >= self._config.worker.num:
+        if hello.key != self._key or name != "local":
             raise errors.SlotsExhausted(
                 f"worker {hello.worker_id} is not one of the {self._config.worker.num} local workers, and a "
                 f"deterministic run takes no others; start the learner without --deterministic"

@@ -125,7 +125,8 @@ def hello_of(fields: inference_pb2.Hello) -> messages.Hello:
     if fields.max_envs < 1:
         raise errors.InvalidMessage("Hello.max_envs is 0; expected at least 1")
     roles = tuple(_ROLE_OF[number] for number in fields.roles)
-    return messages.Hello(fields.worker_id, fields.session_id, roles, tuple(fields.environments), fields.max_envs)
+    environments = tuple(fields.environments)
+    return messages.Hello(fields.worker_id, fields.session_id, roles, environments, fields.max_envs, fields.key)
 
 
 def spec_of(fields: inference_pb2.Spec, num_envs: int, limit: int) -> types.EnvSpec:

@@ -39,6 +39,7 @@ class Hello:
       roles: those it accepts, at least one.
       environments: ids ("catch") or families ("gym", "atari", "spiel") that it can make; "yours": only its own.
       max_envs: most environments in all groups together.
+      key: of a worker that the learner itself started, as it was given; "": none.
     """
 
     worker_id: str
@@ -46,6 +47,7 @@ class Hello:
     roles: tuple[types.Role, ...]
     environments: tuple[str, ...]
     max_envs: int
+    key: str = dataclasses.field(default="", repr=False)
 
 
 class StepRequest(NamedTuple):

@@ -53,6 +53,7 @@ def run(
         roles=_ROLES[options.role],
         environments=(env_ids.YOURS,) if env_factory else registry.LOCAL_KINDS,
         max_envs=options.num_envs,
+        key=os.environ.pop(worker_options.KEY, ""),  # not for the programs that environments start
     )
     access = security.Access(options.token_file, options.ca_file, options.server_name)
     code = None

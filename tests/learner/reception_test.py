@@ -17,6 +17,7 @@ from seedzero.monitoring import view as view_lib
 from seedzero.transport import messages
 
 SPEC = types.EnvSpec((2,), "float32", 3)
+KEY = "of the learner's own workers"
 LAYOUT = batch_lib.Layout(num_shards=1, num_train=8, num_evaluate=2)
 SETTINGS: dict[str, options.Value] = {
     "worker.envs_per_group": 2,
@@ -39,17 +40,20 @@ class World:
         config = config_lib.override(config_lib.Config(), {"env.id": env, **SETTINGS, **settings})
         self.overdue: list[str] = []
         self.reception = reception_lib.Reception(
-            config, LAYOUT, 8, view, self.reports.append, self._join, self.overdue.append
+            config, LAYOUT, 8, view, self.reports.append, self._join, self.overdue.append, KEY
         )
 
     def _join(self) -> None:
         self.num_joined += 1
 
-    def join(self, name: str = "a", spec: types.EnvSpec = SPEC, kind: str = "catch") -> str:
-        hello = messages.Hello(name, "", (types.Role.TRAIN,), (kind,), 99)
-        session_id = self.reception.assign(hello).session_id
+    def join(self, name: str = "a", spec: types.EnvSpec = SPEC, kind: str = "catch", key: str = KEY) -> str:
+        session_id = self.assign(name, kind, key)
         self.reception.begin(session_id, spec)
         return session_id
+
+    def assign(self, name: str, kind: str = "catch", key: str = KEY) -> str:
+        hello = messages.Hello(name, "", (types.Role.TRAIN,), (kind,), 99, key)
+        return self.reception.assign(hello).session_id
 
 
 def _step(session_id: str) -> messages.StepRequest:
@@ -131,8 +135,7 @@ def test_steps_of_a_worker_that_says_goodbye_are_not_counted_as_lost(reason: str
     world = World()
     world.reception.end(world.join(), reason)
     assert [found for _, found in world.reception.inbox.take_ended()] == [counted]
-    hello = messages.Hello("slow", "", (types.Role.TRAIN,), ("catch",), 99)
-    world.reception.end(world.reception.assign(hello).session_id, reason)  # its environments are still being made
+    world.reception.end(world.assign("slow"), reason)  # its environments are still being made
     assert world.overdue == (["a"] if reason.startswith(messages.OVERDUE) else [])
 
 
@@ -144,11 +147,22 @@ def test_environments_that_hang_where_they_were_made_before_are_overdue_too(reas
         world.reception.end(session_id, reason)
     else:
         world.reception.roster.remove(session_id)  # as a restart does, which an evaluation ends with
-    hello = messages.Hello("a", "", (types.Role.TRAIN,), ("catch",), 99)
     for _ in range(2):  # the second time its new process makes environments
-        again = world.reception.assign(hello).session_id
-        world.reception.end(again, messages.OVERDUE + "no environments for 600 s")
+        world.reception.end(world.assign("a"), messages.OVERDUE + "no environments for 600 s")
     assert world.overdue == overdue
+
+
+def test_a_worker_elsewhere_with_a_local_ones_name_is_another() -> None:
+    world = World()
+    silent = messages.OVERDUE + "no step for 600 s"
+    local, remote = world.join(), world.join(key="")
+    world.reception.end(remote, silent)
+    assert world.overdue == []
+    world.reception.end(local, silent)
+    assert world.overdue == ["a"]
+    world.join(key="")
+    world.reception.end(world.assign("a"), silent)  # whose environments are still being made
+    assert world.overdue == ["a"]
 
 
 def test_a_remote_environment_that_no_network_fits_is_refused_before_the_run_is_built() -> None:

@@ -1,9 +1,12 @@
 """Slots, roles and seeds of joining workers."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
-from seedzero.config import config, options
+from seedzero.config import config as config_lib
+from seedzero.config import options
 from seedzero.core import errors, types
 from seedzero.device import batch as batch_lib
 from seedzero.learner import roster as roster_lib
@@ -12,9 +15,9 @@ from seedzero.transport import messages
 BOTH = (types.Role.TRAIN, types.Role.EVALUATE)
 
 
-def _config(**values: options.Value) -> config.Config:
+def _config(**values: options.Value) -> config_lib.Config:
     usual = {"env.id": "catch", "worker.envs_per_group": 2, "worker.num_groups": 2}
-    return config.override(config.Config(), {**usual, **values})
+    return config_lib.override(config_lib.Config(), {**usual, **values})
 
 
 def _roster(
@@ -127,10 +130,12 @@ def test_deterministic_slots_and_seeds_depend_on_the_worker_and_the_checkpoint_a
 
 
 def test_a_deterministic_run_takes_no_other_workers() -> None:
-    roster = _roster(**{"run.deterministic": True})
-    for name in ("stranger", "local-7"):
-        with pytest.raises(errors.SlotsExhausted, match="deterministic"):
-            roster.assign(_hello(name))
+    config = _config(**{"run.deterministic": True})
+    roster = roster_lib.Roster(config, batch_lib.Layout(1, 8, 0), max_group=16, key="of local workers")
+    hello = _hello("local-0")
+    with pytest.raises(errors.SlotsExhausted, match=r"local-0 is not one of the 1 local workers.*deterministic"):
+        roster.assign(hello)
+    assert roster.assign(dataclasses.replace(hello, key="of local workers")).num_groups == 2
 
 
 def test_evaluation_plays_whole_games_where_training_ends_at_a_lost_life() -> None:

@@ -190,7 +190,7 @@ def test_undecodable_bytes_are_quoted(data: bytes) -> None:
         codec.decode_worker(data)
 
 
-HELLO = messages.Hello("w", "session", (types.Role.EVALUATE, types.Role.TRAIN), ("catch", "gym"), 32)
+HELLO = messages.Hello("w", "session", (types.Role.EVALUATE, types.Role.TRAIN), ("catch", "gym"), 32, "key")
 
 
 def hello_fields(**changes: Any) -> inference_pb2.Hello:

@@ -181,7 +181,8 @@ def test_continuous_actions_reach_the_environments_unchanged(address, run):
     assert (spec.num_actions, spec.action_low, spec.action_high) == (0, (-2.0,), (2.0,))
 
 
-def test_a_session_sends_every_step_of_both_groups_and_ends_with_the_learner(serve, run):
+def test_a_session_sends_every_step_of_both_groups_and_ends_with_the_learner(serve, run, monkeypatch):
+    monkeypatch.setenv(worker_options.KEY, "of the learner")
     learner = serve(action=catch.LEFT)
     running = run(worker_id="w", num_envs=6)
     learner.await_steps(40)
@@ -194,6 +195,7 @@ def test_a_session_sends_every_step_of_both_groups_and_ends_with_the_learner(ser
         ("catch", "gym", "python", "atari", "dmlab", "spiel", "memory", "envpool", "football"),
     )
     assert set(hello.roles) == {types.Role.TRAIN, types.Role.EVALUATE}
+    assert hello.key == "of the learner" and worker_options.KEY not in os.environ  # not for what environments start
     for group, seeds in enumerate(([0, 1, 2], [3, 4, 5])):
         requests = [request for request in learner.requests if request.group == group]
         expected = catch.Catch(3)

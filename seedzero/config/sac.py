@@ -42,6 +42,7 @@ PARTS: Mapping[str, options.Part] = {
     # One update for each environment step. The first min_steps actions are random.
     "continuous": options.part(
         sac=dict(learning_rate=1e-3),
+        elsewhere=options.values(sac=dict(learning_rate=3e-4)),  # Haarnoja et al. 2018, table 1
         worker=dict(envs_per_group=4),
         replay=dict(capacity=1_000_000, min_steps=1_000, batch_size=256, samples_per_insert=256.0),
         evaluation=dict(every_updates=2_000),

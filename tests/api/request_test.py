@@ -100,6 +100,8 @@ def test_another_environment_does_not_stop_at_the_preset_s_return() -> None:
 def test_another_environment_does_not_get_what_suits_the_preset_s_own(env: str, discount: float) -> None:
     asked = request.make({}, {"env.id": env, "run.agent": "ppo"})
     assert (asked.preset, asked.config.ppo.discount) == ("continuous", discount)
+    rate = request.make({}, {"env.id": env, "run.agent": "sac"}).config.sac.learning_rate
+    assert rate == (1e-3 if discount == 0.97 else 3e-4)
 
 
 def test_a_user_s_images_choose_preset_and_network(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

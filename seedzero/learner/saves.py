@@ -196,14 +196,14 @@ def reading_counters(step: int) -> Iterator[None]:
 
 
 def best_return_of(checkpoints: pathlib.Path, host: Mapping[str, Any]) -> float | None:
-    """Returns the mean return that a resumed run must reach for new best parameters; None: there are none.
+    """Returns the mean return that a resumed run must exceed for new best parameters; None: there are none.
 
     After a crash the saved best may be newer, and better, than what the checkpoint's counters `host` know.
     """
     known: float | None = host["best_return"]
     try:
         _, best, _ = files.find(checkpoints, "best", "params")
-    except errors.CheckpointError:  # none, or a damaged one, that the next replaces
+    except errors.CheckpointError:  # none, or a damaged one, that the next better one replaces
         return known
     saved = best.host.get("mean_return")
     if saved is None or "task_returns" in best.host:  # of several tasks, the score may be another

@@ -160,7 +160,7 @@ def test_old_checkpoints_that_stay_are_told_and_are_no_failed_save(
         (None, 3.0, 3.0),
     ],
 )
-def test_a_best_that_is_newer_than_the_checkpoint_must_be_reached(
+def test_a_best_that_is_newer_than_the_checkpoint_must_be_exceeded(
     tmp_path: pathlib.Path, info: dict[str, Any] | None, known: float | None, expected: float
 ) -> None:
     writer = checkpoint_dir.CheckpointDir(tmp_path, config_lib.Config().checkpoint, lambda: 0.0)

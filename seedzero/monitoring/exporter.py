@@ -7,6 +7,7 @@ import re
 import socket
 import socketserver
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 from wsgiref import simple_server
@@ -19,7 +20,7 @@ from seedzero.monitoring import metrics
 
 MAX_CONNECTIONS = 16
 CONNECTION_SECONDS = 10.0
-"""Longest wait for a connection's next bytes."""
+"""Longest time for a whole request, from its connection to the last byte of the answer."""
 
 _PREFIX = "seedzero_"
 
@@ -75,36 +76,53 @@ def serving(host: str, port: int, read: Callable[[], Scrape]) -> Iterator[str]:
 
 
 class _Server(socketserver.ThreadingMixIn, simple_server.WSGIServer):
-    """A thread for each of a few connections; further ones are closed at once."""
+    """A thread for each of a few connections, for a limited time; a further one takes the place of the oldest.
+
+    A scrape takes milliseconds, so those that are cut off are clients that dawdle, however many they are.
+    """
 
     daemon_threads = True
 
     def __init__(self, address: tuple[str, int], handler: type[simple_server.WSGIRequestHandler]) -> None:
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        self._places = threading.BoundedSemaphore(MAX_CONNECTIONS)
+        self._open: dict[socket.socket, float] = {}  # since when, the oldest first
+        self._lock = threading.Lock()
         super().__init__(address, handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Starts a connection's thread if there is a place for it."""
-        if self._places.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
+        """Starts a connection's thread."""
+        with self._lock:
+            if len(self._open) >= MAX_CONNECTIONS:
+                self._cut_off(next(iter(self._open)))
+            self._open[request] = time.monotonic()
+        super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Answers a connection, and gives its place back."""
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._places.release()
+            with self._lock:
+                self._open.pop(request, None)
+
+    def service_actions(self) -> None:
+        """Ends connections that are past their deadline; the server calls this all the time."""
+        with self._lock:
+            now = time.monotonic()
+            for request in [request for request, since in self._open.items() if now - since >= CONNECTION_SECONDS]:
+                self._cut_off(request)
+
+    def _cut_off(self, request: socket.socket) -> None:
+        """Has a connection's thread end soon: it reads the end, or can write no more."""
+        del self._open[request]
+        with contextlib.suppress(OSError):
+            request.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Says nothing of connections that break off or are too slow."""
 
 
 class _Handler(simple_server.WSGIRequestHandler):
-    timeout = CONNECTION_SECONDS
-
     def log_message(self, format: str, *arguments: Any) -> None:
         """Logs no requests."""
 

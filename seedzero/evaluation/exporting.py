@@ -136,9 +136,10 @@ def _check_replaceable(directory: pathlib.Path) -> None:
         is_export, names = False, [MANIFEST]
     others = [name for name in names if name not in (MANIFEST, PARAMETERS) and not name.endswith(_PROGRAM)]
     if others or not is_export:
+        other = others[0] if others else MANIFEST
         raise errors.UsageError(
-            f"--out={directory} has files that are no export's, such as {(others or [MANIFEST])[0]}, and an export "
-            "takes the place of the whole directory; give a new one"
+            f"--out={directory} has files that are no export's, such as {other}, and an export takes the place of the "
+            "whole directory; give a new one"
         )
 
 

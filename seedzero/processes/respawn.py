@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import queue
 import signal
@@ -38,8 +39,10 @@ class Worker:
         self._signals: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._told = threading.Event()
         self._server = ""
+        # In a session of its own, so that simulators which a crashed worker has started end with it.
+        launch = functools.partial(program.Process, start_new_session=True)
         self._keeper = keeper.Keeper(
-            announcement="(?!)", judge=_judge, write=lambda line: None, system=program.System(program.Process)
+            announcement="(?!)", judge=_judge, write=lambda line: None, system=program.System(launch)
         )
 
     def run(self) -> int:

@@ -35,29 +35,34 @@ def run(options: worker_options.WorkerOptions, *, env_factory: worker.EnvFactory
     logging.getLogger("seedzero").setLevel(logging.INFO)
     stop, ended = threading.Event(), threading.Event()
     # A second signal may interrupt the first one's handler: Event.set would wait for itself, this put does not.
-    told: queue.SimpleQueue[None] = queue.SimpleQueue()
-    signal.signal(signal.SIGTERM, lambda *_: told.put(None))
+    told: queue.SimpleQueue[bool] = queue.SimpleQueue()  # true: the supervisor is gone, or is ending its workers
+    signal.signal(signal.SIGTERM, lambda *_: told.put(False))
     # Ctrl-C reaches the whole foreground: there the supervisor decides when its workers end.
-    signal.signal(signal.SIGINT, signal.SIG_IGN if options.supervised else lambda *_: told.put(None))
+    signal.signal(signal.SIGINT, signal.SIG_IGN if options.supervised else lambda *_: told.put(False))
     threading.Thread(target=_stop_when_told, args=(told, stop, ended), name="seedzero-told", daemon=True).start()
     if options.supervised:
         threading.Thread(target=_watch_supervisor, args=(told,), name="seedzero-supervisor", daemon=True).start()
     try:
-        return worker.run(options, env_factory=env_factory, stop=stop, on_failure=lambda: told.put(None))
+        return worker.run(options, env_factory=env_factory, stop=stop, on_failure=lambda: told.put(False))
     finally:
         ended.set()
 
 
-def _watch_supervisor(told: queue.SimpleQueue[None]) -> None:
+def _watch_supervisor(told: queue.SimpleQueue[bool]) -> None:
     # Not through sys.stdin: a thread that waits in it makes Python's own end fatal.
     while os.read(0, 4096):
         pass
-    told.put(None)
+    told.put(True)
 
 
-def _stop_when_told(told: queue.SimpleQueue[None], stop: threading.Event, ended: threading.Event) -> None:
-    """Stops the worker, and ends the process if the worker has not ended by itself in time."""
-    told.get()
+def _stop_when_told(told: queue.SimpleQueue[bool], stop: threading.Event, ended: threading.Event) -> None:
+    """Stops the worker, and ends the process if the worker has not ended by itself in time.
+
+    Without a supervisor that would do it, what the environments have started ends with it.
+    """
+    is_alone = told.get()
     stop.set()
     if not ended.wait(STOP_SECONDS):
+        if is_alone and os.getpgrp() == os.getpid():
+            os.killpg(0, signal.SIGKILL)
         os._exit(exit_codes.FAILED)

@@ -3,6 +3,7 @@ import logging
 import os
 import pathlib
 import queue
+import select
 import signal
 import subprocess
 import sys
@@ -578,6 +579,40 @@ def test_a_failed_environment_that_cannot_be_left_cannot_hold_its_process(serve,
     assert ended.returncode == exit_codes.FAILED
     line = ended.stderr.splitlines()[-1]
     assert "the simulator is gone" in line
+
+
+def test_what_hanging_environments_started_ends_with_the_supervisor(serve, address, tmp_path):
+    learner = serve(dict(env="yours"))
+    script = """
+        import subprocess, sys, threading
+        from seedzero.config import worker_options
+        from seedzero.envs import catch
+        from seedzero.worker import process
+
+        class Simulated(catch.Catch):
+            def __init__(self, *args):
+                super().__init__(*args)
+                code = "import sys, time; held = open(sys.argv[1], 'w'); time.sleep(600)"
+                subprocess.Popen([sys.executable, "-S", "-c", code, sys.argv[2]])
+
+            def step(self, actions):
+                threading.Event().wait()
+
+        process.STOP_SECONDS = 0.1
+        options = worker_options.WorkerOptions(sys.argv[1], supervised=True)
+        process.run(options, env_factory=Simulated)
+    """
+    os.mkfifo(tmp_path / "left")
+    command = [sys.executable, "-c", textwrap.dedent(script), address, tmp_path / "left"]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, start_new_session=True) as child:
+        learner.await_steps(1)
+        with open(tmp_path / "left", "rb", buffering=0) as left:
+            child.stdin.close()
+            try:
+                assert select.select([left], [], [], DEADLINE_SECONDS)[0] and left.read(1) == b""
+            except AssertionError:
+                os.killpg(child.pid, signal.SIGKILL)
+                raise
 
 
 def test_a_signal_may_come_while_another_is_handled():

@@ -9,6 +9,8 @@ DONE = 0
 FAILED = 1
 BAD_USAGE = 2
 """A command line or configuration that cannot be run."""
+REFUSED = 65
+"""Of a worker: impossible values, mostly of its environments, which a restart would mostly show again."""
 TRY_LATER = 75
 """For a supervisor: another learner still uses the run directory."""
 INTERRUPTED = 130

@@ -157,7 +157,7 @@ class Keeper:
             is_peaceful = death.status in (exit_codes.DONE, exit_codes.TRY_LATER)
             delay = PEACE_SECONDS if is_peaceful else self._program.delay_seconds(death)
             if delay is None:
-                return Verdict(State.FAILED, restarts.too_often(death))
+                return Verdict(State.FAILED, restarts.too_often(death, refused=death.is_refusal))
             self._change(state=State.PREPARING)
             self._program.pause(delay)
         return None

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from seedzero.core import exit_codes
 from seedzero.processes import restarts
 
 MAX_LINE_BYTES = 8192
@@ -84,6 +85,11 @@ class Death:
     lived_seconds: float
     last_line: str
 
+    @property
+    def is_refusal(self) -> bool:
+        """Whether another program refused its work."""
+        return self.status == exit_codes.REFUSED
+
     def __str__(self) -> str:
         if self.status is None:
             ending = "it cannot be started"
@@ -134,7 +140,9 @@ class Program:
     def delay_seconds(self, death: Death) -> float | None:
         """Counts a failure; returns the pause before the next life, None when it has failed too often."""
         killed = death.status == -signal.SIGKILL
-        return self._restarts.delay_seconds(self._system.clock(), lived_seconds=death.lived_seconds, killed=killed)
+        return self._restarts.delay_seconds(
+            self._system.clock(), lived_seconds=death.lived_seconds, killed=killed, refused=death.is_refusal
+        )
 
     def pause(self, seconds: float) -> bool:
         """Sleeps, at most until `stopping` is set; returns whether it is."""

@@ -124,7 +124,7 @@ class Supervisor:
             if self._failed or self._programs[index].stopping.is_set():
                 return
             self._failed = True
-        ended = f"worker {self._name(index)} {restarts.too_often(death)}"
+        ended = f"worker {self._name(index)} {restarts.too_often(death, refused=death.is_refusal)}"
         self._on_failure(f"{ended}; its output is in {self._logs[index]}")
 
     def _join(self, timeout_seconds: float) -> bool:

@@ -102,9 +102,10 @@ class Session(Generic[StreamT]):
         """Takes a NEW step, which is pending from now on; InvalidMessage if its values are impossible."""
         state = self._groups[group]
         first, final = state.final, step.final
-        _check_values(group, step, self.spec.packed if self.spec else ())
+        place = f"of group {group} ({self.assignment.env}), {sequence} steps after its reset,"
+        _check_values(place, step, self.spec.packed if self.spec else ())
         if state.any_final:
-            _check_first(group, step, first, final)
+            _check_first(place, step, first, final)
         state.final, state.any_final = final, arrays.any_true(final)
         state.next_sequence, state.pending, state.last_reply = sequence + 1, True, b""
         state.owed_since = math.inf
@@ -150,31 +151,35 @@ class Sessions(dict[str, Session[StreamT]]):
         return [session for session in self.values() if session.stream is None and session.worker_id == worker_id]
 
 
-def _check_values(group: int, step: types.EnvStep, packed: Sequence[types.ArraySpec]) -> None:
-    """Raises InvalidMessage if a number is not finite, or no action is legal; packed: `EnvSpec.packed`."""
-    _check_numbers("reward", group, step.reward)
+def _check_values(place: str, step: types.EnvStep, packed: Sequence[types.ArraySpec]) -> None:
+    """Raises InvalidMessage if a number is not finite, or no action is legal.
+
+    place: the group and its step, for the error. packed: `EnvSpec.packed`.
+    """
+    _check_numbers("reward", place, step.reward)
     if step.observation.dtype.kind == "f":
-        _check_numbers("observation", group, step.observation)
+        _check_numbers("observation", place, step.observation)
     for name, array in packing.unpack(packed, step.observation).items():
         if array.dtype.kind == "f":
-            _check_numbers(f"observation {name!r}", group, array)
+            _check_numbers(f"observation {name!r}", place, array)
     if step.action_mask is not None:
-        _refuse(group, ~np.any(step.action_mask, axis=1), "an action_mask without a legal action")
+        _refuse(place, ~np.any(step.action_mask, axis=1), "an action_mask without a legal action")
 
 
-def _check_first(group: int, step: types.EnvStep, first: np.ndarray, final: np.ndarray) -> None:
+def _check_first(place: str, step: types.EnvStep, first: np.ndarray, final: np.ndarray) -> None:
     """Raises InvalidMessage if an episode's first observation (`first`, [E] bool) has a reward or is `final`."""
-    place = "on an episode's first observation; expected next-step auto-reset, see inference.proto"
-    _refuse(group, first & final, f"terminated or truncated {place}")
-    _refuse(group, first & (step.reward != 0), f"a reward other than 0 {place}")
+    expected = "on an episode's first observation; expected next-step auto-reset, see inference.proto"
+    _refuse(place, first & final, f"terminated or truncated {expected}")
+    _refuse(place, first & (step.reward != 0), f"a reward other than 0 {expected}")
 
 
-def _check_numbers(name: str, group: int, values: np.ndarray) -> None:
+def _check_numbers(name: str, place: str, values: np.ndarray) -> None:
     finite = np.isfinite(values)
     if not arrays.all_true(finite):
-        raise errors.InvalidMessage(f"{name} of group {group} has {values[~finite][0]} in it; expected finite numbers")
+        wrong = ~finite.reshape(len(values), -1).all(axis=1)
+        _refuse(place, wrong, f"{values[~finite][0]} in its {name}; expected finite numbers: mend the environment")
 
 
-def _refuse(group: int, wrong: np.ndarray, fault: str) -> None:
+def _refuse(place: str, wrong: np.ndarray, fault: str) -> None:
     if arrays.any_true(wrong):
-        raise errors.InvalidMessage(f"environment {int(wrong.argmax())} of group {group} has {fault}")
+        raise errors.InvalidMessage(f"environment {int(wrong.argmax())} {place} has {fault}")

@@ -44,8 +44,9 @@ def run(
       stop: once set, ends the worker as End does. It is set at the end, too.
       on_failure: called where the worker ends by an error, before its environments are closed, which may hang.
 
-    Returns the exit code: DONE after End or stop, FAILED if the environments fail or learner and worker refuse each
-    other, BAD_USAGE for options that cannot be used. Errors are logged in one line.
+    Returns the exit code: DONE after End or stop, REFUSED where the environments show, or the learner sends,
+    impossible values, FAILED if the environments fail or learner and worker refuse each other, BAD_USAGE for options
+    that cannot be used. Errors are logged in one line.
     """
     hello = messages.Hello(
         worker_id=options.worker_id or default_worker_id(),
@@ -87,7 +88,7 @@ def _log(error: errors.Error) -> int:
         _logger.error("%s", error)
         return exit_codes.BAD_USAGE
     _logger.error("%s: %s", type(error).__name__, error)
-    return exit_codes.FAILED
+    return exit_codes.REFUSED if isinstance(error, errors.InvalidMessage) else exit_codes.FAILED
 
 
 def default_worker_id() -> str:

@@ -31,6 +31,13 @@ def test_five_failures_in_more_than_a_minute_are_not() -> None:
     assert None not in [rule.delay_seconds(now, lived_seconds=1.0, killed=False) for now in times]
 
 
+def test_a_second_refusal_within_a_minute_is_the_end() -> None:
+    for later, goes_on in ((60.0, False), (60.1, True)):
+        rule = restarts.Restarts()
+        assert rule.delay_seconds(0.0, lived_seconds=10.5, killed=False, refused=True) == 0.25
+        assert (rule.delay_seconds(later, lived_seconds=10.5, killed=False, refused=True) is not None) == goes_on
+
+
 def test_being_killed_from_outside_waits_like_a_failure_but_is_none() -> None:
     rule = restarts.Restarts()
     delays = [rule.delay_seconds(float(i), lived_seconds=1.0, killed=True) for i in range(20)]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
+from seedzero.core import exit_codes
 from seedzero.processes import program, supervisor
 
 TIMEOUT_SECONDS = 20.0
@@ -364,6 +365,23 @@ def test_five_quick_failures_end_with_the_reason(tmp_path: pathlib.Path) -> None
     assert text.startswith("worker evaluator failed 5 times")
     assert "at last with exit code 1: ale: no such game" in text
     assert (tmp_path / "worker-0.log").read_text() == "to the log\nale: no such game\n" * 5
+
+
+def test_work_that_is_refused_is_tried_twice(tmp_path: pathlib.Path) -> None:
+    failures: queue.Queue[str] = queue.Queue(maxsize=10)
+    code = f"import sys; print('InvalidMessage: nan', flush=True); sys.exit({exit_codes.REFUSED})"
+    workers = supervisor.Supervisor(
+        lambda index: [sys.executable, "-S", "-c", code],
+        1,
+        on_failure=failures.put,
+        log_dir=tmp_path,
+        system=program.System(wait=lambda event, seconds: event.is_set()),
+    )
+    workers.start()
+    text = failures.get(timeout=TIMEOUT_SECONDS)
+    workers.stop(TIMEOUT_SECONDS)
+    assert text.startswith("worker local-0 failed again within 60 s, at last with exit code 65: InvalidMessage: nan")
+    assert (tmp_path / "worker-0.log").read_text() == "InvalidMessage: nan\n" * 2
 
 
 LEARNER = f"""

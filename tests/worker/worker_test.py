@@ -413,7 +413,7 @@ def test_actions_out_of_range_never_reach_the_environments(serve, run):
             return super().step(actions)
 
     serve(dict(env="yours"), action=3)
-    assert run(env_factory=Careful).code() == exit_codes.FAILED
+    assert run(env_factory=Careful).code() == exit_codes.REFUSED
     assert not reached
 
 

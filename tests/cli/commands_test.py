@@ -41,7 +41,7 @@ _RESULT: Mapping[str, Any] = {
 def test_evaluate_ends_with_one_line_of_json(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    calls, run = [], pathlib.Path("r")
+    calls, run = [], pathlib.Path("r").absolute()
     result = {**_RESULT, "chosen": "best", "mean_return": float("inf"), "cut_off": 2, "stderr_return": 0.25}
     monkeypatch.setattr(evaluate, "evaluate", lambda *args, trusted: calls.append(args) or result)
     assert main.main(["evaluate", "--run_dir=r", "--episodes", "3"]) == 0
@@ -96,7 +96,7 @@ def test_evaluate_listens_for_a_worker_with_token_and_certificate(monkeypatch: p
     assert main.main(["evaluate", "--run_dir=r", "--episodes=3", "--seed=4", "--step=last", *flags]) == 0
     ((path, step, episodes, seed, access, reports, max_steps),) = calls
     assert callable(reports.line) and callable(reports.progress)
-    assert (path, step, episodes, seed, max_steps) == ("r", "last", 3, 4, None)
+    assert (path, step, episodes, seed, max_steps) == (str(pathlib.Path("r").absolute()), "last", 3, 4, None)
     assert (access.transport.listen, access.transport.token_file) == ("0.0.0.0:0", "t")
     assert (access.tls.cert_file, access.tls.key_file) == ("c", "k")
 
@@ -135,8 +135,8 @@ def test_play_passes_the_video_on(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     assert "played the checkpoint of update 7: the best" in output.err
     assert main.main(["play", "--run_dir=r", "--video=a.gif", "--step=last", "--seed=5"]) == 0
     assert main.main(["play", "--run_dir=r", "--video=a.gif", "--step=120", "--max_episode_steps=9"]) == 0
-    video = pathlib.Path("a.gif")
-    assert calls == [("r", video, None, 0, None), ("r", video, "last", 5, None), ("r", video, 120, 0, 9)]
+    video, run = pathlib.Path("a.gif"), str(pathlib.Path("r").absolute())
+    assert calls == [(run, video, None, 0, None), (run, video, "last", 5, None), (run, video, 120, 0, 9)]
     assert main.main(["play", "--run_dir=r", "--video=a.gif", "--step=newest"]) == 2
     assert "expected the number of a saved update, best or last" in capsys.readouterr().err
 

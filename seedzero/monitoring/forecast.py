@@ -7,7 +7,7 @@ from seedzero.core import types
 from seedzero.monitoring import counts
 
 MEASURED_SECONDS = 30.0
-"""Least time that is measured, from where updates have begun and steps go on."""
+"""Least time that is measured, from the first update on."""
 MEASURED_UPDATES = 3
 LONG_HOURS = 2.0
 """Time to a budget that is worth a sentence."""
@@ -24,7 +24,7 @@ class Forecast:
     def __init__(self, config: config_lib.Config) -> None:
         self._config = config
         self._before: int | None = None  # updates of before a resume
-        self._start: tuple[float, int, int] | None = None  # seconds, steps and updates where both go on
+        self._start: tuple[float, int, int] | None = None  # seconds, steps and updates at the first that count
         self._is_told = False
 
     def observe(self, now: float, snapshot: counts.Snapshot, spec: types.EnvSpec) -> str:
@@ -34,7 +34,8 @@ class Forecast:
             self._before = updates
         if self._is_told or updates == self._before:
             return ""
-        if self._start is None or steps == self._start[1]:  # the first updates may come alone, owed to the first steps
+        # The first updates may come alone, owed to the first steps: no speed for a budget of steps.
+        if self._start is None or (self._config.run.max_env_steps and steps == self._start[1]):
             self._start = now, steps, updates
         began, first_steps, first_updates = self._start
         seconds, num_updates = now - began, updates - first_updates
@@ -70,7 +71,8 @@ def sentence(
         is_long = updates_per_second < SLOW_UPDATES_PER_SECOND
     if not is_long:
         return ""
-    speed = f"at {steps_per_second:.3g} steps/s and {updates_per_second:.3g} updates/s"
+    acting = f"{steps_per_second:.3g} steps/s and " if steps_per_second else ""
+    speed = f"at {acting}{updates_per_second:.3g} updates/s"
     return f"{speed} this CPU needs about {hours:,.0f} hours for {goal}{_advice(config, spec, steps_per_second)}"
 
 

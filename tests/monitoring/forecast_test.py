@@ -47,14 +47,22 @@ def test_few_updates_are_measured_for_longer() -> None:
     assert told == [False, False, False, False, True]
 
 
-def test_updates_that_come_before_further_steps_are_not_measured() -> None:
+def test_updates_that_come_alone_are_enough_without_a_budget_of_steps() -> None:
     found = forecast.Forecast(_config())
+    told = [found.observe(float(now), _snapshot(500, now // 10), VECTOR) for now in range(41)]
+    assert not any(told[:-1]) and told[-1].startswith(
+        "at 0.1 updates/s this CPU needs about 28 hours for 10,000 updates"
+    )
+
+
+def test_updates_that_come_alone_are_not_measured_for_a_budget_of_steps() -> None:
+    found = forecast.Forecast(_config(run__max_env_steps=1_000_000))
     for now in range(100):
         assert not found.observe(float(now), _snapshot(500, now // 10), VECTOR)
     for now in range(100, 200):
         if text := found.observe(float(now), _snapshot(500 + now, now // 10), VECTOR):
             break
-    assert now == 129 and "about 1 updates/s" not in text
+    assert now == 129 and text.startswith("at ") and "steps/s and 0.1 updates/s" in text
 
 
 def test_atari_on_a_cpu_has_its_hours_and_what_is_won_sooner() -> None:

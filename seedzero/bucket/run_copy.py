@@ -119,6 +119,8 @@ def local(place: str, fetch: Callable[[Copy], object] = lambda copy: None) -> It
       UsageError: a malformed URL, or no run.
       BucketError: the bucket cannot be read.
     """
+    if not place:  # which pathlib takes for the current directory
+        raise errors.ResumeError("the run directory is empty; expected DIR or gs://BUCKET/PATH of a training run")
     url = bucket.parse(place)
     if url is None:
         path = pathlib.Path(place).absolute()

@@ -56,6 +56,11 @@ def test_a_directory_is_used_as_it_is(tmp_path: pathlib.Path) -> None:
         assert path == tmp_path
 
 
+def test_an_empty_name_is_not_the_current_directory() -> None:
+    with pytest.raises(errors.ResumeError, match="the run directory is empty; expected DIR"), run_copy.local(""):
+        pytest.fail("it was taken")
+
+
 @pytest.mark.parametrize(("step", "expected"), [("last", 20), ("best", 15), (10, 10), (15, 15)])
 def test_the_parameters_of_one_checkpoint_are_fetched_and_nothing_else(
     gcs: fake_gcs.FakeGcs, run: pathlib.Path, step: checkpoint_files.Step, expected: int

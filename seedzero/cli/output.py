@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from seedzero.core import errors, exit_codes, printable
 
@@ -12,6 +14,16 @@ PROGRESS_SECONDS = 10.0
 """Between two messages about the progress of something, as between two lines of training."""
 
 
+@contextlib.contextmanager
+def _read_or_not() -> Iterator[None]:
+    """Goes on where the reader of standard error has gone: messages are no results, and training needs none."""
+    try:
+        yield
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())  # for what is still buffered, and for all later
+
+
+@_read_or_not()
 def say(text: str, command: str = "") -> None:
     """Prints a message for the user; command: a command line that ends it, to be copied.
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from seedzero.cli import output
@@ -19,3 +23,23 @@ def test_progress_is_told_now_and_then(capsys: pytest.CaptureFixture[str]) -> No
 def test_what_is_not_printable_is_escaped_in_every_line(capsys: pytest.CaptureFixture[str]) -> None:
     output.say("two\nlines \x1b[31m", "seedzero train --run_dir=\x1b[2J\udcff")
     assert capsys.readouterr().err == ("seedzero: two\nlines \\x1b[31m seedzero train --run_dir=\\x1b[2J\\udcff\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "out"),
+    [
+        (["-m", "seedzero.cli", "train"], 2, ""),
+        (["-c", "from seedzero.cli import output; output.say('a'); output.say('b'); print('on')"], 0, "on\n"),
+    ],
+    ids=["a mistake", "a message"],
+)
+def test_messages_that_nobody_reads_change_nothing(words: list[str], code: int, out: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            [sys.executable, *words], stdout=subprocess.PIPE, stderr=writer, text=True, check=False, timeout=120
+        )
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stdout) == (code, out)

@@ -87,6 +87,11 @@ class Calls:
         return self.in_flight.has_room_in(self._learning)
 
     @property
+    def lacking(self) -> str:
+        """Any thread: what updates wait for, where more environments have to join."""
+        return self.intake.lacking([session.all_slots for session in self.workers.roster.started(types.Role.TRAIN)])
+
+    @property
     def awaits_update(self) -> bool:
         """Whether acting waits for an update under way on other devices."""
         return self.setup.takes_turns and not self.has_room_to_learn

@@ -97,6 +97,7 @@ class DeviceLoop:
             last_evaluation=calls.evaluator.last,
             evaluating=calls.evaluator.running is not None,
             remaining=calls.evaluator.remaining(),
+            lacking=calls.lacking,
             is_compiled=bool(programs.sizes) and programs.update_compiled,
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,6 +53,23 @@ class Intake:
     def can_sample(self) -> bool:
         """Whether every shard holds a step."""
         return bool(self._stored_per_shard.all())
+
+    def lacking(self, slots: Sequence[np.ndarray]) -> str:
+        """Any thread: names the devices that keep updates waiting, as they hold no step and have no environment.
+
+        slots: of each session; none: "".
+        """
+        has_any = self._stored_per_shard > 0
+        for shard, _ in map(self._layout.place, slots):
+            has_any[shard] = True
+        without = np.flatnonzero(~has_any).tolist()
+        if not without or not slots:
+            return ""
+        names = f"device{'s' * (len(without) > 1)} {', '.join(map(str, without))} of 0 to {len(has_any) - 1}"
+        return (
+            f"no updates yet: {names} had no environment; have {len(without)} more join, or begin a run with fewer "
+            "devices (--training.num_devices)"
+        )
 
     def can_act(self, max_rows: int, now: float) -> bool:
         """Returns whether an acting call goes now; max_rows: of a batch that needs no more messages."""

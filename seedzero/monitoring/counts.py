@@ -35,4 +35,5 @@ class Snapshot(NamedTuple):
     last_evaluation: Mapping[str, Any] | None = None  # its result
     evaluating: bool = False  # an evaluation is under way
     remaining: str = ""  # what a run that ends still waits for
+    lacking: str = ""  # what updates wait for, where more environments have to join
     is_compiled: bool = False  # acting and updating have their programs

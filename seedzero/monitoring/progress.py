@@ -72,6 +72,8 @@ class Progress:
             return "waiting for the first worker"
         if not num_workers:
             return "no training worker is connected"
+        if self.read().lacking:
+            return self.read().lacking
         still = self._clock() - self._last_change
         if still <= _STALL_SECONDS:
             return None

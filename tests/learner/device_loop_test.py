@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from typing import Any
 
@@ -140,6 +141,17 @@ def test_acting_and_training_keep_the_ratio_within_the_band(make: loop_world.Mak
     assert snapshot.num_samples == world.num_updates * loop_world.BATCH
     assert snapshot.version == world.num_updates and snapshot.is_compiled
     assert world.replies[-1][2] >= world.num_updates - 2  # acting uses what training made
+
+
+def test_it_tells_which_devices_wait_for_environments(make: loop_world.Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = make()
+    assert world.loop.look().lacking == ""
+    monkeypatch.setattr(world.calls.intake, "_layout", loop_world.LAYOUT._replace(num_shards=2))
+    monkeypatch.setattr(world.calls.intake, "_stored_per_shard", np.array([7, 0]))
+    session = world.join()
+    assert world.loop.look().lacking == ""  # it has an environment, whose steps will come
+    world.people._sessions[session.session_id] = dataclasses.replace(session, slots=(np.array([0, 1]),))
+    assert world.loop.look().lacking.startswith("no updates yet: device 1 of 0 to 1 had no environment")
 
 
 def test_a_return_that_was_asked_for_ends_the_run(make: loop_world.Make) -> None:

@@ -159,6 +159,20 @@ def test_the_replay_can_be_sampled_once_every_shard_holds_a_step() -> None:
     assert intake.books.can_sample and intake.books.num_kept == 4
 
 
+def test_devices_that_had_no_environment_are_named_until_each_had_one() -> None:
+    intake = Intake(batch_lib.Layout(num_shards=4, num_train=4, num_evaluate=0))
+    lacking, slots = intake.books.lacking, [np.array([slot]) for slot in range(4)]
+    assert lacking([]) == ""  # nobody is there at all
+    assert lacking(slots[:1]) == (
+        "no updates yet: devices 1, 2, 3 of 0 to 3 had no environment; have 3 more join, or begin a run with fewer "
+        "devices (--training.num_devices)"
+    )
+    assert lacking(slots[:3]).startswith("no updates yet: device 3 of 0 to 3 had")
+    assert lacking(slots) == ""  # their steps will come
+    intake.books._stored_per_shard[:] = 1
+    assert lacking(slots[:1]) == ""  # rings keep what those that left have stored
+
+
 def test_a_cut_discards_what_is_pending_and_what_fills_no_unroll() -> None:
     queue = data.Queue(length=3, batch_size=2, max_lag=2, wait_seconds=1.0)
     pacer = queue_pacing.QueuePacer(queue, loop_world.LAYOUT, 16, lock_step=False)

@@ -68,6 +68,9 @@ def test_a_run_stands_still_without_workers_programs_or_progress(run: Run, shown
     assert shown.stalled(1) == "no step or update for 31 s"
     run.snapshot = run.snapshot._replace(evaluating=True)
     assert shown.stalled(1) == "no step or update for 31 s; an evaluation is under way"
+    run.snapshot = run.snapshot._replace(lacking="no updates: device 1 had no environment yet")
+    assert shown.stalled(1) == "no updates: device 1 had no environment yet"
+    assert shown.stalled(0) == "no training worker is connected"
     shown.silent = lambda: "worker w3 has sent no step for 75 s"
     assert shown.stalled(0) == shown.stalled(1) == "worker w3 has sent no step for 75 s"
     shown.silent = lambda: ""

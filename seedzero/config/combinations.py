@@ -82,7 +82,8 @@ def imply(
         if getattr(config.agent, setting) < needed and name not in explicit:
             changes[name] = needed
             notes.append(f"--{name}={needed}: {config.env.id} needs a memory of {memory[1]} steps")
-    if "ppo.decay_clip" in explicit and config.ppo.decay_clip and not config.ppo.decay_updates:
+    decays = {"ppo.decay_clip", "ppo.decay_updates"} & explicit  # a preset may have the one, the user the other
+    if decays and config.ppo.decay_clip and not config.ppo.decay_updates:
         notes.append(
             "--ppo.decay_clip=true changes nothing: the learning rate does not fall; give --ppo.decay_updates=N"
         )

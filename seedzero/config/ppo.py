@@ -70,7 +70,7 @@ class PPOConfig(options.AgentSection):
     decay_updates: int = options.tunable(
         0, "updates in which the learning rate falls linearly to 0; 0: it stays", "updates", low=0
     )
-    decay_clip: bool = options.tunable(False, "ppo.clip_ratio falls like the learning rate")
+    decay_clip: bool = options.tunable(False, "ppo.clip_ratio falls like the learning rate, in ppo.decay_updates")
     adam_epsilon: float = options.tunable(1e-5, "Adam: added to the root of the mean square", low=1e-12)
     clip_norm: float = options.tunable(0.5, "largest global norm of the gradients; 0: no limit", low=0)
     torso: str = options.fixed(

@@ -194,6 +194,13 @@ def test_a_clip_ratio_that_is_to_fall_with_a_constant_learning_rate_is_told(
     assert len(notes) == num_notes and all("--ppo.decay_updates=N" in note for note in notes)
 
 
+def test_a_preset_s_falling_clip_ratio_with_the_user_s_constant_learning_rate_is_told() -> None:
+    asked = config.override(presets.get("atari", "ppo"), {"ppo.decay_updates": 0})
+    _, notes = combinations.imply(asked, preset_env=asked.env.id, explicit={"ppo.decay_updates"})
+    assert asked.ppo.decay_clip and any("--ppo.decay_clip=true changes nothing" in note for note in notes)
+    assert not combinations.imply(presets.get("atari", "ppo"), preset_env=asked.env.id, explicit=frozenset())[1]
+
+
 @pytest.mark.parametrize(("epsilon", "num_notes"), [(0.0, 1), (0.005, 0)])
 def test_a_spread_of_no_repetitions_is_told(epsilon: float, num_notes: int) -> None:
     settings = {"explore.spread": True, "explore.epsilon": epsilon}

@@ -17,6 +17,7 @@ FEWEST = {
     "docs/deploy.md": 11,
     "docs/environments.md": 5,
     "docs/tuning.md": 3,
+    "docs/troubleshooting.md": 1,
     "examples/javascript/README.md": 1,
 }
 """Documents -> least number of command lines in them."""
@@ -72,7 +73,27 @@ def test_a_misspelt_word_is_seen(line: str) -> None:
         deploy_files.check_command(words)
 
 
-_SPEED = re.compile(r"\d[\d.,]*(?: to [\d.,]+)?(?: thousand)? (?:frames|updates|steps)/s")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "has numbers that are not finite; the learner refuses them",
+        "some rewards are not finite",
+        "expected finite numbers",
+        "which networks rely on; correct the space",
+        "; if episodes never end, give ",
+        "no episode has ended in ",
+        "there is no return yet",
+        "nothing to score",
+        "compilation and a first batch come before the first update",
+    ],
+)
+def test_messages_that_troubleshooting_explains_are_the_program_s(text: str) -> None:
+    assert text in (deploy_files.ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    files = (deploy_files.ROOT / "seedzero").rglob("*.py")
+    assert any(text in re.sub(r'"\n\s*f?"', "", file.read_text(encoding="utf-8")) for file in files)
+
+
+_SPEED = re.compile(r"(?!0 )\d[\d.,]*(?: to [\d.,]+)?(?: thousand)? (?:frames|updates|steps)/s")
 
 
 def _speeds(name: str) -> set[str]:

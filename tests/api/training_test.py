@@ -54,7 +54,7 @@ def test_the_command_that_resumes_trusts_the_code_that_this_call_names(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "of_a_user.py").write_text("import gymnasium\nmake = lambda: gymnasium.make('CartPole-v1')\n")
     seedzero.train("python:of_a_user:make", run_dir="run")
-    assert calls[0]["command"].endswith("train --run_dir=run --trust_run_dir")
+    assert calls[0]["command"].endswith(f"train --run_dir={tmp_path / 'run'} --trust_run_dir")
 
 
 @pytest.mark.parametrize(

@@ -590,12 +590,9 @@ def test_what_hanging_environments_started_ends_with_the_supervisor(serve, addre
         from seedzero.worker import process
 
         class Simulated(catch.Catch):
-            def __init__(self, *args):
-                super().__init__(*args)
+            def step(self, actions):
                 code = "import sys, time; held = open(sys.argv[1], 'w'); time.sleep(600)"
                 subprocess.Popen([sys.executable, "-S", "-c", code, sys.argv[2]])
-
-            def step(self, actions):
                 threading.Event().wait()
 
         process.STOP_SECONDS = 0.1

@@ -14,7 +14,8 @@ import sys
 import gymnasium
 import numpy as np
 
-from seedzero.envs import base, gym_env
+from seedzero.envs import base as env_base
+from seedzero.envs import gym_env
 from seedzero.worker import process
 
 
@@ -41,7 +42,7 @@ class Corridor(gymnasium.Env[np.ndarray, np.int64]):
         return observation
 
 
-def make_group(num_envs: int) -> base.VectorEnv:
+def make_group(num_envs: int) -> env_base.VectorEnv:
     return gym_env.GymVectorEnv.from_factory(Corridor, num_envs)
 
 

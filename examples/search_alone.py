@@ -11,17 +11,17 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from seedzero import search
+from seedzero import search as mcts
 
 NUM_CELLS = 10
 
 
-def recurrent_fn(params: Any, action: jax.Array, cell: jax.Array) -> tuple[search.Prediction, jax.Array]:
+def recurrent_fn(params: Any, action: jax.Array, cell: jax.Array) -> tuple[mcts.Prediction, jax.Array]:
     """Takes action 0 (left) or 1 (right) in cells [R]; a row that has arrived stays."""
     has_arrived = cell == NUM_CELLS - 1
     moved = jnp.clip(cell + 2 * action - 1, 0, NUM_CELLS - 1)
     after = jnp.where(has_arrived, cell, moved)
-    prediction = search.Prediction(
+    prediction = mcts.Prediction(
         reward=jnp.where(has_arrived, 0.0, jnp.where(after == NUM_CELLS - 1, 1.0, -0.1)),
         discount=jnp.where(after == NUM_CELLS - 1, 0.0, 1.0),  # 0 behind the end of an episode
         prior_logits=jnp.zeros((*cell.shape, 2)),
@@ -31,14 +31,14 @@ def recurrent_fn(params: Any, action: jax.Array, cell: jax.Array) -> tuple[searc
 
 
 @jax.jit
-def plan(key: jax.Array, cell: jax.Array) -> search.Result:
-    root = search.Root(prior_logits=jnp.zeros((*cell.shape, 2)), value=jnp.zeros(cell.shape), embedding=cell)
-    return search.search(
+def plan(key: jax.Array, cell: jax.Array) -> mcts.Result:
+    root = mcts.Root(prior_logits=jnp.zeros((*cell.shape, 2)), value=jnp.zeros(cell.shape), embedding=cell)
+    return mcts.search(
         None,  # params of recurrent_fn
         key,
         root,
         recurrent_fn,
-        config=search.SearchConfig(policy="puct", num_simulations=32),
+        config=mcts.SearchConfig(policy="puct", num_simulations=32),
         explore=jnp.zeros(cell.shape, bool),
         return_tree=True,
     )
@@ -50,4 +50,4 @@ for row, cell in enumerate(range(5, NUM_CELLS - 1)):
         f"cell {cell}: action {found.action[row]}, visits {found.visit_counts[row]}, value {found.root_value[row]:.2f}"
     )
 assert found.tree is not None
-print(search.to_dot(found.tree, row=3)[:200], "...")
+print(mcts.to_dot(found.tree, row=3)[:200], "...")

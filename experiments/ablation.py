@@ -21,7 +21,7 @@ import runs
 
 from seedzero.api import request
 from seedzero.cli import parse, train
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 
 VARIANTS: Mapping[str, Sequence[str]] = {
     "base": (),
@@ -97,7 +97,7 @@ def changing(task: str, variants: Iterable[str]) -> list[str]:
     return [variant for variant in variants if variant == "base" or _config(task, variant) != unchanged]
 
 
-def _config(task: str, variant: str) -> config_lib.Config:
+def _config(task: str, variant: str) -> configs.Config:
     given = parse.read("train", train.COMMAND, [*TASKS[task].settings, *VARIANTS[variant]])
     return request.make(given.flags, given.settings).config
 

@@ -25,7 +25,7 @@ import runs
 
 from seedzero.api import environment
 from seedzero.config import combinations, presets, sections
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.core import errors
 
 _EPISODES, _QUICK_EPISODES = 200, 20
@@ -74,14 +74,14 @@ def main(words: Sequence[str] | None = None) -> None:
 def _parse(words: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rungs", nargs="*", metavar="RUNG", help=f"of {', '.join(RUNGS)}; none: all")
-    parser.add_argument("--agents", help=f"names with commas; default: all, {','.join(config_lib.agent_names())}")
+    parser.add_argument("--agents", help=f"names with commas; default: all, {','.join(configs.agent_names())}")
     parser.add_argument("--seeds", help="numbers with commas; default: 1,2,3 (--quick: 1)")
     parser.add_argument("--out", type=pathlib.Path, help="default: runs/agents (--quick: runs/agents-quick)")
     parser.add_argument("--quick", action="store_true", help=f"{_QUICK_SECONDS:g} seconds a run, one seed")
     found = parser.parse_args(words)
     found.rungs = found.rungs or list(RUNGS)
-    found.agents = found.agents.split(",") if found.agents else list(config_lib.agent_names())
-    for what, names, known in (("rung", found.rungs, RUNGS), ("agent", found.agents, config_lib.agent_names())):
+    found.agents = found.agents.split(",") if found.agents else list(configs.agent_names())
+    for what, names, known in (("rung", found.rungs, RUNGS), ("agent", found.agents, configs.agent_names())):
         if unknown := set(names) - set(known):
             parser.error(f"unknown {what} {', '.join(sorted(unknown))}; there are {', '.join(known)}")
     found.seeds = [int(x) for x in (found.seeds or ("1" if found.quick else "1,2,3")).split(",")]
@@ -104,8 +104,8 @@ def players(name: str) -> list[str]:
     env_id = words.get("env") or presets.find(words["preset"]).values["env.id"]
     spec = environment.spec_of(sections.EnvConfig(id=str(env_id)))
     able = []
-    for agent in config_lib.agent_names():
-        config = config_lib.override(config_lib.Config(), {"run.agent": agent, "env.id": env_id})
+    for agent in configs.agent_names():
+        config = configs.override(configs.Config(), {"run.agent": agent, "env.id": env_id})
         try:
             combinations.check_environment(config, num_players=spec.num_players, is_continuous=spec.is_continuous)
         except errors.ConfigError:
@@ -155,7 +155,7 @@ def _draw(results: Sequence[ladder.Result], out: pathlib.Path) -> None:
         found = _of(results, name)
         curves = {
             agent: [point for result in found.get(agent, ()) for point in (*result["curve"], _GAP)]
-            for agent in config_lib.agent_names()
+            for agent in configs.agent_names()
         }
         if found:
             panels = [runs.Panel("", curves, x, rung.bar) for x in ("env_steps", "seconds")]

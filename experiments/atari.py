@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 import runs
 
-from seedzero.checkpoints import run_dir
-from seedzero.config import config as config_lib
+from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.config import config as configs
 from seedzero.envs import registry
 
 EVALUATION_EPISODES = 32
@@ -42,7 +42,7 @@ def main() -> None:
     settings += [f"--env=atari:{arguments.game}", f"--max_seconds={60 * arguments.minutes:g}"]
     before = earlier_seconds(out / "run")
     run = runs.train(out / "run", settings, resumes=True)
-    config = run_dir.read_saved(run.path).config
+    config = run_dirs.read_saved(run.path).config
     alone = emulator_frames_per_second(config, arguments.emulator_seconds)
     evaluation = runs.evaluate(run.path, ["--step=last", f"--episodes={EVALUATION_EPISODES}"])
     result = {
@@ -67,7 +67,7 @@ def earlier_seconds(path: pathlib.Path) -> float:
     return float(rows[-1]["seconds"]) if rows else 0.0
 
 
-def emulator_frames_per_second(config: config_lib.Config, seconds: float) -> float:
+def emulator_frames_per_second(config: configs.Config, seconds: float) -> float:
     """Returns frames a second of the run's training emulators, stepped one group after the other at random.
 
     One group steps at a time, so each has the threads of all workers.

@@ -23,7 +23,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from seedzero.checkpoints import run_dir, spec_file
+from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.checkpoints import spec_file
 from seedzero.core import errors
 from seedzero.evaluation import greedy
 
@@ -100,7 +101,7 @@ def share_ranked(q: np.ndarray, better: np.ndarray, worse: np.ndarray) -> tuple[
     return float(np.mean(shares)) if shares else float("nan"), len(shares)
 
 
-def q_values(saved: greedy.Saved, observation: np.ndarray, num_actions: int) -> np.ndarray:
+def q_values(saved: greedy.SavedAgent, observation: np.ndarray, num_actions: int) -> np.ndarray:
     """Returns the model's Q values [N, A] of observations [N, H, W, C]."""
     model = saved.agent.model
     if model is None:
@@ -126,7 +127,7 @@ def main() -> None:
     parser.add_argument("--step", default="last")
     arguments = parser.parse_args()
     try:
-        config = run_dir.read_saved(arguments.run_dir).config
+        config = run_dirs.read_saved(arguments.run_dir).config
         game = make_game(config.env.id)
         if config.network.frame_stack > 1:
             raise errors.UsageError(f"a run with --network.frame_stack={config.network.frame_stack}; expected 1")

@@ -35,7 +35,7 @@ import aggregates
 import numpy as np
 import runs
 
-from seedzero.checkpoints import run_dir
+from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import sections
 from seedzero.core import errors
 from seedzero.envs import registry
@@ -240,7 +240,7 @@ def measure(task: Task, path: pathlib.Path, settings: Sequence[str], arguments: 
     except runs.Failure as failure:
         result["failed"] = f"train {failure.reason}"
     # A run that failed late has a checkpoint, too.
-    if run_dir.has_checkpoint(path):
+    if run_dirs.has_checkpoint(path):
         episodes = f"--episodes={arguments.episodes or task.episodes}"
         try:
             played = runs.evaluate(path, [episodes], limit=_EVALUATION_LIMIT if seconds else None)
@@ -255,7 +255,7 @@ def _trained(path: pathlib.Path) -> Result:
     load = round(os.getloadavg()[1], 1)
     found: Result = {"load": load, "preset": "-", "env_steps": 0, "updates": 0, "curve": []}
     with contextlib.suppress(OSError, errors.UsageError):  # a run that failed early left less
-        found["preset"] = run_dir.read_saved(path).preset
+        found["preset"] = run_dirs.read_saved(path).preset
         rows = runs.rows(path)
         found["env_steps"] = max((row["env_steps"] for row in rows), default=0)
         found["updates"] = max((row["update"] for row in rows), default=0)
@@ -311,7 +311,7 @@ def random_return(env: str, episodes: int = RANDOM_EPISODES) -> float:
     with contextlib.closing(registry.make(env, sections.EnvConfig(id=env), num_envs)) as group:
         spec, slots = group.spec, np.arange(num_envs)
         low, high = np.array(spec.action_low), np.array(spec.action_high)
-        played = evaluation.Evaluation(slots, episodes, max_steps=sections.EvaluationConfig().max_episode_steps)
+        played = evaluation.Played(slots, episodes, max_steps=sections.EvaluationConfig().max_episode_steps)
         step, first = group.reset(range(num_envs)), np.ones(num_envs, bool)
         while not played.done:
             played.record(slots, step, first)

@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from seedzero.checkpoints import files, trees
+from seedzero.checkpoints import files as saved_files
+from seedzero.checkpoints import trees
 
 COMMON = ("--deterministic", "--seed=3", "--stop_at_return=inf", "--evaluation.episodes=4", "--evaluation.num_envs=4")
 _CATCH = ("--preset=catch", "--max_updates=120")
@@ -78,7 +79,7 @@ _TWO_DEVICES = "--xla_force_host_platform_device_count=2"
 
 def arrays(run: pathlib.Path) -> dict[str, np.ndarray]:
     """Returns the arrays of the newest checkpoint by name, without the replay."""
-    path, found, _ = files.find(run / "checkpoints", "last")
+    path, found, _ = saved_files.find(run / "checkpoints", "last")
     kept = {name: leaves for name, leaves in found.arrays.items() if (path / name).is_dir() and name != "replay"}
     return {
         leaf.name: array

@@ -15,18 +15,19 @@ import jax.numpy as jnp
 
 from seedzero.agents import base, learning, q_learner
 from seedzero.config import apex as apex_config
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.core import types
 from seedzero.networks import actor_critic
 from seedzero.ops import q_learning
-from seedzero.ops import returns as returns_lib
-from seedzero.replay import data, priorities
-from seedzero.replay import windows as windows_lib
+from seedzero.ops import returns as nstep
+from seedzero.replay import data as sources
+from seedzero.replay import priorities
+from seedzero.replay import windows as windowing
 
-_Parts: TypeAlias = q_learner.Parts[apex_config.ApexConfig]
+_Parts: TypeAlias = q_learner.QLearnerParts[apex_config.ApexConfig]
 
 
-def make(config: config_lib.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
+def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
     """Returns the agent; of the configuration it reads the sections apex and replay.
 
     Raises:
@@ -35,7 +36,7 @@ def make(config: config_lib.Config, spec: types.EnvSpec, platform: str) -> base.
     settings = config.apex
     parts = q_learner.make(config, settings, spec, platform, lstm_width=0)
     return base.Agent(
-        data=data.Replay(
+        data=sources.Replay(
             length=settings.n_step + 1,
             observe=(0, settings.n_step),  # where an episode ends before: its last observation
             prioritization=priorities.prioritization(config.replay),
@@ -74,7 +75,7 @@ def _act(
     config, q = parts.config, _q(parts, params, inputs.observation)
     action, greedy = q_learner.choose(parts, q, inputs, key)
     value = parts.scale.expand(q_learning.of_action(q, greedy))
-    reward = returns_lib.scaled_reward(inputs.reward, config.reward_scale, config.clip_reward)
+    reward = nstep.scaled_reward(inputs.reward, config.reward_scale, config.clip_reward)
     target = parts.scale.squash(reward + config.discount * jnp.where(inputs.terminated, 0.0, value))
     return q_learning.of_action(q, action), base.Outputs(
         action, q_learner.taken(parts, action, inputs), jnp.abs(target - memory)
@@ -85,10 +86,10 @@ def _act(
 
 
 def _update(
-    parts: _Parts, state: learning.TrainState, windows: windows_lib.Windows, axis_name: str | None
+    parts: _Parts, state: learning.TrainState, windows: windowing.Windows, axis_name: str | None
 ) -> tuple[learning.TrainState, jax.Array, base.Metrics]:
     target = _targets(parts, state, windows)
-    observation, action = windows_lib.observed(windows, 0), windows.stored["action"][:, 0]
+    observation, action = windowing.observed(windows, 0), windows.stored["action"][:, 0]
 
     def loss(params: base.Params) -> tuple[jax.Array, tuple[base.Metrics, jax.Array]]:
         q = _q(parts, params, observation)
@@ -102,16 +103,16 @@ def _update(
     return state, priority, metrics
 
 
-def _targets(parts: _Parts, state: learning.TrainState, windows: windows_lib.Windows) -> jax.Array:
+def _targets(parts: _Parts, state: learning.TrainState, windows: windowing.Windows) -> jax.Array:
     """Returns the n-step double-Q targets [B] of the windows' first rows, on the network's scale."""
     config, last = parts.config, jnp.sum(windows.valid, axis=1, dtype=jnp.int32) - 1
-    observation, legal = windows_lib.observed(windows, 1), None
+    observation, legal = windowing.observed(windows, 1), None
     if parts.spec.has_action_mask:
         legal = jnp.take_along_axis(windows.stored["legal"], last[:, None, None], axis=1)[:, 0]
     best = q_learning.best_action(_q(parts, state.params, observation), legal)
     value = parts.scale.expand(q_learning.of_action(_q(parts, state.target_params, observation), best))
     returns = q_learning.n_step_returns(
-        returns_lib.scaled_reward(windows.reward[:, 1:], config.reward_scale, config.clip_reward),
+        nstep.scaled_reward(windows.reward[:, 1:], config.reward_scale, config.clip_reward),
         config.discount * ~windows.terminated[:, 1:],
         # Only the last valid position's is read, and that is the observation here.
         jnp.broadcast_to(value[:, None], windows.valid.shape),

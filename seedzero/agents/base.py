@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 import jax
 
-from seedzero import search as search_lib
-from seedzero.replay import data as data_lib
-from seedzero.replay import windows as windows_lib
+from seedzero import search as mcts
+from seedzero.replay import data as sources
+from seedzero.replay import windows as windowing
 
 Params: TypeAlias = Any
 """A pytree of float32 arrays."""
@@ -96,7 +96,7 @@ class Searched(NamedTuple):
     max_depth: jax.Array
     mean_depth: jax.Array
     sampled: jax.Array | None = None
-    tree: search_lib.Tree | None = None
+    tree: mcts.Tree | None = None
 
 
 class Model(NamedTuple):
@@ -134,7 +134,7 @@ class Refresh(NamedTuple):
     min_age: int
     length: int
     observe: tuple[int, ...]
-    compute: Callable[[Params, windows_lib.Windows, jax.Array], tuple[dict[str, jax.Array], dict[str, jax.Array]]]
+    compute: Callable[[Params, windowing.Windows, jax.Array], tuple[dict[str, jax.Array], dict[str, jax.Array]]]
 
 
 class Agent(NamedTuple):
@@ -158,15 +158,15 @@ class Agent(NamedTuple):
       first_memory: num_slots -> memory [S, ...] with which a process begins to train; None: the initial one.
     """
 
-    data: data_lib.Data
+    data: sources.Data
     stack: int
-    stored: Mapping[str, data_lib.Stored]
+    stored: Mapping[str, sources.Stored]
     init: Callable[[jax.Array], TrainState]
     acting: Callable[[TrainState], Params]
     initial_memory: Callable[[int], Memory]
     act: Callable[[Params, Memory, Inputs, jax.Array], tuple[Memory, Outputs]]
     update: Callable[
-        [TrainState, windows_lib.Windows, jax.Array, str | None], tuple[TrainState, jax.Array | None, Metrics]
+        [TrainState, windowing.Windows, jax.Array, str | None], tuple[TrainState, jax.Array | None, Metrics]
     ]
     refresh: Refresh | None = None
     search: Callable[[Params, Inputs, jax.Array, bool], Searched] | None = None
@@ -177,4 +177,4 @@ class Agent(NamedTuple):
     @property
     def samples(self) -> bool:
         """Whether updates sample a replay; else they consume a queue."""
-        return isinstance(self.data, data_lib.Replay)
+        return isinstance(self.data, sources.Replay)

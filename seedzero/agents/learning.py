@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import optax  # type: ignore[import-untyped]
 
 from seedzero.agents import base
-from seedzero.replay import windows as windows_lib
+from seedzero.replay import windows as windowing
 
 
 class TrainState(NamedTuple):
@@ -81,13 +81,13 @@ def _by_deviation(decay: float, epsilon: float) -> optax.GradientTransformation:
     return optax.GradientTransformation(averages.init, update)
 
 
-def clear_padding(windows: windows_lib.Windows) -> windows_lib.Windows:
+def clear_padding(windows: windowing.Windows) -> windowing.Windows:
     """Returns the windows with rows of 0 in place of the arbitrary ones of padding: NaN times 0 is NaN."""
 
     def clear(x: jax.Array) -> jax.Array:
         return jnp.where(windows.weight.reshape(-1, *[1] * (x.ndim - 1)) > 0, x, jnp.zeros_like(x))
 
-    cleared: windows_lib.Windows = jax.tree.map(clear, windows)
+    cleared: windowing.Windows = jax.tree.map(clear, windows)
     return cleared
 
 

@@ -17,21 +17,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from seedzero.agents import base, exploration, learning, sampled
-from seedzero.agents import muzero_loss as losses
-from seedzero.agents import muzero_model as model
-from seedzero.agents import muzero_search as searching
-from seedzero.config import config as configuration
+from seedzero.agents import base, exploration, learning, muzero_loss, muzero_model, muzero_search, sampled
+from seedzero.config import config as configs
 from seedzero.config import muzero as muzero_config
 from seedzero.core import errors, types
-from seedzero.replay import data, priorities
-from seedzero.replay import windows as windows_lib
+from seedzero.replay import data as sources
+from seedzero.replay import priorities
+from seedzero.replay import windows as windowing
 
 _REPETITION_KEY = 2**20
 """The search splits the key of a call; far fewer times than this."""
 
 
-def make(config: configuration.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
+def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
     """Returns the agent; of the configuration it reads search, explore, network, muzero, optimizer, replay, reanalyse.
 
     Raises:
@@ -42,28 +40,28 @@ def make(config: configuration.Config, spec: types.EnvSpec, platform: str) -> ba
     _check_consistency(config.muzero)
     _check_exploration(config, spec)
     _check_correction(config, spec)
-    parts = model.make_parts(config, spec, platform)
+    parts = muzero_model.make_parts(config, spec, platform)
 
     return base.Agent(
-        data=data.Replay(
+        data=sources.Replay(
             length=config.muzero.n_step + config.muzero.unroll_steps + 1,
-            observe=losses.offsets(config),
+            observe=muzero_loss.offsets(config),
             prioritization=priorities.prioritization(config.replay),
         ),
         stack=config.network.frame_stack,
         stored=_stored(config, spec),
         init=lambda key: learning.init(
-            model.init(parts, key), parts.optimizer, has_target=config.muzero.target_network_updates > 0
+            muzero_model.init(parts, key), parts.optimizer, has_target=config.muzero.target_network_updates > 0
         ),
         acting=lambda state: state.params,
         initial_memory=functools.partial(_memory, config, spec, first_steps=0),
         first_memory=functools.partial(_memory, config, spec, first_steps=config.explore.first_steps),
         act=lambda params, memory, inputs, key: _act(parts, params, memory, inputs, key),
         update=lambda state, windows, key, axis_name: _update(parts, state, windows, key, axis_name),
-        search=lambda params, inputs, key, return_tree: searching.look(
+        search=lambda params, inputs, key, return_tree: muzero_search.look(
             parts, params, inputs, key, return_tree=return_tree
         ),
-        model=searching.model_functions(parts),
+        model=muzero_search.model_functions(parts),
         refresh=base.Refresh(
             per_insert=config.reanalyse.per_insert,
             batch_size=config.reanalyse.batch_size,
@@ -77,30 +75,30 @@ def make(config: configuration.Config, spec: types.EnvSpec, platform: str) -> ba
     )
 
 
-def _stored(config: configuration.Config, spec: types.EnvSpec) -> dict[str, data.Stored]:
+def _stored(config: configs.Config, spec: types.EnvSpec) -> dict[str, sources.Stored]:
     """Returns the arrays of a stored row; continuous actions as they are in -1 to 1."""
     number = np.dtype(np.float32)
     width = config.search.num_sampled if spec.is_continuous else spec.num_actions
     stored = {
-        "action": data.Stored(spec.action_shape, number if spec.is_continuous else np.dtype(np.int32)),
-        "policy": data.Stored((width,), number),
-        "value": data.Stored((), number),
+        "action": sources.Stored(spec.action_shape, number if spec.is_continuous else np.dtype(np.int32)),
+        "policy": sources.Stored((width,), number),
+        "value": sources.Stored((), number),
     }
     if config.muzero.off_policy_correction:
-        stored[losses.PROBABILITY] = data.Stored((), number)
+        stored[muzero_loss.PROBABILITY] = sources.Stored((), number)
     if spec.is_continuous:
-        stored["sampled"] = data.Stored((width, *spec.action_shape), number)
+        stored["sampled"] = sources.Stored((width, *spec.action_shape), number)
     elif _keeps_legal(config, spec):
-        stored["legal"] = data.Stored((width,), np.dtype(bool))  # a stored policy is 0 for some legal actions too
+        stored["legal"] = sources.Stored((width,), np.dtype(bool))  # a stored policy is 0 for some legal actions too
     return stored
 
 
-def _keeps_legal(config: configuration.Config, spec: types.EnvSpec) -> bool:
+def _keeps_legal(config: configs.Config, spec: types.EnvSpec) -> bool:
     """Returns whether a row holds its legal actions: stored positions are searched again."""
     return spec.has_action_mask and bool(config.reanalyse.per_insert or config.reanalyse.fresh_share)
 
 
-def _check_players(config: configuration.Config, spec: types.EnvSpec) -> None:
+def _check_players(config: configs.Config, spec: types.EnvSpec) -> None:
     if spec.num_players not in (1, 2):
         raise errors.ConfigError(f"agent muzero plays games of 1 or 2 players; this one has {spec.num_players}")
     stack = config.network.frame_stack
@@ -137,7 +135,7 @@ def _check_consistency(config: muzero_config.MuZeroConfig) -> None:
         )
 
 
-def _check_exploration(config: configuration.Config, spec: types.EnvSpec) -> None:
+def _check_exploration(config: configs.Config, spec: types.EnvSpec) -> None:
     explore, weight = config.explore, config.muzero.entropy_weight
     if _repeats(explore) and spec.num_players == 2:
         raise errors.ConfigError(
@@ -150,12 +148,16 @@ def _check_exploration(config: configuration.Config, spec: types.EnvSpec) -> Non
         )
 
 
-def _check_correction(config: configuration.Config, spec: types.EnvSpec) -> None:
+def _check_correction(config: configs.Config, spec: types.EnvSpec) -> None:
     muzero = config.muzero
     if not muzero.off_policy_correction:
         return
     for reason, remedy, is_wrong in (
-        ("needs a network that bootstraps", "give --muzero.target_network_updates=100", not losses.bootstraps(config)),
+        (
+            "needs a network that bootstraps",
+            "give --muzero.target_network_updates=100",
+            not muzero_loss.bootstraps(config),
+        ),
         ("compares probabilities, but actions here are vectors", "set it to false", spec.is_continuous),
         ("compares probabilities, but not all actions here are always legal", "set it to false", spec.has_action_mask),
         ("and muzero.n_step_decay_age both shorten returns", "leave one of them out", bool(muzero.n_step_decay_age)),
@@ -168,7 +170,7 @@ def _check_correction(config: configuration.Config, spec: types.EnvSpec) -> None
 
 
 def _act(
-    parts: model.Parts, params: base.Params, memory: Any, inputs: base.Inputs, key: jax.Array
+    parts: muzero_model.Parts, params: base.Params, memory: Any, inputs: base.Inputs, key: jax.Array
 ) -> tuple[Any, base.Outputs]:
     """Searches and chooses; `memory` is the repetition of random actions, if that is on."""
     mask = inputs.action_mask if parts.spec.has_action_mask else None
@@ -179,7 +181,7 @@ def _act(
     if parts.config.muzero.off_policy_correction:
         chance = jnp.take_along_axis(stored["policy"], action[:, None], axis=1)[:, 0]
         # A repeated action is no choice of the policy: only what the policy would do too is followed.
-        stored[losses.PROBABILITY] = jnp.where(taken == action, chance, 1.0)
+        stored[muzero_loss.PROBABILITY] = jnp.where(taken == action, chance, 1.0)
     stored["action"] = taken
     if mask is not None and _keeps_legal(parts.config, parts.spec):
         stored["legal"] = mask
@@ -190,12 +192,12 @@ def _repeats(config: muzero_config.ExploreConfig) -> bool:
     return bool(config.epsilon or config.first_steps)
 
 
-def _memory(config: configuration.Config, spec: types.EnvSpec, num_slots: int, *, first_steps: int) -> Any:
+def _memory(config: configs.Config, spec: types.EnvSpec, num_slots: int, *, first_steps: int) -> Any:
     return exploration.initial(num_slots, spec, first_steps) if _repeats(config.explore) else ()
 
 
 def _repeat(
-    parts: model.Parts, repetition: Any, inputs: base.Inputs, action: jax.Array, key: jax.Array
+    parts: muzero_model.Parts, repetition: Any, inputs: base.Inputs, action: jax.Array, key: jax.Array
 ) -> tuple[Any, jax.Array]:
     """Returns the repetition from here on, and the actions [B] or [B, D] to take in place of the search's."""
     if not _repeats(parts.config.explore):
@@ -217,11 +219,11 @@ def _repeat(
 
 
 def _reanalyse(
-    parts: model.Parts, params: base.Params, windows: windows_lib.Windows, key: jax.Array
+    parts: muzero_model.Parts, params: base.Params, windows: windowing.Windows, key: jax.Array
 ) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
     """Returns fresh targets of replayed positions (MuZero Reanalyse: Schrittwieser et al. 2021), and their changes."""
     old = {name: values[:, 0] for name, values in windows.stored.items()}
-    fresh = _search_again(parts, params, windows_lib.observed(windows, 0), old.get("legal"), key)
+    fresh = _search_again(parts, params, windowing.observed(windows, 0), old.get("legal"), key)
     changes = {"reanalyse_value_change": jnp.abs(fresh["value"] - old["value"])}
     if not parts.spec.is_continuous:  # of vectors, others were sampled
         # The total variation distance: from 0 to 1, also where a probability was 0.
@@ -230,7 +232,7 @@ def _reanalyse(
 
 
 def _search_again(
-    parts: model.Parts,
+    parts: muzero_model.Parts,
     params: base.Params,
     observation: Mapping[str, jax.Array],
     legal: jax.Array | None,
@@ -252,7 +254,7 @@ def _search_again(
 
 
 def _search(
-    parts: model.Parts,
+    parts: muzero_model.Parts,
     params: base.Params,
     observation: Mapping[str, jax.Array],
     action_mask: jax.Array | None,
@@ -263,8 +265,8 @@ def _search(
 
     Observations {name: [B, ...]} are stacked.
     """
-    found = searching.find(parts, params, observation, action_mask, explore, key)
-    value = found.unit * searching.search_value(parts, found.root, found.result)
+    found = muzero_search.find(parts, params, observation, action_mask, explore, key)
+    value = found.unit * muzero_search.search_value(parts, found.root, found.result)
     stored = {"policy": found.result.action_weights, "value": value}
     return found.action, stored if found.sampled is None else {"sampled": found.sampled, **stored}
 
@@ -273,19 +275,23 @@ def _search(
 
 
 def _update(
-    parts: model.Parts, state: learning.TrainState, windows: windows_lib.Windows, key: jax.Array, axis_name: str | None
+    parts: muzero_model.Parts,
+    state: learning.TrainState,
+    windows: windowing.Windows,
+    key: jax.Array,
+    axis_name: str | None,
 ) -> tuple[learning.TrainState, jax.Array, base.Metrics]:
     search_key, augment_key, unroll_key = jax.random.split(key, 3)
     before = state.params
-    state = state._replace(params=model.observe(parts, before, windows, axis_name))
+    state = state._replace(params=muzero_model.observe(parts, before, windows, axis_name))
     recent = state.target_params if parts.config.muzero.target_network_updates else state.params
     windows = _freshen(parts, recent, windows, search_key)
-    targets = losses.make_targets(parts, recent, windows, state.num_updates)
-    fitted = losses.mix_search_values(parts, windows, targets, state.num_updates)
-    windows = losses.augment_windows(parts, windows, augment_key)
+    targets = muzero_loss.make_targets(parts, recent, windows, state.num_updates)
+    fitted = muzero_loss.mix_search_values(parts, windows, targets, state.num_updates)
+    windows = muzero_loss.augment_windows(parts, windows, augment_key)
 
     def loss(params: base.Params) -> tuple[jax.Array, tuple[base.Metrics, jax.Array]]:
-        value, metrics, predicted = losses.loss_and_metrics(parts, params, windows, fitted, unroll_key)
+        value, metrics, predicted = muzero_loss.loss_and_metrics(parts, params, windows, fitted, unroll_key)
         return value, (metrics, predicted)
 
     gradients, metrics, predicted = learning.gradients(loss, state.params, axis_name)
@@ -304,8 +310,8 @@ def _update(
 
 
 def _freshen(
-    parts: model.Parts, params: base.Params, windows: windows_lib.Windows, key: jax.Array
-) -> windows_lib.Windows:
+    parts: muzero_model.Parts, params: base.Params, windows: windowing.Windows, key: jax.Array
+) -> windowing.Windows:
     """Returns windows of which the first ones have fresh policies and values at all positions of the loss.
 
     EfficientZero V2 (Wang et al. 2024) and ReZero (Xuan et al. 2024) search each sampled position so, before it is

@@ -11,16 +11,16 @@ import jax
 import jax.numpy as jnp
 import optax  # type: ignore[import-untyped]
 
-from seedzero.agents import base
-from seedzero.agents import muzero_model as model
-from seedzero.config import config as configuration
+from seedzero.agents import base, muzero_model
+from seedzero.config import config as configs
 from seedzero.config import muzero as muzero_config
 from seedzero.core import types
-from seedzero.networks import muzero as networks
+from seedzero.networks import muzero as muzero_net
 from seedzero.networks import observations, projection
-from seedzero.ops import augment, binned_actions, returns
-from seedzero.replay import rings
-from seedzero.replay import windows as windows_lib
+from seedzero.ops import augment, binned_actions
+from seedzero.ops import returns as nstep
+from seedzero.replay import rings as ring_store
+from seedzero.replay import windows as windowing
 
 PROBABILITY = "probability"
 """Name of the stored probability with which the acting policy took the action."""
@@ -28,7 +28,7 @@ HIDDEN_GRADIENT_SCALE = 0.5
 """Gradients into the hidden state are halved at each unrolled step (appendix G)."""
 
 
-def offsets(config: configuration.Config) -> tuple[int, ...]:
+def offsets(config: configs.Config) -> tuple[int, ...]:
     """Returns the positions whose observations a window needs, ascending: first those of the loss and of searches."""
     num_searched = 1 + config.muzero.unroll_steps if config.reanalyse.fresh_share else 1
     return tuple(
@@ -36,12 +36,12 @@ def offsets(config: configuration.Config) -> tuple[int, ...]:
     )
 
 
-def bootstraps(config: configuration.Config) -> bool:
+def bootstraps(config: configs.Config) -> bool:
     """Returns whether returns bootstrap from a network, the target network or the newest one beside fresh searches."""
     return config.muzero.target_network_updates > 0 or config.reanalyse.fresh_share > 0
 
 
-def _bootstrap_offsets(config: configuration.Config) -> range:
+def _bootstrap_offsets(config: configs.Config) -> range:
     """Returns the positions that this network values."""
     if not bootstraps(config):
         return range(0)
@@ -61,8 +61,8 @@ def consistency_steps(config: muzero_config.MuZeroConfig) -> int:
 
 
 def make_targets(
-    parts: model.Parts, recent_params: base.Params, windows: windows_lib.Windows, num_updates: jax.Array | int = 0
-) -> returns.Targets:
+    parts: muzero_model.Parts, recent_params: base.Params, windows: windowing.Windows, num_updates: jax.Array | int = 0
+) -> nstep.Targets:
     """Returns the targets of the sampled position and of the K after it; num_updates: done so far.
 
     `recent_params` are the target network's, or the newest where windows are searched anew; else they are not read.
@@ -71,21 +71,27 @@ def make_targets(
     value, log_ratio = windows.stored["value"], jnp.zeros(())
     if bootstraps(parts.config):
         value, log_ratio = _network_opinions(parts, recent_params, windows)
-    seen = (model.clip_rewards(parts, windows.reward), value, windows.terminated, windows.truncated, windows.valid)
-    discount, num_positions = model.signed_discount(parts), config.unroll_steps + 1
+    seen = (
+        muzero_model.clip_rewards(parts, windows.reward),
+        value,
+        windows.terminated,
+        windows.truncated,
+        windows.valid,
+    )
+    discount, num_positions = muzero_model.signed_discount(parts), config.unroll_steps + 1
     if config.off_policy_correction:
-        return returns.corrected_targets(*seen, log_ratio, discount=discount, num_positions=num_positions)
+        return nstep.corrected_targets(*seen, log_ratio, discount=discount, num_positions=num_positions)
     if config.n_step_decay_age:
         age = _age(windows, num_updates)
-        num_rewards = returns.num_rewards_by_age(age, n=config.n_step, decay_age=config.n_step_decay_age)
-    return returns.n_step_targets(
+        num_rewards = nstep.num_rewards_by_age(age, n=config.n_step, decay_age=config.n_step_decay_age)
+    return nstep.n_step_targets(
         *seen, discount=discount, n=config.n_step, num_positions=num_positions, num_rewards=num_rewards
     )
 
 
 def mix_search_values(
-    parts: model.Parts, windows: windows_lib.Windows, targets: returns.Targets, num_updates: jax.Array
-) -> returns.Targets:
+    parts: muzero_model.Parts, windows: windowing.Windows, targets: nstep.Targets, num_updates: jax.Array
+) -> nstep.Targets:
     """Returns the targets with the values as stored in old windows, once the model can be relied on.
 
     EfficientZero V2's mixed value target (Wang et al. 2024, equation 16), which counts a step's age in steps stored
@@ -103,13 +109,13 @@ def mix_search_values(
     return targets._replace(value=jnp.where(is_replaced, value, targets.value))
 
 
-def _age(windows: windows_lib.Windows, num_updates: jax.Array | int) -> jax.Array:
+def _age(windows: windowing.Windows, num_updates: jax.Array | int) -> jax.Array:
     """Returns [B] int32: updates since the network that acted at the sampled position."""
-    return num_updates - windows.stored[rings.VERSION][:, 0]
+    return num_updates - windows.stored[ring_store.VERSION][:, 0]
 
 
 def _network_opinions(
-    parts: model.Parts, params: base.Params, windows: windows_lib.Windows
+    parts: muzero_model.Parts, params: base.Params, windows: windowing.Windows
 ) -> tuple[jax.Array, jax.Array]:
     """Returns values [B, J], right at the positions that returns bootstrap from, and logs of policy ratios [B, J].
 
@@ -122,11 +128,11 @@ def _network_opinions(
     """
     offsets = _bootstrap_offsets(parts.config)
     batch_shape = (len(windows.weight), len(offsets))
-    flat = observations.flat(windows_lib.observed(windows, slice(-len(offsets), None)))
+    flat = observations.flat(windowing.observed(windows, slice(-len(offsets), None)))
     cast = parts.network.cast(params)
     policy_logits, logits = parts.network.predict(cast, parts.network.represent(cast, flat))
-    _, logits = model.on_and_value_logits(parts, logits)  # what was seen goes on, or is known to have ended
-    values = model.unit(params) * model.decode(parts, logits).reshape(batch_shape)
+    _, logits = muzero_model.on_and_value_logits(parts, logits)  # what was seen goes on, or is known to have ended
+    values = muzero_model.unit(params) * muzero_model.decode(parts, logits).reshape(batch_shape)
     positions = jnp.arange(windows.reward.shape[1])
     values = values[:, jnp.clip(positions - offsets.start, 0, len(offsets) - 1)]
     if not parts.config.muzero.off_policy_correction:
@@ -136,12 +142,12 @@ def _network_opinions(
     return values, taken - jnp.log(jnp.maximum(windows.stored[PROBABILITY], 1e-8))
 
 
-def augment_windows(parts: model.Parts, windows: windows_lib.Windows, key: jax.Array) -> windows_lib.Windows:
+def augment_windows(parts: muzero_model.Parts, windows: windowing.Windows, key: jax.Array) -> windowing.Windows:
     """Returns windows with randomly changed observations, for the loss; targets come from what was really seen."""
     config = parts.config.muzero
     if not config.shift_pixels and not config.intensity_scale:
         return windows
-    observation = windows_lib.observed(windows, slice(1 + consistency_steps(config)))
+    observation = windowing.observed(windows, slice(1 + consistency_steps(config)))
     # All images of an observation move by the same pixels: each is drawn with the same key.
     for array in parts.spec.arrays:
         if array.is_grid:
@@ -149,7 +155,7 @@ def augment_windows(parts: model.Parts, windows: windows_lib.Windows, key: jax.A
     return windows._replace(observation=observation)
 
 
-def _augment(parts: model.Parts, array: types.ArraySpec, observation: jax.Array, key: jax.Array) -> jax.Array:
+def _augment(parts: muzero_model.Parts, array: types.ArraySpec, observation: jax.Array, key: jax.Array) -> jax.Array:
     """Returns randomly changed images [B, P, ...]."""
     config, (height, width) = parts.config.muzero, array.shape[:2]
     # The frames of a stack lie side by side where they have no channels.
@@ -164,30 +170,30 @@ def _augment(parts: model.Parts, array: types.ArraySpec, observation: jax.Array,
 
 
 def loss_and_metrics(
-    parts: model.Parts, params: base.Params, windows: windows_lib.Windows, targets: returns.Targets, key: jax.Array
+    parts: muzero_model.Parts, params: base.Params, windows: windowing.Windows, targets: nstep.Targets, key: jax.Array
 ) -> tuple[jax.Array, base.Metrics, jax.Array]:
     """Returns the mean loss, metrics, and predicted values [B] (equation 1, with the scaling of appendix G).
 
     `key` draws the actions behind ends of episodes.
     """
     config = parts.config.muzero
-    observation = windows_lib.observed(windows, 0)
+    observation = windowing.observed(windows, 0)
     num_steps = config.unroll_steps
     actions, taken = windows.stored["action"][:, :num_steps], windows.valid[:, 1 : num_steps + 1]
     policy_logits, value_logits, reward_logits, hidden = unroll(parts, params, observation, actions, taken, key)
     policy = _step_mean(_policy_errors(parts, policy_logits, windows), targets.policy_mask, windows.weight)
-    unit = model.unit(params)
-    goes_on, of_value = model.on_and_value_logits(parts, value_logits)
-    value_errors = _cross_entropy(of_value, model.encode(parts, targets.value / unit))
+    unit = muzero_model.unit(params)
+    goes_on, of_value = muzero_model.on_and_value_logits(parts, value_logits)
+    value_errors = _cross_entropy(of_value, muzero_model.encode(parts, targets.value / unit))
     value_mask = targets.value_mask
     if goes_on is not None:
-        is_on, is_known = returns.going_on(windows.terminated, windows.valid, num_positions=num_steps + 1)
+        is_on, is_known = nstep.going_on(windows.terminated, windows.valid, num_positions=num_steps + 1)
         value_mask &= is_on  # the value of what goes on; an end has none
     value = _step_mean(value_errors, value_mask, windows.weight)
     rewards = targets.reward
     if parts.network.prefix is not None:
-        rewards = returns.value_prefixes(rewards, config.value_prefix_horizon)
-    reward_errors = _cross_entropy(reward_logits, model.encode(parts, rewards / unit))
+        rewards = nstep.value_prefixes(rewards, config.value_prefix_horizon)
+    reward_errors = _cross_entropy(reward_logits, muzero_model.encode(parts, rewards / unit))
     no_reward = jnp.zeros_like(reward_errors[:, :1])
     reward = _step_mean(
         jnp.concatenate([no_reward, reward_errors], axis=1),
@@ -207,7 +213,7 @@ def loss_and_metrics(
         consistency, of_projection = _consistency(parts, parts.network.projection, params, hidden, windows)
         more |= of_projection
         loss += config.consistency_weight * consistency
-    predicted = unit * model.decode_value(parts, value_logits[:, 0])
+    predicted = unit * muzero_model.decode_value(parts, value_logits[:, 0])
     metrics = {
         "loss": loss,
         "loss_policy": policy,
@@ -218,7 +224,8 @@ def loss_and_metrics(
         "policy_entropy": jnp.mean(entropy[:, 0]),
         types.TARGETS_CLIPPED: _share(
             jnp.concatenate(
-                [model.exceeds(parts, targets.value / unit), model.exceeds(parts, rewards / unit)], axis=1
+                [muzero_model.exceeds(parts, targets.value / unit), muzero_model.exceeds(parts, rewards / unit)],
+                axis=1,
             ),
             jnp.concatenate([value_mask, targets.reward_mask], axis=1),
         ),
@@ -227,7 +234,7 @@ def loss_and_metrics(
     return loss, metrics, predicted
 
 
-def _policy_errors(parts: model.Parts, logits: jax.Array, windows: windows_lib.Windows) -> jax.Array:
+def _policy_errors(parts: muzero_model.Parts, logits: jax.Array, windows: windowing.Windows) -> jax.Array:
     """Returns [B, K+1] for logits [B, K+1, A] or [B, K+1, D * bins]."""
     num_positions, num_bins = logits.shape[1], parts.config.network.action_bins
     policy = windows.stored["policy"][:, :num_positions]
@@ -238,7 +245,7 @@ def _policy_errors(parts: model.Parts, logits: jax.Array, windows: windows_lib.W
     return binned_actions.cross_entropy(logits, target, num_bins=num_bins)
 
 
-def _entropy(parts: model.Parts, logits: jax.Array) -> jax.Array:
+def _entropy(parts: muzero_model.Parts, logits: jax.Array) -> jax.Array:
     """Returns [B, K+1] for logits [B, K+1, A] or [B, K+1, D * bins], in nats."""
     if parts.spec.is_continuous:
         return binned_actions.entropy(logits, num_bins=parts.config.network.action_bins)
@@ -247,11 +254,11 @@ def _entropy(parts: model.Parts, logits: jax.Array) -> jax.Array:
 
 
 def _consistency(
-    parts: model.Parts,
-    projector: networks.Projection,
+    parts: muzero_model.Parts,
+    projector: muzero_net.Projection,
     params: base.Params,
     hidden: jax.Array,
-    windows: windows_lib.Windows,
+    windows: windowing.Windows,
 ) -> tuple[jax.Array, base.Metrics]:
     """Returns the consistency loss and its metrics (EfficientZero, Ye et al. 2021, equation 3).
 
@@ -262,7 +269,7 @@ def _consistency(
     """
     num_steps = consistency_steps(parts.config.muzero)
     params = parts.network.cast(params)
-    seen = windows_lib.observed(windows, slice(1, 1 + num_steps))
+    seen = windowing.observed(windows, slice(1, 1 + num_steps))
     batch_shape = (len(windows.weight), num_steps)
     fixed = jax.lax.stop_gradient(params)
     target = projector.project(fixed, parts.network.represent(fixed, observations.flat(seen)))
@@ -277,7 +284,7 @@ def _consistency(
 
 
 def unroll(
-    parts: model.Parts,
+    parts: muzero_model.Parts,
     params: base.Params,
     observation: Mapping[str, jax.Array],
     actions: jax.Array,
@@ -308,7 +315,7 @@ def unroll(
         policy_logits, _ = network.predict(fixed, jax.lax.stop_gradient(hidden))
         action = _absorbed(parts, policy_logits, noise[k])
         action = jnp.where(taken[:, k].reshape(-1, *[1] * (action.ndim - 1)), actions[:, k], action)
-        hidden = returns.scale_gradient(hidden, HIDDEN_GRADIENT_SCALE)
+        hidden = nstep.scale_gradient(hidden, HIDDEN_GRADIENT_SCALE)
         if network.prefix is None:
             hidden, reward_logits = network.dynamics(params, hidden, action)
         else:
@@ -324,7 +331,7 @@ def unroll(
     return policy_logits, value_logits, jnp.stack(rewards, axis=1), states
 
 
-def _noise(parts: model.Parts, key: jax.Array, actions: jax.Array) -> jax.Array:
+def _noise(parts: muzero_model.Parts, key: jax.Array, actions: jax.Array) -> jax.Array:
     """Returns what `_absorbed` draws with at each of K steps, for actions [B, K] or [B, K, D]."""
     num_rows, num_steps = actions.shape[:2]
     if not parts.spec.is_continuous:
@@ -332,7 +339,7 @@ def _noise(parts: model.Parts, key: jax.Array, actions: jax.Array) -> jax.Array:
     return jax.random.uniform(key, (num_steps, num_rows, 1, len(parts.spec.action_low)))
 
 
-def _absorbed(parts: model.Parts, policy_logits: jax.Array, noise: jax.Array) -> jax.Array:
+def _absorbed(parts: muzero_model.Parts, policy_logits: jax.Array, noise: jax.Array) -> jax.Array:
     """Returns actions [B] or [B, D] to unroll behind an end, drawn from policies [B, A] or [B, D * bins].
 
     MuZero draws them evenly (appendix G). But where one state and action may end the episode or not, the model's next

@@ -10,12 +10,12 @@ import jax.numpy as jnp
 import optax  # type: ignore[import-untyped]
 
 from seedzero.agents import base, learning
-from seedzero.config import config as configuration
+from seedzero.config import config as configs
 from seedzero.config import muzero as muzero_config
 from seedzero.core import types
-from seedzero.networks import muzero as networks
+from seedzero.networks import muzero as muzero_net
 from seedzero.ops import statistics, value_transforms
-from seedzero.replay import windows as windows_lib
+from seedzero.replay import windows as windowing
 
 REWARD_SIZE = "reward_size"
 """Name of the running size of rewards among the parameters."""
@@ -24,16 +24,16 @@ REWARD_SIZE = "reward_size"
 class Parts(NamedTuple):
     """What the functions of this agent share."""
 
-    config: configuration.Config
+    config: configs.Config
     spec: types.EnvSpec
-    network: networks.Network
+    network: muzero_net.Network
     optimizer: optax.GradientTransformation
     schedule: Callable[[jax.Array], jax.Array]
 
 
-def make_parts(config: configuration.Config, spec: types.EnvSpec, platform: str) -> Parts:
+def make_parts(config: configs.Config, spec: types.EnvSpec, platform: str) -> Parts:
     """Returns the parts; raises ConfigError where the network does not fit the observations."""
-    network = networks.make(
+    network = muzero_net.make(
         config.network,
         spec,
         platform,
@@ -57,18 +57,18 @@ def init(parts: Parts, key: jax.Array) -> base.Params:
     """Returns the initial parameters: the network's, the observations' moments and the size of rewards."""
     params = dict(parts.network.init(key))
     if (moments := parts.network.no_moments()) is not None:
-        params[networks.MOMENTS] = moments
+        params[muzero_net.MOMENTS] = moments
     if parts.config.muzero.scale_rewards:
         params[REWARD_SIZE] = statistics.no_size()
     return params
 
 
-def observe(parts: Parts, params: base.Params, windows: windows_lib.Windows, axis_name: str | None) -> base.Params:
+def observe(parts: Parts, params: base.Params, windows: windowing.Windows, axis_name: str | None) -> base.Params:
     """Returns the parameters with the statistics of windows of any weight added; the same on all mapped devices."""
     params, counted = dict(params), windows.weight > 0
-    if networks.MOMENTS in params:
-        seen = windows_lib.observed(windows, 0)
-        params[networks.MOMENTS] = parts.network.add_moments(params[networks.MOMENTS], seen, counted, axis_name)
+    if muzero_net.MOMENTS in params:
+        seen = windowing.observed(windows, 0)
+        params[muzero_net.MOMENTS] = parts.network.add_moments(params[muzero_net.MOMENTS], seen, counted, axis_name)
     if REWARD_SIZE in params:
         # The first reward of a window came before it; it is another window's.
         rewards, valid = clip_rewards(parts, windows.reward)[:, 1:], windows.valid[:, 1:] & counted[:, None]

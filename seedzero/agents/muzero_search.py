@@ -13,13 +13,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from seedzero import search
-from seedzero.agents import base, sampled
-from seedzero.agents import muzero_model as model_lib
-from seedzero.networks import muzero as networks
+from seedzero import search as mcts
+from seedzero.agents import base, muzero_model, sampled
+from seedzero.networks import muzero as muzero_net
 
 
-class Found(NamedTuple):
+class RootSearch(NamedTuple):
     """The outcome of a search.
 
     Attributes:
@@ -31,14 +30,14 @@ class Found(NamedTuple):
     """
 
     action: jax.Array
-    result: search.Result
-    root: search.Root
+    result: mcts.Result
+    root: mcts.Root
     unit: jax.Array | float
     sampled: jax.Array | None
 
 
 def find(
-    parts: model_lib.Parts,
+    parts: muzero_model.Parts,
     params: base.Params,
     observation: Mapping[str, jax.Array],
     action_mask: jax.Array | None,
@@ -46,7 +45,7 @@ def find(
     key: jax.Array,
     *,
     return_tree: bool = False,
-) -> Found:
+) -> RootSearch:
     """Returns what a search from observations [B, ...] finds; stacked frames lie on their last axis.
 
     Args:
@@ -58,12 +57,12 @@ def find(
       key: consumed.
       return_tree: adds the tree to the result.
     """
-    unit, params = model_lib.unit(params), parts.network.cast(params)
+    unit, params = muzero_model.unit(params), parts.network.cast(params)
     model = _model(parts)
     embedding = model.represent(params, observation)
-    root = search.Root(*model.predict(params, embedding), embedding)
+    root = mcts.Root(*model.predict(params, embedding), embedding)
     if not parts.spec.is_continuous:
-        result = search.search(
+        result = mcts.search(
             params,
             key,
             root,
@@ -73,7 +72,7 @@ def find(
             explore=explore,
             return_tree=return_tree,
         )
-        return Found(result.action, result, root, unit, None)
+        return RootSearch(result.action, result, root, unit, None)
     result, root = sampled.search(
         params,
         key,
@@ -85,10 +84,10 @@ def find(
         return_tree=return_tree,
     )
     _, actions = root.embedding
-    return Found(sampled.pick(actions, result.action), result, root, unit, actions)
+    return RootSearch(sampled.pick(actions, result.action), result, root, unit, actions)
 
 
-def search_value(parts: model_lib.Parts, root: search.Root, result: search.Result) -> jax.Array:
+def search_value(parts: muzero_model.Parts, root: mcts.Root, result: mcts.Result) -> jax.Array:
     """Returns the values [B] to store, in the unit of the network.
 
     "root": the mean of all that the search saw, bad moves included (EfficientZero V2's value, equation 10).
@@ -98,12 +97,12 @@ def search_value(parts: model_lib.Parts, root: search.Root, result: search.Resul
     if parts.config.muzero.stored_value == "root":
         return result.root_value
     visits = result.visit_counts.astype(jnp.float32)
-    completed = search.completed_q(jax.nn.softmax(root.prior_logits).T, root.value, visits.T, result.q_values.T).T
+    completed = mcts.completed_q(jax.nn.softmax(root.prior_logits).T, root.value, visits.T, result.q_values.T).T
     return jnp.sum(result.action_weights * completed, axis=-1)
 
 
 def look(
-    parts: model_lib.Parts, params: base.Params, inputs: base.Inputs, key: jax.Array, *, return_tree: bool
+    parts: muzero_model.Parts, params: base.Params, inputs: base.Inputs, key: jax.Array, *, return_tree: bool
 ) -> base.Searched:
     """Returns what a search finds, in the units of the environment."""
     mask = inputs.action_mask if parts.spec.has_action_mask else None
@@ -128,39 +127,39 @@ def look(
 # The model ---------------------------------------------------------------------------------------------------------
 
 
-def model_functions(parts: model_lib.Parts) -> base.Model:
+def model_functions(parts: muzero_model.Parts) -> base.Model:
     """Returns the model's functions with rewards and values in the environment's units, actions of -1 to 1."""
     inner, cast = _model(parts), parts.network.cast
 
     def predict(params: base.Params, embedding: Any) -> tuple[jax.Array, jax.Array]:
         logits, value = inner.predict(cast(params), embedding)
-        return logits, model_lib.unit(params) * value
+        return logits, muzero_model.unit(params) * value
 
     def dynamics(params: base.Params, embedding: Any, action: jax.Array) -> tuple[Any, jax.Array]:
         embedding, reward = inner.dynamics(cast(params), embedding, action)
-        return embedding, model_lib.unit(params) * reward
+        return embedding, muzero_model.unit(params) * reward
 
     return base.Model(
         represent=lambda params, observation: inner.represent(cast(params), observation),
         predict=predict,
         dynamics=dynamics,
-        discount=model_lib.signed_discount(parts),
+        discount=muzero_model.signed_discount(parts),
     )
 
 
-def recurrent_fn(parts: model_lib.Parts) -> search.RecurrentFn:
+def recurrent_fn(parts: muzero_model.Parts) -> mcts.RecurrentFn:
     """Returns the model as the engine takes it."""
     model = _model(parts)
 
-    def step(params: base.Params, action: jax.Array, parent: Any) -> tuple[search.Prediction, Any]:
+    def step(params: base.Params, action: jax.Array, parent: Any) -> tuple[mcts.Prediction, Any]:
         child, reward = model.dynamics(params, parent, action)
         policy_logits, value = model.predict(params, child)
-        return search.Prediction(reward, jnp.full_like(reward, model.discount), policy_logits, value), child
+        return mcts.Prediction(reward, jnp.full_like(reward, model.discount), policy_logits, value), child
 
     return step
 
 
-def _model(parts: model_lib.Parts) -> base.Model:
+def _model(parts: muzero_model.Parts) -> base.Model:
     """Returns the model's functions of parameters in the compute dtype, in the unit of the network."""
     network = parts.network
     if network.prefix is not None:
@@ -168,13 +167,13 @@ def _model(parts: model_lib.Parts) -> base.Model:
 
     def predict(params: base.Params, hidden: jax.Array) -> tuple[jax.Array, jax.Array]:
         policy_logits, value_logits = network.predict(params, hidden)
-        return policy_logits, model_lib.decode_value(parts, value_logits)
+        return policy_logits, muzero_model.decode_value(parts, value_logits)
 
     def dynamics(params: base.Params, hidden: jax.Array, action: jax.Array) -> tuple[jax.Array, jax.Array]:
         hidden, reward_logits = network.dynamics(params, hidden, action)
-        return hidden, model_lib.decode(parts, reward_logits)
+        return hidden, muzero_model.decode(parts, reward_logits)
 
-    return base.Model(network.represent, predict, dynamics, model_lib.signed_discount(parts))
+    return base.Model(network.represent, predict, dynamics, muzero_model.signed_discount(parts))
 
 
 class _Imagined(NamedTuple):
@@ -193,7 +192,7 @@ class _Imagined(NamedTuple):
     num_summed: jax.Array
 
 
-def _prefix_model(parts: model_lib.Parts, prefix: networks.Prefix) -> base.Model:
+def _prefix_model(parts: muzero_model.Parts, prefix: muzero_net.Prefix) -> base.Model:
     """As `_model`; the reward of an edge is the difference of its ends' sums.
 
     As in training, sums begin anew every so many steps from the root.
@@ -206,14 +205,14 @@ def _prefix_model(parts: model_lib.Parts, prefix: networks.Prefix) -> base.Model
 
     def predict(params: base.Params, imagined: _Imagined) -> tuple[jax.Array, jax.Array]:
         policy_logits, value_logits = parts.network.predict(params, imagined.hidden)
-        return policy_logits, model_lib.decode_value(parts, value_logits)
+        return policy_logits, muzero_model.decode_value(parts, value_logits)
 
     def dynamics(params: base.Params, parent: _Imagined, action: jax.Array) -> tuple[_Imagined, jax.Array]:
         is_full = parent.num_summed == parts.config.muzero.value_prefix_horizon
         carry = jax.tree.map(lambda x: jnp.where(is_full[:, None], 0, x), parent.carry)
         hidden, carry, logits = prefix.step(params, parent.hidden, action, carry)
-        total = model_lib.decode(parts, logits)
+        total = muzero_model.decode(parts, logits)
         reward = total - jnp.where(is_full, 0.0, parent.prefix)
         return _Imagined(hidden, carry, total, jnp.where(is_full, 1, parent.num_summed + 1)), reward
 
-    return base.Model(represent, predict, dynamics, model_lib.signed_discount(parts))
+    return base.Model(represent, predict, dynamics, muzero_model.signed_discount(parts))

@@ -19,28 +19,28 @@ import numpy as np
 import optax  # type: ignore[import-untyped]
 
 from seedzero.agents import base, learning, sampled
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.config import ppo as ppo_config
 from seedzero.core import types
 from seedzero.networks import actor_critic, observations
-from seedzero.networks import ppo as ppo_network
+from seedzero.networks import ppo as ppo_net
 from seedzero.ops import gae, gaussians, statistics
-from seedzero.ops import returns as returns_lib
-from seedzero.replay import data
-from seedzero.replay import windows as windows_lib
+from seedzero.ops import returns as nstep
+from seedzero.replay import data as sources
+from seedzero.replay import windows as windowing
 
 _LARGEST_REWARD = 10.0
 """Of rewards that are divided by the deviation of returns (Huang et al. 2022, detail 7 for continuous actions)."""
 
 
-class Acting(NamedTuple):
+class PpoActing(NamedTuple):
     """What acts: parameters, and the moments of observations; None: nothing is normalized."""
 
     params: base.Params
     moments: Any
 
 
-class TrainState(NamedTuple):
+class PpoTrainState(NamedTuple):
     """What learns.
 
     Attributes:
@@ -48,7 +48,7 @@ class TrainState(NamedTuple):
       opt_state: of the optimizer.
       num_updates: scalar int32, updates done, refused ones included.
       num_rejected: scalar int32, refused updates in a row: a loss or gradient was not finite.
-      moments: of observations' features, as in `Acting`.
+      moments: of observations' features, as in `PpoActing`.
       returns: moments of discounted returns; an empty tuple where rewards are not normalized.
     """
 
@@ -67,7 +67,7 @@ class Past(NamedTuple):
     action: jax.Array
 
 
-class Memory(NamedTuple):
+class PpoMemory(NamedTuple):
     """What an environment carries; an empty tuple in place of what is not there.
 
     Attributes:
@@ -108,18 +108,18 @@ class _Steps(NamedTuple):
 class _Parts(NamedTuple):
     config: ppo_config.PPOConfig
     spec: types.EnvSpec
-    network: ppo_network.Network
+    network: ppo_net.PpoNetwork
     optimizer: optax.GradientTransformation
 
 
-def make(config: config_lib.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
+def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
     """Returns the agent; of the configuration it reads the section ppo.
 
     Raises:
       ConfigError: a torso that does not fit the observations.
     """
     settings = config.ppo
-    network = ppo_network.make(
+    network = ppo_net.make(
         spec,
         platform,
         torso=settings.torso,
@@ -133,12 +133,12 @@ def make(config: config_lib.Config, spec: types.EnvSpec, platform: str) -> base.
     optimizer = learning.optimizer("adam", clip_norm=settings.clip_norm, epsilon=settings.adam_epsilon)
     parts = _Parts(settings, spec, network, optimizer)
     return base.Agent(
-        data=data.Queue(settings.unroll_length, settings.batch_size, settings.max_lag, settings.wait_seconds),
+        data=sources.Queue(settings.unroll_length, settings.batch_size, settings.max_lag, settings.wait_seconds),
         stack=settings.frame_stack,
         stored=_stored(settings, spec),
         init=lambda key: _init(parts, key),
-        acting=lambda state: Acting(state.params, state.moments),
-        initial_memory=lambda num_slots: Memory(
+        acting=lambda state: PpoActing(state.params, state.moments),
+        initial_memory=lambda num_slots: PpoMemory(
             _no_past(parts, num_slots) if settings.lstm_width else (),
             jnp.zeros(num_slots) if settings.normalize_rewards else (),
         ),
@@ -148,22 +148,22 @@ def make(config: config_lib.Config, spec: types.EnvSpec, platform: str) -> base.
     )
 
 
-def _stored(config: ppo_config.PPOConfig, spec: types.EnvSpec) -> dict[str, data.Stored]:
+def _stored(config: ppo_config.PPOConfig, spec: types.EnvSpec) -> dict[str, sources.Stored]:
     number = np.dtype(np.float32)
-    action = data.Stored(spec.action_shape, number if spec.is_continuous else np.dtype(np.int32))
-    stored = {"action": action, "log_prob": data.Stored((), number), "value": data.Stored((), number)}
+    action = sources.Stored(spec.action_shape, number if spec.is_continuous else np.dtype(np.int32))
+    stored = {"action": action, "log_prob": sources.Stored((), number), "value": sources.Stored((), number)}
     if spec.has_action_mask:
-        stored["legal"] = data.Stored((spec.num_actions,), np.dtype(bool))
+        stored["legal"] = sources.Stored((spec.num_actions,), np.dtype(bool))
     if config.normalize_rewards:
-        stored["return"] = data.Stored((), number)
+        stored["return"] = sources.Stored((), number)
     if config.lstm_width:
-        stored |= {"state": data.Stored((2 * config.lstm_width,), number), "last_action": action}
+        stored |= {"state": sources.Stored((2 * config.lstm_width,), number), "last_action": action}
     return stored
 
 
-def _init(parts: _Parts, key: jax.Array) -> TrainState:
+def _init(parts: _Parts, key: jax.Array) -> PpoTrainState:
     params = parts.network.init(key)
-    return TrainState(
+    return PpoTrainState(
         params=params,
         opt_state=parts.optimizer.init(params),
         num_updates=jnp.zeros((), jnp.int32),
@@ -183,8 +183,8 @@ def _no_past(parts: _Parts, num_rows: int) -> Past:
 
 
 def _act(
-    parts: _Parts, params: Acting, memory: Memory, inputs: base.Inputs, key: jax.Array
-) -> tuple[Memory, base.Outputs]:
+    parts: _Parts, params: PpoActing, memory: PpoMemory, inputs: base.Inputs, key: jax.Array
+) -> tuple[PpoMemory, base.Outputs]:
     config, spec = parts.config, parts.spec
     past, returns = memory.past or _no_past(parts, inputs.first.shape[0]), memory.returns
     shown = actor_critic.Steps(inputs.observation, inputs.first, inputs.reward, past.action)
@@ -198,19 +198,19 @@ def _act(
     if legal is not None:
         stored["legal"] = legal
     if config.normalize_rewards:
-        reward = returns_lib.scaled_reward(inputs.reward, config.reward_scale, config.clip_reward)
+        reward = nstep.scaled_reward(inputs.reward, config.reward_scale, config.clip_reward)
         returns = config.discount * jnp.where(inputs.first, 0.0, returns) + reward
         stored["return"] = returns
     if spec.is_continuous:
         action = jnp.tanh(action) if config.squash else jnp.clip(action, -1.0, 1.0)
     if config.lstm_width:
         stored |= {"state": past.state, "last_action": past.action}
-    memory = Memory(Past(state, action) if config.lstm_width else (), returns)
+    memory = PpoMemory(Past(state, action) if config.lstm_width else (), returns)
     return memory, base.Outputs(sampled.to_environment(action, spec) if spec.is_continuous else action, stored)
 
 
 def _choose(
-    parts: _Parts, predicted: ppo_network.Prediction, legal: jax.Array | None, explore: jax.Array, key: jax.Array
+    parts: _Parts, predicted: ppo_net.PpoPrediction, legal: jax.Array | None, explore: jax.Array, key: jax.Array
 ) -> jax.Array:
     """Returns actions [B] int32, or [B, D] before bounds: samples where rows explore, else the likeliest ones."""
     if parts.spec.is_continuous:
@@ -222,7 +222,7 @@ def _choose(
 
 
 def _log_prob_and_entropy(
-    parts: _Parts, predicted: ppo_network.Prediction, action: jax.Array, legal: jax.Array | None
+    parts: _Parts, predicted: ppo_net.PpoPrediction, action: jax.Array, legal: jax.Array | None
 ) -> tuple[jax.Array, jax.Array]:
     """Returns the log probability [...] of actions, and the policy's entropy [...].
 
@@ -240,8 +240,8 @@ def _log_prob_and_entropy(
 
 
 def _update(
-    parts: _Parts, state: TrainState, windows: windows_lib.Windows, key: jax.Array, axis_name: str | None
-) -> tuple[TrainState, None, base.Metrics]:
+    parts: _Parts, state: PpoTrainState, windows: windowing.Windows, key: jax.Array, axis_name: str | None
+) -> tuple[PpoTrainState, None, base.Metrics]:
     windows = learning.clear_padding(windows)
     moments, returns = _count(parts, state, windows, axis_name)
     batch = _steps(parts, returns, windows)
@@ -273,18 +273,18 @@ def _update(
     num_rejected = jnp.where(is_finite, 0, state.num_rejected + 1)
     metrics = {name: jnp.mean(x) for name, x in metrics.items()}
     metrics |= {"learning_rate": rate, "num_rejected": num_rejected}
-    new_state = TrainState(params, opt_state, state.num_updates + 1, num_rejected, moments, returns)
+    new_state = PpoTrainState(params, opt_state, state.num_updates + 1, num_rejected, moments, returns)
     return new_state, None, {name: jnp.asarray(x, jnp.float32) for name, x in metrics.items()}
 
 
-def _steps(parts: _Parts, returns: Any, windows: windows_lib.Windows) -> _Steps:
+def _steps(parts: _Parts, returns: Any, windows: windowing.Windows) -> _Steps:
     """Returns the windows' steps in parts, with advantages and targets from the values that were found when acting.
 
     returns: moments of discounted returns, these windows included: else the first reward ever seen would be divided
       by a deviation of 0.
     """
     config, stored = parts.config, windows.stored
-    reward = returns_lib.scaled_reward(windows.reward[:, 1:], config.reward_scale, config.clip_reward)
+    reward = nstep.scaled_reward(windows.reward[:, 1:], config.reward_scale, config.clip_reward)
     if config.normalize_rewards:
         reward = reward * jax.lax.rsqrt(returns.variance[0] + 1e-8)
         reward = jnp.clip(reward, -_LARGEST_REWARD, _LARGEST_REWARD)
@@ -386,13 +386,13 @@ def _loss_and_metrics(
     }
 
 
-def _count(parts: _Parts, state: TrainState, windows: windows_lib.Windows, axis_name: str | None) -> tuple[Any, Any]:
+def _count(parts: _Parts, state: PpoTrainState, windows: windowing.Windows, axis_name: str | None) -> tuple[Any, Any]:
     """Returns the moments of observations and of discounted returns with the windows' rows added."""
     shape = (windows.reward.shape[0], windows.reward.shape[1] - 1)
     counted = jnp.broadcast_to(windows.weight[:, None] > 0, shape).reshape(-1)
     moments, returns = state.moments, state.returns
     if moments is not None:
-        observation = observations.flat(windows_lib.observed(windows, slice(-1)))
+        observation = observations.flat(windowing.observed(windows, slice(-1)))
         moments = parts.network.add_moments(moments, observation, counted, axis_name)
     if parts.config.normalize_rewards:
         found = windows.stored["return"][:, :-1].reshape(-1, 1)

@@ -14,30 +14,30 @@ import optax  # type: ignore[import-untyped]
 
 from seedzero.agents import base, exploration, learning
 from seedzero.config import apex as apex_config
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.config import r2d2 as r2d2_config
 from seedzero.core import types
 from seedzero.networks import dueling
 from seedzero.ops import q_learning
-from seedzero.replay import data
+from seedzero.replay import data as sources
 
 Config = TypeVar("Config", bound=apex_config.ApexConfig | r2d2_config.R2D2Config)
 
 
-class Parts(NamedTuple, Generic[Config]):
+class QLearnerParts(NamedTuple, Generic[Config]):
     """What acting and learning take. num_envs: that share the ladder of epsilons; 0: one for each slot."""
 
     config: Config
     spec: types.EnvSpec
-    network: dueling.Network
+    network: dueling.DuelingNetwork
     optimizer: optax.GradientTransformation
     scale: q_learning.Scale
     num_envs: int
 
 
 def make(
-    config: config_lib.Config, settings: Config, spec: types.EnvSpec, platform: str, *, lstm_width: int
-) -> Parts[Config]:
+    config: configs.Config, settings: Config, spec: types.EnvSpec, platform: str, *, lstm_width: int
+) -> QLearnerParts[Config]:
     """Returns the parts for an agent's settings; lstm_width 0: without an LSTM.
 
     Raises:
@@ -60,26 +60,28 @@ def make(
         decay=settings.rmsprop_decay,
     )
     scale = q_learning.scale(rescale=settings.rescale_values)
-    return Parts(settings, spec, network, optimizer, scale, config.replay.num_sharing)
+    return QLearnerParts(settings, spec, network, optimizer, scale, config.replay.num_sharing)
 
 
-def init(parts: Parts[Config], key: jax.Array) -> learning.TrainState:
+def init(parts: QLearnerParts[Config], key: jax.Array) -> learning.TrainState:
     """Returns the state before the first update, with a target network."""
     return learning.init(parts.network.init(key), parts.optimizer, has_target=True)
 
 
-def stored(spec: types.EnvSpec) -> dict[str, data.Stored]:
+def stored(spec: types.EnvSpec) -> dict[str, sources.Stored]:
     """Returns what both store of an action, see `taken`."""
-    legal = {"legal": data.Stored((spec.num_actions,), np.dtype(bool))} if spec.has_action_mask else {}
-    return {"action": data.Stored((), np.dtype(np.int32)), **legal}
+    legal = {"legal": sources.Stored((spec.num_actions,), np.dtype(bool))} if spec.has_action_mask else {}
+    return {"action": sources.Stored((), np.dtype(np.int32)), **legal}
 
 
-def taken(parts: Parts[Config], action: jax.Array, inputs: base.Inputs) -> dict[str, jax.Array]:
+def taken(parts: QLearnerParts[Config], action: jax.Array, inputs: base.Inputs) -> dict[str, jax.Array]:
     """Returns an action's arrays of `stored`."""
     return {"action": action, **({"legal": inputs.action_mask} if parts.spec.has_action_mask else {})}
 
 
-def choose(parts: Parts[Config], q: jax.Array, inputs: base.Inputs, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+def choose(
+    parts: QLearnerParts[Config], q: jax.Array, inputs: base.Inputs, key: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     """Returns actions [B] int32, at random with each environment's own epsilon where it explores; and the best ones.
 
     q: [B, A].
@@ -96,7 +98,7 @@ def choose(parts: Parts[Config], q: jax.Array, inputs: base.Inputs, key: jax.Arr
 
 
 def apply_gradients(
-    parts: Parts[Config], state: learning.TrainState, gradients: base.Params, metrics: base.Metrics
+    parts: QLearnerParts[Config], state: learning.TrainState, gradients: base.Params, metrics: base.Metrics
 ) -> tuple[learning.TrainState, base.Metrics]:
     """Returns the state after one step of the optimizer, and maybe a copy of the network, and the metrics."""
     return learning.apply_gradients(

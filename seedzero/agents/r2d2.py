@@ -15,27 +15,28 @@ import jax.numpy as jnp
 import numpy as np
 
 from seedzero.agents import base, learning, q_learner
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.config import r2d2 as r2d2_config
 from seedzero.core import types
 from seedzero.networks import actor_critic
 from seedzero.ops import q_learning
-from seedzero.ops import returns as returns_lib
-from seedzero.replay import data, priorities
-from seedzero.replay import windows as windows_lib
+from seedzero.ops import returns as nstep
+from seedzero.replay import data as sources
+from seedzero.replay import priorities
+from seedzero.replay import windows as windowing
 
 
-class Memory(NamedTuple):
+class R2d2Memory(NamedTuple):
     """What an environment carries: the LSTM's state [S, 2 * units], and the last action [S] int32."""
 
     state: jax.Array
     action: jax.Array
 
 
-_Parts: TypeAlias = q_learner.Parts[r2d2_config.R2D2Config]
+_Parts: TypeAlias = q_learner.QLearnerParts[r2d2_config.R2D2Config]
 
 
-def make(config: config_lib.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
+def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
     """Returns the agent; of the configuration it reads the sections r2d2 and replay.
 
     Raises:
@@ -45,7 +46,7 @@ def make(config: config_lib.Config, spec: types.EnvSpec, platform: str) -> base.
     parts = q_learner.make(config, settings, spec, platform, lstm_width=settings.lstm_width)
     length = settings.num_positions
     return base.Agent(
-        data=data.Replay(
+        data=sources.Replay(
             length=length,
             observe=tuple(range(length)),
             stride=settings.period,
@@ -58,7 +59,7 @@ def make(config: config_lib.Config, spec: types.EnvSpec, platform: str) -> base.
         stored=_stored(settings, spec),
         init=lambda key: q_learner.init(parts, key),
         acting=lambda state: state.params,
-        initial_memory=lambda num_slots: Memory(
+        initial_memory=lambda num_slots: R2d2Memory(
             parts.network.initial_state(num_slots), jnp.zeros(num_slots, jnp.int32)
         ),
         act=lambda params, memory, inputs, key: _act(parts, params, memory, inputs, key),
@@ -66,11 +67,11 @@ def make(config: config_lib.Config, spec: types.EnvSpec, platform: str) -> base.
     )
 
 
-def _stored(config: r2d2_config.R2D2Config, spec: types.EnvSpec) -> dict[str, data.Stored]:
+def _stored(config: r2d2_config.R2D2Config, spec: types.EnvSpec) -> dict[str, sources.Stored]:
     return {
         **q_learner.stored(spec),
-        "last_action": data.Stored((), np.dtype(np.int32), every=config.period),
-        "state": data.Stored((2 * config.lstm_width,), np.dtype(np.float32), every=config.period),
+        "last_action": sources.Stored((), np.dtype(np.int32), every=config.period),
+        "state": sources.Stored((2 * config.lstm_width,), np.dtype(np.float32), every=config.period),
     }
 
 
@@ -78,22 +79,22 @@ def _stored(config: r2d2_config.R2D2Config, spec: types.EnvSpec) -> dict[str, da
 
 
 def _act(
-    parts: _Parts, params: base.Params, memory: Memory, inputs: base.Inputs, key: jax.Array
-) -> tuple[Memory, base.Outputs]:
+    parts: _Parts, params: base.Params, memory: R2d2Memory, inputs: base.Inputs, key: jax.Array
+) -> tuple[R2d2Memory, base.Outputs]:
     # What an episode begins with is stored: rows of a resumed run are those of one that went on.
     memory = jax.tree.map(lambda x: jnp.where(inputs.first.reshape(-1, *[1] * (x.ndim - 1)), 0, x), memory)
     shown = actor_critic.Steps(inputs.observation, inputs.first, inputs.reward, memory.action)
     state, q = parts.network.unroll(params, memory.state, jax.tree.map(lambda x: x[:, None], shown))
     action, _ = q_learner.choose(parts, q[:, 0], inputs, key)
     stored = {**q_learner.taken(parts, action, inputs), "last_action": memory.action, "state": memory.state}
-    return Memory(state, action), base.Outputs(action, stored)
+    return R2d2Memory(state, action), base.Outputs(action, stored)
 
 
 # Learning ----------------------------------------------------------------------------------------------------------
 
 
 def _update(
-    parts: _Parts, state: learning.TrainState, windows: windows_lib.Windows, axis_name: str | None
+    parts: _Parts, state: learning.TrainState, windows: windowing.Windows, axis_name: str | None
 ) -> tuple[learning.TrainState, jax.Array, base.Metrics]:
     is_step = windows.valid[:, 1:] & ~(windows.terminated | windows.truncated)[:, :-1]
     is_learned = is_step[:, parts.config.burn_in :]
@@ -113,7 +114,7 @@ def _update(
     return state, q_learning.sequence_priority(error, is_learned, eta=parts.config.priority_eta), metrics
 
 
-def _unroll(parts: _Parts, params: base.Params, windows: windows_lib.Windows) -> jax.Array:
+def _unroll(parts: _Parts, params: base.Params, windows: windowing.Windows) -> jax.Array:
     """Returns Q values [B, T + 1, A] behind the burn-in, through which no gradient goes (section 3)."""
     action, stored, burn_in = windows.stored["action"], windows.stored, parts.config.burn_in
     last_action = jnp.concatenate([stored["last_action"][:, :1], action[:, :-1]], axis=1)
@@ -126,7 +127,7 @@ def _unroll(parts: _Parts, params: base.Params, windows: windows_lib.Windows) ->
 
 
 def _targets(
-    parts: _Parts, q: jax.Array, target_q: jax.Array, windows: windows_lib.Windows, is_step: jax.Array
+    parts: _Parts, q: jax.Array, target_q: jax.Array, windows: windowing.Windows, is_step: jax.Array
 ) -> jax.Array:
     """Returns the n-step double-Q targets [B, T] on the network's scale; shorter returns at the window's end.
 
@@ -141,7 +142,7 @@ def _targets(
     legal = windows.stored["legal"][:, config.burn_in :] if parts.spec.has_action_mask else None
     value = parts.scale.expand(q_learning.of_action(target_q, q_learning.best_action(q, legal)))
     returns = q_learning.n_step_returns(
-        returns_lib.scaled_reward(reward, config.reward_scale, config.clip_reward)[:, config.burn_in :],
+        nstep.scaled_reward(reward, config.reward_scale, config.clip_reward)[:, config.burn_in :],
         config.discount * ~terminated[:, config.burn_in :],
         value,
         is_step[:, config.burn_in :],

@@ -17,13 +17,13 @@ import numpy as np
 import optax  # type: ignore[import-untyped]
 
 from seedzero.agents import base, learning, sampled
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.config import sac as sac_config
 from seedzero.core import errors, types
-from seedzero.networks import sac as sac_network
+from seedzero.networks import sac as sac_net
 from seedzero.ops import gaussians
-from seedzero.replay import data
-from seedzero.replay import windows as windows_lib
+from seedzero.replay import data as sources
+from seedzero.replay import windows as windowing
 
 
 class Params(NamedTuple):
@@ -34,7 +34,7 @@ class Params(NamedTuple):
     log_temperature: jax.Array
 
 
-class Acting(NamedTuple):
+class SacActing(NamedTuple):
     """What acts: the actor's parameters, and the updates that they have seen, a scalar int32; with 0, at random."""
 
     actor: base.Params
@@ -44,11 +44,11 @@ class Acting(NamedTuple):
 class _Parts(NamedTuple):
     config: sac_config.SACConfig
     spec: types.EnvSpec
-    network: sac_network.Network
+    network: sac_net.SacNetwork
     optimizer: optax.GradientTransformation
 
 
-def make(config: config_lib.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
+def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
     """Returns the agent; of the configuration it reads the section sac.
 
     Raises:
@@ -59,7 +59,7 @@ def make(config: config_lib.Config, spec: types.EnvSpec, platform: str) -> base.
         raise errors.ConfigError(
             f"agent sac samples uniformly, but --replay.priority_alpha={config.replay.priority_alpha}; leave it out"
         )
-    network = sac_network.make(
+    network = sac_net.make(
         spec,
         platform,
         width=settings.width,
@@ -69,11 +69,11 @@ def make(config: config_lib.Config, spec: types.EnvSpec, platform: str) -> base.
     optimizer = learning.optimizer("adam", clip_norm=settings.clip_norm, epsilon=1e-8)
     parts = _Parts(settings, spec, network, optimizer)
     return base.Agent(
-        data=data.Replay(length=2, observe=(0, 1)),
+        data=sources.Replay(length=2, observe=(0, 1)),
         stack=settings.frame_stack,
-        stored={"action": data.Stored(spec.action_shape, np.dtype(np.float32))},
+        stored={"action": sources.Stored(spec.action_shape, np.dtype(np.float32))},
         init=lambda key: _init(parts, key),
-        acting=lambda state: Acting(state.params.actor, state.num_updates),
+        acting=lambda state: SacActing(state.params.actor, state.num_updates),
         initial_memory=lambda num_slots: (),
         act=lambda params, memory, inputs, key: _act(parts, params, inputs, key),
         update=lambda state, windows, key, axis_name: _update(parts, state, windows, key, axis_name),
@@ -91,7 +91,7 @@ def _init(parts: _Parts, key: jax.Array) -> learning.TrainState:
 # Acting ------------------------------------------------------------------------------------------------------------
 
 
-def _act(parts: _Parts, params: Acting, inputs: base.Inputs, key: jax.Array) -> tuple[tuple[()], base.Outputs]:
+def _act(parts: _Parts, params: SacActing, inputs: base.Inputs, key: jax.Array) -> tuple[tuple[()], base.Outputs]:
     mean, log_std = parts.network.act(params.actor, inputs.observation)
     normal_key, even_key = jax.random.split(key)
     sampled_action = jnp.tanh(mean + jnp.exp(log_std) * jax.random.normal(normal_key, mean.shape))
@@ -105,7 +105,7 @@ def _act(parts: _Parts, params: Acting, inputs: base.Inputs, key: jax.Array) -> 
 
 
 def _update(
-    parts: _Parts, state: learning.TrainState, windows: windows_lib.Windows, key: jax.Array, axis_name: str | None
+    parts: _Parts, state: learning.TrainState, windows: windowing.Windows, key: jax.Array, axis_name: str | None
 ) -> tuple[learning.TrainState, None, base.Metrics]:
     windows = learning.clear_padding(windows)
 
@@ -126,12 +126,12 @@ def _update(
 
 
 def _loss_and_metrics(
-    parts: _Parts, params: Params, target_params: base.Params, windows: windows_lib.Windows, key: jax.Array
+    parts: _Parts, params: Params, target_params: base.Params, windows: windowing.Windows, key: jax.Array
 ) -> tuple[jax.Array, base.Metrics]:
     """Returns the sum of three losses, each with a gradient into its own parameters alone, and metrics."""
     config, network = parts.config, parts.network
     fixed = jax.lax.stop_gradient(params)
-    now, following = (windows_lib.observed(windows, position) for position in range(2))
+    now, following = (windowing.observed(windows, position) for position in range(2))
     keys, temperature = jax.random.split(key), jnp.exp(fixed.log_temperature)
 
     # The critics, equations 5 and 6; of the smaller target, as in TD3.

@@ -15,8 +15,8 @@ from typing import Any, TypeAlias
 import jax
 import jax.numpy as jnp
 
-from seedzero import search as search_lib
-from seedzero.config import config as configuration
+from seedzero import search as mcts
+from seedzero.config import config as configs
 from seedzero.core import types
 from seedzero.ops import binned_actions
 
@@ -27,14 +27,14 @@ Embedding: TypeAlias = tuple[Any, jax.Array]
 def search(
     params: Any,
     key: jax.Array,
-    root: search_lib.Root,
-    model: search_lib.RecurrentFn,
+    root: mcts.Root,
+    model: mcts.RecurrentFn,
     *,
-    config: configuration.Config,
+    config: configs.Config,
     num_dimensions: int,
     explore: jax.Array,
     return_tree: bool = False,
-) -> tuple[search_lib.Result, search_lib.Root]:
+) -> tuple[mcts.Result, mcts.Root]:
     """Returns what the search finds, and the root that it ran on: with priors [B, K], and an Embedding.
 
     The embedding's actions, in -1 to 1, are those that the findings' numbers stand for.
@@ -48,20 +48,20 @@ def search(
     random = binned_actions.latin_hypercube(sample_key, (explore.shape[0], num_samples, num_dimensions))
     samples = _sample(root.prior_logits, jnp.where(explore[:, None, None], random, fixed), config)
 
-    def recurrent_fn(params: Any, action: jax.Array, embedding: Embedding) -> tuple[search_lib.Prediction, Embedding]:
+    def recurrent_fn(params: Any, action: jax.Array, embedding: Embedding) -> tuple[mcts.Prediction, Embedding]:
         hidden, actions = embedding
         prediction, hidden = model(params, pick(actions, action), hidden)
         below = _sample(prediction.prior_logits, fixed, config)
         return prediction._replace(prior_logits=below.log_prior), (hidden, below.actions)
 
-    root = search_lib.Root(samples.log_prior, root.value, (root.embedding, samples.actions))
-    found = search_lib.search(
+    root = mcts.Root(samples.log_prior, root.value, (root.embedding, samples.actions))
+    found = mcts.search(
         params, search_key, root, recurrent_fn, config=config.search, explore=explore, return_tree=return_tree
     )
     return found, root
 
 
-def _sample(logits: jax.Array, uniform: jax.Array, config: configuration.Config) -> binned_actions.Samples:
+def _sample(logits: jax.Array, uniform: jax.Array, config: configs.Config) -> binned_actions.Samples:
     return binned_actions.sample(
         logits, uniform, num_bins=config.network.action_bins, uniform_share=config.search.uniform_share
     )

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 
 from seedzero.agents import apex, base, muzero, ppo, r2d2, sac, vtrace
 from seedzero.config import combinations
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.core import types
 
-AGENTS: Mapping[str, Callable[[config_lib.Config, types.EnvSpec, str], base.Agent]] = {
+AGENTS: Mapping[str, Callable[[configs.Config, types.EnvSpec, str], base.Agent]] = {
     "muzero": muzero.make,
     "vtrace": vtrace.make,
     "apex": apex.make,
@@ -19,7 +19,7 @@ AGENTS: Mapping[str, Callable[[config_lib.Config, types.EnvSpec, str], base.Agen
 }
 
 
-def make(config: config_lib.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
+def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
     """Returns the configured agent for environments of this spec.
 
     Raises:

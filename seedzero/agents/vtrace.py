@@ -17,16 +17,16 @@ import numpy as np
 import optax  # type: ignore[import-untyped]
 
 from seedzero.agents import base, learning
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.config import vtrace as vtrace_config
 from seedzero.core import errors, types, user_code
 from seedzero.networks import actor_critic
 from seedzero.ops import popart, vtrace
-from seedzero.replay import data
-from seedzero.replay import windows as windows_lib
+from seedzero.replay import data as sources
+from seedzero.replay import windows as windowing
 
 
-class Memory(NamedTuple):
+class VtraceMemory(NamedTuple):
     """What an environment carries where there is an LSTM: its state [S, 2 * units], and the last action [S] int32."""
 
     state: jax.Array
@@ -47,12 +47,12 @@ class PopArtState(NamedTuple):
 class _Parts(NamedTuple):
     config: vtrace_config.VTraceConfig
     spec: types.EnvSpec
-    network: actor_critic.Network
+    network: actor_critic.ActorCriticNetwork
     optimizer: optax.GradientTransformation
     schedule: Any
 
 
-def make(config: config_lib.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
+def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
     """Returns the agent; of the configuration it reads the section vtrace.
 
     Raises:
@@ -72,7 +72,7 @@ def make(config: config_lib.Config, spec: types.EnvSpec, platform: str) -> base.
     )
     parts = _Parts(settings, spec, network, _optimizer(settings), _schedule(settings))
     return base.Agent(
-        data=data.Queue(settings.unroll_length, settings.batch_size, settings.max_lag, settings.wait_seconds),
+        data=sources.Queue(settings.unroll_length, settings.batch_size, settings.max_lag, settings.wait_seconds),
         stack=settings.frame_stack,
         stored=_stored(settings, spec),
         init=lambda key: _init(parts, key),
@@ -94,16 +94,16 @@ def _own_torso(config: vtrace_config.VTraceConfig, spec: types.EnvSpec) -> nn.Mo
     return torso
 
 
-def _stored(config: vtrace_config.VTraceConfig, spec: types.EnvSpec) -> dict[str, data.Stored]:
+def _stored(config: vtrace_config.VTraceConfig, spec: types.EnvSpec) -> dict[str, sources.Stored]:
     number, whole = np.dtype(np.float32), np.dtype(np.int32)
-    stored = {"action": data.Stored((), whole), "logits": data.Stored((spec.num_actions,), number)}
+    stored = {"action": sources.Stored((), whole), "logits": sources.Stored((spec.num_actions,), number)}
     if spec.has_action_mask:
-        stored["legal"] = data.Stored((spec.num_actions,), np.dtype(bool))
+        stored["legal"] = sources.Stored((spec.num_actions,), np.dtype(bool))
     if config.popart:
-        stored["task"] = data.Stored((), whole)
+        stored["task"] = sources.Stored((), whole)
     if config.lstm_width:
-        stored["state"] = data.Stored((2 * config.lstm_width,), number)
-        stored["last_action"] = data.Stored((), whole)
+        stored["state"] = sources.Stored((2 * config.lstm_width,), number)
+        stored["last_action"] = sources.Stored((), whole)
     return stored
 
 
@@ -128,9 +128,9 @@ def _init(parts: _Parts, key: jax.Array) -> learning.TrainState | PopArtState:
 # Acting ------------------------------------------------------------------------------------------------------------
 
 
-def _no_memory(parts: _Parts, num_rows: int) -> Memory:
+def _no_memory(parts: _Parts, num_rows: int) -> VtraceMemory:
     """Returns what is carried before anything was seen; without an LSTM, the state has no numbers."""
-    return Memory(parts.network.initial_state(num_rows), jnp.zeros(num_rows, jnp.int32))
+    return VtraceMemory(parts.network.initial_state(num_rows), jnp.zeros(num_rows, jnp.int32))
 
 
 def _act(
@@ -153,14 +153,14 @@ def _act(
     if not parts.config.lstm_width:
         return (), base.Outputs(action, stored)
     stored |= {"state": state, "last_action": last_action}
-    return Memory(next_state, action), base.Outputs(action, stored)
+    return VtraceMemory(next_state, action), base.Outputs(action, stored)
 
 
 # Learning ----------------------------------------------------------------------------------------------------------
 
 
 def _update(
-    parts: _Parts, state: Any, windows: windows_lib.Windows, axis_name: str | None
+    parts: _Parts, state: Any, windows: windowing.Windows, axis_name: str | None
 ) -> tuple[Any, None, base.Metrics]:
     """Returns the state after one update, of the type that it had, and metrics."""
     windows = learning.clear_padding(windows)
@@ -190,7 +190,7 @@ def _update(
 def _follow(
     parts: _Parts,
     returns: popart.Statistics,
-    windows: windows_lib.Windows,
+    windows: windowing.Windows,
     target: jax.Array,
     axis_name: str | None,
 ) -> popart.Statistics:
@@ -200,13 +200,13 @@ def _follow(
     return popart.update(returns, target, task, counted, step_size=parts.config.popart_step, axis_name=axis_name)
 
 
-def _is_step(windows: windows_lib.Windows) -> jax.Array:
+def _is_step(windows: windowing.Windows) -> jax.Array:
     """Returns [B, L] bool; false: the action on an episode's last observation is none."""
     return ~(windows.terminated | windows.truncated)[:, :-1]
 
 
 def _loss_and_metrics(
-    parts: _Parts, params: base.Params, windows: windows_lib.Windows, returns: popart.Statistics | None = None
+    parts: _Parts, params: base.Params, windows: windowing.Windows, returns: popart.Statistics | None = None
 ) -> tuple[jax.Array, tuple[base.Metrics, jax.Array]]:
     """Returns loss, metrics and the values' targets [B, L]; loss and metrics are sums as in the paper (section 4.2).
 
@@ -267,7 +267,7 @@ def _loss_and_metrics(
     return loss, (metrics, targets.value)
 
 
-def _unroll(parts: _Parts, params: base.Params, windows: windows_lib.Windows) -> tuple[jax.Array, jax.Array]:
+def _unroll(parts: _Parts, params: base.Params, windows: windowing.Windows) -> tuple[jax.Array, jax.Array]:
     """Returns logits [B, L + 1, A] and values [B, L + 1]."""
     first = windows.first
     if parts.config.lstm_width:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from seedzero.config import sections
 from seedzero.core import env_ids, errors, types
-from seedzero.processes import program
+from seedzero.processes import program as programs
 
 if TYPE_CHECKING:
     from seedzero.envs import check
@@ -119,12 +119,12 @@ def _output(request: str, limit_seconds: float, say: Callable[[str], None]) -> t
         asked.write(request.encode())
         asked.seek(0)
         try:
-            process = program.Process(
+            process = programs.Process(
                 [sys.executable, "-m", "seedzero.envs", str(asked.fileno())],
                 stdin=watched,
                 stdout=output,
                 stderr=complaints,
-                env={**os.environ, **program.WORKER_ENVIRONMENT},
+                env={**os.environ, **programs.WORKER_ENVIRONMENT},
                 pass_fds=[asked.fileno()],
                 start_new_session=True,
             )
@@ -152,7 +152,7 @@ def _output(request: str, limit_seconds: float, say: Callable[[str], None]) -> t
     return code, texts[0], texts[1]
 
 
-def _wait(process: program.Process, limit_seconds: float, say: Callable[[str], None]) -> int | None:
+def _wait(process: programs.Process, limit_seconds: float, say: Callable[[str], None]) -> int | None:
     """Returns a process's exit code; None: it did not end within the limit. say: takes a sentence every 10 s."""
     waited = 0.0
     while waited < limit_seconds:

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from seedzero.api import environment
 from seedzero.config import combinations, options, presets
-from seedzero.config import config as config_lib
-from seedzero.config import machine as machine_lib
+from seedzero.config import config as configs
+from seedzero.config import machine as machines
 from seedzero.core import errors, types
 
 TRUST = "trust_run_dir"
@@ -34,7 +34,7 @@ class Request(NamedTuple):
 
     preset: str
     given: Mapping[str, str]
-    config: config_lib.Config
+    config: configs.Config
     notes: tuple[str, ...]
     spec: types.EnvSpec | None = None
     refused: errors.ConfigError | None = None
@@ -69,7 +69,7 @@ def make(flags: Mapping[str, str], settings: Mapping[str, str]) -> Request:
             raise errors.ConfigError(f"--env={env} names a preset, not an environment; give --preset={env}")
         if str(env).startswith(("gym:", "python:", "envpool:")):
             asked = {name: settings[name] for name in _SHOWING & settings.keys()}
-            plain = config_lib.override(config_lib.Config(), asked)
+            plain = configs.override(configs.Config(), asked)
             shown = plain.env
             try:
                 spec = environment.spec_of(shown, limit_seconds=plain.transport.spec_seconds)
@@ -83,13 +83,13 @@ def make(flags: Mapping[str, str], settings: Mapping[str, str]) -> Request:
             notes += check.channels_first(spec)
         preset, reason = presets.choose(str(env), spec)
         notes.append(f"--env={env}{reason}: preset {preset}; or give --preset=NAME")
-    agent = given.get("run.agent", config_lib.agent_names()[0])
+    agent = given.get("run.agent", configs.agent_names()[0])
     base = presets.get(preset, agent)
     part = presets.part(preset, agent)
     if not part.values:
         notes.append(f"preset {preset} has no part for agent {agent}: its defaults hold")
-    config_lib.check_read(given, agent)
-    config = config_lib.override(base, given)
+    configs.check_read(given, agent)
+    config = configs.override(base, given)
     config, implied = combinations.imply(
         config, preset_env=base.env.id, explicit=given.keys(), elsewhere=part.elsewhere
     )
@@ -102,15 +102,15 @@ def _saved(run_dir: str, settings: Mapping[str, str], *, trusted: bool) -> tuple
     """Returns preset and settings of the run in a directory, new settings over them."""
     from seedzero.bucket import run_copy  # numpy, which an early mistake need not wait for
     from seedzero.checkpoints import consent
-    from seedzero.checkpoints import run_dir as run_dir_lib
+    from seedzero.checkpoints import run_dir as run_dirs
 
-    if "://" not in run_dir and not (pathlib.Path(run_dir) / run_dir_lib.CONFIG_FILE).exists():
+    if "://" not in run_dir and not (pathlib.Path(run_dir) / run_dirs.CONFIG_FILE).exists():
         missing = "it holds no run" if pathlib.Path(run_dir).exists() else "there is no such directory"
         raise errors.ResumeError(
             f"{run_dir} is no run directory: {missing}; for a new run give --env=ENV or --preset=NAME too"
         )
     with run_copy.local(run_dir) as path:
-        saved = run_dir_lib.read_saved(path)
+        saved = run_dirs.read_saved(path)
     consent.check(run_dir, saved, trusted=trusted, asked=settings)
     agent = settings.get("run.agent", saved.config.run.agent)
     if agent != saved.config.run.agent:
@@ -121,7 +121,7 @@ def _saved(run_dir: str, settings: Mapping[str, str], *, trusted: bool) -> tuple
     for key in _FILES:
         file = saved.given.get(key)
         if file and key not in settings and not pathlib.Path(file).exists():
-            flag = config_lib.flag(key)
+            flag = configs.flag(key)
             raise errors.ResumeError(
                 f"the run in {run_dir} had {flag}={file}, which is not there; give {flag}=FILE, or {flag}= for none"
             )
@@ -140,7 +140,7 @@ def check_early(asked: Request, *, has_environments: bool = True) -> Request:
         token or certificate that can't be read.
     """
     asked = _with_spec(asked, must_be_known=has_environments)
-    on_cpu = config_lib.override(
+    on_cpu = configs.override(
         asked.config, presets.cpu_values(asked.preset, asked.config.run.agent, explicit=asked.fixed)
     )
     combinations.check(asked.config, on_cpu)
@@ -175,7 +175,7 @@ def _with_spec(asked: Request, *, must_be_known: bool) -> Request:
         return asked
 
 
-def resolve(asked: Request) -> tuple[config_lib.Config, list[str]]:
+def resolve(asked: Request) -> tuple[configs.Config, list[str]]:
     """Returns the configuration with everything resolved that depends on this machine, and notes; loads JAX.
 
     Raises:
@@ -184,7 +184,7 @@ def resolve(asked: Request) -> tuple[config_lib.Config, list[str]]:
     """
     import jax  # takes a second: everything that can be refused without it has been
 
-    machine = machine_lib.Machine(jax.default_backend(), machine_lib.num_cores(), jax.local_device_count())
+    machine = machines.Machine(jax.default_backend(), machines.num_cores(), jax.local_device_count())
     platforms = getattr(jax.config, "jax_platforms", "") or "cpu"  # the types of JAX do not know it
     wanted = platforms.partition(",")[0]
     if machine.platform == "cpu" != wanted:  # JAX passes over CUDA, silently, where it sees no GPU
@@ -192,10 +192,10 @@ def resolve(asked: Request) -> tuple[config_lib.Config, list[str]]:
             f"JAX_PLATFORMS={platforms} asks for {wanted}, and JAX finds none here; see to its "
             "driver and JAX's package for it, or set JAX_PLATFORMS=cpu"
         )
-    config, notes = machine_lib.resolve(asked.config, preset=asked.preset, explicit=asked.fixed, machine=machine)
+    config, notes = machines.resolve(asked.config, preset=asked.preset, explicit=asked.fixed, machine=machine)
     combinations.check(config)
     if asked.spec is not None:
-        from seedzero.agents import table
+        from seedzero.agents import table as agents
 
-        table.make(config, asked.spec, machine.platform)  # refuses what no network fits
+        agents.make(config, asked.spec, machine.platform)  # refuses what no network fits
     return config, notes

@@ -14,7 +14,7 @@ from seedzero.config import options
 from seedzero.core import errors
 
 if TYPE_CHECKING:
-    from seedzero.evaluation import policy
+    from seedzero.evaluation import policy as acting_policy
 
 Step: TypeAlias = Literal["best", "last"] | int
 RunDir: TypeAlias = str | os.PathLike[str]
@@ -70,7 +70,9 @@ class Evaluation:
         return {name: value for name, value in vars(self).items() if value is not None}
 
 
-def load(run_dir: RunDir, step: Step | None = None, *, seed: int = 0, trust_run_dir: bool = False) -> policy.Policy:
+def load(
+    run_dir: RunDir, step: Step | None = None, *, seed: int = 0, trust_run_dir: bool = False
+) -> acting_policy.Policy:
     """Returns a saved agent as a policy: `policy(observation)` is its action. No environment is made.
 
     Args:
@@ -90,9 +92,9 @@ def load(run_dir: RunDir, step: Step | None = None, *, seed: int = 0, trust_run_
     step = checked_step(step)
     _check_seed(seed)
     with run_copy.local(os.fspath(run_dir), lambda copy: copy.fetch_params(step)) as path:
-        from seedzero.evaluation import policy  # JAX
+        from seedzero.evaluation import policy as acting_policy  # JAX
 
-        return policy.load(path, step, seed=seed, trusted=trust_run_dir)
+        return acting_policy.load(path, step, seed=seed, trusted=trust_run_dir)
 
 
 def evaluate(
@@ -141,9 +143,9 @@ def evaluate(
         path = copies.enter_context(run_copy.local(os.fspath(run_dir), lambda copy: copy.fetch_params(step)))
         if other is not None and "://" in other:
             other = str(copies.enter_context(run_copy.local(other, lambda copy: copy.fetch_params("last"))))
-        from seedzero.evaluation import evaluate as evaluate_lib  # JAX
+        from seedzero.evaluation import evaluate as scoring  # JAX
 
-        played = evaluate_lib.evaluate(
+        played = scoring.evaluate(
             path, step, episodes, seed, other, max_episode_steps, progress, trusted=trust_run_dir
         )
         return Evaluation(**{**played, **({} if opponent is None else {"opponent": os.fspath(opponent)})})
@@ -180,9 +182,10 @@ def export(
     step, directory = checked_step(step), pathlib.Path(out).absolute()
     export_options.check(file_format, platforms, batch_size)
     with run_copy.local(os.fspath(run_dir), lambda copy: copy.fetch_params(step)) as path:
-        from seedzero.evaluation import exporting, greedy, policy  # JAX
+        from seedzero.evaluation import exporting, greedy  # JAX
+        from seedzero.evaluation import policy as acting_policy
 
-        config, spec = policy.read(path, trusted=trust_run_dir)
+        config, spec = acting_policy.read(path, trusted=trust_run_dir)
         saved = exporting.make_for(config, spec, greedy.load(path, config, spec, step), platforms)
         return exporting.export(saved, config, spec, directory, platforms=platforms, batch_size=batch_size)
 

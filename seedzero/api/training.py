@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from seedzero.api import request
 from seedzero.bucket import bucket
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.config import options, presets
 from seedzero.core import errors, plain_files, printable, user_code
 
@@ -112,9 +112,9 @@ def start(
     config, notes = request.resolve(asked)
     for note in (*asked.notes, *notes):
         say(note)
-    from seedzero.checkpoints import run_dir
+    from seedzero.checkpoints import run_dir as run_dirs
 
-    path = url or (place if given else run_dir.new_path(runs, asked.preset, datetime.datetime.now()))
+    path = url or (place if given else run_dirs.new_path(runs, asked.preset, datetime.datetime.now()))
     command = resume_command(str(path))
     if not given:
         say(f"run directory {path}; to go on later:", command)
@@ -138,12 +138,12 @@ def texts(values: Mapping[str, options.Value | os.PathLike[str]]) -> dict[str, s
     Raises:
       ConfigError: an unknown name (with the nearest right one), or a value that no setting has.
     """
-    known = [*config_lib.fields(), *config_lib.ALIASES]
-    agent = str(values.get("agent", values.get("run.agent", config_lib.agent_names()[0])))
+    known = [*configs.fields(), *configs.ALIASES]
+    agent = str(values.get("agent", values.get("run.agent", configs.agent_names()[0])))
     found: dict[str, str] = {}
     for name, value in values.items():
         if name not in known:
-            nearest = config_lib.suggestion(name, [*known, "preset", "run_dir", request.TRUST], agent)
+            nearest = configs.suggestion(name, [*known, "preset", "run_dir", request.TRUST], agent)
             raise errors.ConfigError(f"unknown setting --{name}={value}{nearest}")
         if isinstance(value, os.PathLike):
             value = os.fspath(value)
@@ -151,7 +151,7 @@ def texts(values: Mapping[str, options.Value | os.PathLike[str]]) -> dict[str, s
             value = cast(Any, value).item()  # a number of numpy
         if not isinstance(value, bool | int | float | str):
             raise errors.ConfigError(f"--{name}={value!r}: expected a text, a number, true or false")
-        found[config_lib.ALIASES.get(name, name)] = str(value).lower() if isinstance(value, bool) else str(value)
+        found[configs.ALIASES.get(name, name)] = str(value).lower() if isinstance(value, bool) else str(value)
     return found
 
 

@@ -16,15 +16,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from seedzero.agents import base, muzero_model
-from seedzero.benchmark import subject as subject_lib
+from seedzero.benchmark import subject as subjects
 from seedzero.benchmark import timing
 from seedzero.config import options
 from seedzero.core import types
 from seedzero.device import acting, steps
-from seedzero.device import batch as batch_lib
-from seedzero.device import mesh as mesh_lib
-from seedzero.device import state as state_lib
-from seedzero.networks import muzero as networks
+from seedzero.device import batch as batches
+from seedzero.device import mesh as meshes
+from seedzero.device import state as states
+from seedzero.networks import muzero as muzero_net
 from seedzero.networks import observations
 
 
@@ -42,14 +42,14 @@ def run(
       environment_steps_per_second, act_milliseconds, network_milliseconds; ratio_to_act, ratio_to_network: the
       program's speed as a share of theirs.
     """
-    subject = subject_lib.make(preset, settings or {})
-    train = state_lib.init_train(subject.setup)
+    subject = subjects.make(preset, settings or {})
+    train = states.init_train(subject.setup)
     rows = [_row(subject, train.params, size, seconds / len(subject.setup.sizes)) for size in subject.setup.sizes]
-    return {**subject_lib.facts(subject), "simulations": subject.config.search.num_simulations, "rows": rows}
+    return {**subjects.facts(subject), "simulations": subject.config.search.num_simulations, "rows": rows}
 
 
-def _row(subject: subject_lib.Subject, params: base.Params, num_rows: int, seconds: float) -> dict[str, float]:
-    batch = subject_lib.batch(subject, num_rows)
+def _row(subject: subjects.Subject, params: base.Params, num_rows: int, seconds: float) -> dict[str, float]:
+    batch = subjects.batch(subject, num_rows)
     programs = {
         "program": _program(subject, params, batch),
         "act": _act(subject, params, batch),
@@ -68,9 +68,9 @@ def _row(subject: subject_lib.Subject, params: base.Params, num_rows: int, secon
     }
 
 
-def _program(subject: subject_lib.Subject, params: base.Params, batch: batch_lib.Batch) -> timing.Program:
+def _program(subject: subjects.Subject, params: base.Params, batch: batches.Batch) -> timing.Program:
     act = steps.make_act(subject.setup)
-    actor = subject_lib.filled_actor(subject)
+    actor = subjects.filled_actor(subject)
     calls = itertools.count()
 
     def call() -> jax.Array:
@@ -81,18 +81,18 @@ def _program(subject: subject_lib.Subject, params: base.Params, batch: batch_lib
     return call
 
 
-def _act(subject: subject_lib.Subject, params: base.Params, batch: batch_lib.Batch) -> timing.Program:
+def _act(subject: subjects.Subject, params: base.Params, batch: batches.Batch) -> timing.Program:
     setup = subject.setup
 
     def act(params: base.Params, carried: acting.Carried, seen: acting.Seen, call: jax.Array) -> Any:
         key = jax.random.fold_in(jax.random.key(1), call)
         return acting.act(setup.agent, setup.spec, setup.layout.num_train, params, carried, seen, key)
 
-    sharded = mesh_lib.SHARDED
-    in_specs = (mesh_lib.REPLICATED, sharded, sharded, mesh_lib.REPLICATED)
-    mapped = subject_lib.mapped(subject, act, in_specs, sharded, (1,))
+    sharded = meshes.SHARDED
+    in_specs = (meshes.REPLICATED, sharded, sharded, meshes.REPLICATED)
+    mapped = subjects.mapped(subject, act, in_specs, sharded, (1,))
     initial = acting.initial(setup.agent, setup.spec, len(batch.slot))
-    carried = jax.device_put(initial, mesh_lib.sharded(setup.mesh))
+    carried = jax.device_put(initial, meshes.sharded(setup.mesh))
     # On the host, like the program's: both copy them to the device.
     on_host: Any = (batch.observation, batch.reward, batch.first, batch.action_mask, batch.explore, batch.slot)
     seen = acting.Seen(*on_host)
@@ -106,7 +106,7 @@ def _act(subject: subject_lib.Subject, params: base.Params, batch: batch_lib.Bat
     return call
 
 
-def _network(subject: subject_lib.Subject, params: base.Params, num_rows: int) -> timing.Program:
+def _network(subject: subjects.Subject, params: base.Params, num_rows: int) -> timing.Program:
     config, spec = subject.config, subject.setup.spec
     parts = muzero_model.make_parts(config, spec, subject.setup.mesh.devices.flat[0].platform)
     network = parts.network
@@ -117,7 +117,7 @@ def _network(subject: subject_lib.Subject, params: base.Params, num_rows: int) -
         hidden = network.represent(params, observation)
         root_policy, root_value = network.predict(params, hidden)
 
-        def simulate(state: tuple[networks.Hidden, Any], simulation: jax.Array) -> tuple[Any, Any]:
+        def simulate(state: tuple[muzero_net.Hidden, Any], simulation: jax.Array) -> tuple[Any, Any]:
             hidden, carry = state
             action = _action(spec, size, simulation)
             if network.prefix is None:
@@ -139,9 +139,9 @@ def _network(subject: subject_lib.Subject, params: base.Params, num_rows: int) -
             jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), found),
         )
 
-    mapped = subject_lib.mapped(subject, evaluate, (mesh_lib.REPLICATED, mesh_lib.SHARDED), mesh_lib.SHARDED)
+    mapped = subjects.mapped(subject, evaluate, (meshes.REPLICATED, meshes.SHARDED), meshes.SHARDED)
     observation = observations.zeros(spec, subject.setup.agent.stack, num_rows)
-    observation = jax.device_put(observation, mesh_lib.sharded(subject.setup.mesh))
+    observation = jax.device_put(observation, meshes.sharded(subject.setup.mesh))
     return lambda: mapped(params, observation)
 
 

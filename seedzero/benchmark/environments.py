@@ -17,11 +17,14 @@ from typing import Any
 import numpy as np
 
 from seedzero.benchmark import transport
-from seedzero.config import config as config_lib
-from seedzero.config import machine, options, presets, sections
+from seedzero.config import config as configs
+from seedzero.config import machine as machines
+from seedzero.config import options, presets, sections
 from seedzero.core import env_ids, types
-from seedzero.envs import base, registry
-from seedzero.transport import client, messages, server
+from seedzero.envs import base as env_base
+from seedzero.envs import registry
+from seedzero.transport import client, messages
+from seedzero.transport import server as servers
 
 NUM_PAIRS = 15
 _NUM_ACTIONS = 64
@@ -44,10 +47,10 @@ def run(
       share_of_alone: median over the pairs of slices.
       environment, environments, groups, threads, observation_bytes, cores.
     """
-    base_config = presets.get(preset) if preset else config_lib.Config()
-    config = config_lib.override(base_config, settings or {})
+    base_config = presets.get(preset) if preset else configs.Config()
+    config = configs.override(base_config, settings or {})
     spec = registry.spec(config.env)
-    threads = config.worker.threads if config.worker.threads != options.AUTO else machine.num_cores()
+    threads = config.worker.threads if config.worker.threads != options.AUTO else machines.num_cores()
     size = (config.worker.num_groups, config.worker.envs_per_group)
     with contextlib.ExitStack() as stack:
         address = transport.receive(stack.enter_context(transport.process(_serve, spec, *size)))
@@ -62,7 +65,7 @@ def run(
         "groups": size[0],
         "threads": threads,
         "observation_bytes": spec.observation_bytes,
-        "cores": machine.num_cores(),
+        "cores": machines.num_cores(),
     }
 
 
@@ -102,7 +105,7 @@ class _InstantLearner:
     """Answers every step at once with random actions."""
 
     def __init__(self, spec: types.EnvSpec, num_groups: int, num_envs: int) -> None:
-        self.server = server.Server(self, _SETTINGS)
+        self.server = servers.Server(self, _SETTINGS)
         self._size, self._actions = (num_groups, num_envs), _actions(spec, num_envs)
 
     def assign(self, hello: messages.Hello) -> types.Assignment:
@@ -153,13 +156,13 @@ def _work(
             pipe.send(num_envs * _calls_per_second(kinds[kind], seconds))
 
 
-def _step_by_wire(learner: client.Client, groups: list[base.VectorEnv]) -> None:
+def _step_by_wire(learner: client.Client, groups: list[env_base.VectorEnv]) -> None:
     event = learner.receive()
     assert isinstance(event, messages.Actions)
     learner.send(event.group, groups[event.group].step(event.actions))
 
 
-def _alone(groups: list[base.VectorEnv], steps: list[types.EnvStep]) -> Callable[[], None]:
+def _alone(groups: list[env_base.VectorEnv], steps: list[types.EnvStep]) -> Callable[[], None]:
     """Returns a call that steps the groups in turn. steps: the newest of each, which are replaced."""
     turns, actions = itertools.cycle(range(len(groups))), _actions(groups[0].spec, groups[0].num_envs)
 

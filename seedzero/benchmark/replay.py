@@ -16,15 +16,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from seedzero.benchmark import subject as subject_lib
+from seedzero.benchmark import subject as subjects
 from seedzero.benchmark import timing
 from seedzero.checkpoints import trees
 from seedzero.config import options
-from seedzero.device import mesh as mesh_lib
-from seedzero.replay import data as data_lib
-from seedzero.replay import frames, sampling
-from seedzero.replay import rings as rings_lib
-from seedzero.replay import windows as windows_lib
+from seedzero.device import mesh as meshes
+from seedzero.replay import data as sources
+from seedzero.replay import frames as frame_rows
+from seedzero.replay import rings as ring_store
+from seedzero.replay import sampling
+from seedzero.replay import windows as windowing
 
 MAX_BUFFER_BYTES = 2**28
 """Limit of the peers' buffers on a device: as large as the rings up to this size, which exceeds every cache."""
@@ -43,8 +44,8 @@ def run(
       facts of the machine, ring_steps, ring_bytes, and "rows": operation, batch, bytes of a call, milliseconds,
       bytes_per_second, peer_milliseconds, ratio: the speed as a share of the peer's.
     """
-    subject = subject_lib.make(preset, settings or {})
-    rings = subject_lib.filled_actor(subject).rings
+    subject = subjects.make(preset, settings or {})
+    rings = subjects.filled_actor(subject).rings
     ring_bytes = trees.num_bytes(rings)
     rows = _sample_rows(subject, rings, seconds / 2)
     sizes = [size for size in subject.setup.sizes if size <= subject.setup.layout.train_per_shard]
@@ -53,7 +54,7 @@ def run(
         rings, row = _write_row(subject, rings, size, seconds / 2 / len(sizes))
         rows.append(row)
     ring_steps = subject.setup.layout.num_train * subject.setup.slot_length
-    return {**subject_lib.facts(subject), "ring_steps": ring_steps, "ring_bytes": ring_bytes, "rows": rows}
+    return {**subjects.facts(subject), "ring_steps": ring_steps, "ring_bytes": ring_bytes, "rows": rows}
 
 
 def _row(slices: timing.Slices, name: str, peer: str, batch_size: int, num_bytes: int) -> dict[str, str | float]:
@@ -72,17 +73,17 @@ def _row(slices: timing.Slices, name: str, peer: str, batch_size: int, num_bytes
 # Sampling ---------------------------------------------------------------------------------------------------------
 
 
-def _sample_rows(subject: subject_lib.Subject, rings: rings_lib.Rings, seconds: float) -> list[dict[str, str | float]]:
+def _sample_rows(subject: subjects.Subject, rings: ring_store.Rings, seconds: float) -> list[dict[str, str | float]]:
     sample = sampler(subject)
     windows = sample(rings, subject.num_inserts, np.int32(0))
     num_bytes, batch_size = trees.num_bytes(windows), subject.config.replay.batch_size
     data, stack = subject.setup.agent.data, subject.setup.agent.stack
     packed = subject.setup.spec.packed
 
-    def gather_windows(rings: rings_lib.Rings, slot: jax.Array, time: jax.Array) -> windows_lib.Windows:
-        return windows_lib.read(rings, windows_lib.from_data(rings, slot, time, data, stack), packed)
+    def gather_windows(rings: ring_store.Rings, slot: jax.Array, time: jax.Array) -> windowing.Windows:
+        return windowing.read(rings, windowing.from_data(rings, slot, time, data, stack), packed)
 
-    gather = subject_lib.mapped(subject, gather_windows, mesh_lib.SHARDED, mesh_lib.SHARDED)
+    gather = subjects.mapped(subject, gather_windows, meshes.SHARDED, meshes.SHARDED)
     calls = itertools.count()
     programs = {
         "sample": lambda: sample(rings, subject.num_inserts, np.int32(next(calls))),
@@ -93,53 +94,53 @@ def _sample_rows(subject: subject_lib.Subject, rings: rings_lib.Rings, seconds: 
     return [_row(slices, name, "gather", batch_size, num_bytes) for name in ("sample", "windows")]
 
 
-def sampler(subject: subject_lib.Subject) -> Any:
+def sampler(subject: subjects.Subject) -> Any:
     """Returns the jitted function (rings, num_inserts, call) -> windows of a training batch."""
     config, agent = subject.config, subject.setup.agent
     data = agent.data
-    assert isinstance(data, data_lib.Replay)
+    assert isinstance(data, sources.Replay)
 
-    def sample(rings: rings_lib.Rings, num_inserts: jax.Array, call: jax.Array) -> windows_lib.Windows:
+    def sample(rings: ring_store.Rings, num_inserts: jax.Array, call: jax.Array) -> windowing.Windows:
         key = jax.random.fold_in(jax.random.key(0), call)
         windows = sampling.sample(
             rings,
-            jax.random.fold_in(key, jax.lax.axis_index(mesh_lib.AXIS)),
+            jax.random.fold_in(key, jax.lax.axis_index(meshes.AXIS)),
             config.replay.batch_size // subject.setup.layout.num_shards,
             data,
             num_inserts=num_inserts,
             capacity=config.replay.capacity,
             stack=agent.stack,
             beta=data.prioritization and data.prioritization.beta,
-            axis_name=mesh_lib.AXIS,
+            axis_name=meshes.AXIS,
         )
-        return windows_lib.read(rings, windows, subject.setup.spec.packed)
+        return windowing.read(rings, windows, subject.setup.spec.packed)
 
-    replicated = mesh_lib.REPLICATED
-    in_specs = (mesh_lib.SHARDED, replicated, replicated)
-    return subject_lib.mapped(subject, sample, in_specs, mesh_lib.SHARDED)
+    replicated = meshes.REPLICATED
+    in_specs = (meshes.SHARDED, replicated, replicated)
+    return subjects.mapped(subject, sample, in_specs, meshes.SHARDED)
 
 
-def _plain_gather(subject: subject_lib.Subject, ring_bytes: int, num_pieces: int, piece_bytes: int) -> timing.Program:
+def _plain_gather(subject: subjects.Subject, ring_bytes: int, num_pieces: int, piece_bytes: int) -> timing.Program:
     """Returns a program that gathers pieces of contiguous bytes at random places."""
     buffer = _buffer(subject, ring_bytes, num_pieces, piece_bytes)
     pieces_per_shard = buffer.shape[0] // subject.setup.layout.num_shards
     places = np.random.default_rng(0).integers(0, pieces_per_shard, num_pieces, np.int32)
-    where = jax.device_put(places, mesh_lib.sharded(subject.setup.mesh))
+    where = jax.device_put(places, meshes.sharded(subject.setup.mesh))
 
     def take(buffer: jax.Array, where: jax.Array) -> jax.Array:
         return buffer.at[where].get(mode="promise_in_bounds")
 
-    mapped = subject_lib.mapped(subject, take, mesh_lib.SHARDED, mesh_lib.SHARDED)
+    mapped = subjects.mapped(subject, take, meshes.SHARDED, meshes.SHARDED)
     return lambda: mapped(buffer, where)
 
 
-def _buffer(subject: subject_lib.Subject, ring_bytes: int, num_pieces: int, piece_bytes: int) -> jax.Array:
+def _buffer(subject: subjects.Subject, ring_bytes: int, num_pieces: int, piece_bytes: int) -> jax.Array:
     """Returns [N, piece_bytes] uint8, sharded over the devices; N is at least `num_pieces`."""
     num_shards = subject.setup.layout.num_shards
     size = min(ring_bytes, MAX_BUFFER_BYTES * num_shards)
     length = -(-max(num_pieces, size // piece_bytes) // num_shards) * num_shards
     make = jax.jit(
-        lambda: jnp.ones((length, piece_bytes), jnp.uint8), out_shardings=mesh_lib.sharded(subject.setup.mesh)
+        lambda: jnp.ones((length, piece_bytes), jnp.uint8), out_shardings=meshes.sharded(subject.setup.mesh)
     )
     buffer: jax.Array = make()
     return buffer
@@ -149,11 +150,11 @@ def _buffer(subject: subject_lib.Subject, ring_bytes: int, num_pieces: int, piec
 
 
 def _write_row(
-    subject: subject_lib.Subject, rings: rings_lib.Rings, num_rows: int, seconds: float
-) -> tuple[rings_lib.Rings, dict[str, str | float]]:
-    batch = subject_lib.batch(subject, num_rows)
+    subject: subjects.Subject, rings: ring_store.Rings, num_rows: int, seconds: float
+) -> tuple[ring_store.Rings, dict[str, str | float]]:
+    batch = subjects.batch(subject, num_rows)
     new = _example_row(rings, len(batch.slot))
-    slot, row = jax.device_put((batch.slot, new), mesh_lib.sharded(subject.setup.mesh))
+    slot, row = jax.device_put((batch.slot, new), meshes.sharded(subject.setup.mesh))
     writer = _writer(subject)
     # The row's own bytes; flags and the previous row add few.
     num_bytes = trees.num_bytes(row)
@@ -168,32 +169,32 @@ def _write_row(
     return rings, _row(slices, "write", "copy", len(batch.slot), num_bytes)
 
 
-def _writer(subject: subject_lib.Subject) -> Any:
+def _writer(subject: subjects.Subject) -> Any:
     """Returns the jitted function to (rings, a number to wait for, because the next call donates the rings)."""
 
     def write(
-        rings: rings_lib.Rings, slot: jax.Array, row: rings_lib.Row, num_inserts: jax.Array
-    ) -> tuple[rings_lib.Rings, jax.Array]:
-        return rings_lib.write(rings, slot, row, num_inserts, subject.setup.agent.stack), num_inserts + 1
+        rings: ring_store.Rings, slot: jax.Array, row: ring_store.Row, num_inserts: jax.Array
+    ) -> tuple[ring_store.Rings, jax.Array]:
+        return ring_store.write(rings, slot, row, num_inserts, subject.setup.agent.stack), num_inserts + 1
 
-    sharded, replicated = mesh_lib.SHARDED, mesh_lib.REPLICATED
-    return subject_lib.mapped(subject, write, (sharded, sharded, sharded, replicated), (sharded, replicated), (0,))
+    sharded, replicated = meshes.SHARDED, meshes.REPLICATED
+    return subjects.mapped(subject, write, (sharded, sharded, sharded, replicated), (sharded, replicated), (0,))
 
 
-def _example_row(rings: rings_lib.Rings, num_rows: int) -> rings_lib.Row:
+def _example_row(rings: ring_store.Rings, num_rows: int) -> ring_store.Row:
     """Returns rows in the middle of an episode."""
     zeros = jax.tree.map(
         lambda ring: np.zeros((num_rows, *ring.shape[2:]), ring.dtype),
         rings,
-        is_leaf=lambda ring: isinstance(ring, frames.Packed),
+        is_leaf=lambda ring: isinstance(ring, frame_rows.Packed),
     )
-    return rings_lib.Row(*(getattr(zeros, name) for name in rings_lib.Row._fields if name != "weight"))
+    return ring_store.Row(*(getattr(zeros, name) for name in ring_store.Row._fields if name != "weight"))
 
 
-def _plain_copy(subject: subject_lib.Subject, ring_bytes: int, num_pieces: int, piece_bytes: int) -> timing.Program:
+def _plain_copy(subject: subjects.Subject, ring_bytes: int, num_pieces: int, piece_bytes: int) -> timing.Program:
     """Returns a program that copies pieces contiguously into a large buffer, to the next place at each call."""
     buffer = _buffer(subject, ring_bytes, num_pieces, piece_bytes)
-    pieces = jax.device_put(np.ones((num_pieces, piece_bytes), np.uint8), mesh_lib.sharded(subject.setup.mesh))
+    pieces = jax.device_put(np.ones((num_pieces, piece_bytes), np.uint8), meshes.sharded(subject.setup.mesh))
     num_places = buffer.shape[0] // num_pieces
     calls = itertools.count()
 
@@ -201,8 +202,8 @@ def _plain_copy(subject: subject_lib.Subject, ring_bytes: int, num_pieces: int, 
         start = (call % num_places) * pieces.shape[0]
         return jax.lax.dynamic_update_slice_in_dim(buffer, pieces, start, 0), call + 1
 
-    sharded, replicated = mesh_lib.SHARDED, mesh_lib.REPLICATED
-    mapped = subject_lib.mapped(subject, put, (sharded, sharded, replicated), (sharded, replicated), (0,))
+    sharded, replicated = meshes.SHARDED, meshes.REPLICATED
+    mapped = subjects.mapped(subject, put, (sharded, sharded, replicated), (sharded, replicated), (0,))
 
     def copy() -> jax.Array:
         nonlocal buffer

@@ -26,12 +26,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from seedzero import search
+from seedzero import search as mcts
 from seedzero.benchmark import timing
-from seedzero.config import machine, presets
+from seedzero.config import machine as machines
 from seedzero.config import muzero as muzero_config
+from seedzero.config import presets
 from seedzero.core import errors, packages, types
-from seedzero.networks import muzero as networks
+from seedzero.networks import muzero as muzero_net
 from seedzero.networks import observations
 from seedzero.ops import value_transforms
 
@@ -67,7 +68,7 @@ class Case(NamedTuple):
     considered: int
 
 
-class Model(NamedTuple):
+class SearchModel(NamedTuple):
     """A model and its roots.
 
     Attributes:
@@ -77,8 +78,8 @@ class Model(NamedTuple):
     """
 
     params: Any
-    roots: Callable[[int], search.Root]
-    step: search.RecurrentFn
+    roots: Callable[[int], mcts.Root]
+    step: mcts.RecurrentFn
 
 
 def run(
@@ -127,7 +128,7 @@ def run(
     return {
         "platform": device.platform,
         "device": device.device_kind,
-        "cores": machine.num_cores(),
+        "cores": machines.num_cores(),
         "jax": jax.__version__,
         "mctx": mctx_version,
         "rows": rows,
@@ -154,7 +155,7 @@ def _row(case: Case, slices: timing.Slices) -> Row:
         "network_milliseconds": timing.milliseconds(slices, "network"),
         "ratio_to_mctx": timing.ratio(slices, "search", "mctx"),
         "ratio_to_network": timing.ratio(slices, "network", "search"),
-        "tree_bytes": search.tree_bytes(case.batch, NUM_ACTIONS, _config(case)),
+        "tree_bytes": mcts.tree_bytes(case.batch, NUM_ACTIONS, _config(case)),
     }
 
 
@@ -166,11 +167,11 @@ def _config(case: Case) -> muzero_config.SearchConfig:
 # Programs ---------------------------------------------------------------------------------------------------------
 
 
-def _compile(cases: Sequence[Case], model: Model, root: search.Root) -> dict[Case, dict[str, timing.Program]]:
+def _compile(cases: Sequence[Case], model: SearchModel, root: mcts.Root) -> dict[Case, dict[str, timing.Program]]:
     """Compiles the programs of rows with the same roots on all cores: compiling takes longer than measuring."""
     # The largest first, for an even load.
     functions = {"search": _search, "mctx": _mctx, "network": _network}
-    with futures.ThreadPoolExecutor(machine.num_cores()) as pool:
+    with futures.ThreadPoolExecutor(machines.num_cores()) as pool:
         jobs = {
             (case, name): pool.submit(_program, function, model, _config(case), root)
             for name, function in functions.items()
@@ -180,7 +181,7 @@ def _compile(cases: Sequence[Case], model: Model, root: search.Root) -> dict[Cas
 
 
 def _program(
-    function: Callable[..., Any], model: Model, config: muzero_config.SearchConfig, root: search.Root
+    function: Callable[..., Any], model: SearchModel, config: muzero_config.SearchConfig, root: mcts.Root
 ) -> timing.Program:
     """Returns a program that calls function(step, config, params, root, key) with a new key each time."""
     keys = list(jax.random.split(jax.random.key(0), NUM_KEYS))
@@ -196,15 +197,15 @@ def _program(
 
 
 def _search(
-    step: search.RecurrentFn, config: muzero_config.SearchConfig, params: Any, root: search.Root, key: jax.Array
+    step: mcts.RecurrentFn, config: muzero_config.SearchConfig, params: Any, root: mcts.Root, key: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     explore = jnp.ones(root.value.shape, bool)
-    found = search.search(params, key, root, step, config=config, explore=explore)
+    found = mcts.search(params, key, root, step, config=config, explore=explore)
     return found.action, found.action_weights
 
 
 def _mctx(
-    step: search.RecurrentFn, config: muzero_config.SearchConfig, params: Any, root: search.Root, key: jax.Array
+    step: mcts.RecurrentFn, config: muzero_config.SearchConfig, params: Any, root: mcts.Root, key: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     mctx = _import_mctx()
 
@@ -235,18 +236,18 @@ def _mctx(
 
 
 def _network(
-    step: search.RecurrentFn, config: muzero_config.SearchConfig, params: Any, root: search.Root, key: jax.Array
+    step: mcts.RecurrentFn, config: muzero_config.SearchConfig, params: Any, root: mcts.Root, key: jax.Array
 ) -> Any:
     """Returns all predictions; consecutive calls of one width are a loop, as in a search."""
     del key
     batch_size, num_actions = root.prior_logits.shape
 
-    def call(embedding: Any, action: jax.Array) -> tuple[Any, search.Prediction]:
+    def call(embedding: Any, action: jax.Array) -> tuple[Any, mcts.Prediction]:
         prediction, embedding = step(params, action, embedding)
         return embedding, prediction
 
     embedding, predictions = root.embedding, []
-    for width, calls in itertools.groupby(search.sweep_widths(config, num_actions)):
+    for width, calls in itertools.groupby(mcts.sweep_widths(config, num_actions)):
         num_rows, num_calls = batch_size * width, len(list(calls))
         # For more rows than before the states repeat; for fewer the first ones stay.
         embedding = jax.tree.map(lambda leaf, n=num_rows: jnp.resize(leaf, (n, *leaf.shape[1:])), embedding)
@@ -260,29 +261,29 @@ def _network(
 
 
 @functools.cache
-def _model(network: str) -> Model:
+def _model(network: str) -> SearchModel:
     return _table_model() if network == "free" else _resnet_model(network)
 
 
-def _table_model() -> Model:
+def _table_model() -> SearchModel:
     """States are uint32 [B]; a row of the table is a reward, a value and the logits of a prior."""
 
-    def predict(table: jax.Array, state: jax.Array) -> search.Prediction:
+    def predict(table: jax.Array, state: jax.Array) -> mcts.Prediction:
         found = table[state % TABLE_ROWS]
         reward = found[:, 0]
-        return search.Prediction(reward, jnp.full_like(reward, DISCOUNT), found[:, 2:], found[:, 1])
+        return mcts.Prediction(reward, jnp.full_like(reward, DISCOUNT), found[:, 2:], found[:, 1])
 
-    def step(table: jax.Array, action: jax.Array, state: jax.Array) -> tuple[search.Prediction, jax.Array]:
+    def step(table: jax.Array, action: jax.Array, state: jax.Array) -> tuple[mcts.Prediction, jax.Array]:
         state = _hash(state, action)
         return predict(table, state), state
 
-    def roots(num_rows: int) -> search.Root:
+    def roots(num_rows: int) -> mcts.Root:
         state = _hash(jnp.arange(num_rows, dtype=jnp.uint32), jnp.int32(0))
         prediction = predict(table, state)
-        return search.Root(prediction.prior_logits, prediction.value, state)
+        return mcts.Root(prediction.prior_logits, prediction.value, state)
 
     table = jax.random.normal(jax.random.key(0), (TABLE_ROWS, 2 + NUM_ACTIONS))
-    return Model(table, roots, step)
+    return SearchModel(table, roots, step)
 
 
 def _hash(state: jax.Array, action: jax.Array) -> jax.Array:
@@ -293,37 +294,37 @@ def _hash(state: jax.Array, action: jax.Array) -> jax.Array:
     return jnp.asarray(x ^ x >> 16)
 
 
-def _resnet_model(size: str) -> Model:
+def _resnet_model(size: str) -> SearchModel:
     """The networks' functions, composed as in the agent."""
     config = dataclasses.replace(presets.get("atari").network, resnet_size=size)
     spec = types.EnvSpec(observation_shape=FRAME_SHAPE, observation_dtype="uint8", num_actions=NUM_ACTIONS)
-    network = networks.make(config, spec, jax.default_backend())
+    network = muzero_net.make(config, spec, jax.default_backend())
 
     def decode(logits: jax.Array) -> jax.Array:
         return value_transforms.expectation(logits, config.support_limit)
 
-    def step(params: Any, action: jax.Array, hidden: jax.Array) -> tuple[search.Prediction, jax.Array]:
+    def step(params: Any, action: jax.Array, hidden: jax.Array) -> tuple[mcts.Prediction, jax.Array]:
         hidden, reward_logits = network.dynamics(params, hidden, action)
         policy_logits, value_logits = network.predict(params, hidden)
         reward = decode(reward_logits)
-        return search.Prediction(reward, jnp.full_like(reward, DISCOUNT), policy_logits, decode(value_logits)), hidden
+        return mcts.Prediction(reward, jnp.full_like(reward, DISCOUNT), policy_logits, decode(value_logits)), hidden
 
     @jax.jit
-    def represent(params: Any, observation: jax.Array) -> search.Root:
+    def represent(params: Any, observation: jax.Array) -> mcts.Root:
         hidden = network.represent(params, {types.OBSERVATION: observation})
         policy_logits, value_logits = network.predict(params, hidden)
-        return search.Root(policy_logits, decode(value_logits), hidden)
+        return mcts.Root(policy_logits, decode(value_logits), hidden)
 
-    def roots(num_rows: int) -> search.Root:
+    def roots(num_rows: int) -> mcts.Root:
         shape = (num_rows, *observations.stack_shape(spec.observation_shape, config.frame_stack))
         observation = np.random.default_rng(0).integers(256, size=shape, dtype=np.uint8)
         parts = np.split(observation, range(ROOTS_AT_ONCE, num_rows, ROOTS_AT_ONCE))
         found = [represent(params, part) for part in parts]
-        joined: search.Root = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *found)
+        joined: mcts.Root = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *found)
         return joined
 
     params = jax.device_put(network.cast(_random_params(jax.eval_shape(network.init, jax.random.key(0)))))
-    return Model(params, roots, step)
+    return SearchModel(params, roots, step)
 
 
 def _random_params(shapes: Any) -> Any:

@@ -9,16 +9,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from seedzero.config import config as config_lib
-from seedzero.config import machine as machine_lib
+from seedzero.config import config as configs
+from seedzero.config import machine as machines
 from seedzero.config import options, presets
 from seedzero.core import errors, types
-from seedzero.device import batch as batch_lib
-from seedzero.device import mesh as mesh_lib
-from seedzero.device import setup as setup_lib
-from seedzero.device import state as state_lib
+from seedzero.device import batch as batches
+from seedzero.device import mesh as meshes
+from seedzero.device import setup as setups
+from seedzero.device import state as states
 from seedzero.envs import registry
-from seedzero.replay import rings as rings_lib
+from seedzero.replay import rings as ring_store
 
 ON_CPU, ON_ACCELERATOR = "cartpole", "atari"
 EPISODE_LENGTH = 60
@@ -35,8 +35,8 @@ class Subject(NamedTuple):
     """
 
     preset: str
-    config: config_lib.Config
-    setup: setup_lib.Setup
+    config: configs.Config
+    setup: setups.Setup
 
     @property
     def num_inserts(self) -> np.int32:
@@ -57,7 +57,7 @@ def make(preset: str, settings: Mapping[str, options.Value | str]) -> Subject:
     """
     platform = jax.default_backend()
     preset = preset or (ON_CPU if platform == "cpu" else ON_ACCELERATOR)
-    config = config_lib.override(presets.get(preset), settings)
+    config = configs.override(presets.get(preset), settings)
     if config.replay.placement == "host":
         raise errors.ConfigError(
             "--replay.placement=host: this benchmark measures a replay in device memory; omit the flag"
@@ -67,15 +67,15 @@ def make(preset: str, settings: Mapping[str, options.Value | str]) -> Subject:
             f"--training.acting_devices={config.training.acting_devices}: this benchmark measures devices that all do "
             "the same; omit the flag"
         )
-    machine = machine_lib.Machine(platform, machine_lib.num_cores(), jax.local_device_count())
+    machine = machines.Machine(platform, machines.num_cores(), jax.local_device_count())
     if config.run.agent != "muzero":
         raise errors.ConfigError(f"--agent={config.run.agent}: MuZero alone is measured here; leave it out")
-    config, _ = machine_lib.resolve(config, preset=preset, explicit=settings.keys(), machine=machine)
-    mesh = mesh_lib.make(config.training.num_devices)
-    return Subject(preset, config, setup_lib.make(config, spec(config), mesh))
+    config, _ = machines.resolve(config, preset=preset, explicit=settings.keys(), machine=machine)
+    mesh = meshes.make(config.training.num_devices)
+    return Subject(preset, config, setups.make(config, spec(config), mesh))
 
 
-def spec(config: config_lib.Config) -> types.EnvSpec:
+def spec(config: configs.Config) -> types.EnvSpec:
     """Returns the spec of the configured environment, which is made for it; errors as in `make`."""
     env = registry.make(config.env.id, config.env, 1)
     try:
@@ -92,7 +92,7 @@ def facts(subject: Subject) -> dict[str, str | int]:
         "platform": device.platform,
         "device": device.device_kind,
         "devices": int(subject.setup.mesh.devices.size),
-        "cores": machine_lib.num_cores(),
+        "cores": machines.num_cores(),
         "jax": jax.__version__,
     }
 
@@ -101,28 +101,28 @@ def mapped(
     subject: Subject, function: Callable[..., Any], in_specs: Any, out_specs: Any, donate: tuple[int, ...] = ()
 ) -> Callable[..., Any]:
     """Returns the jitted function over the devices, as in the learner."""
-    return mesh_lib.over_devices(function, subject.setup.mesh, in_specs, out_specs, donate=donate)
+    return meshes.over_devices(function, subject.setup.mesh, in_specs, out_specs, donate=donate)
 
 
-def filled_actor(subject: Subject) -> state_lib.ActorState:
+def filled_actor(subject: Subject) -> states.ActorState:
     """Returns an acting state with full rings."""
     setup = subject.setup
-    actor = state_lib.init_actor(setup)
+    actor = states.init_actor(setup)
 
-    def fill(rings: rings_lib.Rings) -> rings_lib.Rings:
+    def fill(rings: ring_store.Rings) -> ring_store.Rings:
         slot = jnp.arange(setup.layout.train_per_shard, dtype=jnp.int32)
 
-        def write(time: jax.Array, rings: rings_lib.Rings) -> rings_lib.Rings:
+        def write(time: jax.Array, rings: ring_store.Rings) -> ring_store.Rings:
             num_inserts = time * setup.layout.num_train
-            return rings_lib.write(rings, slot, _row(rings, time + 7 * slot), num_inserts, setup.agent.stack)
+            return ring_store.write(rings, slot, _row(rings, time + 7 * slot), num_inserts, setup.agent.stack)
 
-        filled: rings_lib.Rings = jax.lax.fori_loop(0, setup.slot_length, write, rings)
+        filled: ring_store.Rings = jax.lax.fori_loop(0, setup.slot_length, write, rings)
         return filled
 
-    return actor._replace(rings=mapped(subject, fill, mesh_lib.SHARDED, mesh_lib.SHARDED, (0,))(actor.rings))
+    return actor._replace(rings=mapped(subject, fill, meshes.SHARDED, meshes.SHARDED, (0,))(actor.rings))
 
 
-def _row(rings: rings_lib.Rings, step: jax.Array) -> rings_lib.Row:
+def _row(rings: ring_store.Rings, step: jax.Array) -> ring_store.Row:
     """Returns one row for each slot; `step` [S] int32 counts the environment's steps."""
 
     def full(ring: jax.Array, value: jax.Array) -> jax.Array:
@@ -132,7 +132,7 @@ def _row(rings: rings_lib.Rings, step: jax.Array) -> rings_lib.Row:
     # 1 / A is a uniform policy of A actions; a scalar becomes 1.
     one = jnp.ones(step.shape)
     stored = {name: full(ring, one / max(1, *ring.shape[2:], 1)) for name, ring in rings.stored.items()}
-    return rings_lib.Row(
+    return ring_store.Row(
         observation=full(rings.observation, step % 7),
         reward=one,
         terminated=step % EPISODE_LENGTH == EPISODE_LENGTH - 1,
@@ -142,11 +142,11 @@ def _row(rings: rings_lib.Rings, step: jax.Array) -> rings_lib.Row:
     )
 
 
-def batch(subject: Subject, num_rows: int) -> batch_lib.Batch:
+def batch(subject: Subject, num_rows: int) -> batches.Batch:
     """Returns a full batch of `num_rows` rows per shard: training slots first, then evaluation slots."""
     local = np.minimum(np.arange(num_rows, dtype=np.int32), subject.setup.layout.slots_per_shard)
     slot = np.tile(local, subject.setup.layout.num_shards)
-    empty = batch_lib.padding(subject.setup.spec, subject.setup.layout, num_rows)
+    empty = batches.padding(subject.setup.spec, subject.setup.layout, num_rows)
     return empty._replace(
         slot=slot, first=np.zeros(slot.shape, bool), explore=slot < subject.setup.layout.train_per_shard
     )

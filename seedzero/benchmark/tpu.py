@@ -28,17 +28,17 @@ from jax.experimental import topologies
 from jax.extend import core as jax_core
 
 from seedzero.benchmark import roofline
-from seedzero.benchmark import subject as subject_lib
-from seedzero.config import config as config_lib
-from seedzero.config import machine as machine_lib
+from seedzero.benchmark import subject as subjects
+from seedzero.config import config as configs
+from seedzero.config import machine as machines
 from seedzero.config import options, presets
 from seedzero.core import errors, packages
 from seedzero.device import memory
-from seedzero.device import mesh as mesh_lib
-from seedzero.device import programs as programs_lib
-from seedzero.device import setup as setup_lib
-from seedzero.device import state as state_lib
-from seedzero.replay import data as data_lib
+from seedzero.device import mesh as meshes
+from seedzero.device import programs as device_programs
+from seedzero.device import setup as setups
+from seedzero.device import state as states
+from seedzero.replay import data as sources
 
 DEFAULT_PRESET, DEFAULT_CHIPS = "atari", "v5e-1"
 NAMES = {"refresh": "reanalyse"}
@@ -131,32 +131,32 @@ def make_mesh(chips: str) -> jax.sharding.Mesh:
     found = topologies.get_topology_desc(
         platform="tpu", topology_name=topology_name(slice_), chips_per_host_bounds=slice_.topology
     )
-    return jax.sharding.Mesh(np.array(found.devices), (mesh_lib.AXIS,))
+    return jax.sharding.Mesh(np.array(found.devices), (meshes.AXIS,))
 
 
 def make_setup(
     preset: str, settings: Mapping[str, options.Value | str], chips: str
-) -> tuple[setup_lib.Setup, config_lib.Config]:
+) -> tuple[setups.Setup, configs.Config]:
     """Returns the setup and settings of a learner on these chips; errors as in `run`."""
     mesh = make_mesh(chips)
-    agent = str(settings.get("run.agent", config_lib.agent_names()[0]))
-    config = config_lib.override(presets.get(preset, agent), settings)
-    machine = machine_lib.Machine("tpu", machine_lib.num_cores(), mesh.devices.size)
-    config, _ = machine_lib.resolve(config, preset=preset, explicit=settings.keys(), machine=machine)
-    return setup_lib.make(config, subject_lib.spec(config), mesh), config
+    agent = str(settings.get("run.agent", configs.agent_names()[0]))
+    config = configs.override(presets.get(preset, agent), settings)
+    machine = machines.Machine("tpu", machines.num_cores(), mesh.devices.size)
+    config, _ = machines.resolve(config, preset=preset, explicit=settings.keys(), machine=machine)
+    return setups.make(config, subjects.spec(config), mesh), config
 
 
 def traces(
-    setup: setup_lib.Setup, *, on_host: bool = False
-) -> dict[tuple[str, int], Callable[[], programs_lib.Traced]]:
+    setup: setups.Setup, *, on_host: bool = False
+) -> dict[tuple[str, int], Callable[[], device_programs.Traced]]:
     """Returns what traces each of the learner's programs, by name and rows over all devices.
 
     on_host: whether the host keeps the replay's frames.
     """
-    actor = state_lib.abstract_actor(setup)
+    actor = states.abstract_actor(setup)
     if on_host:
         actor = actor._replace(rings=actor.rings._replace(observation=None))
-    tracer = programs_lib.Tracer(setup, state_lib.abstract_train(setup), actor)
+    tracer = device_programs.Tracer(setup, states.abstract_train(setup), actor)
     num_shards, refresh = setup.layout.num_shards, setup.agent.refresh
     refreshed = dict.fromkeys(("refresh", "draw_stale", "renew"), refresh.batch_size if refresh else 0)
     acting = {("act", size * num_shards): functools.partial(tracer.act, size) for size in reversed(setup.sizes)}
@@ -164,17 +164,17 @@ def traces(
     return {**acting, **training}
 
 
-def halved(setup: setup_lib.Setup) -> setup_lib.Setup:
+def halved(setup: setups.Setup) -> setups.Setup:
     """Returns the setup with rings of half the length, a multiple of the windows' stride."""
-    stride = 1 if isinstance(setup.agent.data, data_lib.Queue) else setup.agent.data.stride
-    length = max(setup.slot_length // 2, setup.agent.stack + setup_lib.RING_MARGIN)
+    stride = 1 if isinstance(setup.agent.data, sources.Queue) else setup.agent.data.stride
+    length = max(setup.slot_length // 2, setup.agent.stack + setups.RING_MARGIN)
     return setup._replace(slot_length=-(-length // stride) * stride)
 
 
 # Compilation -------------------------------------------------------------------------------------------------------
 
 
-class Program(NamedTuple):
+class TpuProgram(NamedTuple):
     """A compiled program, for each device.
 
     Attributes:
@@ -192,7 +192,7 @@ class Program(NamedTuple):
     open_loops: int
 
 
-def compile_program(trace: Callable[[], programs_lib.Traced], mesh: jax.sharding.Mesh) -> Program:
+def compile_program(trace: Callable[[], device_programs.Traced], mesh: jax.sharding.Mesh) -> TpuProgram:
     """Returns a traced program, compiled for the mesh.
 
     Raises:
@@ -205,7 +205,7 @@ def compile_program(trace: Callable[[], programs_lib.Traced], mesh: jax.sharding
     counted = _counted(compiled)
     extra, open_loops = _loops_cost(traced.function.jaxpr.jaxpr, mesh)
     needs = memory.needs(compiled, traced.elsewhere)
-    return Program(compiled, elapsed, needs.total, counted, counted.plus(extra), open_loops)
+    return TpuProgram(compiled, elapsed, needs.total, counted, counted.plus(extra), open_loops)
 
 
 def _counted(compiled: Any) -> roofline.Cost:
@@ -259,9 +259,9 @@ def _body_cost(loop: Mapping[str, Any], trips: int, mesh: jax.sharding.Mesh) -> 
             outputs += found[num_carried:]
         return carried, outputs
 
-    everywhere, replicated = mesh_lib.replicated(mesh), mesh_lib.REPLICATED
+    everywhere, replicated = meshes.replicated(mesh), meshes.REPLICATED
     arguments = [jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=everywhere) for aval in body.in_avals]
-    function: Any = mesh_lib.over_devices(run, mesh, replicated, replicated)
+    function: Any = meshes.over_devices(run, mesh, replicated, replicated)
     return _counted(function.lower(*arguments).compile())
 
 
@@ -269,7 +269,7 @@ def _body_cost(loop: Mapping[str, Any], trips: int, mesh: jax.sharding.Mesh) -> 
 
 
 def _compile(
-    setup: setup_lib.Setup, config: config_lib.Config, chip: roofline.Chip, report: Callable[[Row], None]
+    setup: setups.Setup, config: configs.Config, chip: roofline.Chip, report: Callable[[Row], None]
 ) -> list[Row]:
     """Returns the programs' rows: acting, largest first, then what trains. Reports them as they are done."""
     on_host = config.replay.placement == "host"
@@ -282,7 +282,7 @@ def _compile(
         share = None if is_smaller or is_apart else replay_share(program, half[name, num_rows](), setup)
         return {"name": NAMES.get(name, name), "rows": num_rows, **_figures(program, chip), "replay_share": share}
 
-    with futures.ThreadPoolExecutor(machine_lib.num_cores()) as pool:
+    with futures.ThreadPoolExecutor(machines.num_cores()) as pool:
         jobs = [pool.submit(row, *key) for key in whole]
         try:
             for job in futures.as_completed(jobs):
@@ -292,7 +292,7 @@ def _compile(
     return [job.result() for job in jobs]
 
 
-def _figures(program: Program, chip: roofline.Chip) -> Row:
+def _figures(program: TpuProgram, chip: roofline.Chip) -> Row:
     found = program.compiled.memory_analysis()
     return {
         "compile_seconds": program.compile_seconds,
@@ -308,7 +308,7 @@ def _figures(program: Program, chip: roofline.Chip) -> Row:
     }
 
 
-def replay_share(program: Program, half: programs_lib.Traced, setup: setup_lib.Setup) -> float | None:
+def replay_share(program: TpuProgram, half: device_programs.Traced, setup: setups.Setup) -> float | None:
     """Returns the share of the moved bytes that grows with the replay, by the same program with rings half as long."""
     shorter = setup.slot_length - halved(setup).slot_length
     if not shorter:
@@ -319,8 +319,8 @@ def replay_share(program: Program, half: programs_lib.Traced, setup: setup_lib.S
 
 def predict(
     rows: list[Row],
-    setup: setup_lib.Setup,
-    config: config_lib.Config,
+    setup: setups.Setup,
+    config: configs.Config,
     host_steps_per_second: float | None,
     usd_per_chip_hour: float | None,
 ) -> dict[str, float]:
@@ -356,10 +356,10 @@ def predict(
     return found
 
 
-def calls_per_step(setup: setup_lib.Setup, config: config_lib.Config) -> dict[str, float]:
+def calls_per_step(setup: setups.Setup, config: configs.Config) -> dict[str, float]:
     """Returns each program's calls for a stored step, at full acting batches and the preset's ratios."""
     data, refresh = setup.agent.data, setup.agent.refresh
-    if isinstance(data, data_lib.Queue):
+    if isinstance(data, sources.Queue):
         updates = 1 / (data.batch_size * data.length)
     else:
         updates = config.replay.samples_per_insert / setup.batch_size

@@ -28,7 +28,8 @@ from grpc import aio
 
 from seedzero.config import sections
 from seedzero.core import env_ids, errors, types
-from seedzero.transport import client, codec, messages, options, server
+from seedzero.transport import client, codec, messages, options
+from seedzero.transport import server as servers
 
 NUM_ACTIONS = 18
 NUM_FRAMES = 4
@@ -123,7 +124,7 @@ class _InstantLearner:
     """Answers every step at once with the same actions."""
 
     def __init__(self, num_envs: int) -> None:
-        self.server = server.Server(self, _SETTINGS)
+        self.server = servers.Server(self, _SETTINGS)
         self._num_envs = num_envs
         self._actions = np.zeros(num_envs, np.int32)
         self._num_runs = 0

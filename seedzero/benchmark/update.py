@@ -15,13 +15,13 @@ import numpy as np
 
 from seedzero.agents import base, muzero_loss, muzero_model
 from seedzero.benchmark import replay, timing
-from seedzero.benchmark import subject as subject_lib
+from seedzero.benchmark import subject as subjects
 from seedzero.config import options
-from seedzero.device import mesh as mesh_lib
-from seedzero.device import programs as programs_lib
-from seedzero.device import state as state_lib
-from seedzero.ops import returns
-from seedzero.replay import windows as windows_lib
+from seedzero.device import mesh as meshes
+from seedzero.device import programs as device_programs
+from seedzero.device import state as states
+from seedzero.ops import returns as nstep
+from seedzero.replay import windows as windowing
 
 PARTS = ("update", "sample", "targets", "gradient", "optimizer")
 
@@ -39,12 +39,12 @@ def run(
       facts of the machine, updates_per_second, samples_per_second, ratio: the update's speed as a share of the bare
       gradient's, and "rows": part, milliseconds, ratio_to_update: the part's time as a share of the update's.
     """
-    subject = subject_lib.make(preset, settings or {})
+    subject = subjects.make(preset, settings or {})
     slices = timing.interleave(_programs(subject), seconds=seconds)
     milliseconds = timing.milliseconds(slices, "update")
     batch_size = subject.config.replay.batch_size
     return {
-        **subject_lib.facts(subject),
+        **subjects.facts(subject),
         "batch": batch_size,
         "updates_per_second": 1e3 / milliseconds,
         "samples_per_second": 1e3 * batch_size / milliseconds,
@@ -60,9 +60,9 @@ def run(
     }
 
 
-def _programs(subject: subject_lib.Subject) -> dict[str, timing.Program]:
-    rings = subject_lib.filled_actor(subject).rings
-    train = state_lib.init_train(subject.setup)
+def _programs(subject: subjects.Subject) -> dict[str, timing.Program]:
+    rings = subjects.filled_actor(subject).rings
+    train = states.init_train(subject.setup)
     sample = replay.sampler(subject)
     windows = sample(rings, subject.num_inserts, np.int32(0))
     parts = _parts(subject)
@@ -75,17 +75,17 @@ def _programs(subject: subject_lib.Subject) -> dict[str, timing.Program]:
     return {part: programs[part] for part in PARTS}
 
 
-def _parts(subject: subject_lib.Subject) -> muzero_model.Parts:
+def _parts(subject: subjects.Subject) -> muzero_model.Parts:
     return muzero_model.make_parts(subject.config, subject.setup.spec, subject.setup.mesh.devices.flat[0].platform)
 
 
-def _update(subject: subject_lib.Subject) -> timing.Program:
+def _update(subject: subjects.Subject) -> timing.Program:
     """The learner's own program, metrics included."""
     # Rings of its own: every call donates them.
-    rings = subject_lib.filled_actor(subject).rings
-    train = state_lib.init_train(subject.setup)
-    actor = state_lib.abstract_actor(subject.setup)
-    update = programs_lib.Tracer(subject.setup, state_lib.abstract_train(subject.setup), actor).update().seeded()
+    rings = subjects.filled_actor(subject).rings
+    train = states.init_train(subject.setup)
+    actor = states.abstract_actor(subject.setup)
+    update = device_programs.Tracer(subject.setup, states.abstract_train(subject.setup), actor).update().seeded()
 
     def call() -> jax.Array:
         nonlocal train, rings
@@ -96,22 +96,22 @@ def _update(subject: subject_lib.Subject) -> timing.Program:
 
 
 def _gradients(
-    subject: subject_lib.Subject, parts: muzero_model.Parts, train: base.TrainState, windows: windows_lib.Windows
+    subject: subjects.Subject, parts: muzero_model.Parts, train: base.TrainState, windows: windowing.Windows
 ) -> dict[str, timing.Program]:
     """The targets of fixed windows, and the bare gradient for these targets."""
 
-    def prepare(target_params: base.Params, windows: windows_lib.Windows) -> returns.Targets:
+    def prepare(target_params: base.Params, windows: windowing.Windows) -> nstep.Targets:
         return muzero_loss.make_targets(parts, target_params, windows)
 
-    def gradient(params: base.Params, windows: windows_lib.Windows, targets: returns.Targets) -> Any:
+    def gradient(params: base.Params, windows: windowing.Windows, targets: nstep.Targets) -> Any:
         def loss(params: base.Params) -> jax.Array:
             return muzero_loss.loss_and_metrics(parts, params, windows, targets, jax.random.key(0))[0]
 
-        return jax.lax.pmean(jax.grad(loss)(params), mesh_lib.AXIS)
+        return jax.lax.pmean(jax.grad(loss)(params), meshes.AXIS)
 
-    sharded, replicated = mesh_lib.SHARDED, mesh_lib.REPLICATED
-    make_targets = subject_lib.mapped(subject, prepare, (replicated, sharded), sharded)
-    bare = subject_lib.mapped(subject, gradient, (replicated, sharded, sharded), replicated)
+    sharded, replicated = meshes.SHARDED, meshes.REPLICATED
+    make_targets = subjects.mapped(subject, prepare, (replicated, sharded), sharded)
+    bare = subjects.mapped(subject, gradient, (replicated, sharded, sharded), replicated)
     targets = make_targets(train.target_params, windows)
     return {
         "targets": lambda: make_targets(train.target_params, windows),
@@ -119,7 +119,7 @@ def _gradients(
     }
 
 
-def _optimizer(subject: subject_lib.Subject, parts: muzero_model.Parts, train: base.TrainState) -> timing.Program:
+def _optimizer(subject: subjects.Subject, parts: muzero_model.Parts, train: base.TrainState) -> timing.Program:
     """One step of the optimizer, with the parameters in place of a gradient."""
 
     def step(params: base.Params, opt_state: Any, gradients: base.Params) -> tuple[base.Params, Any, jax.Array]:
@@ -127,10 +127,10 @@ def _optimizer(subject: subject_lib.Subject, parts: muzero_model.Parts, train: b
         rate = parts.schedule(train.num_updates)
         return jax.tree.map(lambda p, d: p - rate * d, params, directions), opt_state, rate
 
-    replicated = mesh_lib.REPLICATED
-    mapped = subject_lib.mapped(subject, step, replicated, replicated, (0, 1))
+    replicated = meshes.REPLICATED
+    mapped = subjects.mapped(subject, step, replicated, replicated, (0, 1))
     gradients = train.params
-    params, opt_state = state_lib.copy((train.params, train.opt_state))
+    params, opt_state = states.copy((train.params, train.opt_state))
 
     def call() -> jax.Array:
         nonlocal params, opt_state

@@ -11,7 +11,9 @@ import secrets
 from collections.abc import Callable, Iterator
 
 from seedzero.bucket import bucket, remote
-from seedzero.checkpoints import durable, files, manifest, run_dir
+from seedzero.checkpoints import durable, manifest
+from seedzero.checkpoints import files as saved_files
+from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.core import errors, json_object
 
 _TOKEN_FILE = "copy.json"
@@ -24,7 +26,7 @@ def token(path: pathlib.Path) -> str:
         return str(json_object.parse(file.read_bytes())["copy"])
     except FileNotFoundError:
         made = secrets.token_hex(8)
-        run_dir.write_json_atomic(file, {"copy": made})
+        run_dirs.write_json_atomic(file, {"copy": made})
         return made
     except (ValueError, KeyError, TypeError) as error:
         raise errors.ResumeError(f"{file} is damaged ({error!r}); delete {path}, which is only a copy") from None
@@ -61,7 +63,7 @@ def fill(
         copy.delete_unknown(keys)
     remote.download_all(store, path, [key for key in keys if _is_file(key) and not (keep and (path / key).exists())])
     ahead = copy.fetch_newest()
-    if not (keep and files.finished(path / "checkpoints" / files.BEST)):
+    if not (keep and saved_files.finished(path / "checkpoints" / saved_files.BEST)):
         copy.fetch_best()
     return objects, ahead
 
@@ -78,9 +80,9 @@ class _LocalCopy:
     def delete_unknown(self, keys: set[str]) -> None:
         """Deletes the checkpoints and files that the bucket lacks, or has with other content."""
         deleted = []
-        for kind in (files.STEPS, files.BEST):
+        for kind in (saved_files.STEPS, saved_files.BEST):
             parent = self.path / "checkpoints" / kind
-            for step in files.finished(parent):
+            for step in saved_files.finished(parent):
                 directory = parent / f"{step:012d}"
                 known = self.objects.manifests.get(directory.relative_to(self.path).as_posix())
                 if known is None or not remote.has_content(directory / manifest.NAME, known.content):
@@ -96,7 +98,7 @@ class _LocalCopy:
 
     def fetch_newest(self) -> int | None:
         """Fetches the newest checkpoint that is whole, unless the local copy has it or a newer one: returns that."""
-        local, _ = files.newest_verified(self.path / "checkpoints")
+        local, _ = saved_files.newest_verified(self.path / "checkpoints")
         for step in sorted(self.objects.steps(), reverse=True):
             if local is not None and local.step >= step:
                 break
@@ -113,7 +115,7 @@ class _LocalCopy:
 
     def _fetch_usable(self, step: int) -> bool:
         """Fetches a checkpoint, without its replay if that is damaged; returns whether its state is there."""
-        outcomes: dict[files.Scope, str] = {"all": "is fetched without its replay", "state": "is skipped"}
+        outcomes: dict[saved_files.Scope, str] = {"all": "is fetched without its replay", "state": "is skipped"}
         for scope, outcome in outcomes.items():
             try:
                 self._fetch(remote.step_prefix(step), scope)
@@ -131,7 +133,7 @@ class _LocalCopy:
             except errors.CheckpointError as error:
                 self.report(f"the best checkpoint in {self.store.url} is skipped: {error}")
 
-    def _fetch(self, prefix: str, scope: files.Scope = "all") -> None:
+    def _fetch(self, prefix: str, scope: saved_files.Scope = "all") -> None:
         known = self.objects.manifests[prefix]
         num_bytes = known.manifest.num_bytes
         self.report(f"fetching {self.store.url}/{prefix}: {num_bytes / 2**20:.1f} MB, less what is here already")

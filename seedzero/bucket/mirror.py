@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 
 from seedzero.bucket import bucket, lease, local_copy
-from seedzero.bucket import uploads as uploads_lib
+from seedzero.bucket import uploads as bucket_uploads
 from seedzero.config import sections
 from seedzero.core import errors
 
@@ -26,7 +26,7 @@ class Mirror:
       uploads: since `fill`; from `begin` on only the checkpoint thread uploads checkpoints.
     """
 
-    uploads: uploads_lib.Uploads
+    uploads: bucket_uploads.Uploads
 
     def __init__(
         self,
@@ -66,7 +66,9 @@ class Mirror:
         self._start("bucket-lease", held.renew_seconds, held.renew)
         keys = self._store.list(proof=lease.NAME)
         objects, self._ahead = local_copy.fill(self._store, self.path, keys, keep=is_newest, report=self._report)
-        self.uploads = uploads_lib.Uploads(self._store, self.path, held, objects, keep=self._keep, report=self._report)
+        self.uploads = bucket_uploads.Uploads(
+            self._store, self.path, held, objects, keep=self._keep, report=self._report
+        )
 
     def begin(self, on_lost: Callable[[str], None]) -> None:
         """Uploads the local copy's additions, and starts to upload metrics and logs at intervals.

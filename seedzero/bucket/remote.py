@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable
 
 from seedzero.bucket import bucket
 from seedzero.checkpoints import durable, manifest
-from seedzero.checkpoints import files as checkpoint_files
+from seedzero.checkpoints import files as saved_files
 from seedzero.core import errors
 
 FILES = ("config.json", "spec.json", "metrics.jsonl", "status.json", "wandb.json")
@@ -25,10 +25,10 @@ DIRECTORIES = ("tensorboard", "logs", PROGRAMS)
 """Mirrored besides checkpoints."""
 
 ROOT = "checkpoints"
-STEPS = f"{ROOT}/{checkpoint_files.STEPS}/"
-BESTS = f"{ROOT}/{checkpoint_files.BEST}/"
+STEPS = f"{ROOT}/{saved_files.STEPS}/"
+BESTS = f"{ROOT}/{saved_files.BEST}/"
 """Prefixes of the keys of all checkpoints, and of the best ones."""
-_OURS = re.compile(rf"(?:(?:{STEPS}|{BESTS})[0-9]{{12,18}}|{ROOT}/{checkpoint_files.SEGMENTS}/[^/]+)/.+", re.DOTALL)
+_OURS = re.compile(rf"(?:(?:{STEPS}|{BESTS})[0-9]{{12,18}}|{ROOT}/{saved_files.SEGMENTS}/[^/]+)/.+", re.DOTALL)
 _MANIFEST = re.compile(rf"((?:{STEPS}|{BESTS})[0-9]{{12,18}})/{re.escape(manifest.NAME)}")
 
 
@@ -80,7 +80,7 @@ class Checkpoints:
         """Returns the prefixes of checkpoints that are not kept; arguments as in `checkpoint_files.kept_steps`."""
         steps, bests = self.steps(), self.bests()
         for_good = [step for step, known in steps.items() if known.manifest.kept_for_good]
-        kept = checkpoint_files.kept_steps(
+        kept = saved_files.kept_steps(
             steps.keys(), for_good=for_good, keep=keep, newest=newest, unusable=self.unusable
         )
         return [
@@ -113,7 +113,7 @@ def number(prefix: str) -> int:
 
 def segment_keys(found: manifest.Manifest) -> list[str]:
     """Returns the keys of a checkpoint's segments, immutable and shared with other checkpoints."""
-    root = f"{ROOT}/{checkpoint_files.SEGMENTS}"
+    root = f"{ROOT}/{saved_files.SEGMENTS}"
     return [f"{root}/{segment}/{name}" for segment, files in found.segments.items() for name in files]
 
 
@@ -153,7 +153,7 @@ def read_checkpoints(store: bucket.Store, keys: Collection[str]) -> Checkpoints:
 
 
 def fetch(
-    store: bucket.Store, path: pathlib.Path, prefix: str, known: Known, scope: checkpoint_files.Scope = "all"
+    store: bucket.Store, path: pathlib.Path, prefix: str, known: Known, scope: saved_files.Scope = "all"
 ) -> None:
     """Fetches a checkpoint into a local run directory; whole files there stay.
 
@@ -163,10 +163,10 @@ def fetch(
       CheckpointError: a file in the bucket is missing or damaged.
       BucketError, OSError: from the bucket, or the local disk.
     """
-    own = checkpoint_files.own_files(known.manifest, scope)
+    own = saved_files.own_files(known.manifest, scope)
     directories: dict[str, manifest.Files] = {prefix: own}
     if scope == "all":
-        root = f"{ROOT}/{checkpoint_files.SEGMENTS}"
+        root = f"{ROOT}/{saved_files.SEGMENTS}"
         directories |= {f"{root}/{name}": part for name, part in known.manifest.segments.items()}
     # The checkpoint's own directory is entered first, so it appears last, after its segments.
     with contextlib.ExitStack() as appearing:

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from seedzero.bucket import bucket, remote
-from seedzero.checkpoints import files as checkpoint_files
-from seedzero.checkpoints import manifest, run_dir
+from seedzero.checkpoints import files as saved_files
+from seedzero.checkpoints import manifest
+from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.core import errors, plain_files
 
 RETRY_SECONDS = 15.0
@@ -36,16 +37,16 @@ class Copy:
         self.path = path
         self._store = store
         remote.download_all(store, path, _SMALL)
-        if not (path / run_dir.CONFIG_FILE).exists():
+        if not (path / run_dirs.CONFIG_FILE).exists():
             raise errors.ResumeError(
-                f"{url} is no run directory: {run_dir.CONFIG_FILE} is missing, or the bucket is; give --run_dir of a "
+                f"{url} is no run directory: {run_dirs.CONFIG_FILE} is missing, or the bucket is; give --run_dir of a "
                 f"training run"
             )
 
     def manifests(self) -> remote.Checkpoints:
         """Fetches the manifests of all checkpoints."""
         # Keys of checkpoints sort before this one.
-        found = remote.read_checkpoints(self._store, self._store.list(proof=run_dir.CONFIG_FILE))
+        found = remote.read_checkpoints(self._store, self._store.list(proof=run_dirs.CONFIG_FILE))
         for prefix, known in found.manifests.items():
             (self.path / prefix).mkdir(parents=True)
             (self.path / prefix / manifest.NAME).write_bytes(known.content)
@@ -53,12 +54,12 @@ class Copy:
         remote.download_all(self._store, self.path, keys)
         return found
 
-    def fetch_params(self, step: checkpoint_files.Step | None) -> None:
+    def fetch_params(self, step: saved_files.Step | None) -> None:
         """Fetches the parameters of a checkpoint; None: of the best one and of the last."""
         while not self._fetch_params(step, self.manifests()):
             shutil.rmtree(self.path / remote.ROOT)
 
-    def _fetch_params(self, step: checkpoint_files.Step | None, found: remote.Checkpoints) -> bool:
+    def _fetch_params(self, step: saved_files.Step | None, found: remote.Checkpoints) -> bool:
         """Returns False where the learner has replaced the best checkpoint meanwhile."""
         bests, steps = found.bests(), found.steps()
         wanted = max(bests, default=None) if step in (None, "best") else step
@@ -106,7 +107,7 @@ class Copy:
             if missing:
                 raise errors.CheckpointError(f"{min(missing)} is missing")
 
-        return checkpoint_files.list_steps(self.path / "checkpoints", check=check)
+        return saved_files.list_steps(self.path / "checkpoints", check=check)
 
 
 @contextlib.contextmanager
@@ -143,5 +144,5 @@ def checkpoint_rows(place: str, *, content: bool) -> list[dict[str, Any]]:
         with local(place, lambda copy: rows.extend(copy.rows())):
             return rows
     with local(place, Copy.fetch_all) as path:
-        run_dir.read_saved(path)
-        return checkpoint_files.list_steps(path / "checkpoints", content=content)
+        run_dirs.read_saved(path)
+        return saved_files.list_steps(path / "checkpoints", content=content)

@@ -12,7 +12,8 @@ import time
 from collections.abc import Callable, Iterable
 
 from seedzero.bucket import bucket, lease, local_copy, remote
-from seedzero.checkpoints import files, manifest
+from seedzero.checkpoints import files as saved_files
+from seedzero.checkpoints import manifest
 from seedzero.core import errors
 
 _PROGRESS_SECONDS = 2.0
@@ -55,11 +56,13 @@ class Uploads:
           OSError, CheckpointError: the local copy cannot be read.
         """
         local = self._path / "checkpoints"
-        best = [remote.best_prefix(found) for found in files.finished(local / files.BEST)[-1:]]
+        best = [remote.best_prefix(found) for found in saved_files.finished(local / saved_files.BEST)[-1:]]
         steps: list[int] = []
         if step is not None:
             uploaded = self._objects.steps()
-            for_good = [found.step for found in files.manifests(local) if found.kept_for_good and found.step < step]
+            for_good = [
+                found.step for found in saved_files.manifests(local) if found.kept_for_good and found.step < step
+            ]
             steps = [step, *(found for found in for_good if found not in uploaded)]
         for prefix in [*map(remote.step_prefix, steps), *best]:
             content = (self._path / prefix / manifest.NAME).read_bytes()

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from seedzero.checkpoints import files, manifest, segments, trees
+from seedzero.checkpoints import files as saved_files
+from seedzero.checkpoints import manifest, segments, trees
 from seedzero.config import sections
 from seedzero.core import errors
-from seedzero.replay import rings as rings_lib
+from seedzero.replay import rings as ring_store
 
 STATE = "state"
 OBSERVATION = "observation"
@@ -50,7 +51,7 @@ class Newest(NamedTuple):
 
     step: int | None = None
     ordinal: int = 0
-    replay: segments.Saved | None = None
+    replay: segments.SavedReplay | None = None
     unusable: frozenset[int] = frozenset()
 
 
@@ -69,7 +70,7 @@ class Restored(NamedTuple):
     step: int
     state: dict[str, trees.Tree]
     host: Mapping[str, Any]
-    rings: rings_lib.Rings | None
+    rings: ring_store.Rings | None
     losses: list[str]
     newest: Newest
 
@@ -79,7 +80,7 @@ def saves_replay(config: sections.CheckpointConfig, rings_bytes: int) -> bool:
     return config.replay == "on" or (config.replay == "auto" and rings_bytes <= config.replay_limit_bytes)
 
 
-def needed_bytes(state: Mapping[str, trees.Tree], rings: rings_lib.Rings, *, is_saved: bool = True) -> Needed:
+def needed_bytes(state: Mapping[str, trees.Tree], rings: ring_store.Rings, *, is_saved: bool = True) -> Needed:
     """Returns the memory that the replay takes, and the memory for copies while a checkpoint is written.
 
     `state` has parts as given to `save`; shapes and dtypes are enough. `is_saved`: checkpoints include the replay.
@@ -93,9 +94,9 @@ def needed_bytes(state: Mapping[str, trees.Tree], rings: rings_lib.Rings, *, is_
 
 def parts_of(state: Mapping[str, trees.Tree]) -> dict[str, trees.Tree]:
     """Returns the state in two parts, a directory of arrays each: the parameters alone, and the rest."""
-    parts = {STATE: {name: part for name, part in state.items() if name != files.PARAMS}}
-    if files.PARAMS in state:
-        parts[files.PARAMS] = {files.PARAMS: state[files.PARAMS]}
+    parts = {STATE: {name: part for name, part in state.items() if name != saved_files.PARAMS}}
+    if saved_files.PARAMS in state:
+        parts[saved_files.PARAMS] = {saved_files.PARAMS: state[saved_files.PARAMS]}
     return parts
 
 
@@ -104,7 +105,7 @@ def described(frames: Any) -> dict[str, jax.ShapeDtypeStruct]:
     return {OBSERVATION: jax.ShapeDtypeStruct(frames.shape, frames.dtype)}
 
 
-def all_but_observation(rings: rings_lib.Rings) -> dict[str, Any]:
+def all_but_observation(rings: ring_store.Rings) -> dict[str, Any]:
     """Returns the small arrays of the rings, by name."""
     fields = rings._asdict()
     del fields["observation"]
@@ -114,8 +115,8 @@ def all_but_observation(rings: rings_lib.Rings) -> dict[str, Any]:
 def restore(
     directory: pathlib.Path,
     like: Mapping[str, trees.Tree],
-    rings_like: rings_lib.Rings | None,
-    step: files.Step = "last",
+    rings_like: ring_store.Rings | None,
+    step: saved_files.Step = "last",
     *,
     needs_replay: bool = False,
 ) -> Restored | None:
@@ -134,14 +135,14 @@ def restore(
       CheckpointError: no checkpoint is usable.
       ResumeError: the checkpoint does not fit.
     """
-    if not files.finished(directory / files.STEPS):
+    if not saved_files.finished(directory / saved_files.STEPS):
         return None
-    path, found, skipped = files.find(directory, step, "all" if needs_replay else "state")
-    state = files.load(path, found, like, (files.PARAMS, STATE))
+    path, found, skipped = saved_files.find(directory, step, "all" if needs_replay else "state")
+    state = saved_files.load(path, found, like, (saved_files.PARAMS, STATE))
     rings, replay, losses = None, None, list(skipped.values())
     if rings_like is not None and found.has_replay:
         try:
-            files.verified(directory, path)
+            saved_files.verified(directory, path)
             rings, replay = _load_replay(directory, path, found, rings_like)
         except errors.CheckpointError as error:
             losses.append(f"the replay of checkpoint {found.step} is lost: {error}")
@@ -149,30 +150,30 @@ def restore(
     return Restored(found.step, state, found.host, rings, losses, newest)
 
 
-def _load_small(path: pathlib.Path, found: manifest.Manifest, like: rings_lib.Rings) -> dict[str, Any]:
+def _load_small(path: pathlib.Path, found: manifest.Manifest, like: ring_store.Rings) -> dict[str, Any]:
     """Returns the small arrays of the rings, whose devices may be more or fewer than they were."""
     wanted, largest = all_but_observation(like), like.max_weight
-    saved = next((tuple(leaf.shape) for leaf in found.arrays[files.REPLAY] if leaf.path == ["max_weight"]), None)
+    saved = next((tuple(leaf.shape) for leaf in found.arrays[saved_files.REPLAY] if leaf.path == ["max_weight"]), None)
     if largest is None or saved is None or saved == largest.shape:
-        return files.load(path, found, wanted, (files.REPLAY,))
+        return saved_files.load(path, found, wanted, (saved_files.REPLAY,))
     one = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     wanted["max_weight"] = jax.ShapeDtypeStruct(saved, largest.dtype, sharding=one)
-    small = files.load(path, found, wanted, (files.REPLAY,))
+    small = saved_files.load(path, found, wanted, (saved_files.REPLAY,))
     same = np.resize(np.asarray(small["max_weight"]), largest.shape)  # each device has the same number
     return {**small, "max_weight": jax.device_put(same, largest.sharding)}
 
 
 def _load_replay(
-    directory: pathlib.Path, path: pathlib.Path, found: manifest.Manifest, like: rings_lib.Rings
-) -> tuple[rings_lib.Rings, segments.Saved]:
+    directory: pathlib.Path, path: pathlib.Path, found: manifest.Manifest, like: ring_store.Rings
+) -> tuple[ring_store.Rings, segments.SavedReplay]:
     trees.check_fits(found.arrays[OBSERVATION], described(like.observation))
     small = _load_small(path, found, like)
-    root = directory / files.SEGMENTS
-    saved = segments.Saved(
+    root = directory / saved_files.SEGMENTS
+    saved = segments.SavedReplay(
         np.asarray(small["cursor"]).astype(np.int64),
         tuple(segments.read_index(root, name, checksums) for name, checksums in found.segments.items()),
     )
     if missing := segments.num_missing(saved, like.weight.shape[1]):
         raise errors.CheckpointError(f"its segments lack {missing} rows")  # zeros would take their place
-    small = {name: small[_ON_DISK.get(name, name)] for name in rings_lib.Rings._fields if name != "observation"}
-    return rings_lib.Rings(observation=segments.restore(root, saved, like.observation), **small), saved
+    small = {name: small[_ON_DISK.get(name, name)] for name in ring_store.Rings._fields if name != "observation"}
+    return ring_store.Rings(observation=segments.restore(root, saved, like.observation), **small), saved

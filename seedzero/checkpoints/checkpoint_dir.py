@@ -9,7 +9,8 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from seedzero.checkpoints import checkpoint, durable, files, manifest, segments, trees
+from seedzero.checkpoints import checkpoint, durable, manifest, segments, trees
+from seedzero.checkpoints import files as saved_files
 from seedzero.config import sections
 from seedzero.core import errors
 
@@ -27,9 +28,9 @@ class CheckpointDir:
 
     def __init__(self, path: pathlib.Path, config: sections.CheckpointConfig, clock: Callable[[], float]) -> None:
         """Makes the directory and deletes the leftovers of a crash. Raises CheckpointError as `files.prepare`."""
-        files.prepare(path)
+        saved_files.prepare(path)
         self.path = path
-        ordinals = [found.ordinal for found in files.manifests(path)]
+        ordinals = [found.ordinal for found in saved_files.manifests(path)]
         self.newest = checkpoint.Newest(ordinal=max(ordinals, default=0))
         self._config = config
         self._clock = clock
@@ -41,8 +42,8 @@ class CheckpointDir:
         step: int,
         parts: Mapping[str, trees.Tree],
         host: Mapping[str, Any],
-        observation: tuple[trees.Leaf, ...],
-        replay: segments.Saved | None,
+        observation: tuple[trees.TreeLeaf, ...],
+        replay: segments.SavedReplay | None,
     ) -> None:
         """Writes a checkpoint; raises OSError, ValueError, RuntimeError, CheckpointError.
 
@@ -53,7 +54,7 @@ class CheckpointDir:
           replay: their segments, on the disk already; None: a checkpoint without replay.
         """
         with self._lock:
-            files.check_segments(self.path, _files_of(replay), content=False)  # earlier ones may have vanished
+            saved_files.check_segments(self.path, _files_of(replay), content=False)  # earlier ones may have vanished
             every = self._config.keep_every
             ordinal = self.newest.ordinal + (step != self.newest.step)  # the same one, saved again, stays the Nth
             described = manifest.Manifest(
@@ -66,7 +67,7 @@ class CheckpointDir:
                 segments=_files_of(replay),
                 has_replay=replay is not None,
             )
-            _write(files.step_directory(self.path, step), parts, described)
+            _write(saved_files.step_directory(self.path, step), parts, described)
             unusable = self.newest.unusable - {step}  # an earlier one of this step was damaged; this one is whole
             self.newest = self.newest._replace(step=step, ordinal=ordinal, replay=replay, unusable=unusable)
 
@@ -74,7 +75,7 @@ class CheckpointDir:
         """Forgets the newest replay if a segment of it is gone: the next save holds all. Returns which, or ""."""
         with self._lock:
             try:
-                files.check_segments(self.path, _files_of(self.newest.replay), content=False)
+                saved_files.check_segments(self.path, _files_of(self.newest.replay), content=False)
             except errors.CheckpointError as error:
                 self.newest = self.newest._replace(replay=None)
                 return str(error)
@@ -87,31 +88,31 @@ class CheckpointDir:
             replay_from = None
             self.check_newest()
             if self.newest.step is not None:
-                path = files.step_directory(self.path, self.newest.step)
+                path = saved_files.step_directory(self.path, self.newest.step)
                 last = manifest.read(path)
                 if last.has_replay and self.newest.replay is not None:
                     replay_from = path
                     described = dataclasses.replace(
                         described,
-                        arrays={name: last.arrays[name] for name in (files.REPLAY, checkpoint.OBSERVATION)},
+                        arrays={name: last.arrays[name] for name in (saved_files.REPLAY, checkpoint.OBSERVATION)},
                         host={**host, **{name: last.host[name] for name in REPLAY_COUNTERS if name in last.host}},
                         segments=last.segments,
                         has_replay=True,
                     )
-            _write(files.step_directory(self.path, step), parts, described, replay_from)
+            _write(saved_files.step_directory(self.path, step), parts, described, replay_from)
             self.newest = self.newest._replace(unusable=self.newest.unusable - {step})
             self._last_state = step
 
     def write_best(self, step: int, params: trees.Tree, info: Mapping[str, Any]) -> None:
         """Writes parameters as the best ones, in place of all others. Errors: as `write`."""
-        root = self.path / files.BEST
+        root = self.path / saved_files.BEST
         # Later ones go first: they belong to an abandoned past, and the latest one counts.
-        for other in files.finished(root):
+        for other in saved_files.finished(root):
             if other > step:
                 durable.remove(root / f"{other:012d}")
         described = manifest.Manifest(step, self._clock(), 0, host=info)
-        _write(root / f"{step:012d}", {files.PARAMS: {files.PARAMS: params}}, described)
-        for other in files.finished(root)[:-1]:
+        _write(root / f"{step:012d}", {saved_files.PARAMS: {saved_files.PARAMS: params}}, described)
+        for other in saved_files.finished(root)[:-1]:
             durable.remove(root / f"{other:012d}")
 
     def prune(self) -> None:
@@ -121,21 +122,21 @@ class CheckpointDir:
           OSError, CheckpointError: the disk cannot be written, or a manifest cannot be read.
         """
         with self._lock:
-            steps = files.finished(self.path / files.STEPS)
-            kept = files.kept_steps(
+            steps = saved_files.finished(self.path / saved_files.STEPS)
+            kept = saved_files.kept_steps(
                 steps,
-                for_good={found.step for found in files.manifests(self.path) if found.kept_for_good},
+                for_good={found.step for found in saved_files.manifests(self.path) if found.kept_for_good},
                 keep=self._config.keep,
                 newest=max(self.newest.step or 0, self._last_state),
                 unusable=self.newest.unusable,
             )
             for step in steps:
                 if step not in kept and step != self.newest.step:  # the next one builds on the newest
-                    durable.remove(files.step_directory(self.path, step))
-            files.remove_unreferenced(self.path)
+                    durable.remove(saved_files.step_directory(self.path, step))
+            saved_files.remove_unreferenced(self.path)
 
 
-def _files_of(replay: segments.Saved | None) -> dict[str, manifest.Files]:
+def _files_of(replay: segments.SavedReplay | None) -> dict[str, manifest.Files]:
     return {segment.name: segment.files for segment in replay.segments} if replay else {}
 
 
@@ -151,7 +152,7 @@ def _write(
     """
     with durable.new_directory(directory) as temporary:
         if replay_from is not None:
-            shutil.copytree(replay_from / files.REPLAY, temporary / files.REPLAY)
+            shutil.copytree(replay_from / saved_files.REPLAY, temporary / saved_files.REPLAY)
         for name, part in parts.items():
             trees.save(temporary / name, part)
         arrays = {**described.arrays, **{name: trees.describe(part) for name, part in parts.items()}}

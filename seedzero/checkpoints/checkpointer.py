@@ -28,10 +28,11 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
-from seedzero.checkpoints import checkpoint, checkpoint_dir, durable, files, segments, trees
+from seedzero.checkpoints import checkpoint, checkpoint_dir, durable, segments, trees
+from seedzero.checkpoints import files as saved_files
 from seedzero.config import sections
 from seedzero.core import errors
-from seedzero.replay import rings as rings_lib
+from seedzero.replay import rings as ring_store
 
 _FAILURES = (OSError, ValueError, RuntimeError, errors.Error)
 """Raised by tensorstore, the disk and the device when a write fails."""
@@ -55,8 +56,8 @@ class _Save:
     name: str
     host: Mapping[str, Any]
     parts: dict[str, trees.Tree] = dataclasses.field(default_factory=dict)
-    observation: tuple[trees.Leaf, ...] = ()
-    replay: segments.Saved | None = None
+    observation: tuple[trees.TreeLeaf, ...] = ()
+    replay: segments.SavedReplay | None = None
     written: list[segments.Segment] = dataclasses.field(default_factory=list)
     error: BaseException | None = None
 
@@ -116,7 +117,7 @@ class Checkpointer:
         self._directory.newest = restored.newest
 
     def save(
-        self, step: int, state: Mapping[str, trees.Tree], host: Mapping[str, Any], rings: rings_lib.Rings | None
+        self, step: int, state: Mapping[str, trees.Tree], host: Mapping[str, Any], rings: ring_store.Rings | None
     ) -> None:
         """Starts writing a checkpoint; waits for the one in progress.
 
@@ -150,10 +151,10 @@ class Checkpointer:
         save.error = _Abandoned()
         return True
 
-    def _copy_replay(self, save: _Save, rings: rings_lib.Rings) -> None:
+    def _copy_replay(self, save: _Save, rings: ring_store.Rings) -> None:
         """Copies the rings' small arrays and new observations; the thread writes the observations meanwhile."""
         small = trees.copy(checkpoint.all_but_observation(rings))
-        save.parts[files.REPLAY] = small
+        save.parts[saved_files.REPLAY] = small
         save.observation = trees.describe(checkpoint.described(rings.observation))
         # The only wait for the device: its cursors tell the new rows.
         cursor = np.asarray(small["cursor"]).astype(np.int64)
@@ -161,7 +162,7 @@ class Checkpointer:
         if gone := self._directory.check_newest():
             self._on_error(f"the saved replay is damaged: {gone}; checkpoint {save.step} will hold all of it again")
         built_on = segments.base(self._directory.newest.replay, cursor, length)
-        save.replay = segments.Saved(cursor, built_on.segments)
+        save.replay = segments.SavedReplay(cursor, built_on.segments)
         rows = segments.new_rows(built_on, cursor, length)
         waiting: collections.deque[tuple[int, concurrent.futures.Future[None]]] = collections.deque()
         for chunk in segments.chunks(rings.observation, rows):
@@ -216,7 +217,7 @@ class Checkpointer:
         if save.error is not None:
             return
         name = f"{save.name}-{len(save.written):04d}"
-        root = self._directory.path / files.SEGMENTS
+        root = self._directory.path / saved_files.SEGMENTS
         try:
             save.written.append(segments.write(root, name, segments.to_host(copied, used), runs))
         except _FAILURES as error:
@@ -234,7 +235,7 @@ class Checkpointer:
         except _FAILURES as error:
             for segment in save.written:
                 with contextlib.suppress(OSError):  # the next start deletes the rest
-                    durable.remove(self._directory.path / files.SEGMENTS / segment.name)
+                    durable.remove(self._directory.path / saved_files.SEGMENTS / segment.name)
             if not isinstance(error, _Abandoned):
                 self._on_error(self._failure(f"checkpoint {save.step}", error))
             return

@@ -6,14 +6,14 @@ import os
 import shlex
 from collections.abc import Mapping
 
-from seedzero.checkpoints import run_dir
-from seedzero.config import config as config_lib
+from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.config import config as configs
 from seedzero.core import errors, user_code
 
 
 def check(
     path: str | os.PathLike[str],
-    saved: run_dir.Saved,
+    saved: run_dirs.SavedConfig,
     *,
     trusted: bool,
     asked: Mapping[str, str] | None = None,
@@ -30,13 +30,13 @@ def check(
     """
     if trusted:
         return
-    sources = (saved.given, config_lib.flatten(saved.config))
+    sources = (saved.given, configs.flatten(saved.config))
     found = {item for values in sources for item in user_code.named(values).items()} - (asked or {}).items()
     if not makes_environments:
         found = {(name, value) for name, value in found if name != user_code.ENVIRONMENT}
     if not found:
         return
-    flags = " ".join(shlex.quote(f"{config_lib.flag(name)}={value}") for name, value in sorted(found))
+    flags = " ".join(shlex.quote(f"{configs.flag(name)}={value}") for name, value in sorted(found))
     raise errors.ResumeError(
         f"{os.fspath(path)} names code that would be imported and run here: {flags}. If you trust the maker of that "
         "directory, give --trust_run_dir (in Python trust_run_dir=True)"

@@ -40,7 +40,7 @@ class Manifest:
     time: float
     ordinal: int
     kept_for_good: bool = False
-    arrays: Mapping[str, tuple[trees.Leaf, ...]] = dataclasses.field(default_factory=dict)
+    arrays: Mapping[str, tuple[trees.TreeLeaf, ...]] = dataclasses.field(default_factory=dict)
     host: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     files: Files = dataclasses.field(default_factory=dict)
     segments: Mapping[str, Files] = dataclasses.field(default_factory=dict)
@@ -107,10 +107,10 @@ def _checked(fields: Mapping[str, Any], step: int) -> Manifest:
     return found
 
 
-def _leaf(path: Sequence[str], shape: Sequence[int], dtype: str) -> trees.Leaf:
+def _leaf(path: Sequence[str], shape: Sequence[int], dtype: str) -> trees.TreeLeaf:
     if not (all(isinstance(key, str) for key in path) and all(type(size) is int and size >= 0 for size in shape)):
         raise ValueError(f"it has an array {path} of the shape {shape}")
-    leaf = trees.Leaf(path, shape, dtype)
+    leaf = trees.TreeLeaf(path, shape, dtype)
     leaf.num_bytes  # noqa: B018  refuses another dtype
     return leaf
 

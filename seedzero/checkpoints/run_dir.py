@@ -27,8 +27,9 @@ from typing import Any
 import numpy as np
 
 from seedzero.checkpoints import durable
-from seedzero.config import config as config_lib
-from seedzero.config import machine, options
+from seedzero.config import config as configs
+from seedzero.config import machine as machines
+from seedzero.config import options
 from seedzero.core import errors, json_object, plain_files, user_code
 
 CONFIG_FILE = "config.json"
@@ -53,7 +54,7 @@ _FULL_FOLDERS = ("logs", "tensorboard", "xla", *(f"checkpoints/{name}" for name 
 
 
 @dataclasses.dataclass(frozen=True)
-class Saved:
+class SavedConfig:
     """The content of config.json.
 
     Attributes:
@@ -64,7 +65,7 @@ class Saved:
 
     preset: str
     given: Mapping[str, str]
-    config: config_lib.Config
+    config: configs.Config
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +82,7 @@ class RunDir(contextlib.AbstractContextManager["RunDir"]):
     """
 
     path: pathlib.Path
-    config: config_lib.Config
+    config: configs.Config
     resumed: bool
     notes: tuple[str, ...]
     lock: int
@@ -166,7 +167,7 @@ class RunDir(contextlib.AbstractContextManager["RunDir"]):
 
 def open_run_dir(
     path: str | os.PathLike[str],
-    config: config_lib.Config,
+    config: configs.Config,
     *,
     preset: str,
     given: Mapping[str, options.Value],
@@ -191,7 +192,7 @@ def open_run_dir(
     """
     path = pathlib.Path(path).absolute()  # the program may change its directory later
     plain_files.check_name(path)
-    asked = Saved(preset, {config_lib.ALIASES.get(key, key): str(value) for key, value in given.items()}, config)
+    asked = SavedConfig(preset, {configs.ALIASES.get(key, key): str(value) for key, value in given.items()}, config)
     with contextlib.ExitStack() as undo:
         with _as_resume_errors(path):
             path.mkdir(parents=True, exist_ok=True)
@@ -209,10 +210,10 @@ def open_run_dir(
         resumed = (path / CONFIG_FILE).exists() and has_checkpoint(path)
         saved, notes = _resume(path, read_saved(path), asked) if resumed else (asked, ())
         if resumed and saved.config.training.num_devices != options.AUTO:
-            machine.check_shares(saved.config, is_begun=True)  # with the slots that the directory keeps
+            machines.check_shares(saved.config, is_begun=True)  # with the slots that the directory keeps
         with _as_resume_errors(path):
             earlier = json_object.parse((path / CONFIG_FILE).read_bytes()) if resumed else None
-            values = {**vars(saved), "config": config_lib.flatten(saved.config)}
+            values = {**vars(saved), "config": configs.flatten(saved.config)}
             write_json_atomic(path / CONFIG_FILE, values)
             (path / "logs").mkdir(exist_ok=True)
             (path / "checkpoints").mkdir(exist_ok=True)
@@ -269,7 +270,7 @@ def new_path(parent: pathlib.Path, preset: str, now: datetime.datetime) -> pathl
     return path
 
 
-def read_saved(path: str | os.PathLike[str]) -> Saved:
+def read_saved(path: str | os.PathLike[str]) -> SavedConfig:
     """Returns the content of a run directory's config.json.
 
     Raises:
@@ -279,8 +280,8 @@ def read_saved(path: str | os.PathLike[str]) -> Saved:
     try:
         content = json_object.parse(file.read_bytes())
         preset, given, values = content["preset"], content["given"], content["config"]
-        earlier = config_lib.override(config_lib.Config(), config_lib.earlier())
-        return Saved(str(preset), dict(given), config_lib.override(earlier, values))
+        earlier = configs.override(configs.Config(), configs.earlier())
+        return SavedConfig(str(preset), dict(given), configs.override(earlier, values))
     except (FileNotFoundError, NotADirectoryError):
         missing = f"{CONFIG_FILE} is missing" if os.path.isdir(path) else "there is no such directory"
         raise errors.ResumeError(
@@ -421,19 +422,19 @@ def wait_until_free(path: str | os.PathLike[str], report: Callable[[str], None])
             fcntl.flock(descriptor, fcntl.LOCK_EX)
 
 
-def _resume(path: pathlib.Path, saved: Saved, asked: Saved) -> tuple[Saved, tuple[str, ...]]:
+def _resume(path: pathlib.Path, saved: SavedConfig, asked: SavedConfig) -> tuple[SavedConfig, tuple[str, ...]]:
     """Returns the settings of the resumed run and the notes for the user.
 
     Raises:
       ResumeError: fixed keys differ; it names all of them.
     """
-    before, now = config_lib.flatten(saved.config), config_lib.flatten(asked.config)
-    resumable = {key: field.metadata["resumable"] for key, field in config_lib.fields().items()}
+    before, now = configs.flatten(saved.config), configs.flatten(asked.config)
+    resumable = {key: field.metadata["resumable"] for key, field in configs.fields().items()}
     code = user_code.named(before)  # never kept: the user is to name it
     kept: dict[str, options.Value] = {}
     notes, refused = [], []
     for key in [key for key in now if now[key] != before[key]]:
-        flag, old, new = config_lib.flag(key), options.shown(before[key]), options.shown(now[key])
+        flag, old, new = configs.flag(key), options.shown(before[key]), options.shown(now[key])
         is_given = key in asked.given and asked.given[key] != saved.given.get(key)
         if resumable[key] == options.FREE or (resumable[key] == options.GIVEN and is_given):
             notes.append(f"{flag} was {old}, is {new} from now on")
@@ -452,4 +453,4 @@ def _resume(path: pathlib.Path, saved: Saved, asked: Saved) -> tuple[Saved, tupl
         )
     given = {key: value for key, value in saved.given.items() if resumable[key] != options.FREE}
     given |= {key: value for key, value in asked.given.items() if resumable[key]}
-    return Saved(saved.preset, given, config_lib.override(asked.config, kept)), tuple(notes)
+    return SavedConfig(saved.preset, given, configs.override(asked.config, kept)), tuple(notes)

@@ -25,7 +25,7 @@ import tensorstore
 
 from seedzero.checkpoints import durable, trees
 from seedzero.core import errors, json_object
-from seedzero.replay import frames
+from seedzero.replay import frames as frame_rows
 
 CHUNK_BYTES = 64 * 2**20
 """Most bytes that are copied on the device at a time, for one segment."""
@@ -67,7 +67,7 @@ class Segment(NamedTuple):
     runs: Runs
 
 
-class Saved(NamedTuple):
+class SavedReplay(NamedTuple):
     """The replay on the disk: `cursor`, [S] int64 rows ever written when it was saved, and its observations."""
 
     cursor: np.ndarray
@@ -90,28 +90,28 @@ class Chunk(NamedTuple):
     source: np.ndarray
 
 
-def needed(saved: Saved, cursor: np.ndarray, length: int) -> tuple[Segment, ...]:
+def needed(saved: SavedReplay, cursor: np.ndarray, length: int) -> tuple[Segment, ...]:
     """Returns the segments with rows still in rings of T = `length` rows; `cursor`: [S] rows ever written by now."""
     oldest = cursor - length
     return tuple(one for one in saved.segments if np.any(one.runs.start + one.runs.length > oldest[one.runs.slot]))
 
 
-def base(saved: Saved | None, cursor: np.ndarray, length: int) -> Saved:
+def base(saved: SavedReplay | None, cursor: np.ndarray, length: int) -> SavedReplay:
     """Returns the base of a save at `cursor`: the needed segments, or none once most of their rows are dead.
 
     Otherwise a few slots without new rows would keep every segment with a row of theirs.
     """
-    nothing = Saved(np.zeros_like(cursor), ())
+    nothing = SavedReplay(np.zeros_like(cursor), ())
     if saved is None:
         return nothing
     kept = needed(saved, cursor, length)
     num_live = np.maximum(saved.cursor - np.maximum(cursor - length, 0), 0).sum()
     if sum(segment.runs.num_rows for segment in kept) > 2 * num_live:
         return nothing
-    return Saved(saved.cursor, kept)
+    return SavedReplay(saved.cursor, kept)
 
 
-def num_missing(saved: Saved, length: int) -> int:
+def num_missing(saved: SavedReplay, length: int) -> int:
     """Returns the number of rows in rings of T = `length` rows that no segment has; segments share no rows."""
     oldest = np.maximum(saved.cursor - length, 0)
     num_found = 0
@@ -164,7 +164,7 @@ def _filled(num_rows: int, used: np.ndarray) -> np.ndarray:
     return filled.reshape(-1)
 
 
-def new_rows(built_on: Saved, cursor: np.ndarray, length: int) -> Rows:
+def new_rows(built_on: SavedReplay, cursor: np.ndarray, length: int) -> Rows:
     """Returns the rows in the rings that the disk lacks."""
     start = np.maximum(built_on.cursor, cursor - length)
     slot = np.flatnonzero(cursor > start)
@@ -184,7 +184,7 @@ def compress(rows: Rows) -> Runs:
     return Runs(rows.slot[begin], rows.number[begin], np.diff(np.append(begin, len(rows.slot))))
 
 
-def gather(observation: frames.Frames, chunk: Chunk) -> jax.Array | np.ndarray:
+def gather(observation: frame_rows.Frames, chunk: Chunk) -> jax.Array | np.ndarray:
     """Returns a copy [N, ...] of a chunk's rows in [S, T, ...] rings, which may be donated right afterwards."""
     if isinstance(observation, np.ndarray):
         rows: np.ndarray = observation[np.minimum(chunk.slot, len(observation) - 1), chunk.time]
@@ -193,7 +193,7 @@ def gather(observation: frames.Frames, chunk: Chunk) -> jax.Array | np.ndarray:
     return copied
 
 
-def scatter(observation: frames.Frames, chunk: Chunk, rows: np.ndarray) -> frames.Frames:
+def scatter(observation: frame_rows.Frames, chunk: Chunk, rows: np.ndarray) -> frame_rows.Frames:
     """Returns the donated rings [S, T, ...] with the chunk's rows; numpy's are written in place.
 
     `rows` are [sum of used, ...] in the order of `chunk.source`.
@@ -203,11 +203,11 @@ def scatter(observation: frames.Frames, chunk: Chunk, rows: np.ndarray) -> frame
         return observation
     padded = np.zeros((len(chunk.slot), *rows.shape[1:]), rows.dtype)
     padded[_filled(len(padded), chunk.used)] = rows
-    return _on_shards(frames.put, observation.sharding, donate=(0,))(observation, chunk.slot, chunk.time, padded)
+    return _on_shards(frame_rows.put, observation.sharding, donate=(0,))(observation, chunk.slot, chunk.time, padded)
 
 
-def _get(observation: frames.Frames, slot: jax.Array, time: jax.Array) -> jax.Array:
-    return frames.get(observation, slot, time, mode="clip")
+def _get(observation: frame_rows.Frames, slot: jax.Array, time: jax.Array) -> jax.Array:
+    return frame_rows.get(observation, slot, time, mode="clip")
 
 
 @functools.cache
@@ -267,7 +267,7 @@ def read_rows(root: pathlib.Path, segment: Segment) -> np.ndarray:
     return rows
 
 
-def restore(root: pathlib.Path, saved: Saved, template: frames.Frames) -> frames.Frames:
+def restore(root: pathlib.Path, saved: SavedReplay, template: frame_rows.Frames) -> frame_rows.Frames:
     """Returns the saved observation rings [S, T, ...] from segments below `root`; rows never written are 0.
 
     Args:

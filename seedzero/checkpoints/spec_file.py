@@ -6,7 +6,7 @@ import dataclasses
 import math
 import pathlib
 
-from seedzero.checkpoints import run_dir
+from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.core import errors, json_object, types
 
 _NAME = "spec.json"
@@ -18,7 +18,7 @@ _LIMITS |= {2.0**32 - 1, 2.0**64}
 def write(path: pathlib.Path, spec: types.EnvSpec) -> None:
     """Writes the spec into a run directory. Raises ResumeError if the disk cannot be written."""
     try:
-        run_dir.write_json_atomic(path / _NAME, dataclasses.asdict(spec))
+        run_dirs.write_json_atomic(path / _NAME, dataclasses.asdict(spec))
     except OSError as error:
         raise errors.ResumeError(
             f"cannot write {path / _NAME}: {error.strerror}; give --run_dir=DIR that can be written"

@@ -29,7 +29,7 @@ COMPRESSOR = {"id": "zstd", "level": 1}
 
 
 @dataclasses.dataclass(frozen=True)
-class Leaf:
+class TreeLeaf:
     """The keys from a tree's root to an array, its shape and its dtype's name; of random keys, their integers'."""
 
     path: Sequence[str]
@@ -47,12 +47,12 @@ class Leaf:
         return math.prod(self.shape) * jnp.dtype(self.dtype).itemsize
 
 
-def describe(tree: Tree) -> tuple[Leaf, ...]:
+def describe(tree: Tree) -> tuple[TreeLeaf, ...]:
     """Returns the descriptions of the leaves, in the order of `jax.tree.leaves`."""
     leaves = jax.tree_util.tree_flatten_with_path(_plain.eval_shape(tree))[0]
     name = functools.partial(jax.tree_util.keystr, simple=True)
     return tuple(
-        Leaf([name((key,)) for key in path], list(leaf.shape), jnp.dtype(leaf.dtype).name) for path, leaf in leaves
+        TreeLeaf([name((key,)) for key in path], list(leaf.shape), jnp.dtype(leaf.dtype).name) for path, leaf in leaves
     )
 
 
@@ -102,7 +102,7 @@ def save(directory: pathlib.Path, tree: Tree) -> None:
             store.write(array).result()
 
 
-def load(directory: pathlib.Path, leaves: Sequence[Leaf]) -> list[np.ndarray]:
+def load(directory: pathlib.Path, leaves: Sequence[TreeLeaf]) -> list[np.ndarray]:
     """Returns the arrays of a saved tree, in the order of `leaves`. Raises CheckpointError."""
     context = tensorstore.Context()
     try:
@@ -122,7 +122,7 @@ def _spec(directory: pathlib.Path, name: str) -> dict[str, Any]:
     return {"driver": "zarr", "kvstore": kvstore, "store_data_equal_to_fill_value": True}
 
 
-def check_fits(leaves: Sequence[Leaf], template: Tree) -> None:
+def check_fits(leaves: Sequence[TreeLeaf], template: Tree) -> None:
     """Compares saved arrays with a template.
 
     Raises:
@@ -138,7 +138,7 @@ def check_fits(leaves: Sequence[Leaf], template: Tree) -> None:
             )
 
 
-def _shape(leaf: Leaf | None) -> str:
+def _shape(leaf: TreeLeaf | None) -> str:
     return "absent" if leaf is None else f"{leaf.dtype}{list(leaf.shape)}"
 
 

@@ -1,6 +1,6 @@
 """`python -m seedzero.cli` is `seedzero`."""
 
-from seedzero.cli import main
+from seedzero.cli import main as commands
 
 if __name__ == "__main__":
-    main.program()
+    commands.program()

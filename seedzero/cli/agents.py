@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 
 from seedzero.cli import output, parse
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.config import options, presets
 
 _INDENT = " " * 4
@@ -13,9 +13,9 @@ _INDENT = " " * 4
 
 def run(arguments: parse.Arguments) -> int:
     """Prints every agent; returns the exit code."""
-    default, *_ = config_lib.agent_names()
-    for name in config_lib.agent_names():
-        settings: options.AgentSection = getattr(config_lib.Config(), name)
+    default, *_ = configs.agent_names()
+    for name in configs.agent_names():
+        settings: options.AgentSection = getattr(configs.Config(), name)
         output.show(f"{name}{' (the default)' if name == default else ''}: {settings.SUMMARY}")
         output.show(f"{_INDENT}plays {_plays(settings)}; learns from {_data(settings)}")
         tuned = ", ".join(preset for preset in presets.PRESETS if preset in presets.PARTS[name])

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 from seedzero.benchmark import roofline
 from seedzero.cli import output, parse
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.config import options, presets
 from seedzero.core import errors
 
@@ -65,9 +65,9 @@ def _chosen(part: str, arguments: parse.Arguments) -> dict[str, Any]:
             name = "preset" if preset else next(iter(arguments.settings))
             raise errors.UsageError(f"--{name} is not for {part}, {_WITHOUT_PRESET[part]}")
         return rows
-    agent = arguments.settings.get("run.agent", config_lib.agent_names()[0])
-    base = presets.get(preset, agent) if preset else config_lib.Config()
-    config_lib.check_read(arguments.settings, config_lib.override(base, arguments.settings).run.agent)
+    agent = arguments.settings.get("run.agent", configs.agent_names()[0])
+    base = presets.get(preset, agent) if preset else configs.Config()
+    configs.check_read(arguments.settings, configs.override(base, arguments.settings).run.agent)
     chosen = {"preset": preset, "settings": arguments.settings}
     return {**chosen, **_of_tpu(arguments)} if part == "tpu" else chosen
 

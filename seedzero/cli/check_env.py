@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from seedzero.api import environment, request
 from seedzero.cli import output, parse
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.config import kinds
 from seedzero.core import errors, exit_codes, types
 
@@ -97,14 +97,14 @@ def _episodes(findings: check.Findings) -> dict[str, Any]:
     }
 
 
-def _discount(config: config_lib.Config) -> float:
+def _discount(config: configs.Config) -> float:
     return float(getattr(config.agent, "discount", 1.0))
 
 
-def _network(config: config_lib.Config, spec: types.EnvSpec) -> tuple[str, list[str]]:
+def _network(config: configs.Config, spec: types.EnvSpec) -> tuple[str, list[str]]:
     """Returns the setting that says the network's kind, with the kind, and errors where none fits."""
     name = "network.kind" if "network" in config.agent.SECTIONS else f"{config.run.agent}.torso"
-    given = config_lib.flatten(config).get(name)
+    given = configs.flatten(config).get(name)
     if given is None:
         return "", []
     try:
@@ -122,7 +122,7 @@ def _cut_short(findings: check.Findings, num_steps: int) -> list[str]:
     ]
 
 
-def _beyond_support(config: config_lib.Config, largest: float, rewards: Sequence[float]) -> list[str]:
+def _beyond_support(config: configs.Config, largest: float, rewards: Sequence[float]) -> list[str]:
     """Returns a warning where MuZero's categorical values cannot show the returns that were seen."""
     if "network" not in config.agent.SECTIONS or config.muzero.reward_clip or not largest:
         return []

@@ -6,7 +6,7 @@ import textwrap
 
 from seedzero.cli import output, parse
 from seedzero.config import combinations, options, presets
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 
 _INDENT = " " * 6
 
@@ -18,16 +18,16 @@ def run(arguments: parse.Arguments) -> int:
       ConfigError: settings that are wrong, or, once they are printed, that `train` would refuse together.
     """
     preset = arguments.flags["preset"]
-    agent = arguments.settings.get("run.agent", config_lib.agent_names()[0])
+    agent = arguments.settings.get("run.agent", configs.agent_names()[0])
     base = presets.get(preset, agent)
-    config_lib.check_read(arguments.settings, agent)
+    configs.check_read(arguments.settings, agent)
     config, _ = combinations.imply(
-        config_lib.override(base, arguments.settings),
+        configs.override(base, arguments.settings),
         preset_env=base.env.id,
         explicit=arguments.settings.keys(),
         elsewhere=presets.part(preset, agent).elsewhere,
     )
-    values = {name: value for name, value in config_lib.flatten(config).items() if config_lib.is_read(name, agent)}
+    values = {name: value for name, value in configs.flatten(config).items() if configs.is_read(name, agent)}
     on_cpu = presets.cpu_values(preset, agent, explicit=arguments.settings.keys())
     output.show(f"# preset {preset}, agent {agent}: {presets.find(preset).description}")
     print("# *: a run directory keeps it; all others may change when a run resumes")
@@ -39,13 +39,13 @@ def run(arguments: parse.Arguments) -> int:
             section = name.partition(".")[0]
             print(f"\n[{section}]")
         output.show(_entry(name, value, on_cpu.get(name)))
-    combinations.check(config, config_lib.override(config, on_cpu))
+    combinations.check(config, configs.override(config, on_cpu))
     return 0
 
 
 def _entry(name: str, value: options.Value, on_cpu: options.Value | None) -> str:
     """Returns a setting as `--name=value  unit`, and below it what it means."""
-    metadata = config_lib.fields()[name].metadata
+    metadata = configs.fields()[name].metadata
     cpu = "" if on_cpu is None else f"  (on a CPU: {_text(on_cpu)})"
     unit = f"  {metadata['unit']}" if metadata["unit"] else ""
     choices = f" [{' | '.join(metadata['choices'])}]" if metadata["choices"] else ""

@@ -9,13 +9,13 @@ from typing import Any, Literal
 from seedzero.api import runs
 from seedzero.cli import output, parse
 from seedzero.config import combinations
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.core import env_ids, errors
 
 _EXHAUSTIVE = "exhaustive"
 _EPISODES = 20
 _LISTENING = {
-    name: config_lib.ALIASES.get(name, name)
+    name: configs.ALIASES.get(name, name)
     for name in ("listen", "token_file", "insecure", "tls.cert_file", "tls.key_file")
 }
 """Flags of the server that --listen starts -> the settings of the same meaning."""
@@ -61,7 +61,7 @@ def run(arguments: parse.Arguments) -> int:
     return 0
 
 
-def _access(arguments: parse.Arguments) -> config_lib.Config | None:
+def _access(arguments: parse.Arguments) -> configs.Config | None:
     """Returns a configuration with the address, token and certificate of the flags; None without --listen."""
     given = {flag: arguments.flags[flag] for flag in _LISTENING if flag in arguments.flags}
     if "listen" not in given:
@@ -74,7 +74,7 @@ def _access(arguments: parse.Arguments) -> config_lib.Config | None:
             "leave one of them out"
         )
     remote = {"env.id": env_ids.REMOTE, "worker.num": "0"}
-    access = config_lib.override(config_lib.Config(), {**remote, **given})
+    access = configs.override(configs.Config(), {**remote, **given})
     combinations.check(access)
     return access
 
@@ -118,15 +118,15 @@ def play(arguments: parse.Arguments) -> int:
     seed = arguments.integer("seed", minimum=0) or 0
     step = read_step(arguments)
     max_steps = arguments.integer("max_episode_steps", minimum=1)
-    from seedzero.evaluation import video as video_lib
+    from seedzero.evaluation import video as videos
 
-    video_lib.check_path(video)  # before JAX is loaded
+    videos.check_path(video)  # before JAX is loaded
     from seedzero.bucket import run_copy
-    from seedzero.evaluation import evaluate
+    from seedzero.evaluation import evaluate as scoring
 
     output.say(f"playing {run_dir} into {video}")
     with run_copy.local(run_dir, lambda copy: copy.fetch_params(step)) as path:
-        result = evaluate.play(str(path), video, step, seed, max_steps, trusted=arguments.switch("trust_run_dir"))
+        result = scoring.play(str(path), video, step, seed, max_steps, trusted=arguments.switch("trust_run_dir"))
     output.say(f"played the checkpoint of update {result['step']}{_why(step, result)}")
     _report_cut(result)
     output.print_json(result)
@@ -135,7 +135,7 @@ def play(arguments: parse.Arguments) -> int:
 
 def _of_setting(flag: str, placeholder: str) -> parse.Flag:
     """Returns a flag with the help of its setting."""
-    return parse.Flag(flag, f"with --listen: {config_lib.fields()[_LISTENING[flag]].metadata['help']}", placeholder)
+    return parse.Flag(flag, f"with --listen: {configs.fields()[_LISTENING[flag]].metadata['help']}", placeholder)
 
 
 _STEP = parse.Flag(

@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from seedzero.cli import main as seedzero
+from seedzero.cli import main as commands
 from seedzero.cli import output, parse
 from seedzero.core import errors, exit_codes
 from seedzero.launch import google_cloud
@@ -55,7 +55,7 @@ def _run(args: Sequence[str], environ: Mapping[str, str]) -> int:
             "neither CLUSTER_SPEC, as in a custom job of Vertex AI, nor --address_object is set: learner and workers "
             "cannot find each other; give --address_object=gs://BUCKET/NAME"
         )
-    client = google_cloud.Client(google_cloud.endpoints(environ))
+    client = google_cloud.CloudClient(google_cloud.endpoints(environ))
 
     def address() -> str | None:
         if address_object:
@@ -66,11 +66,11 @@ def _run(args: Sequence[str], environ: Mapping[str, str]) -> int:
         files = write_files(pathlib.Path(folder), client.secret(flags["secret"]))
         if words[0] == "worker":
             program = (sys.executable, "-m", "seedzero.cli")
-            return respawn.Worker(lambda server: [*program, *worker_command(words, files, server)], address).run()
+            return respawn.Respawner(lambda server: [*program, *worker_command(words, files, server)], address).run()
         port = PORT if address_object else int(google_cloud.learner_of_cluster(cluster_spec).rpartition(":")[2])
         if address_object:
             client.write_object(address_object, f"{client.own_address()}:{port}")
-        return seedzero.main(train_command(words, files, port))
+        return commands.main(train_command(words, files, port))
 
 
 def split(args: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -14,7 +14,7 @@ from seedzero.api import request
 from seedzero.cli import output, parse, train
 from seedzero.config import worker_options
 from seedzero.core import errors, packages
-from seedzero.launch import plan as plan_lib
+from seedzero.launch import plan as launch_plan
 
 _TOKEN_FILE = "transport.token_file"
 _OF_THE_ADDRESS = ("transport.listen", _TOKEN_FILE, "tls.cert_file", "tls.key_file")
@@ -28,7 +28,7 @@ def run(arguments: parse.Arguments) -> int:
       UsageError: wrong settings, no Ray, no cluster, or no room on it.
       TrainingFailure: the learner or a worker failed too often.
     """
-    plan_lib.check_settings(arguments.settings)
+    launch_plan.check_settings(arguments.settings)
     num_workers = arguments.integer("num_workers", minimum=1) or 1
     learner_cpus = _learner_cpus(arguments)
     given = arguments.flags["run_dir"]
@@ -40,26 +40,26 @@ def run(arguments: parse.Arguments) -> int:
     token = _token(arguments.settings.get(_TOKEN_FILE, ""))
     options = dataclasses.replace(
         worker_options.of_learner(asked.config),
-        threads=plan_lib.worker_threads(asked.config),
+        threads=launch_plan.worker_threads(asked.config),
         ca_file=arguments.flags.get("tls.ca_file", ""),
         server_name=arguments.flags.get("tls.server_name", ""),
     )
-    worker, wanted_cpus = plan_lib.Needs(options.threads), plan_lib.learner_cpus(asked.config)
+    worker, wanted_cpus = launch_plan.NodeResources(options.threads), launch_plan.learner_cpus(asked.config)
 
-    def learner_on(nodes: Sequence[Mapping[str, float]], *accelerator: Any) -> plan_lib.Needs:
-        wanted = plan_lib.Needs(learner_cpus or wanted_cpus, *accelerator)
-        return wanted if learner_cpus else plan_lib.fit_learner(wanted, worker, num_workers, nodes)
+    def learner_on(nodes: Sequence[Mapping[str, float]], *accelerator: Any) -> launch_plan.NodeResources:
+        wanted = launch_plan.NodeResources(learner_cpus or wanted_cpus, *accelerator)
+        return wanted if learner_cpus else launch_plan.fit_learner(wanted, worker, num_workers, nodes)
 
     def check_here(nodes: Sequence[Mapping[str, float]]) -> None:
-        if problem := plan_lib.shortage(learner_on(nodes), worker, num_workers, nodes):
+        if problem := launch_plan.shortage(learner_on(nodes), worker, num_workers, nodes):
             raise errors.UsageError(problem)
 
     ray_launch = _load()
     with ray_launch.connected(arguments.flags.get("address", ""), check_here) as is_own:
         there = ray_launch.nodes()
-        accelerator = plan_lib.find_accelerator(arguments.flags.get("accelerator", "auto"), there)
+        accelerator = launch_plan.find_accelerator(arguments.flags.get("accelerator", "auto"), there)
         learner = learner_on(there, *accelerator)
-        plan = plan_lib.Plan(
+        plan = launch_plan.Plan(
             run_dir=run_dir,
             num_workers=num_workers,
             train_words=_train_words(arguments, run_dir),

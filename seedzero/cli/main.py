@@ -32,7 +32,7 @@ from seedzero.cli import (
     train,
     worker,
 )
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.core import errors, exit_codes, printable
 
 COMMANDS: Mapping[str, parse.Command] = {
@@ -112,7 +112,7 @@ def _run(args: list[str]) -> int:
 
 def _find(name: str) -> parse.Command:
     if name not in COMMANDS:
-        nearest = config_lib.nearest(name, COMMANDS)
+        nearest = configs.nearest(name, COMMANDS)
         hint = f"did you mean {nearest}?" if nearest else f"choose one of {', '.join(COMMANDS)}"
         raise errors.UsageError(f"unknown command {name!r}; {hint}")
     return COMMANDS[name]

@@ -60,6 +60,8 @@ def fail(error: errors.Error) -> int:
 
 def print_json(value: Mapping[str, object] | Sequence[object]) -> None:
     """Prints one line of strict JSON, numbers that are not finite as text."""
-    from seedzero.checkpoints import run_dir  # numpy, which a mistake in the command line need not wait for
+    from seedzero.checkpoints import (
+        run_dir as run_dirs,  # numpy, which a mistake in the command line need not wait for
+    )
 
-    print(run_dir.encode(value), flush=True)
+    print(run_dirs.encode(value), flush=True)

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.core import errors
 
@@ -105,10 +105,10 @@ def read(name: str, command: Command, args: Sequence[str]) -> Arguments:
     """
     flags = {flag.name: flag for flag in command.flags}
     switches = {flag.name for flag in command.flags if flag.is_switch}
-    settings = config_lib.fields() if command.takes_settings else {}
-    aliases = config_lib.ALIASES if command.takes_settings else {}
+    settings = configs.fields() if command.takes_settings else {}
+    aliases = configs.ALIASES if command.takes_settings else {}
     switches |= {key for key in [*settings, *aliases] if isinstance(settings[aliases.get(key, key)].default, bool)}
-    everything = config_lib.LISTED if command.takes_settings else f"`seedzero {name} --help` lists all flags"
+    everything = configs.LISTED if command.takes_settings else f"`seedzero {name} --help` lists all flags"
     words, given = _split(args, switches, known=[*flags, *aliases, *settings], everything=everything)
     _check_words(name, command, words)
     missing = [flag for flag in command.flags if flag.required and flag.name not in given]
@@ -142,8 +142,8 @@ def _split(
         key, has_value, value = arg.removeprefix("--").partition("=")
         if key not in known:
             later = (arg.removeprefix("--agent=") for arg in rest if arg.startswith("--agent="))
-            agent = given.get("agent") or next(later, config_lib.agent_names()[0])
-            nearest = config_lib.suggestion(key.lstrip("-"), known, agent, everything)
+            agent = given.get("agent") or next(later, configs.agent_names()[0])
+            nearest = configs.suggestion(key.lstrip("-"), known, agent, everything)
             raise errors.UsageError(f"unknown setting {arg}{nearest}")
         if key in switches and not has_value:
             value = rest.pop(0) if rest and rest[0].lower() in options.BOOLEANS else "true"
@@ -185,10 +185,10 @@ def help_text(name: str, command: Command) -> str:
 
 def _short_settings() -> list[Flag]:
     """The settings that have a short name, as flags, and one line for all the others."""
-    fields, placeholders = config_lib.fields(), {bool: "", int: "N", float: "X", str: "TEXT"}
+    fields, placeholders = configs.fields(), {bool: "", int: "N", float: "X", str: "TEXT"}
     short = [
         Flag(alias, fields[name].metadata["help"], placeholders[type(fields[name].default)])
-        for alias, name in config_lib.ALIASES.items()
+        for alias, name in configs.ALIASES.items()
     ]
     return [*short, Flag("SECTION.KEY", "any other setting; `seedzero config --preset=NAME` lists them all", "VALUE")]
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from seedzero.api import training
 from seedzero.cli import output, parse, stopping
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.config import presets
 from seedzero.core import errors, exit_codes
 
@@ -54,7 +54,7 @@ def resume_command(path: str, arguments: parse.Arguments, *, command: Sequence[s
 
 def as_words(flags: Mapping[str, str], settings: Mapping[str, str]) -> list[str]:
     """Returns flags, and settings by their short names, where they have one, as words of a command line."""
-    aliases = {name: alias for alias, name in config_lib.ALIASES.items()}
+    aliases = {name: alias for alias, name in configs.ALIASES.items()}
     short = {aliases.get(name, name): value for name, value in settings.items()}
     return [f"--{key}={value}" for key, value in {**flags, **short}.items()]
 

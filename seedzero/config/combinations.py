@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Set
 
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.core import env_ids, errors
 
@@ -41,12 +41,12 @@ _TAKE_ARGUMENTS = ("gym", "python", "envpool", "football")
 
 
 def imply(
-    config: config_lib.Config,
+    config: configs.Config,
     *,
     preset_env: str,
     explicit: Set[str],
     elsewhere: Mapping[str, options.Value] = {},
-) -> tuple[config_lib.Config, list[str]]:
+) -> tuple[configs.Config, list[str]]:
     """Returns the configuration with what follows from the user's settings, and notes about it.
 
     Args:
@@ -60,7 +60,7 @@ def imply(
     if config.env.id == env_ids.REMOTE and "worker.num" not in explicit:
         changes["worker.num"] = 0
         notes.append("--env=remote: no local workers, the environments come with the workers that join")
-    given = config_lib.flatten(config)
+    given = configs.flatten(config)
     for flag, name, off in _OF_ENVIRONMENTS:
         if given[name] != off and name not in explicit and config.env.id != preset_env:
             changes[name] = off
@@ -96,11 +96,11 @@ def imply(
         notes.append("--replay.final_updates is off: they follow the last of --max_env_steps, which has no limit")
     if config.env.id == env_ids.DMLAB30:
         notes += _levels_left_out(config)
-    implied = config_lib.override(config, changes)
+    implied = configs.override(config, changes)
     return implied, [*notes, *implied.agent.notes(implied)]
 
 
-def _levels_left_out(config: config_lib.Config) -> Iterator[str]:
+def _levels_left_out(config: configs.Config) -> Iterator[str]:
     """Yields notes on levels of DMLab-30 that nobody plays."""
     worker, evaluation, levels = config.worker, config.evaluation, env_ids.DMLAB30_LEVELS
     if 0 < worker.num_envs < levels and not worker.num_remote:
@@ -118,7 +118,7 @@ def _levels_left_out(config: config_lib.Config) -> Iterator[str]:
             yield f"--{name}={number}: evaluations play {number} of the {levels} levels; give --{name}={levels}"
 
 
-def check(*variants: config_lib.Config) -> None:
+def check(*variants: configs.Config) -> None:
     """Refuses settings that can't stand together.
 
     Args:
@@ -133,7 +133,7 @@ def check(*variants: config_lib.Config) -> None:
         raise errors.ConfigError(problems[0])
 
 
-def _problems(config: config_lib.Config) -> Iterator[str]:
+def _problems(config: configs.Config) -> Iterator[str]:
     yield from _worker_problems(config)
     yield from _access_problems(config)
     yield from _deterministic_problems(config)
@@ -146,7 +146,7 @@ def _problems(config: config_lib.Config) -> Iterator[str]:
         )
 
 
-def _worker_problems(config: config_lib.Config) -> Iterator[str]:
+def _worker_problems(config: configs.Config) -> Iterator[str]:
     worker, listen = config.worker, config.transport.listen
     kind = config.env.id.partition(":")[0]
     for name in ("level_cache", "level_seeds"):
@@ -180,7 +180,7 @@ def _worker_problems(config: config_lib.Config) -> Iterator[str]:
         )
 
 
-def _access_problems(config: config_lib.Config) -> Iterator[str]:
+def _access_problems(config: configs.Config) -> Iterator[str]:
     listen, token_file, tls = config.transport.listen, config.transport.token_file, config.tls
     if listen and not is_of_this_machine(listen) and not token_file and not config.transport.insecure:
         yield (
@@ -210,7 +210,7 @@ def is_of_this_machine(listen: str) -> bool:
         return host == "localhost"
 
 
-def _deterministic_problems(config: config_lib.Config) -> Iterator[str]:
+def _deterministic_problems(config: configs.Config) -> Iterator[str]:
     if not config.run.deterministic:
         return
     if config.worker.num == 0:
@@ -233,7 +233,7 @@ def _deterministic_problems(config: config_lib.Config) -> Iterator[str]:
         yield "--deterministic always saves the replay, but --checkpoint.replay=off; leave one of them out"
 
 
-def _replay_problems(config: config_lib.Config) -> Iterator[str]:
+def _replay_problems(config: configs.Config) -> Iterator[str]:
     replay, worker = config.replay, config.worker
     num_envs = worker.num_envs
     if 0 < replay.num_slots < num_envs:
@@ -272,7 +272,7 @@ def _replay_problems(config: config_lib.Config) -> Iterator[str]:
         )
 
 
-def check_environment(config: config_lib.Config, *, num_players: int, is_continuous: bool) -> None:
+def check_environment(config: configs.Config, *, num_players: int, is_continuous: bool) -> None:
     """Refuses environments that the agent cannot play.
 
     Raises:
@@ -288,7 +288,7 @@ def check_environment(config: config_lib.Config, *, num_players: int, is_continu
     actions = "continuous actions" if is_continuous else "discrete actions"
     for what, can_play in ((f"{num_players} players", has_players), (actions, has_actions)):
         if not can_play(config.agent):
-            able = [name for name in config_lib.agent_names() if can_play(getattr(config, name))]
+            able = [name for name in configs.agent_names() if can_play(getattr(config, name))]
             raise errors.ConfigError(
                 f"agent {config.run.agent} plays no environments with {what}, as --env={config.env.id} has; "
                 + (f"give --agent={'|'.join(able)}" if able else "no agent does")

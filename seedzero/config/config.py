@@ -10,13 +10,13 @@ import difflib
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from seedzero.config import apex as apex_lib
-from seedzero.config import muzero as muzero_lib
+from seedzero.config import apex as apex_config
+from seedzero.config import muzero as muzero_config
 from seedzero.config import options, sections
-from seedzero.config import ppo as ppo_lib
-from seedzero.config import r2d2 as r2d2_lib
-from seedzero.config import sac as sac_lib
-from seedzero.config import vtrace as vtrace_lib
+from seedzero.config import ppo as ppo_config
+from seedzero.config import r2d2 as r2d2_config
+from seedzero.config import sac as sac_config
+from seedzero.config import vtrace as vtrace_config
 from seedzero.core import errors
 
 
@@ -30,18 +30,18 @@ class Config:
     transport: sections.TransportConfig = sections.TransportConfig()
     tls: sections.TlsConfig = sections.TlsConfig()
     batcher: sections.BatcherConfig = sections.BatcherConfig()
-    search: muzero_lib.SearchConfig = muzero_lib.SearchConfig()
-    explore: muzero_lib.ExploreConfig = muzero_lib.ExploreConfig()
-    network: muzero_lib.NetworkConfig = muzero_lib.NetworkConfig()
-    muzero: muzero_lib.MuZeroConfig = muzero_lib.MuZeroConfig()
-    optimizer: muzero_lib.OptimizerConfig = muzero_lib.OptimizerConfig()
-    vtrace: vtrace_lib.VTraceConfig = vtrace_lib.VTraceConfig()
-    apex: apex_lib.ApexConfig = apex_lib.ApexConfig()
-    r2d2: r2d2_lib.R2D2Config = r2d2_lib.R2D2Config()
-    ppo: ppo_lib.PPOConfig = ppo_lib.PPOConfig()
-    sac: sac_lib.SACConfig = sac_lib.SACConfig()
+    search: muzero_config.SearchConfig = muzero_config.SearchConfig()
+    explore: muzero_config.ExploreConfig = muzero_config.ExploreConfig()
+    network: muzero_config.NetworkConfig = muzero_config.NetworkConfig()
+    muzero: muzero_config.MuZeroConfig = muzero_config.MuZeroConfig()
+    optimizer: muzero_config.OptimizerConfig = muzero_config.OptimizerConfig()
+    vtrace: vtrace_config.VTraceConfig = vtrace_config.VTraceConfig()
+    apex: apex_config.ApexConfig = apex_config.ApexConfig()
+    r2d2: r2d2_config.R2D2Config = r2d2_config.R2D2Config()
+    ppo: ppo_config.PPOConfig = ppo_config.PPOConfig()
+    sac: sac_config.SACConfig = sac_config.SACConfig()
     replay: sections.ReplayConfig = sections.ReplayConfig()
-    reanalyse: muzero_lib.ReanalyseConfig = muzero_lib.ReanalyseConfig()
+    reanalyse: muzero_config.ReanalyseConfig = muzero_config.ReanalyseConfig()
     training: sections.TrainingConfig = sections.TrainingConfig()
     evaluation: sections.EvaluationConfig = sections.EvaluationConfig()
     checkpoint: sections.CheckpointConfig = sections.CheckpointConfig()

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Set
 from typing import NamedTuple
 
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.config import options, presets
 from seedzero.core import env_ids, errors
 
@@ -30,8 +30,8 @@ class Machine(NamedTuple):
 
 
 def resolve(
-    config: config_lib.Config, *, preset: str, explicit: Set[str], machine: Machine
-) -> tuple[config_lib.Config, list[str]]:
+    config: configs.Config, *, preset: str, explicit: Set[str], machine: Machine
+) -> tuple[configs.Config, list[str]]:
     """Returns the configuration with everything filled in that depends on the machine, and notes for the user.
 
     Args:
@@ -46,11 +46,11 @@ def resolve(
     notes = []
     changes = presets.cpu_values(preset, config.run.agent, explicit=explicit)
     if machine.platform == "cpu" and changes:
-        config = config_lib.override(config, changes)
+        config = configs.override(config, changes)
         notes.append(f"preset {preset} on a CPU: {_listing(changes)}")
     automatic = _automatic(config, machine)
     if automatic:
-        config = config_lib.override(config, automatic)
+        config = configs.override(config, automatic)
         found = f"{machine.num_cores} cores and {machine.num_devices} {machine.platform} device(s)"
         notes.append(f"automatic, for {found}: {_listing(automatic)}")
     check_shares(config)
@@ -67,7 +67,7 @@ def _listing(values: Mapping[str, options.Value]) -> str:
     return ", ".join(f"{name}={value}" for name, value in values.items())
 
 
-def _automatic(config: config_lib.Config, machine: Machine) -> dict[str, options.Value]:
+def _automatic(config: configs.Config, machine: Machine) -> dict[str, options.Value]:
     """Values for what is still AUTO."""
     num_devices = config.training.num_devices or machine.num_devices
     num_acting = config.training.acting_devices or num_devices
@@ -82,11 +82,11 @@ def _automatic(config: config_lib.Config, machine: Machine) -> dict[str, options
         "batcher.max_batch": max(most_rows, config.worker.envs_per_group),
         "worker.threads": max(1, machine.num_cores // max(1, config.worker.num)),
     }
-    current = config_lib.flatten(config)
+    current = configs.flatten(config)
     return {name: value for name, value in values.items() if current[name] == options.AUTO}
 
 
-def _slots(config: config_lib.Config) -> tuple[int, int]:
+def _slots(config: configs.Config) -> tuple[int, int]:
     """Returns the number of rings, and how many environments share the capacity; 0: as many as there are rings.
 
     There are rings for local and announced workers, and where any may join, for one more.
@@ -102,7 +102,7 @@ def _slots(config: config_lib.Config) -> tuple[int, int]:
     return num_slots, expected if expected < num_slots else 0
 
 
-def _may_join(config: config_lib.Config) -> bool:
+def _may_join(config: configs.Config) -> bool:
     """Returns whether workers of other machines may bring environments."""
     listen = config.transport.listen
     is_open = bool(listen) and not listen.startswith("unix:")
@@ -113,7 +113,7 @@ def _round_up(number: int, multiple: int) -> int:
     return -(-number // multiple) * multiple
 
 
-def check_shares(config: config_lib.Config, *, is_begun: bool = False) -> None:
+def check_shares(config: configs.Config, *, is_begun: bool = False) -> None:
     """Every device of a group holds the same number of slots and takes the same share of a batch.
 
     Args:
@@ -146,7 +146,7 @@ def check_shares(config: config_lib.Config, *, is_begun: bool = False) -> None:
         )
 
 
-def _unshared(config: config_lib.Config, num_acting: int) -> list[tuple[str, int, int, str]]:
+def _unshared(config: configs.Config, num_acting: int) -> list[tuple[str, int, int, str]]:
     """Returns the numbers that groups of devices can't share: name, number, what should divide it, those groups."""
     num_devices = config.training.num_devices
     acting, all_groups, num_shares = f"training.num_devices={num_devices}", "", num_devices

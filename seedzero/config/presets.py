@@ -9,22 +9,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from typing import NamedTuple
 
-from seedzero.config import apex as apex_lib
-from seedzero.config import config as config_lib
+from seedzero.config import apex as apex_config
+from seedzero.config import config as configs
 from seedzero.config import muzero_presets, options
-from seedzero.config import ppo as ppo_lib
-from seedzero.config import r2d2 as r2d2_lib
-from seedzero.config import sac as sac_lib
-from seedzero.config import vtrace as vtrace_lib
+from seedzero.config import ppo as ppo_config
+from seedzero.config import r2d2 as r2d2_config
+from seedzero.config import sac as sac_config
+from seedzero.config import vtrace as vtrace_config
 from seedzero.core import errors, types
 
 PARTS: Mapping[str, Mapping[str, options.Part]] = {
     "muzero": muzero_presets.PARTS,
-    "vtrace": vtrace_lib.PARTS,
-    "apex": apex_lib.PARTS,
-    "r2d2": r2d2_lib.PARTS,
-    "ppo": ppo_lib.PARTS,
-    "sac": sac_lib.PARTS,
+    "vtrace": vtrace_config.PARTS,
+    "apex": apex_config.PARTS,
+    "r2d2": r2d2_config.PARTS,
+    "ppo": ppo_config.PARTS,
+    "sac": sac_config.PARTS,
 }
 """Agent -> preset -> the agent's part."""
 
@@ -196,14 +196,14 @@ PRESETS: Mapping[str, Preset] = {
 }
 
 
-def get(name: str, agent: str = "muzero") -> config_lib.Config:
+def get(name: str, agent: str = "muzero") -> configs.Config:
     """Returns the settings of a preset and an agent as they are on an accelerator, automatic ones still open.
 
     Raises:
       ConfigError: there is no such preset or agent.
     """
     values = {**find(name).values, **part(name, agent).values, "run.agent": agent}
-    return config_lib.override(config_lib.Config(), values)
+    return configs.override(configs.Config(), values)
 
 
 def find(name: str) -> Preset:
@@ -213,7 +213,7 @@ def find(name: str) -> Preset:
       ConfigError: there is none.
     """
     if name not in PRESETS:
-        nearest = config_lib.nearest(name, PRESETS)
+        nearest = configs.nearest(name, PRESETS)
         hint = f"; did you mean --preset={nearest}?" if nearest else f"; choose one of {', '.join(PRESETS)}"
         raise errors.ConfigError(f"unknown preset --preset={name}{hint}")
     return PRESETS[name]

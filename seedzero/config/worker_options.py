@@ -9,9 +9,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from seedzero.config import config as config_lib
-from seedzero.config import options as options_lib
-from seedzero.config import sections
+from seedzero.config import config as configs
+from seedzero.config import options, sections
 from seedzero.core import env_ids, errors
 
 ROLES = ("any", "train", "evaluate")
@@ -68,7 +67,7 @@ FLAGS: Mapping[str, dataclasses.Field[Any]] = {
 """Every field by the name of its flag."""
 
 
-def of_learner(config: config_lib.Config) -> WorkerOptions:
+def of_learner(config: configs.Config) -> WorkerOptions:
     """Returns the options that a learner's configuration sets."""
     transport = config.transport
     return WorkerOptions(
@@ -115,17 +114,17 @@ def parse(texts: Mapping[str, str]) -> WorkerOptions:
 
 
 def _parse(name: str, text: str, field: dataclasses.Field[Any]) -> Any:
-    value, limits = options_lib.parse(name, text, type(field.default)), field.metadata
+    value, limits = options.parse(name, text, type(field.default)), field.metadata
     if "choices" in limits and value not in limits["choices"]:
         raise errors.UsageError(f"--{name}={text}: expected one of {', '.join(limits['choices'])}")
     if "minimum" in limits and value < limits["minimum"]:
         raise errors.UsageError(f"--{name}={text}: expected at least {limits['minimum']}")
-    if isinstance(value, int) and value > options_lib.LARGEST:
-        raise errors.UsageError(f"--{name}={text}: expected at most {options_lib.LARGEST}")
+    if isinstance(value, int) and value > options.LARGEST:
+        raise errors.UsageError(f"--{name}={text}: expected at most {options.LARGEST}")
     return value
 
 
-def invitation(config: config_lib.Config, address: str) -> str:
+def invitation(config: configs.Config, address: str) -> str:
     """Returns the command that brings a worker from another machine to a learner that listens on an address.
 
     With --env=remote that is a program of the user, as `examples/remote_worker.py`.

@@ -20,7 +20,7 @@ import numpy as np
 from seedzero.agents import base
 from seedzero.device import steps, transfer
 from seedzero.replay import priorities
-from seedzero.replay import rings as rings_lib
+from seedzero.replay import rings as ring_store
 
 MOST_UPDATES = 2
 """Updates on their way: one that learns, and one whose windows are there when it ends."""
@@ -32,7 +32,7 @@ Learned: TypeAlias = tuple[base.TrainState, transfer.Pieces, jax.Array]
 """A train state, priorities, and metrics as one array."""
 
 
-class Update:
+class UpdateApart:
     """Updates of devices apart, called by one thread.
 
     Args:
@@ -48,7 +48,7 @@ class Update:
         self,
         draw: Callable[..., tuple[transfer.Pieces, priorities.Places]],
         learn: Callable[..., Learned],
-        write_back: Callable[..., rings_lib.Rings] | None,
+        write_back: Callable[..., ring_store.Rings] | None,
         *,
         acting: jax.sharding.Mesh,
         learners: jax.sharding.Mesh,
@@ -63,8 +63,8 @@ class Update:
         self._learning: collections.deque[tuple[priorities.Places, transfer.Pieces]] = collections.deque()
 
     def __call__(
-        self, train: base.TrainState, rings: rings_lib.Rings, feed: steps.Feed, num_updates: int
-    ) -> tuple[base.TrainState, rings_lib.Rings, jax.Array]:
+        self, train: base.TrainState, rings: ring_store.Rings, feed: steps.Feed, num_updates: int
+    ) -> tuple[base.TrainState, ring_store.Rings, jax.Array]:
         """Returns the states after an update, and its metrics.
 
         num_updates: before this one, as the train state says; acting devices would have to wait for that.
@@ -76,7 +76,7 @@ class Update:
             self._learning.append((places, priority))
         return train, rings if self._ahead else self._prioritized(rings), values
 
-    def _prioritized(self, rings: rings_lib.Rings) -> rings_lib.Rings:
+    def _prioritized(self, rings: ring_store.Rings) -> ring_store.Rings:
         """Returns the rings with the priorities that are there."""
         while self._learning and (not self._ahead or is_there(self._learning[0][1])):
             places, priority = self._learning.popleft()

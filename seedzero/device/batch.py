@@ -12,7 +12,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.core import types
 from seedzero.transport import messages
 
@@ -56,7 +56,7 @@ class Layout(NamedTuple):
         return local * self.num_shards + shard
 
 
-def plan(config: config_lib.Config, num_shards: int) -> tuple[Layout, tuple[int, ...]]:
+def plan(config: configs.Config, num_shards: int) -> tuple[Layout, tuple[int, ...]]:
     """Returns where slots lie, and the rows a shard of the compiled acting batches, ascending.
 
     Automatic values of the configuration are resolved.

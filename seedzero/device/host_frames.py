@@ -19,15 +19,15 @@ import numpy as np
 
 from seedzero.agents import base
 from seedzero.core import errors, types
-from seedzero.device import batch as batch_lib
+from seedzero.device import batch as batches
 from seedzero.device import steps
-from seedzero.replay import rings as rings_lib
-from seedzero.replay import windows as windows_lib
+from seedzero.replay import rings as ring_store
+from seedzero.replay import windows as windowing
 
 HOST_LAG = 16
 """New rows in a ring between drawing windows and having learned from them, at most."""
 
-Updated: TypeAlias = tuple[base.TrainState, rings_lib.Rings, jax.Array]
+Updated: TypeAlias = tuple[base.TrainState, ring_store.Rings, jax.Array]
 """As `steps.Updated`, with the metrics as one array."""
 
 
@@ -38,7 +38,7 @@ class HostFrames:
     """
 
     def __init__(
-        self, spec: types.EnvSpec, layout: batch_lib.Layout, length: int, sharding: jax.sharding.Sharding
+        self, spec: types.EnvSpec, layout: batches.Layout, length: int, sharding: jax.sharding.Sharding
     ) -> None:
         shape = (layout.num_train, length, *spec.observation_shape)
         self.array = np.zeros(shape, spec.observation_dtype)
@@ -50,7 +50,7 @@ class HostFrames:
         """Goes on behind the rows that a checkpoint has brought into `array`: [S], rows ever written."""
         self._cursor[:] = cursor
 
-    def write(self, batch: batch_lib.Batch) -> None:
+    def write(self, batch: batches.Batch) -> None:
         """Puts training slots' newest frames where the acting call of this batch puts the rest of their rows."""
         num_rows = len(batch.slot) // self._layout.num_shards
         stored = np.flatnonzero(batch.slot < self._layout.train_per_shard)
@@ -66,7 +66,7 @@ class HostFrames:
         """Returns the most rows that one ring got since."""
         return int(np.max(self._cursor - mark))
 
-    def read(self, windows: windows_lib.Windows) -> jax.Array:
+    def read(self, windows: windowing.Windows) -> jax.Array:
         """Any thread: returns the windows' frames [B, P, stack, *observation_shape], spread over the devices.
 
         Windows without a slot, which learn and renew pass over, get arbitrary frames.
@@ -82,12 +82,12 @@ class HostFrames:
 class _Ahead(NamedTuple):
     """Windows of the next update, their frames, being read, and the mark of the rings when they were drawn."""
 
-    windows: windows_lib.Windows
+    windows: windowing.Windows
     frames: futures.Future[jax.Array]
     mark: np.ndarray
 
 
-class Update:
+class UpdateFromHost:
     """Updates from the host's frames; called like the update of a replay in device memory, by one thread.
 
     Args:
@@ -101,7 +101,7 @@ class Update:
     def __init__(
         self,
         frames: HostFrames,
-        draw: Callable[..., windows_lib.Windows],
+        draw: Callable[..., windowing.Windows],
         learn: Callable[..., Updated],
         *,
         ahead: bool,
@@ -119,7 +119,7 @@ class Update:
         """Whether a call needs not wait for frames that are being read."""
         return self._next is None or self._next.frames.done() or self._is_late(self._next)
 
-    def __call__(self, train: base.TrainState, rings: rings_lib.Rings, feed: steps.Feed) -> Updated:
+    def __call__(self, train: base.TrainState, rings: ring_store.Rings, feed: steps.Feed) -> Updated:
         """Returns the states after an update, and its metrics."""
         windows, frames = self._windows(train, rings, feed)
         if self._reader is not None:
@@ -130,8 +130,8 @@ class Update:
         return self._learn(train, rings, windows, frames)
 
     def _windows(
-        self, train: base.TrainState, rings: rings_lib.Rings, feed: steps.Feed
-    ) -> tuple[windows_lib.Windows, jax.Array]:
+        self, train: base.TrainState, rings: ring_store.Rings, feed: steps.Feed
+    ) -> tuple[windowing.Windows, jax.Array]:
         """Returns this update's windows and their frames."""
         ahead, self._next = self._next, None
         if ahead is not None and not self._is_late(ahead):

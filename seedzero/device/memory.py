@@ -15,7 +15,7 @@ _MOST_REASON = 400
 """Characters of a compiler's message: its first lines say what, a long list of buffers follows."""
 
 
-class Needs(NamedTuple):
+class ProgramMemory(NamedTuple):
     """Bytes on one device while a program runs.
 
     Attributes:
@@ -53,7 +53,7 @@ def compile_within(name: str, lowered: jax.stages.Lowered, elsewhere: int, limit
     Args:
       name: of the program, for messages.
       lowered: the program.
-      elsewhere: as in `Needs`.
+      elsewhere: as in `ProgramMemory`.
       limit: bytes of a device's memory; None: nothing is checked.
       lower: the settings to lower where it does not fit, for messages.
 
@@ -73,14 +73,14 @@ def compile_within(name: str, lowered: jax.stages.Lowered, elsewhere: int, limit
     return compiled
 
 
-def needs(compiled: jax.stages.Compiled, elsewhere: int = 0) -> Needs:
+def needs(compiled: jax.stages.Compiled, elsewhere: int = 0) -> ProgramMemory:
     """Returns the memory of a compiled program on each device."""
     found: Any = compiled.memory_analysis()
     results = found.output_size_in_bytes - found.alias_size_in_bytes
-    return Needs(found.argument_size_in_bytes, found.temp_size_in_bytes + results, elsewhere)
+    return ProgramMemory(found.argument_size_in_bytes, found.temp_size_in_bytes + results, elsewhere)
 
 
-def check(name: str, needs: Needs, limit: int, lower: str) -> None:
+def check(name: str, needs: ProgramMemory, limit: int, lower: str) -> None:
     """Raises CapacityError if a program needs more than the limit; arguments as in `compile_within`."""
     if needs.total > limit:
         raise errors.CapacityError(

@@ -18,19 +18,17 @@ import numpy as np
 
 from seedzero.agents import base
 from seedzero.device import apart, host_frames, memory, steps, transfer
-from seedzero.device import batch as batch_lib
-from seedzero.device import mesh as mesh_lib
-from seedzero.device import setup as setup_lib
-from seedzero.device import state as state_lib
-from seedzero.replay import rings as rings_lib
-from seedzero.replay import windows as windows_lib
+from seedzero.device import batch as batches
+from seedzero.device import mesh as meshes
+from seedzero.device import setup as setups
+from seedzero.device import state as states
+from seedzero.replay import rings as ring_store
+from seedzero.replay import windows as windowing
 
-Act = Callable[
-    [base.Params, state_lib.ActorState, batch_lib.Batch, steps.Counters], tuple[state_lib.ActorState, jax.Array]
-]
+Act = Callable[[base.Params, states.ActorState, batches.Batch, steps.Counters], tuple[states.ActorState, jax.Array]]
 Update = Callable[..., host_frames.Updated]
 """(train state, Rings, Feed), and with learners apart the number of updates before."""
-Refresh = Callable[[base.Params, rings_lib.Rings, steps.Counters], tuple[rings_lib.Rings, jax.Array]]
+Refresh = Callable[[base.Params, ring_store.Rings, steps.Counters], tuple[ring_store.Rings, jax.Array]]
 
 _BATCH_SIZES = {
     "act": "--batcher.max_batch",
@@ -55,9 +53,9 @@ class Programs:
 
     def __init__(
         self,
-        setup: setup_lib.Setup,
+        setup: setups.Setup,
         train: base.TrainState,
-        actor: state_lib.ActorState,
+        actor: states.ActorState,
         *,
         on_ready: Callable[[], None],
         frames: host_frames.HostFrames | None = None,
@@ -68,7 +66,7 @@ class Programs:
         self._closed = threading.Event()
         self._frames = frames
         self._limit = memory.limit_bytes(setup.mesh.devices.flat[0])
-        self._host_update: host_frames.Update | None = None
+        self._host_update: host_frames.UpdateFromHost | None = None
         self._act: dict[int, futures.Future[Act]] = {size: futures.Future() for size in reversed(setup.sizes)}
         self._update: futures.Future[Update] = futures.Future()
         self._refresh: futures.Future[Refresh] = futures.Future()
@@ -92,13 +90,13 @@ class Programs:
         if (frames := self._frames) is None:
             return compiled
 
-        def act_and_keep(params: Any, actor: Any, batch: batch_lib.Batch, counters: Any) -> Any:
+        def act_and_keep(params: Any, actor: Any, batch: batches.Batch, counters: Any) -> Any:
             frames.write(batch)
             return compiled(params, actor, batch, counters)
 
         return act_and_keep
 
-    def _compile_update(self, tracer: Tracer, setup: setup_lib.Setup, on_ready: Callable[[], None]) -> Update:
+    def _compile_update(self, tracer: Tracer, setup: setups.Setup, on_ready: Callable[[], None]) -> Update:
         if setup.learners is not None:
             return self._compile_update_apart(tracer, setup)
         if self._frames is None:
@@ -107,16 +105,20 @@ class Programs:
             return update.seeded(self._limit)  # type: ignore[no-any-return]
         learn = tracer.learn()
         learner, drawer = learn.seeded(self._limit), tracer.draw().seeded(self._limit)
-        self._host_update = host_frames.Update(self._frames, drawer, learner, ahead=setup.ahead, on_ready=on_ready)
+        self._host_update = host_frames.UpdateFromHost(
+            self._frames, drawer, learner, ahead=setup.ahead, on_ready=on_ready
+        )
         self.metric_names = learn.metric_names
         return self._host_update
 
-    def _compile_update_apart(self, tracer: Tracer, setup: setup_lib.Setup) -> Update:
+    def _compile_update_apart(self, tracer: Tracer, setup: setups.Setup) -> Update:
         learn = tracer.learn_apart()
         learner, drawer = learn.seeded(self._limit), tracer.draw_apart().seeded(self._limit)
         writer = tracer.write_back().seeded(self._limit) if setup.prioritization else None
         self.metric_names = learn.metric_names
-        return apart.Update(drawer, learner, writer, acting=setup.mesh, learners=setup.learns_on, ahead=setup.ahead)
+        return apart.UpdateApart(
+            drawer, learner, writer, acting=setup.mesh, learners=setup.learns_on, ahead=setup.ahead
+        )
 
     def _compile_refresh(self, tracer: Tracer) -> Refresh:
         if (frames := self._frames) is None:
@@ -127,7 +129,7 @@ class Programs:
         renewer, drawer = renew.seeded(self._limit), tracer.draw_stale().seeded(self._limit)
         self.refresh_metric_names = renew.metric_names
 
-        def draw_and_renew(params: Any, rings: rings_lib.Rings, counters: steps.Counters) -> Any:
+        def draw_and_renew(params: Any, rings: ring_store.Rings, counters: steps.Counters) -> Any:
             windows = drawer(rings, counters)
             # Waits for the places and reads them at once: nothing is written in between.
             return renewer(params, rings, windows, frames.read(windows), counters)
@@ -185,7 +187,7 @@ class Programs:
         """The program that refreshes targets, waiting for it; raises what its compilation raised."""
         return self._refresh.result()
 
-    def with_frames(self, rings: rings_lib.Rings) -> rings_lib.Rings:
+    def with_frames(self, rings: ring_store.Rings) -> ring_store.Rings:
         """Returns the replay with its frames, wherever they are, for a checkpoint."""
         return rings if self._frames is None else rings._replace(observation=self._frames.array)
 
@@ -233,13 +235,13 @@ class Tracer:
     two programs each.
     """
 
-    def __init__(self, setup: setup_lib.Setup, train: base.TrainState, actor: state_lib.ActorState) -> None:
+    def __init__(self, setup: setups.Setup, train: base.TrainState, actor: states.ActorState) -> None:
         self._setup = setup
         self._train = train
         self._actor = actor
-        self._params = mesh_lib.placed(jax.eval_shape(setup.agent.acting, train), mesh_lib.replicated(setup.mesh))
-        self._scalar = jax.ShapeDtypeStruct((), np.int32, sharding=mesh_lib.replicated(setup.mesh))
-        self._feed = mesh_lib.placed(steps.example_feed(setup), steps.feed_sharding(setup))
+        self._params = meshes.placed(jax.eval_shape(setup.agent.acting, train), meshes.replicated(setup.mesh))
+        self._scalar = jax.ShapeDtypeStruct((), np.int32, sharding=meshes.replicated(setup.mesh))
+        self._feed = meshes.placed(steps.example_feed(setup), steps.feed_sharding(setup))
         self._counters = steps.Counters(self._scalar, self._scalar, self._scalar)
         self._state = {id(leaf): leaf for leaf in jax.tree.leaves((train, actor, self._params))}
         # Acting and a running evaluation have copies of the parameters.
@@ -269,8 +271,8 @@ class Tracer:
 
     def act(self, num_rows: int) -> Traced:
         """Traces acting on so many rows a device."""
-        batch = batch_lib.padding(self._setup.spec, self._setup.layout, num_rows)
-        placed = mesh_lib.placed(batch, mesh_lib.sharded(self._setup.mesh))
+        batch = batches.padding(self._setup.spec, self._setup.layout, num_rows)
+        placed = meshes.placed(batch, meshes.sharded(self._setup.mesh))
         return self._traced("act", steps.make_act, (self._params, self._actor, placed, self._counters), (1,))
 
     def update(self) -> Traced:
@@ -302,7 +304,7 @@ class Tracer:
     def write_back(self) -> Traced:
         """Traces its last part, where there are priorities."""
         learned = jax.eval_shape(steps.make_learn_apart(self._setup), self._train, self._moved)
-        learned = mesh_lib.placed(learned[1], mesh_lib.sharded(self._setup.learns_on))
+        learned = meshes.placed(learned[1], meshes.sharded(self._setup.learns_on))
         arguments = (self._actor.rings, self._places, transfer.shapes(learned, self._setup.mesh))
         return self._traced("write_back", steps.make_write_back, arguments, (0,))
 
@@ -324,7 +326,7 @@ class Tracer:
     def _traced(
         self,
         name: str,
-        make: Callable[[setup_lib.Setup], Callable[..., Any]],
+        make: Callable[[setups.Setup], Callable[..., Any]],
         arguments: tuple[Any, ...],
         donate: tuple[int, ...] = (),
         *,
@@ -355,7 +357,7 @@ class Tracer:
         lowered = " or ".join(filter(None, lower))
         return Traced(name, traced, self._setup.seed, elsewhere, lowered, tuple(metric_names))
 
-    def _drawing(self) -> tuple[Callable[[setup_lib.Setup], Callable[..., Any]], tuple[Any, ...]]:
+    def _drawing(self) -> tuple[Callable[[setups.Setup], Callable[..., Any]], tuple[Any, ...]]:
         """Returns what makes the function that draws an update's windows, and its arguments."""
         make = functools.partial(steps.make_draw, lag=host_frames.HOST_LAG if self._setup.ahead else 0)
         return make, (self._train.num_updates, self._scalar, self._actor.rings, self._feed)
@@ -367,12 +369,12 @@ class Tracer:
     def _drawn_apart(self) -> Any:
         """Returns the shapes of what it returns."""
         drawn = jax.eval_shape(steps.make_draw_apart(self._setup), *self._drawing_apart())
-        return mesh_lib.placed(drawn, mesh_lib.sharded(self._setup.mesh))
+        return meshes.placed(drawn, meshes.sharded(self._setup.mesh))
 
-    def _drawn(self, draw: Any, *args: Any) -> tuple[windows_lib.Windows, jax.ShapeDtypeStruct]:
+    def _drawn(self, draw: Any, *args: Any) -> tuple[windowing.Windows, jax.ShapeDtypeStruct]:
         """Returns the shapes of a draw, windows and the frames at their places, spread over the devices."""
-        sharding = mesh_lib.sharded(self._setup.mesh)
-        windows = mesh_lib.placed(jax.eval_shape(draw, *args), sharding)
+        sharding = meshes.sharded(self._setup.mesh)
+        windows = meshes.placed(jax.eval_shape(draw, *args), sharding)
         shape = (*windows.places.shape, *self._setup.spec.observation_shape)
         return windows, jax.ShapeDtypeStruct(shape, self._setup.spec.observation_dtype, sharding=sharding)
 

@@ -10,12 +10,12 @@ import numpy as np
 
 from seedzero.agents import base
 from seedzero.agents import table as agents
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.core import errors, types
-from seedzero.device import batch as batch_lib
-from seedzero.device import mesh as mesh_lib
-from seedzero.replay import data as data_lib
-from seedzero.replay import rings as rings_lib
+from seedzero.device import batch as batches
+from seedzero.device import mesh as meshes
+from seedzero.replay import data as sources
+from seedzero.replay import rings as ring_store
 
 RING_MARGIN = 2
 """Rows of a ring beside its steps and the frame stack: the pending one and the one that is overwritten next."""
@@ -39,7 +39,7 @@ class Setup(NamedTuple):
     agent: base.Agent
     spec: types.EnvSpec
     mesh: jax.sharding.Mesh
-    layout: batch_lib.Layout
+    layout: batches.Layout
     sizes: tuple[int, ...]
     slot_length: int
     seed: int
@@ -49,10 +49,10 @@ class Setup(NamedTuple):
     learners: jax.sharding.Mesh | None = None
 
     @property
-    def prioritization(self) -> data_lib.Prioritization | None:
+    def prioritization(self) -> sources.Prioritization | None:
         """How much priorities count; None: sampling is uniform, or there is a queue."""
         data = self.agent.data
-        return data.prioritization if isinstance(data, data_lib.Replay) else None
+        return data.prioritization if isinstance(data, sources.Replay) else None
 
     @property
     def learns_on(self) -> jax.sharding.Mesh:
@@ -63,12 +63,12 @@ class Setup(NamedTuple):
     def takes_turns(self) -> bool:
         """Whether acting waits for the parameters of an update on other devices: no row may be older than that."""
         data = self.agent.data
-        return self.learners is not None and isinstance(data, data_lib.Queue) and data.max_lag == 1
+        return self.learners is not None and isinstance(data, sources.Queue) and data.max_lag == 1
 
     @property
-    def stored(self) -> dict[str, data_lib.Stored]:
+    def stored(self) -> dict[str, sources.Stored]:
         """The arrays of a stored row: the agent's, and the versions, equal when acting writes them."""
-        version = data_lib.Stored((), np.dtype(np.int32))
+        version = sources.Stored((), np.dtype(np.int32))
         return {**self.agent.stored, **dict.fromkeys(version_names(self.agent), version)}
 
     @property
@@ -77,24 +77,24 @@ class Setup(NamedTuple):
         return self.sizes[-1] * self.layout.num_shards
 
 
-def make(config: config_lib.Config, spec: types.EnvSpec, mesh: jax.sharding.Mesh) -> Setup:
+def make(config: configs.Config, spec: types.EnvSpec, mesh: jax.sharding.Mesh) -> Setup:
     """Returns the setup of a run on these devices; its automatic values are resolved.
 
     Raises:
       ConfigError: the agent does not go with these environments or devices.
     """
     agent = agents.make(config, spec, mesh.devices.flat[0].platform)
-    mesh, learners = mesh_lib.split(mesh, config.training.acting_devices)
-    layout, sizes = batch_lib.plan(config, mesh.devices.size)
+    mesh, learners = meshes.split(mesh, config.training.acting_devices)
+    layout, sizes = batches.plan(config, mesh.devices.size)
     data = agent.data
     for name, kept in agent.stored.items():
-        stride = 1 if isinstance(data, data_lib.Queue) else data.stride  # after a cut, an unroll begins anywhere
+        stride = 1 if isinstance(data, sources.Queue) else data.stride  # after a cut, an unroll begins anywhere
         if stride % kept.every:
             raise errors.ConfigError(
                 f"agent {config.run.agent} stores {name!r} in every {kept.every}th row, but its windows begin at "
                 f"multiples of {stride}"
             )
-    batch_size = data.batch_size if isinstance(data, data_lib.Queue) else config.replay.batch_size
+    batch_size = data.batch_size if isinstance(data, sources.Queue) else config.replay.batch_size
     num_refreshed = agent.refresh.batch_size if agent.refresh else 0
     num_learning = learners.devices.size if learners else 1
     for number, name, shares in (
@@ -113,7 +113,7 @@ def make(config: config_lib.Config, spec: types.EnvSpec, mesh: jax.sharding.Mesh
         slot_length=_slot_length(agent, config.replay.capacity, config.replay.num_sharing),
         seed=config.run.seed,
         batch_size=batch_size,
-        capacity=2**31 - 1 if isinstance(data, data_lib.Queue) else config.replay.capacity,
+        capacity=2**31 - 1 if isinstance(data, sources.Queue) else config.replay.capacity,
         ahead=not config.run.deterministic,
         learners=learners,
     )
@@ -125,12 +125,12 @@ def _slot_length(agent: base.Agent, capacity: int, num_envs: int) -> int:
     Of a replay, `num_envs` environments fill the capacity.
     """
     margin = agent.stack + RING_MARGIN
-    if isinstance(agent.data, data_lib.Queue):
+    if isinstance(agent.data, sources.Queue):
         # A slot is held at `max_lag` complete unrolls; the rows of one call may follow.
-        return rings_lib.slot_length((agent.data.max_lag + 1) * agent.data.length, 1, margin)
-    return rings_lib.slot_length(capacity, num_envs, margin, agent.data.stride)
+        return ring_store.slot_length((agent.data.max_lag + 1) * agent.data.length, 1, margin)
+    return ring_store.slot_length(capacity, num_envs, margin, agent.data.stride)
 
 
 def version_names(agent: base.Agent) -> tuple[str, ...]:
     """Returns the stored arrays that hold versions."""
-    return (rings_lib.VERSION,) if agent.refresh is None else (rings_lib.VERSION, rings_lib.TARGET_VERSION)
+    return (ring_store.VERSION,) if agent.refresh is None else (ring_store.VERSION, ring_store.TARGET_VERSION)

@@ -20,15 +20,15 @@ import numpy as np
 
 from seedzero.agents import base
 from seedzero.device import acting, transfer
-from seedzero.device import mesh as mesh_lib
-from seedzero.device import setup as setup_lib
-from seedzero.device import state as state_lib
-from seedzero.replay import data as data_lib
+from seedzero.device import mesh as meshes
+from seedzero.device import setup as setups
+from seedzero.device import state as states
+from seedzero.replay import data as sources
 from seedzero.replay import priorities, refresh, sampling
-from seedzero.replay import rings as rings_lib
-from seedzero.replay import windows as windows_lib
+from seedzero.replay import rings as ring_store
+from seedzero.replay import windows as windowing
 
-_AXIS, _SHARDED, _REPLICATED = mesh_lib.AXIS, mesh_lib.SHARDED, mesh_lib.REPLICATED
+_AXIS, _SHARDED, _REPLICATED = meshes.AXIS, meshes.SHARDED, meshes.REPLICATED
 
 
 class Counters(NamedTuple):
@@ -62,15 +62,15 @@ class Unrolls(NamedTuple):
 Feed: TypeAlias = Any
 """What an update is given besides its states: for a replay the `num_inserts` of `Counters`, for a queue `Unrolls`."""
 
-Updated: TypeAlias = tuple[base.TrainState, rings_lib.Rings, base.Metrics]
-Renewed: TypeAlias = tuple[rings_lib.Rings, base.Metrics]
+Updated: TypeAlias = tuple[base.TrainState, ring_store.Rings, base.Metrics]
+Renewed: TypeAlias = tuple[ring_store.Rings, base.Metrics]
 Learned: TypeAlias = tuple[base.TrainState, transfer.Pieces, base.Metrics]
 
 
 # Acting -----------------------------------------------------------------------------------------------------------
 
 
-def make_act(setup: setup_lib.Setup) -> Callable[..., tuple[state_lib.ActorState, jax.Array]]:
+def make_act(setup: setups.Setup) -> Callable[..., tuple[states.ActorState, jax.Array]]:
     """Returns the jitted acting step; its second argument is donated.
 
     (params, ActorState, Batch, Counters) -> (ActorState, action [R] int32 or [R, D] float32): pushes the new frames,
@@ -78,38 +78,38 @@ def make_act(setup: setup_lib.Setup) -> Callable[..., tuple[state_lib.ActorState
     """
 
     def act(
-        params: base.Params, actor: state_lib.ActorState, batch: Any, counters: Counters
-    ) -> tuple[state_lib.ActorState, jax.Array]:
+        params: base.Params, actor: states.ActorState, batch: Any, counters: Counters
+    ) -> tuple[states.ActorState, jax.Array]:
         shard = jax.lax.axis_index(_AXIS)
         key = jax.random.fold_in(jax.random.fold_in(jax.random.key(setup.seed + 1), counters.num_calls), shard)
-        carried = state_lib.take_carried(actor.carried, batch.slot)
+        carried = states.take_carried(actor.carried, batch.slot)
         shown = (batch.observation, batch.reward, batch.first, batch.action_mask, batch.explore)
         seen = acting.Seen(*shown, setup.layout.number(batch.slot, shard), batch.terminated, batch.task)
         carried, outputs = acting.act(setup.agent, setup.spec, setup.layout.num_train, params, carried, seen, key)
-        carried = state_lib.put_carried(actor.carried, batch.slot, carried)
+        carried = states.put_carried(actor.carried, batch.slot, carried)
         row = _row(setup, batch, outputs, counters.version)
-        stack, crosses = setup.agent.stack, data_lib.crosses_episodes(setup.agent.data)
-        rings = rings_lib.write(actor.rings, batch.slot, row, counters.num_inserts, stack, crosses_episodes=crosses)
+        stack, crosses = setup.agent.stack, sources.crosses_episodes(setup.agent.data)
+        rings = ring_store.write(actor.rings, batch.slot, row, counters.num_inserts, stack, crosses_episodes=crosses)
         if row.weight is not None and rings.max_weight is not None:  # every shard holds the same number
             rings = rings._replace(max_weight=jax.lax.pmax(rings.max_weight, _AXIS))
-        return state_lib.ActorState(carried, rings), outputs.action
+        return states.ActorState(carried, rings), outputs.action
 
     in_specs = (_REPLICATED, _SHARDED, _SHARDED, _REPLICATED)
-    return mesh_lib.over_devices(act, setup.mesh, in_specs, (_SHARDED, _SHARDED), donate=(1,))
+    return meshes.over_devices(act, setup.mesh, in_specs, (_SHARDED, _SHARDED), donate=(1,))
 
 
-def _row(setup: setup_lib.Setup, batch: Any, outputs: base.Outputs, version: jax.Array) -> rings_lib.Row:
+def _row(setup: setups.Setup, batch: Any, outputs: base.Outputs, version: jax.Array) -> ring_store.Row:
     weight = None
     if outputs.priority is not None and setup.prioritization:
         weight = priorities.weights(outputs.priority, setup.prioritization)
     versions = jnp.full(batch.slot.shape, version, jnp.int32)
-    return rings_lib.Row(
+    return ring_store.Row(
         observation=batch.observation,
         reward=batch.reward,
         terminated=batch.terminated,
         truncated=batch.truncated,
         first=batch.first,
-        stored={**outputs.stored, **dict.fromkeys(setup_lib.version_names(setup.agent), versions)},
+        stored={**outputs.stored, **dict.fromkeys(setups.version_names(setup.agent), versions)},
         weight=weight,
     )
 
@@ -117,69 +117,69 @@ def _row(setup: setup_lib.Setup, batch: Any, outputs: base.Outputs, version: jax
 # Updating ---------------------------------------------------------------------------------------------------------
 
 
-def make_update(setup: setup_lib.Setup) -> Callable[..., Updated]:
+def make_update(setup: setups.Setup) -> Callable[..., Updated]:
     """Returns the jitted training step (train state, Rings, Feed) -> (train state, Rings, metrics).
 
     Every device draws windows from its own rings, learns from them, with gradients averaged, and writes the windows'
     priorities back, where there are any. The first two arguments are donated.
     """
 
-    def update(train: base.TrainState, rings: rings_lib.Rings, feed: Feed) -> Updated:
+    def update(train: base.TrainState, rings: ring_store.Rings, feed: Feed) -> Updated:
         windows = _draw(setup, train.num_updates, rings, feed)
-        return _learn(setup, train, rings, windows_lib.read(rings, windows, setup.spec.packed))
+        return _learn(setup, train, rings, windowing.read(rings, windows, setup.spec.packed))
 
     in_specs, out_specs = (_REPLICATED, _SHARDED, _feed_specs(setup)), (_REPLICATED, _SHARDED, _REPLICATED)
-    return mesh_lib.over_devices(update, setup.mesh, in_specs, out_specs, donate=(0, 1))
+    return meshes.over_devices(update, setup.mesh, in_specs, out_specs, donate=(0, 1))
 
 
-def make_draw(setup: setup_lib.Setup, *, lag: int) -> Callable[..., windows_lib.Windows]:
+def make_draw(setup: setups.Setup, *, lag: int) -> Callable[..., windowing.Windows]:
     """Returns the first step of an update for rings whose frames the host keeps; lag: as in `sampling.sample`.
 
     (num_updates, ahead, Rings, Feed) -> Windows without their frames. The numbers are scalar int32; ahead: how many
     more updates will have been done when the windows are learned from.
     """
 
-    def draw(num_updates: jax.Array, ahead: jax.Array, rings: rings_lib.Rings, feed: Feed) -> windows_lib.Windows:
+    def draw(num_updates: jax.Array, ahead: jax.Array, rings: ring_store.Rings, feed: Feed) -> windowing.Windows:
         return _draw(setup, num_updates + ahead, rings, feed, lag=lag)
 
     in_specs = (_REPLICATED, _REPLICATED, _SHARDED, _feed_specs(setup))
-    return mesh_lib.over_devices(draw, setup.mesh, in_specs, _SHARDED)
+    return meshes.over_devices(draw, setup.mesh, in_specs, _SHARDED)
 
 
-def make_learn(setup: setup_lib.Setup) -> Callable[..., Updated]:
+def make_learn(setup: setups.Setup) -> Callable[..., Updated]:
     """Returns the last step of an update for rings whose frames the host keeps; it donates its first two arguments.
 
     (train state, Rings, Windows, frames [B, P, stack, *observation_shape]) -> (train state, Rings, metrics).
     """
 
     def learn(
-        train: base.TrainState, rings: rings_lib.Rings, windows: windows_lib.Windows, frames: jax.Array
+        train: base.TrainState, rings: ring_store.Rings, windows: windowing.Windows, frames: jax.Array
     ) -> Updated:
-        return _learn(setup, train, rings, windows_lib.with_frames(windows, frames, setup.spec.packed))
+        return _learn(setup, train, rings, windowing.with_frames(windows, frames, setup.spec.packed))
 
     in_specs, out_specs = (_REPLICATED, _SHARDED, _SHARDED, _SHARDED), (_REPLICATED, _SHARDED, _REPLICATED)
-    return mesh_lib.over_devices(learn, setup.mesh, in_specs, out_specs, donate=(0, 1))
+    return meshes.over_devices(learn, setup.mesh, in_specs, out_specs, donate=(0, 1))
 
 
-def make_draw_apart(setup: setup_lib.Setup) -> Callable[..., tuple[transfer.Pieces, priorities.Places]]:
+def make_draw_apart(setup: setups.Setup) -> Callable[..., tuple[transfer.Pieces, priorities.Places]]:
     """Returns the first step of an update where other devices learn: (num_updates, Rings, Feed) -> (Drawn, Places).
 
     Drawn are the windows with their frames, and [B] the rings' `max_weight` in every row, in pieces.
     """
     number = transfer.num_pieces(setup.mesh, setup.learns_on)
 
-    def draw(num_updates: jax.Array, rings: rings_lib.Rings, feed: Feed) -> tuple[transfer.Pieces, priorities.Places]:
+    def draw(num_updates: jax.Array, rings: ring_store.Rings, feed: Feed) -> tuple[transfer.Pieces, priorities.Places]:
         windows = _draw(setup, num_updates, rings, feed)
         places = priorities.Places(windows.slot, windows.time, rings.cursor[windows.slot])
         max_weight = None if rings.max_weight is None else jnp.full(windows.slot.shape, rings.max_weight[0])
-        windows = windows_lib.read(rings, windows, setup.spec.packed)
+        windows = windowing.read(rings, windows, setup.spec.packed)
         return transfer.cut((windows, max_weight), number), places
 
     in_specs = (_REPLICATED, _SHARDED, _feed_specs(setup))
-    return mesh_lib.over_devices(draw, setup.mesh, in_specs, _SHARDED)
+    return meshes.over_devices(draw, setup.mesh, in_specs, _SHARDED)
 
 
-def make_learn_apart(setup: setup_lib.Setup) -> Callable[..., Learned]:
+def make_learn_apart(setup: setups.Setup) -> Callable[..., Learned]:
     """Returns the second step: (train state, Drawn) -> (train state, priorities [B], metrics); donates the first."""
     number = transfer.num_pieces(setup.learns_on, setup.mesh)
 
@@ -192,40 +192,40 @@ def make_learn_apart(setup: setup_lib.Setup) -> Callable[..., Learned]:
         return train, transfer.cut(priority, number), metrics
 
     in_specs, out_specs = (_REPLICATED, _SHARDED), (_REPLICATED, _SHARDED, _REPLICATED)
-    return mesh_lib.over_devices(learn, setup.learns_on, in_specs, out_specs, donate=(0,))
+    return meshes.over_devices(learn, setup.learns_on, in_specs, out_specs, donate=(0,))
 
 
-def make_write_back(setup: setup_lib.Setup) -> Callable[..., rings_lib.Rings]:
+def make_write_back(setup: setups.Setup) -> Callable[..., ring_store.Rings]:
     """Returns the last step, with priorities: (Rings, Places, priorities [B]) -> Rings; donates the first.
 
     Rows that acting has overwritten since the draw are passed over.
     """
 
-    def write_back(rings: rings_lib.Rings, places: priorities.Places, pieces: transfer.Pieces) -> rings_lib.Rings:
+    def write_back(rings: ring_store.Rings, places: priorities.Places, pieces: transfer.Pieces) -> ring_store.Rings:
         assert setup.prioritization is not None
         priority = jnp.where(priorities.are_there(rings, places), transfer.join(pieces), jnp.nan)
         return priorities.prioritize(rings, places.slot, places.time, priority, setup.prioritization, _AXIS)
 
-    return mesh_lib.over_devices(write_back, setup.mesh, (_SHARDED, _SHARDED, _SHARDED), _SHARDED, donate=(0,))
+    return meshes.over_devices(write_back, setup.mesh, (_SHARDED, _SHARDED, _SHARDED), _SHARDED, donate=(0,))
 
 
-def _feed_specs(setup: setup_lib.Setup) -> jax.sharding.PartitionSpec:
-    return _SHARDED if isinstance(setup.agent.data, data_lib.Queue) else _REPLICATED
+def _feed_specs(setup: setups.Setup) -> jax.sharding.PartitionSpec:
+    return _SHARDED if isinstance(setup.agent.data, sources.Queue) else _REPLICATED
 
 
-def _keys(setup: setup_lib.Setup, stream: int, number: jax.Array) -> jax.Array:
+def _keys(setup: setups.Setup, stream: int, number: jax.Array) -> jax.Array:
     """Returns this device's keys of one update (stream 2) or refresh (3): for the draw, and for what follows it."""
     key = jax.random.fold_in(jax.random.key(setup.seed + stream), number)
     return jax.random.split(jax.random.fold_in(key, jax.lax.axis_index(_AXIS)))
 
 
 def _draw(
-    setup: setup_lib.Setup, num_updates: jax.Array, rings: rings_lib.Rings, feed: Feed, *, lag: int = 0
-) -> windows_lib.Windows:
+    setup: setups.Setup, num_updates: jax.Array, rings: ring_store.Rings, feed: Feed, *, lag: int = 0
+) -> windowing.Windows:
     """Returns this device's windows of one update, without their frames."""
     agent = setup.agent
-    if isinstance(agent.data, data_lib.Queue):
-        windows = windows_lib.from_data(rings, feed.slot, feed.time, agent.data, agent.stack)
+    if isinstance(agent.data, sources.Queue):
+        windows = windowing.from_data(rings, feed.slot, feed.time, agent.data, agent.stack)
         return windows._replace(weight=feed.weight)
     prioritization = agent.data.prioritization
     return sampling.sample(
@@ -244,7 +244,7 @@ def _draw(
 
 
 def _learn(
-    setup: setup_lib.Setup, train: base.TrainState, rings: rings_lib.Rings, windows: windows_lib.Windows
+    setup: setups.Setup, train: base.TrainState, rings: ring_store.Rings, windows: windowing.Windows
 ) -> Updated:
     train, priority, metrics = _learn_from(setup, train, windows)
     if (prioritization := setup.prioritization) and priority is not None:
@@ -255,7 +255,7 @@ def _learn(
 
 
 def _learn_from(
-    setup: setup_lib.Setup, train: base.TrainState, windows: windows_lib.Windows
+    setup: setups.Setup, train: base.TrainState, windows: windowing.Windows
 ) -> tuple[base.TrainState, jax.Array | None, base.Metrics]:
     """Returns the train state, the windows' priorities [B] if they count, and metrics."""
     num_updates = train.num_updates
@@ -268,10 +268,10 @@ def _learn_from(
     return train, jnp.where(windows.weight > 0, priority, jnp.nan), metrics
 
 
-def _age_metrics(data: data_lib.Data, windows: windows_lib.Windows, num_updates: jax.Array) -> base.Metrics:
+def _age_metrics(data: sources.Data, windows: windowing.Windows, num_updates: jax.Array) -> base.Metrics:
     """Returns how many updates ago the parameters acted: at sampled rows, or over the unrolls of a queue."""
-    age = (num_updates - windows.stored[rings_lib.VERSION]).astype(jnp.float32)
-    if isinstance(data, data_lib.Replay):
+    age = (num_updates - windows.stored[ring_store.VERSION]).astype(jnp.float32)
+    if isinstance(data, sources.Replay):
         return {"replay_age": jax.lax.pmean(jnp.mean(age[:, 0]), _AXIS)}
     age, weight = age[:, :-1], windows.weight[:, None]  # the last row's action is the next unroll's
     return {
@@ -282,7 +282,7 @@ def _age_metrics(data: data_lib.Data, windows: windows_lib.Windows, num_updates:
 
 
 def _priority_metrics(
-    max_weight: jax.Array, windows: windows_lib.Windows, priority: jax.Array, prioritization: data_lib.Prioritization
+    max_weight: jax.Array, windows: windowing.Windows, priority: jax.Array, prioritization: sources.Prioritization
 ) -> base.Metrics:
     """Returns the priorities' effect; those that are not finite count as 0.
 
@@ -299,7 +299,7 @@ def _priority_metrics(
 # Refreshing -------------------------------------------------------------------------------------------------------
 
 
-def make_refresh(setup: setup_lib.Setup) -> Callable[..., Renewed]:
+def make_refresh(setup: setups.Setup) -> Callable[..., Renewed]:
     """Returns the jitted refresh of stored targets (params, Rings, Counters) -> (Rings, metrics); donates the rings.
 
     Every device draws steps from its own rings whose targets are more than `Refresh.min_age` updates old, computes
@@ -307,21 +307,21 @@ def make_refresh(setup: setup_lib.Setup) -> Callable[..., Renewed]:
     fewer steps than others they are refreshed more often.
     """
 
-    def renew(params: base.Params, rings: rings_lib.Rings, counters: Counters) -> Renewed:
+    def renew(params: base.Params, rings: ring_store.Rings, counters: Counters) -> Renewed:
         windows = _draw_stale(setup, rings, counters)
-        return _renew(setup, params, rings, windows_lib.read(rings, windows, setup.spec.packed), counters)
+        return _renew(setup, params, rings, windowing.read(rings, windows, setup.spec.packed), counters)
 
     in_specs, out_specs = (_REPLICATED, _SHARDED, _REPLICATED), (_SHARDED, _REPLICATED)
-    return mesh_lib.over_devices(renew, setup.mesh, in_specs, out_specs, donate=(1,))
+    return meshes.over_devices(renew, setup.mesh, in_specs, out_specs, donate=(1,))
 
 
-def make_draw_stale(setup: setup_lib.Setup) -> Callable[..., windows_lib.Windows]:
+def make_draw_stale(setup: setups.Setup) -> Callable[..., windowing.Windows]:
     """Returns the first step of a refresh where the host keeps the frames: (Rings, Counters) -> Windows."""
     draw = functools.partial(_draw_stale, setup)
-    return mesh_lib.over_devices(draw, setup.mesh, (_SHARDED, _REPLICATED), _SHARDED)
+    return meshes.over_devices(draw, setup.mesh, (_SHARDED, _REPLICATED), _SHARDED)
 
 
-def make_renew(setup: setup_lib.Setup) -> Callable[..., Renewed]:
+def make_renew(setup: setups.Setup) -> Callable[..., Renewed]:
     """Returns the last step of a refresh for rings whose frames the host keeps; it donates its second argument.
 
     (params, Rings, Windows, frames [B, P, stack, *observation_shape], Counters) -> (Rings, metrics).
@@ -329,18 +329,18 @@ def make_renew(setup: setup_lib.Setup) -> Callable[..., Renewed]:
 
     def renew(
         params: base.Params,
-        rings: rings_lib.Rings,
-        windows: windows_lib.Windows,
+        rings: ring_store.Rings,
+        windows: windowing.Windows,
         frames: jax.Array,
         counters: Counters,
     ) -> Renewed:
-        return _renew(setup, params, rings, windows_lib.with_frames(windows, frames, setup.spec.packed), counters)
+        return _renew(setup, params, rings, windowing.with_frames(windows, frames, setup.spec.packed), counters)
 
     in_specs = (_REPLICATED, _SHARDED, _SHARDED, _SHARDED, _REPLICATED)
-    return mesh_lib.over_devices(renew, setup.mesh, in_specs, (_SHARDED, _REPLICATED), donate=(1,))
+    return meshes.over_devices(renew, setup.mesh, in_specs, (_SHARDED, _REPLICATED), donate=(1,))
 
 
-def _draw_stale(setup: setup_lib.Setup, rings: rings_lib.Rings, counters: Counters) -> windows_lib.Windows:
+def _draw_stale(setup: setups.Setup, rings: ring_store.Rings, counters: Counters) -> windowing.Windows:
     """Returns this device's rows of one refresh, as windows without their frames."""
     wanted = setup.agent.refresh
     assert wanted is not None
@@ -352,21 +352,21 @@ def _draw_stale(setup: setup_lib.Setup, rings: rings_lib.Rings, counters: Counte
         capacity=setup.capacity,
         before=counters.version - wanted.min_age,
     )
-    return windows_lib.at(rings, slot, time, length=wanted.length, observe=wanted.observe, stack=setup.agent.stack)
+    return windowing.at(rings, slot, time, length=wanted.length, observe=wanted.observe, stack=setup.agent.stack)
 
 
 def _renew(
-    setup: setup_lib.Setup,
+    setup: setups.Setup,
     params: base.Params,
-    rings: rings_lib.Rings,
-    windows: windows_lib.Windows,
+    rings: ring_store.Rings,
+    windows: windowing.Windows,
     counters: Counters,
 ) -> Renewed:
     """Returns the rings with fresh targets of the windows' first rows, and metrics."""
     assert setup.agent.refresh is not None
     fresh, changes = setup.agent.refresh.compute(params, windows, _keys(setup, 3, counters.num_calls)[1])
     rings, written = refresh.retarget(rings, windows.slot, windows.time, fresh, counters.version)
-    age = counters.version - windows.stored[rings_lib.TARGET_VERSION][:, 0]
+    age = counters.version - windows.stored[ring_store.TARGET_VERSION][:, 0]
     return rings, _refresh_metrics({**changes, "refresh_age": age.astype(jnp.float32)}, written)
 
 
@@ -384,15 +384,15 @@ def _refresh_metrics(changes: Mapping[str, jax.Array], written: jax.Array) -> ba
 # Arguments --------------------------------------------------------------------------------------------------------
 
 
-def example_feed(setup: setup_lib.Setup) -> Feed:
+def example_feed(setup: setups.Setup) -> Feed:
     """Returns a feed of the right shapes: for compilation."""
-    if not isinstance(setup.agent.data, data_lib.Queue):
+    if not isinstance(setup.agent.data, sources.Queue):
         return np.int32(0)
     whole = np.zeros(setup.batch_size, np.int32)
     return Unrolls(whole, whole, np.zeros(setup.batch_size, np.float32))
 
 
-def feed_sharding(setup: setup_lib.Setup) -> jax.sharding.NamedSharding:
+def feed_sharding(setup: setups.Setup) -> jax.sharding.NamedSharding:
     """Returns how the devices share a feed."""
     return jax.sharding.NamedSharding(setup.mesh, _feed_specs(setup))
 

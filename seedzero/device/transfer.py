@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import jax
 import jax.numpy as jnp
 
-from seedzero.device import mesh as mesh_lib
+from seedzero.device import mesh as meshes
 
 Pieces: TypeAlias = tuple[Any, ...]
 """Trees of arrays alike; row by row and device by device they make up one tree of arrays [B, ...]."""
@@ -39,7 +39,7 @@ def join(pieces: Pieces) -> Any:
 
 def move(pieces: Pieces, mesh: jax.sharding.Mesh) -> Pieces:
     """Returns as many pieces on another mesh as it needs."""
-    sharding = mesh_lib.sharded(mesh)
+    sharding = meshes.sharded(mesh)
     leaves, structure = [jax.tree.leaves(piece) for piece in pieces], jax.tree.structure(pieces[0])
     number = _number_there(pieces, mesh)
     if number == len(pieces) == 1:
@@ -70,7 +70,7 @@ def shapes(pieces: Pieces, mesh: jax.sharding.Mesh) -> Pieces:
 
     def there(x: Any) -> jax.ShapeDtypeStruct:
         shape = (x.shape[0] * len(pieces) // number, *x.shape[1:])
-        return jax.ShapeDtypeStruct(shape, x.dtype, sharding=mesh_lib.sharded(mesh))
+        return jax.ShapeDtypeStruct(shape, x.dtype, sharding=meshes.sharded(mesh))
 
     return (jax.tree.map(there, pieces[0]),) * number
 

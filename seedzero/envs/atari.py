@@ -18,9 +18,10 @@ import numpy as np
 from ale_py import roms, vector_env
 from gymnasium import vector
 
-from seedzero.config import machine, sections
+from seedzero.config import machine as machines
+from seedzero.config import sections
 from seedzero.core import errors, types
-from seedzero.envs import base
+from seedzero.envs import base as env_base
 
 NOOP = 0
 
@@ -46,7 +47,7 @@ class Atari:
         """
         rom = rom_name(game)
         size, frame_skip = settings.frame_size, settings.frame_skip
-        with base.failures_of(f"Atari game {game!r} cannot be made"):
+        with env_base.failures_of(f"Atari game {game!r} cannot be made"):
             self._envs = _make(rom, settings, num_envs, threads, (size, size), grayscale=True)
             self._colour = _make(rom, settings, 1, 1, _SCREEN, grayscale=False) if render else None
         self.num_envs = num_envs
@@ -64,9 +65,9 @@ class Atari:
         self._final = self._timed_out = self._ended_unseen = np.zeros(num_envs, bool)
 
     def reset(self, seeds: Sequence[int]) -> types.EnvStep:
-        base.check_seeds(seeds, self.num_envs)
+        env_base.check_seeds(seeds, self.num_envs)
         emulator_seeds = np.array([seed % 2**31 for seed in seeds])
-        with base.failures_of("Atari reset"):
+        with env_base.failures_of("Atari reset"):
             observation, info = self._envs.reset(seed=emulator_seeds)
             if self._colour is not None:
                 self._picture = self._colour.reset(seed=emulator_seeds[:1])[0][0, 0]
@@ -76,10 +77,10 @@ class Atari:
         return types.EnvStep(self._frames(observation), reward, nowhere.copy(), nowhere.copy())
 
     def step(self, actions: np.ndarray) -> types.EnvStep:
-        base.check_actions(actions, self.num_envs, self.spec)
+        env_base.check_actions(actions, self.num_envs, self.spec)
         first = self._final
         actions = np.where(first, NOOP, actions).astype(np.int32)
-        with base.failures_of("Atari step"):
+        with env_base.failures_of("Atari step"):
             observation, reward, ended, _, info = self._envs.step(actions)
             if self._timed_out.any():
                 observation, info = self._envs.reset(options={"reset_mask": self._timed_out})
@@ -122,7 +123,7 @@ def rom_name(game: str) -> str:
     known = {name.replace("_", ""): name for name in roms.get_all_rom_ids()}
     key = game.replace("_", "").lower()
     if key not in known:
-        raise base.no_such_game("ALE", game, known.values(), "pong and ms_pacman")
+        raise env_base.no_such_game("ALE", game, known.values(), "pong and ms_pacman")
     return known[key]
 
 
@@ -143,7 +144,7 @@ def _make(
         rom,
         num_envs,
         batch_size=num_envs,
-        num_threads=min(threads or machine.num_cores(), num_envs),
+        num_threads=min(threads or machines.num_cores(), num_envs),
         thread_affinity_offset=-1,
         max_num_frames_per_episode=_NEVER,
         repeat_action_probability=settings.sticky_actions,

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from seedzero.core import types
-from seedzero.envs import base, pictures
+from seedzero.envs import base as env_base
+from seedzero.envs import pictures
 
 ROWS, COLUMNS = 10, 5
 LEFT, STAY, RIGHT = 0, 1, 2
@@ -38,14 +39,14 @@ class Catch:
         self._paddle = np.zeros(num_envs, np.int64)
 
     def reset(self, seeds: Sequence[int]) -> types.EnvStep:
-        base.check_seeds(seeds, self.num_envs)
+        env_base.check_seeds(seeds, self.num_envs)
         self._generators = [np.random.default_rng(seed) for seed in seeds]
         everywhere = np.ones(self.num_envs, bool)
         self._begin_episodes(everywhere)
         return self._show(first=everywhere)
 
     def step(self, actions: np.ndarray) -> types.EnvStep:
-        base.check_actions(actions, self.num_envs, self.spec)
+        env_base.check_actions(actions, self.num_envs, self.spec)
         first = self._ball_row == ROWS - 1
         self._ball_row = self._ball_row + 1
         self._paddle = np.clip(self._paddle + actions - STAY, 0, COLUMNS - 1)

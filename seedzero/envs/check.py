@@ -16,7 +16,8 @@ from gymnasium import spaces
 
 from seedzero.config import sections
 from seedzero.core import packing, types
-from seedzero.envs import base, gym_env, registry
+from seedzero.envs import base as env_base
+from seedzero.envs import gym_env, registry
 
 SLOW = 100.0
 """Steps a second of one environment below which it, not the agent, sets the pace."""
@@ -29,7 +30,7 @@ LARGE_PIXELS = 128 * 128
 
 
 @dataclasses.dataclass(frozen=True)
-class Seen:
+class ArrayUse:
     """One array of the observations: the range of its values, and how much of it never changed."""
 
     low: float
@@ -53,7 +54,7 @@ class Findings:
       same_reset: whether two resets with the same seed show the same.
     """
 
-    arrays: Mapping[str, Seen]
+    arrays: Mapping[str, ArrayUse]
     rewards: Sequence[float]
     episodes: Sequence[Sequence[float]]
     unfinished: Sequence[float]
@@ -91,7 +92,7 @@ class Look:
     def from_json(cls, values: Mapping[str, Any]) -> Look:
         """Returns what `to_json` made an object of."""
         findings = values["findings"]
-        arrays = {name: Seen(**seen) for name, seen in findings["arrays"].items()}
+        arrays = {name: ArrayUse(**seen) for name, seen in findings["arrays"].items()}
         return cls(
             spec=types.EnvSpec.from_json(values["spec"]),
             findings=Findings(**{**findings, "arrays": arrays}),
@@ -106,7 +107,7 @@ def look(settings: sections.EnvConfig, num_steps: int, max_seconds: float) -> Lo
     Raises:
       EnvironmentFailure, ConfigError, SpecMismatch: training would refuse it.
     """
-    with base.closing(registry.make(settings.id, settings, 1, threads=1)) as env:
+    with env_base.closing(registry.make(settings.id, settings, 1, threads=1)) as env:
         findings = explore(env, num_steps, max_seconds=max_seconds)
         space = getattr(env, "observation_space", None)
         return Look(env.spec, findings, judge(env.spec, findings, space), None if space is None else str(space))
@@ -122,9 +123,9 @@ class _Range:
         np.minimum(self._low, array, out=self._low)  # NaN stays
         np.maximum(self._high, array, out=self._high)
 
-    def seen(self) -> Seen:
+    def seen(self) -> ArrayUse:
         constant = self._low == self._high
-        return Seen(
+        return ArrayUse(
             low=float(np.min(self._low)),
             high=float(np.max(self._high)),
             is_finite=bool(np.all(np.isfinite(self._low) & np.isfinite(self._high))),
@@ -134,7 +135,7 @@ class _Range:
 
 
 def explore(
-    env: base.VectorEnv,
+    env: env_base.VectorEnv,
     num_steps: int,
     seed: int = 0,
     *,
@@ -238,14 +239,14 @@ def judge(spec: types.EnvSpec, findings: Findings, space: spaces.Space[Any] | No
     return Warnings(tuple(wrong), tuple(warned), tuple(noted))
 
 
-def _is_outside(seen: Seen, array: types.ArraySpec) -> bool:
+def _is_outside(seen: ArrayUse, array: types.ArraySpec) -> bool:
     """Returns whether values lie outside the declared bounds, both as float32: such as 0.1 grow when they are sent."""
     with np.errstate(over="ignore"):  # bounds of float64 may be larger
         low, high = np.array([array.low, array.high]).astype(np.float32)
     return bool(np.float32(seen.low) < low or np.float32(seen.high) > high)
 
 
-def _constants(name: str, array: types.ArraySpec, seen: Seen) -> list[str]:
+def _constants(name: str, array: types.ArraySpec, seen: ArrayUse) -> list[str]:
     if seen.is_constant:
         return [f"{name} never changed; leave it out (FilterObservation in --env.wrappers), or mend it"]
     is_one_hot = (array.low, array.high) == (0, 1)

@@ -18,7 +18,8 @@ import numpy as np
 
 from seedzero.config import sections
 from seedzero.core import errors, packing, types
-from seedzero.envs import base, level_cache, pictures
+from seedzero.envs import base as env_base
+from seedzero.envs import level_cache, pictures
 
 DMLAB30 = "dmlab30"
 """Stands for all levels of DMLab-30: environment i plays the level i modulo 30."""
@@ -147,7 +148,7 @@ class DMLab:
         self._is_over = np.zeros(num_envs, bool)
 
     def reset(self, seeds: Sequence[int]) -> types.EnvStep:
-        base.check_seeds(seeds, self.num_envs)
+        env_base.check_seeds(seeds, self.num_envs)
         self._generators = [np.random.default_rng(seed) for seed in seeds]
         if not self._labs:
             self._labs = [self._make(int(task)) for task in self._task]
@@ -156,7 +157,7 @@ class DMLab:
         return self._show(np.zeros(self.num_envs, np.float32))
 
     def step(self, actions: np.ndarray) -> types.EnvStep:
-        base.check_actions(actions, self.num_envs, self.spec)
+        env_base.check_actions(actions, self.num_envs, self.spec)
         reward = np.zeros(self.num_envs, np.float32)
         for index, action in enumerate(actions):
             if self._is_over[index]:
@@ -183,7 +184,7 @@ class DMLab:
         if level in _TEST_LEVELS:
             config["allowHoldOutLevels"] = "true"
         path = f"{_FOLDER}{level}" if level in (*LEVELS, *_TEST_LEVELS) else level
-        with base.failures_of(f"level {level!r} of DeepMind Lab cannot be made"):
+        with env_base.failures_of(f"level {level!r} of DeepMind Lab cannot be made"):
             return self._lab.Lab(
                 path,
                 [_PIXELS, _TEXT],
@@ -195,7 +196,7 @@ class DMLab:
     def _begin(self, index: int) -> None:
         """Starts an episode."""
         seed = int(self._generators[index].integers(self._num_seeds or 2**31 - 1))
-        with base.failures_of("DeepMind Lab raised in reset"):
+        with env_base.failures_of("DeepMind Lab raised in reset"):
             self._labs[index].reset(seed=seed)
             self._look(index)
         self._is_over[index] = False
@@ -203,7 +204,7 @@ class DMLab:
     def _advance(self, index: int, action: np.ndarray) -> float:
         """Holds an action for some frames; returns the sum of their rewards."""
         lab = self._labs[index]
-        with base.failures_of("DeepMind Lab raised in step"):
+        with env_base.failures_of("DeepMind Lab raised in step"):
             reward = float(lab.step(action, num_steps=self._frame_skip))
             self._is_over[index] = not lab.is_running()
             if not self._is_over[index]:
@@ -230,7 +231,7 @@ def levels(name: str) -> tuple[str, ...]:
     known = (*LEVELS, *_TEST_LEVELS, *OTHER_LEVELS)
     if name in known or "/" in name:
         return (name,)
-    raise base.no_such_game("DeepMind Lab", name, [DMLAB30, *known], f"{DMLAB30} and rooms_watermaze")
+    raise env_base.no_such_game("DeepMind Lab", name, [DMLAB30, *known], f"{DMLAB30} and rooms_watermaze")
 
 
 def _spec(levels: Sequence[str], size: tuple[int, int], frame_skip: int) -> types.EnvSpec:

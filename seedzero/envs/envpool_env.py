@@ -23,10 +23,12 @@ from typing import Any
 
 import numpy as np
 
-from seedzero.config import config as config_lib
-from seedzero.config import machine, sections
+from seedzero.config import config as configs
+from seedzero.config import machine as machines
+from seedzero.config import sections
 from seedzero.core import errors, packages, types
-from seedzero.envs import base, envpool_spaces, gym_env, gym_wrappers, imports, qt
+from seedzero.envs import base as env_base
+from seedzero.envs import envpool_spaces, gym_env, gym_wrappers, imports, qt
 
 PACKAGE = "envpool"
 OWN_ARGUMENTS = ("num_envs", "batch_size", "num_threads", "seed", "env_seed", "gym_reset_return_info", "base_path")
@@ -68,14 +70,14 @@ class EnvPool:
                 f"environment {name!r} has {declared.config.max_num_players} players, and EnvPool steps them "
                 "together; one is supported: games of two players in turn are spiel:GAME"
             )
-        with base.failures_of(f"environment {name!r} cannot be made"), _quiet():
+        with env_base.failures_of(f"environment {name!r} cannot be made"), _quiet():
             spaces = declared.observation_space, declared.action_space
             self.spec, self._encode, self._decode = envpool_spaces.read(name, *spaces, wrappers)
         if "stack_num" in declared.config._fields:  # Atari and VizDoom
             self.spec = dataclasses.replace(self.spec, frames_per_step=declared.config.frame_skip)
         self._arguments |= {
             "num_envs": num_envs,
-            "num_threads": min(threads or machine.num_cores(), num_envs),
+            "num_threads": min(threads or machines.num_cores(), num_envs),
             **({"render_mode": "rgb_array"} if render else {}),
         }
         self.info: Mapping[str, Any] = {}
@@ -83,9 +85,9 @@ class EnvPool:
         self._final = np.zeros(num_envs, bool)
 
     def reset(self, seeds: Sequence[int]) -> types.EnvStep:
-        base.check_seeds(seeds, self.num_envs)
+        env_base.check_seeds(seeds, self.num_envs)
         self._pool = None  # its threads end before those of the next one begin
-        with base.failures_of(f"environment {self._name!r} raised in reset"), _quiet(), imports.without("jax"):
+        with env_base.failures_of(f"environment {self._name!r} raised in reset"), _quiet(), imports.without("jax"):
             seed = [int(value) % 2**31 for value in seeds]
             self._pool = self._library.make_gymnasium(self._name, seed=seed, **self._arguments)
             observation, self.info = self._pool.reset()
@@ -94,8 +96,8 @@ class EnvPool:
         return types.EnvStep(self._encode(observation), reward, nowhere.copy(), nowhere.copy())
 
     def step(self, actions: np.ndarray) -> types.EnvStep:
-        base.check_actions(actions, self.num_envs, self.spec)
-        with base.failures_of(f"environment {self._name!r} raised in step"):
+        env_base.check_actions(actions, self.num_envs, self.spec)
+        with env_base.failures_of(f"environment {self._name!r} raised in step"):
             decoded = self._decode(actions)
             observation, reward, terminated, truncated, self.info = self._pool.step(decoded)
         reward = np.where(self._final, 0, reward).astype(np.float32)
@@ -103,7 +105,7 @@ class EnvPool:
         return types.EnvStep(self._encode(observation), reward, terminated, truncated)
 
     def render(self) -> np.ndarray:
-        with base.failures_of(f"environment {self._name!r} has no picture"):
+        with env_base.failures_of(f"environment {self._name!r} has no picture"):
             picture: np.ndarray = self._pool.render()[0]
         return picture
 
@@ -150,11 +152,11 @@ def _arguments(library: Any, name: str, settings: sections.EnvConfig) -> tuple[d
             f"--env.kwargs has {', '.join(own)}, which seedzero sets itself; the numbers of environments and threads "
             "are worker.envs_per_group and worker.threads"
         )
-    with base.failures_of(f"environment {name!r} cannot be made"), imports.without("jax"):
+    with env_base.failures_of(f"environment {name!r} cannot be made"), imports.without("jax"):
         known = library.make_spec(name).config._asdict()
         for key in given:
             if key not in known:
-                nearest = config_lib.nearest(key, known)
+                nearest = configs.nearest(key, known)
                 hint = f"did you mean {nearest}?" if nearest else f"it has {', '.join(sorted(known))}"
                 raise errors.EnvironmentFailure(f"environment {name!r} has no argument {key!r}; {hint}")
         settings = dataclasses.replace(settings, frame_skip=given.get("frame_skip", settings.frame_skip))

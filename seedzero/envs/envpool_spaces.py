@@ -16,7 +16,8 @@ import numpy as np
 from gymnasium import spaces
 
 from seedzero.core import errors, types
-from seedzero.envs import base, gym_spaces, gym_wrappers
+from seedzero.envs import base as env_base
+from seedzero.envs import gym_spaces, gym_wrappers
 
 WRAPPERS = ("BoundAction", "FilterObservation")
 """The names of --env.wrappers that go with a pool: they change what is declared, not a step."""
@@ -39,7 +40,7 @@ def read(
     """
     shown, taken = _without_text(_repaired(observation), wrappers), _repaired(action)
     for wrapper in wrappers:
-        with base.failures_of(f"--env.wrappers: {wrapper.name} cannot wrap environment {name!r}"):
+        with env_base.failures_of(f"--env.wrappers: {wrapper.name} cannot wrap environment {name!r}"):
             if wrapper.name == "BoundAction":
                 taken = gym_wrappers.bounded(taken, **wrapper.arguments)
             elif wrapper.name == "FilterObservation":

@@ -25,7 +25,8 @@ from gymnasium.envs import registration
 
 from seedzero.config import sections
 from seedzero.core import errors, packages, types, user_code
-from seedzero.envs import base, gym_protocol, gym_spaces, gym_wrappers, minatar
+from seedzero.envs import base as env_base
+from seedzero.envs import gym_protocol, gym_spaces, gym_wrappers, minatar
 
 _BRINGERS = {
     "Box2D": ("gymnasium[box2d]",),
@@ -84,7 +85,7 @@ class GymVectorEnv:
             given["render_mode"] = "rgb_array"
         wrappers = gym_wrappers.parse(settings.wrappers)
 
-        with base.failures_of(f"environment 'python:{name}' cannot be made, mend this first"):
+        with env_base.failures_of(f"environment 'python:{name}' cannot be made, mend this first"):
             try:
                 make_one = user_code.load(name)
             except errors.ConfigError as error:
@@ -107,12 +108,12 @@ class GymVectorEnv:
         self._name = name
         how = " with render_mode='rgb_array'" if render else ""
         self.num_envs = len(makers)
-        unmade = base.failures_of(f"environment {name!r} cannot be made{how}, mend this first")
-        with unmade, _quiet(), base.closed_on_error() as envs:
+        unmade = env_base.failures_of(f"environment {name!r} cannot be made{how}, mend this first")
+        with unmade, _quiet(), env_base.closed_on_error() as envs:
             for make in makers:
                 envs.append(make())
             self.originals = [getattr(env, "unwrapped", env) for env in envs]
-            base.check_distinct(name, self.originals)
+            env_base.check_distinct(name, self.originals)
             self.observation_space = envs[0].observation_space
             self.spec, self._encode, self._decode = gym_spaces.read(name, self.observation_space, envs[0].action_space)
             self._first = envs[0]
@@ -132,16 +133,16 @@ class GymVectorEnv:
             gym_protocol.check(self._name, self._first, num_steps, goes_on=lambda: clock() < end)
 
     def reset(self, seeds: Sequence[int]) -> types.EnvStep:
-        base.check_seeds(seeds, self.num_envs)
-        with base.failures_of(f"environment {self._name!r} raised in reset"), _quiet():
+        env_base.check_seeds(seeds, self.num_envs)
+        with env_base.failures_of(f"environment {self._name!r} raised in reset"), _quiet():
             observation, _ = self._envs.reset(seed=[int(seed) for seed in seeds])
         nowhere = np.zeros(self.num_envs, bool)
         reward = np.zeros(self.num_envs, np.float32)
         return types.EnvStep(self._encode(observation), reward, nowhere, nowhere.copy())
 
     def step(self, actions: np.ndarray) -> types.EnvStep:
-        base.check_actions(actions, self.num_envs, self.spec)
-        with base.failures_of(f"environment {self._name!r} raised in step"):
+        env_base.check_actions(actions, self.num_envs, self.spec)
+        with env_base.failures_of(f"environment {self._name!r} raised in step"):
             observation, reward, terminated, truncated, _ = self._envs.step(self._decode(actions))
         return types.EnvStep(self._encode(observation), reward.astype(np.float32), terminated, truncated)
 
@@ -152,7 +153,7 @@ class GymVectorEnv:
         return float(declared) if isinstance(declared, int | float) and declared > 0 else None
 
     def render(self) -> np.ndarray:
-        with base.failures_of(f"environment {self._name!r} raised in render"), _quiet():
+        with env_base.failures_of(f"environment {self._name!r} raised in render"), _quiet():
             picture = self._first.render()
         if not isinstance(picture, np.ndarray) or picture.ndim != 3 or picture.shape[2] != 3:
             modes = ", ".join(map(str, self._first.metadata.get("render_modes", []))) or "none"
@@ -165,7 +166,7 @@ class GymVectorEnv:
     def close(self) -> None:
         if not self._envs.closed:
             self._envs.closed = True  # Gymnasium's own way ends at the first environment that raises
-            base.close_all(self._envs.envs)
+            env_base.close_all(self._envs.envs)
 
 
 def _takes_options(env: gymnasium.Env[Any, Any]) -> bool:

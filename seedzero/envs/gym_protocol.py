@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium import spaces
 
 from seedzero.core import errors
-from seedzero.envs import base
+from seedzero.envs import base as env_base
 
 _STEP = "(observation, reward, terminated, truncated, info)"
 _MEND = "mend it there, or in a wrapper that a function of yours returns: --env=python:MODULE:FUNCTION"
@@ -39,7 +39,7 @@ def check(
 
 def _reset(name: str, env: gymnasium.Env[Any, Any]) -> None:
     call = f"environment {name!r} returned in reset"
-    with base.failures_of(f"environment {name!r} raised in reset"):
+    with env_base.failures_of(f"environment {name!r} raised in reset"):
         shown = env.reset(seed=0)
     if not (isinstance(shown, tuple) and len(shown) == 2 and isinstance(shown[1], Mapping)):
         raise _wrong(call, f"{_described(shown)}; expected (observation, info), info a dict")
@@ -50,7 +50,7 @@ def _reset(name: str, env: gymnasium.Env[Any, Any]) -> None:
 def _step(name: str, env: gymnasium.Env[Any, Any]) -> bool:
     """Returns whether the episode is over."""
     call = f"environment {name!r} returned in step"
-    with base.failures_of(f"environment {name!r} raised in step"):
+    with env_base.failures_of(f"environment {name!r} raised in step"):
         try:
             after: Any = env.step(env.action_space.sample())
         except ValueError as error:
@@ -92,7 +92,7 @@ def _array(call: str, title: str, value: Any) -> np.ndarray:
     try:
         return np.asarray(value)
     except Exception as error:  # a value may bring a conversion of its own: foreign code
-        reason = base.told(error)
+        reason = env_base.told(error)
         raise _wrong(call, f"{_described(value)} as {title}, which numpy cannot read ({reason})") from error
 
 

@@ -28,7 +28,7 @@ Coder = Callable[[Any], np.ndarray]
 """Between batches of the environment and of the wire: observations [E, ...], actions [E] int32 or [E, D] float32."""
 
 
-class Leaf(NamedTuple):
+class SpaceLeaf(NamedTuple):
     """One array of an observation.
 
     Attributes:
@@ -72,11 +72,11 @@ def read(name: str, observation: spaces.Space[Any], action: spaces.Space[Any]) -
     return spec, lambda batch: _array(leaves[0], batch).astype(dtype), decode
 
 
-def _pack(leaves: list[Leaf], batch: Any) -> np.ndarray:
+def _pack(leaves: list[SpaceLeaf], batch: Any) -> np.ndarray:
     return packing.pack([leaf.spec for leaf in leaves], {leaf.spec.name: _array(leaf, batch) for leaf in leaves})
 
 
-def _array(leaf: Leaf, batch: Any) -> np.ndarray:
+def _array(leaf: SpaceLeaf, batch: Any) -> np.ndarray:
     """Returns [E, *shape] of a batch of observations."""
     for key in leaf.path:
         batch = batch[key]
@@ -86,7 +86,7 @@ def _array(leaf: Leaf, batch: Any) -> np.ndarray:
 # Observations ------------------------------------------------------------------------------------------------------
 
 
-def _leaves(name: str, space: spaces.Space[Any], path: tuple[Any, ...] = ()) -> Iterator[Leaf]:
+def _leaves(name: str, space: spaces.Space[Any], path: tuple[Any, ...] = ()) -> Iterator[SpaceLeaf]:
     if isinstance(space, spaces.Dict):
         parts: list[tuple[Any, spaces.Space[Any]]] = list(space.spaces.items())
     elif isinstance(space, spaces.Tuple):
@@ -98,7 +98,7 @@ def _leaves(name: str, space: spaces.Space[Any], path: tuple[Any, ...] = ()) -> 
         yield from _leaves(name, part, (*path, key))
 
 
-def _leaf(name: str, space: spaces.Space[Any], path: tuple[Any, ...]) -> Leaf:
+def _leaf(name: str, space: spaces.Space[Any], path: tuple[Any, ...]) -> SpaceLeaf:
     title = "/".join(map(str, path)) or types.OBSERVATION
     place = f" at {title!r}" if path else ""
     if 0 in (space.shape or ()):
@@ -108,9 +108,9 @@ def _leaf(name: str, space: spaces.Space[Any], path: tuple[Any, ...]) -> Leaf:
         )
     if isinstance(space, spaces.Box) and space.dtype.kind in "biuf":
         array = types.ArraySpec(title, space.shape or (1,), _wire_dtype(space).name, *_bounds(space))
-        return Leaf(array, path, _as_it_is)
+        return SpaceLeaf(array, path, _as_it_is)
     if isinstance(space, spaces.MultiBinary):
-        return Leaf(types.ArraySpec(title, space.shape, "uint8", 0, 1), path, _as_it_is)
+        return SpaceLeaf(types.ArraySpec(title, space.shape, "uint8", 0, 1), path, _as_it_is)
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         return _numbers(title, space, path)
     raise errors.EnvironmentFailure(
@@ -125,14 +125,14 @@ def _as_it_is(batch: np.ndarray) -> np.ndarray:
     return batch
 
 
-def _numbers(title: str, space: spaces.Discrete | spaces.MultiDiscrete, path: tuple[Any, ...]) -> Leaf:
+def _numbers(title: str, space: spaces.Discrete | spaces.MultiDiscrete, path: tuple[Any, ...]) -> SpaceLeaf:
     """Returns whole numbers as one-hot vectors, one after the other, or as they are where these would be long."""
     sizes, starts = (np.atleast_1d(np.asarray(x)).reshape(-1) for x in _range(space))
     if sizes.sum() > MAX_ONE_HOT:
         low, high = float(starts.min()), float((starts + sizes - 1).max())
         dtype = "int32" if low >= -(2**31) and high < 2**31 else "float32"
         array = types.ArraySpec(title, space.shape or (1,), dtype, low, high)
-        return Leaf(array, path, _as_it_is)
+        return SpaceLeaf(array, path, _as_it_is)
     values = np.concatenate([np.arange(size) + start for size, start in zip(sizes, starts, strict=True)])
     owner = np.repeat(np.arange(len(sizes)), sizes)  # of each value, the number that may have it
 
@@ -141,7 +141,7 @@ def _numbers(title: str, space: spaces.Discrete | spaces.MultiDiscrete, path: tu
         return one_hot
 
     num_states = int(space.n) if isinstance(space, spaces.Discrete) else 0
-    return Leaf(types.ArraySpec(title, (len(values),), "uint8", 0, 1), path, encode, num_states)
+    return SpaceLeaf(types.ArraySpec(title, (len(values),), "uint8", 0, 1), path, encode, num_states)
 
 
 def _range(space: spaces.Discrete | spaces.MultiDiscrete) -> tuple[Any, Any]:

@@ -10,9 +10,9 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces, wrappers
 
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.core import errors
-from seedzero.envs import base
+from seedzero.envs import base as env_base
 
 NAMES = (
     "BoundAction",
@@ -144,7 +144,7 @@ def _parse_one(text: str, entry: Any) -> Wrapper:
         )
     ((name, arguments),) = named.items()
     if name not in NAMES:
-        nearest = config_lib.nearest(name, NAMES)
+        nearest = configs.nearest(name, NAMES)
         hint = f"did you mean {nearest}?" if nearest else f"choose from {', '.join(NAMES)}"
         stack = "; frames are stacked with --network.frame_stack=N" if "Stack" in name else ""
         raise errors.EnvironmentFailure(f"--env.wrappers names {name!r}, which is not supported; {hint}{stack}")
@@ -166,7 +166,7 @@ def apply(env: gymnasium.Env[Any, Any], chosen: Sequence[Wrapper]) -> gymnasium.
     for name, arguments in chosen:
         make = OWN[name] if name in OWN else getattr(wrappers, name)
         shown = ", ".join(f"{key}={value}" for key, value in arguments.items())
-        with base.failures_of(f"--env.wrappers: {name}({shown}) cannot wrap this environment"):
+        with env_base.failures_of(f"--env.wrappers: {name}({shown}) cannot wrap this environment"):
             dtype = env.observation_space.dtype
             if name == "RescaleObservation" and dtype is not None and dtype.kind != "f":
                 raise TypeError(f"it would round observations of {dtype}; leave it out, networks scale whole numbers")

@@ -9,7 +9,8 @@ import gymnasium
 import numpy as np
 
 from seedzero.core import errors, types
-from seedzero.envs import base, gym_env, pictures
+from seedzero.envs import base as env_base
+from seedzero.envs import gym_env, pictures
 
 FORWARD, UP, DOWN = 0, 1, 2
 """Actions in the T-maze."""
@@ -25,7 +26,7 @@ _COLOURS = np.array([[230, 60, 60], [60, 200, 60], [70, 70, 240], [230, 200, 40]
 _DARK, _GREY = 0, 90
 
 
-def make(name: str, num_envs: int, *, render: bool = False) -> base.VectorEnv:
+def make(name: str, num_envs: int, *, render: bool = False) -> env_base.VectorEnv:
     """Returns tmaze-LENGTH, repeat-LAG or cartpole.
 
     Raises:
@@ -75,14 +76,14 @@ class TMaze:
         self._is_over = np.zeros(num_envs, bool)
 
     def reset(self, seeds: Sequence[int]) -> types.EnvStep:
-        base.check_seeds(seeds, self.num_envs)
+        env_base.check_seeds(seeds, self.num_envs)
         self._generators = [np.random.default_rng(seed) for seed in seeds]
         nowhere = np.zeros(self.num_envs, bool)
         self._begin_episodes(~nowhere)
         return types.EnvStep(self._show(), np.zeros(self.num_envs, np.float32), nowhere, nowhere.copy())
 
     def step(self, actions: np.ndarray) -> types.EnvStep:
-        base.check_actions(actions, self.num_envs, self.spec)
+        env_base.check_actions(actions, self.num_envs, self.spec)
         first, at_junction = self._is_over, self._place == self._length
         turns = at_junction & (actions != FORWARD) & ~first
         moves = ~at_junction & (actions == FORWARD)
@@ -127,14 +128,14 @@ class Repeat:
         self._time = np.zeros(num_envs, np.int64)
 
     def reset(self, seeds: Sequence[int]) -> types.EnvStep:
-        base.check_seeds(seeds, self.num_envs)
+        env_base.check_seeds(seeds, self.num_envs)
         self._generators = [np.random.default_rng(seed) for seed in seeds]
         nowhere = np.zeros(self.num_envs, bool)
         self._begin_episodes(~nowhere)
         return types.EnvStep(self._show(), np.zeros(self.num_envs, np.float32), nowhere, nowhere.copy())
 
     def step(self, actions: np.ndarray) -> types.EnvStep:
-        base.check_actions(actions, self.num_envs, self.spec)
+        env_base.check_actions(actions, self.num_envs, self.spec)
         last = self._lag + NUM_SCORED
         first, earlier = self._time == last, np.maximum(self._time - self._lag, 0)
         is_right = ~first & (self._time >= self._lag) & (actions == self._symbols[np.arange(self.num_envs), earlier])

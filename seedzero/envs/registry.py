@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from seedzero.config import sections
 from seedzero.core import env_ids, errors, types, user_code
-from seedzero.envs import atari, base, catch, dmlab, envpool_env, football, gym_env, gym_wrappers, memory, spiel
+from seedzero.envs import atari, catch, dmlab, envpool_env, football, gym_env, gym_wrappers, memory, spiel
+from seedzero.envs import base as env_base
 
 LOCAL_KINDS = ("catch", "gym", "python", "atari", "dmlab", "spiel", "memory", "envpool", "football")
 """The families of seedzero's own worker: the part of an id before its first colon."""
@@ -27,7 +28,7 @@ def make(
     threads: int = 0,
     render: bool = False,
     indices: Sequence[int] = (),
-) -> base.VectorEnv:
+) -> env_base.VectorEnv:
     """Returns one group of `num_envs` environments; EnvironmentFailure if they cannot be made here.
 
     Args:
@@ -111,7 +112,7 @@ def spec(settings: sections.EnvConfig) -> types.EnvSpec:
     Raises:
       EnvironmentFailure: it cannot be made here, or not used.
     """
-    with base.closing(make(settings.id, settings, 1, threads=1)) as env:
+    with env_base.closing(make(settings.id, settings, 1, threads=1)) as env:
         if isinstance(env, gym_env.GymVectorEnv):
             env.try_out()
         return env.spec

@@ -13,7 +13,8 @@ from typing import Any, Literal
 import numpy as np
 
 from seedzero.core import errors, packages, types
-from seedzero.envs import base, pictures
+from seedzero.envs import base as env_base
+from seedzero.envs import pictures
 
 State = Any
 """pyspiel.State, which has no types."""
@@ -50,7 +51,7 @@ class Game:
         self.num_players = int(self._game.num_players())
         self.num_actions = int(self._game.num_distinct_actions())
         self._tensor_shape = tuple(self._game.observation_tensor_shape())
-        with base.failures_of(f"game {name!r} cannot be started"):
+        with env_base.failures_of(f"game {name!r} cannot be started"):
             self._first_mover = int(self.initial().current_player())
             self.spec = self._spec(binary=self._try_out())
 
@@ -86,7 +87,7 @@ class Game:
 
     def apply(self, state: State, action: int) -> State:
         """Returns the state after a legal move; EnvironmentFailure if it is none, or the same player moves again."""
-        with base.failures_of(f"game {self.name!r} refuses action {action}"):
+        with env_base.failures_of(f"game {self.name!r} refuses action {action}"):
             after = state.clone()
             after.apply_action(action)
         if not after.is_terminal() and after.current_player() != self.mover(after):
@@ -158,7 +159,7 @@ class Games:
         self._mask = np.ones((num_envs, game.num_actions), bool)
 
     def reset(self, seeds: Sequence[int]) -> types.EnvStep:
-        base.check_seeds(seeds, self.num_envs)
+        env_base.check_seeds(seeds, self.num_envs)
         self._generators = [np.random.default_rng(seed) for seed in seeds]
         self._num_episodes = [0] * self.num_envs
         for index in range(self.num_envs):
@@ -166,7 +167,7 @@ class Games:
         return self._show(np.zeros(self.num_envs, np.float32))
 
     def step(self, actions: np.ndarray) -> types.EnvStep:
-        base.check_actions(actions, self.num_envs, self.spec)
+        env_base.check_actions(actions, self.num_envs, self.spec)
         self._check_legal(actions)
         reward = np.zeros(self.num_envs, np.float32)
         for index, action in enumerate(actions.tolist()):
@@ -253,8 +254,8 @@ def _load(name: str) -> Any:
     # OpenSpiel itself answers an unknown name with the names of all games.
     known, game = pyspiel.registered_names(), name.partition("(")[0]
     if game not in known:
-        raise base.no_such_game("OpenSpiel", game, known, "tic_tac_toe and connect_four")
-    with base.failures_of(f"OpenSpiel cannot load {name!r}"):
+        raise env_base.no_such_game("OpenSpiel", game, known, "tic_tac_toe and connect_four")
+    with env_base.failures_of(f"OpenSpiel cannot load {name!r}"):
         return pyspiel.load_game(name)
 
 

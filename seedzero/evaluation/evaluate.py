@@ -11,13 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from seedzero.checkpoints import consent, run_dir, spec_file
-from seedzero.checkpoints import files as checkpoint_files
-from seedzero.config import config as config_lib
+from seedzero.checkpoints import consent, spec_file
+from seedzero.checkpoints import files as saved_files
+from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.config import config as configs
 from seedzero.core import env_ids, errors, types
 from seedzero.envs import base as env_base
 from seedzero.envs import registry, spiel
-from seedzero.evaluation import evaluation, greedy, human_scores, match, video
+from seedzero.evaluation import evaluation, greedy, human_scores, match
+from seedzero.evaluation import video as videos
 
 MAX_ENVS = 32
 """Most environments that play at a time."""
@@ -43,9 +45,9 @@ RANDOM, EXHAUSTIVE = "random", "exhaustive"
 """Opponents in games of two players; every other name is a run directory."""
 
 
-def _read_config(path: pathlib.Path, remedy: str) -> config_lib.Config:
+def _read_config(path: pathlib.Path, remedy: str) -> configs.Config:
     """Returns a run's configuration if its environment can be made here; remedy: for one that comes with workers."""
-    config = run_dir.read_saved(path).config
+    config = run_dirs.read_saved(path).config
     if config.env.id == env_ids.REMOTE:
         raise errors.UsageError(
             f"{path} was trained with --env=remote, so its environment comes with a worker; {remedy}"
@@ -59,7 +61,7 @@ class _Player:
     def __init__(
         self,
         path: pathlib.Path,
-        step: checkpoint_files.Step | None,
+        step: saved_files.Step | None,
         num_envs: int,
         *,
         seed: int,
@@ -73,7 +75,7 @@ class _Player:
         with contextlib.ExitStack() as undo:
             undo.callback(self.env.close)
             self.saved = greedy.load(path, config, self.env.spec, step)
-            self._group = greedy.Group(self.saved, self.env.spec, num_envs, seed)
+            self._group = greedy.GroupPlayer(self.saved, self.env.spec, num_envs, seed)
             self.step = self.env.reset(greedy.seeds(seed, num_envs))
             undo.pop_all()
         self.first = np.ones(num_envs, bool)
@@ -87,7 +89,7 @@ class _Player:
 
 def evaluate(
     path: str | os.PathLike[str],
-    step: checkpoint_files.Step | None,
+    step: saved_files.Step | None,
     num_episodes: int,
     seed: int,
     opponent: str | None = None,
@@ -117,7 +119,7 @@ def evaluate(
       CheckpointError: a missing or damaged checkpoint.
     """
     path = pathlib.Path(path).absolute()  # an environment may change the directory of its process
-    consent.check(path, run_dir.read_saved(path), trusted=trusted)
+    consent.check(path, run_dirs.read_saved(path), trusted=trusted)
     game = game_of(path)
     if game is None:
         if opponent is not None:
@@ -150,16 +152,16 @@ def game_of(path: pathlib.Path) -> spiel.Game | None:
 
 
 def load_player(
-    game: spiel.Game, path: pathlib.Path, step: checkpoint_files.Step | None
+    game: spiel.Game, path: pathlib.Path, step: saved_files.Step | None
 ) -> tuple[match.Player, dict[str, int | str]]:
     """Returns the greedy agent of a run of this game, and what names its checkpoint; without a step, the last one."""
-    saved = greedy.load(path, run_dir.read_saved(path).config, game.spec, "last" if step is None else step)
+    saved = greedy.load(path, run_dirs.read_saved(path).config, game.spec, "last" if step is None else step)
     return match.greedy_player(game, saved.agent, saved.params), saved.to_json()
 
 
 def _same_game(path: pathlib.Path, game: spiel.Game, *, trusted: bool) -> pathlib.Path:
     """Returns an opponent's run directory; raises if it was trained in another game."""
-    saved = run_dir.read_saved(path)
+    saved = run_dirs.read_saved(path)
     consent.check(path, saved, trusted=trusted)
     env_id = saved.config.env.id
     if env_id != f"spiel:{game.name}":
@@ -172,7 +174,7 @@ def _same_game(path: pathlib.Path, game: spiel.Game, *, trusted: bool) -> pathli
 
 def _evaluate_alone(
     path: pathlib.Path,
-    step: checkpoint_files.Step | None,
+    step: saved_files.Step | None,
     num_episodes: int,
     seed: int,
     max_steps: int | None,
@@ -182,7 +184,7 @@ def _evaluate_alone(
     player = _Player(path, step, num_envs, seed=seed, render=False, role=types.Role.EVALUATE)
     slots = np.arange(num_envs)
     limit = max_steps or player.config.evaluation.max_episode_steps
-    played = evaluation.Evaluation(slots, num_episodes, player.env.spec.tasks, max_steps=limit)
+    played = evaluation.Played(slots, num_episodes, player.env.spec.tasks, max_steps=limit)
     with env_base.closing(player.env):
         played.record(slots, player.step, player.first)
         while not played.done:
@@ -208,7 +210,7 @@ def _num_envs(path: pathlib.Path, num_episodes: int) -> int:
 def play(
     path: str | os.PathLike[str],
     target: str | os.PathLike[str],
-    step: checkpoint_files.Step | None,
+    step: saved_files.Step | None,
     seed: int,
     max_steps: int | None = None,
     *,
@@ -229,7 +231,7 @@ def play(
     Raises:
       UsageError, CheckpointError: as in `evaluate`, or the video cannot be written.
     """
-    consent.check(path, run_dir.read_saved(path), trusted=trusted)
+    consent.check(path, run_dirs.read_saved(path), trusted=trusted)
     file = pathlib.Path(target).absolute()
     player = _Player(pathlib.Path(path).absolute(), step, 1, seed=seed, render=True)
     followed = evaluation.Episodes(1, player.env.spec.num_players)
@@ -251,7 +253,7 @@ def play(
     with env_base.closing(player.env):
         usual = _FRAMES_PER_SECOND[player.config.env.id.partition(":")[0]]
         fps = getattr(player.env, "frames_per_second", None) or usual
-        num_frames = video.write_video(file, frames(), fps)
+        num_frames = videos.write_video(file, frames(), fps)
     (episode,) = [*ended, *cut_off]
     shown = {"frames": num_frames, "return": episode.total, "length": episode.length}
     shown |= {"cut_off": 1} if cut_off else {}

@@ -81,7 +81,7 @@ class Episodes:
 
 
 @dataclasses.dataclass(frozen=True)
-class Result:
+class Scores:
     """Statistics over the episodes of an evaluation; returns are undiscounted sums of rewards.
 
     Attributes:
@@ -115,7 +115,7 @@ class Result:
         return {name: value for name, value in self.to_json().items() if name != "task_returns"} | by_task
 
 
-class Evaluation:
+class Played:
     """Follows the episodes of evaluating environments.
 
     Args:
@@ -169,7 +169,7 @@ class Evaluation:
         """Whether every environment has played its quota."""
         return not any(self._left.values())
 
-    def result(self) -> Result:
+    def result(self) -> Scores:
         """Returns the statistics of the finished episodes, at least one."""
         found = summarize(
             [episode.total for episode in self._finished], [episode.length for episode in self._finished]
@@ -192,10 +192,10 @@ def with_error(found: Mapping[str, Any]) -> dict[str, Any]:
     return {**found, **({"stderr_return": found["std_return"] / math.sqrt(episodes - 1)} if episodes > 1 else {})}
 
 
-def summarize(totals: Sequence[float], lengths: Sequence[int]) -> Result:
+def summarize(totals: Sequence[float], lengths: Sequence[int]) -> Scores:
     """Returns the statistics of at least one episode, from all returns and lengths."""
     returns = np.array(totals)
-    return Result(
+    return Scores(
         episodes=len(returns),
         mean_return=float(returns.mean()),
         std_return=float(returns.std()),

@@ -19,7 +19,7 @@ from jax import export as jax_export
 from seedzero.agents import base
 from seedzero.agents import table as agents
 from seedzero.checkpoints import durable
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.core import errors, json_object, packages, types
 from seedzero.device import acting
 from seedzero.evaluation import greedy
@@ -47,8 +47,8 @@ class _Program(NamedTuple):
 
 
 def export(
-    saved: greedy.Saved,
-    config: config_lib.Config,
+    saved: greedy.SavedAgent,
+    config: configs.Config,
     spec: types.EnvSpec,
     directory: pathlib.Path,
     *,
@@ -266,8 +266,8 @@ def _described(arrays: Arrays) -> dict[str, Any]:
 
 
 def make_for(
-    config: config_lib.Config, spec: types.EnvSpec, saved: greedy.Saved, platforms: Sequence[str]
-) -> greedy.Saved:
+    config: configs.Config, spec: types.EnvSpec, saved: greedy.SavedAgent, platforms: Sequence[str]
+) -> greedy.SavedAgent:
     """Returns the agent as it computes on the platforms: in float32 if one of them is a CPU, else as configured."""
     platform = "cpu" if "cpu" in platforms else {"tpu": "tpu"}.get(platforms[0], "gpu")
     return saved._replace(agent=agents.make(config, spec, platform))

@@ -15,9 +15,9 @@ import numpy as np
 
 from seedzero.agents import base
 from seedzero.agents import table as agents
-from seedzero.checkpoints import files as checkpoint_files
+from seedzero.checkpoints import files as saved_files
 from seedzero.checkpoints import spec_file
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.core import errors, types
 from seedzero.device import acting, compilation_cache
 
@@ -28,7 +28,7 @@ Chosen = Literal["best", "last", "given"]
 """Which checkpoint was taken: the best by evaluation while training, the newest, or the one of a given update."""
 
 
-class Saved(NamedTuple):
+class SavedAgent(NamedTuple):
     """The agent of a run with the parameters of a checkpoint, which is that of an update."""
 
     agent: base.Agent
@@ -41,9 +41,7 @@ class Saved(NamedTuple):
         return {"step": self.update, "chosen": self.chosen}
 
 
-def load(
-    path: pathlib.Path, config: config_lib.Config, spec: types.EnvSpec, step: checkpoint_files.Step | None
-) -> Saved:
+def load(path: pathlib.Path, config: configs.Config, spec: types.EnvSpec, step: saved_files.Step | None) -> SavedAgent:
     """Returns the agent of a run with the parameters of a checkpoint; without a step, the best or else the last.
 
     Raises:
@@ -60,15 +58,15 @@ def load(
     spec_file.check_equal(spec, saved_spec)
     agent = agents.make(config, saved_spec, jax.default_backend())
     template = jax.eval_shape(lambda: agent.acting(agent.init(jax.random.key(0))))
-    return Saved(agent, *_load_params(path / "checkpoints", step, template))
+    return SavedAgent(agent, *_load_params(path / "checkpoints", step, template))
 
 
 def _load_params(
-    directory: pathlib.Path, step: checkpoint_files.Step | None, template: base.Params
+    directory: pathlib.Path, step: saved_files.Step | None, template: base.Params
 ) -> tuple[base.Params, int, Chosen]:
     if step is None:
-        step = "best" if checkpoint_files.finished(directory / checkpoint_files.BEST) else "last"
-    params, found = checkpoint_files.restore_params(directory, step, template)
+        step = "best" if saved_files.finished(directory / saved_files.BEST) else "last"
+    params, found = saved_files.restore_params(directory, step, template)
     return params, found.step, "given" if isinstance(step, int) else step
 
 
@@ -144,10 +142,10 @@ def seen(
     return acting.Seen(**arrays)
 
 
-class Group:
+class GroupPlayer:
     """Acts for one group of environments, and keeps what they carry from step to step."""
 
-    def __init__(self, saved: Saved, spec: types.EnvSpec, num_envs: int, seed: int) -> None:
+    def __init__(self, saved: SavedAgent, spec: types.EnvSpec, num_envs: int, seed: int) -> None:
         self._spec, self._params, self._seed = spec, saved.params, seed
         self._carried = acting.initial(saved.agent, spec, num_envs)
         self._functions = functions(saved.agent, spec)

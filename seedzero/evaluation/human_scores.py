@@ -85,7 +85,7 @@ def normalized(game: str, score: float) -> float | None:
     return (score - random) / (human - random)
 
 
-def of(env_id: str, result: evaluation.Result) -> float | None:
+def of(env_id: str, result: evaluation.Scores) -> float | None:
     """Returns the human-normalized score of an evaluation; None where there is none.
 
     Of several tasks: the mean of their scores, each capped at 1 (Espeholt et al. 2018); None if one of DMLab-30's

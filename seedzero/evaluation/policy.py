@@ -16,9 +16,10 @@ from numpy import typing as npt
 
 from seedzero.agents import base
 from seedzero.agents import table as agents
-from seedzero.checkpoints import consent, run_dir, spec_file
-from seedzero.checkpoints import files as checkpoint_files
-from seedzero.config import config as config_lib
+from seedzero.checkpoints import consent, spec_file
+from seedzero.checkpoints import files as saved_files
+from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.config import config as configs
 from seedzero.core import errors, packing, types
 from seedzero.device import acting
 from seedzero.evaluation import greedy
@@ -27,7 +28,7 @@ Action: TypeAlias = int | np.ndarray
 Observation: TypeAlias = npt.ArrayLike | Mapping[str, npt.ArrayLike]
 
 
-def load(path: pathlib.Path, step: checkpoint_files.Step | None, *, seed: int, trusted: bool = False) -> Policy:
+def load(path: pathlib.Path, step: saved_files.Step | None, *, seed: int, trusted: bool = False) -> Policy:
     """Returns a checkpoint's agent; without a step that of the best one, or of the last if there is none.
 
     Makes no environment. seed: of the noise where it explores. trusted: as of `consent.check`.
@@ -40,9 +41,9 @@ def load(path: pathlib.Path, step: checkpoint_files.Step | None, *, seed: int, t
     return Policy(greedy.load(path, config, spec, step), config, spec, seed=seed)
 
 
-def read(path: pathlib.Path, *, trusted: bool) -> tuple[config_lib.Config, types.EnvSpec]:
+def read(path: pathlib.Path, *, trusted: bool) -> tuple[configs.Config, types.EnvSpec]:
     """Returns configuration and spec of a run; errors as of `load`."""
-    saved, spec = run_dir.read_saved(path), spec_file.read(path)
+    saved, spec = run_dirs.read_saved(path), spec_file.read(path)
     consent.check(path, saved, trusted=trusted, makes_environments=False)
     if spec is None:
         raise errors.ResumeError(f"{path} has no checkpoint yet: no worker has joined its learner; train on")
@@ -117,7 +118,9 @@ class Policy:
       step: updates of the checkpoint.
     """
 
-    def __init__(self, saved: greedy.Saved, config: config_lib.Config, spec: types.EnvSpec, *, seed: int = 0) -> None:
+    def __init__(
+        self, saved: greedy.SavedAgent, config: configs.Config, spec: types.EnvSpec, *, seed: int = 0
+    ) -> None:
         self.spec, self.step = _shown(spec), saved.update
         self._spec = spec
         self._agent, self._params, self._config, self._seed = saved.agent, saved.params, config, seed
@@ -254,7 +257,7 @@ class Policy:
                         f"num_simulations={num_simulations}: agent {self._config.run.agent} does not search; "
                         "leave it out"
                     )
-                config = config_lib.override(self._config, {"search.num_simulations": num_simulations})
+                config = configs.override(self._config, {"search.num_simulations": num_simulations})
                 agent = agents.make(config, self._spec, jax.default_backend())
             self._functions[num_simulations] = greedy.functions(agent, self._spec)
         return self._functions[num_simulations]

@@ -13,14 +13,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seedzero.checkpoints import consent, run_dir, spec_file
-from seedzero.checkpoints import files as checkpoint_files
-from seedzero.config import config as config_lib
+from seedzero.checkpoints import consent, spec_file
+from seedzero.checkpoints import files as saved_files
+from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.config import config as configs
 from seedzero.config import sections, worker_options
 from seedzero.core import env_ids, errors, types
-from seedzero.evaluation import evaluate as evaluate_lib
+from seedzero.evaluation import evaluate as scoring
 from seedzero.evaluation import evaluation, greedy
-from seedzero.transport import messages, security, server
+from seedzero.transport import messages, security
+from seedzero.transport import server as servers
 
 
 class Reports(NamedTuple):
@@ -32,10 +34,10 @@ class Reports(NamedTuple):
 
 def evaluate(
     path: str | os.PathLike[str],
-    step: checkpoint_files.Step | None,
+    step: saved_files.Step | None,
     num_episodes: int,
     seed: int,
-    access: config_lib.Config,
+    access: configs.Config,
     reports: Reports,
     max_steps: int | None = None,
     *,
@@ -64,12 +66,12 @@ def evaluate(
         step = "last"  # as in `evaluate`
     saved = greedy.load(path, config, spec, step)
     # No larger messages than training's.
-    num_envs = min(num_episodes, evaluate_lib.MAX_ENVS, config.worker.envs_per_group)
+    num_envs = min(num_episodes, scoring.MAX_ENVS, config.worker.envs_per_group)
     host = Host(config.env, spec, num_envs, seed, reports.line)
     secured = security.for_server(config.transport.token_file, config.tls)
     for text in security.warnings(config.transport, config.tls):
         reports.line(text)
-    listening = server.Server(host, config.transport, secured=secured)
+    listening = servers.Server(host, config.transport, secured=secured)
     address = listening.start()
     finished = False
     try:
@@ -84,9 +86,9 @@ def evaluate(
     return evaluation.with_error({**saved.to_json(), **result.to_json()})
 
 
-def _read_config(path: pathlib.Path, access: config_lib.Config, *, trusted: bool) -> config_lib.Config:
+def _read_config(path: pathlib.Path, access: configs.Config, *, trusted: bool) -> configs.Config:
     """Returns a run's configuration with this server's address, token and certificate."""
-    saved = run_dir.read_saved(path)
+    saved = run_dirs.read_saved(path)
     config = saved.config
     given = access.transport
     if config.env.id != env_ids.REMOTE:
@@ -103,13 +105,13 @@ def _read_config(path: pathlib.Path, access: config_lib.Config, *, trusted: bool
 
 def _play(
     host: Host,
-    listening: server.Server,
-    saved: greedy.Saved,
+    listening: servers.Server,
+    saved: greedy.SavedAgent,
     num_episodes: int,
     seed: int,
     max_steps: int,
     progress: evaluation.Progress,
-) -> evaluation.Result:
+) -> evaluation.Scores:
     """Acts for one worker after another, until one has played all episodes."""
     session_id = ""
     while True:
@@ -118,8 +120,8 @@ def _play(
         slots = np.arange(len(first))
         if request.session_id != session_id:
             session_id = request.session_id
-            group = greedy.Group(saved, host.spec, len(first), seed)
-            played = evaluation.Evaluation(slots, num_episodes, host.spec.tasks, max_steps=max_steps)
+            group = greedy.GroupPlayer(saved, host.spec, len(first), seed)
+            played = evaluation.Played(slots, num_episodes, host.spec.tasks, max_steps=max_steps)
         played.record(slots, step, first)
         progress(played.num_finished, played.num_expected)
         if played.done:

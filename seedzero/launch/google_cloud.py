@@ -70,7 +70,7 @@ def learner_of_cluster(cluster_spec: str) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class Client:
+class CloudClient:
     """Calls the services in the name of the machine's service account. retry_seconds: pauses between attempts."""
 
     endpoints: Endpoints

@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.config import worker_options
 from seedzero.core import env_ids, errors
 
@@ -21,7 +21,7 @@ _SET_HERE = {"worker.num": "--workers", "transport.listen": "--listen", "worker.
 
 
 @dataclasses.dataclass(frozen=True)
-class Needs:
+class NodeResources:
     """The resources of one program on its node: cores, and GPUs or chips of a TPU ("" for none)."""
 
     cpus: float
@@ -52,8 +52,8 @@ class Plan:
     num_workers: int
     train_words: tuple[str, ...]
     worker_options: worker_options.WorkerOptions
-    learner: Needs
-    worker: Needs
+    learner: NodeResources
+    worker: NodeResources
     port: int
     token: str = dataclasses.field(repr=False)
 
@@ -90,12 +90,12 @@ def check_settings(settings: Mapping[str, str]) -> None:
         raise errors.UsageError("--deterministic needs the learner's own workers; run `seedzero train` instead")
 
 
-def worker_threads(config: config_lib.Config) -> int:
+def worker_threads(config: configs.Config) -> int:
     """Returns the emulator threads of a worker, at least one."""
     return max(1, config.worker.threads)
 
 
-def learner_cpus(config: config_lib.Config) -> float:
+def learner_cpus(config: configs.Config) -> float:
     """Returns a learner's cores: one for its device loop, one for serving and files, and its evaluating worker's."""
     evaluates = config.evaluation.every_updates > 0
     return 2.0 + (worker_threads(config) if evaluates else 0)
@@ -119,7 +119,9 @@ def find_accelerator(text: str, nodes: Iterable[Mapping[str, float]]) -> tuple[s
     return found[1], int(found[2] or _most(found[1], nodes) or 1)
 
 
-def fit_learner(learner: Needs, worker: Needs, num_workers: int, nodes: Sequence[Mapping[str, float]]) -> Needs:
+def fit_learner(
+    learner: NodeResources, worker: NodeResources, num_workers: int, nodes: Sequence[Mapping[str, float]]
+) -> NodeResources:
     """Returns the learner, with fewer cores, but at least one, where only then all programs have a place."""
     for cpus in (learner.cpus, *range(math.ceil(learner.cpus) - 1, 0, -1)):
         fitting = dataclasses.replace(learner, cpus=float(cpus))
@@ -128,7 +130,9 @@ def fit_learner(learner: Needs, worker: Needs, num_workers: int, nodes: Sequence
     return learner
 
 
-def shortage(learner: Needs, worker: Needs, num_workers: int, nodes: Sequence[Mapping[str, float]]) -> str:
+def shortage(
+    learner: NodeResources, worker: NodeResources, num_workers: int, nodes: Sequence[Mapping[str, float]]
+) -> str:
     """Returns what is needed, what the nodes have and what helps, where some program has no place; else ""."""
     if not missing([learner, *[worker] * num_workers], nodes):
         return ""
@@ -150,7 +154,7 @@ def _most(kind: str, nodes: Sequence[Mapping[str, float]]) -> int:
     return max((int(node.get(kind, 0)) for node in nodes), default=0)
 
 
-def missing(wanted: Sequence[Needs], nodes: Sequence[Mapping[str, float]]) -> list[Needs]:
+def missing(wanted: Sequence[NodeResources], nodes: Sequence[Mapping[str, float]]) -> list[NodeResources]:
     """Returns the needs without a place on these nodes, the largest placed first, each where most is left."""
     left = [dict(node) for node in nodes]
     unplaced = []

@@ -21,11 +21,11 @@ from ray.util import metrics
 
 import seedzero
 from seedzero.bucket import run_copy
-from seedzero.checkpoints import run_dir
+from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.core import errors, exit_codes
-from seedzero.launch import plan as plan_lib
-from seedzero.processes import keeper as keeper_lib
-from seedzero.processes import program
+from seedzero.launch import plan as launch_plan
+from seedzero.processes import keeper as keepers
+from seedzero.processes import program as programs
 
 ANNOUNCEMENT = r"seedzero learner listening on (\S+)"
 _JOINED = r"seedzero worker \S+: joined (\S+):"
@@ -37,7 +37,7 @@ class Order:
     """The desired state. address: of the learner; "" while that is not known, and for the learner itself."""
 
     version: str
-    plan: plan_lib.Plan
+    plan: launch_plan.Plan
     address: str = ""
 
 
@@ -48,13 +48,13 @@ class Report:
     incarnation: str
     host: str
     pid: int
-    program: keeper_lib.Snapshot
+    program: keepers.ProgramSnapshot
 
 
 class _Actor:
     """Keeps a program running on this node, which has a private directory for it, and shows it in Ray's metrics."""
 
-    def __init__(self, name: str, keeper: keeper_lib.Keeper) -> None:
+    def __init__(self, name: str, keeper: keepers.Keeper) -> None:
         self._name = name
         self._keeper = keeper
         self._lock = threading.Lock()
@@ -107,11 +107,11 @@ class _Actor:
                 file.write(token + "\n")
         return path
 
-    def _report(self, program: keeper_lib.Snapshot) -> Report:
+    def _report(self, program: keepers.ProgramSnapshot) -> Report:
         tags = {"name": self._name}
-        self._running.set(float(program.state is keeper_lib.State.RUNNING), tags)
+        self._running.set(float(program.state is keepers.ProgramState.RUNNING), tags)
         self._starts.set(float(program.starts), tags)
-        if program.state in keeper_lib.OVER:
+        if program.state in keepers.OVER:
             self._directory.cleanup()
         return Report(self._incarnation, self._host, os.getpid(), program)
 
@@ -126,15 +126,15 @@ class Learner(_Actor):
         self._port = 0
         # A node's own JAX_PLATFORMS may ask for an accelerator, which this learner was not given.
         environment = {} if num_accelerators else {"JAX_PLATFORMS": "cpu"}
-        system = program.System(functools.partial(program.launch, environment=environment))
-        keeper = keeper_lib.Keeper(announcement=ANNOUNCEMENT, judge=self._judge, write=_write, system=system)
+        system = programs.System(functools.partial(programs.launch, environment=environment))
+        keeper = keepers.Keeper(announcement=ANNOUNCEMENT, judge=self._judge, write=_write, system=system)
         super().__init__("learner", keeper)
 
     def _command(self) -> list[str]:
         assert self._order is not None
         plan = self._order.plan
         # A learner that lost its actor saves before it leaves: this one waits for it.
-        run_dir.wait_until_free(plan.run_dir, self._keeper.tell)
+        run_dirs.wait_until_free(plan.run_dir, self._keeper.tell)
         last = self._keeper.snapshot()
         if last.heard:
             self._port = int(last.heard.rpartition(":")[2])
@@ -142,13 +142,13 @@ class Learner(_Actor):
             self._port = 0  # it never listened: another program may have that port now
         return plan.learner_command(self._host, plan.port or self._port, self._token_file(plan.token))
 
-    def _judge(self, death: program.Death) -> keeper_lib.Verdict | None:
+    def _judge(self, death: programs.Death) -> keepers.Verdict | None:
         assert self._order is not None
         if death.status == exit_codes.BAD_USAGE:
-            return keeper_lib.Verdict(keeper_lib.State.FAILED, death.last_line.removeprefix(_ERROR))
+            return keepers.Verdict(keepers.ProgramState.FAILED, death.last_line.removeprefix(_ERROR))
         # It ends with exit code 0 on SIGTERM, too, as where a machine is taken away.
         finished = _finished(self._order.plan.run_dir) if death.status == exit_codes.DONE else None
-        return keeper_lib.Verdict(keeper_lib.State.FINISHED, finished) if finished else None
+        return keepers.Verdict(keepers.ProgramState.FINISHED, finished) if finished else None
 
 
 class Worker(_Actor):
@@ -156,7 +156,7 @@ class Worker(_Actor):
 
     def __init__(self, index: int) -> None:
         # Every worker is started again: the launcher knows when training is over.
-        keeper = keeper_lib.Keeper(announcement=_JOINED, judge=lambda death: None, write=_write)
+        keeper = keepers.Keeper(announcement=_JOINED, judge=lambda death: None, write=_write)
         super().__init__(f"worker-{index}", keeper)
         self._index = index
 
@@ -179,7 +179,7 @@ def _finished(place: str) -> str | None:
     """Returns the budget or return that ended the run at a path or URL; None if none has, or its bucket is away."""
     try:
         with run_copy.local(place) as path:
-            return (run_dir.read_status(path) or {}).get("finished")
+            return (run_dirs.read_status(path) or {}).get("finished")
     except (errors.BucketError, errors.ResumeError):
         return None  # the restarted learner reports the error
 

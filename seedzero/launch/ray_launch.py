@@ -18,11 +18,11 @@ import ray
 import ray.exceptions
 
 import seedzero
-from seedzero.config import machine
+from seedzero.config import machine as machines
 from seedzero.core import errors, exit_codes
-from seedzero.launch import plan as plan_lib
+from seedzero.launch import plan as launch_plan
 from seedzero.launch import ray_actors
-from seedzero.processes import keeper as keeper_lib
+from seedzero.processes import keeper as keepers
 from seedzero.processes import signals
 
 NAMESPACE = "seedzero"
@@ -45,7 +45,7 @@ _LEAST_CORES = 2
 _CALLS_AT_A_TIME = 8
 """Threads of an actor: calls that the launcher abandoned still wait in one for a while."""
 
-State = keeper_lib.State
+State = keepers.ProgramState
 Nodes = list[Mapping[str, float]]
 """Resources of each."""
 
@@ -81,7 +81,7 @@ def _connect(address: str, check_here: Callable[[Nodes], None]) -> bool:
                     f"--address={address}: no Ray cluster answers there ({error}); start one by `ray start --head` or "
                     "`ray up`, or give --address=local"
                 ) from None
-    num_cores = max(machine.num_cores(), _LEAST_CORES)
+    num_cores = max(machines.num_cores(), _LEAST_CORES)
     check_here([{"CPU": float(num_cores)}])  # Ray takes a while to start
     try:
         ray.init("local", namespace=NAMESPACE, logging_level="WARNING", num_cpus=num_cores)
@@ -110,7 +110,7 @@ class _Member:
     """
 
     name: str
-    needs: plan_lib.Needs
+    needs: launch_plan.NodeResources
     handle: Any
     silent_since: float
     ask_at: float = 0.0
@@ -119,8 +119,8 @@ class _Member:
     order: ray_actors.Order | None = None
 
     @property
-    def program(self) -> keeper_lib.Snapshot:
-        return self.report.program if self.report else keeper_lib.Snapshot()
+    def program(self) -> keepers.ProgramSnapshot:
+        return self.report.program if self.report else keepers.ProgramSnapshot()
 
 
 class Launch:
@@ -131,7 +131,7 @@ class Launch:
 
     def __init__(
         self,
-        plan: plan_lib.Plan,
+        plan: launch_plan.Plan,
         *,
         is_own: bool,
         say: Callable[[str], None],
@@ -157,7 +157,7 @@ class Launch:
                 saved = self._stop()
             return finished or self._check_saved(saved)
 
-    def _check_saved(self, learner: keeper_lib.Snapshot | None) -> str:
+    def _check_saved(self, learner: keepers.ProgramSnapshot | None) -> str:
         """Returns the reason why training is finished after all, else ""."""
         if learner is None:
             self._say("the learner was lost before it could save; a resume goes on from its last checkpoint")
@@ -173,7 +173,7 @@ class Launch:
 
     def _check_room(self) -> None:
         plan = self._plan
-        problem = plan_lib.shortage(plan.learner, plan.worker, plan.num_workers, nodes())
+        problem = launch_plan.shortage(plan.learner, plan.worker, plan.num_workers, nodes())
         if problem and self._is_own:
             raise errors.UsageError(problem)
         if problem:
@@ -190,7 +190,9 @@ class Launch:
         for index in range(plan.num_workers):
             self._add(f"worker-{index}", ray_actors.Worker, plan.worker, index, scheduling_strategy="SPREAD")
 
-    def _add(self, name: str, kind: type[Any], needs: plan_lib.Needs, *arguments: int, **options: str) -> None:
+    def _add(
+        self, name: str, kind: type[Any], needs: launch_plan.NodeResources, *arguments: int, **options: str
+    ) -> None:
         resources = needs.as_resources()
         actor = ray.remote(kind).options(
             name=f"{name} of {self._plan.run_dir}",
@@ -272,7 +274,7 @@ class Launch:
         before, program = member.report, report.program
         if before is None or before.incarnation != report.incarnation:
             self._say(f"{member.name}: placed on {report.host}, actor pid {report.pid}")
-        old = before.program if before else keeper_lib.Snapshot()
+        old = before.program if before else keepers.ProgramSnapshot()
         if program.state is State.PREPARING and program.problem not in ("", old.problem):
             self._say(f"{member.name}: {program.problem}")
         if program.starts != old.starts:
@@ -298,11 +300,11 @@ class Launch:
             self._unplaced = names
             if names:
                 more = f" and {len(silent) - MAX_NAMES} more" if len(silent) > MAX_NAMES else ""
-                self._say(f"waiting for room: {names}{more}; the cluster has {plan_lib.listing(nodes())}")
+                self._say(f"waiting for room: {names}{more}; the cluster has {launch_plan.listing(nodes())}")
 
     # ------------------------------------------------------------------------------------ the end
 
-    def _stop(self) -> keeper_lib.Snapshot | None:
+    def _stop(self) -> keepers.ProgramSnapshot | None:
         """Stops everything, the learner first; returns the learner's last state, None where it is lost."""
         saved = _stop_all(self._members[:1], SAVE_SECONDS)
         _stop_all(self._members[1:], LEAVE_SECONDS)

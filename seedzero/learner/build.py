@@ -9,25 +9,26 @@ import numpy as np
 
 from seedzero.agents import base
 from seedzero.checkpoints import checkpoint, trees
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.core import types
-from seedzero.device import compilation_cache, host_frames, programs, slow_compile
-from seedzero.device import mesh as mesh_lib
-from seedzero.device import setup as setup_lib
-from seedzero.device import state as state_lib
-from seedzero.learner import calls as calls_lib
+from seedzero.device import compilation_cache, host_frames, slow_compile
+from seedzero.device import mesh as meshes
+from seedzero.device import programs as device_programs
+from seedzero.device import setup as setups
+from seedzero.device import state as states
+from seedzero.learner import calls as device_calls
 from seedzero.learner import capacity, device_loop
-from seedzero.learner import runner as runner_lib
-from seedzero.learner import saves as saves_lib
+from seedzero.learner import runner as runners
+from seedzero.learner import saves as saving
 from seedzero.monitoring import metrics
 
 
 def device_loop_for(
-    config: config_lib.Config,
+    config: configs.Config,
     spec: types.EnvSpec,
-    workers: calls_lib.Workers,
+    workers: device_calls.Workers,
     hooks: device_loop.Hooks,
-    saves: saves_lib.Saves,
+    saves: saving.Saves,
     gathered: metrics.Aggregator,
     report: Callable[[str], None],
 ) -> device_loop.DeviceLoop:
@@ -40,27 +41,27 @@ def device_loop_for(
       CapacityError: the replay does not fit.
       CheckpointError, ResumeError: the checkpoint is damaged, or does not fit.
     """
-    setup = setup_lib.make(config, spec, mesh_lib.make(config.training.num_devices))
-    train, actor = state_lib.abstract_train(setup), state_lib.abstract_actor(setup)
+    setup = setups.make(config, spec, meshes.make(config.training.num_devices))
+    train, actor = states.abstract_train(setup), states.abstract_actor(setup)
     frames = None
     saves.includes_replay, on_host, text = _place_replay(config, setup, train, actor)
     if text:
         report(text)
     if on_host:
-        frames = host_frames.HostFrames(spec, setup.layout, setup.slot_length, mesh_lib.sharded(setup.mesh))
+        frames = host_frames.HostFrames(spec, setup.layout, setup.slot_length, meshes.sharded(setup.mesh))
         actor = actor._replace(rings=actor.rings._replace(observation=None))
     platform = setup.mesh.devices.flat[0].platform
     report(compilation_cache.expectation(platform, has_images=types.shown(spec.arrays) == "images"))
-    compiled = programs.Programs(setup, train, actor, on_ready=workers.inbox.notify, frames=frames)
+    compiled = device_programs.Programs(setup, train, actor, on_ready=workers.inbox.notify, frames=frames)
     try:
         with slow_compile.without_alarm():
             resumed = saves.restore(setup.agent, train, compiled.with_frames(actor.rings))
-            train, restored = resumed or (state_lib.init_train(setup), None)
+            train, restored = resumed or (states.init_train(setup), None)
             actor = _actor(setup, restored, frames, config.run.deterministic)
-            runner = runner_lib.Runner(setup, compiled, train, actor)
-        calls = calls_lib.Calls(config, setup, runner, workers, gathered, time.monotonic)
+            runner = runners.Runner(setup, compiled, train, actor)
+        calls = device_calls.Calls(config, setup, runner, workers, gathered, time.monotonic)
         if restored is not None:
-            with saves_lib.reading_counters(restored.step):
+            with saving.reading_counters(restored.step):
                 calls.restore(restored.host, has_replay=restored.rings is not None)
     except Exception:
         compiled.close()
@@ -68,19 +69,19 @@ def device_loop_for(
     return device_loop.DeviceLoop(config, calls, hooks)
 
 
-def check(config: config_lib.Config, spec: types.EnvSpec) -> None:
+def check(config: configs.Config, spec: types.EnvSpec) -> None:
     """Refuses environments that `device_loop_for` could not build anything for; allocates nothing.
 
     Raises:
       ConfigError: the agent does not go with these environments.
       CapacityError: the replay does not fit.
     """
-    setup = setup_lib.make(config, spec, mesh_lib.make(config.training.num_devices))
-    _place_replay(config, setup, state_lib.abstract_train(setup), state_lib.abstract_actor(setup))
+    setup = setups.make(config, spec, meshes.make(config.training.num_devices))
+    _place_replay(config, setup, states.abstract_train(setup), states.abstract_actor(setup))
 
 
 def _place_replay(
-    config: config_lib.Config, setup: setup_lib.Setup, train: base.TrainState, actor: state_lib.ActorState
+    config: configs.Config, setup: setups.Setup, train: base.TrainState, actor: states.ActorState
 ) -> tuple[bool, bool, str]:
     """Returns whether checkpoints include the replay, whether the host keeps its frames, and a line about its size."""
     device = setup.mesh.devices.flat[0]
@@ -91,7 +92,7 @@ def _place_replay(
     is_saved = config.run.deterministic or is_small
     on_host, text = capacity.place(
         config.replay,
-        checkpoint.needed_bytes(state_lib.parts(setup.agent, train), actor.rings, is_saved=is_saved),
+        checkpoint.needed_bytes(states.parts(setup.agent, train), actor.rings, is_saved=is_saved),
         device,
         num_devices=setup.layout.num_shards,
         may_be_host=setup.learners is None,  # else windows are drawn with their frames
@@ -104,20 +105,20 @@ def _place_replay(
 
 
 def _actor(
-    setup: setup_lib.Setup,
+    setup: setups.Setup,
     restored: checkpoint.Restored | None,
     frames: host_frames.HostFrames | None,
     is_deterministic: bool,
-) -> state_lib.ActorState:
+) -> states.ActorState:
     """Returns the acting state: empty, or with the rings of a checkpoint."""
     if restored is None:
-        return state_lib.init_actor(setup, holds_frames=frames is None)
+        return states.init_actor(setup, holds_frames=frames is None)
     # A deterministic run goes on as after any of its checkpoints, which do not begin anew either.
-    carried = state_lib.init_carried(setup, begins=not is_deterministic)
+    carried = states.init_carried(setup, begins=not is_deterministic)
     if restored.rings is None:
-        return state_lib.init_actor(setup, holds_frames=frames is None)._replace(carried=carried)
+        return states.init_actor(setup, holds_frames=frames is None)._replace(carried=carried)
     rings = restored.rings
     if frames is not None:
         frames.resume(np.asarray(rings.cursor))
         rings = rings._replace(observation=None)
-    return state_lib.ActorState(carried, rings)
+    return states.ActorState(carried, rings)

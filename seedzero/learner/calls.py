@@ -8,19 +8,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from seedzero.agents import base
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.core import env_ids, errors, types
 from seedzero.device import apart
-from seedzero.device import batch as batch_lib
-from seedzero.device import setup as setup_lib
-from seedzero.learner import evaluator as evaluator_lib
-from seedzero.learner import in_flight as in_flight_lib
-from seedzero.learner import inbox as inbox_lib
-from seedzero.learner import intake as intake_lib
-from seedzero.learner import pacing, roster
-from seedzero.learner import runner as runner_lib
+from seedzero.device import batch as batches
+from seedzero.device import setup as setups
+from seedzero.learner import evaluator as evaluators
+from seedzero.learner import in_flight as in_flight_calls
+from seedzero.learner import inbox as inboxes
+from seedzero.learner import intake as intakes
+from seedzero.learner import pacing
+from seedzero.learner import roster as rosters
+from seedzero.learner import runner as runners
 from seedzero.monitoring import counts, metrics
-from seedzero.replay import rings as rings_lib
+from seedzero.replay import rings as ring_store
 
 LEFT_OUT = "left_out"
 """Counter of a checkpoint: updates after the last step that an ended run does without, and replay.min_steps then."""
@@ -32,17 +33,17 @@ _MAX_REJECTED = 10
 class Workers(NamedTuple):
     """How the loop reaches workers. With `restart`, one resets its environments and takes a new session id."""
 
-    inbox: inbox_lib.Inbox
-    roster: roster.Roster
+    inbox: inboxes.Inbox
+    roster: rosters.Roster
     reply: Callable[[Any, np.ndarray, int], None]  # any thread: request, [E] actions, weights version
     restart: Callable[[str, str], None]  # any thread: session id, reason
 
 
-class State(NamedTuple):
+class CheckpointState(NamedTuple):
     """A checkpoint's content."""
 
     parts: dict[str, base.Params]  # of the train state, by name (`device.state.parts`)
-    rings: rings_lib.Rings | None  # the replay with its frames; None: a queue, which keeps none
+    rings: ring_store.Rings | None  # the replay with its frames; None: a queue, which keeps none
     host: dict[str, Any]  # counters, as JSON
 
 
@@ -51,9 +52,9 @@ class Calls:
 
     def __init__(
         self,
-        config: config_lib.Config,
-        setup: setup_lib.Setup,
-        runner: runner_lib.Runner,
+        config: configs.Config,
+        setup: setups.Setup,
+        runner: runners.Runner,
         workers: Workers,
         gathered: metrics.Aggregator,
         clock: Callable[[], float],
@@ -64,11 +65,11 @@ class Calls:
         self.gathered = gathered
         self.clock = clock
         self.pacer = pacing.make(config, setup)
-        self.intake = intake_lib.Intake(config, setup.layout, workers.inbox, self.pacer, gathered, spec=setup.spec)
-        self.evaluator = evaluator_lib.Evaluator(config.evaluation, config.env.id)
+        self.intake = intakes.Intake(config, setup.layout, workers.inbox, self.pacer, gathered, spec=setup.spec)
+        self.evaluator = evaluators.Evaluator(config.evaluation, config.env.id)
         most_updates = 1 if setup.takes_turns else apart.MOST_UPDATES
         maxima = (config.training.max_in_flight, *([most_updates] if setup.learners else []))
-        self.in_flight = in_flight_lib.InFlight(workers.inbox.changed, *maxima)
+        self.in_flight = in_flight_calls.InFlight(workers.inbox.changed, *maxima)
         self._learning = len(maxima) - 1  # the lane of updates
         self._publish_every = config.training.publish_every
         self._expects_evaluation = config.env.id != env_ids.REMOTE
@@ -109,10 +110,10 @@ class Calls:
         self.evaluator.acted_last = False
 
     def _dispatch_act(
-        self, messages: list[batch_lib.Message], params: base.Params, version: int, num_inserts: int
+        self, messages: list[batches.Message], params: base.Params, version: int, num_inserts: int
     ) -> None:
         setup = self.setup
-        batch, rows = batch_lib.assemble(messages, setup.spec, setup.layout, self.runner.programs.sizes)
+        batch, rows = batches.assemble(messages, setup.spec, setup.layout, self.runner.programs.sizes)
         action = self.runner.act(batch, params, version, num_inserts)
         self.gathered.add_batch(len(rows), len(batch.slot), self.clock() - messages[0].arrived)
 
@@ -176,7 +177,7 @@ class Calls:
         self.intake.ledger.discard_stored(self.pacer.drop(), counts.CHECKPOINT_RESET)
         self.runner.forget()
 
-    def _end_session(self, session: roster.Session, reason: str) -> None:
+    def _end_session(self, session: rosters.Session, reason: str) -> None:
         self.workers.roster.remove(session.session_id)
         self.workers.inbox.drop_session(session.session_id, session.role)
         self.workers.restart(session.session_id, reason)
@@ -193,7 +194,7 @@ class Calls:
             now, env_steps = self.clock(), self.intake.ledger.counts.stored
             self.evaluator.begin(session, self.runner.num_updates, params, tasks, now=now, env_steps=env_steps)
 
-    def evaluate(self) -> evaluator_lib.Ended | None:
+    def evaluate(self) -> evaluators.Ended | None:
         """Acts for the evaluating environments that wait; returns the evaluation when it is complete."""
         running = self.evaluator.running
         assert running is not None
@@ -221,7 +222,7 @@ class Calls:
                 self._kept = {"num_acts": num_acts, "evaluation_index": index}
             self._expects_evaluation |= bool(self.workers.roster.started(types.Role.EVALUATE))
             num_steps = self.intake.ledger.counts.stored
-            evaluator.end(now, evaluator_lib.bound(self._config.run, self._config.evaluation, num_steps))
+            evaluator.end(now, evaluators.bound(self._config.run, self._config.evaluation, num_steps))
         running = evaluator.running
         if running is not None and running.update < self.runner.num_updates:
             evaluator.running = None
@@ -237,7 +238,7 @@ class Calls:
         evaluator.running = None
         return f"{reason}; none of the {running.played.num_expected} episodes of its last evaluation ended in time"
 
-    def state(self) -> State:
+    def state(self) -> CheckpointState:
         """Returns a checkpoint's content; acting takes the newest parameters from here on, as after a resume."""
         self.runner.publish()
         host = {
@@ -251,7 +252,7 @@ class Calls:
             LEFT_OUT: self.left_out,
             **self._kept,
         }
-        return State(*self.runner.state(), host)
+        return CheckpointState(*self.runner.state(), host)
 
     def restore(self, host: Mapping[str, Any], *, has_replay: bool) -> None:
         """Continues a checkpoint's counters; without its replay, updates wait until new steps are stored."""

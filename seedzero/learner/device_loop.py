@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterator
 from concurrent import futures
 from typing import NamedTuple
 
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.core import errors, types
-from seedzero.learner import calls as calls_lib
-from seedzero.learner import evaluator, limiter
+from seedzero.learner import calls as device_calls
+from seedzero.learner import evaluator as evaluators
+from seedzero.learner import limiter
 from seedzero.monitoring import counts
 
 _log = logging.getLogger(__name__)
@@ -27,7 +28,7 @@ _log = logging.getLogger(__name__)
 class Hooks(NamedTuple):
     """The loop's reports, on its own thread."""
 
-    evaluated: Callable[[evaluator.Ended], None]  # after an evaluation; the parameters are a copy
+    evaluated: Callable[[evaluators.Ended], None]  # after an evaluation; the parameters are a copy
     save: Callable[[], None]  # at a checkpoint's place in deterministic mode
     row: Callable[[], None]  # at a metrics row's place in deterministic mode
     report: Callable[[str], None]  # shows the user a line
@@ -36,7 +37,7 @@ class Hooks(NamedTuple):
 class DeviceLoop:
     """Decides what the device does with `calls`. Methods run on the loop's thread unless they say otherwise."""
 
-    def __init__(self, config: config_lib.Config, calls: calls_lib.Calls, hooks: Hooks) -> None:
+    def __init__(self, config: configs.Config, calls: device_calls.Calls, hooks: Hooks) -> None:
         self.calls = calls
         self._config = config
         self._hooks = hooks

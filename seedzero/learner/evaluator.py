@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from seedzero.agents import base
 from seedzero.config import sections
-from seedzero.device import batch as batch_lib
+from seedzero.device import batch as batches
 from seedzero.evaluation import evaluation, human_scores
-from seedzero.learner import roster
+from seedzero.learner import roster as rosters
 
 
 class Running(NamedTuple):
@@ -19,11 +19,11 @@ class Running(NamedTuple):
     update, env_steps: of the run when it began.
     """
 
-    session: roster.Session
+    session: rosters.Session
     update: int
     env_steps: int
     params: base.Params
-    played: evaluation.Evaluation
+    played: evaluation.Played
 
 
 class Ended(NamedTuple):
@@ -39,7 +39,7 @@ class Ended(NamedTuple):
     """
 
     running: Running
-    result: evaluation.Result
+    result: evaluation.Scores
     human_normalized: float | None
     is_best: bool
     is_record: bool
@@ -136,7 +136,7 @@ class Evaluator:
 
     def begin(
         self,
-        session: roster.Session,
+        session: rosters.Session,
         num_updates: int,
         params: base.Params,
         tasks: Sequence[str] = (),
@@ -150,10 +150,10 @@ class Evaluator:
         """
         self._last_step = now
         limit = self._config.max_episode_steps
-        played = evaluation.Evaluation(session.all_slots, self._config.episodes, tasks, max_steps=limit)
+        played = evaluation.Played(session.all_slots, self._config.episodes, tasks, max_steps=limit)
         self.running = Running(session, num_updates, env_steps, params, played)
 
-    def record(self, messages: Sequence[batch_lib.Message], num_updates: int, now: float) -> Ended | None:
+    def record(self, messages: Sequence[batches.Message], num_updates: int, now: float) -> Ended | None:
         """Adds observations, after so many updates; returns the evaluation when they complete it."""
         running = self.running
         assert running is not None

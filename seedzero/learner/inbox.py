@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from seedzero.core import types
-from seedzero.device import batch
+from seedzero.device import batch as batches
 
 
 class Inbox:
@@ -19,7 +19,7 @@ class Inbox:
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
-        self._waiting: dict[types.Role, list[batch.Message]] = {role: [] for role in types.Role}
+        self._waiting: dict[types.Role, list[batches.Message]] = {role: [] for role in types.Role}
         self._ended: list[tuple[np.ndarray, str]] = []
 
     def notify(self) -> None:
@@ -27,7 +27,7 @@ class Inbox:
         with self.changed:
             self.changed.notify_all()
 
-    def put(self, message: batch.Message) -> None:
+    def put(self, message: batches.Message) -> None:
         """Adds a message and wakes the loop."""
         with self.changed:
             self._waiting[message.request.role].append(message)
@@ -71,15 +71,19 @@ class Inbox:
             return next((found.arrived for found in waiting if holds is None or not holds(found.slots)), None)
 
     def take(
-        self, role: types.Role, layout: batch.Layout, max_rows: int, holds: Callable[[np.ndarray], bool] | None = None
-    ) -> list[batch.Message]:
+        self,
+        role: types.Role,
+        layout: batches.Layout,
+        max_rows: int,
+        holds: Callable[[np.ndarray], bool] | None = None,
+    ) -> list[batches.Message]:
         """Returns what is ready, oldest first, as much as fits into `max_rows` rows of every shard.
 
         holds: says of a message's slots [E] whether it must wait; None: none must.
         """
         with self.changed:
-            taken: list[batch.Message] = []
-            left: list[batch.Message] = []
+            taken: list[batches.Message] = []
+            left: list[batches.Message] = []
             counts = np.zeros(layout.num_shards, np.int64)
             for index, message in enumerate(self._waiting[role]):
                 if holds is not None and holds(message.slots):

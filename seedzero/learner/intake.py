@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.core import types
-from seedzero.device import batch as batch_lib
+from seedzero.device import batch as batches
 from seedzero.evaluation import evaluation
-from seedzero.learner import inbox as inbox_lib
+from seedzero.learner import inbox as inboxes
 from seedzero.learner import ledger, pacing
 from seedzero.monitoring import counts, metrics
 
@@ -26,9 +26,9 @@ class Intake:
 
     def __init__(
         self,
-        config: config_lib.Config,
-        layout: batch_lib.Layout,
-        inbox: inbox_lib.Inbox,
+        config: configs.Config,
+        layout: batches.Layout,
+        inbox: inboxes.Inbox,
         pacer: pacing.Pacer,
         gathered: metrics.Aggregator,
         *,
@@ -85,7 +85,7 @@ class Intake:
         oldest = self._inbox.oldest(types.Role.TRAIN, self._pacer.holds) if wait_microseconds else None
         return 0.0 if oldest is None else oldest + wait_microseconds * 1e-6 - now
 
-    def take(self, role: types.Role, max_rows: int) -> list[batch_lib.Message]:
+    def take(self, role: types.Role, max_rows: int) -> list[batches.Message]:
         """Returns the messages of one acting call; max_rows: that fit on a shard."""
         holds = self._pacer.holds if role is types.Role.TRAIN else None
         messages = self._inbox.take(role, self._layout, max_rows, holds)
@@ -93,7 +93,7 @@ class Intake:
             messages.sort(key=lambda message: int(message.slots[0]))
         return messages
 
-    def record(self, messages: list[batch_lib.Message], now: float) -> None:
+    def record(self, messages: list[batches.Message], now: float) -> None:
         """Books the training observations of an acting call."""
         slots = np.concatenate([message.slots for message in messages])
         first = np.concatenate([message.request.first for message in messages])

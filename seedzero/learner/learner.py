@@ -21,22 +21,29 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent import futures
 from typing import NamedTuple
 
-from seedzero.bucket import bucket, mirror, remote
-from seedzero.checkpoints import run_dir, spec_file
+from seedzero.bucket import bucket, remote
+from seedzero.bucket import mirror as mirrors
+from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.checkpoints import spec_file
 from seedzero.config import combinations, worker_options
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.core import env_ids, errors, exit_codes, printable, types, user_code
-from seedzero.device import batch as batch_lib
+from seedzero.device import batch as batches
 from seedzero.device import compilation_cache
-from seedzero.device import mesh as mesh_lib
-from seedzero.learner import build, calls, deadline, device_loop, evaluator, result, saves
-from seedzero.learner import ending as ending_lib
-from seedzero.learner import reception as reception_lib
-from seedzero.monitoring import background, console, exporter, forecast, metrics, view
-from seedzero.processes import program as program_lib
+from seedzero.device import mesh as meshes
+from seedzero.learner import build, deadline, device_loop, result
+from seedzero.learner import calls as device_calls
+from seedzero.learner import ending as endings
+from seedzero.learner import evaluator as evaluators
+from seedzero.learner import reception as receptions
+from seedzero.learner import saves as saving
+from seedzero.monitoring import background, console, exporter, forecast, metrics
+from seedzero.monitoring import view as views
+from seedzero.processes import program as programs
 from seedzero.processes import signals, supervisor
 from seedzero.transport import address as addresses
-from seedzero.transport import descriptors, security, server
+from seedzero.transport import descriptors, security
+from seedzero.transport import server as servers
 
 _TICK_SECONDS = 0.5
 _MAX_SOCKET_PATH = 100
@@ -46,7 +53,7 @@ _INTERRUPTED = "interrupted"
 
 
 def train(
-    config: config_lib.Config,
+    config: configs.Config,
     path: pathlib.Path | bucket.Url,
     resume_command: str,
     *,
@@ -74,18 +81,20 @@ def train(
       TrainingFailure: training cannot go on.
     """
     with contextlib.ExitStack() as opened:
-        screen = background.Console(console.Console(config.metrics.every_seconds))
+        screen = background.Screen(console.Console(config.metrics.every_seconds))
         opened.callback(screen.close)
         mirrored = None
         if isinstance(path, bucket.Url):
-            mirrored = mirror.Mirror(path, config.bucket, config.checkpoint, report=screen.message)
+            mirrored = mirrors.Mirror(path, config.bucket, config.checkpoint, report=screen.message)
             opened.callback(mirrored.finish)
             compilation_cache.enable(mirrored.path / remote.PROGRAMS)
             with bucket.naming(mirrored.path, path):
-                directory = run_dir.open_run_dir(mirrored.path, config, preset=preset, given=given, fill=mirrored.fill)
+                directory = run_dirs.open_run_dir(
+                    mirrored.path, config, preset=preset, given=given, fill=mirrored.fill
+                )
         else:
             compilation_cache.enable()
-            directory = run_dir.open_run_dir(path, config, preset=preset, given=given)
+            directory = run_dirs.open_run_dir(path, config, preset=preset, given=given)
         opened.enter_context(directory)
         made = None
         try:
@@ -104,7 +113,7 @@ def train(
                 screen.message(f"nothing to score: {result.without_updates(directory.config)}; train longer")
             elif made.has_checkpoint:
                 program, at = resume_command.partition(" train ")[0], f"--run_dir={shlex.quote(str(path))}"
-                at += " --trust_run_dir" if user_code.named(config_lib.flatten(config)) else ""
+                at += " --trust_run_dir" if user_code.named(configs.flatten(config)) else ""
                 _show_next(screen, program, at, is_remote=config.env.id == env_ids.REMOTE)
             if ended.finished:
                 screen.message(f"finished: {ended.finished}")
@@ -121,7 +130,7 @@ class _Ended(NamedTuple):
     is_new: bool = True
 
 
-def _show_next(screen: background.Console, program: str, at: str, *, is_remote: bool) -> None:
+def _show_next(screen: background.Screen, program: str, at: str, *, is_remote: bool) -> None:
     """Shows the commands that score and show a run; is_remote: its environments come with workers."""
     screen.message("score it:", f"{program} evaluate {at}{' --listen=127.0.0.1:0' if is_remote else ''}")
     if not is_remote:
@@ -135,9 +144,9 @@ class _Learner:
 
     def __init__(
         self,
-        directory: run_dir.RunDir,
-        screen: background.Console,
-        mirrored: mirror.Mirror | None,
+        directory: run_dirs.RunDir,
+        screen: background.Screen,
+        mirrored: mirrors.Mirror | None,
         local: str,
         spec: types.EnvSpec | None,
     ) -> None:
@@ -146,17 +155,17 @@ class _Learner:
         self._directory = directory
         self._screen = screen
         self._mirrored = mirrored
-        self._ending = ending_lib.Ending()
+        self._ending = endings.Ending()
         self._key = secrets.token_hex()
         self._gathered = metrics.Aggregator()
-        self._view = view.View(
+        self._view = views.View(
             config, directory, screen, lambda: self._reception.roster.sizes(), self._gathered, time.monotonic
         )
-        acting, _ = mesh_lib.split(mesh_lib.make(config.training.num_devices), config.training.acting_devices)
+        acting, _ = meshes.split(meshes.make(config.training.num_devices), config.training.acting_devices)
         if acting.devices.flat[0].platform == "cpu":
             self._view.forecast = forecast.Forecast(config)
-        layout, sizes = batch_lib.plan(config, acting.devices.size)
-        self._reception = reception_lib.Reception(
+        layout, sizes = batches.plan(config, acting.devices.size)
+        self._reception = receptions.Reception(
             config,
             layout,
             sizes[-1] * layout.num_shards,
@@ -166,7 +175,7 @@ class _Learner:
             lambda name: self._workers.restart(name),
             self._key,
         )
-        self._saves = saves.Saves(config, directory, self._view, screen.message, mirrored)
+        self._saves = saving.Saves(config, directory, self._view, screen.message, mirrored)
         self._local = local
         self._expected = spec if config.worker.num else None  # workers elsewhere may have other versions of it
         self._server = self._make_server()
@@ -178,10 +187,10 @@ class _Learner:
         self.listens = False
         """Whether it got its addresses, so that something may come of it."""
 
-    def _make_server(self) -> server.Server:
+    def _make_server(self) -> servers.Server:
         transport = self._config.transport
         is_local = not transport.listen or transport.listen.startswith(addresses.UNIX_PREFIX)
-        return server.Server(
+        return servers.Server(
             self._reception,
             dataclasses.replace(transport, listen=self._local if is_local else transport.listen),
             secured=security.for_server(transport.token_file, self._config.tls),
@@ -201,7 +210,7 @@ class _Learner:
             role = "train" if index < num_train else "evaluate"
             return worker_options.command(options, server=self._local, worker_id=name(index), role=role)
 
-        environment = {**program_lib.WORKER_ENVIRONMENT, worker_options.KEY: self._key}
+        environment = {**programs.WORKER_ENVIRONMENT, worker_options.KEY: self._key}
         return supervisor.Supervisor(
             command,
             num_train + evaluates,
@@ -209,7 +218,7 @@ class _Learner:
             log_dir=self._directory.logs,
             report=self._screen.message,
             name=name,
-            system=program_lib.System(functools.partial(program_lib.launch, environment=environment)),
+            system=programs.System(functools.partial(programs.launch, environment=environment)),
         )
 
     # ------------------------------------------------------------------------------------ run
@@ -297,7 +306,7 @@ class _Learner:
         """Builds networks and replay for the environments, begins to compile, and resumes."""
         reception = self._reception
         assert reception.spec is not None
-        workers = calls.Workers(reception.inbox, reception.roster, self._server.reply, self._server.restart)
+        workers = device_calls.Workers(reception.inbox, reception.roster, self._server.reply, self._server.restart)
         hooks = device_loop.Hooks(self._evaluated, self._save, lambda: self._view.write_row({}), self._screen.message)
         self._is_building = True
         try:
@@ -389,7 +398,7 @@ class _Learner:
         assert self._loop is not None
         self._saves.save(self._loop.calls.state())
 
-    def _evaluated(self, ended: evaluator.Ended) -> None:
+    def _evaluated(self, ended: evaluators.Ended) -> None:
         result, update = ended.result, ended.running.update
         values = {f"evaluation_{name}": value for name, value in result.flat().items()}
         normalized = ended.human_normalized

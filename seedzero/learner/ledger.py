@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from seedzero.monitoring import counts as counts_lib
+from seedzero.monitoring import counts
 
 
 class Ledger:
@@ -21,7 +21,7 @@ class Ledger:
 
     def __init__(self, num_slots: int) -> None:
         self._pending = np.zeros(num_slots, bool)
-        self.counts = counts_lib.Counts()
+        self.counts = counts.Counts()
 
     def record(self, slots: np.ndarray, first: np.ndarray, final: np.ndarray) -> int:
         """Records one observation for each of several slots and returns the number of steps it stored.
@@ -37,7 +37,7 @@ class Ledger:
         num_begun = int(np.count_nonzero(~final))
         self._pending[slots] = ~final
         self._change(
-            counts_lib.WORKER_LOST,
+            counts.WORKER_LOST,
             num_lost,
             acknowledged=self.counts.acknowledged + num_begun,
             stored=self.counts.stored + num_stored,
@@ -62,8 +62,8 @@ class Ledger:
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Continues from a checkpoint; the environments of that time are gone, and so are their pending steps."""
         self._pending[:] = False
-        self.counts = counts_lib.Counts(**saved)
-        self._change(counts_lib.WORKER_LOST, self.counts.pending, pending=0)
+        self.counts = counts.Counts(**saved)
+        self._change(counts.WORKER_LOST, self.counts.pending, pending=0)
 
     def _change(self, reason: str, num_lost: int, **values: int) -> None:
         """Discards steps and sets counters, all at once: other threads read them."""

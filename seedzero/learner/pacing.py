@@ -8,12 +8,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from seedzero.agents import base
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.config import sections
-from seedzero.device import setup as setup_lib
+from seedzero.device import setup as setups
 from seedzero.device import steps
 from seedzero.learner import limiter, queue_pacing
-from seedzero.replay import data as data_lib
+from seedzero.replay import data as sources
 
 
 class Pacer(Protocol):
@@ -92,10 +92,10 @@ class ReplayPacer(Pacer):
         self._band = self._band._replace(start=limiter.start_of(self._replay, host))
 
 
-def make(config: config_lib.Config, setup: setup_lib.Setup) -> Pacer:
+def make(config: configs.Config, setup: setups.Setup) -> Pacer:
     """Returns the pace of the agent's data."""
     agent: base.Agent = setup.agent
-    if isinstance(agent.data, data_lib.Queue):
+    if isinstance(agent.data, sources.Queue):
         return queue_pacing.QueuePacer(agent.data, setup.layout, setup.slot_length, lock_step=config.run.deterministic)
     band = limiter.make(config.replay, agent.refresh, setup.max_rows)
     return ReplayPacer(band, config.replay, lock_step=config.run.deterministic)

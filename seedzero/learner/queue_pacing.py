@@ -15,16 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from seedzero.device import batch as batch_lib
+from seedzero.device import batch as batches
 from seedzero.device import steps
 from seedzero.learner import limiter
-from seedzero.replay import data as data_lib
+from seedzero.replay import data as sources
 
 
 class QueuePacer:
     """Follows the rows of all training slots. slot_length: of a ring. lock_step: decide by counters alone."""
 
-    def __init__(self, data: data_lib.Queue, layout: batch_lib.Layout, slot_length: int, *, lock_step: bool) -> None:
+    def __init__(self, data: sources.Queue, layout: batches.Layout, slot_length: int, *, lock_step: bool) -> None:
         self._data = data
         self._layout = layout
         self._slot_length = slot_length

@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable, Mapping
 
 from seedzero.checkpoints import spec_file
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.core import env_ids, errors, types
-from seedzero.device import batch as batch_lib
+from seedzero.device import batch as batches
 from seedzero.learner import build
-from seedzero.learner import inbox as inbox_lib
-from seedzero.learner import roster as roster_lib
+from seedzero.learner import inbox as inboxes
+from seedzero.learner import roster as rosters
 from seedzero.monitoring import counts
-from seedzero.monitoring import view as view_lib
+from seedzero.monitoring import view as views
 from seedzero.transport import messages
 
 
@@ -28,10 +28,10 @@ class Reception:
 
     def __init__(
         self,
-        config: config_lib.Config,
-        layout: batch_lib.Layout,
+        config: configs.Config,
+        layout: batches.Layout,
         max_group: int,
-        view: view_lib.View,
+        view: views.View,
         report: Callable[[str], None],
         on_join: Callable[[], None],
         on_overdue: Callable[[str], None],
@@ -46,8 +46,8 @@ class Reception:
           on_overdue: takes the name of a local worker that sent heartbeats alone for too long.
           key: as in `roster.Roster`.
         """
-        self.roster = roster_lib.Roster(config, layout, max_group, key)
-        self.inbox = inbox_lib.Inbox()
+        self.roster = rosters.Roster(config, layout, max_group, key)
+        self.inbox = inboxes.Inbox()
         self.spec: types.EnvSpec | None = None
         self.has_begun = self.has_trained = False
         self._has_made: set[str] = set()  # names of local workers whose environments were there
@@ -110,7 +110,7 @@ class Reception:
             session = self.roster.get(request.session_id)
             if session is None:
                 return  # the loop ended it a moment ago; the worker is being told
-            self.inbox.put(batch_lib.Message(request, session.slots[request.group], time.monotonic()))
+            self.inbox.put(batches.Message(request, session.slots[request.group], time.monotonic()))
 
     def end(self, session_id: str, reason: str) -> None:
         """Handler: a worker's session is over."""

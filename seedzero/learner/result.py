@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 
-from seedzero.checkpoints import files
-from seedzero.config import config as config_lib
+from seedzero.checkpoints import files as saved_files
+from seedzero.config import config as configs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +45,7 @@ def read(checkpoints: pathlib.Path, run_dir: str, *, finished: str) -> Result:
       CheckpointError: a manifest cannot be read.
     """
     ended = Result(run_dir, bool(finished), finished or "stopped")
-    newest = max(files.manifests(checkpoints), key=lambda found: found.step, default=None)
+    newest = max(saved_files.manifests(checkpoints), key=lambda found: found.step, default=None)
     if newest is None:
         return ended
     host, last = newest.host, newest.host["last_evaluation"]
@@ -58,7 +58,7 @@ def read(checkpoints: pathlib.Path, run_dir: str, *, finished: str) -> Result:
     )
 
 
-def without_updates(config: config_lib.Config) -> str:
+def without_updates(config: configs.Config) -> str:
     """Returns why a training ended before its first update."""
     budget, least = config.run.max_env_steps, config.replay.min_steps
     if config.agent.SAMPLES and 0 < budget < least:

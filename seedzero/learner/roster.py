@@ -12,9 +12,9 @@ import uuid
 
 import numpy as np
 
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.core import env_ids, errors, types
-from seedzero.device import batch as batch_lib
+from seedzero.device import batch as batches
 from seedzero.transport import messages
 
 _EVALUATION_SEED = 1
@@ -50,7 +50,7 @@ class Roster:
     nothing: any worker may be called local-0.
     """
 
-    def __init__(self, config: config_lib.Config, layout: batch_lib.Layout, max_group: int, key: str = "") -> None:
+    def __init__(self, config: configs.Config, layout: batches.Layout, max_group: int, key: str = "") -> None:
         self._config = config
         self._key = key
         self._layout = layout

@@ -15,12 +15,12 @@ import jax
 
 from seedzero.agents import base
 from seedzero.device import apart, steps
-from seedzero.device import batch as batch_lib
-from seedzero.device import mesh as mesh_lib
-from seedzero.device import programs as programs_lib
-from seedzero.device import setup as setup_lib
-from seedzero.device import state as state_lib
-from seedzero.replay import rings as rings_lib
+from seedzero.device import batch as batches
+from seedzero.device import mesh as meshes
+from seedzero.device import programs as device_programs
+from seedzero.device import setup as setups
+from seedzero.device import state as states
+from seedzero.replay import rings as ring_store
 
 
 class Runner:
@@ -36,10 +36,10 @@ class Runner:
 
     def __init__(
         self,
-        setup: setup_lib.Setup,
-        programs: programs_lib.Programs,
+        setup: setups.Setup,
+        programs: device_programs.Programs,
         train: base.TrainState,
-        actor: state_lib.ActorState,
+        actor: states.ActorState,
     ) -> None:
         self.programs = programs
         self._setup = setup
@@ -54,8 +54,8 @@ class Runner:
 
     def copy_params(self) -> base.Params:
         """Returns a copy of the newest parameters for acting, on the devices that act."""
-        params = state_lib.copy(self._setup.agent.acting(self._train))
-        return jax.device_put(params, mesh_lib.replicated(self._setup.mesh)) if self._setup.learners else params
+        params = states.copy(self._setup.agent.acting(self._train))
+        return jax.device_put(params, meshes.replicated(self._setup.mesh)) if self._setup.learners else params
 
     def publish(self) -> None:
         """Has acting use the newest parameters from now on; with learners apart, once they are there."""
@@ -74,7 +74,7 @@ class Runner:
         """Returns a function that waits, on any thread, until acting need not wait for what is published by now."""
         return functools.partial(jax.block_until_ready, [params for params, _ in self._published])
 
-    def act(self, batch: batch_lib.Batch, params: base.Params, version: int, num_inserts: int) -> jax.Array:
+    def act(self, batch: batches.Batch, params: base.Params, version: int, num_inserts: int) -> jax.Array:
         """Acts on a batch with parameters of a version; returns the actions of its rows."""
         counters = steps.counters(num_inserts, version, self._num_acts)
         self._num_acts += 1
@@ -84,7 +84,7 @@ class Runner:
 
     def forget(self) -> None:
         """Has environments carry what they do before anything was seen."""
-        self._actor = self._actor._replace(carried=state_lib.init_carried(self._setup, begins=False))
+        self._actor = self._actor._replace(carried=states.init_carried(self._setup, begins=False))
 
     def update(self, feed: steps.Feed) -> jax.Array:
         """Learns from the windows that the feed leads to; returns metrics [M], `programs.metric_names`."""
@@ -109,11 +109,11 @@ class Runner:
         self.num_refreshes += 1
         return values
 
-    def state(self) -> tuple[dict[str, base.Params], rings_lib.Rings | None]:
+    def state(self) -> tuple[dict[str, base.Params], ring_store.Rings | None]:
         """Returns the parts of the train state, and the replay with its frames; None for a queue, which keeps none."""
         agent = self._setup.agent
         rings = self.programs.with_frames(self._actor.rings) if agent.samples else None
-        return state_lib.parts(agent, self._train), rings
+        return states.parts(agent, self._train), rings
 
     def to_json(self) -> dict[str, Any]:
         """Returns the part of a checkpoint's counters."""

@@ -11,14 +11,19 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from seedzero.agents import base
-from seedzero.bucket import mirror as mirror_lib
-from seedzero.checkpoints import checkpoint, checkpointer, files, run_dir, trees
-from seedzero.config import config as config_lib
+from seedzero.bucket import mirror as mirrors
+from seedzero.checkpoints import checkpoint, trees
+from seedzero.checkpoints import checkpointer as checkpointers
+from seedzero.checkpoints import files as saved_files
+from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.config import config as configs
 from seedzero.core import errors
-from seedzero.device import state as state_lib
-from seedzero.learner import calls, evaluator, limiter
-from seedzero.monitoring import view as view_lib
-from seedzero.replay import rings as rings_lib
+from seedzero.device import state as states
+from seedzero.learner import calls as device_calls
+from seedzero.learner import evaluator as evaluators
+from seedzero.learner import limiter
+from seedzero.monitoring import view as views
+from seedzero.replay import rings as ring_store
 
 SMALL_REPLAY_BYTES = 64 * 2**20
 """Observations of this size are written as quickly as all the rest of a checkpoint."""
@@ -32,11 +37,11 @@ class Saves:
 
     def __init__(
         self,
-        config: config_lib.Config,
-        directory: run_dir.RunDir,
-        view: view_lib.View,
+        config: configs.Config,
+        directory: run_dirs.RunDir,
+        view: views.View,
         report: Callable[[str], None],
-        mirror: mirror_lib.Mirror | None,
+        mirror: mirrors.Mirror | None,
     ) -> None:
         self.includes_replay = False  # set by what builds the replay
         self._config = config
@@ -45,7 +50,7 @@ class Saves:
         self._report = report
         self._has_failed = False
         self._mark: tuple[int, ...] | None = None
-        self.checkpointer = checkpointer.Checkpointer(
+        self.checkpointer = checkpointers.Checkpointer(
             directory.checkpoints,
             config.checkpoint,
             on_durable=self._durable,
@@ -58,14 +63,16 @@ class Saves:
     def finished_before(self) -> str:
         """Returns why a resumed run has nothing left to do, or ""."""
         checkpoints = self._directory.checkpoints
-        found = list(files.manifests(checkpoints)) if self._directory.resumed else []
+        found = list(saved_files.manifests(checkpoints)) if self._directory.resumed else []
         if not found:
             return ""
         newest = max(found, key=lambda manifest: manifest.step)
         with reading_counters(newest.step):
             if not self._is_over(newest.host):
                 return ""
-        whole, _ = files.newest_verified(checkpoints, "state")  # reads all: only where the newest seems to be the last
+        whole, _ = saved_files.newest_verified(
+            checkpoints, "state"
+        )  # reads all: only where the newest seems to be the last
         if whole is None:
             return ""
         with reading_counters(whole.step):
@@ -73,25 +80,25 @@ class Saves:
 
     def _is_over(self, host: Mapping[str, Any]) -> str:
         """Returns why a checkpoint with these counters is a run's last, or ""."""
-        if host.get(evaluator.IN_LAST):
+        if host.get(evaluators.IN_LAST):
             return ""
         budget, evaluated = self._config.run, host["last_evaluation"]
         num_updates, num_steps = host["num_updates"], host["ledger"]["stored"]
         owed, replay = 0, self._config.replay
         if self._config.agent.SAMPLES:
             owed = limiter.owed_updates(replay, budget.max_env_steps, limiter.start_of(replay, host))
-            num_left_out, min_steps = host.get(calls.LEFT_OUT, (0, 0))  # earlier: none
+            num_left_out, min_steps = host.get(device_calls.LEFT_OUT, (0, 0))  # earlier: none
             owed -= num_left_out if replay.min_steps >= min_steps else 0
         if spent := budget.spent(num_updates, num_steps, owed):
             number = f"{num_updates} updates" if spent.startswith("--max_updates") else f"{num_steps} steps"
             return f"{number} of {spent}"
-        is_whole = evaluated is not None and evaluator.CUT_SHORT not in evaluated
+        is_whole = evaluated is not None and evaluators.CUT_SHORT not in evaluated
         if is_whole and evaluated["mean_return"] >= budget.stop_at_return:
             return f"evaluation returned {evaluated['mean_return']:g}, --stop_at_return={budget.stop_at_return:g}"
         return ""
 
     def restore(
-        self, agent: base.Agent, train: base.TrainState, rings: rings_lib.Rings
+        self, agent: base.Agent, train: base.TrainState, rings: ring_store.Rings
     ) -> tuple[base.TrainState, checkpoint.Restored] | None:
         """Returns the newest checkpoint that verifies, and says which; None for a new run.
 
@@ -100,7 +107,7 @@ class Saves:
         rings_like = rings if self.includes_replay else None
         restored = checkpoint.restore(
             self._directory.checkpoints,
-            state_lib.parts(agent, train),
+            states.parts(agent, train),
             rings_like,
             needs_replay=self._config.run.deterministic,
         )
@@ -120,7 +127,7 @@ class Saves:
         self._truncate(num_bytes, num_steps)
         is_kept = restored.rings is not None or not agent.samples
         self._report(f"resumed at update {restored.step}{'' if is_kept else '; the replay fills anew'}")
-        return state_lib.from_parts(agent, train, restored.state), restored
+        return states.from_parts(agent, train, restored.state), restored
 
     def _truncate(self, size_bytes: int, env_steps: int) -> None:
         """Cuts the metrics back to a checkpoint's. Raises ResumeError."""
@@ -134,7 +141,7 @@ class Saves:
 
     # ------------------------------------------------------------------------------------ while it goes on
 
-    def save(self, state: calls.State) -> None:
+    def save(self, state: device_calls.CheckpointState) -> None:
         """Begins a checkpoint, unless that update is saved. Raises TrainingFailure if the directory is lost."""
         self._directory.check_ours()
         step, mark = state.host["num_updates"], _mark(state.host)
@@ -144,7 +151,7 @@ class Saves:
         host = {**state.host, "metrics_bytes": self._view.log.size_bytes()}
         self.checkpointer.save(step, state.parts, host, state.rings if self.includes_replay else None)
 
-    def save_state(self, state: calls.State) -> None:
+    def save_state(self, state: device_calls.CheckpointState) -> None:
         """Saves the small state at once where the replay takes long: an interrupted process may soon be killed."""
         self._directory.check_ours()
         frames = () if state.rings is None else state.rings.observation
@@ -159,7 +166,7 @@ class Saves:
         if self.checkpointer.abandon_save():
             self._mark = None  # afterwards: a save that is ended has set it
 
-    def save_best(self, ended: evaluator.Ended) -> None:
+    def save_best(self, ended: evaluators.Ended) -> None:
         """Begins to save the parameters of the best evaluation so far."""
         self._directory.check_ours()
         update, params = ended.running.update, ended.running.params
@@ -202,7 +209,7 @@ def best_return_of(checkpoints: pathlib.Path, host: Mapping[str, Any]) -> float 
     """
     known: float | None = host["best_return"]
     try:
-        _, best, _ = files.find(checkpoints, "best", "params")
+        _, best, _ = saved_files.find(checkpoints, "best", "params")
     except errors.CheckpointError:  # none, or a damaged one, that the next better one replaces
         return known
     saved = best.host.get("mean_return")
@@ -215,4 +222,4 @@ def _mark(host: Mapping[str, Any]) -> tuple[int, ...]:
     """Returns the numbers that differ wherever there is something new to save."""
     evaluated = host["last_evaluation"] or {"update": 0}
     counts = host["num_updates"], host["num_acts"], host["evaluation_index"], evaluated["update"]
-    return *counts, host.get("num_reanalyses", 0), int(host.get(evaluator.IN_LAST, False))
+    return *counts, host.get("num_reanalyses", 0), int(host.get(evaluators.IN_LAST, False))

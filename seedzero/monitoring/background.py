@@ -22,7 +22,7 @@ CLOSE_SECONDS = 2.0
 """Longest wait for a reader at the end."""
 
 
-class Console:
+class Screen:
     """Passes snapshots, messages and warnings of the log to a console; any thread, and none waits.
 
     Attributes:
@@ -34,7 +34,7 @@ class Console:
         self, shown: console.Console, *, max_waiting: int = MAX_WAITING, idle_seconds: float = IDLE_SECONDS
     ) -> None:
         """Starts the thread. shown: is used by that thread alone, save for `abandon`."""
-        self.look: Callable[[], console.Snapshot] | None = None
+        self.look: Callable[[], console.ConsoleSnapshot] | None = None
         self._shown = shown
         self._idle_seconds = idle_seconds
         self._waiting: queue.Queue[Callable[[], None] | None] = queue.Queue(max_waiting)
@@ -45,7 +45,7 @@ class Console:
         self._thread = threading.Thread(target=self._write, name="console", daemon=True)
         self._thread.start()
 
-    def update(self, snapshot: console.Snapshot, *, last: bool = False) -> None:
+    def update(self, snapshot: console.ConsoleSnapshot, *, last: bool = False) -> None:
         """Shows a snapshot, unless one was shown just before and this is not the last."""
         if last:
             self.look = None

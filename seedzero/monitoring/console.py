@@ -26,7 +26,7 @@ SHOW_CURSOR = b"\x1b[?25h\n"
 
 
 @dataclasses.dataclass(frozen=True)
-class Snapshot:
+class ConsoleSnapshot:
     """The state of training at one moment; None: not known yet."""
 
     seconds: float  # since this run began
@@ -81,7 +81,7 @@ class Console:
         self._shown_at = -math.inf
         self._closed = False
 
-    def update(self, snapshot: Snapshot, *, last: bool = False) -> None:
+    def update(self, snapshot: ConsoleSnapshot, *, last: bool = False) -> None:
         """Shows a snapshot, unless one was shown just before and this is not the last."""
         pause = min(self._every_seconds, QUIET_SECONDS) if snapshot.note else self._every_seconds
         with self._trying():
@@ -172,7 +172,7 @@ def _is_terminal(stream: TextIO) -> bool:
         return False
 
 
-def live_line(snapshot: Snapshot, width: int) -> str:
+def live_line(snapshot: ConsoleSnapshot, width: int) -> str:
     """Returns a line of at most `width` columns; a narrow one lacks the least important fields."""
     fields = _fields(snapshot)
     while len(fields) > 1 and len(_join(fields)) > width:
@@ -180,7 +180,7 @@ def live_line(snapshot: Snapshot, width: int) -> str:
     return _join(fields)[:width]
 
 
-def plain_line(snapshot: Snapshot) -> str:
+def plain_line(snapshot: ConsoleSnapshot) -> str:
     """Returns a line with all fields."""
     return _join(_fields(snapshot))
 
@@ -194,7 +194,7 @@ def eta_seconds(*budgets: tuple[float, float, float]) -> float | None:
     return max(0.0, min(remaining)) if remaining else None
 
 
-def _fields(snapshot: Snapshot) -> list[tuple[int, str]]:
+def _fields(snapshot: ConsoleSnapshot) -> list[tuple[int, str]]:
     """Returns (rank, text) of each field in display order; a narrow line drops high ranks first."""
     ranked = [
         (4, _duration(snapshot.seconds)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.core import types
 from seedzero.monitoring import counts
 
@@ -21,7 +21,7 @@ _PONG_STEPS = 2_800_000
 class Forecast:
     """Measures a run and says once what it takes; for one thread."""
 
-    def __init__(self, config: config_lib.Config) -> None:
+    def __init__(self, config: configs.Config) -> None:
         self._config = config
         self._before: int | None = None  # updates of before a resume
         self._start: tuple[float, int, int] | None = None  # seconds, steps and updates at the first that count
@@ -46,7 +46,7 @@ class Forecast:
 
 
 def sentence(
-    config: config_lib.Config,
+    config: configs.Config,
     spec: types.EnvSpec,
     snapshot: counts.Snapshot,
     steps_per_second: float,
@@ -80,7 +80,7 @@ def _hours(number: float, rate: float) -> float:
     return number / rate / 3600
 
 
-def _advice(config: config_lib.Config, spec: types.EnvSpec, steps_per_second: float) -> str:
+def _advice(config: configs.Config, spec: types.EnvSpec, steps_per_second: float) -> str:
     """Returns what takes less time."""
     shown = types.shown(spec.arrays)
     if shown == "images":

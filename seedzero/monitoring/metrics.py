@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-from seedzero.checkpoints import run_dir as run_dir_lib
+from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.core import plain_files
 from seedzero.monitoring import tags
 
@@ -53,7 +53,7 @@ class MetricsLog:
         with self._lock:
             problem = ""
             try:
-                _append(self._path, (run_dir_lib.encode(ordered) + "\n").encode())
+                _append(self._path, (run_dirs.encode(ordered) + "\n").encode())
                 if self._tensorboard:
                     self._tensorboard.write(ordered)
             except OSError as error:

@@ -12,7 +12,7 @@ _WINDOW_SECONDS = 10.0
 _STALL_SECONDS = 30.0
 
 
-class Progress:
+class RunProgress:
     """Reads the counters of a run; any thread may ask.
 
     Attributes:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from seedzero.bucket import bucket, lease
-from seedzero.checkpoints import run_dir as run_dir_lib
+from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.core import errors, json_object
 from seedzero.transport import probe, security
 
@@ -38,15 +38,15 @@ def from_bucket(url: bucket.Url, store: bucket.Store, *, clock: Callable[[], flo
       ResumeError: there is no run, or it has no status yet.
       BucketError: the bucket cannot be read.
     """
-    status, leased = store.read(run_dir_lib.STATUS_FILE).content, store.read(lease.NAME).content
+    status, leased = store.read(run_dirs.STATUS_FILE).content, store.read(lease.NAME).content
     if status is None:
-        if leased is not None or store.read(run_dir_lib.CONFIG_FILE).content is not None:
-            raise errors.ResumeError(f"{url} has no {run_dir_lib.STATUS_FILE}: its learner has not run long enough")
+        if leased is not None or store.read(run_dirs.CONFIG_FILE).content is not None:
+            raise errors.ResumeError(f"{url} has no {run_dirs.STATUS_FILE}: its learner has not run long enough")
         raise errors.ResumeError(f"{url} holds no run, or there is no such bucket; give --run_dir of a training run")
     try:
         last = json_object.parse(status)
     except ValueError as error:
-        raise errors.ResumeError(f"{url}/{run_dir_lib.STATUS_FILE} is damaged ({error})") from None
+        raise errors.ResumeError(f"{url}/{run_dirs.STATUS_FILE} is damaged ({error})") from None
     if leased is None:
         return {**last, "alive": False}
     holder = lease.parse(leased, url)
@@ -65,9 +65,9 @@ def from_run_dir(path: str | os.PathLike[str], *, deadline_seconds: float = prob
       ResumeError: it is no run directory, or has no status yet.
     """
     directory = pathlib.Path(path)
-    run_dir_lib.read_saved(directory)
-    learner = run_dir_lib.read_learner(directory)
-    holder = run_dir_lib.holder(directory)
+    run_dirs.read_saved(directory)
+    learner = run_dirs.read_learner(directory)
+    holder = run_dirs.holder(directory)
     if holder is None:  # whatever learner.json says: its learner was killed, or the directory is a copy
         return {**_last(directory), "alive": False}
     if learner is None or str(learner["pid"]) != holder:  # the holder has yet to write its own
@@ -82,9 +82,9 @@ def from_run_dir(path: str | os.PathLike[str], *, deadline_seconds: float = prob
 
 
 def _last(directory: pathlib.Path) -> dict[str, Any]:
-    status = run_dir_lib.read_status(directory)
+    status = run_dirs.read_status(directory)
     if status is None:
-        raise errors.ResumeError(f"{directory} has no {run_dir_lib.STATUS_FILE}: its learner has not run long enough")
+        raise errors.ResumeError(f"{directory} has no {run_dirs.STATUS_FILE}: its learner has not run long enough")
     return dict(status)
 
 

@@ -7,11 +7,11 @@ import datetime
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from seedzero.checkpoints import run_dir
-from seedzero.config import config as config_lib
+from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.config import config as configs
 from seedzero.core import types
 from seedzero.monitoring import background, console, counts, exporter, forecast, metrics, wandb_run
-from seedzero.monitoring import progress as progress_lib
+from seedzero.monitoring import progress as progress_lines
 
 CLIPPED_SHARE = 0.001
 """Share of clipped targets that is worth a warning."""
@@ -32,15 +32,15 @@ class View:
 
     def __init__(
         self,
-        config: config_lib.Config,
-        directory: run_dir.RunDir,
-        screen: background.Console,
+        config: configs.Config,
+        directory: run_dirs.RunDir,
+        screen: background.Screen,
         workers: Callable[[], Sequence[int]],
         gathered: metrics.Aggregator,
         clock: Callable[[], float],
     ) -> None:
         """Makes the views; `workers` returns the number of environments of each training worker."""
-        self.progress = progress_lib.Progress(clock)
+        self.progress = progress_lines.RunProgress(clock)
         self.log = metrics.MetricsLog(directory.path, tensorboard=config.metrics.tensorboard, report=screen.message)
         self.durable_update: int | None = None
         self.finished: str | None = None
@@ -59,7 +59,7 @@ class View:
     @contextlib.contextmanager
     def sending(self) -> Iterator[None]:
         """While entered, rows go to Weights & Biases too, if that is configured."""
-        project, config = self._config.metrics.wandb, config_lib.flatten(self._config)
+        project, config = self._config.metrics.wandb, configs.flatten(self._config)
         if project:
             self._wandb = wandb_run.WandbRun(project, self._directory.path, config, self._screen.message)
         try:
@@ -75,7 +75,7 @@ class View:
         self._report_hours(now)
         self._screen.update(self.shown(last=last), last=last)
 
-    def shown(self, *, last: bool = False) -> console.Snapshot:
+    def shown(self, *, last: bool = False) -> console.ConsoleSnapshot:
         """Returns the state for the console; last: the run is over."""
         spec, snapshot, seconds = self.progress.spec, self.progress.snapshot(), self.progress.seconds()
         recent, rates, budget = self._gathered.means(), self._rates(), self._config.run
@@ -83,7 +83,7 @@ class View:
         steps_budget = (budget.max_env_steps, env_steps, rates["env_steps_per_second"])
         if snapshot.owed_updates and rates["updates_per_second"]:
             steps_budget = (snapshot.owed_updates, updates, rates["updates_per_second"])
-        return console.Snapshot(
+        return console.ConsoleSnapshot(
             seconds=seconds,
             env_steps=env_steps,
             updates=updates,
@@ -182,7 +182,7 @@ class View:
 
     def write_finished(self, reason: str) -> None:
         """Adds to the last status that the run is finished: a lower budget ends a run that does not start."""
-        last = run_dir.read_status(self._directory.path) or {}
+        last = run_dirs.read_status(self._directory.path) or {}
         self._write_status({**last, "alive": False, "finished": reason})
 
     def _write_status(self, status: Mapping[str, object]) -> None:

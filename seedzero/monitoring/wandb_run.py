@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from seedzero.checkpoints import run_dir as run_dir_lib
+from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.core import errors, json_object, packages
 from seedzero.monitoring import metrics, tags
 
@@ -158,7 +158,7 @@ def _run_id(directory: pathlib.Path, project: str) -> str:
         return str(saved["id"])
     made = secrets.token_hex(4)
     try:
-        run_dir_lib.write_json_atomic(file, {"project": project, "id": made})
+        run_dirs.write_json_atomic(file, {"project": project, "id": made})
     except OSError as error:
         raise errors.ResumeError(
             f"cannot write {file}: {error.strerror}; give --run_dir=DIR that can be written"

@@ -47,7 +47,7 @@ class Steps(NamedTuple):
     task: jax.Array | None = None
 
 
-class Network(NamedTuple):
+class ActorCriticNetwork(NamedTuple):
     """Pure functions of parameters.
 
     Attributes:
@@ -79,7 +79,7 @@ def make(
     compute_dtype: str,
     own_torso: nn.Module | None = None,
     num_values: int = 1,
-) -> Network:
+) -> ActorCriticNetwork:
     """Returns the network for an environment of discrete actions; lstm_width 0: without an LSTM.
 
     own_torso: replaces the torso; from prepared observations [N, ...] to features [N, F], or of any other shape.
@@ -102,7 +102,9 @@ def make(
         head = params[_VALUE]
         return {**params, _VALUE: {"kernel": head["kernel"] * factor, "bias": head["bias"] * factor + shift}}
 
-    return Network(*functions(model, read_all, observations.zeros(spec, frame_stack, 1), lstm_width), rescale)
+    return ActorCriticNetwork(
+        *functions(model, read_all, observations.zeros(spec, frame_stack, 1), lstm_width), rescale
+    )
 
 
 def functions(
@@ -111,7 +113,7 @@ def functions(
     observation: Mapping[str, jax.Array],
     lstm_width: int,
 ) -> tuple[Callable[[jax.Array], Params], Callable[[int], jax.Array], Callable[[Params, jax.Array, Steps], Any]]:
-    """Returns init, initial_state and unroll of a network, see `Network`.
+    """Returns init, initial_state and unroll of a network, see `ActorCriticNetwork`.
 
     Args:
       model: (what `read` returns, state, Steps without observations) -> what unroll returns.

@@ -19,7 +19,7 @@ from seedzero.networks import actor_critic, observations
 _TORSOS = {"mlp": "mlp", "conv": "conv", "resnet": "nature", "nature": "nature", "deep": "deep"}
 
 
-class Network(NamedTuple):
+class DuelingNetwork(NamedTuple):
     """Pure functions of parameters.
 
     Attributes:
@@ -43,7 +43,7 @@ def make(
     lstm_width: int,
     frame_stack: int,
     compute_dtype: str,
-) -> Network:
+) -> DuelingNetwork:
     """Returns the network for an environment of discrete actions; lstm_width 0: without an LSTM.
 
     name: of the setting of the torso, for the error.
@@ -56,7 +56,7 @@ def make(
     dtype = observations.compute_dtype(compute_dtype, platform)
     model = _Model(kind, width, lstm_width, spec.num_actions, dtype)
 
-    return Network(*actor_critic.functions(model, read, observations.zeros(spec, frame_stack, 1), lstm_width))
+    return DuelingNetwork(*actor_critic.functions(model, read, observations.zeros(spec, frame_stack, 1), lstm_width))
 
 
 class _Model(nn.Module):

@@ -23,7 +23,7 @@ Moments: TypeAlias = Any
 """`statistics.Moments` of an observation's one array; of several, {name: Moments} of those that are normalized."""
 
 
-class Inputs:
+class InputFunctions:
     """Pure functions for a kind of network (see `observations`), the environments and the settings.
 
     normalizes: arrays whose bounds do not tell their scale are normalized by their running moments.

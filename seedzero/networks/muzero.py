@@ -12,9 +12,9 @@ import jax.numpy as jnp
 from seedzero.config import kinds
 from seedzero.config import muzero as muzero_config
 from seedzero.core import errors, types, user_code
-from seedzero.networks import inputs as inputs_lib
+from seedzero.networks import inputs as network_inputs
 from seedzero.networks import mlp, observations, projection, resnet
-from seedzero.networks import prefix as prefix_lib
+from seedzero.networks import prefix as prefixes
 
 Params: TypeAlias = Any
 Hidden: TypeAlias = jax.Array
@@ -24,7 +24,7 @@ MOMENTS = "moments"
 
 
 AddMoments: TypeAlias = Callable[
-    [inputs_lib.Moments, inputs_lib.Observation, jax.Array, str | None], inputs_lib.Moments
+    [network_inputs.Moments, network_inputs.Observation, jax.Array, str | None], network_inputs.Moments
 ]
 
 
@@ -49,8 +49,8 @@ class Prefix(NamedTuple):
         of the rewards since the initial carry, including the edge to the next hidden state).
     """
 
-    initial: Callable[[int], prefix_lib.Carry]
-    step: Callable[[Params, Hidden, jax.Array, prefix_lib.Carry], tuple[Hidden, prefix_lib.Carry, jax.Array]]
+    initial: Callable[[int], prefixes.Carry]
+    step: Callable[[Params, Hidden, jax.Array, prefixes.Carry], tuple[Hidden, prefixes.Carry, jax.Array]]
 
 
 class Network(NamedTuple):
@@ -74,10 +74,10 @@ class Network(NamedTuple):
 
     init: Callable[[jax.Array], Params]
     cast: Callable[[Params], Params]
-    represent: Callable[[Params, inputs_lib.Observation], Hidden]
+    represent: Callable[[Params, network_inputs.Observation], Hidden]
     predict: Callable[[Params, Hidden], tuple[jax.Array, jax.Array]]
     dynamics: Callable[[Params, Hidden, jax.Array], tuple[Hidden, jax.Array]]
-    no_moments: Callable[[], inputs_lib.Moments | None] = lambda: None
+    no_moments: Callable[[], network_inputs.Moments | None] = lambda: None
     add_moments: AddMoments = lambda moments, *_: moments
     projection: Projection | None = None
     prefix: Prefix | None = None
@@ -104,7 +104,7 @@ class _Model(nn.Module):
         hidden = self.transition(hidden, action)
         return hidden, self.reward_head(hidden)
 
-    def step(self, hidden: jax.Array, action: jax.Array, carry: prefix_lib.Carry) -> Any:
+    def step(self, hidden: jax.Array, action: jax.Array, carry: prefixes.Carry) -> Any:
         hidden = self.transition(hidden, action)
         carry, logits = self.reward_head(hidden, carry)
         return hidden, carry, logits
@@ -151,11 +151,11 @@ def make(
     if has_projection:
         units = projection.IMAGE_UNITS if kind == "resnet" else 2 * config.width
         model = model.clone(projector=projection.Projector(units, dtype), predictor=projection.Predictor(units, dtype))
-    units = prefix_lib.IMAGE_UNITS if kind == "resnet" else config.width
-    prefix_head = prefix_lib.Head(units, config.head_width, config.num_bins, dtype)
+    units = prefixes.IMAGE_UNITS if kind == "resnet" else config.width
+    prefix_head = prefixes.Head(units, config.head_width, config.num_bins, dtype)
     if has_prefix:
         model = model.clone(reward_head=prefix_head)
-    inputs = inputs_lib.Inputs(kind, spec, config.frame_stack, config.normalize_observations)
+    inputs = network_inputs.InputFunctions(kind, spec, config.frame_stack, config.normalize_observations)
 
     def first_inputs() -> tuple[observations.Features, jax.Array]:
         nothing = inputs.features(None, observations.zeros(spec, config.frame_stack, 1))
@@ -229,7 +229,7 @@ def _call_all(model: Any, seen: observations.Features, action: jax.Array) -> Any
     if isinstance(model, _Model):
         if model.projector is not None:
             model.predict_projection(model.project(hidden))
-        if isinstance(model.reward_head, prefix_lib.Head):
+        if isinstance(model.reward_head, prefixes.Head):
             carry = model.reward_head.initial_carry(len(action))
             return hidden, model.predict(hidden), model.step(hidden, action, carry)
     return hidden, model.predict(hidden), model.dynamics(hidden, action)

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from seedzero.config import kinds
 from seedzero.core import types
 from seedzero.networks import actor_critic, mlp, observations
-from seedzero.networks import inputs as inputs_lib
+from seedzero.networks import inputs as network_inputs
 from seedzero.ops import convolution
 
 Params: TypeAlias = Any
@@ -26,7 +26,7 @@ _TORSOS = {"mlp": "mlp", "conv": "conv", "resnet": "nature", "nature": "nature"}
 _ORTHOGONAL = nn.initializers.orthogonal(2.0**0.5)
 
 
-class Prediction(NamedTuple):
+class PpoPrediction(NamedTuple):
     """What the network says of T steps, float32.
 
     Attributes:
@@ -41,11 +41,11 @@ class Prediction(NamedTuple):
 
 
 Unroll: TypeAlias = Callable[
-    [Params, inputs_lib.Moments | None, jax.Array, actor_critic.Steps], tuple[jax.Array, Prediction]
+    [Params, network_inputs.Moments | None, jax.Array, actor_critic.Steps], tuple[jax.Array, PpoPrediction]
 ]
 
 
-class Network(NamedTuple):
+class PpoNetwork(NamedTuple):
     """Pure functions of parameters.
 
     Attributes:
@@ -62,8 +62,10 @@ class Network(NamedTuple):
     initial_state: Callable[[int], jax.Array]
     unroll: Unroll
     unroll_in_loop: Unroll
-    no_moments: Callable[[], inputs_lib.Moments | None]
-    add_moments: Callable[[inputs_lib.Moments, inputs_lib.Observation, jax.Array, str | None], inputs_lib.Moments]
+    no_moments: Callable[[], network_inputs.Moments | None]
+    add_moments: Callable[
+        [network_inputs.Moments, network_inputs.Observation, jax.Array, str | None], network_inputs.Moments
+    ]
 
 
 def make(
@@ -77,14 +79,14 @@ def make(
     initial_std: float,
     normalizes: bool,
     compute_dtype: str,
-) -> Network:
+) -> PpoNetwork:
     """Returns the network for an environment; lstm_width 0: without an LSTM.
 
     Raises:
       ConfigError: the torso does not fit the observation's shape.
     """
     kind = _TORSOS[kinds.choose_kind("ppo.torso", torso, spec)]
-    inputs = inputs_lib.Inputs(kind, spec, frame_stack, normalizes)
+    inputs = network_inputs.InputFunctions(kind, spec, frame_stack, normalizes)
     num_outputs = spec.num_actions or len(spec.action_low)
     dtype = observations.compute_dtype(compute_dtype, platform)
     model = _Model(kind, width, lstm_width, num_outputs, initial_std if spec.is_continuous else 0.0, dtype)
@@ -94,8 +96,8 @@ def make(
 
     def unroll_by(model: _Model) -> Unroll:
         def unroll(
-            params: Params, moments: inputs_lib.Moments | None, state: jax.Array, steps: actor_critic.Steps
-        ) -> tuple[jax.Array, Prediction]:
+            params: Params, moments: network_inputs.Moments | None, state: jax.Array, steps: actor_critic.Steps
+        ) -> tuple[jax.Array, PpoPrediction]:
             seen = inputs.features(moments, observations.flat(steps.observation))
             out: Any = model.apply({"params": params}, seen, state, steps._replace(observation={}))
             return out[0], out[1]
@@ -111,7 +113,7 @@ def make(
         )["params"]
 
     in_loop = model.clone(convolve=convolution.convolve) if platform == "cpu" else model
-    return Network(init, initial_state, unroll_by(model), unroll_by(in_loop), inputs.no_moments, inputs.add_moments)
+    return PpoNetwork(init, initial_state, unroll_by(model), unroll_by(in_loop), inputs.no_moments, inputs.add_moments)
 
 
 class _Model(nn.Module):
@@ -131,7 +133,7 @@ class _Model(nn.Module):
     @nn.compact
     def __call__(
         self, seen: observations.Features, state: jax.Array, steps: actor_critic.Steps
-    ) -> tuple[jax.Array, Prediction]:
+    ) -> tuple[jax.Array, PpoPrediction]:
         if self.kind == "mlp" and not self.lstm_width:
             # What a small network learns of values, on the scale of returns, would drown what the policy needs.
             policy, value = self._vectors(seen.main, "policy"), self._vectors(seen.main, "value")
@@ -149,7 +151,7 @@ class _Model(nn.Module):
             log_std = self.param(
                 "log_std", nn.initializers.constant(jnp.log(self.initial_std)), (self.num_outputs,), jnp.float32
             )
-        return state, Prediction(policy.reshape(*steps.first.shape, -1), log_std, value.reshape(steps.first.shape))
+        return state, PpoPrediction(policy.reshape(*steps.first.shape, -1), log_std, value.reshape(steps.first.shape))
 
     def _vectors(self, x: jax.Array, name: str) -> jax.Array:
         x = x.reshape(x.shape[0], -1)

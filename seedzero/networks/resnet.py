@@ -19,7 +19,7 @@ HEAD_CHANNELS = 16
 
 
 @dataclasses.dataclass(frozen=True)
-class Size:
+class ResNetSize:
     """The size of a network.
 
     Attributes:
@@ -36,10 +36,10 @@ class Size:
 
 
 SIZES = {
-    "small": Size(channels=64, stage_blocks=1, tower_blocks=2, dynamics_blocks=1),
-    "middle": Size(channels=128, stage_blocks=1, tower_blocks=3, dynamics_blocks=2),
+    "small": ResNetSize(channels=64, stage_blocks=1, tower_blocks=2, dynamics_blocks=1),
+    "middle": ResNetSize(channels=128, stage_blocks=1, tower_blocks=3, dynamics_blocks=2),
     # Three blocks end the downsampling, ten are the representation's own.
-    "large": Size(channels=256, stage_blocks=3, tower_blocks=3 + 10, dynamics_blocks=6),
+    "large": ResNetSize(channels=256, stage_blocks=3, tower_blocks=3 + 10, dynamics_blocks=6),
 }
 
 
@@ -78,7 +78,7 @@ class Representation(nn.Module):
     place of the smallest image, before its blocks.
     """
 
-    size: Size
+    size: ResNetSize
     dtype: Any
 
     @nn.compact
@@ -142,7 +142,7 @@ def _taps_inside(length: int) -> jax.Array:
 class Dynamics(nn.Module):
     """Hidden state [B, H, W, C], action [B] int32 or [B, D] -> next hidden state."""
 
-    size: Size
+    size: ResNetSize
     num_actions: int
     dtype: Any
 

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from seedzero.core import types
-from seedzero.networks import inputs as inputs_lib
+from seedzero.networks import inputs as network_inputs
 from seedzero.networks import mlp, observations
 
 Params: TypeAlias = Any
@@ -21,7 +21,7 @@ Params: TypeAlias = Any
 LOWEST_LOG_STD, HIGHEST_LOG_STD = -20.0, 2.0
 
 
-class Network(NamedTuple):
+class SacNetwork(NamedTuple):
     """Pure functions of parameters; all numbers are float32.
 
     Attributes:
@@ -34,32 +34,32 @@ class Network(NamedTuple):
 
     init_actor: Callable[[jax.Array], Params]
     init_critics: Callable[[jax.Array], Params]
-    act: Callable[[Params, inputs_lib.Observation], tuple[jax.Array, jax.Array]]
-    value: Callable[[Params, inputs_lib.Observation, jax.Array], jax.Array]
+    act: Callable[[Params, network_inputs.Observation], tuple[jax.Array, jax.Array]]
+    value: Callable[[Params, network_inputs.Observation, jax.Array], jax.Array]
 
 
-def make(spec: types.EnvSpec, platform: str, *, width: int, frame_stack: int, compute_dtype: str) -> Network:
+def make(spec: types.EnvSpec, platform: str, *, width: int, frame_stack: int, compute_dtype: str) -> SacNetwork:
     """Returns the networks for an environment of continuous actions; grids and images are taken as vectors."""
     dtype = observations.compute_dtype(compute_dtype, platform)
     read, num_dimensions = observations.reader("mlp", spec, frame_stack), len(spec.action_low)
     actor, critics = _Layers(width, 2 * num_dimensions, dtype), _Critics(width, dtype)
 
-    def flat(observation: inputs_lib.Observation) -> jax.Array:
+    def flat(observation: network_inputs.Observation) -> jax.Array:
         x = read(observation).main
         return x.reshape(x.shape[0], -1)
 
-    def act(params: Params, observation: inputs_lib.Observation) -> tuple[jax.Array, jax.Array]:
+    def act(params: Params, observation: network_inputs.Observation) -> tuple[jax.Array, jax.Array]:
         found: Any = actor.apply({"params": params}, flat(observation))
         mean, log_std = jnp.split(found, 2, axis=-1)
         return mean, jnp.clip(log_std, LOWEST_LOG_STD, HIGHEST_LOG_STD)
 
-    def value(params: Params, observation: inputs_lib.Observation, action: jax.Array) -> jax.Array:
+    def value(params: Params, observation: network_inputs.Observation, action: jax.Array) -> jax.Array:
         found: Any = critics.apply({"params": params}, jnp.concatenate([flat(observation), action], axis=-1))
         return jnp.asarray(found)
 
     one = observations.zeros(spec, frame_stack, 1)
     both = jnp.zeros((1, flat(one).shape[1] + num_dimensions))
-    return Network(
+    return SacNetwork(
         init_actor=lambda key: actor.init(key, flat(one))["params"],
         init_critics=lambda key: critics.init(key, both)["params"],
         act=act,

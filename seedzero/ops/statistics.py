@@ -35,7 +35,7 @@ class Moments(NamedTuple):
     variance: jax.Array
 
 
-class Size(NamedTuple):
+class Magnitude(NamedTuple):
     """How large numbers are that are not 0.
 
     Attributes:
@@ -84,12 +84,12 @@ def normalize(moments: Moments, x: jax.Array) -> jax.Array:
     return jnp.clip(scaled, -LIMIT, LIMIT)
 
 
-def no_size() -> Size:
+def no_size() -> Magnitude:
     """Returns the size before anything was seen: 1."""
-    return Size(jnp.zeros(()), jnp.ones(()))
+    return Magnitude(jnp.zeros(()), jnp.ones(()))
 
 
-def add_numbers(size: Size, x: jax.Array, counted: jax.Array, axis_name: str | None = None) -> Size:
+def add_numbers(size: Magnitude, x: jax.Array, counted: jax.Array, axis_name: str | None = None) -> Magnitude:
     """Returns the size with the numbers x [...] of each device added where `counted` [...] bool, finite and not 0.
 
     The result is the same on all devices of the mapped axis.
@@ -100,10 +100,10 @@ def add_numbers(size: Size, x: jax.Array, counted: jax.Array, axis_name: str | N
     mean_square = _total(jnp.sum(squares), axis_name) / jnp.maximum(added, 1.0)
     before = KEPT * size.weight
     share = added / jnp.maximum(before + added, 1e-8)
-    return Size(before + added, (1.0 - share) * size.mean_square + share * mean_square)
+    return Magnitude(before + added, (1.0 - share) * size.mean_square + share * mean_square)
 
 
-def root_mean_square(size: Size) -> jax.Array:
+def root_mean_square(size: Magnitude) -> jax.Array:
     """Returns a scalar above 0: the usual size of the numbers."""
     return jnp.sqrt(jnp.maximum(size.mean_square, 1e-30))
 

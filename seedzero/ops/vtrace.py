@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 
-class Targets(NamedTuple):
+class VtraceTargets(NamedTuple):
     """What an actor-critic learns; no gradient goes through it.
 
     Attributes:
@@ -33,7 +33,7 @@ def targets(
     clip_rho: float = 1.0,
     clip_c: float = 1.0,
     trace_decay: float = 1.0,
-) -> Targets:
+) -> VtraceTargets:
     """Returns the targets of T steps in a row.
 
     Where an episode is cut off (truncated), its last observation is no step: the value there bootstraps the step
@@ -67,4 +67,4 @@ def targets(
     mixed = trace_decay * target[:, 1:] + (1.0 - trace_decay) * value[:, 1:-1]
     bootstrap = jnp.concatenate([mixed, value[:, -1:]], axis=1)
     advantage = jnp.where(is_step, rho * (reward + discount * bootstrap - now), 0.0)
-    return Targets(*map(jax.lax.stop_gradient, (target, advantage)))
+    return VtraceTargets(*map(jax.lax.stop_gradient, (target, advantage)))

@@ -16,7 +16,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from seedzero.core import errors, exit_codes
-from seedzero.processes import program, restarts
+from seedzero.processes import program as programs
+from seedzero.processes import restarts
 
 KILL_SECONDS = 5.0
 """How long a program that was terminated for a new start may take before it is killed."""
@@ -28,7 +29,7 @@ still saves.
 """
 
 
-class State(enum.StrEnum):
+class ProgramState(enum.StrEnum):
     """The state of a program."""
 
     IDLE = "idle"  # before `start`
@@ -39,16 +40,16 @@ class State(enum.StrEnum):
     STOPPED = "stopped"  # by `stop`
 
 
-OVER = frozenset({State.FINISHED, State.FAILED, State.STOPPED})
+OVER = frozenset({ProgramState.FINISHED, ProgramState.FAILED, ProgramState.STOPPED})
 """States that last."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Snapshot:
+class ProgramSnapshot:
     """A program at one moment."""
 
     number: int = 0  # of changes before
-    state: State = State.IDLE
+    state: ProgramState = ProgramState.IDLE
     starts: int = 0  # their number
     heard: str = ""  # text of its announcement, in this life or the last; "" where that came to none
     status: int | None = None  # exit code of the last end, or minus the signal; None before
@@ -58,7 +59,7 @@ class Snapshot:
 class Verdict(NamedTuple):
     """The meaning of an end that is final: FINISHED or FAILED, and why."""
 
-    state: State
+    state: ProgramState
     reason: str
 
 
@@ -69,9 +70,9 @@ class Keeper:
         self,
         *,
         announcement: str,
-        judge: Callable[[program.Death], Verdict | None],
+        judge: Callable[[programs.Death], Verdict | None],
         write: Callable[[bytes], None],
-        system: program.System = program.REAL,
+        system: programs.System = programs.REAL,
     ) -> None:
         """
         Args:
@@ -81,9 +82,9 @@ class Keeper:
         """
         self._announcement = re.compile(announcement.encode())
         self._judge, self._write = judge, write
-        self._program = program.Program(self._read, system)
+        self._program = programs.Program(self._read, system)
         self._changed = threading.Condition()
-        self._snapshot = Snapshot()
+        self._snapshot = ProgramSnapshot()
         self._renewed = False
         self._thread: threading.Thread | None = None
 
@@ -92,7 +93,7 @@ class Keeper:
         self._thread = threading.Thread(target=self._keep_running, args=(command,), name="keeper", daemon=True)
         self._thread.start()
 
-    def snapshot(self, *, after: int = -1, seconds: float = 0.0) -> Snapshot:
+    def snapshot(self, *, after: int = -1, seconds: float = 0.0) -> ProgramSnapshot:
         """Returns the state, once it has changed from that of number `after` or so many seconds have passed."""
         with self._changed:
             self._changed.wait_for(lambda: self._snapshot.number != after, seconds)
@@ -116,7 +117,7 @@ class Keeper:
             timer.daemon = True
             timer.start()
 
-    def stop(self, seconds: float) -> Snapshot:
+    def stop(self, seconds: float) -> ProgramSnapshot:
         """Terminates the program for good, kills it if it has not ended within `seconds`; returns the last state."""
         self._program.finish()
         for number in (signal.SIGTERM, signal.SIGKILL):
@@ -127,23 +128,23 @@ class Keeper:
             self._thread.join(seconds)
         with self._changed:
             if self._snapshot.state not in OVER:
-                self._change(state=State.STOPPED)
+                self._change(state=ProgramState.STOPPED)
             return self._snapshot
 
     def _keep_running(self, command: Callable[[], Sequence[str]]) -> None:
         try:
             verdict = self._until_over(command)
         except errors.Error as error:
-            verdict = Verdict(State.FAILED, str(error))
+            verdict = Verdict(ProgramState.FAILED, str(error))
         except Exception as error:  # the snapshot is the one place that shows this thread's end
-            verdict = Verdict(State.FAILED, f"{type(error).__name__}: {error}")
+            verdict = Verdict(ProgramState.FAILED, f"{type(error).__name__}: {error}")
         if verdict is not None:
             self._change(state=verdict.state, problem=verdict.reason)
 
     def _until_over(self, command: Callable[[], Sequence[str]]) -> Verdict | None:
         """Runs the program until its end is final; None where it was stopped."""
         while not self._program.stopping.is_set():
-            self._change(state=State.PREPARING)
+            self._change(state=ProgramState.PREPARING)
             death = self._program.live(command(), started=self._started)
             if death is None:
                 return None
@@ -157,13 +158,13 @@ class Keeper:
             is_peaceful = death.status in (exit_codes.DONE, exit_codes.TRY_LATER)
             delay = PEACE_SECONDS if is_peaceful else self._program.delay_seconds(death)
             if delay is None:
-                return Verdict(State.FAILED, restarts.too_often(death, refused=death.is_refusal))
-            self._change(state=State.PREPARING)
+                return Verdict(ProgramState.FAILED, restarts.too_often(death, refused=death.is_refusal))
+            self._change(state=ProgramState.PREPARING)
             self._program.pause(delay)
         return None
 
     def _started(self) -> None:
-        self._change(state=State.RUNNING, starts=self._snapshot.starts + 1, heard="", problem="")
+        self._change(state=ProgramState.RUNNING, starts=self._snapshot.starts + 1, heard="", problem="")
 
     def _read(self, line: bytes) -> None:
         self._write(line)

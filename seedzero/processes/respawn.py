@@ -10,7 +10,8 @@ import threading
 from collections.abc import Callable, Sequence
 
 from seedzero.core import errors, exit_codes
-from seedzero.processes import keeper, program
+from seedzero.processes import keeper as keepers
+from seedzero.processes import program as programs
 
 _log = logging.getLogger(__name__)
 
@@ -20,7 +21,7 @@ LEAVE_SECONDS = 30.0
 """Time for a worker to leave when it stops, before it is killed."""
 
 
-class Worker:
+class Respawner:
     """Runs a worker, whose output it shares, from the main thread. It passes SIGTERM and SIGINT on."""
 
     def __init__(
@@ -40,9 +41,9 @@ class Worker:
         self._told = threading.Event()
         self._server = ""
         # In a session of its own, so that simulators which a crashed worker has started end with it.
-        launch = functools.partial(program.Process, start_new_session=True)
-        self._keeper = keeper.Keeper(
-            announcement="(?!)", judge=_judge, write=lambda line: None, system=program.System(launch)
+        launch = functools.partial(programs.Process, start_new_session=True)
+        self._keeper = keepers.Keeper(
+            announcement="(?!)", judge=_judge, write=lambda line: None, system=programs.System(launch)
         )
 
     def run(self) -> int:
@@ -57,18 +58,18 @@ class Worker:
             last = self._watch()
         finally:
             self._keeper.stop(LEAVE_SECONDS)  # an error leaves no worker behind
-        if last.state is keeper.State.FAILED:
+        if last.state is keepers.ProgramState.FAILED:
             _log.error("the worker %s; this machine gives up", last.problem)
         return _exit_code(last)
 
-    def _watch(self) -> keeper.Snapshot:
+    def _watch(self) -> keepers.ProgramSnapshot:
         """Returns the last state; follows the learner until then."""
         last = self._keeper.snapshot()
-        while last.state not in keeper.OVER:
+        while last.state not in keepers.OVER:
             before, last = last, self._keeper.snapshot(after=last.number, seconds=self._poll_seconds)
-            if last.problem and last.state is keeper.State.PREPARING is not before.state:
+            if last.problem and last.state is keepers.ProgramState.PREPARING is not before.state:
                 _log.warning("the worker: %s; starting it again", last.problem)
-            if last.state is keeper.State.RUNNING and not self._told.is_set():
+            if last.state is keepers.ProgramState.RUNNING and not self._told.is_set():
                 self._follow()
         return last
 
@@ -103,13 +104,13 @@ class Worker:
             _log.warning("%s", error)
 
 
-def _judge(death: program.Death) -> keeper.Verdict | None:
+def _judge(death: programs.Death) -> keepers.Verdict | None:
     is_over = death.status == exit_codes.DONE
-    return keeper.Verdict(keeper.State.FINISHED, "training is over") if is_over else None
+    return keepers.Verdict(keepers.ProgramState.FINISHED, "training is over") if is_over else None
 
 
-def _exit_code(last: keeper.Snapshot) -> int:
+def _exit_code(last: keepers.ProgramSnapshot) -> int:
     """Returns a shell's name for the last end."""
     if last.status is None:
-        return exit_codes.FAILED if last.state is keeper.State.FAILED else exit_codes.DONE
+        return exit_codes.FAILED if last.state is keepers.ProgramState.FAILED else exit_codes.DONE
     return 128 - last.status if last.status < 0 else last.status

@@ -14,7 +14,8 @@ import threading
 from collections.abc import Callable, Sequence
 
 from seedzero.core import plain_files
-from seedzero.processes import program, restarts
+from seedzero.processes import program as programs
+from seedzero.processes import restarts
 
 MAX_LOG_BYTES = 1_000_000
 """A log that grows beyond this becomes worker-I.log.1, in place of the older one."""
@@ -44,7 +45,7 @@ class Supervisor:
         log_dir: pathlib.Path,
         report: Callable[[str], None] = lambda text: None,
         name: Callable[[int], str] = "local-{}".format,
-        system: program.System = program.REAL,
+        system: programs.System = programs.REAL,
     ) -> None:
         """
         Args:
@@ -57,7 +58,7 @@ class Supervisor:
         self._command, self._clock = command, system.clock
         self._on_failure, self._report, self._name = on_failure, report, name
         self._logs = [log_dir / f"worker-{index}.log" for index in range(num)]
-        self._programs = [program.Program(functools.partial(write_log, log), system) for log in self._logs]
+        self._programs = [programs.Program(functools.partial(write_log, log), system) for log in self._logs]
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
         self._failed = False
@@ -106,7 +107,7 @@ class Supervisor:
         for process in self._running():
             process.send_signal(number)
 
-    def _running(self) -> list[program.Process]:
+    def _running(self) -> list[programs.Process]:
         return [process for worker in self._programs if (process := worker.process)]
 
     def _keep_running(self, index: int) -> None:
@@ -119,7 +120,7 @@ class Supervisor:
             self._report(f"worker {self._name(index)} ended ({death}); starting it again in {delay:g} s")
             worker.pause(delay)
 
-    def _give_up(self, index: int, death: program.Death) -> None:
+    def _give_up(self, index: int, death: programs.Death) -> None:
         with self._lock:
             if self._failed or self._programs[index].stopping.is_set():
                 return

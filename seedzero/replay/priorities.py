@@ -8,15 +8,15 @@ import jax
 import jax.numpy as jnp
 
 from seedzero.config import sections
-from seedzero.replay import data
-from seedzero.replay import rings as rings_lib
+from seedzero.replay import data as sources
+from seedzero.replay import rings as ring_store
 
 
-def prioritization(replay: sections.ReplayConfig) -> data.Prioritization | None:
+def prioritization(replay: sections.ReplayConfig) -> sources.Prioritization | None:
     """Returns how much priorities count; None: sampling is uniform."""
     if replay.priority_alpha == 0:
         return None
-    return data.Prioritization(
+    return sources.Prioritization(
         replay.priority_alpha,
         replay.priority_beta,
         replay.priority_beta_updates,
@@ -25,7 +25,7 @@ def prioritization(replay: sections.ReplayConfig) -> data.Prioritization | None:
     )
 
 
-def importance_exponent(prioritization: data.Prioritization, num_updates: jax.Array) -> jax.Array:
+def importance_exponent(prioritization: sources.Prioritization, num_updates: jax.Array) -> jax.Array:
     """Returns beta after so many updates, both scalars."""
     grown = jnp.minimum(num_updates / prioritization.beta_updates, 1.0) if prioritization.beta_updates else 0.0
     return jnp.asarray(prioritization.beta + (1.0 - prioritization.beta) * grown, jnp.float32)
@@ -45,7 +45,7 @@ class Places(NamedTuple):
     cursor: jax.Array
 
 
-def are_there(rings: rings_lib.Rings, places: Places) -> jax.Array:
+def are_there(rings: ring_store.Rings, places: Places) -> jax.Array:
     """Returns [B] bool, true: no other row has taken this one's place since."""
     length = rings.weight.shape[1]
     num_newer = (places.cursor - 1 - places.time) % length + rings.cursor[places.slot] - places.cursor
@@ -53,13 +53,13 @@ def are_there(rings: rings_lib.Rings, places: Places) -> jax.Array:
 
 
 def prioritize(
-    rings: rings_lib.Rings,
+    rings: ring_store.Rings,
     slot: jax.Array,
     time: jax.Array,
     priority: jax.Array,
-    prioritization: data.Prioritization,
+    prioritization: sources.Prioritization,
     axis_name: str | None = None,
-) -> rings_lib.Rings:
+) -> ring_store.Rings:
     """Returns the rings with new priorities of sampled rows; in place where `rings` is donated.
 
     What lies at a place is still the row that was sampled there: `rings` are the very ones that it was sampled from,
@@ -87,11 +87,11 @@ def prioritize(
     return rings._replace(weight=written, max_weight=largest)
 
 
-def weights(priority: jax.Array, prioritization: data.Prioritization) -> jax.Array:
+def weights(priority: jax.Array, prioritization: sources.Prioritization) -> jax.Array:
     """Returns the sampling weights of rows with these priorities."""
     return (priority + prioritization.epsilon) ** prioritization.alpha
 
 
-def max_priority(max_weight: jax.Array, prioritization: data.Prioritization) -> jax.Array:
+def max_priority(max_weight: jax.Array, prioritization: sources.Prioritization) -> jax.Array:
     """Returns the largest priority ever seen, a scalar; max_weight: as in the rings."""
     return max_weight[0] ** (1 / prioritization.alpha)

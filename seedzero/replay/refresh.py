@@ -8,12 +8,12 @@ from collections.abc import Mapping
 import jax
 import jax.numpy as jnp
 
-from seedzero.replay import rings as rings_lib
+from seedzero.replay import rings as ring_store
 from seedzero.replay import sampling
 
 
 def draw_stale(
-    rings: rings_lib.Rings,
+    rings: ring_store.Rings,
     key: jax.Array,
     batch_size: int,
     *,
@@ -29,15 +29,15 @@ def draw_stale(
     Arguments as in `sampling.sample`; drawn are steps whose targets have a smaller version than the scalar `before`.
     """
     stale = (sampling.sampling_weight(rings, num_inserts, capacity) > 0) & (
-        rings.stored[rings_lib.TARGET_VERSION] < before
+        rings.stored[ring_store.TARGET_VERSION] < before
     )
     slot, time, total = sampling.draw(stale.astype(jnp.float32), key, batch_size)
     return jnp.where(total > 0, slot, rings.weight.shape[0]), time
 
 
 def retarget(
-    rings: rings_lib.Rings, slot: jax.Array, time: jax.Array, fresh: Mapping[str, jax.Array], version: jax.Array
-) -> tuple[rings_lib.Rings, jax.Array]:
+    rings: ring_store.Rings, slot: jax.Array, time: jax.Array, fresh: Mapping[str, jax.Array], version: jax.Array
+) -> tuple[ring_store.Rings, jax.Array]:
     """Returns the rings with new targets of drawn rows, in place where `rings` is donated; [B] which were written.
 
     `rings` are those that the rows were drawn from, as in one jitted function (see `priorities.prioritize`). Only rows
@@ -59,7 +59,7 @@ def retarget(
     written = functools.reduce(jnp.logical_and, finite, (slot >= 0) & (slot < num_slots) & can_be_sampled & ~repeated)
     # As in `write`: what is dropped lies out of range, each row at a place of its own.
     slot = jnp.where(written, slot, num_slots + jnp.arange(slot.shape[0], dtype=slot.dtype))
-    new = {**fresh, rings_lib.TARGET_VERSION: jnp.broadcast_to(version, slot.shape)}
+    new = {**fresh, ring_store.TARGET_VERSION: jnp.broadcast_to(version, slot.shape)}
 
     def put(ring: jax.Array, value: jax.Array) -> jax.Array:
         return ring.at[slot, time].set(value.astype(ring.dtype), mode="drop", unique_indices=True)

@@ -25,8 +25,8 @@ import jax
 import jax.numpy as jnp
 
 from seedzero.core import errors, types
-from seedzero.replay import data
-from seedzero.replay import frames as frames_lib
+from seedzero.replay import data as sources
+from seedzero.replay import frames as frame_rows
 
 VERSION = "version"
 """A stored array, int32: updates that the acting parameters had seen. It tells how far actions are off the policy."""
@@ -54,7 +54,7 @@ class Rings(NamedTuple):
         number in each, for each shard holds its own part of every array. None: sampling is uniform.
     """
 
-    observation: frames_lib.Frames
+    observation: frame_rows.Frames
     reward: jax.Array
     terminated: jax.Array
     truncated: jax.Array
@@ -98,7 +98,7 @@ def slot_length(capacity: int, num_envs: int, margin: int, multiple: int = 1) ->
 
 def create(
     spec: types.EnvSpec,
-    stored: Mapping[str, data.Stored],
+    stored: Mapping[str, sources.Stored],
     num_slots: int,
     slot_length: int,
     *,
@@ -116,7 +116,7 @@ def create(
 
     frames = None
     if holds_frames:
-        frames = frames_lib.zeros(num_slots, slot_length, spec.observation_shape, spec.observation_dtype)
+        frames = frame_rows.zeros(num_slots, slot_length, spec.observation_shape, spec.observation_dtype)
     return Rings(
         observation=frames,
         reward=zeros((), jnp.float32),
@@ -191,7 +191,7 @@ def write(
     inserted_at = put(rings.inserted_at, before, jnp.broadcast_to(num_inserts, slot.shape))
     frames = rings.observation
     if frames is not None:
-        frames = frames_lib.put(frames, slot, now, row.observation, unique=True)
+        frames = frame_rows.put(frames, slot, now, row.observation, unique=True)
     return Rings(
         observation=frames,
         reward=put(rings.reward, now, row.reward),

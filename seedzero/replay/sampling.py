@@ -8,14 +8,15 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from seedzero.replay import data, windows
-from seedzero.replay import rings as rings_lib
+from seedzero.replay import data as sources
+from seedzero.replay import rings as ring_store
+from seedzero.replay import windows as windowing
 
 _FANOUT = 32
 """Children of a node where rows are drawn by priority."""
 
 
-def sampling_weight(rings: rings_lib.Rings, num_inserts: jax.Array, capacity: int, oldest: int = 0) -> jax.Array:
+def sampling_weight(rings: ring_store.Rings, num_inserts: jax.Array, capacity: int, oldest: int = 0) -> jax.Array:
     """Returns [S, T] how likely each row is sampled; arguments as in `sample`.
 
     Steps inserted before the newest `capacity` ones count 0, and so do the `oldest` rows of a full ring, which are
@@ -31,10 +32,10 @@ def sampling_weight(rings: rings_lib.Rings, num_inserts: jax.Array, capacity: in
 
 
 def sample(
-    rings: rings_lib.Rings,
+    rings: ring_store.Rings,
     key: jax.Array,
     batch_size: int,
-    replay: data.Replay,
+    replay: sources.Replay,
     *,
     stack: int,
     num_inserts: jax.Array,
@@ -43,7 +44,7 @@ def sample(
     beta: jax.Array | float | None = None,
     least: float = 0.0,
     axis_name: str | None = None,
-) -> windows.Windows:
+) -> windowing.Windows:
     """Returns windows without their frames, whose first rows are drawn independently, in proportion to their weight.
 
     Args:
@@ -71,7 +72,7 @@ def sample(
     loss_weight = jnp.full((batch_size,), jnp.where(mean > 0, total / jnp.where(mean > 0, mean, 1.0), 0.0))
     if beta is not None:
         loss_weight = loss_weight * _importance(weight[slot, time], beta, least, axis_name)
-    return windows.from_data(rings, slot, time, replay, stack)._replace(weight=loss_weight)
+    return windowing.from_data(rings, slot, time, replay, stack)._replace(weight=loss_weight)
 
 
 def draw(weight: jax.Array, key: jax.Array, batch_size: int) -> tuple[jax.Array, jax.Array, jax.Array]:

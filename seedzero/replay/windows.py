@@ -15,9 +15,9 @@ import jax.numpy as jnp
 
 from seedzero.core import types
 from seedzero.ops import unpacking
-from seedzero.replay import data as data_lib
-from seedzero.replay import frames as frames_lib
-from seedzero.replay import rings as rings_lib
+from seedzero.replay import data as sources
+from seedzero.replay import frames as frame_rows
+from seedzero.replay import rings as ring_store
 
 
 class Windows(NamedTuple):
@@ -56,7 +56,7 @@ class Windows(NamedTuple):
 
 
 def at(
-    rings: rings_lib.Rings,
+    rings: ring_store.Rings,
     slot: jax.Array,
     time: jax.Array,
     *,
@@ -102,16 +102,16 @@ def at(
     )
 
 
-def from_data(rings: rings_lib.Rings, slot: jax.Array, time: jax.Array, data: data_lib.Data, stack: int) -> Windows:
+def from_data(rings: ring_store.Rings, slot: jax.Array, time: jax.Array, data: sources.Data, stack: int) -> Windows:
     """Returns the windows at given rows as an agent wants them; shapes as in `at`."""
     return at(
         rings,
         slot,
         time,
-        length=data_lib.num_positions(data),
-        observe=data_lib.observed_positions(data),
+        length=sources.num_positions(data),
+        observe=sources.observed_positions(data),
         stack=stack,
-        crosses_episodes=data_lib.crosses_episodes(data),
+        crosses_episodes=sources.crosses_episodes(data),
     )
 
 
@@ -121,9 +121,9 @@ def _stored(ring: jax.Array, slot: jax.Array, time: jax.Array, length: int, ring
     return ring[slot[:, None], (time[:, None] + steps) % ring_length // every]
 
 
-def read(rings: rings_lib.Rings, windows: Windows, packed: Sequence[types.ArraySpec] = ()) -> Windows:
+def read(rings: ring_store.Rings, windows: Windows, packed: Sequence[types.ArraySpec] = ()) -> Windows:
     """Returns the windows with their frames from rings in device memory; packed: `EnvSpec.packed`."""
-    return with_frames(windows, frames_lib.get(rings.observation, windows.slot[:, None, None], windows.places), packed)
+    return with_frames(windows, frame_rows.get(rings.observation, windows.slot[:, None, None], windows.places), packed)
 
 
 def with_frames(windows: Windows, frames: jax.Array, packed: Sequence[types.ArraySpec] = ()) -> Windows:
@@ -145,7 +145,7 @@ def observed(windows: Windows, positions: int | slice) -> dict[str, jax.Array]:
     return {name: array[:, positions] for name, array in windows.observation.items()}
 
 
-def _places(rings: rings_lib.Rings, slot: jax.Array, time: jax.Array, stack: int) -> jax.Array:
+def _places(rings: ring_store.Rings, slot: jax.Array, time: jax.Array, stack: int) -> jax.Array:
     """Returns [B, P, stack] int32 where the frames of the observations at `time` [B, P] lie, oldest first."""
     length = rings.weight.shape[1]
     if stack == 1:

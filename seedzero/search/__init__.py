@@ -4,7 +4,8 @@ from seedzero.config.muzero import SearchConfig
 from seedzero.search.engine import search, sweep_widths, tree_bytes
 from seedzero.search.inspection import to_dot
 from seedzero.search.selection import completed_q
-from seedzero.search.types import Prediction, RecurrentFn, Result, Root, Tree
+from seedzero.search.types import Prediction, RecurrentFn, Root, Tree
+from seedzero.search.types import SearchResult as Result
 
 __all__ = [
     "Prediction",

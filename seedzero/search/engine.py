@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from seedzero.config import muzero as muzero_config
-from seedzero.search import forest as forest_lib
+from seedzero.search import forest as search_forest
 from seedzero.search import gumbel, inspection, puct, schedule, types
 
 
@@ -23,7 +23,7 @@ def search(
     explore: jax.Array,
     invalid_actions: jax.Array | None = None,
     return_tree: bool = False,
-) -> types.Result:
+) -> types.SearchResult:
     """Returns the result of `config.num_simulations` simulations from each root.
 
     `explore` is data, so that training and evaluation share one compiled batch: a row without noise has the same
@@ -45,7 +45,7 @@ def search(
     result, forests = policy(key, root, evaluate, config=config, explore=explore, invalid_actions=invalid_actions)
     max_depth, mean_depth = inspection.depth_statistics(forests, explore.shape[0])
     tree = inspection.tree(forests, explore.shape[0]) if return_tree else None
-    return types.Result(*result, max_depth, mean_depth, tree)
+    return types.SearchResult(*result, max_depth, mean_depth, tree)
 
 
 def sweep_widths(config: muzero_config.SearchConfig, num_actions: int) -> tuple[int, ...]:
@@ -62,14 +62,14 @@ def tree_bytes(batch_size: int, num_actions: int, config: muzero_config.SearchCo
 
 
 def _forest_bytes(num_trees: int, num_nodes: int, num_actions: int) -> int:
-    def make() -> forest_lib.Forest:
+    def make() -> search_forest.Forest:
         root = types.Root(jnp.zeros((num_trees, num_actions)), jnp.zeros(num_trees), ())
-        rules = forest_lib.Rules(
+        rules = search_forest.Rules(
             evaluate=lambda action, embedding: (types.Prediction(action, action, action, action), embedding),
             score=lambda forest: forest.prior,
             root_actions=jnp.ones((num_actions, num_trees), bool),
             max_depth=None,
         )
-        return forest_lib.enlarge(forest_lib.plant(root, rules), num_nodes - 1)
+        return search_forest.enlarge(search_forest.plant(root, rules), num_nodes - 1)
 
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(jax.eval_shape(make)))

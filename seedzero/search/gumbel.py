@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from seedzero.config import muzero as muzero_config
-from seedzero.search import forest as forest_lib
+from seedzero.search import forest as search_forest
 from seedzero.search import lookup, schedule, selection, types
 
 
@@ -26,7 +26,7 @@ def search(
     config: muzero_config.SearchConfig,
     explore: jax.Array,
     invalid_actions: jax.Array | None,
-) -> tuple[types.Found, list[forest_lib.Forest]]:
+) -> tuple[types.SearchFindings, list[search_forest.Forest]]:
     """Returns what Sequential Halving found, and its trees.
 
     The policy target is softmax(logits + sigma(completed Q)) (equation 11). Rows without `explore` have no Gumbel
@@ -35,7 +35,7 @@ def search(
     position = _position(key, root, config, explore, invalid_actions)
     plan = _plan(position, config)
     race = _start(position, root, plan.rounds[0].width, evaluate, config)
-    finished: list[forest_lib.Forest] = []
+    finished: list[search_forest.Forest] = []
     for round_ in plan.rounds:
         race, dropped = _halve(position, race, round_.width, config)
         finished += dropped
@@ -89,7 +89,7 @@ class _Race(NamedTuple):
 
     actions: jax.Array
     active: jax.Array
-    forest: forest_lib.Forest
+    forest: search_forest.Forest
     visits: jax.Array
     q_values: jax.Array
 
@@ -137,7 +137,7 @@ def _start(
     return _Race(
         actions=actions.astype(jnp.int32),
         active=jnp.ones(actions.shape, bool),
-        forest=forest_lib.plant(roots, _rules(actions, evaluate, position, config)),
+        forest=search_forest.plant(roots, _rules(actions, evaluate, position, config)),
         visits=no_visits,
         q_values=no_visits,
     )
@@ -145,7 +145,7 @@ def _start(
 
 def _halve(
     position: _Position, race: _Race, width: int, config: muzero_config.SearchConfig
-) -> tuple[_Race, list[forest_lib.Forest]]:
+) -> tuple[_Race, list[search_forest.Forest]]:
     """Returns the race of the best `width` actions, and the trees of the dropped ones."""
     if width == race.actions.shape[1]:
         return race, []
@@ -154,9 +154,9 @@ def _halve(
         race._replace(
             actions=lookup.along(race.actions, order[:, :width]),
             active=lookup.along(race.active.astype(jnp.int32), order[:, :width]) > 0,
-            forest=forest_lib.take(race.forest, order[:, :width].T),
+            forest=search_forest.take(race.forest, order[:, :width].T),
         ),
-        [forest_lib.take(race.forest, order[:, width:].T)],
+        [search_forest.take(race.forest, order[:, width:].T)],
     )
 
 
@@ -170,15 +170,15 @@ def _run_round(
 ) -> _Race:
     """Returns the race after the sweeps of one round."""
     rules = _rules(race.actions, evaluate, position, config)
-    race = race._replace(forest=forest_lib.enlarge(race.forest, round_.end - round_.begin, apart=True))
+    race = race._replace(forest=search_forest.enlarge(race.forest, round_.end - round_.begin, apart=True))
 
     def sweep(index: jax.Array, race: _Race) -> _Race:
         # Sweep i makes node i + 1 of each tree: node 0 is the root.
         if plan.widths is None:
-            return race._replace(forest=forest_lib.simulate(race.forest, index + 1, rules))
+            return race._replace(forest=search_forest.simulate(race.forest, index + 1, rules))
         is_among_best = _ranks(_race_scores(position, race, config)) < plan.widths[:, index][:, None]
         race = race._replace(active=race.active & is_among_best)
-        forest = forest_lib.simulate(race.forest, index + 1, rules, race.active.T.reshape(-1))
+        forest = search_forest.simulate(race.forest, index + 1, rules, race.active.T.reshape(-1))
         return _update_statistics(race._replace(forest=forest))
 
     end = round_.end if plan.num_sweeps is None else jnp.minimum(round_.end, plan.num_sweeps)
@@ -214,9 +214,9 @@ def _update_statistics(race: _Race) -> _Race:
 
 def _rules(
     actions: jax.Array, evaluate: types.Evaluate, position: _Position, config: muzero_config.SearchConfig
-) -> forest_lib.Rules:
+) -> search_forest.Rules:
     """Returns the rules of trees [W * B] with one root action each."""
-    return forest_lib.Rules(
+    return search_forest.Rules(
         evaluate=evaluate,
         score=functools.partial(selection.gumbel_scores, config=config),
         root_actions=actions.T.reshape(-1) == jnp.arange(position.logits.shape[-1])[:, None],
@@ -244,13 +244,13 @@ def _masked(position: _Position, scores: jax.Array) -> jax.Array:
     return scores if position.valid_actions is None else jnp.where(position.valid_actions, scores, -jnp.inf)
 
 
-def _found(position: _Position, race: _Race, config: muzero_config.SearchConfig) -> types.Found:
+def _found(position: _Position, race: _Race, config: muzero_config.SearchConfig) -> types.SearchFindings:
     """Returns what was found; the action is the best of the most visited ones."""
     is_most_visited = race.visits == jnp.max(race.visits, axis=-1, keepdims=True)
     scores = jnp.where(is_most_visited, _scores(position, race, config), -jnp.inf)
     logits = _bonus(position, race, config) + position.logits
     returns = jnp.sum(race.visits * race.q_values, axis=-1)
-    return types.Found(
+    return types.SearchFindings(
         action=jnp.argmax(scores, axis=-1).astype(jnp.int32),
         action_weights=jax.nn.softmax(logits),
         root_value=(position.value + returns) / (1.0 + jnp.sum(race.visits, axis=-1)),

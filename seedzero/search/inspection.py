@@ -12,20 +12,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from seedzero.search import forest as forest_lib
+from seedzero.search import forest as search_forest
 from seedzero.search import types
 
 
-def depth_statistics(forests: Sequence[forest_lib.Forest], batch_size: int) -> tuple[jax.Array, jax.Array]:
+def depth_statistics(forests: Sequence[search_forest.Forest], batch_size: int) -> tuple[jax.Array, jax.Array]:
     """Returns the largest depth [B] int32 and the mean depth [B] of the simulations' new nodes."""
-    made = jnp.concatenate([_rows(forest_lib.is_made(f)[1:].T, batch_size) for f in forests], axis=-1)
-    depth = jnp.concatenate([_rows(forest_lib.depths(f)[1:].T, batch_size) for f in forests], axis=-1)
+    made = jnp.concatenate([_rows(search_forest.is_made(f)[1:].T, batch_size) for f in forests], axis=-1)
+    depth = jnp.concatenate([_rows(search_forest.depths(f)[1:].T, batch_size) for f in forests], axis=-1)
     depth = jnp.where(made, depth, 0)
     num_made = jnp.maximum(jnp.sum(made, axis=-1), 1)
     return jnp.max(depth, axis=-1).astype(jnp.int32), jnp.sum(depth, axis=-1) / num_made
 
 
-def tree(forests: Sequence[forest_lib.Forest], batch_size: int) -> types.Tree:
+def tree(forests: Sequence[search_forest.Forest], batch_size: int) -> types.Tree:
     """Returns one tree for each position: the joined root, then the other nodes, tree by tree.
 
     Nodes keep their order within a tree, so children follow their parents.
@@ -44,11 +44,11 @@ def tree(forests: Sequence[forest_lib.Forest], batch_size: int) -> types.Tree:
     return joined  # type: ignore[no-any-return]
 
 
-def _nodes(forest: forest_lib.Forest) -> types.Tree:
+def _nodes(forest: search_forest.Forest) -> types.Tree:
     """Returns the nodes [T, N] of trees; nodes that do not exist are marked as in types.Tree."""
     nodes = jnp.arange(forest.shape[1])
-    made = forest_lib.is_made(forest).T
-    parent = jnp.max(jnp.where(forest.path_action != forest_lib.ABSENT, nodes[:, None], -1), axis=1).T
+    made = search_forest.is_made(forest).T
+    parent = jnp.max(jnp.where(forest.path_action != search_forest.ABSENT, nodes[:, None], -1), axis=1).T
     parent = jnp.where(made, parent, -1)
 
     def at_parent(table: jax.Array, otherwise: Any) -> jax.Array:
@@ -60,15 +60,15 @@ def _nodes(forest: forest_lib.Forest) -> types.Tree:
         parent=parent.astype(jnp.int32),
         action=at_parent(forest.path_action, -1).astype(jnp.int32),
         num_visits=jnp.where(made, 1 + jnp.sum(forest.visits, axis=0).T, 0).astype(jnp.int32),
-        value=jnp.where(made, forest_lib.mean_values(forest).T, 0.0),
+        value=jnp.where(made, search_forest.mean_values(forest).T, 0.0),
         reward=at_parent(forest.path_reward, 0.0),
         discount=at_parent(forest.path_discount, 1.0),
-        depth=jnp.where(made, forest_lib.depths(forest).T, 0).astype(jnp.int32),
+        depth=jnp.where(made, search_forest.depths(forest).T, 0).astype(jnp.int32),
         prior=forest.prior.T,
     )
 
 
-def _joined_root(forests: Sequence[forest_lib.Forest], batch_size: int) -> types.Tree:
+def _joined_root(forests: Sequence[search_forest.Forest], batch_size: int) -> types.Tree:
     """Returns the root [B, 1], with the visits of all trees."""
 
     def total(edges: list[jax.Array]) -> jax.Array:

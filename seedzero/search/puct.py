@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from seedzero.config import muzero as muzero_config
-from seedzero.search import forest as forest_lib
+from seedzero.search import forest as search_forest
 from seedzero.search import noise, schedule, selection, types
 
 
@@ -20,7 +20,7 @@ def search(
     config: muzero_config.SearchConfig,
     explore: jax.Array,
     invalid_actions: jax.Array | None,
-) -> tuple[types.Found, list[forest_lib.Forest]]:
+) -> tuple[types.SearchFindings, list[search_forest.Forest]]:
     """Returns what sequential simulations found, and their trees; the policy target is the share of visits.
 
     Rows without `explore` have no noise and take the most visited action.
@@ -29,24 +29,24 @@ def search(
     logits = root.prior_logits.astype(jnp.float32)
     invalid = jnp.zeros(logits.shape, bool) if invalid_actions is None else invalid_actions
     noisy = _add_dirichlet_noise(noise_key, logits, invalid, explore, config)
-    rules = forest_lib.Rules(
+    rules = search_forest.Rules(
         evaluate=evaluate,
         score=functools.partial(selection.puct_scores, config=config),
         root_actions=~invalid.T,
         max_depth=config.max_depth or None,
     )
-    forest = forest_lib.plant(root._replace(prior_logits=noisy), rules)
+    forest = search_forest.plant(root._replace(prior_logits=noisy), rules)
     for loop in schedule.loops(config.num_simulations):
-        forest = forest_lib.enlarge(forest, loop.end - loop.begin)
+        forest = search_forest.enlarge(forest, loop.end - loop.begin)
         # Simulation i creates node i + 1: node 0 is the root.
         forest = jax.lax.fori_loop(
-            loop.begin + 1, loop.end + 1, lambda node, trees: forest_lib.simulate(trees, node, rules), forest
+            loop.begin + 1, loop.end + 1, lambda node, trees: search_forest.simulate(trees, node, rules), forest
         )
     visits = forest.visits[:, 0].T
-    found = types.Found(
+    found = types.SearchFindings(
         action=_sample_visits(action_key, visits, noisy, explore, config.temperature),
         action_weights=visits / jnp.sum(visits, axis=-1, keepdims=True),
-        root_value=forest_lib.mean_values(forest)[0],
+        root_value=search_forest.mean_values(forest)[0],
         visit_counts=visits.astype(jnp.int32),
         q_values=forest.q_values[:, 0].T,
     )

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from seedzero.config import muzero as muzero_config
-from seedzero.search import forest as forest_lib
+from seedzero.search import forest as search_forest
 
 LOWEST = float(np.finfo(np.float32).min)
 """Logit of an illegal action. Finite: a row without legal actions gives no NaN."""
@@ -18,7 +18,7 @@ LOWEST = float(np.finfo(np.float32).min)
 TINY = float(np.finfo(np.float32).tiny)
 
 
-def puct_scores(forest: forest_lib.Forest, *, config: muzero_config.SearchConfig) -> jax.Array:
+def puct_scores(forest: search_forest.Forest, *, config: muzero_config.SearchConfig) -> jax.Array:
     """Returns MuZero's upper confidence bounds [A, N, T] (Schrittwieser et al. 2020, appendix B, equation 2).
 
     Values are scaled to [0, 1] by the range of the node's own value and its edges', not by the whole tree's range as
@@ -27,7 +27,7 @@ def puct_scores(forest: forest_lib.Forest, *, config: muzero_config.SearchConfig
     num_visits = 1.0 + jnp.sum(forest.visits, axis=0)
     exploration = config.pb_c_init + jnp.log((num_visits + config.pb_c_base + 1.0) / config.pb_c_base)
     exploration *= jnp.sqrt(num_visits)
-    own = forest_lib.mean_values(forest)
+    own = search_forest.mean_values(forest)
     visited = forest.visits > 0
     known = jnp.where(visited, forest.q_values, own)
     lowest = jnp.minimum(own, jnp.min(known, axis=0))
@@ -37,7 +37,7 @@ def puct_scores(forest: forest_lib.Forest, *, config: muzero_config.SearchConfig
     return scaled + exploration * forest.prior / (forest.visits + 1.0)
 
 
-def gumbel_scores(forest: forest_lib.Forest, *, config: muzero_config.SearchConfig) -> jax.Array:
+def gumbel_scores(forest: search_forest.Forest, *, config: muzero_config.SearchConfig) -> jax.Array:
     """Returns each edge's deficit to the improved policy, [A, N, T] (Danihelka et al. 2022, section 5)."""
     bonus = value_bonus(forest.prior, forest.value, forest.visits, forest.q_values, config=config)
     policy = jax.nn.softmax(forest.log_prior + bonus, axis=0)

@@ -77,8 +77,8 @@ class Tree(NamedTuple):
     prior: jax.Array
 
 
-class Found(NamedTuple):
-    """What a search found out about its roots; fields as in `Result`."""
+class SearchFindings(NamedTuple):
+    """What a search found out about its roots; fields as in `SearchResult`."""
 
     action: jax.Array
     action_weights: jax.Array
@@ -87,7 +87,7 @@ class Found(NamedTuple):
     q_values: jax.Array
 
 
-class Result(NamedTuple):
+class SearchResult(NamedTuple):
     """The result of a search.
 
     Attributes:

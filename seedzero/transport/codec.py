@@ -188,7 +188,7 @@ def _arrays_of(fields: inference_pb2.Spec) -> tuple[types.ArraySpec, ...]:
     return tuple(types.ArraySpec(**_values(array, types.ArraySpec)) for array in fields.packed)
 
 
-class Layout:
+class StepLayout:
     """The expected layout of every Step of a session, computed once."""
 
     def __init__(self, spec: types.EnvSpec, num_envs: int) -> None:
@@ -201,7 +201,7 @@ class Layout:
         self.num_tasks = spec.num_tasks
 
 
-def step_of(fields: inference_pb2.Step, observation: memoryview, layout: Layout) -> types.EnvStep:
+def step_of(fields: inference_pb2.Step, observation: memoryview, layout: StepLayout) -> types.EnvStep:
     """Returns the arrays of a Step, read-only views of the message wherever alignment allows; checks their layout."""
     num_envs, group, reward = layout.num_envs, fields.group, fields.reward
     _check_counts(errors.InvalidMessage, "Step", fields, observation_shape=_MAX_AXES + 1)

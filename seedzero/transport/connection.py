@@ -11,7 +11,8 @@ from collections.abc import Callable
 from grpc import aio
 
 from seedzero.config import sections
-from seedzero.transport import codec, options, security, status, worker_side
+from seedzero.transport import codec, options, security, worker_side
+from seedzero.transport import status as grpc_status
 
 _CONNECT_SECONDS = 10.0
 _FIRST_BACKOFF_SECONDS = 0.1
@@ -96,22 +97,22 @@ class Connection:
             call = connect(metadata=self._security.metadata)  # type: ignore[call-arg]
             try:
                 await asyncio.wait_for(call.wait_for_connection(), _CONNECT_SECONDS)
-                return await self._use(worker_side.Stream(call))
+                return await self._use(worker_side.WorkerStream(call))
             except TimeoutError:
                 return f"no connection within {_CONNECT_SECONDS:g} s"
             except aio.AioRpcError as error:
                 code, details = error.code(), error.details() or ""
                 # On a thread, since it may try the port.
-                final = status.error_of(error) or await asyncio.to_thread(
+                final = grpc_status.error_of(error) or await asyncio.to_thread(
                     security.explain, code, details, self._security
                 )
                 if final is not None:
                     raise final from None
-                return status.of_proxy(code, details) or f"{code.name}: {details}"
+                return grpc_status.of_proxy(code, details) or f"{code.name}: {details}"
             finally:
                 call.cancel()
 
-    async def _use(self, stream: worker_side.Stream) -> str | None:
+    async def _use(self, stream: worker_side.WorkerStream) -> str | None:
         self._side.attach(stream)
         try:
             while isinstance(data := await stream.call.read(), bytes):

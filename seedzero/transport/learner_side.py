@@ -13,13 +13,14 @@ import grpc
 
 from seedzero.config import sections
 from seedzero.core import errors
-from seedzero.transport import codec, inference_pb2, messages, sessions, status, streams
+from seedzero.transport import codec, inference_pb2, messages, sessions, streams
+from seedzero.transport import status as grpc_status
 
 _MAX_REASON = 1000
 _SILENT_SECONDS = 30.0
 _MAX_NAMED = 3
 
-Session = sessions.Session[streams.Stream]
+Session = sessions.LearnerSession[streams.Stream]
 
 
 class LearnerSide:
@@ -131,7 +132,9 @@ class LearnerSide:
             self._send_restart(stream, unknown)
             return
         if session.stream:
-            taken = status.Failure(grpc.StatusCode.ABORTED, f"another stream took over session {hello.session_id}")
+            taken = grpc_status.Failure(
+                grpc.StatusCode.ABORTED, f"another stream took over session {hello.session_id}"
+            )
             session.stream.session = None
             session.stream.close(taken)
         session.stream, stream.session = stream, session

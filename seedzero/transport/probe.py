@@ -11,7 +11,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from seedzero.core import errors, json_object
 from seedzero.transport import inference_pb2, inference_pb2_grpc, security
-from seedzero.transport import status as status_lib
+from seedzero.transport import status as grpc_status
 
 DEADLINE_SECONDS = 5.0
 SERVING = "SERVING"
@@ -60,5 +60,5 @@ def _asking(
         raise errors.AccessDenied(f"the learner at {secured.address} refuses this call: {details}")
     raise security.explain(code, details, secured) or errors.ProtocolError(
         f"no learner answers at {secured.address} within {deadline_seconds:g} s "
-        f"({status_lib.of_proxy(code, details) or f'{code.name}: {details}'}); is `seedzero train` running there?"
+        f"({grpc_status.of_proxy(code, details) or f'{code.name}: {details}'}); is `seedzero train` running there?"
     )

@@ -15,7 +15,8 @@ from grpc_health.v1 import health_pb2
 
 from seedzero.config import sections
 from seedzero.core import errors
-from seedzero.transport import codec, inference_pb2, learner_side, messages, security, status, streams
+from seedzero.transport import codec, inference_pb2, learner_side, messages, security, streams
+from seedzero.transport import status as grpc_status
 
 _MAX_TICK_SECONDS = 1.0
 _TICKS_A_LEASE = 20
@@ -89,7 +90,7 @@ class Service:
         try:
             return inference_pb2.StatusReply(json=json.dumps(dict(self._learner.status())))
         except Exception as error:  # the text of an unexpected error must not reach the caller
-            failure = status.failure_of(error)
+            failure = grpc_status.failure_of(error)
         await context.abort(failure.code, failure.details)
 
     async def connect(self, requests: object, context: streams.Context) -> None:
@@ -103,14 +104,14 @@ class Service:
             self._farewell(stream)
         elif len(self._streams) > self._settings.max_workers:
             many = f"{self._settings.max_workers} workers are connected; transport.max_workers allows no more"
-            stream.close(status.failure_of(errors.SlotsExhausted(many)))
+            stream.close(grpc_status.failure_of(errors.SlotsExhausted(many)))
         try:
             await stream.write_until_closed()
         finally:
             reader.cancel()
             self._forget(stream)
         if stream.failure:
-            trailer = ((status.ERROR_KEY, stream.failure.kind),) if stream.failure.kind else ()
+            trailer = ((grpc_status.ERROR_KEY, stream.failure.kind),) if stream.failure.kind else ()
             await context.abort(stream.failure.code, stream.failure.details, trailer)
 
     def watch_leases(self) -> None:
@@ -129,11 +130,11 @@ class Service:
         for stream in self._streams:
             if stream.session is None and now - stream.idle_since >= self._settings.hello_seconds:
                 silent = f"no Hello came for {self._settings.hello_seconds:g} s on a stream without a session"
-                stream.close(status.Failure(grpc.StatusCode.DEADLINE_EXCEEDED, silent))
+                stream.close(grpc_status.Failure(grpc.StatusCode.DEADLINE_EXCEEDED, silent))
 
     async def dismiss(self, finished: bool, reason: str, grace_seconds: float) -> None:
         """Dismisses all workers, later ones too; waits until they are gone, at most `grace_seconds`."""
-        gone = status.Failure(grpc.StatusCode.UNAVAILABLE, f"the learner stops: {reason}")
+        gone = grpc_status.Failure(grpc.StatusCode.UNAVAILABLE, f"the learner stops: {reason}")
         end = codec.encode_end(reason)
         self._farewell = (lambda stream: stream.put(end)) if finished else (lambda stream: stream.close(gone))
         for stream in self._streams:
@@ -148,8 +149,8 @@ class Service:
         try:
             self._guard.check(context.invocation_metadata() or (), context.peer())
         except errors.AccessDenied as error:
-            failure = status.failure_of(error)
-            await context.abort(failure.code, failure.details, ((status.ERROR_KEY, failure.kind),))
+            failure = grpc_status.failure_of(error)
+            await context.abort(failure.code, failure.details, ((grpc_status.ERROR_KEY, failure.kind),))
 
     # --- streams ---
 
@@ -161,7 +162,7 @@ class Service:
     def _reading_ended(self, stream: streams.Stream, task: asyncio.Task[None]) -> None:
         """Ends a stream: its worker closed it, broke the protocol, or an unexpected error occurred here."""
         error = None if task.cancelled() else task.exception()
-        failure = None if error is None or isinstance(error, aio.BaseError) else status.failure_of(error)
+        failure = None if error is None or isinstance(error, aio.BaseError) else grpc_status.failure_of(error)
         stream.close(failure)
         if failure and stream.session:
             self.side.end(stream.session, messages.FAILED + failure.details)

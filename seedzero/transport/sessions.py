@@ -59,7 +59,7 @@ class Group:
         )
 
 
-class Session(Generic[StreamT]):
+class LearnerSession(Generic[StreamT]):
     """One worker's environments from one reset to the next."""
 
     def __init__(self, worker_id: str, assignment: types.Assignment, now: float) -> None:
@@ -67,7 +67,7 @@ class Session(Generic[StreamT]):
         self.assignment = assignment
         self.expires_at = self._assigned_at = now
         self.spec: types.EnvSpec | None = None
-        self.layout: codec.Layout | None = None
+        self.layout: codec.StepLayout | None = None
         self.stream: StreamT | None = None
         self._groups = tuple(Group(np.ones(assignment.envs_per_group, np.bool_)) for _ in range(assignment.num_groups))
 
@@ -89,7 +89,7 @@ class Session(Generic[StreamT]):
         is_first, self.spec = self.spec is None, spec
         for group in self._groups if is_first else ():
             group.owed_since = now
-        self.layout = codec.Layout(spec, self.assignment.envs_per_group)
+        self.layout = codec.StepLayout(spec, self.assignment.envs_per_group)
         return is_first
 
     def look_up(self, group: int, sequence: int) -> Repeat | bytes:
@@ -120,19 +120,19 @@ class Session(Generic[StreamT]):
         return True
 
 
-class Sessions(dict[str, Session[StreamT]]):
+class Sessions(dict[str, LearnerSession[StreamT]]):
     """All living sessions by their ids."""
 
     def __init__(self, lease_seconds: float) -> None:
         self._lease_seconds = lease_seconds
 
-    def create(self, worker_id: str, assignment: types.Assignment, now: float) -> Session[StreamT]:
+    def create(self, worker_id: str, assignment: types.Assignment, now: float) -> LearnerSession[StreamT]:
         """Starts a session."""
-        session = self[assignment.session_id] = Session(worker_id, assignment, now)
+        session = self[assignment.session_id] = LearnerSession(worker_id, assignment, now)
         self.renew(session, now)
         return session
 
-    def renew(self, session: Session[StreamT], now: float) -> None:
+    def renew(self, session: LearnerSession[StreamT], now: float) -> None:
         """Starts a session's lease anew."""
         session.expires_at = now + self._lease_seconds
 
@@ -142,11 +142,11 @@ class Sessions(dict[str, Session[StreamT]]):
             self.renew(session, now)
             session.restart_deadlines(now)
 
-    def expired(self, now: float) -> list[Session[StreamT]]:
+    def expired(self, now: float) -> list[LearnerSession[StreamT]]:
         """Returns the sessions whose lease is over."""
         return [session for session in self.values() if session.expires_at <= now]
 
-    def abandoned(self, worker_id: str) -> list[Session[StreamT]]:
+    def abandoned(self, worker_id: str) -> list[LearnerSession[StreamT]]:
         """Returns a worker's sessions that have lost their stream."""
         return [session for session in self.values() if session.stream is None and session.worker_id == worker_id]
 

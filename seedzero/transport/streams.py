@@ -7,7 +7,8 @@ import asyncio
 from grpc import aio
 
 from seedzero.core import errors
-from seedzero.transport import codec, messages, sessions, status
+from seedzero.transport import codec, messages, sessions
+from seedzero.transport import status as grpc_status
 
 _MAX_UNREAD = messages.MAX_GROUPS + 16
 
@@ -28,12 +29,12 @@ class Stream:
     """
 
     def __init__(self, context: Context, now: float) -> None:
-        self.session: sessions.Session[Stream] | None = None
+        self.session: sessions.LearnerSession[Stream] | None = None
         self.restarted = False
         self.ready = False
         self.idle_since = now
         self.max_message_bytes = codec.HANDSHAKE_BYTES
-        self.failure: status.Failure | None = None
+        self.failure: grpc_status.Failure | None = None
         self.closed = False
         self._context = context
         self._outbox: asyncio.Queue[bytes | None] = asyncio.Queue()
@@ -53,7 +54,7 @@ class Stream:
         if (waiting := self._outbox.qsize()) > _MAX_UNREAD:
             raise errors.InvalidMessage(f"{waiting} answers wait to be read; read them before asking again")
 
-    def close(self, failure: status.Failure | None = None) -> None:
+    def close(self, failure: grpc_status.Failure | None = None) -> None:
         """Ends the stream once all is written. The first call counts."""
         if not self.closed:
             self.closed, self.failure = True, failure

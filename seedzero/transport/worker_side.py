@@ -21,7 +21,7 @@ Event = types.Assignment | messages.Actions | messages.Restart | messages.End | 
 
 
 @dataclasses.dataclass
-class Session:
+class WorkerSession:
     """The present session.
 
     Attributes:
@@ -39,7 +39,7 @@ class Session:
     answered: dict[int, int] = dataclasses.field(default_factory=dict)
 
 
-class Stream:
+class WorkerStream:
     """One stream, and the messages that wait for it: at most a step a group, a heartbeat and the handshake.
 
     Attributes:
@@ -96,9 +96,9 @@ class WorkerSide:
         self._address = address
         self._hello = hello
         self._deliver = deliver
-        self._session: Session | None = None
+        self._session: WorkerSession | None = None
         self._joining = False
-        self._stream: Stream | None = None
+        self._stream: WorkerStream | None = None
 
     # --- from the worker's thread ---
 
@@ -126,7 +126,7 @@ class WorkerSide:
 
     # --- from the connection ---
 
-    def attach(self, stream: Stream) -> None:
+    def attach(self, stream: WorkerStream) -> None:
         """Takes a new stream and says Hello."""
         self._stream = stream
         session_id = self._session.assignment.session_id if self._session else ""
@@ -145,7 +145,7 @@ class WorkerSide:
         """Drops the stream; the session stays."""
         self._stream = None
 
-    def receive(self, stream: Stream, message: inference_pb2.LearnerMessage) -> None:
+    def receive(self, stream: WorkerStream, message: inference_pb2.LearnerMessage) -> None:
         """Handles a message; raises InvalidMessage if it breaks the protocol."""
         match message.WhichOneof("message"):
             case "actions":
@@ -161,13 +161,13 @@ class WorkerSide:
             case _:
                 raise errors.InvalidMessage("the learner sent a message without content")
 
-    def _on_assign(self, stream: Stream, fields: inference_pb2.Assign) -> None:
+    def _on_assign(self, stream: WorkerStream, fields: inference_pb2.Assign) -> None:
         assignment = codec.assignment_of(fields)
         stream.assigned = True
         stream.beat_every(max(fields.heartbeat_seconds, _MIN_HEARTBEAT_SECONDS))
         if self._session is None:
             self._joining = False
-            self._session = Session(assignment)
+            self._session = WorkerSession(assignment)
             self._deliver(assignment)
         elif assignment.session_id != self._session.assignment.session_id:
             raise errors.InvalidMessage(
@@ -177,7 +177,7 @@ class WorkerSide:
         elif self._session.spec is not None:
             stream.put(codec.encode_spec(self._session.spec))
 
-    def _on_start(self, stream: Stream, fields: inference_pb2.Start) -> None:
+    def _on_start(self, stream: WorkerStream, fields: inference_pb2.Start) -> None:
         if self._session is None or self._session.spec is None:
             raise errors.InvalidMessage("the learner sent Start before a Spec")
         stream.ready = True
@@ -201,7 +201,7 @@ class WorkerSide:
         session.answered[group] = sequence
         self._deliver(actions)
 
-    def _on_restart(self, stream: Stream, reason: str) -> None:
+    def _on_restart(self, stream: WorkerStream, reason: str) -> None:
         if self._session is None:
             return
         over, self._session = self._session.assignment.session_id, None
@@ -210,7 +210,9 @@ class WorkerSide:
         stream.assigned = stream.ready = False
         self._deliver(messages.Restart(reason))
 
-    def _send(self, stream: Stream, session: Session, group: int, sequence: int, step: types.EnvStep) -> None:
+    def _send(
+        self, stream: WorkerStream, session: WorkerSession, group: int, sequence: int, step: types.EnvStep
+    ) -> None:
         """Encodes on this thread, so that the worker's steps environments meanwhile."""
 
         def encode() -> bytes:
@@ -220,7 +222,7 @@ class WorkerSide:
 
         self._put(stream, encode)
 
-    def _put(self, stream: Stream, encode: Callable[[], bytes]) -> None:
+    def _put(self, stream: WorkerStream, encode: Callable[[], bytes]) -> None:
         """Sends a message, or delivers the error that kept it from being made."""
         try:
             stream.put(encode())

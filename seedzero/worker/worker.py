@@ -16,14 +16,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from seedzero.config import config, sections, worker_options
+from seedzero.config import config as configs
+from seedzero.config import sections, worker_options
 from seedzero.core import env_ids, errors, exit_codes, types
-from seedzero.envs import base, registry
+from seedzero.envs import base as env_base
+from seedzero.envs import registry
 from seedzero.transport import client, messages, security
 
 _ROLES = {"any": tuple(types.Role), **{role.value: (role,) for role in types.Role}}
 
-EnvFactory = Callable[[int], base.VectorEnv]
+EnvFactory = Callable[[int], env_base.VectorEnv]
 """Makes one group of so many environments."""
 
 _logger = logging.getLogger(__name__)
@@ -64,7 +66,7 @@ def run(
             ping_timeout_seconds=options.ping_timeout_seconds,
             max_backoff_seconds=options.max_backoff_seconds,
         )
-        with base.closing(_Groups(env_factory, options.threads)) as groups:
+        with env_base.closing(_Groups(env_factory, options.threads)) as groups:
             try:
                 with (
                     client.Client(options.server, hello, settings=settings, access=access) as learner,
@@ -120,9 +122,9 @@ class _Groups:
         self._env_factory = env_factory
         self._threads = threads
         self._made_for: types.Assignment | None = None
-        self._groups: list[base.VectorEnv] = []
+        self._groups: list[env_base.VectorEnv] = []
 
-    def fit(self, assignment: types.Assignment) -> list[base.VectorEnv]:
+    def fit(self, assignment: types.Assignment) -> list[env_base.VectorEnv]:
         """Returns the groups of an assignment, not reset yet; EnvironmentFailure if they cannot be made here."""
         wanted = dataclasses.replace(assignment, session_id="", seeds=())
         if self._made_for and not self._groups[0].spec.tasks:  # then environments of any place are alike
@@ -136,17 +138,20 @@ class _Groups:
     def close(self) -> None:
         """Closes all environments."""
         groups, self._groups, self._made_for = self._groups, [], None
-        with base.failures_of("environments raised in close"):
-            base.close_all(groups)
+        with env_base.failures_of("environments raised in close"):
+            env_base.close_all(groups)
 
-    def _make(self, assignment: types.Assignment) -> list[base.VectorEnv]:
-        with base.failures_of(f"environments {assignment.env!r} cannot be made"), base.closed_on_error() as groups:
+    def _make(self, assignment: types.Assignment) -> list[env_base.VectorEnv]:
+        with (
+            env_base.failures_of(f"environments {assignment.env!r} cannot be made"),
+            env_base.closed_on_error() as groups,
+        ):
             for index in range(assignment.num_groups):
                 groups.append(self._make_group(assignment, index))
             _check_alike(groups, assignment)
         return groups
 
-    def _make_group(self, assignment: types.Assignment, group: int) -> base.VectorEnv:
+    def _make_group(self, assignment: types.Assignment, group: int) -> env_base.VectorEnv:
         if self._env_factory is not None:
             return self._env_factory(assignment.envs_per_group)
         if assignment.env == env_ids.YOURS:
@@ -166,7 +171,7 @@ def _settings_of(env_settings: str) -> sections.EnvConfig:
     """Returns the settings that a learner sent as a JSON object."""
     try:
         values = json.loads(env_settings or "{}")
-        return config.override(config.Config(), {f"env.{name}": value for name, value in values.items()}).env
+        return configs.override(configs.Config(), {f"env.{name}": value for name, value in values.items()}).env
     except (json.JSONDecodeError, AttributeError, errors.ConfigError) as error:
         raise errors.EnvironmentFailure(
             f"the learner's environment settings {env_settings} cannot be used here: {error}; "
@@ -184,7 +189,7 @@ def _serve(learner: client.Client, all_groups: _Groups, server: str) -> None:
         _logger.info("joined %s: %s environments %s", server, size, place)
         _begin(learner, assignment, groups)
         while isinstance(event := learner.receive(), messages.Actions):
-            with base.failures_of(f"environments of group {event.group} raised in step"):
+            with env_base.failures_of(f"environments of group {event.group} raised in step"):
                 step = groups[event.group].step(event.actions)
             learner.send(event.group, step)
             num_steps += assignment.envs_per_group
@@ -195,23 +200,23 @@ def _serve(learner: client.Client, all_groups: _Groups, server: str) -> None:
     _logger.info("done after %d steps in %.0f s: %s", num_steps, time.monotonic() - began, reason)
 
 
-def _begin(learner: client.Client, assignment: types.Assignment, groups: Sequence[base.VectorEnv]) -> None:
+def _begin(learner: client.Client, assignment: types.Assignment, groups: Sequence[env_base.VectorEnv]) -> None:
     """Resets all groups and sends their first steps."""
     size = assignment.envs_per_group
     steps = []
     for index, group in enumerate(groups):
-        with base.failures_of(f"environments of group {index} raised in reset"):
+        with env_base.failures_of(f"environments of group {index} raised in reset"):
             steps.append(group.reset(assignment.seeds[index * size : (index + 1) * size]))
     learner.start(groups[0].spec)
     for index, step in enumerate(steps):
         learner.send(index, step)
 
 
-def _check_alike(groups: Sequence[base.VectorEnv], assignment: types.Assignment) -> None:
+def _check_alike(groups: Sequence[env_base.VectorEnv], assignment: types.Assignment) -> None:
     for group in groups:
         if group.spec != groups[0].spec or group.num_envs != assignment.envs_per_group:
             raise errors.EnvironmentFailure(
                 f"a group has {group.num_envs} environments with {group.spec}; expected {assignment.envs_per_group} "
                 f"with {groups[0].spec}, as in the first group; make all groups alike"
             )
-    base.check_distinct(assignment.env, [env for group in groups for env in getattr(group, "originals", ())])
+    env_base.check_distinct(assignment.env, [env for group in groups for env in getattr(group, "originals", ())])

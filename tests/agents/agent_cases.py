@@ -11,7 +11,7 @@ import numpy as np
 
 from seedzero.agents import base
 from seedzero.core import types
-from seedzero.replay import windows as windows_lib
+from seedzero.replay import windows as windowing
 
 
 def inputs(observation: Any, num_actions: int = 3, **changes: Any) -> base.Inputs:
@@ -34,17 +34,17 @@ def inputs(observation: Any, num_actions: int = 3, **changes: Any) -> base.Input
     return base.Inputs(observation=named, **{**usual, **changes})
 
 
-def shown(windows: windows_lib.Windows) -> jax.Array:
+def shown(windows: windowing.Windows) -> jax.Array:
     """Returns the windows' observations."""
     return windows.observation[types.OBSERVATION]
 
 
-def show(windows: windows_lib.Windows, observation: Any) -> windows_lib.Windows:
+def show(windows: windowing.Windows, observation: Any) -> windowing.Windows:
     """Returns the windows with other observations."""
     return windows._replace(observation={types.OBSERVATION: jnp.asarray(observation)})
 
 
-def store(windows: windows_lib.Windows, **stored: Any) -> windows_lib.Windows:
+def store(windows: windowing.Windows, **stored: Any) -> windowing.Windows:
     """Returns the windows with some stored arrays replaced or added."""
     return windows._replace(stored={**windows.stored, **stored})
 

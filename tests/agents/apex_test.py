@@ -16,12 +16,12 @@ import optax
 import pytest
 
 from seedzero.agents import apex, learning
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.core import types
 from seedzero.networks import actor_critic, dueling
 from seedzero.ops import q_learning
-from seedzero.replay import windows as windows_lib
+from seedzero.replay import windows as windowing
 
 SPEC = types.EnvSpec((3,), "float32", 3)
 MASKED = types.EnvSpec((3,), "float32", 3, has_action_mask=True)
@@ -29,30 +29,30 @@ ONLINE, TARGET = np.array([1.0, 2.0, 4.0], np.float32), np.ones(3, np.float32)
 SMALL: dict[str, options.Value] = {"run.agent": "apex", "apex.discount": 0.5, "apex.n_step": 2, "apex.width": 8}
 
 
-def _config(**changes: options.Value) -> config_lib.Config:
-    return config_lib.override(
-        config_lib.Config(), {**SMALL, **{f"apex.{name}": value for name, value in changes.items()}}
-    )
+def _config(**changes: options.Value) -> configs.Config:
+    return configs.override(configs.Config(), {**SMALL, **{f"apex.{name}": value for name, value in changes.items()}})
 
 
-def _parts(config: config_lib.Config, spec: types.EnvSpec = SPEC) -> apex._Parts:
+def _parts(config: configs.Config, spec: types.EnvSpec = SPEC) -> apex._Parts:
     """Returns the parts of an agent with the linear model in place of its network."""
 
     def unroll(params: jax.Array, state: jax.Array, steps: actor_critic.Steps) -> tuple[jax.Array, jax.Array]:
         return state, steps.observation[types.OBSERVATION] * params
 
-    network = dueling.Network(lambda key: jnp.asarray(ONLINE), lambda num_rows: jnp.zeros((num_rows, 0)), unroll)
+    network = dueling.DuelingNetwork(
+        lambda key: jnp.asarray(ONLINE), lambda num_rows: jnp.zeros((num_rows, 0)), unroll
+    )
     scale = q_learning.scale(rescale=config.apex.rescale_values)
     return apex._Parts(config.apex, spec, network, optax.identity(), scale, 0)
 
 
-def _windows(**changes: Any) -> windows_lib.Windows:
+def _windows(**changes: Any) -> windowing.Windows:
     """Returns three windows of three positions: whole, terminated at the second one, truncated there."""
     shape, final = (3, 3), np.zeros((3, 3), bool)
     terminated, truncated, valid = final.copy(), final.copy(), ~final
     terminated[1, 1], truncated[2, 1], valid[1:, 2] = True, True, False
     last = np.array([[6.0, 5.0, 1.0]] * 3, np.float32)  # online 6, 10, 4: action 1, worth 5 to the target network
-    usual = windows_lib.Windows(
+    usual = windowing.Windows(
         observation={types.OBSERVATION: np.stack([np.ones((3, 3), np.float32), last], axis=1)},
         places=np.zeros((3, 2, 1), np.int32),
         reward=np.array([[99.0, 10.0, 20.0]] * 3, np.float32),
@@ -69,10 +69,10 @@ def _windows(**changes: Any) -> windows_lib.Windows:
 
 
 @functools.cache
-def _update(config: config_lib.Config, spec: types.EnvSpec = SPEC) -> Any:
+def _update(config: configs.Config, spec: types.EnvSpec = SPEC) -> Any:
     parts = _parts(config, spec)
 
-    def update(windows: windows_lib.Windows) -> Any:
+    def update(windows: windowing.Windows) -> Any:
         state = learning.init(jnp.asarray(ONLINE), parts.optimizer, has_target=True)
         return apex._update(parts, state._replace(target_params=jnp.asarray(TARGET)), windows, None)
 
@@ -130,7 +130,7 @@ def test_the_best_action_behind_a_return_is_a_legal_one() -> None:
 
 
 @functools.cache
-def _act(config: config_lib.Config, spec: types.EnvSpec = SPEC) -> Any:
+def _act(config: configs.Config, spec: types.EnvSpec = SPEC) -> Any:
     parts = _parts(config, spec)
     return jax.jit(lambda memory, inputs, key: apex._act(parts, ONLINE, memory, inputs, key))
 
@@ -153,7 +153,7 @@ def test_every_environment_explores_with_its_own_epsilon_and_evaluation_is_greed
 
 
 def test_slots_that_nobody_may_take_have_no_share_in_the_epsilons() -> None:
-    config = config_lib.override(_config(epsilon=0.5), {"replay.num_slots": 100, "replay.num_envs": 2})
+    config = configs.override(_config(epsilon=0.5), {"replay.num_slots": 100, "replay.num_envs": 2})
     agent, inputs = apex.make(config, SPEC, "cpu"), _inputs(4000, slot=np.ones(4000, np.int32))
     inputs = inputs._replace(num_slots=100)
     params = jax.jit(agent.init)(jax.random.key(0)).params
@@ -189,7 +189,7 @@ def test_a_completed_step_has_the_priority_of_its_error_over_one_step() -> None:
 
 
 def test_the_agent_is_as_configured() -> None:
-    config = config_lib.override(_config(frame_stack=3, n_step=4), {"replay.priority_alpha": 0.6})
+    config = configs.override(_config(frame_stack=3, n_step=4), {"replay.priority_alpha": 0.6})
     agent = apex.make(config, MASKED, "cpu")
     assert (agent.data.length, agent.data.observe, agent.stack) == (5, (0, 4), 3)
     assert agent.data.prioritization is not None and agent.data.prioritization.alpha == pytest.approx(0.6)

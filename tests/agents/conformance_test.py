@@ -13,14 +13,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from seedzero.agents import base, table
-from seedzero.config import config as config_lib
+from seedzero.agents import base
+from seedzero.agents import table as agents
+from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.core import errors, packing, types
 from seedzero.device import acting
-from seedzero.replay import data as data_lib
-from seedzero.replay import rings as rings_lib
-from seedzero.replay import windows as windows_lib
+from seedzero.replay import data as sources
+from seedzero.replay import rings as ring_store
+from seedzero.replay import windows as windowing
 
 _MUZERO: Mapping[str, options.Value] = {
     "run.agent": "muzero",
@@ -139,17 +140,17 @@ class _Case(NamedTuple):
     act: Any
     update: Any
     state: base.TrainState
-    windows: windows_lib.Windows
+    windows: windowing.Windows
 
 
-def _config(variant: str) -> config_lib.Config:
-    return config_lib.override(config_lib.Config(), VARIANTS[variant])
+def _config(variant: str) -> configs.Config:
+    return configs.override(configs.Config(), VARIANTS[variant])
 
 
 @functools.cache
 def _case(variant: str, spec_name: str) -> _Case:
     spec = SPECS[spec_name]
-    agent = table.make(_config(variant), spec, "cpu")
+    agent = agents.make(_config(variant), spec, "cpu")
     state = jax.jit(agent.init)(jax.random.key(0))
     act = jax.jit(agent.act)
     windows = _windows(agent, spec, _play(agent._replace(act=act), spec, agent.acting(state)))
@@ -183,24 +184,24 @@ def _frame(random: np.random.Generator, spec: types.EnvSpec) -> jax.Array:
     return jnp.asarray(packing.pack(spec.packed, shown) if spec.packed else shown[types.OBSERVATION])
 
 
-def _play(agent: base.Agent, spec: types.EnvSpec, params: base.Params) -> rings_lib.Rings:
+def _play(agent: base.Agent, spec: types.EnvSpec, params: base.Params) -> ring_store.Rings:
     """Returns the rings of a few environments whose episodes end in turn by a terminal state and a cut.
 
     agent: with its acting jitted, for SLOTS rows.
     """
     random = np.random.default_rng(0)
-    version = data_lib.Stored((), np.dtype(np.int32))
-    versions = {rings_lib.VERSION: version, rings_lib.TARGET_VERSION: version}
-    stride = agent.data.stride if isinstance(agent.data, data_lib.Replay) else 1
-    length = rings_lib.slot_length(ROWS, 1, agent.stack, stride)
-    rings = rings_lib.create(spec, {**agent.stored, **versions}, SLOTS, length)
+    version = sources.Stored((), np.dtype(np.int32))
+    versions = {ring_store.VERSION: version, ring_store.TARGET_VERSION: version}
+    stride = agent.data.stride if isinstance(agent.data, sources.Replay) else 1
+    length = ring_store.slot_length(ROWS, 1, agent.stack, stride)
+    rings = ring_store.create(spec, {**agent.stored, **versions}, SLOTS, length)
     carried, slot = acting.initial(agent, spec, SLOTS), jnp.arange(SLOTS, dtype=jnp.int32)
 
     @jax.jit
     def write(rings: Any, seen: acting.Seen, final: tuple[jax.Array, jax.Array], stored: Any) -> Any:
         stored = {**stored, **dict.fromkeys(versions, jnp.zeros(SLOTS, jnp.int32))}
-        row = rings_lib.Row(seen.frame, seen.reward, *final, seen.first, stored)
-        return rings_lib.write(rings, slot, row, jnp.int32(0), agent.stack)
+        row = ring_store.Row(seen.frame, seen.reward, *final, seen.first, stored)
+        return ring_store.write(rings, slot, row, jnp.int32(0), agent.stack)
 
     for t in range(ROWS):
         place = (t + np.arange(SLOTS)) % EPISODE
@@ -220,14 +221,14 @@ def _play(agent: base.Agent, spec: types.EnvSpec, params: base.Params) -> rings_
     return rings
 
 
-def _windows(agent: base.Agent, spec: types.EnvSpec, rings: rings_lib.Rings) -> windows_lib.Windows:
+def _windows(agent: base.Agent, spec: types.EnvSpec, rings: ring_store.Rings) -> windowing.Windows:
     """Returns one window of each slot; they begin at the fourth row, where no episode ends."""
     slot, time = jnp.arange(SLOTS, dtype=jnp.int32), jnp.full(SLOTS, 3, jnp.int32).at[3].set(6)
 
     @jax.jit
-    def read(rings: rings_lib.Rings) -> windows_lib.Windows:
-        windows = windows_lib.from_data(rings, slot, time, agent.data, agent.stack)
-        return windows_lib.read(rings, windows, spec.packed)
+    def read(rings: ring_store.Rings) -> windowing.Windows:
+        windows = windowing.from_data(rings, slot, time, agent.data, agent.stack)
+        return windowing.read(rings, windows, spec.packed)
 
     return read(rings)
 
@@ -249,8 +250,8 @@ def _assert_finite(tree: Any) -> None:
 
 
 def test_every_agent_of_the_table_is_here() -> None:
-    assert {str(values["run.agent"]) for values in VARIANTS.values()} == set(table.AGENTS)
-    assert set(table.AGENTS) == set(config_lib.agent_names())
+    assert {str(values["run.agent"]) for values in VARIANTS.values()} == set(agents.AGENTS)
+    assert set(agents.AGENTS) == set(configs.agent_names())
 
 
 # Acting -------------------------------------------------------------------------------------------------------------
@@ -265,7 +266,7 @@ def test_acting_stores_what_the_agent_declares(variant: str, spec_name: str) -> 
     assert _layout(dict(outputs.stored)) == expected
     dtype = jnp.float32 if case.spec.is_continuous else jnp.int32
     assert _layout(outputs.action) == ((8, *case.spec.action_shape), dtype)
-    assert not {rings_lib.VERSION, rings_lib.TARGET_VERSION} & set(case.agent.stored)
+    assert not {ring_store.VERSION, ring_store.TARGET_VERSION} & set(case.agent.stored)
     if outputs.priority is not None:
         assert outputs.priority.shape == (8,)
 
@@ -360,7 +361,7 @@ def test_an_update_on_the_agents_own_data_is_finite_and_counts(variant: str, spe
     if priority is not None:
         assert _layout(priority) == ((SLOTS,), jnp.float32)
         assert np.all(priority >= 0)
-    is_prioritized = isinstance(case.agent.data, data_lib.Replay) and case.agent.data.prioritization is not None
+    is_prioritized = isinstance(case.agent.data, sources.Replay) and case.agent.data.prioritization is not None
     assert priority is not None or not is_prioritized
     again, _, _ = case.update(case.state, case.windows, jax.random.key(1))
     assert agent_cases.equal(again, state)
@@ -440,7 +441,7 @@ def test_a_refresh_renews_stored_arrays(variant: str, spec_name: str) -> None:
 # Environments -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", table.AGENTS)
+@pytest.mark.parametrize("name", agents.AGENTS)
 @pytest.mark.parametrize(
     ("changes", "described"),
     [
@@ -458,7 +459,7 @@ def test_unsuitable_environments_are_refused_by_name_and_others_are_played(
     spec = dataclasses.replace(SPECS["vector"], **changes)
     has_actions = config.agent.PLAYS_CONTINUOUS if spec.is_continuous else config.agent.PLAYS_DISCRETE
     if spec.num_players <= config.agent.MAX_PLAYERS and has_actions:
-        agent = table.make(config, spec, "cpu")
+        agent = agents.make(config, spec, "cpu")
         state = jax.eval_shape(agent.init, jax.random.key(0))
         inputs = agent_cases.inputs(jnp.ones((8, 3)), spec.num_actions)
         memory, key = agent.initial_memory(SLOTS), jax.random.key(0)
@@ -466,13 +467,13 @@ def test_unsuitable_environments_are_refused_by_name_and_others_are_played(
         assert outputs.action.shape == (8, *spec.action_shape)
         return
     with pytest.raises(errors.ConfigError, match=rf"agent {name} plays no environments with {described}"):
-        table.make(config, spec, "cpu")
+        agents.make(config, spec, "cpu")
 
 
 def test_a_refusal_names_an_agent_that_can() -> None:
     two = dataclasses.replace(SPECS["vector"], num_players=2)
     with pytest.raises(errors.ConfigError, match=r"agent vtrace .* as --env=\S+ has; give --agent=muzero"):
-        table.make(_config("vtrace"), two, "cpu")
+        agents.make(_config("vtrace"), two, "cpu")
     three = dataclasses.replace(two, num_players=3)
     with pytest.raises(errors.ConfigError, match="no agent does"):
-        table.make(_config("muzero"), three, "cpu")
+        agents.make(_config("muzero"), three, "cpu")

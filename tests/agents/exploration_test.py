@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from seedzero.agents import base, exploration, muzero
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.config import muzero as muzero_config
 from seedzero.config import options
 from seedzero.core import errors, types
@@ -191,7 +191,7 @@ SMALL: dict[str, options.Value] = {
 
 
 def _act(epsilon: float, *, explore: bool = True) -> tuple[Any, base.Outputs]:
-    config = config_lib.override(config_lib.Config(), {**SMALL, "explore.epsilon": epsilon})
+    config = configs.override(configs.Config(), {**SMALL, "explore.epsilon": epsilon})
     agent = muzero.make(config, SPEC, "cpu")
     inputs = agent_cases.inputs(
         np.random.default_rng(1).normal(size=(64, 4)).astype(np.float32),
@@ -216,7 +216,7 @@ def test_what_is_repeated_is_stored_as_the_action_and_changes_nothing_else() -> 
 
 def test_vectors_that_are_repeated_are_stored_in_minus_1_to_1_and_taken_in_the_environments_units() -> None:
     settings = {**SMALL, "explore.epsilon": 1.0, "explore.exponent": 0.0}
-    agent = muzero.make(config_lib.override(config_lib.Config(), settings), VECTORS, "cpu")
+    agent = muzero.make(configs.override(configs.Config(), settings), VECTORS, "cpu")
     params, act, memory = jax.jit(agent.init)(jax.random.key(0)).params, jax.jit(agent.act), agent.initial_memory(8)
     inputs = agent_cases.inputs(np.ones((8, 4), np.float32), 0, first=np.zeros(8, bool), explore=np.arange(8) > 0)
     taken = []
@@ -232,7 +232,7 @@ def test_vectors_that_are_repeated_are_stored_in_minus_1_to_1_and_taken_in_the_e
 
 def test_the_random_start_is_of_the_run_and_not_of_its_policy() -> None:
     settings = {**SMALL, "explore.first_steps": 5}
-    agent = muzero.make(config_lib.override(config_lib.Config(), settings), SPEC, "cpu")
+    agent = muzero.make(configs.override(configs.Config(), settings), SPEC, "cpu")
     assert agent.first_memory is not None
     assert agent.first_memory(2).first_left.tolist() == [5, 5]
     assert agent.initial_memory(2).first_left.tolist() == [0, 0]
@@ -241,7 +241,7 @@ def test_the_random_start_is_of_the_run_and_not_of_its_policy() -> None:
 def test_rings_that_wait_for_workers_are_no_environments_to_explore_in() -> None:
     settings = {**SMALL, "explore.epsilon": 0.25, "explore.spread": True, "explore.exponent": 0.0}
     settings |= {"replay.num_slots": 4, "replay.num_envs": 2}
-    agent = muzero.make(config_lib.override(config_lib.Config(), settings), SPEC, "cpu")
+    agent = muzero.make(configs.override(configs.Config(), settings), SPEC, "cpu")
     shown = agent_cases.inputs(np.ones((2_000, 4), np.float32), explore=np.ones(2_000, bool), num_slots=4)
     shown = shown._replace(slot=np.ones(2_000, np.int32))
     params = jax.jit(agent.init)(jax.random.key(0)).params
@@ -273,7 +273,7 @@ def test_evaluation_never_repeats() -> None:
     ],
 )
 def test_what_does_not_fit_the_environment_is_refused_by_name(spec: types.EnvSpec, setting: str, message: str) -> None:
-    config = config_lib.override(config_lib.Config(), {**SMALL, setting: 1})
+    config = configs.override(configs.Config(), {**SMALL, setting: 1})
     with pytest.raises(errors.ConfigError, match=rf"{setting}=1 .*{message}"):
         muzero.make(config, spec, "cpu")
 

@@ -11,12 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from seedzero.agents import base, muzero, muzero_model
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.core import types
-from seedzero.networks import muzero as networks
+from seedzero.networks import muzero as muzero_net
 from seedzero.ops import value_transforms
-from seedzero.replay import windows as windows_lib
+from seedzero.replay import windows as windowing
 
 SPEC = types.EnvSpec((4,), "float32", 3)
 SMALL: dict[str, options.Value] = {
@@ -33,17 +33,17 @@ SMALL: dict[str, options.Value] = {
 BATCH = 4
 
 
-def make_config(**changes: options.Value) -> config_lib.Config:
-    return config_lib.override(config_lib.Config(), {**SMALL, **{k.replace("__", "."): v for k, v in changes.items()}})
+def make_config(**changes: options.Value) -> configs.Config:
+    return configs.override(configs.Config(), {**SMALL, **{k.replace("__", "."): v for k, v in changes.items()}})
 
 
-def make_windows(config: config_lib.Config, num_observations: int = 1, seed: int = 0) -> windows_lib.Windows:
+def make_windows(config: configs.Config, num_observations: int = 1, seed: int = 0) -> windowing.Windows:
     """Whole windows of random numbers, no episode ends."""
     random = np.random.default_rng(seed)
     num_positions = config.muzero.unroll_steps + config.muzero.n_step + 1
     shape = (BATCH, num_positions)
     observation = jnp.asarray(random.normal(size=(BATCH, num_observations, 4)), jnp.float32)
-    return windows_lib.Windows(
+    return windowing.Windows(
         observation={types.OBSERVATION: observation},
         places=jnp.asarray(np.zeros((BATCH, num_observations, 1), np.int32)),
         reward=jnp.asarray(random.normal(size=shape), jnp.float32),
@@ -62,37 +62,37 @@ def make_windows(config: config_lib.Config, num_observations: int = 1, seed: int
     )
 
 
-def aged(windows: windows_lib.Windows, versions: list[int]) -> windows_lib.Windows:
+def aged(windows: windowing.Windows, versions: list[int]) -> windowing.Windows:
     """Returns the windows with the version of the parameters that acted in each of them."""
     version = np.broadcast_to(np.array(versions, np.int32)[:, None], windows.valid.shape)
     return agent_cases.store(windows, version=jnp.asarray(version))
 
 
 @functools.cache
-def agent(config: config_lib.Config) -> tuple[base.Agent, Any]:
+def agent(config: configs.Config) -> tuple[base.Agent, Any]:
     """The agent and its jitted update (one device)."""
     made = muzero.make(config, SPEC, "cpu")
     return made, jax.jit(lambda state, windows, key: made.update(state, windows, key, None))
 
 
-def init(config: config_lib.Config) -> base.TrainState:
+def init(config: configs.Config) -> base.TrainState:
     return jax.jit(agent(config)[0].init)(jax.random.key(0))
 
 
-def update(config: config_lib.Config, state: base.TrainState, windows: windows_lib.Windows) -> Any:
+def update(config: configs.Config, state: base.TrainState, windows: windowing.Windows) -> Any:
     return agent(config)[1](state, windows, jax.random.key(1))
 
 
 # A model of two numbers: s_0 = p * observation, s_{k+1} = q * s_k, policy logits (s, 0). ----------------------------
 
 
-def hand_model(config: config_lib.Config) -> muzero_model.Parts:
+def hand_model(config: configs.Config) -> muzero_model.Parts:
     num_bins = config.network.num_bins
 
     def predict(params: Any, s: jax.Array) -> tuple[jax.Array, jax.Array]:
         return jnp.concatenate([s, jnp.zeros_like(s)], axis=-1), jnp.zeros((s.shape[0], num_bins))
 
-    network = networks.Network(
+    network = muzero_net.Network(
         init=lambda key: {},
         cast=lambda params: params,
         represent=lambda params, observation: params["p"] * observation[types.OBSERVATION],
@@ -104,7 +104,7 @@ def hand_model(config: config_lib.Config) -> muzero_model.Parts:
     return muzero_model.Parts(config, spec, network, optimizer, schedule)
 
 
-def hand_model_windows(config: config_lib.Config) -> windows_lib.Windows:
+def hand_model_windows(config: configs.Config) -> windowing.Windows:
     """Every observation is 2, every action the first one, and so says every policy."""
     windows = make_windows(config)
     policy = jnp.asarray(np.broadcast_to(np.array([1.0, 0.0], np.float32), (*windows.valid.shape, 2)))
@@ -113,7 +113,7 @@ def hand_model_windows(config: config_lib.Config) -> windows_lib.Windows:
     return agent_cases.show(windows, np.full((BATCH, 1, 1), 2.0, np.float32))
 
 
-def value_of_observation(config: config_lib.Config) -> muzero_model.Parts:
+def value_of_observation(config: configs.Config) -> muzero_model.Parts:
     """The hand model with states that are the observations, and those plus an offset as their values."""
 
     def predict(params: Any, s: jax.Array) -> tuple[jax.Array, jax.Array]:

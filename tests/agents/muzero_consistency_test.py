@@ -13,17 +13,17 @@ import numpy as np
 import pytest
 
 from seedzero.agents import base, muzero_loss, muzero_model
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.core import types
-from seedzero.networks import muzero as networks
-from seedzero.replay import windows as windows_lib
+from seedzero.networks import muzero as muzero_net
+from seedzero.replay import windows as windowing
 
 
 def _consistency(
-    parts: muzero_model.Parts, params: Any, hidden: jax.Array, windows: windows_lib.Windows
+    parts: muzero_model.Parts, params: Any, hidden: jax.Array, windows: windowing.Windows
 ) -> tuple[jax.Array, base.Metrics]:
     """Of projections that are the hidden states themselves; predictions are those with the second number scaled."""
-    how = networks.Projection(
+    how = muzero_net.Projection(
         project=lambda params, hidden: hidden * params["project"],
         predict=lambda params, x: x * jnp.array([1.0, 2.0]),
     )
@@ -33,7 +33,7 @@ def _consistency(
     return muzero_loss._consistency(parts._replace(network=network), how, params, hidden, windows)
 
 
-def _consistency_case(config: config_lib.Config) -> tuple[Any, jax.Array, windows_lib.Windows]:
+def _consistency_case(config: configs.Config) -> tuple[Any, jax.Array, windowing.Windows]:
     random = np.random.default_rng(1)
     params = {"project": jnp.array([0.5, -2.0]), "represent": jnp.array([3.0, 1.0])}
     hidden = jnp.asarray(random.normal(size=(cases.BATCH, 3, 2)), jnp.float32)

@@ -13,22 +13,22 @@ import numpy as np
 import pytest
 
 from seedzero.agents import exploration, muzero, muzero_loss, muzero_model
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.core import errors, types
-from seedzero.replay import windows as windows_lib
+from seedzero.replay import windows as windowing
 
 ON = dict(muzero__off_policy_correction=True, muzero__target_network_updates=3)
 PROBABILITY = muzero_loss.PROBABILITY
 
 
-def _params(config: config_lib.Config) -> Any:
+def _params(config: configs.Config) -> Any:
     """Returns parameters that prefer some actions."""
     params = cases.init(config).params
     random = np.random.default_rng(0)
     return jax.tree.map(lambda x: np.asarray(x) + (0.3 * np.abs(random.normal(size=x.shape))).astype(x.dtype), params)
 
 
-def _opinions(config: config_lib.Config, windows: windows_lib.Windows) -> tuple[Any, jax.Array, jax.Array]:
+def _opinions(config: configs.Config, windows: windowing.Windows) -> tuple[Any, jax.Array, jax.Array]:
     """Returns parameters, and the network's values [B, J] and policies [B, J, A] of a window's observations."""
     params = _params(config)
     observation = agent_cases.shown(windows)
@@ -37,7 +37,7 @@ def _opinions(config: config_lib.Config, windows: windows_lib.Windows) -> tuple[
 
 
 @functools.cache
-def _predict(config: config_lib.Config) -> Any:
+def _predict(config: configs.Config) -> Any:
     parts = muzero_model.make_parts(config, cases.SPEC, "cpu")
 
     def predict(params: Any, observation: dict[str, jax.Array]) -> tuple[jax.Array, jax.Array]:
@@ -48,7 +48,7 @@ def _predict(config: config_lib.Config) -> Any:
 
 
 @functools.cache
-def _make_targets(config: config_lib.Config) -> Any:
+def _make_targets(config: configs.Config) -> Any:
     return jax.jit(functools.partial(muzero_loss.make_targets, muzero_model.make_parts(config, cases.SPEC, "cpu")))
 
 

@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 
 from seedzero.agents import base, muzero_loss, muzero_model
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.core import types
 from seedzero.ops import value_transforms
-from seedzero.replay import windows as windows_lib
+from seedzero.replay import windows as windowing
 
 
-def _config(**changes: options.Value) -> config_lib.Config:
+def _config(**changes: options.Value) -> configs.Config:
     return cases.make_config(muzero__predict_ends=True, **changes)
 
 
-def _only(name: str, **changes: options.Value) -> config_lib.Config:
+def _only(name: str, **changes: options.Value) -> configs.Config:
     """All parts of the loss but one weigh nothing; "end" has no weight."""
     weights: dict[str, options.Value] = {f"muzero__{part}_loss_weight": 0.0 for part in ("policy", "value", "reward")}
     return cases.make_config(
@@ -31,7 +31,7 @@ def _only(name: str, **changes: options.Value) -> config_lib.Config:
     )
 
 
-def _loss_and_metrics(config: config_lib.Config, windows: windows_lib.Windows) -> tuple[np.ndarray, base.Metrics]:
+def _loss_and_metrics(config: configs.Config, windows: windowing.Windows) -> tuple[np.ndarray, base.Metrics]:
     """Of the hand model, whose states 1, 2, 4 are the logits of going on, and whose value logits are all 0."""
     parts = cases.hand_model(config)
     num_logits = 11 + config.muzero.predict_ends
@@ -46,11 +46,11 @@ def _loss_and_metrics(config: config_lib.Config, windows: windows_lib.Windows) -
     return np.asarray(loss), metrics
 
 
-def _loss(config: config_lib.Config, windows: windows_lib.Windows) -> np.ndarray:
+def _loss(config: configs.Config, windows: windowing.Windows) -> np.ndarray:
     return _loss_and_metrics(config, windows)[0]
 
 
-def _cut(windows: windows_lib.Windows, last: int, *, terminated: bool) -> windows_lib.Windows:
+def _cut(windows: windowing.Windows, last: int, *, terminated: bool) -> windowing.Windows:
     """The episode of each window is over at position `last`."""
     positions = np.arange(windows.valid.shape[1])
     at_last = jnp.asarray(np.broadcast_to(positions == last, windows.valid.shape))
@@ -133,7 +133,7 @@ def test_the_value_head_has_one_logit_more() -> None:
 )
 def test_ends_are_learned_beside_other_targets_and_models(changes: dict[str, options.Value]) -> None:
     """`decode` refuses logits that still hold the end's."""
-    config = config_lib.override(_config(optimizer__learning_rate=0.01), changes)
+    config = configs.override(_config(optimizer__learning_rate=0.01), changes)
     agent, update = cases.agent(config)
     windows = cases.make_windows(config, num_observations=len(muzero_loss.offsets(config)))
     windows = agent_cases.store(windows, probability=jnp.full(windows.valid.shape, 0.5))

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from seedzero.agents import muzero, muzero_model
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.core import types
 
 NUM_POSITIONS = 3
 """Of the loss: the sampled one and two unrolled ones."""
 
 
-def _config(share: float, target_updates: int = 0) -> config_lib.Config:
+def _config(share: float, target_updates: int = 0) -> configs.Config:
     changes = dict(reanalyse__fresh_share=share, muzero__target_network_updates=target_updates)
     return cases.make_config(optimizer__learning_rate=0.01, search__gumbel_scale=0.0, **changes)
 

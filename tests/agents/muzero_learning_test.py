@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from seedzero.agents import muzero
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.core import types
-from seedzero.replay import windows as windows_lib
+from seedzero.replay import windows as windowing
 
 ROWS, COLUMNS = 6, 5
 SPEC = types.EnvSpec((3,), "float32", 3)
@@ -38,9 +38,9 @@ class _Catch:
         return caught * (self.row == ROWS - 1)
 
 
-def _config(policy: str) -> config_lib.Config:
-    return config_lib.override(
-        config_lib.Config(),
+def _config(policy: str) -> configs.Config:
+    return configs.override(
+        configs.Config(),
         {
             "search.policy": policy,
             "search.num_simulations": 8,
@@ -73,13 +73,13 @@ def _play(act: Any, params: Any, key: jax.Array, ball: np.ndarray, explore: bool
     return {name: np.stack([np.asarray(row[name]) for row in rows], axis=1) for name in rows[0]}
 
 
-def _sample(random: np.random.Generator, episodes: dict[str, np.ndarray], length: int) -> windows_lib.Windows:
+def _sample(random: np.random.Generator, episodes: dict[str, np.ndarray], length: int) -> windowing.Windows:
     """Returns windows that begin anywhere but at the end of an episode."""
     slot = random.integers(0, len(episodes["reward"]), BATCH)
     time = random.integers(0, ROWS - 1, BATCH)
     positions = time[:, None] + np.arange(length)
     at = (slot[:, None], np.minimum(positions, ROWS - 1))
-    return windows_lib.Windows(
+    return windowing.Windows(
         observation={types.OBSERVATION: jnp.asarray(episodes["observation"][slot, time])[:, None]},
         places=jnp.zeros((BATCH, 1, 1), jnp.int32),
         reward=jnp.asarray(episodes["reward"][at], jnp.float32),

@@ -13,32 +13,32 @@ import numpy as np
 import pytest
 
 from seedzero.agents import base, learning, muzero, muzero_loss, muzero_model
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.core import types
-from seedzero.networks import muzero as networks
+from seedzero.networks import muzero as muzero_net
 from seedzero.networks import observations
 from seedzero.ops import value_transforms
-from seedzero.replay import windows as windows_lib
+from seedzero.replay import windows as windowing
 
 
 @functools.cache
-def _jitted_loss(config: config_lib.Config, *, gradient: bool = False) -> Any:
+def _jitted_loss(config: configs.Config, *, gradient: bool = False) -> Any:
     """Returns the jitted function of parameters and windows to the hand model's loss, or to its gradient."""
     parts = cases.hand_model(config)
 
-    def loss(params: Any, windows: windows_lib.Windows) -> jax.Array:
+    def loss(params: Any, windows: windowing.Windows) -> jax.Array:
         targets = muzero_loss.make_targets(parts, (), windows)
         return muzero_loss.loss_and_metrics(parts, params, windows, targets, jax.random.key(0))[0]
 
     return jax.jit(jax.grad(loss) if gradient else loss)
 
 
-def _hand_model_loss(config: config_lib.Config, windows: windows_lib.Windows, params: Any) -> np.ndarray:
+def _hand_model_loss(config: configs.Config, windows: windowing.Windows, params: Any) -> np.ndarray:
     return np.asarray(_jitted_loss(config)(params, windows))
 
 
-def _hand_model_config() -> config_lib.Config:
+def _hand_model_config() -> configs.Config:
     return cases.make_config(muzero__value_loss_weight=0.0, muzero__reward_loss_weight=0.0)
 
 
@@ -185,7 +185,7 @@ def test_an_end_by_chance_is_not_blamed_on_the_actions_behind_it() -> None:
     # The policy is learned first; while it is even, so are the actions behind ends.
     policy_alone = {"muzero.value_loss_weight": 0.0, "muzero.reward_loss_weight": 0.0}
     agent, update = cases.agent(config)
-    _, update_policy = cases.agent(config_lib.override(config, policy_alone))
+    _, update_policy = cases.agent(configs.override(config, policy_alone))
     state = jax.jit(agent.init)(jax.random.key(0))
     for index in range(400):
         state, _, _ = (update_policy if index < 200 else update)(state, windows, jax.random.key(index))
@@ -224,11 +224,11 @@ def test_sums_of_rewards_are_trained_on_the_step_that_completes_them() -> None:
         return s, (total,), jnp.log(encode(total) + 1e-9)
 
     parts = cases.hand_model(config)
-    prefix = networks.Prefix(initial=lambda batch_size: (jnp.zeros(batch_size),), step=step)
+    prefix = muzero_net.Prefix(initial=lambda batch_size: (jnp.zeros(batch_size),), step=step)
     parts = parts._replace(network=parts.network._replace(prefix=prefix))
 
     @jax.jit
-    def reward_loss(windows: windows_lib.Windows) -> jax.Array:
+    def reward_loss(windows: windowing.Windows) -> jax.Array:
         targets = muzero_loss.make_targets(parts, (), windows)
         _, metrics, _ = muzero_loss.loss_and_metrics(parts, {"p": 1.0}, windows, targets, jax.random.key(0))
         return metrics["loss_reward"]
@@ -255,14 +255,14 @@ def _mean(x: jax.Array) -> jax.Array:
 
 
 def _image_windows(
-    config: config_lib.Config, spec: types.EnvSpec, num_observations: int = 1, num_windows: int = cases.BATCH
-) -> windows_lib.Windows:
+    config: configs.Config, spec: types.EnvSpec, num_observations: int = 1, num_windows: int = cases.BATCH
+) -> windowing.Windows:
     shape = observations.stack_shape(spec.observation_shape, config.network.frame_stack)
     random = np.random.default_rng(0).integers(1, 256, (num_windows, num_observations, *shape))
     return agent_cases.show(cases.make_windows(config), jnp.asarray(random, spec.observation_dtype))
 
 
-def _augmented(config: config_lib.Config, spec: types.EnvSpec, windows: windows_lib.Windows) -> np.ndarray:
+def _augmented(config: configs.Config, spec: types.EnvSpec, windows: windowing.Windows) -> np.ndarray:
     """Returns the observations of the augmented windows."""
     parts = cases.hand_model(config)._replace(spec=spec)
     augmented = jax.jit(functools.partial(muzero_loss.augment_windows, parts))(windows, jax.random.key(0))
@@ -315,7 +315,7 @@ def test_unrolled_states_and_predictions_are_those_of_one_step_after_the_other(n
     parts = muzero_model.make_parts(config, cases.SPEC, "cpu")
     network, params = parts.network, _random_params(parts)
     windows = cases.make_windows(config)
-    observation, actions = windows_lib.observed(windows, 0), windows.stored["action"][:, :num_steps]
+    observation, actions = windowing.observed(windows, 0), windows.stored["action"][:, :num_steps]
     found = muzero_loss.unroll(parts, params, observation, actions, jnp.ones(actions.shape, bool), jax.random.key(0))
     hidden, expected = network.represent(params, observation), []
     for k in range(num_steps + 1):

@@ -13,24 +13,24 @@ import numpy as np
 import optax
 import pytest
 
-from seedzero import search
+from seedzero import search as mcts
 from seedzero.agents import base, muzero, muzero_loss, muzero_model
 from seedzero.config import muzero as muzero_config
 from seedzero.config import presets
 from seedzero.core import types
-from seedzero.networks import muzero as networks
+from seedzero.networks import muzero as muzero_net
 from seedzero.ops import statistics, value_transforms
-from seedzero.replay import windows as windows_lib
+from seedzero.replay import windows as windowing
 
 RATE = dict(optimizer__learning_rate=0.01)
 
 
-def _with_rewards(windows: windows_lib.Windows, factor: float) -> windows_lib.Windows:
+def _with_rewards(windows: windowing.Windows, factor: float) -> windowing.Windows:
     scaled = agent_cases.store(windows, value=factor * windows.stored["value"])
     return scaled._replace(reward=factor * windows.reward)
 
 
-def _trained(windows: windows_lib.Windows, num_updates: int = 5, **changes: Any) -> base.TrainState:
+def _trained(windows: windowing.Windows, num_updates: int = 5, **changes: Any) -> base.TrainState:
     config = cases.make_config(**RATE, **changes)
     state = cases.init(config)
     for _ in range(num_updates):
@@ -122,8 +122,8 @@ def test_acting_and_the_target_network_have_statistics_of_their_own() -> None:
     weights = []
     for _ in range(3):
         state, _, _ = cases.update(config, state, windows)
-        weights.append(float(state.target_params[networks.MOMENTS].weight))
-    assert float(state.params[networks.MOMENTS].weight) > weights[2] == weights[1] > weights[0] == 0.0
+        weights.append(float(state.target_params[muzero_net.MOMENTS].weight))
+    assert float(state.params[muzero_net.MOMENTS].weight) > weights[2] == weights[1] > weights[0] == 0.0
     assert cases.agent(config)[0].acting(state) is state.params
 
 
@@ -133,20 +133,20 @@ def test_no_optimizer_touches_the_statistics() -> None:
     seen = agent_cases.shown(windows)[:, 0]
     counted = np.ones(len(seen), bool)
     expected = jax.jit(lambda: statistics.add_features(statistics.no_moments(4), seen, counted))()
-    for leaf, wanted in zip(found[networks.MOMENTS], expected, strict=True):
+    for leaf, wanted in zip(found[muzero_net.MOMENTS], expected, strict=True):
         np.testing.assert_allclose(leaf, wanted, rtol=1e-6)
 
 
 # Values that are alike, and values that are biased -----------------------------------------------------------------
 
 
-def _flat_model(noise: float) -> search.RecurrentFn:
+def _flat_model(noise: float) -> mcts.RecurrentFn:
     """Every action leads to the same; the values have errors by action."""
 
-    def step(params: Any, action: jax.Array, state: jax.Array) -> tuple[search.Prediction, jax.Array]:
+    def step(params: Any, action: jax.Array, state: jax.Array) -> tuple[mcts.Prediction, jax.Array]:
         value = 5.0 + noise * jnp.sin(7.0 * action.astype(jnp.float32) + state[:, 0])
         reward, discount = jnp.full_like(value, 5.0 * (1 - 0.997)), jnp.full_like(value, 0.997)
-        return search.Prediction(reward, discount, jnp.zeros((len(action), 6)), value), state + 1.0
+        return mcts.Prediction(reward, discount, jnp.zeros((len(action), 6)), value), state + 1.0
 
     return step
 
@@ -158,9 +158,9 @@ def test_rounding_errors_of_equal_values_make_no_policy(policy: str) -> None:
 
     @jax.jit
     def improved(key: jax.Array, logits: jax.Array) -> jax.Array:
-        root = search.Root(logits, jnp.full(4, 5.0), jnp.arange(4.0)[:, None])
+        root = mcts.Root(logits, jnp.full(4, 5.0), jnp.arange(4.0)[:, None])
         explore = jnp.full(4, policy == "gumbel")
-        return search.search((), key, root, _flat_model(1e-5), config=config, explore=explore).action_weights
+        return mcts.search((), key, root, _flat_model(1e-5), config=config, explore=explore).action_weights
 
     weights = jnp.full((4, 6), 1 / 6)
     for index in range(6):
@@ -179,7 +179,7 @@ def test_forced_visits_of_fatal_moves_do_not_lower_the_stored_value() -> None:
     def certain(x: jax.Array) -> jax.Array:
         return jnp.log(value_transforms.two_hot(x, 601, 30.0) + 1e-9)
 
-    network = networks.Network(
+    network = muzero_net.Network(
         init=lambda key: {},
         cast=lambda params: params,
         represent=lambda params, observation: observation[types.OBSERVATION],

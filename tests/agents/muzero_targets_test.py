@@ -15,11 +15,11 @@ import optax
 import pytest
 
 from seedzero.agents import learning, muzero, muzero_loss, muzero_model
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.config import options
-from seedzero.networks import muzero as networks
-from seedzero.ops import returns
-from seedzero.replay import windows as windows_lib
+from seedzero.networks import muzero as muzero_net
+from seedzero.ops import returns as nstep
+from seedzero.replay import windows as windowing
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_the_target_network_values_the_position_that_each_return_bootstraps_from
 
 
 @functools.cache
-def _targets_of_observations(config: config_lib.Config) -> Any:
+def _targets_of_observations(config: configs.Config) -> Any:
     return jax.jit(functools.partial(muzero_loss.make_targets, cases.value_of_observation(config)))
 
 
@@ -68,11 +68,11 @@ def test_consistency_does_not_move_what_the_target_network_looks_at() -> None:
     more = agent_cases.show(windows, np.insert(observation, 1, 99.0, axis=1))
     consistency = {"muzero.consistency_weight": 1.0, "muzero.consistency_steps": 1}
 
-    def values(config: config_lib.Config, windows: windows_lib.Windows) -> jax.Array:
+    def values(config: configs.Config, windows: windowing.Windows) -> jax.Array:
         value: jax.Array = _targets_of_observations(config)({"offset": 0.0}, windows).value
         return value
 
-    np.testing.assert_array_equal(values(config_lib.override(config, consistency), more), values(config, windows))
+    np.testing.assert_array_equal(values(configs.override(config, consistency), more), values(config, windows))
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_consistency_does_not_move_what_the_target_network_looks_at() -> None:
 def test_each_observation_that_consistency_and_bootstraps_need_comes_once(
     changes: dict[str, options.Value], offsets: tuple[int, ...]
 ) -> None:
-    config = config_lib.override(cases.make_config(), {f"muzero.{name}": value for name, value in changes.items()})
+    config = configs.override(cases.make_config(), {f"muzero.{name}": value for name, value in changes.items()})
     assert muzero.make(config, cases.SPEC, "cpu").data.observe == offsets
 
 
@@ -146,7 +146,7 @@ def test_searched_positions_of_old_windows_get_the_searchs_value() -> None:
     windows = windows._replace(
         valid=windows.valid.at[0, 2:].set(False), terminated=windows.terminated.at[1, 1].set(True)
     )
-    targets = returns.Targets(*(np.zeros((cases.BATCH, 3), np.float32) for _ in range(5)))
+    targets = nstep.Targets(*(np.zeros((cases.BATCH, 3), np.float32) for _ in range(5)))
     mixed = jax.jit(functools.partial(muzero_loss.mix_search_values, cases.hand_model(config)))(
         windows, targets, np.int32(50)
     )
@@ -169,7 +169,7 @@ def test_between_two_players_targets_change_their_sign_with_the_mover() -> None:
 
 def test_values_of_the_target_network_change_their_sign_likewise() -> None:
     config = cases.make_config(muzero__target_network_updates=5)
-    network = networks.make(config.network, cases.SPEC, "cpu")
+    network = muzero_net.make(config.network, cases.SPEC, "cpu")
     parts = muzero_model.Parts(config, cases.SPEC, network, optax.identity(), lambda step: step)
     windows = cases.make_windows(config, num_observations=4)
     # As initialized, the heads say 0.

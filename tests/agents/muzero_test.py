@@ -14,12 +14,12 @@ import numpy as np
 import optax
 import pytest
 
-from seedzero import search
+from seedzero import search as mcts
 from seedzero.agents import base, muzero, muzero_loss, muzero_model, muzero_search
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.core import errors, types
-from seedzero.networks import muzero as networks
+from seedzero.networks import muzero as muzero_net
 from seedzero.ops import value_transforms
 
 
@@ -106,7 +106,7 @@ def test_rewards_of_the_search_sum_up_to_what_is_trained() -> None:
 @pytest.mark.parametrize("policy", ["gumbel", "puct"])
 def test_a_search_over_sums_of_rewards_finds_the_action_that_is_rewarded(policy: str) -> None:
     config = cases.make_config(search__policy=policy, search__num_simulations=24, muzero__discount=1.0)
-    config = config_lib.override(config, {"muzero.value_prefix": True, "muzero.value_prefix_horizon": 2})
+    config = configs.override(config, {"muzero.value_prefix": True, "muzero.value_prefix_horizon": 2})
 
     def certain(x: jax.Array) -> jax.Array:
         return jnp.log(value_transforms.two_hot(x, 11, 5.0) + 1e-9)
@@ -118,7 +118,7 @@ def test_a_search_over_sums_of_rewards_finds_the_action_that_is_rewarded(policy:
     network = cases.hand_model(config).network._replace(
         represent=lambda params, observation: observation[types.OBSERVATION],
         predict=lambda params, s: (jnp.zeros((len(s), 2)), certain(jnp.zeros(len(s)))),
-        prefix=networks.Prefix(initial=lambda batch_size: (jnp.zeros((batch_size, 1)),), step=step),
+        prefix=muzero_net.Prefix(initial=lambda batch_size: (jnp.zeros((batch_size, 1)),), step=step),
     )
     parts = cases.hand_model(config)._replace(network=network)
     inputs = agent_cases.inputs(np.zeros((2, 1), np.float32), 2, explore=jnp.zeros(2, bool))
@@ -141,7 +141,7 @@ def test_augmentation_that_cannot_be_is_refused_by_name(
     shape: tuple[int, ...], changes: dict[str, options.Value], message: str
 ) -> None:
     with pytest.raises(errors.ConfigError, match=message):
-        muzero.make(config_lib.override(cases.make_config(), changes), types.EnvSpec(shape, "float32", 3), "cpu")
+        muzero.make(configs.override(cases.make_config(), changes), types.EnvSpec(shape, "float32", 3), "cpu")
 
 
 def test_acting_leaves_in_replay_what_the_agent_declares() -> None:
@@ -162,8 +162,8 @@ def test_acting_leaves_in_replay_what_the_agent_declares() -> None:
 
 @pytest.mark.parametrize("jit", [False, True])
 def test_the_value_to_store_is_the_mean_of_the_search_or_that_of_the_policy(jit: bool) -> None:
-    root = search.Root(jnp.log(jnp.array([[0.5, 0.25, 0.25]])), jnp.array([4.0]), ())
-    found = search.Result(
+    root = mcts.Root(jnp.log(jnp.array([[0.5, 0.25, 0.25]])), jnp.array([4.0]), ())
+    found = mcts.Result(
         action=jnp.array([0]),
         action_weights=jnp.array([[0.7, 0.1, 0.2]]),
         root_value=jnp.array([5.0]),
@@ -226,7 +226,7 @@ def _choice(num_players: int, policy: str, **changes: options.Value) -> base.Out
         reward = jnp.where(is_start & (action == 1), 0.5, jnp.where(is_chance, 1.0, 0.0))
         return jnp.where(is_start & (action == 0), chance, end)[:, None], certain(reward)
 
-    network = networks.Network(
+    network = muzero_net.Network(
         init=lambda key: {},
         cast=lambda params: params,
         represent=lambda params, observation: observation[types.OBSERVATION],

@@ -11,12 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from seedzero.agents import base, table
-from seedzero.config import config as config_lib
+from seedzero.agents import base
+from seedzero.agents import table as agents
+from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.core import types
-from seedzero.replay import data as data_lib
-from seedzero.replay import windows as windows_lib
+from seedzero.replay import data as sources
+from seedzero.replay import windows as windowing
 
 SPEC = types.EnvSpec.of_arrays(
     [types.ArraySpec("camera", (4, 4, 1), "uint8", 0, 255), types.ArraySpec("goal", (2,), "float32")], num_actions=4
@@ -52,15 +53,15 @@ def _show(lit: np.ndarray, goal: np.ndarray) -> dict[str, np.ndarray]:
     return {"camera": camera, "goal": np.stack([20.0 * goal - 10.0, np.ones(len(goal))], axis=1).astype(np.float32)}
 
 
-def _windows(agent: base.Agent, seen: dict[str, np.ndarray], reward: np.ndarray, stored: Any) -> windows_lib.Windows:
+def _windows(agent: base.Agent, seen: dict[str, np.ndarray], reward: np.ndarray, stored: Any) -> windowing.Windows:
     """Returns episodes of one step as windows."""
-    num_positions, num_observed = data_lib.num_positions(agent.data), len(data_lib.observed_positions(agent.data))
+    num_positions, num_observed = sources.num_positions(agent.data), len(sources.observed_positions(agent.data))
     positions = np.broadcast_to(np.arange(num_positions), (len(reward), num_positions))
 
     def repeat(x: Any, times: int) -> jax.Array:
         return jnp.repeat(jnp.asarray(x)[:, None], times, axis=1)
 
-    return windows_lib.Windows(
+    return windowing.Windows(
         observation={name: repeat(x, num_observed) for name, x in seen.items()},
         places=jnp.zeros((len(reward), num_observed, 1), jnp.int32),
         reward=jnp.where(positions == 1, reward[:, None], 0.0),
@@ -78,8 +79,8 @@ def _windows(agent: base.Agent, seen: dict[str, np.ndarray], reward: np.ndarray,
 @pytest.mark.learning
 @pytest.mark.parametrize("name", AGENTS)
 def test_what_is_right_follows_from_image_and_vector_together(name: str) -> None:
-    config = config_lib.override(config_lib.Config(), {"run.agent": name, **AGENTS[name]})
-    agent = table.make(config, SPEC, "cpu")
+    config = configs.override(configs.Config(), {"run.agent": name, **AGENTS[name]})
+    agent = agents.make(config, SPEC, "cpu")
     act, init = jax.jit(agent.act), jax.jit(agent.init)
     update = jax.jit(functools.partial(agent.update, axis_name=None))
     state, random = init(jax.random.key(0)), np.random.default_rng(0)

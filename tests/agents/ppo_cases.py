@@ -10,12 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from seedzero.agents import base, learning, ppo
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.core import types
 from seedzero.networks import actor_critic
-from seedzero.networks import ppo as ppo_network
-from seedzero.replay import windows as windows_lib
+from seedzero.networks import ppo as ppo_net
+from seedzero.replay import windows as windowing
 
 SPEC = types.EnvSpec((2,), "float32", 3)
 MASKED = types.EnvSpec((2,), "float32", 3, has_action_mask=True)
@@ -35,12 +35,12 @@ SMALL: dict[str, options.Value] = {
 BATCH, LENGTH = 3, 4
 
 
-def make_config(**changes: options.Value) -> config_lib.Config:
+def make_config(**changes: options.Value) -> configs.Config:
     """Returns the small configuration with changes in the section ppo."""
-    return config_lib.override(config_lib.Config(), {**SMALL, **{f"ppo.{name}": x for name, x in changes.items()}})
+    return configs.override(configs.Config(), {**SMALL, **{f"ppo.{name}": x for name, x in changes.items()}})
 
 
-def make_windows(spec: types.EnvSpec = SPEC, seed: int = 0) -> windows_lib.Windows:
+def make_windows(spec: types.EnvSpec = SPEC, seed: int = 0) -> windowing.Windows:
     """Returns unrolls of random numbers: one within an episode, one over a terminal, one over a truncated end.
 
     Positions 2 and 1 are the last ones of the second and the third one's first episodes.
@@ -52,7 +52,7 @@ def make_windows(spec: types.EnvSpec = SPEC, seed: int = 0) -> windows_lib.Windo
     terminated[1, 2], truncated[2, 1] = True, True
     first[1, 3], first[2, 2] = True, True
     numbers, vectors = random.integers(0, 3, shape).astype(np.int32), random.normal(size=(*shape, 3))
-    windows = windows_lib.Windows(
+    windows = windowing.Windows(
         observation={types.OBSERVATION: random.normal(size=(*shape, 2)).astype(np.float32)},
         places=np.zeros((*shape, 1), np.int32),
         reward=np.where(first, 0.0, random.normal(size=shape)).astype(np.float32),
@@ -89,16 +89,16 @@ def params(spec: types.EnvSpec = SPEC) -> Linear:
     )
 
 
-def linear_parts(config: config_lib.Config, spec: types.EnvSpec = SPEC) -> ppo._Parts:
+def linear_parts(config: configs.Config, spec: types.EnvSpec = SPEC) -> ppo._Parts:
     """Returns the parts of an agent with the linear model in place of its network."""
 
     def unroll(
         params: Linear, moments: Any, state: jax.Array, steps: actor_critic.Steps
-    ) -> tuple[jax.Array, ppo_network.Prediction]:
+    ) -> tuple[jax.Array, ppo_net.PpoPrediction]:
         seen = steps.observation[types.OBSERVATION]
-        return state, ppo_network.Prediction(seen @ params.w, params.log_std, seen @ params.v)
+        return state, ppo_net.PpoPrediction(seen @ params.w, params.log_std, seen @ params.v)
 
-    network = ppo_network.Network(
+    network = ppo_net.PpoNetwork(
         lambda key: jax.tree.map(jnp.asarray, params(spec)),
         lambda num_rows: jnp.zeros((num_rows, 0)),
         unroll,
@@ -111,12 +111,12 @@ def linear_parts(config: config_lib.Config, spec: types.EnvSpec = SPEC) -> ppo._
 
 
 def update(
-    config: config_lib.Config,
-    windows: windows_lib.Windows,
+    config: configs.Config,
+    windows: windowing.Windows,
     spec: types.EnvSpec = SPEC,
-    state: ppo.TrainState | None = None,
+    state: ppo.PpoTrainState | None = None,
     seed: int = 0,
-) -> tuple[ppo.TrainState, base.Metrics]:
+) -> tuple[ppo.PpoTrainState, base.Metrics]:
     """Returns the state after an update of the linear model, from its first state unless told, and the metrics."""
     init, function = _functions(config, spec)
     new_state, priority, metrics = function(state or init(), windows, jax.random.key(seed))
@@ -124,23 +124,23 @@ def update(
     return new_state, metrics
 
 
-def first_state(config: config_lib.Config, spec: types.EnvSpec = SPEC) -> ppo.TrainState:
+def first_state(config: configs.Config, spec: types.EnvSpec = SPEC) -> ppo.PpoTrainState:
     """Returns the state before the first update."""
-    state: ppo.TrainState = _functions(config, spec)[0]()
+    state: ppo.PpoTrainState = _functions(config, spec)[0]()
     return state
 
 
-def metrics(config: config_lib.Config, windows: windows_lib.Windows, spec: types.EnvSpec = SPEC) -> base.Metrics:
+def metrics(config: configs.Config, windows: windowing.Windows, spec: types.EnvSpec = SPEC) -> base.Metrics:
     """Returns the loss and metrics of all steps as one minibatch, at the linear model's parameters."""
     found: base.Metrics = _metrics(config, spec)(windows)
     return found
 
 
 @functools.cache
-def _metrics(config: config_lib.Config, spec: types.EnvSpec) -> Any:
+def _metrics(config: configs.Config, spec: types.EnvSpec) -> Any:
     parts = linear_parts(config, spec)
 
-    def compute(windows: windows_lib.Windows) -> base.Metrics:
+    def compute(windows: windowing.Windows) -> base.Metrics:
         returns = ppo._init(parts, jax.random.key(0)).returns
         batch = ppo._normalized(config.ppo, ppo._steps(parts, returns, windows), None)
         num_steps, clip_ratio = ppo._sum(batch.counted, None), ppo._rates(config.ppo, jnp.int32(0))[1]
@@ -150,7 +150,7 @@ def _metrics(config: config_lib.Config, spec: types.EnvSpec) -> Any:
 
 
 @functools.cache
-def _functions(config: config_lib.Config, spec: types.EnvSpec) -> tuple[Any, Any]:
+def _functions(config: configs.Config, spec: types.EnvSpec) -> tuple[Any, Any]:
     parts = linear_parts(config, spec)
     init = jax.jit(lambda: ppo._init(parts, jax.random.key(0)))
     return init, jax.jit(lambda state, windows, key: ppo._update(parts, state, windows, key, None))

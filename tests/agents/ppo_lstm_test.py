@@ -14,7 +14,7 @@ import pytest
 
 from seedzero.agents import base, ppo
 from seedzero.core import types
-from seedzero.replay import windows as windows_lib
+from seedzero.replay import windows as windowing
 
 UNITS, ROWS = 6, 12
 CONFIG = cases.make_config(lstm_width=UNITS, width=8)
@@ -26,7 +26,7 @@ class _Recurrent(NamedTuple):
     agent: base.Agent
     act: Any
     update: Any
-    state: ppo.TrainState
+    state: ppo.PpoTrainState
 
 
 @functools.cache
@@ -42,7 +42,7 @@ def _recurrent(spec: types.EnvSpec) -> _Recurrent:
 
 
 @functools.cache
-def _played(spec: types.EnvSpec) -> windows_lib.Windows:
+def _played(spec: types.EnvSpec) -> windowing.Windows:
     """Returns all rows of three environments as one window each; two of them begin another episode within."""
     agent, act, _, state = _recurrent(spec)
     random = np.random.default_rng(3)
@@ -70,12 +70,12 @@ def _played(spec: types.EnvSpec) -> windows_lib.Windows:
     return agent_cases.show(windows, observation)
 
 
-def _from(windows: windows_lib.Windows, start: int) -> windows_lib.Windows:
+def _from(windows: windowing.Windows, start: int) -> windowing.Windows:
     """Returns the part of the windows of L + 1 positions from `start` on."""
     return jax.tree.map(lambda x: x[:, start : start + cases.LENGTH + 1] if x.ndim > 1 else x, windows)
 
 
-def _divergence(windows: windows_lib.Windows, spec: types.EnvSpec = cases.SPEC) -> float:
+def _divergence(windows: windowing.Windows, spec: types.EnvSpec = cases.SPEC) -> float:
     """Returns the estimate of the divergence of the unrolled policy from the one that acted, before the first step."""
     _, _, update, state = _recurrent(spec)
     return float(update(state, windows)[2]["policy_kl"])

@@ -15,10 +15,10 @@ import ppo_cases as cases
 import pytest
 
 from seedzero.agents import ppo
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.core import errors, types
-from seedzero.replay import windows as windows_lib
+from seedzero.replay import windows as windowing
 
 RLAX = json.loads((pathlib.Path(__file__).parents[1] / "ops" / "policies_rlax.json").read_text())["objective"]
 """Written by ops/policies_rlax_reference.py."""
@@ -29,7 +29,7 @@ RLAX = json.loads((pathlib.Path(__file__).parents[1] / "ops" / "policies_rlax.js
 class _Numpy:
     """The loss in float64, step by step from the paper's sums (equations 7, 9, 11 and 12)."""
 
-    def __init__(self, config: config_lib.Config, windows: windows_lib.Windows, spec: types.EnvSpec) -> None:
+    def __init__(self, config: configs.Config, windows: windowing.Windows, spec: types.EnvSpec) -> None:
         self.config, self.spec = config.ppo, spec
         self.windows = jax.tree.map(np.asarray, windows)
         self.stored = {name: np.asarray(x, np.float64) for name, x in windows.stored.items()}
@@ -104,7 +104,7 @@ def test_loss_and_metrics_are_what_numpy_computes(settings: dict[str, options.Va
         np.testing.assert_allclose(metrics[name], expected, rtol=2e-4, atol=1e-5, err_msg=name)
 
 
-def _one_step(ratio: float, advantage: float) -> windows_lib.Windows:
+def _one_step(ratio: float, advantage: float) -> windowing.Windows:
     """Returns one step at which action 0 of three equally likely ones was so much less likely when it was chosen."""
     windows = jax.tree.map(lambda x: x[:1, :2] if x.ndim > 1 else x[:1], cases.make_windows())
     windows = agent_cases.show(windows, np.zeros((1, 2, 2), np.float32))
@@ -327,14 +327,14 @@ def test_acting_carries_the_discounted_return_of_each_episode() -> None:
     parts = cases.linear_parts(cases.make_config(normalize_rewards=True, reward_scale=0.5))
     inputs = agent_cases.inputs(np.ones((2, 2), np.float32), first=np.array([False, True]))
     inputs = inputs._replace(reward=np.array([2.0, 0.0], np.float32))
-    act = jax.jit(lambda memory: ppo._act(parts, ppo.Acting(cases.params(), ()), memory, inputs, jax.random.key(0)))
-    memory, outputs = act(ppo.Memory(returns=np.array([10.0, 10.0], np.float32)))
+    act = jax.jit(lambda memory: ppo._act(parts, ppo.PpoActing(cases.params(), ()), memory, inputs, jax.random.key(0)))
+    memory, outputs = act(ppo.PpoMemory(returns=np.array([10.0, 10.0], np.float32)))
     np.testing.assert_allclose(memory.returns, [0.9 * 10 + 0.5 * 2, 0.0])
     np.testing.assert_array_equal(outputs.stored["return"], memory.returns)
 
 
 def test_what_acts_has_the_moments_that_updates_have_counted() -> None:
-    config = config_lib.override(cases.make_config(width=8), {"ppo.normalize_observations": True})
+    config = configs.override(cases.make_config(width=8), {"ppo.normalize_observations": True})
     agent = ppo.make(config, cases.SPEC, "cpu")
     state = jax.jit(agent.init)(jax.random.key(0))
     windows = agent_cases.show(cases.make_windows(), 5.0 + 2.0 * agent_cases.shown(cases.make_windows()))
@@ -348,12 +348,12 @@ def test_what_acts_has_the_moments_that_updates_have_counted() -> None:
 # Acting -------------------------------------------------------------------------------------------------------------
 
 
-def _act(config: config_lib.Config, spec: types.EnvSpec, size: int, **changes: Any) -> Any:
+def _act(config: configs.Config, spec: types.EnvSpec, size: int, **changes: Any) -> Any:
     parts = cases.linear_parts(config, spec)
     observation = np.tile(np.array([[1.0, -1.0]], np.float32), (size, 1))
     inputs = agent_cases.inputs(observation, spec.num_actions, **changes)
-    params = ppo.Acting(cases.params(spec), None)
-    return jax.jit(lambda key: ppo._act(parts, params, ppo.Memory(), inputs, key)[1])(jax.random.key(0))
+    params = ppo.PpoActing(cases.params(spec), None)
+    return jax.jit(lambda key: ppo._act(parts, params, ppo.PpoMemory(), inputs, key)[1])(jax.random.key(0))
 
 
 def test_training_samples_from_the_policy_and_evaluation_takes_the_likeliest_action() -> None:
@@ -397,7 +397,7 @@ def test_illegal_actions_are_never_chosen_nor_learned() -> None:
 def test_the_queue_and_what_is_stored_are_as_configured() -> None:
     agent = ppo.make(cases.make_config(max_lag=3, wait_seconds=2.5, frame_stack=2), cases.MASKED, "cpu")
     assert (agent.data.length, agent.data.batch_size, agent.data.max_lag, agent.data.wait_seconds) == (4, 3, 3, 2.5)
-    assert agent.stack == 2 and agent.refresh is None and agent.initial_memory(5) == ppo.Memory()
+    assert agent.stack == 2 and agent.refresh is None and agent.initial_memory(5) == ppo.PpoMemory()
     assert set(agent.stored) == {"action", "log_prob", "value", "legal"}
     vectors = ppo.make(cases.make_config(normalize_rewards=True), cases.VECTORS, "cpu")
     assert vectors.stored["action"].shape == (3,) and "return" in vectors.stored

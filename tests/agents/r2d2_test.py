@@ -16,13 +16,13 @@ import numpy as np
 import optax
 
 from seedzero.agents import learning, r2d2
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.core import types
 from seedzero.networks import actor_critic, dueling
 from seedzero.ops import q_learning
-from seedzero.replay import data
-from seedzero.replay import windows as windows_lib
+from seedzero.replay import data as sources
+from seedzero.replay import windows as windowing
 
 SPEC = types.EnvSpec((1,), "float32", 2)
 MASKED = types.EnvSpec((1,), "float32", 2, has_action_mask=True)
@@ -51,13 +51,11 @@ ONLINE = Params(np.array([1.0, 2.0], np.float32), np.ones((), np.float32))
 TARGET = Params(np.array([3.0, 1.0], np.float32), np.ones((), np.float32))
 
 
-def _config(**changes: options.Value) -> config_lib.Config:
-    return config_lib.override(
-        config_lib.Config(), {**SMALL, **{f"r2d2.{name}": value for name, value in changes.items()}}
-    )
+def _config(**changes: options.Value) -> configs.Config:
+    return configs.override(configs.Config(), {**SMALL, **{f"r2d2.{name}": value for name, value in changes.items()}})
 
 
-def _parts(config: config_lib.Config, spec: types.EnvSpec = SPEC) -> r2d2._Parts:
+def _parts(config: configs.Config, spec: types.EnvSpec = SPEC) -> r2d2._Parts:
     """Returns the parts of an agent with the summing model in place of its network."""
 
     def unroll(params: Params, state: jax.Array, steps: actor_critic.Steps) -> tuple[jax.Array, jax.Array]:
@@ -70,15 +68,15 @@ def _parts(config: config_lib.Config, spec: types.EnvSpec = SPEC) -> r2d2._Parts
         total, totals = jax.lax.scan(step, state, shown)
         return total, jnp.moveaxis(totals, 0, 1) * params.w
 
-    network = dueling.Network(lambda key: ONLINE, lambda num_rows: jnp.zeros((num_rows, 1)), unroll)
+    network = dueling.DuelingNetwork(lambda key: ONLINE, lambda num_rows: jnp.zeros((num_rows, 1)), unroll)
     scale = q_learning.scale(rescale=config.r2d2.rescale_values)
     return r2d2._Parts(config.r2d2, spec, network, optax.identity(), scale, 0)
 
 
-def _windows(**changes: Any) -> windows_lib.Windows:
+def _windows(**changes: Any) -> windowing.Windows:
     """Returns one window in the middle of an episode: sums 11, 12, 13, 14, 15, 16 from a stored state of 10."""
     nowhere = np.zeros((1, 6), bool)
-    usual = windows_lib.Windows(
+    usual = windowing.Windows(
         observation={types.OBSERVATION: jnp.ones((1, 6, 1))},
         places=jnp.zeros((1, 6, 1), jnp.int32),
         reward=jnp.array([[99.0, 99.0, 99.0, 10.0, 20.0, 40.0]]),
@@ -99,10 +97,10 @@ def _windows(**changes: Any) -> windows_lib.Windows:
 
 
 @functools.cache
-def _update(config: config_lib.Config, spec: types.EnvSpec = SPEC) -> Any:
+def _update(config: configs.Config, spec: types.EnvSpec = SPEC) -> Any:
     parts = _parts(config, spec)
 
-    def update(windows: windows_lib.Windows, online: Params) -> Any:
+    def update(windows: windowing.Windows, online: Params) -> Any:
         state = learning.init(jax.tree.map(jnp.asarray, online), parts.optimizer, has_target=True)
         state = state._replace(target_params=jax.tree.map(jnp.asarray, TARGET))
         return r2d2._update(parts, state, windows, None)
@@ -110,7 +108,7 @@ def _update(config: config_lib.Config, spec: types.EnvSpec = SPEC) -> Any:
     return jax.jit(update)
 
 
-def _priority_and_loss(windows: windows_lib.Windows, config: config_lib.Config | None = None) -> tuple[float, float]:
+def _priority_and_loss(windows: windowing.Windows, config: configs.Config | None = None) -> tuple[float, float]:
     _, priority, metrics = _update(config or _config())(windows, ONLINE)
     return float(priority[0]), float(metrics["loss"])
 
@@ -195,7 +193,7 @@ def test_the_best_action_behind_a_return_is_a_legal_one() -> None:
 
 def test_acting_carries_the_state_and_the_last_action_and_stores_those_before() -> None:
     parts = _parts(_config(epsilon=0.0))
-    memory = r2d2.Memory(jnp.array([[10.0], [10.0]]), jnp.array([1, 1], jnp.int32))
+    memory = r2d2.R2d2Memory(jnp.array([[10.0], [10.0]]), jnp.array([1, 1], jnp.int32))
     inputs = agent_cases.inputs(np.array([[-30.0], [5.0]], np.float32), 2, first=np.array([False, True]))
     act = jax.jit(lambda: r2d2._act(parts, ONLINE, memory, inputs, jax.random.key(0)))
     after, outputs = act()
@@ -212,7 +210,7 @@ def test_environments_explore_with_epsilons_of_their_own_and_evaluation_is_greed
     slot = np.arange(size, dtype=np.int32) % 3 * 2
     inputs = agent_cases.inputs(np.ones((size, 1), np.float32), 2, slot=slot, explore=slot < 4)
     inputs = inputs._replace(num_slots=5)
-    memory = r2d2.Memory(jnp.zeros((size, 1)), jnp.zeros(size, jnp.int32))
+    memory = r2d2.R2d2Memory(jnp.zeros((size, 1)), jnp.zeros(size, jnp.int32))
     action = jax.jit(lambda: r2d2._act(parts, ONLINE, memory, inputs, jax.random.key(0))[1].action)()
     shares = [np.mean(np.asarray(action)[slot == place] == 0) for place in (0, 2, 4)]
     # half of 0.6, half of 0.6 ^ (1 + 4 2/4), none
@@ -266,5 +264,5 @@ def test_unrolling_from_a_stored_state_repeats_what_acting_saw() -> None:
 def test_a_sequence_is_drawn_once_it_is_whole() -> None:
     """A priority of its first steps alone would stay, low as it is where the errors lie at the end."""
     wanted = r2d2.make(_config(), SPEC, "cpu").data
-    assert isinstance(wanted, data.Replay)
+    assert isinstance(wanted, sources.Replay)
     assert (wanted.length, wanted.following) == (2 + 3 + 1, 2 + 3)

@@ -13,12 +13,12 @@ import optax
 import pytest
 
 from seedzero.agents import base, learning, sac
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.core import errors, types
-from seedzero.networks import sac as sac_network
+from seedzero.networks import sac as sac_net
 from seedzero.ops import gaussians
-from seedzero.replay import windows as windows_lib
+from seedzero.replay import windows as windowing
 
 SPEC = types.EnvSpec((2,), "float32", 0, action_low=(-2.0,), action_high=(4.0,))
 BATCH = 6
@@ -37,12 +37,12 @@ CRITICS = _Critics(np.array([[0.7, -0.4], [0.5, 0.1]], np.float32), np.array([0.
 TARGET = _Critics(CRITICS.o + np.float32(0.2), CRITICS.a - np.float32(0.1))
 
 
-def _config(**changes: options.Value) -> config_lib.Config:
+def _config(**changes: options.Value) -> configs.Config:
     values = {"run.agent": "sac", "sac.discount": 0.9, **{f"sac.{name}": x for name, x in changes.items()}}
-    return config_lib.override(config_lib.Config(), values)
+    return configs.override(configs.Config(), values)
 
 
-def _parts(config: config_lib.Config) -> sac._Parts:
+def _parts(config: configs.Config) -> sac._Parts:
     def value(critics: _Critics, observation: dict[str, jax.Array], action: jax.Array) -> jax.Array:
         return (observation[types.OBSERVATION] @ critics.o).T + critics.a[:, None] * action[:, 0]
 
@@ -53,17 +53,17 @@ def _parts(config: config_lib.Config) -> sac._Parts:
     def first(params: Any) -> Any:
         return lambda key: jax.tree.map(jnp.asarray, params)
 
-    network = sac_network.Network(first(ACTOR), first(CRITICS), act, value)
+    network = sac_net.SacNetwork(first(ACTOR), first(CRITICS), act, value)
     return sac._Parts(config.sac, SPEC, network, optax.scale_by_adam())
 
 
-def _windows() -> windows_lib.Windows:
+def _windows() -> windowing.Windows:
     """Returns steps of random numbers; those of rows 1 and 4 end in a terminal state, those of 2 are cut off."""
     random = np.random.default_rng(0)
     shape = (BATCH, 2)
     terminated, truncated = np.zeros(shape, bool), np.zeros(shape, bool)
     terminated[[1, 4], 1], truncated[2, 1] = True, True
-    return windows_lib.Windows(
+    return windowing.Windows(
         observation={types.OBSERVATION: random.normal(size=(*shape, 2)).astype(np.float32)},
         places=np.zeros((*shape, 1), np.int32),
         reward=random.normal(size=shape).astype(np.float32),
@@ -83,20 +83,20 @@ def _params(temperature: float) -> sac.Params:
 
 
 @functools.cache
-def _value_and_grad(config: config_lib.Config) -> Any:
-    def loss(params: sac.Params, windows: windows_lib.Windows) -> Any:
+def _value_and_grad(config: configs.Config) -> Any:
+    def loss(params: sac.Params, windows: windowing.Windows) -> Any:
         return sac._loss_and_metrics(_parts(config), params, TARGET, windows, jax.random.key(3))
 
     return jax.jit(jax.value_and_grad(loss, has_aux=True))
 
 
 @functools.cache
-def _update(config: config_lib.Config) -> Any:
+def _update(config: configs.Config) -> Any:
     parts = _parts(config)
     return jax.jit(lambda state, windows, key: sac._update(parts, state, windows, key, None))
 
 
-def _state(config: config_lib.Config) -> learning.TrainState:
+def _state(config: configs.Config) -> learning.TrainState:
     return sac._init(_parts(config), jax.random.key(0))
 
 
@@ -211,7 +211,7 @@ def test_a_few_updates_make_the_better_action_likelier() -> None:
 def _act(*, is_random: bool) -> base.Outputs:
     inputs = agent_cases.inputs(np.tile(np.array([[1.0, -1.0]], np.float32), (4096, 1)), 0)
     inputs = inputs._replace(explore=np.arange(4096) < 4000)
-    params = sac.Acting(jnp.asarray(ACTOR), jnp.int32(0 if is_random else 1))
+    params = sac.SacActing(jnp.asarray(ACTOR), jnp.int32(0 if is_random else 1))
     outputs: base.Outputs = jax.jit(lambda: sac._act(_parts(_config()), params, inputs, jax.random.key(0))[1])()
     return outputs
 
@@ -243,4 +243,4 @@ def test_the_replay_and_what_is_stored_are_as_needed() -> None:
 
 def test_prioritized_replay_is_refused_by_name() -> None:
     with pytest.raises(errors.ConfigError, match=r"sac samples uniformly.*--replay.priority_alpha=0.6"):
-        sac.make(config_lib.override(_config(), {"replay.priority_alpha": 0.6}), SPEC, "cpu")
+        sac.make(configs.override(_config(), {"replay.priority_alpha": 0.6}), SPEC, "cpu")

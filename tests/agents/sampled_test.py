@@ -12,13 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from seedzero import search
+from seedzero import search as mcts
 from seedzero.agents import base, muzero, muzero_loss, muzero_model, sampled
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.core import types
 from seedzero.ops import binned_actions
-from seedzero.replay import windows as windows_lib
+from seedzero.replay import windows as windowing
 
 SPEC = types.EnvSpec((3,), "float32", 0, action_low=(-2.0, 0.0), action_high=(2.0, 0.3))
 SMALL: dict[str, options.Value] = {
@@ -37,8 +37,8 @@ SMALL: dict[str, options.Value] = {
 BATCH = 4
 
 
-def _config(**changes: options.Value) -> config_lib.Config:
-    return config_lib.override(config_lib.Config(), {**SMALL, **{k.replace("__", "."): v for k, v in changes.items()}})
+def _config(**changes: options.Value) -> configs.Config:
+    return configs.override(configs.Config(), {**SMALL, **{k.replace("__", "."): v for k, v in changes.items()}})
 
 
 # The search --------------------------------------------------------------------------------------------------------
@@ -50,17 +50,17 @@ WANTED = np.arange(BATCH)
 STATES = GOAL - (2 * binned_actions.fixed_hypercube(6, 1)[WANTED, 0] - 1)
 
 
-def _model(params: jax.Array, action: jax.Array, hidden: jax.Array) -> tuple[search.Prediction, jax.Array]:
+def _model(params: jax.Array, action: jax.Array, hidden: jax.Array) -> tuple[mcts.Prediction, jax.Array]:
     """The state is a sum of actions; reward is had for being near `params`. The policy is uniform over five bins."""
     hidden = hidden + action[:, 0]
     value = -jnp.abs(hidden - params)
-    return search.Prediction(value, jnp.full_like(value, 0.9), jnp.zeros((*value.shape, 5)), value), hidden
+    return mcts.Prediction(value, jnp.full_like(value, 0.9), jnp.zeros((*value.shape, 5)), value), hidden
 
 
 @functools.cache
-def _search(config: config_lib.Config) -> Any:
-    def found(key: jax.Array, explore: jax.Array) -> tuple[search.Result, jax.Array]:
-        root = search.Root(jnp.zeros((BATCH, 5)), jnp.zeros(BATCH), STATES)
+def _search(config: configs.Config) -> Any:
+    def found(key: jax.Array, explore: jax.Array) -> tuple[mcts.Result, jax.Array]:
+        root = mcts.Root(jnp.zeros((BATCH, 5)), jnp.zeros(BATCH), STATES)
         result, root = sampled.search(GOAL, key, root, _model, config=config, num_dimensions=1, explore=explore)
         return result, root.embedding[1]
 
@@ -74,13 +74,13 @@ def test_a_search_over_fixed_samples_is_the_discrete_search_over_them() -> None:
     table = 2 * binned_actions.fixed_hypercube(6, 1) - 1
     np.testing.assert_allclose(actions, np.broadcast_to(table, (BATCH, 6, 1)), atol=1e-6)
 
-    def discrete(params: jax.Array, action: jax.Array, hidden: jax.Array) -> tuple[search.Prediction, jax.Array]:
+    def discrete(params: jax.Array, action: jax.Array, hidden: jax.Array) -> tuple[mcts.Prediction, jax.Array]:
         prediction, hidden = _model(params, jnp.asarray(table)[action], hidden)
         return prediction._replace(prior_logits=jnp.zeros((*action.shape, 6))), hidden
 
-    root = search.Root(jnp.zeros((BATCH, 6)), jnp.zeros(BATCH), STATES)
+    root = mcts.Root(jnp.zeros((BATCH, 6)), jnp.zeros(BATCH), STATES)
     explore = jnp.zeros(BATCH, bool)
-    run = jax.jit(functools.partial(search.search, recurrent_fn=discrete, config=config.search))
+    run = jax.jit(functools.partial(mcts.search, recurrent_fn=discrete, config=config.search))
     expected = run(GOAL, jax.random.key(5), root, explore=explore)
     np.testing.assert_array_equal(found.action, expected.action)
     np.testing.assert_array_equal(found.visit_counts, expected.visit_counts)
@@ -107,11 +107,11 @@ def test_a_wider_proposal_makes_likely_actions_of_the_policy_likely_again() -> N
     config = _config(search__uniform_share=0.5)
     logits = jnp.tile(jnp.log(jnp.array([0.6, 0.1, 0.1, 0.1, 0.1])), (BATCH, 1))
 
-    def flat(params: Any, action: jax.Array, hidden: jax.Array) -> tuple[search.Prediction, jax.Array]:
+    def flat(params: Any, action: jax.Array, hidden: jax.Array) -> tuple[mcts.Prediction, jax.Array]:
         zero = jnp.zeros(len(action))
-        return search.Prediction(zero, zero, jnp.zeros((len(action), 5)), zero), hidden
+        return mcts.Prediction(zero, zero, jnp.zeros((len(action), 5)), zero), hidden
 
-    root = search.Root(logits, jnp.zeros(BATCH), jnp.zeros(BATCH))
+    root = mcts.Root(logits, jnp.zeros(BATCH), jnp.zeros(BATCH))
     found, searched = jax.jit(
         lambda: sampled.search(
             (), jax.random.key(0), root, flat, config=config, num_dimensions=1, explore=jnp.zeros(BATCH, bool)
@@ -139,13 +139,13 @@ FAST = _config(search__num_simulations=2, search__num_considered=2)
 
 
 @functools.cache
-def _agent(config: config_lib.Config) -> tuple[base.Agent, Any, Any, Any]:
+def _agent(config: configs.Config) -> tuple[base.Agent, Any, Any, Any]:
     agent = muzero.make(config, SPEC, "cpu")
     update = jax.jit(lambda state, windows, key: agent.update(state, windows, key, None))
     return agent, jax.jit(agent.act), update, jax.jit(agent.init)(jax.random.key(0))
 
 
-def _windows(config: config_lib.Config, peak: float) -> windows_lib.Windows:
+def _windows(config: configs.Config, peak: float) -> windowing.Windows:
     """Whole windows in which one of two samples had all the weight: the one near `peak`."""
     random = np.random.default_rng(0)
     shape = (BATCH, config.muzero.unroll_steps + config.muzero.n_step + 1)
@@ -154,7 +154,7 @@ def _windows(config: config_lib.Config, peak: float) -> windows_lib.Windows:
     weights[..., 0] = 1
     actions = random.uniform(-1, 1, (*shape, num_sampled, 2)).astype(np.float32)
     actions[..., 0, :] = peak
-    return windows_lib.Windows(
+    return windowing.Windows(
         observation={types.OBSERVATION: jnp.asarray(random.normal(size=(BATCH, 1, 3)), jnp.float32)},
         places=jnp.zeros((BATCH, 1, 1), jnp.int32),
         reward=jnp.zeros(shape),

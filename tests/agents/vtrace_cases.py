@@ -11,11 +11,11 @@ import numpy as np
 import optax
 
 from seedzero.agents import base, learning, vtrace
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.core import types
 from seedzero.networks import actor_critic
-from seedzero.replay import windows as windows_lib
+from seedzero.replay import windows as windowing
 
 SPEC = types.EnvSpec((2,), "float32", 3)
 SMALL: dict[str, options.Value] = {
@@ -29,13 +29,13 @@ SMALL: dict[str, options.Value] = {
 BATCH, LENGTH = 3, 4
 
 
-def make_config(**changes: options.Value) -> config_lib.Config:
+def make_config(**changes: options.Value) -> configs.Config:
     """Returns the small configuration with changes in the section vtrace."""
     values = {**SMALL, **{f"vtrace.{name}": value for name, value in changes.items()}}
-    return config_lib.override(config_lib.Config(), values)
+    return configs.override(configs.Config(), values)
 
 
-def make_windows(seed: int = 0) -> windows_lib.Windows:
+def make_windows(seed: int = 0) -> windowing.Windows:
     """Returns unrolls of random numbers: one within an episode, one over a terminal, one over a truncated end.
 
     Positions 2 and 1 are the last ones of the second and the third one's first episodes.
@@ -46,7 +46,7 @@ def make_windows(seed: int = 0) -> windows_lib.Windows:
     terminated, truncated, first = final.copy(), final.copy(), final.copy()
     terminated[1, 2], truncated[2, 1] = True, True
     first[1, 3], first[2, 2] = True, True
-    return windows_lib.Windows(
+    return windowing.Windows(
         observation={types.OBSERVATION: jnp.asarray(random.normal(size=(*shape, 2)), jnp.float32)},
         places=jnp.asarray(np.zeros((*shape, 1), np.int32)),
         reward=jnp.asarray(np.where(first, 0.0, random.normal(size=shape)), jnp.float32),
@@ -64,7 +64,7 @@ def make_windows(seed: int = 0) -> windows_lib.Windows:
     )
 
 
-def padded(windows: windows_lib.Windows, fill: Any) -> windows_lib.Windows:
+def padded(windows: windowing.Windows, fill: Any) -> windowing.Windows:
     """Returns the windows with one more of weight 0, whose numbers are `fill`."""
 
     def pad(array: jax.Array) -> jax.Array:
@@ -72,7 +72,7 @@ def padded(windows: windows_lib.Windows, fill: Any) -> windows_lib.Windows:
         row = np.full_like(x[:1], fill) if np.issubdtype(x.dtype, np.floating) else x[:1]
         return jnp.asarray(np.concatenate([x, row]))
 
-    grown: windows_lib.Windows = jax.tree.map(pad, windows)
+    grown: windowing.Windows = jax.tree.map(pad, windows)
     return grown._replace(weight=jnp.asarray(np.append(np.asarray(windows.weight), np.float32(0))))
 
 
@@ -89,7 +89,7 @@ class Linear(NamedTuple):
 PARAMS = Linear(np.array([[0.5, -0.3, 0.8], [-0.6, 0.4, 0.2]], np.float32), np.array([0.7, -0.4], np.float32))
 
 
-def linear_parts(config: config_lib.Config, spec: types.EnvSpec = SPEC) -> vtrace._Parts:
+def linear_parts(config: configs.Config, spec: types.EnvSpec = SPEC) -> vtrace._Parts:
     """Returns the parts of an agent with the linear model in place of its network."""
 
     def unroll(params: Linear, state: jax.Array, steps: actor_critic.Steps) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -99,19 +99,19 @@ def linear_parts(config: config_lib.Config, spec: types.EnvSpec = SPEC) -> vtrac
     def rescale(params: Linear, factor: jax.Array, shift: jax.Array) -> Linear:
         raise AssertionError("without PopArt nothing is rescaled")
 
-    network = actor_critic.Network(lambda key: PARAMS, lambda num_rows: jnp.zeros((num_rows, 0)), unroll, rescale)
+    network = actor_critic.ActorCriticNetwork(
+        lambda key: PARAMS, lambda num_rows: jnp.zeros((num_rows, 0)), unroll, rescale
+    )
     optimizer: optax.GradientTransformation = vtrace._optimizer(config.vtrace)
     return vtrace._Parts(config.vtrace, spec, network, optimizer, vtrace._schedule(config.vtrace))
 
 
-def loss(
-    config: config_lib.Config, windows: windows_lib.Windows, params: Any, spec: types.EnvSpec = SPEC
-) -> jax.Array:
+def loss(config: configs.Config, windows: windowing.Windows, params: Any, spec: types.EnvSpec = SPEC) -> jax.Array:
     return vtrace._loss_and_metrics(linear_parts(config, spec), params, windows)[0]
 
 
 def value_and_grad(
-    config: config_lib.Config, windows: windows_lib.Windows, spec: types.EnvSpec = SPEC
+    config: configs.Config, windows: windowing.Windows, spec: types.EnvSpec = SPEC
 ) -> tuple[float, Linear]:
     """Returns loss and gradient at the linear model's parameters."""
     value, gradient = _value_and_grad(config, spec)(PARAMS, windows)
@@ -119,12 +119,12 @@ def value_and_grad(
 
 
 @functools.cache
-def _value_and_grad(config: config_lib.Config, spec: types.EnvSpec) -> Any:
+def _value_and_grad(config: configs.Config, spec: types.EnvSpec) -> Any:
     return jax.jit(jax.value_and_grad(lambda params, windows: loss(config, windows, params, spec)))
 
 
 def update(
-    config: config_lib.Config, windows: windows_lib.Windows, *, num_updates: int = 0
+    config: configs.Config, windows: windowing.Windows, *, num_updates: int = 0
 ) -> tuple[learning.TrainState, base.Metrics]:
     """Returns the state after an update of the linear model, and its metrics."""
     init, step = _init_and_update(config)
@@ -134,6 +134,6 @@ def update(
 
 
 @functools.cache
-def _init_and_update(config: config_lib.Config) -> tuple[Any, Any]:
+def _init_and_update(config: configs.Config) -> tuple[Any, Any]:
     init = jax.jit(lambda params: learning.init(params, vtrace._optimizer(config.vtrace)))
     return init, jax.jit(lambda state, windows: vtrace._update(linear_parts(config), state, windows, None))

@@ -13,13 +13,13 @@ import jax
 import numpy as np
 import pytest
 
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.core import types
-from seedzero.device import batch as batch_lib
-from seedzero.device import mesh as mesh_lib
-from seedzero.device import setup as setup_lib
-from seedzero.device import state as state_lib
+from seedzero.device import batch as batches
+from seedzero.device import mesh as meshes
+from seedzero.device import setup as setups
+from seedzero.device import state as states
 from seedzero.device import steps
 from seedzero.learner import queue_pacing
 
@@ -93,7 +93,7 @@ class _Recall:
         return self.length - 1 - self.DELAY
 
 
-def _config(**changes: options.Value) -> config_lib.Config:
+def _config(**changes: options.Value) -> configs.Config:
     values: dict[str, options.Value] = {
         "run.agent": "vtrace",
         "worker.envs_per_group": NUM_ENVS,
@@ -108,32 +108,32 @@ def _config(**changes: options.Value) -> config_lib.Config:
         "vtrace.clip_norm": 1.0,
         **{f"vtrace.{name}": value for name, value in changes.items()},
     }
-    return config_lib.override(config_lib.Config(), values)
+    return configs.override(configs.Config(), values)
 
 
 class _Programs(NamedTuple):
     """A setup and its device functions; a seed is in the first parameters, and in the number of the first call."""
 
-    setup: setup_lib.Setup
+    setup: setups.Setup
     init: Callable[..., Any]
     act: Callable[..., Any]
     update: Callable[..., Any]
 
 
 @functools.cache
-def _programs(config: config_lib.Config, spec: types.EnvSpec) -> _Programs:
-    setup = setup_lib.make(config, spec, mesh_lib.make(1))
+def _programs(config: configs.Config, spec: types.EnvSpec) -> _Programs:
+    setup = setups.make(config, spec, meshes.make(1))
     return _Programs(setup, jax.jit(setup.agent.init), steps.make_act(setup), steps.make_update(setup))
 
 
 class _Learner:
     """The device's functions in one thread: every environment acts, then every full batch is learned from."""
 
-    def __init__(self, config: config_lib.Config, envs: _Envs, seed: int) -> None:
+    def __init__(self, config: configs.Config, envs: _Envs, seed: int) -> None:
         self._setup, init, self._act, self._update = _programs(config, envs.spec)
         self._envs = envs
-        self._train = jax.device_put(init(jax.random.key(seed)), mesh_lib.replicated(self._setup.mesh))
-        self._actor = state_lib.init_actor(self._setup)
+        self._train = jax.device_put(init(jax.random.key(seed)), meshes.replicated(self._setup.mesh))
+        self._actor = states.init_actor(self._setup)
         data, layout = self._setup.agent.data, self._setup.layout
         self._pacer = queue_pacing.QueuePacer(data, layout, self._setup.slot_length, lock_step=True)
         self._num_acts, self._num_stored = seed * 1_000_000, 0
@@ -152,7 +152,7 @@ class _Learner:
 
     def _answer(self, observation: np.ndarray, reward: np.ndarray, *, first: bool, final: bool) -> np.ndarray:
         slots = np.arange(NUM_ENVS, dtype=np.int32)
-        batch = batch_lib.padding(self._envs.spec, self._setup.layout, NUM_ENVS)
+        batch = batches.padding(self._envs.spec, self._setup.layout, NUM_ENVS)
         every = np.ones(NUM_ENVS, bool)
         batch = batch._replace(
             slot=slots,
@@ -182,7 +182,7 @@ class _Learner:
         assert self._pacer.num_samples(self.num_updates, self._num_stored) == self._num_stored - waiting
 
 
-def _learn(config: config_lib.Config, envs: _Envs, seed: int, *, goal: float, max_updates: int) -> float:
+def _learn(config: configs.Config, envs: _Envs, seed: int, *, goal: float, max_updates: int) -> float:
     """Returns the mean return of the newest 20 rounds, once it is at least `goal` or no update is left."""
     learner, returns = _Learner(config, envs, seed), [-np.inf] * 20
     while learner.num_updates < max_updates and np.mean(returns[-20:]) < goal:
@@ -219,7 +219,7 @@ def test_ppo_with_an_lstm_learns_to_recall_an_earlier_observation() -> None:
         "ppo.discount": 0.0,
         "ppo.entropy_weight": 0.0,
     }
-    config = config_lib.override(_config(), values)
+    config = configs.override(_config(), values)
     assert _learn(config, envs, 0, goal=0.9 * envs.best, max_updates=100) >= 0.9 * envs.best
 
 

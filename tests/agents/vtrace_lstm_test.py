@@ -14,7 +14,7 @@ import vtrace_cases as cases
 
 from seedzero.agents import base, learning, vtrace
 from seedzero.networks import actor_critic
-from seedzero.replay import windows as windows_lib
+from seedzero.replay import windows as windowing
 
 CONFIG = cases.make_config(lstm_width=6)
 
@@ -41,7 +41,7 @@ def _recurrent() -> _Recurrent:
 
 
 @functools.cache
-def _played(num_rows: int = 12) -> windows_lib.Windows:
+def _played(num_rows: int = 12) -> windowing.Windows:
     """Returns all rows of three environments as one window each; two of them begin another episode within."""
     agent, act, _, state = _recurrent()
     random = np.random.default_rng(3)
@@ -69,7 +69,7 @@ def _played(num_rows: int = 12) -> windows_lib.Windows:
     return agent_cases.show(windows, observation)
 
 
-def _from(windows: windows_lib.Windows, start: int) -> windows_lib.Windows:
+def _from(windows: windowing.Windows, start: int) -> windowing.Windows:
     """Returns the part of the windows of L + 1 positions from `start` on."""
     return jax.tree.map(lambda x: x[:, start : start + cases.LENGTH + 1] if x.ndim > 1 else x, windows)
 
@@ -90,7 +90,7 @@ def test_unrolling_from_the_stored_state_is_what_acting_did(start: int) -> None:
     np.testing.assert_allclose(metrics["importance_mean"], 1.0, rtol=1e-5)
 
 
-def _importance(windows: windows_lib.Windows) -> float:
+def _importance(windows: windowing.Windows) -> float:
     _, _, update, state = _recurrent()
     return float(update(state, windows)[2]["importance_mean"])
 
@@ -121,7 +121,7 @@ def test_rows_store_the_action_before_and_the_state_before() -> None:
     windows = _played()
     np.testing.assert_array_equal(windows.stored["last_action"][:, 1:], windows.stored["action"][:, :-1])
     _, act, _, state = _recurrent()
-    memory = vtrace.Memory(windows.stored["state"][:, 4], windows.stored["last_action"][:, 4])
+    memory = vtrace.VtraceMemory(windows.stored["state"][:, 4], windows.stored["last_action"][:, 4])
     inputs = agent_cases.inputs(
         agent_cases.shown(windows)[:, 4], reward=windows.reward[:, 4], explore=jnp.zeros(cases.BATCH, bool)
     )

@@ -7,11 +7,11 @@ import numpy as np
 import vtrace_cases as cases
 
 from seedzero.agents import vtrace
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.config import options
 
 
-def _step(config: config_lib.Config, *, num_updates: int = 0) -> tuple[cases.Linear, cases.Linear]:
+def _step(config: configs.Config, *, num_updates: int = 0) -> tuple[cases.Linear, cases.Linear]:
     """Returns the gradient, and the change of the parameters by one update."""
     windows = cases.make_windows()
     after, _ = cases.update(config, windows, num_updates=num_updates)

@@ -16,17 +16,17 @@ import vtrace_cases as cases
 from seedzero.agents import base, vtrace
 from seedzero.config import options
 from seedzero.core import types
-from seedzero.device import mesh as mesh_lib
+from seedzero.device import mesh as meshes
 from seedzero.networks import actor_critic
 from seedzero.ops import popart
-from seedzero.replay import windows as windows_lib
+from seedzero.replay import windows as windowing
 
 TASKS = dataclasses.replace(cases.SPEC, tasks=("small", "large", "absent"))
 TASK_OF = np.array([0, 1, 1])
 SCALES = np.array([1.0, 100.0], np.float32)
 
 
-def _windows() -> windows_lib.Windows:
+def _windows() -> windowing.Windows:
     """Returns the unrolls of `vtrace_cases`, of two tasks; the rewards of one are large."""
     windows = cases.make_windows()
     task = np.repeat(TASK_OF[:, None], cases.LENGTH + 1, axis=1).astype(np.int32)
@@ -34,7 +34,7 @@ def _windows() -> windows_lib.Windows:
 
 
 @functools.cache
-def _agent(**changes: options.Value) -> tuple[base.Agent, actor_critic.Network]:
+def _agent(**changes: options.Value) -> tuple[base.Agent, actor_critic.ActorCriticNetwork]:
     config = cases.make_config(popart=True, popart_step=0.05, **changes)
     agent = vtrace.make(config, TASKS, "cpu")
     network = actor_critic.make(
@@ -43,7 +43,7 @@ def _agent(**changes: options.Value) -> tuple[base.Agent, actor_critic.Network]:
     return agent, network
 
 
-def _values(network: actor_critic.Network, state: Any, windows: windows_lib.Windows) -> np.ndarray:
+def _values(network: actor_critic.ActorCriticNetwork, state: Any, windows: windowing.Windows) -> np.ndarray:
     """Returns [B, L + 1] in the environments' units."""
     task, none = windows.stored["task"], jnp.zeros((cases.BATCH, 0))
     steps = actor_critic.Steps(windows.observation, windows.first, windows.reward, jnp.zeros_like(task), task)
@@ -69,7 +69,7 @@ def _updated(learning_rate: float) -> tuple[Any, Any, base.Metrics]:
 class _Numpy:
     """Targets, losses and statistics in float64, step by step (Espeholt et al. 2018; Hessel et al. 2018)."""
 
-    def __init__(self, before: Any, network: actor_critic.Network, windows: windows_lib.Windows) -> None:
+    def __init__(self, before: Any, network: actor_critic.ActorCriticNetwork, windows: windowing.Windows) -> None:
         self.windows, self.value = windows, _values(network, before, windows).astype(np.float64)
         self.mean = np.asarray(before.returns.mean, np.float64)
         self.square = np.asarray(before.returns.variance, np.float64) + self.mean**2
@@ -170,11 +170,11 @@ def test_what_the_policy_learns_does_not_depend_on_the_rewards_unit(factor: floa
 def test_devices_that_see_different_tasks_keep_the_same_statistics(num_devices: int) -> None:
     agent, _ = _agent()
     windows = jax.tree.map(lambda x: jnp.concatenate([x[:2], x[1:]]), _windows())  # tasks 0 and 1, then 1 and 1
-    update = mesh_lib.over_devices(
-        lambda state, windows: agent.update(state, windows, jax.random.key(0), mesh_lib.AXIS)[0],
-        mesh_lib.make(num_devices),
-        (mesh_lib.REPLICATED, mesh_lib.SHARDED),
-        mesh_lib.REPLICATED,
+    update = meshes.over_devices(
+        lambda state, windows: agent.update(state, windows, jax.random.key(0), meshes.AXIS)[0],
+        meshes.make(num_devices),
+        (meshes.REPLICATED, meshes.SHARDED),
+        meshes.REPLICATED,
     )
     alone, _, _ = agent.update(_started(agent), windows, jax.random.key(0), None)
     shared = update(_started(agent), windows)

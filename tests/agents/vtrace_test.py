@@ -13,10 +13,10 @@ import pytest
 import vtrace_cases as cases
 
 from seedzero.agents import vtrace
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.core import types
-from seedzero.replay import windows as windows_lib
+from seedzero.replay import windows as windowing
 
 MASKED = dataclasses.replace(cases.SPEC, has_action_mask=True)
 
@@ -30,7 +30,7 @@ class _Numpy:
     v_s = V_s + sum over t >= s of gamma^(t-s) (c_s ... c_(t-1)) delta_t, up to the episode's end or the unroll's.
     """
 
-    def __init__(self, config: config_lib.Config, windows: windows_lib.Windows) -> None:
+    def __init__(self, config: configs.Config, windows: windowing.Windows) -> None:
         self.config = config.vtrace
         self.observation = np.asarray(agent_cases.shown(windows), np.float64)
         self.reward = np.asarray(windows.reward, np.float64)
@@ -227,7 +227,7 @@ def test_rewards_are_clipped_to_the_limit_if_there_is_one(limit: float, as_if: f
 # Masks --------------------------------------------------------------------------------------------------------------
 
 
-def _legal(windows: windows_lib.Windows) -> windows_lib.Windows:
+def _legal(windows: windowing.Windows) -> windowing.Windows:
     """Returns windows where the last action is illegal everywhere, and never taken."""
     legal = jnp.broadcast_to(jnp.array([True, True, False]), (*windows.reward.shape, 3))
     return agent_cases.store(windows, legal=legal, action=windows.stored["action"] % 2)

@@ -10,8 +10,9 @@ import jax
 import pytest
 
 from seedzero.api import environment, request
-from seedzero.checkpoints import run_dir
-from seedzero.config import config, kinds, sections
+from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.config import config as configs
+from seedzero.config import kinds, sections
 from seedzero.core import errors
 
 _MODULE = """
@@ -30,11 +31,11 @@ gymnasium.register("Images-v0", entry_point=Images)
 def test_a_run_directory_alone_brings_its_preset_and_settings(tmp_path: pathlib.Path) -> None:
     given = {"env.id": "gym:Acrobot-v1", "run.seed": "5"}
     asked = request.make({"preset": "vector"}, given)
-    with run_dir.open_run_dir(tmp_path, asked.config, preset="vector", given=given):
+    with run_dirs.open_run_dir(tmp_path, asked.config, preset="vector", given=given):
         pass
     again = request.make({"run_dir": str(tmp_path)}, {"run.max_updates": "9"})
     assert (again.preset, again.given) == ("vector", {**given, "run.max_updates": "9"})
-    assert again.config == config.override(asked.config, {"run.max_updates": 9})
+    assert again.config == configs.override(asked.config, {"run.max_updates": 9})
 
 
 def test_an_environment_alone_chooses_the_preset_and_says_so() -> None:
@@ -147,16 +148,16 @@ def test_an_agent_brings_its_part_of_the_preset_and_its_settings() -> None:
 def test_an_agent_without_a_part_is_told_that_its_defaults_hold() -> None:
     asked = request.make({"preset": "spiel"}, {"run.agent": "vtrace", "env.id": "catch"})
     assert "preset spiel has no part for agent vtrace: its defaults hold" in asked.notes
-    assert asked.config.vtrace == config.Config().vtrace
+    assert asked.config.vtrace == configs.Config().vtrace
 
 
 def test_a_run_directory_brings_its_agent(tmp_path: pathlib.Path) -> None:
     given = {"run.agent": "vtrace", "vtrace.batch_size": "8"}
     asked = request.make({"preset": "catch"}, given)
-    with run_dir.open_run_dir(tmp_path, asked.config, preset="catch", given=given):
+    with run_dirs.open_run_dir(tmp_path, asked.config, preset="catch", given=given):
         pass
     again = request.make({"run_dir": str(tmp_path)}, {"run.max_updates": "9"})
-    assert again.config == config.override(asked.config, {"run.max_updates": 9})
+    assert again.config == configs.override(asked.config, {"run.max_updates": 9})
 
 
 def test_the_agent_chooses_its_part_of_the_preset_that_suits_an_environment() -> None:

@@ -14,7 +14,7 @@ import seedzero
 from seedzero.api import runs
 from seedzero.bucket import run_copy
 from seedzero.core import errors
-from seedzero.evaluation import evaluate
+from seedzero.evaluation import evaluate as scoring
 
 
 @pytest.mark.parametrize("seed", [-1, 2**31])
@@ -45,5 +45,5 @@ def test_an_opponent_in_a_bucket_keeps_its_name(monkeypatch: pytest.MonkeyPatch,
         return {"step": 7, "chosen": "last", "episodes": episodes, "opponent": opponent, **numbers}
 
     monkeypatch.setattr(run_copy, "local", copied)
-    monkeypatch.setattr(evaluate, "evaluate", played)
+    monkeypatch.setattr(scoring, "evaluate", played)
     assert seedzero.evaluate("runs/one", 4, opponent="gs://bucket/other").opponent == "gs://bucket/other"

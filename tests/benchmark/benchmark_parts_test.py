@@ -8,7 +8,8 @@ import jax
 import numpy as np
 import pytest
 
-from seedzero.benchmark import acting, replay, subject, timing, update
+from seedzero.benchmark import acting, replay, timing, update
+from seedzero.benchmark import subject as subjects
 from seedzero.config import options
 from seedzero.core import errors
 from seedzero.replay import sampling
@@ -100,8 +101,8 @@ def test_the_parts_of_an_update_are_measured() -> None:
 
 
 def test_rings_are_filled_as_a_learner_would_fill_them() -> None:
-    made = subject.make("catch", TINY)
-    rings = subject.filled_actor(made).rings
+    made = subjects.make("catch", TINY)
+    rings = subjects.filled_actor(made).rings
     assert np.asarray(rings.cursor).tolist() == [made.setup.slot_length] * 8
     sampleable = int((sampling.sampling_weight(rings, made.num_inserts, 512) > 0).sum())
     # All but the newest row of each slot and the last ones of episodes.
@@ -110,8 +111,8 @@ def test_rings_are_filled_as_a_learner_would_fill_them() -> None:
 
 
 def test_a_batch_holds_each_slot_once_and_pads_what_is_left() -> None:
-    made = subject.make("catch", {**TINY, "batcher.max_batch": 16})
-    batch = subject.batch(made, 16)
+    made = subjects.make("catch", {**TINY, "batcher.max_batch": 16})
+    batch = subjects.batch(made, 16)
     assert batch.slot.tolist() == [*range(12), 12, 12, 12, 12]  # 8 that train, 4 that evaluate, 4 of padding
     assert batch.explore.tolist() == [True] * 8 + [False] * 8
     assert not batch.first.any()
@@ -119,7 +120,7 @@ def test_a_batch_holds_each_slot_once_and_pads_what_is_left() -> None:
 
 def test_without_a_preset_the_device_chooses() -> None:
     assert jax.default_backend() == "cpu"
-    made = subject.make("", {"training.num_devices": 1})
+    made = subjects.make("", {"training.num_devices": 1})
     assert made.preset == "cartpole" and made.setup.spec.num_actions == 2
 
 
@@ -131,4 +132,4 @@ def test_an_unknown_preset_is_refused() -> None:
 @pytest.mark.parametrize("agent", ["vtrace", "apex"])
 def test_another_agent_is_refused(agent: str) -> None:
     with pytest.raises(errors.ConfigError, match=f"--agent={agent}: MuZero alone is measured"):
-        subject.make("catch", {"run.agent": agent})
+        subjects.make("catch", {"run.agent": agent})

@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from seedzero import search as search_lib
+from seedzero import search as mcts
 from seedzero.benchmark import search
-from seedzero.cli import benchmark as command
+from seedzero.cli import benchmark
 from seedzero.core import errors
 
 SECONDS = 0.02
@@ -87,7 +87,7 @@ def test_by_default_a_cpu_is_spared_the_largest_rows(
 
 
 def test_the_command_line_knows_the_same_rows() -> None:
-    assert command.ROWS == {"batch": search.BATCHES, "network": search.NETWORKS, "policy": search.POLICIES}
+    assert benchmark.ROWS == {"batch": search.BATCHES, "network": search.NETWORKS, "policy": search.POLICIES}
 
 
 @pytest.mark.parametrize("policy", search.POLICIES)
@@ -114,11 +114,11 @@ def test_mctx_and_the_search_get_the_same_budget(policy: str) -> None:
 
 
 def test_the_network_alone_makes_the_search_s_calls_in_a_chain() -> None:
-    def step(params: jax.Array, action: jax.Array, state: jax.Array) -> tuple[search_lib.Prediction, jax.Array]:
-        return search_lib.Prediction(state, state, state, action), state + params
+    def step(params: jax.Array, action: jax.Array, state: jax.Array) -> tuple[mcts.Prediction, jax.Array]:
+        return mcts.Prediction(state, state, state, action), state + params
 
     config = search._config(search.Case("gumbel", "free", 2, 16, 8))
-    root = search_lib.Root(jnp.zeros((2, 18)), jnp.zeros(2), jnp.array([0, 100]))
+    root = mcts.Root(jnp.zeros((2, 18)), jnp.zeros(2), jnp.array([0, 100]))
     found = search._network(step, config, jnp.int32(1), root, jax.random.key(0))
     widths = [states.shape for states, *_ in found]
     assert widths == [(1, 16), (1, 8), (2, 4)]  # (8, 4, 2, 2) of two roots

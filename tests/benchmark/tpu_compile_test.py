@@ -20,10 +20,10 @@ import numpy as np
 import pytest
 
 from seedzero.benchmark import roofline, tpu
-from seedzero.device import mesh as mesh_lib
-from seedzero.device import programs as programs_lib
-from seedzero.device import state as state_lib
-from seedzero.replay import frames as frames_lib
+from seedzero.device import mesh as meshes
+from seedzero.device import programs as device_programs
+from seedzero.device import state as states
+from seedzero.replay import frames as frame_rows
 
 pytestmark = [
     pytest.mark.tpu,
@@ -63,7 +63,7 @@ which are copied, are about 0.03."""
 
 
 @functools.cache
-def _program(name: str, capacity: int) -> tpu.Program:
+def _program(name: str, capacity: int) -> tpu.TpuProgram:
     """Returns a program of the atari preset on one chip."""
     traces, _ = _atari(capacity)
     return tpu.compile_program(traces[name], tpu.make_mesh("v5e-1"))
@@ -126,7 +126,7 @@ def test_states_are_updated_in_place(name: str) -> None:
     capacity = int(ATARI["replay.capacity"])
     _, setup = _atari(capacity)
     memory = _program(name, capacity).compiled.memory_analysis()
-    actor, train = state_lib.abstract_actor(setup), state_lib.abstract_train(setup)
+    actor, train = states.abstract_actor(setup), states.abstract_train(setup)
     donated = {"act": actor, "update": (train, actor.rings), "refresh": actor.rings}[name]
     num_bytes = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(donated))
     assert memory.alias_size_in_bytes >= num_bytes  # layouts may add padding
@@ -141,10 +141,10 @@ def test_frames_of_any_shape_are_written_and_read_in_place(shape: tuple[int, ...
     def struct(like: Any) -> Any:
         return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=replicated), like)
 
-    frames = struct(jax.eval_shape(lambda: frames_lib.zeros(32, length, shape, np.dtype(np.uint8))))
+    frames = struct(jax.eval_shape(lambda: frame_rows.zeros(32, length, shape, np.dtype(np.uint8))))
     places, new = struct(np.zeros(16, np.int32)), struct(np.zeros((16, *shape), np.uint8))
-    put = jax.jit(functools.partial(frames_lib.put, unique=True), donate_argnums=0)
-    for lowered in (put.lower(frames, places, places, new), jax.jit(frames_lib.get).lower(frames, places, places)):
+    put = jax.jit(functools.partial(frame_rows.put, unique=True), donate_argnums=0)
+    for lowered in (put.lower(frames, places, places, new), jax.jit(frame_rows.get).lower(frames, places, places)):
         assert lowered.compile().memory_analysis().temp_size_in_bytes < 0.1 * 32 * length * np.prod(shape)
 
 
@@ -185,7 +185,7 @@ def test_every_process_asks_the_compiler_for_the_same_programs() -> None:
 def test_counted_trips_are_those_of_an_unrolled_loop() -> None:
     mesh = tpu.make_mesh("v5e-1")
 
-    def program(unroll: bool) -> tpu.Program:
+    def program(unroll: bool) -> tpu.TpuProgram:
         def body(_: int, x: jax.Array) -> jax.Array:
             return jnp.tanh(x @ x) + x
 
@@ -193,9 +193,9 @@ def test_counted_trips_are_those_of_an_unrolled_loop() -> None:
             found: jax.Array = jax.lax.fori_loop(0, 6, body, x, unroll=unroll)
             return found
 
-        mapped: Any = mesh_lib.over_devices(function, mesh, mesh_lib.REPLICATED, mesh_lib.REPLICATED)
-        shape = jax.ShapeDtypeStruct((2048, 2048), np.float32, sharding=mesh_lib.replicated(mesh))
-        traced = programs_lib.Traced("loop", mapped.trace(shape))
+        mapped: Any = meshes.over_devices(function, mesh, meshes.REPLICATED, meshes.REPLICATED)
+        shape = jax.ShapeDtypeStruct((2048, 2048), np.float32, sharding=meshes.replicated(mesh))
+        traced = device_programs.Traced("loop", mapped.trace(shape))
         return tpu.compile_program(lambda: traced, mesh)
 
     rolled, unrolled = program(False), program(True)
@@ -207,7 +207,7 @@ def test_counted_trips_are_those_of_an_unrolled_loop() -> None:
 @pytest.mark.parametrize("chips", ["v5e-1", "v5p-8", "v6e-1"])
 def test_by_its_cycles_a_large_product_comes_near_the_published_peak(chips: str) -> None:
     mesh, chip = tpu.make_mesh(chips), roofline.CHIPS[roofline.SLICES[chips].chip]
-    shape = jax.ShapeDtypeStruct((8192, 8192), jnp.bfloat16, sharding=mesh_lib.replicated(mesh))
-    traced = programs_lib.Traced("product", jax.jit(jnp.matmul).trace(shape, shape))
+    shape = jax.ShapeDtypeStruct((8192, 8192), jnp.bfloat16, sharding=meshes.replicated(mesh))
+    traced = device_programs.Traced("product", jax.jit(jnp.matmul).trace(shape, shape))
     cost = tpu.compile_program(lambda: traced, mesh).cost
     assert 0.6 < roofline.seconds(cost, chip) / (cost.cycles / (1e9 * chip.ghz)) < 1

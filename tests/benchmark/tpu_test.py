@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from seedzero.benchmark import roofline, tpu
-from seedzero.benchmark import subject as subject_lib
-from seedzero.config import config as config_lib
+from seedzero.benchmark import subject as subjects
+from seedzero.config import config as configs
 from seedzero.config import presets
 from seedzero.core import errors, types
-from seedzero.device import mesh as mesh_lib
-from seedzero.device import programs as programs_lib
-from seedzero.device import setup as setup_lib
+from seedzero.device import mesh as meshes
+from seedzero.device import programs as device_programs
+from seedzero.device import setup as setups
 
 TINY = {
     "worker.envs_per_group": 8,
@@ -38,14 +38,14 @@ TINY = {
 PIXELS = types.EnvSpec(observation_shape=(6, 6, 1), observation_dtype="uint8", num_actions=3, frames_per_step=4)
 
 
-def _setup(agent: str = "muzero", **settings: Any) -> tuple[setup_lib.Setup, config_lib.Config]:
-    tiny = {name: value for name, value in TINY.items() if config_lib.is_read(name, agent)}
-    config = config_lib.override(presets.get("atari", agent), {**tiny, **settings})
-    return setup_lib.make(config, PIXELS, mesh_lib.make(2)), config
+def _setup(agent: str = "muzero", **settings: Any) -> tuple[setups.Setup, configs.Config]:
+    tiny = {name: value for name, value in TINY.items() if configs.is_read(name, agent)}
+    config = configs.override(presets.get("atari", agent), {**tiny, **settings})
+    return setups.make(config, PIXELS, meshes.make(2)), config
 
 
 @pytest.fixture(scope="module")
-def small() -> tuple[setup_lib.Setup, config_lib.Config]:
+def small() -> tuple[setups.Setup, configs.Config]:
     return _setup(**{"reanalyse.per_insert": 0.5, "reanalyse.batch_size": 8})
 
 
@@ -61,7 +61,7 @@ def test_only_some_chips_have_three_dimensions() -> None:
     assert names["v5e-1"] == "v5e:1x1" and names["v6e-8"] == "v6e:2x4" and names["v5p-8"] == "v5p:2x2x1"
 
 
-def test_all_programs_of_the_learner_are_there(small: tuple[setup_lib.Setup, config_lib.Config]) -> None:
+def test_all_programs_of_the_learner_are_there(small: tuple[setups.Setup, configs.Config]) -> None:
     setup, _ = small
     assert list(tpu.traces(setup)) == [("act", 16), ("act", 8), ("update", 16), ("refresh", 8)]
     apart = [("draw", 16), ("learn", 16), ("draw_stale", 8), ("renew", 8)]
@@ -70,14 +70,14 @@ def test_all_programs_of_the_learner_are_there(small: tuple[setup_lib.Setup, con
     assert list(tpu.traces(without))[2:] == [("update", 16)]
 
 
-def test_traces_are_those_of_the_shapes(small: tuple[setup_lib.Setup, config_lib.Config]) -> None:
+def test_traces_are_those_of_the_shapes(small: tuple[setups.Setup, configs.Config]) -> None:
     setup, _ = small
     assert all(trace().function.jaxpr.jaxpr.eqns for trace in tpu.traces(setup, on_host=True).values())
     names = tpu.traces(setup)["refresh", 8]().metric_names
     assert "refreshed_share" in names
 
 
-def test_half_a_ring_keeps_the_stride(small: tuple[setup_lib.Setup, config_lib.Config]) -> None:
+def test_half_a_ring_keeps_the_stride(small: tuple[setups.Setup, configs.Config]) -> None:
     setup, _ = small
     assert tpu.halved(setup).slot_length == setup.slot_length // 2
     data: Any = setup.agent.data
@@ -85,7 +85,7 @@ def test_half_a_ring_keeps_the_stride(small: tuple[setup_lib.Setup, config_lib.C
     assert tpu.halved(strided).slot_length == 12
 
 
-def test_calls_follow_from_batches_and_ratios(small: tuple[setup_lib.Setup, config_lib.Config]) -> None:
+def test_calls_follow_from_batches_and_ratios(small: tuple[setups.Setup, configs.Config]) -> None:
     setup, config = small
     calls = tpu.calls_per_step(setup, config)
     # 4 samples of each step in batches of 16; half a position of each step in batches of 8.
@@ -107,7 +107,7 @@ def _rows(**milliseconds: float) -> list[dict[str, Any]]:
     return [*rows, {"name": "act", "rows": 8, "roofline_ms": 1e9, "estimated_ms": 1e9}]
 
 
-def test_the_device_or_the_host_bounds_the_pace(small: tuple[setup_lib.Setup, config_lib.Config]) -> None:
+def test_the_device_or_the_host_bounds_the_pace(small: tuple[setups.Setup, configs.Config]) -> None:
     setup, config = small
     rows = _rows(act=1.6, update=2.0, reanalyse=1.6)
     # 1.6 / 16 + 2.0 / 4 + 1.6 / 16 ms a step; smaller batches don't count.
@@ -153,17 +153,17 @@ def test_loops_are_found_with_their_trips() -> None:
 
 
 def test_every_known_trip_counts() -> None:
-    mesh = mesh_lib.make(1)
+    mesh = meshes.make(1)
 
     def loop(trips: int) -> roofline.Cost:
         def body(_: int, x: jax.Array) -> jax.Array:
             return x @ x
 
-        function = mesh_lib.over_devices(
-            lambda x: jax.lax.fori_loop(0, trips, body, x), mesh, mesh_lib.REPLICATED, mesh_lib.REPLICATED
+        function = meshes.over_devices(
+            lambda x: jax.lax.fori_loop(0, trips, body, x), mesh, meshes.REPLICATED, meshes.REPLICATED
         )
-        shape = jax.ShapeDtypeStruct((32, 32), np.float32, sharding=mesh_lib.replicated(mesh))
-        traced = programs_lib.Traced("loop", function.trace(shape))  # type: ignore[attr-defined]
+        shape = jax.ShapeDtypeStruct((32, 32), np.float32, sharding=meshes.replicated(mesh))
+        traced = device_programs.Traced("loop", function.trace(shape))  # type: ignore[attr-defined]
         program = tpu.compile_program(lambda: traced, mesh)
         assert program.open_loops == 0
         return program.cost
@@ -175,4 +175,4 @@ def test_every_known_trip_counts() -> None:
 
 
 def test_a_preset_has_its_environments_spec() -> None:
-    assert subject_lib.spec(presets.get("catch")).observation_shape == (10, 5, 1)
+    assert subjects.spec(presets.get("catch")).observation_shape == (10, 5, 1)

@@ -11,9 +11,12 @@ import fake_gcs
 import numpy as np
 import pytest
 
-from seedzero.bucket import bucket, lease, mirror, uploads
-from seedzero.checkpoints import checkpoint, checkpoint_dir, checkpointer, durable, manifest, trees
-from seedzero.checkpoints import files as checkpoint_files
+from seedzero.bucket import bucket, lease
+from seedzero.bucket import mirror as mirrors
+from seedzero.bucket import uploads as bucket_uploads
+from seedzero.checkpoints import checkpoint, checkpoint_dir, durable, manifest, trees
+from seedzero.checkpoints import checkpointer as checkpointers
+from seedzero.checkpoints import files as saved_files
 from seedzero.config import sections
 from seedzero.core import errors
 
@@ -26,7 +29,7 @@ class Machine:
 
     def __init__(self, root: pathlib.Path, said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
         self.root, self.said, self._monkeypatch = root, said, monkeypatch
-        self.opened: list[mirror.Mirror] = []
+        self.opened: list[mirrors.Mirror] = []
         self.lost = threading.Event()
 
     @property
@@ -36,15 +39,15 @@ class Machine:
 
     @property
     def steps(self) -> list[int]:
-        return checkpoint_files.finished(self.path / "checkpoints/steps")
+        return saved_files.finished(self.path / "checkpoints/steps")
 
-    def open(self, **kept: int) -> mirror.Mirror:
+    def open(self, **kept: int) -> mirrors.Mirror:
         """Begins a session: everything that the learner does before it trains."""
         self.path.mkdir(parents=True, exist_ok=True)
-        found = mirror.Mirror(URL, SETTINGS, sections.CheckpointConfig(**kept), report=self.said.append)
+        found = mirrors.Mirror(URL, SETTINGS, sections.CheckpointConfig(**kept), report=self.said.append)
         self.opened.append(found)
         found.fill()
-        checkpoint_files.prepare(self.path / "checkpoints")
+        saved_files.prepare(self.path / "checkpoints")
         found.begin(self._lose)
         return found
 
@@ -119,7 +122,7 @@ def steps(gcs: fake_gcs.FakeGcs) -> list[int]:
     return sorted(int(found[2]) for found in words if found[1:2] == ["steps"] and found[-1] == manifest.NAME)
 
 
-def kill(gcs: fake_gcs.FakeGcs, opened: mirror.Mirror) -> None:
+def kill(gcs: fake_gcs.FakeGcs, opened: mirrors.Mirror) -> None:
     """Ends a session as kill -9 does, for the bucket: what comes later does not arrive."""
     fault, gcs.fault = gcs.fault, lambda request: 403
     opened.finish()
@@ -190,7 +193,7 @@ def test_a_lost_machine_s_run_goes_on_elsewhere(machine: Make, gcs: fake_gcs.Fak
     assert second.steps == [20]  # the older one is fetched only where this one is damaged
     assert (second.path / "checkpoints/segments/s1/rows").read_text() == "rows of s1"
     assert (second.path / "config.json").read_text() == "{}"
-    checkpoint_files.find(second.path / "checkpoints", "last")
+    saved_files.find(second.path / "checkpoints", "last")
     assert steps(gcs) == [10, 20]
     second.write(30, "s2")
     again.uploads.upload(30)
@@ -404,11 +407,11 @@ def test_a_checkpoint_whose_replay_is_gone_is_fetched_without_it(
     opened.finish()
     gcs.remove("runs", f"{URL.path}/checkpoints/segments/s1/rows")
     second.open()
-    path, found, _ = checkpoint_files.find(second.path / "checkpoints", "last", "state")
+    path, found, _ = saved_files.find(second.path / "checkpoints", "last", "state")
     assert (path.name, found.has_replay) == ("000000000010", True)
     assert any("checkpoint 10 in gs://runs/team/one is fetched without its replay: " in text for text in said)
     with pytest.raises(errors.CheckpointError, match="s1"):
-        checkpoint_files.check_segments(second.path / "checkpoints", found.segments, content=False)
+        saved_files.check_segments(second.path / "checkpoints", found.segments, content=False)
 
 
 def test_a_manifest_that_names_files_elsewhere_is_refused(machine: Make, gcs: fake_gcs.FakeGcs) -> None:
@@ -433,7 +436,7 @@ def test_the_best_checkpoint_replaces_the_one_before(machine: Make, gcs: fake_gc
     here = machine("a")
     opened = here.open()
     for step in (30, 20):  # the second one after a resume that gave up the past of the first
-        for other in checkpoint_files.finished(here.path / "checkpoints/best"):
+        for other in saved_files.finished(here.path / "checkpoints/best"):
             durable.remove(here.path / f"checkpoints/best/{other:012d}")
         here.write(step, best=True)
         here.write(step)
@@ -443,7 +446,7 @@ def test_the_best_checkpoint_replaces_the_one_before(machine: Make, gcs: fake_gc
     opened.finish()
     elsewhere = machine("b")
     elsewhere.open()
-    assert checkpoint_files.finished(elsewhere.path / "checkpoints/best") == [20]
+    assert saved_files.finished(elsewhere.path / "checkpoints/best") == [20]
 
 
 def test_a_refused_listing_is_not_a_new_run(machine: Make, gcs: fake_gcs.FakeGcs) -> None:
@@ -469,7 +472,7 @@ def test_a_deletion_that_fails_is_told_and_done_the_next_time(machine: Make, gcs
 def test_who_waits_is_told_how_far_an_upload_is(
     machine: Make, gcs: fake_gcs.FakeGcs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(uploads, "_PROGRESS_SECONDS", 0.0)
+    monkeypatch.setattr(bucket_uploads, "_PROGRESS_SECONDS", 0.0)
     here = machine("a")
     opened = here.open()
     here.write(10)
@@ -526,7 +529,7 @@ def test_a_save_is_durable_when_it_is_in_the_bucket(machine: Make, gcs: fake_gcs
     done: list[int] = []
     failed: list[str] = []
     with_best = trees.copy(_params(3)["params"])
-    saver = checkpointer.Checkpointer(
+    saver = checkpointers.Checkpointer(
         here.path / "checkpoints",
         sections.CheckpointConfig(keep=1),
         on_durable=done.append,
@@ -556,7 +559,7 @@ def test_a_save_is_durable_when_it_is_in_the_bucket(machine: Make, gcs: fake_gcs
     shutil.rmtree(here.path)
     elsewhere = machine("b")
     elsewhere.open()
-    params, _ = checkpoint_files.restore_params(elsewhere.path / "checkpoints", "last", with_best)
+    params, _ = saved_files.restore_params(elsewhere.path / "checkpoints", "last", with_best)
     assert params["w"].tolist() == [3, 3, 3]
 
 
@@ -565,7 +568,7 @@ def test_a_state_saved_in_haste_is_durable_when_it_is_in_the_bucket(machine: Mak
     opened = here.open()
     done: list[int] = []
     failed: list[str] = []
-    saver = checkpointer.Checkpointer(
+    saver = checkpointers.Checkpointer(
         here.path / "checkpoints",
         sections.CheckpointConfig(),
         on_durable=done.append,

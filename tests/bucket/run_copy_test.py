@@ -10,10 +10,13 @@ import numpy as np
 import pytest
 
 from seedzero.bucket import bucket, lease, run_copy
-from seedzero.checkpoints import checkpointer, run_dir, trees
-from seedzero.checkpoints import files as checkpoint_files
-from seedzero.cli import main
-from seedzero.config import config, sections
+from seedzero.checkpoints import checkpointer as checkpointers
+from seedzero.checkpoints import files as saved_files
+from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.checkpoints import trees
+from seedzero.cli import main as commands
+from seedzero.config import config as configs
+from seedzero.config import sections
 from seedzero.core import errors
 from seedzero.monitoring import status
 
@@ -30,8 +33,8 @@ def _params(step: int) -> dict[str, Any]:
 def run(gcs: fake_gcs.FakeGcs, tmp_path: pathlib.Path) -> pathlib.Path:
     """A run directory with checkpoints 10 and 20 and the best one of 15, copied into the bucket."""
     path = tmp_path / "run"
-    with run_dir.open_run_dir(path, config.Config(), preset="catch", given={"seed": 3}) as opened:
-        saver = checkpointer.Checkpointer(
+    with run_dirs.open_run_dir(path, configs.Config(), preset="catch", given={"seed": 3}) as opened:
+        saver = checkpointers.Checkpointer(
             opened.checkpoints, sections.CheckpointConfig(), on_durable=lambda step: None, on_error=pytest.fail
         )
         for step in (10, 20):
@@ -63,14 +66,14 @@ def test_an_empty_name_is_not_the_current_directory() -> None:
 
 @pytest.mark.parametrize(("step", "expected"), [("last", 20), ("best", 15), (10, 10), (15, 15)])
 def test_the_parameters_of_one_checkpoint_are_fetched_and_nothing_else(
-    gcs: fake_gcs.FakeGcs, run: pathlib.Path, step: checkpoint_files.Step, expected: int
+    gcs: fake_gcs.FakeGcs, run: pathlib.Path, step: saved_files.Step, expected: int
 ) -> None:
     read: list[str] = []
     gcs.fault = lambda request: read.append(request.name) if request.kind == "read" else None
     with run_copy.local(URL, lambda copy: copy.fetch_params(step)) as path:
-        params, _ = checkpoint_files.restore_params(path / "checkpoints", step, LIKE)
+        params, _ = saved_files.restore_params(path / "checkpoints", step, LIKE)
         assert params["w"].tolist() == [expected] * 300
-        assert run_dir.read_saved(path).given == {"run.seed": "3"}
+        assert run_dirs.read_saved(path).given == {"run.seed": "3"}
     assert not path.exists()
     content = [name for name in read if "/checkpoints/" in name and not name.endswith("manifest.json")]
     assert content and all(f"{expected:012d}/params/" in name for name in content)
@@ -91,14 +94,14 @@ def test_a_best_one_that_is_replaced_while_it_is_read_is_read_anew(
 
     gcs.fault = replace
     with run_copy.local(URL, lambda copy: copy.fetch_params(None)) as path:
-        params, found = checkpoint_files.restore_params(path / "checkpoints", "best", LIKE)
+        params, found = saved_files.restore_params(path / "checkpoints", "best", LIKE)
     assert found.step == 20 and params["w"].tolist() == [20] * 300
 
 
 def test_the_last_one_that_is_whole_is_taken(gcs: fake_gcs.FakeGcs, run: pathlib.Path) -> None:
     gcs.put("runs", _params_key(gcs, "steps/000000000020"), b"damaged")
     with run_copy.local(URL, lambda copy: copy.fetch_params("last")) as path:
-        _, found = checkpoint_files.restore_params(path / "checkpoints", "last", LIKE)
+        _, found = saved_files.restore_params(path / "checkpoints", "last", LIKE)
     assert found.step == 10
 
 
@@ -107,7 +110,7 @@ def test_a_checkpoint_that_is_not_there_is_named_with_those_that_are(gcs: fake_g
         pytest.raises(errors.CheckpointError, match=rf"no checkpoint 7 in {URL}/checkpoints; there are: 10, 20"),
         run_copy.local(URL, lambda copy: copy.fetch_params(7)) as path,
     ):
-        checkpoint_files.restore_params(path / "checkpoints", 7, LIKE)
+        saved_files.restore_params(path / "checkpoints", 7, LIKE)
 
 
 def test_no_run_and_no_bucket_are_told(gcs: fake_gcs.FakeGcs) -> None:
@@ -126,24 +129,24 @@ def _rows(capsys: pytest.CaptureFixture[str]) -> Any:
 def test_checkpoints_are_listed_without_reading_them_and_verified_by_every_byte(
     gcs: fake_gcs.FakeGcs, run: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main.main(["checkpoint", "list", "--json", f"--run_dir={run}"]) == 0
+    assert commands.main(["checkpoint", "list", "--json", f"--run_dir={run}"]) == 0
     local = _rows(capsys)
     read: list[str] = []
     gcs.fault = lambda request: read.append(request.name) if request.kind == "read" else None
-    assert main.main(["checkpoint", "list", "--json", f"--run_dir={URL}"]) == 0
+    assert commands.main(["checkpoint", "list", "--json", f"--run_dir={URL}"]) == 0
     assert _rows(capsys) == local
     assert not [name for name in read if "/params/" in name]
-    assert main.main(["checkpoint", "verify", "--json", f"--run_dir={URL}"]) == 0
+    assert commands.main(["checkpoint", "verify", "--json", f"--run_dir={URL}"]) == 0
     assert _rows(capsys) == local
 
     damaged = _params_key(gcs, "steps/000000000010")
     gcs.put("runs", damaged, gcs.content("runs", damaged)[:-1] + b"?")
-    assert main.main(["checkpoint", "verify", "--json", f"--run_dir={URL}"]) == 1
+    assert commands.main(["checkpoint", "verify", "--json", f"--run_dir={URL}"]) == 1
     assert [row["ok"] for row in _rows(capsys)] == [False, True, True]
-    assert main.main(["checkpoint", "list", "--json", f"--run_dir={URL}"]) == 0
+    assert commands.main(["checkpoint", "list", "--json", f"--run_dir={URL}"]) == 0
     capsys.readouterr()
     gcs.remove("runs", damaged)
-    assert main.main(["checkpoint", "list", "--json", f"--run_dir={URL}"]) == 1
+    assert commands.main(["checkpoint", "list", "--json", f"--run_dir={URL}"]) == 1
     rows = _rows(capsys)
     assert [row["ok"] for row in rows] == [False, True, True]
     assert rows[0]["reason"] == f"{damaged.removeprefix(PREFIX + '/')} is missing"
@@ -158,7 +161,7 @@ def test_a_checkpoint_that_is_deleted_while_it_is_read_is_not_damaged(
                 gcs.remove("runs", name)
 
     gcs.fault = delete
-    assert main.main(["checkpoint", "verify", "--json", f"--run_dir={URL}"]) == 0
+    assert commands.main(["checkpoint", "verify", "--json", f"--run_dir={URL}"]) == 0
     assert [row["step"] for row in _rows(capsys)] == [20, 15]
 
 
@@ -184,10 +187,10 @@ def test_a_status_tells_whether_the_learner_renews_its_lease(
 
 
 def test_a_status_that_is_not_there_says_why(gcs: fake_gcs.FakeGcs, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.main(["status", "--run_dir=gs://runs/nothing"]) == 2
+    assert commands.main(["status", "--run_dir=gs://runs/nothing"]) == 2
     assert "gs://runs/nothing holds no run, or there is no such bucket" in capsys.readouterr().err
     gcs.put("runs", f"{PREFIX}/config.json", b"{}")
-    assert main.main(["status", f"--run_dir={URL}"]) == 2
+    assert commands.main(["status", f"--run_dir={URL}"]) == 2
     assert "has no status.json: its learner has not run long enough" in capsys.readouterr().err
 
 

@@ -7,8 +7,8 @@ import checkpoint_harness as harness
 import jax.numpy as jnp
 import pytest
 
-from seedzero.checkpoints import checkpointer as checkpointer_lib
-from seedzero.checkpoints import files as checkpoint_files
+from seedzero.checkpoints import checkpointer as checkpointers
+from seedzero.checkpoints import files as saved_files
 from seedzero.config import sections
 from seedzero.core import errors
 
@@ -22,7 +22,7 @@ def test_the_newest_and_every_so_many_are_kept(reopen: harness.Open, tmp_path: p
             checkpointer = reopen(keep=2, keep_every=3)
             harness.restore(checkpointer, state)
     checkpointer.wait()
-    rows = checkpoint_files.list_steps(tmp_path)
+    rows = saved_files.list_steps(tmp_path)
     assert [(row["step"], row["kept_for_good"]) for row in rows] == [(30, True), (60, True), (70, False)]
 
 
@@ -36,7 +36,7 @@ def test_an_abandoned_future_goes_away(reopen: harness.Open, tmp_path: pathlib.P
     harness.restore(checkpointer, state, step=1)
     checkpointer.save(2, {"params": jnp.ones(1)}, {}, None)
     checkpointer.wait()
-    assert checkpoint_files.finished(tmp_path / "steps") == [1, 2]
+    assert saved_files.finished(tmp_path / "steps") == [1, 2]
     assert harness.restore(checkpointer, state).state["params"].tolist() == [1.0]
 
 
@@ -45,7 +45,7 @@ def test_a_run_that_begins_anew_has_no_best_of_one_that_died_before_its_first_ch
 ) -> None:
     reopen().save_best(5, {"params": jnp.ones(1)}, {"update": 5})
     reopen()
-    assert checkpoint_files.finished(tmp_path / "best") == []
+    assert saved_files.finished(tmp_path / "best") == []
 
 
 def test_a_resumed_run_keeps_its_best(
@@ -53,20 +53,20 @@ def test_a_resumed_run_keeps_its_best(
 ) -> None:
     reopen().save_best(2, {"params": jnp.ones(1)}, {"update": 2})
     reopen()
-    assert checkpoint_files.finished(tmp_path / "best") == [2]
+    assert saved_files.finished(tmp_path / "best") == [2]
 
 
 def test_damaged_steps_push_no_good_one_out(
     reopen: harness.Open, two_steps: tuple[Any, Any, list[Any]], tmp_path: pathlib.Path
 ) -> None:
-    (checkpoint_files.step_directory(tmp_path, 2) / "manifest.json").unlink()
+    (saved_files.step_directory(tmp_path, 2) / "manifest.json").unlink()
     checkpointer = reopen(keep=2)
     state = two_steps[0]
     harness.restore(checkpointer, state)
     checkpointer.save(3, state, {}, None)
     checkpointer.wait()
-    assert [row["step"] for row in checkpoint_files.list_steps(tmp_path, content=True) if row["ok"]] == [1, 3]
-    assert checkpoint_files.finished(tmp_path / "steps") == [1, 3]
+    assert [row["step"] for row in saved_files.list_steps(tmp_path, content=True) if row["ok"]] == [1, 3]
+    assert saved_files.finished(tmp_path / "steps") == [1, 3]
 
 
 @pytest.mark.parametrize("in_haste", [False, True])
@@ -77,7 +77,7 @@ def test_a_step_that_was_damaged_stays_once_it_is_written_anew(
     tmp_path: pathlib.Path,
     events: harness.Events,
 ) -> None:
-    (checkpoint_files.step_directory(tmp_path, 2) / "manifest.json").unlink()
+    (saved_files.step_directory(tmp_path, 2) / "manifest.json").unlink()
     checkpointer, state = reopen(keep=2), two_steps[0]
     harness.restore(checkpointer, state)
     if in_haste:
@@ -86,10 +86,10 @@ def test_a_step_that_was_damaged_stays_once_it_is_written_anew(
     else:
         checkpointer.save(2, state, {}, None)
     checkpointer.wait()
-    assert checkpoint_files.finished(tmp_path / "steps") == [1, 2] and events.durable[-1] == (1 if in_haste else 2)
+    assert saved_files.finished(tmp_path / "steps") == [1, 2] and events.durable[-1] == (1 if in_haste else 2)
     checkpointer.save(3, state, {}, None)
     checkpointer.wait()
-    assert checkpoint_files.finished(tmp_path / "steps") == [2, 3]
+    assert saved_files.finished(tmp_path / "steps") == [2, 3]
     assert harness.restore(checkpointer, state, step=2).step == 2
 
 
@@ -102,10 +102,10 @@ def test_the_one_that_the_next_builds_on_stays_beside_a_newer_state(
     checkpointer.save_state(9, state, {})
     checkpointer.save(5, state, {}, rings)  # as one that was under way when the state was saved in haste
     checkpointer.wait()
-    assert checkpoint_files.finished(tmp_path / "steps") == [5, 9]
+    assert saved_files.finished(tmp_path / "steps") == [5, 9]
     checkpointer.save(9, state, {}, rings)
     checkpointer.wait()
-    assert checkpoint_files.finished(tmp_path / "steps") == [9] and not events.errors
+    assert saved_files.finished(tmp_path / "steps") == [9] and not events.errors
 
 
 def test_a_checkpoint_that_is_kept_for_good_stays_so_when_its_step_is_saved_again(
@@ -116,14 +116,14 @@ def test_a_checkpoint_that_is_kept_for_good_stays_so_when_its_step_is_saved_agai
     for step in (1, 2, 2, 3, 4):
         checkpointer.save(step, state, {}, None)
     checkpointer.wait()
-    rows = checkpoint_files.list_steps(tmp_path)
+    rows = saved_files.list_steps(tmp_path)
     assert [(row["step"], row["kept_for_good"]) for row in rows] == [(2, True), (4, True)]
 
 
 def test_a_directory_that_cannot_be_written_is_refused_by_name(tmp_path: pathlib.Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(errors.CheckpointError, match=r"file/checkpoints cannot be written: Not a directory; make it"):
-        checkpointer_lib.Checkpointer(
+        checkpointers.Checkpointer(
             tmp_path / "file" / "checkpoints", sections.CheckpointConfig(), on_durable=print, on_error=print
         )
 
@@ -149,7 +149,7 @@ def test_a_link_is_refused_before_anything_is_deleted(name: str, tmp_path: pathl
     (directory / name).parent.mkdir(parents=True)
     (directory / name).symlink_to(elsewhere)
     with pytest.raises(errors.CheckpointError, match=f"{directory / name} is a link"):
-        checkpoint_files.prepare(directory)
+        saved_files.prepare(directory)
     assert len(list(elsewhere.iterdir())) == 1
 
 
@@ -195,10 +195,10 @@ def test_while_a_manifest_cannot_be_read_no_old_checkpoint_is_deleted(
         checkpointer.wait()
     (told,) = events.errors
     assert f"old checkpoints in {tmp_path} could not be deleted" in told and "Input/output error" in told
-    assert checkpoint_files.finished(tmp_path / "steps") == [2, 3]
+    assert saved_files.finished(tmp_path / "steps") == [2, 3]
     checkpointer.save(4, state, {}, None)
     checkpointer.wait()
-    assert checkpoint_files.finished(tmp_path / "steps") == [2, 4]
+    assert saved_files.finished(tmp_path / "steps") == [2, 4]
     assert events.durable == [1, 2, 3, 4] and len(events.errors) == 1
 
 
@@ -206,8 +206,8 @@ def test_while_a_manifest_cannot_be_read_no_old_checkpoint_is_deleted(
 def test_a_missing_or_damaged_manifest_keeps_no_segment(
     reopen: harness.Open, two_steps: tuple[Any, Any, list[Any]], tmp_path: pathlib.Path, damage: str
 ) -> None:
-    whole = checkpoint_files.verified(tmp_path, checkpoint_files.step_directory(tmp_path, 1))
-    bad = checkpoint_files.step_directory(tmp_path, 2) / "manifest.json"
+    whole = saved_files.verified(tmp_path, saved_files.step_directory(tmp_path, 1))
+    bad = saved_files.step_directory(tmp_path, 2) / "manifest.json"
     bad.unlink() if damage == "missing" else bad.write_bytes(b"{")
     reopen()
     assert harness.segment_names(tmp_path) == whole.segments.keys()

@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 
 from seedzero.checkpoints import checkpoint, manifest, trees
-from seedzero.checkpoints import checkpointer as checkpointer_lib
-from seedzero.checkpoints import files as checkpoint_files
+from seedzero.checkpoints import checkpointer as checkpointers
+from seedzero.checkpoints import files as saved_files
 from seedzero.core import types
-from seedzero.replay import data
-from seedzero.replay import frames as frames_lib
-from seedzero.replay import rings as rings_lib
+from seedzero.replay import data as sources
+from seedzero.replay import frames as frame_rows
+from seedzero.replay import rings as ring_store
 
 LENGTH = 8
 
 
-STORED = {"action": data.Stored((), np.dtype(np.int32)), "policy": data.Stored((3,), np.dtype(np.float32))}
+STORED = {"action": sources.Stored((), np.dtype(np.int32)), "policy": sources.Stored((3,), np.dtype(np.float32))}
 
 
 class Optimizer(NamedTuple):
@@ -42,26 +42,26 @@ def make_state(seed: int = 0) -> dict[str, Any]:
 
 def make_rings(
     num_slots: int = 4, length: int = LENGTH, size: int = 6, *, prioritized: bool = False
-) -> rings_lib.Rings:
+) -> ring_store.Rings:
     spec = types.EnvSpec(observation_shape=(size,), observation_dtype="uint8", num_actions=3)
-    create = jax.jit(lambda: rings_lib.create(spec, STORED, num_slots, length, prioritized=prioritized))
-    rings: rings_lib.Rings = create()
+    create = jax.jit(lambda: ring_store.create(spec, STORED, num_slots, length, prioritized=prioritized))
+    rings: ring_store.Rings = create()
     return rings
 
 
-write_rows = jax.jit(rings_lib.write, static_argnames="stack", donate_argnums=0)
+write_rows = jax.jit(ring_store.write, static_argnames="stack", donate_argnums=0)
 
 
 increment = jax.jit(lambda tree: jax.tree.map(lambda x: x + 1, tree), donate_argnums=0)
 
 
-def go_on(rings: rings_lib.Rings, rng: np.random.Generator, steps: int) -> rings_lib.Rings:
+def go_on(rings: ring_store.Rings, rng: np.random.Generator, steps: int) -> ring_store.Rings:
     """Writes random rows; every call writes slot 0, others half of the time."""
     num_slots = rings.cursor.shape[0]
     for _ in range(steps):
         written = rng.random(num_slots) < 0.5
         written[0] = True
-        row = rings_lib.Row(
+        row = ring_store.Row(
             observation=jnp.asarray(rng.integers(0, 256, (num_slots, *rings.observation.shape[2:])), jnp.uint8),
             reward=jnp.asarray(rng.random(num_slots), jnp.float32),
             terminated=jnp.asarray(rng.random(num_slots) < 0.2),
@@ -115,10 +115,10 @@ class Events:
         self.errors: list[str] = []
 
 
-Open = Callable[..., checkpointer_lib.Checkpointer]
+Open = Callable[..., checkpointers.Checkpointer]
 
 
-def restore(checkpointer: checkpointer_lib.Checkpointer, state: Any, rings: Any = None, step: Any = "last") -> Any:
+def restore(checkpointer: checkpointers.Checkpointer, state: Any, rings: Any = None, step: Any = "last") -> Any:
     """Restores as a learner at its start; `rings` may be numpy's."""
     like = rings if rings is None or isinstance(rings.observation, np.ndarray) else abstract(rings)
     restored = checkpoint.restore(checkpointer._directory.path, abstract(state), like, step)
@@ -128,20 +128,20 @@ def restore(checkpointer: checkpointer_lib.Checkpointer, state: Any, rings: Any 
 
 
 def segment_names(directory: pathlib.Path) -> set[str]:
-    return {path.name for path in (directory / checkpoint_files.SEGMENTS).iterdir()}
+    return {path.name for path in (directory / saved_files.SEGMENTS).iterdir()}
 
 
 def files_below(directory: pathlib.Path) -> set[str]:
     return {str(path.relative_to(directory)) for path in directory.rglob("*")}
 
 
-def kept_by_the_host(rings: rings_lib.Rings) -> rings_lib.Rings:
+def kept_by_the_host(rings: ring_store.Rings) -> ring_store.Rings:
     return rings._replace(observation=frames(rings))
 
 
-def frames(rings: rings_lib.Rings) -> np.ndarray:
+def frames(rings: ring_store.Rings) -> np.ndarray:
     """Returns a copy of the frames [S, T, ...], wherever they are."""
     if isinstance(rings.observation, np.ndarray):
         return rings.observation.copy()
     num_slots, length = rings.observation.shape[:2]
-    return np.array(frames_lib.get(rings.observation, *jnp.indices((num_slots, length))))
+    return np.array(frame_rows.get(rings.observation, *jnp.indices((num_slots, length))))

@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 
 from seedzero.checkpoints import checkpoint, manifest, segments
-from seedzero.checkpoints import files as checkpoint_files
+from seedzero.checkpoints import files as saved_files
 from seedzero.config import sections
 from seedzero.core import errors
-from seedzero.replay import data, priorities, sampling, windows
-from seedzero.replay import rings as rings_lib
+from seedzero.replay import data as sources
+from seedzero.replay import priorities, sampling
+from seedzero.replay import rings as ring_store
+from seedzero.replay import windows as windowing
 
 
 def test_an_empty_directory_holds_nothing_to_restore(reopen: harness.Open) -> None:
@@ -40,12 +42,12 @@ def test_everything_comes_back_bit_for_bit(reopen: harness.Open, events: harness
 
 
 def test_a_resumed_run_samples_by_the_same_priorities(reopen: harness.Open, events: harness.Events) -> None:
-    how = data.Prioritization(alpha=0.6, beta=0.4, beta_updates=0, epsilon=1e-3)
-    replay = data.Replay(length=3, observe=(0,), prioritization=how)
+    how = sources.Prioritization(alpha=0.6, beta=0.4, beta_updates=0, epsilon=1e-3)
+    replay = sources.Replay(length=3, observe=(0,), prioritization=how)
     prioritize = jax.jit(priorities.prioritize, static_argnames="prioritization", donate_argnums=0)
     rng = np.random.default_rng(0)
 
-    def step(rings: rings_lib.Rings, key: int) -> tuple[rings_lib.Rings, windows.Windows]:
+    def step(rings: ring_store.Rings, key: int) -> tuple[ring_store.Rings, windowing.Windows]:
         drawn = sampling.sample(
             rings,
             jax.random.key(key),
@@ -56,7 +58,7 @@ def test_a_resumed_run_samples_by_the_same_priorities(reopen: harness.Open, even
             capacity=100,
             beta=how.beta,
         )
-        drawn = windows.read(rings, drawn)
+        drawn = windowing.read(rings, drawn)
         return prioritize(rings, drawn.slot, drawn.time, 1.5 + drawn.reward[:, 0], prioritization=how), drawn
 
     rings, _ = step(harness.go_on(harness.make_rings(prioritized=True), rng, 6), 0)
@@ -146,11 +148,11 @@ def test_without_replay_there_are_no_rings_to_restore(reopen: harness.Open) -> N
 
 def all_files(directory: pathlib.Path) -> list[str]:
     """Returns the kinds of files of the newest step, one path for each."""
-    step = checkpoint_files.finished(directory / "steps")[-1]
-    newest = checkpoint_files.step_directory(directory, step)
-    found = checkpoint_files.verified(directory, newest)
+    step = saved_files.finished(directory / "steps")[-1]
+    newest = saved_files.step_directory(directory, step)
+    found = saved_files.verified(directory, newest)
     # A segment that only the newest one has.
-    older = checkpoint_files.verified(directory, checkpoint_files.step_directory(directory, step - 1))
+    older = saved_files.verified(directory, saved_files.step_directory(directory, step - 1))
     own = [directory / "segments" / name for name in found.segments if name not in older.segments]
     paths = [path for root in (newest, *own) for path in root.rglob("*") if path.is_file() and path.stat().st_size]
     return [str(path.relative_to(directory)) for path in sorted(paths)]
@@ -168,13 +170,13 @@ def test_a_flipped_bit_in_any_file_steps_back_and_says_so(
         good = bytes(content)
         content[int(rng.integers(len(content)))] ^= 1 << int(rng.integers(8))
         (tmp_path / name).write_bytes(content)
-        found, skipped = checkpoint_files.newest_verified(tmp_path)
+        found, skipped = saved_files.newest_verified(tmp_path)
         assert found is not None
         assert (found.step, list(skipped)) == (1, [2]), name
         assert name.rpartition("/")[2] in skipped[2]
         assert "damaged" in skipped[2] or "format" in skipped[2]
         (tmp_path / name).write_bytes(good)
-    (checkpoint_files.step_directory(tmp_path, 2) / "params" / "manifest.ocdbt").write_bytes(b"")
+    (saved_files.step_directory(tmp_path, 2) / "params" / "manifest.ocdbt").write_bytes(b"")
     state, rings, held = two_steps
     restored = harness.restore(reopen(), state, rings)
     assert (restored.step, restored.host) == (1, {"step": 1})
@@ -194,8 +196,8 @@ def test_a_damaged_replay_costs_no_update(
     damage: str,
     shared: bool,
 ) -> None:
-    newest = checkpoint_files.step_directory(tmp_path, 2)
-    of_step = [checkpoint_files.verified(tmp_path, checkpoint_files.step_directory(tmp_path, step)) for step in (1, 2)]
+    newest = saved_files.step_directory(tmp_path, 2)
+    of_step = [saved_files.verified(tmp_path, saved_files.step_directory(tmp_path, step)) for step in (1, 2)]
     name = next(name for name in of_step[1].segments if (name in of_step[0].segments) == shared)
     segment = tmp_path / "segments" / name
     if damage == "flipped":
@@ -225,7 +227,7 @@ def test_a_damaged_replay_costs_no_update(
 def test_a_replay_whose_segments_lack_rows_is_lost_and_not_filled_with_zeros(
     reopen: harness.Open, two_steps: tuple[Any, Any, list[Any]], tmp_path: pathlib.Path
 ) -> None:
-    newest = checkpoint_files.step_directory(tmp_path, 2)
+    newest = saved_files.step_directory(tmp_path, 2)
     found = manifest.read(newest)
     first, *others = found.segments
     manifest.write(newest, dataclasses.replace(found, segments={name: found.segments[name] for name in others}))
@@ -241,7 +243,7 @@ def test_where_the_replay_is_needed_an_older_whole_checkpoint_is_taken(
     reopen: harness.Open, two_steps: tuple[Any, Any, list[Any]], tmp_path: pathlib.Path
 ) -> None:
     state, rings, held = two_steps
-    of_step = [checkpoint_files.verified(tmp_path, checkpoint_files.step_directory(tmp_path, step)) for step in (1, 2)]
+    of_step = [saved_files.verified(tmp_path, saved_files.step_directory(tmp_path, step)) for step in (1, 2)]
     shutil.rmtree(tmp_path / "segments" / next(iter(of_step[1].segments.keys() - of_step[0].segments.keys())))
     like = harness.abstract(state), harness.abstract(rings)
     restored = checkpoint.restore(tmp_path, *like, needs_replay=True)
@@ -254,7 +256,7 @@ def test_where_the_replay_is_needed_an_older_whole_checkpoint_is_taken(
 def test_a_missing_file_steps_back(
     reopen: harness.Open, two_steps: tuple[Any, Any, list[Any]], tmp_path: pathlib.Path, name: str
 ) -> None:
-    (checkpoint_files.step_directory(tmp_path, 2) / name).unlink()
+    (saved_files.step_directory(tmp_path, 2) / name).unlink()
     restored = harness.restore(reopen(), two_steps[0])
     assert restored.step == 1
     assert "No such file" in restored.losses[0]
@@ -263,7 +265,7 @@ def test_a_missing_file_steps_back(
 def test_a_truncated_manifest_steps_back(
     reopen: harness.Open, two_steps: tuple[Any, Any, list[Any]], tmp_path: pathlib.Path
 ) -> None:
-    path = checkpoint_files.step_directory(tmp_path, 2) / "manifest.json"
+    path = saved_files.step_directory(tmp_path, 2) / "manifest.json"
     path.write_bytes(path.read_bytes()[:100])
     assert harness.restore(reopen(), two_steps[0]).step == 1
 
@@ -272,7 +274,7 @@ def test_when_nothing_can_be_used_every_reason_is_named(
     reopen: harness.Open, two_steps: tuple[Any, Any, list[Any]], tmp_path: pathlib.Path
 ) -> None:
     for step in (1, 2):
-        (checkpoint_files.step_directory(tmp_path, step) / "manifest.json").write_bytes(b"{")
+        (saved_files.step_directory(tmp_path, step) / "manifest.json").write_bytes(b"{")
     with pytest.raises(errors.CheckpointError, match=r"checkpoint 2 is skipped.*checkpoint 1 is skipped"):
         harness.restore(reopen(), two_steps[0])
 
@@ -338,10 +340,10 @@ def test_a_replay_comes_back_wherever_its_frames_were_and_shall_be(
     harness.assert_same(harness.on_host(found), harness.on_host(expected))
     # Files have the environment's shapes.
     directory = reopen()._directory.path
-    assert checkpoint_files.find(directory, "last", "all")[1].arrays[checkpoint.OBSERVATION][0].shape == [4, 64, size]
+    assert saved_files.find(directory, "last", "all")[1].arrays[checkpoint.OBSERVATION][0].shape == [4, 64, size]
     assert restored.newest.replay is not None
     for segment in restored.newest.replay.segments:
-        rows = segments.read_rows(directory / checkpoint_files.SEGMENTS, segment)
+        rows = segments.read_rows(directory / saved_files.SEGMENTS, segment)
         assert rows.shape == (segment.runs.num_rows, size)
     assert not events.errors
 

@@ -18,11 +18,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from seedzero.checkpoints import checkpointer as checkpointer_lib
+from seedzero.checkpoints import checkpointer as checkpointers
 from seedzero.checkpoints import durable, segments, trees
-from seedzero.checkpoints import files as checkpoint_files
+from seedzero.checkpoints import files as saved_files
 from seedzero.config import sections
-from seedzero.replay import rings as rings_lib
+from seedzero.replay import rings as ring_store
 
 
 def test_copies_share_no_memory_with_the_originals() -> None:
@@ -82,7 +82,7 @@ def test_replay_survives_wrapping_saving_resuming_and_deleting(
     assert events.errors == []
     for step in (7, 8):
         harness.assert_same(harness.on_host(harness.restore(reopen(keep=2), state, rings, step).rings), saved[step])
-    kept = [checkpoint_files.verified(tmp_path, checkpoint_files.step_directory(tmp_path, step)) for step in (7, 8)]
+    kept = [saved_files.verified(tmp_path, saved_files.step_directory(tmp_path, step)) for step in (7, 8)]
     assert harness.segment_names(tmp_path) == {name for found in kept for name in found.segments}
 
 
@@ -97,7 +97,7 @@ def test_a_save_writes_only_rows_since_the_last_durable_one(reopen: harness.Open
     checkpointer.save(2, state, {}, rings)
     checkpointer.wait()
     (new,) = harness.segment_names(tmp_path) - before
-    runs = segments.read_index(tmp_path / checkpoint_files.SEGMENTS, new, {}).runs
+    runs = segments.read_index(tmp_path / saved_files.SEGMENTS, new, {}).runs
     assert [column.tolist() for column in runs] == [[0], [5], [2]]
 
 
@@ -162,7 +162,7 @@ def test_a_state_of_a_stop_is_saved_without_a_replay_that_has_vanished(
 
 def test_a_slot_that_is_rarely_written_does_not_keep_dead_rows_of_others(reopen: harness.Open) -> None:
     rings, state = harness.make_rings(num_slots=2), {"params": jnp.zeros(1)}
-    row = rings_lib.Row(
+    row = ring_store.Row(
         jnp.ones((1, 6), jnp.uint8),
         jnp.zeros(1),
         jnp.zeros(1, bool),
@@ -284,7 +284,7 @@ def test_a_directory_may_be_named_by_a_way_through_others(tmp_path: pathlib.Path
         (tmp_path / name).mkdir()
     (tmp_path / "link").symlink_to("b")
     rings = harness.go_on(harness.make_rings(), np.random.default_rng(0), 5)
-    saver = checkpointer_lib.Checkpointer(
+    saver = checkpointers.Checkpointer(
         tmp_path / way, sections.CheckpointConfig(), on_durable=lambda step: None, on_error=pytest.fail
     )
     saver.save(1, harness.make_state(1), {}, rings)
@@ -428,11 +428,11 @@ def test_one_best_is_kept_and_read_alone(reopen: harness.Open, tmp_path: pathlib
     for step, mean_return in ((7, 1.0), (20, 3.0), (9, 4.0)):
         checkpointer.save_best(step, {"w": jnp.full(2, mean_return)}, {"mean_return": mean_return})
         checkpointer.wait()
-    params, found = checkpoint_files.restore_params(tmp_path, "best", {"w": jnp.zeros(2)})
+    params, found = saved_files.restore_params(tmp_path, "best", {"w": jnp.zeros(2)})
     assert (found.step, found.host) == (9, {"mean_return": 4.0})
     assert params["w"].tolist() == [4.0, 4.0]
-    assert checkpoint_files.finished(tmp_path / "best") == [9]
-    (row,) = checkpoint_files.list_steps(tmp_path, content=True)
+    assert saved_files.finished(tmp_path / "best") == [9]
+    (row,) = saved_files.list_steps(tmp_path, content=True)
     assert (row["step"], row["best"], row["ok"], row["has_replay"]) == (9, True, True, False)
 
 
@@ -518,10 +518,10 @@ def test_the_heap_is_trimmed_by_the_c_library_and_another_library_is_no_error(mo
 
     library = Library()
     monkeypatch.setattr(ctypes, "CDLL", lambda name: library)
-    checkpointer_lib._trim_heap()
+    checkpointers._trim_heap()
     assert library.trimmed == 1
     monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
-    checkpointer_lib._trim_heap()
+    checkpointers._trim_heap()
 
 
 SAVE_FOR_EVER = """
@@ -596,7 +596,7 @@ def test_killed_at_any_moment_it_goes_on_at_or_after_the_last_durable_step(tmp_p
         for line in process.stdout.read().splitlines():
             durable_step = int(line)
         process.communicate()
-    found, skipped = checkpoint_files.newest_verified(tmp_path)
+    found, skipped = saved_files.newest_verified(tmp_path)
     assert found is not None
     assert not skipped
     assert found.step >= durable_step >= 5

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from seedzero.checkpoints import checkpoint
-from seedzero.checkpoints import checkpointer as checkpointer_lib
+from seedzero.checkpoints import checkpointer as checkpointers
 from seedzero.config import sections
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
@@ -25,14 +25,14 @@ def events() -> harness.Events:
 @pytest.fixture
 def reopen(tmp_path: pathlib.Path, events: harness.Events) -> Iterator[harness.Open]:
     """Opens the directory as a new process would."""
-    opened: list[checkpointer_lib.Checkpointer] = []
+    opened: list[checkpointers.Checkpointer] = []
 
-    def open_one(**settings: Any) -> checkpointer_lib.Checkpointer:
+    def open_one(**settings: Any) -> checkpointers.Checkpointer:
         limit = settings.pop("max_copy_bytes", checkpoint.MAX_COPY_BYTES)
         for one in opened:
             one.close()
         opened[:] = [
-            checkpointer_lib.Checkpointer(
+            checkpointers.Checkpointer(
                 tmp_path,
                 sections.CheckpointConfig(**settings),
                 on_durable=events.durable.append,

@@ -11,11 +11,12 @@ import pytest
 
 import seedzero
 from seedzero.api import request
-from seedzero.checkpoints import consent, run_dir
-from seedzero.cli import main
-from seedzero.config import config as config_lib
+from seedzero.checkpoints import consent
+from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.cli import main as commands
+from seedzero.config import config as configs
 from seedzero.core import errors
-from seedzero.evaluation import evaluate
+from seedzero.evaluation import evaluate as scoring
 
 _RUNS_TEXT = {
     "env.id": "python:numpy.testing._private.utils:runstring",
@@ -38,18 +39,18 @@ def _directory(
     given: Mapping[str, str], values: Mapping[str, str] | None = None, *, preset: str = "catch"
 ) -> pathlib.Path:
     """Returns a run directory with a checkpoint whose file says so; values: of its configuration, if others."""
-    config = config_lib.override(config_lib.Config(), given if values is None else values)
-    saved = {"preset": preset, "given": dict(given), "config": config_lib.flatten(config)}
+    config = configs.override(configs.Config(), given if values is None else values)
+    saved = {"preset": preset, "given": dict(given), "config": configs.flatten(config)}
     path = pathlib.Path("run")
     (path / "checkpoints" / "steps" / "000000000001").mkdir(parents=True)
-    run_dir.write_json_atomic(path / run_dir.CONFIG_FILE, saved)
+    run_dirs.write_json_atomic(path / run_dirs.CONFIG_FILE, saved)
     return path
 
 
 _CALLS: dict[str, Callable[[pathlib.Path], object]] = {
     "train": lambda path: seedzero.train(run_dir=path, max_updates=1),
     "evaluate": lambda path: seedzero.evaluate(path, 1),
-    "play": lambda path: evaluate.play(path, "a.gif", None, 0),
+    "play": lambda path: scoring.play(path, "a.gif", None, 0),
     "load": lambda path: seedzero.load(path),
     "export": lambda path: seedzero.export(path, "out"),
 }
@@ -60,7 +61,7 @@ _CALLS: dict[str, Callable[[pathlib.Path], object]] = {
 def test_what_a_directory_names_does_not_run_without_consent(call: str, code: Mapping[str, str]) -> None:
     path, (flag, value) = _directory(code), list(code.items())[code is _TORSO]
     is_made = call not in ("load", "export") or flag != "env.id"  # these make no environment
-    named = rf"run names code .* here: {config_lib.flag(flag)}={value}\. If .* give --trust_run_dir \(in Python trust"
+    named = rf"run names code .* here: {configs.flag(flag)}={value}\. If .* give --trust_run_dir \(in Python trust"
     with pytest.raises(errors.Error, match=named if is_made else "no checkpoint yet"):
         _CALLS[call](path)
     assert not pathlib.Path("was_run").exists()
@@ -70,22 +71,22 @@ def test_what_a_directory_names_does_not_run_without_consent(call: str, code: Ma
 def test_the_flag_is_consent(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     _directory({**_RUNS_TEXT, **_NETWORK})
     words = [*command.split(), "--run_dir=run"]
-    assert main.main(words) == 2 and "give --trust_run_dir" in capsys.readouterr().err
-    assert main.main([*words, "--trust_run_dir"]) != 0  # nothing is trained
+    assert commands.main(words) == 2 and "give --trust_run_dir" in capsys.readouterr().err
+    assert commands.main([*words, "--trust_run_dir"]) != 0  # nothing is trained
     assert "trust_run_dir" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("config", [{}, {"env.id": "python:their_module:make"}])
 def test_both_parts_of_the_file_are_looked_at(config: Mapping[str, str]) -> None:
     given = {} if config else {"env.id": "python:their_module:make"}
-    saved = run_dir.read_saved(_directory(given, config))
+    saved = run_dirs.read_saved(_directory(given, config))
     with pytest.raises(errors.ResumeError, match="python:their_module:make"):
         consent.check("run", saved, trusted=False, asked={})
 
 
 def test_what_the_user_names_now_is_consent() -> None:
     code = {**_REGISTERS, **_NETWORK}
-    saved = run_dir.read_saved(_directory(code))
+    saved = run_dirs.read_saved(_directory(code))
     consent.check("run", saved, trusted=False, asked={**code, "run.seed": "1"})
     for asked in ({}, _REGISTERS, {**code, **_RUNS_TEXT}):
         with pytest.raises(errors.ResumeError, match="or name the code yourself, as above"):
@@ -95,13 +96,13 @@ def test_what_the_user_names_now_is_consent() -> None:
 def test_a_resume_by_preset_keeps_no_code_of_the_directory() -> None:
     path = _directory({}, {"env.id": "python:their_module:make"})
     with pytest.raises(errors.ResumeError, match=r"--env: saved python:their_module:make, given catch"):
-        run_dir.open_run_dir(path, config_lib.Config(), preset="catch", given={})
+        run_dirs.open_run_dir(path, configs.Config(), preset="catch", given={})
 
 
 def test_directories_without_code_of_a_user_need_no_consent() -> None:
     for values in ({"env.id": "gym:CartPole-v1"}, {"env.id": "remote"}, {"env.id": "atari:Pong"}):
-        config = config_lib.override(config_lib.Config(), values)
-        consent.check("run", run_dir.Saved("vector", values, config), trusted=False)
+        config = configs.override(configs.Config(), values)
+        consent.check("run", run_dirs.SavedConfig("vector", values, config), trusted=False)
 
 
 def test_the_opponent_s_directory_is_looked_at_too() -> None:
@@ -110,9 +111,9 @@ def test_the_opponent_s_directory_is_looked_at_too() -> None:
     other = _directory({**game, **_NETWORK}).rename("other")
     path = _directory(game)
     with pytest.raises(errors.ResumeError, match=f"{other} names code"):
-        evaluate.evaluate(path, None, 1, 0, str(other))
+        scoring.evaluate(path, None, 1, 0, str(other))
     with contextlib.suppress(errors.CheckpointError, errors.SpecMismatch):
-        evaluate.evaluate(path, None, 1, 0, "random")
+        scoring.evaluate(path, None, 1, 0, "random")
 
 
 def test_a_request_with_consent_takes_the_settings_of_the_directory() -> None:

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from seedzero.checkpoints import files as checkpoint_files
+from seedzero.checkpoints import files as saved_files
 from seedzero.checkpoints import manifest
 from seedzero.core import errors
 
@@ -20,7 +20,7 @@ LIKE = harness.abstract(harness.make_state()["params"])
 def test_parameters_come_back_alone(two_steps: tuple[Any, Any, list[Any]], tmp_path: pathlib.Path) -> None:
     _, _, held = two_steps
     for step, index in (("last", 1), (1, 0), (2, 1)):
-        params, found = checkpoint_files.restore_params(tmp_path, step, LIKE)  # type: ignore[arg-type]
+        params, found = saved_files.restore_params(tmp_path, step, LIKE)  # type: ignore[arg-type]
         harness.assert_same(harness.on_host(params), held[index][0]["params"])
         assert (found.step, found.host) == (index + 1, {"step": index + 1})
 
@@ -28,13 +28,13 @@ def test_parameters_come_back_alone(two_steps: tuple[Any, Any, list[Any]], tmp_p
 def test_parameters_alone_need_nothing_else_to_be_whole(
     two_steps: tuple[Any, Any, list[Any]], tmp_path: pathlib.Path
 ) -> None:
-    newest = checkpoint_files.step_directory(tmp_path, 2)
+    newest = saved_files.step_directory(tmp_path, 2)
     (newest / "state" / "manifest.ocdbt").unlink()
-    assert checkpoint_files.restore_params(tmp_path, "last", LIKE)[1].step == 2
+    assert saved_files.restore_params(tmp_path, "last", LIKE)[1].step == 2
     (newest / "params" / "manifest.ocdbt").unlink()
-    assert checkpoint_files.restore_params(tmp_path, "last", LIKE)[1].step == 1
+    assert saved_files.restore_params(tmp_path, "last", LIKE)[1].step == 1
     with pytest.raises(errors.CheckpointError, match=r"checkpoint 2 in .* cannot be used.*params/manifest.ocdbt"):
-        checkpoint_files.restore_params(tmp_path, 2, LIKE)
+        saved_files.restore_params(tmp_path, 2, LIKE)
 
 
 def test_parameters_alone_fit_a_template(tmp_path: pathlib.Path, reopen: harness.Open) -> None:
@@ -45,28 +45,28 @@ def test_parameters_alone_fit_a_template(tmp_path: pathlib.Path, reopen: harness
     checkpointer = reopen()
     checkpointer.save(1, {"params": params}, {}, None)
     checkpointer.wait()
-    restored, _ = checkpoint_files.restore_params(tmp_path, "last", harness.abstract(params))
+    restored, _ = saved_files.restore_params(tmp_path, "last", harness.abstract(params))
     harness.assert_same(harness.on_host(restored), harness.on_host(params))
     with pytest.raises(errors.ResumeError, match="params/layers/0"):
-        checkpoint_files.restore_params(tmp_path, "last", Params([jnp.zeros(9), jnp.ones(2)]))
+        saved_files.restore_params(tmp_path, "last", Params([jnp.zeros(9), jnp.ones(2)]))
 
 
 @pytest.mark.parametrize("step", [5, "best", "last"])
 def test_a_checkpoint_that_is_not_there_is_named(reopen: harness.Open, tmp_path: pathlib.Path, step: Any) -> None:
     reopen()
     with pytest.raises(errors.CheckpointError, match=r"no (usable )?checkpoint"):
-        checkpoint_files.restore_params(tmp_path, step, LIKE)
+        saved_files.restore_params(tmp_path, step, LIKE)
 
 
 def test_verify_names_the_damage_and_list_reads_no_content(
     two_steps: tuple[Any, Any, list[Any]], tmp_path: pathlib.Path
 ) -> None:
-    path = next((checkpoint_files.step_directory(tmp_path, 2) / "params" / "d").iterdir())
+    path = next((saved_files.step_directory(tmp_path, 2) / "params" / "d").iterdir())
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
-    assert [row["ok"] for row in checkpoint_files.list_steps(tmp_path)] == [True, True]
-    good, bad = checkpoint_files.list_steps(tmp_path, content=True)
+    assert [row["ok"] for row in saved_files.list_steps(tmp_path)] == [True, True]
+    good, bad = saved_files.list_steps(tmp_path, content=True)
     assert good | {"bytes": 0} == {
         "step": 1,
         "best": False,
@@ -85,17 +85,17 @@ def test_a_checkpoint_that_a_running_learner_deletes_meanwhile_is_not_damaged(
     two_steps: tuple[Any, Any, list[Any]], tmp_path: pathlib.Path
 ) -> None:
     def check(path: pathlib.Path) -> None:
-        shutil.rmtree(checkpoint_files.step_directory(tmp_path, 1), ignore_errors=True)
-        checkpoint_files.verified(tmp_path, path)
+        shutil.rmtree(saved_files.step_directory(tmp_path, 1), ignore_errors=True)
+        saved_files.verified(tmp_path, path)
 
-    assert [(row["step"], row["ok"]) for row in checkpoint_files.list_steps(tmp_path, check=check)] == [(2, True)]
+    assert [(row["step"], row["ok"]) for row in saved_files.list_steps(tmp_path, check=check)] == [(2, True)]
 
 
 def test_the_best_may_be_replaced_while_it_is_read(
     two_steps: tuple[Any, Any, list[Any]], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bests = tmp_path / checkpoint_files.BEST
-    shutil.copytree(checkpoint_files.step_directory(tmp_path, 1), bests / f"{1:012d}")
+    bests = tmp_path / saved_files.BEST
+    shutil.copytree(saved_files.step_directory(tmp_path, 1), bests / f"{1:012d}")
     read = manifest.read
 
     def read_late(path: pathlib.Path) -> manifest.Manifest:
@@ -108,5 +108,5 @@ def test_the_best_may_be_replaced_while_it_is_read(
         return read(path)
 
     monkeypatch.setattr(manifest, "read", read_late)
-    path, _, _ = checkpoint_files.find(tmp_path, "best", "params")
+    path, _, _ = saved_files.find(tmp_path, "best", "params")
     assert path.name == f"{2:012d}"

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from seedzero.checkpoints import durable, files, manifest, trees
+from seedzero.checkpoints import durable, manifest, trees
+from seedzero.checkpoints import files as saved_files
 from seedzero.core import errors
 
 FILE = {"num_bytes": 3, "sha256": "ab"}
@@ -37,7 +38,7 @@ def test_a_manifest_is_read_as_it_was_written(tmp_path: pathlib.Path) -> None:
     found = manifest.read(write(tmp_path / "000000000007", WHOLE))
     file = durable.Checksum(3, "ab")
     assert (found.arrays, found.files) == (
-        {"params": (trees.Leaf(["a", "b"], [2, 0], "bfloat16"),)},
+        {"params": (trees.TreeLeaf(["a", "b"], [2, 0], "bfloat16"),)},
         {"params/d/1": file},
     )
     manifest.write(tmp_path / "000000000007", found)
@@ -67,14 +68,14 @@ WRONG: list[dict[str, Any]] = [
 def test_a_malformed_manifest_is_damaged_though_its_checksum_fits(
     changes: dict[str, Any], tmp_path: pathlib.Path
 ) -> None:
-    path = write(tmp_path / files.STEPS / "000000000007", {**WHOLE, **changes})
+    path = write(tmp_path / saved_files.STEPS / "000000000007", {**WHOLE, **changes})
     with pytest.raises(errors.CheckpointError, match=r"manifest\.json is damaged: "):
         manifest.read(path)
-    assert list(files.manifests(tmp_path)) == []
-    (row,) = files.list_steps(tmp_path)
+    assert list(saved_files.manifests(tmp_path)) == []
+    (row,) = saved_files.list_steps(tmp_path)
     assert not row["ok"]
     with pytest.raises(errors.CheckpointError, match="no usable checkpoint"):
-        files.find(tmp_path, "last")
+        saved_files.find(tmp_path, "last")
 
 
 @pytest.mark.parametrize("name", ["format", "step", "time", "ordinal", "arrays", "files", "segments"])
@@ -93,6 +94,6 @@ def test_a_body_that_is_no_object_is_damaged(body: str, tmp_path: pathlib.Path) 
 @pytest.mark.parametrize("name", ["²", "٣", "5", "1" * 5000, "-00000000001", "latest"])
 def test_a_directory_with_another_name_is_no_checkpoint(name: str, tmp_path: pathlib.Path) -> None:
     name = name[:200]
-    write(tmp_path / files.STEPS / name, WHOLE)
-    write(tmp_path / files.STEPS / "000000000007", WHOLE)
-    assert files.finished(tmp_path / files.STEPS) == [7]
+    write(tmp_path / saved_files.STEPS / name, WHOLE)
+    write(tmp_path / saved_files.STEPS / "000000000007", WHOLE)
+    assert saved_files.finished(tmp_path / saved_files.STEPS) == [7]

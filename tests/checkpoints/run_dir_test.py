@@ -17,8 +17,8 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from seedzero.checkpoints import run_dir as run_dir_lib
-from seedzero.config import config as config_lib
+from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.core import errors
 
@@ -33,11 +33,11 @@ def open_with(
     *,
     chosen: Mapping[str, options.Value] | None = None,
     preset: str = "catch",
-) -> run_dir_lib.RunDir:
+) -> run_dirs.RunDir:
     """Opens with what a user gives and what the machine chooses, and leaves a checkpoint there."""
     given = values or {}
-    config = config_lib.override(config_lib.Config(), {**(chosen or {}), **given})
-    run = run_dir_lib.open_run_dir(path, config, preset=preset, given=given)
+    config = configs.override(configs.Config(), {**(chosen or {}), **given})
+    run = run_dirs.open_run_dir(path, config, preset=preset, given=given)
     (run.checkpoints / "steps" / "000000000001").mkdir(parents=True, exist_ok=True)
     return run
 
@@ -48,7 +48,7 @@ def test_first_opening_makes_the_directory_and_saves_the_configuration(tmp_path:
         assert not run.resumed and run.notes == ()
         assert run.config.run.seed == 3
         assert run.logs.is_dir() and run.checkpoints.is_dir()
-    saved = run_dir_lib.read_saved(path)
+    saved = run_dirs.read_saved(path)
     assert saved.preset == "catch" and saved.given == {"run.seed": "3"}
     assert saved.config == run.config
     assert not list(path.glob("*.tmp"))
@@ -58,7 +58,7 @@ def test_configuration_with_infinity_is_strict_json_and_reads_back(tmp_path: pat
     open_with(tmp_path).close()
     content = json.loads((tmp_path / "config.json").read_text(), parse_constant=pytest.fail)
     assert content["config"]["run.stop_at_return"] == "inf"
-    assert run_dir_lib.read_saved(tmp_path).config.run.stop_at_return == math.inf
+    assert run_dirs.read_saved(tmp_path).config.run.stop_at_return == math.inf
 
 
 def test_same_configuration_resumes(tmp_path: pathlib.Path) -> None:
@@ -68,14 +68,14 @@ def test_same_configuration_resumes(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_start_that_was_refused_binds_nobody_to_its_settings(tmp_path: pathlib.Path) -> None:
-    run_dir_lib.open_run_dir(tmp_path, config_lib.Config(), preset="catch", given={}).close()
+    run_dirs.open_run_dir(tmp_path, configs.Config(), preset="catch", given={}).close()
     with open_with(tmp_path, {"replay.capacity": 70_000}) as run:
         assert not run.resumed and run.config.replay.capacity == 70_000
 
 
 @pytest.mark.parametrize("rest", ["000000000100.ab12cd34.tmp/state", "000000000100.ab12cd34.trash", "writable"])
 def test_what_a_kill_leaves_of_the_first_checkpoint_binds_nobody_either(tmp_path: pathlib.Path, rest: str) -> None:
-    run_dir_lib.open_run_dir(tmp_path, config_lib.Config(), preset="catch", given={}).close()
+    run_dirs.open_run_dir(tmp_path, configs.Config(), preset="catch", given={}).close()
     (tmp_path / "checkpoints" / "steps" / rest).mkdir(parents=True)
     with open_with(tmp_path, {"replay.capacity": 70_000}) as run:
         assert not run.resumed and run.config.replay.capacity == 70_000
@@ -108,7 +108,7 @@ def test_a_directory_with_files_of_something_else_is_refused_and_keeps_them(
 
 def test_a_refused_start_after_a_kill_leaves_a_directory_that_the_next_start_takes(tmp_path: pathlib.Path) -> None:
     for _ in range(2):
-        with run_dir_lib.open_run_dir(tmp_path, config_lib.Config(), preset="catch", given={}) as run:
+        with run_dirs.open_run_dir(tmp_path, configs.Config(), preset="catch", given={}) as run:
             (tmp_path / "metrics.jsonl").write_text("{}")  # as a start that is killed then
             run.abandon()
 
@@ -124,7 +124,7 @@ def test_a_run_goes_on_with_its_only_checkpoint_that_a_kill_took_from_its_place(
 def test_files_of_something_else_that_a_run_does_not_write_may_stay(tmp_path: pathlib.Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / "checkpoints").mkdir()
-    with run_dir_lib.open_run_dir(tmp_path, config_lib.Config(), preset="catch", given={}) as run:
+    with run_dirs.open_run_dir(tmp_path, configs.Config(), preset="catch", given={}) as run:
         run.abandon()
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
@@ -134,7 +134,7 @@ def test_resumable_change_is_noted_and_saved(tmp_path: pathlib.Path) -> None:
     with open_with(tmp_path, {"workers": 5}) as run:
         assert run.config.worker.num == 5
         assert run.notes == ("--workers was 2, is 5 from now on",)
-    assert run_dir_lib.read_saved(tmp_path).config.worker.num == 5
+    assert run_dirs.read_saved(tmp_path).config.worker.num == 5
 
 
 def test_a_setting_of_learning_changes_only_where_a_resume_names_it(tmp_path: pathlib.Path) -> None:
@@ -150,7 +150,7 @@ def test_a_setting_of_learning_changes_only_where_a_resume_names_it(tmp_path: pa
 
 
 def test_what_shapes_or_means_stored_data_is_fixed() -> None:
-    fixed = {name for name, field in config_lib.fields().items() if not field.metadata["resumable"]}
+    fixed = {name for name, field in configs.fields().items() if not field.metadata["resumable"]}
     shapes = {"network.width", "replay.capacity", "search.num_sampled", "muzero.value_prefix", "vtrace.lstm_width"}
     meanings = {"env.id", "env.kwargs", "muzero.discount", "muzero.stored_value", "network.value_transform"}
     assert shapes | meanings <= fixed
@@ -188,7 +188,7 @@ def test_what_another_machine_would_choose_stays_as_it_was(tmp_path: pathlib.Pat
         with open_with(tmp_path, {"seed": 3}, chosen={"replay.num_slots": 64, "training.num_devices": 1}) as run:
             assert run.config.replay.num_slots == 32 and run.config.training.num_devices == 4
             assert run.notes[0] == "--replay.num_slots stays 32 as the run began, though here it would be 64"
-    assert run_dir_lib.read_saved(tmp_path).config.replay.num_slots == 32
+    assert run_dirs.read_saved(tmp_path).config.replay.num_slots == 32
 
 
 def test_groups_of_devices_that_cannot_share_the_rings_are_refused_before_they_are_saved(
@@ -198,7 +198,7 @@ def test_groups_of_devices_that_cannot_share_the_rings_are_refused_before_they_a
     open_with(tmp_path, {"training.acting_devices": 4}, chosen=chosen).close()
     with pytest.raises(errors.ConfigError, match=r"num_slots=20 .*acting_devices=2 or 4 or 5"):
         open_with(tmp_path, {"training.acting_devices": 0}, chosen={**chosen, "replay.num_slots": 24})
-    assert run_dir_lib.read_saved(tmp_path).config.training.acting_devices == 4
+    assert run_dirs.read_saved(tmp_path).config.training.acting_devices == 4
     open_with(tmp_path, {"training.acting_devices": 2}, chosen=chosen).close()
 
 
@@ -245,7 +245,7 @@ def test_occupied_directory_is_refused_with_the_pid_of_its_learner(tmp_path: pat
 def test_a_refused_start_deletes_what_it_made_and_nothing_else(tmp_path: pathlib.Path) -> None:
     empty, with_logs = tmp_path / "empty", tmp_path / "with_logs"
     for path in (empty, with_logs):
-        with run_dir_lib.open_run_dir(path, config_lib.Config(), preset="catch", given={}) as run:
+        with run_dirs.open_run_dir(path, configs.Config(), preset="catch", given={}) as run:
             if path is with_logs:
                 (run.logs / "local-0.log").write_text("a reason")
             run.abandon()
@@ -307,14 +307,14 @@ def test_learner_of_a_deleted_directory_notices_and_leaves_another_ones_files(
             with pytest.raises(errors.TrainingFailure, match=f"{path} was deleted or replaced"):
                 run.check_ours()
             assert run.write_status({"updates": 1}) is None
-        assert run_dir_lib.read_status(path) is None
-        assert (run_dir_lib.read_learner(path) is not None) == replaced
+        assert run_dirs.read_status(path) is None
+        assert (run_dirs.read_learner(path) is not None) == replaced
 
 
 def test_one_can_wait_until_a_directory_is_free_and_is_told_for_whom(tmp_path: pathlib.Path) -> None:
-    run_dir_lib.wait_until_free(tmp_path / "none", pytest.fail)
+    run_dirs.wait_until_free(tmp_path / "none", pytest.fail)
     told: queue.Queue[str] = queue.Queue()
-    waiting = threading.Thread(target=run_dir_lib.wait_until_free, args=(tmp_path, told.put), daemon=True)
+    waiting = threading.Thread(target=run_dirs.wait_until_free, args=(tmp_path, told.put), daemon=True)
     with open_with(tmp_path):
         waiting.start()
         assert told.get(timeout=TIMEOUT_SECONDS) == (
@@ -324,7 +324,7 @@ def test_one_can_wait_until_a_directory_is_free_and_is_told_for_whom(tmp_path: p
         assert waiting.is_alive()
     waiting.join(TIMEOUT_SECONDS)
     assert not waiting.is_alive()
-    run_dir_lib.wait_until_free(tmp_path, pytest.fail)
+    run_dirs.wait_until_free(tmp_path, pytest.fail)
     open_with(tmp_path).close()  # it holds nothing back
 
 
@@ -384,9 +384,9 @@ def test_file_in_place_of_a_directory_is_refused(tmp_path: pathlib.Path) -> None
 
 def test_read_saved_says_what_is_no_run_directory(tmp_path: pathlib.Path) -> None:
     with pytest.raises(errors.ResumeError, match=r"is no run directory: config\.json is missing; give --run_dir=DIR"):
-        run_dir_lib.read_saved(tmp_path)
+        run_dirs.read_saved(tmp_path)
     with pytest.raises(errors.ResumeError, match="is no run directory: there is no such directory"):
-        run_dir_lib.read_saved(tmp_path / "missing")
+        run_dirs.read_saved(tmp_path / "missing")
 
 
 @pytest.mark.parametrize(
@@ -405,37 +405,37 @@ def test_read_saved_says_what_is_no_run_directory(tmp_path: pathlib.Path) -> Non
 def test_damaged_configuration_is_named(tmp_path: pathlib.Path, content: str) -> None:
     (tmp_path / "config.json").write_text(content)
     with pytest.raises(errors.ResumeError, match=r"config\.json is damaged"):
-        run_dir_lib.read_saved(tmp_path)
+        run_dirs.read_saved(tmp_path)
 
 
 def test_configuration_of_another_version_is_named(tmp_path: pathlib.Path) -> None:
     (tmp_path / "config.json").write_text('{"preset": "catch", "given": {}, "config": {"replay.color": 1}}')
     with pytest.raises(errors.ResumeError, match=r"does not fit this version of seedzero: .*replay\.color"):
-        run_dir_lib.read_saved(tmp_path)
+        run_dirs.read_saved(tmp_path)
 
 
 def test_key_that_an_older_version_did_not_have_gets_its_default_or_what_it_meant_then(tmp_path: pathlib.Path) -> None:
     (tmp_path / "config.json").write_text('{"preset": "catch", "given": {}, "config": {"run.seed": 5}}')
     then = {"muzero.scale_rewards": False, "network.normalize_observations": False}
-    expected = config_lib.override(config_lib.Config(), {"run.seed": 5, **then})
-    assert run_dir_lib.read_saved(tmp_path).config == expected
+    expected = configs.override(configs.Config(), {"run.seed": 5, **then})
+    assert run_dirs.read_saved(tmp_path).config == expected
 
 
 def test_learner_file_says_where_it_listens_and_goes_with_the_learner(tmp_path: pathlib.Path) -> None:
     with open_with(tmp_path) as run:
         run.write_learner("127.0.0.1:5000", 12.5, local="unix:/x")
-        assert run_dir_lib.read_learner(tmp_path) == {
+        assert run_dirs.read_learner(tmp_path) == {
             "address": "127.0.0.1:5000",
             "local": "unix:/x",
             "pid": os.getpid(),
             "started": 12.5,
         }
-    assert run_dir_lib.read_learner(tmp_path) is None
+    assert run_dirs.read_learner(tmp_path) is None
 
 
 @pytest.mark.parametrize("content", ["null", "[]", "5", '{"a":' * 100_000, '{"pid": "x", "address": 5}'])
 def test_files_that_hold_something_else_are_named(tmp_path: pathlib.Path, content: str) -> None:
-    for name, read in (("learner.json", run_dir_lib.read_learner), ("status.json", run_dir_lib.read_status)):
+    for name, read in (("learner.json", run_dirs.read_learner), ("status.json", run_dirs.read_status)):
         if name == "learner.json" or "pid" not in content:
             (tmp_path / name).write_text(content)
             with pytest.raises(errors.ResumeError, match=f"{name}.*delete it"):
@@ -446,7 +446,7 @@ def test_files_that_hold_something_else_are_named(tmp_path: pathlib.Path, conten
 def test_a_learner_with_an_impossible_pid_is_named(tmp_path: pathlib.Path, pid: int | None) -> None:
     (tmp_path / "learner.json").write_text(json.dumps({"address": "127.0.0.1:5000", "pid": pid}))
     with pytest.raises(errors.ResumeError, match=r"learner\.json lacks"):
-        run_dir_lib.read_learner(tmp_path)
+        run_dirs.read_learner(tmp_path)
 
 
 LINKS = ["config.json", "lock", "learner.json", "learner.sock", "status.json", "status.json.tmp", "config.json.tmp"]
@@ -493,7 +493,7 @@ def test_a_link_that_appears_beside_a_file_is_not_followed(tmp_path: pathlib.Pat
             (tmp_path / "run" / name).symlink_to(tmp_path / "mine")
         assert run.write_status({"updates": 1}) is None
     assert (tmp_path / "mine").read_text() == "mine"
-    assert run_dir_lib.read_status(tmp_path / "run") == {"updates": 1}
+    assert run_dirs.read_status(tmp_path / "run") == {"updates": 1}
 
 
 def test_status_is_kept_and_a_disk_that_is_full_is_only_reported(
@@ -508,14 +508,14 @@ def test_status_is_kept_and_a_disk_that_is_full_is_only_reported(
             patch.setattr(os, "fsync", full)
             report = run.write_status({"updates": 2})
     assert report is not None and "No space left on device" in report and "status.json" in report
-    assert run_dir_lib.read_status(tmp_path) == {"updates": 1, "last_evaluation": None}
+    assert run_dirs.read_status(tmp_path) == {"updates": 1, "last_evaluation": None}
 
 
 def test_atomic_write_leaves_the_old_file_until_the_new_one_is_whole(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "value.json"
-    run_dir_lib.write_json_atomic(path, 1)
+    run_dirs.write_json_atomic(path, 1)
     seen = []
     fsync = os.fsync
 
@@ -525,14 +525,14 @@ def test_atomic_write_leaves_the_old_file_until_the_new_one_is_whole(
 
     monkeypatch.setattr(os, "fsync", look)
     with path.open() as reader:
-        run_dir_lib.write_json_atomic(path, 2)
+        run_dirs.write_json_atomic(path, 2)
         assert reader.read() == "1\n"  # who reads the old file reads it to its end
     assert seen == ["1\n", "2\n"]  # the file's content first, then the directory after the rename
 
 
 def test_new_paths_of_one_second_differ(tmp_path: pathlib.Path) -> None:
     now = datetime.datetime(2030, 1, 2, 3, 4, 5)
-    paths = [run_dir_lib.new_path(tmp_path / "runs", "catch", now) for _ in range(3)]
+    paths = [run_dirs.new_path(tmp_path / "runs", "catch", now) for _ in range(3)]
     assert [path.name for path in paths] == [
         "catch-20300102-030405",
         "catch-20300102-030405-2",

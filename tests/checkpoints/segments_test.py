@@ -16,8 +16,10 @@ def runs(*rows: tuple[int, int, int]) -> segments.Runs:
     return segments.Runs(*np.array(rows, np.int64).reshape(-1, 3).T)
 
 
-def saved(cursor: list[int], *contents: segments.Runs) -> segments.Saved:
-    return segments.Saved(np.array(cursor), tuple(segments.Segment(str(i), {}, c) for i, c in enumerate(contents)))
+def saved(cursor: list[int], *contents: segments.Runs) -> segments.SavedReplay:
+    return segments.SavedReplay(
+        np.array(cursor), tuple(segments.Segment(str(i), {}, c) for i, c in enumerate(contents))
+    )
 
 
 def test_new_rows_are_those_since_the_last_save_that_are_still_there() -> None:

@@ -13,7 +13,8 @@ import pytest
 from gymnasium import spaces
 
 from seedzero.api import environment
-from seedzero.cli import check_env, main
+from seedzero.cli import check_env
+from seedzero.cli import main as commands
 
 
 class Robot(gymnasium.Env[Any, Any]):
@@ -41,7 +42,7 @@ ROBOT = "gym:SeedzeroTest/CheckedRobot-v0"
 
 
 def _check(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, Any]:
-    code = main.main(["check-env", *words, "--steps=100", "--json"])
+    code = commands.main(["check-env", *words, "--steps=100", "--json"])
     return code, json.loads(capsys.readouterr().out.splitlines()[-1])
 
 
@@ -59,7 +60,7 @@ def test_it_tells_what_training_would_make_of_an_environment(capsys: pytest.Capt
 
 
 def test_the_text_has_a_line_for_each_finding(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.main(["check-env", ROBOT, "--agent=vtrace", "--steps=50"]) == 0
+    assert commands.main(["check-env", ROBOT, "--agent=vtrace", "--steps=50"]) == 0
     printed = capsys.readouterr().out
     for line in (
         "observation  camera: uint8 12x12x3, 0 to 255; seen 0 to 255",
@@ -113,7 +114,7 @@ def test_returns_that_values_cannot_show_are_warned_of(capsys: pytest.CaptureFix
     ],
 )
 def test_a_wrong_command_line_is_bad_usage(capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:
-    assert main.main(["check-env", *words]) == 2
+    assert commands.main(["check-env", *words]) == 2
     assert message in capsys.readouterr().err
 
 
@@ -129,10 +130,10 @@ def test_a_slow_environment_is_left_with_a_word(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(check_env, "MAX_SECONDS", 0.0)
-    assert main.main(["check-env", ROBOT, "--json"]) == 0
+    assert commands.main(["check-env", ROBOT, "--json"]) == 0
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert found["steps"] == 1 and "--steps=1000 takes all of them" in found["warnings"][0]
-    assert main.main(["check-env", ROBOT, "--steps=7", "--json"]) == 0
+    assert commands.main(["check-env", ROBOT, "--steps=7", "--json"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["steps"] == 7
 
 
@@ -143,12 +144,12 @@ def test_ctrl_c_shows_where_an_environment_was(
         raise KeyboardInterrupt(" in step, at robot.py, line 7")
 
     monkeypatch.setattr(environment, "look", interrupted)
-    assert main.main(["check-env", ROBOT]) == 130
+    assert commands.main(["check-env", ROBOT]) == 130
     assert "interrupted in step, at robot.py, line 7" in capsys.readouterr().err
 
 
 def test_where_no_network_fits_the_rest_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.main(["check-env", "gym:CartPole-v1", "--network.kind=conv"]) == 1
+    assert commands.main(["check-env", "gym:CartPole-v1", "--network.kind=conv"]) == 1
     printed = capsys.readouterr().out
     assert "observation  observation: float32 4, " in printed and "no network.kind fits" in printed
     assert "error: network.kind=conv needs" in printed and "train it" not in printed

@@ -11,11 +11,14 @@ from typing import Any
 
 import pytest
 
-from seedzero.checkpoints import files as checkpoint_files
-from seedzero.checkpoints import run_dir
-from seedzero.cli import checkpoint, main
-from seedzero.config import config, presets, worker_options
-from seedzero.evaluation import evaluate, served
+from seedzero.checkpoints import files as saved_files
+from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.cli import checkpoint
+from seedzero.cli import main as commands
+from seedzero.config import config as configs
+from seedzero.config import presets, worker_options
+from seedzero.evaluation import evaluate as scoring
+from seedzero.evaluation import served
 from seedzero.monitoring import status
 from seedzero.worker import process
 
@@ -26,7 +29,7 @@ def _last_line(capsys: pytest.CaptureFixture[str]) -> Any:
 
 @pytest.fixture
 def run_path(tmp_path: pathlib.Path) -> pathlib.Path:
-    with run_dir.open_run_dir(tmp_path / "run", presets.get("catch"), preset="catch", given={}) as opened:
+    with run_dirs.open_run_dir(tmp_path / "run", presets.get("catch"), preset="catch", given={}) as opened:
         return opened.path
 
 
@@ -43,19 +46,19 @@ def test_evaluate_ends_with_one_line_of_json(
 ) -> None:
     calls, run = [], pathlib.Path("r").absolute()
     result = {**_RESULT, "chosen": "best", "mean_return": float("inf"), "cut_off": 2, "stderr_return": 0.25}
-    monkeypatch.setattr(evaluate, "evaluate", lambda *args, trusted: calls.append(args) or result)
-    assert main.main(["evaluate", "--run_dir=r", "--episodes", "3"]) == 0
+    monkeypatch.setattr(scoring, "evaluate", lambda *args, trusted: calls.append(args) or result)
+    assert commands.main(["evaluate", "--run_dir=r", "--episodes", "3"]) == 0
     output = capsys.readouterr()
     assert json.loads(output.out.splitlines()[-1]) == {**result, "mean_return": "inf"}
     assert "evaluated the checkpoint of update 7: the best by evaluation while training" in output.err
     assert "mean return inf, standard error 0.25 over 3 episodes" in output.err
     assert "the limit of steps ended 2 of 3 episodes" in output.err and "--max_episode_steps=N" in output.err
-    assert main.main(["evaluate", "--run_dir=r", "--max_episode_steps=9"]) == 0
-    assert main.main(["evaluate", "--run_dir=r", "--step=best", "--episodes=3", "--seed=4"]) == 0
-    assert main.main(["evaluate", "--run_dir=r", "--step=120", "--episodes=3"]) == 0
-    assert main.main(["evaluate", "--run_dir=r", "--opponent=exhaustive"]) == 0
-    assert main.main(["evaluate", "--run_dir=r", "--opponent=s", "--episodes=2"]) == 0
-    assert main.main(["evaluate", "--run_dir=r"]) == 0
+    assert commands.main(["evaluate", "--run_dir=r", "--max_episode_steps=9"]) == 0
+    assert commands.main(["evaluate", "--run_dir=r", "--step=best", "--episodes=3", "--seed=4"]) == 0
+    assert commands.main(["evaluate", "--run_dir=r", "--step=120", "--episodes=3"]) == 0
+    assert commands.main(["evaluate", "--run_dir=r", "--opponent=exhaustive"]) == 0
+    assert commands.main(["evaluate", "--run_dir=r", "--opponent=s", "--episodes=2"]) == 0
+    assert commands.main(["evaluate", "--run_dir=r"]) == 0
     assert all(callable(progress) for *_, progress in calls)
     assert [tuple(given) for *given, _ in calls] == [
         (run, None, 3, 0, None, None),
@@ -84,8 +87,8 @@ def test_evaluate_says_why_it_took_the_checkpoint(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(evaluate, "evaluate", lambda *args, trusted: {**_RESULT, **result})
-    assert main.main(["evaluate", "--run_dir=r", *flags]) == 0
+    monkeypatch.setattr(scoring, "evaluate", lambda *args, trusted: {**_RESULT, **result})
+    assert commands.main(["evaluate", "--run_dir=r", *flags]) == 0
     assert f"evaluated the checkpoint of update 7{why}" in capsys.readouterr().err
 
 
@@ -93,7 +96,7 @@ def test_evaluate_listens_for_a_worker_with_token_and_certificate(monkeypatch: p
     calls = []
     monkeypatch.setattr(served, "evaluate", lambda *args, trusted: calls.append(args) or {"step": 7, "chosen": "best"})
     flags = ["--listen=0.0.0.0:0", "--token_file=t", "--tls.cert_file=c", "--tls.key_file=k"]
-    assert main.main(["evaluate", "--run_dir=r", "--episodes=3", "--seed=4", "--step=last", *flags]) == 0
+    assert commands.main(["evaluate", "--run_dir=r", "--episodes=3", "--seed=4", "--step=last", *flags]) == 0
     ((path, step, episodes, seed, access, reports, max_steps),) = calls
     assert callable(reports.line) and callable(reports.progress)
     assert (path, step, episodes, seed, max_steps) == (str(pathlib.Path("r").absolute()), "last", 3, 4, None)
@@ -113,31 +116,31 @@ def test_evaluate_listens_for_a_worker_with_token_and_certificate(monkeypatch: p
 def test_evaluate_refuses_an_address_that_cannot_be_served(
     flags: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main.main(["evaluate", "--run_dir=r", *flags]) == 2
+    assert commands.main(["evaluate", "--run_dir=r", *flags]) == 2
     assert message in capsys.readouterr().err
 
 
 def test_a_remote_run_names_what_scores_it(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
-    remote = config.override(presets.get("catch"), {"env.id": "remote"})
-    with run_dir.open_run_dir(tmp_path / "run", remote, preset="catch", given={}) as opened:
-        assert main.main(["evaluate", f"--run_dir={opened.path}"]) == 2
+    remote = configs.override(presets.get("catch"), {"env.id": "remote"})
+    with run_dirs.open_run_dir(tmp_path / "run", remote, preset="catch", given={}) as opened:
+        assert commands.main(["evaluate", f"--run_dir={opened.path}"]) == 2
         assert "give --listen=HOST:PORT, and start the worker" in capsys.readouterr().err
-        assert main.main(["play", f"--run_dir={opened.path}", f"--video={tmp_path / 'a.gif'}"]) == 2
+        assert commands.main(["play", f"--run_dir={opened.path}", f"--video={tmp_path / 'a.gif'}"]) == 2
         assert "workers send no pictures" in capsys.readouterr().err
 
 
 def test_play_passes_the_video_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     calls = []
-    monkeypatch.setattr(evaluate, "play", lambda *args, trusted: calls.append(args) or {"step": 7, "chosen": "best"})
-    assert main.main(["play", "--run_dir=r", "--video=a.gif"]) == 0
+    monkeypatch.setattr(scoring, "play", lambda *args, trusted: calls.append(args) or {"step": 7, "chosen": "best"})
+    assert commands.main(["play", "--run_dir=r", "--video=a.gif"]) == 0
     output = capsys.readouterr()
     assert json.loads(output.out.splitlines()[-1]) == {"step": 7, "chosen": "best"}
     assert "played the checkpoint of update 7: the best" in output.err
-    assert main.main(["play", "--run_dir=r", "--video=a.gif", "--step=last", "--seed=5"]) == 0
-    assert main.main(["play", "--run_dir=r", "--video=a.gif", "--step=120", "--max_episode_steps=9"]) == 0
+    assert commands.main(["play", "--run_dir=r", "--video=a.gif", "--step=last", "--seed=5"]) == 0
+    assert commands.main(["play", "--run_dir=r", "--video=a.gif", "--step=120", "--max_episode_steps=9"]) == 0
     video, run = pathlib.Path("a.gif"), str(pathlib.Path("r").absolute())
     assert calls == [(run, video, None, 0, None), (run, video, "last", 5, None), (run, video, 120, 0, 9)]
-    assert main.main(["play", "--run_dir=r", "--video=a.gif", "--step=newest"]) == 2
+    assert commands.main(["play", "--run_dir=r", "--video=a.gif", "--step=newest"]) == 2
     assert "expected the number of a saved update, best or last" in capsys.readouterr().err
 
 
@@ -146,9 +149,9 @@ def test_status_asks_the_directory_or_the_server(
 ) -> None:
     monkeypatch.setattr(status, "from_run_dir", lambda path: {"directory": path})
     monkeypatch.setattr(status, "from_server", lambda address, access: {"server": address, "token": access.token_file})
-    assert main.main(["status", "--run_dir=r"]) == 0
+    assert commands.main(["status", "--run_dir=r"]) == 0
     assert _last_line(capsys) == {"directory": "r"}
-    assert main.main(["status", "--server=unix:s", "--token_file=t"]) == 0
+    assert commands.main(["status", "--server=unix:s", "--token_file=t"]) == 0
     assert _last_line(capsys) == {"server": "unix:s", "token": "t"}
 
 
@@ -165,9 +168,9 @@ for _row in ROWS:
 
 def test_checkpoint_says_that_there_is_none(run_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     for action in ("list", "verify"):
-        assert main.main(["checkpoint", action, f"--run_dir={run_path}", "--json"]) == 0
+        assert commands.main(["checkpoint", action, f"--run_dir={run_path}", "--json"]) == 0
         assert _last_line(capsys) == []
-        assert main.main(["checkpoint", action, f"--run_dir={run_path}"]) == 0
+        assert commands.main(["checkpoint", action, f"--run_dir={run_path}"]) == 0
         assert "has no checkpoint yet" in capsys.readouterr().err
 
 
@@ -199,12 +202,12 @@ def test_checkpoint_shows_sizes_and_ages_in_units_for_people() -> None:
 def test_checkpoint_verify_ends_with_1_where_one_is_damaged(
     run_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(checkpoint_files, "list_steps", lambda directory, *, content: ROWS if content else [])
-    assert main.main(["checkpoint", "verify", f"--run_dir={run_path}", "--json"]) == 1
+    monkeypatch.setattr(saved_files, "list_steps", lambda directory, *, content: ROWS if content else [])
+    assert commands.main(["checkpoint", "verify", f"--run_dir={run_path}", "--json"]) == 1
     out, err = capsys.readouterr()
     assert json.loads(out.splitlines()[-1]) == ROWS
     assert "1 of 3 checkpoints" in err
-    assert main.main(["checkpoint", "verify", f"--run_dir={run_path}"]) == 1
+    assert commands.main(["checkpoint", "verify", f"--run_dir={run_path}"]) == 1
     out, err = capsys.readouterr()
     assert "every byte is right" in out and "damaged: params/a is missing" in out
     assert "1 of 3 checkpoints" in err
@@ -213,32 +216,32 @@ def test_checkpoint_verify_ends_with_1_where_one_is_damaged(
 def test_checkpoint_refuses_what_is_no_run_directory(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main.main(["checkpoint", "list", f"--run_dir={tmp_path}"]) == 2
+    assert commands.main(["checkpoint", "list", f"--run_dir={tmp_path}"]) == 2
     assert "is no run directory" in capsys.readouterr().err
 
 
 def test_worker_passes_its_exit_code_on(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
     monkeypatch.setattr(process, "run", lambda options: calls.append(options) or 5)
-    assert main.main(["worker", "--server=localhost:1", "--num_envs=8", "--threads=2"]) == 5
+    assert commands.main(["worker", "--server=localhost:1", "--num_envs=8", "--threads=2"]) == 5
     flags = ["--token_file=t", "--tls.ca_file=ca.pem", "--tls.server_name=learner"]
-    assert main.main(["worker", "--server=localhost:1", *flags]) == 5
+    assert commands.main(["worker", "--server=localhost:1", *flags]) == 5
     assert calls == [
         worker_options.WorkerOptions("localhost:1", num_envs=8, threads=2),
         worker_options.WorkerOptions("localhost:1", "t", "ca.pem", "learner"),
     ]
 
 
-@pytest.mark.parametrize("agent", config.agent_names())
+@pytest.mark.parametrize("agent", configs.agent_names())
 def test_config_shows_every_setting_of_the_agent_with_value_unit_and_help(
     agent: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main.main(["config", "--preset=atari", f"--agent={agent}", "--seed=17"]) == 0
+    assert commands.main(["config", "--preset=atari", f"--agent={agent}", "--seed=17"]) == 0
     out = capsys.readouterr().out
     assert out.startswith(f"# preset atari, agent {agent}: ")
-    for name, field in config.fields().items():
-        assert (f"  --{name}=" in out) == config.is_read(name, agent)
-        if config.is_read(name, agent):
+    for name, field in configs.fields().items():
+        assert (f"  --{name}=" in out) == configs.is_read(name, agent)
+        if configs.is_read(name, agent):
             assert field.metadata["help"].split(";")[0][:40] in out
     assert "--run.seed=17" in out
     envs = presets.cpu_values("atari", agent, explicit=set())["worker.envs_per_group"]
@@ -246,14 +249,14 @@ def test_config_shows_every_setting_of_the_agent_with_value_unit_and_help(
 
 
 def test_config_refuses_what_train_would_once_it_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.main(["config", "--preset=atari", "--deterministic", "--workers=0"]) == 2
+    assert commands.main(["config", "--preset=atari", "--deterministic", "--workers=0"]) == 2
     printed = capsys.readouterr()
     assert "--deterministic needs local workers" in printed.err and "--run.deterministic=true" in printed.out
-    assert main.main(["config", "--preset=atari", "--env=remote"]) == 0  # which implies --workers=0
+    assert commands.main(["config", "--preset=atari", "--env=remote"]) == 0  # which implies --workers=0
 
 
 def test_config_shows_the_values_of_the_preset_for_the_default_agent(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.main(["config", "--preset=atari"]) == 0
+    assert commands.main(["config", "--preset=atari"]) == 0
     out = capsys.readouterr().out
     on_cpu = presets.cpu_values("atari", explicit=set())["replay.batch_size"]
     assert f"--replay.batch_size=512  (on a CPU: {on_cpu})" in out
@@ -262,12 +265,12 @@ def test_config_shows_the_values_of_the_preset_for_the_default_agent(capsys: pyt
 
 
 def test_config_shows_an_agents_part_of_the_preset(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.main(["config", "--preset=atari", "--agent=vtrace", "--vtrace.max_lag=3"]) == 0
+    assert commands.main(["config", "--preset=atari", "--agent=vtrace", "--vtrace.max_lag=3"]) == 0
     out = capsys.readouterr().out
     for line in ("--vtrace.decay_updates=78125  updates", "--vtrace.max_lag=3  unrolls", "--vtrace.frame_stack=4"):
         assert line in out
     assert not any(f"[{section}]" in out for section in ("muzero", "search", "network", "optimizer", "reanalyse"))
-    assert main.main(["config", "--preset=continuous", "--agent=ppo", "--env=gym:X-v0"]) == 0
+    assert commands.main(["config", "--preset=continuous", "--agent=ppo", "--env=gym:X-v0"]) == 0
     assert "--ppo.discount=0.99" in capsys.readouterr().out  # Pendulum's is another one
     assert "--replay.num_slots=0" in out and "--replay.capacity" not in out
 
@@ -278,7 +281,7 @@ def test_benchmark_prints_the_figures_of_its_part(
 ) -> None:
     part = python_types.SimpleNamespace(run=lambda: {"ratio": 0.75, "workers": 4})
     monkeypatch.setitem(sys.modules, "seedzero.benchmark.transport", part)
-    assert main.main(["benchmark", "transport", *(["--json"] if as_json else [])]) == 0
+    assert commands.main(["benchmark", "transport", *(["--json"] if as_json else [])]) == 0
     out, err = capsys.readouterr()
     if as_json:
         assert json.loads(out) == {"ratio": 0.75, "workers": 4}
@@ -298,7 +301,7 @@ def test_benchmark_tpu_prints_programs_and_predictions(
         return {"chips": 4, "programs": [row], "predicted_steps_per_second": 12_345.6}
 
     monkeypatch.setitem(sys.modules, "seedzero.benchmark.tpu", python_types.SimpleNamespace(run=run))
-    assert main.main(["benchmark", "tpu", "--chips=v6e-4", "--usd_per_chip_hour=1.5", "--seed=3", "--json"]) == 0
+    assert commands.main(["benchmark", "tpu", "--chips=v6e-4", "--usd_per_chip_hour=1.5", "--seed=3", "--json"]) == 0
     out, err = capsys.readouterr()
     assert json.loads(out) == {"chips": 4, "programs": [row], "predicted_steps_per_second": 12_345.6}
     lines = [line.split() for line in err.splitlines()]
@@ -327,7 +330,7 @@ def test_benchmark_search_prints_each_row_as_it_comes(
 
     monkeypatch.setitem(sys.modules, "seedzero.benchmark.search", python_types.SimpleNamespace(run=run))
     args = ["--batch=128,8", "--policy=gumbel,puct", *(["--json"] if as_json else [])]
-    assert main.main(["benchmark", "search", *args]) == 0
+    assert commands.main(["benchmark", "search", *args]) == 0
     lines = [captured.err if as_json else captured.out for captured in printed]
     assert lines == ["policy  batch  milliseconds\ngumbel      8          12.5\n", "puct      128             9\n"]
     out, err = capsys.readouterr()

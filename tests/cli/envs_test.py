@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from seedzero.cli import main
+from seedzero.cli import main as commands
 from seedzero.core import packages
 from seedzero.envs import families
 
@@ -15,7 +15,7 @@ def test_every_family_has_its_example_and_what_is_missing_its_remedy(
     missing = families.Family("other:ID", "others", "other:one", "no_such_module", "no-such", ("no-such",))
     present = families.Family("more:ID", "more", "more:one", "numpy", "numpy", ("numpy",))
     monkeypatch.setattr(families, "FAMILIES", (*families.FAMILIES, missing, present))
-    assert main.main(["envs"]) == 0
+    assert commands.main(["envs"]) == 0
     shown = capsys.readouterr().out
     for family in families.FAMILIES:
         assert f"seedzero train --env={family.example}" in shown
@@ -25,5 +25,5 @@ def test_every_family_has_its_example_and_what_is_missing_its_remedy(
 
 
 def test_the_help_names_it(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.main(["--help"]) == 0
+    assert commands.main(["--help"]) == 0
     assert "  envs " in capsys.readouterr().out

@@ -6,7 +6,8 @@ from importlib import metadata
 
 import pytest
 
-from seedzero.cli import installed, main
+from seedzero.cli import installed
+from seedzero.cli import main as commands
 
 REQUIRED = [
     "jax<0.12,>=0.10",
@@ -46,10 +47,10 @@ def _failing(*args: object) -> int:
 def test_a_failed_import_names_the_packages_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(main, "_run", _failing)
+    monkeypatch.setattr(commands, "_run", _failing)
     monkeypatch.setattr(metadata, "requires", lambda name: REQUIRED)
     monkeypatch.setattr(metadata, "version", {"jax": "0.5.3", "gymnasium": "1.4.0"}.__getitem__)
-    assert main.main([]) == 1
+    assert commands.main([]) == 1
     said = capsys.readouterr().err
     assert "jax 0.5.3 (needed: <0.12,>=0.10)" in said and said.endswith("-m pip install 'jax<0.12,>=0.10'\n")
     assert "cannot import name 'Format'" in said and "gymnasium" not in said
@@ -64,7 +65,7 @@ def test_a_failed_import_for_another_reason_stays_as_it_is(
             raise metadata.PackageNotFoundError
         return required
 
-    monkeypatch.setattr(main, "_run", _failing)
+    monkeypatch.setattr(commands, "_run", _failing)
     monkeypatch.setattr(metadata, "requires", requires)
     with pytest.raises(ImportError, match="Format"):
-        main.main([])
+        commands.main([])

@@ -11,21 +11,22 @@ from typing import Any
 
 import pytest
 
-from seedzero.checkpoints import run_dir
-from seedzero.cli import launch, main
-from seedzero.config import config as config_lib
+from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.cli import launch
+from seedzero.cli import main as commands
+from seedzero.config import config as configs
 from seedzero.config import presets
 from seedzero.core import exit_codes
-from seedzero.launch import plan
+from seedzero.launch import plan as launch_plan
 
 NODES = [{"CPU": 16.0, "GPU": 1.0}]
 ARGS = ["launch", "ray", "--num_workers=3", "--preset=catch"]
 
 
 @pytest.fixture
-def plans(monkeypatch: pytest.MonkeyPatch) -> list[plan.Plan]:
+def plans(monkeypatch: pytest.MonkeyPatch) -> list[launch_plan.Plan]:
     """What would be launched on a cluster of one node with a GPU."""
-    seen: list[plan.Plan] = []
+    seen: list[launch_plan.Plan] = []
 
     @contextlib.contextmanager
     def connected(address: str, check_here: Callable[[list[dict[str, float]]], None]) -> Iterator[bool]:
@@ -36,7 +37,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[plan.Plan]:
         yield is_own
 
     class Launch:
-        def __init__(self, wanted: plan.Plan, **options: Any) -> None:
+        def __init__(self, wanted: launch_plan.Plan, **options: Any) -> None:
             seen.append(wanted)
 
         def run(self) -> str:
@@ -48,11 +49,11 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[plan.Plan]:
 
 
 def _launch(tmp_path: pathlib.Path, *more: str) -> int:
-    return main.main([*ARGS, "--address=10.0.0.1:6379", f"--run_dir={tmp_path}/run", *more])
+    return commands.main([*ARGS, "--address=10.0.0.1:6379", f"--run_dir={tmp_path}/run", *more])
 
 
 def test_the_command_line_becomes_a_plan_and_the_way_to_go_on_is_told(
-    plans: list[plan.Plan], tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    plans: list[launch_plan.Plan], tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     more = ["--worker.threads=2", "--max_updates=5", "--port=7777", "--tls.ca_file=/ca.pem"]
     # The certificate is on the learner's node: not here.
@@ -66,7 +67,7 @@ def test_the_command_line_becomes_a_plan_and_the_way_to_go_on_is_told(
         "--transport.keepalive_seconds=3", "--tls.cert_file=/cert.pem", "--tls.key_file=/key.pem",
     )  # fmt: skip
     assert (found.worker_options.ca_file, found.worker_options.keepalive_seconds) == ("/ca.pem", 3.0)
-    assert found.learner == plan.Needs(4.0, "GPU", 1) and found.worker == plan.Needs(2)
+    assert found.learner == launch_plan.NodeResources(4.0, "GPU", 1) and found.worker == launch_plan.NodeResources(2)
     said = capsys.readouterr().err
     assert "3 worker(s), each of CPU 2; a learner of CPU 4, GPU 1" in said
     assert "stopped; to resume: " in said
@@ -74,29 +75,34 @@ def test_the_command_line_becomes_a_plan_and_the_way_to_go_on_is_told(
 
 
 def test_a_small_machine_gives_the_learner_what_is_left(
-    plans: list[plan.Plan], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    plans: list[launch_plan.Plan],
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setitem(globals(), "NODES", [{"CPU": 2.0}])
     words = ["launch", "ray", "--preset=catch", "--address=local", f"--run_dir={tmp_path}/run"]
-    assert main.main([*words, "--num_workers=1"]) == 0
+    assert commands.main([*words, "--num_workers=1"]) == 0
     (found,) = plans
-    assert (found.learner, found.worker) == (plan.Needs(1.0), plan.Needs(1))
+    assert (found.learner, found.worker) == (launch_plan.NodeResources(1.0), launch_plan.NodeResources(1))
     assert "a learner of CPU 1 (no room for CPU 3)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("more", [["--num_workers=2"], ["--num_workers=1", "--learner_cpus=3"]])
 def test_a_machine_without_room_is_told_before_ray_starts(
-    more: list[str], plans: list[plan.Plan], tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    more: list[str], plans: list[launch_plan.Plan], tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["launch", "ray", "--preset=catch", "--address=local", f"--run_dir={tmp_path}/run"]
-    assert main.main([*words, *more]) == exit_codes.BAD_USAGE
+    assert commands.main([*words, *more]) == exit_codes.BAD_USAGE
     error = capsys.readouterr().err
     for text in ("the learner needs CPU 3, each of", "there are 1 node(s) with CPU 2; lower --num_workers"):
         assert text in error
     assert not plans
 
 
-def test_every_launch_has_a_token_of_its_own_or_that_of_a_file(plans: list[plan.Plan], tmp_path: pathlib.Path) -> None:
+def test_every_launch_has_a_token_of_its_own_or_that_of_a_file(
+    plans: list[launch_plan.Plan], tmp_path: pathlib.Path
+) -> None:
     file = tmp_path / "token"
     file.write_text("s3cret\n")
     file.chmod(0o600)
@@ -107,27 +113,27 @@ def test_every_launch_has_a_token_of_its_own_or_that_of_a_file(plans: list[plan.
 
 
 def test_a_run_goes_on_without_the_files_that_its_first_learner_read(
-    plans: list[plan.Plan], tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    plans: list[launch_plan.Plan], tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = {"transport.listen": "10.0.0.9:7777", "transport.token_file": "/gone/token", "tls.cert_file": "/gone/cert"}
-    config = config_lib.override(presets.get("catch", "muzero"), given)
-    run_dir.open_run_dir(tmp_path / "run", config, preset="catch", given=given).close()
+    config = configs.override(presets.get("catch", "muzero"), given)
+    run_dirs.open_run_dir(tmp_path / "run", config, preset="catch", given=given).close()
     words = [f"--run_dir={tmp_path}/run", "--address=10.0.0.1:6379"]
-    assert main.main(["launch", "ray", "--num_workers=3", *words]) == 0
+    assert commands.main(["launch", "ray", "--num_workers=3", *words]) == 0
     assert plans[0].train_words == (f"--run_dir={tmp_path}/run", "--tls.cert_file=", "--tls.key_file=")
-    assert main.main(["launch", "ray", "--num_workers=3", "--trust_run_dir", *words]) == 0
+    assert commands.main(["launch", "ray", "--num_workers=3", "--trust_run_dir", *words]) == 0
     assert plans[1].train_words[0] == "--trust_run_dir=true"
-    assert main.main(["train", words[0]]) == exit_codes.BAD_USAGE
+    assert commands.main(["train", words[0]]) == exit_codes.BAD_USAGE
     text = "had --token_file=/gone/token, which is not there; give --token_file=FILE, or --token_file= for none"
     assert text in capsys.readouterr().err
 
 
 def test_a_run_directory_is_absolute_and_a_url_stays(
-    plans: list[plan.Plan], monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+    plans: list[launch_plan.Plan], monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for given in ("runs/a", "gs://bucket/a"):
-        assert main.main([*ARGS, "--address=10.0.0.1:6379", f"--run_dir={given}"]) == 0
+        assert commands.main([*ARGS, "--address=10.0.0.1:6379", f"--run_dir={given}"]) == 0
     assert [found.run_dir for found in plans] == [f"{tmp_path}/runs/a", "gs://bucket/a"]
 
 
@@ -146,7 +152,11 @@ def test_a_run_directory_is_absolute_and_a_url_stays(
     ],
 )
 def test_mistakes_are_told_before_anything_starts(
-    more: list[str], text: str, plans: list[plan.Plan], tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    more: list[str],
+    text: str,
+    plans: list[launch_plan.Plan],
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert _launch(tmp_path, *more) == exit_codes.BAD_USAGE
     assert text in capsys.readouterr().err and not plans

@@ -6,7 +6,8 @@ import sys
 import pytest
 
 import seedzero
-from seedzero.cli import main, parse
+from seedzero.cli import main as commands
+from seedzero.cli import parse
 from seedzero.core import errors
 
 MISTAKES = [
@@ -69,7 +70,7 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("args", "message"), MISTAKES, ids=[" ".join(args) for args, _ in MISTAKES])
 def test_a_mistake_ends_with_2_and_one_line(args: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.main(args) == 2
+    assert commands.main(args) == 2
     out, err = capsys.readouterr()
     assert err.startswith("seedzero: error: ") and message in err and err.count("\n") == 1
     assert out == ""
@@ -93,8 +94,8 @@ def test_the_exit_code_follows_from_the_error(
         raise error
 
     command = parse.Command(summary="", usage="", details="", flags=(), run=fail)
-    monkeypatch.setattr(main, "COMMANDS", {"fail": command})
-    assert main.main(["fail"]) == code
+    monkeypatch.setattr(commands, "COMMANDS", {"fail": command})
+    assert commands.main(["fail"]) == code
     assert capsys.readouterr().err.count("\n") == 1
 
 
@@ -102,39 +103,39 @@ def test_an_error_that_is_not_ours_keeps_its_traceback(monkeypatch: pytest.Monke
     def fail(arguments: parse.Arguments) -> int:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(main, "COMMANDS", {"fail": parse.Command("", "", (), fail)})
+    monkeypatch.setattr(commands, "COMMANDS", {"fail": parse.Command("", "", (), fail)})
     with pytest.raises(ZeroDivisionError):
-        main.main(["fail"])
+        commands.main(["fail"])
 
 
 def test_the_exit_code_of_a_command_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(main, "COMMANDS", {"seven": parse.Command("", "", (), lambda arguments: 7)})
-    assert main.main(["seven"]) == 7
+    monkeypatch.setattr(commands, "COMMANDS", {"seven": parse.Command("", "", (), lambda arguments: 7)})
+    assert commands.main(["seven"]) == 7
 
 
-@pytest.mark.parametrize("name", main.COMMANDS)
+@pytest.mark.parametrize("name", commands.COMMANDS)
 def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     for args in ([name, "--help"], ["help", name], [name, "-h", "--bogus"]):
-        assert main.main(args) == 0
+        assert commands.main(args) == 0
         out, err = capsys.readouterr()
-        assert out.startswith(f"usage: seedzero {name} {main.COMMANDS[name].usage}") and err == ""
+        assert out.startswith(f"usage: seedzero {name} {commands.COMMANDS[name].usage}") and err == ""
 
 
 def test_without_a_command_all_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.main([]) == 2
+    assert commands.main([]) == 2
     listing = capsys.readouterr().err
-    assert all(f"\n  {name} " in listing for name in main.COMMANDS)
-    assert main.main(["--help"]) == 0
+    assert all(f"\n  {name} " in listing for name in commands.COMMANDS)
+    assert commands.main(["--help"]) == 0
     assert capsys.readouterr().out == listing
 
 
 def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.main(["--version"]) == 0
+    assert commands.main(["--version"]) == 0
     assert capsys.readouterr().out == f"seedzero {seedzero.__version__}\n"
 
 
 def test_train_without_preset_and_environment_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.main(["train"]) == 2
+    assert commands.main(["train"]) == 2
     err = capsys.readouterr().err
     for part in ("--env=ENV", "--preset=NAME (catch, ", "--run_dir", "`seedzero train --help`"):
         assert part in err

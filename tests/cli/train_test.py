@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
-from seedzero.cli import main, parse, train
-from seedzero.config import config, presets
+from seedzero.cli import main as commands
+from seedzero.cli import parse, train
+from seedzero.config import config as configs
+from seedzero.config import presets
 from seedzero.core import errors, exit_codes
 from seedzero.learner import learner, result
 from seedzero.processes import signals
@@ -50,7 +52,7 @@ def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> list[dict[
     monkeypatch.chdir(tmp_path)
     seen: list[dict[str, Any]] = []
 
-    def fake(values: config.Config, path: pathlib.Path, command: str, **options: Any) -> result.Result:
+    def fake(values: configs.Config, path: pathlib.Path, command: str, **options: Any) -> result.Result:
         seen.append(dict(config=values, path=path, command=command, **options))
         return result.Result(str(path), True, "--max_updates=1 reached")
 
@@ -64,7 +66,7 @@ def _read(*args: str) -> parse.Arguments:
 
 def test_preset_then_command_line_then_machine(calls: list[dict[str, Any]], tmp_path: pathlib.Path) -> None:
     args = ["train", "--preset=atari", f"--run_dir={tmp_path}", "--env=atari:Breakout", "--replay.batch_size=24"]
-    assert main.main(args) == 0
+    assert commands.main(args) == 0
     values = calls[0]["config"]
     assert values.env.id == "atari:Breakout"
     assert values.replay.batch_size == 24
@@ -82,7 +84,7 @@ def test_the_preset_follows_the_spaces_that_the_arguments_make(calls: list[dict[
         '--env.kwargs={"sutton_barto_reward": true}',
         "--env.max_episode_steps=9",
     ]
-    assert main.main(args) == 0
+    assert commands.main(args) == 0
     assert calls[0]["preset"] == "vector"
     assert calls[0]["config"].env.max_episode_steps == 9
 
@@ -101,7 +103,7 @@ def test_the_preset_follows_the_spaces_that_the_arguments_make(calls: list[dict[
 def test_one_sentence_says_what_is_missing(
     args: list[str], message: str, calls: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main.main(["train", *args]) == exit_codes.BAD_USAGE
+    assert commands.main(["train", *args]) == exit_codes.BAD_USAGE
     shown = capsys.readouterr().err
     assert message in shown and len(shown.splitlines()) == 1 and not calls
 
@@ -113,8 +115,8 @@ def test_without_run_dir_a_new_one_is_made_and_the_way_to_go_on_is_told(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main.main(["train", "--preset=catch", "--seed=3"]) == 0
-    assert main.main(["train", "--preset=catch", "--seed=3"]) == 0
+    assert commands.main(["train", "--preset=catch", "--seed=3"]) == 0
+    assert commands.main(["train", "--preset=catch", "--seed=3"]) == 0
     first, second = (call["path"] for call in calls)
     assert first != second and first.is_dir()
     assert first.parent.name == "runs" and first.name.startswith("catch-20")
@@ -124,9 +126,9 @@ def test_without_run_dir_a_new_one_is_made_and_the_way_to_go_on_is_told(
 def test_the_command_that_goes_on_asks_for_the_same_run(calls: list[dict[str, Any]], tmp_path: pathlib.Path) -> None:
     directory = tmp_path / "my run"
     args = ["train", "--env", "gym:CartPole-v1", "--deterministic", "--search.num_simulations=7", "--run_dir"]
-    main.main([*args, str(directory)])
+    commands.main([*args, str(directory)])
     words = shlex.split(calls[0]["command"])
-    main.main(words[words.index("train") :])
+    commands.main(words[words.index("train") :])
     assert {**calls[0], "command": ""} == {**calls[1], "command": ""}
     assert calls[1]["command"] == calls[0]["command"]
 
@@ -147,7 +149,7 @@ def test_a_program_that_the_path_finds_is_called_by_its_name(
 def test_a_run_directory_that_is_not_there_is_no_run_to_go_on_with(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main.main(["train", f"--run_dir={tmp_path / 'missing'}"]) == exit_codes.BAD_USAGE
+    assert commands.main(["train", f"--run_dir={tmp_path / 'missing'}"]) == exit_codes.BAD_USAGE
     assert "for a new run give --env=ENV or --preset=NAME too" in capsys.readouterr().err
 
 
@@ -155,7 +157,7 @@ def test_a_file_in_place_of_a_run_directory_is_refused_early(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").touch()
-    assert main.main(["train", "--preset=catch", f"--run_dir={tmp_path / 'file'}"]) == exit_codes.BAD_USAGE
+    assert commands.main(["train", "--preset=catch", f"--run_dir={tmp_path / 'file'}"]) == exit_codes.BAD_USAGE
     assert "file is a file; expected a directory" in capsys.readouterr().err
 
 
@@ -163,7 +165,7 @@ def test_an_impossible_environment_is_refused_before_a_run_directory_is_made(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main.main(["train", "--env=gym:"]) == 2
+    assert commands.main(["train", "--env=gym:"]) == 2
     assert list(tmp_path.iterdir()) == []
 
 
@@ -181,7 +183,7 @@ def test_what_a_user_s_module_cannot_make_is_one_message_and_leaves_nothing(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "their_envs.py").write_text(_MODULE)
-    assert main.main(["train", f"--env=gym:their_envs:{env}-v0"]) == exit_codes.BAD_USAGE
+    assert commands.main(["train", f"--env=gym:their_envs:{env}-v0"]) == exit_codes.BAD_USAGE
     (message,) = capsys.readouterr().err.splitlines()
     assert message.startswith(f"seedzero: error: --env=gym:their_envs:{env}-v0: ") and reason in message
     assert {path.name for path in tmp_path.iterdir()} <= {"their_envs.py", "__pycache__"}
@@ -196,7 +198,7 @@ def test_a_missing_wandb_is_refused_before_a_run_directory_is_made(
 ) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
     words = ["train", "--preset=catch", f"--run_dir={tmp_path / 'run'}", "--metrics.wandb=games"]
-    assert main.main(words) == exit_codes.BAD_USAGE
+    assert commands.main(words) == exit_codes.BAD_USAGE
     assert "-m pip install 'wandb<" in capsys.readouterr().err
     assert not calls and not (tmp_path / "run").exists()
 
@@ -205,14 +207,14 @@ def test_a_network_that_does_not_fit_is_refused_before_a_run_directory_is_made(
     calls: list[dict[str, Any]], tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--preset=cartpole", "--network.kind=resnet", f"--run_dir={tmp_path / 'run'}"]
-    assert main.main(["train", *words]) == exit_codes.BAD_USAGE
+    assert commands.main(["train", *words]) == exit_codes.BAD_USAGE
     assert "network.kind=resnet needs observations of shape" in capsys.readouterr().err
     assert not calls and not (tmp_path / "run").exists()
 
 
 def test_a_damaged_run_directory_is_a_mistake_in_usage(tmp_path: pathlib.Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"preset": "catch"}))
-    assert main.main(["train", f"--run_dir={tmp_path}"]) == 2
+    assert commands.main(["train", f"--run_dir={tmp_path}"]) == 2
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -259,8 +261,8 @@ def test_whoever_supervises_learns_from_the_exit_code_that_another_learner_uses_
     monkeypatch.setattr(learner, "train", occupied)
     monkeypatch.setattr(signals, "terminate_with_input", lambda: watched.append(True))
     args = ["train", "--preset=catch", f"--run_dir={tmp_path}"]
-    assert main.main(args) == exit_codes.BAD_USAGE and not watched
-    assert main.main([*args, "--supervised"]) == exit_codes.TRY_LATER and watched
+    assert commands.main(args) == exit_codes.BAD_USAGE and not watched
+    assert commands.main([*args, "--supervised"]) == exit_codes.TRY_LATER and watched
     assert capsys.readouterr().err.count("seedzero: error: in use by the learner with pid 7\n") == 2
 
 
@@ -274,7 +276,7 @@ def test_a_port_that_is_in_use_is_refused_and_leaves_no_run_directory(
     with socket.create_server(("127.0.0.1", 0)) as busy:
         for path in (tmp_path / "run", mine):
             words = ["--preset=catch", "--agent=ppo", setting.format(busy.getsockname()[1])]
-            assert main.main(["train", *words, f"--run_dir={path}"]) == exit_codes.BAD_USAGE
+            assert commands.main(["train", *words, f"--run_dir={path}"]) == exit_codes.BAD_USAGE
             assert "in use" in capsys.readouterr().err
     assert [file.name for file in tmp_path.iterdir()] == ["mine"]
     assert [file.name for file in mine.iterdir()] == ["notes.txt"]
@@ -284,5 +286,5 @@ def test_the_way_to_go_on_is_told_to_people_not_to_whoever_supervises(
     calls: list[dict[str, Any]], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(signals, "terminate_with_input", lambda: None)
-    assert main.main(["train", "--preset=catch", f"--run_dir={tmp_path}", "--supervised"]) == 0
+    assert commands.main(["train", "--preset=catch", f"--run_dir={tmp_path}", "--supervised"]) == 0
     assert "--supervised" not in calls[0]["command"]

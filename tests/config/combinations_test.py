@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from seedzero.config import combinations, config, options, presets
+from seedzero.config import combinations, options, presets
+from seedzero.config import config as configs
 from seedzero.core import errors
 
 
-def _catch(**changes: options.Value) -> config.Config:
-    return config.override(presets.get("catch"), {key.replace("__", "."): value for key, value in changes.items()})
+def _catch(**changes: options.Value) -> configs.Config:
+    return configs.override(presets.get("catch"), {key.replace("__", "."): value for key, value in changes.items()})
 
 
 @pytest.mark.parametrize(
@@ -108,7 +109,7 @@ def test_what_one_kind_of_device_can_do_is_not_refused_before_the_device_is_know
 
 
 def test_final_updates_of_a_preset_are_off_without_a_last_step() -> None:
-    asked = config.override(presets.get("atari-100k"), {"run.max_env_steps": 0})
+    asked = configs.override(presets.get("atari-100k"), {"run.max_env_steps": 0})
     assert asked.replay.final_updates > 0
     changed, notes = combinations.imply(asked, preset_env="atari:Pong", explicit={"run.max_env_steps"})
     assert changed.replay.final_updates == 0
@@ -133,7 +134,7 @@ def test_final_updates_of_a_preset_are_off_without_a_last_step() -> None:
     ],
 )
 def test_settings_that_an_environment_does_not_read_are_told(env: str, name: str, families: str) -> None:
-    asked = config.override(config.Config(), {"env.id": env, "worker.num": int(env != "remote")})
+    asked = configs.override(configs.Config(), {"env.id": env, "worker.num": int(env != "remote")})
     _, notes = combinations.imply(asked, preset_env=env, explicit={"env.id", "worker.num", name})
     assert notes == ([f"--{name} changes nothing: it is for {families}, not for --env={env}"] if families else [])
     assert combinations.imply(asked, preset_env=env, explicit={"env.id", "worker.num"})[1] == []
@@ -167,7 +168,7 @@ def test_the_return_to_stop_at_belongs_to_the_environment_of_the_preset() -> Non
 def test_what_an_agent_has_for_the_environment_of_the_preset_is_for_no_other() -> None:
     pendulum = presets.get("continuous", "ppo")
     elsewhere = presets.part("continuous", "ppo").elsewhere
-    other = config.override(pendulum, {"env.id": "gym:LunarLanderContinuous-v3", "ppo.learning_rate": 5e-4})
+    other = configs.override(pendulum, {"env.id": "gym:LunarLanderContinuous-v3", "ppo.learning_rate": 5e-4})
     imply = functools.partial(combinations.imply, preset_env=pendulum.env.id, elsewhere=elsewhere)
     found, notes = imply(other, explicit={"env.id", "ppo.learning_rate"})
     assert (found.ppo.discount, found.ppo.learning_rate) == (0.99, 5e-4)
@@ -176,7 +177,7 @@ def test_what_an_agent_has_for_the_environment_of_the_preset_is_for_no_other() -
 
 
 def test_the_updates_to_stop_after_belong_to_the_environment_of_the_preset() -> None:
-    asked = config.override(presets.get("tictactoe"), {"env.id": "spiel:othello"})
+    asked = configs.override(presets.get("tictactoe"), {"env.id": "spiel:othello"})
     other, notes = combinations.imply(asked, preset_env="spiel:tic_tac_toe", explicit={"env.id"})
     assert (other.run.max_updates, len(notes)) == (0, 1)
     explicit = {"env.id", "run.max_updates"}
@@ -189,13 +190,13 @@ def test_a_clip_ratio_that_is_to_fall_with_a_constant_learning_rate_is_told(
     decay_updates: int, num_notes: int
 ) -> None:
     settings = {"ppo.decay_clip": True, "ppo.decay_updates": decay_updates}
-    asked = config.override(presets.get("catch", "ppo"), settings)
+    asked = configs.override(presets.get("catch", "ppo"), settings)
     _, notes = combinations.imply(asked, preset_env="catch", explicit=settings.keys())
     assert len(notes) == num_notes and all("--ppo.decay_updates=N" in note for note in notes)
 
 
 def test_a_preset_s_falling_clip_ratio_with_the_user_s_constant_learning_rate_is_told() -> None:
-    asked = config.override(presets.get("atari", "ppo"), {"ppo.decay_updates": 0})
+    asked = configs.override(presets.get("atari", "ppo"), {"ppo.decay_updates": 0})
     _, notes = combinations.imply(asked, preset_env=asked.env.id, explicit={"ppo.decay_updates"})
     assert asked.ppo.decay_clip and any("--ppo.decay_clip=true changes nothing" in note for note in notes)
     assert not combinations.imply(presets.get("atari", "ppo"), preset_env=asked.env.id, explicit=frozenset())[1]
@@ -204,16 +205,16 @@ def test_a_preset_s_falling_clip_ratio_with_the_user_s_constant_learning_rate_is
 @pytest.mark.parametrize(("epsilon", "num_notes"), [(0.0, 1), (0.005, 0)])
 def test_a_spread_of_no_repetitions_is_told(epsilon: float, num_notes: int) -> None:
     settings = {"explore.spread": True, "explore.epsilon": epsilon}
-    asked = config.override(presets.get("catch", "muzero"), settings)
+    asked = configs.override(presets.get("catch", "muzero"), settings)
     _, notes = combinations.imply(asked, preset_env="catch", explicit=settings.keys())
     assert len(notes) == num_notes and all("--explore.epsilon=X" in note for note in notes)
 
 
-def _of_agent(agent: str, env: str = "catch") -> config.Config:
-    return config.override(presets.get("catch", agent), {"env.id": env})
+def _of_agent(agent: str, env: str = "catch") -> configs.Config:
+    return configs.override(presets.get("catch", agent), {"env.id": env})
 
 
-@pytest.mark.parametrize("agent", config.agent_names())
+@pytest.mark.parametrize("agent", configs.agent_names())
 def test_every_agent_but_sac_plays_one_player_with_discrete_actions(agent: str) -> None:
     expected: Any = contextlib.nullcontext()
     if agent == "sac":
@@ -249,10 +250,10 @@ def test_environments_that_no_agent_plays_are_refused_too() -> None:
 def test_the_size_of_a_replay_is_no_matter_to_an_agent_with_a_queue() -> None:
     changes = {"replay.min_steps": 40_000, "replay.capacity": 500}
     with pytest.raises(errors.ConfigError):
-        combinations.check(config.override(_of_agent("muzero"), changes))
-    combinations.check(config.override(_of_agent("vtrace"), changes))
+        combinations.check(configs.override(_of_agent("muzero"), changes))
+    combinations.check(configs.override(_of_agent("vtrace"), changes))
     with pytest.raises(errors.ConfigError, match="num_slots=31 is less than the 32 environments"):
-        combinations.check(config.override(_of_agent("vtrace"), {"replay.num_slots": 31}))
+        combinations.check(configs.override(_of_agent("vtrace"), {"replay.num_slots": 31}))
 
 
 @pytest.mark.parametrize(
@@ -271,7 +272,7 @@ def test_the_size_of_a_replay_is_no_matter_to_an_agent_with_a_queue() -> None:
 def test_ppo_tells_of_batches_that_are_not_one_unroll_of_each_environment(
     settings: dict[str, options.Value], note: str | None
 ) -> None:
-    asked = config.override(presets.get("cartpole", "ppo"), settings)
+    asked = configs.override(presets.get("cartpole", "ppo"), settings)
     _, notes = combinations.imply(asked, preset_env=asked.env.id, explicit=settings.keys())
     assert len(notes) == (note is not None)
     assert note is None or re.search(note, notes[0])
@@ -290,7 +291,7 @@ def test_ppo_tells_of_batches_that_are_not_one_unroll_of_each_environment(
 def test_r2d2_tells_of_updates_that_find_nothing_to_learn_from(
     settings: dict[str, options.Value], is_told: bool
 ) -> None:
-    asked = config.override(presets.get("cartpole", "r2d2"), settings)
+    asked = configs.override(presets.get("cartpole", "r2d2"), settings)
     _, notes = combinations.imply(asked, preset_env=asked.env.id, explicit=settings.keys())
     assert len(notes) == is_told
     assert not is_told or re.search("each of 32 environments has 31 steps.* --replay.min_steps=992$", notes[0])
@@ -299,19 +300,19 @@ def test_r2d2_tells_of_updates_that_find_nothing_to_learn_from(
 @pytest.mark.parametrize("preset", presets.PARTS["r2d2"])
 def test_presets_of_r2d2_begin_with_enough_steps(preset: str) -> None:
     asked = presets.get(preset, "r2d2")
-    on_cpu = config.override(asked, presets.cpu_values(preset, "r2d2", explicit=set()))
+    on_cpu = configs.override(asked, presets.cpu_values(preset, "r2d2", explicit=set()))
     assert asked.agent.notes(asked) == on_cpu.agent.notes(on_cpu) == []
 
 
 def test_what_a_network_of_ones_own_does_not_have_is_left_out_of_a_preset_and_not_of_what_is_asked_for() -> None:
     values = {"network.module": "module:function", "muzero.consistency_weight": 2.0, "muzero.predict_ends": True}
-    asked = config.override(_catch(), values)
+    asked = configs.override(_catch(), values)
     changed, notes = combinations.imply(asked, preset_env="catch", explicit={"network.module"})
     assert (changed.muzero.consistency_weight, changed.muzero.predict_ends) == (0.0, False)
     off = ["--muzero.consistency_weight is off", "--muzero.predict_ends is off"]
     assert [note.partition(":")[0] for note in notes] == off
     assert combinations.imply(asked, preset_env="catch", explicit=values.keys()) == (asked, [])
-    plain = config.override(asked, {"network.module": ""})
+    plain = configs.override(asked, {"network.module": ""})
     assert combinations.imply(plain, preset_env="catch", explicit=set()) == (plain, [])
 
 
@@ -331,9 +332,9 @@ def test_what_a_network_of_ones_own_does_not_have_is_left_out_of_a_preset_and_no
 def test_agents_with_an_lstm_learn_through_as_many_steps_as_a_task_must_be_remembered(
     agent: str, env: str, explicit: str, implied: tuple[str, int] | None
 ) -> None:
-    asked = config.override(presets.get(presets.choose(env, None)[0], agent), {"env.id": env})
+    asked = configs.override(presets.get(presets.choose(env, None)[0], agent), {"env.id": env})
     found, notes = combinations.imply(asked, preset_env=env, explicit={explicit})
-    before, after = config.flatten(asked), config.flatten(found)
+    before, after = configs.flatten(asked), configs.flatten(found)
     assert {name: after[name] for name in after if after[name] != before[name]} == dict([implied] if implied else [])
     assert notes == ([f"--{implied[0]}={implied[1]}: {env} needs a memory of {env[-2:]} steps"] if implied else [])
 
@@ -349,7 +350,7 @@ def test_agents_with_an_lstm_learn_through_as_many_steps_as_a_task_must_be_remem
     ],
 )
 def test_levels_that_nobody_plays_are_told(changes: dict[str, int], notes: list[str]) -> None:
-    asked = config.override(presets.get("dmlab", "vtrace"), {"env.id": "dmlab:dmlab30", **changes})
+    asked = configs.override(presets.get("dmlab", "vtrace"), {"env.id": "dmlab:dmlab30", **changes})
     _, found = combinations.imply(asked, preset_env=asked.env.id, explicit=changes.keys())
     told = [note for note in found if "levels" in note]
     assert len(told) == len(notes) and all(part in note for part, note in zip(notes, told, strict=True))

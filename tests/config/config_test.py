@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from seedzero.config import config
+from seedzero.config import config as configs
 from seedzero.core import errors
 
 
@@ -21,15 +21,15 @@ from seedzero.core import errors
     ],
 )
 def test_text_is_read_by_the_type_of_its_field(key: str, text: str, value: object) -> None:
-    assert config.flatten(config.override(config.Config(), {key: text}))[key] == value
+    assert configs.flatten(configs.override(configs.Config(), {key: text}))[key] == value
 
 
-@pytest.mark.parametrize("alias", config.ALIASES)
+@pytest.mark.parametrize("alias", configs.ALIASES)
 def test_a_short_name_sets_its_field(alias: str) -> None:
-    name = config.ALIASES[alias]
+    name = configs.ALIASES[alias]
     texts = {"agent": "muzero", "env": "remote", "listen": "unix:x", "deterministic": "true", "insecure": "true"}
     raw = texts.get(alias, "3")
-    assert str(config.flatten(config.override(config.Config(), {alias: raw}))[name]).lower() in (raw, f"{raw}.0")
+    assert str(configs.flatten(configs.override(configs.Config(), {alias: raw}))[name]).lower() in (raw, f"{raw}.0")
 
 
 @pytest.mark.parametrize(
@@ -57,40 +57,42 @@ def test_a_short_name_sets_its_field(alias: str) -> None:
 )
 def test_a_wrong_setting_is_named_with_its_value_and_the_way_out(key: str, raw: str, message: str) -> None:
     with pytest.raises(errors.ConfigError) as caught:
-        config.override(config.Config(), {key: raw})
+        configs.override(configs.Config(), {key: raw})
     assert message in str(caught.value)
 
 
 def test_a_lease_must_outlast_a_lost_heartbeat() -> None:
     with pytest.raises(errors.ConfigError, match=r"lease_seconds=8.*at least twice.*heartbeat_seconds=5"):
-        config.override(config.Config(), {"transport.lease_seconds": "8"})
+        configs.override(configs.Config(), {"transport.lease_seconds": "8"})
 
 
 def test_both_sides_of_a_bound_may_change_together() -> None:
-    changed = config.override(config.Config(), {"transport.lease_seconds": "1", "transport.heartbeat_seconds": "0.1"})
+    changed = configs.override(
+        configs.Config(), {"transport.lease_seconds": "1", "transport.heartbeat_seconds": "0.1"}
+    )
     assert changed.transport.lease_seconds == 1.0
 
 
 def test_every_field_says_what_it_is_and_starts_within_its_bounds() -> None:
-    for name, field in config.fields().items():
+    for name, field in configs.fields().items():
         assert field.metadata["help"], name
-    flat = config.flatten(config.Config())
-    assert flat.keys() == config.fields().keys()
-    assert config.override(config.Config(), flat) == config.Config()
+    flat = configs.flatten(configs.Config())
+    assert flat.keys() == configs.fields().keys()
+    assert configs.override(configs.Config(), flat) == configs.Config()
 
 
-SAMPLING = [agent for agent in config.agent_names() if getattr(config.Config(), agent).SAMPLES]
+SAMPLING = [agent for agent in configs.agent_names() if getattr(configs.Config(), agent).SAMPLES]
 
 
 def test_a_configuration_cannot_be_changed_in_place() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
-        config.Config().run.seed = 1  # type: ignore[misc]
+        configs.Config().run.seed = 1  # type: ignore[misc]
 
 
 def test_the_agent_that_runs_has_the_section_of_its_name() -> None:
-    found = config.Config()
-    assert config.agent_names()[:2] == ["muzero", "vtrace"] and found.agent is found.muzero
-    other = config.override(found, {"agent": "vtrace"})
+    found = configs.Config()
+    assert configs.agent_names()[:2] == ["muzero", "vtrace"] and found.agent is found.muzero
+    other = configs.override(found, {"agent": "vtrace"})
     assert other.agent is other.vtrace
 
 
@@ -104,16 +106,16 @@ def test_the_agent_that_runs_has_the_section_of_its_name() -> None:
 )
 def test_an_unknown_agent_is_told_with_the_nearest_one_and_all(agent: str, message: str) -> None:
     with pytest.raises(errors.ConfigError) as caught:
-        config.override(config.Config(), {"agent": agent})
+        configs.override(configs.Config(), {"agent": agent})
     assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("name", "readers"),
     [
-        ("run.seed", config.agent_names()),
-        ("training.publish_every", config.agent_names()),
-        ("replay.num_slots", config.agent_names()),
+        ("run.seed", configs.agent_names()),
+        ("training.publish_every", configs.agent_names()),
+        ("replay.num_slots", configs.agent_names()),
         ("replay.capacity", SAMPLING),
         ("replay.priority_epsilon", SAMPLING),
         ("muzero.discount", ["muzero"]),
@@ -129,25 +131,25 @@ def test_an_unknown_agent_is_told_with_the_nearest_one_and_all(agent: str, messa
     ],
 )
 def test_an_agent_reads_its_own_settings_and_the_shared_ones(name: str, readers: list[str]) -> None:
-    assert [agent for agent in config.agent_names() if config.is_read(name, agent)] == readers
+    assert [agent for agent in configs.agent_names() if configs.is_read(name, agent)] == readers
 
 
 def test_every_setting_is_read_by_an_agent() -> None:
-    for name in config.fields():
-        assert any(config.is_read(name, agent) for agent in config.agent_names()), name
+    for name in configs.fields():
+        assert any(configs.is_read(name, agent) for agent in configs.agent_names()), name
 
 
 def test_a_setting_of_another_agent_is_refused_by_name() -> None:
-    config.check_read(["run.seed", "vtrace.discount", "replay.num_slots"], "vtrace")
+    configs.check_read(["run.seed", "vtrace.discount", "replay.num_slots"], "vtrace")
     with pytest.raises(errors.ConfigError) as caught:
-        config.check_read(["run.seed", "search.num_simulations"], "vtrace")
+        configs.check_read(["run.seed", "search.num_simulations"], "vtrace")
     message = (
         "--search.num_simulations is a setting of muzero, but this is --agent=vtrace; leave it out, or give "
         "--agent=muzero"
     )
     assert str(caught.value) == message
     with pytest.raises(errors.ConfigError, match=r"--vtrace.max_lag is a setting of vtrace, but .*--agent=muzero"):
-        config.check_read(["vtrace.max_lag"], "muzero")
+        configs.check_read(["vtrace.max_lag"], "muzero")
 
 
 @pytest.mark.parametrize(
@@ -166,9 +168,9 @@ def test_a_setting_of_another_agent_is_refused_by_name() -> None:
     ],
 )
 def test_the_nearest_setting_is_one_that_the_agent_reads(agent: str, key: str, nearest: str) -> None:
-    base = config.override(config.Config(), {"agent": agent})
+    base = configs.override(configs.Config(), {"agent": agent})
     with pytest.raises(errors.ConfigError) as caught:
-        config.override(base, {key: "1"})
+        configs.override(base, {key: "1"})
     assert f"did you mean --{nearest}?" in str(caught.value)
 
 
@@ -184,7 +186,7 @@ def test_the_nearest_setting_is_one_that_the_agent_reads(agent: str, key: str, n
     ],
 )
 def test_a_setting_that_another_agent_reads_is_named_with_that_agent(agent: str, key: str, nearest: str) -> None:
-    base = config.override(config.Config(), {"agent": agent})
+    base = configs.override(configs.Config(), {"agent": agent})
     with pytest.raises(errors.ConfigError) as caught:
-        config.override(base, {key: "1"})
+        configs.override(base, {key: "1"})
     assert str(caught.value) == f"unknown setting --{key}=1; did you mean --{nearest}"

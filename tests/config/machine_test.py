@@ -2,17 +2,19 @@ from __future__ import annotations
 
 import pytest
 
-from seedzero.config import config, machine, options, presets
+from seedzero.config import config as configs
+from seedzero.config import machine as machines
+from seedzero.config import options, presets
 from seedzero.core import errors
 
-CPU = machine.Machine("cpu", num_cores=2, num_devices=1)
-GPU = machine.Machine("gpu", num_cores=16, num_devices=1)
-TPUS = machine.Machine("tpu", num_cores=96, num_devices=4)
+CPU = machines.Machine("cpu", num_cores=2, num_devices=1)
+GPU = machines.Machine("gpu", num_cores=16, num_devices=1)
+TPUS = machines.Machine("tpu", num_cores=96, num_devices=4)
 
 
 def test_atari_shrinks_on_a_cpu_and_says_so() -> None:
-    large, _ = machine.resolve(presets.get("atari"), preset="atari", explicit=set(), machine=GPU)
-    small, notes = machine.resolve(presets.get("atari"), preset="atari", explicit=set(), machine=CPU)
+    large, _ = machines.resolve(presets.get("atari"), preset="atari", explicit=set(), machine=GPU)
+    small, notes = machines.resolve(presets.get("atari"), preset="atari", explicit=set(), machine=CPU)
     assert (large.replay.batch_size, large.search.num_simulations) == (512, 16)
     assert small.replay.batch_size < large.replay.batch_size
     assert small.search.num_simulations < large.search.num_simulations
@@ -20,16 +22,16 @@ def test_atari_shrinks_on_a_cpu_and_says_so() -> None:
 
 
 def test_what_the_user_set_stays_on_a_cpu_too() -> None:
-    asked = config.override(presets.get("atari"), {"replay.batch_size": "24", "worker.threads": "5"})
+    asked = configs.override(presets.get("atari"), {"replay.batch_size": "24", "worker.threads": "5"})
     explicit = {"replay.batch_size", "worker.threads"}
-    resolved, notes = machine.resolve(asked, preset="atari", explicit=explicit, machine=CPU)
+    resolved, notes = machines.resolve(asked, preset="atari", explicit=explicit, machine=CPU)
     assert (resolved.replay.batch_size, resolved.worker.threads) == (24, 5)
     assert not any("batch_size" in note for note in notes)
 
 
 def test_slots_are_the_local_environments_shared_evenly_by_the_devices() -> None:
-    asked = config.override(presets.get("catch"), {"worker.num": 3, "worker.envs_per_group": 5})
-    resolved, _ = machine.resolve(asked, preset="catch", explicit=set(), machine=TPUS)
+    asked = configs.override(presets.get("catch"), {"worker.num": 3, "worker.envs_per_group": 5})
+    resolved, _ = machines.resolve(asked, preset="catch", explicit=set(), machine=TPUS)
     assert resolved.replay.num_slots == 32  # 3 workers x 2 groups x 5 = 30, and 4 devices
 
 
@@ -53,57 +55,57 @@ def test_slots_are_the_local_environments_shared_evenly_by_the_devices() -> None
 def test_one_more_worker_finds_rings_over_tcp_beside_those_that_share_the_capacity(
     settings: dict[str, options.Value], num_slots: int, num_envs: int
 ) -> None:
-    asked = config.override(presets.get("catch"), settings)
-    resolved, _ = machine.resolve(asked, preset="catch", explicit=settings.keys(), machine=CPU)
+    asked = configs.override(presets.get("catch"), settings)
+    resolved, _ = machines.resolve(asked, preset="catch", explicit=settings.keys(), machine=CPU)
     assert (resolved.replay.num_slots, resolved.replay.num_envs) == (num_slots, num_envs)
 
 
 def test_remote_workers_find_slots() -> None:
-    asked = config.override(presets.get("catch"), {"worker.num": 0})
-    resolved, _ = machine.resolve(asked, preset="catch", explicit=set(), machine=CPU)
+    asked = configs.override(presets.get("catch"), {"worker.num": 0})
+    resolved, _ = machines.resolve(asked, preset="catch", explicit=set(), machine=CPU)
     assert resolved.replay.num_slots == 4 * 32  # four workers with what each is asked for
 
 
 @pytest.mark.parametrize(("num_local", "num_remote", "num_slots"), [(0, 2, 64), (0, 9, 288), (1, 9, 320), (1, 1, 64)])
 def test_expected_remote_workers_find_slots(num_local: int, num_remote: int, num_slots: int) -> None:
-    asked = config.override(presets.get("catch"), {"worker.num": num_local, "worker.num_remote": num_remote})
-    resolved, _ = machine.resolve(asked, preset="catch", explicit=set(), machine=CPU)
+    asked = configs.override(presets.get("catch"), {"worker.num": num_local, "worker.num_remote": num_remote})
+    resolved, _ = machines.resolve(asked, preset="catch", explicit=set(), machine=CPU)
     assert resolved.replay.num_slots == resolved.replay.num_sharing == resolved.batcher.max_batch == num_slots
 
 
 def test_a_batch_that_devices_cannot_share_is_refused_with_one_that_they_can() -> None:
-    asked = config.override(presets.get("catch"), {"replay.batch_size": 130})
+    asked = configs.override(presets.get("catch"), {"replay.batch_size": 130})
     with pytest.raises(errors.ConfigError, match=r"replay.batch_size=130 .* try --replay.batch_size=132"):
-        machine.resolve(asked, preset="catch", explicit={"replay.batch_size"}, machine=TPUS)
+        machines.resolve(asked, preset="catch", explicit={"replay.batch_size"}, machine=TPUS)
 
 
-EIGHT = machine.Machine("tpu", num_cores=96, num_devices=8)
+EIGHT = machines.Machine("tpu", num_cores=96, num_devices=8)
 
 
 def test_slots_are_those_of_the_acting_devices_and_both_groups_share_a_batch() -> None:
     changes = {"training.acting_devices": 3, "replay.batch_size": 30}
-    resolved, _ = machine.resolve(
-        config.override(presets.get("catch"), changes), preset="catch", explicit=changes.keys(), machine=EIGHT
+    resolved, _ = machines.resolve(
+        configs.override(presets.get("catch"), changes), preset="catch", explicit=changes.keys(), machine=EIGHT
     )
     assert (resolved.training.num_devices, resolved.replay.num_slots) == (8, 33)
-    odd = config.override(presets.get("catch"), {**changes, "replay.batch_size": 24})
+    odd = configs.override(presets.get("catch"), {**changes, "replay.batch_size": 24})
     with pytest.raises(errors.ConfigError, match=r"=24 can't .*acting_devices=3 and the other 5; try .*_size=30"):
-        machine.resolve(odd, preset="catch", explicit=changes.keys(), machine=EIGHT)
-    slots = config.override(presets.get("catch"), {**changes, "replay.num_slots": 32})
+        machines.resolve(odd, preset="catch", explicit=changes.keys(), machine=EIGHT)
+    slots = configs.override(presets.get("catch"), {**changes, "replay.num_slots": 32})
     with pytest.raises(errors.ConfigError, match=r"num_slots=32 can't .* training\.acting_devices=3; try .*slots=33"):
-        machine.resolve(slots, preset="catch", explicit={*changes, "replay.num_slots"}, machine=EIGHT)
+        machines.resolve(slots, preset="catch", explicit={*changes, "replay.num_slots"}, machine=EIGHT)
 
 
 @pytest.mark.parametrize(("num_slots", "is_refused"), [(0, True), (32, True), (16, False)])
 def test_environments_in_order_reach_every_device(num_slots: int, is_refused: bool) -> None:
     groups = {"worker.num": 1, "worker.num_groups": 1, "worker.envs_per_group": 16 if num_slots else 20}
     changes = {"run.deterministic": True, "replay.num_slots": num_slots, **groups}
-    asked = config.override(presets.get("catch"), changes)
+    asked = configs.override(presets.get("catch"), changes)
     if is_refused:  # 20 environments have 24 rings: three on a device
         with pytest.raises(errors.ConfigError, match=r"leave devices without any, .* or --training.num_devices=[47]$"):
-            machine.resolve(asked, preset="catch", explicit=changes.keys(), machine=EIGHT)
+            machines.resolve(asked, preset="catch", explicit=changes.keys(), machine=EIGHT)
     else:
-        machine.resolve(asked, preset="catch", explicit=changes.keys(), machine=EIGHT)
+        machines.resolve(asked, preset="catch", explicit=changes.keys(), machine=EIGHT)
 
 
 @pytest.mark.parametrize(
@@ -111,16 +113,16 @@ def test_environments_in_order_reach_every_device(num_slots: int, is_refused: bo
 )
 def test_a_device_that_waits_for_an_environment_is_told(changes: dict[str, int], is_told: bool) -> None:
     changes = {"worker.envs_per_group": 2, **changes}
-    asked = config.override(presets.get("cartpole"), changes)
-    _, notes = machine.resolve(asked, preset="cartpole", explicit=changes.keys(), machine=EIGHT)
+    asked = configs.override(presets.get("cartpole"), changes)
+    _, notes = machines.resolve(asked, preset="cartpole", explicit=changes.keys(), machine=EIGHT)
     assert [note for note in notes if note.startswith("4 environments leave some of 8 devices")] == notes[1:] * is_told
     assert any("leave some" in note for note in notes) == is_told
 
 
 def test_an_evaluation_of_all_levels_fits_into_a_batch() -> None:
     changes = {"env.id": "dmlab:dmlab30", "worker.num": 1}
-    asked = config.override(presets.get("dmlab"), changes)
-    found, _ = machine.resolve(asked, preset="dmlab", explicit=changes.keys(), machine=machine.Machine("cpu", 2, 1))
+    asked = configs.override(presets.get("dmlab"), changes)
+    found, _ = machines.resolve(asked, preset="dmlab", explicit=changes.keys(), machine=machines.Machine("cpu", 2, 1))
     assert (found.replay.num_slots, found.batcher.max_batch) == (8, 30)
 
 
@@ -129,7 +131,7 @@ def test_a_run_that_goes_on_is_told_which_groups_share_its_slots() -> None:
     with pytest.raises(
         errors.ConfigError, match=r"num_slots=20 can't .*=8; .* --training.acting_devices=2 or 4 or 5$"
     ):
-        machine.check_shares(config.override(presets.get("catch"), changes), is_begun=True)
+        machines.check_shares(configs.override(presets.get("catch"), changes), is_begun=True)
 
 
 @pytest.mark.parametrize(
@@ -139,38 +141,38 @@ def test_a_run_that_goes_on_is_told_which_groups_share_its_slots() -> None:
         (CPU, 1, r"acting_devices=1 leaves none of training.num_devices=1 to learn; give 0"),
     ],
 )
-def test_some_devices_are_left_to_learn(found: machine.Machine, num_acting: int, message: str) -> None:
-    asked = config.override(presets.get("catch"), {"training.acting_devices": num_acting})
+def test_some_devices_are_left_to_learn(found: machines.Machine, num_acting: int, message: str) -> None:
+    asked = configs.override(presets.get("catch"), {"training.acting_devices": num_acting})
     with pytest.raises(errors.ConfigError, match=message):
-        machine.resolve(asked, preset="catch", explicit={"training.acting_devices"}, machine=found)
+        machines.resolve(asked, preset="catch", explicit={"training.acting_devices"}, machine=found)
 
 
 def test_a_call_of_reanalysis_is_shared_by_the_devices_where_it_is_on() -> None:
-    four = machine.Machine("gpu", 8, 4)
-    odd = config.override(presets.get("catch"), {"reanalyse.batch_size": 30})
-    machine.resolve(odd, preset="catch", explicit=set(), machine=four)
+    four = machines.Machine("gpu", 8, 4)
+    odd = configs.override(presets.get("catch"), {"reanalyse.batch_size": 30})
+    machines.resolve(odd, preset="catch", explicit=set(), machine=four)
     with pytest.raises(errors.ConfigError, match=r"reanalyse.batch_size=30 can't be shared.*reanalyse.batch_size=32"):
-        on = config.override(odd, {"reanalyse.per_insert": 1.0})
-        machine.resolve(on, preset="catch", explicit=set(), machine=four)
+        on = configs.override(odd, {"reanalyse.per_insert": 1.0})
+        machines.resolve(on, preset="catch", explicit=set(), machine=four)
 
 
 def test_threads_are_shared_by_the_local_workers() -> None:
-    asked = config.override(presets.get("atari"), {"worker.num": 4})
-    resolved, _ = machine.resolve(asked, preset="atari", explicit=set(), machine=GPU)
+    asked = configs.override(presets.get("atari"), {"worker.num": 4})
+    resolved, _ = machines.resolve(asked, preset="atari", explicit=set(), machine=GPU)
     assert resolved.worker.threads == 4
 
 
 def test_the_agents_part_of_a_preset_shrinks_on_a_cpu_too() -> None:
     asked = presets.get("atari", "vtrace")
-    small, notes = machine.resolve(asked, preset="atari", explicit=set(), machine=CPU)
+    small, notes = machines.resolve(asked, preset="atari", explicit=set(), machine=CPU)
     assert small.worker.envs_per_group < asked.worker.envs_per_group
     assert small.search == asked.search  # the other agent's part
     assert "search" not in notes[0]
 
 
 def test_the_unrolls_of_an_update_are_shared_by_the_devices() -> None:
-    asked = config.override(presets.get("catch", "vtrace"), {"vtrace.batch_size": 30, "replay.batch_size": 30})
+    asked = configs.override(presets.get("catch", "vtrace"), {"vtrace.batch_size": 30, "replay.batch_size": 30})
     with pytest.raises(errors.ConfigError, match=r"--vtrace.batch_size=30 .* try --vtrace.batch_size=32"):
-        machine.resolve(asked, preset="catch", explicit={"vtrace.batch_size"}, machine=TPUS)
-    whole = config.override(asked, {"vtrace.batch_size": 32})
-    machine.resolve(whole, preset="catch", explicit={"vtrace.batch_size"}, machine=TPUS)
+        machines.resolve(asked, preset="catch", explicit={"vtrace.batch_size"}, machine=TPUS)
+    whole = configs.override(asked, {"vtrace.batch_size": 32})
+    machines.resolve(whole, preset="catch", explicit={"vtrace.batch_size"}, machine=TPUS)

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from seedzero.config import config, options
+from seedzero.config import config as configs
+from seedzero.config import options
 from seedzero.core import errors
 
 
@@ -41,13 +42,13 @@ def test_others_are_refused_with_their_bounds(values: dict[str, Any], message: s
 
 
 def test_whole_numbers_have_32_bits_where_they_are_no_counts() -> None:
-    for name, field in config.fields().items():
+    for name, field in configs.fields().items():
         if isinstance(field.default, int) and not isinstance(field.default, bool):
             with pytest.raises(errors.ConfigError, match=rf"--{name} is {2**63}; it must be "):
-                config.override(config.Config(), {name: 2**63})
-    config.override(config.Config(), {"run.max_env_steps": 5_000_000_000, "replay.capacity": 5_000_000_000})
+                configs.override(configs.Config(), {name: 2**63})
+    configs.override(configs.Config(), {"run.max_env_steps": 5_000_000_000, "replay.capacity": 5_000_000_000})
     with pytest.raises(errors.ConfigError, match=r"batcher\.max_batch is 5000000000; it must be"):
-        config.override(config.Config(), {"batcher.max_batch": 5_000_000_000})
+        configs.override(configs.Config(), {"batcher.max_batch": 5_000_000_000})
 
 
 def test_a_field_keeps_its_help_unit_and_marks() -> None:
@@ -59,30 +60,32 @@ def test_a_field_keeps_its_help_unit_and_marks() -> None:
 class TestAgents:
     """Every agent's section."""
 
-    AGENTS = pytest.mark.parametrize("agent", config.agent_names())
+    AGENTS = pytest.mark.parametrize("agent", configs.agent_names())
 
     @AGENTS
     def test_its_facts_are_no_settings(self, agent: str) -> None:
-        section = getattr(config.Config(), agent)
+        section = getattr(configs.Config(), agent)
         assert isinstance(section, options.AgentSection)
         assert not {"SECTIONS", "SAMPLES", "MAX_PLAYERS", "PLAYS_CONTINUOUS"} & set(dataclasses.asdict(section))
 
     @AGENTS
     def test_its_other_sections_exist_and_are_no_agents(self, agent: str) -> None:
-        others = getattr(config.Config(), agent).SECTIONS
-        assert set(others) <= {field.name for field in dataclasses.fields(config.Config)} - set(config.agent_names())
+        others = getattr(configs.Config(), agent).SECTIONS
+        assert set(others) <= {field.name for field in dataclasses.fields(configs.Config)} - set(configs.agent_names())
 
     @AGENTS
     def test_it_names_what_devices_share(self, agent: str) -> None:
-        found = config.override(config.Config(), {"run.agent": agent})
+        found = configs.override(configs.Config(), {"run.agent": agent})
         shared = found.agent.shared(found)
-        assert shared and all(config.flatten(found)[name] == number for name, number in shared.items())
-        assert all(config.is_read(name, agent) for name in shared)
+        assert shared and all(configs.flatten(found)[name] == number for name, number in shared.items())
+        assert all(configs.is_read(name, agent) for name in shared)
         assert found.agent.window_steps(found) >= 1
 
 
 def test_muzeros_windows_hold_the_stack_the_unroll_and_the_rewards_of_their_targets() -> None:
-    found = config.override(config.Config(), {"network.frame_stack": 4, "muzero.unroll_steps": 3, "muzero.n_step": 7})
+    found = configs.override(
+        configs.Config(), {"network.frame_stack": 4, "muzero.unroll_steps": 3, "muzero.n_step": 7}
+    )
     assert found.agent.window_steps(found) == 4 + 3 + 7 + 1
 
 

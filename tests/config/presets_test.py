@@ -4,13 +4,15 @@ from typing import Any
 
 import pytest
 
-from seedzero.config import combinations, config, machine, options, presets
+from seedzero.config import combinations, options, presets
+from seedzero.config import config as configs
+from seedzero.config import machine as machines
 from seedzero.core import errors, types
 
 MACHINES = [
-    machine.Machine("cpu", num_cores=2, num_devices=1),
-    machine.Machine("gpu", num_cores=16, num_devices=1),
-    machine.Machine("tpu", num_cores=96, num_devices=4),
+    machines.Machine("cpu", num_cores=2, num_devices=1),
+    machines.Machine("gpu", num_cores=16, num_devices=1),
+    machines.Machine("tpu", num_cores=96, num_devices=4),
 ]
 PARTS = [(name, agent) for agent, parts in presets.PARTS.items() for name in parts]
 
@@ -18,24 +20,24 @@ PARTS = [(name, agent) for agent, parts in presets.PARTS.items() for name in par
 @pytest.mark.parametrize("found", MACHINES, ids=lambda found: found.platform)
 @pytest.mark.parametrize(("name", "agent"), PARTS)
 def test_every_preset_is_complete_and_possible_on_every_kind_of_machine_for_every_agent_with_a_part(
-    name: str, agent: str, found: machine.Machine
+    name: str, agent: str, found: machines.Machine
 ) -> None:
-    resolved, _ = machine.resolve(presets.get(name, agent), preset=name, explicit=set(), machine=found)
+    resolved, _ = machines.resolve(presets.get(name, agent), preset=name, explicit=set(), machine=found)
     combinations.check(resolved)
     assert resolved.run.agent == agent
     for key in ("training.num_devices", "replay.num_slots", "batcher.max_batch", "worker.threads"):
-        assert config.flatten(resolved)[key] != options.AUTO
+        assert configs.flatten(resolved)[key] != options.AUTO
 
 
 @pytest.mark.parametrize(("name", "agent"), PARTS)
 def test_half_of_the_chips_of_a_host_may_act_and_others_are_refused_with_a_batch_that_fits(
     name: str, agent: str
 ) -> None:
-    found = machine.Machine("tpu", num_cores=96, num_devices=8)
+    found = machines.Machine("tpu", num_cores=96, num_devices=8)
 
-    def resolve(num_acting: int) -> config.Config:
-        asked = config.override(presets.get(name, agent), {"training.acting_devices": num_acting})
-        return machine.resolve(asked, preset=name, explicit={"training.acting_devices"}, machine=found)[0]
+    def resolve(num_acting: int) -> configs.Config:
+        asked = configs.override(presets.get(name, agent), {"training.acting_devices": num_acting})
+        return machines.resolve(asked, preset=name, explicit={"training.acting_devices"}, machine=found)[0]
 
     combinations.check(resolve(4))
     assert resolve(4).replay.num_slots % 4 == 0
@@ -46,23 +48,23 @@ def test_half_of_the_chips_of_a_host_may_act_and_others_are_refused_with_a_batch
 
 
 def test_every_agent_has_parts_of_presets_that_exist_and_the_default_agent_of_all() -> None:
-    assert set(presets.PARTS) == set(config.agent_names())
+    assert set(presets.PARTS) == set(configs.agent_names())
     assert all(parts.keys() <= presets.PRESETS.keys() for parts in presets.PARTS.values())
-    assert presets.PARTS[config.agent_names()[0]].keys() == presets.PRESETS.keys()
+    assert presets.PARTS[configs.agent_names()[0]].keys() == presets.PRESETS.keys()
 
 
 @pytest.mark.parametrize(("name", "agent"), PARTS)
 def test_a_part_sets_what_its_agent_reads_and_a_preset_what_all_read(name: str, agent: str) -> None:
     part, preset = presets.part(name, agent), presets.find(name)
-    assert all(config.is_read(key, agent) for key in [*part.values, *part.on_cpu, *part.elsewhere])
+    assert all(configs.is_read(key, agent) for key in [*part.values, *part.on_cpu, *part.elsewhere])
     shared = [*preset.values, *preset.on_cpu]
-    assert all(config.is_read(key, other) for key in shared for other in config.agent_names())
+    assert all(configs.is_read(key, other) for key in shared for other in configs.agent_names())
 
 
 def test_an_agents_part_goes_over_the_shared_values() -> None:
     values, part = presets.find("catch").values, presets.part("catch", "vtrace").values
     assert values["evaluation.every_updates"] == 100 and part["evaluation.every_updates"] == 200
-    found = config.flatten(presets.get("catch", "vtrace"))
+    found = configs.flatten(presets.get("catch", "vtrace"))
     assert {key: found[key] for key in part} == part
     assert found["evaluation.every_updates"] == 200 and found["run.stop_at_return"] == 1.0
     assert presets.get("catch").evaluation.every_updates == 100
@@ -89,7 +91,7 @@ def test_agents_of_queues_act_with_the_newest_parameters_and_see_four_frames(nam
 def test_a_run_of_100k_steps_is_evaluated_several_times(agent: str, *, on_cpu: bool) -> None:
     found = presets.get("atari-100k", agent)
     if on_cpu:
-        found = config.override(found, presets.cpu_values("atari-100k", agent, explicit=set()))
+        found = configs.override(found, presets.cpu_values("atari-100k", agent, explicit=set()))
     of_update = found.agent.batch_size * found.agent.unroll_length  # type: ignore[attr-defined]
     assert 5 <= found.run.max_env_steps / of_update / found.evaluation.every_updates <= 10
 
@@ -97,8 +99,8 @@ def test_a_run_of_100k_steps_is_evaluated_several_times(agent: str, *, on_cpu: b
 @pytest.mark.parametrize("platform", ["cpu", "gpu"])
 @pytest.mark.parametrize("name", ["atari", "atari-100k"])
 def test_what_muzero_counts_in_updates_fits_into_the_updates_of_its_budget(name: str, platform: str) -> None:
-    where = machine.Machine(platform, 2, 1)
-    found, _ = machine.resolve(presets.get(name), preset=name, explicit=(), machine=where)
+    where = machines.Machine(platform, 2, 1)
+    found, _ = machines.resolve(presets.get(name), preset=name, explicit=(), machine=where)
     replay, optimizer, muzero = found.replay, found.optimizer, found.muzero
     with_steps = found.run.max_env_steps * replay.samples_per_insert / replay.batch_size
     assert replay.final_updates <= 0.2 * with_steps
@@ -116,7 +118,7 @@ def test_presets_of_papers_that_play_with_all_actions_do_so(agent: str) -> None:
 def test_an_agent_without_a_part_keeps_its_defaults_beside_the_shared_values() -> None:
     assert "tictactoe" not in presets.PARTS["vtrace"]
     found = presets.get("tictactoe", "vtrace")
-    assert found.vtrace == config.Config().vtrace
+    assert found.vtrace == configs.Config().vtrace
     assert (found.run.agent, found.env.random_opening) == ("vtrace", 6)
 
 

@@ -4,7 +4,8 @@ import dataclasses
 
 import pytest
 
-from seedzero.config import config, options, sections
+from seedzero.config import config as configs
+from seedzero.config import options, sections
 
 
 @pytest.mark.parametrize(
@@ -34,10 +35,10 @@ def test_updates_that_are_owed_come_before_the_end_by_steps() -> None:
 
 
 def test_shared_sections_are_checked_as_all_are() -> None:
-    found = [field for field in dataclasses.fields(config.Config) if field.name not in config.agent_names()]
+    found = [field for field in dataclasses.fields(configs.Config) if field.name not in configs.agent_names()]
     assert all(isinstance(field.default, options.Section) for field in found)
 
 
 def test_of_the_replay_an_agent_with_a_queue_reads_its_rings_alone() -> None:
-    read = [name for name in config.fields() if name.startswith("replay.") and config.is_read(name, "vtrace")]
+    read = [name for name in configs.fields() if name.startswith("replay.") and configs.is_read(name, "vtrace")]
     assert read == ["replay.num_slots"]

@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from seedzero.config import config, worker_options
+from seedzero.config import config as configs
+from seedzero.config import worker_options
 from seedzero.core import errors
 
 
@@ -29,9 +30,9 @@ def test_defaults_need_no_words() -> None:
 
 
 def test_a_learners_configuration_sets_threads_and_times() -> None:
-    learner = config.override(config.Config(), {"worker.threads": 4, "transport.keepalive_seconds": 2.0})
+    learner = configs.override(configs.Config(), {"worker.threads": 4, "transport.keepalive_seconds": 2.0})
     assert worker_options.of_learner(learner) == worker_options.WorkerOptions(threads=4, keepalive_seconds=2.0)
-    assert worker_options.of_learner(config.Config()) == worker_options.WorkerOptions()
+    assert worker_options.of_learner(configs.Config()) == worker_options.WorkerOptions()
 
 
 @pytest.mark.parametrize(
@@ -61,16 +62,16 @@ def test_an_invitation_is_a_command_that_works_elsewhere(listen: str, monkeypatc
     monkeypatch.setattr(socket, "gethostname", lambda: "learner.example")
     safe = {"transport.token_file": "t", "tls.cert_file": "c", "tls.key_file": "k"}
     for values, named in (({}, {}), (safe, {"token_file": "COPY_OF_THE_TOKEN", "ca_file": "CERTIFICATE"})):
-        text = worker_options.invitation(config.override(config.Config(), values), listen)
+        text = worker_options.invitation(configs.override(configs.Config(), values), listen)
         assert text.startswith("seedzero worker ")
         options = worker_options.read(text.split()[2:])
         assert options == worker_options.WorkerOptions(server="learner.example:17777", **named)
 
 
 def test_an_invitation_to_a_socket_names_it() -> None:
-    assert worker_options.invitation(config.Config(), "unix:/run/a") == "seedzero worker --server=unix:/run/a"
+    assert worker_options.invitation(configs.Config(), "unix:/run/a") == "seedzero worker --server=unix:/run/a"
 
 
 def test_an_invitation_to_a_run_with_remote_environments_is_for_the_users_own_worker() -> None:
-    remote = config.override(config.Config(), {"env.id": "remote"})
+    remote = configs.override(configs.Config(), {"env.id": "remote"})
     assert worker_options.invitation(remote, "127.0.0.1:7") == "python YOUR_WORKER.py --server=127.0.0.1:7"

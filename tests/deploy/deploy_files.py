@@ -10,7 +10,8 @@ from typing import Any
 import yaml
 
 from seedzero.api import request
-from seedzero.cli import main, parse
+from seedzero.cli import main as commands
+from seedzero.cli import parse
 from seedzero.core import errors
 
 _OF_OTHER_EXTRAS = ("envpool:", "football:", "gym:HalfCheetah", "gym:Hopper", "gym:minigrid:", "gym:vizdoom.")
@@ -38,9 +39,9 @@ def check_command(words: Sequence[str]) -> None:
 
 def _check(words: Sequence[str]) -> None:
     name, *rest = words
-    if name not in main.COMMANDS:
+    if name not in commands.COMMANDS:
         raise errors.UsageError(f"unknown command {name!r}")
-    arguments = parse.read(name, main.COMMANDS[name], rest)
+    arguments = parse.read(name, commands.COMMANDS[name], rest)
     if name == "train":
         asked = request.make(arguments.flags, arguments.settings)
         request.check_early(asked, has_environments=not asked.config.env.id.startswith(_OF_OTHER_EXTRAS))

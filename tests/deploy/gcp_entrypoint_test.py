@@ -86,8 +86,8 @@ class Machine:
         }
 
     @property
-    def client(self) -> google_cloud.Client:
-        return google_cloud.Client(google_cloud.endpoints(self.environment), sleep=lambda seconds: None)
+    def client(self) -> google_cloud.CloudClient:
+        return google_cloud.CloudClient(google_cloud.endpoints(self.environment), sleep=lambda seconds: None)
 
     def close(self) -> None:
         self._http.shutdown()
@@ -167,7 +167,7 @@ class TestSurroundings:
         assert len(machine.asked) == 1
 
     def test_without_google_cloud_the_error_says_so(self) -> None:
-        client = google_cloud.Client(google_cloud.Endpoints(metadata="http://127.0.0.1:1"), retry_seconds=())
+        client = google_cloud.CloudClient(google_cloud.Endpoints(metadata="http://127.0.0.1:1"), retry_seconds=())
         with pytest.raises(errors.Error, match="the metadata server, which only machines of Google Cloud have"):
             client.own_address()
 
@@ -260,9 +260,9 @@ while True:
 
 
 class TestRespawn:
-    def _worker(self, folder: pathlib.Path, codes: list[int], address: Any = lambda: "host:1") -> respawn.Worker:
+    def _worker(self, folder: pathlib.Path, codes: list[int], address: Any = lambda: "host:1") -> respawn.Respawner:
         (folder / "codes").write_text(json.dumps(codes))
-        return respawn.Worker(
+        return respawn.Respawner(
             lambda server: [sys.executable, "-c", SCRIPT, str(folder), server], address, poll_seconds=0.05
         )
 

@@ -12,16 +12,17 @@ import numpy as np
 import pytest
 
 from seedzero.agents import base, muzero
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.core import types
-from seedzero.device import apart, memory, programs, steps
-from seedzero.device import batch as batch_lib
-from seedzero.device import mesh as mesh_lib
-from seedzero.device import setup as setup_lib
-from seedzero.device import state as state_lib
-from seedzero.replay import data as data_lib
-from seedzero.replay import windows as windows_lib
+from seedzero.device import apart, memory, steps
+from seedzero.device import batch as batches
+from seedzero.device import mesh as meshes
+from seedzero.device import programs as device_programs
+from seedzero.device import setup as setups
+from seedzero.device import state as states
+from seedzero.replay import data as sources
+from seedzero.replay import windows as windowing
 
 SPEC = types.EnvSpec((2, 3, 1), "uint8", 3)
 NUM_TRAIN, NUM_EVALUATE, LENGTH, ROWS, BATCH = 6, 6, 12, 8, 24
@@ -39,12 +40,12 @@ SETTINGS: dict[str, options.Value] = {
     "reanalyse.batch_size": 6,
     "reanalyse.min_age": 0,
 }
-PRIORITIZED = fake_agent.ONE_ROW._replace(prioritization=data_lib.Prioritization(0.5, 0.4, 0, 0.01))
+PRIORITIZED = fake_agent.ONE_ROW._replace(prioritization=sources.Prioritization(0.5, 0.4, 0, 0.01))
 
 
 def _split(num_acting: int, num_learning: int) -> dict[str, Any]:
     """Returns the meshes of a setup; 0 learning: those that act learn."""
-    mesh, learners = mesh_lib.split(mesh_lib.make(num_acting + num_learning), num_learning and num_acting)
+    mesh, learners = meshes.split(meshes.make(num_acting + num_learning), num_learning and num_acting)
     return {"mesh": mesh, "learners": learners}
 
 
@@ -52,9 +53,9 @@ class _World:
     """All programs of a deterministic learner, and the states that they work on."""
 
     def __init__(self, num_acting: int, num_learning: int) -> None:
-        config = config_lib.override(config_lib.Config(), SETTINGS)
-        self.layout = batch_lib.Layout(num_acting, NUM_TRAIN, NUM_EVALUATE)
-        setup = setup_lib.Setup(
+        config = configs.override(configs.Config(), SETTINGS)
+        self.layout = batches.Layout(num_acting, NUM_TRAIN, NUM_EVALUATE)
+        setup = setups.Setup(
             agent=muzero.make(config, SPEC, "cpu"),
             spec=SPEC,
             layout=self.layout,
@@ -67,16 +68,16 @@ class _World:
             **_split(num_acting, num_learning),
         )
         self.setup = setup
-        self.programs = programs.Programs(
-            setup, state_lib.abstract_train(setup), state_lib.abstract_actor(setup), on_ready=lambda: None
+        self.programs = device_programs.Programs(
+            setup, states.abstract_train(setup), states.abstract_actor(setup), on_ready=lambda: None
         )
-        self.train, self.actor = state_lib.init_train(setup), state_lib.init_actor(setup)
+        self.train, self.actor = states.init_train(setup), states.init_actor(setup)
         self.stored = self.num_calls = 0
 
     def act(self, slots: list[int], random: np.random.Generator) -> np.ndarray:
         """Shows random frames in some slots and returns their actions."""
         shard, local = self.layout.place(np.array(slots))
-        batch = batch_lib.padding(SPEC, self.layout, ROWS)
+        batch = batches.padding(SPEC, self.layout, ROWS)
         rows = shard * ROWS + np.arange(len(slots))
         batch.slot[rows] = local
         batch.observation[rows] = random.integers(0, 256, (len(slots), *SPEC.observation_shape))
@@ -84,7 +85,7 @@ class _World:
         batch.first[rows] = self.num_calls == 0
         batch.explore[rows] = True
         counters = steps.counters(self.stored, 0, self.num_calls)
-        params = jax.device_put(self.train.params, mesh_lib.replicated(self.setup.mesh))
+        params = jax.device_put(self.train.params, meshes.replicated(self.setup.mesh))
         self.actor, acted = self.programs.act(ROWS)(params, self.actor, batch, counters)
         self.num_calls += 1
         self.stored += sum(slot < NUM_TRAIN for slot in slots)
@@ -99,7 +100,7 @@ class _World:
         return found
 
     def refresh(self) -> dict[str, float]:
-        params = jax.device_put(self.train.params, mesh_lib.replicated(self.setup.mesh))
+        params = jax.device_put(self.train.params, meshes.replicated(self.setup.mesh))
         rings, values = self.programs.refresh(params, self.actor.rings, steps.counters(self.stored, 100, 3))
         self.actor = self.actor._replace(rings=rings)
         return dict(zip(self.programs.refresh_metric_names, np.asarray(values).tolist(), strict=True))
@@ -123,21 +124,21 @@ def test_as_many_devices_apart_learn_the_same_bits() -> None:
     assert where == {True}
 
 
-def _fake_setup(agent: base.Agent, num_acting: int = 1, num_learning: int = 1, **changes: Any) -> setup_lib.Setup:
+def _fake_setup(agent: base.Agent, num_acting: int = 1, num_learning: int = 1, **changes: Any) -> setups.Setup:
     setup = fake_agent.make_setup(agent, num_acting, num_train=6, batch_size=12)
     return setup._replace(**_split(num_acting, num_learning), **changes)
 
 
-def _programs(setup: setup_lib.Setup) -> programs.Programs:
-    return programs.Programs(
-        setup, state_lib.abstract_train(setup), state_lib.abstract_actor(setup), on_ready=lambda: None
+def _programs(setup: setups.Setup) -> device_programs.Programs:
+    return device_programs.Programs(
+        setup, states.abstract_train(setup), states.abstract_actor(setup), on_ready=lambda: None
     )
 
 
-def _act(compiled: programs.Programs, setup: setup_lib.Setup, actor: Any, **arrays: Any) -> tuple[Any, Any]:
+def _act(compiled: device_programs.Programs, setup: setups.Setup, actor: Any, **arrays: Any) -> tuple[Any, Any]:
     """Acts in all slots."""
     batch, rows = fake_agent.batch(setup, list(range(6)), **arrays)
-    params = jax.device_put(setup.agent.acting(state_lib.init_train(setup)), mesh_lib.replicated(setup.mesh))
+    params = jax.device_put(setup.agent.acting(states.init_train(setup)), meshes.replicated(setup.mesh))
     actor, acted = compiled.act(8)(params, actor, batch, steps.counters(0, 0, 0))
     return actor, np.asarray(acted)[rows].tolist()
 
@@ -147,7 +148,7 @@ def test_more_or_fewer_devices_learn_the_same_from_the_same_windows(num_acting: 
     found = []
     for learners in (0, num_learning):
         setup = _fake_setup(fake_agent.make(PRIORITIZED), num_acting, learners, ahead=False)
-        compiled, train, actor = _programs(setup), state_lib.init_train(setup), state_lib.init_actor(setup)
+        compiled, train, actor = _programs(setup), states.init_train(setup), states.init_actor(setup)
         for number in range(6):
             actor, _ = _act(compiled, setup, actor, observation=np.arange(6.0)[:, None], reward=float(number))
         for number in range(3):
@@ -167,12 +168,12 @@ def test_acting_goes_on_while_an_update_learns() -> None:
         assert may_learn.wait(60)
         return number
 
-    def slow(state: Any, windows: windows_lib.Windows, key: jax.Array, axis_name: str | None) -> Any:
+    def slow(state: Any, windows: windowing.Windows, key: jax.Array, axis_name: str | None) -> Any:
         reward = jax.pure_callback(wait, jax.ShapeDtypeStruct(windows.reward.shape, jnp.float32), windows.reward)
         return agent.update(state, windows._replace(reward=reward), key, axis_name)
 
     setup = _fake_setup(agent._replace(update=slow), 1, 2)
-    compiled, train, actor = _programs(setup), state_lib.init_train(setup), state_lib.init_actor(setup)
+    compiled, train, actor = _programs(setup), states.init_train(setup), states.init_actor(setup)
     for reward in (0.0, 3.0, 5.0):
         actor, _ = _act(compiled, setup, actor, reward=reward)
     before = np.asarray(actor.rings.weight)
@@ -196,7 +197,7 @@ def test_priorities_that_come_late_reach_no_other_rows(
     are_there = False
     monkeypatch.setattr(apart, "is_there", lambda tree: are_there)
     setup = _fake_setup(fake_agent.make(PRIORITIZED), 2, 1)
-    compiled, train, actor = _programs(setup), state_lib.init_train(setup), state_lib.init_actor(setup)
+    compiled, train, actor = _programs(setup), states.init_train(setup), states.init_actor(setup)
     for number in range(6):
         actor, _ = _act(compiled, setup, actor, reward=float(number))
     train, rings, _ = compiled.update(train, actor.rings, np.int32(30), 0)
@@ -218,11 +219,11 @@ def test_priorities_that_come_late_reach_no_other_rows(
 
 
 def test_a_queue_is_learned_from_apart() -> None:
-    queue = data_lib.Queue(length=2, batch_size=12, max_lag=2, wait_seconds=0.0)
+    queue = sources.Queue(length=2, batch_size=12, max_lag=2, wait_seconds=0.0)
     found = []
     for num_learning in (0, 2):
         setup = _fake_setup(fake_agent.make(queue), 2, num_learning)
-        compiled, train, actor = _programs(setup), state_lib.init_train(setup), state_lib.init_actor(setup)
+        compiled, train, actor = _programs(setup), states.init_train(setup), states.init_actor(setup)
         for number in range(6):
             actor, _ = _act(compiled, setup, actor, observation=np.full((6, 1), number), reward=float(number))
         slot, time = np.tile(np.repeat(np.arange(3), 2), 2), np.tile([0, 2], 6)
@@ -236,8 +237,8 @@ def test_a_queue_is_learned_from_apart() -> None:
 
 def test_each_group_of_devices_has_memory_of_its_own() -> None:
     setup = _fake_setup(fake_agent.make(PRIORITIZED), 2, 2)
-    train, actor = state_lib.abstract_train(setup), state_lib.abstract_actor(setup)
-    tracer = programs.Tracer(setup, train, actor)
+    train, actor = states.abstract_train(setup), states.abstract_actor(setup)
+    tracer = device_programs.Tracer(setup, train, actor)
     assert list(tracer.training()) == ["draw", "learn", "write_back"]
     params, batch = 8, memory.device_bytes(tracer._moved)  # two numbers; as many rows of a batch on each device
     assert tracer.learn_apart().elsewhere == 2 * params + batch  # on their way: no rings, no copies that act

@@ -3,21 +3,22 @@
 import numpy as np
 import pytest
 
-from seedzero.config import config as config_lib
-from seedzero.config import machine, options, presets
+from seedzero.config import config as configs
+from seedzero.config import machine as machines
+from seedzero.config import options, presets
 from seedzero.core import types
-from seedzero.device import batch as batch_lib
+from seedzero.device import batch as batches
 from seedzero.transport import messages
 
 SPEC = types.EnvSpec((2,), "float32", 3)
 MASKED = types.EnvSpec((2,), "float32", 3, has_action_mask=True)
-ONE = batch_lib.Layout(num_shards=1, num_train=8, num_evaluate=4)
-TWO = batch_lib.Layout(num_shards=2, num_train=8, num_evaluate=4)
+ONE = batches.Layout(num_shards=1, num_train=8, num_evaluate=4)
+TWO = batches.Layout(num_shards=2, num_train=8, num_evaluate=4)
 
 
 def _message(
     slots: list[int], role: types.Role = types.Role.TRAIN, session_id: str = "r", mask: np.ndarray | None = None
-) -> batch_lib.Message:
+) -> batches.Message:
     number = len(slots)
     step = types.EnvStep(
         observation=np.array([[slot, slot + 0.5] for slot in slots], np.float32),
@@ -27,7 +28,7 @@ def _message(
         action_mask=mask,
     )
     request = messages.StepRequest(session_id, role, 0, 0, step, np.zeros(number, bool))
-    return batch_lib.Message(request, np.array(slots, np.int32), 0.0)
+    return batches.Message(request, np.array(slots, np.int32), 0.0)
 
 
 def test_evaluation_slots_lie_behind_the_rings_of_their_shard() -> None:
@@ -38,7 +39,7 @@ def test_evaluation_slots_lie_behind_the_rings_of_their_shard() -> None:
 
 
 def test_a_batch_is_padded_to_the_smallest_size_that_holds_it() -> None:
-    batch, rows = batch_lib.assemble([_message([3, 1]), _message([6])], SPEC, ONE, (2, 4, 8))
+    batch, rows = batches.assemble([_message([3, 1]), _message([6])], SPEC, ONE, (2, 4, 8))
     assert rows.tolist() == [0, 1, 2]
     assert batch.slot.tolist() == [3, 1, 6, 12]
     assert batch.observation[:, 0].tolist() == [3, 1, 6, 0]
@@ -50,7 +51,7 @@ def test_a_batch_is_padded_to_the_smallest_size_that_holds_it() -> None:
 
 
 def test_rows_lie_on_the_shard_of_their_slot_and_actions_find_back() -> None:
-    batch, rows = batch_lib.assemble([_message([5, 0]), _message([1, 2])], SPEC, TWO, (2, 3, 8))
+    batch, rows = batches.assemble([_message([5, 0]), _message([1, 2])], SPEC, TWO, (2, 3, 8))
     assert batch.slot.tolist() == [0, 1, 2, 1, 6, 6]  # 3 rows a shard, the second shard padded
     assert rows.tolist() == [3, 0, 1, 2]
     assert batch.observation[rows][:, 0].tolist() == [5, 0, 1, 2]
@@ -60,26 +61,26 @@ def test_each_row_has_its_environment_s_task_and_padding_the_first() -> None:
     told = _message([3, 1])
     step = told.request.step._replace(task=np.array([2, 1], np.int32))
     told = told._replace(request=told.request._replace(step=step))
-    batch, rows = batch_lib.assemble([_message([6]), told], SPEC, ONE, (4,))
+    batch, rows = batches.assemble([_message([6]), told], SPEC, ONE, (4,))
     assert batch.task[rows].tolist() == [0, 2, 1] and batch.task.tolist() == [0, 2, 1, 0]
     assert batch.task.dtype == np.int32
 
 
 def test_evaluation_acts_greedily() -> None:
-    batch, _ = batch_lib.assemble([_message([8], types.Role.EVALUATE)], SPEC, ONE, (1,))
+    batch, _ = batches.assemble([_message([8], types.Role.EVALUATE)], SPEC, ONE, (1,))
     assert not batch.explore.any()
 
 
 def test_masks_reach_their_rows_and_padding_may_do_anything() -> None:
     mask = np.array([[True, False, False], [False, True, True]])
-    batch, _ = batch_lib.assemble([_message([0, 1], mask=mask)], MASKED, ONE, (4,))
+    batch, _ = batches.assemble([_message([0, 1], mask=mask)], MASKED, ONE, (4,))
     assert np.array_equal(batch.action_mask[:2], mask)
     assert batch.action_mask[2:].all()
 
 
 def test_a_batch_never_reuses_a_buffer() -> None:
-    first, _ = batch_lib.assemble([_message([0])], SPEC, ONE, (4,))
-    second, _ = batch_lib.assemble([_message([1])], SPEC, ONE, (4,))
+    first, _ = batches.assemble([_message([0])], SPEC, ONE, (4,))
+    second, _ = batches.assemble([_message([1])], SPEC, ONE, (4,))
     for left, right in zip(first, second, strict=True):
         assert not np.shares_memory(left, right)
 
@@ -88,12 +89,12 @@ def test_a_batch_never_reuses_a_buffer() -> None:
     ("max_rows", "min_rows", "sizes"), [(32, 16, (16, 32)), (100, 16, (25, 50, 100)), (8, 16, (8,)), (1, 1, (1,))]
 )
 def test_batch_sizes_are_the_maximum_and_its_halves(max_rows: int, min_rows: int, sizes: tuple[int, ...]) -> None:
-    assert batch_lib.batch_sizes(max_rows, min_rows, 0) == sizes
+    assert batches.batch_sizes(max_rows, min_rows, 0) == sizes
 
 
 @pytest.mark.parametrize(("rows", "sizes"), [(1, (1, 25, 50)), (12, (12, 25, 50)), (13, (25, 50)), (60, (25, 50))])
 def test_evaluation_has_a_size_of_its_own_where_others_were_mostly_padding(rows: int, sizes: tuple[int, ...]) -> None:
-    assert batch_lib.batch_sizes(50, 16, rows) == sizes
+    assert batches.batch_sizes(50, 16, rows) == sizes
 
 
 @pytest.mark.parametrize(
@@ -124,16 +125,16 @@ def test_evaluation_has_a_size_of_its_own_where_others_were_mostly_padding(rows:
 def test_presets_compile_no_more_sizes_than_they_need(
     preset: str, platform: str, num_shards: int, settings: dict[str, options.Value], sizes: tuple[int, ...]
 ) -> None:
-    asked = config_lib.override(presets.get(preset), settings)
-    where = machine.Machine(platform, 2, num_shards)
-    resolved, _ = machine.resolve(asked, preset=preset, explicit=settings.keys(), machine=where)
-    assert batch_lib.plan(resolved, num_shards)[1] == sizes
+    asked = configs.override(presets.get(preset), settings)
+    where = machines.Machine(platform, 2, num_shards)
+    resolved, _ = machines.resolve(asked, preset=preset, explicit=settings.keys(), machine=where)
+    assert batches.plan(resolved, num_shards)[1] == sizes
 
 
 @pytest.mark.parametrize(
-    "layout", [ONE, TWO, batch_lib.Layout(4, 8, 4), batch_lib.Layout(4, 12, 0), batch_lib.Layout(1, 3, 1)]
+    "layout", [ONE, TWO, batches.Layout(4, 8, 4), batches.Layout(4, 12, 0), batches.Layout(1, 3, 1)]
 )
-def test_slots_have_numbers_of_their_own_and_those_that_evaluate_the_last(layout: batch_lib.Layout) -> None:
+def test_slots_have_numbers_of_their_own_and_those_that_evaluate_the_last(layout: batches.Layout) -> None:
     slots = np.arange(layout.num_train + layout.num_evaluate)
     shard, local = layout.place(slots)
     assert sorted(zip(shard.tolist(), local.tolist(), strict=True)) == [
@@ -145,7 +146,7 @@ def test_slots_have_numbers_of_their_own_and_those_that_evaluate_the_last(layout
 
 
 def test_a_batch_of_padding_alone_touches_no_slot() -> None:
-    batch = batch_lib.padding(SPEC, TWO, 3)
+    batch = batches.padding(SPEC, TWO, 3)
     assert batch.slot.tolist() == [TWO.slots_per_shard] * 6
     assert batch.observation.shape == (6, 2) and batch.observation.dtype == np.float32
     assert batch.action_mask.shape == (6, 3) and batch.action_mask.all()

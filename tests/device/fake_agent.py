@@ -12,23 +12,23 @@ import optax
 
 from seedzero.agents import base, learning
 from seedzero.core import types
-from seedzero.device import batch as batch_lib
-from seedzero.device import mesh as mesh_lib
-from seedzero.device import setup as setup_lib
-from seedzero.replay import data as data_lib
-from seedzero.replay import windows as windows_lib
+from seedzero.device import batch as batches
+from seedzero.device import mesh as meshes
+from seedzero.device import setup as setups
+from seedzero.replay import data as sources
+from seedzero.replay import windows as windowing
 
 SPEC = types.EnvSpec((1,), "float32", 100)
-_WHOLE = data_lib.Stored((), np.dtype(np.int32))
-STORED = {"slot": _WHOLE, "task": _WHOLE, "target": data_lib.Stored((), np.dtype(np.float32))}
-ONE_ROW = data_lib.Replay(length=1, observe=(0,))
+_WHOLE = sources.Stored((), np.dtype(np.int32))
+STORED = {"slot": _WHOLE, "task": _WHOLE, "target": sources.Stored((), np.dtype(np.float32))}
+ONE_ROW = sources.Replay(length=1, observe=(0,))
 
 
 def make(
-    data: data_lib.Replay | data_lib.Queue = ONE_ROW,
+    data: sources.Replay | sources.Queue = ONE_ROW,
     *,
     stack: int = 1,
-    stored: Mapping[str, data_lib.Stored] | None = None,
+    stored: Mapping[str, sources.Stored] | None = None,
     acting: Callable[[base.TrainState], base.Params] = lambda state: state.params,
     refresh: base.Refresh | None = None,
 ) -> base.Agent:
@@ -47,7 +47,7 @@ def make(
 
 
 def _act(
-    stored: Mapping[str, data_lib.Stored], memory: base.Memory, inputs: base.Inputs
+    stored: Mapping[str, sources.Stored], memory: base.Memory, inputs: base.Inputs
 ) -> tuple[base.Memory, base.Outputs]:
     """Counts steps, and answers with the environment's slot; a priority is the reward."""
     memory = memory + 1
@@ -57,7 +57,7 @@ def _act(
 
 
 def _update(
-    state: learning.TrainState, windows: windows_lib.Windows, key: jax.Array, axis_name: str | None
+    state: learning.TrainState, windows: windowing.Windows, key: jax.Array, axis_name: str | None
 ) -> tuple[learning.TrainState, jax.Array, base.Metrics]:
     """Predicts the sum of a window's rewards from its first number."""
     number = windows.observation[types.OBSERVATION][:, 0, 0]
@@ -83,12 +83,12 @@ def make_setup(
     slot_length: int = 12,
     batch_size: int = 4,
     sizes: tuple[int, ...] = (8,),
-) -> setup_lib.Setup:
-    return setup_lib.Setup(
+) -> setups.Setup:
+    return setups.Setup(
         agent=agent,
         spec=SPEC,
-        mesh=mesh_lib.make(num_devices),
-        layout=batch_lib.Layout(num_devices, num_train, num_evaluate),
+        mesh=meshes.make(num_devices),
+        layout=batches.Layout(num_devices, num_train, num_evaluate),
         sizes=sizes,
         slot_length=slot_length,
         seed=0,
@@ -97,11 +97,11 @@ def make_setup(
     )
 
 
-def batch(setup: setup_lib.Setup, slots: list[int], **arrays: Any) -> tuple[batch_lib.Batch, np.ndarray]:
+def batch(setup: setups.Setup, slots: list[int], **arrays: Any) -> tuple[batches.Batch, np.ndarray]:
     """Returns a batch with these global slots and arrays of theirs, in the middle of episodes, and their rows."""
     num_rows = setup.sizes[-1]
     shard, local = setup.layout.place(np.array(slots))
-    padded = batch_lib.padding(setup.spec, setup.layout, num_rows)
+    padded = batches.padding(setup.spec, setup.layout, num_rows)
     rows = shard * num_rows + np.arange(len(slots))
     padded.slot[rows] = local
     padded.first[rows] = False

@@ -12,19 +12,20 @@ import numpy as np
 import pytest
 
 from seedzero.agents import muzero
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.core import errors, types
-from seedzero.device import batch as batch_lib
-from seedzero.device import host_frames, programs, steps
-from seedzero.device import mesh as mesh_lib
-from seedzero.device import setup as setup_lib
-from seedzero.device import state as state_lib
-from seedzero.replay import data as data_lib
-from seedzero.replay import frames as frames_lib
-from seedzero.replay import rings as rings_lib
+from seedzero.device import batch as batches
+from seedzero.device import host_frames, steps
+from seedzero.device import mesh as meshes
+from seedzero.device import programs as device_programs
+from seedzero.device import setup as setups
+from seedzero.device import state as states
+from seedzero.replay import data as sources
+from seedzero.replay import frames as frame_rows
+from seedzero.replay import rings as ring_store
 from seedzero.replay import sampling
-from seedzero.replay import windows as windows_lib
+from seedzero.replay import windows as windowing
 
 SPEC = types.EnvSpec((2, 3, 1), "uint8", 3)
 NUM_TRAIN, NUM_EVALUATE, LENGTH, CAPACITY, ROWS = 4, 4, 40, 1_000, 8
@@ -49,12 +50,12 @@ class _World:
     """All programs over some devices, and the states that they work on."""
 
     def __init__(self, num_devices: int, *, on_host: bool, ahead: bool = False) -> None:
-        config = config_lib.override(config_lib.Config(), SETTINGS)
-        self.layout = batch_lib.Layout(num_devices, NUM_TRAIN, NUM_EVALUATE)
-        setup = setup_lib.Setup(
+        config = configs.override(configs.Config(), SETTINGS)
+        self.layout = batches.Layout(num_devices, NUM_TRAIN, NUM_EVALUATE)
+        setup = setups.Setup(
             agent=muzero.make(config, SPEC, "cpu"),
             spec=SPEC,
-            mesh=mesh_lib.make(num_devices),
+            mesh=meshes.make(num_devices),
             layout=self.layout,
             sizes=(ROWS,),
             slot_length=LENGTH,
@@ -64,22 +65,22 @@ class _World:
             ahead=ahead,
         )
         self.ready = threading.Semaphore(0)
-        sharding = mesh_lib.sharded(setup.mesh)
+        sharding = meshes.sharded(setup.mesh)
         self.frames = host_frames.HostFrames(SPEC, self.layout, LENGTH, sharding) if on_host else None
-        actor = state_lib.abstract_actor(setup)
+        actor = states.abstract_actor(setup)
         if on_host:
             actor = actor._replace(rings=actor.rings._replace(observation=None))
-        self.programs = programs.Programs(
-            setup, state_lib.abstract_train(setup), actor, on_ready=self.ready.release, frames=self.frames
+        self.programs = device_programs.Programs(
+            setup, states.abstract_train(setup), actor, on_ready=self.ready.release, frames=self.frames
         )
-        self.train = state_lib.init_train(setup)
-        self.actor = state_lib.init_actor(setup, holds_frames=not on_host)
+        self.train = states.init_train(setup)
+        self.actor = states.init_actor(setup, holds_frames=not on_host)
         self.stored = self.num_acts = self.num_refreshes = 0
 
     def act(self, slots: list[int], random: np.random.Generator) -> np.ndarray:
         """Shows random frames in some slots and returns their actions."""
         shard, local = self.layout.place(np.array(slots))
-        batch = batch_lib.padding(SPEC, self.layout, ROWS)
+        batch = batches.padding(SPEC, self.layout, ROWS)
         rows = shard * ROWS + np.arange(len(slots))
         batch.slot[rows] = local
         batch.observation[rows] = random.integers(0, 256, (len(slots), *SPEC.observation_shape))
@@ -119,7 +120,7 @@ class _World:
         rings = self.programs.with_frames(self.actor.rings)
         if self.frames is None:  # in the layout of a device
             everywhere = np.indices(rings.observation.shape[:2])
-            rings = rings._replace(observation=frames_lib.get(rings.observation, *map(jnp.asarray, everywhere)))
+            rings = rings._replace(observation=frame_rows.get(rings.observation, *map(jnp.asarray, everywhere)))
         return jax.tree.map(np.asarray, rings)
 
 
@@ -137,10 +138,10 @@ def test_acting_learning_and_refreshing_give_the_same_bits_wherever_the_frames_a
 
 
 def test_a_run_goes_on_behind_the_rows_that_came_back() -> None:
-    before, after = (host_frames.HostFrames(_NUMBERED, _ONE, 4, mesh_lib.sharded(mesh_lib.make(1))) for _ in range(2))
+    before, after = (host_frames.HostFrames(_NUMBERED, _ONE, 4, meshes.sharded(meshes.make(1))) for _ in range(2))
 
     def write(frames: host_frames.HostFrames, *slots: int, number: int) -> None:
-        batch = batch_lib.padding(_NUMBERED, _ONE, 2)
+        batch = batches.padding(_NUMBERED, _ONE, 2)
         batch.slot[: len(slots)] = slots
         batch.observation[:] = number
         frames.write(batch)
@@ -162,7 +163,7 @@ def test_programs_draw_ahead_what_acting_does_not_overwrite() -> None:
     may_read, num_compared, read = threading.Semaphore(0), 0, frames.read
     before = frames.array
 
-    def read_later(windows: windows_lib.Windows) -> jax.Array:
+    def read_later(windows: windowing.Windows) -> jax.Array:
         nonlocal num_compared
         if threading.current_thread() is not threading.main_thread():
             assert may_read.acquire(timeout=60)
@@ -190,7 +191,7 @@ def test_programs_draw_ahead_what_acting_does_not_overwrite() -> None:
 # Drawn ahead of the update: rows that tell their own number ------------------------------------------------------
 
 _NUMBERED = types.EnvSpec((1,), "int32", 2)
-_ONE = batch_lib.Layout(1, 2, 0)
+_ONE = batches.Layout(1, 2, 0)
 _STACK, _SHORT = 2, 2 * (2 + host_frames.HOST_LAG)
 
 
@@ -198,45 +199,45 @@ class _Numbered:
     """Rings as short as they may be; a row's frame is its number, and so is an array beside it on the device."""
 
     def __init__(self) -> None:
-        self.frames = host_frames.HostFrames(_NUMBERED, _ONE, _SHORT, mesh_lib.sharded(mesh_lib.make(1)))
-        stored = {"number": data_lib.Stored((), np.dtype(np.int32))}
-        self.rings = rings_lib.create(_NUMBERED, stored, 2, _SHORT, holds_frames=False)
+        self.frames = host_frames.HostFrames(_NUMBERED, _ONE, _SHORT, meshes.sharded(meshes.make(1)))
+        stored = {"number": sources.Stored((), np.dtype(np.int32))}
+        self.rings = ring_store.create(_NUMBERED, stored, 2, _SHORT, holds_frames=False)
         self.number = self.num_draws = 0
         self.may_read = threading.Semaphore(0)
         self.is_ready = threading.Semaphore(0)
         read = self.frames.read
 
-        def read_when_allowed(windows: windows_lib.Windows) -> jax.Array:
+        def read_when_allowed(windows: windowing.Windows) -> jax.Array:
             if threading.current_thread() is not threading.main_thread():
                 assert self.may_read.acquire(timeout=60)
             return read(windows)
 
         self.frames.read = read_when_allowed  # type: ignore[method-assign]
         self.seen: list[np.ndarray] = []
-        self._write = jax.jit(functools.partial(rings_lib.write, stack=_STACK))
+        self._write = jax.jit(functools.partial(ring_store.write, stack=_STACK))
         self._sample = jax.jit(
             functools.partial(
                 sampling.sample,
                 batch_size=64,
-                replay=data_lib.Replay(length=1, observe=(0,)),
+                replay=sources.Replay(length=1, observe=(0,)),
                 capacity=10_000,
                 stack=_STACK,
                 lag=host_frames.HOST_LAG,
             )
         )
-        self.update = host_frames.Update(
+        self.update = host_frames.UpdateFromHost(
             self.frames, self._draw, self._learn, ahead=True, on_ready=self.is_ready.release
         )
 
     def _draw(
-        self, num_updates: jax.Array, ahead: Any, rings: rings_lib.Rings, num_inserts: Any
-    ) -> windows_lib.Windows:
+        self, num_updates: jax.Array, ahead: Any, rings: ring_store.Rings, num_inserts: Any
+    ) -> windowing.Windows:
         self.num_draws += 1
         key = jax.random.key(int(num_updates) + int(ahead))
-        windows: windows_lib.Windows = self._sample(rings, key, num_inserts=num_inserts)
+        windows: windowing.Windows = self._sample(rings, key, num_inserts=num_inserts)
         return windows
 
-    def _learn(self, train: Any, rings: rings_lib.Rings, windows: windows_lib.Windows, frames: jax.Array) -> Any:
+    def _learn(self, train: Any, rings: ring_store.Rings, windows: windowing.Windows, frames: jax.Array) -> Any:
         number = np.asarray(windows.stored["number"])
         stack = np.asarray(frames)[:, 0, :, 0]
         np.testing.assert_array_equal(stack, np.stack([np.maximum(number[:, 0] - 1, 0), number[:, 0]], axis=1))
@@ -248,11 +249,11 @@ class _Numbered:
     def act(self, times: int = 1) -> None:
         """Writes the next number into both slots."""
         for _ in range(times):
-            batch = batch_lib.padding(_NUMBERED, _ONE, 2)
+            batch = batches.padding(_NUMBERED, _ONE, 2)
             batch.slot[:] = [0, 1]
             batch.observation[:] = self.number
             self.frames.write(batch)
-            row = rings_lib.Row(
+            row = ring_store.Row(
                 jnp.asarray(batch.observation),
                 jnp.zeros(2),
                 jnp.zeros(2, bool),
@@ -304,7 +305,7 @@ def test_calls_that_write_no_row_do_not_make_windows_late() -> None:
     world = _Numbered()
     world.act(_SHORT)
     world.learn()
-    padding = batch_lib.padding(_NUMBERED, _ONE, 2)
+    padding = batches.padding(_NUMBERED, _ONE, 2)
     for _ in range(2 * host_frames.HOST_LAG):
         world.frames.write(padding)
     assert not world.update.ready

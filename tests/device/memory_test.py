@@ -12,16 +12,16 @@ import pytest
 
 from seedzero.core import errors
 from seedzero.device import memory
-from seedzero.device import mesh as mesh_lib
+from seedzero.device import mesh as meshes
 
 GIB = 2**30
 
 
 def test_bytes_of_one_device_are_its_share_of_split_arrays_and_all_of_the_others() -> None:
-    mesh = mesh_lib.make(4)
+    mesh = meshes.make(4)
     shapes = jax.ShapeDtypeStruct((8, 3), jnp.float32), jax.eval_shape(lambda: jax.random.key(0))
-    split = mesh_lib.placed(shapes[0], mesh_lib.sharded(mesh))
-    whole = mesh_lib.placed(shapes, mesh_lib.replicated(mesh))
+    split = meshes.placed(shapes[0], meshes.sharded(mesh))
+    whole = meshes.placed(shapes, meshes.replicated(mesh))
     assert memory.device_bytes(split) == 2 * 3 * 4
     assert memory.device_bytes({"split": split, "whole": whole}) == 24 + 96 + 8
 
@@ -36,7 +36,7 @@ def test_a_result_in_the_place_of_an_argument_counts_once() -> None:
 
 
 def test_a_program_beyond_the_limit_is_refused_with_its_parts_and_the_settings_to_lower() -> None:
-    needs = memory.Needs(3 * GIB, GIB, GIB // 2)
+    needs = memory.ProgramMemory(3 * GIB, GIB, GIB // 2)
     memory.check("update", needs, int(4.5 * GIB), "--x")
     with pytest.raises(
         errors.CapacityError, match=r"update needs 4\.50 GiB.*3\.00.*1\.00.*0\.50.*has 4\.00.*lower --x"

@@ -8,48 +8,48 @@ import numpy as np
 import pytest
 
 from seedzero.core import errors
-from seedzero.device import mesh as mesh_lib
+from seedzero.device import mesh as meshes
 
 
 @pytest.mark.parametrize(("asked", "found"), [(1, 1), (3, 3), (0, 4)])
 def test_a_mesh_has_the_first_devices_and_all_for_0(asked: int, found: int) -> None:
-    assert mesh_lib.make(asked).devices.tolist() == jax.local_devices()[:found]
+    assert meshes.make(asked).devices.tolist() == jax.local_devices()[:found]
 
 
 def test_more_devices_than_there_are_is_an_error_with_the_number() -> None:
     with pytest.raises(errors.ConfigError, match=r"=5: this host has 4 cpu .* give --training\.num_devices=4"):
-        mesh_lib.make(5)
+        meshes.make(5)
 
 
 def test_some_devices_act_and_the_others_learn() -> None:
-    whole = mesh_lib.make(4)
-    assert mesh_lib.split(whole, 0) == (whole, None)
-    acting, learning = mesh_lib.split(whole, 1)
+    whole = meshes.make(4)
+    assert meshes.split(whole, 0) == (whole, None)
+    acting, learning = meshes.split(whole, 1)
     assert learning is not None
     assert [*acting.devices, *learning.devices] == jax.local_devices() and acting.devices.size == 1
     with pytest.raises(errors.ConfigError, match=r"--training\.acting_devices=4 leaves none of 4 to learn"):
-        mesh_lib.split(whole, 4)
+        meshes.split(whole, 4)
 
 
 def test_each_device_works_on_its_own_part() -> None:
-    mesh = mesh_lib.make(4)
-    summed = mesh_lib.over_devices(
-        lambda x, y: (x.sum(keepdims=True), jax.lax.psum(x.sum(), mesh_lib.AXIS) + y),
+    mesh = meshes.make(4)
+    summed = meshes.over_devices(
+        lambda x, y: (x.sum(keepdims=True), jax.lax.psum(x.sum(), meshes.AXIS) + y),
         mesh,
-        in_specs=(mesh_lib.SHARDED, mesh_lib.REPLICATED),
-        out_specs=(mesh_lib.SHARDED, mesh_lib.REPLICATED),
+        in_specs=(meshes.SHARDED, meshes.REPLICATED),
+        out_specs=(meshes.SHARDED, meshes.REPLICATED),
     )
     part, whole = summed(jnp.arange(8.0), jnp.float32(100))
     np.testing.assert_array_equal(part, [1, 5, 9, 13])
     assert float(whole) == 128
-    assert part.sharding == mesh_lib.sharded(mesh) and whole.sharding == mesh_lib.replicated(mesh)
+    assert part.sharding == meshes.sharded(mesh) and whole.sharding == meshes.replicated(mesh)
 
 
 def test_arguments_are_donated_where_that_is_said() -> None:
-    mesh = mesh_lib.make(2)
-    sharded = mesh_lib.SHARDED
-    add = mesh_lib.over_devices(lambda x, y: x + y, mesh, (sharded, sharded), sharded, donate=(1,))
-    kept, given = (jax.device_put(jnp.arange(4.0), mesh_lib.sharded(mesh)) for _ in range(2))
+    mesh = meshes.make(2)
+    sharded = meshes.SHARDED
+    add = meshes.over_devices(lambda x, y: x + y, mesh, (sharded, sharded), sharded, donate=(1,))
+    kept, given = (jax.device_put(jnp.arange(4.0), meshes.sharded(mesh)) for _ in range(2))
     before = [shard.data.unsafe_buffer_pointer() for shard in given.addressable_shards]
     added = add(kept, given)
     assert given.is_deleted() and not kept.is_deleted()
@@ -57,6 +57,6 @@ def test_arguments_are_donated_where_that_is_said() -> None:
 
 
 def test_placed_shapes_carry_the_sharding() -> None:
-    sharding = mesh_lib.sharded(mesh_lib.make(2))
-    found = mesh_lib.placed({"x": np.zeros((4, 3), np.int8)}, sharding)
+    sharding = meshes.sharded(meshes.make(2))
+    found = meshes.placed({"x": np.zeros((4, 3), np.int8)}, sharding)
     assert found == {"x": jax.ShapeDtypeStruct((4, 3), np.int8, sharding=sharding)}

@@ -15,14 +15,14 @@ import pytest
 from seedzero.agents import base
 from seedzero.core import errors
 from seedzero.device import memory, steps
-from seedzero.device import programs as programs_lib
-from seedzero.device import setup as setup_lib
-from seedzero.device import state as state_lib
-from seedzero.replay import data as data_lib
-from seedzero.replay import windows as windows_lib
+from seedzero.device import programs as device_programs
+from seedzero.device import setup as setups
+from seedzero.device import state as states
+from seedzero.replay import data as sources
+from seedzero.replay import windows as windowing
 
 
-def _compute(params: base.Params, windows: windows_lib.Windows, key: jax.Array) -> Any:
+def _compute(params: base.Params, windows: windowing.Windows, key: jax.Array) -> Any:
     return {"target": windows.reward[:, 0] + 100}, {"change": windows.reward[:, 0]}
 
 
@@ -32,13 +32,13 @@ REFRESH = base.Refresh(per_insert=1.0, batch_size=64, min_age=0, length=1, obser
 class _World:
     """Programs, and the states that they work on."""
 
-    def __init__(self, setup: setup_lib.Setup) -> None:
+    def __init__(self, setup: setups.Setup) -> None:
         self.setup = setup
         self.ready = threading.Semaphore(0)
-        self.programs = programs_lib.Programs(
-            setup, state_lib.abstract_train(setup), state_lib.abstract_actor(setup), on_ready=self.ready.release
+        self.programs = device_programs.Programs(
+            setup, states.abstract_train(setup), states.abstract_actor(setup), on_ready=self.ready.release
         )
-        self.train, self.actor = state_lib.init_train(setup), state_lib.init_actor(setup)
+        self.train, self.actor = states.init_train(setup), states.init_actor(setup)
 
     def act(self, size: int, slots: list[int], reward: float = 0.0) -> list[int]:
         batch, rows = fake_agent.batch(self.setup._replace(sizes=(size,)), slots, reward=reward)
@@ -90,7 +90,7 @@ def test_programs_that_need_more_than_the_device_has_are_refused_where_they_are_
         world.act(8, [0])
     with pytest.raises(errors.CapacityError, match=r"update needs .*lower --replay\.batch_size or --replay\.capac"):
         world.update(np.int32(0))
-    queue = data_lib.Queue(length=1, batch_size=4, max_lag=2, wait_seconds=0.0)
+    queue = sources.Queue(length=1, batch_size=4, max_lag=2, wait_seconds=0.0)
     queued = _World(fake_agent.make_setup(fake_agent.make(queue), 2))
     opened.append(queued)
     with pytest.raises(errors.CapacityError, match=r"act needs .*lower --batcher\.max_batch or --replay\.num_slots"):
@@ -99,27 +99,27 @@ def test_programs_that_need_more_than_the_device_has_are_refused_where_they_are_
 
 def test_state_that_a_program_is_not_given_lies_beside_its_arguments() -> None:
     setup = fake_agent.make_setup(fake_agent.make())
-    train, actor = state_lib.abstract_train(setup), state_lib.abstract_actor(setup)
+    train, actor = states.abstract_train(setup), states.abstract_actor(setup)
     on_host = actor._replace(rings=actor.rings._replace(observation=None))
     params, carried = map(memory.device_bytes, (setup.agent.acting(train), actor.carried))
     # Two copies of the parameters: acting's, and that of a running evaluation.
-    assert programs_lib.Tracer(setup, train, actor).act(8).elsewhere == params + memory.device_bytes(train)
-    assert programs_lib.Tracer(setup, train, actor).update().elsewhere == 2 * params + carried
-    assert programs_lib.Tracer(setup, train, on_host).learn().elsewhere == 2 * params + carried
+    assert device_programs.Tracer(setup, train, actor).act(8).elsewhere == params + memory.device_bytes(train)
+    assert device_programs.Tracer(setup, train, actor).update().elsewhere == 2 * params + carried
+    assert device_programs.Tracer(setup, train, on_host).learn().elsewhere == 2 * params + carried
 
 
 def test_the_seed_is_an_argument_of_the_programs_and_no_part_of_them() -> None:
     setup = fake_agent.make_setup(fake_agent.make(refresh=REFRESH), 2)
-    train, actor = state_lib.abstract_train(setup), state_lib.abstract_actor(setup)
-    tracers = [programs_lib.Tracer(setup._replace(seed=seed), train, actor) for seed in (1, 2)]
+    train, actor = states.abstract_train(setup), states.abstract_actor(setup)
+    tracers = [device_programs.Tracer(setup._replace(seed=seed), train, actor) for seed in (1, 2)]
     for one, other in zip(*([x.act(8), x.update(), x.refresh()] for x in tracers), strict=True):
         assert one.function.lower().as_text() == other.function.lower().as_text()
 
     def arguments() -> tuple[Any, ...]:
-        rings = state_lib.init_actor(setup).rings
+        rings = states.init_actor(setup).rings
         rows = np.arange(rings.reward.size, dtype=np.float32).reshape(rings.reward.shape)
         rings = rings._replace(weight=jnp.ones_like(rings.weight), reward=rings.reward + rows)
-        return state_lib.init_train(setup), rings, np.int32(0)
+        return states.init_train(setup), rings, np.int32(0)
 
     losses = []
     for seed, tracer in zip((1, 2), tracers, strict=True):
@@ -133,8 +133,8 @@ def test_the_seed_is_an_argument_of_the_programs_and_no_part_of_them() -> None:
 
 def test_a_program_with_metrics_is_traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
     setup = fake_agent.make_setup(fake_agent.make(), 1)
-    tracer = programs_lib.Tracer(setup, state_lib.abstract_train(setup), state_lib.abstract_actor(setup))
-    traced: list[setup_lib.Setup] = []
+    tracer = device_programs.Tracer(setup, states.abstract_train(setup), states.abstract_actor(setup))
+    traced: list[setups.Setup] = []
     make_update = steps.make_update
     monkeypatch.setattr(steps, "make_update", lambda setup: traced.append(setup) or make_update(setup))
     assert tracer.update().metric_names
@@ -142,7 +142,7 @@ def test_a_program_with_metrics_is_traced_once(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_an_update_from_a_queue_is_fed_unrolls(opened: list[_World]) -> None:
-    queue = data_lib.Queue(length=1, batch_size=4, max_lag=2, wait_seconds=0.0)
+    queue = sources.Queue(length=1, batch_size=4, max_lag=2, wait_seconds=0.0)
     world = _World(fake_agent.make_setup(fake_agent.make(queue), 2))
     opened.append(world)
     for reward in (1.0, 2.0):
@@ -178,14 +178,14 @@ def test_smaller_batches_come_after_what_a_run_needs_to_begin(
     opened: list[_World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found: list[list[int]] = []
-    compile_refresh = programs_lib.Programs._compile_refresh
+    compile_refresh = device_programs.Programs._compile_refresh
 
-    def compiling(programs: programs_lib.Programs, tracer: programs_lib.Tracer) -> Any:
+    def compiling(programs: device_programs.Programs, tracer: device_programs.Tracer) -> Any:
         assert programs.update_compiled
         found.append([size for size in programs.sizes if size != 8])
         return compile_refresh(programs, tracer)
 
-    monkeypatch.setattr(programs_lib.Programs, "_compile_refresh", compiling)
+    monkeypatch.setattr(device_programs.Programs, "_compile_refresh", compiling)
     world = _World(fake_agent.make_setup(fake_agent.make(refresh=REFRESH), sizes=(2, 4, 8)))
     opened.append(world)
     assert [world.programs.act(size) is not None for size in (2, 4, 8)] == [True] * 3
@@ -206,7 +206,7 @@ def test_what_can_not_be_compiled_is_told_where_it_is_asked_for(opened: list[_Wo
 
 @pytest.mark.parametrize("is_queue", [False, True])
 def test_an_example_feed_has_the_shape_of_every_feed(is_queue: bool) -> None:
-    queue = data_lib.Queue(length=1, batch_size=4, max_lag=2, wait_seconds=0.0)
+    queue = sources.Queue(length=1, batch_size=4, max_lag=2, wait_seconds=0.0)
     setup = fake_agent.make_setup(fake_agent.make(queue if is_queue else fake_agent.ONE_ROW), 2)
     feed = steps.example_feed(setup)
     placed = jax.device_put(feed, steps.feed_sharding(setup))

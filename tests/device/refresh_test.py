@@ -12,19 +12,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from seedzero import search
+from seedzero import search as mcts
 from seedzero.agents import base, muzero, muzero_model, muzero_search
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.core import types
-from seedzero.device import batch as batch_lib
-from seedzero.device import mesh as mesh_lib
-from seedzero.device import setup as setup_lib
-from seedzero.device import state as state_lib
+from seedzero.device import batch as batches
+from seedzero.device import mesh as meshes
+from seedzero.device import setup as setups
+from seedzero.device import state as states
 from seedzero.device import steps
-from seedzero.networks import muzero as networks
-from seedzero.replay import data as data_lib
-from seedzero.replay import windows as windows_lib
+from seedzero.networks import muzero as muzero_net
+from seedzero.replay import data as sources
+from seedzero.replay import windows as windowing
 
 SPEC = types.EnvSpec((2,), "float32", 3)
 MASKED = dataclasses.replace(SPEC, has_action_mask=True)
@@ -43,17 +43,17 @@ SETTINGS: dict[str, options.Value] = {
 }
 
 
-def _config(**changes: options.Value) -> config_lib.Config:
+def _config(**changes: options.Value) -> configs.Config:
     dotted = {name.replace("__", "."): value for name, value in changes.items()}
-    return config_lib.override(config_lib.Config(), {**SETTINGS, **dotted})
+    return configs.override(configs.Config(), {**SETTINGS, **dotted})
 
 
-def _setup(config: config_lib.Config, spec: types.EnvSpec, num_devices: int) -> setup_lib.Setup:
-    return setup_lib.Setup(
+def _setup(config: configs.Config, spec: types.EnvSpec, num_devices: int) -> setups.Setup:
+    return setups.Setup(
         agent=muzero.make(config, spec, "cpu"),
         spec=spec,
-        mesh=mesh_lib.make(num_devices),
-        layout=batch_lib.Layout(num_devices, NUM_TRAIN, 0),
+        mesh=meshes.make(num_devices),
+        layout=batches.Layout(num_devices, NUM_TRAIN, 0),
         sizes=(NUM_TRAIN,),
         slot_length=LENGTH,
         seed=0,
@@ -65,7 +65,7 @@ def _setup(config: config_lib.Config, spec: types.EnvSpec, num_devices: int) -> 
 class _Host:
     """The function over some devices, and rings to call it with."""
 
-    def __init__(self, num_devices: int, config: config_lib.Config, spec: types.EnvSpec) -> None:
+    def __init__(self, num_devices: int, config: configs.Config, spec: types.EnvSpec) -> None:
         self.setup = _setup(config, spec, num_devices)
         params = jax.jit(self.setup.agent.init)(jax.random.key(0)).params
         random = np.random.default_rng(0)  # new heads give 0 for everything
@@ -74,7 +74,7 @@ class _Host:
 
     def filled(self, mask: np.ndarray | None = None) -> Any:
         """Returns rings on the host with six rows in each, targets of versions 0 to 5: five can be sampled."""
-        shapes = state_lib.abstract_actor(self.setup).rings
+        shapes = states.abstract_actor(self.setup).rings
         random = np.random.default_rng(1)
         rings = jax.tree.map(lambda x: random.uniform(0, 1, x.shape).astype(x.dtype), shapes)
         place = np.tile(np.arange(LENGTH), (NUM_TRAIN, 1))
@@ -90,7 +90,7 @@ class _Host:
 
     def refresh(self, rings: Any, version: int, num_refreshes: int = 0) -> tuple[Any, dict[str, float]]:
         """Returns new rings on the host, and the metrics."""
-        placed = jax.device_put(rings, mesh_lib.sharded(self.setup.mesh))
+        placed = jax.device_put(rings, meshes.sharded(self.setup.mesh))
         counters = steps.counters(0, version, num_refreshes)
         after, metrics = self._refresh(self.params, placed, counters)
         return jax.tree.map(np.array, after), {name: float(value) for name, value in metrics.items()}
@@ -107,16 +107,16 @@ def _gumbel() -> _Host:
 @functools.cache
 def _search_by_hand() -> Any:
     """Returns the jitted PUCT search without noise, through the networks alone, of [B] observations and masks."""
-    network = networks.make(PUCT.network, MASKED, "cpu")
+    network = muzero_net.make(PUCT.network, MASKED, "cpu")
     parts = muzero_model.Parts(PUCT, MASKED, network, muzero_model.make_optimizer(PUCT.optimizer), lambda count: count)
 
-    def find(params: Any, observation: jax.Array, mask: jax.Array) -> search.Result:
+    def find(params: Any, observation: jax.Array, mask: jax.Array) -> mcts.Result:
         hidden = network.represent(params, {types.OBSERVATION: observation})
         logits, value = network.predict(params, hidden)
-        return search.search(
+        return mcts.search(
             params,
             jax.random.key(99),
-            search.Root(logits, muzero_model.decode(parts, value), hidden),
+            mcts.Root(logits, muzero_model.decode(parts, value), hidden),
             muzero_search.recurrent_fn(parts),
             config=PUCT.search,
             explore=jnp.zeros(len(observation), bool),
@@ -195,15 +195,15 @@ def test_every_device_draws_its_share_from_its_own_rings() -> None:
 def test_a_target_may_follow_from_several_positions(num_devices: int) -> None:
     """Here from the sum of the rewards on the way to the next three rows, as far as the episode goes."""
 
-    def compute(params: Any, windows: windows_lib.Windows, key: jax.Array) -> Any:
+    def compute(params: Any, windows: windowing.Windows, key: jax.Array) -> Any:
         reward = jnp.where(windows.valid, windows.reward, 0.0)[:, 1:]
         target = jnp.sum(reward, axis=1) + 100 * windows.observation[types.OBSERVATION][:, 1, 0]
         return {"target": target}, {"change": jnp.abs(target - windows.stored["target"][:, 0])}
 
     refresh = base.Refresh(per_insert=1.0, batch_size=400, min_age=0, length=4, observe=(0, 3), compute=compute)
     setup = fake_agent.make_setup(fake_agent.make(refresh=refresh), num_devices)
-    act, actor = steps.make_act(setup), state_lib.init_actor(setup)
-    params = state_lib.init_train(setup).params
+    act, actor = steps.make_act(setup), states.init_actor(setup)
+    params = states.init_train(setup).params
     for number in range(7):
         batch, _ = fake_agent.batch(
             setup, [0, 1, 2, 3], reward=2.0**number, observation=number, terminated=number == 4, first=number == 0
@@ -229,13 +229,13 @@ def test_a_target_may_follow_from_several_positions(num_devices: int) -> None:
 # The agent's part --------------------------------------------------------------------------------------------------
 
 
-def _windows() -> windows_lib.Windows:
+def _windows() -> windowing.Windows:
     """Returns 16 windows of one position, all alike."""
     row = np.zeros((16, 1), np.float32)
     no, slot = np.zeros((16, 1), bool), np.zeros(16, np.int32)
     stored: Any = {"policy": np.zeros((16, 1, 3), np.float32), "value": row}
     arrays: Any = (row, no, no, no, stored, ~no, np.ones(16, np.float32), slot, slot)
-    return windows_lib.Windows({types.OBSERVATION: np.ones((16, 1, 2), np.float32)}, row, *arrays)
+    return windowing.Windows({types.OBSERVATION: np.ones((16, 1, 2), np.float32)}, row, *arrays)
 
 
 def test_gumbel_samples_its_actions_with_the_papers_noise_however_acting_explores() -> None:
@@ -258,8 +258,8 @@ def test_gumbel_samples_its_actions_with_the_papers_noise_however_acting_explore
 def test_rings_hold_more_only_where_positions_are_reanalysed() -> None:
     off, on = _config(reanalyse__per_insert=0.0), _config()
 
-    def stored(config: config_lib.Config, spec: types.EnvSpec) -> set[str]:
-        return set(state_lib.abstract_actor(_setup(config, spec, 1)).rings.stored)
+    def stored(config: configs.Config, spec: types.EnvSpec) -> set[str]:
+        return set(states.abstract_actor(_setup(config, spec, 1)).rings.stored)
 
     usual = {"action", "policy", "value", "version"}
     assert stored(off, SPEC) == stored(off, MASKED) == usual
@@ -267,7 +267,7 @@ def test_rings_hold_more_only_where_positions_are_reanalysed() -> None:
     assert stored(on, MASKED) == {*usual, "target_version", "legal"}
     assert muzero.make(off, SPEC, "cpu").refresh is None
     agent = muzero.make(on, MASKED, "cpu")
-    assert agent.stored["legal"] == data_lib.Stored((3,), np.dtype(bool))
+    assert agent.stored["legal"] == sources.Stored((3,), np.dtype(bool))
     mask = np.array([[True, False, True], [False, True, True]])
     inputs: Any = base.Inputs(
         observation={types.OBSERVATION: np.ones((2, 2), np.float32)},

@@ -10,13 +10,13 @@ import pytest
 
 from seedzero.agents import base
 from seedzero.agents import table as agents
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.core import errors, types
-from seedzero.device import mesh as mesh_lib
-from seedzero.device import setup as setup_lib
-from seedzero.replay import data as data_lib
-from seedzero.replay import rings as rings_lib
+from seedzero.device import mesh as meshes
+from seedzero.device import setup as setups
+from seedzero.replay import data as sources
+from seedzero.replay import rings as ring_store
 
 SPEC = types.EnvSpec((2,), "float32", 3)
 SETTINGS: dict[str, options.Value] = {
@@ -32,10 +32,10 @@ SETTINGS: dict[str, options.Value] = {
 }
 
 
-def _make(num_devices: int = 1, **changes: options.Value) -> setup_lib.Setup:
+def _make(num_devices: int = 1, **changes: options.Value) -> setups.Setup:
     dotted = {name.replace("__", "."): value for name, value in changes.items()}
-    config = config_lib.override(config_lib.Config(), {**SETTINGS, **dotted})
-    return setup_lib.make(config, SPEC, mesh_lib.make(num_devices))
+    config = configs.override(configs.Config(), {**SETTINGS, **dotted})
+    return setups.make(config, SPEC, meshes.make(num_devices))
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_a_queues_rings_hold_the_unrolls_that_may_wait_and_one_more() -> None:
 def test_the_length_of_a_ring_is_a_multiple_of_strides(
     fake: Any, stride: int, every: tuple[int, ...], slot_length: int
 ) -> None:
-    stored = {str(number): data_lib.Stored((), np.dtype(np.int32), number) for number in every}
+    stored = {str(number): sources.Stored((), np.dtype(np.int32), number) for number in every}
     fake(fake_agent.make(fake_agent.ONE_ROW._replace(stride=stride), stored=stored))
     assert _make().slot_length == slot_length
 
@@ -103,25 +103,25 @@ def test_the_length_of_a_ring_is_a_multiple_of_strides(
     "data",
     [
         fake_agent.ONE_ROW._replace(stride=6),
-        data_lib.Queue(length=4, batch_size=2, max_lag=1, wait_seconds=0.0),  # after a cut it begins at any row
+        sources.Queue(length=4, batch_size=2, max_lag=1, wait_seconds=0.0),  # after a cut it begins at any row
     ],
 )
 def test_arrays_of_some_rows_alone_are_refused_where_windows_begin_at_others(fake: Any, data: Any) -> None:
-    fake(fake_agent.make(data, stored={"state": data_lib.Stored((), np.dtype(np.int32), 4)}))
+    fake(fake_agent.make(data, stored={"state": sources.Stored((), np.dtype(np.int32), 4)}))
     with pytest.raises(errors.ConfigError, match="stores 'state' in every 4th row"):
         _make()
 
 
 def test_rows_have_the_agents_arrays_and_the_version_that_acted() -> None:
-    version = data_lib.Stored((), np.dtype(np.int32))
+    version = sources.Stored((), np.dtype(np.int32))
     setup = _make()
-    assert setup.stored == {**setup.agent.stored, rings_lib.VERSION: version}
-    assert setup_lib.version_names(setup.agent) == (rings_lib.VERSION,)
+    assert setup.stored == {**setup.agent.stored, ring_store.VERSION: version}
+    assert setups.version_names(setup.agent) == (ring_store.VERSION,)
     refreshing = _make(reanalyse__per_insert=1.0)
     assert refreshing.stored == {
         **refreshing.agent.stored,
-        rings_lib.VERSION: version,
-        rings_lib.TARGET_VERSION: version,
+        ring_store.VERSION: version,
+        ring_store.TARGET_VERSION: version,
     }
 
 

@@ -13,15 +13,15 @@ import pytest
 from seedzero.agents import base
 from seedzero.core import types
 from seedzero.device import acting
-from seedzero.device import mesh as mesh_lib
-from seedzero.device import setup as setup_lib
-from seedzero.device import state as state_lib
-from seedzero.replay import data as data_lib
-from seedzero.replay import frames as frames_lib
+from seedzero.device import mesh as meshes
+from seedzero.device import setup as setups
+from seedzero.device import state as states
+from seedzero.replay import data as sources
+from seedzero.replay import frames as frame_rows
 
 
-def _setup(num_devices: int = 2, **options: Any) -> setup_lib.Setup:
-    stored = {"state": data_lib.Stored((3,), np.dtype(np.float32), every=4)}
+def _setup(num_devices: int = 2, **options: Any) -> setups.Setup:
+    stored = {"state": sources.Stored((3,), np.dtype(np.float32), every=4)}
     agent = fake_agent.make(stack=3, stored=stored, **options)
     return fake_agent.make_setup(agent, num_devices, num_evaluate=2)
 
@@ -32,25 +32,25 @@ def _shapes(tree: Any) -> Any:
 
 @pytest.mark.parametrize("num_devices", [1, 2])
 def test_abstract_states_are_the_shapes_of_the_initial_ones(num_devices: int) -> None:
-    prioritization = data_lib.Prioritization(0.5, 0.4, 0, 0.01)
+    prioritization = sources.Prioritization(0.5, 0.4, 0, 0.01)
     setup = _setup(num_devices, data=fake_agent.ONE_ROW._replace(prioritization=prioritization))
-    actor = state_lib.init_actor(setup)
-    assert state_lib.abstract_actor(setup) == _shapes(actor)
-    assert state_lib.abstract_train(setup) == _shapes(state_lib.init_train(setup))
+    actor = states.init_actor(setup)
+    assert states.abstract_actor(setup) == _shapes(actor)
+    assert states.abstract_train(setup) == _shapes(states.init_train(setup))
     assert actor.rings.max_weight is not None and actor.rings.max_weight.shape == (num_devices,)
 
 
 def test_the_acting_state_has_rings_for_training_slots_and_memory_for_all() -> None:
     setup = _setup()
-    actor = state_lib.init_actor(setup)
+    actor = states.init_actor(setup)
     assert actor.rings.observation.shape == (4, 12, 1)
     assert actor.rings.stored["state"].shape == (4, 3, 3)
     assert actor.rings.stored["version"].shape == (4, 12)
     assert actor.rings.max_weight is None
     assert actor.carried.past[types.OBSERVATION].shape == (6, 1, 2) and actor.carried.memory.shape == (6,)
     for leaf in jax.tree.leaves(actor):
-        assert leaf.sharding == mesh_lib.sharded(setup.mesh) and not np.asarray(leaf).any()
-    carried = state_lib.init_carried(setup, begins=False)
+        assert leaf.sharding == meshes.sharded(setup.mesh) and not np.asarray(leaf).any()
+    carried = states.init_carried(setup, begins=False)
     assert _shapes(carried) == _shapes(actor.carried)
 
 
@@ -59,25 +59,23 @@ def test_environments_take_and_put_what_they_carry(size: int) -> None:
     """Large frames lie in rows of 128 numbers."""
     rng = np.random.default_rng(0)
     past = rng.integers(256, size=(5, size, 1, 2)).astype(np.uint8)
-    frames = frames_lib.zeros(5, 1, past.shape[1:], past.dtype)
+    frames = frame_rows.zeros(5, 1, past.shape[1:], past.dtype)
     everyone, only = jnp.arange(5), jnp.zeros(5, jnp.int32)
-    table = acting.Carried({"x": frames_lib.put(frames, everyone, only, jnp.asarray(past))}, jnp.arange(5.0))
+    table = acting.Carried({"x": frame_rows.put(frames, everyone, only, jnp.asarray(past))}, jnp.arange(5.0))
     slot = jnp.asarray([3, 1, 7])
-    taken = state_lib.take_carried(table, slot)
+    taken = states.take_carried(table, slot)
     np.testing.assert_array_equal(taken.past["x"][:2], past[[3, 1]])
     np.testing.assert_array_equal(taken.memory[:2], [3, 1])
     new = rng.integers(256, size=(3, size, 1, 2)).astype(np.uint8)
-    table = state_lib.put_carried(
-        table, slot, acting.Carried({"x": jnp.asarray(new)}, jnp.asarray([30.0, 10.0, 70.0]))
-    )
+    table = states.put_carried(table, slot, acting.Carried({"x": jnp.asarray(new)}, jnp.asarray([30.0, 10.0, 70.0])))
     past[[3, 1]] = new[:2]
-    found = state_lib.take_carried(table, everyone)
+    found = states.take_carried(table, everyone)
     np.testing.assert_array_equal(found.past["x"], past)
     np.testing.assert_array_equal(found.memory, [0, 10, 2, 30, 4])
 
 
 def test_frames_may_be_left_to_the_host() -> None:
-    actor = state_lib.init_actor(_setup(), holds_frames=False)
+    actor = states.init_actor(_setup(), holds_frames=False)
     assert actor.rings.observation is None and actor.rings.reward.shape == (4, 12)
 
 
@@ -86,15 +84,15 @@ def test_every_device_has_the_train_state_of_the_runs_seed() -> None:
     numbers = []
     for seed in (3, 3, 4):
         setup = fake_agent.make_setup(agent, 2)._replace(seed=seed)
-        train = state_lib.init_train(setup)
-        assert train["number"].sharding == mesh_lib.replicated(setup.mesh)
+        train = states.init_train(setup)
+        assert train["number"].sharding == meshes.replicated(setup.mesh)
         numbers.append(float(train["number"]))
     assert numbers[0] == numbers[1] == pytest.approx(float(jax.random.normal(jax.random.key(3)))) != numbers[2]
 
 
 def test_a_copy_outlives_its_source() -> None:
     source = {"weight": jnp.arange(3.0)}
-    copy = state_lib.copy(source)
+    copy = states.copy(source)
     source["weight"].delete()
     assert copy["weight"].tolist() == [0, 1, 2]
 
@@ -109,15 +107,15 @@ def _counting(state: base.TrainState) -> Any:
 
 def test_where_acting_takes_the_parameters_the_parts_are_the_fields() -> None:
     agent = fake_agent.make()
-    train = state_lib.init_train(fake_agent.make_setup(agent))
-    parts = state_lib.parts(agent, train)
+    train = states.init_train(fake_agent.make_setup(agent))
+    parts = states.parts(agent, train)
     assert parts == train._asdict() and parts["params"] is train.params
 
 
 def test_where_acting_takes_more_its_part_can_be_read_alone() -> None:
     agent = fake_agent.make(acting=_counting)
-    train = state_lib.init_train(fake_agent.make_setup(agent))
-    parts = state_lib.parts(agent, train)
+    train = states.init_train(fake_agent.make_setup(agent))
+    parts = states.parts(agent, train)
     assert parts == {"params": _counting(train), "train": train._asdict()}
 
 
@@ -125,13 +123,13 @@ def test_where_acting_takes_more_its_part_can_be_read_alone() -> None:
 @pytest.mark.parametrize("is_abstract", [False, True])
 def test_a_train_state_comes_back_from_its_parts(acting: Any, is_abstract: bool) -> None:
     setup = fake_agent.make_setup(fake_agent.make(acting=acting))
-    train = state_lib.init_train(setup)
+    train = states.init_train(setup)
     train = train._replace(
         num_updates=train.num_updates + 5, params={"weight": jnp.ones(()) * 7, "bias": jnp.ones(())}
     )
-    saved = jax.tree.map(np.asarray, state_lib.parts(setup.agent, train))
-    like = state_lib.abstract_train(setup) if is_abstract else state_lib.init_train(setup)
-    back = state_lib.from_parts(setup.agent, like, saved)
+    saved = jax.tree.map(np.asarray, states.parts(setup.agent, train))
+    like = states.abstract_train(setup) if is_abstract else states.init_train(setup)
+    back = states.from_parts(setup.agent, like, saved)
     assert type(back) is type(train)
     jax.tree.map(np.testing.assert_array_equal, back, train)
     jax.tree.map(np.testing.assert_array_equal, setup.agent.acting(back), saved["params"])
@@ -141,7 +139,5 @@ def test_a_train_state_comes_back_from_its_parts(acting: Any, is_abstract: bool)
 def test_the_parts_of_shapes_are_those_of_the_state(acting: Any) -> None:
     """A checkpoint is read into the shapes of its parts."""
     setup = fake_agent.make_setup(fake_agent.make(acting=acting))
-    abstract = state_lib.parts(setup.agent, state_lib.abstract_train(setup))
-    assert jax.tree.structure(abstract) == jax.tree.structure(
-        state_lib.parts(setup.agent, state_lib.init_train(setup))
-    )
+    abstract = states.parts(setup.agent, states.abstract_train(setup))
+    assert jax.tree.structure(abstract) == jax.tree.structure(states.parts(setup.agent, states.init_train(setup)))

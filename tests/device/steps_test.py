@@ -12,14 +12,15 @@ import numpy as np
 import pytest
 
 from seedzero.agents import base, muzero
-from seedzero.config import config, options
+from seedzero.config import config as configs
+from seedzero.config import options
 from seedzero.core import types
-from seedzero.device import batch as batch_lib
-from seedzero.device import mesh as mesh_lib
-from seedzero.device import setup as setup_lib
-from seedzero.device import state as state_lib
+from seedzero.device import batch as batches
+from seedzero.device import mesh as meshes
+from seedzero.device import setup as setups
+from seedzero.device import state as states
 from seedzero.device import steps
-from seedzero.replay import data as data_lib
+from seedzero.replay import data as sources
 
 SPEC = types.EnvSpec((2,), "float32", 3)
 NUM_TRAIN, NUM_EVALUATE, LENGTH, CAPACITY = 8, 4, 12, 64
@@ -37,33 +38,33 @@ def _agent(**changes: options.Value) -> base.Agent:
         "muzero.unroll_steps": 1,
         "muzero.n_step": 1,
     }
-    return muzero.make(config.override(config.Config(), values), SPEC, "cpu")
+    return muzero.make(configs.override(configs.Config(), values), SPEC, "cpu")
 
 
 class _Programs(NamedTuple):
     """A setup, its first states and its device functions."""
 
-    setup: setup_lib.Setup
+    setup: setups.Setup
     train: base.TrainState
-    actor: state_lib.ActorState
+    actor: states.ActorState
     act: Callable[..., Any]
     update: Callable[..., Any]
 
 
 @functools.cache
 def _programs(num_devices: int, is_prioritized: bool) -> _Programs:
-    setup = setup_lib.Setup(
+    setup = setups.Setup(
         agent=_agent(**PRIORITIZED if is_prioritized else {}),
         spec=SPEC,
-        mesh=mesh_lib.make(num_devices),
-        layout=batch_lib.Layout(num_devices, NUM_TRAIN, NUM_EVALUATE),
+        mesh=meshes.make(num_devices),
+        layout=batches.Layout(num_devices, NUM_TRAIN, NUM_EVALUATE),
         sizes=(NUM_TRAIN + NUM_EVALUATE,),
         slot_length=LENGTH,
         seed=0,
         batch_size=16,
         capacity=CAPACITY,
     )
-    train, actor = state_lib.init_train(setup), state_lib.init_actor(setup)
+    train, actor = states.init_train(setup), states.init_actor(setup)
     return _Programs(setup, train, actor, steps.make_act(setup), steps.make_update(setup))
 
 
@@ -73,7 +74,7 @@ class _Host:
     def __init__(self, num_devices: int, *, is_prioritized: bool = False) -> None:
         self.setup, train, actor, self._act, self._update = _programs(num_devices, is_prioritized)
         self.layout = self.setup.layout
-        self.train, self.actor = state_lib.copy(train), state_lib.copy(actor)  # donated to the functions
+        self.train, self.actor = states.copy(train), states.copy(actor)  # donated to the functions
         self.stored = 0
 
     def act(self, slots: list[int], value: list[float], first: bool, final: bool, version: int = 0) -> np.ndarray:
@@ -81,7 +82,7 @@ class _Host:
         where = np.array(slots, np.int32)
         shard, local = self.layout.place(where)
         num_rows = NUM_TRAIN + NUM_EVALUATE
-        batch = batch_lib.padding(SPEC, self.layout, num_rows)
+        batch = batches.padding(SPEC, self.layout, num_rows)
         rows = shard * num_rows + np.arange(len(slots))
         batch.slot[rows] = local
         batch.observation[rows] = np.array(value, np.float32)[:, None]
@@ -169,13 +170,13 @@ def test_an_update_writes_the_priorities_of_its_windows_into_the_rings(num_devic
     # Episodes of one step: its target is the reward, which is made to differ from slot to slot.
     rings = host.actor.rings
     expected = 1.0 + np.arange(NUM_TRAIN, dtype=np.float32)[:, None] + np.zeros(rings.weight.shape, np.float32)
-    reward = jax.device_put(expected, mesh_lib.sharded(host.setup.mesh))
+    reward = jax.device_put(expected, meshes.sharded(host.setup.mesh))
     host.actor = host.actor._replace(rings=rings._replace(reward=reward))
-    untrained = state_lib.copy(host.train.params)
+    untrained = states.copy(host.train.params)
     new = np.asarray(rings.weight)
     assert set(new.reshape(-1).tolist()) == {0.0, 1.0}
     for _ in range(12):
-        host.train = host.train._replace(params=state_lib.copy(untrained))  # it expects nothing
+        host.train = host.train._replace(params=states.copy(untrained))  # it expects nothing
         metrics = host.update()
     written = np.where(new > 0, np.sqrt(expected + 0.01), 0)
     weight = np.asarray(host.actor.rings.weight)
@@ -220,10 +221,10 @@ def test_an_update_counts_the_age_of_what_it_learns_from() -> None:
 # Acting of an agent whose parts are known --------------------------------------------------------------------------
 
 
-def _acted(setup: setup_lib.Setup, *calls: tuple[batch_lib.Batch, np.ndarray], version: int = 0) -> Any:
+def _acted(setup: setups.Setup, *calls: tuple[batches.Batch, np.ndarray], version: int = 0) -> Any:
     """Returns the acting state after these calls, and the actions of the last one in the order of its slots."""
-    act, actor = steps.make_act(setup), state_lib.init_actor(setup)
-    params, actions = state_lib.init_train(setup).params, np.zeros(0)
+    act, actor = steps.make_act(setup), states.init_actor(setup)
+    params, actions = states.init_train(setup).params, np.zeros(0)
     for number, (batch, rows) in enumerate(calls):
         actor, acted = act(params, actor, batch, steps.counters(0, version, number))
         actions = np.asarray(acted)[rows]
@@ -250,7 +251,7 @@ def test_the_task_of_a_row_lies_beside_it_in_its_ring(num_devices: int) -> None:
 
 @pytest.mark.parametrize("num_devices", [1, 2])
 def test_memory_stays_with_its_environment(num_devices: int) -> None:
-    stored = {"count": data_lib.Stored((), np.dtype(np.int32))}
+    stored = {"count": sources.Stored((), np.dtype(np.int32))}
     setup = fake_agent.make_setup(fake_agent.make(stored=stored), num_devices, num_evaluate=2)
     calls = [fake_agent.batch(setup, slots) for slots in ([0, 3, 4], [3, 4, 5], [2, 3])]
     actor, _ = _acted(setup, *calls)
@@ -262,7 +263,7 @@ def test_memory_stays_with_its_environment(num_devices: int) -> None:
 
 @pytest.mark.parametrize("num_devices", [1, 2])
 def test_acting_keeps_every_nth_row_of_an_array(num_devices: int) -> None:
-    stored = {"count": data_lib.Stored((), np.dtype(np.int32), every=4)}
+    stored = {"count": sources.Stored((), np.dtype(np.int32), every=4)}
     setup = fake_agent.make_setup(fake_agent.make(stored=stored), num_devices, slot_length=8)
     actor, _ = _acted(setup, *[fake_agent.batch(setup, [0, 2, 3])] * 13)
     # Rows 0, 4, 8 and 12 are the steps 1, 5, 9 and 13; the last two overwrote the others.
@@ -270,7 +271,7 @@ def test_acting_keeps_every_nth_row_of_an_array(num_devices: int) -> None:
 
 
 def test_priorities_from_acting_weigh_the_transitions_that_they_complete() -> None:
-    prioritization = data_lib.Prioritization(alpha=0.5, beta=0.4, beta_updates=0, epsilon=0.01)
+    prioritization = sources.Prioritization(alpha=0.5, beta=0.4, beta_updates=0, epsilon=0.01)
     for how, expected in ((prioritization, [[0.5, 3.0, 3.0, 0.0], [1.0, 0.1, 0.0, 0.0]]), (None, None)):
         setup = fake_agent.make_setup(fake_agent.make(fake_agent.ONE_ROW._replace(prioritization=how)))
         rewards: list[list[float]] = [[5.0, 7.0], [0.24, 0.99], [8.99, 0.0], [float("nan")]]
@@ -284,13 +285,13 @@ def test_priorities_from_acting_weigh_the_transitions_that_they_complete() -> No
 def test_importance_weights_have_the_least_share_that_is_configured() -> None:
     found = []
     for least in (0.0, 1.0):
-        how = data_lib.Prioritization(alpha=1.0, beta=1.0, beta_updates=0, epsilon=0.01, least=least)
+        how = sources.Prioritization(alpha=1.0, beta=1.0, beta_updates=0, epsilon=0.01, least=least)
         made = fake_agent.make(fake_agent.ONE_ROW._replace(prioritization=how))
         setup = fake_agent.make_setup(made, batch_size=64)
         calls = [fake_agent.batch(setup, [0], reward=[reward]) for reward in (0.0, 1.0, 9.0, 1.0, 5.0)]
         actor, _ = _acted(setup, *calls)
-        rings = jax.device_put(actor.rings, mesh_lib.sharded(setup.mesh))
-        _, _, metrics = steps.make_update(setup)(state_lib.init_train(setup), rings, np.int32(4))
+        rings = jax.device_put(actor.rings, meshes.sharded(setup.mesh))
+        _, _, metrics = steps.make_update(setup)(states.init_train(setup), rings, np.int32(4))
         found.append(float(metrics["time_mean"]))  # the same rows, with their weights
     assert found[0] < 0.8 * found[1]
 
@@ -300,7 +301,7 @@ def test_importance_weights_have_the_least_share_that_is_configured() -> None:
 
 @pytest.mark.parametrize("crosses", [False, True])
 def test_windows_that_cross_episodes_may_begin_in_the_last_row_of_one(crosses: bool) -> None:
-    made = fake_agent.make(data_lib.Replay(length=3, observe=(0,), crosses_episodes=crosses))
+    made = fake_agent.make(sources.Replay(length=3, observe=(0,), crosses_episodes=crosses))
     setup = fake_agent.make_setup(made)
     flags: list[dict[str, bool]] = [{"first": True}, {"terminated": True}, {"first": True}, {}]
     actor, _ = _acted(setup, *[fake_agent.batch(setup, [2], **flag) for flag in flags])
@@ -315,8 +316,8 @@ def test_another_seed_acts_and_samples_otherwise_and_the_same_repeats() -> None:
     def live(seed: int) -> tuple[list[int], float]:
         setup = fake_agent.make_setup(made._replace(act=act), batch_size=64)._replace(seed=seed)
         actor, actions = _acted(setup, *[fake_agent.batch(setup, [0, 1, 2, 3])] * 12)
-        rings = jax.device_put(actor.rings, mesh_lib.sharded(setup.mesh))
-        _, _, metrics = steps.make_update(setup)(state_lib.init_train(setup), rings, np.int32(48))
+        rings = jax.device_put(actor.rings, meshes.sharded(setup.mesh))
+        _, _, metrics = steps.make_update(setup)(states.init_train(setup), rings, np.int32(48))
         return actions.tolist(), float(metrics["time_mean"])
 
     made = fake_agent.make()
@@ -330,11 +331,11 @@ def test_another_seed_acts_and_samples_otherwise_and_the_same_repeats() -> None:
 
 @pytest.mark.parametrize("num_devices", [1, 2])
 def test_an_update_gets_windows_of_the_agents_stride(num_devices: int) -> None:
-    wanted = data_lib.Replay(length=1, observe=(0,), stride=6)
+    wanted = sources.Replay(length=1, observe=(0,), stride=6)
     setup = fake_agent.make_setup(fake_agent.make(wanted), num_devices, batch_size=64)
     actor, _ = _acted(setup, *[fake_agent.batch(setup, [0, 1, 2, 3])] * 12)
-    rings = jax.device_put(actor.rings, mesh_lib.sharded(setup.mesh))
-    _, _, metrics = steps.make_update(setup)(state_lib.init_train(setup), rings, np.int32(48))
+    rings = jax.device_put(actor.rings, meshes.sharded(setup.mesh))
+    _, _, metrics = steps.make_update(setup)(states.init_train(setup), rings, np.int32(48))
     # Windows begin at the places 0 and 6 alone, equally often: their mean is 3.
     assert float(metrics["time_mean"]) == pytest.approx(3.0, abs=4 * 3 / 8)
     assert float(metrics["time_mean"]) * 64 % 6 == pytest.approx(0, abs=1e-3)
@@ -346,11 +347,11 @@ def test_an_update_gets_windows_of_the_agents_stride(num_devices: int) -> None:
 @functools.cache
 def _queue_update(num_devices: int, *unrolls: tuple[int, int, float]) -> tuple[Mapping[str, float], ...]:
     """Returns the parameters and metrics of one update from (slot, time, weight), in the order of the batch."""
-    queue = data_lib.Queue(length=2, batch_size=len(unrolls), max_lag=3, wait_seconds=0.0)
+    queue = sources.Queue(length=2, batch_size=len(unrolls), max_lag=3, wait_seconds=0.0)
     setup = fake_agent.make_setup(fake_agent.make(queue), num_devices, batch_size=len(unrolls))
     random, slots = np.random.default_rng(0), [0, 1, 2, 3]
-    act, actor = steps.make_act(setup), state_lib.init_actor(setup)
-    train = state_lib.init_train(setup)
+    act, actor = steps.make_act(setup), states.init_actor(setup)
+    train = states.init_train(setup)
     for number in range(7):  # episodes of five rows: unrolls cross their ends
         values = random.normal(size=(2, 4)).astype(np.float32)
         batch, _ = fake_agent.batch(
@@ -361,7 +362,7 @@ def _queue_update(num_devices: int, *unrolls: tuple[int, int, float]) -> tuple[M
     feed = steps.Unrolls(
         np.array(slot, np.int32) % setup.layout.train_per_shard, np.array(time, np.int32), np.array(weight, np.float32)
     )
-    train = train._replace(num_updates=jax.device_put(np.int32(10), mesh_lib.replicated(setup.mesh)))
+    train = train._replace(num_updates=jax.device_put(np.int32(10), meshes.replicated(setup.mesh)))
     train, _, metrics = steps.make_update(setup)(train, actor.rings, feed)
     params, metrics = jax.tree.map(float, (train.params, metrics))
     return params, metrics

@@ -8,14 +8,14 @@ import jax
 import numpy as np
 import pytest
 
-from seedzero.device import mesh as mesh_lib
+from seedzero.device import mesh as meshes
 from seedzero.device import transfer
 
 
 def _meshes(num_here: int, num_there: int) -> tuple[jax.sharding.Mesh, jax.sharding.Mesh]:
     devices = np.array(jax.devices())
     return tuple(  # type: ignore[return-value]
-        jax.sharding.Mesh(part, (mesh_lib.AXIS,))
+        jax.sharding.Mesh(part, (meshes.AXIS,))
         for part in (devices[:num_here], devices[num_here : num_here + num_there])
     )
 
@@ -30,11 +30,11 @@ def test_rows_come_in_their_order_to_the_devices_of_the_other_mesh(
     assert (transfer.num_pieces(here, there), transfer.num_pieces(there, here)) == num_pieces
     rows = 2 * math.lcm(num_here, num_there)
     tree = {"frames": np.arange(rows * 6).reshape(rows, 2, 3), "number": np.arange(rows)}
-    sharded = mesh_lib.SHARDED
-    cut = mesh_lib.over_devices(lambda x: transfer.cut(x, num_pieces[0]), here, sharded, sharded)
-    moved = transfer.move(cut(jax.device_put(tree, mesh_lib.sharded(here))), there)
+    sharded = meshes.SHARDED
+    cut = meshes.over_devices(lambda x: transfer.cut(x, num_pieces[0]), here, sharded, sharded)
+    moved = transfer.move(cut(jax.device_put(tree, meshes.sharded(here))), there)
     assert len(moved) == num_pieces[1]
-    joined = mesh_lib.over_devices(transfer.join, there, sharded, sharded)(moved)
+    joined = meshes.over_devices(transfer.join, there, sharded, sharded)(moved)
     jax.tree.map(np.testing.assert_array_equal, joined, tree)
     assert joined["number"].sharding.device_set == set(there.devices.flat)
 
@@ -43,8 +43,7 @@ def test_rows_come_in_their_order_to_the_devices_of_the_other_mesh(
 def test_shapes_are_those_of_what_is_moved(num_here: int, num_there: int) -> None:
     here, there = _meshes(num_here, num_there)
     pieces = tuple(
-        jax.device_put(np.zeros((num_here, 2)), mesh_lib.sharded(here))
-        for _ in range(transfer.num_pieces(here, there))
+        jax.device_put(np.zeros((num_here, 2)), meshes.sharded(here)) for _ in range(transfer.num_pieces(here, there))
     )
-    expected = mesh_lib.placed(transfer.move(pieces, there), mesh_lib.sharded(there))
+    expected = meshes.placed(transfer.move(pieces, there), meshes.sharded(there))
     assert transfer.shapes(pieces, there) == expected

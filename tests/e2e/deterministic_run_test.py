@@ -10,7 +10,7 @@ import e2e_harness as harness
 import numpy as np
 import pytest
 
-from seedzero.checkpoints import files as checkpoint_files
+from seedzero.checkpoints import files as saved_files
 
 UPDATES, EVERY = 60, 20
 OPTIONAL = (
@@ -107,7 +107,7 @@ def _killed_run(host: harness.Host, directory: pathlib.Path, *words: str) -> pat
         if learner.popen.poll() is None:
             learner.send(signal.SIGKILL)
         ended = learner.wait()
-        if list(checkpoint_files.manifests(run / "checkpoints"))[-1].step < UPDATES:
+        if list(saved_files.manifests(run / "checkpoints"))[-1].step < UPDATES:
             assert ended.code == -signal.SIGKILL, ended.err
             return run
     raise AssertionError("every run was through before it could be killed")

@@ -24,8 +24,9 @@ import numpy as np
 import psutil
 import quick_xla
 
-from seedzero.checkpoints import files as checkpoint_files
-from seedzero.checkpoints import run_dir, segments, trees
+from seedzero.checkpoints import files as saved_files
+from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.checkpoints import segments, trees
 from seedzero.core import errors
 from seedzero.monitoring import status
 
@@ -215,7 +216,7 @@ class Learner(Program):
 
     def status(self) -> dict[str, Any] | None:
         """Returns its status, None where it does not answer; the accounting must hold every time."""
-        learner = run_dir.read_learner(self.run)
+        learner = run_dirs.read_learner(self.run)
         if learner is None or learner["pid"] != self.pid:
             return None
         try:
@@ -346,13 +347,13 @@ def metrics_rows(run: pathlib.Path) -> list[dict[str, Any]]:
 
 def saved_params(run: pathlib.Path) -> list[np.ndarray]:
     """Returns the arrays of the newest parameters."""
-    path, found, _ = checkpoint_files.find(run / "checkpoints", "last", "params")
-    return trees.load(path / checkpoint_files.PARAMS, found.arrays[checkpoint_files.PARAMS])
+    path, found, _ = saved_files.find(run / "checkpoints", "last", "params")
+    return trees.load(path / saved_files.PARAMS, found.arrays[saved_files.PARAMS])
 
 
 def saved_steps(run: pathlib.Path) -> list[int]:
     """Returns the updates of the checkpoints on the disk."""
-    return checkpoint_files.finished(run / "checkpoints" / checkpoint_files.STEPS)
+    return saved_files.finished(run / "checkpoints" / saved_files.STEPS)
 
 
 class History(NamedTuple):
@@ -369,16 +370,16 @@ class History(NamedTuple):
 def saved_histories(run: pathlib.Path) -> Iterator[History]:
     """Yields the rings of the newest checkpoint, one slot after the other."""
     root = run / "checkpoints"
-    path, found, _ = checkpoint_files.find(root, "last")
+    path, found, _ = saved_files.find(root, "last")
     leaves = found.arrays["replay"]
     arrays = {leaf.name: x for leaf, x in zip(leaves, trees.load(path / "replay", leaves), strict=True)}
     cursor = arrays["cursor"].astype(np.int64)
-    places = root / checkpoint_files.SEGMENTS
+    places = root / saved_files.SEGMENTS
     indices = tuple(segments.read_index(places, name, files) for name, files in found.segments.items())
     (ring,) = found.arrays["observation"]
     device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
     template = jax.ShapeDtypeStruct(tuple(ring.shape), ring.dtype, sharding=device)
-    observation = np.asarray(segments.restore(places, segments.Saved(cursor, indices), template))
+    observation = np.asarray(segments.restore(places, segments.SavedReplay(cursor, indices), template))
     length = observation.shape[1]
     for slot, end in enumerate(cursor):
         rows = np.arange(max(0, end - length), end) % length

@@ -18,7 +18,7 @@ import pytest
 from prometheus_client import parser
 
 from seedzero.config import sections
-from seedzero.transport import server
+from seedzero.transport import server as servers
 
 END_SECONDS = 60.0
 """From the start of a worker that is refused to its end; 6 s where nothing else runs."""
@@ -83,7 +83,7 @@ def test_workers_that_are_refused_say_why_and_end(fleet: Fleet, host: harness.Ho
 
 def test_a_worker_with_tls_at_a_learner_without_says_why_and_ends(fleet: Fleet, host: harness.Host) -> None:
     """The learner's other half is not needed: nobody gets as far as that."""
-    plain = server.Server(None, sections.TransportConfig(listen="127.0.0.1:0"))  # type: ignore[arg-type]
+    plain = servers.Server(None, sections.TransportConfig(listen="127.0.0.1:0"))  # type: ignore[arg-type]
     address = plain.start()
     try:
         ended = host.worker(address, *fleet.right).wait(END_SECONDS)

@@ -8,7 +8,7 @@ import random
 import e2e_harness as harness
 import pytest
 
-from seedzero.checkpoints import files as checkpoint_files
+from seedzero.checkpoints import files as saved_files
 
 RUN = (*harness.PACED, "--workers=0", "--checkpoint.every_seconds=0.2")
 
@@ -32,7 +32,7 @@ def test_a_killed_learner_resumes_at_its_last_durable_update_and_workers_reconne
         goal = learner.polls[-1]["updates"] + moments.randrange(60)
         found = learner.until(lambda found, goal=goal: found["updates"] >= goal, "a random moment")
         learner.kill()
-        newest = list(checkpoint_files.manifests(run / "checkpoints"))[-1]
+        newest = list(saved_files.manifests(run / "checkpoints"))[-1]
         assert newest.step >= found["durable_update"]
         learner = host.train(run, *command)
         assert int(learner.says(r"resumed at update (\d+)")[1]) == newest.step

@@ -8,7 +8,7 @@ import e2e_harness as harness
 import grpc
 import pytest
 
-from seedzero.transport import inference_pb2 as pb
+from seedzero.transport import inference_pb2
 
 SHAPE, NUM_ACTIONS = (10,), 2
 
@@ -23,32 +23,32 @@ class RawWorker:
         connect = self._channel.stream_stream(
             "/seedzero.transport.Inference/Connect",
             request_serializer=lambda data: data,
-            response_deserializer=pb.LearnerMessage.FromString,
+            response_deserializer=inference_pb2.LearnerMessage.FromString,
         )
         self._call = connect(iter(self._outgoing.get, None), timeout=harness.DEADLINE_SECONDS, wait_for_ready=True)
 
-    def send(self, message: pb.WorkerMessage | bytes) -> None:
+    def send(self, message: inference_pb2.WorkerMessage | bytes) -> None:
         self._outgoing.put(message if isinstance(message, bytes) else message.SerializeToString())
 
-    def receive(self) -> pb.LearnerMessage:
+    def receive(self) -> inference_pb2.LearnerMessage:
         return next(self._call)
 
     def hello(self, *, version: int = 2, session_id: str = "") -> None:
-        hello = pb.Hello(
+        hello = inference_pb2.Hello(
             protocol_version=version,
             worker_id=self.name,
             session_id=session_id,
-            roles=[pb.ROLE_TRAIN],
+            roles=[inference_pb2.ROLE_TRAIN],
             environments=["yours"],
             max_envs=4,
         )
-        self.send(pb.WorkerMessage(hello=hello))
+        self.send(inference_pb2.WorkerMessage(hello=hello))
 
-    def join(self) -> pb.Assign:
+    def join(self) -> inference_pb2.Assign:
         """Says Hello and Spec; returns the assignment when steps may be sent."""
         self.hello()
         assign = self.receive().assign
-        spec = pb.Spec(
+        spec = inference_pb2.Spec(
             observation_shape=SHAPE,
             observation_dtype="float32",
             observation_low=0,
@@ -57,7 +57,7 @@ class RawWorker:
             num_players=1,
             frames_per_step=1,
         )
-        self.send(pb.WorkerMessage(spec=spec))
+        self.send(inference_pb2.WorkerMessage(spec=spec))
         assert self.receive().WhichOneof("message") == "start"
         return assign
 

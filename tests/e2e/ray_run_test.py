@@ -14,7 +14,7 @@ import e2e_harness as harness
 import psutil
 import pytest
 
-from seedzero.checkpoints import run_dir
+from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.core import errors
 from seedzero.monitoring import status
 from seedzero.transport import security
@@ -47,7 +47,7 @@ class Launched:
     def status(self) -> dict[str, Any] | None:
         """Returns the learner's status, None where it does not answer; the accounting must hold every time."""
         try:
-            learner = run_dir.read_learner(self.run)
+            learner = run_dirs.read_learner(self.run)
             found = status.from_server(learner["address"], self._access) if learner else None
         except errors.Error:
             return None
@@ -66,7 +66,7 @@ class Launched:
 
     def learner_pid(self) -> int:
         """Returns the process id of the learner's program, not of the actor that keeps it."""
-        learner = run_dir.read_learner(self.run)
+        learner = run_dirs.read_learner(self.run)
         assert learner is not None
         return int(learner["pid"])
 

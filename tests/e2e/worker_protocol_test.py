@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import raw_worker
 
-from seedzero.transport import inference_pb2 as pb
+from seedzero.transport import inference_pb2
 
 REMOTE = (*harness.TINY, "--env=remote", "--network.kind=mlp", "--listen=127.0.0.1:0")
 
@@ -33,7 +33,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """Runs a script whose environments take their time: it leaves the processor to the tests."""
 
 
-def _step(assign: pb.Assign, sequence: int = 0, **changes: object) -> pb.WorkerMessage:
+def _step(assign: inference_pb2.Assign, sequence: int = 0, **changes: object) -> inference_pb2.WorkerMessage:
     """Returns a step of group 0 that is right but for some changes."""
     size = assign.envs_per_group
     observation = changes.pop("observation", np.zeros((size, *raw_worker.SHAPE), np.float32))
@@ -47,7 +47,9 @@ def _step(assign: pb.Assign, sequence: int = 0, **changes: object) -> pb.WorkerM
         "terminated": bytes(size),
         "truncated": bytes(size),
     }
-    return pb.WorkerMessage(step=pb.Step(**{**fields, **changes}), observation=observation.tobytes())
+    return inference_pb2.WorkerMessage(
+        step=inference_pb2.Step(**{**fields, **changes}), observation=observation.tobytes()
+    )
 
 
 class Bad(NamedTuple):
@@ -59,7 +61,9 @@ class Bad(NamedTuple):
     names: tuple[str, ...]
 
 
-def _after_joining(message: Callable[[pb.Assign], pb.WorkerMessage | bytes]) -> Callable[[raw_worker.RawWorker], None]:
+def _after_joining(
+    message: Callable[[inference_pb2.Assign], inference_pb2.WorkerMessage | bytes],
+) -> Callable[[raw_worker.RawWorker], None]:
     return lambda raw: raw.send(message(raw.join()))
 
 
@@ -78,7 +82,9 @@ BAD = {
     "garbage": Bad(lambda raw: raw.send(b"\xff\xff\xff\xff nonsense"), INVALID, "InvalidMessage", ()),
     "garbage later": Bad(_after_joining(lambda assign: b"\x0a\xff\x01"), INVALID, "InvalidMessage", ()),
     "nothing": Bad(lambda raw: raw.send(b""), INVALID, "InvalidMessage", ("Hello",)),
-    "step first": Bad(lambda raw: raw.send(_step(pb.Assign(envs_per_group=2))), INVALID, "InvalidMessage", ("Hello",)),
+    "step first": Bad(
+        lambda raw: raw.send(_step(inference_pb2.Assign(envs_per_group=2))), INVALID, "InvalidMessage", ("Hello",)
+    ),
     "shape": Bad(
         _after_joining(lambda assign: _step(assign, observation_shape=(assign.envs_per_group, 11))),
         INVALID,
@@ -115,8 +121,8 @@ BAD = {
         lambda raw: (
             raw.hello(),
             raw.send(
-                pb.WorkerMessage(
-                    spec=pb.Spec(
+                inference_pb2.WorkerMessage(
+                    spec=inference_pb2.Spec(
                         observation_shape=(9,),
                         observation_dtype="float32",
                         num_actions=raw_worker.NUM_ACTIONS,
@@ -155,7 +161,7 @@ def raw(learner: harness.Learner) -> Iterator[raw_worker.RawWorker]:
 def test_a_worker_from_the_proto_alone_plays(learner: harness.Learner, raw: raw_worker.RawWorker) -> None:
     before = learner.until(lambda found: True, "a status")
     assign = raw.join()
-    assert (assign.env, assign.role, assign.resumed) == ("yours", pb.ROLE_TRAIN, False)
+    assert (assign.env, assign.role, assign.resumed) == ("yours", inference_pb2.ROLE_TRAIN, False)
     assert len(assign.seeds) == assign.num_groups * assign.envs_per_group == 4
     for sequence in range(5):
         raw.send(_step(assign, sequence))
@@ -167,7 +173,7 @@ def test_a_worker_from_the_proto_alone_plays(learner: harness.Learner, raw: raw_
     assert raw.receive().actions == answer  # the same number: the same answer, stored once
     after = learner.until(lambda found: found["workers"] == 2, "both")
     assert after["environments"] == before["environments"] + 4
-    raw.send(pb.WorkerMessage(goodbye=pb.Goodbye(reason="enough")))
+    raw.send(inference_pb2.WorkerMessage(goodbye=inference_pb2.Goodbye(reason="enough")))
     with pytest.raises(StopIteration):
         raw.receive()
     learner.until(lambda found: found["workers"] == 1, "it has left")
@@ -176,7 +182,7 @@ def test_a_worker_from_the_proto_alone_plays(learner: harness.Learner, raw: raw_
 def test_an_unknown_run_is_told_to_restart(learner: harness.Learner, raw: raw_worker.RawWorker) -> None:
     raw.hello(session_id="0" * 32)
     assert raw.receive().WhichOneof("message") == "restart"
-    raw.send(_step(pb.Assign(envs_per_group=2)))  # on its way already: ignored
+    raw.send(_step(inference_pb2.Assign(envs_per_group=2)))  # on its way already: ignored
     assert raw.join().session_id
     assert learner.trains_on()
 

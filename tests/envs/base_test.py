@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from seedzero.core import errors
-from seedzero.envs import base, catch
+from seedzero.envs import base as env_base
+from seedzero.envs import catch
 
 
 def _raise_from_itself() -> None:
@@ -56,7 +57,7 @@ def _raise_within_python() -> None:
     ],
 )
 def test_exceptions_of_every_kind_are_told(function: Any, told: str) -> None:
-    with pytest.raises(errors.EnvironmentFailure, match=told), base.failures_of("it raised"):
+    with pytest.raises(errors.EnvironmentFailure, match=told), env_base.failures_of("it raised"):
         function()
 
 
@@ -67,7 +68,7 @@ class _Stuck(catch.Catch):
 
 def test_an_error_of_close_is_told_where_none_came_before_it() -> None:
     told = r"^the environment raised in close: OSError: no simulator \(envs/base_test\.py, line \d+, in close\)$"
-    with pytest.raises(errors.EnvironmentFailure, match=told), base.closing(_Stuck(1)):
+    with pytest.raises(errors.EnvironmentFailure, match=told), env_base.closing(_Stuck(1)):
         pass
-    with pytest.raises(errors.EnvironmentFailure, match=r"^no reset$"), base.closing(_Stuck(1)):
+    with pytest.raises(errors.EnvironmentFailure, match=r"^no reset$"), env_base.closing(_Stuck(1)):
         raise errors.EnvironmentFailure("no reset")

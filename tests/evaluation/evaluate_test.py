@@ -13,13 +13,15 @@ import numpy as np
 import pytest
 
 from seedzero.agents import base
-from seedzero.checkpoints import run_dir
-from seedzero.config import config as config_lib
+from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.config import config as configs
 from seedzero.config import presets
 from seedzero.core import errors, types
 from seedzero.device import compilation_cache
 from seedzero.envs import catch, registry
-from seedzero.evaluation import evaluate, greedy, video
+from seedzero.evaluation import evaluate as scoring
+from seedzero.evaluation import greedy
+from seedzero.evaluation import video as videos
 
 
 def _counting_agent() -> base.Agent:
@@ -47,11 +49,11 @@ def test_a_player_carries_memory_and_frames_and_begins_anew(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = presets.get("catch")
-    with run_dir.open_run_dir(tmp_path / "run", config, preset="catch", given={}) as opened:
+    with run_dirs.open_run_dir(tmp_path / "run", config, preset="catch", given={}) as opened:
         path = opened.path
     agent = _counting_agent()
-    monkeypatch.setattr(greedy, "load", lambda *args: greedy.Saved(agent, (), 0, "last"))
-    player = evaluate._Player(path, None, 3, seed=0, render=False)
+    monkeypatch.setattr(greedy, "load", lambda *args: greedy.SavedAgent(agent, (), 0, "last"))
+    player = scoring._Player(path, None, 3, seed=0, render=False)
     since, before = 0, None
     for _ in range(25):
         first, frame = player.first.copy(), player.step.observation.copy()
@@ -70,8 +72,8 @@ def test_agents_of_either_kind_play_whole_episodes(
     agent: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changes = {"network.width": 8, "search.num_simulations": 2, "vtrace.lstm_width": 6, "vtrace.frame_stack": 2}
-    config = config_lib.override(presets.get("catch", agent), changes)
-    with run_dir.open_run_dir(tmp_path / "run", config, preset="catch", given={}) as opened:
+    config = configs.override(presets.get("catch", agent), changes)
+    with run_dirs.open_run_dir(tmp_path / "run", config, preset="catch", given={}) as opened:
         path = opened.path
 
     def initial(directory: pathlib.Path, step: object, template: base.Params) -> tuple[base.Params, int, str]:
@@ -79,7 +81,7 @@ def test_agents_of_either_kind_play_whole_episodes(
 
     monkeypatch.setattr(greedy, "_load_params", initial)
     monkeypatch.setattr(compilation_cache, "enable", lambda: None)
-    found = evaluate.evaluate(path, None, 5, seed=0)
+    found = scoring.evaluate(path, None, 5, seed=0)
     assert (found["step"], found["chosen"]) == (7, "last")
     assert (found["episodes"], found["mean_length"]) == (5, 9.0)
     assert -1.0 <= found["mean_return"] <= 1.0 and "cut_off" not in found
@@ -90,16 +92,16 @@ def test_agents_of_either_kind_play_whole_episodes(
 def test_episodes_that_do_not_end_are_cut_off(
     changes: dict[str, int], max_steps: int | None, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = config_lib.override(presets.get("catch"), changes)
-    with run_dir.open_run_dir(tmp_path / "run", config, preset="catch", given={}) as opened:
+    config = configs.override(presets.get("catch"), changes)
+    with run_dirs.open_run_dir(tmp_path / "run", config, preset="catch", given={}) as opened:
         path = opened.path
     agent = _counting_agent()
-    monkeypatch.setattr(greedy, "load", lambda *args: greedy.Saved(agent, (), 0, "last"))
+    monkeypatch.setattr(greedy, "load", lambda *args: greedy.SavedAgent(agent, (), 0, "last"))
     told: list[tuple[int, int]] = []
-    found = evaluate.evaluate(path, None, 5, 0, None, max_steps, lambda *numbers: told.append(numbers))
+    found = scoring.evaluate(path, None, 5, 0, None, max_steps, lambda *numbers: told.append(numbers))
     assert (found["episodes"], found["cut_off"], found["mean_length"]) == (5, 5, 4.0)  # of 9 steps
     assert told == [(0, 5)] * 3 + [(5, 5)]  # one batch: all end at once
-    played = evaluate.play(path, tmp_path / "play.gif", None, 0, max_steps)
+    played = scoring.play(path, tmp_path / "play.gif", None, 0, max_steps)
     assert (played["cut_off"], played["frames"], played["length"]) == (1, 5, 4)
 
 
@@ -107,7 +109,7 @@ def test_an_environment_may_change_the_directory_of_its_process(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with run_dir.open_run_dir("run", presets.get("catch"), preset="catch", given={}):
+    with run_dirs.open_run_dir("run", presets.get("catch"), preset="catch", given={}):
         pass
     (tmp_path / "assets").mkdir()
     make, agent, read = registry.make, _counting_agent(), []
@@ -116,15 +118,15 @@ def test_an_environment_may_change_the_directory_of_its_process(
         os.chdir(tmp_path / "assets")
         return make(*args, **options)
 
-    def load(path: pathlib.Path, *args: Any) -> greedy.Saved:
+    def load(path: pathlib.Path, *args: Any) -> greedy.SavedAgent:
         read.append((path / "config.json").exists())
-        return greedy.Saved(agent, (), 0, "last")
+        return greedy.SavedAgent(agent, (), 0, "last")
 
     monkeypatch.setattr(registry, "make", make_there)
     monkeypatch.setattr(greedy, "load", load)
-    evaluate.evaluate("run", None, 2, seed=0)
+    scoring.evaluate("run", None, 2, seed=0)
     monkeypatch.chdir(tmp_path)
-    assert evaluate.play("run", "play.gif", None, 0)["video"] == "play.gif"
+    assert scoring.play("run", "play.gif", None, 0)["video"] == "play.gif"
     assert (tmp_path / "play.gif").exists() and read == [True, True]
 
 
@@ -133,10 +135,10 @@ def test_no_more_environments_play_than_a_run_has_elsewhere(
     settings: dict[str, int], expected: int, tmp_path: pathlib.Path
 ) -> None:
     few = {"evaluation.num_envs": 5, "worker.envs_per_group": 40, **settings}
-    with run_dir.open_run_dir(
-        tmp_path / "run", config_lib.override(presets.get("catch"), few), preset="catch", given={}
+    with run_dirs.open_run_dir(
+        tmp_path / "run", configs.override(presets.get("catch"), few), preset="catch", given={}
     ) as opened:
-        assert evaluate._num_envs(opened.path, 100) == expected
+        assert scoring._num_envs(opened.path, 100) == expected
 
 
 def test_the_parameters_before_any_update_are_a_choice_too(
@@ -149,11 +151,11 @@ def test_the_parameters_before_any_update_are_a_choice_too(
         raise errors.CheckpointError("enough")
 
     monkeypatch.setattr(greedy, "load", load)
-    with run_dir.open_run_dir(tmp_path / "run", presets.get("tictactoe"), preset="tictactoe", given={}) as opened:
+    with run_dirs.open_run_dir(tmp_path / "run", presets.get("tictactoe"), preset="tictactoe", given={}) as opened:
         path = opened.path
     for step in (0, None):
         with pytest.raises(errors.CheckpointError, match="enough"):
-            evaluate.evaluate(path, step, 1, seed=0)
+            scoring.evaluate(path, step, 1, seed=0)
     assert asked == [0, "last"]
 
 
@@ -161,7 +163,7 @@ def test_the_parameters_before_any_update_are_a_choice_too(
 def test_a_video_has_the_speed_that_the_environment_declares_or_its_family_s(
     declared: float | None, expected: float, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with run_dir.open_run_dir(tmp_path / "run", presets.get("catch"), preset="catch", given={}) as opened:
+    with run_dirs.open_run_dir(tmp_path / "run", presets.get("catch"), preset="catch", given={}) as opened:
         path = opened.path
     told: list[float] = []
 
@@ -169,24 +171,24 @@ def test_a_video_has_the_speed_that_the_environment_declares_or_its_family_s(
         told.append(fps)
         return len(list(frames))
 
-    monkeypatch.setattr(greedy, "load", lambda *args: greedy.Saved(_counting_agent(), (), 0, "last"))
+    monkeypatch.setattr(greedy, "load", lambda *args: greedy.SavedAgent(_counting_agent(), (), 0, "last"))
     monkeypatch.setattr(catch.Catch, "frames_per_second", declared, raising=False)
-    monkeypatch.setattr(video, "write_video", write_video)
-    assert evaluate.play(path, tmp_path / "play.gif", None, 0)["frames"] == 10 and told == [expected]
+    monkeypatch.setattr(videos, "write_video", write_video)
+    assert scoring.play(path, tmp_path / "play.gif", None, 0)["frames"] == 10 and told == [expected]
 
 
 def test_a_run_without_checkpoint_leaves_no_environments(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with run_dir.open_run_dir(tmp_path / "run", presets.get("catch"), preset="catch", given={}) as opened:
+    with run_dirs.open_run_dir(tmp_path / "run", presets.get("catch"), preset="catch", given={}) as opened:
         path = opened.path
     closed: list[bool] = []
     monkeypatch.setattr(catch.Catch, "close", lambda self: closed.append(True))
     monkeypatch.setattr(compilation_cache, "enable", lambda: None)
     with pytest.raises(errors.CheckpointError, match="no usable checkpoint"):
-        evaluate.evaluate(path, None, 5, seed=0)
+        scoring.evaluate(path, None, 5, seed=0)
     assert closed == [True]
 
 
 def test_every_family_has_a_speed_of_its_videos() -> None:
-    assert evaluate._FRAMES_PER_SECOND.keys() == set(registry.LOCAL_KINDS)
+    assert scoring._FRAMES_PER_SECOND.keys() == set(registry.LOCAL_KINDS)

@@ -9,10 +9,10 @@ from seedzero.evaluation import evaluation
 
 def _play(
     lengths: list[int], num_episodes: int, tasks: tuple[str, ...] = (), max_steps: int = 100
-) -> evaluation.Evaluation:
+) -> evaluation.Played:
     """Environment i has episodes of `lengths[i]` steps with reward 1 each, and task i modulo the number of tasks."""
     slots = np.arange(len(lengths)) + 7
-    played = evaluation.Evaluation(slots, num_episodes, tasks, max_steps=max_steps)
+    played = evaluation.Played(slots, num_episodes, tasks, max_steps=max_steps)
     task = np.arange(len(lengths), dtype=np.int32) % len(tasks) if tasks else None
     age = np.zeros(len(lengths), int)
     while not played.done:
@@ -26,7 +26,7 @@ def _play(
 
 def test_short_episodes_count_no_more_often_than_long_ones() -> None:
     result = _play([1, 9], num_episodes=4).result()
-    assert result == evaluation.Result(
+    assert result == evaluation.Scores(
         episodes=4, mean_return=5.0, std_return=4.0, min_return=1.0, max_return=9.0, mean_length=5.0
     )
 
@@ -53,7 +53,7 @@ def test_an_episode_without_end_is_cut_off_and_counts_with_its_rewards_so_far() 
 
 
 def test_episodes_that_have_not_ended_are_counted_apart() -> None:
-    played = evaluation.Evaluation(np.arange(2), 3, max_steps=100)
+    played = evaluation.Played(np.arange(2), 3, max_steps=100)
     for place in range(3):
         step = types.EnvStep(
             np.zeros((2, 1)), np.ones(2, np.float32), np.array([place == 2, False]), np.zeros(2, bool)
@@ -69,7 +69,7 @@ def test_episodes_that_have_not_ended_are_counted_apart() -> None:
 def test_in_a_hurry_what_is_longer_than_the_longest_finished_episode_is_cut_off(
     in_a_hurry_after: int, lengths: list[int]
 ) -> None:
-    played = evaluation.Evaluation(np.arange(2), 2, max_steps=100)
+    played = evaluation.Played(np.arange(2), 2, max_steps=100)
     for age in range(6):
         if age == in_a_hurry_after:
             played.hurry()

@@ -17,7 +17,7 @@ from jax import export as jax_export
 
 from seedzero.core import errors, packing, types
 from seedzero.evaluation import export_options, exporting
-from seedzero.evaluation import policy as policy_lib
+from seedzero.evaluation import policy as acting_policy
 
 flatbuffers = pytest.importorskip("flatbuffers")
 
@@ -95,13 +95,13 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 def test_programs_act_like_the_policy_without_this_package(exported: pathlib.Path) -> None:
     found = np.load(exported / "found.npz")
-    searching = policy_lib.Policy(*policies.saved(_MASKED, network__frame_stack=2))
+    searching = acting_policy.Policy(*policies.saved(_MASKED, network__frame_stack=2))
     value = searching.search(_SEEN[0], action_mask=_LEGAL[0]).network_value
     np.testing.assert_allclose(found["value"], value, rtol=1e-4, atol=1e-5)
     assert found["reward"].shape == (_ROWS,) and np.isfinite(found["reward"]).all()
     actions = [searching(seen, action_mask=legal) for seen, legal in zip(_SEEN, _LEGAL, strict=True)]
     np.testing.assert_array_equal(found["muzero"], actions)
-    recurrent = policy_lib.Policy(*policies.saved(_VECTOR, run__agent="vtrace", vtrace__lstm_width=6))
+    recurrent = acting_policy.Policy(*policies.saved(_VECTOR, run__agent="vtrace", vtrace__lstm_width=6))
     actions = [recurrent(seen, reward=reward) for seen, reward in zip(_SEEN, _REWARD, strict=True)]
     np.testing.assert_array_equal(found["vtrace"], actions)
 
@@ -130,7 +130,7 @@ def test_a_program_takes_batches_of_any_size(
     program = jax_export.deserialize(bytearray((tmp_path / "act.stablehlo").read_bytes()))
     parameters = dict(np.load(tmp_path / "parameters.npz"))
     inputs = json.loads((tmp_path / "manifest.json").read_text())["functions"]["act"]["inputs"]
-    policy = policy_lib.Policy(*agent)
+    policy = acting_policy.Policy(*agent)
     for rows in (2, 5):
         shown: Any = _SEEN[0, :rows]
         if spec.packed:

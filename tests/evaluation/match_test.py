@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 
 from seedzero.agents import muzero
-from seedzero.checkpoints import run_dir
-from seedzero.config import config as config_lib
+from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.config import config as configs
 from seedzero.config import options, presets
 from seedzero.core import errors, types
 from seedzero.envs import spiel
-from seedzero.evaluation import evaluate, greedy, match
+from seedzero.evaluation import evaluate as scoring
+from seedzero.evaluation import greedy, match
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +143,7 @@ def test_an_opening_never_ends_a_game(tic_tac_toe: spiel.Game, monkeypatch: pyte
 
 def test_an_agent_s_moves_do_not_depend_on_what_shares_its_batch(tic_tac_toe: spiel.Game) -> None:
     changes = {"network.width": 8, "network.head_width": 8, "search.num_simulations": 4}
-    agent = muzero.make(config_lib.override(presets.get("tictactoe"), changes), tic_tac_toe.spec, "cpu")
+    agent = muzero.make(configs.override(presets.get("tictactoe"), changes), tic_tac_toe.spec, "cpu")
     params = jax.tree.map(
         lambda x: x + 0.1 * jax.random.normal(jax.random.key(1), x.shape), agent.init(jax.random.key(0)).params
     )
@@ -158,8 +159,8 @@ def test_an_agent_s_moves_do_not_depend_on_what_shares_its_batch(tic_tac_toe: sp
 
 def _run(path: pathlib.Path, preset: str, **changes: options.Value) -> pathlib.Path:
     values = {key.replace("__", "."): value for key, value in changes.items()}
-    config = config_lib.override(presets.get(preset), values)
-    with run_dir.open_run_dir(path, config, preset=preset, given={}) as opened:
+    config = configs.override(presets.get(preset), values)
+    with run_dirs.open_run_dir(path, config, preset=preset, given={}) as opened:
         return opened.path
 
 
@@ -174,7 +175,7 @@ def test_the_opponent_is_chosen_by_name_or_run_directory(
         loaded.append((path, step))
         return players[path], {"step": 7 if path == mine else 8, "chosen": "last"}
 
-    monkeypatch.setattr(evaluate, "load_player", load_player)
+    monkeypatch.setattr(scoring, "load_player", load_player)
     expected = {
         "step",
         "chosen",
@@ -193,12 +194,12 @@ def test_the_opponent_is_chosen_by_name_or_run_directory(
         "second",
     }
     for given, name in ((None, "random"), ("random", "random"), (str(other), str(other))):
-        found = evaluate.evaluate(mine, "last", 10, 0, given)
+        found = scoring.evaluate(mine, "last", 10, 0, given)
         assert set(found) == expected
         assert (found["step"], found["opponent"], found["episodes"], found["losses"]) == (7, name, 10, 0)
         assert sum(found["first"].values()) == sum(found["second"].values()) == 5
     assert loaded[-2:] == [(mine, "last"), (other, None)]
-    exhaustive = evaluate.evaluate(mine, None, 1, 0, "exhaustive")
+    exhaustive = scoring.evaluate(mine, None, 1, 0, "exhaustive")
     assert (exhaustive["episodes"], exhaustive["losses"]) == (99 + 2 + 498 + 183, 0)
     assert "stderr_return" not in exhaustive  # all lines, no sample
 
@@ -206,31 +207,31 @@ def test_the_opponent_is_chosen_by_name_or_run_directory(
 def test_an_opponent_that_does_not_fit_is_refused_by_name(
     tic_tac_toe: spiel.Game, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evaluate, "load_player", lambda *args: (_first_free, {}))
+    monkeypatch.setattr(scoring, "load_player", lambda *args: (_first_free, {}))
     mine, alone = _run(tmp_path / "mine", "tictactoe"), _run(tmp_path / "alone", "catch")
     other = _run(tmp_path / "other", "tictactoe", env__id="spiel:connect_four")
     with pytest.raises(errors.UsageError, match="was trained with --env=spiel:connect_four, this run with"):
-        evaluate.evaluate(mine, None, 4, 0, str(other))
+        scoring.evaluate(mine, None, 4, 0, str(other))
     with pytest.raises(errors.UsageError, match="is no run directory"):
-        evaluate.evaluate(mine, None, 4, 0, str(tmp_path / "exhaustiv"))
+        scoring.evaluate(mine, None, 4, 0, str(tmp_path / "exhaustiv"))
     with pytest.raises(errors.UsageError, match=r"--opponent=random: .* in no game of two players"):
-        evaluate.evaluate(alone, None, 4, 0, "random")
+        scoring.evaluate(alone, None, 4, 0, "random")
 
 
 @pytest.mark.parametrize("opponent", [None, "exhaustive"])
 def test_a_limit_of_steps_is_refused_by_name(opponent: str | None, tmp_path: pathlib.Path) -> None:
     mine = _run(tmp_path / "mine", "tictactoe")
     with pytest.raises(errors.UsageError, match=r"--max_episode_steps=3: .* in a game of two players, .*; omit it"):
-        evaluate.evaluate(mine, None, 4, 0, opponent, max_steps=3)
+        scoring.evaluate(mine, None, 4, 0, opponent, max_steps=3)
 
 
 def test_a_game_that_is_watched_begins_at_its_start(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = _run(tmp_path / "run", "tictactoe", env__random_opening=6, network__width=8)
 
-    def load(path: pathlib.Path, config: config_lib.Config, spec: types.EnvSpec, step: object) -> Any:
+    def load(path: pathlib.Path, config: configs.Config, spec: types.EnvSpec, step: object) -> Any:
         agent = muzero.make(config, spec, "cpu")
-        return greedy.Saved(agent, agent.init(jax.random.key(0)).params, 0, "last")
+        return greedy.SavedAgent(agent, agent.init(jax.random.key(0)).params, 0, "last")
 
     monkeypatch.setattr(greedy, "load", load)
-    player = evaluate._Player(run, None, 20, seed=0, render=False)
+    player = scoring._Player(run, None, 20, seed=0, render=False)
     assert not player.step.observation[..., 1:3].any()  # no stone of either colour

@@ -8,8 +8,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from seedzero.agents import table
-from seedzero.config import config as config_lib
+from seedzero.agents import table as agents
+from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.core import types
 from seedzero.evaluation import greedy
@@ -24,11 +24,11 @@ SMALL: dict[str, options.Value] = {
 
 
 @functools.cache
-def saved(spec: types.EnvSpec, **changes: options.Value) -> tuple[greedy.Saved, config_lib.Config, types.EnvSpec]:
+def saved(spec: types.EnvSpec, **changes: options.Value) -> tuple[greedy.SavedAgent, configs.Config, types.EnvSpec]:
     """Heads included: as initialized they would say 0. changes: SECTION__KEY=value."""
     values = {name.replace("__", "."): value for name, value in changes.items()}
-    config = config_lib.override(config_lib.Config(), {**SMALL, **values})
-    agent = table.make(config, spec, "cpu")
+    config = configs.override(configs.Config(), {**SMALL, **values})
+    agent = agents.make(config, spec, "cpu")
     shapes = jax.eval_shape(lambda: agent.acting(agent.init(jax.random.key(0))))
     random = np.random.default_rng(0)
 
@@ -37,4 +37,4 @@ def saved(spec: types.EnvSpec, **changes: options.Value) -> tuple[greedy.Saved, 
         is_statistic = name in ("moments", "reward_size")  # nothing counted yet
         return (np.zeros(leaf.shape) if is_statistic else random.normal(size=leaf.shape) / 2).astype(leaf.dtype)
 
-    return greedy.Saved(agent, jax.tree_util.tree_map_with_path(number, shapes), 7, "given"), config, spec
+    return greedy.SavedAgent(agent, jax.tree_util.tree_map_with_path(number, shapes), 7, "given"), config, spec

@@ -12,11 +12,12 @@ import policies  # beside this file: see conftest.py
 import pytest
 
 import seedzero
-from seedzero.checkpoints import run_dir, spec_file
-from seedzero.config import config as config_lib
+from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.checkpoints import spec_file
+from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.core import errors, types
-from seedzero.evaluation import policy as policy_lib
+from seedzero.evaluation import policy as acting_policy
 
 _VECTOR = types.EnvSpec((4,), "float32", 3)
 _RANDOM = np.random.default_rng(0)
@@ -31,11 +32,11 @@ _SHOWN = {"image": np.full((4, 5, 1), 7, np.uint8), "speed": np.array([0.5, -1.0
 
 
 @functools.cache
-def _compiled(spec: types.EnvSpec, **changes: options.Value) -> policy_lib.Policy:
-    return policy_lib.Policy(*policies.saved(spec, **changes))
+def _compiled(spec: types.EnvSpec, **changes: options.Value) -> acting_policy.Policy:
+    return acting_policy.Policy(*policies.saved(spec, **changes))
 
 
-def _policy(spec: types.EnvSpec = _VECTOR, **changes: options.Value) -> policy_lib.Policy:
+def _policy(spec: types.EnvSpec = _VECTOR, **changes: options.Value) -> acting_policy.Policy:
     """A policy without memories whose compiled functions the tests share."""
     policy = _compiled(spec, **changes)
     policy.reset()
@@ -158,7 +159,7 @@ def test_a_search_of_no_simulations_is_refused() -> None:
 
 def test_exploration_follows_the_seed_and_greedy_play_does_not() -> None:
     def play(seed: int, explore: bool) -> list[Any]:
-        policy = policy_lib.Policy(*policies.saved(_VECTOR), seed=seed)
+        policy = acting_policy.Policy(*policies.saved(_VECTOR), seed=seed)
         policy._functions = _policy()._functions or policy._functions
         return [policy(_SEEN.reshape(-1, 4), explore=explore).tolist() for _ in range(4)]  # type: ignore[union-attr]
 
@@ -249,7 +250,7 @@ def test_floats_are_no_bytes() -> None:
 
 
 def test_a_directory_without_a_spec_has_no_policy_yet(tmp_path: pathlib.Path) -> None:
-    with run_dir.open_run_dir(tmp_path, config_lib.Config(), preset="catch", given={}):
+    with run_dirs.open_run_dir(tmp_path, configs.Config(), preset="catch", given={}):
         pass
     with pytest.raises(errors.ResumeError, match="has no checkpoint yet: no worker has joined"):
         seedzero.load(tmp_path)

@@ -15,8 +15,9 @@ import pytest
 import scaled_catch
 
 from seedzero.agents import base
-from seedzero.checkpoints import run_dir, spec_file
-from seedzero.config import config as config_lib
+from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.checkpoints import spec_file
+from seedzero.config import config as configs
 from seedzero.config import presets, worker_options
 from seedzero.core import env_ids, errors, types
 from seedzero.envs import catch
@@ -24,7 +25,7 @@ from seedzero.evaluation import greedy, served
 from seedzero.transport import messages
 from seedzero.worker import worker
 
-ACCESS = config_lib.override(config_lib.Config(), {"env.id": "remote", "worker.num": 0, "listen": "127.0.0.1:0"})
+ACCESS = configs.override(configs.Config(), {"env.id": "remote", "worker.num": 0, "listen": "127.0.0.1:0"})
 WAITING = "waiting for a worker with the environment of the run: "
 
 
@@ -57,10 +58,10 @@ def _agent() -> base.Agent:
 @pytest.fixture
 def path(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
     """A run with --env=remote, whose agent never moves."""
-    config = config_lib.override(presets.get("catch"), {"env.id": env_ids.REMOTE})
-    with run_dir.open_run_dir(tmp_path / "run", config, preset="catch", given={}) as opened:
+    config = configs.override(presets.get("catch"), {"env.id": env_ids.REMOTE})
+    with run_dirs.open_run_dir(tmp_path / "run", config, preset="catch", given={}) as opened:
         spec_file.write(opened.path, catch.Catch(1).spec)
-        monkeypatch.setattr(greedy, "load", lambda *args: greedy.Saved(_agent(), (), 7, "last"))
+        monkeypatch.setattr(greedy, "load", lambda *args: greedy.SavedAgent(_agent(), (), 7, "last"))
         return opened.path
 
 
@@ -134,7 +135,7 @@ def test_a_worker_that_is_lost_is_replaced_and_the_episodes_begin_anew(path: pat
 
 
 def _host() -> served.Host:
-    spec, env = catch.Catch(1).spec, config_lib.Config().env
+    spec, env = catch.Catch(1).spec, configs.Config().env
     return served.Host(env, spec, num_envs=4, seed=0, report=lambda text: None)
 
 
@@ -155,7 +156,7 @@ def test_one_worker_plays_at_a_time_and_only_one_that_may() -> None:
 
 
 def test_only_runs_with_remote_environments_listen_for_them(tmp_path: pathlib.Path) -> None:
-    run_dir.open_run_dir(tmp_path / "run", presets.get("catch"), preset="catch", given={}).close()
+    run_dirs.open_run_dir(tmp_path / "run", presets.get("catch"), preset="catch", given={}).close()
     with pytest.raises(errors.UsageError, match="--env=catch, which this machine makes itself: leave it out"):
         served.evaluate(tmp_path / "run", None, 1, 0, ACCESS, served.Reports(print, print))
 
@@ -176,8 +177,8 @@ def test_games_of_two_players_are_evaluated_with_the_last_checkpoint_here_too(
 
 def test_a_network_of_the_directory_s_maker_needs_consent(tmp_path: pathlib.Path) -> None:
     values = {"env.id": env_ids.REMOTE, "network.module": "their_module:make"}
-    config = config_lib.override(presets.get("catch"), values)
-    run_dir.open_run_dir(tmp_path / "run", config, preset="catch", given=values).close()
+    config = configs.override(presets.get("catch"), values)
+    run_dirs.open_run_dir(tmp_path / "run", config, preset="catch", given=values).close()
     for trusted, message in (
         (False, "names code .*--network.module=their_module:make"),
         (True, "no worker has joined"),

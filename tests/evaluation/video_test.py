@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from seedzero.core import errors
-from seedzero.evaluation import video
+from seedzero.evaluation import video as videos
 
 
 def frames(num: int, height: int, width: int) -> Iterator[np.ndarray]:
@@ -29,7 +29,7 @@ def decode(path: pathlib.Path) -> tuple[str, bytes]:
 
 def test_mp4_is_h264_yuv420p_of_even_size_with_every_frame(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "game.mp4"
-    assert video.write_video(path, frames(12, 63, 81), fps=30) == 12
+    assert videos.write_video(path, frames(12, 63, 81), fps=30) == 12
     description, content = decode(path)
     assert re.search(r"Video: h264.* yuv420p.* 82x64.* 30 fps", description)
     brightness = np.frombuffer(content, np.uint8).reshape(12, 64, 82).mean((1, 2))
@@ -39,7 +39,7 @@ def test_mp4_is_h264_yuv420p_of_even_size_with_every_frame(tmp_path: pathlib.Pat
 def test_names_may_look_like_protocols_and_options(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("atari:Pong.mp4", "-x.mp4"):
-        assert video.write_video(pathlib.Path(name), frames(2, 50, 34), fps=30) == 2
+        assert videos.write_video(pathlib.Path(name), frames(2, 50, 34), fps=30) == 2
         assert (tmp_path / name).stat().st_size > 0
 
 
@@ -49,7 +49,7 @@ def test_a_failure_of_what_draws_the_frames_is_no_failure_to_write(tmp_path: pat
         raise RuntimeError("out of memory")
 
     with pytest.raises(RuntimeError, match=r"^out of memory$"):
-        video.write_video(tmp_path / "game.gif", failing(), fps=30)
+        videos.write_video(tmp_path / "game.gif", failing(), fps=30)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -61,24 +61,24 @@ def test_where_ffmpeg_is_missing_the_video_cannot_be_written(
 
     monkeypatch.setattr(imageio_ffmpeg, "get_ffmpeg_exe", missing)
     with pytest.raises(errors.UsageError, match=r"cannot write a video to .*game.mp4: no ffmpeg here"):
-        video.write_video(tmp_path / "game.mp4", frames(2, 50, 34), fps=30)
+        videos.write_video(tmp_path / "game.mp4", frames(2, 50, 34), fps=30)
 
 
 def test_even_size_stays(tmp_path: pathlib.Path) -> None:
-    video.write_video(tmp_path / "game.mp4", frames(2, 50, 34), fps=60)
+    videos.write_video(tmp_path / "game.mp4", frames(2, 50, 34), fps=60)
     assert re.search(r"Video: .* 34x50.* 60 fps", decode(tmp_path / "game.mp4")[0])
 
 
 def test_odd_size_repeats_the_edge() -> None:
     frame = np.arange(9, dtype=np.uint8).repeat(3).reshape(3, 3, 3)
-    even = video._even(frame)
+    even = videos._even(frame)
     np.testing.assert_array_equal(even[..., 0], [[0, 1, 2, 2], [3, 4, 5, 5], [6, 7, 8, 8], [6, 7, 8, 8]])
 
 
 @pytest.mark.parametrize(("fps", "milliseconds"), [(10, 100), (60, 20)])
 def test_gif_has_every_frame_and_the_time_between_them(tmp_path: pathlib.Path, fps: float, milliseconds: int) -> None:
     path = tmp_path / "game.GIF"
-    assert video.write_video(path, frames(5, 21, 33), fps=fps) == 5
+    assert videos.write_video(path, frames(5, 21, 33), fps=fps) == 5
     shown = imageio.imread(path)
     assert shown.shape == (5, 21, 33, 3)
     assert shown[0].max() == 0 and shown[-1].min() == 255
@@ -87,26 +87,26 @@ def test_gif_has_every_frame_and_the_time_between_them(tmp_path: pathlib.Path, f
 
 def test_other_suffix_is_refused_by_name(tmp_path: pathlib.Path) -> None:
     with pytest.raises(errors.UsageError, match=r"game\.avi: its name must end in \.mp4 or \.gif"):
-        video.write_video(tmp_path / "game.avi", frames(2, 4, 4), fps=30)
+        videos.write_video(tmp_path / "game.avi", frames(2, 4, 4), fps=30)
 
 
 def test_missing_directory_is_refused_by_name(tmp_path: pathlib.Path) -> None:
     with pytest.raises(errors.UsageError, match="there is no directory"):
-        video.write_video(tmp_path / "missing" / "game.mp4", frames(2, 4, 4), fps=30)
+        videos.write_video(tmp_path / "missing" / "game.mp4", frames(2, 4, 4), fps=30)
 
 
 def test_no_frames_are_refused(tmp_path: pathlib.Path) -> None:
     with pytest.raises(errors.UsageError, match="no frames"):
-        video.write_video(tmp_path / "game.mp4", iter(()), fps=30)
+        videos.write_video(tmp_path / "game.mp4", iter(()), fps=30)
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("suffix", video.SUFFIXES)
+@pytest.mark.parametrize("suffix", videos.SUFFIXES)
 def test_file_that_cannot_be_written_is_named(tmp_path: pathlib.Path, suffix: str) -> None:
     path = tmp_path / f"game{suffix}"
     path.mkdir()
     with pytest.raises(errors.UsageError, match=f"cannot write a video to {path}: it is a directory"):
-        video.write_video(path, frames(3, 32, 32), fps=30)
+        videos.write_video(path, frames(3, 32, 32), fps=30)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_file_that_cannot_be_written_is_named(tmp_path: pathlib.Path, suffix: st
 def test_wrong_frame_is_named(tmp_path: pathlib.Path, frame: np.ndarray) -> None:
     stream = iter([np.zeros((4, 4, 3), np.uint8), frame])
     with pytest.raises(errors.EnvironmentFailure, match=r"expected uint8 \[H, W, 3\]"):
-        video.write_video(tmp_path / "game.mp4", stream, fps=30)
+        videos.write_video(tmp_path / "game.mp4", stream, fps=30)
 
 
 @pytest.mark.parametrize("suffix", [".mp4", ".gif"])
@@ -128,5 +128,5 @@ def test_an_earlier_video_stays_where_an_episode_fails(tmp_path: pathlib.Path, s
         raise errors.EnvironmentFailure("no more frames")
 
     with pytest.raises(errors.EnvironmentFailure, match="no more frames"):
-        video.write_video(path, failing(), 5.0)
+        videos.write_video(path, failing(), 5.0)
     assert path.read_bytes() == b"earlier" and list(tmp_path.iterdir()) == [path]

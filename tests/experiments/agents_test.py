@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 
 EXPERIMENTS = pathlib.Path(__file__).parents[2] / "experiments"
 CURVE = [
@@ -49,7 +49,7 @@ def trained(agents: Any, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...
 
 
 def test_each_rung_is_played_by_the_agents_that_can(agents: Any) -> None:
-    everyone = set(config_lib.agent_names())
+    everyone = set(configs.agent_names())
     assert set(agents.players("catch")) == set(agents.players("memory_tmaze")) == everyone - {"sac"}
     assert set(agents.players("pendulum")) == {"muzero", "ppo", "sac"}
 

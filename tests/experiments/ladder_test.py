@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 
 EXPERIMENTS = pathlib.Path(__file__).parents[2] / "experiments"
 
@@ -185,7 +185,7 @@ def _atari(script: Any, monkeypatch: pytest.MonkeyPatch, *words: str) -> list[st
 
     monkeypatch.setattr(atari.runs, "train", train)
     monkeypatch.setattr(atari.runs, "evaluate", lambda path, arguments: {})
-    monkeypatch.setattr(atari.run_dir, "read_saved", lambda path: SimpleNamespace(config=config_lib.Config()))
+    monkeypatch.setattr(atari.run_dir, "read_saved", lambda path: SimpleNamespace(config=configs.Config()))
     monkeypatch.setattr(atari, "emulator_frames_per_second", lambda config, seconds: 100.0)
     monkeypatch.setattr(atari, "draw", lambda *arguments: None)
     monkeypatch.setattr(sys, "argv", ["atari.py", *words])
@@ -236,7 +236,7 @@ def test_emulators_alone_have_the_threads_of_all_workers(script: Any, monkeypatc
 
     monkeypatch.setattr(atari.registry, "make", make)
     settings = {"worker.num": 3, "worker.num_groups": 2, "worker.threads": 4, "worker.envs_per_group": 2}
-    atari.emulator_frames_per_second(config_lib.override(config_lib.Config(), settings), 0.0)
+    atari.emulator_frames_per_second(configs.override(configs.Config(), settings), 0.0)
     assert asked == [12] * 6
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from seedzero.envs import spiel
-from seedzero.evaluation import evaluate
+from seedzero.evaluation import evaluate as scoring
 
 EXPERIMENTS = pathlib.Path(__file__).parents[2] / "experiments"
 
@@ -55,8 +55,8 @@ def test_the_share_counts_moves_that_keep_the_value(
     def worst(states: list[spiel.State]) -> np.ndarray:
         return np.array([min(values, key=values.__getitem__) for values in map(exact.action_values, states)])
 
-    monkeypatch.setattr(evaluate, "game_of", lambda path: game)
-    monkeypatch.setattr(evaluate, "load_player", lambda *args: (worst, 0))
+    monkeypatch.setattr(scoring, "game_of", lambda path: game)
+    monkeypatch.setattr(scoring, "load_player", lambda *args: (worst, 0))
     found = keeps_value.measure(tmp_path, None, 200, 0)
     assert (found["positions"], found["decisive_share"]) == (200, 0.0)
     assert found["share"] == pytest.approx(1 - found["decisive_positions"] / 200)

@@ -9,18 +9,19 @@ import pytest
 
 from seedzero.api import request
 from seedzero.cli import parse, train
-from seedzero.config import config, presets, worker_options
+from seedzero.config import config as configs
+from seedzero.config import presets, worker_options
 from seedzero.core import errors
-from seedzero.launch import plan
+from seedzero.launch import plan as launch_plan
 
 FILE = pathlib.Path("/tmp/x/token")
-PLAN = plan.Plan(
+PLAN = launch_plan.Plan(
     run_dir="/shared/run",
     num_workers=6,
     train_words=("--preset=atari", "--run_dir=/shared/run", "--max_updates=9"),
     worker_options=worker_options.WorkerOptions(keepalive_seconds=2.0, ca_file="/etc/ca.pem", threads=4),
-    learner=plan.Needs(6.0, "GPU", 2),
-    worker=plan.Needs(4.0),
+    learner=launch_plan.NodeResources(6.0, "GPU", 2),
+    worker=launch_plan.NodeResources(4.0),
     port=0,
     token="abc",
 )
@@ -67,17 +68,17 @@ def test_the_token_is_in_no_command_and_no_text() -> None:
 )
 def test_settings_that_the_launcher_decides_or_cannot_serve_are_refused(settings: dict[str, str], text: str) -> None:
     with pytest.raises(errors.UsageError, match=text.replace(".", r"\.")):
-        plan.check_settings(settings)
-    plan.check_settings({"run.deterministic": "false", "env.id": "catch"})
+        launch_plan.check_settings(settings)
+    launch_plan.check_settings({"run.deterministic": "false", "env.id": "catch"})
 
 
 def test_cores_are_counted_for_every_thread_of_environments() -> None:
-    values = config.override(presets.get("atari"), {"worker.threads": "4", "evaluation.every_updates": "100"})
-    assert plan.worker_threads(values) == 4
-    assert plan.learner_cpus(values) == 6.0
-    alone = config.override(values, {"evaluation.every_updates": "0"})
-    assert plan.learner_cpus(alone) == 2.0
-    assert plan.worker_threads(config.Config()) == 1
+    values = configs.override(presets.get("atari"), {"worker.threads": "4", "evaluation.every_updates": "100"})
+    assert launch_plan.worker_threads(values) == 4
+    assert launch_plan.learner_cpus(values) == 6.0
+    alone = configs.override(values, {"evaluation.every_updates": "0"})
+    assert launch_plan.learner_cpus(alone) == 2.0
+    assert launch_plan.worker_threads(configs.Config()) == 1
 
 
 @pytest.mark.parametrize(
@@ -93,18 +94,18 @@ def test_cores_are_counted_for_every_thread_of_environments() -> None:
 )
 def test_the_accelerator_that_is_asked_for(text: str, found: tuple[str, int]) -> None:
     nodes = [{"CPU": 8.0}, {"CPU": 8.0, "GPU": 1.0}, {"GPU": 4.0}, {"TPU": 8.0}]
-    assert plan.find_accelerator(text, nodes) == found
+    assert launch_plan.find_accelerator(text, nodes) == found
 
 
 def test_an_accelerator_that_is_not_there_yet_can_be_asked_for() -> None:
-    assert plan.find_accelerator("auto", [{"CPU": 8.0}]) == ("", 0)
-    assert plan.find_accelerator("GPU", [{"CPU": 8.0}]) == ("GPU", 1)
+    assert launch_plan.find_accelerator("auto", [{"CPU": 8.0}]) == ("", 0)
+    assert launch_plan.find_accelerator("GPU", [{"CPU": 8.0}]) == ("GPU", 1)
 
 
 @pytest.mark.parametrize("text", ["gpu", "GPU:0", "GPU:x", "CPU:1", ""])
 def test_an_unknown_accelerator_is_refused(text: str) -> None:
     with pytest.raises(errors.UsageError, match="expected auto, none, GPU, GPU:N, TPU or TPU:N"):
-        plan.find_accelerator(text, [])
+        launch_plan.find_accelerator(text, [])
 
 
 @pytest.mark.parametrize(
@@ -113,23 +114,23 @@ def test_an_unknown_accelerator_is_refused(text: str) -> None:
 def test_a_learner_takes_fewer_cores_where_everything_then_has_a_place(
     cpus: float, num_workers: int, fitted: float
 ) -> None:
-    learner, worker = plan.Needs(3.0, "GPU", 1), plan.Needs(1.0)
-    found = plan.fit_learner(learner, worker, num_workers, [{"CPU": cpus, "GPU": 1.0}])
-    assert found == plan.Needs(fitted, "GPU", 1)
+    learner, worker = launch_plan.NodeResources(3.0, "GPU", 1), launch_plan.NodeResources(1.0)
+    found = launch_plan.fit_learner(learner, worker, num_workers, [{"CPU": cpus, "GPU": 1.0}])
+    assert found == launch_plan.NodeResources(fitted, "GPU", 1)
 
 
 def test_a_shortage_names_what_is_needed_what_there_is_and_what_to_lower() -> None:
-    learner, worker = plan.Needs(3.0), plan.Needs(1.0)
-    assert plan.shortage(learner, worker, 2, [{"CPU": 4.0}, {"CPU": 1.0}]) == ""
-    text = plan.shortage(learner, worker, 2, [{"CPU": 2.0}, {"memory": 1.0}])
+    learner, worker = launch_plan.NodeResources(3.0), launch_plan.NodeResources(1.0)
+    assert launch_plan.shortage(learner, worker, 2, [{"CPU": 4.0}, {"CPU": 1.0}]) == ""
+    text = launch_plan.shortage(learner, worker, 2, [{"CPU": 2.0}, {"memory": 1.0}])
     assert "the learner needs CPU 3, each of 2 worker(s) CPU 1" in text
     assert "2 node(s) with CPU 2; nothing; lower --num_workers" in text
 
 
 def test_what_finds_no_room_is_named() -> None:
-    learner, worker = plan.Needs(3.0, "GPU", 1), plan.Needs(2.0)
+    learner, worker = launch_plan.NodeResources(3.0, "GPU", 1), launch_plan.NodeResources(2.0)
     nodes = [{"CPU": 4.0, "GPU": 1.0}, {"CPU": 4.0}]
-    assert plan.missing([learner, worker, worker], nodes) == []
-    assert plan.missing([learner, worker, worker, worker], nodes) == [worker]
-    assert plan.missing([learner, worker], [{"CPU": 16.0}]) == [learner]
+    assert launch_plan.missing([learner, worker, worker], nodes) == []
+    assert launch_plan.missing([learner, worker, worker, worker], nodes) == [worker]
+    assert launch_plan.missing([learner, worker], [{"CPU": 16.0}]) == [learner]
     assert str(learner) == "CPU 3, GPU 1"

@@ -14,12 +14,13 @@ import loop_world
 import numpy as np
 import pytest
 
-from seedzero.agents import table
-from seedzero.checkpoints import checkpoint, checkpointer
+from seedzero.agents import table as agents
+from seedzero.checkpoints import checkpoint
+from seedzero.checkpoints import checkpointer as checkpointers
 from seedzero.config import options, sections
 from seedzero.core import types
-from seedzero.device import batch as batch_lib
-from seedzero.device import state as state_lib
+from seedzero.device import batch as batches
+from seedzero.device import state as states
 from seedzero.learner import build
 from seedzero.transport import messages
 
@@ -133,7 +134,7 @@ def _play_to_a_checkpoint(world: loop_world.World, spec: types.EnvSpec) -> None:
             num_answered = len(world.replies)
             for group, game in enumerate(games):
                 request = messages.StepRequest(session.session_id, session.role, group, 0, game.seen, game.first)
-                world.inbox.put(batch_lib.Message(request, session.slots[group], world.now))
+                world.inbox.put(batches.Message(request, session.slots[group], world.now))
             while len(world.saved) == num_saved and world.loop.step():
                 world.calls.in_flight.settle()
             if len(world.saved) > num_saved:
@@ -145,7 +146,7 @@ def _play_to_a_checkpoint(world: loop_world.World, spec: types.EnvSpec) -> None:
 
 def _save(world: loop_world.World, directory: pathlib.Path) -> None:
     failures: list[str] = []
-    writer = checkpointer.Checkpointer(
+    writer = checkpointers.Checkpointer(
         directory, sections.CheckpointConfig(), on_durable=lambda step: None, on_error=failures.append
     )
     state = world.calls.state()
@@ -158,11 +159,11 @@ def _save(world: loop_world.World, directory: pathlib.Path) -> None:
 def _resumed(device: loop_world.Device, directory: pathlib.Path) -> loop_world.World:
     """Returns a world that begins with the checkpoint of a directory, as a new process does."""
     agent = device.setup.agent
-    train, actor = state_lib.abstract_train(device.setup), state_lib.abstract_actor(device.setup)
-    found = checkpoint.restore(directory, state_lib.parts(agent, train), actor.rings if agent.samples else None)
+    train, actor = states.abstract_train(device.setup), states.abstract_actor(device.setup)
+    found = checkpoint.restore(directory, states.parts(agent, train), actor.rings if agent.samples else None)
     assert found is not None and found.step == EVERY and (found.rings is not None) == agent.samples
     device = device._replace(
-        train=state_lib.from_parts(agent, train, found.state), actor=build._actor(device.setup, found, None, True)
+        train=states.from_parts(agent, train, found.state), actor=build._actor(device.setup, found, None, True)
     )
     world = loop_world.World(device, **LOCK_STEP)
     world.calls.restore(found.host, has_replay=found.rings is not None)
@@ -186,7 +187,7 @@ def test_a_run_that_goes_on_begins_at_random_again_unless_it_repeats(is_determin
 
 
 def test_every_agent_is_here() -> None:
-    assert {str(case.settings.get("run.agent", "muzero")) for case in CASES.values()} == set(table.AGENTS)
+    assert {str(case.settings.get("run.agent", "muzero")) for case in CASES.values()} == set(agents.AGENTS)
 
 
 @pytest.mark.parametrize("name", CASES)

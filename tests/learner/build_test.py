@@ -6,7 +6,7 @@ import loop_world
 import pytest
 
 from seedzero.checkpoints import checkpoint, trees
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.learner import build
 
@@ -26,9 +26,9 @@ def test_a_replay_that_is_too_large_for_checkpoints_is_told(
 ) -> None:
     device = loop_world.make_device({})
     size = trees.num_bytes(device.actor.rings)
-    assert checkpoint.saves_replay(config_lib.Config().checkpoint, size)
+    assert checkpoint.saves_replay(configs.Config().checkpoint, size)
     if "checkpoint.replay_limit_bytes" in settings:
         settings = {**settings, "checkpoint.replay_limit_bytes": size - 1}
-    config = config_lib.override(config_lib.Config(), {**device.settings, **settings})
+    config = configs.override(configs.Config(), {**device.settings, **settings})
     found, _, text = build._place_replay(config, device.setup, device.train, device.actor)
     assert (found, "--checkpoint.replay=on saves it" in text) == (is_saved, told)

@@ -11,7 +11,7 @@ import pytest
 
 from seedzero.agents import base
 from seedzero.core import errors, types
-from seedzero.learner import calls
+from seedzero.learner import calls as device_calls
 from seedzero.transport import messages
 
 
@@ -216,7 +216,7 @@ def test_a_checkpoint_brings_every_counter_back(make: loop_world.Make) -> None:
     world.show(watched, 0, 0.0, reward=5.0, final=True)
     world.work()
     world.calls.reset_environments()
-    state: calls.State = world.calls.state()
+    state: device_calls.CheckpointState = world.calls.state()
     assert world.runner.version == world.num_updates  # acting goes on with what a resume begins with
     resumed = make(evaluation__every_updates=2)
     resumed.calls.restore(state.host, has_replay=True)

@@ -13,8 +13,9 @@ import pytest
 from seedzero.checkpoints import trees
 from seedzero.core import errors, types
 from seedzero.device import apart
-from seedzero.device import state as state_lib
-from seedzero.learner import calls, evaluator
+from seedzero.device import state as states
+from seedzero.learner import calls as device_calls
+from seedzero.learner import evaluator as evaluators
 from seedzero.monitoring import counts
 
 
@@ -177,11 +178,11 @@ def test_training_goes_on_where_the_environments_of_an_evaluation_are_silent_or_
     session, watched = world.join(), world.join(types.Role.EVALUATE, "evaluator")
     world.play(session, 12)
     begun = world.num_updates
-    assert world.loop.look().evaluating and world.loop._seconds_left() == evaluator.SILENCE_SECONDS
+    assert world.loop.look().evaluating and world.loop._seconds_left() == evaluators.SILENCE_SECONDS
     if is_lost:
         world.lose(watched)
     else:
-        world.now += evaluator.SILENCE_SECONDS
+        world.now += evaluators.SILENCE_SECONDS
     world.work()
     world.play(session, 4)
     assert world.num_updates > begun
@@ -196,7 +197,7 @@ def test_a_baseline_that_is_cut_short_ends_no_run(make: loop_world.Make) -> None
     world.show(watched, 0, 0.0, reward=-1.0)  # of an episode that would return less than -5
     world.work()
     assert [result.mean_return for result in world.results] == [-1.0] and world.loop._over is None
-    assert world.loop.look().last_evaluation == {"update": 1, **world.results[0].to_json(), evaluator.CUT_SHORT: True}
+    assert world.loop.look().last_evaluation == {"update": 1, **world.results[0].to_json(), evaluators.CUT_SHORT: True}
 
 
 @pytest.mark.parametrize("pauses", [False, True])
@@ -252,7 +253,7 @@ def test_a_replay_too_short_to_learn_from_ends_the_run_without_final_updates(mak
     (told,) = (text for text in world.reports if "left out" in text)
     num_left_out = 20 // loop_world.BATCH + 7
     assert told.startswith(f"{num_left_out} of the updates after the last step are left out: the replay holds 2")
-    assert world.calls.state().host[calls.LEFT_OUT] == (num_left_out, 1_000)
+    assert world.calls.state().host[device_calls.LEFT_OUT] == (num_left_out, 1_000)
 
 
 def test_no_update_is_left_out_silently_or_told_in_vain(make: loop_world.Make) -> None:
@@ -262,7 +263,7 @@ def test_no_update_is_left_out_silently_or_told_in_vain(make: loop_world.Make) -
         world.play(world.join(), 30)
         world.loop.run()
         assert not [text for text in world.reports if "left out" in text]
-        assert world.calls.state().host[calls.LEFT_OUT] == (0, 0)
+        assert world.calls.state().host[device_calls.LEFT_OUT] == (0, 0)
 
 
 class _FailsWhenRead:
@@ -289,7 +290,7 @@ def test_a_failed_call_ends_training_with_its_reason(device: loop_world.Device) 
 def test_a_request_runs_between_two_calls_and_sees_what_a_checkpoint_holds(make: loop_world.Make) -> None:
     world = make()
     world.play(world.join(), 10)
-    seen: list[calls.State] = []
+    seen: list[device_calls.CheckpointState] = []
     world.loop.request(lambda: seen.append(world.calls.state()))
     assert not seen
     world.loop.step()
@@ -465,11 +466,11 @@ class TestLastEvaluation:
         world.show(watched, 0, 0.0, first=True)
         world.work()
         num_steps = world.loop.look().counts.stored
-        assert world.calls.state().host[evaluator.IN_LAST]  # so that a resume after Ctrl-C evaluates, too
+        assert world.calls.state().host[evaluators.IN_LAST]  # so that a resume after Ctrl-C evaluates, too
         world.show(watched, 0, 0.0, reward=2.0, final=True)
         world.work()
         assert world.loop.run() == "--max_updates=6 reached"
-        assert not world.calls.state().host[evaluator.IN_LAST]
+        assert not world.calls.state().host[evaluators.IN_LAST]
         assert [result.mean_return for result in world.results] == [2.0] and world.bests == []  # it is the first
         snapshot = world.loop.look()
         assert snapshot.last_evaluation is not None and snapshot.last_evaluation["update"] == 6
@@ -482,7 +483,7 @@ class TestLastEvaluation:
         world.show(watched, 0, 0.0, reward=2.0, final=True)
         world.work()
         assert world.loop.run() == "evaluation returned 2, --stop_at_return=1"
-        assert not world.calls.state().host[evaluator.IN_LAST]
+        assert not world.calls.state().host[evaluators.IN_LAST]
 
     def test_steps_that_a_lost_worker_takes_back_do_not_undo_it(self, make: loop_world.Make) -> None:
         world = make(**{**self.SETTINGS, "run__max_updates": 0, "run__max_env_steps": 8})
@@ -492,31 +493,31 @@ class TestLastEvaluation:
         world.calls.intake.ledger.discard_stored(4, counts.UNFINISHED_UNROLL)  # as the unrolls of a queue
         world.lose(session)
         world.work()
-        world.now += evaluator.SILENCE_SECONDS
+        world.now += evaluators.SILENCE_SECONDS
         assert world.loop._has_work()
         assert world.loop.run() == "--max_env_steps=8 reached; its last evaluation took too long"
 
     def test_environments_that_never_come_end_it_when_they_are_late(self, make: loop_world.Make) -> None:
         world, watched = self._trained(make)
-        assert world.calls.state().host[evaluator.IN_LAST]  # a resume after Ctrl-C waits for them again
+        assert world.calls.state().host[evaluators.IN_LAST]  # a resume after Ctrl-C waits for them again
         world.lose(watched)
         world.work()
-        assert world.loop._seconds_left() == evaluator.SILENCE_SECONDS and not world.loop._has_work()
-        world.now += evaluator.SILENCE_SECONDS
+        assert world.loop._seconds_left() == evaluators.SILENCE_SECONDS and not world.loop._has_work()
+        world.now += evaluators.SILENCE_SECONDS
         assert world.loop._has_work()
         assert world.loop.run() == "--max_updates=6 reached; its last evaluation took too long"
         assert world.results == []
-        assert not world.calls.state().host[evaluator.IN_LAST]
+        assert not world.calls.state().host[evaluators.IN_LAST]
 
     def test_an_evaluation_that_was_given_up_is_not_owed_to_a_resume(self, make: loop_world.Make) -> None:
         world, watched = self._trained(make)
         world.show(watched, 0, 0.0, first=True)
         world.work()
-        world.now += evaluator.SILENCE_SECONDS
+        world.now += evaluators.SILENCE_SECONDS
         assert (
             world.loop.run() == "--max_updates=6 reached; none of the 2 episodes of its last evaluation ended in time"
         )
-        assert not world.calls.state().host[evaluator.IN_LAST]
+        assert not world.calls.state().host[evaluators.IN_LAST]
 
     def test_episodes_without_end_cost_a_tenth_of_the_time_and_stop_no_run(self, make: loop_world.Make) -> None:
         world, watched = self._trained(make, run__max_seconds=200.0, run__stop_at_return=1.0)
@@ -531,7 +532,7 @@ class TestLastEvaluation:
         (result,) = world.results
         assert (result.episodes, result.unfinished, result.mean_return) == (1, 1, 5.0) and world.bests == []
         last = world.loop.look().last_evaluation
-        assert last is not None and last[evaluator.CUT_SHORT] and not world.calls.state().host[evaluator.IN_LAST]
+        assert last is not None and last[evaluators.CUT_SHORT] and not world.calls.state().host[evaluators.IN_LAST]
 
     def test_in_lock_step_they_cost_a_tenth_of_the_steps_however_long_they_take(self, make: loop_world.Make) -> None:
         settings = {**self.SETTINGS, "run__deterministic": True, "evaluation__max_episode_steps": 30}
@@ -575,7 +576,7 @@ class TestLastEvaluation:
         assert world.loop._has_work()
         world.work()
         assert world.reports == ["--max_seconds=5 passed: one more evaluation"] and world.num_updates == num_updates
-        world.now += evaluator.SILENCE_SECONDS
+        world.now += evaluators.SILENCE_SECONDS
         assert world.loop.run() == "--max_seconds=5 passed; its last evaluation took too long"
 
     def test_in_lock_step_a_larger_budget_goes_on_as_if_it_had_not_been(self, make: loop_world.Make) -> None:
@@ -759,14 +760,14 @@ class TestQueue:
 
 def _whole_and_resumed(
     device: loop_world.Device, settings: dict[str, Any]
-) -> tuple[loop_world.World, loop_world.World, calls.State]:
+) -> tuple[loop_world.World, loop_world.World, device_calls.CheckpointState]:
     """Plays to a second checkpoint, and from the first one to it again."""
-    saved: list[calls.State] = []
+    saved: list[device_calls.CheckpointState] = []
     whole = loop_world.World(device, **settings)
     _play_to_a_checkpoint(whole, whole.join(), saved)
     _play_to_a_checkpoint(whole, whole.join(), saved)
     state = saved[0]
-    train = state_lib.from_parts(device.setup.agent, device.train, state.parts)
+    train = states.from_parts(device.setup.agent, device.train, state.parts)
     actor = device.actor if state.rings is None else device.actor._replace(rings=state.rings)
     resumed = loop_world.World(device._replace(train=train, actor=actor), **settings)
     resumed.calls.restore(state.host, has_replay=state.rings is not None)
@@ -774,7 +775,7 @@ def _whole_and_resumed(
     return whole, resumed, state
 
 
-def _play_to_a_checkpoint(world: loop_world.World, session: Any, saved: list[calls.State]) -> None:
+def _play_to_a_checkpoint(world: loop_world.World, session: Any, saved: list[device_calls.CheckpointState]) -> None:
     """Plays environments to the next checkpoint and keeps a copy of it."""
     num_saved = len(world.saved)
     with world.completions():
@@ -785,6 +786,6 @@ def _play_to_a_checkpoint(world: loop_world.World, session: Any, saved: list[cal
                 world.calls.in_flight.settle()
             if len(world.saved) > num_saved:
                 state = world.calls.state()
-                saved.append(calls.State(*trees.copy((state.parts, state.rings)), state.host))
+                saved.append(device_calls.CheckpointState(*trees.copy((state.parts, state.rings)), state.host))
                 return
     raise AssertionError("no checkpoint")

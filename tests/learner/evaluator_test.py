@@ -12,17 +12,17 @@ import pytest
 from seedzero.config import sections
 from seedzero.core import types
 from seedzero.evaluation import human_scores
-from seedzero.learner import evaluator as evaluator_lib
+from seedzero.learner import evaluator as evaluators
 
 SESSION = loop_world.make_session([4, 5], role=types.Role.EVALUATE)
 PARAMS: Any = {"w": 1}
 
 
-def _make(every_updates: int = 4) -> evaluator_lib.Evaluator:
-    return evaluator_lib.Evaluator(sections.EvaluationConfig(every_updates=every_updates, episodes=2, num_envs=2))
+def _make(every_updates: int = 4) -> evaluators.Evaluator:
+    return evaluators.Evaluator(sections.EvaluationConfig(every_updates=every_updates, episodes=2, num_envs=2))
 
 
-def _play(evaluator: evaluator_lib.Evaluator, update: int, reward: float) -> evaluator_lib.Ended:
+def _play(evaluator: evaluators.Evaluator, update: int, reward: float) -> evaluators.Ended:
     """Evaluates episodes of two steps."""
     evaluator.begin(SESSION, update, PARAMS, now=0.0)
     for place in range(3):
@@ -58,7 +58,7 @@ def test_a_whole_evaluation_has_its_parameters_and_statistics() -> None:
 
 def test_an_episode_without_end_is_cut_off() -> None:
     config = sections.EvaluationConfig(every_updates=4, episodes=2, num_envs=2, max_episode_steps=3)
-    evaluator = evaluator_lib.Evaluator(config)
+    evaluator = evaluators.Evaluator(config)
     evaluator.begin(SESSION, 4, PARAMS, now=0.0)
     for place in range(4):
         shown = loop_world.message(SESSION, 0, 0.0, first=place == 0, final=False, reward=1.0)
@@ -66,7 +66,7 @@ def test_an_episode_without_end_is_cut_off() -> None:
     assert ended is not None and not ended.cut_short and (ended.result.mean_return, ended.result.cut_off) == (3.0, 2)
 
 
-def _play_without_end(update: int, *, later: int, num_before: int = 0) -> evaluator_lib.Ended | None:
+def _play_without_end(update: int, *, later: int, num_before: int = 0) -> evaluators.Ended | None:
     """One environment's episode has two steps, the other's nine; from the fifth on there are more updates."""
     evaluator = _make(every_updates=4)
     for _ in range(num_before):
@@ -96,7 +96,7 @@ def test_a_run_that_ends_says_what_it_waits_for() -> None:
     evaluator = _make()
     evaluator.begin(SESSION, 4, PARAMS, now=0.0)
     assert evaluator.remaining() == ""
-    evaluator.end(0.0, evaluator_lib.Bound())
+    evaluator.end(0.0, evaluators.Bound())
     assert evaluator.remaining() == "last evaluation: 0 of 2 episodes"
     evaluator.record(
         [loop_world.message(SESSION, 0, 0.0, first=True, final=False, reward=0.0)], num_updates=0, now=0.0
@@ -109,7 +109,7 @@ def test_a_run_that_ends_says_what_it_waits_for() -> None:
 
 def test_training_waits_until_the_environments_of_an_evaluation_are_silent_for_long() -> None:
     config = sections.EvaluationConfig(every_updates=4, episodes=2, num_envs=2, pauses_training=True)
-    evaluator, silence = evaluator_lib.Evaluator(config), evaluator_lib.SILENCE_SECONDS
+    evaluator, silence = evaluators.Evaluator(config), evaluators.SILENCE_SECONDS
     assert evaluator.pause_left(now=0.0) is None
     evaluator.begin(SESSION, 4, PARAMS, now=10.0)
     assert evaluator.pause_left(now=11.0) == silence - 1.0 and evaluator.pause_left(now=10.0 + silence) == 0.0
@@ -122,9 +122,9 @@ def test_training_waits_until_the_environments_of_an_evaluation_are_silent_for_l
 
 def test_a_run_that_ends_does_not_wait_for_episodes_that_are_given_up() -> None:
     config = sections.EvaluationConfig(every_updates=4, episodes=6, num_envs=2, max_episode_steps=1)
-    evaluator = evaluator_lib.Evaluator(config)
+    evaluator = evaluators.Evaluator(config)
     evaluator.begin(SESSION, 4, PARAMS, now=0.0)
-    evaluator.end(0.0, evaluator_lib.Bound())
+    evaluator.end(0.0, evaluators.Bound())
     shown = [loop_world.message(SESSION, 0, 0.0, first=place == 0, final=False, reward=1.0) for place in range(2)]
     step, last = shown[1].request.step, np.array([False, True])
     shown[1] = shown[1]._replace(request=shown[1].request._replace(step=step._replace(terminated=last)))
@@ -133,7 +133,7 @@ def test_a_run_that_ends_does_not_wait_for_episodes_that_are_given_up() -> None:
 
 
 def test_an_evaluation_that_another_thread_ends_meanwhile_can_be_looked_at() -> None:
-    class Ending(evaluator_lib.Evaluator):
+    class Ending(evaluators.Evaluator):
         """Its evaluation is gone after each look."""
 
         @property
@@ -147,7 +147,7 @@ def test_an_evaluation_that_another_thread_ends_meanwhile_can_be_looked_at() -> 
 
     evaluator = Ending(sections.EvaluationConfig(every_updates=4, episodes=2, num_envs=2))
     evaluator.begin(SESSION, 4, PARAMS, now=0.0)
-    evaluator.end(0.0, evaluator_lib.Bound())
+    evaluator.end(0.0, evaluators.Bound())
     assert evaluator.remaining() == "last evaluation: 0 of 2 episodes"
     assert evaluator.remaining() == ""
 
@@ -185,7 +185,7 @@ def test_of_tasks_with_published_scores_the_best_has_the_highest_capped_mean() -
     levels = tuple(human_scores.DMLAB_SCORES)
     session = loop_world.make_session(list(range(30)), role=types.Role.EVALUATE)
     config = sections.EvaluationConfig(every_updates=4, episodes=30, num_envs=30)
-    evaluator = evaluator_lib.Evaluator(config, "dmlab:dmlab30")
+    evaluator = evaluators.Evaluator(config, "dmlab:dmlab30")
 
     def play(update: int, returns: list[float]) -> bool:
         evaluator.begin(session, update, PARAMS, levels, now=0.0)
@@ -206,7 +206,7 @@ def test_of_tasks_with_published_scores_the_best_has_the_highest_capped_mean() -
 
 def test_an_atari_game_has_its_human_normalized_score_beside_the_return() -> None:
     config = sections.EvaluationConfig(every_updates=4, episodes=2, num_envs=2)
-    evaluator = evaluator_lib.Evaluator(config, "atari:Pong")
+    evaluator = evaluators.Evaluator(config, "atari:Pong")
     ended = _play(evaluator, 4, reward=14.6)
     random, human = human_scores.SCORES["pong"]
     assert ended.human_normalized == pytest.approx((ended.result.mean_return - random) / (human - random))
@@ -220,7 +220,7 @@ def test_an_atari_game_has_its_human_normalized_score_beside_the_return() -> Non
 def test_the_first_is_a_baseline_and_never_the_best(*, is_last: bool) -> None:
     evaluator = _make(4)
     if is_last:
-        evaluator.end(0.0, evaluator_lib.Bound())
+        evaluator.end(0.0, evaluators.Bound())
     assert not _play(evaluator, 3, 5.0).is_best and evaluator.to_json()["best_return"] is None
     assert _play(evaluator, 4, -5.0).is_best
 
@@ -229,7 +229,7 @@ def test_where_a_run_ends_one_more_is_due_and_may_be_the_best_however_early() ->
     evaluator = _make(4)
     _play(evaluator, 1, 5.0)
     assert not evaluator.is_due(1) and not evaluator.is_due(3) and evaluator.seconds_left(0.0) is None
-    evaluator.end(0.0, evaluator_lib.Bound())
+    evaluator.end(0.0, evaluators.Bound())
     assert not evaluator.is_due(0) and not evaluator.is_due(1) and evaluator.is_due(3)
     assert _play(evaluator, 3, -5.0).is_best
     assert not evaluator.is_due(3)
@@ -237,8 +237,8 @@ def test_where_a_run_ends_one_more_is_due_and_may_be_the_best_however_early() ->
 
 def test_the_last_one_is_awaited_while_its_environments_step_but_not_for_ever() -> None:
     evaluator = _make(4)
-    silence, most = evaluator_lib.SILENCE_SECONDS, 600.0
-    evaluator.end(100.0, evaluator_lib.Bound(most))
+    silence, most = evaluators.SILENCE_SECONDS, 600.0
+    evaluator.end(100.0, evaluators.Bound(most))
     assert evaluator.seconds_left(100.0) == silence and evaluator.seconds_left(100.0 + silence) == 0.0
     evaluator.begin(SESSION, 3, PARAMS, now=0.0)
     evaluator.record([loop_world.message(SESSION, 0, 0.0, first=True)], num_updates=0, now=100.0 + silence / 2)
@@ -261,12 +261,12 @@ def test_the_bound_of_the_last_one_is_a_tenth_of_the_budget(
 ) -> None:
     config = sections.EvaluationConfig(episodes=2, max_episode_steps=100)
     run = sections.RunConfig(**settings)
-    assert evaluator_lib.bound(run, config, 3_000) == expected
+    assert evaluators.bound(run, config, 3_000) == expected
     if run.deterministic:  # a short run's is a tenth of the limit of its episodes
-        assert evaluator_lib.bound(run, config, 100).num_steps == 2 * 100 // 10
+        assert evaluators.bound(run, config, 100).num_steps == 2 * 100 // 10
 
 
-def _bounded(bound: evaluator_lib.Bound, *, num_steps: int, ends: bool) -> evaluator_lib.Evaluator:
+def _bounded(bound: evaluators.Bound, *, num_steps: int, ends: bool) -> evaluators.Evaluator:
     """Returns an evaluator in its last evaluation, a step of both environments a second; one ends after two steps."""
     evaluator = _make(4)
     _play(evaluator, 4, -3.0)
@@ -280,8 +280,8 @@ def _bounded(bound: evaluator_lib.Bound, *, num_steps: int, ends: bool) -> evalu
     return evaluator
 
 
-@pytest.mark.parametrize("bound", [evaluator_lib.Bound(seconds=5.0), evaluator_lib.Bound(math.inf, num_steps=10)])
-def test_at_its_bound_the_last_one_counts_what_ended_and_is_no_best(bound: evaluator_lib.Bound) -> None:
+@pytest.mark.parametrize("bound", [evaluators.Bound(seconds=5.0), evaluators.Bound(math.inf, num_steps=10)])
+def test_at_its_bound_the_last_one_counts_what_ended_and_is_no_best(bound: evaluators.Bound) -> None:
     evaluator = _bounded(bound, num_steps=4, ends=True)
     assert evaluator.cut_last(now=4.9) is None and evaluator.seconds_left(4.9)
     evaluator = _bounded(bound, num_steps=5, ends=True)
@@ -289,13 +289,13 @@ def test_at_its_bound_the_last_one_counts_what_ended_and_is_no_best(bound: evalu
     ended = evaluator.cut_last(now=5.0)
     assert ended is not None and (ended.result.episodes, ended.result.mean_return) == (1, 2.0)
     assert (ended.result.unfinished, ended.cut_short, ended.is_best, ended.is_record) == (1, True, False, False)
-    assert evaluator.last == {"update": 8, **ended.result.to_json(), evaluator_lib.CUT_SHORT: True}
+    assert evaluator.last == {"update": 8, **ended.result.to_json(), evaluators.CUT_SHORT: True}
     assert evaluator.to_json()["best_return"] == evaluator.to_json()["highest_return"] == -6.0
     assert evaluator.running is None and not evaluator.is_due(8)
 
 
 def test_a_last_one_without_a_finished_episode_has_no_result() -> None:
-    evaluator = _bounded(evaluator_lib.Bound(seconds=5.0), num_steps=5, ends=False)
+    evaluator = _bounded(evaluators.Bound(seconds=5.0), num_steps=5, ends=False)
     assert evaluator.seconds_left(5.0) == 0.0 and evaluator.cut_last(now=5.0) is None
 
 

@@ -7,11 +7,11 @@ import threading
 import pytest
 
 from seedzero.core import errors
-from seedzero.learner import in_flight as in_flight_lib
+from seedzero.learner import in_flight as in_flight_calls
 
 
-def _make(maximum: int = 2) -> in_flight_lib.InFlight:
-    return in_flight_lib.InFlight(threading.Condition(), maximum)
+def _make(maximum: int = 2) -> in_flight_calls.InFlight:
+    return in_flight_calls.InFlight(threading.Condition(), maximum)
 
 
 def _fail(error: Exception) -> None:
@@ -101,7 +101,7 @@ def test_after_a_failure_no_further_call_completes() -> None:
 
 
 def test_calls_of_one_lane_do_not_wait_for_those_of_another() -> None:
-    calls, done, may_end = in_flight_lib.InFlight(threading.Condition(), 1, 2), [], threading.Event()
+    calls, done, may_end = in_flight_calls.InFlight(threading.Condition(), 1, 2), [], threading.Event()
     calls.start()
     calls.add(lambda: done.append(may_end.wait(60)), 1)
     assert calls.has_room_in(0) and calls.has_room_in(1)
@@ -117,7 +117,7 @@ def test_calls_of_one_lane_do_not_wait_for_those_of_another() -> None:
 
 
 def test_there_is_room_while_any_lane_has_some() -> None:
-    calls = in_flight_lib.InFlight(threading.Condition(), 1, 2)
+    calls = in_flight_calls.InFlight(threading.Condition(), 1, 2)
     calls.add(lambda: None)
     assert calls.has_room and not calls.has_room_in(0)
     calls.add(lambda: None, 1)
@@ -126,7 +126,7 @@ def test_there_is_room_while_any_lane_has_some() -> None:
 
 
 def test_a_failure_in_one_lane_stops_the_other() -> None:
-    calls, done = in_flight_lib.InFlight(threading.Condition(), 2, 2), []
+    calls, done = in_flight_calls.InFlight(threading.Condition(), 2, 2), []
     calls.add(lambda: _fail(RuntimeError("learning")), 1)
     calls.complete_next(1)
     calls.add(lambda: done.append(1))

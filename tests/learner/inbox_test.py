@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from seedzero.core import types
-from seedzero.device import batch
-from seedzero.learner import inbox as inbox_lib
+from seedzero.device import batch as batches
+from seedzero.learner import inbox as inboxes
 from seedzero.transport import messages
 
-ONE = batch.Layout(num_shards=1, num_train=8, num_evaluate=4)
-TWO = batch.Layout(num_shards=2, num_train=8, num_evaluate=4)
+ONE = batches.Layout(num_shards=1, num_train=8, num_evaluate=4)
+TWO = batches.Layout(num_shards=2, num_train=8, num_evaluate=4)
 
 
-def _message(slots: list[int], session_id: str = "r") -> batch.Message:
+def _message(slots: list[int], session_id: str = "r") -> batches.Message:
     number = len(slots)
     step = types.EnvStep(
         observation=np.zeros((number, 2), np.float32),
@@ -23,11 +23,11 @@ def _message(slots: list[int], session_id: str = "r") -> batch.Message:
         action_mask=None,
     )
     request = messages.StepRequest(session_id, types.Role.TRAIN, 0, 0, step, np.zeros(number, bool))
-    return batch.Message(request, np.array(slots, np.int32), 0.0)
+    return batches.Message(request, np.array(slots, np.int32), 0.0)
 
 
 def test_everything_that_fits_is_taken_oldest_first() -> None:
-    inbox = inbox_lib.Inbox()
+    inbox = inboxes.Inbox()
     for slots in ([0, 1], [2, 3], [4, 5]):
         inbox.put(_message(slots))
     assert [m.slots.tolist() for m in inbox.take(types.Role.TRAIN, ONE, 5)] == [[0, 1], [2, 3]]
@@ -36,14 +36,14 @@ def test_everything_that_fits_is_taken_oldest_first() -> None:
 
 
 def test_the_limit_counts_for_each_shard() -> None:
-    inbox = inbox_lib.Inbox()
+    inbox = inboxes.Inbox()
     for slots in ([0, 4], [1, 5], [2, 3]):
         inbox.put(_message(slots))
     assert len(inbox.take(types.Role.TRAIN, TWO, 2)) == 2
 
 
 def test_messages_on_hold_keep_their_place_and_let_others_pass() -> None:
-    inbox = inbox_lib.Inbox()
+    inbox = inboxes.Inbox()
     for slots in ([0, 1], [2, 3], [4, 5], [6, 7]):
         inbox.put(_message(slots))
     asked = []
@@ -59,7 +59,7 @@ def test_messages_on_hold_keep_their_place_and_let_others_pass() -> None:
 
 
 def test_messages_of_a_run_that_ended_are_dropped_and_its_slots_reported_once() -> None:
-    inbox = inbox_lib.Inbox()
+    inbox = inboxes.Inbox()
     inbox.put(_message([0], session_id="gone"))
     inbox.put(_message([1], session_id="here"))
     inbox.end_session("gone", types.Role.TRAIN, np.array([0]), "worker_left")

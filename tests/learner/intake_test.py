@@ -8,17 +8,17 @@ import loop_world
 import numpy as np
 import pytest
 
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.core import types
-from seedzero.device import batch as batch_lib
-from seedzero.learner import inbox as inbox_lib
-from seedzero.learner import intake as intake_lib
+from seedzero.device import batch as batches
+from seedzero.learner import inbox as inboxes
+from seedzero.learner import intake as intakes
 from seedzero.learner import limiter, pacing, queue_pacing
 from seedzero.monitoring import counts, metrics
-from seedzero.replay import data
+from seedzero.replay import data as sources
 
-TWO = batch_lib.Layout(num_shards=2, num_train=4, num_evaluate=2)
+TWO = batches.Layout(num_shards=2, num_train=4, num_evaluate=2)
 SESSION = loop_world.make_session([0, 1], [2, 3])
 BAND = limiter.Limiter(1.0, 4, 4, 4.0, limiter.Refreshing(0.0, 1, 0, 0.0))
 
@@ -28,17 +28,17 @@ class Intake:
 
     def __init__(
         self,
-        layout: batch_lib.Layout = loop_world.LAYOUT,
+        layout: batches.Layout = loop_world.LAYOUT,
         pacer: pacing.Pacer | None = None,
         spec: types.EnvSpec = loop_world.SPEC,
         **settings: options.Value,
     ) -> None:
         dotted = {name.replace("__", "."): value for name, value in settings.items()}
-        config = config_lib.override(config_lib.Config(), {**loop_world.SETTINGS, **dotted})
-        self.inbox = inbox_lib.Inbox()
+        config = configs.override(configs.Config(), {**loop_world.SETTINGS, **dotted})
+        self.inbox = inboxes.Inbox()
         self.gathered = metrics.Aggregator()
         pacer = pacer or pacing.ReplayPacer(BAND, config.replay, lock_step=config.run.deterministic)
-        self.books = intake_lib.Intake(config, layout, self.inbox, pacer, self.gathered, spec=spec)
+        self.books = intakes.Intake(config, layout, self.inbox, pacer, self.gathered, spec=spec)
 
     def show(
         self, group: int, *, now: float = 0.0, first: bool = False, final: bool = False, reward: float = 1.0
@@ -125,7 +125,7 @@ def test_in_lock_step_all_environments_act_together_in_the_order_of_their_slots(
 
 
 def test_messages_on_hold_wait_and_do_not_count() -> None:
-    queue = data.Queue(length=1, batch_size=2, max_lag=1, wait_seconds=1.0)
+    queue = sources.Queue(length=1, batch_size=2, max_lag=1, wait_seconds=1.0)
     intake = Intake(pacer=queue_pacing.QueuePacer(queue, loop_world.LAYOUT, 16, lock_step=False))
     for _ in range(2):
         intake.show(0, first=True)
@@ -140,7 +140,7 @@ def test_messages_on_hold_wait_and_do_not_count() -> None:
 
 
 def test_evaluating_environments_are_never_on_hold() -> None:
-    queue = data.Queue(length=1, batch_size=2, max_lag=1, wait_seconds=1.0)
+    queue = sources.Queue(length=1, batch_size=2, max_lag=1, wait_seconds=1.0)
     intake = Intake(pacer=queue_pacing.QueuePacer(queue, loop_world.LAYOUT, 16, lock_step=False))
     watched = loop_world.make_session([4, 5], role=types.Role.EVALUATE)
     intake.inbox.put(loop_world.message(watched, 0, 0.0))
@@ -160,7 +160,7 @@ def test_the_replay_can_be_sampled_once_every_shard_holds_a_step() -> None:
 
 
 def test_devices_that_had_no_environment_are_named_until_each_had_one() -> None:
-    intake = Intake(batch_lib.Layout(num_shards=4, num_train=4, num_evaluate=0))
+    intake = Intake(batches.Layout(num_shards=4, num_train=4, num_evaluate=0))
     lacking, slots = intake.books.lacking, [np.array([slot]) for slot in range(4)]
     assert lacking([]) == ""  # nobody is there at all
     assert lacking(slots[:1]) == (
@@ -174,7 +174,7 @@ def test_devices_that_had_no_environment_are_named_until_each_had_one() -> None:
 
 
 def test_a_cut_discards_what_is_pending_and_what_fills_no_unroll() -> None:
-    queue = data.Queue(length=3, batch_size=2, max_lag=2, wait_seconds=1.0)
+    queue = sources.Queue(length=3, batch_size=2, max_lag=2, wait_seconds=1.0)
     pacer = queue_pacing.QueuePacer(queue, loop_world.LAYOUT, 16, lock_step=False)
     intake = Intake(pacer=pacer)
     for place in range(3):
@@ -227,7 +227,7 @@ def test_a_resume_on_more_or_fewer_devices_has_kept_the_same_steps(
 
 @pytest.mark.parametrize("is_old", [False, True])
 def test_steps_that_waited_for_an_update_are_discarded_on_resume(is_old: bool) -> None:
-    queue = data.Queue(length=2, batch_size=2, max_lag=2, wait_seconds=1.0)
+    queue = sources.Queue(length=2, batch_size=2, max_lag=2, wait_seconds=1.0)
     intake = Intake(pacer=queue_pacing.QueuePacer(queue, loop_world.LAYOUT, 16, lock_step=False))
     for place in range(4):
         intake.show(0, first=place == 0)

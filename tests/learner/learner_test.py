@@ -9,21 +9,24 @@ import pathlib
 import socket
 import sys
 import tempfile
-import types
+import types as python_types
 import weakref
 from concurrent import futures
 from typing import Any, cast
 
 import pytest
 
-from seedzero.checkpoints import run_dir, spec_file
-from seedzero.config import config, sections
-from seedzero.core import errors
-from seedzero.core import types as core_types
+from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.checkpoints import spec_file
+from seedzero.config import config as configs
+from seedzero.config import sections
+from seedzero.core import errors, types
 from seedzero.envs import registry
 from seedzero.evaluation import evaluation
-from seedzero.learner import ending, evaluator, learner
-from seedzero.transport import address
+from seedzero.learner import ending as endings
+from seedzero.learner import evaluator as evaluators
+from seedzero.learner import learner
+from seedzero.transport import address as addresses
 
 
 def test_the_local_socket_lies_in_the_run_directory_unless_its_path_is_too_long_or_its_disk_has_none() -> None:
@@ -44,7 +47,7 @@ def test_the_local_socket_lies_in_the_run_directory_unless_its_path_is_too_long_
             assert local == f"unix:{pathlib.Path('mine').absolute()}"
     for none in (pathlib.Path("/runs") / ("long" * 30), pathlib.Path("/proc")):
         with learner.local_address(none, "") as local:
-            folder = address.unix_path(local).parent
+            folder = addresses.unix_path(local).parent
             assert folder.is_dir() and folder != none
         assert not folder.exists()
 
@@ -52,12 +55,12 @@ def test_the_local_socket_lies_in_the_run_directory_unless_its_path_is_too_long_
 class World:
     """A learner of which `_prepare`, `_train` and `_stop` are real, and a log of what they do."""
 
-    def __init__(self, tmp_path: pathlib.Path, spec: core_types.EnvSpec | None, *, loop: Any = None) -> None:
+    def __init__(self, tmp_path: pathlib.Path, spec: types.EnvSpec | None, *, loop: Any = None) -> None:
         self.calls: list[str] = []
         self.said: list[str] = []
-        self.ending = ending.Ending()
+        self.ending = endings.Ending()
         self.seconds_left = 1.0
-        loop = loop or types.SimpleNamespace(close=lambda: self.calls.append("close"))
+        loop = loop or python_types.SimpleNamespace(close=lambda: self.calls.append("close"))
 
         def build() -> None:
             self.calls.append("build")
@@ -69,24 +72,24 @@ class World:
             self.news()
 
         self.news: Any = lambda: None
-        self.learner: Any = types.SimpleNamespace(
-            _reception=types.SimpleNamespace(spec=spec, has_begun=False, has_trained=False),
-            _config=config.Config(),
-            _directory=types.SimpleNamespace(path=tmp_path),
+        self.learner: Any = python_types.SimpleNamespace(
+            _reception=python_types.SimpleNamespace(spec=spec, has_begun=False, has_trained=False),
+            _config=configs.Config(),
+            _directory=python_types.SimpleNamespace(path=tmp_path),
             _loop=None,
-            _ending=types.SimpleNamespace(is_interrupted=False, wait=wait, check=self.ending.check),
+            _ending=python_types.SimpleNamespace(is_interrupted=False, wait=wait, check=self.ending.check),
             _build=build,
             _seconds_left=lambda: self.seconds_left,
-            _workers=types.SimpleNamespace(finish=lambda: None, stop=lambda seconds: None),
-            _server=types.SimpleNamespace(stop=lambda finished, reason: None),
-            _view=types.SimpleNamespace(
+            _workers=python_types.SimpleNamespace(finish=lambda: None, stop=lambda seconds: None),
+            _server=python_types.SimpleNamespace(stop=lambda finished, reason: None),
+            _view=python_types.SimpleNamespace(
                 write_status=lambda alive: None,
-                progress=types.SimpleNamespace(read=lambda: loop, snapshot=lambda: "counters"),
+                progress=python_types.SimpleNamespace(read=lambda: loop, snapshot=lambda: "counters"),
             ),
-            _saves=types.SimpleNamespace(
-                checkpointer=types.SimpleNamespace(busy=True, close=lambda: self.calls.append("saves end"))
+            _saves=python_types.SimpleNamespace(
+                checkpointer=python_types.SimpleNamespace(busy=True, close=lambda: self.calls.append("saves end"))
             ),
-            _screen=types.SimpleNamespace(message=self.said.append),
+            _screen=python_types.SimpleNamespace(message=self.said.append),
             _mirrored=None,
         )
         self.learner._lonely = lambda: learner._Learner._lonely(self.learner)
@@ -104,7 +107,7 @@ CATCH = registry.spec(sections.EnvConfig(id="catch"))
 
 @pytest.mark.parametrize(("spec", "order"), [(CATCH, ["build", "wait"]), (None, ["wait", "build"])])
 def test_networks_are_built_while_workers_start_where_their_spec_is_known(
-    tmp_path: pathlib.Path, spec: core_types.EnvSpec | None, order: list[str]
+    tmp_path: pathlib.Path, spec: types.EnvSpec | None, order: list[str]
 ) -> None:
     world = World(tmp_path, spec)
     world.news = world.joins
@@ -115,7 +118,7 @@ def test_networks_are_built_while_workers_start_where_their_spec_is_known(
 
 @pytest.mark.parametrize("spec", [CATCH, None])
 def test_a_run_whose_workers_never_come_fails_by_name_and_keeps_no_spec(
-    tmp_path: pathlib.Path, spec: core_types.EnvSpec | None
+    tmp_path: pathlib.Path, spec: types.EnvSpec | None
 ) -> None:
     world = World(tmp_path, spec)
     with pytest.raises(errors.TrainingFailure, match="no worker joined"):
@@ -142,7 +145,7 @@ def test_a_worker_that_only_evaluates_is_none_that_learns(
     world.seconds_left = seconds_left
     world.learner._build()
     world.learner._directory.resumed = resumed
-    world.learner._reception = types.SimpleNamespace(has_trained=has_trained)
+    world.learner._reception = python_types.SimpleNamespace(has_trained=has_trained)
     world.learner._ending.notify = lambda: None
     world.learner._keep_time = lambda loop, over: None
     world.learner._finish = lambda loop, reason: reason
@@ -162,17 +165,17 @@ def test_the_status_is_written_while_a_run_goes_on_also_where_updates_are_its_ti
         calls.append("status")
         over.set_result("")
 
-    keeping: Any = types.SimpleNamespace(
-        _config=types.SimpleNamespace(
-            run=types.SimpleNamespace(deterministic=deterministic),
-            metrics=types.SimpleNamespace(every_seconds=0.0),
-            checkpoint=types.SimpleNamespace(every_seconds=0.0),
+    keeping: Any = python_types.SimpleNamespace(
+        _config=python_types.SimpleNamespace(
+            run=python_types.SimpleNamespace(deterministic=deterministic),
+            metrics=python_types.SimpleNamespace(every_seconds=0.0),
+            checkpoint=python_types.SimpleNamespace(every_seconds=0.0),
         ),
-        _directory=types.SimpleNamespace(check_ours=lambda: calls.append("ours")),
-        _ending=types.SimpleNamespace(wait=lambda seconds: None, failure=None),
-        _saves=types.SimpleNamespace(checkpointer=types.SimpleNamespace(busy=True)),
+        _directory=python_types.SimpleNamespace(check_ours=lambda: calls.append("ours")),
+        _ending=python_types.SimpleNamespace(wait=lambda seconds: None, failure=None),
+        _saves=python_types.SimpleNamespace(checkpointer=python_types.SimpleNamespace(busy=True)),
         _seconds_left=lambda: 1.0,
-        _view=types.SimpleNamespace(
+        _view=python_types.SimpleNamespace(
             observe=lambda now: None, write_row=lambda row: calls.append("row"), write_status=write_status
         ),
     )
@@ -199,7 +202,7 @@ def test_in_the_end_the_checkpoint_in_progress_is_waited_for_before_the_bucket_i
         raise RuntimeError("the device is gone")
 
     world = World(tmp_path, CATCH)
-    world.learner._mirrored = types.SimpleNamespace(finish=lambda: world.calls.append("bucket ends"))
+    world.learner._mirrored = python_types.SimpleNamespace(finish=lambda: world.calls.append("bucket ends"))
     learner._Learner._stop(world.learner, "")
     assert world.calls == ["saves end", "bucket ends"]
     world.learner._saves.checkpointer.close = lose  # the failure that ended training is the one to be raised
@@ -239,14 +242,14 @@ def test_a_resumed_run_is_built_before_workers_can_join_also_without_its_spec_fi
 
 def test_a_resume_that_is_refused_at_once_leaves_the_settings_as_they_were(tmp_path: pathlib.Path) -> None:
     given = {"env.id": "catch", "worker.envs_per_group": 4, "replay.num_slots": 8, "training.num_devices": 1}
-    small = config.override(config.Config(), given)
-    with run_dir.open_run_dir(tmp_path, small, preset="catch", given={}):
+    small = configs.override(configs.Config(), given)
+    with run_dirs.open_run_dir(tmp_path, small, preset="catch", given={}):
         (tmp_path / "checkpoints/steps/000000000001").mkdir(parents=True)
-    before = (tmp_path / run_dir.CONFIG_FILE).read_bytes()
-    large = config.override(small, {"worker.num": 4})
+    before = (tmp_path / run_dirs.CONFIG_FILE).read_bytes()
+    large = configs.override(small, {"worker.num": 4})
     with pytest.raises(errors.ConfigError, match="is less than the 32 environments"):
         learner.train(large, tmp_path, "", preset="catch", given={"worker.num": "4"}, handles_signals=False)
-    assert (tmp_path / run_dir.CONFIG_FILE).read_bytes() == before
+    assert (tmp_path / run_dirs.CONFIG_FILE).read_bytes() == before
 
 
 def test_an_address_that_is_taken_ends_compilations_too(tmp_path: pathlib.Path) -> None:
@@ -268,22 +271,22 @@ def test_a_deterministic_run_that_failed_is_not_saved_between_its_fixed_updates(
 ) -> None:
     calls: list[str] = []
     said: list[str] = []
-    ended = ending.Ending()
+    ended = endings.Ending()
     if failure:
         ended.fail("the worker failed")
-    wait = types.SimpleNamespace(wait=lambda: None)
-    saving: Any = types.SimpleNamespace(
-        _config=config.override(config.Config(), {"run.deterministic": deterministic}),
+    wait = python_types.SimpleNamespace(wait=lambda: None)
+    saving: Any = python_types.SimpleNamespace(
+        _config=configs.override(configs.Config(), {"run.deterministic": deterministic}),
         _ending=ended,
         _mirrored=None,
         _save=lambda: calls.append("save"),
-        _saves=types.SimpleNamespace(checkpointer=wait, check=lambda: None),
-        _screen=types.SimpleNamespace(message=said.append),
-        _view=types.SimpleNamespace(
+        _saves=python_types.SimpleNamespace(checkpointer=wait, check=lambda: None),
+        _screen=python_types.SimpleNamespace(message=said.append),
+        _view=python_types.SimpleNamespace(
             write_row=lambda row: None,
             observe=lambda now, last: None,
             durable_update=durable,
-            progress=types.SimpleNamespace(),
+            progress=python_types.SimpleNamespace(),
         ),
     )
     with pytest.raises(errors.TrainingFailure) if failure else contextlib.nullcontext():
@@ -295,23 +298,23 @@ def test_a_deterministic_run_that_failed_is_not_saved_between_its_fixed_updates(
 
 def test_a_signal_while_the_last_state_is_saved_does_not_abandon_it() -> None:
     calls: list[str] = []
-    saves = types.SimpleNamespace(
+    saves = python_types.SimpleNamespace(
         abandon=lambda: calls.append("abandon"),
-        checkpointer=types.SimpleNamespace(wait=lambda: calls.append("wait")),
+        checkpointer=python_types.SimpleNamespace(wait=lambda: calls.append("wait")),
         check=lambda: None,
     )
-    saving: Any = types.SimpleNamespace(
-        _config=types.SimpleNamespace(run=types.SimpleNamespace(deterministic=False)),
-        _ending=ending.Ending(),
+    saving: Any = python_types.SimpleNamespace(
+        _config=python_types.SimpleNamespace(run=python_types.SimpleNamespace(deterministic=False)),
+        _ending=endings.Ending(),
         _is_finishing=False,
-        _loop=types.SimpleNamespace(stop=lambda reason: None),
+        _loop=python_types.SimpleNamespace(stop=lambda reason: None),
         _mirrored=None,
         _save=lambda: learner._Learner._interrupt(saving),
         _saves=saves,
-        _view=types.SimpleNamespace(
-            write_row=lambda row: None, observe=lambda now, last: None, progress=types.SimpleNamespace()
+        _view=python_types.SimpleNamespace(
+            write_row=lambda row: None, observe=lambda now, last: None, progress=python_types.SimpleNamespace()
         ),
-        _workers=types.SimpleNamespace(finish=lambda: None),
+        _workers=python_types.SimpleNamespace(finish=lambda: None),
     )
     learner._Learner._interrupt(saving)
     assert calls == ["abandon"]
@@ -325,10 +328,10 @@ def test_training_goes_on_though_its_address_cannot_be_printed(monkeypatch: pyte
             raise OSError(errno.ENOSPC, "No space left on device")
 
     written: list[str] = []
-    starting: Any = types.SimpleNamespace(
-        _config=config.Config(),
-        _screen=types.SimpleNamespace(message=lambda text: None),
-        _directory=types.SimpleNamespace(write_learner=lambda address, started, local: written.append(address)),
+    starting: Any = python_types.SimpleNamespace(
+        _config=configs.Config(),
+        _screen=python_types.SimpleNamespace(message=lambda text: None),
+        _directory=python_types.SimpleNamespace(write_learner=lambda address, started, local: written.append(address)),
         _local="unix:/nowhere",
     )
     monkeypatch.setattr(sys, "stdout", Full())
@@ -338,13 +341,13 @@ def test_training_goes_on_though_its_address_cannot_be_printed(monkeypatch: pyte
 
 def test_a_row_of_an_evaluation_has_the_steps_of_its_parameters() -> None:
     rows: list[Any] = []
-    owner = types.SimpleNamespace(
-        _view=types.SimpleNamespace(write_row=lambda values, gathered: rows.append(values)),
-        _screen=types.SimpleNamespace(message=lambda text: None),
+    owner = python_types.SimpleNamespace(
+        _view=python_types.SimpleNamespace(write_row=lambda values, gathered: rows.append(values)),
+        _screen=python_types.SimpleNamespace(message=lambda text: None),
     )
-    running = types.SimpleNamespace(update=3, env_steps=40)
-    result = evaluation.Result(2, 1.0, 0.0, 1.0, 1.0, 5.0)
-    ended = evaluator.Ended(cast(Any, running), result, None, is_best=False, is_record=False, cut_short=False)
+    running = python_types.SimpleNamespace(update=3, env_steps=40)
+    result = evaluation.Scores(2, 1.0, 0.0, 1.0, 1.0, 5.0)
+    ended = evaluators.Ended(cast(Any, running), result, None, is_best=False, is_record=False, cut_short=False)
     learner._Learner._evaluated(cast(Any, owner), ended)
     (row,) = rows
     assert (row["update"], row["env_steps"], row["kind"], row["evaluation_mean_return"]) == (3, 40, "evaluation", 1.0)
@@ -362,15 +365,15 @@ def test_an_evaluation_says_whether_it_beats_all_before_or_was_cut(
     is_record: bool, unfinished: int, told: str
 ) -> None:
     messages: list[str] = []
-    owner = types.SimpleNamespace(
-        _view=types.SimpleNamespace(write_row=lambda values, gathered: None),
-        _screen=types.SimpleNamespace(message=messages.append),
-        _saves=types.SimpleNamespace(save_best=lambda ended: None),
+    owner = python_types.SimpleNamespace(
+        _view=python_types.SimpleNamespace(write_row=lambda values, gathered: None),
+        _screen=python_types.SimpleNamespace(message=messages.append),
+        _saves=python_types.SimpleNamespace(save_best=lambda ended: None),
     )
-    running = types.SimpleNamespace(update=3, env_steps=40)
-    result = evaluation.Result(5, 1.0, 0.0, 1.0, 1.0, 5.0, unfinished=unfinished)
+    running = python_types.SimpleNamespace(update=3, env_steps=40)
+    result = evaluation.Scores(5, 1.0, 0.0, 1.0, 1.0, 5.0, unfinished=unfinished)
     best = not unfinished  # higher than all but the baseline, which alone is no record
-    ended = evaluator.Ended(cast(Any, running), result, None, best, is_record, cut_short=bool(unfinished))
+    ended = evaluators.Ended(cast(Any, running), result, None, best, is_record, cut_short=bool(unfinished))
     learner._Learner._evaluated(cast(Any, owner), ended)
     (message,) = messages
     assert message.startswith("evaluation at update 3: return 1 +- 0 over ") and told in message
@@ -378,7 +381,9 @@ def test_an_evaluation_says_whether_it_beats_all_before_or_was_cut(
 
 
 def _loop(pulse: int | None, num_updates: int = 25) -> Any:
-    return types.SimpleNamespace(pulse=lambda: pulse, look=lambda: types.SimpleNamespace(num_updates=num_updates))
+    return python_types.SimpleNamespace(
+        pulse=lambda: pulse, look=lambda: python_types.SimpleNamespace(num_updates=num_updates)
+    )
 
 
 @pytest.mark.parametrize(
@@ -394,12 +399,12 @@ def test_a_process_that_leaves_at_once_kills_its_workers_and_says_what_is_lost(
     loop: Any, resumed: bool, durable: int | None, lost: str
 ) -> None:
     calls: list[str] = []
-    leaving: Any = types.SimpleNamespace(
-        _workers=types.SimpleNamespace(kill=lambda: calls.append("kill")),
-        _screen=types.SimpleNamespace(abandon=calls.append),
+    leaving: Any = python_types.SimpleNamespace(
+        _workers=python_types.SimpleNamespace(kill=lambda: calls.append("kill")),
+        _screen=python_types.SimpleNamespace(abandon=calls.append),
         _loop=loop,
-        _directory=types.SimpleNamespace(resumed=resumed),
-        _view=types.SimpleNamespace(durable_update=durable),
+        _directory=python_types.SimpleNamespace(resumed=resumed),
+        _view=python_types.SimpleNamespace(durable_update=durable),
     )
     leaving._lost = lambda: learner._Learner._lost(leaving)
     learner._Learner._leave_at_once(leaving, "left at once")
@@ -419,5 +424,5 @@ def test_a_process_that_leaves_at_once_kills_its_workers_and_says_what_is_lost(
 def test_only_building_and_calls_on_the_device_are_ended_by_force(
     loop: Any, is_building: bool, is_finishing: bool, pulse: object
 ) -> None:
-    ending: Any = types.SimpleNamespace(_loop=loop, _is_building=is_building, _is_finishing=is_finishing)
+    ending: Any = python_types.SimpleNamespace(_loop=loop, _is_building=is_building, _is_finishing=is_finishing)
     assert learner._Learner._pulse(ending) == pulse

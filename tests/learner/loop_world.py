@@ -13,23 +13,27 @@ import numpy as np
 from seedzero.agents import base
 from seedzero.agents import table as agents
 from seedzero.checkpoints import trees
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.core import types
-from seedzero.device import batch as batch_lib
-from seedzero.device import mesh as mesh_lib
-from seedzero.device import programs as programs_lib
-from seedzero.device import setup as setup_lib
-from seedzero.device import state as state_lib
+from seedzero.device import batch as batches
+from seedzero.device import mesh as meshes
+from seedzero.device import programs as device_programs
+from seedzero.device import setup as setups
+from seedzero.device import state as states
 from seedzero.evaluation import evaluation
-from seedzero.learner import calls, device_loop, evaluator, roster, runner
-from seedzero.learner import inbox as inbox_lib
+from seedzero.learner import calls as device_calls
+from seedzero.learner import device_loop
+from seedzero.learner import evaluator as evaluators
+from seedzero.learner import inbox as inboxes
+from seedzero.learner import roster as rosters
+from seedzero.learner import runner as runners
 from seedzero.monitoring import counts, metrics
-from seedzero.replay import data
+from seedzero.replay import data as sources
 from seedzero.transport import messages
 
 SPEC = types.EnvSpec((2,), "float32", 3)
-LAYOUT = batch_lib.Layout(num_shards=1, num_train=4, num_evaluate=2)
+LAYOUT = batches.Layout(num_shards=1, num_train=4, num_evaluate=2)
 SIZE, LENGTH, BATCH, CAPACITY = 2, 64, 4, 200
 SIZES = (4,)
 SETTINGS: dict[str, options.Value] = {
@@ -77,10 +81,10 @@ class Device(NamedTuple):
     """An agent on the device: its setup, compiled programs and first states."""
 
     settings: dict[str, options.Value]
-    setup: setup_lib.Setup
-    programs: programs_lib.Programs
+    setup: setups.Setup
+    programs: device_programs.Programs
     train: base.TrainState
-    actor: state_lib.ActorState
+    actor: states.ActorState
 
     @property
     def without_refresh(self) -> Device:
@@ -93,41 +97,41 @@ def make_device(
 ) -> Device:
     """Compiles an agent; all programs are ready. num_learning: devices that learn; 0: the one that acts."""
     settings = {**SETTINGS, **settings}
-    config = config_lib.override(config_lib.Config(), settings)
+    config = configs.override(configs.Config(), settings)
     agent = agents.make(config, spec, "cpu")
-    mesh, learners = mesh_lib.split(mesh_lib.make(1 + num_learning), min(1, num_learning))
-    setup = setup_lib.Setup(
+    mesh, learners = meshes.split(meshes.make(1 + num_learning), min(1, num_learning))
+    setup = setups.Setup(
         agent,
         spec,
         mesh,
         LAYOUT,
         SIZES,
-        setup_lib._slot_length(agent, LENGTH * LAYOUT.num_train, LAYOUT.num_train),
+        setups._slot_length(agent, LENGTH * LAYOUT.num_train, LAYOUT.num_train),
         seed=0,
-        batch_size=agent.data.batch_size if isinstance(agent.data, data.Queue) else BATCH,
+        batch_size=agent.data.batch_size if isinstance(agent.data, sources.Queue) else BATCH,
         capacity=CAPACITY,
         ahead=ahead,
         learners=learners,
     )
-    programs = programs_lib.Programs(
-        setup, state_lib.abstract_train(setup), state_lib.abstract_actor(setup), on_ready=lambda: None
+    programs = device_programs.Programs(
+        setup, states.abstract_train(setup), states.abstract_actor(setup), on_ready=lambda: None
     )
     for size in SIZES:
         programs.act(size)
     assert programs.update and (agent.refresh is None or programs.refresh)
-    return Device(settings, setup, programs, state_lib.init_train(setup), state_lib.init_actor(setup))
+    return Device(settings, setup, programs, states.init_train(setup), states.init_actor(setup))
 
 
-def configured(device: Device, settings: dict[str, options.Value]) -> config_lib.Config:
+def configured(device: Device, settings: dict[str, options.Value]) -> configs.Config:
     """Returns the configuration with further settings; __ stands for a dot."""
     dotted = {name.replace("__", "."): value for name, value in settings.items()}
-    return config_lib.override(config_lib.Config(), {**device.settings, **dotted})
+    return configs.override(configs.Config(), {**device.settings, **dotted})
 
 
 class Broken:
     """Device functions some of which are replaced."""
 
-    def __init__(self, compiled: programs_lib.Programs, **replaced: Any) -> None:
+    def __init__(self, compiled: device_programs.Programs, **replaced: Any) -> None:
         self._compiled = compiled
         self._replaced = replaced
 
@@ -140,11 +144,11 @@ class World:
 
     def __init__(self, device: Device, **settings: options.Value) -> None:
         config = configured(device, settings)
-        self.people = roster.Roster(config, LAYOUT, SIZES[-1])
-        self.inbox = inbox_lib.Inbox()
+        self.people = rosters.Roster(config, LAYOUT, SIZES[-1])
+        self.inbox = inboxes.Inbox()
         self.replies: list[tuple[messages.StepRequest, list[int], int]] = []
         self.restarts: list[str] = []
-        self.results: list[evaluation.Result] = []
+        self.results: list[evaluation.Scores] = []
         self.bests: list[int] = []
         self.saved: list[int] = []
         self.rows: list[int] = []
@@ -152,14 +156,14 @@ class World:
         self.gathered = metrics.Aggregator()
         self.now = 0.0
         train, actor = map(trees.copy, (device.train, device.actor))  # the runner donates what it is given
-        self.runner = runner.Runner(device.setup, device.programs, train, actor)
-        workers = calls.Workers(
+        self.runner = runners.Runner(device.setup, device.programs, train, actor)
+        workers = device_calls.Workers(
             self.inbox,
             self.people,
             lambda request, actions, version: self.replies.append((request, actions.tolist(), version)),
             lambda session_id, reason: self.restarts.append(session_id),
         )
-        self.calls = calls.Calls(config, device.setup, self.runner, workers, self.gathered, lambda: self.now)
+        self.calls = device_calls.Calls(config, device.setup, self.runner, workers, self.gathered, lambda: self.now)
         hooks = device_loop.Hooks(
             self._evaluated,
             lambda: self.saved.append(self.num_updates),
@@ -168,7 +172,7 @@ class World:
         )
         self.loop = device_loop.DeviceLoop(config, self.calls, hooks)
 
-    def _evaluated(self, ended: evaluator.Ended) -> None:
+    def _evaluated(self, ended: evaluators.Ended) -> None:
         self.results.append(ended.result)
         if ended.is_best:
             self.bests.append(ended.running.update)
@@ -181,13 +185,13 @@ class World:
     def rings(self) -> Any:
         return jax.tree.map(np.asarray, self.runner._actor.rings)
 
-    def join(self, role: types.Role = types.Role.TRAIN, name: str = "local-0") -> roster.Session:
+    def join(self, role: types.Role = types.Role.TRAIN, name: str = "local-0") -> rosters.Session:
         assignment = self.people.assign(messages.Hello(name, "", (role,), ("catch",), 4))
         return self.people.begin(assignment.session_id)
 
     def show(
         self,
-        session: roster.Session,
+        session: rosters.Session,
         group: int,
         value: float,
         *,
@@ -198,7 +202,7 @@ class World:
         """One message of a group, every environment alike."""
         self.inbox.put(message(session, group, value, first=first, final=final, reward=reward, now=self.now))
 
-    def lose(self, session: roster.Session, reason: str = counts.WORKER_LOST) -> None:
+    def lose(self, session: rosters.Session, reason: str = counts.WORKER_LOST) -> None:
         """What the learner does when a worker's session is over."""
         self.people.remove(session.session_id)
         self.inbox.end_session(session.session_id, session.role, session.all_slots, reason)
@@ -228,7 +232,7 @@ class World:
                 lane.waiting.put(None)
                 thread.join()
 
-    def play(self, session: roster.Session, num_steps: int, *, episode: int = 3) -> None:
+    def play(self, session: rosters.Session, num_steps: int, *, episode: int = 3) -> None:
         """Shows whole episodes of `episode` steps in all groups, waiting for each answer; the first one now."""
         for index in range(num_steps):
             place = index % (episode + 1)
@@ -242,7 +246,7 @@ Make = Callable[..., World]
 
 
 def message(
-    session: roster.Session,
+    session: rosters.Session,
     group: int,
     value: float,
     *,
@@ -251,7 +255,7 @@ def message(
     reward: float = 1.0,
     now: float = 0.0,
     tasks: Sequence[int] | None = None,
-) -> batch_lib.Message:
+) -> batches.Message:
     """Returns a message of a group, every environment alike but for its task."""
     slots = session.slots[group]
     size = len(slots)
@@ -264,12 +268,12 @@ def message(
         task=None if tasks is None else np.array(tasks, np.int32),
     )
     request = messages.StepRequest(session.session_id, session.role, group, 0, step, everywhere & first)
-    return batch_lib.Message(request, slots, now)
+    return batches.Message(request, slots, now)
 
 
-def make_session(*groups: list[int], role: types.Role = types.Role.TRAIN, name: str = "s") -> roster.Session:
+def make_session(*groups: list[int], role: types.Role = types.Role.TRAIN, name: str = "s") -> rosters.Session:
     """Returns a session of given slots that no roster knows."""
-    return roster.Session(name, "w", role, tuple(np.array(group, np.int32) for group in groups), started=True)
+    return rosters.Session(name, "w", role, tuple(np.array(group, np.int32) for group in groups), started=True)
 
 
 def assert_same_state(one: World, other: World) -> None:

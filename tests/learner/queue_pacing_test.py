@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from seedzero.agents import base
-from seedzero.device import batch as batch_lib
-from seedzero.device import setup as setup_lib
+from seedzero.device import batch as batches
+from seedzero.device import setup as setups
 from seedzero.device import steps
 from seedzero.learner import limiter, queue_pacing
-from seedzero.replay import data as data_lib
+from seedzero.replay import data as sources
 
 READY = limiter.Progress(
     num_inserts=0,
@@ -47,11 +47,11 @@ class Queue:
         stack: int = 1,
         lock_step: bool = False,
     ) -> None:
-        self.data = data_lib.Queue(length, batch_size, max_lag, wait_seconds=1.0)
-        self.layout = batch_lib.Layout(num_shards, num_slots, 0)
+        self.data = sources.Queue(length, batch_size, max_lag, wait_seconds=1.0)
+        self.layout = batches.Layout(num_shards, num_slots, 0)
         unused: Any = None
         agent = base.Agent(self.data, stack, {}, *[unused] * 5)
-        self.slot_length = setup_lib._slot_length(agent, 64, num_slots)
+        self.slot_length = setups._slot_length(agent, 64, num_slots)
         self.stack = stack
         self.pacer = queue_pacing.QueuePacer(self.data, self.layout, self.slot_length, lock_step=lock_step)
         self.now = 0.0

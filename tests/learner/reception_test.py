@@ -8,17 +8,17 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.core import errors, types
-from seedzero.device import batch as batch_lib
-from seedzero.learner import reception as reception_lib
-from seedzero.monitoring import view as view_lib
+from seedzero.device import batch as batches
+from seedzero.learner import reception as receptions
+from seedzero.monitoring import view as views
 from seedzero.transport import messages
 
 SPEC = types.EnvSpec((2,), "float32", 3)
 KEY = "of the learner's own workers"
-LAYOUT = batch_lib.Layout(num_shards=1, num_train=8, num_evaluate=2)
+LAYOUT = batches.Layout(num_shards=1, num_train=8, num_evaluate=2)
 SETTINGS: dict[str, options.Value] = {
     "worker.envs_per_group": 2,
     "worker.num_groups": 2,
@@ -36,10 +36,10 @@ class World:
         self.reports: list[str] = []
         self.num_joined = 0
         self.progress = python_types.SimpleNamespace(spec=None)
-        view = cast(view_lib.View, cast(Any, python_types.SimpleNamespace(progress=self.progress, status=dict)))
-        config = config_lib.override(config_lib.Config(), {"env.id": env, **SETTINGS, **settings})
+        view = cast(views.View, cast(Any, python_types.SimpleNamespace(progress=self.progress, status=dict)))
+        config = configs.override(configs.Config(), {"env.id": env, **SETTINGS, **settings})
         self.overdue: list[str] = []
-        self.reception = reception_lib.Reception(
+        self.reception = receptions.Reception(
             config, LAYOUT, 8, view, self.reports.append, self._join, self.overdue.append, KEY
         )
 

@@ -6,13 +6,14 @@ import pathlib
 
 import pytest
 
-from seedzero.checkpoints import files, manifest
-from seedzero.config import config as config_lib
+from seedzero.checkpoints import files as saved_files
+from seedzero.checkpoints import manifest
+from seedzero.config import config as configs
 from seedzero.learner import result
 
 
 def _write(directory: pathlib.Path, step: int, best: float | None, last: float | None) -> None:
-    path = files.step_directory(directory, step)
+    path = saved_files.step_directory(directory, step)
     path.mkdir(parents=True)
     host = {
         "num_updates": step,
@@ -31,7 +32,7 @@ def test_counters_are_those_of_the_newest_checkpoint(tmp_path: pathlib.Path) -> 
 
 
 def test_a_training_that_was_stopped_is_not_finished(tmp_path: pathlib.Path) -> None:
-    (tmp_path / files.STEPS).mkdir()
+    (tmp_path / saved_files.STEPS).mkdir()
     assert result.read(tmp_path, "r", finished="") == result.Result("r", False, "stopped")
     _write(tmp_path, 20, None, None)
     assert result.read(tmp_path, "r", finished="") == result.Result("r", False, "stopped", 200, 20)
@@ -48,4 +49,4 @@ def test_a_training_that_was_stopped_is_not_finished(tmp_path: pathlib.Path) -> 
 )
 def test_a_training_without_updates_says_why(agent: str, budget: int, told: str) -> None:
     changes = {"run.agent": agent, "run.max_env_steps": budget, "replay.min_steps": 100}
-    assert result.without_updates(config_lib.override(config_lib.Config(), changes)) == told
+    assert result.without_updates(configs.override(configs.Config(), changes)) == told

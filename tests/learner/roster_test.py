@@ -5,25 +5,23 @@ import dataclasses
 import numpy as np
 import pytest
 
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.core import errors, types
-from seedzero.device import batch as batch_lib
-from seedzero.learner import roster as roster_lib
+from seedzero.device import batch as batches
+from seedzero.learner import roster as rosters
 from seedzero.transport import messages
 
 BOTH = (types.Role.TRAIN, types.Role.EVALUATE)
 
 
-def _config(**values: options.Value) -> config_lib.Config:
+def _config(**values: options.Value) -> configs.Config:
     usual = {"env.id": "catch", "worker.envs_per_group": 2, "worker.num_groups": 2}
-    return config_lib.override(config_lib.Config(), {**usual, **values})
+    return configs.override(configs.Config(), {**usual, **values})
 
 
-def _roster(
-    num_train: int = 8, num_evaluate: int = 2, num_shards: int = 1, **values: options.Value
-) -> roster_lib.Roster:
-    return roster_lib.Roster(_config(**values), batch_lib.Layout(num_shards, num_train, num_evaluate), max_group=16)
+def _roster(num_train: int = 8, num_evaluate: int = 2, num_shards: int = 1, **values: options.Value) -> rosters.Roster:
+    return rosters.Roster(_config(**values), batches.Layout(num_shards, num_train, num_evaluate), max_group=16)
 
 
 def _hello(
@@ -32,7 +30,7 @@ def _hello(
     return messages.Hello(worker_id, "", roles, (kind,), max_envs)
 
 
-def _slots(roster: roster_lib.Roster, session_id: str) -> list[int]:
+def _slots(roster: rosters.Roster, session_id: str) -> list[int]:
     session = roster.get(session_id)
     assert session is not None
     return session.all_slots.tolist()
@@ -60,8 +58,8 @@ def test_environments_go_to_the_emptiest_shard() -> None:
 
 @pytest.mark.parametrize("num_shards", [1, 2, 4])
 def test_the_first_environments_have_the_first_numbers_on_any_devices(num_shards: int) -> None:
-    layout = batch_lib.Layout(num_shards, num_train=16, num_evaluate=4)
-    roster = roster_lib.Roster(_config(), layout, max_group=16)
+    layout = batches.Layout(num_shards, num_train=16, num_evaluate=4)
+    roster = rosters.Roster(_config(), layout, max_group=16)
     numbers: list[int] = []
     for worker_id in ("a", "b"):
         shard, local = layout.place(np.array(_slots(roster, roster.assign(_hello(worker_id)).session_id)))
@@ -85,7 +83,7 @@ def test_one_worker_evaluates_even_where_it_left_slots_free() -> None:
 
 
 def test_a_group_that_one_device_could_not_batch_is_refused() -> None:
-    roster = roster_lib.Roster(_config(), batch_lib.Layout(2, 8, 0), max_group=2)
+    roster = rosters.Roster(_config(), batches.Layout(2, 8, 0), max_group=2)
     gone = roster.assign(_hello(max_envs=4))  # groups of 2, one environment on each shard
     assert [sorted(slot // 4 for slot in group) for group in roster.get(gone.session_id).slots] == [[0, 1], [0, 1]]
 
@@ -131,7 +129,7 @@ def test_deterministic_slots_and_seeds_depend_on_the_worker_and_the_checkpoint_a
 
 def test_a_deterministic_run_takes_no_other_workers() -> None:
     config = _config(**{"run.deterministic": True})
-    roster = roster_lib.Roster(config, batch_lib.Layout(1, 8, 0), max_group=16, key="of local workers")
+    roster = rosters.Roster(config, batches.Layout(1, 8, 0), max_group=16, key="of local workers")
     hello = _hello("local-0")
     with pytest.raises(errors.SlotsExhausted, match=r"local-0 is not one of the 1 local workers.*deterministic"):
         roster.assign(hello)

@@ -10,22 +10,21 @@ import numpy as np
 import pytest
 
 from seedzero.checkpoints import trees
-from seedzero.device import apart as apart_lib
-from seedzero.device import batch as batch_lib
-from seedzero.device import state as state_lib
-from seedzero.device import steps
-from seedzero.learner import runner as runner_lib
+from seedzero.device import apart, steps
+from seedzero.device import batch as batches
+from seedzero.device import state as states
+from seedzero.learner import runner as runners
 
 
-def _make(device: loop_world.Device, programs: Any = None) -> runner_lib.Runner:
+def _make(device: loop_world.Device, programs: Any = None) -> runners.Runner:
     train, actor = map(trees.copy, (device.train, device.actor))  # the runner donates what it is given
-    return runner_lib.Runner(device.setup, programs or device.programs, train, actor)
+    return runners.Runner(device.setup, programs or device.programs, train, actor)
 
 
-def _batch() -> batch_lib.Batch:
+def _batch() -> batches.Batch:
     session = loop_world.make_session([0, 1], [2, 3])
     waiting = [loop_world.message(session, group, 1.0, first=True) for group in (0, 1)]
-    batch, _ = batch_lib.assemble(waiting, loop_world.SPEC, loop_world.LAYOUT, loop_world.SIZES)
+    batch, _ = batches.assemble(waiting, loop_world.SPEC, loop_world.LAYOUT, loop_world.SIZES)
     return batch
 
 
@@ -49,18 +48,18 @@ def test_acting_keeps_the_parameters_of_the_last_publication(device: loop_world.
 
 
 @pytest.fixture(scope="module")
-def apart() -> loop_world.Device:
+def device_apart() -> loop_world.Device:
     """A device that acts, and one that learns."""
     return loop_world.make_device(loop_world.MUZERO, num_learning=1)
 
 
 def test_parameters_act_once_they_are_on_the_devices_that_do(
-    apart: loop_world.Device, monkeypatch: pytest.MonkeyPatch
+    device_apart: loop_world.Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there: list[int] = []
     published: list[Any] = []
-    monkeypatch.setattr(apart_lib, "is_there", lambda params: any(params is published[index] for index in there))
-    runner = _make(apart)
+    monkeypatch.setattr(apart, "is_there", lambda params: any(params is published[index] for index in there))
+    runner = _make(device_apart)
     copy_params = runner.copy_params
 
     def publish() -> None:
@@ -88,14 +87,14 @@ def test_parameters_act_once_they_are_on_the_devices_that_do(
     assert runner.version == 9 and runner.params is published[3]  # a run that resumes waits for them
 
 
-def test_targets_are_refreshed_with_the_parameters_that_act(apart: loop_world.Device) -> None:
+def test_targets_are_refreshed_with_the_parameters_that_act(device_apart: loop_world.Device) -> None:
     seen: list[Any] = []
 
     def refresh(params: Any, rings: Any, counters: steps.Counters) -> Any:
         seen.append((params, int(counters.version)))
         return rings, np.zeros(3)
 
-    runner = _make(apart, loop_world.Broken(apart.programs, refresh=refresh))
+    runner = _make(device_apart, loop_world.Broken(device_apart.programs, refresh=refresh))
     runner.update(np.int32(0))
     runner.refresh(7)
     assert seen == [(runner.params, 0)]
@@ -135,7 +134,7 @@ def test_a_checkpoint_holds_the_replay_with_its_frames(device: loop_world.Device
     programs = loop_world.Broken(device.programs, with_frames=lambda rings: rings._replace(observation=frames))
     parts, rings = _make(device, programs).state()
     assert rings is not None and rings.observation is frames
-    assert parts.keys() == state_lib.parts(device.setup.agent, device.train).keys()
+    assert parts.keys() == states.parts(device.setup.agent, device.train).keys()
 
 
 def test_a_queues_rings_hold_nothing_to_keep(queued: loop_world.Device) -> None:

@@ -9,18 +9,22 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from seedzero.checkpoints import checkpoint, checkpoint_dir, files, run_dir
-from seedzero.config import config as config_lib
+from seedzero.checkpoints import checkpoint, checkpoint_dir
+from seedzero.checkpoints import files as saved_files
+from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.config import config as configs
 from seedzero.core import errors
-from seedzero.device import state
-from seedzero.learner import calls, evaluator, saves
+from seedzero.device import state as states
+from seedzero.learner import calls as device_calls
+from seedzero.learner import evaluator as evaluators
+from seedzero.learner import saves as saving
 
 
 def test_nothing_is_saved_into_a_directory_that_was_deleted(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "run"
-    with run_dir.open_run_dir(path, config_lib.Config(), preset="catch", given={}) as directory:
+    with run_dirs.open_run_dir(path, configs.Config(), preset="catch", given={}) as directory:
         view = cast(Any, python_types.SimpleNamespace(durable_update=None))
-        saved = saves.Saves(directory.config, directory, view, pytest.fail, None)
+        saved = saving.Saves(directory.config, directory, view, pytest.fail, None)
         state = cast(Any, python_types.SimpleNamespace(host={"num_updates": 1}))
         shutil.rmtree(path)
         for save in (saved.save, saved.save_state, saved.save_best):
@@ -34,21 +38,21 @@ def test_nothing_is_saved_into_a_directory_that_was_deleted(tmp_path: pathlib.Pa
     ("settings", "more", "counters", "finished"),
     [
         ({"run.stop_at_return": -5.0}, {}, {}, "evaluation returned -1, --stop_at_return=-5"),
-        ({"run.stop_at_return": -5.0}, {evaluator.CUT_SHORT: True}, {}, ""),
+        ({"run.stop_at_return": -5.0}, {evaluators.CUT_SHORT: True}, {}, ""),
         ({"run.max_updates": 4}, {}, {}, "4 updates of --max_updates=4"),
-        ({"run.max_updates": 4}, {}, {evaluator.IN_LAST: False}, "4 updates of --max_updates=4"),
-        ({"run.max_updates": 4}, {}, {evaluator.IN_LAST: True}, ""),
+        ({"run.max_updates": 4}, {}, {evaluators.IN_LAST: False}, "4 updates of --max_updates=4"),
+        ({"run.max_updates": 4}, {}, {evaluators.IN_LAST: True}, ""),
         ({"run.max_env_steps": 9, "replay.final_updates": 7}, {}, {}, ""),
         (
             {"run.max_env_steps": 9, "replay.final_updates": 7},
             {},
-            {calls.LEFT_OUT: (3, 1_000)},
+            {device_calls.LEFT_OUT: (3, 1_000)},
             "9 steps of --max_env_steps=9",
         ),
         (
             {"run.max_env_steps": 9, "replay.final_updates": 7, "replay.min_steps": 5},
             {},
-            {calls.LEFT_OUT: (3, 1_000)},
+            {device_calls.LEFT_OUT: (3, 1_000)},
             "",  # with fewer it may learn
         ),
     ],
@@ -64,21 +68,23 @@ def test_a_run_is_finished_by_a_budget_or_the_return_of_whole_episodes(
     evaluated = {"mean_return": -1.0, **more}
     host = {"last_evaluation": evaluated, "num_updates": 4, "num_acts": 1, "ledger": {"stored": 9}, **counters}
     found = [python_types.SimpleNamespace(step=4, host=host)]
-    config = config_lib.override(config_lib.Config(), settings)
+    config = configs.override(configs.Config(), settings)
     directory = cast(Any, python_types.SimpleNamespace(checkpoints=tmp_path, resumed=True))
-    saved = saves.Saves(config, directory, cast(Any, None), pytest.fail, None)
-    monkeypatch.setattr(files, "manifests", lambda path: found)
-    monkeypatch.setattr(files, "newest_verified", lambda path, scope: (found[-1], {}))
+    saved = saving.Saves(config, directory, cast(Any, None), pytest.fail, None)
+    monkeypatch.setattr(saved_files, "manifests", lambda path: found)
+    monkeypatch.setattr(saved_files, "newest_verified", lambda path, scope: (found[-1], {}))
     assert saved.finished_before() == finished
-    monkeypatch.setattr(files, "newest_verified", lambda path, scope: (None, {4: "damaged"}))
+    monkeypatch.setattr(saved_files, "newest_verified", lambda path, scope: (None, {4: "damaged"}))
     assert saved.finished_before() == ""
-    monkeypatch.setattr(files, "manifests", lambda path: [python_types.SimpleNamespace(step=5, host={"mine": 1})])
+    monkeypatch.setattr(
+        saved_files, "manifests", lambda path: [python_types.SimpleNamespace(step=5, host={"mine": 1})]
+    )
     with pytest.raises(errors.CheckpointError, match="the counters of checkpoint 5 are damaged"):
         saved.finished_before()
-    monkeypatch.setattr(files, "manifests", lambda path: found)
+    monkeypatch.setattr(saved_files, "manifests", lambda path: found)
     unfinished = {**host, "num_updates": 3, "last_evaluation": None, "ledger": {"stored": 8}}
     earlier = python_types.SimpleNamespace(step=3, host=unfinished)
-    monkeypatch.setattr(files, "newest_verified", lambda path, scope: (earlier, {4: "damaged"}))
+    monkeypatch.setattr(saved_files, "newest_verified", lambda path, scope: (earlier, {4: "damaged"}))
     assert saved.finished_before() == ""
     saved.checkpointer.close()
 
@@ -93,10 +99,10 @@ def test_metrics_that_cannot_be_written_refuse_the_resume_by_name(
     view = cast(
         Any, python_types.SimpleNamespace(durable_update=None, log=python_types.SimpleNamespace(truncate=fail))
     )
-    saved = saves.Saves(config_lib.Config(), directory, view, pytest.fail, None)
+    saved = saving.Saves(configs.Config(), directory, view, pytest.fail, None)
     saved.checkpointer.close()
     monkeypatch.setattr(checkpoint, "restore", lambda *args, **options: None)
-    monkeypatch.setattr(state, "parts", lambda agent, train: {})
+    monkeypatch.setattr(states, "parts", lambda agent, train: {})
     with pytest.raises(errors.ResumeError, match=r"cannot write the metrics in .*: Permission denied"):
         saved.restore(cast(Any, None), cast(Any, None), cast(Any, None))
 
@@ -104,7 +110,7 @@ def test_metrics_that_cannot_be_written_refuse_the_resume_by_name(
 def test_a_save_that_was_abandoned_is_made_again(tmp_path: pathlib.Path) -> None:
     directory = cast(Any, python_types.SimpleNamespace(checkpoints=tmp_path, resumed=False, check_ours=lambda: None))
     view = cast(Any, python_types.SimpleNamespace(durable_update=0, log=python_types.SimpleNamespace(size_bytes=int)))
-    saved = saves.Saves(config_lib.Config(), directory, view, pytest.fail, None)
+    saved = saving.Saves(configs.Config(), directory, view, pytest.fail, None)
     saved.checkpointer.close()
     made: list[int] = []
     waits = iter([False, True])
@@ -125,7 +131,7 @@ def test_a_save_that_was_abandoned_is_made_again(tmp_path: pathlib.Path) -> None
     saved.abandon()
     saved.save(state)
     assert made == [5_000, 5_000]
-    host[evaluator.IN_LAST] = True  # a resume must know, though nothing else has changed
+    host[evaluators.IN_LAST] = True  # a resume must know, though nothing else has changed
     for _ in range(2):
         saved.save(state)
     assert made == [5_000, 5_000, 5_000]
@@ -134,15 +140,15 @@ def test_a_save_that_was_abandoned_is_made_again(tmp_path: pathlib.Path) -> None
 def test_old_checkpoints_that_stay_are_told_and_are_no_failed_save(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config, told = config_lib.Config(), list[str]()
+    config, told = configs.Config(), list[str]()
     view = cast(Any, python_types.SimpleNamespace(durable_update=None))
     directory = cast(Any, python_types.SimpleNamespace(checkpoints=tmp_path, resumed=False))
-    saved = saves.Saves(config, directory, view, told.append, None)
+    saved = saving.Saves(config, directory, view, told.append, None)
 
     def fail(path: pathlib.Path) -> None:
         raise errors.CheckpointError("a manifest cannot be read")
 
-    monkeypatch.setattr(files, "manifests", fail)
+    monkeypatch.setattr(saved_files, "manifests", fail)
     saved.checkpointer.save(7, {"params": {}}, {}, None)
     saved.checkpointer.close()
     assert told == [f"old checkpoints in {tmp_path} could not be deleted: a manifest cannot be read"]
@@ -163,30 +169,30 @@ def test_old_checkpoints_that_stay_are_told_and_are_no_failed_save(
 def test_a_best_that_is_newer_than_the_checkpoint_must_be_exceeded(
     tmp_path: pathlib.Path, info: dict[str, Any] | None, known: float | None, expected: float
 ) -> None:
-    writer = checkpoint_dir.CheckpointDir(tmp_path, config_lib.Config().checkpoint, lambda: 0.0)
+    writer = checkpoint_dir.CheckpointDir(tmp_path, configs.Config().checkpoint, lambda: 0.0)
     if info is not None:
         writer.write_best(5, {"w": np.zeros(1)}, info)
-    assert saves.best_return_of(tmp_path, {"best_return": known}) == expected
+    assert saving.best_return_of(tmp_path, {"best_return": known}) == expected
 
 
 @pytest.mark.parametrize(("deterministic", "expected"), [(False, 9.0), (True, 3.0)])
 def test_a_resume_knows_the_best_but_repeats_evaluations_in_deterministic_mode(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, deterministic: bool, expected: float
 ) -> None:
-    config = config_lib.override(config_lib.Config(), {"run.deterministic": deterministic})
+    config = configs.override(configs.Config(), {"run.deterministic": deterministic})
     directory = cast(Any, python_types.SimpleNamespace(checkpoints=tmp_path, resumed=True))
     log = python_types.SimpleNamespace(truncate=lambda size, stored: None)
     view = cast(Any, python_types.SimpleNamespace(durable_update=None, log=log))
     counters = {"num_updates": 4, "num_acts": 1, "evaluation_index": 1, "last_evaluation": None, "metrics_bytes": 0}
     host = {**counters, "ledger": {"stored": 9}, "best_return": 3.0}
     found = checkpoint.Restored(4, {}, host, None, (), checkpoint.Newest())
-    saved = saves.Saves(config, directory, view, lambda text: None, None)
+    saved = saving.Saves(config, directory, view, lambda text: None, None)
     writer = checkpoint_dir.CheckpointDir(tmp_path, config.checkpoint, lambda: 0.0)
     writer.write_best(5, {"w": np.zeros(1)}, {"mean_return": 9.0})
     monkeypatch.setattr(checkpoint, "restore", lambda *args, **options: found)
-    monkeypatch.setattr(state, "from_parts", lambda agent, train, parts: train)
+    monkeypatch.setattr(states, "from_parts", lambda agent, train, parts: train)
     agent = cast(Any, python_types.SimpleNamespace(samples=False))
-    monkeypatch.setattr(state, "parts", lambda agent, train: {})
+    monkeypatch.setattr(states, "parts", lambda agent, train: {})
     restored = saved.restore(agent, cast(Any, None), cast(Any, None))
     saved.checkpointer.close()
     assert restored is not None and restored[1].host["best_return"] == expected

@@ -12,7 +12,7 @@ import pytest
 
 from seedzero.monitoring import background, console
 
-SNAPSHOT = console.Snapshot(seconds=1.0, env_steps=2, updates=3)
+SNAPSHOT = console.ConsoleSnapshot(seconds=1.0, env_steps=2, updates=3)
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def pipe() -> Iterator[tuple[int, io.TextIOWrapper]]:
 
 def test_messages_and_snapshots_come_in_order() -> None:
     stream = io.StringIO()
-    shown = background.Console(console.Console(0.0, stream=stream, live=False))
+    shown = background.Screen(console.Console(0.0, stream=stream, live=False))
     shown.message("first")
     shown.update(SNAPSHOT)
     shown.message("last")
@@ -46,7 +46,7 @@ def test_messages_and_snapshots_come_in_order() -> None:
 
 def test_nobody_waits_for_a_reader_and_dropped_lines_are_counted(pipe: tuple[int, io.TextIOWrapper]) -> None:
     reader, stream = pipe
-    shown = background.Console(console.Console(0.0, stream=stream, live=False), max_waiting=10)
+    shown = background.Screen(console.Console(0.0, stream=stream, live=False), max_waiting=10)
     for index in range(50):  # would block at the first, were it written here
         shown.message(f"line {index}")
         shown.update(SNAPSHOT)
@@ -65,7 +65,7 @@ def test_nobody_waits_for_a_reader_and_dropped_lines_are_counted(pipe: tuple[int
 
 def test_warnings_of_the_log_come_too_and_cannot_imitate_a_line() -> None:
     stream = io.StringIO()
-    shown = background.Console(console.Console(0.0, stream=stream, live=False))
+    shown = background.Screen(console.Console(0.0, stream=stream, live=False))
     try:
         raise ValueError("no\nfinished: 100 updates\x1b[2J")
     except ValueError as error:
@@ -78,7 +78,7 @@ def test_warnings_of_the_log_come_too_and_cannot_imitate_a_line() -> None:
 
 
 def test_a_wrong_call_of_the_log_ends_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    shown = background.Console(console.Console(0.0, stream=io.StringIO(), live=False))
+    shown = background.Screen(console.Console(0.0, stream=io.StringIO(), live=False))
     shown._handler.handle(logging.LogRecord("a.library", logging.WARNING, "", 1, "%d", ("no number",), None))
     shown.close()
     assert "Logging error" in capsys.readouterr().err
@@ -86,8 +86,8 @@ def test_a_wrong_call_of_the_log_ends_nothing(capsys: pytest.CaptureFixture[str]
 
 def test_what_cannot_be_shown_is_told_and_ends_nothing() -> None:
     stream = io.StringIO()
-    shown = background.Console(console.Console(0.0, stream=stream, live=False))
-    shown.update(console.Snapshot(seconds=float("inf"), env_steps=2, updates=3))
+    shown = background.Screen(console.Console(0.0, stream=stream, live=False))
+    shown.update(console.ConsoleSnapshot(seconds=float("inf"), env_steps=2, updates=3))
     shown.message("last")
     shown.close()
     told, last = stream.getvalue().splitlines()
@@ -97,12 +97,12 @@ def test_what_cannot_be_shown_is_told_and_ends_nothing() -> None:
 def test_while_nobody_shows_anything_the_state_is_asked_for_until_the_last() -> None:
     asked = threading.Event()
 
-    def look() -> console.Snapshot:
+    def look() -> console.ConsoleSnapshot:
         asked.set()
         return SNAPSHOT
 
     stream = io.StringIO()
-    shown = background.Console(console.Console(0.0, stream=stream, live=False), idle_seconds=0.001)
+    shown = background.Screen(console.Console(0.0, stream=stream, live=False), idle_seconds=0.001)
     shown.look = look
     assert asked.wait(60.0)
     shown.update(SNAPSHOT, last=True)

@@ -9,7 +9,7 @@ import pytest
 
 from seedzero.monitoring import console
 
-FULL = console.Snapshot(
+FULL = console.ConsoleSnapshot(
     seconds=3723.0,
     env_steps=12_345_678,
     updates=48_200,
@@ -57,7 +57,7 @@ def test_a_game_of_two_players_shows_the_first_mover_s_return() -> None:
 
 
 def test_what_is_not_known_is_a_dash() -> None:
-    line = console.plain_line(console.Snapshot(seconds=5.0, env_steps=0, updates=0))
+    line = console.plain_line(console.ConsoleSnapshot(seconds=5.0, env_steps=0, updates=0))
     assert line == ("0:05  0 steps  - frames/s  - updates/s  return -  eval -  spi -  fill -  age -  ETA -  saved -")
 
 
@@ -124,7 +124,7 @@ def test_without_a_terminal_a_plain_line_comes_every_interval() -> None:
     shown = console.Console(10.0, stream=stream, clock=clock)
     for step, seconds in enumerate((0.0, 9.9, 0.2, 9.0, 1.1)):
         clock.now += seconds
-        shown.update(console.Snapshot(seconds=0.0, env_steps=step, updates=0))
+        shown.update(console.ConsoleSnapshot(seconds=0.0, env_steps=step, updates=0))
     assert [line.split()[1] for line in stream.getvalue().splitlines()] == ["0", "2", "4"]
     assert "\x1b" not in stream.getvalue()
 
@@ -267,7 +267,7 @@ def test_while_a_run_stands_still_lines_come_more_often_than_the_user_asked() ->
         [(0.0, ""), (20.0, ""), (0.0, "compiling"), (9.0, "compiling"), (1.0, "x")]
     ):
         clock.now += seconds
-        shown.update(console.Snapshot(seconds=0.0, env_steps=step, updates=0, note=note))
+        shown.update(console.ConsoleSnapshot(seconds=0.0, env_steps=step, updates=0, note=note))
     assert [line.split()[1] for line in stream.getvalue().splitlines()] == ["0", "2", "4"]
 
 

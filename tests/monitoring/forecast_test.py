@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.core import types
 from seedzero.monitoring import counts, forecast
@@ -14,15 +14,15 @@ GRID = types.EnvSpec((21, 79), "uint8", 8)
 VECTOR = types.EnvSpec((4,), "float32", 2)
 
 
-def _config(**values: options.Value) -> config_lib.Config:
-    return config_lib.override(config_lib.Config(), {name.replace("__", "."): x for name, x in values.items()})
+def _config(**values: options.Value) -> configs.Config:
+    return configs.override(configs.Config(), {name.replace("__", "."): x for name, x in values.items()})
 
 
 def _snapshot(steps: int, updates: int) -> counts.Snapshot:
     return counts.Snapshot(counts=counts.Counts(stored=steps), num_updates=updates)
 
 
-def _told(config: config_lib.Config, spec: types.EnvSpec, steps_per_second: float, updates_per_second: float) -> str:
+def _told(config: configs.Config, spec: types.EnvSpec, steps_per_second: float, updates_per_second: float) -> str:
     return forecast.sentence(config, spec, _snapshot(0, 0), steps_per_second, updates_per_second)
 
 

@@ -3,7 +3,8 @@
 import pytest
 
 from seedzero.core import types
-from seedzero.monitoring import counts, progress
+from seedzero.monitoring import counts
+from seedzero.monitoring import progress as progress_lines
 
 
 class Run:
@@ -26,14 +27,14 @@ def run() -> Run:
 
 
 @pytest.fixture
-def shown(run: Run) -> progress.Progress:
-    shown = progress.Progress(lambda: run.now)
+def shown(run: Run) -> progress_lines.RunProgress:
+    shown = progress_lines.RunProgress(lambda: run.now)
     shown.read = lambda: run.snapshot
     return shown
 
 
 def test_before_there_is_a_loop_all_counters_are_zero_and_the_reason_is_named(run: Run) -> None:
-    shown = progress.Progress(lambda: run.now)
+    shown = progress_lines.RunProgress(lambda: run.now)
     assert shown.snapshot() == counts.Snapshot()
     assert shown.stalled(0) == "waiting for the first worker"
     shown.silent = lambda: "worker a has made no environments for 40 s"
@@ -42,7 +43,7 @@ def test_before_there_is_a_loop_all_counters_are_zero_and_the_reason_is_named(ru
     assert shown.stalled(1) == "building the networks"
 
 
-def test_a_rate_is_that_of_any_counter_over_the_last_seconds(run: Run, shown: progress.Progress) -> None:
+def test_a_rate_is_that_of_any_counter_over_the_last_seconds(run: Run, shown: progress_lines.RunProgress) -> None:
     shown.observe(run.now)
     assert shown.per_second(lambda snapshot: snapshot.num_updates) == 0.0
     for _ in range(20):
@@ -57,7 +58,7 @@ def test_a_rate_is_that_of_any_counter_over_the_last_seconds(run: Run, shown: pr
     assert shown.seconds() == 105.0
 
 
-def test_a_run_stands_still_without_workers_programs_or_progress(run: Run, shown: progress.Progress) -> None:
+def test_a_run_stands_still_without_workers_programs_or_progress(run: Run, shown: progress_lines.RunProgress) -> None:
     assert shown.stalled(0) == "waiting for the first worker"
     run.advance(1.0, stored=1)
     shown.observe(run.now)

@@ -12,8 +12,8 @@ from concurrent import futures
 import grpc
 import pytest
 
-from seedzero.checkpoints import run_dir
-from seedzero.config import config
+from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.config import config as configs
 from seedzero.core import errors
 from seedzero.monitoring import status
 from seedzero.transport import inference_pb2, inference_pb2_grpc
@@ -35,8 +35,8 @@ def address() -> Iterator[str]:
 
 
 @pytest.fixture
-def directory(tmp_path: pathlib.Path) -> Iterator[run_dir.RunDir]:
-    with run_dir.open_run_dir(tmp_path / "run", config.Config(), preset="catch", given={}) as opened:
+def directory(tmp_path: pathlib.Path) -> Iterator[run_dirs.RunDir]:
+    with run_dirs.open_run_dir(tmp_path / "run", configs.Config(), preset="catch", given={}) as opened:
         yield opened
 
 
@@ -49,19 +49,19 @@ def test_where_nobody_listens_the_address_is_named() -> None:
         status.from_server("unix:/nowhere/x.sock", deadline_seconds=0.5)
 
 
-def test_a_run_directory_leads_to_its_learner(address: str, directory: run_dir.RunDir) -> None:
+def test_a_run_directory_leads_to_its_learner(address: str, directory: run_dirs.RunDir) -> None:
     directory.write_status({"updates": 3})
     directory.write_learner(address, started=0.0)
     assert status.from_run_dir(directory.path)["updates"] == 7
 
 
-def test_a_run_directory_prefers_the_address_that_needs_no_token(address: str, directory: run_dir.RunDir) -> None:
+def test_a_run_directory_prefers_the_address_that_needs_no_token(address: str, directory: run_dirs.RunDir) -> None:
     directory.write_learner("127.0.0.1:1", started=0.0, local=address)
     assert status.from_run_dir(directory.path)["updates"] == 7
 
 
 def test_an_ended_learner_leaves_its_last_status(tmp_path: pathlib.Path) -> None:
-    with run_dir.open_run_dir(tmp_path / "run", config.Config(), preset="catch", given={}) as directory:
+    with run_dirs.open_run_dir(tmp_path / "run", configs.Config(), preset="catch", given={}) as directory:
         directory.write_status({"updates": 3})
     assert status.from_run_dir(directory.path) == {"updates": 3, "alive": False}
 
@@ -73,18 +73,18 @@ def _ended_pid() -> int:
 
 
 def _write_learner(path: pathlib.Path, pid: int, address: str = "127.0.0.1:1") -> None:
-    run_dir.write_json_atomic(path / run_dir.LEARNER_FILE, {"address": address, "pid": pid, "started": 0.0})
+    run_dirs.write_json_atomic(path / run_dirs.LEARNER_FILE, {"address": address, "pid": pid, "started": 0.0})
 
 
 def test_a_learner_that_was_killed_is_not_alive(tmp_path: pathlib.Path) -> None:
-    with run_dir.open_run_dir(tmp_path / "run", config.Config(), preset="catch", given={}) as directory:
+    with run_dirs.open_run_dir(tmp_path / "run", configs.Config(), preset="catch", given={}) as directory:
         directory.write_status({"updates": 3})
     _write_learner(directory.path, _ended_pid())
     assert status.from_run_dir(directory.path) == {"updates": 3, "alive": False}
 
 
 def test_a_copy_of_a_running_directory_has_no_learner(
-    address: str, directory: run_dir.RunDir, tmp_path: pathlib.Path
+    address: str, directory: run_dirs.RunDir, tmp_path: pathlib.Path
 ) -> None:
     directory.write_status({"updates": 3})
     directory.write_learner(address, started=0.0)
@@ -93,46 +93,46 @@ def test_a_copy_of_a_running_directory_has_no_learner(
     assert status.from_run_dir(directory.path)["updates"] == 7
 
 
-def test_a_learner_on_another_machine_is_alive_while_it_holds_the_directory(directory: run_dir.RunDir) -> None:
+def test_a_learner_on_another_machine_is_alive_while_it_holds_the_directory(directory: run_dirs.RunDir) -> None:
     directory.write_status({"updates": 3, "stalled": None})
     pid = _ended_pid()  # that machine has it, this one does not
-    (directory.path / run_dir.LOCK_FILE).write_text(f"{pid}\n")
+    (directory.path / run_dirs.LOCK_FILE).write_text(f"{pid}\n")
     _write_learner(directory.path, pid)
     assert status.from_run_dir(directory.path) == {"updates": 3, "stalled": None, "alive": True}
 
 
-def test_nobody_is_asked_at_the_address_that_another_learner_left(address: str, directory: run_dir.RunDir) -> None:
+def test_nobody_is_asked_at_the_address_that_another_learner_left(address: str, directory: run_dirs.RunDir) -> None:
     directory.write_status({"updates": 3, "stalled": None})
     _write_learner(directory.path, os.getppid(), address)  # lives, and answers, but does not hold the directory
     assert status.from_run_dir(directory.path) == {"updates": 3, "stalled": status.NOT_STARTED, "alive": True}
 
 
-def test_a_learner_that_does_not_answer_yet_is_stalled(directory: run_dir.RunDir) -> None:
+def test_a_learner_that_does_not_answer_yet_is_stalled(directory: run_dirs.RunDir) -> None:
     directory.write_status({"updates": 3, "stalled": None})
     directory.write_learner("unix:/nowhere/x.sock", started=0.0)  # this process, which lives
-    assert os.getpid() == json.loads((directory.path / run_dir.LEARNER_FILE).read_text())["pid"]
+    assert os.getpid() == json.loads((directory.path / run_dirs.LEARNER_FILE).read_text())["pid"]
     found = status.from_run_dir(directory.path, deadline_seconds=0.5)
     assert (found["alive"], found["stalled"]) == (True, status.NOT_STARTED)
 
 
 def test_another_program_with_the_pid_of_a_killed_learner_is_none(tmp_path: pathlib.Path) -> None:
-    with run_dir.open_run_dir(tmp_path / "run", config.Config(), preset="catch", given={}) as directory:
+    with run_dirs.open_run_dir(tmp_path / "run", configs.Config(), preset="catch", given={}) as directory:
         directory.write_status({"updates": 3})
         directory.write_learner("unix:/nowhere/x.sock", started=0.0)
-        left = (directory.path / run_dir.LEARNER_FILE).read_bytes()
-    (directory.path / run_dir.LEARNER_FILE).write_bytes(left)  # as after SIGKILL; the pid is this process's
+        left = (directory.path / run_dirs.LEARNER_FILE).read_bytes()
+    (directory.path / run_dirs.LEARNER_FILE).write_bytes(left)  # as after SIGKILL; the pid is this process's
     found = status.from_run_dir(directory.path, deadline_seconds=0.5)
     assert found == {"updates": 3, "alive": False}
 
 
-def test_a_directory_without_run_or_status_is_named(tmp_path: pathlib.Path, directory: run_dir.RunDir) -> None:
+def test_a_directory_without_run_or_status_is_named(tmp_path: pathlib.Path, directory: run_dirs.RunDir) -> None:
     with pytest.raises(errors.ResumeError, match="is no run directory"):
         status.from_run_dir(tmp_path)
     with pytest.raises(errors.ResumeError, match=r"has no status.json"):
         status.from_run_dir(directory.path)
 
 
-def test_a_damaged_status_is_named(directory: run_dir.RunDir) -> None:
-    (directory.path / run_dir.STATUS_FILE).write_text("{")
+def test_a_damaged_status_is_named(directory: run_dirs.RunDir) -> None:
+    (directory.path / run_dirs.STATUS_FILE).write_text("{")
     with pytest.raises(errors.ResumeError, match=r"cannot read .*status.json"):
         status.from_run_dir(directory.path)

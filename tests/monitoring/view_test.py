@@ -7,10 +7,11 @@ from typing import Any, cast
 
 import pytest
 
-from seedzero.checkpoints import run_dir
-from seedzero.config import config as config_lib
+from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.config import config as configs
 from seedzero.core import types
-from seedzero.monitoring import background, console, counts, forecast, metrics, view, wandb_run
+from seedzero.monitoring import background, console, counts, forecast, metrics, wandb_run
+from seedzero.monitoring import view as views
 
 
 class Screen:
@@ -24,20 +25,20 @@ class Screen:
     def clock(self) -> float:
         return self.now
 
-    def update(self, snapshot: console.Snapshot, *, last: bool = False) -> None:
+    def update(self, snapshot: console.ConsoleSnapshot, *, last: bool = False) -> None:
         self.eta_seconds = snapshot.eta_seconds
 
     def message(self, text: str) -> None:
         self.messages.append(text)
 
 
-def _view(path: pathlib.Path, **changes: Any) -> tuple[view.View, Screen, metrics.Aggregator]:
+def _view(path: pathlib.Path, **changes: Any) -> tuple[views.View, Screen, metrics.Aggregator]:
     """Returns the view of a run of 8 environments, its screen, and what it has gathered."""
     screen, gathered = Screen(), metrics.Aggregator()
-    directory: Any = cast(run_dir.RunDir, type("Directory", (), {"path": path}))
+    directory: Any = cast(run_dirs.RunDir, type("Directory", (), {"path": path}))
     values = {"metrics.tensorboard": False, **{name.replace("__", "."): value for name, value in changes.items()}}
-    config = config_lib.override(config_lib.Config(), values)
-    shown = view.View(config, directory, cast(background.Console, screen), lambda: [6, 2], gathered, screen.clock)
+    config = configs.override(configs.Config(), values)
+    shown = views.View(config, directory, cast(background.Screen, screen), lambda: [6, 2], gathered, screen.clock)
     return shown, screen, gathered
 
 
@@ -66,7 +67,7 @@ def test_rows_go_to_weights_and_biases_too_while_they_are_sent(
         assert not rows
 
 
-@pytest.mark.parametrize("share, num_messages", [(0.0, 0), (view.CLIPPED_SHARE / 2, 0), (0.25, 1)])
+@pytest.mark.parametrize("share, num_messages", [(0.0, 0), (views.CLIPPED_SHARE / 2, 0), (0.25, 1)])
 def test_clipped_targets_are_reported_once(tmp_path: pathlib.Path, share: float, num_messages: int) -> None:
     shown, screen, gathered = _view(tmp_path, network__support_limit=7.0)
     for _ in range(3):
@@ -86,14 +87,14 @@ def test_episodes_without_end_are_reported_once(
     shown, screen, _ = _view(tmp_path, env__id=env_id)
     stored = before_resume
     shown.progress.read = lambda: counts.Snapshot(counts=counts.Counts(stored=stored))
-    for screen.now in (0.0, view.ENDLESS_SECONDS):  # the steps of an earlier process do not count
+    for screen.now in (0.0, views.ENDLESS_SECONDS):  # the steps of an earlier process do not count
         shown.observe(screen.now)
     assert not screen.messages
     stored += 8_000
-    for screen.now in (view.ENDLESS_SECONDS + 1.0, 2 * view.ENDLESS_SECONDS - 1.0):  # the time before does not count
+    for screen.now in (views.ENDLESS_SECONDS + 1.0, 2 * views.ENDLESS_SECONDS - 1.0):  # the time before does not count
         shown.observe(screen.now)
     assert not screen.messages
-    for screen.now in (2 * view.ENDLESS_SECONDS, 2 * view.ENDLESS_SECONDS + 1.0):
+    for screen.now in (2 * views.ENDLESS_SECONDS, 2 * views.ENDLESS_SECONDS + 1.0):
         shown.observe(screen.now)
     (text,) = screen.messages
     assert "no episode has ended in 60 s, after 1000 steps in each environment" in text
@@ -109,7 +110,7 @@ def test_a_run_that_ends_before_any_episode_says_so_at_once(tmp_path: pathlib.Pa
     shown.observe(0.5)
     assert not screen.messages
     remaining = "last evaluation: 0 of 20 episodes"
-    for screen.now in (1.0, view.ENDLESS_SECONDS):
+    for screen.now in (1.0, views.ENDLESS_SECONDS):
         shown.observe(screen.now)
     (text,) = screen.messages
     assert text.startswith("no episode has ended in 1 s, after 10 steps") and "--env.max_episode_steps=N" in text
@@ -133,7 +134,7 @@ def test_a_run_whose_episodes_end_is_not_told_otherwise(tmp_path: pathlib.Path) 
     shown, screen, gathered = _view(tmp_path)
     shown.progress.read = lambda: counts.Snapshot(counts=counts.Counts(stored=8_000))
     gathered.add_episode(1.0, 100)
-    screen.now = 10 * view.ENDLESS_SECONDS
+    screen.now = 10 * views.ENDLESS_SECONDS
     shown.observe(screen.now)
     assert not screen.messages
 

@@ -18,7 +18,7 @@ IMAGE = types.EnvSpec((84, 84, 1), "uint8", 3, observation_low=0, observation_hi
 B, T = 2, 5
 
 
-def _make(spec: types.EnvSpec, platform: str = "cpu", **changes: Any) -> dueling.Network:
+def _make(spec: types.EnvSpec, platform: str = "cpu", **changes: Any) -> dueling.DuelingNetwork:
     usual = {"torso": "auto", "width": 16, "lstm_width": 0, "frame_stack": 1, "compute_dtype": "auto"}
     return dueling.make("agent.torso", spec, platform, **{**usual, **changes})
 

@@ -11,7 +11,9 @@ import pytest
 
 from seedzero.config import muzero as muzero_config
 from seedzero.core import types
-from seedzero.networks import actor_critic, inputs, muzero
+from seedzero.networks import actor_critic
+from seedzero.networks import inputs as network_inputs
+from seedzero.networks import muzero as muzero_net
 from seedzero.ops import statistics
 
 CAMERA = types.ArraySpec("camera", (6, 5, 3), "uint8", 0, 255)
@@ -35,7 +37,7 @@ def _show(spec: types.EnvSpec, seed: int = 0, size: int = 4) -> dict[str, Any]:
 
 def test_images_are_joined_on_their_channels_and_vectors_to_one() -> None:
     seen = _show(SPEC)
-    features = inputs.Inputs("conv", SPEC, 1, normalizes=False).features(None, seen)
+    features = network_inputs.InputFunctions("conv", SPEC, 1, normalizes=False).features(None, seen)
     expected = np.concatenate([seen["camera"] / np.float32(255), seen["depth"][..., None]], axis=-1)
     np.testing.assert_allclose(features.main, expected, rtol=1e-6)
     np.testing.assert_array_equal(features.vector, np.concatenate([seen["goal"], seen["speed"]], axis=-1))
@@ -43,13 +45,13 @@ def test_images_are_joined_on_their_channels_and_vectors_to_one() -> None:
 
 @pytest.mark.parametrize("spec", [SPEC, VECTORS], ids=["images", "vectors"])
 def test_an_mlp_takes_all_as_one_vector(spec: types.EnvSpec) -> None:
-    features = inputs.Inputs("mlp", spec, 1, normalizes=False).features(None, _show(spec))
+    features = network_inputs.InputFunctions("mlp", spec, 1, normalizes=False).features(None, _show(spec))
     size = sum(int(np.prod(array.shape)) for array in spec.arrays)
     assert features.vector is None and features.main.shape == (4, size)
 
 
 def test_each_array_has_moments_of_its_own_where_its_bounds_do_not_tell_its_scale() -> None:
-    made, seen = inputs.Inputs("conv", SPEC, 1, normalizes=True), _show(SPEC)
+    made, seen = network_inputs.InputFunctions("conv", SPEC, 1, normalizes=True), _show(SPEC)
     assert {name: moments.mean.shape for name, moments in made.no_moments().items()} == {"speed": (2,), "depth": (1,)}
     moments = made.add_moments(made.no_moments(), seen, jnp.array([True, True, True, False]), None)
     np.testing.assert_allclose(moments["speed"].mean, seen["speed"][:3].mean(axis=0), rtol=1e-5)
@@ -63,14 +65,14 @@ def test_each_array_has_moments_of_its_own_where_its_bounds_do_not_tell_its_scal
 
 def test_stacked_frames_stay_with_their_array() -> None:
     seen = {name: np.concatenate([x, x + 1], axis=-1) for name, x in _show(SPEC).items()}
-    features = inputs.Inputs("conv", SPEC, 2, normalizes=False).features(None, seen)
+    features = network_inputs.InputFunctions("conv", SPEC, 2, normalizes=False).features(None, seen)
     assert features.main.shape == (4, 6, 5, 2 * 3 + 2)
     np.testing.assert_array_equal(features.main[..., 7], seen["depth"][:, :, 5:])
     np.testing.assert_array_equal(features.vector[:, 8:], seen["speed"])
 
 
-def _muzero(spec: types.EnvSpec, **changes: Any) -> muzero.Network:
-    return muzero.make(muzero_config.NetworkConfig(num_bins=11, width=16, head_width=16, **changes), spec, "cpu")
+def _muzero(spec: types.EnvSpec, **changes: Any) -> muzero_net.Network:
+    return muzero_net.make(muzero_config.NetworkConfig(num_bins=11, width=16, head_width=16, **changes), spec, "cpu")
 
 
 @pytest.mark.parametrize("spec", [SPEC, LARGE, VECTORS], ids=["conv", "resnet", "mlp"])

@@ -11,10 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from seedzero.config import config as config_lib
+from seedzero.config import config as configs
 from seedzero.config import muzero as muzero_config
 from seedzero.core import errors, types
-from seedzero.networks import mlp, muzero, projection, resnet
+from seedzero.networks import mlp, projection, resnet
+from seedzero.networks import muzero as muzero_net
 from seedzero.ops import statistics, value_transforms
 
 VECTOR = types.EnvSpec((4,), "float32", 3)
@@ -27,7 +28,7 @@ def _config(**changes: Any) -> muzero_config.NetworkConfig:
     return dataclasses.replace(muzero_config.NetworkConfig(num_bins=21, width=16, head_width=16), **changes)
 
 
-def _num_params(network: muzero.Network) -> int:
+def _num_params(network: muzero_net.Network) -> int:
     shapes = jax.eval_shape(network.init, jax.random.key(0))
     return sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(shapes))
 
@@ -47,7 +48,7 @@ def _one(observation: Any) -> dict[str, Any]:
 
 def test_convolutions_have_half_the_width_unless_told() -> None:
     def kernels(**changes: int) -> list[tuple[int, ...]]:
-        network = muzero.make(_config(kind="conv", **changes), GRID, "cpu")
+        network = muzero_net.make(_config(kind="conv", **changes), GRID, "cpu")
         shapes = jax.eval_shape(network.init, jax.random.key(0))
         return sorted(leaf.shape for leaf in jax.tree.leaves(shapes) if len(leaf.shape) == 4)
 
@@ -58,14 +59,14 @@ def test_convolutions_have_half_the_width_unless_told() -> None:
 
 def test_the_large_network_has_about_32_million_parameters() -> None:
     config = muzero_config.NetworkConfig(frame_stack=4, resnet_size="large", head_width=256, num_bins=601)
-    assert _num_params(muzero.make(config, FRAME, "gpu")) == pytest.approx(32e6, rel=0.02)
+    assert _num_params(muzero_net.make(config, FRAME, "gpu")) == pytest.approx(32e6, rel=0.02)
 
 
 @pytest.mark.parametrize(("size", "channels", "millions"), [("small", 64, 0.59), ("middle", 128, 2.52)])
 @pytest.mark.parametrize("frame_size", [84, 96])
 def test_frames_become_6x6_hidden_states(size: str, channels: int, millions: float, frame_size: int) -> None:
     spec = dataclasses.replace(FRAME, observation_shape=(frame_size, frame_size, 1))
-    network = muzero.make(muzero_config.NetworkConfig(frame_stack=4, resnet_size=size), spec, "cpu")
+    network = muzero_net.make(muzero_config.NetworkConfig(frame_stack=4, resnet_size=size), spec, "cpu")
     params = jax.eval_shape(network.init, jax.random.key(0))
     hidden = jax.eval_shape(
         network.represent, params, _one(jax.ShapeDtypeStruct((2, frame_size, frame_size, 4), jnp.uint8))
@@ -97,7 +98,7 @@ def test_the_images_action_is_convolved_as_constant_planes_would_be(
 
 @pytest.mark.parametrize("spec", [VECTOR, GRID, IMAGE], ids=["mlp", "conv", "resnet"])
 def test_an_untrained_network_is_uniform_and_expects_exactly_nothing(spec: types.EnvSpec) -> None:
-    network = muzero.make(_config(), spec, "cpu")
+    network = muzero_net.make(_config(), spec, "cpu")
 
     @jax.jit
     def predict() -> Any:
@@ -118,7 +119,7 @@ CONTINUOUS = {"num_actions": 0, "action_low": (-1.0, 0.0), "action_high": (1.0, 
 
 @pytest.mark.parametrize("spec", [VECTOR, GRID, IMAGE], ids=["mlp", "conv", "resnet"])
 def test_continuous_actions_have_a_histogram_for_each_of_their_numbers(spec: types.EnvSpec) -> None:
-    network = muzero.make(_config(action_bins=5), dataclasses.replace(spec, **CONTINUOUS), "cpu")
+    network = muzero_net.make(_config(action_bins=5), dataclasses.replace(spec, **CONTINUOUS), "cpu")
     params = jax.eval_shape(network.init, jax.random.key(0))
     hidden = jax.eval_shape(network.represent, params, jax.eval_shape(lambda: _observation(spec)))
     policy, value = jax.eval_shape(network.predict, params, hidden)
@@ -128,7 +129,7 @@ def test_continuous_actions_have_a_histogram_for_each_of_their_numbers(spec: typ
 
 
 def test_hidden_states_differ_by_continuous_actions() -> None:
-    network = muzero.make(_config(), dataclasses.replace(VECTOR, **CONTINUOUS), "cpu")
+    network = muzero_net.make(_config(), dataclasses.replace(VECTOR, **CONTINUOUS), "cpu")
 
     @jax.jit
     def following(action: jax.Array) -> jax.Array:
@@ -142,7 +143,7 @@ def test_hidden_states_differ_by_continuous_actions() -> None:
 
 @pytest.mark.parametrize("spec", [VECTOR, GRID, IMAGE], ids=["mlp", "conv", "resnet"])
 def test_hidden_states_differ_by_observation_and_action_and_keep_their_scale(spec: types.EnvSpec) -> None:
-    network = muzero.make(_config(), spec, "cpu")
+    network = muzero_net.make(_config(), spec, "cpu")
 
     @jax.jit
     def states_of_both() -> Any:
@@ -184,7 +185,7 @@ def test_actions_scale_and_shift_the_hidden_units(is_continuous: bool) -> None:
 
 @pytest.mark.parametrize("pooled", [False, True])
 def test_a_pooled_grid_shows_things_wherever_they_are(pooled: bool) -> None:
-    network = muzero.make(_config(pooled=pooled), GRID, "cpu")
+    network = muzero_net.make(_config(pooled=pooled), GRID, "cpu")
     grids = np.zeros((3, 10, 5, 1), np.uint8)
     grids[0, 2, 2], grids[1, 6, 1] = 1, 1  # nothing in the last one
 
@@ -201,7 +202,7 @@ def test_a_pooled_grid_shows_things_wherever_they_are(pooled: bool) -> None:
 
 
 def test_networks_have_neither_gates_nor_pooling_unless_told_as_in_runs_of_earlier_versions() -> None:
-    params = jax.eval_shape(muzero.make(config_lib.Config().network, GRID, "cpu").init, jax.random.key(0))
+    params = jax.eval_shape(muzero_net.make(configs.Config().network, GRID, "cpu").init, jax.random.key(0))
     assert set(params["representation"]) == {"Conv_0", "Conv_1", "Dense_0"}
     assert set(params["transition"]) == {"Dense_0", "LayerNorm_0", "Dense_1"}
     assert params["transition"]["Dense_0"]["kernel"].shape == (64 + 3, 64)
@@ -209,7 +210,7 @@ def test_networks_have_neither_gates_nor_pooling_unless_told_as_in_runs_of_earli
 
 def test_convolutions_over_vectors_are_refused_by_name() -> None:
     with pytest.raises(errors.ConfigError, match=r"network\.kind=resnet .* \[4\]; use --network\.kind=mlp"):
-        muzero.make(_config(kind="resnet"), VECTOR, "cpu")
+        muzero_net.make(_config(kind="resnet"), VECTOR, "cpu")
 
 
 @pytest.mark.parametrize(
@@ -226,7 +227,7 @@ def test_convolutions_over_vectors_are_refused_by_name() -> None:
 def test_parameters_and_logits_are_float32_whatever_is_computed_in(
     spec: types.EnvSpec, platform: str, compute_dtype: str, expected: str
 ) -> None:
-    network = muzero.make(_config(compute_dtype=compute_dtype), spec, platform)
+    network = muzero_net.make(_config(compute_dtype=compute_dtype), spec, platform)
     params = jax.eval_shape(network.init, jax.random.key(0))
     assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {jnp.dtype("float32")}
     cast = jax.eval_shape(network.cast, params)
@@ -249,13 +250,15 @@ def _leaves(tree: Any) -> list[tuple[Any, Any]]:
 
 
 def test_bfloat16_tells_near_observations_and_their_values_apart() -> None:
-    network, exact = (muzero.make(_config(compute_dtype=name), VECTOR, "cpu") for name in ("bfloat16", "float32"))
+    network, exact = (muzero_net.make(_config(compute_dtype=name), VECTOR, "cpu") for name in ("bfloat16", "float32"))
     shapes = jax.eval_shape(network.init, jax.random.key(0))
     random = np.random.default_rng(1)
     params = jax.tree.map(lambda leaf: random.normal(size=leaf.shape).astype(np.float32), shapes)
     seen = (100.0 + 10.0 * random.normal(size=(64, 4))).astype(np.float32)
     add_features, predict = jax.jit(statistics.add_features), jax.jit(network.predict)
-    params[muzero.MOMENTS] = add_features(jax.jit(statistics.no_moments, static_argnums=0)(4), seen, np.ones(64, bool))
+    params[muzero_net.MOMENTS] = add_features(
+        jax.jit(statistics.no_moments, static_argnums=0)(4), seen, np.ones(64, bool)
+    )
     cast = jax.jit(network.cast)(params)
     near = jax.jit(network.represent)(cast, _one(np.array([[100.0, 99, 98, 97], [100.2, 99, 98, 97]], np.float32)))
     assert (np.asarray(near[0]) != np.asarray(near[1])).any()
@@ -270,7 +273,7 @@ def test_bfloat16_tells_near_observations_and_their_values_apart() -> None:
 @pytest.mark.parametrize("spec", [VECTOR, GRID, IMAGE], ids=["mlp", "conv", "resnet"])
 def test_normalized_observations_do_not_depend_on_their_units(spec: types.EnvSpec) -> None:
     spec = dataclasses.replace(spec, observation_dtype="float32", observation_low=-np.inf, observation_high=np.inf)
-    network = muzero.make(_config(), spec, "cpu")
+    network = muzero_net.make(_config(), spec, "cpu")
     x = np.random.default_rng(0).normal(size=(8, *spec.observation_shape)).astype(np.float32)
     scales = np.array([1e4, 1e-3, 1.0, 5.0], np.float32)[: spec.observation_shape[-1]]
     params = jax.jit(network.init)(jax.random.key(1))
@@ -278,7 +281,7 @@ def test_normalized_observations_do_not_depend_on_their_units(spec: types.EnvSpe
     @jax.jit
     def represent(x: jax.Array) -> jax.Array:
         moments = network.add_moments(network.no_moments(), _one(x), jnp.ones(len(x), bool), None)
-        return network.represent({**params, muzero.MOMENTS: moments}, _one(x))
+        return network.represent({**params, muzero_net.MOMENTS: moments}, _one(x))
 
     moments = network.no_moments()
     assert moments is not None and len(moments.mean) == spec.observation_shape[-1]
@@ -298,7 +301,7 @@ def test_normalized_observations_do_not_depend_on_their_units(spec: types.EnvSpe
 )
 def test_integers_are_scaled_by_their_range(low: float, high: float, dtype: str, value: int, scaled: float) -> None:
     spec = types.EnvSpec((4,), dtype, 3, observation_low=low, observation_high=high)
-    network, plain = muzero.make(_config(), spec, "cpu"), muzero.make(_config(), VECTOR, "cpu")
+    network, plain = muzero_net.make(_config(), spec, "cpu"), muzero_net.make(_config(), VECTOR, "cpu")
     pattern = np.array([[0, 0, 1, 1]])
 
     @jax.jit
@@ -317,7 +320,7 @@ def test_integers_are_scaled_by_their_range(low: float, high: float, dtype: str,
 def test_stacked_frames_of_a_grid_without_channels_become_its_channels() -> None:
     flat = types.EnvSpec((10, 5), "uint8", 3, observation_high=1)
     config = _config(frame_stack=2)
-    with_channels, without = muzero.make(config, GRID, "cpu"), muzero.make(config, flat, "cpu")
+    with_channels, without = muzero_net.make(config, GRID, "cpu"), muzero_net.make(config, flat, "cpu")
     params = jax.jit(with_channels.init)(jax.random.key(0))
     frames = np.random.default_rng(0).integers(0, 2, (2, 1, 10, 5)).astype(np.uint8)
     last_axis = np.concatenate([frames[0], frames[1]], axis=-1)
@@ -327,7 +330,7 @@ def test_stacked_frames_of_a_grid_without_channels_become_its_channels() -> None
 
 def test_a_scalar_observation_counts_as_a_vector_of_one() -> None:
     spec = types.EnvSpec((), "float32", 2)
-    network = muzero.make(_config(frame_stack=3), spec, "cpu")
+    network = muzero_net.make(_config(frame_stack=3), spec, "cpu")
     params = jax.eval_shape(network.init, jax.random.key(0))
     hidden = jax.eval_shape(network.represent, params, _one(jax.ShapeDtypeStruct((2, 3), jnp.float32)))
     assert hidden.shape == (2, 16)
@@ -342,8 +345,8 @@ def test_normalize_gives_mean_0_and_variance_1_over_all_but_the_batch() -> None:
 
 @pytest.mark.parametrize(("spec", "size", "bottleneck"), [(VECTOR, 32, 16), (GRID, 32, 16), (IMAGE, 1024, 512)])
 def test_projections_are_extra_parameters_by_kind(spec: types.EnvSpec, size: int, bottleneck: int) -> None:
-    plain = muzero.make(_config(), spec, "cpu")
-    network = muzero.make(_config(), spec, "cpu", has_projection=True)
+    plain = muzero_net.make(_config(), spec, "cpu")
+    network = muzero_net.make(_config(), spec, "cpu", has_projection=True)
     assert plain.projection is None
     assert network.projection is not None
     params = jax.eval_shape(network.init, jax.random.key(0))
@@ -357,7 +360,7 @@ def test_projections_are_extra_parameters_by_kind(spec: types.EnvSpec, size: int
 
 def test_a_projection_leaves_the_initial_values_of_the_rest() -> None:
     plain, projecting = (
-        jax.jit(muzero.make(_config(), VECTOR, "cpu", has_projection=has).init)(jax.random.key(0))
+        jax.jit(muzero_net.make(_config(), VECTOR, "cpu", has_projection=has).init)(jax.random.key(0))
         for has in (False, True)
     )
     assert "projector" not in plain
@@ -374,8 +377,8 @@ def test_cosines_are_of_the_angle_alone() -> None:
 
 @pytest.mark.parametrize(("spec", "units"), [(VECTOR, 16), (GRID, 16), (IMAGE, 512)], ids=["mlp", "conv", "resnet"])
 def test_sums_of_rewards_take_the_place_of_rewards(spec: types.EnvSpec, units: int) -> None:
-    network = muzero.make(_config(compute_dtype="bfloat16"), spec, "cpu", has_prefix=True)
-    plain = jax.eval_shape(muzero.make(_config(), spec, "cpu").init, jax.random.key(0))
+    network = muzero_net.make(_config(compute_dtype="bfloat16"), spec, "cpu", has_prefix=True)
+    plain = jax.eval_shape(muzero_net.make(_config(), spec, "cpu").init, jax.random.key(0))
     params = jax.eval_shape(network.init, jax.random.key(0))
     assert jax.tree.map(jnp.shape, params) | {"reward_head": 0} == jax.tree.map(jnp.shape, plain) | {"reward_head": 0}
     assert network.prefix is not None

@@ -10,11 +10,11 @@ import jax
 import numpy as np
 import pytest
 
-from seedzero.agents import table
-from seedzero.config import config as config_lib
+from seedzero.agents import table as agents
+from seedzero.config import config as configs
 from seedzero.config import muzero as muzero_config
 from seedzero.core import errors, types
-from seedzero.networks import muzero
+from seedzero.networks import muzero as muzero_net
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 SPEC = types.EnvSpec((4,), "float32", 3)
@@ -60,7 +60,7 @@ def _config(module: str, **changes: Any) -> muzero_config.NetworkConfig:
 
 
 def test_the_example_has_the_interface_of_a_network() -> None:
-    network = muzero.make(_config("own_network:make", frame_stack=2), SPEC, "cpu")
+    network = muzero_net.make(_config("own_network:make", frame_stack=2), SPEC, "cpu")
 
     @jax.jit
     def outputs(key: jax.Array) -> Any:
@@ -87,18 +87,18 @@ def test_the_example_has_the_interface_of_a_network() -> None:
 )
 def test_what_does_not_fit_is_refused_by_name(function: str, message: str) -> None:
     with pytest.raises(errors.ConfigError, match=message):
-        muzero.make(_config(f"networks_of_a_user:{function}"), SPEC, "cpu")
+        muzero_net.make(_config(f"networks_of_a_user:{function}"), SPEC, "cpu")
 
 
 def test_losses_that_need_more_than_three_functions_are_refused() -> None:
     for more in (dict(has_projection=True), dict(has_prefix=True), dict(has_ends=True)):
         with pytest.raises(errors.ConfigError, match="own_network:make has representation, prediction and dynamics"):
-            muzero.make(_config("own_network:make"), SPEC, "cpu", **more)
+            muzero_net.make(_config("own_network:make"), SPEC, "cpu", **more)
 
 
 def test_an_actor_critic_takes_a_torso() -> None:
     values = {"run.agent": "vtrace", "vtrace.module": "networks_of_a_user:torso"}
-    agent = table.make(config_lib.override(config_lib.Config(), values), SPEC, "cpu")
+    agent = agents.make(configs.override(configs.Config(), values), SPEC, "cpu")
     params = jax.eval_shape(lambda: agent.acting(agent.init(jax.random.key(0))))
     assert params["own_torso"]["mine"]["kernel"].shape == (4, 5)
     assert not [name for name in params if name.startswith("_Torso")]
@@ -106,4 +106,4 @@ def test_an_actor_critic_takes_a_torso() -> None:
         errors.ConfigError, match=r"vtrace\.module=networks_of_a_user:none returns NoneType; expected a"
     ):
         values["vtrace.module"] = "networks_of_a_user:none"
-        table.make(config_lib.override(config_lib.Config(), values), SPEC, "cpu")
+        agents.make(configs.override(configs.Config(), values), SPEC, "cpu")

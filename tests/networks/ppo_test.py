@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from seedzero.core import errors, types
-from seedzero.networks import actor_critic, ppo
+from seedzero.networks import actor_critic
+from seedzero.networks import ppo as ppo_net
 from seedzero.ops import statistics
 
 VECTOR = types.EnvSpec((4,), "float32", 3)
@@ -19,9 +20,9 @@ GRID = types.EnvSpec((10, 5, 2), "uint8", 3, observation_low=0, observation_high
 IMAGE = types.EnvSpec((40, 40, 1), "uint8", 3, observation_low=0, observation_high=255)
 
 
-def _make(spec: types.EnvSpec, platform: str = "cpu", **changes: Any) -> ppo.Network:
+def _make(spec: types.EnvSpec, platform: str = "cpu", **changes: Any) -> ppo_net.PpoNetwork:
     usual = {"torso": "auto", "width": 16, "lstm_width": 0, "frame_stack": 1, "initial_std": 0.5, "normalizes": True}
-    return ppo.make(spec, platform, **{**usual, "compute_dtype": "auto", **changes})
+    return ppo_net.make(spec, platform, **{**usual, "compute_dtype": "auto", **changes})
 
 
 def _steps(observation: Any, spec: types.EnvSpec, **changes: Any) -> actor_critic.Steps:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from seedzero.ops import returns
+from seedzero.ops import returns as nstep
 
 REWARD = [9.0, 1.0, 2.0, 4.0, 8.0]
 VALUE = [10.0, 20.0, 30.0, 40.0, 50.0]
@@ -21,11 +21,11 @@ NEVER = -1
 def make_targets(request: pytest.FixtureRequest) -> Any:
     def compute(
         num_valid: int = 5, terminated_at: int = NEVER, truncated_at: int = NEVER, n: int = 2, discount: float = 0.5
-    ) -> returns.Targets:
+    ) -> nstep.Targets:
         positions = jnp.arange(5)
 
-        def targets(reward: jax.Array, value: jax.Array) -> returns.Targets:
-            return returns.n_step_targets(
+        def targets(reward: jax.Array, value: jax.Array) -> nstep.Targets:
+            return nstep.n_step_targets(
                 reward,
                 value,
                 (positions == terminated_at)[None],
@@ -111,18 +111,18 @@ def test_targets_stay_finite_where_invalid_positions_hold_no_numbers() -> None:
     invalid = jnp.array([[True, True, False]])
     nan = jnp.where(invalid, 1.0, jnp.nan)
     no = jnp.zeros((1, 3), bool)
-    targets = returns.n_step_targets(nan, nan, no, no, invalid, discount=0.5, n=1, num_positions=2)
+    targets = nstep.n_step_targets(nan, nan, no, no, invalid, discount=0.5, n=1, num_positions=2)
     assert np.isfinite(targets.value).all()
 
 
-def _game(reward: list[float], num_valid: int, *, ends: bool, discount: float, n: int) -> returns.Targets:
+def _game(reward: list[float], num_valid: int, *, ends: bool, discount: float, n: int) -> nstep.Targets:
     """Targets of all positions of one game; two players, so the discount is negative. Values are 0.5, 1.5, ..."""
     positions = jnp.arange(len(reward))
     is_end = (positions == num_valid - 1) & ends
 
     @jax.jit
-    def targets() -> returns.Targets:
-        return returns.n_step_targets(
+    def targets() -> nstep.Targets:
+        return nstep.n_step_targets(
             jnp.array([reward]),
             positions[None] + 0.5,
             is_end[None],
@@ -167,7 +167,7 @@ def test_n_steps_ahead_the_sign_is_that_of_n_moves() -> None:
 @pytest.mark.parametrize("jit", [False, True])
 def test_scale_gradient_changes_the_gradient_and_nothing_else(jit: bool) -> None:
     def f(x: jax.Array) -> jax.Array:
-        return jnp.square(returns.scale_gradient(x, 0.5))
+        return jnp.square(nstep.scale_gradient(x, 0.5))
 
     value, gradient = (jax.jit(jax.value_and_grad(f)) if jit else jax.value_and_grad(f))(3.0)
     assert value == 9.0
@@ -196,7 +196,7 @@ def test_each_window_has_as_many_rewards_in_its_returns_as_it_is_told() -> None:
     terminated = random.random(size) < 0.5
     num_rewards = random.integers(1, 5, size)
     positions = np.arange(num_positions)
-    targets = jax.jit(functools.partial(returns.n_step_targets, discount=0.9, n=4, num_positions=3))(
+    targets = jax.jit(functools.partial(nstep.n_step_targets, discount=0.9, n=4, num_positions=3))(
         reward,
         value,
         terminated[:, None] & (positions == last[:, None]),
@@ -210,7 +210,7 @@ def test_each_window_has_as_many_rewards_in_its_returns_as_it_is_told() -> None:
 
 def test_returns_of_old_steps_bootstrap_earlier_but_after_one_reward_at_least() -> None:
     age = jnp.array([-3, 0, 9, 10, 19, 20, 39, 40, 1000])
-    num_rewards = returns.num_rewards_by_age(age, n=5, decay_age=10)
+    num_rewards = nstep.num_rewards_by_age(age, n=5, decay_age=10)
     np.testing.assert_array_equal(num_rewards, [5, 5, 5, 4, 4, 3, 2, 1, 1])
 
 
@@ -220,10 +220,10 @@ def test_returns_of_old_steps_bootstrap_earlier_but_after_one_reward_at_least() 
 )
 def test_value_prefixes_are_sums_that_begin_anew_every_horizon(horizon: int, expected: list[float]) -> None:
     reward = jnp.array([[1.0, 2.0, 4.0, 8.0, 16.0], [0.0, 0.0, 0.0, 0.0, 0.0]])
-    np.testing.assert_array_equal(returns.value_prefixes(reward, horizon), [expected, [0] * 5])
+    np.testing.assert_array_equal(nstep.value_prefixes(reward, horizon), [expected, [0] * 5])
 
 
 def test_rewards_are_scaled_then_clipped() -> None:
     given = np.array([-30.0, 2.0, 30.0], np.float32)
-    assert returns.scaled_reward(given, 0.5, 0.0).tolist() == [-15.0, 1.0, 15.0]
-    assert returns.scaled_reward(given, 0.1, 1.0).tolist() == pytest.approx([-1.0, 0.2, 1.0])
+    assert nstep.scaled_reward(given, 0.5, 0.0).tolist() == [-15.0, 1.0, 15.0]
+    assert nstep.scaled_reward(given, 0.1, 1.0).tolist() == pytest.approx([-1.0, 0.2, 1.0])

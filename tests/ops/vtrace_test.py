@@ -31,8 +31,8 @@ def make_targets(request: pytest.FixtureRequest) -> Any:
         rho: Any = 1.0,
         is_step: Any = True,
         **options: Any,
-    ) -> vtrace.Targets:
-        def targets(*arrays: jax.Array) -> vtrace.Targets:
+    ) -> vtrace.VtraceTargets:
+        def targets(*arrays: jax.Array) -> vtrace.VtraceTargets:
             return vtrace.targets(*arrays, **options)
 
         function = jax.jit(targets) if request.param == "jit" else targets
@@ -44,7 +44,7 @@ def make_targets(request: pytest.FixtureRequest) -> Any:
             jnp.log(jnp.broadcast_to(jnp.asarray(rho), shape)),
             jnp.broadcast_to(jnp.asarray(is_step), shape),
         )
-        return vtrace.Targets(*(np.asarray(x[0]) for x in found))
+        return vtrace.VtraceTargets(*(np.asarray(x[0]) for x in found))
 
     return compute
 

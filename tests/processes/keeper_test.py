@@ -12,13 +12,15 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from seedzero.core import errors, exit_codes
-from seedzero.processes import keeper, program, restarts
+from seedzero.processes import keeper as keepers
+from seedzero.processes import program as programs
+from seedzero.processes import restarts
 
 TIMEOUT_SECONDS = 20.0
-State = keeper.State
+State = keepers.ProgramState
 
 
-class FakeProcess(program.Process):
+class FakeProcess(programs.Process):
     """Writes its lines, then lives until a signal comes or `end` is called."""
 
     pid = 1234
@@ -53,16 +55,16 @@ class FakeProcess(program.Process):
 class Harness:
     """A keeper whose processes are made up, whose clock stands still and whose pauses take no time."""
 
-    def __init__(self, judge: Callable[[program.Death], keeper.Verdict | None] = lambda death: None) -> None:
+    def __init__(self, judge: Callable[[programs.Death], keepers.Verdict | None] = lambda death: None) -> None:
         self.processes: queue.Queue[FakeProcess | OSError] = queue.Queue()
         self.commands: list[Sequence[str]] = []
         self.pauses: list[float] = []
         self.written: list[bytes] = []
-        self.keeper = keeper.Keeper(
+        self.keeper = keepers.Keeper(
             announcement=r"listening on (\S+)",
             judge=judge,
             write=self.written.append,
-            system=program.System(self._launch, clock=lambda: 0.0, wait=self._wait),
+            system=programs.System(self._launch, clock=lambda: 0.0, wait=self._wait),
         )
 
     def _launch(self, command: Sequence[str]) -> FakeProcess:
@@ -81,7 +83,7 @@ class Harness:
         self.processes.put(process)
         return process
 
-    def until(self, condition: Callable[[keeper.Snapshot], bool]) -> keeper.Snapshot:
+    def until(self, condition: Callable[[keepers.ProgramSnapshot], bool]) -> keepers.ProgramSnapshot:
         """Waits for a state as callers of the keeper do."""
         found = self.keeper.snapshot()
         while not condition(found):
@@ -94,7 +96,7 @@ class Harness:
 def test_it_announces_and_writes_what_the_program_says() -> None:
     harness = Harness()
     process = harness.add(b"hello\n", b"seedzero learner listening on 10.0.0.1:7\n")
-    assert harness.keeper.snapshot() == keeper.Snapshot()
+    assert harness.keeper.snapshot() == keepers.ProgramSnapshot()
     harness.keeper.start(lambda: ["program"])
     found = harness.until(lambda now: bool(now.heard))
     assert (found.state, found.starts, found.heard, found.problem) == (State.RUNNING, 1, "10.0.0.1:7", "")
@@ -122,7 +124,7 @@ def test_five_failures_within_a_minute_are_the_end_and_the_last_words_are_told()
     for _ in range(restarts.MAX_FAILURES):
         harness.add(b"no such game\n").end(1)
     harness.keeper.start(lambda: ["program"])
-    found = harness.until(lambda now: now.state in keeper.OVER)
+    found = harness.until(lambda now: now.state in keepers.OVER)
     assert (found.state, found.starts) == (State.FAILED, restarts.MAX_FAILURES)
     assert found.problem == "failed 5 times within 60 s, at last with exit code 1: no such game"
 
@@ -132,7 +134,7 @@ def test_a_program_that_cannot_be_started_fails_in_the_same_way() -> None:
     for _ in range(restarts.MAX_FAILURES):
         harness.processes.put(FileNotFoundError(2, "No such file or directory", "python9"))
     harness.keeper.start(lambda: ["python9"])
-    found = harness.until(lambda now: now.state in keeper.OVER)
+    found = harness.until(lambda now: now.state in keepers.OVER)
     assert found.state is State.FAILED and found.starts == 0
     assert found.problem.endswith("it cannot be started: No such file or directory: python9")
 
@@ -146,18 +148,18 @@ def test_an_end_in_peace_and_a_directory_in_use_wait_longer_and_are_no_failures(
     harness.keeper.start(lambda: ["program"])
     found = harness.until(lambda now: now.starts == 2 * restarts.MAX_FAILURES + 1)
     assert (found.state, found.problem) == (State.RUNNING, "")
-    assert set(harness.pauses) == {keeper.PEACE_SECONDS}
+    assert set(harness.pauses) == {keepers.PEACE_SECONDS}
     harness.keeper.stop(TIMEOUT_SECONDS)
     assert last.signals == [signal.SIGTERM]
 
 
 @pytest.mark.parametrize("state", [State.FINISHED, State.FAILED])
 def test_the_judge_decides_what_is_the_end(state: State) -> None:
-    harness = Harness(lambda death: keeper.Verdict(state, "why") if death.status == 3 else None)
+    harness = Harness(lambda death: keepers.Verdict(state, "why") if death.status == 3 else None)
     harness.add().end(1)
     harness.add().end(3)
     harness.keeper.start(lambda: ["program"])
-    found = harness.until(lambda now: now.state in keeper.OVER)
+    found = harness.until(lambda now: now.state in keepers.OVER)
     assert (found.state, found.problem, found.starts, found.status) == (state, "why", 2, 3)
 
 
@@ -185,7 +187,7 @@ def test_a_command_that_cannot_be_made_is_told(error: Exception, problem: str) -
 
     harness = Harness()
     harness.keeper.start(command)
-    found = harness.until(lambda now: now.state in keeper.OVER)
+    found = harness.until(lambda now: now.state in keepers.OVER)
     assert (found.state, found.problem) == (State.FAILED, problem)
 
 
@@ -214,7 +216,7 @@ def test_without_a_start_there_is_nothing_to_stop() -> None:
 
 def test_a_real_program_that_does_not_listen_is_killed(tmp_path: pathlib.Path) -> None:
     code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('listening on x', flush=True)\n"
-    kept = keeper.Keeper(announcement=r"listening on (\S+)", judge=lambda death: None, write=lambda line: None)
+    kept = keepers.Keeper(announcement=r"listening on (\S+)", judge=lambda death: None, write=lambda line: None)
     kept.start(lambda: [sys.executable, "-c", code + "time.sleep(600)"])
     found = kept.snapshot()
     while not found.heard:

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from seedzero.core import exit_codes
-from seedzero.processes import program, supervisor
+from seedzero.processes import program as programs
+from seedzero.processes import supervisor
 
 TIMEOUT_SECONDS = 20.0
 
@@ -21,7 +22,7 @@ TIMEOUT_SECONDS = 20.0
 # With processes that are made up.
 
 
-class FakeProcess(program.Process):
+class FakeProcess(programs.Process):
     """Writes its lines and ends with a status, at once or when it is told to."""
 
     pid = 1234
@@ -63,7 +64,7 @@ class Harness:
             on_failure=self.failures.put,
             log_dir=log_dir,
             report=self.reports.append,
-            system=program.System(self._launch, clock=lambda: 0.0, wait=self._wait),
+            system=programs.System(self._launch, clock=lambda: 0.0, wait=self._wait),
         )
 
     def _launch(self, command: Sequence[str]) -> FakeProcess:
@@ -357,7 +358,7 @@ def test_five_quick_failures_end_with_the_reason(tmp_path: pathlib.Path) -> None
         on_failure=failures.put,
         log_dir=tmp_path,
         name=["evaluator"].__getitem__,
-        system=program.System(wait=lambda event, seconds: event.is_set()),
+        system=programs.System(wait=lambda event, seconds: event.is_set()),
     )
     workers.start()
     text = failures.get(timeout=TIMEOUT_SECONDS)
@@ -375,7 +376,7 @@ def test_work_that_is_refused_is_tried_twice(tmp_path: pathlib.Path) -> None:
         1,
         on_failure=failures.put,
         log_dir=tmp_path,
-        system=program.System(wait=lambda event, seconds: event.is_set()),
+        system=programs.System(wait=lambda event, seconds: event.is_set()),
     )
     workers.start()
     text = failures.get(timeout=TIMEOUT_SECONDS)

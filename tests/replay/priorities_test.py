@@ -12,19 +12,21 @@ import pytest
 import replay_harness as harness
 
 from seedzero.config import sections
-from seedzero.replay import data, priorities, rings
+from seedzero.replay import data as sources
+from seedzero.replay import priorities
+from seedzero.replay import rings as ring_store
 
-PRIORITIZATION = data.Prioritization(alpha=0.5, beta=0.4, beta_updates=0, epsilon=0.01)
+PRIORITIZATION = sources.Prioritization(alpha=0.5, beta=0.4, beta_updates=0, epsilon=0.01)
 
 prioritize = jax.jit(priorities.prioritize, static_argnames="prioritization")
-write = jax.jit(functools.partial(rings.write, stack=1), donate_argnums=0)
+write = jax.jit(functools.partial(ring_store.write, stack=1), donate_argnums=0)
 
 
-def put(replay: rings.Rings, *, first: bool = False) -> rings.Rings:
+def put(replay: ring_store.Rings, *, first: bool = False) -> ring_store.Rings:
     """Writes one row into slot 0."""
     no = jnp.array([False])
-    row = rings.Row(jnp.zeros((1, 1), jnp.int32), jnp.zeros(1), no, no, jnp.array([first]), {})
-    written: rings.Rings = write(replay, jnp.array([0]), row, jnp.int32(0))
+    row = ring_store.Row(jnp.zeros((1, 1), jnp.int32), jnp.zeros(1), no, no, jnp.array([first]), {})
+    written: ring_store.Rings = write(replay, jnp.array([0]), row, jnp.int32(0))
     return written
 
 
@@ -43,7 +45,7 @@ def test_the_weight_of_a_priority_is_that_of_the_paper() -> None:
 
 
 def test_empty_rings_give_windows_that_weigh_nothing_and_stay_empty() -> None:
-    replay = rings.create(harness.spec(), {}, 2, 8, prioritized=True)
+    replay = ring_store.create(harness.spec(), {}, 2, 8, prioritized=True)
     drawn = harness.jitted_sample(3)(replay, jax.random.key(0), beta=0.4)
     assert np.asarray(drawn.weight).tolist() == [0.0] * 3
     after = prioritize(replay, drawn.slot, drawn.time, jnp.full(3, 7.0), prioritization=PRIORITIZATION)
@@ -52,7 +54,7 @@ def test_empty_rings_give_windows_that_weigh_nothing_and_stay_empty() -> None:
 
 
 def test_new_rows_have_the_largest_priority_ever_seen() -> None:
-    replay = rings.create(harness.spec(), {}, 2, 6, prioritized=True)
+    replay = ring_store.create(harness.spec(), {}, 2, 6, prioritized=True)
     replay = put(put(replay, first=True))
     assert np.asarray(replay.weight)[0].tolist() == [1, 0, 0, 0, 0, 0]
     replay = prioritize(replay, jnp.array([0]), jnp.array([0]), jnp.array([8.99]), prioritization=PRIORITIZATION)
@@ -111,5 +113,5 @@ def test_without_alpha_nothing_is_prioritized_and_nothing_more_is_stored() -> No
         sections.ReplayConfig(priority_alpha=0.6, priority_beta=0.5, priority_beta_updates=9, importance_min=0.2)
     )
     assert how == (0.6, 0.5, 9, 1e-3, 0.2)
-    assert rings.create(harness.spec(), {}, 2, 8).max_weight is None
-    assert rings.create(harness.spec(), {}, 4, 8, num_shards=2, prioritized=True).max_weight.shape == (2,)  # type: ignore[union-attr]
+    assert ring_store.create(harness.spec(), {}, 2, 8).max_weight is None
+    assert ring_store.create(harness.spec(), {}, 4, 8, num_shards=2, prioritized=True).max_weight.shape == (2,)  # type: ignore[union-attr]

@@ -9,15 +9,17 @@ import numpy as np
 import pytest
 
 from seedzero.core import types
-from seedzero.replay import data, refresh, rings
+from seedzero.replay import data as sources
+from seedzero.replay import refresh
+from seedzero.replay import rings as ring_store
 
 SPEC = types.EnvSpec(observation_shape=(1,), observation_dtype="int32", num_actions=2)
 STORED = {
-    "action": data.Stored((), np.dtype(np.int32)),
-    "policy": data.Stored((2,), np.dtype(np.float32)),
-    "value": data.Stored((), np.dtype(np.float32)),
-    "version": data.Stored((), np.dtype(np.int32)),
-    rings.TARGET_VERSION: data.Stored((), np.dtype(np.int32)),
+    "action": sources.Stored((), np.dtype(np.int32)),
+    "policy": sources.Stored((2,), np.dtype(np.float32)),
+    "value": sources.Stored((), np.dtype(np.float32)),
+    "version": sources.Stored((), np.dtype(np.int32)),
+    ring_store.TARGET_VERSION: sources.Stored((), np.dtype(np.int32)),
 }
 SLOTS, LENGTH = 3, 8
 
@@ -30,15 +32,15 @@ def jitted_draw(batch_size: int, capacity: int = 1_000) -> Any:
     return jax.jit(draw)
 
 
-def filled(weight: Any, version: Any, *, prioritized: bool = False) -> rings.Rings:
+def filled(weight: Any, version: Any, *, prioritized: bool = False) -> ring_store.Rings:
     """Returns rings with these weights and versions of their targets [S, T]; every other number is another one."""
-    replay = rings.create(SPEC, STORED, SLOTS, LENGTH, prioritized=prioritized)
+    replay = ring_store.create(SPEC, STORED, SLOTS, LENGTH, prioritized=prioritized)
     random = np.random.default_rng(0)
     replay = jax.tree.map(lambda x: jnp.asarray(random.integers(0, 100, x.shape), x.dtype), replay)
     return replay._replace(
         weight=jnp.asarray(weight, jnp.float32),
         inserted_at=jnp.zeros((SLOTS, LENGTH), jnp.int32),
-        stored={**replay.stored, rings.TARGET_VERSION: jnp.asarray(version, jnp.int32)},
+        stored={**replay.stored, ring_store.TARGET_VERSION: jnp.asarray(version, jnp.int32)},
     )
 
 
@@ -47,7 +49,7 @@ def new_targets(batch_size: int) -> dict[str, jax.Array]:
     return {"policy": jnp.stack([numbers, -numbers], axis=1), "value": numbers / 2}
 
 
-def counts(replay: rings.Rings, *, before: int, batch_size: int = 4_000, **options: int) -> np.ndarray:
+def counts(replay: ring_store.Rings, *, before: int, batch_size: int = 4_000, **options: int) -> np.ndarray:
     """Returns how often each row [S, T] was drawn."""
     slot, time = jitted_draw(batch_size, **options)(replay, jax.random.key(0), before=jnp.int32(before))
     drawn = np.zeros((SLOTS, LENGTH), int)
@@ -100,7 +102,7 @@ def test_new_targets_replace_the_old_ones_of_their_rows_and_nothing_else(priorit
     for row, place in ((0, (0, 5)), (1, (2, 7)), (6, (1, 0))):
         expected.stored["policy"][place] = [1000.0 + row, -1000.0 - row]
         expected.stored["value"][place] = (1000.0 + row) / 2
-        expected.stored[rings.TARGET_VERSION][place] = 9
+        expected.stored[ring_store.TARGET_VERSION][place] = 9
     jax.tree.map(np.testing.assert_array_equal, after, expected)
 
 
@@ -113,7 +115,7 @@ def test_targets_that_are_not_finite_are_not_written() -> None:
     after, written = retarget(replay, jnp.array([0, 1, 2]), jnp.array([3, 4, 5]), targets, jnp.int32(9))
     assert np.asarray(written).tolist() == [False, True, False]
     before.stored["policy"][1, 4], before.stored["value"][1, 4] = [1001.0, -1001.0], 500.5
-    before.stored[rings.TARGET_VERSION][1, 4] = 9
+    before.stored[ring_store.TARGET_VERSION][1, 4] = 9
     jax.tree.map(np.testing.assert_array_equal, after, before)
 
 

@@ -12,13 +12,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from seedzero.core import types
-from seedzero.replay import data, rings, sampling, windows
+from seedzero.replay import data as sources
+from seedzero.replay import rings as ring_store
+from seedzero.replay import sampling
+from seedzero.replay import windows as windowing
 
 STORED = {
-    "action": data.Stored((), np.dtype(np.int32)),
-    "policy": data.Stored((2,), np.dtype(np.float32)),
+    "action": sources.Stored((), np.dtype(np.int32)),
+    "policy": sources.Stored((2,), np.dtype(np.float32)),
 }
-ONE_ROW = data.Replay(length=1, observe=(0,))
+ONE_ROW = sources.Replay(length=1, observe=(0,))
 PADDING = 1_000
 
 
@@ -28,13 +31,13 @@ def spec(shape: tuple[int, ...] = (1,), dtype: str = "int32") -> types.EnvSpec:
 
 @functools.cache
 def jitted_write(stack: int) -> Any:
-    return jax.jit(functools.partial(rings.write, stack=stack), donate_argnums=0)
+    return jax.jit(functools.partial(ring_store.write, stack=stack), donate_argnums=0)
 
 
 @functools.cache
 def jitted_sample(
     batch_size: int,
-    replay: data.Replay = ONE_ROW,
+    replay: sources.Replay = ONE_ROW,
     *,
     capacity: int = 1_000,
     stack: int = 1,
@@ -43,12 +46,12 @@ def jitted_sample(
     """Returns the jitted function to windows with their frames."""
 
     def sample(
-        stored: rings.Rings,
+        stored: ring_store.Rings,
         key: jax.Array,
         num_inserts: jax.Array | int = 0,
         beta: float | None = None,
         least: float = 0.0,
-    ) -> windows.Windows:
+    ) -> windowing.Windows:
         drawn = sampling.sample(
             stored,
             key,
@@ -61,7 +64,7 @@ def jitted_sample(
             beta=beta,
             least=least,
         )
-        return windows.read(stored, drawn)
+        return windowing.read(stored, drawn)
 
     return jax.jit(sample)
 
@@ -70,22 +73,22 @@ def jitted_sample(
 def jitted_look(length: int, observe: tuple[int, ...], stack: int, crosses_episodes: bool) -> Any:
     """Returns the jitted function to the windows at some places, with their frames."""
 
-    def look(replay: rings.Rings, slot: jax.Array, time: jax.Array) -> windows.Windows:
+    def look(replay: ring_store.Rings, slot: jax.Array, time: jax.Array) -> windowing.Windows:
         options: Any = {"length": length, "observe": observe, "stack": stack, "crosses_episodes": crosses_episodes}
-        return windows.read(replay, windows.at(replay, slot, time, **options))
+        return windowing.read(replay, windowing.at(replay, slot, time, **options))
 
     return jax.jit(look)
 
 
-def weighted(weight: Any) -> rings.Rings:
+def weighted(weight: Any) -> ring_store.Rings:
     """Returns prioritized rings whose rows [S, T] have these weights, and have all been written."""
     weight = jnp.asarray(weight, jnp.float32)
-    replay = rings.create(spec(), {}, *weight.shape, prioritized=True)
+    replay = ring_store.create(spec(), {}, *weight.shape, prioritized=True)
     return replay._replace(weight=weight, cursor=jnp.full(weight.shape[0], weight.shape[1], jnp.int32))
 
 
 def put(
-    replay: rings.Rings,
+    replay: ring_store.Rings,
     number: int,
     *,
     slot: int = 0,
@@ -94,9 +97,9 @@ def put(
     truncated: bool = False,
     num_inserts: int = 0,
     stack: int = 1,
-) -> rings.Rings:
+) -> ring_store.Rings:
     """Writes one row that is recognised by `number` into one slot."""
-    row = rings.Row(
+    row = ring_store.Row(
         observation=np.full((1, *replay.observation.shape[2:]), number, replay.observation.dtype),
         reward=np.array([number / 10], np.float32),
         terminated=np.array([terminated]),
@@ -107,16 +110,16 @@ def put(
             "policy": np.array([[number, -number]], np.float32),
         },
     )
-    written: rings.Rings = jitted_write(stack)(replay, np.array([slot], np.int32), row, np.int32(num_inserts))
+    written: ring_store.Rings = jitted_write(stack)(replay, np.array([slot], np.int32), row, np.int32(num_inserts))
     return written
 
 
-def weights(replay: rings.Rings, slot: int = 0) -> list[float]:
+def weights(replay: ring_store.Rings, slot: int = 0) -> list[float]:
     return [float(weight) for weight in np.asarray(replay.weight)[slot]]
 
 
 def window(
-    replay: rings.Rings,
+    replay: ring_store.Rings,
     time: int,
     *,
     length: int,
@@ -208,14 +211,14 @@ class Reference:
         return [history[max(len(history) - stack + i, 0)].number for i in range(stack)]
 
 
-def write_step(replay: rings.Rings, reference: Reference, stack: int) -> rings.Rings:
+def write_step(replay: ring_store.Rings, reference: Reference, stack: int) -> ring_store.Rings:
     """Lets the reference go on and writes the same rows, padded to one batch size."""
     num_slots = len(reference.slots)
     num_inserts = reference.num_inserts
     slots, rows = reference.step()
     pad = num_slots - len(slots)
     numbers = np.array([row.number for row in rows] + [-1] * pad, np.int32)
-    row = rings.Row(
+    row = ring_store.Row(
         observation=numbers[:, None],
         reward=numbers.astype(np.float32),
         terminated=np.array([row.terminated for row in rows] + [True] * pad),
@@ -228,5 +231,5 @@ def write_step(replay: rings.Rings, reference: Reference, stack: int) -> rings.R
         },
     )
     slot = np.array(slots + [PADDING] * pad, np.int32)
-    written: rings.Rings = jitted_write(stack)(replay, slot, row, np.int32(num_inserts))
+    written: ring_store.Rings = jitted_write(stack)(replay, slot, row, np.int32(num_inserts))
     return written

@@ -8,34 +8,37 @@ import numpy as np
 import pytest
 
 from seedzero.core import types
-from seedzero.replay import data, priorities, rings, sampling, windows
+from seedzero.replay import data as sources
+from seedzero.replay import priorities, sampling
+from seedzero.replay import rings as ring_store
+from seedzero.replay import windows as windowing
 
 SHARDED, WHOLE = jax.sharding.PartitionSpec("devices"), jax.sharding.PartitionSpec()
 BATCH = 512
 
 
-def filled(mesh: jax.sharding.Mesh, prioritized: bool = False) -> rings.Rings:
+def filled(mesh: jax.sharding.Mesh, prioritized: bool = False) -> ring_store.Rings:
     """Returns rings with two slots a device; device d has d + 1 steps in its second one, numbered from 100 d."""
     num_devices = mesh.devices.size
     spec = types.EnvSpec(observation_shape=(1,), observation_dtype="int32", num_actions=2)
     create = jax.jit(
-        lambda: rings.create(spec, {}, 2 * num_devices, 16, num_shards=num_devices, prioritized=prioritized),
+        lambda: ring_store.create(spec, {}, 2 * num_devices, 16, num_shards=num_devices, prioritized=prioritized),
         out_shardings=jax.NamedSharding(mesh, SHARDED),
     )
     mapped = jax.shard_map(
-        functools.partial(rings.write, stack=1),
+        functools.partial(ring_store.write, stack=1),
         mesh=mesh,
         in_specs=(SHARDED, SHARDED, SHARDED, WHOLE),
         out_specs=SHARDED,
         check_vma=False,
     )
     write = jax.jit(mapped, donate_argnums=0)
-    replay: rings.Rings = create()
+    replay: ring_store.Rings = create()
     for t in range(num_devices + 1):
         # Two rows for each device; local slot 9 does not exist.
         slot = [local for device in range(num_devices) for local in (1 if t < device + 2 else 9, 9)]
         number = np.repeat(100 * np.arange(num_devices) + t, 2)
-        row = rings.Row(
+        row = ring_store.Row(
             observation=jnp.asarray(number[:, None], jnp.int32),
             reward=jnp.asarray(number, jnp.float32),
             terminated=jnp.zeros(2 * num_devices, bool),
@@ -47,19 +50,19 @@ def filled(mesh: jax.sharding.Mesh, prioritized: bool = False) -> rings.Rings:
     return replay
 
 
-def draw(replay: rings.Rings, key: jax.Array, beta: float | None = None) -> windows.Windows:
+def draw(replay: ring_store.Rings, key: jax.Array, beta: float | None = None) -> windowing.Windows:
     drawn = sampling.sample(
         replay,
         jax.random.fold_in(key, jax.lax.axis_index("devices")),
         BATCH,
-        data.Replay(length=2, observe=(0,)),
+        sources.Replay(length=2, observe=(0,)),
         stack=1,
         num_inserts=jnp.int32(0),
         capacity=100,
         beta=beta,
         axis_name="devices",
     )
-    return windows.read(replay, drawn)
+    return windowing.read(replay, drawn)
 
 
 @pytest.mark.parametrize("num_devices", [2, 4])
@@ -110,9 +113,9 @@ def test_importance_weights_correct_priorities_and_unequal_shards_together(num_d
 def test_all_shards_give_new_rows_the_largest_priority_that_any_has_seen() -> None:
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:4]), ("devices",))
     replay = filled(mesh, prioritized=True)
-    prioritization = data.Prioritization(alpha=1.0, beta=0.4, beta_updates=0, epsilon=1e-6)
+    prioritization = sources.Prioritization(alpha=1.0, beta=0.4, beta_updates=0, epsilon=1e-6)
 
-    def prioritize(replay: rings.Rings, priority: jax.Array) -> rings.Rings:
+    def prioritize(replay: ring_store.Rings, priority: jax.Array) -> ring_store.Rings:
         return priorities.prioritize(replay, jnp.array([1]), jnp.array([0]), priority, prioritization, "devices")
 
     mapped = jax.shard_map(prioritize, mesh=mesh, in_specs=(SHARDED, SHARDED), out_specs=SHARDED, check_vma=False)

@@ -11,19 +11,20 @@ import pytest
 import replay_harness as harness
 
 from seedzero.core import errors
-from seedzero.replay import data, rings
+from seedzero.replay import data as sources
+from seedzero.replay import rings as ring_store
 
 
-def create(num_slots: int, length: int, **options: Any) -> rings.Rings:
-    return rings.create(harness.spec(), harness.STORED, num_slots, length, **options)
+def create(num_slots: int, length: int, **options: Any) -> ring_store.Rings:
+    return ring_store.create(harness.spec(), harness.STORED, num_slots, length, **options)
 
 
-def row_of(*numbers: int, first: bool = False, weight: Any = None, **stored: Any) -> rings.Row:
+def row_of(*numbers: int, first: bool = False, weight: Any = None, **stored: Any) -> ring_store.Row:
     """Returns rows in the middle of an episode, or first ones of it, that are recognised by their number."""
     no = np.zeros(len(numbers), bool)
     number = np.array(numbers, np.int32)
     weight = None if weight is None else np.asarray(weight, np.float32)
-    return rings.Row(number[:, None], np.float32(number / 10), no, no, no | first, stored, weight)
+    return ring_store.Row(number[:, None], np.float32(number / 10), no, no, no | first, stored, weight)
 
 
 def test_the_next_row_makes_a_row_sampleable_and_the_newest_stays_pending() -> None:
@@ -48,13 +49,13 @@ def test_a_row_after_a_final_one_is_first_even_if_it_does_not_say_so() -> None:
 def test_the_last_row_of_an_episode_can_be_sampled_where_windows_cross_episodes_but_never_one_before_a_cut(
     crosses: bool,
 ) -> None:
-    def write(replay: rings.Rings, number: int, **flags: Any) -> rings.Rings:
+    def write(replay: ring_store.Rings, number: int, **flags: Any) -> ring_store.Rings:
         row = _complete(row_of(number, weight=[3.0]))
         row = row._replace(stored={name: row.stored[name] for name in harness.STORED})
         row = row._replace(**{name: np.array([value]) for name, value in flags.items()})
         return jitted(replay, np.array([0]), row, np.int32(number))
 
-    jitted = jax.jit(lambda *args: rings.write(*args, 1, crosses_episodes=crosses))
+    jitted = jax.jit(lambda *args: ring_store.write(*args, 1, crosses_episodes=crosses))
     replay = write(create(1, 8, prioritized=True), 0, first=True)
     for number, flags in enumerate(({}, {"truncated": True}, {"first": True}, {}, {"first": True}), start=1):
         replay = write(replay, number, **flags)
@@ -63,8 +64,8 @@ def test_the_last_row_of_an_episode_can_be_sampled_where_windows_cross_episodes_
 
 
 def test_padding_rows_and_negative_slots_are_dropped() -> None:
-    stored = {**harness.STORED, "state": data.Stored((), np.dtype(np.int32), every=2)}
-    replay = rings.create(harness.spec(), stored, 2, 4)
+    stored = {**harness.STORED, "state": sources.Stored((), np.dtype(np.int32), every=2)}
+    replay = ring_store.create(harness.spec(), stored, 2, 4)
     write = harness.jitted_write(1)
     replay = write(replay, np.array([0]), _complete(row_of(10, first=True)), np.int32(0))
     before = jax.tree.map(np.array, replay)
@@ -73,7 +74,7 @@ def test_padding_rows_and_negative_slots_are_dropped() -> None:
     jax.tree.map(np.testing.assert_array_equal, before, jax.tree.map(np.array, after))
 
 
-def _complete(row: rings.Row) -> rings.Row:
+def _complete(row: ring_store.Row) -> ring_store.Row:
     """Returns the rows with all arrays that these tests store."""
     number = row.observation[:, 0]
     return row._replace(stored={"action": number, "policy": np.ones((len(number), 2), np.float32), "state": number})
@@ -86,17 +87,17 @@ def test_a_ring_shorter_than_the_stack_is_refused_by_name() -> None:
 
 @pytest.mark.parametrize(("multiple", "length"), [(1, 5), (4, 8), (5, 5), (6, 6)])
 def test_the_rows_of_a_ring_are_its_share_of_the_capacity_and_a_margin_rounded_up(multiple: int, length: int) -> None:
-    assert rings.slot_length(10, 4, 2, multiple) == length
+    assert ring_store.slot_length(10, 4, 2, multiple) == length
 
 
 def test_by_default_the_rows_of_a_ring_are_not_rounded() -> None:
-    assert rings.slot_length(10, 4, 2) == 5
+    assert ring_store.slot_length(10, 4, 2) == 5
 
 
 def test_a_donated_write_is_in_place() -> None:
-    stored = {**harness.STORED, "state": data.Stored((), np.dtype(np.int32), every=2)}
+    stored = {**harness.STORED, "state": sources.Stored((), np.dtype(np.int32), every=2)}
     write = harness.jitted_write(1)
-    replay = rings.create(harness.spec(), stored, 2, 4)
+    replay = ring_store.create(harness.spec(), stored, 2, 4)
     arguments = (np.array([0]), _complete(row_of(0, first=True)), np.int32(0))
     memory = write.lower(replay, *arguments).compile().memory_analysis()
     assert memory.alias_size_in_bytes >= sum(x.nbytes for x in jax.tree.leaves(replay))
@@ -106,8 +107,8 @@ def test_a_donated_write_is_in_place() -> None:
 
 def test_every_observation_is_stored_once() -> None:
     reference = harness.Reference(2, seed=7)
-    stored = {**harness.STORED, "state": data.Stored((2,), np.dtype(np.int32))}
-    replay = rings.create(harness.spec(), stored, 2, 12)
+    stored = {**harness.STORED, "state": sources.Stored((2,), np.dtype(np.int32))}
+    replay = ring_store.create(harness.spec(), stored, 2, 12)
     for _ in range(80):
         replay = harness.write_step(replay, reference, 3)
     for slot, history in enumerate(reference.slots):
@@ -119,8 +120,8 @@ def test_every_observation_is_stored_once() -> None:
 
 
 def test_an_array_of_every_second_row_keeps_the_rows_of_even_number() -> None:
-    stored = {"state": data.Stored((2,), np.dtype(np.float32), every=2)}
-    replay = rings.create(harness.spec(), stored, 2, 6)
+    stored = {"state": sources.Stored((2,), np.dtype(np.float32), every=2)}
+    replay = ring_store.create(harness.spec(), stored, 2, 6)
     assert replay.stored["state"].shape == (2, 3, 2)
     write = harness.jitted_write(1)
     for number in range(9):
@@ -138,7 +139,7 @@ def test_an_array_of_every_second_row_keeps_the_rows_of_even_number() -> None:
 
 
 def test_a_row_brings_the_weight_of_the_transition_that_it_completes() -> None:
-    replay = rings.create(harness.spec(), {}, 2, 4, prioritized=True)
+    replay = ring_store.create(harness.spec(), {}, 2, 4, prioritized=True)
     write, both = harness.jitted_write(1), np.array([0, 1])
     replay = write(replay, both, row_of(0, 0, first=True, weight=[7.0, 8.0]), np.int32(0))
     assert not np.asarray(replay.weight).any()  # they complete nothing
@@ -152,7 +153,7 @@ def test_a_row_brings_the_weight_of_the_transition_that_it_completes() -> None:
 
 def test_a_weight_that_is_not_finite_counts_as_the_largest_one() -> None:
     """One NaN would make the sum over all rows NaN, and nothing could be drawn any more."""
-    replay = rings.create(harness.spec(), {}, 3, 4, prioritized=True)._replace(max_weight=jnp.array([5.0]))
+    replay = ring_store.create(harness.spec(), {}, 3, 4, prioritized=True)._replace(max_weight=jnp.array([5.0]))
     write, every = harness.jitted_write(1), np.array([0, 1, 2])
     replay = write(replay, every, row_of(0, 0, 0, first=True, weight=[1.0] * 3), np.int32(0))
     replay = write(replay, every, row_of(1, 1, 1, weight=[np.nan, np.inf, 2.0]), np.int32(0))

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 import replay_harness as harness
 
-from seedzero.replay import data, rings, sampling
+from seedzero.replay import data as sources
+from seedzero.replay import rings as ring_store
+from seedzero.replay import sampling
 
 
-def create(num_slots: int, length: int) -> rings.Rings:
-    return rings.create(harness.spec(), harness.STORED, num_slots, length)
+def create(num_slots: int, length: int) -> ring_store.Rings:
+    return ring_store.create(harness.spec(), harness.STORED, num_slots, length)
 
 
 # Uniformly -----------------------------------------------------------------------------------------------------------
@@ -77,7 +79,7 @@ def test_rows_with_too_few_rows_behind_them_wait() -> None:
     replay = harness.put(create(1, 8), 0, first=True)
     for number in range(1, 7):
         replay = harness.put(replay, number, num_inserts=number - 1)
-    wanted = data.Replay(length=2, observe=(0,), following=3)
+    wanted = sources.Replay(length=2, observe=(0,), following=3)
     draw = jax.jit(
         lambda rings: sampling.sample(rings, jax.random.key(0), 200, wanted, stack=1, num_inserts=10, capacity=99)
     )
@@ -109,7 +111,7 @@ def test_windows_with_a_stride_begin_at_rows_whose_number_is_a_multiple(beta: fl
     weight = np.ones((2, 12), np.float32)
     weight[0, [3, 4]] = 0
     replay = harness.weighted(weight * np.array([[1.0], [2.0]]))._replace(cursor=jnp.array([12, 29]))
-    wanted = data.Replay(length=1, observe=(0,), stride=3)
+    wanted = sources.Replay(length=1, observe=(0,), stride=3)
     drawn = harness.jitted_sample(4_000, wanted)(replay, jax.random.key(0), beta=beta)
     counts = np.zeros((2, 12))
     np.add.at(counts, (np.asarray(drawn.slot), np.asarray(drawn.time)), 1)
@@ -122,7 +124,7 @@ def test_windows_with_a_stride_begin_at_rows_whose_number_is_a_multiple(beta: fl
 
 def test_where_no_row_of_the_stride_can_be_sampled_windows_weigh_nothing() -> None:
     replay = harness.weighted([[0.0, 1.0, 0.0, 1.0]])
-    wanted = data.Replay(length=1, observe=(0,), stride=2)
+    wanted = sources.Replay(length=1, observe=(0,), stride=2)
     for beta in (None, 0.4):
         drawn = harness.jitted_sample(3, wanted)(replay, jax.random.key(0), beta=beta)
         assert np.asarray(drawn.weight).tolist() == [0.0] * 3

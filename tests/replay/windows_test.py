@@ -11,11 +11,14 @@ import pytest
 import replay_harness as harness
 
 from seedzero.core import types
-from seedzero.replay import data, priorities, rings, sampling, windows
+from seedzero.replay import data as sources
+from seedzero.replay import priorities, sampling
+from seedzero.replay import rings as ring_store
+from seedzero.replay import windows as windowing
 
 
-def create(num_slots: int, length: int) -> rings.Rings:
-    return rings.create(harness.spec(), harness.STORED, num_slots, length)
+def create(num_slots: int, length: int) -> ring_store.Rings:
+    return ring_store.create(harness.spec(), harness.STORED, num_slots, length)
 
 
 @pytest.mark.parametrize("flag", ["terminated", "truncated"])
@@ -73,7 +76,7 @@ def test_a_stack_repeats_the_first_frame_of_its_episode() -> None:
 
 
 def test_stacked_frames_lie_on_the_last_axis_oldest_first() -> None:
-    replay = rings.create(harness.spec((2, 3, 2), "uint8"), harness.STORED, 1, 8)
+    replay = ring_store.create(harness.spec((2, 3, 2), "uint8"), harness.STORED, 1, 8)
     for number in range(3):
         replay = harness.put(replay, number, first=number == 0, stack=2)
     seen = harness.frames(harness.window(replay, 1, length=1, stack=2))
@@ -96,14 +99,15 @@ def test_without_frames_windows_name_the_places_of_theirs() -> None:
         replay = harness.put(replay, number, slot=1, stack=2)
     # Rows 12 to 15 lie at 2, 3, 0, 1.
     slot, time = np.array([1, 1]), np.array([3, 0])
-    found = jax.jit(functools.partial(windows.at, length=3, observe=(0, 2), stack=2))(replay, slot, time)
+    found = jax.jit(functools.partial(windowing.at, length=3, observe=(0, 2), stack=2))(replay, slot, time)
     assert found.observation == {}
     # The second window ends with row 15: its last position repeats that one's frames.
     assert found.places.tolist() == [[[2, 3], [0, 1]], [[3, 0], [0, 1]]]
     frames = np.asarray(replay.observation)[np.asarray(found.slot)[:, None, None], np.asarray(found.places)]
-    seen = jax.jit(windows.read)(replay, found)
+    seen = jax.jit(windowing.read)(replay, found)
     np.testing.assert_array_equal(
-        jax.jit(windows.with_frames)(found, frames).observation[types.OBSERVATION], seen.observation[types.OBSERVATION]
+        jax.jit(windowing.with_frames)(found, frames).observation[types.OBSERVATION],
+        seen.observation[types.OBSERVATION],
     )
     assert harness.frames(seen).tolist() == [[[12, 13], [14, 15]], [[13, 14], [14, 15]]]
 
@@ -111,7 +115,7 @@ def test_without_frames_windows_name_the_places_of_theirs() -> None:
 # Across episodes ---------------------------------------------------------------------------------------------------
 
 
-def three_episodes(flag: str) -> rings.Rings:
+def three_episodes(flag: str) -> ring_store.Rings:
     """Returns rows 10, 11; 20, 21, where a worker was lost; 30, 31. The first episode ends with `flag`."""
     replay = create(1, 8)
     for number, first in ((10, True), (11, False), (20, True), (21, False), (30, True), (31, False)):
@@ -149,18 +153,18 @@ def test_rows_after_the_newest_one_belong_to_no_window_even_if_they_went_on_from
     assert harness.window(replay, 2, length=4, crosses_episodes=True).valid.tolist() == [True] * 4
 
 
-def _jitted_read(wanted: data.Replay | data.Queue, stack: int) -> Any:
+def _jitted_read(wanted: sources.Replay | sources.Queue, stack: int) -> Any:
     """Returns the jitted function to the windows that an agent wants, with their frames."""
 
-    def read(replay: rings.Rings, slot: jax.Array, time: jax.Array) -> windows.Windows:
-        return windows.read(replay, windows.from_data(replay, slot, time, wanted, stack))
+    def read(replay: ring_store.Rings, slot: jax.Array, time: jax.Array) -> windowing.Windows:
+        return windowing.read(replay, windowing.from_data(replay, slot, time, wanted, stack))
 
     return jax.jit(read)
 
 
 def test_the_unrolls_of_a_queue_cross_episodes_and_show_every_observation() -> None:
     replay = three_episodes("terminated")
-    queue = data.Queue(length=3, batch_size=2, max_lag=1, wait_seconds=0.0)
+    queue = sources.Queue(length=3, batch_size=2, max_lag=1, wait_seconds=0.0)
     seen = _jitted_read(queue, 2)(replay, np.array([0, 0]), np.array([0, 1]))
     assert seen.valid.tolist() == [[True] * 4, [True] * 3 + [False]]
     assert harness.frames(seen)[0].tolist() == [[10, 10], [10, 11], [20, 20], [20, 21]]
@@ -171,7 +175,7 @@ def test_the_unrolls_of_a_queue_cross_episodes_and_show_every_observation() -> N
 @pytest.mark.parametrize("crosses", [False, True])
 def test_the_windows_of_a_replay_are_those_that_it_names(crosses: bool) -> None:
     replay = three_episodes("terminated")
-    wanted = data.Replay(length=4, observe=(0, 3), crosses_episodes=crosses)
+    wanted = sources.Replay(length=4, observe=(0, 3), crosses_episodes=crosses)
     seen = _jitted_read(wanted, 1)(replay, np.array([0]), np.array([0]))
     assert seen.valid.tolist() == [[True, True, crosses, crosses]]
     assert harness.frames(seen)[0, :, 0].tolist() == [10, 21 if crosses else 11]
@@ -181,11 +185,11 @@ def test_the_windows_of_a_replay_are_those_that_it_names(crosses: bool) -> None:
 
 
 def test_an_array_of_every_third_row_comes_from_the_windows_first_row_on() -> None:
-    replay = rings.create(harness.spec(), {"state": data.Stored((), np.dtype(np.int32), every=3)}, 1, 9)
+    replay = ring_store.create(harness.spec(), {"state": sources.Stored((), np.dtype(np.int32), every=3)}, 1, 9)
     no, slot = np.zeros(1, bool), np.array([0])
     for number in range(13):
         state = np.array([number], np.int32)
-        row = rings.Row(np.zeros((1, 1), np.int32), np.zeros(1, np.float32), no, no, no, {"state": state})
+        row = ring_store.Row(np.zeros((1, 1), np.int32), np.zeros(1, np.float32), no, no, no, {"state": state})
         replay = harness.jitted_write(1)(replay, slot, row, np.int32(0))
     # Rows 9 and 12 lie at 0 and 3, 6 at 6.
     found = [harness.jitted_look(n, (0,), 1, False)(replay, slot, np.array([6])) for n in (1, 3, 4, 7)]
@@ -196,7 +200,11 @@ def test_an_array_of_every_third_row_comes_from_the_windows_first_row_on() -> No
 
 
 def check_windows(
-    replay: rings.Rings, reference: harness.Reference, drawn: windows.Windows, wanted: data.Replay, stack: int
+    replay: ring_store.Rings,
+    reference: harness.Reference,
+    drawn: windowing.Windows,
+    wanted: sources.Replay,
+    stack: int,
 ) -> set[tuple[int, int]]:
     """Compares windows with the reference's rows; returns slot and number of the rows that they begin with."""
     drawn = jax.tree.map(np.asarray, drawn)
@@ -238,13 +246,15 @@ def test_random_histories_agree_with_plain_lists(
 ) -> None:
     num_slots = 3
     reference = harness.Reference(num_slots, seed=ring_length * 100 + stack)
-    stored = {**harness.STORED, "state": data.Stored((2,), np.dtype(np.int32), every=stride)}
-    create = functools.partial(rings.create, harness.spec(), stored, num_slots, ring_length, prioritized=prioritized)
+    stored = {**harness.STORED, "state": sources.Stored((2,), np.dtype(np.int32), every=stride)}
+    create = functools.partial(
+        ring_store.create, harness.spec(), stored, num_slots, ring_length, prioritized=prioritized
+    )
     replay = jax.jit(create)()  # one program in place of one for each array
-    prioritization = data.Prioritization(alpha=0.6, beta=0.4, beta_updates=0, epsilon=0.01)
+    prioritization = sources.Prioritization(alpha=0.6, beta=0.4, beta_updates=0, epsilon=0.01)
     prioritize = jax.jit(functools.partial(priorities.prioritize, prioritization=prioritization), donate_argnums=0)
     weigh = jax.jit(functools.partial(sampling.sampling_weight, capacity=capacity))
-    wanted = data.Replay(length, tuple(range(length)), stride, crosses)
+    wanted = sources.Replay(length, tuple(range(length)), stride, crosses)
     draw = harness.jitted_sample(16, wanted, capacity=capacity, stack=stack)
     longest, begun = 0, set()
     for step in range(150):

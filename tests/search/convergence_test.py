@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from seedzero import search
+from seedzero import search as mcts
 from seedzero.config import muzero as muzero_config
 
 Board = tuple[int, ...]
@@ -64,13 +64,13 @@ def test_the_games_are_all_there() -> None:
     assert sum(1 for board in boards if moves(board)) == 4520
 
 
-def game_step(params: Any, action: jax.Array, board: jax.Array) -> tuple[search.Prediction, jax.Array]:
+def game_step(params: Any, action: jax.Array, board: jax.Array) -> tuple[mcts.Prediction, jax.Array]:
     """Tic-tac-toe on boards [R, 9] int8. An illegal move loses at once; its prior is 0, so that no search tries it."""
     illegal = jnp.take_along_axis(board, action[:, None], axis=1)[:, 0] != 0
     board = jnp.where(jax.nn.one_hot(action, 9, dtype=bool), jnp.int8(1), board)
     won = (board[:, LINES] == 1).all(axis=-1).any(axis=-1)
     end = won | illegal | (board != 0).all(axis=-1)
-    prediction = search.Prediction(
+    prediction = mcts.Prediction(
         reward=jnp.where(illegal, -1.0, won.astype(jnp.float32)),
         discount=jnp.where(end, 0.0, -1.0),
         prior_logits=jnp.where(board == 0, 0.0, -1e9),
@@ -81,7 +81,7 @@ def game_step(params: Any, action: jax.Array, board: jax.Array) -> tuple[search.
 
 def compiled(step: Any, policy: str, num_simulations: int) -> Any:
     config = muzero_config.SearchConfig(policy=policy, num_simulations=num_simulations)
-    run = functools.partial(search.search, recurrent_fn=step, config=config)
+    run = functools.partial(mcts.search, recurrent_fn=step, config=config)
     return jax.jit(run)
 
 
@@ -101,7 +101,7 @@ def positions() -> tuple[jax.Array, np.ndarray]:
 )
 def test_more_simulations_find_the_moves_of_perfect_tic_tac_toe(policy: str, least_share: float) -> None:
     boards, best = positions()
-    root = search.Root(jnp.where(boards == 0, 0.0, -1e9), jnp.zeros(len(boards)), boards)
+    root = mcts.Root(jnp.where(boards == 0, 0.0, -1e9), jnp.zeros(len(boards)), boards)
     shares: list[float] = []
     for num_simulations in (8, 200):
         result = compiled(game_step, policy, num_simulations)(
@@ -136,19 +136,19 @@ def mdps() -> tuple[Any, np.ndarray]:
     return (jnp.array(next_state, jnp.int32), jnp.array(reward, jnp.float32), jnp.array(value, jnp.float32)), q
 
 
-def mdp_step(params: Any, action: jax.Array, state: jax.Array) -> tuple[search.Prediction, jax.Array]:
+def mdp_step(params: Any, action: jax.Array, state: jax.Array) -> tuple[mcts.Prediction, jax.Array]:
     next_state, reward, value = params
     following = next_state[state, action]
     even = jnp.zeros((len(action), NUM_ACTIONS))
     discount = jnp.full(len(action), DISCOUNT)
-    return search.Prediction(reward[state, action], discount, even, value[following]), following
+    return mcts.Prediction(reward[state, action], discount, even, value[following]), following
 
 
 @pytest.mark.parametrize("policy", [pytest.param("gumbel", marks=pytest.mark.slow), "puct"])
 def test_more_simulations_find_better_actions_of_small_mdps(policy: str) -> None:
     params, q = mdps()
     states = jnp.arange(len(q))
-    root = search.Root(jnp.zeros(q.shape), params[2], states)
+    root = mcts.Root(jnp.zeros(q.shape), params[2], states)
     shares: list[float] = []
     regrets: list[float] = []
     for num_simulations in (8, 128):

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import reference  # beside this file: see conftest.py
 
-from seedzero import search
+from seedzero import search as mcts
 from seedzero.config import muzero as muzero_config
 
 CLOSE = 1e-5
@@ -66,7 +66,7 @@ def differing_margins(of: reference.Case) -> list[float]:
     return margins
 
 
-def agrees(found: reference.Found, result: search.Result, row: int) -> bool:
+def agrees(found: reference.Found, result: mcts.Result, row: int) -> bool:
     return bool(
         np.array_equal(found.visit_counts, result.visit_counts[row])
         and found.action == result.action[row]
@@ -109,9 +109,9 @@ def test_the_reference_halves_as_worked_by_hand(num_considered: int, num_simulat
 def test_the_reference_finds_what_is_worked_by_hand() -> None:
     """Two actions to ends with rewards 1 and 0, the root's value 0.5, an even prior, two simulations."""
 
-    def model(state: int, action: int) -> tuple[search.Prediction, int]:
+    def model(state: int, action: int) -> tuple[mcts.Prediction, int]:
         zeros = np.zeros(2)
-        return search.Prediction(1.0 - action, 0.0, zeros, 9.0), state  # type: ignore[arg-type]
+        return mcts.Prediction(1.0 - action, 0.0, zeros, 9.0), state  # type: ignore[arg-type]
 
     found = reference.gumbel(
         model,

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from seedzero import search
+from seedzero import search as mcts
 from seedzero.config import muzero as muzero_config
 from seedzero.search import lookup
 
@@ -94,21 +94,21 @@ def test_both_ways_search_alike(
     )
     num_actions, rows = 20, 5
 
-    def step(params: jax.Array, action: jax.Array, state: jax.Array) -> tuple[search.Prediction, jax.Array]:
+    def step(params: jax.Array, action: jax.Array, state: jax.Array) -> tuple[mcts.Prediction, jax.Array]:
         state = jnp.tanh(1.3 * state + params[action])
         discount = jnp.where(state[:, 2] > 0.8, 0.0, 0.9)
-        return search.Prediction(state[:, 0], discount, state[:, :num_actions], 2.0 * state[:, 1]), state
+        return mcts.Prediction(state[:, 0], discount, state[:, :num_actions], 2.0 * state[:, 1]), state
 
-    def found() -> search.Result:
+    def found() -> mcts.Result:
         state = jax.random.normal(jax.random.key(1), (rows, 24))
         invalid = jnp.arange(num_actions)[None] > 5 * jnp.arange(rows)[:, None]
-        run = jax.jit(lambda params, key, root: search.search(
+        run = jax.jit(lambda params, key, root: mcts.search(
             params, key, root, step, config=config, explore=jnp.arange(rows) < 3,
             invalid_actions=invalid if masked else None, return_tree=True,
         ))  # fmt: skip
-        root = search.Root(state[:, :num_actions], state[:, 0], state)
-        result: search.Result = run(jax.random.normal(jax.random.key(2), (num_actions, 24)), jax.random.key(3), root)
-        return search.Result(*jax.tree.map(np.asarray, result))
+        root = mcts.Root(state[:, :num_actions], state[:, 0], state)
+        result: mcts.Result = run(jax.random.normal(jax.random.key(2), (num_actions, 24)), jax.random.key(3), root)
+        return mcts.Result(*jax.tree.map(np.asarray, result))
 
     usual = found()
     _choose(monkeypatch, "tpu")

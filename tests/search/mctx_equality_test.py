@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import reference  # beside this file: see conftest.py
 
-from seedzero import search
+from seedzero import search as mcts
 from seedzero.config import muzero as muzero_config
 
 CLOSE = 1e-5
@@ -66,7 +66,7 @@ def by_mctx(of: reference.Case) -> Any:
     return run_mctx(of, batch, reference.step, reference.batch_root(batch))
 
 
-def run_mctx(of: reference.Case, batch: reference.Batch, step: Any, root: search.Root) -> Any:
+def run_mctx(of: reference.Case, batch: reference.Batch, step: Any, root: mcts.Root) -> Any:
     config = of.config
 
     def recurrent_fn(params: Any, key: Any, action: jax.Array, embedding: Any) -> Any:
@@ -203,7 +203,7 @@ def test_the_same_key_gives_the_same_bits(of: reference.Case) -> None:
         np.testing.assert_array_equal(first, second)
 
 
-def mixed_step(tables: Any, action: jax.Array, embedding: Any) -> tuple[search.Prediction, Any]:
+def mixed_step(tables: Any, action: jax.Array, embedding: Any) -> tuple[mcts.Prediction, Any]:
     """A model whose states are a tree of dtypes; the last three actions and the number of moves add to the reward.
 
     All sums are exact in any order, so that both searches see the same rewards.
@@ -225,7 +225,7 @@ def test_states_may_be_trees_of_any_dtype(policy: str) -> None:
     history = {"actions": jnp.zeros((rows, 3), jnp.bfloat16), "moves": jnp.zeros(rows, jnp.int8)}
     root = reference.batch_root(batch)
     root = root._replace(embedding={"state": root.embedding, "history": history})
-    run = jax.jit(functools.partial(search.search, recurrent_fn=mixed_step, config=of.config))
+    run = jax.jit(functools.partial(mcts.search, recurrent_fn=mixed_step, config=of.config))
     tables = jax.tree.map(jnp.asarray, batch.tables)
     result = run(tables, reference.KEY, root, explore=jnp.asarray(batch.explore))
     output, summary = run_mctx(of, batch, mixed_step, root)

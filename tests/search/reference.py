@@ -19,10 +19,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from seedzero import search
+from seedzero import search as mcts
 from seedzero.config import muzero as muzero_config
 
-Model = Callable[[Any, int], tuple[search.Prediction, Any]]
+Model = Callable[[Any, int], tuple[mcts.Prediction, Any]]
 """(state, action) -> (prediction without a batch axis, next state)."""
 
 TINY = float(np.finfo(np.float32).tiny)
@@ -308,11 +308,11 @@ def random_tables(rng: np.random.Generator, num_actions: int, *, num_models: int
     )
 
 
-def step(tables: Tables, action: Any, state: Any) -> tuple[search.Prediction, Any]:
+def step(tables: Tables, action: Any, state: Any) -> tuple[mcts.Prediction, Any]:
     """The tables as a model, for numpy and JAX, with and without a batch."""
     following = tables.next_state[state, action]
     reward, discount = tables.reward[state, action], tables.discount[state, action]
-    return search.Prediction(reward, discount, tables.prior_logits[following], tables.value[following]), following
+    return mcts.Prediction(reward, discount, tables.prior_logits[following], tables.value[following]), following
 
 
 @dataclasses.dataclass(frozen=True)
@@ -367,12 +367,12 @@ def batch_of(case: Case) -> Batch:
 
 
 @functools.cache
-def engine(case: Case) -> search.Result:
+def engine(case: Case) -> mcts.Result:
     """Returns what the package finds for the case's batch, as numpy arrays."""
     return engine_again(case)
 
 
-def engine_again(case: Case) -> search.Result:
+def engine_again(case: Case) -> mcts.Result:
     batch = batch_of(case)
     result = _compiled(case.config)(
         jax.tree.map(jnp.asarray, batch.tables),
@@ -381,19 +381,19 @@ def engine_again(case: Case) -> search.Result:
         invalid_actions=jnp.asarray(~batch.legal) if case.masked else None,
         explore=jnp.asarray(batch.explore),
     )
-    found: search.Result = jax.tree.map(np.asarray, result)
+    found: mcts.Result = jax.tree.map(np.asarray, result)
     return found
 
 
 @functools.cache
 def _compiled(config: muzero_config.SearchConfig) -> Any:
-    run = functools.partial(search.search, recurrent_fn=step, config=config)
+    run = functools.partial(mcts.search, recurrent_fn=step, config=config)
     return jax.jit(run)
 
 
-def batch_root(batch: Batch) -> search.Root:
+def batch_root(batch: Batch) -> mcts.Root:
     logits, value = batch.tables.prior_logits[batch.states], batch.tables.value[batch.states]
-    return search.Root(jnp.asarray(logits), jnp.asarray(value), jnp.asarray(batch.states))
+    return mcts.Root(jnp.asarray(logits), jnp.asarray(value), jnp.asarray(batch.states))
 
 
 @functools.cache
@@ -413,7 +413,7 @@ def reference_of(case: Case, row: int) -> Found:
     """Returns what the plain search finds for one row of the case's batch."""
     batch = batch_of(case)
 
-    def model(state: int, action: int) -> tuple[search.Prediction, int]:
+    def model(state: int, action: int) -> tuple[mcts.Prediction, int]:
         return step(batch.tables, action, state)
 
     state = int(batch.states[row])

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from seedzero import search
+from seedzero import search as mcts
 from seedzero.config import muzero as muzero_config
 
 A, B = 5, 16
@@ -19,20 +19,20 @@ POLICIES = ("gumbel", "puct")
 PARAMS = jax.random.normal(jax.random.key(42), (A, 8))
 
 
-def _step(params: jax.Array, action: jax.Array, embedding: jax.Array) -> tuple[search.Prediction, jax.Array]:
+def _step(params: jax.Array, action: jax.Array, embedding: jax.Array) -> tuple[mcts.Prediction, jax.Array]:
     """A random but fixed model with eight-dimensional states."""
     embedding = jnp.tanh(1.3 * embedding + params[action])
     reward, value = embedding[:, 0], 2.0 * embedding[:, 1]
-    return search.Prediction(reward, jnp.full_like(reward, 0.9), embedding[:, :A], value), embedding
+    return mcts.Prediction(reward, jnp.full_like(reward, 0.9), embedding[:, :A], value), embedding
 
 
-def _root() -> search.Root:
+def _root() -> mcts.Root:
     embedding = jax.random.normal(jax.random.key(1), (B, 8))
-    return search.Root(embedding[:, 3:], embedding[:, 0], embedding)
+    return mcts.Root(embedding[:, 3:], embedding[:, 0], embedding)
 
 
 def _jitted(step: Any, config: muzero_config.SearchConfig) -> Any:
-    return jax.jit(functools.partial(search.search, recurrent_fn=step, config=config))
+    return jax.jit(functools.partial(mcts.search, recurrent_fn=step, config=config))
 
 
 @functools.cache
@@ -41,9 +41,9 @@ def _compiled(config: muzero_config.SearchConfig) -> Any:
     return _jitted(_step, config)
 
 
-def _search(policy: str, key: int, explore: Any = True, invalid: Any = False, **changes: Any) -> search.Result:
+def _search(policy: str, key: int, explore: Any = True, invalid: Any = False, **changes: Any) -> mcts.Result:
     config = dataclasses.replace(muzero_config.SearchConfig(policy=policy, num_simulations=12), **changes)
-    result: search.Result = _compiled(config)(
+    result: mcts.Result = _compiled(config)(
         PARAMS,
         jax.random.key(key),
         _root(),
@@ -66,14 +66,14 @@ def test_greedy_rows_do_not_depend_on_the_key_and_exploring_rows_do(policy: str)
 
 
 def test_of_equal_actions_the_first_is_taken() -> None:
-    def step(params: Any, action: jax.Array, embedding: Any) -> tuple[search.Prediction, Any]:
+    def step(params: Any, action: jax.Array, embedding: Any) -> tuple[mcts.Prediction, Any]:
         zeros = jnp.zeros(action.shape)
-        return search.Prediction(zeros, zeros, jnp.zeros((*action.shape, A)), zeros), embedding
+        return mcts.Prediction(zeros, zeros, jnp.zeros((*action.shape, A)), zeros), embedding
 
     result = _jitted(step, muzero_config.SearchConfig(policy="puct", num_simulations=2))(
         None,
         jax.random.key(0),
-        search.Root(jnp.zeros((1, A)), jnp.zeros(1), ()),
+        mcts.Root(jnp.zeros((1, A)), jnp.zeros(1), ()),
         explore=jnp.zeros(1, bool),
     )
     assert result.visit_counts.tolist() == [[1, 1, 0, 0, 0]]
@@ -104,14 +104,14 @@ def test_a_row_without_a_legal_action_gives_numbers_and_disturbs_no_other(policy
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_the_root_value_is_the_mean_of_what_was_backed_up(policy: str) -> None:
-    def step(params: Any, action: jax.Array, embedding: jax.Array) -> tuple[search.Prediction, jax.Array]:
+    def step(params: Any, action: jax.Array, embedding: jax.Array) -> tuple[mcts.Prediction, jax.Array]:
         ones = jnp.ones(action.shape)
-        return search.Prediction(2.0 * ones, 0.5 * ones, jnp.zeros((*action.shape, A)), 4.0 * ones), embedding
+        return mcts.Prediction(2.0 * ones, 0.5 * ones, jnp.zeros((*action.shape, A)), 4.0 * ones), embedding
 
     result = _jitted(step, muzero_config.SearchConfig(policy=policy, num_simulations=1))(
         (),
         jax.random.key(0),
-        search.Root(jnp.zeros((1, A)), jnp.ones(1), jnp.zeros((1, 1))),
+        mcts.Root(jnp.zeros((1, A)), jnp.ones(1), jnp.zeros((1, 1))),
         invalid_actions=jnp.zeros((1, A), bool),
         explore=jnp.zeros(1, bool),
     )
@@ -125,15 +125,15 @@ def test_the_root_value_is_the_mean_of_what_was_backed_up(policy: str) -> None:
 def test_paths_end_at_the_largest_depth(max_depth: int, deepest: float) -> None:
     seen: list[float] = []
 
-    def step(params: Any, action: jax.Array, depth: jax.Array) -> tuple[search.Prediction, jax.Array]:
+    def step(params: Any, action: jax.Array, depth: jax.Array) -> tuple[mcts.Prediction, jax.Array]:
         jax.debug.callback(lambda d: seen.append(float(d)), depth[0] + 1.0)
         zeros = jnp.zeros(action.shape)
-        return search.Prediction(zeros, zeros + 1.0, jnp.zeros((*action.shape, 1)), zeros), depth + 1.0
+        return mcts.Prediction(zeros, zeros + 1.0, jnp.zeros((*action.shape, 1)), zeros), depth + 1.0
 
     result = _jitted(step, muzero_config.SearchConfig(num_simulations=3, max_depth=max_depth))(
         (),
         jax.random.key(0),
-        search.Root(jnp.zeros((1, 1)), jnp.zeros(1), jnp.zeros(1)),
+        mcts.Root(jnp.zeros((1, 1)), jnp.zeros(1), jnp.zeros(1)),
         invalid_actions=jnp.zeros((1, 1), bool),
         explore=jnp.zeros(1, bool),
     )
@@ -149,14 +149,14 @@ def test_puct_without_temperature_takes_the_most_visited_action_though_it_explor
 
 
 def test_puct_noise_reaches_actions_that_the_prior_rules_out() -> None:
-    def step(params: Any, action: jax.Array, embedding: jax.Array) -> tuple[search.Prediction, jax.Array]:
+    def step(params: Any, action: jax.Array, embedding: jax.Array) -> tuple[mcts.Prediction, jax.Array]:
         zeros = jnp.zeros(action.shape)
-        return search.Prediction(zeros, zeros, jnp.zeros((*action.shape, A)), zeros), embedding
+        return mcts.Prediction(zeros, zeros, jnp.zeros((*action.shape, A)), zeros), embedding
 
     result = _jitted(step, muzero_config.SearchConfig(policy="puct", num_simulations=12, dirichlet_fraction=0.5))(
         (),
         jax.random.key(0),
-        search.Root(jnp.tile(jnp.array([60.0, 0.0, 0.0, 0.0, 0.0]), (B, 1)), jnp.zeros(B), jnp.zeros(B)),
+        mcts.Root(jnp.tile(jnp.array([60.0, 0.0, 0.0, 0.0, 0.0]), (B, 1)), jnp.zeros(B), jnp.zeros(B)),
         invalid_actions=jnp.zeros((B, A), bool),
         explore=jnp.arange(B) < 8,
     )

@@ -10,25 +10,25 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from seedzero import search
+from seedzero import search as mcts
 from seedzero.config import muzero as muzero_config
 
 B, A = 4, 6
 CASES = [("gumbel", False), ("gumbel", True), ("puct", False), ("puct", True)]
 
 
-def _step(params: None, action: jax.Array, state: jax.Array) -> tuple[search.Prediction, jax.Array]:
+def _step(params: None, action: jax.Array, state: jax.Array) -> tuple[mcts.Prediction, jax.Array]:
     """The cosine occurs nowhere else: a loop that contains it runs simulations."""
     zeros = jnp.zeros(action.shape)
-    return search.Prediction(zeros, zeros + 0.9, jnp.zeros((*action.shape, A)), state), jnp.cos(state)
+    return mcts.Prediction(zeros, zeros + 0.9, jnp.zeros((*action.shape, A)), state), jnp.cos(state)
 
 
 def _lower(policy: str, masked: bool, num_simulations: int) -> str:
     """Returns the StableHLO of a search."""
     config = muzero_config.SearchConfig(policy=policy, num_simulations=num_simulations, num_considered=4)
 
-    def run(key: jax.Array, root: search.Root, invalid: jax.Array) -> search.Result:
-        return search.search(
+    def run(key: jax.Array, root: mcts.Root, invalid: jax.Array) -> mcts.Result:
+        return mcts.search(
             None,
             key,
             root,
@@ -38,7 +38,7 @@ def _lower(policy: str, masked: bool, num_simulations: int) -> str:
             invalid_actions=invalid if masked else None,
         )
 
-    root = search.Root(jnp.zeros((B, A)), jnp.zeros(B), jnp.zeros(B))
+    root = mcts.Root(jnp.zeros((B, A)), jnp.zeros(B), jnp.zeros(B))
     return jax.jit(run).lower(jax.random.key(0), root, jnp.zeros((B, A), bool)).as_text()
 
 
@@ -122,33 +122,33 @@ def test_a_simulation_is_the_same_operations_however_deep_and_many_they_are(poli
 @pytest.mark.parametrize("policy", ["gumbel", "puct"])
 def test_trees_of_a_large_batch_take_at_most_60_megabytes(policy: str) -> None:
     config = muzero_config.SearchConfig(policy=policy, num_simulations=50, num_considered=16)
-    assert 1_000_000 < search.tree_bytes(512, 18, config) <= 60_000_000
+    assert 1_000_000 < mcts.tree_bytes(512, 18, config) <= 60_000_000
 
 
 def test_tree_bytes_counts_what_a_search_holds() -> None:
     config = muzero_config.SearchConfig(policy="puct", num_simulations=1)
     # Two nodes: value, next action; prior, its logarithm, visits, Q of three actions; three tables of two by two.
-    assert search.tree_bytes(5, 3, config) == 5 * 4 * (2 * 2 + 2 * 3 * 4 + 3 * 2 * 2)
+    assert mcts.tree_bytes(5, 3, config) == 5 * 4 * (2 * 2 + 2 * 3 * 4 + 3 * 2 * 2)
 
 
 def test_the_network_is_called_once_a_sweep() -> None:
     config = muzero_config.SearchConfig(policy="gumbel", num_simulations=16, num_considered=8)
-    assert search.sweep_widths(config, 18) == (8, 4, 2, 2)
-    assert search.sweep_widths(config, 4) == (4, 4, 2, 2, 2, 2)
+    assert mcts.sweep_widths(config, 18) == (8, 4, 2, 2)
+    assert mcts.sweep_widths(config, 4) == (4, 4, 2, 2, 2, 2)
     puct = muzero_config.SearchConfig(policy="puct", num_simulations=3)
-    assert search.sweep_widths(puct, 18) == (1, 1, 1)
+    assert mcts.sweep_widths(puct, 18) == (1, 1, 1)
     called: list[int] = []
 
-    def step(params: None, action: jax.Array, state: jax.Array) -> tuple[search.Prediction, jax.Array]:
+    def step(params: None, action: jax.Array, state: jax.Array) -> tuple[mcts.Prediction, jax.Array]:
         jax.debug.callback(lambda: called.append(action.shape[0]))
         return _step(params, action, state)
 
     @jax.jit
-    def run() -> search.Result:
-        return search.search(
+    def run() -> mcts.Result:
+        return mcts.search(
             None,
             jax.random.key(0),
-            search.Root(jnp.zeros((B, 18)), jnp.zeros(B), jnp.zeros(B)),
+            mcts.Root(jnp.zeros((B, 18)), jnp.zeros(B), jnp.zeros(B)),
             lambda params, action, state: _with_actions(step(params, action, state), 18),
             config=config,
             explore=jnp.zeros(B, bool),
@@ -159,6 +159,6 @@ def test_the_network_is_called_once_a_sweep() -> None:
     assert sorted(called, reverse=True) == [8 * B, 4 * B, 2 * B, 2 * B]
 
 
-def _with_actions(found: tuple[search.Prediction, jax.Array], num_actions: int) -> tuple[search.Prediction, jax.Array]:
+def _with_actions(found: tuple[mcts.Prediction, jax.Array], num_actions: int) -> tuple[mcts.Prediction, jax.Array]:
     prediction, state = found
     return prediction._replace(prior_logits=jnp.zeros((*state.shape, num_actions))), state

@@ -9,30 +9,30 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from seedzero import search
+from seedzero import search as mcts
 from seedzero.config import muzero as muzero_config
 
 B, A = 3, 4
 
 
-def _step(params: jax.Array, action: jax.Array, state: jax.Array) -> tuple[search.Prediction, jax.Array]:
+def _step(params: jax.Array, action: jax.Array, state: jax.Array) -> tuple[mcts.Prediction, jax.Array]:
     state = jnp.tanh(1.3 * state + params[action])
     reward, value, discount = state[:, 0], 2.0 * state[:, 1], jnp.where(state[:, 2] > 0.8, 0.0, 0.9)
-    return search.Prediction(reward, discount, state[:, :A], value), state
+    return mcts.Prediction(reward, discount, state[:, :A], value), state
 
 
 @functools.cache
-def _search(policy: str, *, mask: bool = False, max_depth: int = 0, return_tree: bool = True) -> search.Result:
+def _search(policy: str, *, mask: bool = False, max_depth: int = 0, return_tree: bool = True) -> mcts.Result:
     config = muzero_config.SearchConfig(
         policy=policy, num_simulations=20, num_considered=4, max_depth=max_depth, value_scale=1.0
     )
     state = jax.random.normal(jax.random.key(1), (B, 8))
     invalid = jnp.arange(A)[None] > jnp.arange(B)[:, None] if mask else None
-    run = functools.partial(search.search, recurrent_fn=_step, config=config, return_tree=return_tree)
-    result: search.Result = jax.jit(run)(
+    run = functools.partial(mcts.search, recurrent_fn=_step, config=config, return_tree=return_tree)
+    result: mcts.Result = jax.jit(run)(
         jax.random.normal(jax.random.key(2), (A, 8)),
         jax.random.key(3),
-        search.Root(state[:, 3 : 3 + A], state[:, 0], state),
+        mcts.Root(state[:, 3 : 3 + A], state[:, 0], state),
         explore=jnp.arange(B) < 2,
         invalid_actions=invalid,
     )
@@ -97,7 +97,7 @@ def test_a_search_without_a_tree_finds_the_same() -> None:
 def test_a_drawing_names_every_node_and_edge_once() -> None:
     result = _search("gumbel", mask=True)
     assert result.tree is not None
-    text = search.to_dot(result.tree, row=1)
+    text = mcts.to_dot(result.tree, row=1)
     assert text.startswith("digraph search {")
     assert text.rstrip().endswith("}")
     assert text.count(" -> ") == 20

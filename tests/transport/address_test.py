@@ -8,19 +8,19 @@ import socket
 import pytest
 
 from seedzero.core import errors
-from seedzero.transport import address
+from seedzero.transport import address as addresses
 
 
 @pytest.mark.parametrize("name", ["127.0.0.1:50051", "learner.example.org:1", "[::1]:50051"])
 def test_host_and_port_are_left_alone(name: str) -> None:
-    assert address.target(name) == address.bound_target(name) == name
+    assert addresses.target(name) == addresses.bound_target(name) == name
 
 
 @pytest.mark.parametrize("name", ["dns:learner:1", "dns:///learner.example.org:1", "dns://8.8.8.8/learner:1"])
 def test_names_for_a_resolver_are_for_clients_alone(name: str) -> None:
-    assert address.target(name) == name
+    assert addresses.target(name) == name
     with pytest.raises(errors.UsageError, match=r"is neither HOST:PORT .* nor unix:PATH"):
-        address.bound_target(name)
+        addresses.bound_target(name)
 
 
 @pytest.mark.parametrize(
@@ -42,28 +42,28 @@ def test_names_for_a_resolver_are_for_clients_alone(name: str) -> None:
 )
 def test_other_addresses_are_refused(name: str) -> None:
     with pytest.raises(errors.UsageError, match=r"is neither HOST:PORT .* nor unix:PATH"):
-        address.target(name)
+        addresses.target(name)
 
 
 def test_unix_path_becomes_absolute_and_quoted(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert address.target("unix:a b").endswith("/a%20b")
-    assert address.unix_path("unix:x") == tmp_path / "x"
+    assert addresses.target("unix:a b").endswith("/a%20b")
+    assert addresses.unix_path("unix:x") == tmp_path / "x"
 
 
 def test_impossible_unix_paths_are_refused() -> None:
     with pytest.raises(errors.UsageError, match="has no path"):
-        address.target("unix:")
+        addresses.target("unix:")
     with pytest.raises(errors.UsageError, match="has 201 bytes; a unix socket's has at most 107"):
-        address.target("unix:/" + 200 * "x")
+        addresses.target("unix:/" + 200 * "x")
 
 
 def test_dead_socket_file_is_removed(tmp_path: pathlib.Path) -> None:
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(tmp_path / "s"))
-    address.free_unix_path(f"unix:{tmp_path / 's'}")
+    addresses.free_unix_path(f"unix:{tmp_path / 's'}")
     assert not (tmp_path / "s").exists()
-    address.free_unix_path(f"unix:{tmp_path / 's'}")
+    addresses.free_unix_path(f"unix:{tmp_path / 's'}")
 
 
 def test_living_socket_and_other_files_stay(tmp_path: pathlib.Path) -> None:
@@ -71,10 +71,10 @@ def test_living_socket_and_other_files_stay(tmp_path: pathlib.Path) -> None:
         alive.bind(str(tmp_path / "s"))
         alive.listen()
         with pytest.raises(errors.UsageError, match="another process listens there"):
-            address.free_unix_path(f"unix:{tmp_path / 's'}")
+            addresses.free_unix_path(f"unix:{tmp_path / 's'}")
     (tmp_path / "file").touch()
     with pytest.raises(errors.UsageError, match="exists and is not a socket"):
-        address.free_unix_path(f"unix:{tmp_path / 'file'}")
+        addresses.free_unix_path(f"unix:{tmp_path / 'file'}")
     with pytest.raises(errors.UsageError, match="there is no directory"):
-        address.free_unix_path(f"unix:{tmp_path / 'missing' / 's'}")
+        addresses.free_unix_path(f"unix:{tmp_path / 'missing' / 's'}")
     assert (tmp_path / "s").exists() and (tmp_path / "file").exists()

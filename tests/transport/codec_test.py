@@ -44,7 +44,7 @@ def make_step(spec: types.EnvSpec, **changes: Any) -> types.EnvStep:
 
 def decode(data: bytes, spec: types.EnvSpec) -> types.EnvStep:
     message, observation = codec.decode_worker(data)
-    return codec.step_of(message.step, observation, codec.Layout(spec, E))
+    return codec.step_of(message.step, observation, codec.StepLayout(spec, E))
 
 
 def assert_same(step: types.EnvStep, expected: types.EnvStep) -> None:
@@ -142,7 +142,7 @@ def test_tasks_that_the_spec_does_not_name_are_refused(spec: types.EnvSpec, task
 def test_a_step_with_more_axes_than_any_array_is_refused_before_they_are_read() -> None:
     fields = inference_pb2.Step(observation_shape=[1] * 34, observation_dtype="uint8")
     with pytest.raises(errors.InvalidMessage, match=r"Step\.observation_shape has 34 entries; expected at most 33"):
-        codec.step_of(fields, memoryview(b""), codec.Layout(PIXELS, E))
+        codec.step_of(fields, memoryview(b""), codec.StepLayout(PIXELS, E))
 
 
 def test_short_observation_is_refused() -> None:

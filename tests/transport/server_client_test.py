@@ -37,7 +37,8 @@ from wire import (
 )
 
 from seedzero.core import errors, types
-from seedzero.transport import client, codec, inference_pb2, messages, probe, security, service, status, streams
+from seedzero.transport import client, codec, inference_pb2, messages, probe, security, service, streams
+from seedzero.transport import status as grpc_status
 
 
 @pytest.fixture
@@ -92,7 +93,7 @@ class RawStream:
             while True:
                 self.hear()
         trailer = dict(caught.value.trailing_metadata())
-        return caught.value.code(), caught.value.details(), trailer.get(status.ERROR_KEY, "")
+        return caught.value.code(), caught.value.details(), trailer.get(grpc_status.ERROR_KEY, "")
 
 
 # --- the way through ---

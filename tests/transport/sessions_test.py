@@ -20,13 +20,13 @@ def make_step(**changes: Any) -> types.EnvStep:
     return quiet._replace(**{name: np.array(value, getattr(quiet, name).dtype) for name, value in changes.items()})
 
 
-def make_session() -> sessions.Session[str]:
-    session: sessions.Session[str] = sessions.Session("worker", ASSIGNMENT, 10.0)
+def make_session() -> sessions.LearnerSession[str]:
+    session: sessions.LearnerSession[str] = sessions.LearnerSession("worker", ASSIGNMENT, 10.0)
     session.begin(SPEC, 10.0)
     return session
 
 
-def play(session: sessions.Session[str], *steps: types.EnvStep) -> list[list[bool]]:
+def play(session: sessions.LearnerSession[str], *steps: types.EnvStep) -> list[list[bool]]:
     """Returns the first flags of each step of group 0, all answered at once."""
     flags = []
     for sequence, step in enumerate(steps):
@@ -107,7 +107,7 @@ def test_answer_counts_once_and_only_for_the_pending_step() -> None:
 
 def test_what_is_not_finite_in_one_of_several_arrays_is_refused_with_its_name() -> None:
     arrays = [types.ArraySpec("image", (5,), "uint8"), types.ArraySpec("arm", (2,), "float32")]
-    session: sessions.Session[str] = sessions.Session("worker", ASSIGNMENT, 10.0)
+    session: sessions.LearnerSession[str] = sessions.LearnerSession("worker", ASSIGNMENT, 10.0)
     session.begin(types.EnvSpec.of_arrays(arrays, num_actions=2), 0.0)
     values = {"image": np.full((2, 5), 255), "arm": np.zeros((2, 2))}
     session.accept(0, 0, make_step()._replace(observation=packing.pack(arrays, values)))
@@ -164,7 +164,7 @@ def test_mask_without_a_legal_action_is_refused() -> None:
 
 
 def test_spec_counts_once_and_cannot_change() -> None:
-    session: sessions.Session[str] = sessions.Session("worker", ASSIGNMENT, 10.0)
+    session: sessions.LearnerSession[str] = sessions.LearnerSession("worker", ASSIGNMENT, 10.0)
     assert session.begin(SPEC, 10.0)
     assert not session.begin(SPEC, 10.0)
     with pytest.raises(errors.SpecMismatch, match="session id-1 began with"):
@@ -183,7 +183,7 @@ def test_lease_ends_unless_it_is_renewed() -> None:
 
 
 def test_a_worker_owes_its_spec_and_then_what_follows_each_answer() -> None:
-    session: sessions.Session[str] = sessions.Session("worker", ASSIGNMENT, 10.0)
+    session: sessions.LearnerSession[str] = sessions.LearnerSession("worker", ASSIGNMENT, 10.0)
     assert session.owed_since == 10.0
     session.begin(SPEC, 20.0)
     session.begin(SPEC, 25.0)  # sent again on another stream

@@ -9,11 +9,11 @@ import pytest
 from grpc import aio
 
 from seedzero.core import errors
-from seedzero.transport import status
+from seedzero.transport import status as grpc_status
 
 
-def received(failure: status.Failure) -> aio.AioRpcError:
-    trailer = aio.Metadata((status.ERROR_KEY, failure.kind)) if failure.kind else aio.Metadata()
+def received(failure: grpc_status.Failure) -> aio.AioRpcError:
+    trailer = aio.Metadata((grpc_status.ERROR_KEY, failure.kind)) if failure.kind else aio.Metadata()
     return aio.AioRpcError(failure.code, aio.Metadata(), trailer, failure.details, None)
 
 
@@ -30,32 +30,32 @@ def received(failure: status.Failure) -> aio.AioRpcError:
     ],
 )
 def test_final_errors_survive_the_wire(error: errors.Error, code: grpc.StatusCode) -> None:
-    failure = status.failure_of(error)
+    failure = grpc_status.failure_of(error)
     assert failure.code is code
-    back = status.error_of(received(failure))
+    back = grpc_status.error_of(received(failure))
     assert type(back) is type(error)
     assert str(back) == "x"
 
 
 def test_full_learner_is_asked_again() -> None:
-    failure = status.failure_of(errors.SlotsExhausted("64 slots, all taken"))
+    failure = grpc_status.failure_of(errors.SlotsExhausted("64 slots, all taken"))
     assert failure.code is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert status.error_of(received(failure)) is None
+    assert grpc_status.error_of(received(failure)) is None
 
 
 def test_grpcs_own_limit_is_final() -> None:
-    failure = status.Failure(grpc.StatusCode.RESOURCE_EXHAUSTED, "CLIENT: Sent message larger than max (5 vs. 4)")
-    assert isinstance(status.error_of(received(failure)), errors.InvalidMessage)
+    failure = grpc_status.Failure(grpc.StatusCode.RESOURCE_EXHAUSTED, "CLIENT: Sent message larger than max (5 vs. 4)")
+    assert isinstance(grpc_status.error_of(received(failure)), errors.InvalidMessage)
 
 
 @pytest.mark.parametrize("code", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL, grpc.StatusCode.ABORTED])
 def test_what_can_heal_is_not_final(code: grpc.StatusCode) -> None:
-    assert status.error_of(received(status.Failure(code, "x"))) is None
+    assert grpc_status.error_of(received(grpc_status.Failure(code, "x"))) is None
 
 
 def test_final_code_from_elsewhere_is_final_too() -> None:
-    failure = status.Failure(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
-    assert isinstance(status.error_of(received(failure)), errors.VersionMismatch)
+    failure = grpc_status.Failure(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
+    assert isinstance(grpc_status.error_of(received(failure)), errors.VersionMismatch)
 
 
 @pytest.mark.parametrize(
@@ -83,24 +83,24 @@ def test_final_code_from_elsewhere_is_final_too() -> None:
 def test_a_proxy_in_the_learners_place_is_told_and_asked_again(
     code: grpc.StatusCode, details: str, words: str
 ) -> None:
-    assert status.error_of(received(status.Failure(code, details))) is None
-    assert words in status.of_proxy(code, details)
+    assert grpc_status.error_of(received(grpc_status.Failure(code, details))) is None
+    assert words in grpc_status.of_proxy(code, details)
 
 
 def test_a_proxy_that_refuses_the_call_is_final() -> None:
-    failure = status.Failure(grpc.StatusCode.PERMISSION_DENIED, "Received http2 header with status: 403")
-    error = status.error_of(received(failure))
+    failure = grpc_status.Failure(grpc.StatusCode.PERMISSION_DENIED, "Received http2 header with status: 403")
+    error = grpc_status.error_of(received(failure))
     assert isinstance(error, errors.AccessDenied) and "a proxy answered: HTTP status 403" in str(error)
 
 
 @pytest.mark.parametrize("details", ["Connection refused", "the learner stops: a signal came"])
 def test_a_learner_that_is_away_is_no_proxy(details: str) -> None:
-    assert status.of_proxy(grpc.StatusCode.UNAVAILABLE, details) == ""
+    assert grpc_status.of_proxy(grpc.StatusCode.UNAVAILABLE, details) == ""
 
 
 def test_unexpected_error_is_logged_and_not_told(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR):
-        failure = status.failure_of(ZeroDivisionError("secret"))
+        failure = grpc_status.failure_of(ZeroDivisionError("secret"))
     assert failure.code is grpc.StatusCode.INTERNAL
     assert "secret" not in failure.details
     assert "secret" in caplog.text

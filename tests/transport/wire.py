@@ -14,7 +14,8 @@ import numpy as np
 
 from seedzero.config import sections
 from seedzero.core import errors, types
-from seedzero.transport import client, messages, security, server
+from seedzero.transport import client, messages, security
+from seedzero.transport import server as servers
 
 TIMEOUT_SECONDS = 20.0
 NUM_GROUPS = 2
@@ -35,7 +36,7 @@ class Learner:
     """Records what the server tells it; answers at once with the sequence number, unless told to hold."""
 
     def __init__(self, settings: sections.TransportConfig = SETTINGS, **options: Any) -> None:
-        self.server = server.Server(self, settings, **options)
+        self.server = servers.Server(self, settings, **options)
         self.requests: queue.Queue[messages.StepRequest] = queue.Queue()
         self.begun: list[tuple[str, types.EnvSpec]] = []
         self.ended: queue.Queue[tuple[str, str]] = queue.Queue()

@@ -69,7 +69,7 @@ def _row(subject: subjects.Subject, params: base.Params, num_rows: int, seconds:
 
 
 def _program(subject: subjects.Subject, params: base.Params, batch: batches.Batch) -> timing.Program:
-    act = steps.make_act(subject.setup)
+    act = acting.make_act(subject.setup)
     actor = subjects.filled_actor(subject)
     calls = itertools.count()
 

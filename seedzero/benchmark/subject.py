@@ -13,6 +13,7 @@ from seedzero.config import config as configs
 from seedzero.config import machine as machines
 from seedzero.config import options, presets
 from seedzero.core import errors, types
+from seedzero.device import acting
 from seedzero.device import batch as batches
 from seedzero.device import mesh as meshes
 from seedzero.device import setup as setups
@@ -104,7 +105,7 @@ def mapped(
     return meshes.over_devices(function, subject.setup.mesh, in_specs, out_specs, donate=donate)
 
 
-def filled_actor(subject: Subject) -> states.ActorState:
+def filled_actor(subject: Subject) -> acting.ActorState:
     """Returns an acting state with full rings."""
     setup = subject.setup
     actor = states.init_actor(setup)
@@ -148,5 +149,5 @@ def batch(subject: Subject, num_rows: int) -> batches.Batch:
     slot = np.tile(local, subject.setup.layout.num_shards)
     empty = batches.padding(subject.setup.spec, subject.setup.layout, num_rows)
     return empty._replace(
-        slot=slot, first=np.zeros(slot.shape, bool), explore=slot < subject.setup.layout.train_per_shard
+        slot=slot, ring=slot, first=np.zeros(slot.shape, bool), explore=slot < subject.setup.layout.train_per_shard
     )

@@ -33,7 +33,7 @@ from seedzero.config import config as configs
 from seedzero.config import machine as machines
 from seedzero.config import options, presets
 from seedzero.core import errors, packages
-from seedzero.device import memory
+from seedzero.device import memory, tracing
 from seedzero.device import mesh as meshes
 from seedzero.device import programs as device_programs
 from seedzero.device import setup as setups
@@ -148,7 +148,7 @@ def make_setup(
 
 def traces(
     setup: setups.Setup, *, on_host: bool = False
-) -> dict[tuple[str, int], Callable[[], device_programs.Traced]]:
+) -> dict[tuple[str, int], Callable[[], tracing.UncompiledProgram]]:
     """Returns what traces each of the learner's programs, by name and rows over all devices.
 
     on_host: whether the host keeps the replay's frames.
@@ -156,11 +156,13 @@ def traces(
     actor = states.abstract_actor(setup)
     if on_host:
         actor = actor._replace(rings=actor.rings._replace(observation=None))
-    tracer = device_programs.Tracer(setup, states.abstract_train(setup), actor)
+    strategy = device_programs.choose_strategy(setup, on_host=on_host, on_ready=lambda: None)
+    tracer = tracing.ProgramTracer(setup, states.abstract_train(setup), actor, strategy.held)
     num_shards, refresh = setup.layout.num_shards, setup.agent.refresh
     refreshed = dict.fromkeys(("refresh", "draw_stale", "renew"), refresh.batch_size if refresh else 0)
     acting = {("act", size * num_shards): functools.partial(tracer.act, size) for size in reversed(setup.sizes)}
-    training = {(name, refreshed.get(name, setup.batch_size)): trace for name, trace in tracer.training().items()}
+    traced = {**strategy.trace_update(tracer), **(strategy.trace_refresh(tracer) if refresh else {})}
+    training = {(name, refreshed.get(name, setup.batch_size)): trace for name, trace in traced.items()}
     return {**acting, **training}
 
 
@@ -192,7 +194,7 @@ class TpuProgram(NamedTuple):
     open_loops: int
 
 
-def compile_program(trace: Callable[[], device_programs.Traced], mesh: jax.sharding.Mesh) -> TpuProgram:
+def compile_program(trace: Callable[[], tracing.UncompiledProgram], mesh: jax.sharding.Mesh) -> TpuProgram:
     """Returns a traced program, compiled for the mesh.
 
     Raises:
@@ -308,7 +310,7 @@ def _figures(program: TpuProgram, chip: roofline.Chip) -> Row:
     }
 
 
-def replay_share(program: TpuProgram, half: device_programs.Traced, setup: setups.Setup) -> float | None:
+def replay_share(program: TpuProgram, half: tracing.UncompiledProgram, setup: setups.Setup) -> float | None:
     """Returns the share of the moved bytes that grows with the replay, by the same program with rings half as long."""
     shorter = setup.slot_length - halved(setup).slot_length
     if not shorter:

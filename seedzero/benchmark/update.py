@@ -18,8 +18,9 @@ from seedzero.benchmark import replay, timing
 from seedzero.benchmark import subject as subjects
 from seedzero.config import options
 from seedzero.device import mesh as meshes
-from seedzero.device import programs as device_programs
 from seedzero.device import state as states
+from seedzero.device import strategy as strategies
+from seedzero.device import tracing
 from seedzero.ops import returns as nstep
 from seedzero.replay import windows as windowing
 
@@ -84,8 +85,11 @@ def _update(subject: subjects.Subject) -> timing.Program:
     # Rings of its own: every call donates them.
     rings = subjects.filled_actor(subject).rings
     train = states.init_train(subject.setup)
-    actor = states.abstract_actor(subject.setup)
-    update = device_programs.Tracer(subject.setup, states.abstract_train(subject.setup), actor).update().seeded()
+    strategy, shapes = (
+        strategies.Strategy(),
+        (states.abstract_train(subject.setup), states.abstract_actor(subject.setup)),
+    )
+    update = strategy.trace_update(tracing.ProgramTracer(subject.setup, *shapes, strategy.held))["update"]().seeded()
 
     def call() -> jax.Array:
         nonlocal train, rings

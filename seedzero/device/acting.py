@@ -1,19 +1,31 @@
-"""Acting with everything that an environment carries from step to step: its newest frames and the agent's memory.
+"""Acting: the program of one call, and everything that an environment carries from step to step.
+
+`make_act` is the compiled program, which reads and writes the states on the devices; `act` is its middle, also for
+evaluations in a process of their own.
 
 Shape letters: B batch, S slots.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from seedzero.agents import base
 from seedzero.core import types
+from seedzero.device import mesh as meshes
+from seedzero.device import setup as setups
+from seedzero.device import steps
 from seedzero.networks import observations
 from seedzero.ops import unpacking
+from seedzero.replay import data as sources
+from seedzero.replay import frames as frame_rows
+from seedzero.replay import priorities
+from seedzero.replay import rings as ring_store
 
 
 class Carried(NamedTuple):
@@ -27,6 +39,18 @@ class Carried(NamedTuple):
 
     past: dict[str, jax.Array]
     memory: base.Memory
+
+
+class ActorState(NamedTuple):
+    """The states that an acting call changes; donated to it.
+
+    Attributes:
+      carried: by the environments, [slots, ...] over all shards; past frames [slots, 1, ...] in the rings' layout.
+      rings: the stored rows, [training slots, time, ...] over all shards.
+    """
+
+    carried: Carried
+    rings: ring_store.Rings
 
 
 class Seen(NamedTuple):
@@ -46,6 +70,65 @@ class Seen(NamedTuple):
     slot: jax.Array
     terminated: jax.Array | None = None
     task: jax.Array | None = None
+
+
+def make_act(setup: setups.Setup) -> Callable[..., tuple[ActorState, jax.Array]]:
+    """Returns the jitted acting step; its second argument is donated.
+
+    (params, ActorState, Batch, Counters) -> (ActorState, action [R] int32 or [R, D] float32): pushes the new frames,
+    lets the agent act with one version of the parameters, and writes rows into the rings that `Batch.ring` names.
+    """
+
+    def run(
+        params: base.Params, actor: ActorState, batch: Any, counters: steps.Counters
+    ) -> tuple[ActorState, jax.Array]:
+        shard = jax.lax.axis_index(meshes.AXIS)
+        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(setup.seed + 1), counters.num_calls), shard)
+        carried = take_carried(actor.carried, batch.slot)
+        shown = (batch.observation, batch.reward, batch.first, batch.action_mask, batch.explore)
+        seen = Seen(*shown, setup.layout.number(batch.slot, shard), batch.terminated, batch.task)
+        carried, outputs = act(setup.agent, setup.spec, setup.layout.num_train, params, carried, seen, key)
+        carried = put_carried(actor.carried, batch.slot, carried)
+        row = _row(setup, batch, outputs, counters.version)
+        stack, crosses = setup.agent.stack, sources.crosses_episodes(setup.agent.data)
+        rings = ring_store.write(actor.rings, batch.ring, row, counters.num_inserts, stack, crosses_episodes=crosses)
+        if row.weight is not None and rings.max_weight is not None:  # every shard holds the same number
+            rings = rings._replace(max_weight=jax.lax.pmax(rings.max_weight, meshes.AXIS))
+        return ActorState(carried, rings), outputs.action
+
+    in_specs = (meshes.REPLICATED, meshes.SHARDED, meshes.SHARDED, meshes.REPLICATED)
+    return meshes.over_devices(run, setup.mesh, in_specs, (meshes.SHARDED, meshes.SHARDED), donate=(1,))
+
+
+def _row(setup: setups.Setup, batch: Any, outputs: base.Outputs, version: jax.Array) -> ring_store.Row:
+    weight = None
+    if outputs.priority is not None and setup.prioritization:
+        weight = priorities.weights(outputs.priority, setup.prioritization)
+    versions = jnp.full(batch.slot.shape, version, jnp.int32)
+    return ring_store.Row(
+        observation=batch.observation,
+        reward=batch.reward,
+        terminated=batch.terminated,
+        truncated=batch.truncated,
+        first=batch.first,
+        stored={**outputs.stored, **dict.fromkeys(setups.version_names(setup.agent), versions)},
+        weight=weight,
+    )
+
+
+def take_carried(carried: Carried, slot: jax.Array) -> Carried:
+    """Returns what environments at slots [B] carry; anything at slots that do not exist."""
+    only = jnp.zeros_like(slot)
+    past = {name: frame_rows.get(frames, slot, only, mode="clip") for name, frames in carried.past.items()}
+    return Carried(past, jax.tree.map(lambda x: x.at[slot].get(mode="clip"), carried.memory))
+
+
+def put_carried(carried: Carried, slot: jax.Array, new: Carried) -> Carried:
+    """Returns what all carry, with the new of slots [B]; slots that do not exist are dropped."""
+    only = jnp.zeros_like(slot)
+    past = {name: frame_rows.put(frames, slot, only, new.past[name]) for name, frames in carried.past.items()}
+    put = functools.partial(jax.tree.map, lambda x, new: x.at[slot].set(new, mode="drop"))
+    return Carried(past, put(carried.memory, new.memory))
 
 
 def initial(agent: base.Agent, spec: types.EnvSpec, num_slots: int, *, begins: bool = False) -> Carried:

@@ -11,16 +11,22 @@ As with the Sebulba architecture of Podracer (Hessel et al. 2021, section 3.2) a
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from seedzero.agents import base
-from seedzero.device import steps, transfer
+from seedzero.device import memory, steps, tracing, transfer
+from seedzero.device import mesh as meshes
+from seedzero.device import setup as setups
+from seedzero.device import strategy as strategies
+from seedzero.replay import data as sources
 from seedzero.replay import priorities
 from seedzero.replay import rings as ring_store
+from seedzero.replay import windows as windowing
 
 MOST_UPDATES = 2
 """Updates on their way: one that learns, and one whose windows are there when it ends."""
@@ -28,61 +34,142 @@ MOST_UPDATES = 2
 MOST_COPIES = 2
 """Copies of the parameters on their way to acting."""
 
-Learned: TypeAlias = tuple[base.TrainState, transfer.Pieces, jax.Array]
-"""A train state, priorities, and metrics as one array."""
+Learned: TypeAlias = tuple[base.TrainState, transfer.Pieces, base.Metrics]
+"""A train state, priorities, and metrics."""
 
 
-class UpdateApart:
-    """Updates of devices apart, called by one thread.
+class Apart(strategies.Strategy):
+    """The strategy of devices that learn and do nothing else."""
 
-    Args:
-      draw: from `steps.make_draw_apart`.
-      learn: from `steps.make_learn_apart`, with its metrics as one array.
-      write_back: from `steps.make_write_back`; None: there are no priorities.
-      acting: the devices that act.
-      learners: those that learn.
-      ahead: false: priorities are in the rings before the next call; every run does the same.
-    """
-
-    def __init__(
-        self,
-        draw: Callable[..., tuple[transfer.Pieces, priorities.Places]],
-        learn: Callable[..., Learned],
-        write_back: Callable[..., ring_store.Rings] | None,
-        *,
-        acting: jax.sharding.Mesh,
-        learners: jax.sharding.Mesh,
-        ahead: bool,
-    ) -> None:
-        self._draw = draw
-        self._learn = learn
-        self._write_back = write_back
-        self._acting = acting
-        self._learners = learners
-        self._ahead = ahead
+    def __init__(self, setup: setups.Setup) -> None:
+        data = setup.agent.data
+        self.takes_turns = isinstance(data, sources.Queue) and data.max_lag == 1  # no row may be older than one update
+        self._setup = setup
         self._learning: collections.deque[tuple[priorities.Places, transfer.Pieces]] = collections.deque()
 
-    def __call__(
-        self, train: base.TrainState, rings: ring_store.Rings, feed: steps.Feed, num_updates: int
-    ) -> tuple[base.TrainState, ring_store.Rings, jax.Array]:
-        """Returns the states after an update, and its metrics.
+    def lanes(self, max_in_flight: int) -> tuple[int, ...]:
+        return (max_in_flight, 1 if self.takes_turns else MOST_UPDATES)
 
-        num_updates: before this one, as the train state says; acting devices would have to wait for that.
-        """
-        rings = self._prioritized(rings)
-        pieces, places = self._draw(np.int32(num_updates), rings, feed)
-        train, priority, values = self._learn(train, transfer.move(pieces, self._learners))
-        if self._write_back is not None:
+    def trace_update(self, tracer: tracing.ProgramTracer) -> tracing.Traces:
+        drawing, (drawn, places) = self._drawing(tracer), self._drawn(tracer)
+        moved = transfer.shapes(drawn, self._setup.learns_on)
+
+        def learn() -> tracing.UncompiledProgram:
+            traced = tracer.program("learn", make_learn, (tracer.train, moved), (0,), has_metrics=True)
+            lower = traced.lower.partition(" or ")[0]  # it is given no replay
+            return traced._replace(elsewhere=memory.device_bytes((_copies(tracer), moved)), lower=lower)
+
+        def write_back() -> tracing.UncompiledProgram:
+            learned = jax.eval_shape(make_learn(self._setup), tracer.train, moved)
+            learned = meshes.placed(learned[1], meshes.sharded(self._setup.learns_on))
+            arguments = (tracer.actor.rings, places, transfer.shapes(learned, self._setup.mesh))
+            return tracer.program("write_back", make_write_back, arguments, (0,))
+
+        traces = {"draw": lambda: tracer.program("draw", make_draw, drawing), "learn": learn}
+        return traces | ({"write_back": write_back} if self._setup.prioritization else {})
+
+    def held(self, tracer: tracing.ProgramTracer) -> Any:
+        return _copies(tracer), self._drawn(tracer)[0]  # on their way: parameters to acting, and one update's windows
+
+    def _drawing(self, tracer: tracing.ProgramTracer) -> tuple[Any, ...]:
+        """Returns the arguments of drawing."""
+        return tracer.scalar, tracer.actor.rings, tracer.feed
+
+    def _drawn(self, tracer: tracing.ProgramTracer) -> tuple[Any, Any]:
+        """Returns the shapes of its results."""
+        drawn = jax.eval_shape(make_draw(self._setup), *self._drawing(tracer))
+        found: tuple[Any, Any] = meshes.placed(drawn, meshes.sharded(self._setup.mesh))
+        return found
+
+    def run_update(
+        self,
+        run: Mapping[str, tracing.Program],
+        train: base.TrainState,
+        rings: ring_store.Rings,
+        feed: steps.Feed,
+        num_updates: int,
+    ) -> strategies.Updated:
+        rings = self._prioritized(run, rings)
+        # The train state's own number is not there yet, and acting devices would wait for it.
+        pieces, places = run["draw"](np.int32(num_updates), rings, feed)
+        train, priority, values = run["learn"](train, transfer.move(pieces, self._setup.learns_on))
+        if "write_back" in run:
             self._learning.append((places, priority))
-        return train, rings if self._ahead else self._prioritized(rings), values
+        return train, rings if self._setup.ahead else self._prioritized(run, rings), values
 
-    def _prioritized(self, rings: ring_store.Rings) -> ring_store.Rings:
+    def _prioritized(self, run: Mapping[str, tracing.Program], rings: ring_store.Rings) -> ring_store.Rings:
         """Returns the rings with the priorities that are there."""
-        while self._learning and (not self._ahead or is_there(self._learning[0][1])):
+        while self._learning and (not self._setup.ahead or is_there(self._learning[0][1])):
             places, priority = self._learning.popleft()
-            assert self._write_back is not None
-            rings = self._write_back(rings, places, transfer.move(priority, self._acting))
+            rings = run["write_back"](rings, places, transfer.move(priority, self._setup.mesh))
         return rings
+
+    def publish(self, params: base.Params) -> base.Params:
+        return jax.device_put(params, meshes.replicated(self._setup.mesh))
+
+    def is_there(self, params: base.Params) -> bool:
+        return not self._setup.ahead or is_there(params)
+
+    def refreshes_with(
+        self, acting: tuple[base.Params, int], newest: tuple[base.Params, int]
+    ) -> tuple[base.Params, int]:
+        return acting
+
+
+def _copies(tracer: tracing.ProgramTracer) -> tuple[base.Params, ...]:
+    return (tracer.params,) * MOST_COPIES
+
+
+def make_draw(setup: setups.Setup) -> Callable[..., tuple[transfer.Pieces, priorities.Places]]:
+    """Returns the first step of an update where other devices learn: (num_updates, Rings, Feed) -> (Drawn, Places).
+
+    Drawn are the windows with their frames, and [B] the rings' `max_weight` in every row, in pieces.
+    """
+    number = transfer.num_pieces(setup.mesh, setup.learns_on)
+
+    def draw(
+        num_updates: jax.Array, rings: ring_store.Rings, feed: steps.Feed
+    ) -> tuple[transfer.Pieces, priorities.Places]:
+        windows = steps.draw(setup, num_updates, rings, feed)
+        places = priorities.Places(windows.slot, windows.time, rings.cursor[windows.slot])
+        max_weight = None if rings.max_weight is None else jnp.full(windows.slot.shape, rings.max_weight[0])
+        windows = windowing.read(rings, windows, setup.spec.packed)
+        return transfer.cut((windows, max_weight), number), places
+
+    in_specs = (meshes.REPLICATED, meshes.SHARDED, steps.feed_specs(setup))
+    return meshes.over_devices(draw, setup.mesh, in_specs, meshes.SHARDED)
+
+
+def make_learn(setup: setups.Setup) -> Callable[..., Learned]:
+    """Returns the second step: (train state, Drawn) -> (train state, priorities [B], metrics); donates the first."""
+    number = transfer.num_pieces(setup.learns_on, setup.mesh)
+
+    def learn(train: base.TrainState, pieces: transfer.Pieces) -> Learned:
+        windows, max_weight = transfer.join(pieces)
+        train, priority, metrics = steps.learn_from(setup, train, windows)
+        if (prioritization := setup.prioritization) is None or priority is None:
+            return train, (), metrics
+        metrics |= steps.priority_metrics(max_weight, windows, priority, prioritization)
+        return train, transfer.cut(priority, number), metrics
+
+    in_specs, out_specs = (meshes.REPLICATED, meshes.SHARDED), (meshes.REPLICATED, meshes.SHARDED, meshes.REPLICATED)
+    return meshes.over_devices(learn, setup.learns_on, in_specs, out_specs, donate=(0,))
+
+
+def make_write_back(setup: setups.Setup) -> Callable[..., ring_store.Rings]:
+    """Returns the last step, with priorities: (Rings, Places, priorities [B]) -> Rings; donates the first.
+
+    Rows that acting has overwritten since the draw are passed over.
+    """
+
+    def write_back(rings: ring_store.Rings, places: priorities.Places, pieces: transfer.Pieces) -> ring_store.Rings:
+        assert setup.prioritization is not None
+        priority = jnp.where(priorities.are_there(rings, places), transfer.join(pieces), jnp.nan)
+        return priorities.prioritize(rings, places.slot, places.time, priority, setup.prioritization, meshes.AXIS)
+
+    return meshes.over_devices(
+        write_back, setup.mesh, (meshes.SHARDED, meshes.SHARDED, meshes.SHARDED), meshes.SHARDED, donate=(0,)
+    )
 
 
 def is_there(tree: Any) -> bool:

@@ -92,6 +92,7 @@ class Batch(NamedTuple):
 
     Attributes:
       slot: [R] int32 local slots; padding rows are out of range.
+      ring: [R] int32 local rings; rows that are not stored are out of range: evaluation's, and padding.
       observation: [R, *observation_shape].
       reward: [R] float32.
       terminated: [R] bool.
@@ -103,6 +104,7 @@ class Batch(NamedTuple):
     """
 
     slot: np.ndarray
+    ring: np.ndarray
     observation: np.ndarray
     reward: np.ndarray
     terminated: np.ndarray
@@ -132,6 +134,7 @@ def assemble(
     steps = [message.request.step for message in waiting]
 
     batch.slot[rows] = local
+    batch.ring[rows] = np.minimum(local, layout.train_per_shard)
     batch.reward[rows] = np.concatenate([step.reward for step in steps])
     batch.terminated[rows] = np.concatenate([step.terminated for step in steps])
     batch.truncated[rows] = np.concatenate([step.truncated for step in steps])
@@ -165,6 +168,7 @@ def padding(spec: types.EnvSpec, layout: Layout, num_rows: int) -> Batch:
     total = layout.num_shards * num_rows
     return Batch(
         slot=np.full(total, layout.slots_per_shard, np.int32),
+        ring=np.full(total, layout.train_per_shard, np.int32),
         observation=np.zeros((total, *spec.observation_shape), spec.observation_dtype),
         reward=np.zeros(total, np.float32),
         terminated=np.zeros(total, bool),

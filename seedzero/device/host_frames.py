@@ -10,9 +10,10 @@ there were more.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Mapping
 from concurrent import futures
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -20,15 +21,15 @@ import numpy as np
 from seedzero.agents import base
 from seedzero.core import errors, types
 from seedzero.device import batch as batches
-from seedzero.device import steps
+from seedzero.device import mesh as meshes
+from seedzero.device import setup as setups
+from seedzero.device import steps, tracing
+from seedzero.device import strategy as strategies
 from seedzero.replay import rings as ring_store
 from seedzero.replay import windows as windowing
 
 HOST_LAG = 16
 """New rows in a ring between drawing windows and having learned from them, at most."""
-
-Updated: TypeAlias = tuple[base.TrainState, ring_store.Rings, jax.Array]
-"""As `steps.Updated`, with the metrics as one array."""
 
 
 class HostFrames:
@@ -40,11 +41,16 @@ class HostFrames:
     def __init__(
         self, spec: types.EnvSpec, layout: batches.Layout, length: int, sharding: jax.sharding.Sharding
     ) -> None:
-        shape = (layout.num_train, length, *spec.observation_shape)
-        self.array = np.zeros(shape, spec.observation_dtype)
+        self._shape = (layout.num_train, length, *spec.observation_shape)
+        self._dtype = spec.observation_dtype
         self._cursor = np.zeros(layout.num_train, np.int64)
         self._layout = layout
         self._sharding = sharding
+
+    @functools.cached_property
+    def array(self) -> np.ndarray:
+        """[S, length, *observation_shape], allocated when it is needed first."""
+        return np.zeros(self._shape, self._dtype)
 
     def resume(self, cursor: np.ndarray) -> None:
         """Goes on behind the rows that a checkpoint has brought into `array`: [S], rows ever written."""
@@ -53,8 +59,8 @@ class HostFrames:
     def write(self, batch: batches.Batch) -> None:
         """Puts training slots' newest frames where the acting call of this batch puts the rest of their rows."""
         num_rows = len(batch.slot) // self._layout.num_shards
-        stored = np.flatnonzero(batch.slot < self._layout.train_per_shard)
-        slot = stored // num_rows * self._layout.train_per_shard + batch.slot[stored]
+        stored = np.flatnonzero(batch.ring < self._layout.train_per_shard)
+        slot = stored // num_rows * self._layout.train_per_shard + batch.ring[stored]
         self.array[slot, self._cursor[slot] % self.array.shape[1]] = batch.observation[stored]
         self._cursor[slot] += 1
 
@@ -87,50 +93,71 @@ class _Ahead(NamedTuple):
     mark: np.ndarray
 
 
-class UpdateFromHost:
-    """Updates from the host's frames; called like the update of a replay in device memory, by one thread.
+class FramesWithHost(strategies.Strategy):
+    """The strategy of a replay whose frames the host keeps; used by the device loop's thread.
 
     Args:
-      frames: the host's.
-      draw: from `steps.make_draw`, with `HOST_LAG` where it draws ahead.
-      learn: from `steps.make_learn`, with its metrics as one array.
+      frames: of the host.
       ahead: whether windows are drawn before their update is asked for; false: every run draws the same.
       on_ready: called from a thread when the next windows' frames are there.
     """
 
-    def __init__(
-        self,
-        frames: HostFrames,
-        draw: Callable[..., windowing.Windows],
-        learn: Callable[..., Updated],
-        *,
-        ahead: bool,
-        on_ready: Callable[[], None],
-    ) -> None:
-        self._frames = frames
-        self._draw = draw
-        self._learn = learn
+    holds_frames = False
+
+    def __init__(self, frames: HostFrames, *, ahead: bool, on_ready: Callable[[], None]) -> None:
+        self.frames = frames
         self._on_ready = on_ready
         self._reader = futures.ThreadPoolExecutor(1, thread_name_prefix="frames") if ahead else None
         self._next: _Ahead | None = None
 
+    def trace_update(self, tracer: tracing.ProgramTracer) -> tracing.Traces:
+        make = functools.partial(make_draw, lag=HOST_LAG if tracer.setup.ahead else 0)
+        arguments = (tracer.train.num_updates, tracer.scalar, tracer.actor.rings, tracer.feed)
+
+        def learn() -> tracing.UncompiledProgram:
+            windows = tracer.drawn(make(tracer.setup), *arguments)
+            return tracer.program(
+                "learn", make_learn, (tracer.train, tracer.actor.rings, *windows), (0, 1), has_metrics=True
+            )
+
+        return {"draw": lambda: tracer.program("draw", make, arguments), "learn": learn}
+
+    def trace_refresh(self, tracer: tracing.ProgramTracer) -> tracing.Traces:
+        arguments = (tracer.actor.rings, tracer.counters)
+
+        def renew() -> tracing.UncompiledProgram:
+            windows = tracer.drawn(make_draw_stale(tracer.setup), *arguments)
+            given = (tracer.params, tracer.actor.rings, *windows, tracer.counters)
+            return tracer.program("renew", make_renew, given, (1,), has_metrics=True)
+
+        return {"draw_stale": lambda: tracer.program("draw_stale", make_draw_stale, arguments), "renew": renew}
+
     @property
-    def ready(self) -> bool:
-        """Whether a call needs not wait for frames that are being read."""
+    def is_ready(self) -> bool:
         return self._next is None or self._next.frames.done() or self._is_late(self._next)
 
-    def __call__(self, train: base.TrainState, rings: ring_store.Rings, feed: steps.Feed) -> Updated:
-        """Returns the states after an update, and its metrics."""
-        windows, frames = self._windows(train, rings, feed)
+    def keep(self, batch: batches.Batch) -> None:
+        self.frames.write(batch)
+
+    def run_update(
+        self,
+        run: Mapping[str, tracing.Program],
+        train: base.TrainState,
+        rings: ring_store.Rings,
+        feed: steps.Feed,
+        num_updates: int,
+    ) -> strategies.Updated:
+        windows, frames = self._windows(run["draw"], train, rings, feed)
         if self._reader is not None:
-            following = self._draw(train.num_updates, np.int32(1), rings, feed)
-            reading = self._reader.submit(self._frames.read, following)
+            following = run["draw"](train.num_updates, np.int32(1), rings, feed)
+            reading = self._reader.submit(self.frames.read, following)
             reading.add_done_callback(lambda _: self._on_ready())
-            self._next = _Ahead(following, reading, self._frames.mark())
-        return self._learn(train, rings, windows, frames)
+            self._next = _Ahead(following, reading, self.frames.mark())
+        updated: strategies.Updated = run["learn"](train, rings, windows, frames)
+        return updated
 
     def _windows(
-        self, train: base.TrainState, rings: ring_store.Rings, feed: steps.Feed
+        self, draw: tracing.Program, train: base.TrainState, rings: ring_store.Rings, feed: steps.Feed
     ) -> tuple[windowing.Windows, jax.Array]:
         """Returns this update's windows and their frames."""
         ahead, self._next = self._next, None
@@ -138,17 +165,92 @@ class UpdateFromHost:
             return ahead.windows, ahead.frames.result()
         if ahead is not None:
             ahead.frames.cancel()
-        windows = self._draw(train.num_updates, np.int32(0), rings, feed)
-        return windows, self._frames.read(windows)
+        windows = draw(train.num_updates, np.int32(0), rings, feed)
+        return windows, self.frames.read(windows)
 
     def _is_late(self, ahead: _Ahead) -> bool:
-        """Whether what was drawn may be overwritten by now."""
-        return self._frames.num_new(ahead.mark) > HOST_LAG
+        """Whether the drawn rows may be overwritten by now."""
+        return self.frames.num_new(ahead.mark) > HOST_LAG
+
+    def run_refresh(
+        self,
+        run: Mapping[str, tracing.Program],
+        params: base.Params,
+        rings: ring_store.Rings,
+        counters: steps.Counters,
+    ) -> strategies.Renewed:
+        windows = run["draw_stale"](rings, counters)
+        # Waits for the places and reads them at once: nothing is written in between.
+        renewed: strategies.Renewed = run["renew"](params, rings, windows, self.frames.read(windows), counters)
+        return renewed
+
+    def begin(self, rings: ring_store.Rings) -> ring_store.Rings:
+        self.frames.resume(np.asarray(rings.cursor))
+        return rings._replace(observation=None)
+
+    def whole(self, rings: ring_store.Rings) -> ring_store.Rings:
+        return rings._replace(observation=self.frames.array)
 
     def close(self) -> None:
-        """Waits for what is being read."""
         if self._reader is not None:
             self._reader.shutdown(cancel_futures=True)
+
+
+def make_draw(setup: setups.Setup, *, lag: int) -> Callable[..., windowing.Windows]:
+    """Returns the first step of an update for rings whose frames the host keeps; lag: as in `sampling.sample`.
+
+    (num_updates, ahead, Rings, Feed) -> Windows without their frames. The numbers are scalar int32; ahead: how many
+    more updates will have been done when the windows are learned from.
+    """
+
+    def draw(num_updates: jax.Array, ahead: jax.Array, rings: ring_store.Rings, feed: steps.Feed) -> windowing.Windows:
+        return steps.draw(setup, num_updates + ahead, rings, feed, lag=lag)
+
+    in_specs = (meshes.REPLICATED, meshes.REPLICATED, meshes.SHARDED, steps.feed_specs(setup))
+    return meshes.over_devices(draw, setup.mesh, in_specs, meshes.SHARDED)
+
+
+def make_learn(setup: setups.Setup) -> Callable[..., steps.Updated]:
+    """Returns the last step of an update for rings whose frames the host keeps; it donates its first two arguments.
+
+    (train state, Rings, Windows, frames [B, P, stack, *observation_shape]) -> (train state, Rings, metrics).
+    """
+
+    def learn(
+        train: base.TrainState, rings: ring_store.Rings, windows: windowing.Windows, frames: jax.Array
+    ) -> steps.Updated:
+        return steps.learn(setup, train, rings, windowing.with_frames(windows, frames, setup.spec.packed))
+
+    in_specs, out_specs = (
+        (meshes.REPLICATED, meshes.SHARDED, meshes.SHARDED, meshes.SHARDED),
+        (meshes.REPLICATED, meshes.SHARDED, meshes.REPLICATED),
+    )
+    return meshes.over_devices(learn, setup.mesh, in_specs, out_specs, donate=(0, 1))
+
+
+def make_draw_stale(setup: setups.Setup) -> Callable[..., windowing.Windows]:
+    """Returns the first step of a refresh where the host keeps the frames: (Rings, Counters) -> Windows."""
+    draw = functools.partial(steps.draw_stale, setup)
+    return meshes.over_devices(draw, setup.mesh, (meshes.SHARDED, meshes.REPLICATED), meshes.SHARDED)
+
+
+def make_renew(setup: setups.Setup) -> Callable[..., steps.Renewed]:
+    """Returns the last step of a refresh for rings whose frames the host keeps; it donates its second argument.
+
+    (params, Rings, Windows, frames [B, P, stack, *observation_shape], Counters) -> (Rings, metrics).
+    """
+
+    def renew(
+        params: base.Params,
+        rings: ring_store.Rings,
+        windows: windowing.Windows,
+        frames: jax.Array,
+        counters: steps.Counters,
+    ) -> steps.Renewed:
+        return steps.renew(setup, params, rings, windowing.with_frames(windows, frames, setup.spec.packed), counters)
+
+    in_specs = (meshes.REPLICATED, meshes.SHARDED, meshes.SHARDED, meshes.SHARDED, meshes.REPLICATED)
+    return meshes.over_devices(renew, setup.mesh, in_specs, (meshes.SHARDED, meshes.REPLICATED), donate=(1,))
 
 
 def check_length(length: int, stack: int, *, ahead: bool) -> None:

@@ -60,12 +60,6 @@ class Setup(NamedTuple):
         return self.learners or self.mesh
 
     @property
-    def takes_turns(self) -> bool:
-        """Whether acting waits for the parameters of an update on other devices: no row may be older than that."""
-        data = self.agent.data
-        return self.learners is not None and isinstance(data, sources.Queue) and data.max_lag == 1
-
-    @property
     def stored(self) -> dict[str, sources.Stored]:
         """The arrays of a stored row: the agent's, and the versions, equal when acting writes them."""
         version = sources.Stored((), np.dtype(np.int32))

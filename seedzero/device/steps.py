@@ -1,8 +1,7 @@
-"""The device's functions: act, update and refresh.
+"""Updates and refreshes on the devices.
 
 An update draws windows, reads their frames and learns; a refresh draws stale rows, reads their frames and renews their
-targets. These steps are jitted together where the frames are in device memory, and apart where the host keeps them
-or where other devices learn than act.
+targets. `make_update` and `make_refresh` join the steps in one program; `host_frames` and `apart` make one of each.
 
 All run under `shard_map`: every device holds an equal part of the slots (their rings and memory) and of each batch;
 parameters and optimizer are replicated, gradients averaged. One device is the trivial case.
@@ -10,7 +9,6 @@ parameters and optimizer are replicated, gradients averaged. One device is the t
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
@@ -19,10 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from seedzero.agents import base
-from seedzero.device import acting, transfer
 from seedzero.device import mesh as meshes
 from seedzero.device import setup as setups
-from seedzero.device import state as states
 from seedzero.replay import data as sources
 from seedzero.replay import priorities, refresh, sampling
 from seedzero.replay import rings as ring_store
@@ -64,54 +60,6 @@ Feed: TypeAlias = Any
 
 Updated: TypeAlias = tuple[base.TrainState, ring_store.Rings, base.Metrics]
 Renewed: TypeAlias = tuple[ring_store.Rings, base.Metrics]
-Learned: TypeAlias = tuple[base.TrainState, transfer.Pieces, base.Metrics]
-
-
-# Acting -----------------------------------------------------------------------------------------------------------
-
-
-def make_act(setup: setups.Setup) -> Callable[..., tuple[states.ActorState, jax.Array]]:
-    """Returns the jitted acting step; its second argument is donated.
-
-    (params, ActorState, Batch, Counters) -> (ActorState, action [R] int32 or [R, D] float32): pushes the new frames,
-    lets the agent act with one version of the parameters, and writes the rows of training slots into their rings.
-    """
-
-    def act(
-        params: base.Params, actor: states.ActorState, batch: Any, counters: Counters
-    ) -> tuple[states.ActorState, jax.Array]:
-        shard = jax.lax.axis_index(_AXIS)
-        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(setup.seed + 1), counters.num_calls), shard)
-        carried = states.take_carried(actor.carried, batch.slot)
-        shown = (batch.observation, batch.reward, batch.first, batch.action_mask, batch.explore)
-        seen = acting.Seen(*shown, setup.layout.number(batch.slot, shard), batch.terminated, batch.task)
-        carried, outputs = acting.act(setup.agent, setup.spec, setup.layout.num_train, params, carried, seen, key)
-        carried = states.put_carried(actor.carried, batch.slot, carried)
-        row = _row(setup, batch, outputs, counters.version)
-        stack, crosses = setup.agent.stack, sources.crosses_episodes(setup.agent.data)
-        rings = ring_store.write(actor.rings, batch.slot, row, counters.num_inserts, stack, crosses_episodes=crosses)
-        if row.weight is not None and rings.max_weight is not None:  # every shard holds the same number
-            rings = rings._replace(max_weight=jax.lax.pmax(rings.max_weight, _AXIS))
-        return states.ActorState(carried, rings), outputs.action
-
-    in_specs = (_REPLICATED, _SHARDED, _SHARDED, _REPLICATED)
-    return meshes.over_devices(act, setup.mesh, in_specs, (_SHARDED, _SHARDED), donate=(1,))
-
-
-def _row(setup: setups.Setup, batch: Any, outputs: base.Outputs, version: jax.Array) -> ring_store.Row:
-    weight = None
-    if outputs.priority is not None and setup.prioritization:
-        weight = priorities.weights(outputs.priority, setup.prioritization)
-    versions = jnp.full(batch.slot.shape, version, jnp.int32)
-    return ring_store.Row(
-        observation=batch.observation,
-        reward=batch.reward,
-        terminated=batch.terminated,
-        truncated=batch.truncated,
-        first=batch.first,
-        stored={**outputs.stored, **dict.fromkeys(setups.version_names(setup.agent), versions)},
-        weight=weight,
-    )
 
 
 # Updating ---------------------------------------------------------------------------------------------------------
@@ -125,91 +73,15 @@ def make_update(setup: setups.Setup) -> Callable[..., Updated]:
     """
 
     def update(train: base.TrainState, rings: ring_store.Rings, feed: Feed) -> Updated:
-        windows = _draw(setup, train.num_updates, rings, feed)
-        return _learn(setup, train, rings, windowing.read(rings, windows, setup.spec.packed))
+        windows = draw(setup, train.num_updates, rings, feed)
+        return learn(setup, train, rings, windowing.read(rings, windows, setup.spec.packed))
 
-    in_specs, out_specs = (_REPLICATED, _SHARDED, _feed_specs(setup)), (_REPLICATED, _SHARDED, _REPLICATED)
+    in_specs, out_specs = (_REPLICATED, _SHARDED, feed_specs(setup)), (_REPLICATED, _SHARDED, _REPLICATED)
     return meshes.over_devices(update, setup.mesh, in_specs, out_specs, donate=(0, 1))
 
 
-def make_draw(setup: setups.Setup, *, lag: int) -> Callable[..., windowing.Windows]:
-    """Returns the first step of an update for rings whose frames the host keeps; lag: as in `sampling.sample`.
-
-    (num_updates, ahead, Rings, Feed) -> Windows without their frames. The numbers are scalar int32; ahead: how many
-    more updates will have been done when the windows are learned from.
-    """
-
-    def draw(num_updates: jax.Array, ahead: jax.Array, rings: ring_store.Rings, feed: Feed) -> windowing.Windows:
-        return _draw(setup, num_updates + ahead, rings, feed, lag=lag)
-
-    in_specs = (_REPLICATED, _REPLICATED, _SHARDED, _feed_specs(setup))
-    return meshes.over_devices(draw, setup.mesh, in_specs, _SHARDED)
-
-
-def make_learn(setup: setups.Setup) -> Callable[..., Updated]:
-    """Returns the last step of an update for rings whose frames the host keeps; it donates its first two arguments.
-
-    (train state, Rings, Windows, frames [B, P, stack, *observation_shape]) -> (train state, Rings, metrics).
-    """
-
-    def learn(
-        train: base.TrainState, rings: ring_store.Rings, windows: windowing.Windows, frames: jax.Array
-    ) -> Updated:
-        return _learn(setup, train, rings, windowing.with_frames(windows, frames, setup.spec.packed))
-
-    in_specs, out_specs = (_REPLICATED, _SHARDED, _SHARDED, _SHARDED), (_REPLICATED, _SHARDED, _REPLICATED)
-    return meshes.over_devices(learn, setup.mesh, in_specs, out_specs, donate=(0, 1))
-
-
-def make_draw_apart(setup: setups.Setup) -> Callable[..., tuple[transfer.Pieces, priorities.Places]]:
-    """Returns the first step of an update where other devices learn: (num_updates, Rings, Feed) -> (Drawn, Places).
-
-    Drawn are the windows with their frames, and [B] the rings' `max_weight` in every row, in pieces.
-    """
-    number = transfer.num_pieces(setup.mesh, setup.learns_on)
-
-    def draw(num_updates: jax.Array, rings: ring_store.Rings, feed: Feed) -> tuple[transfer.Pieces, priorities.Places]:
-        windows = _draw(setup, num_updates, rings, feed)
-        places = priorities.Places(windows.slot, windows.time, rings.cursor[windows.slot])
-        max_weight = None if rings.max_weight is None else jnp.full(windows.slot.shape, rings.max_weight[0])
-        windows = windowing.read(rings, windows, setup.spec.packed)
-        return transfer.cut((windows, max_weight), number), places
-
-    in_specs = (_REPLICATED, _SHARDED, _feed_specs(setup))
-    return meshes.over_devices(draw, setup.mesh, in_specs, _SHARDED)
-
-
-def make_learn_apart(setup: setups.Setup) -> Callable[..., Learned]:
-    """Returns the second step: (train state, Drawn) -> (train state, priorities [B], metrics); donates the first."""
-    number = transfer.num_pieces(setup.learns_on, setup.mesh)
-
-    def learn(train: base.TrainState, pieces: transfer.Pieces) -> Learned:
-        windows, max_weight = transfer.join(pieces)
-        train, priority, metrics = _learn_from(setup, train, windows)
-        if (prioritization := setup.prioritization) is None or priority is None:
-            return train, (), metrics
-        metrics |= _priority_metrics(max_weight, windows, priority, prioritization)
-        return train, transfer.cut(priority, number), metrics
-
-    in_specs, out_specs = (_REPLICATED, _SHARDED), (_REPLICATED, _SHARDED, _REPLICATED)
-    return meshes.over_devices(learn, setup.learns_on, in_specs, out_specs, donate=(0,))
-
-
-def make_write_back(setup: setups.Setup) -> Callable[..., ring_store.Rings]:
-    """Returns the last step, with priorities: (Rings, Places, priorities [B]) -> Rings; donates the first.
-
-    Rows that acting has overwritten since the draw are passed over.
-    """
-
-    def write_back(rings: ring_store.Rings, places: priorities.Places, pieces: transfer.Pieces) -> ring_store.Rings:
-        assert setup.prioritization is not None
-        priority = jnp.where(priorities.are_there(rings, places), transfer.join(pieces), jnp.nan)
-        return priorities.prioritize(rings, places.slot, places.time, priority, setup.prioritization, _AXIS)
-
-    return meshes.over_devices(write_back, setup.mesh, (_SHARDED, _SHARDED, _SHARDED), _SHARDED, donate=(0,))
-
-
-def _feed_specs(setup: setups.Setup) -> jax.sharding.PartitionSpec:
+def feed_specs(setup: setups.Setup) -> jax.sharding.PartitionSpec:
+    """Returns how the devices share a feed."""
     return _SHARDED if isinstance(setup.agent.data, sources.Queue) else _REPLICATED
 
 
@@ -219,7 +91,7 @@ def _keys(setup: setups.Setup, stream: int, number: jax.Array) -> jax.Array:
     return jax.random.split(jax.random.fold_in(key, jax.lax.axis_index(_AXIS)))
 
 
-def _draw(
+def draw(
     setup: setups.Setup, num_updates: jax.Array, rings: ring_store.Rings, feed: Feed, *, lag: int = 0
 ) -> windowing.Windows:
     """Returns this device's windows of one update, without their frames."""
@@ -243,18 +115,16 @@ def _draw(
     )
 
 
-def _learn(
-    setup: setups.Setup, train: base.TrainState, rings: ring_store.Rings, windows: windowing.Windows
-) -> Updated:
-    train, priority, metrics = _learn_from(setup, train, windows)
+def learn(setup: setups.Setup, train: base.TrainState, rings: ring_store.Rings, windows: windowing.Windows) -> Updated:
+    train, priority, metrics = learn_from(setup, train, windows)
     if (prioritization := setup.prioritization) and priority is not None:
         rings = priorities.prioritize(rings, windows.slot, windows.time, priority, prioritization, _AXIS)
         assert rings.max_weight is not None
-        metrics |= _priority_metrics(rings.max_weight, windows, priority, prioritization)
+        metrics |= priority_metrics(rings.max_weight, windows, priority, prioritization)
     return train, rings, metrics
 
 
-def _learn_from(
+def learn_from(
     setup: setups.Setup, train: base.TrainState, windows: windowing.Windows
 ) -> tuple[base.TrainState, jax.Array | None, base.Metrics]:
     """Returns the train state, the windows' priorities [B] if they count, and metrics."""
@@ -281,7 +151,7 @@ def _age_metrics(data: sources.Data, windows: windowing.Windows, num_updates: ja
     }
 
 
-def _priority_metrics(
+def priority_metrics(
     max_weight: jax.Array, windows: windowing.Windows, priority: jax.Array, prioritization: sources.Prioritization
 ) -> base.Metrics:
     """Returns the priorities' effect; those that are not finite count as 0.
@@ -307,40 +177,15 @@ def make_refresh(setup: setups.Setup) -> Callable[..., Renewed]:
     fewer steps than others they are refreshed more often.
     """
 
-    def renew(params: base.Params, rings: ring_store.Rings, counters: Counters) -> Renewed:
-        windows = _draw_stale(setup, rings, counters)
-        return _renew(setup, params, rings, windowing.read(rings, windows, setup.spec.packed), counters)
+    def run(params: base.Params, rings: ring_store.Rings, counters: Counters) -> Renewed:
+        windows = draw_stale(setup, rings, counters)
+        return renew(setup, params, rings, windowing.read(rings, windows, setup.spec.packed), counters)
 
     in_specs, out_specs = (_REPLICATED, _SHARDED, _REPLICATED), (_SHARDED, _REPLICATED)
-    return meshes.over_devices(renew, setup.mesh, in_specs, out_specs, donate=(1,))
+    return meshes.over_devices(run, setup.mesh, in_specs, out_specs, donate=(1,))
 
 
-def make_draw_stale(setup: setups.Setup) -> Callable[..., windowing.Windows]:
-    """Returns the first step of a refresh where the host keeps the frames: (Rings, Counters) -> Windows."""
-    draw = functools.partial(_draw_stale, setup)
-    return meshes.over_devices(draw, setup.mesh, (_SHARDED, _REPLICATED), _SHARDED)
-
-
-def make_renew(setup: setups.Setup) -> Callable[..., Renewed]:
-    """Returns the last step of a refresh for rings whose frames the host keeps; it donates its second argument.
-
-    (params, Rings, Windows, frames [B, P, stack, *observation_shape], Counters) -> (Rings, metrics).
-    """
-
-    def renew(
-        params: base.Params,
-        rings: ring_store.Rings,
-        windows: windowing.Windows,
-        frames: jax.Array,
-        counters: Counters,
-    ) -> Renewed:
-        return _renew(setup, params, rings, windowing.with_frames(windows, frames, setup.spec.packed), counters)
-
-    in_specs = (_REPLICATED, _SHARDED, _SHARDED, _SHARDED, _REPLICATED)
-    return meshes.over_devices(renew, setup.mesh, in_specs, (_SHARDED, _REPLICATED), donate=(1,))
-
-
-def _draw_stale(setup: setups.Setup, rings: ring_store.Rings, counters: Counters) -> windowing.Windows:
+def draw_stale(setup: setups.Setup, rings: ring_store.Rings, counters: Counters) -> windowing.Windows:
     """Returns this device's rows of one refresh, as windows without their frames."""
     wanted = setup.agent.refresh
     assert wanted is not None
@@ -355,7 +200,7 @@ def _draw_stale(setup: setups.Setup, rings: ring_store.Rings, counters: Counters
     return windowing.at(rings, slot, time, length=wanted.length, observe=wanted.observe, stack=setup.agent.stack)
 
 
-def _renew(
+def renew(
     setup: setups.Setup,
     params: base.Params,
     rings: ring_store.Rings,
@@ -394,7 +239,7 @@ def example_feed(setup: setups.Setup) -> Feed:
 
 def feed_sharding(setup: setups.Setup) -> jax.sharding.NamedSharding:
     """Returns how the devices share a feed."""
-    return jax.sharding.NamedSharding(setup.mesh, _feed_specs(setup))
+    return jax.sharding.NamedSharding(setup.mesh, feed_specs(setup))
 
 
 def counters(num_inserts: int, version: int, num_calls: int) -> Counters:

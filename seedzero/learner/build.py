@@ -5,20 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-import numpy as np
-
 from seedzero.agents import base
 from seedzero.checkpoints import checkpoint, trees
 from seedzero.config import config as configs
 from seedzero.core import types
-from seedzero.device import compilation_cache, host_frames, slow_compile
+from seedzero.device import acting, compilation_cache, host_frames, slow_compile
 from seedzero.device import mesh as meshes
 from seedzero.device import programs as device_programs
 from seedzero.device import setup as setups
 from seedzero.device import state as states
-from seedzero.learner import calls as device_calls
-from seedzero.learner import capacity, device_loop
-from seedzero.learner import runner as runners
+from seedzero.device import strategy as strategies
+from seedzero.learner import capacity, device_loop, pacing
+from seedzero.learner import dispatcher as dispatchers
+from seedzero.learner import intake as intakes
+from seedzero.learner import player as players
 from seedzero.learner import saves as saving
 from seedzero.monitoring import metrics
 
@@ -26,7 +26,7 @@ from seedzero.monitoring import metrics
 def device_loop_for(
     config: configs.Config,
     spec: types.EnvSpec,
-    workers: device_calls.Workers,
+    workers: dispatchers.Workers,
     hooks: device_loop.Hooks,
     saves: saving.Saves,
     gathered: metrics.Aggregator,
@@ -43,30 +43,28 @@ def device_loop_for(
     """
     setup = setups.make(config, spec, meshes.make(config.training.num_devices))
     train, actor = states.abstract_train(setup), states.abstract_actor(setup)
-    frames = None
-    saves.includes_replay, on_host, text = _place_replay(config, setup, train, actor)
+    saves.includes_replay, on_host, text = place_replay(config, setup, train, actor)
     if text:
         report(text)
-    if on_host:
-        frames = host_frames.HostFrames(spec, setup.layout, setup.slot_length, meshes.sharded(setup.mesh))
-        actor = actor._replace(rings=actor.rings._replace(observation=None))
     platform = setup.mesh.devices.flat[0].platform
     report(compilation_cache.expectation(platform, has_images=types.shown(spec.arrays) == "images"))
-    compiled = device_programs.Programs(setup, train, actor, on_ready=workers.inbox.notify, frames=frames)
+    strategy, programs = device_programs.prepare(setup, train, actor, on_host=on_host, on_ready=workers.inbox.notify)
     try:
         with slow_compile.without_alarm():
-            resumed = saves.restore(setup.agent, train, compiled.with_frames(actor.rings))
+            resumed = saves.restore(setup.agent, train, strategy.whole(actor.rings))
             train, restored = resumed or (states.init_train(setup), None)
-            actor = _actor(setup, restored, frames, config.run.deterministic)
-            runner = runners.Runner(setup, compiled, train, actor)
-        calls = device_calls.Calls(config, setup, runner, workers, gathered, time.monotonic)
+            carried, rings = first_actor(setup, restored, strategy, is_deterministic=config.run.deterministic)
+            pacer = pacing.make(config, setup)
+            intake = intakes.Intake(config, setup.layout, workers.inbox, pacer, gathered, spec=spec)
+            player = players.Player(setup, programs, strategy, train, rings, pacer=pacer, intake=intake)
+        dispatcher = dispatchers.Dispatcher(config, setup, (player,), carried, workers, gathered, time.monotonic)
         if restored is not None:
             with saving.reading_counters(restored.step):
-                calls.restore(restored.host, has_replay=restored.rings is not None)
+                dispatcher.restore(restored.host, has_replay=restored.rings is not None)
     except Exception:
-        compiled.close()
+        programs.close()
         raise
-    return device_loop.DeviceLoop(config, calls, hooks)
+    return device_loop.DeviceLoop(config, dispatcher, hooks)
 
 
 def check(config: configs.Config, spec: types.EnvSpec) -> None:
@@ -77,11 +75,11 @@ def check(config: configs.Config, spec: types.EnvSpec) -> None:
       CapacityError: the replay does not fit.
     """
     setup = setups.make(config, spec, meshes.make(config.training.num_devices))
-    _place_replay(config, setup, states.abstract_train(setup), states.abstract_actor(setup))
+    place_replay(config, setup, states.abstract_train(setup), states.abstract_actor(setup))
 
 
-def _place_replay(
-    config: configs.Config, setup: setups.Setup, train: base.TrainState, actor: states.ActorState
+def place_replay(
+    config: configs.Config, setup: setups.Setup, train: base.TrainState, actor: acting.ActorState
 ) -> tuple[bool, bool, str]:
     """Returns whether checkpoints include the replay, whether the host keeps its frames, and a line about its size."""
     device = setup.mesh.devices.flat[0]
@@ -104,21 +102,14 @@ def _place_replay(
     return is_saved, on_host, text
 
 
-def _actor(
-    setup: setups.Setup,
-    restored: checkpoint.Restored | None,
-    frames: host_frames.HostFrames | None,
-    is_deterministic: bool,
-) -> states.ActorState:
+def first_actor(
+    setup: setups.Setup, restored: checkpoint.Restored | None, strategy: strategies.Strategy, *, is_deterministic: bool
+) -> acting.ActorState:
     """Returns the acting state: empty, or with the rings of a checkpoint."""
     if restored is None:
-        return states.init_actor(setup, holds_frames=frames is None)
+        return states.init_actor(setup, holds_frames=strategy.holds_frames)
     # A deterministic run goes on as after any of its checkpoints, which do not begin anew either.
     carried = states.init_carried(setup, begins=not is_deterministic)
     if restored.rings is None:
-        return states.init_actor(setup, holds_frames=frames is None)._replace(carried=carried)
-    rings = restored.rings
-    if frames is not None:
-        frames.resume(np.asarray(rings.cursor))
-        rings = rings._replace(observation=None)
-    return states.ActorState(carried, rings)
+        return states.init_actor(setup, holds_frames=strategy.holds_frames)._replace(carried=carried)
+    return acting.ActorState(carried, strategy.begin(restored.rings))

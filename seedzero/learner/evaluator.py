@@ -82,9 +82,8 @@ def bound(run: sections.RunConfig, config: sections.EvaluationConfig, num_steps:
 class Evaluator:
     """Knows when an evaluation is due, follows its episodes, and remembers the best. Used by the loop's thread.
 
-    Whoever sets `running` to None ends the evaluation under way without a result. The first evaluation, before the
-    first period is over, is a baseline and never the best; it has two periods, as agents that know nothing may play
-    without end. One more is due where a budget ends the run; it is cut at a bound.
+    The first evaluation, before the first period is over, is a baseline and never the best; it has two periods, as
+    agents that know nothing may play without end. One more is due where a budget ends the run; it is cut at a bound.
     """
 
     def __init__(self, config: sections.EvaluationConfig, env_id: str = "") -> None:
@@ -166,6 +165,19 @@ class Evaluator:
             running.played.record(message.slots, message.request.step, message.request.first)
         return self._end(running, in_a_hurry) if running.played.done else None
 
+    def abandon(self) -> None:
+        """Ends the evaluation under way, if any, without a result."""
+        self.running = None
+
+    def pass_turn(self) -> None:
+        """Notes that training acted: where both have work, they alternate."""
+        self.acted_last = False
+
+    def wait_for_last(self, now: float, *, can_come: bool = True) -> bool:
+        """Returns whether the run still waits for its last evaluation, which checkpoints tell; can_come: or may."""
+        self.is_awaited = can_come and bool(self.seconds_left(now))
+        return self.is_awaited
+
     def cut_last(self, now: float) -> Ended | None:
         """Ends the last evaluation at its bound, with the episodes that have ended; None: not yet, or none has."""
         running = self.running
@@ -215,7 +227,7 @@ class Evaluator:
         self._due = saved["evaluation_due"]
         if self.last is not None and self._config.every_updates:
             self._due = self._due_after(self.last["update"])
-        best, highest = saved["best_return"], saved.get("highest_return")  # checkpoints of earlier versions have none
+        best, highest = saved["best_return"], saved["highest_return"]
         self._best_return = -math.inf if best is None else best
         self._highest = self._best_return if highest is None else max(self._best_return, highest)
 

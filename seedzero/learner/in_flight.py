@@ -14,8 +14,8 @@ from collections.abc import Callable
 from seedzero.core import errors
 
 
-class _Lane:
-    """Calls that complete in the order of their dispatch."""
+class Lane:
+    """Calls that complete in the order of their dispatch; `number` are on their way."""
 
     def __init__(self, maximum: int) -> None:
         self.maximum = maximum
@@ -32,12 +32,12 @@ class InFlight:
 
     def __init__(self, changed: threading.Condition, *maxima: int) -> None:
         self._changed = changed
-        self._lanes = [_Lane(maximum) for maximum in maxima]
+        self.lanes = tuple(Lane(maximum) for maximum in maxima)
         self._failure: BaseException | None = None
         self.num_completed = 0
         """Calls that have returned, failed ones included."""
         self._threads = [
-            threading.Thread(target=self._work, args=(lane,), name="completions") for lane in range(len(maxima))
+            threading.Thread(target=self.work, args=(lane,), name="completions") for lane in range(len(maxima))
         ]
 
     def start(self) -> None:
@@ -47,19 +47,19 @@ class InFlight:
 
     def stop(self) -> None:
         """Ends the completion threads after the calls in flight."""
-        for lane, thread in zip(self._lanes, self._threads, strict=True):
+        for lane, thread in zip(self.lanes, self._threads, strict=True):
             lane.waiting.put(None)
             thread.join()
 
     @property
     def has_room(self) -> bool:
         """Whether another call may be dispatched in any lane."""
-        return any(map(self.has_room_in, range(len(self._lanes))))
+        return any(map(self.has_room_in, range(len(self.lanes))))
 
     def has_room_in(self, lane: int) -> bool:
         """Returns whether another call of a lane may be dispatched."""
         with self._changed:
-            return self._lanes[lane].number < self._lanes[lane].maximum
+            return self.lanes[lane].number < self.lanes[lane].maximum
 
     @property
     def is_empty(self) -> bool:
@@ -69,7 +69,7 @@ class InFlight:
 
     @property
     def _number(self) -> int:
-        return sum(lane.number for lane in self._lanes)
+        return sum(lane.number for lane in self.lanes)
 
     @property
     def has_failed(self) -> bool:
@@ -79,8 +79,8 @@ class InFlight:
     def add(self, when_done: Callable[[], None], lane: int = 0) -> None:
         """Counts a dispatched call; the lane's completion thread runs `when_done`, which waits for its results."""
         with self._changed:
-            self._lanes[lane].number += 1
-        self._lanes[lane].waiting.put(when_done)
+            self.lanes[lane].number += 1
+        self.lanes[lane].waiting.put(when_done)
 
     def settle(self) -> None:
         """Waits until nothing is in flight; raises what `check` raises."""
@@ -106,7 +106,7 @@ class InFlight:
 
     def complete_next(self, lane: int = 0) -> bool:
         """Completion thread: waits for the oldest call of a lane and completes it; returns False at the end."""
-        when_done = self._lanes[lane].waiting.get()
+        when_done = self.lanes[lane].waiting.get()
         if when_done is None:
             return False
         try:
@@ -115,11 +115,12 @@ class InFlight:
         except Exception as error:  # a failed device call has consumed its donated state: everything stops
             self._failure = error
         with self._changed:
-            self._lanes[lane].number -= 1
+            self.lanes[lane].number -= 1
             self.num_completed += 1
             self._changed.notify_all()
         return True
 
-    def _work(self, lane: int = 0) -> None:
+    def work(self, lane: int = 0) -> None:
+        """Completion thread: completes the calls of a lane until the end."""
         while self.complete_next(lane):
             pass

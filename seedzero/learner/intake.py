@@ -115,6 +115,10 @@ class Intake:
         self.ledger.discard(slots, reason)
         self.ledger.discard_stored(self._pacer.cut(slots), counts.UNFINISHED_UNROLL)
 
+    def drop(self, reason: str) -> None:
+        """Counts the stored steps that wait for an update as discarded."""
+        self.ledger.discard_stored(self._pacer.drop(), reason)
+
     def to_json(self) -> dict[str, Any]:
         """Returns the part of a checkpoint's counters."""
         return {
@@ -126,7 +130,7 @@ class Intake:
     def restore(self, saved: Mapping[str, Any], *, has_replay: bool) -> None:
         """Continues a checkpoint's counters; steps that waited for an update are gone with their rings."""
         self.ledger.restore(saved["ledger"])
-        self.ledger.discard_stored(saved.get("waiting_steps", 0), counts.UNFINISHED_UNROLL)
+        self.ledger.discard_stored(saved["waiting_steps"], counts.UNFINISHED_UNROLL)
         if has_replay:
             before = np.array(saved["stored_per_shard"], np.int64)
             # Where the devices were more or fewer: shards are equal blocks of slots, with steps in all parts alike.

@@ -32,7 +32,7 @@ from seedzero.device import batch as batches
 from seedzero.device import compilation_cache
 from seedzero.device import mesh as meshes
 from seedzero.learner import build, deadline, device_loop, result
-from seedzero.learner import calls as device_calls
+from seedzero.learner import dispatcher as dispatchers
 from seedzero.learner import ending as endings
 from seedzero.learner import evaluator as evaluators
 from seedzero.learner import reception as receptions
@@ -306,7 +306,7 @@ class _Learner:
         """Builds networks and replay for the environments, begins to compile, and resumes."""
         reception = self._reception
         assert reception.spec is not None
-        workers = device_calls.Workers(reception.inbox, reception.roster, self._server.reply, self._server.restart)
+        workers = dispatchers.Workers(reception.inbox, reception.roster, self._server.reply, self._server.restart)
         hooks = device_loop.Hooks(self._evaluated, self._save, lambda: self._view.write_row({}), self._screen.message)
         self._is_building = True
         try:
@@ -396,7 +396,7 @@ class _Learner:
 
     def _save(self) -> None:
         assert self._loop is not None
-        self._saves.save(self._loop.calls.state())
+        self._saves.save(self._loop.dispatcher.state())
 
     def _evaluated(self, ended: evaluators.Ended) -> None:
         result, update = ended.result, ended.running.update
@@ -477,7 +477,7 @@ class _Learner:
         # Deterministic runs are saved at fixed updates and at the end of a budget, or a resume would differ.
         if not (deterministic and (is_interrupted or self._ending.failure is not None)):
             if is_interrupted:
-                self._saves.save_state(loop.calls.state())
+                self._saves.save_state(loop.dispatcher.state())
             self._saves.checkpointer.wait()
             self._save()
         elif self._view.durable_update is not None:

@@ -120,8 +120,8 @@ def start_of(replay: sections.ReplayConfig, host: Mapping[str, Any]) -> tuple[in
     A ratio that a resume changes holds from there on: nothing is owed or spared for the time before. `host`: the
     counters of a checkpoint.
     """
-    saved = host.get("pace", {"since": (0, 0), "samples_per_insert": replay.samples_per_insert})  # earlier: none
-    if saved["samples_per_insert"] != replay.samples_per_insert:
+    saved = host["pace"]
+    if saved["samples_per_insert"] not in (None, replay.samples_per_insert):
         return host["num_updates"], host["ledger"]["stored"]
     num_updates, num_steps = saved["since"]
     return num_updates, num_steps

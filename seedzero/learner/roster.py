@@ -9,6 +9,8 @@ import dataclasses
 import json
 import threading
 import uuid
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -208,6 +210,27 @@ class Roster:
             if session is not None:
                 self._free[session.role].update(int(slot) for slot in session.all_slots)
             return session
+
+    def next_epoch(self) -> None:
+        """Deterministic mode: begins the environments after a checkpoint."""
+        self.epoch += 1
+
+    def next_evaluation(self) -> None:
+        """Counts an evaluation that is complete."""
+        self.evaluation_index += 1
+
+    def to_json(self) -> dict[str, int]:
+        """Returns the part of a checkpoint's counters."""
+        return {
+            "evaluation_index": self.evaluation_index,
+            "epoch": self.epoch,
+            "num_assigned": self.num_assigned,
+        }
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Continues a checkpoint's counters."""
+        self.evaluation_index, self.epoch = saved["evaluation_index"], saved["epoch"]
+        self.num_assigned = saved["num_assigned"]
 
     def sizes(self) -> list[int]:
         """Returns the number of environments of each training worker."""

@@ -12,14 +12,14 @@ from typing import Any
 
 from seedzero.agents import base
 from seedzero.bucket import mirror as mirrors
-from seedzero.checkpoints import checkpoint, trees
+from seedzero.checkpoints import checkpoint, migrations, trees
 from seedzero.checkpoints import checkpointer as checkpointers
 from seedzero.checkpoints import files as saved_files
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import config as configs
 from seedzero.core import errors
 from seedzero.device import state as states
-from seedzero.learner import calls as device_calls
+from seedzero.learner import dispatcher as dispatchers
 from seedzero.learner import evaluator as evaluators
 from seedzero.learner import limiter
 from seedzero.monitoring import view as views
@@ -68,7 +68,7 @@ class Saves:
             return ""
         newest = max(found, key=lambda manifest: manifest.step)
         with reading_counters(newest.step):
-            if not self._is_over(newest.host):
+            if not self._is_over(migrations.counters(newest.host)):
                 return ""
         whole, _ = saved_files.newest_verified(
             checkpoints, "state"
@@ -76,18 +76,18 @@ class Saves:
         if whole is None:
             return ""
         with reading_counters(whole.step):
-            return self._is_over(whole.host)
+            return self._is_over(migrations.counters(whole.host))
 
     def _is_over(self, host: Mapping[str, Any]) -> str:
         """Returns why a checkpoint with these counters is a run's last, or ""."""
-        if host.get(evaluators.IN_LAST):
+        if host[evaluators.IN_LAST]:
             return ""
         budget, evaluated = self._config.run, host["last_evaluation"]
         num_updates, num_steps = host["num_updates"], host["ledger"]["stored"]
         owed, replay = 0, self._config.replay
         if self._config.agent.SAMPLES:
             owed = limiter.owed_updates(replay, budget.max_env_steps, limiter.start_of(replay, host))
-            num_left_out, min_steps = host.get(device_calls.LEFT_OUT, (0, 0))  # earlier: none
+            num_left_out, min_steps = host[dispatchers.LEFT_OUT]
             owed -= num_left_out if replay.min_steps >= min_steps else 0
         if spent := budget.spent(num_updates, num_steps, owed):
             number = f"{num_updates} updates" if spent.startswith("--max_updates") else f"{num_steps} steps"
@@ -115,6 +115,7 @@ class Saves:
             self._truncate(0, -1)
             return None
         with reading_counters(restored.step):
+            restored = restored._replace(host=migrations.counters(restored.host))
             num_bytes, num_steps = int(restored.host["metrics_bytes"]), int(restored.host["ledger"]["stored"])
             self._mark = _mark(restored.host)
             if not self._config.run.deterministic:  # there, the evaluations after the checkpoint come again
@@ -141,7 +142,7 @@ class Saves:
 
     # ------------------------------------------------------------------------------------ while it goes on
 
-    def save(self, state: device_calls.CheckpointState) -> None:
+    def save(self, state: dispatchers.CheckpointState) -> None:
         """Begins a checkpoint, unless that update is saved. Raises TrainingFailure if the directory is lost."""
         self._directory.check_ours()
         step, mark = state.host["num_updates"], _mark(state.host)
@@ -151,7 +152,7 @@ class Saves:
         host = {**state.host, "metrics_bytes": self._view.log.size_bytes()}
         self.checkpointer.save(step, state.parts, host, state.rings if self.includes_replay else None)
 
-    def save_state(self, state: device_calls.CheckpointState) -> None:
+    def save_state(self, state: dispatchers.CheckpointState) -> None:
         """Saves the small state at once where the replay takes long: an interrupted process may soon be killed."""
         self._directory.check_ours()
         frames = () if state.rings is None else state.rings.observation
@@ -222,4 +223,4 @@ def _mark(host: Mapping[str, Any]) -> tuple[int, ...]:
     """Returns the numbers that differ wherever there is something new to save."""
     evaluated = host["last_evaluation"] or {"update": 0}
     counts = host["num_updates"], host["num_acts"], host["evaluation_index"], evaluated["update"]
-    return *counts, host.get("num_reanalyses", 0), int(host.get(evaluators.IN_LAST, False))
+    return *counts, host["num_reanalyses"], int(host[evaluators.IN_LAST])

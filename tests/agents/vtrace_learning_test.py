@@ -16,11 +16,11 @@ import pytest
 from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.core import types
+from seedzero.device import acting, steps
 from seedzero.device import batch as batches
 from seedzero.device import mesh as meshes
 from seedzero.device import setup as setups
 from seedzero.device import state as states
-from seedzero.device import steps
 from seedzero.learner import queue_pacing
 
 NUM_ENVS = 32
@@ -123,7 +123,7 @@ class _Programs(NamedTuple):
 @functools.cache
 def _programs(config: configs.Config, spec: types.EnvSpec) -> _Programs:
     setup = setups.make(config, spec, meshes.make(1))
-    return _Programs(setup, jax.jit(setup.agent.init), steps.make_act(setup), steps.make_update(setup))
+    return _Programs(setup, jax.jit(setup.agent.init), acting.make_act(setup), steps.make_update(setup))
 
 
 class _Learner:
@@ -156,6 +156,7 @@ class _Learner:
         every = np.ones(NUM_ENVS, bool)
         batch = batch._replace(
             slot=slots,
+            ring=slots,
             observation=observation,
             reward=np.where(first, 0, reward).astype(np.float32),
             terminated=every & final,

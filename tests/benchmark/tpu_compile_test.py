@@ -21,8 +21,8 @@ import pytest
 
 from seedzero.benchmark import roofline, tpu
 from seedzero.device import mesh as meshes
-from seedzero.device import programs as device_programs
 from seedzero.device import state as states
+from seedzero.device import tracing
 from seedzero.replay import frames as frame_rows
 
 pytestmark = [
@@ -195,7 +195,7 @@ def test_counted_trips_are_those_of_an_unrolled_loop() -> None:
 
         mapped: Any = meshes.over_devices(function, mesh, meshes.REPLICATED, meshes.REPLICATED)
         shape = jax.ShapeDtypeStruct((2048, 2048), np.float32, sharding=meshes.replicated(mesh))
-        traced = device_programs.Traced("loop", mapped.trace(shape))
+        traced = tracing.UncompiledProgram("loop", mapped.trace(shape))
         return tpu.compile_program(lambda: traced, mesh)
 
     rolled, unrolled = program(False), program(True)
@@ -208,6 +208,6 @@ def test_counted_trips_are_those_of_an_unrolled_loop() -> None:
 def test_by_its_cycles_a_large_product_comes_near_the_published_peak(chips: str) -> None:
     mesh, chip = tpu.make_mesh(chips), roofline.CHIPS[roofline.SLICES[chips].chip]
     shape = jax.ShapeDtypeStruct((8192, 8192), jnp.bfloat16, sharding=meshes.replicated(mesh))
-    traced = device_programs.Traced("product", jax.jit(jnp.matmul).trace(shape, shape))
+    traced = tracing.UncompiledProgram("product", jax.jit(jnp.matmul).trace(shape, shape))
     cost = tpu.compile_program(lambda: traced, mesh).cost
     assert 0.6 < roofline.seconds(cost, chip) / (cost.cycles / (1e9 * chip.ghz)) < 1

@@ -16,8 +16,8 @@ from seedzero.config import config as configs
 from seedzero.config import presets
 from seedzero.core import errors, types
 from seedzero.device import mesh as meshes
-from seedzero.device import programs as device_programs
 from seedzero.device import setup as setups
+from seedzero.device import tracing
 
 TINY = {
     "worker.envs_per_group": 8,
@@ -163,7 +163,7 @@ def test_every_known_trip_counts() -> None:
             lambda x: jax.lax.fori_loop(0, trips, body, x), mesh, meshes.REPLICATED, meshes.REPLICATED
         )
         shape = jax.ShapeDtypeStruct((32, 32), np.float32, sharding=meshes.replicated(mesh))
-        traced = device_programs.Traced("loop", function.trace(shape))  # type: ignore[attr-defined]
+        traced = tracing.UncompiledProgram("loop", function.trace(shape))  # type: ignore[attr-defined]
         program = tpu.compile_program(lambda: traced, mesh)
         assert program.open_loops == 0
         return program.cost

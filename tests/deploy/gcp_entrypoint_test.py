@@ -230,7 +230,7 @@ class TestCommandLines:
             assert pathlib.Path(token).read_text() == SECRET.token
             return 3
 
-        monkeypatch.setattr(gcp.seedzero, "main", train)
+        monkeypatch.setattr(gcp.commands, "main", train)
         for name, value in {**machine.environment, "CLUSTER_SPEC": spec}.items():
             monkeypatch.setenv(name, value)
         assert gcp.main([f"--secret={SECRET_NAME}", *flags, "train", "--preset=catch"]) == 3

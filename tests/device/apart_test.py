@@ -15,12 +15,13 @@ from seedzero.agents import base, muzero
 from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.core import types
-from seedzero.device import apart, memory, steps
+from seedzero.device import apart, memory, steps, tracing
 from seedzero.device import batch as batches
 from seedzero.device import mesh as meshes
 from seedzero.device import programs as device_programs
 from seedzero.device import setup as setups
 from seedzero.device import state as states
+from seedzero.device import strategy as strategies
 from seedzero.replay import data as sources
 from seedzero.replay import windows as windowing
 
@@ -68,9 +69,7 @@ class _World:
             **_split(num_acting, num_learning),
         )
         self.setup = setup
-        self.programs = device_programs.Programs(
-            setup, states.abstract_train(setup), states.abstract_actor(setup), on_ready=lambda: None
-        )
+        self.strategy, self.programs = _prepared(setup)
         self.train, self.actor = states.init_train(setup), states.init_actor(setup)
         self.stored = self.num_calls = 0
 
@@ -79,31 +78,33 @@ class _World:
         shard, local = self.layout.place(np.array(slots))
         batch = batches.padding(SPEC, self.layout, ROWS)
         rows = shard * ROWS + np.arange(len(slots))
-        batch.slot[rows] = local
+        batch.slot[rows] = batch.ring[rows] = local
         batch.observation[rows] = random.integers(0, 256, (len(slots), *SPEC.observation_shape))
         batch.reward[rows] = random.random(len(slots))
         batch.first[rows] = self.num_calls == 0
         batch.explore[rows] = True
         counters = steps.counters(self.stored, 0, self.num_calls)
         params = jax.device_put(self.train.params, meshes.replicated(self.setup.mesh))
-        self.actor, acted = self.programs.act(ROWS)(params, self.actor, batch, counters)
+        self.actor, acted = self.programs.run_act(params, self.actor, batch, counters)
         self.num_calls += 1
         self.stored += sum(slot < NUM_TRAIN for slot in slots)
         return np.asarray(acted)[rows]
 
     def update(self) -> dict[str, float]:
-        number = (int(self.train.num_updates),) if self.setup.learners else ()
-        self.train, rings, values = self.programs.update(self.train, self.actor.rings, np.int32(self.stored), *number)
+        run, number = self.programs.update, int(self.train.num_updates)
+        feed, rings = np.int32(self.stored), self.actor.rings
+        self.train, rings, values = self.strategy.run_update(run.functions, self.train, rings, feed, number)
         self.actor = self.actor._replace(rings=rings)
-        found = dict(zip(self.programs.metric_names, np.asarray(values).tolist(), strict=True))
+        found = dict(zip(run.metric_names, np.asarray(values).tolist(), strict=True))
         found.pop("priority_max")  # with learners apart: before the update
         return found
 
     def refresh(self) -> dict[str, float]:
         params = jax.device_put(self.train.params, meshes.replicated(self.setup.mesh))
-        rings, values = self.programs.refresh(params, self.actor.rings, steps.counters(self.stored, 100, 3))
+        run, counters = self.programs.refresh, steps.counters(self.stored, 100, 3)
+        rings, values = self.strategy.run_refresh(run.functions, params, self.actor.rings, counters)
         self.actor = self.actor._replace(rings=rings)
-        return dict(zip(self.programs.refresh_metric_names, np.asarray(values).tolist(), strict=True))
+        return dict(zip(run.metric_names, np.asarray(values).tolist(), strict=True))
 
     def live(self) -> list[Any]:
         """Acts, beyond the rings' ends, learns and refreshes in turn; returns what came of it."""
@@ -129,17 +130,30 @@ def _fake_setup(agent: base.Agent, num_acting: int = 1, num_learning: int = 1, *
     return setup._replace(**_split(num_acting, num_learning), **changes)
 
 
-def _programs(setup: setups.Setup) -> device_programs.Programs:
-    return device_programs.Programs(
-        setup, states.abstract_train(setup), states.abstract_actor(setup), on_ready=lambda: None
-    )
+def _prepared(setup: setups.Setup) -> tuple[strategies.Strategy, device_programs.Programs]:
+    train, actor = states.abstract_train(setup), states.abstract_actor(setup)
+    return device_programs.prepare(setup, train, actor, on_ready=lambda: None)
 
 
-def _act(compiled: device_programs.Programs, setup: setups.Setup, actor: Any, **arrays: Any) -> tuple[Any, Any]:
+class _Device:
+    """A strategy and its programs."""
+
+    def __init__(self, setup: setups.Setup) -> None:
+        self.strategy, self.programs = _prepared(setup)
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        return self.programs.update.metric_names
+
+    def update(self, train: Any, rings: Any, feed: Any, number: int) -> Any:
+        return self.strategy.run_update(self.programs.update.functions, train, rings, feed, number)
+
+
+def _act(compiled: _Device, setup: setups.Setup, actor: Any, **arrays: Any) -> tuple[Any, Any]:
     """Acts in all slots."""
     batch, rows = fake_agent.batch(setup, list(range(6)), **arrays)
     params = jax.device_put(setup.agent.acting(states.init_train(setup)), meshes.replicated(setup.mesh))
-    actor, acted = compiled.act(8)(params, actor, batch, steps.counters(0, 0, 0))
+    actor, acted = compiled.programs.run_act(params, actor, batch, steps.counters(0, 0, 0))
     return actor, np.asarray(acted)[rows].tolist()
 
 
@@ -148,11 +162,11 @@ def test_more_or_fewer_devices_learn_the_same_from_the_same_windows(num_acting: 
     found = []
     for learners in (0, num_learning):
         setup = _fake_setup(fake_agent.make(PRIORITIZED), num_acting, learners, ahead=False)
-        compiled, train, actor = _programs(setup), states.init_train(setup), states.init_actor(setup)
+        compiled, train, actor = _Device(setup), states.init_train(setup), states.init_actor(setup)
         for number in range(6):
             actor, _ = _act(compiled, setup, actor, observation=np.arange(6.0)[:, None], reward=float(number))
         for number in range(3):
-            train, rings, values = compiled.update(train, actor.rings, np.int32(30), *([number] if learners else []))
+            train, rings, values = compiled.update(train, actor.rings, np.int32(30), number)
             actor = actor._replace(rings=rings)
         metrics = dict(zip(compiled.metric_names, np.asarray(values).tolist(), strict=True))
         metrics.pop("priority_max")
@@ -173,7 +187,7 @@ def test_acting_goes_on_while_an_update_learns() -> None:
         return agent.update(state, windows._replace(reward=reward), key, axis_name)
 
     setup = _fake_setup(agent._replace(update=slow), 1, 2)
-    compiled, train, actor = _programs(setup), states.init_train(setup), states.init_actor(setup)
+    compiled, train, actor = _Device(setup), states.init_train(setup), states.init_actor(setup)
     for reward in (0.0, 3.0, 5.0):
         actor, _ = _act(compiled, setup, actor, reward=reward)
     before = np.asarray(actor.rings.weight)
@@ -197,7 +211,7 @@ def test_priorities_that_come_late_reach_no_other_rows(
     are_there = False
     monkeypatch.setattr(apart, "is_there", lambda tree: are_there)
     setup = _fake_setup(fake_agent.make(PRIORITIZED), 2, 1)
-    compiled, train, actor = _programs(setup), states.init_train(setup), states.init_actor(setup)
+    compiled, train, actor = _Device(setup), states.init_train(setup), states.init_actor(setup)
     for number in range(6):
         actor, _ = _act(compiled, setup, actor, reward=float(number))
     train, rings, _ = compiled.update(train, actor.rings, np.int32(30), 0)
@@ -223,12 +237,12 @@ def test_a_queue_is_learned_from_apart() -> None:
     found = []
     for num_learning in (0, 2):
         setup = _fake_setup(fake_agent.make(queue), 2, num_learning)
-        compiled, train, actor = _programs(setup), states.init_train(setup), states.init_actor(setup)
+        compiled, train, actor = _Device(setup), states.init_train(setup), states.init_actor(setup)
         for number in range(6):
             actor, _ = _act(compiled, setup, actor, observation=np.full((6, 1), number), reward=float(number))
         slot, time = np.tile(np.repeat(np.arange(3), 2), 2), np.tile([0, 2], 6)
         feed = steps.Unrolls(slot.astype(np.int32), time.astype(np.int32), np.ones(12, np.float32))
-        train, _, values = compiled.update(train, actor.rings, feed, *([0] if num_learning else []))
+        train, _, values = compiled.update(train, actor.rings, feed, 0)
         found.append((jax.tree.map(np.asarray, train.params), np.asarray(values), compiled.metric_names))
     assert found[0][2] == found[1][2] and "policy_lag" in found[0][2]
     np.testing.assert_array_equal(found[0][1], found[1][1])
@@ -238,9 +252,13 @@ def test_a_queue_is_learned_from_apart() -> None:
 def test_each_group_of_devices_has_memory_of_its_own() -> None:
     setup = _fake_setup(fake_agent.make(PRIORITIZED), 2, 2)
     train, actor = states.abstract_train(setup), states.abstract_actor(setup)
-    tracer = device_programs.Tracer(setup, train, actor)
-    assert list(tracer.training()) == ["draw", "learn", "write_back"]
-    params, batch = 8, memory.device_bytes(tracer._moved)  # two numbers; as many rows of a batch on each device
-    assert tracer.learn_apart().elsewhere == 2 * params + batch  # on their way: no rings, no copies that act
+    strategy = apart.Apart(setup)
+    tracer = tracing.ProgramTracer(setup, train, actor, strategy.held)
+    traces = strategy.trace_update(tracer)
+    assert list(traces) == ["draw", "learn", "write_back"]
+    drawn = jax.eval_shape(apart.make_draw(setup), tracer.scalar, actor.rings, tracer.feed)[0]
+    params, batch = 8, memory.device_bytes(meshes.placed(drawn, meshes.sharded(setup.mesh)))
+    # Two numbers; as many rows of a batch on each device.
+    assert traces["learn"]().elsewhere == 2 * params + batch  # on their way: no rings, no copies that act
     # Besides the parameters that act: those of an evaluation, those on their way, and windows on theirs.
     assert tracer.act(8).elsewhere == 3 * params + batch

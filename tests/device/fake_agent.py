@@ -103,7 +103,7 @@ def batch(setup: setups.Setup, slots: list[int], **arrays: Any) -> tuple[batches
     shard, local = setup.layout.place(np.array(slots))
     padded = batches.padding(setup.spec, setup.layout, num_rows)
     rows = shard * num_rows + np.arange(len(slots))
-    padded.slot[rows] = local
+    padded.slot[rows] = padded.ring[rows] = local
     padded.first[rows] = False
     for name, array in arrays.items():
         getattr(padded, name)[rows] = array

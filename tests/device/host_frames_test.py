@@ -65,13 +65,9 @@ class _World:
             ahead=ahead,
         )
         self.ready = threading.Semaphore(0)
-        sharding = meshes.sharded(setup.mesh)
-        self.frames = host_frames.HostFrames(SPEC, self.layout, LENGTH, sharding) if on_host else None
-        actor = states.abstract_actor(setup)
-        if on_host:
-            actor = actor._replace(rings=actor.rings._replace(observation=None))
-        self.programs = device_programs.Programs(
-            setup, states.abstract_train(setup), actor, on_ready=self.ready.release, frames=self.frames
+        shapes = states.abstract_train(setup), states.abstract_actor(setup)
+        self.strategy, self.programs = device_programs.prepare(
+            setup, *shapes, on_host=on_host, on_ready=self.ready.release
         )
         self.train = states.init_train(setup)
         self.actor = states.init_actor(setup, holds_frames=not on_host)
@@ -82,28 +78,30 @@ class _World:
         shard, local = self.layout.place(np.array(slots))
         batch = batches.padding(SPEC, self.layout, ROWS)
         rows = shard * ROWS + np.arange(len(slots))
-        batch.slot[rows] = local
+        batch.slot[rows] = batch.ring[rows] = local
         batch.observation[rows] = random.integers(0, 256, (len(slots), *SPEC.observation_shape))
         batch.reward[rows] = random.random(len(slots))
         batch.first[rows] = self.num_acts == 0
         batch.terminated[rows] = random.random(len(slots)) < 0.1
         batch.explore[rows] = True
         counters = steps.counters(self.stored, 0, self.num_acts)
-        self.actor, acted = self.programs.act(ROWS)(self.train.params, self.actor, batch, counters)
+        self.strategy.keep(batch)
+        self.actor, acted = self.programs.run_act(self.train.params, self.actor, batch, counters)
         self.num_acts += 1
         self.stored += sum(slot < NUM_TRAIN for slot in slots)
         return np.asarray(acted)[rows]
 
     def update(self) -> dict[str, float]:
-        self.train, rings, values = self.programs.update(self.train, self.actor.rings, np.int32(self.stored))
+        run, feed = self.programs.update, np.int32(self.stored)
+        self.train, rings, values = self.strategy.run_update(run.functions, self.train, self.actor.rings, feed, 0)
         self.actor = self.actor._replace(rings=rings)
-        return dict(zip(self.programs.metric_names, np.asarray(values).tolist(), strict=True))
+        return dict(zip(run.metric_names, np.asarray(values).tolist(), strict=True))
 
     def refresh(self) -> dict[str, float]:
-        counters = steps.counters(self.stored, 100, self.num_refreshes)
-        rings, values = self.programs.refresh(self.train.params, self.actor.rings, counters)
+        counters, run = steps.counters(self.stored, 100, self.num_refreshes), self.programs.refresh
+        rings, values = self.strategy.run_refresh(run.functions, self.train.params, self.actor.rings, counters)
         self.actor, self.num_refreshes = self.actor._replace(rings=rings), self.num_refreshes + 1
-        return dict(zip(self.programs.refresh_metric_names, np.asarray(values).tolist(), strict=True))
+        return dict(zip(run.metric_names, np.asarray(values).tolist(), strict=True))
 
     def live(self) -> list[float | np.ndarray]:
         """Acts, learns and refreshes in turn, beyond the rings' ends; returns what came of it."""
@@ -117,8 +115,8 @@ class _World:
 
     @property
     def whole(self) -> Any:
-        rings = self.programs.with_frames(self.actor.rings)
-        if self.frames is None:  # in the layout of a device
+        rings = self.strategy.whole(self.actor.rings)
+        if self.strategy.holds_frames:  # in the layout of a device
             everywhere = np.indices(rings.observation.shape[:2])
             rings = rings._replace(observation=frame_rows.get(rings.observation, *map(jnp.asarray, everywhere)))
         return jax.tree.map(np.asarray, rings)
@@ -142,7 +140,7 @@ def test_a_run_goes_on_behind_the_rows_that_came_back() -> None:
 
     def write(frames: host_frames.HostFrames, *slots: int, number: int) -> None:
         batch = batches.padding(_NUMBERED, _ONE, 2)
-        batch.slot[: len(slots)] = slots
+        batch.slot[: len(slots)] = batch.ring[: len(slots)] = slots
         batch.observation[:] = number
         frames.write(batch)
 
@@ -158,8 +156,8 @@ def test_a_run_goes_on_behind_the_rows_that_came_back() -> None:
 
 def test_programs_draw_ahead_what_acting_does_not_overwrite() -> None:
     world, random = _World(1, on_host=True, ahead=True), np.random.default_rng(0)
-    frames = world.frames
-    assert frames is not None
+    assert isinstance(world.strategy, host_frames.FramesWithHost)
+    frames = world.strategy.frames
     may_read, num_compared, read = threading.Semaphore(0), 0, frames.read
     before = frames.array
 
@@ -182,9 +180,10 @@ def test_programs_draw_ahead_what_acting_does_not_overwrite() -> None:
         for _ in range(host_frames.HOST_LAG):
             world.act([0, 1, 2, 3], random)
         may_read.release()
-        while not world.programs.update_ready:
+        while not world.strategy.is_ready:
             assert world.ready.acquire(timeout=60)
     world.programs.close()
+    world.strategy.close()
     assert num_compared == 1 + 8
 
 
@@ -225,9 +224,7 @@ class _Numbered:
                 lag=host_frames.HOST_LAG,
             )
         )
-        self.update = host_frames.UpdateFromHost(
-            self.frames, self._draw, self._learn, ahead=True, on_ready=self.is_ready.release
-        )
+        self.strategy = host_frames.FramesWithHost(self.frames, ahead=True, on_ready=self.is_ready.release)
 
     def _draw(
         self, num_updates: jax.Array, ahead: Any, rings: ring_store.Rings, num_inserts: Any
@@ -250,7 +247,7 @@ class _Numbered:
         """Writes the next number into both slots."""
         for _ in range(times):
             batch = batches.padding(_NUMBERED, _ONE, 2)
-            batch.slot[:] = [0, 1]
+            batch.slot[:] = batch.ring[:] = [0, 1]
             batch.observation[:] = self.number
             self.frames.write(batch)
             row = ring_store.Row(
@@ -267,7 +264,8 @@ class _Numbered:
     def learn(self) -> np.ndarray:
         """Returns the numbers of the rows that an update saw."""
         train: Any = type("Train", (), {"num_updates": jnp.int32(len(self.seen))})
-        self.update(train, self.rings, jnp.int32(self.number))
+        run = {"draw": self._draw, "learn": self._learn}
+        self.strategy.run_update(run, train, self.rings, jnp.int32(self.number), 0)
         return self.seen[-1]
 
 
@@ -279,7 +277,7 @@ def test_frames_read_after_more_acting_are_those_that_were_drawn(num_acts: int) 
         world.learn()  # draws the next windows, whose frames aren't read yet
         world.act(num_acts)
         world.may_read.release()
-    world.update.close()
+    world.strategy.close()
     # Too late they are drawn anew, from rows that are not about to be overwritten.
     assert world.num_draws == (10 + 1 if num_acts <= host_frames.HOST_LAG else 2 * 10)
 
@@ -297,7 +295,7 @@ def test_windows_are_those_of_their_update_whenever_they_were_drawn() -> None:
         world.may_read.release()
         seen.append(world.learn())
         world.may_read.release()
-        world.update.close()
+        world.strategy.close()
     np.testing.assert_array_equal(*seen)
 
 
@@ -308,27 +306,27 @@ def test_calls_that_write_no_row_do_not_make_windows_late() -> None:
     padding = batches.padding(_NUMBERED, _ONE, 2)
     for _ in range(2 * host_frames.HOST_LAG):
         world.frames.write(padding)
-    assert not world.update.ready
+    assert not world.strategy.is_ready
     world.may_read.release()
-    world.update.close()
+    world.strategy.close()
 
 
 def test_an_update_is_ready_once_its_frames_are_read() -> None:
     world = _Numbered()
     world.act(_SHORT)
-    assert world.update.ready
+    assert world.strategy.is_ready
     world.learn()
-    assert not world.update.ready
+    assert not world.strategy.is_ready
     world.may_read.release()
     assert world.is_ready.acquire(timeout=60)
-    assert world.update.ready
+    assert world.strategy.is_ready
     world.learn()
     world.act(host_frames.HOST_LAG)
-    assert not world.update.ready
+    assert not world.strategy.is_ready
     world.act()
-    assert world.update.ready  # it waits for nothing: the windows are drawn anew
+    assert world.strategy.is_ready  # it waits for nothing: the windows are drawn anew
     world.may_read.release()
-    world.update.close()
+    world.strategy.close()
 
 
 def test_an_error_of_the_reader_reaches_the_update() -> None:
@@ -339,7 +337,7 @@ def test_an_error_of_the_reader_reaches_the_update() -> None:
     world.may_read.release()
     with pytest.raises(IndexError):
         world.learn()
-    world.update.close()
+    world.strategy.close()
 
 
 def test_rings_of_which_little_could_be_sampled_are_refused() -> None:

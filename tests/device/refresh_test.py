@@ -17,11 +17,11 @@ from seedzero.agents import base, muzero, muzero_model, muzero_search
 from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.core import types
+from seedzero.device import acting, steps
 from seedzero.device import batch as batches
 from seedzero.device import mesh as meshes
 from seedzero.device import setup as setups
 from seedzero.device import state as states
-from seedzero.device import steps
 from seedzero.networks import muzero as muzero_net
 from seedzero.replay import data as sources
 from seedzero.replay import windows as windowing
@@ -202,7 +202,7 @@ def test_a_target_may_follow_from_several_positions(num_devices: int) -> None:
 
     refresh = base.Refresh(per_insert=1.0, batch_size=400, min_age=0, length=4, observe=(0, 3), compute=compute)
     setup = fake_agent.make_setup(fake_agent.make(refresh=refresh), num_devices)
-    act, actor = steps.make_act(setup), states.init_actor(setup)
+    act, actor = acting.make_act(setup), states.init_actor(setup)
     params = states.init_train(setup).params
     for number in range(7):
         batch, _ = fake_agent.batch(

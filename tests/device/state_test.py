@@ -63,13 +63,13 @@ def test_environments_take_and_put_what_they_carry(size: int) -> None:
     everyone, only = jnp.arange(5), jnp.zeros(5, jnp.int32)
     table = acting.Carried({"x": frame_rows.put(frames, everyone, only, jnp.asarray(past))}, jnp.arange(5.0))
     slot = jnp.asarray([3, 1, 7])
-    taken = states.take_carried(table, slot)
+    taken = acting.take_carried(table, slot)
     np.testing.assert_array_equal(taken.past["x"][:2], past[[3, 1]])
     np.testing.assert_array_equal(taken.memory[:2], [3, 1])
     new = rng.integers(256, size=(3, size, 1, 2)).astype(np.uint8)
-    table = states.put_carried(table, slot, acting.Carried({"x": jnp.asarray(new)}, jnp.asarray([30.0, 10.0, 70.0])))
+    table = acting.put_carried(table, slot, acting.Carried({"x": jnp.asarray(new)}, jnp.asarray([30.0, 10.0, 70.0])))
     past[[3, 1]] = new[:2]
-    found = states.take_carried(table, everyone)
+    found = acting.take_carried(table, everyone)
     np.testing.assert_array_equal(found.past["x"], past)
     np.testing.assert_array_equal(found.memory, [0, 10, 2, 30, 4])
 

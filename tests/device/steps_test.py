@@ -15,11 +15,11 @@ from seedzero.agents import base, muzero
 from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.core import types
+from seedzero.device import acting, steps
 from seedzero.device import batch as batches
 from seedzero.device import mesh as meshes
 from seedzero.device import setup as setups
 from seedzero.device import state as states
-from seedzero.device import steps
 from seedzero.replay import data as sources
 
 SPEC = types.EnvSpec((2,), "float32", 3)
@@ -46,7 +46,7 @@ class _Programs(NamedTuple):
 
     setup: setups.Setup
     train: base.TrainState
-    actor: states.ActorState
+    actor: acting.ActorState
     act: Callable[..., Any]
     update: Callable[..., Any]
 
@@ -65,7 +65,7 @@ def _programs(num_devices: int, is_prioritized: bool) -> _Programs:
         capacity=CAPACITY,
     )
     train, actor = states.init_train(setup), states.init_actor(setup)
-    return _Programs(setup, train, actor, steps.make_act(setup), steps.make_update(setup))
+    return _Programs(setup, train, actor, acting.make_act(setup), steps.make_update(setup))
 
 
 class _Host:
@@ -84,7 +84,7 @@ class _Host:
         num_rows = NUM_TRAIN + NUM_EVALUATE
         batch = batches.padding(SPEC, self.layout, num_rows)
         rows = shard * num_rows + np.arange(len(slots))
-        batch.slot[rows] = local
+        batch.slot[rows] = batch.ring[rows] = local
         batch.observation[rows] = np.array(value, np.float32)[:, None]
         batch.reward[rows] = 0.0 if first else 1.0
         batch.first[rows] = first
@@ -223,7 +223,7 @@ def test_an_update_counts_the_age_of_what_it_learns_from() -> None:
 
 def _acted(setup: setups.Setup, *calls: tuple[batches.Batch, np.ndarray], version: int = 0) -> Any:
     """Returns the acting state after these calls, and the actions of the last one in the order of its slots."""
-    act, actor = steps.make_act(setup), states.init_actor(setup)
+    act, actor = acting.make_act(setup), states.init_actor(setup)
     params, actions = states.init_train(setup).params, np.zeros(0)
     for number, (batch, rows) in enumerate(calls):
         actor, acted = act(params, actor, batch, steps.counters(0, version, number))
@@ -350,7 +350,7 @@ def _queue_update(num_devices: int, *unrolls: tuple[int, int, float]) -> tuple[M
     queue = sources.Queue(length=2, batch_size=len(unrolls), max_lag=3, wait_seconds=0.0)
     setup = fake_agent.make_setup(fake_agent.make(queue), num_devices, batch_size=len(unrolls))
     random, slots = np.random.default_rng(0), [0, 1, 2, 3]
-    act, actor = steps.make_act(setup), states.init_actor(setup)
+    act, actor = acting.make_act(setup), states.init_actor(setup)
     train = states.init_train(setup)
     for number in range(7):  # episodes of five rows: unrolls cross their ends
         values = random.normal(size=(2, 4)).astype(np.float32)

@@ -21,6 +21,7 @@ from seedzero.config import options, sections
 from seedzero.core import types
 from seedzero.device import batch as batches
 from seedzero.device import state as states
+from seedzero.device import strategy as strategies
 from seedzero.learner import build
 from seedzero.transport import messages
 
@@ -136,7 +137,7 @@ def _play_to_a_checkpoint(world: loop_world.World, spec: types.EnvSpec) -> None:
                 request = messages.StepRequest(session.session_id, session.role, group, 0, game.seen, game.first)
                 world.inbox.put(batches.Message(request, session.slots[group], world.now))
             while len(world.saved) == num_saved and world.loop.step():
-                world.calls.in_flight.settle()
+                world.dispatcher.in_flight.settle()
             if len(world.saved) > num_saved:
                 return
             for request, actions, _ in world.replies[num_answered:]:
@@ -149,7 +150,7 @@ def _save(world: loop_world.World, directory: pathlib.Path) -> None:
     writer = checkpointers.Checkpointer(
         directory, sections.CheckpointConfig(), on_durable=lambda step: None, on_error=failures.append
     )
-    state = world.calls.state()
+    state = world.dispatcher.state()
     writer.save(world.num_updates, state.parts, state.host, state.rings)
     writer.wait()
     writer.close()
@@ -163,10 +164,11 @@ def _resumed(device: loop_world.Device, directory: pathlib.Path) -> loop_world.W
     found = checkpoint.restore(directory, states.parts(agent, train), actor.rings if agent.samples else None)
     assert found is not None and found.step == EVERY and (found.rings is not None) == agent.samples
     device = device._replace(
-        train=states.from_parts(agent, train, found.state), actor=build._actor(device.setup, found, None, True)
+        train=states.from_parts(agent, train, found.state),
+        actor=build.first_actor(device.setup, found, strategies.Strategy(), is_deterministic=True),
     )
     world = loop_world.World(device, **LOCK_STEP)
-    world.calls.restore(found.host, has_replay=found.rings is not None)
+    world.dispatcher.restore(found.host, has_replay=found.rings is not None)
     return world
 
 
@@ -182,7 +184,9 @@ def test_a_run_that_goes_on_begins_at_random_again_unless_it_repeats(is_determin
     device = loop_world.make_device(dict(settings), spec, num_learning=0, ahead=False)
     rings = device.actor.rings if has_replay else None
     found = checkpoint.Restored(EVERY, {}, {}, rings, [], newest=None)  # type: ignore[arg-type]
-    memory: Any = build._actor(device.setup, found, None, is_deterministic).carried.memory
+    memory: Any = build.first_actor(
+        device.setup, found, strategies.Strategy(), is_deterministic=is_deterministic
+    ).carried.memory
     assert np.asarray(memory.first_left > 0).tolist() == [not is_deterministic] * len(memory.first_left)
 
 
@@ -209,6 +213,6 @@ def test_a_run_repeats_bit_for_bit_also_when_it_resumes_from_a_checkpoint_on_the
     assert _answers(whole)[num_before:] == _answers(resumed)
     # Not because nothing was learned, or nothing was played.
     assert whole.num_updates == 2 * EVERY and len({str(actions) for _, actions, _ in _answers(resumed)}) > 1
-    before, after = (world.calls.state().parts["params"] for world in (again, whole))
+    before, after = (world.dispatcher.state().parts["params"] for world in (again, whole))
     for one, other in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
         assert not np.array_equal(one, other)

@@ -30,5 +30,5 @@ def test_a_replay_that_is_too_large_for_checkpoints_is_told(
     if "checkpoint.replay_limit_bytes" in settings:
         settings = {**settings, "checkpoint.replay_limit_bytes": size - 1}
     config = configs.override(configs.Config(), {**device.settings, **settings})
-    found, _, text = build._place_replay(config, device.setup, device.train, device.actor)
+    found, _, text = build.place_replay(config, device.setup, device.train, device.actor)
     assert (found, "--checkpoint.replay=on saves it" in text) == (is_saved, told)

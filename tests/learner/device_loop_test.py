@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 from typing import Any
 
@@ -10,11 +9,11 @@ import loop_world
 import numpy as np
 import pytest
 
-from seedzero.checkpoints import trees
+from seedzero.checkpoints import migrations, trees
 from seedzero.core import errors, types
 from seedzero.device import apart
 from seedzero.device import state as states
-from seedzero.learner import calls as device_calls
+from seedzero.learner import dispatcher as dispatchers
 from seedzero.learner import evaluator as evaluators
 from seedzero.monitoring import counts
 
@@ -22,18 +21,18 @@ from seedzero.monitoring import counts
 def test_its_pulse_changes_with_each_call_that_returns_and_is_none_without_a_call(make: loop_world.Make) -> None:
     world = make(training__max_in_flight=2, replay__min_steps=100)  # no updates yet
     session, pulses = world.join(), [world.loop.pulse()]
-    act = world.calls.act
+    act = world.dispatcher.act
 
     def look_and_act() -> None:
         pulses.append(world.loop.pulse())  # a dispatch may wait for the device, too
         act()
 
-    world.calls.act = look_and_act  # type: ignore[method-assign]
+    world.dispatcher.act = look_and_act  # type: ignore[method-assign]
     for number in range(2):
         world.show(session, 0, float(number), first=number == 0)
         assert world.loop.step()
         pulses.append(world.loop.pulse())
-    world.calls.in_flight.complete_next()
+    world.dispatcher.in_flight.complete_next()
     pulses.append(world.loop.pulse())
     world.complete()
     assert not world.loop.step()
@@ -50,7 +49,7 @@ def test_no_more_calls_are_in_flight_than_the_settings_say(make: loop_world.Make
     world.show(session, 0, float(most))
     assert not world.loop.step()
     assert not world.replies  # dispatched calls wait for the completion thread
-    world.calls.in_flight.complete_next()
+    world.dispatcher.in_flight.complete_next()
     assert len(world.replies) == 1
     assert world.loop.step()
     world.complete()
@@ -60,14 +59,14 @@ def test_no_more_calls_are_in_flight_than_the_settings_say(make: loop_world.Make
 def test_acting_is_answered_while_updates_of_other_devices_are_not_complete() -> None:
     device = loop_world.make_device(loop_world.MUZERO, num_learning=1).without_refresh
     world = loop_world.World(device, training__max_in_flight=1)
-    session, acting, learning = world.join(), *world.calls.in_flight._lanes
+    session, acting, learning = world.join(), *world.dispatcher.in_flight.lanes
 
     def answer(step: int) -> None:
         for group in (0, 1):
             world.show(session, group, float(step), first=step == 0)
         while world.loop.step() or acting.number:
             if acting.number:
-                world.calls.in_flight.complete_next(0)
+                world.dispatcher.in_flight.complete_next(0)
 
     for step in range(4):
         answer(step)
@@ -88,7 +87,7 @@ def test_acting_waits_for_the_parameters_of_an_update_apart_where_no_older_ones_
 ) -> None:
     world = loop_world.World(taking_turns, evaluation__every_updates=1000)
     session, watched = world.join(), world.join(types.Role.EVALUATE, "evaluator")
-    acting, learning = world.calls.in_flight._lanes
+    acting, learning = world.dispatcher.in_flight.lanes
 
     def show(*, first: bool = False) -> None:
         for group in (0, 1):
@@ -99,7 +98,7 @@ def test_acting_waits_for_the_parameters_of_an_update_apart_where_no_older_ones_
         num_before = len(world.replies)
         while world.loop.step() or acting.number:
             if acting.number:
-                world.calls.in_flight.complete_next(0)
+                world.dispatcher.in_flight.complete_next(0)
         return [(request.role, version) for request, _, version in world.replies[num_before:]]
 
     show(first=True)
@@ -112,25 +111,9 @@ def test_acting_waits_for_the_parameters_of_an_update_apart_where_no_older_ones_
         show()
         world.show(watched, 0, 0.0, first=number == 0)
         assert answers() == [(types.Role.EVALUATE, 1)]  # which no update makes older
-        world.calls.in_flight.complete_next(1)
+        world.dispatcher.in_flight.complete_next(1)
         assert answers() == [(types.Role.TRAIN, number + 1)] * 2
     assert world.gathered.means()["policy_lag_max"] <= 1.0
-
-
-def test_acting_keeps_to_its_own_room_where_other_devices_learn() -> None:
-    device = loop_world.make_device(loop_world.MUZERO, num_learning=1).without_refresh
-    world = loop_world.World(device, training__max_in_flight=1, replay__min_steps=100)  # no updates yet
-    session, acting = world.join(), world.calls.in_flight._lanes[0]
-    for group in (0, 1):
-        world.show(session, group, 0.0, first=True)
-    assert world.loop.step() and acting.number == 1
-    world.show(session, 0, 1.0)
-    assert world.calls.in_flight.has_room  # for an update
-    assert not world.loop.step() and acting.number == 1
-    assert world.loop._progress().waits_to_act
-    world.complete()
-    assert not world.loop._progress().waits_to_act and world.loop.step()
-    world.complete()
 
 
 def test_acting_and_training_keep_the_ratio_within_the_band(make: loop_world.Make) -> None:
@@ -142,17 +125,6 @@ def test_acting_and_training_keep_the_ratio_within_the_band(make: loop_world.Mak
     assert snapshot.num_samples == world.num_updates * loop_world.BATCH
     assert snapshot.version == world.num_updates and snapshot.is_compiled
     assert world.replies[-1][2] >= world.num_updates - 2  # acting uses what training made
-
-
-def test_it_tells_which_devices_wait_for_environments(make: loop_world.Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    world = make()
-    assert world.loop.look().lacking == ""
-    monkeypatch.setattr(world.calls.intake, "_layout", loop_world.LAYOUT._replace(num_shards=2))
-    monkeypatch.setattr(world.calls.intake, "_stored_per_shard", np.array([7, 0]))
-    session = world.join()
-    assert world.loop.look().lacking == ""  # it has an environment, whose steps will come
-    world.people._sessions[session.session_id] = dataclasses.replace(session, slots=(np.array([0, 1]),))
-    assert world.loop.look().lacking.startswith("no updates yet: device 1 of 0 to 1 had no environment")
 
 
 def test_a_return_that_was_asked_for_ends_the_run(make: loop_world.Make) -> None:
@@ -170,24 +142,6 @@ def test_a_return_that_was_asked_for_ends_the_run(make: loop_world.Make) -> None
     assert world.loop.run() == "evaluation returned 5, --stop_at_return=5"
 
 
-@pytest.mark.parametrize("is_lost", [False, True])
-def test_training_goes_on_where_the_environments_of_an_evaluation_are_silent_or_lost(
-    make: loop_world.Make, *, is_lost: bool
-) -> None:
-    world = make(evaluation__every_updates=1000, evaluation__pauses_training=True)
-    session, watched = world.join(), world.join(types.Role.EVALUATE, "evaluator")
-    world.play(session, 12)
-    begun = world.num_updates
-    assert world.loop.look().evaluating and world.loop._seconds_left() == evaluators.SILENCE_SECONDS
-    if is_lost:
-        world.lose(watched)
-    else:
-        world.now += evaluators.SILENCE_SECONDS
-    world.work()
-    world.play(session, 4)
-    assert world.num_updates > begun
-
-
 def test_a_baseline_that_is_cut_short_ends_no_run(make: loop_world.Make) -> None:
     world = make(evaluation__every_updates=2, run__stop_at_return=-5.0)
     session, watched = world.join(), world.join(types.Role.EVALUATE, "evaluator")
@@ -196,28 +150,8 @@ def test_a_baseline_that_is_cut_short_ends_no_run(make: loop_world.Make) -> None
     assert world.num_updates >= 4 and world.results == []
     world.show(watched, 0, 0.0, reward=-1.0)  # of an episode that would return less than -5
     world.work()
-    assert [result.mean_return for result in world.results] == [-1.0] and world.loop._over is None
+    assert [result.mean_return for result in world.results] == [-1.0] and world.loop.over is None
     assert world.loop.look().last_evaluation == {"update": 1, **world.results[0].to_json(), evaluators.CUT_SHORT: True}
-
-
-@pytest.mark.parametrize("pauses", [False, True])
-def test_training_waits_for_an_evaluation_where_that_is_wanted(make: loop_world.Make, *, pauses: bool) -> None:
-    world = make(evaluation__every_updates=1000, evaluation__pauses_training=pauses)
-    session, watched = world.join(), world.join(types.Role.EVALUATE, "evaluator")
-    world.play(session, 12)
-    begun = world.num_updates
-    assert begun > 0 and world.loop.look().evaluating
-    world.show(watched, 0, 0.0, first=True)
-    world.play(session, 4)
-    assert (world.num_updates == begun) == pauses
-    if pauses:  # no environment is late, and no pace holds anything back
-        assert world.loop._held() == ("device_idle_seconds",)
-    stored = world.loop.look().counts.stored
-    world.show(watched, 0, 0.0, reward=5.0, final=True)
-    world.work()
-    assert world.results and not world.loop.look().evaluating
-    world.play(session, 4)
-    assert world.num_updates > begun and world.loop.look().counts.stored > stored
 
 
 @pytest.mark.parametrize(
@@ -253,7 +187,7 @@ def test_a_replay_too_short_to_learn_from_ends_the_run_without_final_updates(mak
     (told,) = (text for text in world.reports if "left out" in text)
     num_left_out = 20 // loop_world.BATCH + 7
     assert told.startswith(f"{num_left_out} of the updates after the last step are left out: the replay holds 2")
-    assert world.calls.state().host[device_calls.LEFT_OUT] == (num_left_out, 1_000)
+    assert world.dispatcher.state().host[dispatchers.LEFT_OUT] == (num_left_out, 1_000)
 
 
 def test_no_update_is_left_out_silently_or_told_in_vain(make: loop_world.Make) -> None:
@@ -263,7 +197,7 @@ def test_no_update_is_left_out_silently_or_told_in_vain(make: loop_world.Make) -
         world.play(world.join(), 30)
         world.loop.run()
         assert not [text for text in world.reports if "left out" in text]
-        assert world.calls.state().host[device_calls.LEFT_OUT] == (0, 0)
+        assert world.dispatcher.state().host[dispatchers.LEFT_OUT] == (0, 0)
 
 
 class _FailsWhenRead:
@@ -273,9 +207,10 @@ class _FailsWhenRead:
 
 def test_a_failed_call_ends_training_with_its_reason(device: loop_world.Device) -> None:
     """XLA's calls fail when their result is asked for."""
-    broken: Any = loop_world.Broken(
-        device.programs, update=lambda train, rings, num_inserts: (train, rings, _FailsWhenRead())
+    update = loop_world.training(
+        device.programs.update, update=lambda train, rings, num_inserts: (train, rings, _FailsWhenRead())
     )
+    broken: Any = loop_world.Broken(device.programs, update=update)
     world = loop_world.World(device._replace(programs=broken))
     session = world.join()
     with pytest.raises(errors.TrainingFailure, match=r"RESOURCE_EXHAUSTED.*run the same command again"):
@@ -290,8 +225,8 @@ def test_a_failed_call_ends_training_with_its_reason(device: loop_world.Device) 
 def test_a_request_runs_between_two_calls_and_sees_what_a_checkpoint_holds(make: loop_world.Make) -> None:
     world = make()
     world.play(world.join(), 10)
-    seen: list[device_calls.CheckpointState] = []
-    world.loop.request(lambda: seen.append(world.calls.state()))
+    seen: list[dispatchers.CheckpointState] = []
+    world.loop.request(lambda: seen.append(world.dispatcher.state()))
     assert not seen
     world.loop.step()
     (state,) = seen
@@ -304,17 +239,17 @@ def test_the_newest_request_runs_once(make: loop_world.Make) -> None:
     loop, done = make().loop, []
     loop.request(lambda: done.append(1))
     loop.request(lambda: done.append(2))
-    assert loop._has_work() and not done
+    assert loop.has_work() and not done
     loop.step()
     loop.step()
-    assert done == [2] and not loop._has_work()
+    assert done == [2] and not loop.has_work()
 
 
 def test_a_request_may_ask_for_another(make: loop_world.Make) -> None:
     loop, done = make().loop, []
     loop.request(lambda: loop.request(lambda: done.append("again")))
     loop.step()
-    assert loop._has_work() and not done
+    assert loop.has_work() and not done
     loop.step()
     assert done == ["again"]
 
@@ -322,8 +257,8 @@ def test_a_request_may_ask_for_another(make: loop_world.Make) -> None:
 def test_the_reason_to_stop_is_taken_after_the_last_request(make: loop_world.Make) -> None:
     loop, seen = make().loop, []
     loop.stop("a signal")
-    loop.request(lambda: seen.append(loop._over))
-    assert loop._has_work()
+    loop.request(lambda: seen.append(loop.over))
+    assert loop.has_work()
     assert loop.run() == "a signal" and seen == [None]
 
 
@@ -352,43 +287,22 @@ def test_it_sleeps_until_a_message_comes_and_counts_what_passes_meanwhile(make: 
     assert reasons == ["told so"] and len(world.replies) == 1
 
 
-def test_it_wakes_when_a_batch_that_may_be_padded_has_waited_long_enough(make_queued: loop_world.Make) -> None:
-    world = make_queued(batcher__wait_microseconds=500_000)
-    assert world.loop._seconds_left() is None
-    session = world.join()
-    world.show(session, 0, 0.0, first=True)
-    assert world.loop._seconds_left() == 0.5  # a batch that may be filled
-    world.now = 0.5
-    world.work()
-    for place in range(loop_world.UNROLL):
-        world.show(session, 0, float(place))
-        world.now += 1.0
-        world.work()
-    assert world.loop._seconds_left() == 1.0 and world.num_updates == 0  # vtrace.wait_seconds
-    world.now += 0.75
-    assert world.loop._seconds_left() == 0.25 and not world.loop._has_work()
-    world.now += 0.25
-    assert world.loop._has_work()
-    world.work()
-    assert world.num_updates == 1 and world.gathered.means()["batch_padding"] == 0.5
-
-
 def test_a_batch_is_full_when_nobody_is_left_to_wait_for_on_any_device(
     make_queued: loop_world.Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = make_queued(batcher__wait_microseconds=500_000)
     session = world.join()
     world.show(session, 0, 0.0, first=True)
-    assert not world.loop._has_work()
-    monkeypatch.setattr(world.calls.workers.roster, "sizes", lambda: [2])
-    assert world.loop._has_work()  # there are no others to wait for
+    assert not world.loop.has_work()
+    monkeypatch.setattr(world.dispatcher.workers.roster, "sizes", lambda: [2])
+    assert world.loop.has_work()  # there are no others to wait for
     monkeypatch.undo()
     world.show(session, 1, 0.0, first=True)
-    assert world.loop._has_work()
-    setup = world.calls.setup
-    monkeypatch.setattr(world.calls.workers.roster, "sizes", lambda: [4, 4])
-    monkeypatch.setattr(world.calls, "setup", setup._replace(layout=setup.layout._replace(num_shards=2)))
-    assert not world.loop._has_work()  # half of the rows of two
+    assert world.loop.has_work()
+    setup = world.dispatcher.setup
+    monkeypatch.setattr(world.dispatcher.workers.roster, "sizes", lambda: [4, 4])
+    monkeypatch.setattr(world.dispatcher, "setup", setup._replace(layout=setup.layout._replace(num_shards=2)))
+    assert not world.loop.has_work()  # half of the rows of two
 
 
 class TestLockStep:
@@ -455,22 +369,22 @@ class TestLastEvaluation:
         watched = world.join(types.Role.EVALUATE, "evaluator")
         world.show(watched, 0, 0.0, first=True)
         world.play(world.join(), 12)
-        assert world.num_updates == 6 and world.results == [] and world.loop._over is None
+        assert world.num_updates == 6 and world.results == [] and world.loop.over is None
         assert world.reports == ["--max_updates=6 reached: one more evaluation"]
         assert world.restarts == [watched.session_id]  # the first evaluation says nothing about the end
         return world, world.join(types.Role.EVALUATE, "evaluator")
 
     def test_the_newest_parameters_are_evaluated_before_the_run_ends(self, make: loop_world.Make) -> None:
         world, watched = self._trained(make)
-        assert world.loop._has_work()
+        assert world.loop.has_work()
         world.show(watched, 0, 0.0, first=True)
         world.work()
         num_steps = world.loop.look().counts.stored
-        assert world.calls.state().host[evaluators.IN_LAST]  # so that a resume after Ctrl-C evaluates, too
+        assert world.dispatcher.state().host[evaluators.IN_LAST]  # so that a resume after Ctrl-C evaluates, too
         world.show(watched, 0, 0.0, reward=2.0, final=True)
         world.work()
         assert world.loop.run() == "--max_updates=6 reached"
-        assert not world.calls.state().host[evaluators.IN_LAST]
+        assert not world.dispatcher.state().host[evaluators.IN_LAST]
         assert [result.mean_return for result in world.results] == [2.0] and world.bests == []  # it is the first
         snapshot = world.loop.look()
         assert snapshot.last_evaluation is not None and snapshot.last_evaluation["update"] == 6
@@ -483,31 +397,31 @@ class TestLastEvaluation:
         world.show(watched, 0, 0.0, reward=2.0, final=True)
         world.work()
         assert world.loop.run() == "evaluation returned 2, --stop_at_return=1"
-        assert not world.calls.state().host[evaluators.IN_LAST]
+        assert not world.dispatcher.state().host[evaluators.IN_LAST]
 
     def test_steps_that_a_lost_worker_takes_back_do_not_undo_it(self, make: loop_world.Make) -> None:
         world = make(**{**self.SETTINGS, "run__max_updates": 0, "run__max_env_steps": 8})
         session = world.join()
         world.play(session, 30)
         assert world.reports == ["--max_env_steps=8 reached: one more evaluation"]
-        world.calls.intake.ledger.discard_stored(4, counts.UNFINISHED_UNROLL)  # as the unrolls of a queue
+        world.player.intake.ledger.discard_stored(4, counts.UNFINISHED_UNROLL)  # as the unrolls of a queue
         world.lose(session)
         world.work()
         world.now += evaluators.SILENCE_SECONDS
-        assert world.loop._has_work()
+        assert world.loop.has_work()
         assert world.loop.run() == "--max_env_steps=8 reached; its last evaluation took too long"
 
     def test_environments_that_never_come_end_it_when_they_are_late(self, make: loop_world.Make) -> None:
         world, watched = self._trained(make)
-        assert world.calls.state().host[evaluators.IN_LAST]  # a resume after Ctrl-C waits for them again
+        assert world.dispatcher.state().host[evaluators.IN_LAST]  # a resume after Ctrl-C waits for them again
         world.lose(watched)
         world.work()
-        assert world.loop._seconds_left() == evaluators.SILENCE_SECONDS and not world.loop._has_work()
+        assert world.loop.scheduler.seconds_left() == evaluators.SILENCE_SECONDS and not world.loop.has_work()
         world.now += evaluators.SILENCE_SECONDS
-        assert world.loop._has_work()
+        assert world.loop.has_work()
         assert world.loop.run() == "--max_updates=6 reached; its last evaluation took too long"
         assert world.results == []
-        assert not world.calls.state().host[evaluators.IN_LAST]
+        assert not world.dispatcher.state().host[evaluators.IN_LAST]
 
     def test_an_evaluation_that_was_given_up_is_not_owed_to_a_resume(self, make: loop_world.Make) -> None:
         world, watched = self._trained(make)
@@ -517,35 +431,37 @@ class TestLastEvaluation:
         assert (
             world.loop.run() == "--max_updates=6 reached; none of the 2 episodes of its last evaluation ended in time"
         )
-        assert not world.calls.state().host[evaluators.IN_LAST]
+        assert not world.dispatcher.state().host[evaluators.IN_LAST]
 
     def test_episodes_without_end_cost_a_tenth_of_the_time_and_stop_no_run(self, make: loop_world.Make) -> None:
         world, watched = self._trained(make, run__max_seconds=200.0, run__stop_at_return=1.0)
         world.show(watched, 0, 0.0, first=True)
         world.work()
         self._show_one_end(world, watched)
-        assert world.loop._seconds_left() == 20.0 and not world.loop._has_work()
+        assert world.loop.scheduler.seconds_left() == 20.0 and not world.loop.has_work()
         world.now += 20.0
-        assert world.loop._has_work()
+        assert world.loop.has_work()
         world.work()
-        assert world.loop._over == "--max_updates=6 reached"
+        assert world.loop.over == "--max_updates=6 reached"
         (result,) = world.results
         assert (result.episodes, result.unfinished, result.mean_return) == (1, 1, 5.0) and world.bests == []
         last = world.loop.look().last_evaluation
-        assert last is not None and last[evaluators.CUT_SHORT] and not world.calls.state().host[evaluators.IN_LAST]
+        assert (
+            last is not None and last[evaluators.CUT_SHORT] and not world.dispatcher.state().host[evaluators.IN_LAST]
+        )
 
     def test_in_lock_step_they_cost_a_tenth_of_the_steps_however_long_they_take(self, make: loop_world.Make) -> None:
         settings = {**self.SETTINGS, "run__deterministic": True, "evaluation__max_episode_steps": 30}
         world = make(**settings, run__max_seconds=200.0)
-        world.runner.num_updates = 6
+        world.player.num_updates = 6
         watched = world.join(types.Role.EVALUATE, "evaluator")
         for place in range(3):  # 6 of 2 * 30 steps
             world.now += 50.0
             world.show(watched, 0, 0.0, first=place == 0)
             world.work()
-        assert world.loop._over is None
+        assert world.loop.over is None
         self._show_one_end(world, watched)
-        assert world.loop._over == "--max_updates=6 reached"
+        assert world.loop.over == "--max_updates=6 reached"
         assert [(result.episodes, result.unfinished) for result in world.results] == [(1, 1)]
 
     def _show_one_end(self, world: loop_world.World, watched: Any) -> None:
@@ -557,8 +473,8 @@ class TestLastEvaluation:
 
     def test_a_remote_environment_without_an_evaluator_ends_at_once(self, make: loop_world.Make) -> None:
         world = make(**self.SETTINGS, env__id="remote")
-        world.runner.num_updates = 6
-        assert world.calls.end("--max_updates=6 reached") == "--max_updates=6 reached"
+        world.player.num_updates = 6
+        assert world.dispatcher.end("--max_updates=6 reached") == "--max_updates=6 reached"
 
     @pytest.mark.parametrize("settings", [{}, {"run__max_updates": 0}])
     def test_a_signal_ends_it_without_waiting(self, make: loop_world.Make, settings: dict[str, int]) -> None:
@@ -573,7 +489,7 @@ class TestLastEvaluation:
         world.play(world.join(), 12)
         num_updates = world.num_updates
         world.loop.end("--max_seconds=5 passed")
-        assert world.loop._has_work()
+        assert world.loop.has_work()
         world.work()
         assert world.reports == ["--max_seconds=5 passed: one more evaluation"] and world.num_updates == num_updates
         world.now += evaluators.SILENCE_SECONDS
@@ -582,13 +498,13 @@ class TestLastEvaluation:
     def test_in_lock_step_a_larger_budget_goes_on_as_if_it_had_not_been(self, make: loop_world.Make) -> None:
         world = make(**self.SETTINGS, run__deterministic=True, run__max_seconds=1.0)
         session, watched = world.join(), world.join(types.Role.EVALUATE, "evaluator")
-        world.runner.num_updates = 1
+        world.player.num_updates = 1
         self._evaluate(world, watched)
-        world.runner.num_updates = 6
-        before = world.calls.state().host
+        world.player.num_updates = 6
+        before = world.dispatcher.state().host
         watched = world.join(types.Role.EVALUATE, "evaluator")
         self._evaluate(world, watched)
-        after = world.calls.state().host
+        after = world.dispatcher.state().host
         assert after["last_evaluation"]["update"] == 6 and before["last_evaluation"]["update"] == 1
         changed = {name for name in after if after[name] != before[name]}
         assert changed == {"last_evaluation", "best_return"}
@@ -622,7 +538,7 @@ class TestRefreshing:
     def test_without_it_the_loop_neither_runs_nor_measures_it(self, make: loop_world.Make) -> None:
         world = make()
         world.play(world.join(), 10)
-        assert world.loop.look().num_refreshed is None and world.runner.num_refreshes == 0
+        assert world.loop.look().num_refreshed is None and world.player.num_refreshes == 0
         assert not [name for name in world.gathered.means() if "reanalyse" in name or "refresh" in name]
 
     def test_the_newest_parameters_search_also_where_acting_has_older_ones(
@@ -639,13 +555,13 @@ class TestRefreshing:
     ) -> None:
         world = make_refreshing()
         world.play(world.join(), 20)
-        host = world.calls.state().host
+        host = world.dispatcher.state().host
         resumed = make_refreshing()
-        resumed.calls.restore(host, has_replay=True)
+        resumed.dispatcher.restore(host, has_replay=True)
         assert resumed.loop.look().num_refreshed == world.loop.look().num_refreshed
-        assert resumed.runner.num_refreshes > 0
+        assert resumed.player.num_refreshes > 0
         older = {name: value for name, value in host.items() if name != "num_reanalyses"}
-        resumed.calls.restore(older, has_replay=True)
+        resumed.dispatcher.restore(migrations.counters(older), has_replay=True)
         assert resumed.loop.look().num_refreshed == 0
 
     def test_a_lock_step_run_resumed_from_a_checkpoint_equals_one_that_went_on(
@@ -654,7 +570,7 @@ class TestRefreshing:
         whole, resumed, saved = _whole_and_resumed(refreshing, self.LOCK_STEP)
         assert saved.host["num_updates"] == 6 and saved.host["num_reanalyses"] > 0
         loop_world.assert_same_state(whole, resumed)
-        assert whole.calls.state().host["num_reanalyses"] > saved.host["num_reanalyses"]
+        assert whole.dispatcher.state().host["num_reanalyses"] > saved.host["num_reanalyses"]
         assert whole.replies[-1][1] == resumed.replies[-1][1]
 
 
@@ -671,7 +587,7 @@ class TestQueue:
         assert snapshot.counts.stored == 4 * 3 * 9 == snapshot.num_samples  # three of four rows complete a step
         means = world.gathered.means()
         assert means["batch_padding"] == 0 and means["policy_lag"] <= means["policy_lag_max"] <= 2
-        assert not world.calls.in_flight.has_failed
+        assert not world.dispatcher.in_flight.has_failed
 
     def test_acting_waits_where_updates_cannot_follow(self, queued: loop_world.Device) -> None:
         broken: Any = loop_world.Broken(queued.programs, update_ready=False)
@@ -686,7 +602,7 @@ class TestQueue:
             num_rows = len(world.replies) // 2
         assert num_rows == 2 * loop_world.UNROLL + 1  # max_lag is 2
         assert world.num_updates == 0 and world.inbox.num_rows(types.Role.TRAIN) == 4
-        broken._replaced.clear()
+        broken.replaced.clear()
         world.work()
         assert world.num_updates == 2 and len(world.replies) == 2 * (num_rows + 1)
 
@@ -726,10 +642,10 @@ class TestQueue:
     ) -> None:
         world = make_queued()
         world.play(world.join(), loop_world.UNROLL + 3, episode=100)
-        state, before = world.calls.state(), world.loop.look()
+        state, before = world.dispatcher.state(), world.loop.look()
         assert state.rings is None and before.counts.stored == 20 and before.num_samples == 12
         resumed = make_queued()
-        resumed.calls.restore(state.host, has_replay=False)
+        resumed.dispatcher.restore(state.host, has_replay=False)
         after = resumed.loop.look()
         assert after.counts.stored == after.num_samples == 12
         assert after.counts.discarded == {"worker_lost": 4, "unfinished_unroll": 8}
@@ -742,7 +658,7 @@ class TestQueue:
         counts = world.loop.look().counts
         assert counts.stored == world.loop.look().num_samples == 3 * 12
         assert counts.discarded == {"checkpoint_reset": 4}
-        assert world.calls.state().host["waiting_steps"] == 0
+        assert world.dispatcher.state().host["waiting_steps"] == 0
 
     @pytest.mark.parametrize("batch_size", [4, 3])
     def test_a_lock_step_run_resumed_from_a_checkpoint_equals_one_that_went_on(
@@ -760,9 +676,9 @@ class TestQueue:
 
 def _whole_and_resumed(
     device: loop_world.Device, settings: dict[str, Any]
-) -> tuple[loop_world.World, loop_world.World, device_calls.CheckpointState]:
+) -> tuple[loop_world.World, loop_world.World, dispatchers.CheckpointState]:
     """Plays to a second checkpoint, and from the first one to it again."""
-    saved: list[device_calls.CheckpointState] = []
+    saved: list[dispatchers.CheckpointState] = []
     whole = loop_world.World(device, **settings)
     _play_to_a_checkpoint(whole, whole.join(), saved)
     _play_to_a_checkpoint(whole, whole.join(), saved)
@@ -770,12 +686,12 @@ def _whole_and_resumed(
     train = states.from_parts(device.setup.agent, device.train, state.parts)
     actor = device.actor if state.rings is None else device.actor._replace(rings=state.rings)
     resumed = loop_world.World(device._replace(train=train, actor=actor), **settings)
-    resumed.calls.restore(state.host, has_replay=state.rings is not None)
+    resumed.dispatcher.restore(state.host, has_replay=state.rings is not None)
     _play_to_a_checkpoint(resumed, resumed.join(), [])
     return whole, resumed, state
 
 
-def _play_to_a_checkpoint(world: loop_world.World, session: Any, saved: list[device_calls.CheckpointState]) -> None:
+def _play_to_a_checkpoint(world: loop_world.World, session: Any, saved: list[dispatchers.CheckpointState]) -> None:
     """Plays environments to the next checkpoint and keeps a copy of it."""
     num_saved = len(world.saved)
     with world.completions():
@@ -783,9 +699,9 @@ def _play_to_a_checkpoint(world: loop_world.World, session: Any, saved: list[dev
             for group in (0, 1):
                 world.show(session, group, float(index), first=index == 0)
             while len(world.saved) == num_saved and world.loop.step():
-                world.calls.in_flight.settle()
+                world.dispatcher.in_flight.settle()
             if len(world.saved) > num_saved:
-                state = world.calls.state()
-                saved.append(device_calls.CheckpointState(*trees.copy((state.parts, state.rings)), state.host))
+                state = world.dispatcher.state()
+                saved.append(dispatchers.CheckpointState(*trees.copy((state.parts, state.rings)), state.host))
                 return
     raise AssertionError("no checkpoint")

@@ -9,6 +9,7 @@ import loop_world
 import numpy as np
 import pytest
 
+from seedzero.checkpoints import migrations
 from seedzero.config import sections
 from seedzero.core import types
 from seedzero.evaluation import human_scores
@@ -177,7 +178,7 @@ def test_checkpoints_of_versions_that_knew_the_best_alone_resume() -> None:
     saved = evaluator.to_json()
     del saved["highest_return"]
     again = _make(4)
-    again.restore(saved)
+    again.restore(migrations.counters(saved))
     assert not _play(again, 8, 1.0).is_record and _play(again, 12, 2.0).is_record
 
 

@@ -108,7 +108,7 @@ def test_calls_of_one_lane_do_not_wait_for_those_of_another() -> None:
     for number in range(2):
         calls.add(lambda number=number: done.append(number))  # type: ignore[misc]
         with calls._changed:
-            assert calls._changed.wait_for(lambda: calls._lanes[0].number == 0, timeout=60)
+            assert calls._changed.wait_for(lambda: calls.lanes[0].number == 0, timeout=60)
     assert done == [0, 1] and not calls.is_empty and calls.has_room
     may_end.set()
     calls.settle()

@@ -8,6 +8,7 @@ import loop_world
 import numpy as np
 import pytest
 
+from seedzero.checkpoints import migrations
 from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.core import types
@@ -237,6 +238,6 @@ def test_steps_that_waited_for_an_update_are_discarded_on_resume(is_old: bool) -
     if is_old:  # a checkpoint from before there were queues
         del saved["waiting_steps"]
     again = Intake().books
-    again.restore(saved, has_replay=False)
+    again.restore(migrations.counters(saved), has_replay=False)
     found = again.ledger.counts
     assert (found.stored, found.discarded.get("unfinished_unroll", 0)) == ((6, 0) if is_old else (0, 6))

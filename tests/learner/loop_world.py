@@ -22,12 +22,13 @@ from seedzero.device import programs as device_programs
 from seedzero.device import setup as setups
 from seedzero.device import state as states
 from seedzero.evaluation import evaluation
-from seedzero.learner import calls as device_calls
-from seedzero.learner import device_loop
+from seedzero.learner import device_loop, pacing
+from seedzero.learner import dispatcher as dispatchers
 from seedzero.learner import evaluator as evaluators
 from seedzero.learner import inbox as inboxes
+from seedzero.learner import intake as intakes
+from seedzero.learner import player as players
 from seedzero.learner import roster as rosters
-from seedzero.learner import runner as runners
 from seedzero.monitoring import counts, metrics
 from seedzero.replay import data as sources
 from seedzero.transport import messages
@@ -113,12 +114,12 @@ def make_device(
         ahead=ahead,
         learners=learners,
     )
-    programs = device_programs.Programs(
-        setup, states.abstract_train(setup), states.abstract_actor(setup), on_ready=lambda: None
-    )
-    for size in SIZES:
-        programs.act(size)
+    shapes = states.abstract_train(setup), states.abstract_actor(setup)
+    ready = threading.Semaphore(0)
+    _, programs = device_programs.prepare(setup, *shapes, on_ready=ready.release)
     assert programs.update and (agent.refresh is None or programs.refresh)
+    while programs.sizes != SIZES:
+        assert ready.acquire(timeout=60)
     return Device(settings, setup, programs, states.init_train(setup), states.init_actor(setup))
 
 
@@ -133,10 +134,15 @@ class Broken:
 
     def __init__(self, compiled: device_programs.Programs, **replaced: Any) -> None:
         self._compiled = compiled
-        self._replaced = replaced
+        self.replaced = replaced
 
     def __getattr__(self, name: str) -> Any:
-        return self._replaced.get(name, getattr(self._compiled, name))
+        return self.replaced.get(name, getattr(self._compiled, name))
+
+
+def training(compiled: device_programs.Training, **replaced: Any) -> device_programs.Training:
+    """Returns an update or a refresh, some of whose functions are replaced."""
+    return compiled._replace(functions={**compiled.functions, **replaced})
 
 
 class World:
@@ -156,21 +162,28 @@ class World:
         self.gathered = metrics.Aggregator()
         self.now = 0.0
         train, actor = map(trees.copy, (device.train, device.actor))  # the runner donates what it is given
-        self.runner = runners.Runner(device.setup, device.programs, train, actor)
-        workers = device_calls.Workers(
+        strategy = device_programs.choose_strategy(device.setup, on_host=False, on_ready=lambda: None)
+        pacer = pacing.make(config, device.setup)
+        intake = intakes.Intake(config, LAYOUT, self.inbox, pacer, self.gathered, spec=device.setup.spec)
+        self.player = players.Player(
+            device.setup, device.programs, strategy, train, actor.rings, pacer=pacer, intake=intake
+        )
+        workers = dispatchers.Workers(
             self.inbox,
             self.people,
             lambda request, actions, version: self.replies.append((request, actions.tolist(), version)),
             lambda session_id, reason: self.restarts.append(session_id),
         )
-        self.calls = device_calls.Calls(config, device.setup, self.runner, workers, self.gathered, lambda: self.now)
+        self.dispatcher = dispatchers.Dispatcher(
+            config, device.setup, (self.player,), actor.carried, workers, self.gathered, lambda: self.now
+        )
         hooks = device_loop.Hooks(
             self._evaluated,
             lambda: self.saved.append(self.num_updates),
             lambda: self.rows.append(self.num_updates),
             self.reports.append,
         )
-        self.loop = device_loop.DeviceLoop(config, self.calls, hooks)
+        self.loop = device_loop.DeviceLoop(config, self.dispatcher, hooks)
 
     def _evaluated(self, ended: evaluators.Ended) -> None:
         self.results.append(ended.result)
@@ -183,7 +196,7 @@ class World:
 
     @property
     def rings(self) -> Any:
-        return jax.tree.map(np.asarray, self.runner._actor.rings)
+        return jax.tree.map(np.asarray, self.player.rings)
 
     def join(self, role: types.Role = types.Role.TRAIN, name: str = "local-0") -> rosters.Session:
         assignment = self.people.assign(messages.Hello(name, "", (role,), ("catch",), 4))
@@ -209,26 +222,26 @@ class World:
 
     def complete(self) -> None:
         """Waits for everything in flight."""
-        for number, lane in enumerate(self.calls.in_flight._lanes):
+        for number, lane in enumerate(self.dispatcher.in_flight.lanes):
             while lane.number:
-                self.calls.in_flight.complete_next(number)
+                self.dispatcher.in_flight.complete_next(number)
 
     def work(self) -> None:
         """Decides and completes until there is nothing to do."""
-        while self.loop.step() or not self.calls.in_flight.is_empty:
+        while self.loop.step() or not self.dispatcher.in_flight.is_empty:
             self.complete()
 
     @contextlib.contextmanager
     def completions(self) -> Iterator[None]:
         """While entered, the completion threads run."""
-        in_flight = self.calls.in_flight  # its own can be started once only
-        threads = [threading.Thread(target=in_flight._work, args=(lane,)) for lane in range(len(in_flight._lanes))]
+        in_flight = self.dispatcher.in_flight  # its own can be started once only
+        threads = [threading.Thread(target=in_flight.work, args=(lane,)) for lane in range(len(in_flight.lanes))]
         for thread in threads:
             thread.start()
         try:
             yield
         finally:
-            for lane, thread in zip(in_flight._lanes, threads, strict=True):
+            for lane, thread in zip(in_flight.lanes, threads, strict=True):
                 lane.waiting.put(None)
                 thread.join()
 
@@ -278,7 +291,7 @@ def make_session(*groups: list[int], role: types.Role = types.Role.TRAIN, name: 
 
 def assert_same_state(one: World, other: World) -> None:
     """Asserts that checkpoints of both would be equal bit for bit, but for the steps in rings that a queue drops."""
-    first, second = one.calls.state(), other.calls.state()
+    first, second = one.dispatcher.state(), other.dispatcher.state()
     dropped = {} if first.rings else {"stored_per_shard": None}
     assert {**first.host, **dropped} == {**second.host, **dropped}
     for a, b in zip(jax.tree.leaves(first[:2]), jax.tree.leaves(second[:2]), strict=True):

@@ -9,13 +9,13 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from seedzero.checkpoints import checkpoint, checkpoint_dir
+from seedzero.checkpoints import checkpoint, checkpoint_dir, migrations
 from seedzero.checkpoints import files as saved_files
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import config as configs
 from seedzero.core import errors
 from seedzero.device import state as states
-from seedzero.learner import calls as device_calls
+from seedzero.learner import dispatcher as dispatchers
 from seedzero.learner import evaluator as evaluators
 from seedzero.learner import saves as saving
 
@@ -46,13 +46,13 @@ def test_nothing_is_saved_into_a_directory_that_was_deleted(tmp_path: pathlib.Pa
         (
             {"run.max_env_steps": 9, "replay.final_updates": 7},
             {},
-            {device_calls.LEFT_OUT: (3, 1_000)},
+            {dispatchers.LEFT_OUT: (3, 1_000)},
             "9 steps of --max_env_steps=9",
         ),
         (
             {"run.max_env_steps": 9, "replay.final_updates": 7, "replay.min_steps": 5},
             {},
-            {device_calls.LEFT_OUT: (3, 1_000)},
+            {dispatchers.LEFT_OUT: (3, 1_000)},
             "",  # with fewer it may learn
         ),
     ],
@@ -121,6 +121,7 @@ def test_a_save_that_was_abandoned_is_made_again(tmp_path: pathlib.Path) -> None
         ),
     )
     host = {"num_updates": 0, "num_acts": 5_000, "evaluation_index": 0, "last_evaluation": None}
+    host = migrations.counters(host)
     state = cast(Any, python_types.SimpleNamespace(host=host, parts={}, rings=None))
     saved.save(state)
     saved.save(state)  # nothing is new

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from seedzero.agents import base
+from seedzero.checkpoints import migrations
 from seedzero.core import errors, types
-from seedzero.learner import calls as device_calls
+from seedzero.learner import dispatcher as dispatchers
 from seedzero.transport import messages
 
 
@@ -32,12 +33,12 @@ def test_each_message_of_a_call_gets_the_actions_of_its_own_rows(device: loop_wo
     def act(params: Any, actor: Any, batch: Any, counters: Any) -> Any:
         return actor, batch.observation[:, 0].astype(np.int32)
 
-    broken: Any = loop_world.Broken(device.programs, act=lambda size: act)
+    broken: Any = loop_world.Broken(device.programs, run_act=act)
     world = loop_world.World(device._replace(programs=broken))
     session = world.join()
     world.show(session, 1, 21.0, first=True)
     world.show(session, 0, 10.0, first=True)
-    world.calls.act()
+    world.dispatcher.act()
     world.complete()
     assert [(request.group, actions) for request, actions, _ in world.replies] == [(1, [21, 21]), (0, [10, 10])]
 
@@ -46,7 +47,7 @@ def test_acting_says_how_full_and_how_late_its_batches_are(make: loop_world.Make
     world = make()
     world.show(world.join(), 0, 0.0, first=True)
     world.now = 0.25
-    world.calls.act()
+    world.dispatcher.act()
     means = world.gathered.means()
     assert (means["batch_rows"], means["batch_fill"], means["batch_wait_seconds"]) == (2, 0.5, 0.25)
     assert means["policy_age"] == 0
@@ -84,11 +85,11 @@ def test_parameters_act_from_the_update_on_that_publishes_them(make: loop_world.
     session = world.join()
     world.play(session, 1)
     for number in range(1, 7):
-        world.calls.update()
+        world.dispatcher.update(world.player)
         world.complete()
-        assert world.runner.version == number // every * every
+        assert world.player.version == number // every * every
     world.show(session, 0, 1.0)
-    world.calls.act()
+    world.dispatcher.act()
     world.complete()
     assert world.replies[-1][2] == 6
 
@@ -97,10 +98,10 @@ def test_updates_that_are_refused_again_and_again_end_training(device: loop_worl
     num_rejected = iter(range(1, 100))
 
     def update(train: base.TrainState, rings: Any, num_inserts: Any) -> tuple[base.TrainState, Any, np.ndarray]:
-        values = dict.fromkeys(device.programs.metric_names, 0.0) | {"num_rejected": float(next(num_rejected))}
+        values = dict.fromkeys(device.programs.update.metric_names, 0.0) | {"num_rejected": float(next(num_rejected))}
         return train, rings, np.array(list(values.values()), np.float32)
 
-    broken: Any = loop_world.Broken(device.programs, update=update)
+    broken: Any = loop_world.Broken(device.programs, update=loop_world.training(device.programs.update, update=update))
     world = loop_world.World(device._replace(programs=broken))
     with pytest.raises(errors.TrainingFailure, match="not finite in 10 updates in a row"):
         world.play(world.join(), 100)
@@ -108,7 +109,7 @@ def test_updates_that_are_refused_again_and_again_end_training(device: loop_worl
 
 
 def test_means_over_refreshed_rows_count_those_alone(refreshing: loop_world.Device) -> None:
-    names = refreshing.programs.refresh_metric_names
+    names = refreshing.programs.refresh.metric_names
     shares = iter([1.0, 0.0, 0.5])
 
     def refresh(params: Any, rings: Any, counters: Any) -> Any:
@@ -116,10 +117,12 @@ def test_means_over_refreshed_rows_count_those_alone(refreshing: loop_world.Devi
         values = dict.fromkeys(names, 8.0 * share) | {"refreshed_share": share}
         return rings, np.array([values[name] for name in names], np.float32)
 
-    broken: Any = loop_world.Broken(refreshing.programs, refresh=refresh)
+    broken: Any = loop_world.Broken(
+        refreshing.programs, refresh=loop_world.training(refreshing.programs.refresh, refresh=refresh)
+    )
     world = loop_world.World(refreshing._replace(programs=broken))
     for _ in range(3):
-        world.calls.refresh()
+        world.dispatcher.refresh(world.player)
     world.complete()
     means = world.gathered.means()
     assert means["refreshed_share"] == 0.5
@@ -159,18 +162,18 @@ def test_the_parameters_of_an_evaluation_outlive_the_updates_beside_it(make: loo
     world = make(evaluation__every_updates=1, replay__min_steps=1000)
     world.join(types.Role.EVALUATE, "evaluator")
     world.play(world.join(), 2)
-    world.calls.update()
-    assert world.calls.can_begin_evaluation()
-    world.calls.begin_evaluation()
-    assert not world.calls.can_begin_evaluation()
-    running = world.calls.evaluator.running
+    world.dispatcher.update(world.player)
+    assert world.dispatcher.evaluating_sessions()
+    world.dispatcher.begin_evaluation()
+    assert not world.dispatcher.evaluating_sessions()
+    running = world.dispatcher.evaluator.running
     assert running is not None and running.update == 1
     assert running.env_steps == world.loop.look().counts.stored > 0
     frozen = _numbers(running.params)
-    world.calls.update()
+    world.dispatcher.update(world.player)
     world.complete()
     assert np.array_equal(frozen, _numbers(running.params))
-    assert not np.array_equal(frozen, _numbers(world.runner.params))
+    assert not np.array_equal(frozen, _numbers(world.player.params))
 
 
 def test_an_evaluation_whose_environments_are_lost_starts_anew(make: loop_world.Make) -> None:
@@ -199,7 +202,7 @@ def test_a_reset_ends_training_sessions_alone_and_drops_their_messages(make: loo
     session, watched = world.join(), world.join(types.Role.EVALUATE, "evaluator")
     world.play(session, 2)
     world.show(session, 0, 2.0)
-    world.calls.reset_environments()
+    world.dispatcher.reset_environments()
     assert world.restarts == [session.session_id] and world.people.epoch == 1
     assert world.people.get(session.session_id) is None and world.people.get(watched.session_id) is not None
     assert world.inbox.num_rows(types.Role.TRAIN) == 0
@@ -215,12 +218,12 @@ def test_a_checkpoint_brings_every_counter_back(make: loop_world.Make) -> None:
     world.play(session, 6)
     world.show(watched, 0, 0.0, reward=5.0, final=True)
     world.work()
-    world.calls.reset_environments()
-    state: device_calls.CheckpointState = world.calls.state()
-    assert world.runner.version == world.num_updates  # acting goes on with what a resume begins with
+    world.dispatcher.reset_environments()
+    state: dispatchers.CheckpointState = world.dispatcher.state()
+    assert world.player.version == world.num_updates  # acting goes on with what a resume begins with
     resumed = make(evaluation__every_updates=2)
-    resumed.calls.restore(state.host, has_replay=True)
-    assert resumed.calls.state().host == state.host
+    resumed.dispatcher.restore(state.host, has_replay=True)
+    assert resumed.dispatcher.state().host == state.host
     one, other = world.loop.look(), resumed.loop.look()
     assert one.counts == other.counts and one.last_evaluation == other.last_evaluation is not None
     assert (resumed.people.evaluation_index, resumed.people.epoch) == (1, 1)
@@ -232,25 +235,25 @@ def test_environments_meet_new_episodes_after_each_resume(make: loop_world.Make)
     for _ in range(3):
         world = make()
         if host is not None:
-            world.calls.restore(host, has_replay=True)
+            world.dispatcher.restore(host, has_replay=True)
         seeds.add(world.people.assign(hello).seeds)
-        host = world.calls.state().host
+        host = world.dispatcher.state().host
     assert len(seeds) == 3
 
 
 def test_checkpoints_of_versions_that_counted_no_assignments_resume(make: loop_world.Make) -> None:
-    host = make().calls.state().host
+    host = make().dispatcher.state().host
     del host["num_assigned"]
     resumed = make()
-    resumed.calls.restore(host, has_replay=True)
+    resumed.dispatcher.restore(migrations.counters(host), has_replay=True)
     assert resumed.people.num_assigned == 0
 
 
 def test_a_deterministic_checkpoint_does_not_tell_how_often_workers_joined(make: loop_world.Make) -> None:
     world = make(run__deterministic=True)
-    before = world.calls.state().host
+    before = world.dispatcher.state().host
     world.join()
-    assert world.calls.state().host == before
+    assert world.dispatcher.state().host == before
 
 
 def _numbers(tree: Any) -> np.ndarray:
@@ -260,10 +263,10 @@ def _numbers(tree: Any) -> np.ndarray:
 def test_a_run_goes_on_beyond_the_largest_number_of_32_bits(make: loop_world.Make) -> None:
     before = 2**31 - 20
     world = make()
-    host = world.calls.state().host
+    host = world.dispatcher.state().host
     host["ledger"]["stored"] = before
     host["pace"] = {**host["pace"], "since": (0, before)}
-    world.calls.restore(host, has_replay=True)
+    world.dispatcher.restore(host, has_replay=True)
     world.play(world.join(), 16)
     assert world.loop.look().counts.stored > 2**31 and world.num_updates >= 5
     assert {before + 4, -(2**31)} <= set(world.rings.inserted_at.ravel().tolist())

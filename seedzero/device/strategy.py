@@ -1,0 +1,109 @@
+"""How acting, rings and learning share the devices: one of three strategies, the base class among them.
+
+    Strategy         every device acts, holds rings and learns: an update is one program
+    FramesWithHost   the host keeps the replay's frames: the device draws, the host reads, the device learns
+    Apart            some devices act and hold the rings, the others learn: draw, move, learn, write back
+
+All run the same functions of `steps`; acting's program is the same everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import jax
+
+from seedzero.agents import base
+from seedzero.device import batch as batches
+from seedzero.device import steps, tracing
+from seedzero.replay import rings as ring_store
+
+Updated: TypeAlias = tuple[base.TrainState, ring_store.Rings, jax.Array]
+"""As `steps.Updated`, with the metrics as one array [M]."""
+Renewed: TypeAlias = tuple[ring_store.Rings, jax.Array]
+"""As `steps.Renewed`, likewise."""
+
+
+class Strategy:
+    """Every device acts, holds rings and learns. Used by the device loop's thread."""
+
+    takes_turns = False
+    """Whether acting waits for the parameters of an update under way."""
+
+    holds_frames = True
+    """Whether the devices hold the replay's frames."""
+
+    def lanes(self, max_in_flight: int) -> tuple[int, ...]:
+        """Returns the calls on their way at a time: of acting, and of updates where these have a lane of their own."""
+        return (max_in_flight,)
+
+    def trace_update(self, tracer: tracing.ProgramTracer) -> tracing.Traces:
+        """Returns the programs of an update, by the names that `run_update` gives them; one returns metrics."""
+        arguments = (tracer.train, tracer.actor.rings, tracer.feed)
+        return {"update": lambda: tracer.program("update", steps.make_update, arguments, (0, 1), has_metrics=True)}
+
+    def trace_refresh(self, tracer: tracing.ProgramTracer) -> tracing.Traces:
+        """Returns the programs of a refresh, likewise."""
+        arguments = (tracer.params, tracer.actor.rings, tracer.counters)
+        return {"refresh": lambda: tracer.program("refresh", steps.make_refresh, arguments, (1,), has_metrics=True)}
+
+    def held(self, tracer: tracing.ProgramTracer) -> Any:
+        """Returns the shapes of arrays on acting devices beside the acting state and two copies of the parameters."""
+        return tracer.train
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether an update need not wait for frames that are being read."""
+        return True
+
+    def begin(self, rings: ring_store.Rings) -> ring_store.Rings:
+        """Returns a checkpoint's rings as they lie on the device."""
+        return rings
+
+    def whole(self, rings: ring_store.Rings) -> ring_store.Rings:
+        """Returns the device's rings with all frames, for a checkpoint."""
+        return rings
+
+    def keep(self, batch: batches.Batch) -> None:
+        """Stores the frames of an acting call that the device does not, before the call."""
+
+    def run_update(
+        self,
+        run: Mapping[str, tracing.Program],
+        train: base.TrainState,
+        rings: ring_store.Rings,
+        feed: steps.Feed,
+        num_updates: int,
+    ) -> Updated:
+        """Returns the states after an update, and its metrics; num_updates: before it, as the train state says."""
+        updated: Updated = run["update"](train, rings, feed)
+        return updated
+
+    def run_refresh(
+        self,
+        run: Mapping[str, tracing.Program],
+        params: base.Params,
+        rings: ring_store.Rings,
+        counters: steps.Counters,
+    ) -> Renewed:
+        """Returns the rings after a refresh, and its metrics."""
+        renewed: Renewed = run["refresh"](params, rings, counters)
+        return renewed
+
+    def publish(self, params: base.Params) -> base.Params:
+        """Returns parameters on their way to the devices that act."""
+        return params
+
+    def is_there(self, params: base.Params) -> bool:
+        """Returns whether acting need not wait for published parameters."""
+        return True
+
+    def refreshes_with(
+        self, acting: tuple[base.Params, int], newest: tuple[base.Params, int]
+    ) -> tuple[base.Params, int]:
+        """Returns the parameters of a refresh, of those that act and the newest, each with its version."""
+        return newest
+
+    def close(self) -> None:
+        """Waits for frames that are being read; no update runs any more."""

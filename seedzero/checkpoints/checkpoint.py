@@ -19,6 +19,11 @@ STATE = "state"
 OBSERVATION = "observation"
 """Parts besides the parameters: the training state, the replay's small arrays, its observations in segments."""
 
+MAIN = "main"
+"""The name of a run's only player."""
+
+_REPLAY_PARTS = (saved_files.REPLAY, OBSERVATION)
+
 _ON_DISK = {"stored": "extras"}
 """Names of the rings' arrays that are others in checkpoints."""
 
@@ -92,11 +97,34 @@ def needed_bytes(state: Mapping[str, trees.Tree], rings: ring_store.Rings, *, is
     return Needed(frames, rest, copied, rest, state_bytes)
 
 
+def by_player(states: Mapping[str, Mapping[str, trees.Tree]]) -> dict[str, trees.Tree]:
+    """Returns the parts of all players' states, by name; one player alone keeps its names, as a run without players.
+
+    states: parts by name, by player.
+    """
+    alone = len(states) == 1
+    return {
+        part if alone else f"{saved_files.PLAYERS}/{player}/{part}": tree
+        for player, parts in states.items()
+        for part, tree in parts.items()
+    }
+
+
+def of_player(state: Mapping[str, trees.Tree], player: str) -> dict[str, trees.Tree]:
+    """Returns the parts of one player by their own names; state: from `by_player`."""
+    prefix = f"{saved_files.PLAYERS}/{player}/"
+    if not any(name.startswith(f"{saved_files.PLAYERS}/") for name in state):
+        return dict(state)
+    return {name.removeprefix(prefix): tree for name, tree in state.items() if name.startswith(prefix)}
+
+
 def parts_of(state: Mapping[str, trees.Tree]) -> dict[str, trees.Tree]:
-    """Returns the state in two parts, a directory of arrays each: the parameters alone, and the rest."""
-    parts = {STATE: {name: part for name, part in state.items() if name != saved_files.PARAMS}}
-    if saved_files.PARAMS in state:
-        parts[saved_files.PARAMS] = {saved_files.PARAMS: state[saved_files.PARAMS]}
+    """Returns the state in two parts a player, a directory of arrays each: the parameters alone, and the rest."""
+    parts: dict[str, dict[str, trees.Tree]] = {}
+    for name, tree in state.items():
+        player, _, part = name.rpartition("/")
+        directory = saved_files.PARAMS if part == saved_files.PARAMS else STATE
+        parts.setdefault(f"{player}/{directory}" if player else directory, {})[name] = tree
     return parts
 
 
@@ -138,7 +166,7 @@ def restore(
     if not saved_files.finished(directory / saved_files.STEPS):
         return None
     path, found, skipped = saved_files.find(directory, step, "all" if needs_replay else "state")
-    state = saved_files.load(path, found, like, (saved_files.PARAMS, STATE))
+    state = saved_files.load(path, found, like, tuple(name for name in found.arrays if name not in _REPLAY_PARTS))
     rings, replay, losses = None, None, list(skipped.values())
     if rings_like is not None and found.has_replay:
         try:

@@ -1,6 +1,7 @@
 """Checkpoints on the disk: their paths, checks, the rule which ones stay, and loading parameters alone.
 
     DIRECTORY/steps/000000001000/     manifest.json and a directory of arrays for each part: params, state, replay
+                                      (of several players, players/NAME/params and players/NAME/state)
     DIRECTORY/segments/NAME/          observations of the replay, shared between steps
     DIRECTORY/best/000000000500/      manifest.json and params
 
@@ -24,6 +25,7 @@ STEPS = "steps"
 SEGMENTS = "segments"
 BEST = "best"
 PARAMS = "params"
+PLAYERS = "players"
 REPLAY = "replay"
 _SEGMENT = re.compile(r"[0-9]{12,}-[0-9a-f]{8}-[0-9]{4,}")
 """Names of segments; what else lies beside them is not the run's."""
@@ -111,12 +113,17 @@ def kept_steps(
 
 def own_files(found: manifest.Manifest, scope: Scope) -> dict[str, durable.Checksum]:
     """Returns the files in a checkpoint's directory, except its manifest."""
-    parts = {name: name.partition("/")[0] for name in found.files}
     return {
         name: file
         for name, file in found.files.items()
-        if scope == "all" or (parts[name] == PARAMS if scope == "params" else parts[name] != REPLAY)
+        if scope == "all" or (part_of(name) == PARAMS if scope == "params" else part_of(name) != REPLAY)
     }
+
+
+def part_of(name: str) -> str:
+    """Returns the part, of any player, that a file belongs to."""
+    words = name.split("/")
+    return words[2] if words[0] == PLAYERS else words[0]
 
 
 def verified(

@@ -132,15 +132,11 @@ class DeviceLoop:
             dispatcher.in_flight.has_failed
             or self._asked is not None
             or self._asked_to_stop is not None
-            or (bool(self._budget_spent()) and last_evaluation_left in (None, 0.0))
+            or (bool(self.scheduler.budget_spent() or self._spent) and last_evaluation_left in (None, 0.0))
             or dispatcher.workers.inbox.has_ended
             or bool(dispatcher.evaluating_sessions())
             or (dispatcher.in_flight.has_room and self.scheduler.choose()[0] is not limiter.Work.WAIT)
         )
-
-    def _budget_spent(self) -> str:
-        spent = self.scheduler.budget_spent()
-        return f"{spent} reached" if spent else self._spent
 
     # ------------------------------------------------------------------------------------ one decision
 
@@ -153,7 +149,7 @@ class DeviceLoop:
             return False
         for slots, reason in dispatcher.workers.inbox.take_ended():
             dispatcher.discard(slots, reason)
-        if spent := self._budget_spent():
+        if spent := self.scheduler.budget_spent() or self._spent:
             self._end(spent)
             if self.over is not None:
                 return False

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from seedzero.agents import base
+from seedzero.checkpoints import checkpoint
 from seedzero.config import config as configs
 from seedzero.core import env_ids, errors, types
 from seedzero.device import acting, steps
@@ -48,7 +49,7 @@ class Workers(NamedTuple):
 class CheckpointState(NamedTuple):
     """A checkpoint's content."""
 
-    parts: dict[str, base.Params]  # of the train state, by name (`device.state.parts`)
+    parts: dict[str, base.Params]  # of the train states, by name (`checkpoint.by_player`)
     rings: ring_store.Rings | None  # the replay with its frames; None: a queue, which keeps none
     host: dict[str, Any]  # counters, as JSON
 
@@ -89,23 +90,12 @@ class Dispatcher:
         lanes = learning[0].strategy.lanes(config.training.max_in_flight)
         self.in_flight = in_flight_calls.InFlight(workers.inbox.changed, *lanes)
         self._left_out = (0, 0)  # updates, and the min_steps that they lacked
-        self._updating = len(lanes) - 1  # the lane of updates
         self._carried = carried
         self._num_acts = 0
         self._publish_every = config.training.publish_every
         self._expects_evaluation = config.env.id != env_ids.REMOTE
         self._config = config
         self._kept: dict[str, int] = {}
-
-    @property
-    def has_room_to_act(self) -> bool:
-        """Whether a call of the acting devices may be submitted."""
-        return self.in_flight.has_room_in(0)
-
-    @property
-    def has_room_to_learn(self) -> bool:
-        """Whether an update may be submitted."""
-        return self.in_flight.has_room_in(self._updating)
 
     # ------------------------------------------------------------------------------------ submitting
 
@@ -183,7 +173,7 @@ class Dispatcher:
             if player.strategy.takes_turns:
                 settle()
 
-        self.in_flight.add(collect, self._updating)
+        self.in_flight.add(collect, in_flight_calls.UPDATING)
 
     def refresh(self, player: players.Player) -> None:
         """Renews stored targets once."""
@@ -268,6 +258,7 @@ class Dispatcher:
         """Returns a checkpoint's content; acting takes the newest parameters from here on, as after a resume."""
         (player,) = self.players
         player.publish()
+        parts, rings = player.state()
         host = {
             "num_acts": self._num_acts,
             **player.to_json(),
@@ -276,7 +267,7 @@ class Dispatcher:
             LEFT_OUT: self._left_out,
             **self._kept,
         }
-        return CheckpointState(*player.state(), host)
+        return CheckpointState(checkpoint.by_player({player.name: parts}), rings, host)
 
     def restore(self, host: Mapping[str, Any], *, has_replay: bool) -> None:
         """Continues a checkpoint's counters; without its replay, updates wait until new steps are stored."""

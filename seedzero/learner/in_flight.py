@@ -13,6 +13,9 @@ from collections.abc import Callable
 
 from seedzero.core import errors
 
+ACTING, UPDATING = 0, -1
+"""Lanes: the first and the last one; they are the same where all devices do all."""
+
 
 class Lane:
     """Calls that complete in the order of their dispatch; `number` are on their way."""

@@ -13,6 +13,7 @@ from typing import Any
 import jax
 
 from seedzero.agents import base
+from seedzero.checkpoints import checkpoint
 from seedzero.device import acting, apart, steps
 from seedzero.device import batch as batches
 from seedzero.device import programs as device_programs
@@ -28,6 +29,7 @@ class Player:
     """The train state and rings of a player, the parameters that act for it, its counters, pace and books.
 
     Attributes:
+      name: in checkpoints of several players.
       setup: of the run.
       programs: compiled device functions, those of all players of the same network.
       strategy: how devices share its work.
@@ -51,7 +53,9 @@ class Player:
         *,
         pacer: pacing.Pacer,
         intake: intakes.Intake,
+        name: str = checkpoint.MAIN,
     ) -> None:
+        self.name = name
         self.setup = setup
         self.programs = programs
         self.strategy = strategy

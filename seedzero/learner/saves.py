@@ -128,7 +128,7 @@ class Saves:
         self._truncate(num_bytes, num_steps)
         is_kept = restored.rings is not None or not agent.samples
         self._report(f"resumed at update {restored.step}{'' if is_kept else '; the replay fills anew'}")
-        return states.from_parts(agent, train, restored.state), restored
+        return states.from_parts(agent, train, checkpoint.of_player(restored.state, checkpoint.MAIN)), restored
 
     def _truncate(self, size_bytes: int, env_steps: int) -> None:
         """Cuts the metrics back to a checkpoint's. Raises ResumeError."""

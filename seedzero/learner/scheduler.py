@@ -5,6 +5,7 @@ from __future__ import annotations
 from seedzero.config import config as configs
 from seedzero.core import types
 from seedzero.learner import dispatcher as dispatchers
+from seedzero.learner import in_flight as in_flight_calls
 from seedzero.learner import limiter
 from seedzero.learner import player as players
 from seedzero.monitoring import counts
@@ -34,11 +35,13 @@ class Scheduler:
         dispatcher, lock_step = self._dispatcher, self._config.run.deterministic
         sizes, evaluator, intake = player.programs.sizes, dispatcher.evaluator, player.intake
         ready = bool(sizes) and (not lock_step or sizes == player.programs.all_sizes)
-        has_room, evaluating = dispatcher.has_room_to_act, evaluator.running is not None
+        has_room = dispatcher.in_flight.has_room_in(in_flight_calls.ACTING)
+        may_learn = dispatcher.in_flight.has_room_in(in_flight_calls.UPDATING)
+        evaluating = evaluator.running is not None
         num_inserts = intake.ledger.counts.stored
         only_learns = self._config.run.has_all_steps(num_inserts)
         may_act = ready and not only_learns and intake.can_act(self._full_batch(), self._clock())
-        awaits_update = player.strategy.takes_turns and not dispatcher.has_room_to_learn
+        awaits_update = player.strategy.takes_turns and not may_learn
         can_act = may_act and has_room and not awaits_update
         waiting = dispatcher.workers.inbox.num_rows(types.Role.EVALUATE)
         return limiter.Progress(
@@ -48,7 +51,7 @@ class Scheduler:
             num_refreshes=player.num_refreshes,
             can_act=can_act,
             can_evaluate=has_room and ready and evaluating and waiting > 0,
-            can_update=dispatcher.has_room_to_learn and player.can_update,
+            can_update=may_learn and player.can_update,
             can_refresh=has_room and player.programs.refresh_ready and intake.can_sample,
             evaluating=evaluating or (lock_step and evaluator.is_due(player.num_updates)),
             evaluated_last=evaluator.acted_last,
@@ -87,14 +90,15 @@ class Scheduler:
         return sum(player.num_updates for player in self._dispatcher.players)
 
     def budget_spent(self) -> str:
-        """Returns the budget that is spent, or ""."""
+        """Returns a line about the budget that is spent, or ""."""
         budget = self._config.run
         owed = sum(
             player.pacer.owed_updates(budget.max_env_steps)
             for player in self._dispatcher.players
             if player.intake.num_kept >= self._config.replay.min_steps
         )
-        return budget.spent(self.num_updates, self._num_stored, owed)
+        spent = budget.spent(self.num_updates, self._num_stored, owed)
+        return f"{spent} reached" if spent else ""
 
     @property
     def _num_stored(self) -> int:

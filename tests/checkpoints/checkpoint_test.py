@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from seedzero.checkpoints import checkpoint, manifest, segments
+from seedzero.checkpoints import checkpoint, checkpoint_dir, manifest, segments, trees
 from seedzero.checkpoints import files as saved_files
 from seedzero.config import sections
 from seedzero.core import errors
@@ -354,3 +354,23 @@ def test_replay_is_saved_up_to_a_size_unless_told_otherwise() -> None:
     assert not checkpoint.saves_replay(auto, 11)
     assert checkpoint.saves_replay(sections.CheckpointConfig(replay="on", replay_limit_bytes=10), 11)
     assert not checkpoint.saves_replay(sections.CheckpointConfig(replay="off"), 1)
+
+
+def test_several_players_have_directories_of_their_own_and_one_keeps_the_old_names(tmp_path: pathlib.Path) -> None:
+    one, two = ({"params": {"w": jnp.full(2, number)}, "step": jnp.int32(number)} for number in (1, 2))
+    assert checkpoint.by_player({"main": one}) == one
+    assert checkpoint.of_player(one, "main") == one
+    state = checkpoint.by_player({"main": one, "exploiter": two})
+    assert list(checkpoint.parts_of(one)) == ["params", "state"]
+    names = [f"players/{player}/{part}" for player in ("main", "exploiter") for part in ("params", "state")]
+    assert list(checkpoint.parts_of(state)) == names
+    writer = checkpoint_dir.CheckpointDir(tmp_path, sections.CheckpointConfig(), lambda: 0.0)
+    writer.write(7, checkpoint.parts_of(trees.copy(state)), {}, (), None)
+    path = saved_files.step_directory(tmp_path, 7)
+    assert {file.relative_to(path).parts[0] for file in path.iterdir()} == {"manifest.json", "players"}
+    kept = saved_files.own_files(manifest.read(path), "params")
+    assert kept and all("/params/" in name for name in kept)
+    restored = checkpoint.restore(tmp_path, state, None)
+    assert restored is not None
+    for name, saved in (("main", one), ("exploiter", two)):
+        jax.tree.map(np.testing.assert_array_equal, checkpoint.of_player(restored.state, name), saved)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 import jax
 
 from seedzero import search as mcts
+from seedzero.core import types
 from seedzero.replay import data as sources
 from seedzero.replay import windows as windowing
 
@@ -38,7 +39,8 @@ class Inputs(NamedTuple):
       first: [B] bool, true: the first observation of an episode or session.
       terminated: [B] bool, true: the episode ended here in a terminal state; false in evaluations.
       action_mask: [B, A] bool, true: legal; all true where the spec has no mask.
-      explore: [B] bool, true: act with training noise; false: greedily.
+      explore: [B] int8: GREEDY, SAMPLE or EXPLORE of core/types. Actor-critics explore by sampling; value-based
+        agents have no policy of their own, and SAMPLE is greedy.
       slot: [B] int32, the number of the environment's slot in the order in which environments take them.
       num_slots: training slots of the run; slots from here on evaluate.
       task: [B] int32, place in `EnvSpec.tasks`; 0 in a run of one task. An agent that learns by tasks stores it.
@@ -53,6 +55,16 @@ class Inputs(NamedTuple):
     slot: jax.Array
     num_slots: int
     task: jax.Array
+
+    @property
+    def draws(self) -> jax.Array:
+        """[B] bool, true: the action is random; false: greedy."""
+        return self.explore != types.GREEDY
+
+    @property
+    def explores(self) -> jax.Array:
+        """[B] bool, true: with the noise of training."""
+        return self.explore == types.EXPLORE
 
 
 class Outputs(NamedTuple):

@@ -210,7 +210,7 @@ def _repeat(
         reward=inputs.reward,
         first=inputs.first,
         terminated=inputs.terminated,
-        explore=inputs.explore,
+        explore=inputs.explores,
         valid_actions=None if parts.spec.is_continuous else valid,
         slot=inputs.slot,
         num_slots=parts.config.replay.num_sharing or inputs.num_slots,
@@ -250,7 +250,7 @@ def _search_again(
     config = dataclasses.replace(config, gumbel_scale=min(config.gumbel_scale, 1.0), dirichlet_fraction=0.0)
     num_rows = len(jax.tree.leaves(observation)[0])
     parts = parts._replace(config=dataclasses.replace(parts.config, search=config))
-    return _search(parts, params, observation, legal, jnp.ones(num_rows, bool), key)[1]
+    return _search(parts, params, observation, legal, jnp.full(num_rows, types.EXPLORE), key)[1]
 
 
 def _search(
@@ -261,7 +261,7 @@ def _search(
     explore: jax.Array,
     key: jax.Array,
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """Returns the best actions [B], or [B, D] in -1 to 1, and what is stored beside them.
+    """Returns the actions [B], or [B, D] in -1 to 1, and what is stored beside them.
 
     Observations {name: [B, ...]} are stacked.
     """

@@ -15,7 +15,11 @@ import jax.numpy as jnp
 
 from seedzero import search as mcts
 from seedzero.agents import base, muzero_model, sampled
+from seedzero.core import types
 from seedzero.networks import muzero as muzero_net
+
+_SAMPLE_KEY = 2**20 + 1
+"""Another number than that of `muzero`'s repetitions; the search splits the key of a call far fewer times."""
 
 
 class RootSearch(NamedTuple):
@@ -53,7 +57,7 @@ def find(
       params: of the agent.
       observation: positions to search from.
       action_mask: [B, A] bool, true: legal; None: all are.
-      explore: [B] bool, true: with root noise.
+      explore: [B] int8, see `base.Inputs`: EXPLORE has noise at the root, SAMPLE draws from the search's policy.
       key: consumed.
       return_tree: adds the tree to the result.
     """
@@ -69,9 +73,10 @@ def find(
             recurrent_fn(parts),
             config=parts.config.search,
             invalid_actions=None if action_mask is None else ~action_mask,
-            explore=explore,
+            explore=explore == types.EXPLORE,
             return_tree=return_tree,
         )
+        result = _sample(result, explore, key)
         return RootSearch(result.action, result, root, unit, None)
     result, root = sampled.search(
         params,
@@ -80,11 +85,19 @@ def find(
         recurrent_fn(parts),
         config=parts.config,
         num_dimensions=len(parts.spec.action_low),
-        explore=explore,
+        explore=explore == types.EXPLORE,
         return_tree=return_tree,
     )
+    result = _sample(result, explore, key)
     _, actions = root.embedding
     return RootSearch(sampled.pick(actions, result.action), result, root, unit, actions)
+
+
+def _sample(result: mcts.Result, explore: jax.Array, key: jax.Array) -> mcts.Result:
+    """Returns the result with actions drawn from the search's policy in rows that sample."""
+    drawn = jax.random.categorical(jax.random.fold_in(key, _SAMPLE_KEY), jnp.log(result.action_weights))
+    action = jnp.where(explore == types.SAMPLE, drawn, result.action)
+    return result._replace(action=action.astype(jnp.int32))
 
 
 def search_value(parts: muzero_model.Parts, root: mcts.Root, result: mcts.Result) -> jax.Array:

@@ -192,7 +192,7 @@ def _act(
     state, predicted = parts.network.unroll(params.params, params.moments, past.state, steps)
     predicted = predicted._replace(policy=predicted.policy[:, 0], value=predicted.value[:, 0])
     legal = inputs.action_mask if spec.has_action_mask else None
-    action = _choose(parts, predicted, legal, inputs.explore, key)
+    action = _choose(parts, predicted, legal, inputs.draws, key)
     log_prob, _ = _log_prob_and_entropy(parts, predicted, action, legal)
     stored = {"action": action, "log_prob": log_prob, "value": predicted.value}
     if legal is not None:
@@ -210,14 +210,14 @@ def _act(
 
 
 def _choose(
-    parts: _Parts, predicted: ppo_net.PpoPrediction, legal: jax.Array | None, explore: jax.Array, key: jax.Array
+    parts: _Parts, predicted: ppo_net.PpoPrediction, legal: jax.Array | None, draws: jax.Array, key: jax.Array
 ) -> jax.Array:
-    """Returns actions [B] int32, or [B, D] before bounds: samples where rows explore, else the likeliest ones."""
+    """Returns actions [B] int32, or [B, D] before bounds: samples where `draws` [B], else the likeliest ones."""
     if parts.spec.is_continuous:
         noise = jnp.exp(predicted.log_std) * jax.random.normal(key, predicted.policy.shape)
-        return predicted.policy + jnp.where(explore[:, None], noise, 0.0)
+        return predicted.policy + jnp.where(draws[:, None], noise, 0.0)
     logits = actor_critic.masked(predicted.policy, legal)
-    action = jnp.where(explore, jax.random.categorical(key, logits), jnp.argmax(logits, axis=-1))
+    action = jnp.where(draws, jax.random.categorical(key, logits), jnp.argmax(logits, axis=-1))
     return action.astype(jnp.int32)
 
 

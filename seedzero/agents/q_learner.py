@@ -93,7 +93,7 @@ def choose(
         base=parts.config.epsilon,
         exponent=parts.config.epsilon_exponent,
     )
-    epsilon = jnp.where(inputs.explore, epsilon, 0.0)
+    epsilon = jnp.where(inputs.explores, epsilon, 0.0)
     return exploration.epsilon_greedy(key, greedy, epsilon, inputs.action_mask), greedy
 
 

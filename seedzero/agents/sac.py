@@ -96,8 +96,8 @@ def _act(parts: _Parts, params: SacActing, inputs: base.Inputs, key: jax.Array) 
     normal_key, even_key = jax.random.split(key)
     sampled_action = jnp.tanh(mean + jnp.exp(log_std) * jax.random.normal(normal_key, mean.shape))
     even = jax.random.uniform(even_key, mean.shape, minval=-1.0, maxval=1.0)
-    explored = jnp.where(params.num_updates == 0, even, sampled_action)
-    action = jnp.where(inputs.explore[:, None], explored, jnp.tanh(mean))
+    drawn = jnp.where(inputs.explores[:, None] & (params.num_updates == 0), even, sampled_action)
+    action = jnp.where(inputs.draws[:, None], drawn, jnp.tanh(mean))
     return (), base.Outputs(sampled.to_environment(action, parts.spec), {"action": action})
 
 

@@ -145,7 +145,7 @@ def _act(
     if parts.spec.has_action_mask:
         stored["legal"] = inputs.action_mask
         logits = actor_critic.masked(logits, inputs.action_mask)
-    action = jnp.where(inputs.explore, jax.random.categorical(key, logits), jnp.argmax(logits, axis=-1))
+    action = jnp.where(inputs.draws, jax.random.categorical(key, logits), jnp.argmax(logits, axis=-1))
     action = action.astype(jnp.int32)
     stored["action"] = action
     if parts.config.popart:

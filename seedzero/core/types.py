@@ -19,6 +19,8 @@ OBSERVATION = "observation"
 """Name of the array of environments that show one; agents see observations as named arrays."""
 TARGETS_CLIPPED = "targets_clipped"
 """Name of an update's metric: the share of targets beyond the largest number that the network can show."""
+GREEDY, SAMPLE, EXPLORE = np.int8(0), np.int8(1), np.int8(2)
+"""How to act: the policy's best action; a draw from the policy; with the noise of training."""
 SUPPORTED_OBSERVATION_DTYPES = ("uint8", "int32", "float32")
 
 

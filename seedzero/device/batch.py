@@ -99,7 +99,7 @@ class Batch(NamedTuple):
       truncated: [R] bool.
       first: [R] bool, true: first observation of an episode or run; true for padding.
       action_mask: [R, A] bool, true: legal; all true for padding.
-      explore: [R] bool, true: training rows.
+      explore: [R] int8, EXPLORE in training rows, GREEDY in evaluations, see core/types.
       task: [R] int32, place in `EnvSpec.tasks`.
     """
 
@@ -140,7 +140,7 @@ def assemble(
     batch.truncated[rows] = np.concatenate([step.truncated for step in steps])
     batch.first[rows] = np.concatenate([message.request.first for message in waiting])
     batch.task[rows] = np.concatenate([step.tasks for step in steps])
-    batch.explore[:] = waiting[0].request.role is types.Role.TRAIN
+    batch.explore[:] = types.EXPLORE if waiting[0].request.role is types.Role.TRAIN else types.GREEDY
     if spec.has_action_mask:
         batch.action_mask[rows] = np.concatenate([step.action_mask for step in steps if step.action_mask is not None])
     start = 0
@@ -175,6 +175,6 @@ def padding(spec: types.EnvSpec, layout: Layout, num_rows: int) -> Batch:
         truncated=np.zeros(total, bool),
         first=np.ones(total, bool),
         action_mask=np.ones((total, spec.num_actions), bool),
-        explore=np.zeros(total, bool),
+        explore=np.full(total, types.GREEDY),
         task=np.zeros(total, np.int32),
     )

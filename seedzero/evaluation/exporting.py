@@ -224,7 +224,7 @@ def _act(agent: base.Agent, spec: types.EnvSpec, unpack: Callable[[Arrays], base
             reward=inputs.get("reward", jnp.zeros(first.shape)),
             first=first,
             action_mask=inputs.get("action_mask", jnp.ones((*first.shape, spec.num_actions), bool)),
-            explore=inputs["explore"],
+            explore=jnp.where(inputs["explore"], types.EXPLORE, types.GREEDY),
             slot=jnp.arange(first.shape[0], dtype=jnp.int32),
         )
         key = jax.random.wrap_key_data(inputs["key"])

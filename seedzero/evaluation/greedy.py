@@ -125,7 +125,7 @@ def seen(
     first: np.ndarray,
     action_mask: np.ndarray | None,
     *,
-    explore: bool = False,
+    explore: np.int8 = types.GREEDY,
     task: np.ndarray | None = None,
 ) -> acting.Seen:
     """Returns what environments show; fields as of `acting.Seen`, without a mask every action is legal."""

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from seedzero.agents import base
-from seedzero.core import errors
+from seedzero.core import errors, types
 from seedzero.device import acting
 from seedzero.envs import spiel
 from seedzero.evaluation import evaluation
@@ -55,7 +55,7 @@ def greedy_player(game: spiel.Game, agent: base.Agent, params: base.Params) -> P
             reward=jnp.zeros(_BATCH_SIZE),
             first=jnp.ones(_BATCH_SIZE, bool),
             action_mask=jnp.asarray(np.stack([game.legal_mask(state) for state in padded])),
-            explore=jnp.zeros(_BATCH_SIZE, bool),
+            explore=jnp.full(_BATCH_SIZE, types.GREEDY),
             slot=jnp.arange(_BATCH_SIZE),
         )
         _, outputs = act(params, carried, seen, key)

@@ -234,7 +234,8 @@ class Policy:
             mask = _rows_of("action_mask", action_mask, (num_rows, self._spec.num_actions), bool, is_single)
         rewards = _rows_of("reward", 0.0 if reward is None else reward, (num_rows,), np.float32, is_single)
         first = self._first if len(self._first) == num_rows else np.ones(num_rows, bool)
-        return greedy.seen(self._spec, frame, rewards, first, mask, explore=explore), is_single
+        mode = types.EXPLORE if explore else types.GREEDY
+        return greedy.seen(self._spec, frame, rewards, first, mask, explore=mode), is_single
 
     def _rows(self, seen: acting.Seen) -> acting.Carried:
         """Returns what the rows carry; raises UsageError if there are others."""

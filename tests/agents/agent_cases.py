@@ -17,7 +17,7 @@ from seedzero.replay import windows as windowing
 def inputs(observation: Any, num_actions: int = 3, **changes: Any) -> base.Inputs:
     """Returns training rows in the middle of their episodes, with all actions legal, unless told.
 
-    observation: [B, ...], or {name: [B, ...]}.
+    observation: [B, ...], or {name: [B, ...]}. explore: modes [B] int8, or [B] bool, true: EXPLORE, false: GREEDY.
     """
     named = observation if isinstance(observation, Mapping) else {types.OBSERVATION: jnp.asarray(observation)}
     size = len(jax.tree.leaves(named)[0])
@@ -31,7 +31,10 @@ def inputs(observation: Any, num_actions: int = 3, **changes: Any) -> base.Input
         "num_slots": size,
         "task": jnp.asarray(np.zeros(size, np.int32)),
     }
-    return base.Inputs(observation=named, **{**usual, **changes})
+    values = {**usual, **changes}
+    if values["explore"].dtype == bool:
+        values["explore"] = jnp.where(values["explore"], types.EXPLORE, types.GREEDY)
+    return base.Inputs(observation=named, **values)
 
 
 def shown(windows: windowing.Windows) -> jax.Array:

@@ -212,7 +212,7 @@ def _play(agent: base.Agent, spec: types.EnvSpec, params: base.Params) -> ring_s
             reward=jnp.asarray(np.where(first, 0, random.normal(size=SLOTS)), jnp.float32),
             first=jnp.asarray(first),
             action_mask=_masks(random, spec, SLOTS),
-            explore=jnp.ones(SLOTS, bool),
+            explore=jnp.full(SLOTS, types.EXPLORE),
             slot=slot,
         )
         ends = (jnp.asarray(final & ~is_truncated), jnp.asarray(final & is_truncated))
@@ -290,7 +290,7 @@ def test_greedy_actions_depend_on_the_inputs_alone(variant: str, spec_name: str)
     for other in actions[1:]:
         np.testing.assert_array_equal(other, actions[0])
     # Rows don't see each other, nor which of them explore.
-    mixed = inputs._replace(explore=jnp.arange(8) % 2 == 0)
+    mixed = inputs._replace(explore=jnp.tile(jnp.array([types.EXPLORE, types.GREEDY]), 4))
     np.testing.assert_array_equal(case.act(params, memory, mixed, jax.random.key(9))[1].action[1::2], actions[0][1::2])
     rows = ("observation", "action_mask", "first")
     turned = inputs._replace(**{name: jax.tree.map(lambda x: x[::-1], getattr(inputs, name)) for name in rows})

@@ -209,8 +209,8 @@ def test_a_few_updates_make_the_better_action_likelier() -> None:
 
 
 def _act(*, is_random: bool) -> base.Outputs:
-    inputs = agent_cases.inputs(np.tile(np.array([[1.0, -1.0]], np.float32), (4096, 1)), 0)
-    inputs = inputs._replace(explore=np.arange(4096) < 4000)
+    observation = np.tile(np.array([[1.0, -1.0]], np.float32), (4096, 1))
+    inputs = agent_cases.inputs(observation, 0, explore=np.arange(4096) < 4000)
     params = sac.SacActing(jnp.asarray(ACTOR), jnp.int32(0 if is_random else 1))
     outputs: base.Outputs = jax.jit(lambda: sac._act(_parts(_config()), params, inputs, jax.random.key(0))[1])()
     return outputs

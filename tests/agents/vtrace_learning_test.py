@@ -161,7 +161,7 @@ class _Learner:
             reward=np.where(first, 0, reward).astype(np.float32),
             terminated=every & final,
             first=every & first,
-            explore=every,
+            explore=np.full(NUM_ENVS, types.EXPLORE),
         )
         counters = steps.counters(self._num_stored, self.num_updates, self._num_acts)
         params = self._setup.agent.acting(self._train)

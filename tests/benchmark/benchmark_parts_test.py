@@ -11,7 +11,7 @@ import pytest
 from seedzero.benchmark import acting, replay, timing, update
 from seedzero.benchmark import subject as subjects
 from seedzero.config import options
-from seedzero.core import errors
+from seedzero.core import errors, types
 from seedzero.replay import sampling
 
 TINY: Mapping[str, options.Value] = {
@@ -114,7 +114,7 @@ def test_a_batch_holds_each_slot_once_and_pads_what_is_left() -> None:
     made = subjects.make("catch", {**TINY, "batcher.max_batch": 16})
     batch = subjects.batch(made, 16)
     assert batch.slot.tolist() == [*range(12), 12, 12, 12, 12]  # 8 that train, 4 that evaluate, 4 of padding
-    assert batch.explore.tolist() == [True] * 8 + [False] * 8
+    assert batch.explore.tolist() == [types.EXPLORE] * 8 + [types.GREEDY] * 8
     assert not batch.first.any()
 
 

@@ -82,7 +82,7 @@ class _World:
         batch.observation[rows] = random.integers(0, 256, (len(slots), *SPEC.observation_shape))
         batch.reward[rows] = random.random(len(slots))
         batch.first[rows] = self.num_calls == 0
-        batch.explore[rows] = True
+        batch.explore[rows] = types.EXPLORE
         counters = steps.counters(self.stored, 0, self.num_calls)
         params = jax.device_put(self.train.params, meshes.replicated(self.setup.mesh))
         self.actor, acted = self.programs.run_act(params, self.actor, batch, counters)

@@ -47,7 +47,7 @@ def test_a_batch_is_padded_to_the_smallest_size_that_holds_it() -> None:
     assert batch.terminated.tolist() == [False, False, True, False]
     assert batch.truncated.tolist() == [True, True, False, False]
     assert batch.first.tolist() == [False, False, False, True]
-    assert batch.explore.all()
+    assert np.all(batch.explore == types.EXPLORE)
 
 
 def test_rows_lie_on_the_shard_of_their_slot_and_actions_find_back() -> None:
@@ -68,7 +68,7 @@ def test_each_row_has_its_environment_s_task_and_padding_the_first() -> None:
 
 def test_evaluation_acts_greedily() -> None:
     batch, _ = batches.assemble([_message([8], types.Role.EVALUATE)], SPEC, ONE, (1,))
-    assert not batch.explore.any()
+    assert np.all(batch.explore == types.GREEDY)
 
 
 def test_masks_reach_their_rows_and_padding_may_do_anything() -> None:
@@ -150,4 +150,4 @@ def test_a_batch_of_padding_alone_touches_no_slot() -> None:
     assert batch.slot.tolist() == [TWO.slots_per_shard] * 6
     assert batch.observation.shape == (6, 2) and batch.observation.dtype == np.float32
     assert batch.action_mask.shape == (6, 3) and batch.action_mask.all()
-    assert batch.first.all() and not batch.explore.any()
+    assert batch.first.all() and np.all(batch.explore == types.GREEDY)

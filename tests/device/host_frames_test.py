@@ -83,7 +83,7 @@ class _World:
         batch.reward[rows] = random.random(len(slots))
         batch.first[rows] = self.num_acts == 0
         batch.terminated[rows] = random.random(len(slots)) < 0.1
-        batch.explore[rows] = True
+        batch.explore[rows] = types.EXPLORE
         counters = steps.counters(self.stored, 0, self.num_acts)
         self.strategy.keep(batch)
         self.actor, acted = self.programs.run_act(self.train.params, self.actor, batch, counters)

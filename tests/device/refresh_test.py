@@ -275,7 +275,7 @@ def test_rings_hold_more_only_where_positions_are_reanalysed() -> None:
         first=np.ones(2, bool),
         terminated=np.zeros(2, bool),
         action_mask=mask,
-        explore=np.ones(2, bool),
+        explore=np.full(2, types.EXPLORE),
         slot=np.arange(2),
         num_slots=2,
         task=np.zeros(2, np.int32),

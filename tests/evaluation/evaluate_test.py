@@ -31,7 +31,7 @@ def _counting_agent() -> base.Agent:
         memory = jnp.where(inputs.first, 0, memory + 1)
         stacked = inputs.observation[types.OBSERVATION]
         seen = {"stacked": stacked, "reward": inputs.reward}
-        return memory, base.Outputs(jnp.where(inputs.explore, 0, 2).astype(jnp.int32), seen)
+        return memory, base.Outputs(jnp.where(inputs.explores, 0, 2).astype(jnp.int32), seen)
 
     return base.Agent(
         data=None,  # type: ignore[arg-type]

@@ -163,6 +163,8 @@ class Agent(NamedTuple):
       update: (train state, windows, key, axis_name) -> (train state, priority [B] of the windows or None, metrics).
         Priorities are at least 0, or not finite where nothing is known. With an axis name, gradients and metrics are
         averaged over that mapped axis; metrics hold at least "loss", "grad_norm" and "num_rejected".
+      policy: (params, memory rows, Inputs) -> probabilities [B, A] of `act`'s draws, 0 for illegal actions; None: the
+        agent learns values alone, searches, or its actions are vectors.
       refresh: None: stored targets stay as they are.
       search: (params, Inputs, key, return_tree) -> Searched, as `act` searches; None: it does not.
       model: that it searches; None: it has none.
@@ -180,6 +182,7 @@ class Agent(NamedTuple):
     update: Callable[
         [TrainState, windowing.Windows, jax.Array, str | None], tuple[TrainState, jax.Array | None, Metrics]
     ]
+    policy: Callable[[Params, Memory, Inputs], jax.Array] | None = None
     refresh: Refresh | None = None
     search: Callable[[Params, Inputs, jax.Array, bool], Searched] | None = None
     model: Model | None = None

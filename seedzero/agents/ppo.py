@@ -144,6 +144,7 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
         ),
         act=lambda params, memory, inputs, key: _act(parts, params, memory, inputs, key),
         update=lambda state, windows, key, axis_name: _update(parts, state, windows, key, axis_name),
+        policy=None if spec.is_continuous else lambda params, memory, inputs: _policy(parts, params, memory, inputs),
         reads_reward=settings.lstm_width > 0,
     )
 
@@ -186,11 +187,8 @@ def _act(
     parts: _Parts, params: PpoActing, memory: PpoMemory, inputs: base.Inputs, key: jax.Array
 ) -> tuple[PpoMemory, base.Outputs]:
     config, spec = parts.config, parts.spec
-    past, returns = memory.past or _no_past(parts, inputs.first.shape[0]), memory.returns
-    shown = actor_critic.Steps(inputs.observation, inputs.first, inputs.reward, past.action)
-    steps = jax.tree.map(lambda x: x[:, None], shown)
-    state, predicted = parts.network.unroll(params.params, params.moments, past.state, steps)
-    predicted = predicted._replace(policy=predicted.policy[:, 0], value=predicted.value[:, 0])
+    past, state, predicted = _look(parts, params, memory, inputs)
+    returns = memory.returns
     legal = inputs.action_mask if spec.has_action_mask else None
     action = _choose(parts, predicted, legal, inputs.draws, key)
     log_prob, _ = _log_prob_and_entropy(parts, predicted, action, legal)
@@ -207,6 +205,22 @@ def _act(
         stored |= {"state": past.state, "last_action": past.action}
     memory = PpoMemory(Past(state, action) if config.lstm_width else (), returns)
     return memory, base.Outputs(sampled.to_environment(action, spec) if spec.is_continuous else action, stored)
+
+
+def _policy(parts: _Parts, params: PpoActing, memory: PpoMemory, inputs: base.Inputs) -> jax.Array:
+    _, _, predicted = _look(parts, params, memory, inputs)
+    return jax.nn.softmax(actor_critic.masked(predicted.policy, inputs.action_mask))
+
+
+def _look(
+    parts: _Parts, params: PpoActing, memory: PpoMemory, inputs: base.Inputs
+) -> tuple[Past, jax.Array, ppo_net.PpoPrediction]:
+    """Returns what the LSTM carried, its next state, and each row's prediction."""
+    past = memory.past or _no_past(parts, inputs.first.shape[0])
+    shown = actor_critic.Steps(inputs.observation, inputs.first, inputs.reward, past.action)
+    steps = jax.tree.map(lambda x: x[:, None], shown)
+    state, predicted = parts.network.unroll(params.params, params.moments, past.state, steps)
+    return past, state, predicted._replace(policy=predicted.policy[:, 0], value=predicted.value[:, 0])
 
 
 def _choose(

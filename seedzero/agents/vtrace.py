@@ -80,6 +80,7 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
         initial_memory=lambda num_slots: _no_memory(parts, num_slots) if settings.lstm_width else (),
         act=lambda params, memory, inputs, key: _act(parts, params, memory, inputs, key),
         update=lambda state, windows, key, axis_name: _update(parts, state, windows, axis_name),
+        policy=lambda params, memory, inputs: _policy(parts, params, memory, inputs),
         reads_reward=settings.lstm_width > 0,
     )
 
@@ -136,11 +137,7 @@ def _no_memory(parts: _Parts, num_rows: int) -> VtraceMemory:
 def _act(
     parts: _Parts, params: base.Params, memory: Any, inputs: base.Inputs, key: jax.Array
 ) -> tuple[Any, base.Outputs]:
-    state, last_action = memory if parts.config.lstm_width else _no_memory(parts, inputs.first.shape[0])
-    shown = actor_critic.Steps(inputs.observation, inputs.first, inputs.reward, last_action)
-    steps = jax.tree.map(lambda x: x[:, None], shown)
-    next_state, logits, _ = parts.network.unroll(params, state, steps)
-    logits = logits[:, 0]
+    (state, last_action), next_state, logits = _look(parts, params, memory, inputs)
     stored = {"logits": logits}
     if parts.spec.has_action_mask:
         stored["legal"] = inputs.action_mask
@@ -154,6 +151,22 @@ def _act(
         return (), base.Outputs(action, stored)
     stored |= {"state": state, "last_action": last_action}
     return VtraceMemory(next_state, action), base.Outputs(action, stored)
+
+
+def _policy(parts: _Parts, params: base.Params, memory: Any, inputs: base.Inputs) -> jax.Array:
+    _, _, logits = _look(parts, params, memory, inputs)
+    return jax.nn.softmax(actor_critic.masked(logits, inputs.action_mask))
+
+
+def _look(
+    parts: _Parts, params: base.Params, memory: Any, inputs: base.Inputs
+) -> tuple[VtraceMemory, jax.Array, jax.Array]:
+    """Returns the memory before the step, empty without an LSTM; the LSTM's next state; logits [B, A]."""
+    memory = memory if parts.config.lstm_width else _no_memory(parts, inputs.first.shape[0])
+    shown = actor_critic.Steps(inputs.observation, inputs.first, inputs.reward, memory.action)
+    steps = jax.tree.map(lambda x: x[:, None], shown)
+    next_state, logits, _ = parts.network.unroll(params, memory.state, steps)
+    return memory, next_state, logits[:, 0]
 
 
 # Learning ----------------------------------------------------------------------------------------------------------

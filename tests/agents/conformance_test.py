@@ -298,6 +298,50 @@ def test_greedy_actions_depend_on_the_inputs_alone(variant: str, spec_name: str)
 
 
 @every_case
+def test_rows_of_all_modes_mix_in_one_batch(variant: str, spec_name: str) -> None:
+    case = _case(variant, spec_name)
+    params, memory = case.agent.acting(case.state), case.agent.initial_memory(SLOTS)
+    inputs, modes = _inputs(case, SLOTS), (types.GREEDY, types.SAMPLE, types.EXPLORE)
+
+    def act(explore: np.ndarray, seed: int) -> np.ndarray:
+        shown = inputs._replace(explore=jnp.asarray(explore))
+        return np.asarray(case.act(params, memory, shown, jax.random.key(seed))[1].action)
+
+    for seed in range(4):
+        alike = np.stack([act(np.full(SLOTS, mode), seed) for mode in modes])
+        for turn in range(3):
+            mixed = (np.arange(SLOTS, dtype=np.int8) + turn) % 3
+            np.testing.assert_array_equal(act(mixed, seed), alike[mixed, np.arange(SLOTS)])
+        if case.agent.policy is not None:
+            np.testing.assert_array_equal(alike[types.SAMPLE], alike[types.EXPLORE])
+        if variant.startswith(("apex", "r2d2")):
+            np.testing.assert_array_equal(alike[types.SAMPLE], alike[types.GREEDY])
+
+
+@every_case
+def test_a_policy_has_the_probabilities_of_samples_and_its_best_action_is_greedy(variant: str, spec_name: str) -> None:
+    case = _case(variant, spec_name)
+    actor_critic = variant.startswith(("vtrace", "ppo")) and not case.spec.is_continuous
+    assert (case.agent.policy is not None) == actor_critic
+    if case.agent.policy is None:
+        return
+    params, memory = case.agent.acting(case.state), case.agent.initial_memory(SLOTS)
+    memory, _ = case.act(params, memory, _inputs(case, SLOTS, 1), jax.random.key(0))  # of an LSTM, no longer zeros
+    inputs = _inputs(case, SLOTS, explore=jnp.full(SLOTS, types.SAMPLE))
+    policy = np.asarray(jax.jit(case.agent.policy)(params, memory, inputs))
+    assert _layout(policy) == ((SLOTS, case.spec.num_actions), np.float32)
+    np.testing.assert_allclose(policy.sum(axis=-1), 1.0, rtol=1e-6)
+    assert np.all(policy[~np.asarray(inputs.action_mask)] == 0)
+    greedy = inputs._replace(explore=jnp.full(SLOTS, types.GREEDY))
+    _, outputs = case.act(params, memory, greedy, jax.random.key(0))
+    np.testing.assert_array_equal(outputs.action, policy.argmax(axis=-1))
+    keys = jax.random.split(jax.random.key(0), 4000)
+    actions = np.asarray(jax.jit(jax.vmap(lambda key: case.agent.act(params, memory, inputs, key)[1].action))(keys))
+    shares = np.mean(actions[:, :, None] == np.arange(case.spec.num_actions), axis=0)
+    np.testing.assert_allclose(shares, policy, atol=0.04)  # five deviations
+
+
+@every_case
 def test_training_explores(variant: str, spec_name: str) -> None:
     case = _case(variant, spec_name)
     inputs = _inputs(case, SLOTS)

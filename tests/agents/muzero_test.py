@@ -205,6 +205,23 @@ def test_training_rows_explore_evaluation_rows_do_not_and_illegal_actions_are_le
     assert 1 not in actions
 
 
+@pytest.mark.parametrize("policy", ["gumbel", "puct"])
+def test_samples_are_of_the_policy_of_a_search_without_noise(policy: str) -> None:
+    config = cases.make_config(search__policy=policy, explore__epsilon=1.0)
+    agent, params = muzero.make(config, cases.SPEC, "cpu"), cases.init(config).params
+    memory, observation = agent.initial_memory(2000), np.ones((2000, 4), np.float32)
+
+    def act(mode: np.int8) -> base.Outputs:
+        inputs = agent_cases.inputs(observation, explore=np.full(2000, mode))
+        outputs: base.Outputs = jax.jit(agent.act)(params, memory, inputs, jax.random.key(0))[1]
+        return outputs
+
+    sampled, greedy = act(types.SAMPLE), act(types.GREEDY)
+    np.testing.assert_array_equal(sampled.stored["policy"], greedy.stored["policy"])
+    shares = np.bincount(sampled.action, minlength=3) / 2000
+    np.testing.assert_allclose(shares, sampled.stored["policy"][0], atol=0.05)
+
+
 def test_without_repeated_actions_the_agent_remembers_nothing() -> None:
     assert cases.agent(cases.make_config())[0].initial_memory(5) == ()
 

@@ -208,9 +208,10 @@ def test_a_few_updates_make_the_better_action_likelier() -> None:
 # Acting -------------------------------------------------------------------------------------------------------------
 
 
-def _act(*, is_random: bool) -> base.Outputs:
+def _act(*, is_random: bool, samples: bool = False) -> base.Outputs:
     observation = np.tile(np.array([[1.0, -1.0]], np.float32), (4096, 1))
-    inputs = agent_cases.inputs(observation, 0, explore=np.arange(4096) < 4000)
+    noisy = types.SAMPLE if samples else types.EXPLORE
+    inputs = agent_cases.inputs(observation, 0, explore=np.where(np.arange(4096) < 4000, noisy, types.GREEDY))
     params = sac.SacActing(jnp.asarray(ACTOR), jnp.int32(0 if is_random else 1))
     outputs: base.Outputs = jax.jit(lambda: sac._act(_parts(_config()), params, inputs, jax.random.key(0))[1])()
     return outputs
@@ -232,6 +233,12 @@ def test_actions_before_the_first_update_are_even_over_the_bounds() -> None:
     agent = sac.make(_config(width=8), SPEC, "cpu")
     state = jax.jit(agent.init)(jax.random.key(0))
     assert agent.acting(state).num_updates == 0
+
+
+def test_samples_are_of_the_policy_before_the_first_update_too() -> None:
+    explored = _act(is_random=False)
+    for is_random in (True, False):
+        np.testing.assert_array_equal(_act(is_random=is_random, samples=True).action, explored.action)
 
 
 def test_the_replay_and_what_is_stored_are_as_needed() -> None:

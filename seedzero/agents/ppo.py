@@ -215,7 +215,7 @@ def _policy(parts: _Parts, params: PpoActing, memory: PpoMemory, inputs: base.In
 def _look(
     parts: _Parts, params: PpoActing, memory: PpoMemory, inputs: base.Inputs
 ) -> tuple[Past, jax.Array, ppo_net.PpoPrediction]:
-    """Returns what the LSTM carried, its next state, and each row's prediction."""
+    """Returns the memory of the LSTM before the step, its next state, and each row's prediction."""
     past = memory.past or _no_past(parts, inputs.first.shape[0])
     shown = actor_critic.Steps(inputs.observation, inputs.first, inputs.reward, past.action)
     steps = jax.tree.map(lambda x: x[:, None], shown)

@@ -23,7 +23,7 @@ import types as python_types
 
 from seedzero.config import sections
 from seedzero.core import errors, types
-from seedzero.transport import connection, loop_thread, messages, security, worker_side
+from seedzero.transport import connection, loop_thread, messages, security
 
 _DEFAULTS = sections.TransportConfig()
 CLOSE_SECONDS = 5.0
@@ -50,14 +50,14 @@ class Client:
         Raises UsageError if the address, or a file of `access`, cannot be read.
         """
         secured = security.for_client(address, access)
-        # Bounded by the protocol: at most one answer a group and one of each other kind of event, see worker_side.py.
-        self._inbox: queue.SimpleQueue[worker_side.Event] = queue.SimpleQueue()
+        # Bounded by the protocol: at most one answer a group and one of each other kind of event, see connection.py.
+        self._inbox: queue.SimpleQueue[connection.Event] = queue.SimpleQueue()
         self._assignment: types.Assignment | None = None
         self._next_sequence: dict[int, int] = {}
         self._unanswered: set[int] = set()
         self._over: messages.End | Exception | None = None
         self._closed = False
-        self._side = worker_side.WorkerSide(address, hello, self._inbox.put)
+        self._side = connection.WorkerSide(address, hello, self._inbox.put)
         self._connection = connection.Connection(secured, settings, self._side, self._inbox.put)
         self._thread = loop_thread.LoopThread("seedzero-client")
         self._thread.run(self._connection.open())

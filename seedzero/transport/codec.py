@@ -1,49 +1,40 @@
-"""Messages of the wire to bytes and back. protos/seedzero/transport/inference.proto explains the fields.
+"""Steps, actions and short messages to bytes and back; `handshake` has the rest.
+
+protos/seedzero/transport/inference.proto explains the fields. The observation of a WorkerMessage lies beside its other
+fields: put and found here without protobuf's copies.
 
 Shape letters: E environments of one group, A actions, D numbers of a continuous action.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from google.protobuf import message as protobuf
 
 from seedzero.core import errors, types
-from seedzero.transport import arrays, framing, inference_pb2, messages
+from seedzero.transport import inference_pb2, messages
 
 MessageT = TypeVar("MessageT", inference_pb2.WorkerMessage, inference_pb2.LearnerMessage)
 
-PROTOCOL_VERSION = 2
 SERVICE = "seedzero.transport.Inference"
 CONNECT_METHOD = f"/{SERVICE}/Connect"
 STATUS_METHOD = f"/{SERVICE}/Status"
 
-HANDSHAKE_BYTES = 4 * 2**20
-"""Largest message before Start."""
-_OVERHEAD_BYTES = 64 * 2**10
-_MAX_NAME = 256
-_MAX_REASON = 1000
-_MAX_ROLES = 16
-_MAX_ENVIRONMENTS = 1_000
-_MAX_ACTIONS = 1_000_000
-_MAX_ACTION_NUMBERS = 10_000
-_MAX_AXES = 32
+MAX_NAME = 256
+MAX_AXES = 32
 """Of one array; numpy has no more than 64."""
-_MAX_ARRAYS = 1_000
-_MAX_TASKS = 1_000
+_MAX_REASON = 1000
+_MAX_FIELDS = 64
+"""Of one message at its top level; this protocol has two, one to come may have more."""
+_TAG = inference_pb2.WorkerMessage.OBSERVATION_FIELD_NUMBER << 3 | 2
+_FLOAT = np.dtype("<f4")
+_INTEGER = np.dtype("<i4")
+_FLAGS = b"\0\1"
 _NAMES = {np.dtype(name): name for name in types.SUPPORTED_OBSERVATION_DTYPES}  # dtype.name is slow
-
-_OLDER = ": the worker's is older and sends no observations of several arrays"
-
-_PLAIN = (bool, int, float, str)
-
-_ROLES = {types.Role.TRAIN: inference_pb2.ROLE_TRAIN, types.Role.EVALUATE: inference_pb2.ROLE_EVALUATE}
-_ROLE_OF = {number: role for role, number in _ROLES.items()}
 
 HEARTBEAT = inference_pb2.WorkerMessage(heartbeat=inference_pb2.Heartbeat()).SerializeToString()
 
@@ -51,20 +42,8 @@ HEARTBEAT = inference_pb2.WorkerMessage(heartbeat=inference_pb2.Heartbeat()).Ser
 # --- a worker's messages --------------------------------------------------------------------------------------------
 
 
-def encode_hello(hello: messages.Hello) -> bytes:
-    """Returns a Hello message."""
-    roles = [_ROLES[role] for role in hello.roles]
-    fields = dict(dataclasses.asdict(hello), roles=roles, protocol_version=PROTOCOL_VERSION)
-    return inference_pb2.WorkerMessage(hello=fields).SerializeToString()
-
-
-def encode_spec(spec: types.EnvSpec) -> bytes:
-    """Returns a Spec message."""
-    return inference_pb2.WorkerMessage(spec=dataclasses.asdict(spec)).SerializeToString()
-
-
 def encode_step(group: int, sequence: int, step: types.EnvStep) -> bytes:
-    """Returns a Step message; the observations are copied once. InvalidMessage for what is no array of numbers."""
+    """Returns a Step message; the observations are copied once. InvalidMessage for other objects than arrays."""
     try:
         observation = np.ascontiguousarray(step.observation)
         if observation.dtype.hasobject:
@@ -77,15 +56,15 @@ def encode_step(group: int, sequence: int, step: types.EnvStep) -> bytes:
             sequence=sequence,
             observation_shape=step.observation.shape,
             observation_dtype=_NAMES.get(observation.dtype) or observation.dtype.name,
-            reward=np.asarray(step.reward, arrays.FLOAT).tobytes(),
+            reward=np.asarray(step.reward, _FLOAT).tobytes(),
             terminated=np.asarray(step.terminated, np.bool_).tobytes(),
             truncated=np.asarray(step.truncated, np.bool_).tobytes(),
             action_mask=b"" if step.action_mask is None else np.asarray(step.action_mask, np.bool_).tobytes(),
-            task=b"" if step.task is None else np.asarray(step.task, arrays.INTEGER).tobytes(),
+            task=b"" if step.task is None else np.asarray(step.task, _INTEGER).tobytes(),
         )
     except (AttributeError, TypeError, ValueError) as error:
         raise errors.InvalidMessage(f"the step of group {group} is not made of arrays of numbers: {error}") from None
-    return framing.join(inference_pb2.WorkerMessage(step=fields).SerializeToString(), packed)
+    return join(inference_pb2.WorkerMessage(step=fields).SerializeToString(), packed)
 
 
 def encode_goodbye(reason: str, failed: bool) -> bytes:
@@ -96,96 +75,8 @@ def encode_goodbye(reason: str, failed: bool) -> bytes:
 
 def decode_worker(data: bytes) -> tuple[inference_pb2.WorkerMessage, memoryview]:
     """Returns a worker's message without its observation, and the observation as a view of the message's bytes."""
-    head, observation = framing.split(data)
+    head, observation = split(data)
     return _parsed(inference_pb2.WorkerMessage, head, data), observation
-
-
-def hello_of(fields: inference_pb2.Hello) -> messages.Hello:
-    """Returns a worker's introduction; VersionMismatch, or InvalidMessage where a field is missing or out of range."""
-    if fields.protocol_version != PROTOCOL_VERSION:
-        raise errors.VersionMismatch(
-            f"the worker speaks protocol version {fields.protocol_version}, the learner {PROTOCOL_VERSION}; install "
-            f"the same version of seedzero on both{_OLDER if fields.protocol_version < PROTOCOL_VERSION else ''}"
-        )
-    _check_counts(errors.InvalidMessage, "Hello", fields, roles=_MAX_ROLES, environments=_MAX_ENVIRONMENTS)
-    if not 1 <= len(fields.worker_id) <= _MAX_NAME or len(fields.session_id) > _MAX_NAME:
-        raise errors.InvalidMessage(
-            f"Hello.worker_id has {len(fields.worker_id)} characters and session_id {len(fields.session_id)}; "
-            f"expected 1 to {_MAX_NAME} and at most {_MAX_NAME}"
-        )
-    if not fields.worker_id.isprintable():
-        raise errors.InvalidMessage(f"Hello.worker_id is {fields.worker_id!r}; expected printable characters")
-    unknown = [number for number in fields.roles if number not in _ROLE_OF]
-    if unknown or not fields.roles:
-        raise errors.InvalidMessage(f"Hello.roles is {list(fields.roles)}; expected at least one, each 1 or 2")
-    if long := [name for name in fields.environments if len(name) > _MAX_NAME]:
-        raise errors.InvalidMessage(
-            f"Hello.environments has a name of {len(long[0])} characters; expected at most {_MAX_NAME}"
-        )
-    if fields.max_envs < 1:
-        raise errors.InvalidMessage("Hello.max_envs is 0; expected at least 1")
-    roles = tuple(_ROLE_OF[number] for number in fields.roles)
-    environments = tuple(fields.environments)
-    return messages.Hello(fields.worker_id, fields.session_id, roles, environments, fields.max_envs, fields.key)
-
-
-def spec_of(fields: inference_pb2.Spec, num_envs: int, limit: int) -> types.EnvSpec:
-    """Returns a worker's spec, for groups of E environments; SpecMismatch if messages of `limit` bytes cannot do."""
-    _check_counts(
-        errors.SpecMismatch,
-        "Spec",
-        fields,
-        observation_shape=_MAX_AXES,
-        action_low=_MAX_ACTION_NUMBERS,
-        action_high=_MAX_ACTION_NUMBERS,
-        packed=_MAX_ARRAYS,
-        tasks=_MAX_TASKS,
-    )
-    fewest = 0 if fields.action_low else 1
-    has_actions = fewest <= fields.num_actions <= _MAX_ACTIONS
-    if fields.num_players not in (1, 2) or not has_actions or fields.frames_per_step < 1:
-        raise errors.SpecMismatch(
-            f"Spec has num_players {fields.num_players}, num_actions {fields.num_actions} and frames_per_step "
-            f"{fields.frames_per_step}; expected 1 or 2, 1 to {_MAX_ACTIONS} (or instead 1 to {_MAX_ACTION_NUMBERS} "
-            f"bounds of continuous actions, and not {len(fields.action_low)}), and at least 1"
-        )
-    if not fields.observation_low <= fields.observation_high:
-        raise errors.SpecMismatch(
-            f"Spec has observation_low {fields.observation_low} and observation_high {fields.observation_high}; "
-            "expected numbers, the first not above the second"
-        )
-    for array in fields.packed:
-        _check_counts(errors.SpecMismatch, "Spec.packed", array, shape=_MAX_AXES)
-    for shape in (fields.observation_shape, *(array.shape for array in fields.packed)):
-        if any(size > limit for size in shape):
-            raise errors.SpecMismatch(
-                f"Spec has an observation with an axis of {max(shape)}; expected at most {limit} bytes in all"
-            )
-    if wrong := [name for name in fields.tasks if not 1 <= len(name) <= _MAX_NAME]:
-        raise errors.SpecMismatch(
-            f"Spec.tasks has a name of {len(wrong[0])} characters; expected 1 to {_MAX_NAME} in each"
-        )
-    if wrong := [name for name in fields.tasks if not name.isprintable()]:
-        raise errors.SpecMismatch(f"Spec.tasks has the name {wrong[0]!r}; expected printable characters")
-    spec = types.EnvSpec(**dict(_values(fields, types.EnvSpec), packed=_arrays_of(fields)))
-    if (needed := max_message_bytes(spec, num_envs)) > limit:
-        raise errors.SpecMismatch(
-            f"{num_envs} observations of shape {spec.observation_shape} and dtype {spec.observation_dtype} need "
-            f"messages of {needed} bytes and the learner takes at most {limit}; start it with "
-            f"--transport.max_message_bytes={needed}, or with fewer --worker.envs_per_group"
-        )
-    return spec
-
-
-def _arrays_of(fields: inference_pb2.Spec) -> tuple[types.ArraySpec, ...]:
-    """Returns the arrays of observations made of several; SpecMismatch where one cannot be."""
-    for array in fields.packed:
-        if not 1 <= len(array.name) <= _MAX_NAME or not array.name.isprintable() or not array.low <= array.high:
-            raise errors.SpecMismatch(
-                f"Spec.packed has an array {array.name[:_MAX_NAME]!r} from {array.low} to {array.high}; expected a "
-                f"name of 1 to {_MAX_NAME} printable characters, and numbers, the first not above the second"
-            )
-    return tuple(types.ArraySpec(**_values(array, types.ArraySpec)) for array in fields.packed)
 
 
 class StepLayout:
@@ -204,43 +95,31 @@ class StepLayout:
 def step_of(fields: inference_pb2.Step, observation: memoryview, layout: StepLayout) -> types.EnvStep:
     """Returns the arrays of a Step, read-only views of the message wherever alignment allows; checks their layout."""
     num_envs, group, reward = layout.num_envs, fields.group, fields.reward
-    _check_counts(errors.InvalidMessage, "Step", fields, observation_shape=_MAX_AXES + 1)
+    check_counts(errors.InvalidMessage, "Step", fields, observation_shape=MAX_AXES + 1)
     shape = tuple(fields.observation_shape)
     if shape != layout.shape or fields.observation_dtype != layout.dtype_name:
         raise errors.InvalidMessage(
-            f"observation of group {group} has shape {shape} and dtype {fields.observation_dtype[:_MAX_NAME]!r}; "
+            f"observation of group {group} has shape {shape} and dtype {fields.observation_dtype[:MAX_NAME]!r}; "
             f"expected {layout.shape} and {layout.dtype_name!r}"
         )
-    arrays.check_length("observation", group, len(observation), layout.observation_bytes)
-    arrays.check_length("reward", group, len(reward), 4 * num_envs)
+    check_length("observation", group, len(observation), layout.observation_bytes)
+    check_length("reward", group, len(reward), 4 * num_envs)
     return types.EnvStep(
-        observation=arrays.aligned(np.frombuffer(observation, layout.dtype).reshape(shape)),
-        reward=np.frombuffer(reward, arrays.FLOAT),
-        terminated=arrays.flags("terminated", group, fields.terminated, num_envs),
-        truncated=arrays.flags("truncated", group, fields.truncated, num_envs),
-        action_mask=arrays.action_mask(group, fields.action_mask, layout.mask_shape),
-        task=arrays.task(group, fields.task, num_envs, layout.num_tasks),
+        observation=aligned(np.frombuffer(observation, layout.dtype).reshape(shape)),
+        reward=np.frombuffer(reward, _FLOAT),
+        terminated=flags("terminated", group, fields.terminated, num_envs),
+        truncated=flags("truncated", group, fields.truncated, num_envs),
+        action_mask=action_mask(group, fields.action_mask, layout.mask_shape),
+        task=task(group, fields.task, num_envs, layout.num_tasks),
     )
 
 
 # --- a learner's messages -------------------------------------------------------------------------------------------
 
 
-def encode_assign(assignment: types.Assignment, *, heartbeat_seconds: float, lease_seconds: float) -> bytes:
-    """Returns an Assign message."""
-    times = dict(heartbeat_seconds=heartbeat_seconds, lease_seconds=lease_seconds)
-    fields = dict(dataclasses.asdict(assignment), role=_ROLES[assignment.role], **times)
-    return inference_pb2.LearnerMessage(assign=fields).SerializeToString()
-
-
-def encode_start(max_bytes: int) -> bytes:
-    """Returns a Start message."""
-    return inference_pb2.LearnerMessage(start=dict(max_message_bytes=max_bytes)).SerializeToString()
-
-
 def encode_actions(group: int, sequence: int, actions: np.ndarray, weights_version: int) -> bytes:
     """Returns an Actions message. actions: [E] of any integer dtype, or [E, D] of any float dtype."""
-    dtype = arrays.FLOAT if actions.dtype.kind == "f" else arrays.INTEGER
+    dtype = _FLOAT if actions.dtype.kind == "f" else _INTEGER
     packed = actions.astype(dtype, casting="same_kind", copy=False).tobytes()
     fields = inference_pb2.Actions(group=group, sequence=sequence, action=packed, weights_version=weights_version)
     return inference_pb2.LearnerMessage(actions=fields).SerializeToString()
@@ -261,32 +140,14 @@ def decode_learner(data: bytes) -> inference_pb2.LearnerMessage:
     return _parsed(inference_pb2.LearnerMessage, data, data)
 
 
-def assignment_of(fields: inference_pb2.Assign) -> types.Assignment:
-    """Returns a learner's assignment; InvalidMessage where a field is missing or out of range."""
-    num_envs = fields.num_groups * fields.envs_per_group
-    if not fields.session_id or fields.role not in _ROLE_OF or not 1 <= fields.num_groups <= messages.MAX_GROUPS:
-        raise errors.InvalidMessage(
-            f"Assign has session_id {fields.session_id!r}, role {fields.role} and num_groups {fields.num_groups}; "
-            f"expected an id, 1 or 2, and 1 to {messages.MAX_GROUPS}"
-        )
-    if num_envs < 1 or len(fields.seeds) != num_envs:
-        raise errors.InvalidMessage(
-            f"Assign has {len(fields.seeds)} seeds for {fields.num_groups} groups of {fields.envs_per_group} "
-            "environments"
-        )
-    if len(fields.indices) not in (0, num_envs):
-        raise errors.InvalidMessage(f"Assign has {len(fields.indices)} indices for {num_envs} environments")
-    return types.Assignment(**dict(_values(fields, types.Assignment), role=_ROLE_OF[fields.role]))
-
-
 def actions_of(fields: inference_pb2.Actions, num_envs: int, spec: types.EnvSpec) -> messages.Actions:
     """Returns the actions of a group; InvalidMessage if their number is not E, or one is out of bounds."""
-    shape, dtype = (num_envs, *spec.action_shape), arrays.FLOAT if spec.is_continuous else arrays.INTEGER
-    arrays.check_length("action", fields.group, len(fields.action), 4 * math.prod(shape))
+    shape, dtype = (num_envs, *spec.action_shape), _FLOAT if spec.is_continuous else _INTEGER
+    check_length("action", fields.group, len(fields.action), 4 * math.prod(shape))
     actions = np.frombuffer(fields.action, dtype).reshape(shape)
     low, high = spec.action_bounds if spec.is_continuous else (0, spec.num_actions - 1)
     in_range = (actions >= low) & (actions <= high)  # false for NaN
-    if not arrays.all_true(in_range):
+    if not all_true(in_range):
         wrong = f"actions of group {fields.group} have {actions[~in_range][0]}"
         if not spec.is_continuous:
             raise errors.InvalidMessage(f"{wrong} among them; expected {low} to {high}")
@@ -296,13 +157,7 @@ def actions_of(fields: inference_pb2.Actions, num_envs: int, spec: types.EnvSpec
     return messages.Actions(fields.group, actions, fields.weights_version)
 
 
-# --- sizes and bytes -----------------------------------------------------------------------------------------------
-
-
-def max_message_bytes(spec: types.EnvSpec, num_envs: int) -> int:
-    """Returns the largest message of a session: a Step of E environments, and room for the rest."""
-    per_env = spec.observation_bytes + 4 + 1 + 1 + spec.num_actions * spec.has_action_mask + 4 * bool(spec.tasks)
-    return _OVERHEAD_BYTES + num_envs * per_env
+# --- sizes and bytes ------------------------------------------------------------------------------------------------
 
 
 def check_size(data: Sequence[int], limit: int) -> None:
@@ -311,7 +166,7 @@ def check_size(data: Sequence[int], limit: int) -> None:
         raise errors.InvalidMessage(f"a message has {len(data)} bytes; expected at most {limit}, see inference.proto")
 
 
-def _check_counts(error: type[errors.Error], title: str, fields: protobuf.Message, **limits: int) -> None:
+def check_counts(error: type[errors.Error], title: str, fields: protobuf.Message, **limits: int) -> None:
     """Raises an error where a repeated field has more entries than its limit; makes no Python objects of them.
 
     A message within its bytes may hold millions of entries, which would stop the server's thread for seconds.
@@ -326,12 +181,110 @@ def _parsed(kind: type[MessageT], fields: bytes, data: bytes) -> MessageT:
     try:
         return kind.FromString(fields)
     except protobuf.DecodeError:
-        raise framing.undecodable(data) from None
+        raise undecodable(data) from None
 
 
-def _values(
-    fields: protobuf.Message, kind: type[types.EnvSpec | types.ArraySpec | types.Assignment]
-) -> dict[str, Any]:
-    """Returns the fields of a dataclass from those of the same names in a message."""
-    values = {field.name: getattr(fields, field.name) for field in dataclasses.fields(kind)}
-    return {name: value if isinstance(value, _PLAIN) else tuple(value) for name, value in values.items()}
+def join(head: bytes, observation: memoryview | bytes) -> bytes:
+    """Returns a WorkerMessage of its other fields and its observation, which is copied once."""
+    return b"".join((head, bytes([_TAG]), _varint(len(observation)), observation))
+
+
+def split(data: bytes) -> tuple[bytes, memoryview]:
+    """Returns a WorkerMessage's other fields, and its observation as a view of the message's bytes.
+
+    The rest is left to the protobuf library. Only the top level is walked: tags and lengths; InvalidMessage where they
+    make no sense, or there are more fields than any message has.
+    """
+    position, tag_start, start, end = 0, len(data), len(data), len(data)
+    num_fields = 0
+    while position < len(data):
+        num_fields += 1
+        if num_fields > _MAX_FIELDS:
+            raise errors.InvalidMessage(
+                f"a message of {len(data)} bytes has more than {_MAX_FIELDS} fields; expected one of WorkerMessage's "
+                "and its observation"
+            )
+        field_start = position
+        tag, position = _read_varint(data, position)
+        if tag & 7 != 2:  # every field of WorkerMessage is length-delimited
+            raise undecodable(data)
+        length, position = _read_varint(data, position)
+        position += length
+        if position > len(data):
+            raise undecodable(data)
+        if tag == _TAG:
+            tag_start, start, end = field_start, position - length, position
+    head = data[:tag_start] if end == len(data) else data[:tag_start] + data[end:]
+    return head, memoryview(data)[start:end]
+
+
+def undecodable(data: bytes) -> errors.InvalidMessage:
+    """Returns the error for bytes that make no message."""
+    return errors.InvalidMessage(f"{len(data)} bytes that begin with {data[:16].hex()!r} cannot be decoded")
+
+
+def _read_varint(data: bytes, position: int) -> tuple[int, int]:
+    value = 0
+    for index, byte in enumerate(data[position : position + 10]):
+        value |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80:
+            return value, position + index + 1
+    raise undecodable(data)
+
+
+def _varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value >= 0x80:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def any_true(mask: np.ndarray) -> bool:
+    """Returns whether any is true; for small masks in a quarter of the time of mask.any()."""
+    return b"\1" in mask.tobytes()
+
+
+def all_true(mask: np.ndarray) -> bool:
+    """Returns whether all are true; for small masks in a quarter of the time of mask.all()."""
+    return b"\0" not in mask.tobytes()
+
+
+def check_length(name: str, group: int, came: int, expected: int) -> None:
+    """Raises InvalidMessage if an array has another number of bytes than expected."""
+    if came != expected:
+        raise errors.InvalidMessage(f"{name} of group {group} has {came} bytes; expected {expected}")
+
+
+def aligned(array: np.ndarray) -> np.ndarray:
+    """Returns the array, or a copy where its elements lie at odd places."""
+    return array if array.flags.aligned else array.copy()
+
+
+def action_mask(group: int, data: bytes, shape: tuple[int, int] | None) -> np.ndarray | None:
+    """Returns bool of this shape; None where there is none, and then no bytes must have come."""
+    if shape is None:
+        check_length("action_mask", group, len(data), 0)
+        return None
+    return flags("action_mask", group, data, shape[0] * shape[1]).reshape(shape)
+
+
+def flags(name: str, group: int, data: bytes, length: int) -> np.ndarray:
+    """Returns [length] bool from bytes that are 0 or 1."""
+    check_length(name, group, len(data), length)
+    if data.strip(_FLAGS):  # the rest begins with the first byte that is neither
+        raise errors.InvalidMessage(f"{name} of group {group} has a byte {data.strip(_FLAGS)[0]}; expected 0 or 1")
+    return np.frombuffer(data, np.bool_)
+
+
+def task(group: int, data: bytes, length: int, num_tasks: int) -> np.ndarray | None:
+    """Returns [length] int32, each below `num_tasks`; None where no bytes came."""
+    if not data:
+        return None
+    check_length("task", group, len(data), 4 * length)
+    numbers = np.frombuffer(data, _INTEGER)
+    if not all_true((numbers >= 0) & (numbers < num_tasks)):
+        wrong = numbers[(numbers < 0) | (numbers >= num_tasks)][0]
+        raise errors.InvalidMessage(f"task of group {group} has a number {wrong}; expected 0 to {num_tasks - 1}")
+    return numbers

@@ -1,8 +1,15 @@
-"""A worker's connection: one stream after another, until the learner says End, an error is permanent, or close()."""
+"""A worker's connection: one stream after another, until the learner says End, an error is permanent, or close().
+
+way of a step:    Client.send -> WorkerSide.submit -> WorkerStream.put -> the stream
+way of an answer: Connection._use -> WorkerSide.receive -> Client.receive
+
+Everything here runs on the event loop's thread.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import random
 import time
@@ -11,13 +18,230 @@ from collections.abc import Callable
 from grpc import aio
 
 from seedzero.config import sections
-from seedzero.transport import codec, options, security, worker_side
+from seedzero.core import errors, types
+from seedzero.transport import codec, handshake, inference_pb2, messages, options, security
 from seedzero.transport import status as grpc_status
 
 _CONNECT_SECONDS = 10.0
 _FIRST_BACKOFF_SECONDS = 0.1
 _COMPLAINT_SECONDS = 30.0
+_MIN_HEARTBEAT_SECONDS = 0.01
 _logger = logging.getLogger(__name__)
+
+Event = types.Assignment | messages.Actions | messages.Restart | messages.End | Exception
+"""For the worker's thread. Its queue holds at most one Actions a group, and one of each other kind."""
+
+
+@dataclasses.dataclass
+class WorkerSession:
+    """The present session.
+
+    Attributes:
+      assignment: as first received.
+      spec: None before the worker's start().
+      max_message_bytes: larger messages are not sent.
+      unanswered: sequence number and content of each group's step without an answer.
+      answered: sequence number of each group's last answer.
+    """
+
+    assignment: types.Assignment
+    spec: types.EnvSpec | None = None
+    max_message_bytes: int = handshake.HANDSHAKE_BYTES
+    unanswered: dict[int, tuple[int, types.EnvStep]] = dataclasses.field(default_factory=dict)
+    answered: dict[int, int] = dataclasses.field(default_factory=dict)
+
+
+class WorkerStream:
+    """One stream, and the messages that wait for it: at most a step a group, a heartbeat and the handshake.
+
+    Attributes:
+      call: gRPC's side of it.
+      assigned: Assign has come, so the spec may be sent.
+      ready: Start has come, so steps may be sent.
+    """
+
+    def __init__(self, call: aio.StreamStreamCall[bytes, bytes]) -> None:
+        self.call = call
+        self.assigned = False
+        self.ready = False
+        self._outbox: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._tasks = [asyncio.create_task(self._write())]
+
+    def put(self, data: bytes | None) -> None:
+        """Has a message written; None: the stream ends after those that wait."""
+        self._outbox.put_nowait(data)
+
+    def beat_every(self, seconds: float) -> None:
+        """Has heartbeats written from now on."""
+        for task in self._tasks[1:]:
+            task.cancel()
+        self._tasks[1:] = [asyncio.create_task(self._beat(seconds))]
+
+    async def stop(self) -> None:
+        """Writes no more."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _beat(self, seconds: float) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            if self._outbox.empty():  # a message that waits renews the lease as well
+                self.put(codec.HEARTBEAT)
+
+    async def _write(self) -> None:
+        """Writes messages until None or the stream's end; the reader knows the reason of the latter."""
+        try:
+            while (data := await self._outbox.get()) is not None:
+                await self.call.write(data)
+                del data  # its memory is free for the next one
+            await self.call.done_writing()
+        except (aio.AioRpcError, aio.BaseError, asyncio.InvalidStateError):
+            return
+
+
+class WorkerSide:
+    """The worker's side of the protocol. `wanted` is set while a session goes on or is asked for."""
+
+    def __init__(self, address: str, hello: messages.Hello, deliver: Callable[[Event], None]) -> None:
+        self.wanted = asyncio.Event()
+        self._address = address
+        self._hello = hello
+        self._deliver = deliver
+        self._session: WorkerSession | None = None
+        self._joining = False
+        self._stream: WorkerStream | None = None
+
+    # --- from the worker's thread ---
+
+    def join(self) -> None:
+        self._joining = True
+        self.wanted.set()
+        if self._stream:
+            self._stream.put(handshake.encode_hello(self._hello))
+
+    def start(self, session_id: str, spec: types.EnvSpec) -> None:
+        if self._session is None or self._session.assignment.session_id != session_id:
+            return
+        self._session.spec = spec
+        if self._stream and self._stream.assigned:
+            self._put(self._stream, lambda: handshake.encode_spec(spec))
+
+    def submit(self, session_id: str, group: int, sequence: int, step: types.EnvStep) -> None:
+        """Sends a step, now and after every reconnect until it is answered."""
+        session = self._session
+        if session is None or session.assignment.session_id != session_id:
+            return
+        session.unanswered[group] = (sequence, step)
+        if self._stream and self._stream.ready:
+            self._send(self._stream, session, group, sequence, step)
+
+    # --- from the connection ---
+
+    def attach(self, stream: WorkerStream) -> None:
+        """Takes a new stream and says Hello."""
+        self._stream = stream
+        session_id = self._session.assignment.session_id if self._session else ""
+        if self._session or self._joining:
+            stream.put(handshake.encode_hello(dataclasses.replace(self._hello, session_id=session_id)))
+
+    def leave(self, reason: str, failed: bool) -> bool:
+        """Says Goodbye and ends the stream, if one is open; returns whether one was."""
+        if self._stream is None:
+            return False
+        self._stream.put(codec.encode_goodbye(reason, failed))
+        self._stream.put(None)
+        return True
+
+    def detach(self) -> None:
+        """Drops the stream; the session stays."""
+        self._stream = None
+
+    def receive(self, stream: WorkerStream, message: inference_pb2.LearnerMessage) -> None:
+        """Handles a message; raises InvalidMessage if it breaks the protocol."""
+        match message.WhichOneof("message"):
+            case "actions":
+                self._on_actions(message.actions)
+            case "assign":
+                self._on_assign(stream, message.assign)
+            case "start":
+                self._on_start(stream, message.start)
+            case "restart":
+                self._on_restart(stream, message.restart.reason)
+            case "end":
+                self._deliver(messages.End(message.end.reason))
+            case _:
+                raise errors.InvalidMessage("the learner sent a message without content")
+
+    def _on_assign(self, stream: WorkerStream, fields: inference_pb2.Assign) -> None:
+        assignment = handshake.assignment_of(fields)
+        stream.assigned = True
+        stream.beat_every(max(fields.heartbeat_seconds, _MIN_HEARTBEAT_SECONDS))
+        if self._session is None:
+            self._joining = False
+            self._session = WorkerSession(assignment)
+            self._deliver(assignment)
+        elif assignment.session_id != self._session.assignment.session_id:
+            raise errors.InvalidMessage(
+                f"the learner assigned session {assignment.session_id}; expected "
+                f"{self._session.assignment.session_id} or a Restart"
+            )
+        elif self._session.spec is not None:
+            stream.put(handshake.encode_spec(self._session.spec))
+
+    def _on_start(self, stream: WorkerStream, fields: inference_pb2.Start) -> None:
+        if self._session is None or self._session.spec is None:
+            raise errors.InvalidMessage("the learner sent Start before a Spec")
+        stream.ready = True
+        self._session.max_message_bytes = fields.max_message_bytes
+        for group, (sequence, step) in self._session.unanswered.items():
+            self._send(stream, self._session, group, sequence, step)
+
+    def _on_actions(self, fields: inference_pb2.Actions) -> None:
+        session, group = self._session, fields.group
+        if session is None or session.spec is None:
+            raise errors.InvalidMessage("the learner sent Actions before Start")
+        if fields.sequence <= session.answered.get(group, -1):
+            return
+        sequence, _ = session.unanswered.get(group, (-1, None))
+        if fields.sequence != sequence:
+            raise errors.InvalidMessage(
+                f"the learner answered step {fields.sequence} of group {group}, which waits for no such answer"
+            )
+        actions = codec.actions_of(fields, session.assignment.envs_per_group, session.spec)
+        del session.unanswered[group]
+        session.answered[group] = sequence
+        self._deliver(actions)
+
+    def _on_restart(self, stream: WorkerStream, reason: str) -> None:
+        if self._session is None:
+            return
+        over, self._session = self._session.assignment.session_id, None
+        _logger.warning("learner at %s: session %s is over: %s", self._address, over, reason)
+        self.wanted.clear()
+        stream.assigned = stream.ready = False
+        self._deliver(messages.Restart(reason))
+
+    def _send(
+        self, stream: WorkerStream, session: WorkerSession, group: int, sequence: int, step: types.EnvStep
+    ) -> None:
+        """Encodes on this thread, so that the worker's steps environments meanwhile."""
+
+        def encode() -> bytes:
+            data = codec.encode_step(group, sequence, step)
+            codec.check_size(data, session.max_message_bytes)
+            return data
+
+        self._put(stream, encode)
+
+    def _put(self, stream: WorkerStream, encode: Callable[[], bytes]) -> None:
+        """Sends a message, or delivers the error that kept it from being made."""
+        try:
+            stream.put(encode())
+        except errors.Error as error:
+            self._deliver(error)
+        except Exception as error:  # a user's arrays may raise anything, and the event loop would only log it
+            self._deliver(errors.InvalidMessage(f"a message cannot be made: {type(error).__name__}: {error}"))
 
 
 class _Retries:
@@ -49,14 +273,14 @@ class _Retries:
 
 
 class Connection:
-    """Keeps a worker connected. Everything here runs on the event loop's thread; open() starts it."""
+    """Keeps a worker connected; open() starts it."""
 
     def __init__(
         self,
         secured: security.ClientSecurity,
         settings: sections.TransportConfig,
-        side: worker_side.WorkerSide,
-        deliver: Callable[[worker_side.Event], None],
+        side: WorkerSide,
+        deliver: Callable[[Event], None],
     ) -> None:
         self._security = secured
         self._settings = settings
@@ -97,7 +321,7 @@ class Connection:
             call = connect(metadata=self._security.metadata)  # type: ignore[call-arg]
             try:
                 await asyncio.wait_for(call.wait_for_connection(), _CONNECT_SECONDS)
-                return await self._use(worker_side.WorkerStream(call))
+                return await self._use(WorkerStream(call))
             except TimeoutError:
                 return f"no connection within {_CONNECT_SECONDS:g} s"
             except aio.AioRpcError as error:
@@ -112,7 +336,7 @@ class Connection:
             finally:
                 call.cancel()
 
-    async def _use(self, stream: worker_side.WorkerStream) -> str | None:
+    async def _use(self, stream: WorkerStream) -> str | None:
         self._side.attach(stream)
         try:
             while isinstance(data := await stream.call.read(), bytes):

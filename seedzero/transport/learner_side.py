@@ -13,7 +13,7 @@ import grpc
 
 from seedzero.config import sections
 from seedzero.core import errors
-from seedzero.transport import codec, inference_pb2, messages, sessions, streams
+from seedzero.transport import codec, handshake, inference_pb2, messages, sessions, streams
 from seedzero.transport import status as grpc_status
 
 _MAX_REASON = 1000
@@ -122,7 +122,7 @@ class LearnerSide:
                 raise errors.InvalidMessage(f"a message without content; expected {expected}")
 
     def _on_hello(self, stream: streams.Stream, fields: inference_pb2.Hello) -> None:
-        hello = codec.hello_of(fields)
+        hello = handshake.hello_of(fields)
         if stream.session:
             raise errors.InvalidMessage(f"Hello came twice; session {stream.session.assignment.session_id} goes on")
         stream.restarted = False
@@ -141,7 +141,7 @@ class LearnerSide:
         self._sessions.renew(session, self._clock())
         assignment = dataclasses.replace(session.assignment, resumed=bool(hello.session_id))
         beat, lease = self._settings.heartbeat_seconds, self._settings.lease_seconds
-        stream.put(codec.encode_assign(assignment, heartbeat_seconds=beat, lease_seconds=lease))
+        stream.put(handshake.encode_assign(assignment, heartbeat_seconds=beat, lease_seconds=lease))
 
     def _create(self, hello: messages.Hello) -> Session:
         for lost in self._sessions.abandoned(hello.worker_id):
@@ -152,12 +152,12 @@ class LearnerSide:
         if (session := self._session_of(stream, "Spec")) is None:
             return
         num_envs = session.assignment.envs_per_group
-        spec = codec.spec_of(fields, num_envs, self._settings.max_message_bytes)
+        spec = handshake.spec_of(fields, num_envs, self._settings.max_message_bytes)
         if session.begin(spec, self._clock()):
             self._learner.begin(session.assignment.session_id, spec)
         stream.ready = True
-        stream.max_message_bytes = codec.max_message_bytes(spec, num_envs)
-        stream.put(codec.encode_start(stream.max_message_bytes))
+        stream.max_message_bytes = handshake.max_message_bytes(spec, num_envs)
+        stream.put(handshake.encode_start(stream.max_message_bytes))
 
     def _on_step(self, stream: streams.Stream, fields: inference_pb2.Step, observation: memoryview) -> None:
         if (session := self._session_of(stream, "Step")) is None:
@@ -187,5 +187,5 @@ class LearnerSide:
     def _send_restart(self, stream: streams.Stream, reason: str) -> None:
         stream.session, stream.restarted, stream.ready = None, True, False
         stream.idle_since = self._clock()
-        stream.max_message_bytes = max(stream.max_message_bytes, codec.HANDSHAKE_BYTES)
+        stream.max_message_bytes = max(stream.max_message_bytes, handshake.HANDSHAKE_BYTES)
         stream.put(codec.encode_restart(reason))

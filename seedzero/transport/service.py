@@ -52,7 +52,7 @@ class Service:
         """Returns all methods for a grpc.aio server.
 
         Each is a stream to gRPC, which would read and keep the whole request of a unary one before the token is looked
-        at. Connect alone reads, raw bytes: `framing` decodes them.
+        at. Connect alone reads, raw bytes: `codec` decodes them.
         """
         reply, state = inference_pb2.StatusReply.SerializeToString, health_pb2.HealthCheckResponse.SerializeToString
         ours = {

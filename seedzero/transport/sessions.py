@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from seedzero.core import errors, packing, types
-from seedzero.transport import arrays, codec, messages
+from seedzero.transport import codec, messages
 
 StreamT = TypeVar("StreamT")
 
@@ -106,7 +106,7 @@ class LearnerSession(Generic[StreamT]):
         _check_values(place, step, self.spec.packed if self.spec else ())
         if state.any_final:
             _check_first(place, step, first, final)
-        state.final, state.any_final = final, arrays.any_true(final)
+        state.final, state.any_final = final, codec.any_true(final)
         state.next_sequence, state.pending, state.last_reply = sequence + 1, True, b""
         state.owed_since = math.inf
         return messages.StepRequest(self.assignment.session_id, self.assignment.role, group, sequence, step, first)
@@ -175,11 +175,11 @@ def _check_first(place: str, step: types.EnvStep, first: np.ndarray, final: np.n
 
 def _check_numbers(name: str, place: str, values: np.ndarray) -> None:
     finite = np.isfinite(values)
-    if not arrays.all_true(finite):
+    if not codec.all_true(finite):
         wrong = ~finite.reshape(len(values), -1).all(axis=1)
         _refuse(place, wrong, f"{values[~finite][0]} in its {name}; expected finite numbers: mend the environment")
 
 
 def _refuse(place: str, wrong: np.ndarray, fault: str) -> None:
-    if arrays.any_true(wrong):
+    if codec.any_true(wrong):
         raise errors.InvalidMessage(f"environment {int(wrong.argmax())} {place} has {fault}")

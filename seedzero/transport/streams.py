@@ -7,7 +7,7 @@ import asyncio
 from grpc import aio
 
 from seedzero.core import errors
-from seedzero.transport import codec, messages, sessions
+from seedzero.transport import handshake, messages, sessions
 from seedzero.transport import status as grpc_status
 
 _MAX_UNREAD = messages.MAX_GROUPS + 16
@@ -33,7 +33,7 @@ class Stream:
         self.restarted = False
         self.ready = False
         self.idle_since = now
-        self.max_message_bytes = codec.HANDSHAKE_BYTES
+        self.max_message_bytes = handshake.HANDSHAKE_BYTES
         self.failure: grpc_status.Failure | None = None
         self.closed = False
         self._context = context

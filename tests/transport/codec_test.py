@@ -3,30 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from typing import Any
 
 import hypothesis
 import numpy as np
 import pytest
 from hypothesis import strategies
+from specs import ARRAYS, CONTINUOUS, PIXELS, TASKS, VECTORS, E
 
-from seedzero.config import sections
 from seedzero.core import errors, types
-from seedzero.transport import codec, inference_pb2, messages
-
-E = 3
-LIMIT = sections.TransportConfig().max_message_bytes
-PIXELS = types.EnvSpec((4, 5, 1), "uint8", 6, 0, 255)
-VECTORS = types.EnvSpec((2,), "float32", 2, has_action_mask=True, num_players=2, frames_per_step=4)
-NUMBERS = types.EnvSpec((500,), "float32", 6, 0.0, 1.0, num_states=500)
-ARRAYS = types.EnvSpec.of_arrays(
-    [types.ArraySpec("image", (4, 5, 1), "uint8", 0, 255), types.ArraySpec("robot/arm", (3,), "float32")],
-    num_actions=6,
-)
-TEXT = types.EnvSpec.of_arrays([types.ArraySpec("words", (9,), "uint8", 0, 255, text=True)], num_actions=2)
-TASKS = types.EnvSpec((2,), "float32", 2, tasks=("walk", "run"))
-CONTINUOUS = types.EnvSpec((2,), "float32", 0, action_low=(-1.0, 0.0), action_high=(1.0, 2.5))
+from seedzero.transport import codec, handshake, inference_pb2
 
 
 def make_step(spec: types.EnvSpec, **changes: Any) -> types.EnvStep:
@@ -190,155 +176,6 @@ def test_undecodable_bytes_are_quoted(data: bytes) -> None:
         codec.decode_worker(data)
 
 
-HELLO = messages.Hello("w", "session", (types.Role.EVALUATE, types.Role.TRAIN), ("catch", "gym"), 32, "key")
-
-
-def hello_fields(**changes: Any) -> inference_pb2.Hello:
-    message, _ = codec.decode_worker(codec.encode_hello(HELLO))
-    for name, value in changes.items():
-        if name in ("roles", "environments"):
-            message.hello.ClearField(name)
-            getattr(message.hello, name).extend(value)
-        else:
-            setattr(message.hello, name, value)
-    return message.hello
-
-
-def test_hello_survives_the_wire() -> None:
-    assert codec.hello_of(hello_fields()) == HELLO
-
-
-@pytest.mark.parametrize(
-    ("changes", "error", "message"),
-    [
-        (
-            {"protocol_version": 1},
-            errors.VersionMismatch,
-            "worker speaks protocol version 1, the learner 2; install .* on both: the worker's is older",
-        ),
-        ({"protocol_version": 3}, errors.VersionMismatch, "version 3, the learner 2; install .* on both$"),
-        ({"worker_id": ""}, errors.InvalidMessage, "worker_id has 0 characters"),
-        ({"worker_id": "w\x1b[2J\nfinished"}, errors.InvalidMessage, "expected printable characters"),
-        ({"session_id": "x" * 257}, errors.InvalidMessage, "session_id 257; expected 1 to 256"),
-        ({"roles": []}, errors.InvalidMessage, r"roles is \[\]"),
-        ({"roles": [1, 0]}, errors.InvalidMessage, r"roles is \[1, 0\]"),
-        ({"roles": [1] * 17}, errors.InvalidMessage, "Hello.roles has 17 entries; expected at most 16"),
-        ({"roles": [3] * 17}, errors.InvalidMessage, "Hello.roles has 17 entries; expected at most 16"),
-        (
-            {"environments": ["a"] * 1001},
-            errors.InvalidMessage,
-            "Hello.environments has 1001 entries; expected at most",
-        ),
-        ({"environments": ["a", "b" * 257]}, errors.InvalidMessage, "environments has a name of 257 characters"),
-        ({"max_envs": 0}, errors.InvalidMessage, "max_envs is 0"),
-    ],
-)
-def test_impossible_hello_is_refused(changes: dict[str, Any], error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        codec.hello_of(hello_fields(**changes))
-
-
-@pytest.mark.parametrize("spec", [PIXELS, VECTORS, CONTINUOUS, NUMBERS, ARRAYS, TASKS, TEXT])
-def test_spec_survives_the_wire(spec: types.EnvSpec) -> None:
-    message, _ = codec.decode_worker(codec.encode_spec(spec))
-    assert codec.spec_of(message.spec, E, LIMIT) == spec
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"num_players": 3}, "num_players 3"),
-        ({"num_actions": 0}, "num_actions 0"),
-        ({"frames_per_step": 0}, "frames_per_step 0"),
-        ({"action_low": (0,)}, "action_low is .0.0. and action_high ..; expected equally many finite"),
-        ({"action_high": (0,)}, "action_low is .. and action_high .0.0.; expected equally many finite"),
-        ({"action_low": (0,), "action_high": (np.inf,)}, "action_high .inf.; expected equally many finite"),
-        ({"action_low": (0,), "action_high": (1,)}, "vectors of 1 numbers, but num_actions is 6"),
-        ({"action_low": (0,) * 10_001, "num_actions": 0}, "Spec.action_low has 10001 entries; expected at most 10000"),
-        ({"action_high": (0,) * 10_001}, "Spec.action_high has 10001 entries; expected at most 10000"),
-        ({"observation_low": np.nan}, "observation_low nan"),
-        ({"observation_dtype": "float64"}, "'float64' is not supported; send one of uint8, int32, float32"),
-        ({"observation_shape": (2, 0)}, "empty axis"),
-        ({"observation_shape": (1,) * 33}, "Spec.observation_shape has 33 entries; expected at most 32"),
-        ({"observation_shape": (2**27,)}, "an axis of 134217728; expected at most 67108864 bytes in all"),
-        ({"tasks": ("walk", "walk")}, "names of the tasks are .'walk', 'walk'.; expected each once"),
-        ({"tasks": ("",)}, "Spec.tasks has a name of 0 characters; expected 1 to 256"),
-        ({"tasks": [str(number) for number in range(1001)]}, "Spec.tasks has 1001 entries"),
-        ({"tasks": ("a\nb",)}, r"Spec.tasks has the name 'a\\nb'; expected printable characters"),
-        ({"observation_shape": (2**20, 2**20)}, r"at most 67108864; start it with --transport.max_message_bytes=3"),
-    ],
-)
-def test_impossible_spec_is_refused(changes: dict[str, Any], message: str) -> None:
-    fields = {**dataclasses.asdict(PIXELS), **changes}
-    with pytest.raises(errors.SpecMismatch, match=message):
-        codec.spec_of(inference_pb2.Spec(**fields), E, LIMIT)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"name": ""}, "has an array '' from 0.0 to 255.0; expected a name of 1 to 256 printable"),
-        ({"name": "a\nb"}, "expected a name of 1 to 256 printable"),
-        ({"low": np.nan}, "from nan to 255.0"),
-        ({"dtype": "float64"}, "observation 'image': dtype 'float64' is not supported"),
-        ({"shape": (4, 5, 2)}, "expected the 52 bytes of image, robot/arm"),
-        ({"name": "robot/arm"}, "expected each once"),
-        ({"shape": (1,) * 33}, "Spec.packed.shape has 33 entries; expected at most 32"),
-    ],
-)
-def test_impossible_arrays_are_refused(changes: dict[str, Any], message: str) -> None:
-    fields = dataclasses.asdict(ARRAYS)
-    fields["packed"][0].update(changes)
-    with pytest.raises(errors.SpecMismatch, match=message):
-        codec.spec_of(inference_pb2.Spec(**fields), E, LIMIT)
-
-
-def test_too_many_arrays_are_refused() -> None:
-    fields = dict(dataclasses.asdict(ARRAYS), packed=dataclasses.asdict(ARRAYS)["packed"] * 501)
-    with pytest.raises(errors.SpecMismatch, match=r"Spec\.packed has 1002 entries; expected at most 1000"):
-        codec.spec_of(inference_pb2.Spec(**fields), E, LIMIT)
-
-
-ASSIGNMENT = types.Assignment(
-    "session", types.Role.TRAIN, "atari:Pong", '{"x": 1}', 2, 2, (1, 2, 3, 2**63), True, (4, 5, 0, 9)
-)
-
-
-def assign_fields() -> inference_pb2.Assign:
-    return codec.decode_learner(codec.encode_assign(ASSIGNMENT, heartbeat_seconds=5.0, lease_seconds=15.0)).assign
-
-
-def test_assignment_survives_the_wire() -> None:
-    fields = assign_fields()
-    assert codec.assignment_of(fields) == ASSIGNMENT
-    assert (fields.heartbeat_seconds, fields.lease_seconds) == (5.0, 15.0)
-
-
-def test_an_older_learner_tells_no_places() -> None:
-    fields = assign_fields()
-    del fields.indices[:]
-    assert codec.assignment_of(fields) == dataclasses.replace(ASSIGNMENT, indices=())
-    fields.indices.append(3)
-    with pytest.raises(errors.InvalidMessage, match="Assign has 1 indices for 4 environments"):
-        codec.assignment_of(fields)
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("session_id", "", "session_id ''"),
-        ("role", 7, "role 7"),
-        ("num_groups", 99, "num_groups 99"),
-        ("num_groups", 1, "has 4 seeds for 1 groups of 2 environments"),
-    ],
-)
-def test_impossible_assignment_is_refused(name: str, value: object, message: str) -> None:
-    fields = assign_fields()
-    setattr(fields, name, value)
-    with pytest.raises(errors.InvalidMessage, match=message):
-        codec.assignment_of(fields)
-
-
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint8])
 def test_actions_survive_the_wire(dtype: type[np.generic]) -> None:
     fields = codec.decode_learner(codec.encode_actions(1, 9, np.array([0, 5, 2], dtype), 77)).actions
@@ -389,8 +226,87 @@ def test_impossible_continuous_actions_are_refused(actions: list[list[float]], m
 def test_message_limit_holds_the_largest_step_and_little_more() -> None:
     step = make_step(VECTORS)
     size = len(codec.encode_step(63, 2**64 - 1, step))
-    limit = codec.max_message_bytes(VECTORS, E)
+    limit = handshake.max_message_bytes(VECTORS, E)
     assert size <= limit <= size + 2**16
     codec.check_size(b"1234", 4)
     with pytest.raises(errors.InvalidMessage, match="a message has 5 bytes; expected at most 4"):
         codec.check_size(b"12345", 4)
+
+
+# --- bytes beside the fields
+
+
+@pytest.mark.parametrize("length", [0, 1, 127, 128, 70_000])
+def test_a_joined_message_is_protobufs_and_splits_into_its_parts(length: int) -> None:
+    head = inference_pb2.WorkerMessage(hello=inference_pb2.Hello(worker_id="w")).SerializeToString()
+    observation = bytes(range(256)) * 300
+    data = codec.join(head, memoryview(observation)[:length])
+    parsed = inference_pb2.WorkerMessage.FromString(data)
+    assert (parsed.hello.worker_id, parsed.observation) == ("w", observation[:length])
+    found, view = codec.split(data)
+    assert (found, bytes(view)) == (head, observation[:length])
+    assert length == 0 or view.obj is data  # no copy
+
+
+def test_fields_on_both_sides_of_the_observation_are_the_head() -> None:
+    head = inference_pb2.WorkerMessage(hello=inference_pb2.Hello(worker_id="w")).SerializeToString()
+    found, view = codec.split(codec.join(b"", b"abc") + head)
+    assert (found, bytes(view)) == (head, b"abc")
+
+
+def test_a_message_without_observation_is_all_head() -> None:
+    assert codec.split(b"") == (b"", b"")
+
+
+@pytest.mark.parametrize("data", [b"\x08\x01", b"\x12\x05ab", b"\x12", b"\xff" * 12], ids=bytes.hex)
+def test_bytes_that_make_no_message_are_refused(data: bytes) -> None:
+    with pytest.raises(errors.InvalidMessage, match=f"{len(data)} bytes that begin with '{data.hex()}'"):
+        codec.split(data)
+
+
+def test_a_message_of_countless_fields_is_refused_before_they_are_walked() -> None:
+    heartbeat = inference_pb2.WorkerMessage(heartbeat=inference_pb2.Heartbeat()).SerializeToString()
+    assert codec.split(64 * heartbeat) == (64 * heartbeat, b"")
+    with pytest.raises(errors.InvalidMessage, match="a message of 130 bytes has more than 64 fields"):
+        codec.split(65 * heartbeat)
+
+
+# --- arrays
+
+
+@pytest.mark.parametrize("mask", [[], [False], [True], [True, False], [True, True]])
+def test_any_and_all_are_numpys(mask: list[bool]) -> None:
+    array = np.array(mask, bool)
+    assert (codec.any_true(array), codec.all_true(array)) == (array.any(), array.all())
+
+
+def test_flags_are_bytes_of_0_and_1() -> None:
+    assert codec.flags("first", 0, b"\0\1\1", 3).tolist() == [False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"\0\1", "first of group 7 has 2 bytes; expected 3"),
+        (b"\1\2\0", "first of group 7 has a byte 2; expected 0 or"),
+    ],
+)
+def test_wrong_flags_are_refused_with_their_name(data: bytes, message: str) -> None:
+    with pytest.raises(errors.InvalidMessage, match=message):
+        codec.flags("first", 7, data, 3)
+
+
+def test_an_action_mask_has_the_asked_shape() -> None:
+    found = codec.action_mask(0, b"\1\0\0\1", (2, 2))
+    assert found is not None and found.tolist() == [[True, False], [False, True]]
+    assert codec.action_mask(0, b"", None) is None
+    with pytest.raises(errors.InvalidMessage, match="action_mask of group 3 has 1 bytes; expected 0"):
+        codec.action_mask(3, b"\1", None)
+
+
+def test_an_array_at_an_odd_place_is_copied() -> None:
+    odd = np.frombuffer(b"\0\1\2\3\4\5\6\7\x08", np.uint8)[1:].view(np.dtype("<i4"))
+    assert not odd.flags.aligned
+    even = codec.aligned(odd)
+    assert even.flags.aligned and even.tolist() == odd.tolist()
+    assert codec.aligned(even) is even

@@ -11,7 +11,7 @@ from typing import Any
 from wire import HELLO, NUM_GROUPS, SETTINGS, SPEC, Learner, make_step
 
 from seedzero.config import sections
-from seedzero.transport import codec, messages, security, service, streams
+from seedzero.transport import codec, handshake, messages, security, service, streams
 
 
 class Clock:
@@ -71,7 +71,7 @@ def in_a_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], Non
 async def test_learner_that_stood_still_itself_blames_no_worker() -> None:
     learner = Learner()
     room = Room(learner, SETTINGS)
-    room.stream(codec.encode_hello(HELLO))
+    room.stream(handshake.encode_hello(HELLO))
     mute = room.stream()
     room.service.watch_leases()
     room.service._watched_at -= SETTINGS.lease_seconds  # as if this loop had not run for so long
@@ -96,7 +96,7 @@ async def test_heartbeats_alone_do_not_keep_a_stream() -> None:
 async def test_heartbeats_alone_do_not_keep_the_slots_of_a_worker_that_makes_no_environments() -> None:
     learner = Learner()
     room = Room(learner)
-    stream = room.stream(codec.encode_hello(HELLO))
+    stream = room.stream(handshake.encode_hello(HELLO))
     room.wait(29.0, stream)
     assert room.service.side.silent == ""
     room.wait(70.0, stream)
@@ -115,7 +115,7 @@ async def test_a_worker_that_has_its_actions_owes_a_step_and_one_that_waits_owes
     learner = Learner()
     learner.hold = True
     room = Room(learner)
-    stream = room.stream(codec.encode_hello(HELLO), codec.encode_spec(SPEC))
+    stream = room.stream(handshake.encode_hello(HELLO), handshake.encode_spec(SPEC))
     room.say(stream, *(codec.encode_step(group, 0, make_step()) for group in range(NUM_GROUPS)))
     room.wait(1000.0, stream)  # the learner compiles, evaluates nothing, or holds acting back
     assert room.service.side.silent == "" and learner.ended.empty()
@@ -126,7 +126,7 @@ async def test_a_worker_that_has_its_actions_owes_a_step_and_one_that_waits_owes
     room.wait(125.0, stream)
     reason = "worker worker has sent no step for 200 s; --transport.step_seconds=200 allows no more"
     assert learner.next_end() == (request.session_id, messages.OVERDUE + reason)
-    room.say(stream, codec.encode_hello(HELLO))  # it goes on after all
+    room.say(stream, handshake.encode_hello(HELLO))  # it goes on after all
     assert stream.session is not None
 
 
@@ -135,7 +135,7 @@ async def test_a_step_may_take_for_ever_where_that_is_allowed() -> None:
     learner = Learner()
     room = Room(learner, dataclasses.replace(PATIENT, step_seconds=0.0))
     for name in "abcde":
-        room.stream(codec.encode_hello(dataclasses.replace(HELLO, worker_id=name)), codec.encode_spec(SPEC))
+        room.stream(handshake.encode_hello(dataclasses.replace(HELLO, worker_id=name)), handshake.encode_spec(SPEC))
     room.wait(1000.0)
     assert learner.ended.empty()
     said = [f"worker {name} has sent no step for 1000 s" for name in "abc"]

@@ -37,7 +37,7 @@ from wire import (
 )
 
 from seedzero.core import errors, types
-from seedzero.transport import client, codec, inference_pb2, messages, probe, security, service, streams
+from seedzero.transport import client, codec, handshake, inference_pb2, messages, probe, security, service, streams
 from seedzero.transport import status as grpc_status
 
 
@@ -81,9 +81,9 @@ class RawStream:
 
     def begin(self, hello: messages.Hello = HELLO) -> str:
         """Says Hello and Spec; returns the session id."""
-        self.say(codec.encode_hello(hello))
+        self.say(handshake.encode_hello(hello))
         session_id = self.hear().assign.session_id
-        self.say(codec.encode_spec(SPEC))
+        self.say(handshake.encode_spec(SPEC))
         assert self.hear().HasField("start")
         return session_id
 
@@ -257,13 +257,13 @@ def test_bad_step_ends_its_session(learner: Learner, address: str) -> None:
         assert "has inf in its reward; expected finite numbers" in details
         assert learner.next_end() == (session_id, f"failed: {details}")
     with RawStream(address) as raw:
-        raw.say(codec.encode_hello(dataclasses.replace(HELLO, session_id=session_id)))
+        raw.say(handshake.encode_hello(dataclasses.replace(HELLO, session_id=session_id)))
         assert raw.hear().HasField("restart")
     assert learner.ended.empty()
 
 
 def wrong_version() -> bytes:
-    message = inference_pb2.WorkerMessage.FromString(codec.encode_hello(HELLO))
+    message = inference_pb2.WorkerMessage.FromString(handshake.encode_hello(HELLO))
     message.hello.protocol_version = 99
     return message.SerializeToString()
 
@@ -274,7 +274,7 @@ def wrong_version() -> bytes:
         (b"\xff\xff\xff", grpc.StatusCode.INVALID_ARGUMENT, "InvalidMessage", "3 bytes that begin with 'ffffff'"),
         (b"", grpc.StatusCode.INVALID_ARGUMENT, "InvalidMessage", "a message without content"),
         (wrong_version(), grpc.StatusCode.FAILED_PRECONDITION, "VersionMismatch", "worker speaks protocol version 99"),
-        (codec.encode_spec(SPEC), grpc.StatusCode.INVALID_ARGUMENT, "InvalidMessage", "Spec came before Hello"),
+        (handshake.encode_spec(SPEC), grpc.StatusCode.INVALID_ARGUMENT, "InvalidMessage", "Spec came before Hello"),
         (bytes(2**22 + 1), grpc.StatusCode.INVALID_ARGUMENT, "InvalidMessage", "4194305 bytes; expected at most 4"),
     ],
 )
@@ -293,9 +293,9 @@ def test_bad_first_message_is_refused(
     [
         (codec.encode_step(0, 3, make_step()), grpc.StatusCode.OUT_OF_RANGE, "step 3 of group 0 is a gap"),
         (codec.encode_step(7, 0, make_step()), grpc.StatusCode.INVALID_ARGUMENT, "group is 7; expected 0 to 1"),
-        (codec.encode_hello(HELLO), grpc.StatusCode.INVALID_ARGUMENT, "Hello came twice"),
+        (handshake.encode_hello(HELLO), grpc.StatusCode.INVALID_ARGUMENT, "Hello came twice"),
         (
-            codec.encode_spec(dataclasses.replace(SPEC, num_actions=9)),
+            handshake.encode_spec(dataclasses.replace(SPEC, num_actions=9)),
             grpc.StatusCode.FAILED_PRECONDITION,
             "now came EnvSpec(",
         ),
@@ -316,7 +316,7 @@ def test_bad_later_message_is_refused(
 
 def test_step_before_spec_is_refused(address: str) -> None:
     with RawStream(address) as raw:
-        raw.say(codec.encode_hello(HELLO), codec.encode_step(0, 0, make_step()))
+        raw.say(handshake.encode_hello(HELLO), codec.encode_step(0, 0, make_step()))
         assert "a Step came before Spec" in raw.error()[1]
 
 
@@ -366,10 +366,10 @@ def test_unexpected_error_is_not_told_to_the_worker(
 def test_worker_that_asks_on_without_reading_is_refused(learner: Learner) -> None:
     answering = service.Service(learner, SETTINGS, float, security.Guard(""))
     stream = streams.Stream(None, 0.0)  # type: ignore[arg-type]  # nothing is written
-    answering._receive(stream, codec.encode_hello(HELLO))
+    answering._receive(stream, handshake.encode_hello(HELLO))
     with pytest.raises(errors.InvalidMessage, match="81 answers wait to be read"):
         for _ in range(1000):
-            answering._receive(stream, codec.encode_spec(SPEC))
+            answering._receive(stream, handshake.encode_spec(SPEC))
 
 
 # --- full ---
@@ -393,7 +393,7 @@ def test_workers_beyond_the_cap_are_refused() -> None:
     with serving(learner) as address, RawStream(address) as first:
         first.begin()
         with RawStream(address) as second:
-            second.say(codec.encode_hello(HELLO))
+            second.say(handshake.encode_hello(HELLO))
             code, details, kind = second.error()
         assert (code, kind) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "SlotsExhausted")
         assert "transport.max_workers" in details
@@ -463,9 +463,11 @@ def test_answer_that_was_lost_with_the_stream_comes_again(learner: Learner, addr
 
 def test_unknown_run_is_told_to_restart_on_the_same_stream(learner: Learner, address: str) -> None:
     with RawStream(address) as raw:
-        raw.say(codec.encode_hello(dataclasses.replace(HELLO, session_id="of another learner")))
+        raw.say(handshake.encode_hello(dataclasses.replace(HELLO, session_id="of another learner")))
         assert "session 'of another learner' is unknown" in raw.hear().restart.reason
-        raw.say(codec.encode_spec(SPEC), codec.encode_step(0, 5, make_step()), codec.HEARTBEAT)  # of the old session
+        raw.say(
+            handshake.encode_spec(SPEC), codec.encode_step(0, 5, make_step()), codec.HEARTBEAT
+        )  # of the old session
         raw.begin()
         raw.say(codec.encode_step(0, 0, make_step()))
         assert raw.hear().actions.sequence == 0
@@ -612,7 +614,7 @@ def test_run_whose_stream_broke_lives_as_long_as_its_lease() -> None:
 def test_stream_that_says_nothing_is_closed() -> None:
     clock = Clock()
     with serving(Learner(clock=clock)) as address, RawStream(address) as raw:
-        raw.say(codec.encode_hello(dataclasses.replace(HELLO, session_id="unknown")))
+        raw.say(handshake.encode_hello(dataclasses.replace(HELLO, session_id="unknown")))
         assert raw.hear().HasField("restart")
         clock.now += SETTINGS.lease_seconds
         code, details, _ = raw.error()

@@ -1,0 +1,177 @@
+"""The messages before the first step: Hello and Spec of a worker, Assign and Start of a learner.
+
+protos/seedzero/transport/inference.proto explains the fields. Shape letters: E environments of one group.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from google.protobuf import message as protobuf
+
+from seedzero.core import errors, types
+from seedzero.transport import codec, inference_pb2, messages
+
+PROTOCOL_VERSION = 2
+HANDSHAKE_BYTES = 4 * 2**20
+"""Largest message before Start."""
+_OVERHEAD_BYTES = 64 * 2**10
+_MAX_ROLES = 16
+_MAX_ENVIRONMENTS = 1_000
+_MAX_ACTIONS = 1_000_000
+_MAX_ACTION_NUMBERS = 10_000
+_MAX_ARRAYS = 1_000
+_MAX_TASKS = 1_000
+
+_OLDER = ": the worker's is older and sends no observations of several arrays"
+
+_PLAIN = (bool, int, float, str)
+
+_ROLES = {types.Role.TRAIN: inference_pb2.ROLE_TRAIN, types.Role.EVALUATE: inference_pb2.ROLE_EVALUATE}
+_ROLE_OF = {number: role for role, number in _ROLES.items()}
+
+
+def encode_hello(hello: messages.Hello) -> bytes:
+    """Returns a Hello message."""
+    roles = [_ROLES[role] for role in hello.roles]
+    fields = dict(dataclasses.asdict(hello), roles=roles, protocol_version=PROTOCOL_VERSION)
+    return inference_pb2.WorkerMessage(hello=fields).SerializeToString()
+
+
+def encode_spec(spec: types.EnvSpec) -> bytes:
+    """Returns a Spec message."""
+    return inference_pb2.WorkerMessage(spec=dataclasses.asdict(spec)).SerializeToString()
+
+
+def hello_of(fields: inference_pb2.Hello) -> messages.Hello:
+    """Returns a worker's introduction; VersionMismatch, or InvalidMessage where a field is missing or out of range."""
+    if fields.protocol_version != PROTOCOL_VERSION:
+        raise errors.VersionMismatch(
+            f"the worker speaks protocol version {fields.protocol_version}, the learner {PROTOCOL_VERSION}; install "
+            f"the same version of seedzero on both{_OLDER if fields.protocol_version < PROTOCOL_VERSION else ''}"
+        )
+    codec.check_counts(errors.InvalidMessage, "Hello", fields, roles=_MAX_ROLES, environments=_MAX_ENVIRONMENTS)
+    if not 1 <= len(fields.worker_id) <= codec.MAX_NAME or len(fields.session_id) > codec.MAX_NAME:
+        raise errors.InvalidMessage(
+            f"Hello.worker_id has {len(fields.worker_id)} characters and session_id {len(fields.session_id)}; "
+            f"expected 1 to {codec.MAX_NAME} and at most {codec.MAX_NAME}"
+        )
+    if not fields.worker_id.isprintable():
+        raise errors.InvalidMessage(f"Hello.worker_id is {fields.worker_id!r}; expected printable characters")
+    unknown = [number for number in fields.roles if number not in _ROLE_OF]
+    if unknown or not fields.roles:
+        raise errors.InvalidMessage(f"Hello.roles is {list(fields.roles)}; expected at least one, each 1 or 2")
+    if long := [name for name in fields.environments if len(name) > codec.MAX_NAME]:
+        raise errors.InvalidMessage(
+            f"Hello.environments has a name of {len(long[0])} characters; expected at most {codec.MAX_NAME}"
+        )
+    if fields.max_envs < 1:
+        raise errors.InvalidMessage("Hello.max_envs is 0; expected at least 1")
+    roles = tuple(_ROLE_OF[number] for number in fields.roles)
+    environments = tuple(fields.environments)
+    return messages.Hello(fields.worker_id, fields.session_id, roles, environments, fields.max_envs, fields.key)
+
+
+def spec_of(fields: inference_pb2.Spec, num_envs: int, limit: int) -> types.EnvSpec:
+    """Returns a worker's spec, for groups of E environments; SpecMismatch if messages of `limit` bytes cannot do."""
+    codec.check_counts(
+        errors.SpecMismatch,
+        "Spec",
+        fields,
+        observation_shape=codec.MAX_AXES,
+        action_low=_MAX_ACTION_NUMBERS,
+        action_high=_MAX_ACTION_NUMBERS,
+        packed=_MAX_ARRAYS,
+        tasks=_MAX_TASKS,
+    )
+    fewest = 0 if fields.action_low else 1
+    has_actions = fewest <= fields.num_actions <= _MAX_ACTIONS
+    if fields.num_players not in (1, 2) or not has_actions or fields.frames_per_step < 1:
+        raise errors.SpecMismatch(
+            f"Spec has num_players {fields.num_players}, num_actions {fields.num_actions} and frames_per_step "
+            f"{fields.frames_per_step}; expected 1 or 2, 1 to {_MAX_ACTIONS} (or instead 1 to {_MAX_ACTION_NUMBERS} "
+            f"bounds of continuous actions, and not {len(fields.action_low)}), and at least 1"
+        )
+    if not fields.observation_low <= fields.observation_high:
+        raise errors.SpecMismatch(
+            f"Spec has observation_low {fields.observation_low} and observation_high {fields.observation_high}; "
+            "expected numbers, the first not above the second"
+        )
+    for array in fields.packed:
+        codec.check_counts(errors.SpecMismatch, "Spec.packed", array, shape=codec.MAX_AXES)
+    for shape in (fields.observation_shape, *(array.shape for array in fields.packed)):
+        if any(size > limit for size in shape):
+            raise errors.SpecMismatch(
+                f"Spec has an observation with an axis of {max(shape)}; expected at most {limit} bytes in all"
+            )
+    if wrong := [name for name in fields.tasks if not 1 <= len(name) <= codec.MAX_NAME]:
+        raise errors.SpecMismatch(
+            f"Spec.tasks has a name of {len(wrong[0])} characters; expected 1 to {codec.MAX_NAME} in each"
+        )
+    if wrong := [name for name in fields.tasks if not name.isprintable()]:
+        raise errors.SpecMismatch(f"Spec.tasks has the name {wrong[0]!r}; expected printable characters")
+    spec = types.EnvSpec(**dict(_values(fields, types.EnvSpec), packed=_arrays_of(fields)))
+    if (needed := max_message_bytes(spec, num_envs)) > limit:
+        raise errors.SpecMismatch(
+            f"{num_envs} observations of shape {spec.observation_shape} and dtype {spec.observation_dtype} need "
+            f"messages of {needed} bytes and the learner takes at most {limit}; start it with "
+            f"--transport.max_message_bytes={needed}, or with fewer --worker.envs_per_group"
+        )
+    return spec
+
+
+def _arrays_of(fields: inference_pb2.Spec) -> tuple[types.ArraySpec, ...]:
+    """Returns the arrays of observations made of several; SpecMismatch where one cannot be."""
+    for array in fields.packed:
+        if not 1 <= len(array.name) <= codec.MAX_NAME or not array.name.isprintable() or not array.low <= array.high:
+            raise errors.SpecMismatch(
+                f"Spec.packed has an array {array.name[: codec.MAX_NAME]!r} from {array.low} to {array.high}; "
+                f"expected a name of 1 to {codec.MAX_NAME} printable characters, and numbers, the first not above the "
+                "second"
+            )
+    return tuple(types.ArraySpec(**_values(array, types.ArraySpec)) for array in fields.packed)
+
+
+def encode_assign(assignment: types.Assignment, *, heartbeat_seconds: float, lease_seconds: float) -> bytes:
+    """Returns an Assign message."""
+    times = dict(heartbeat_seconds=heartbeat_seconds, lease_seconds=lease_seconds)
+    fields = dict(dataclasses.asdict(assignment), role=_ROLES[assignment.role], **times)
+    return inference_pb2.LearnerMessage(assign=fields).SerializeToString()
+
+
+def encode_start(max_bytes: int) -> bytes:
+    """Returns a Start message."""
+    return inference_pb2.LearnerMessage(start=dict(max_message_bytes=max_bytes)).SerializeToString()
+
+
+def assignment_of(fields: inference_pb2.Assign) -> types.Assignment:
+    """Returns a learner's assignment; InvalidMessage where a field is missing or out of range."""
+    num_envs = fields.num_groups * fields.envs_per_group
+    if not fields.session_id or fields.role not in _ROLE_OF or not 1 <= fields.num_groups <= messages.MAX_GROUPS:
+        raise errors.InvalidMessage(
+            f"Assign has session_id {fields.session_id!r}, role {fields.role} and num_groups {fields.num_groups}; "
+            f"expected an id, 1 or 2, and 1 to {messages.MAX_GROUPS}"
+        )
+    if num_envs < 1 or len(fields.seeds) != num_envs:
+        raise errors.InvalidMessage(
+            f"Assign has {len(fields.seeds)} seeds for {fields.num_groups} groups of {fields.envs_per_group} "
+            "environments"
+        )
+    if len(fields.indices) not in (0, num_envs):
+        raise errors.InvalidMessage(f"Assign has {len(fields.indices)} indices for {num_envs} environments")
+    return types.Assignment(**dict(_values(fields, types.Assignment), role=_ROLE_OF[fields.role]))
+
+
+def max_message_bytes(spec: types.EnvSpec, num_envs: int) -> int:
+    """Returns the largest message of a session: a Step of E environments, and room for the rest."""
+    per_env = spec.observation_bytes + 4 + 1 + 1 + spec.num_actions * spec.has_action_mask + 4 * bool(spec.tasks)
+    return _OVERHEAD_BYTES + num_envs * per_env
+
+
+def _values(
+    fields: protobuf.Message, kind: type[types.EnvSpec | types.ArraySpec | types.Assignment]
+) -> dict[str, Any]:
+    """Returns the fields of a dataclass from those of the same names in a message."""
+    values = {field.name: getattr(fields, field.name) for field in dataclasses.fields(kind)}
+    return {name: value if isinstance(value, _PLAIN) else tuple(value) for name, value in values.items()}

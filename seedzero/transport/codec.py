@@ -167,7 +167,7 @@ def check_size(data: Sequence[int], limit: int) -> None:
 
 
 def check_counts(error: type[errors.Error], title: str, fields: protobuf.Message, **limits: int) -> None:
-    """Raises an error where a repeated field has more entries than its limit; makes no Python objects of them.
+    """Raises an error if a repeated field has more entries than its limit; makes no Python objects of them.
 
     A message within its bytes may hold millions of entries, which would stop the server's thread for seconds.
     """
@@ -258,7 +258,7 @@ def check_length(name: str, group: int, came: int, expected: int) -> None:
 
 
 def aligned(array: np.ndarray) -> np.ndarray:
-    """Returns the array, or a copy where its elements lie at odd places."""
+    """Returns the array, or a copy if its elements lie at odd places."""
     return array if array.flags.aligned else array.copy()
 
 

@@ -1,19 +1,30 @@
-"""The learner's end of the wire: a gRPC server on a thread of its own."""
+"""The learner's end of the wire: a gRPC server on a thread of its own; `streams` serves its workers."""
 
 from __future__ import annotations
 
+import asyncio
 import collections
+import json
 import os
 import time
 from collections.abc import Callable
 
+import grpc
 import numpy as np
 from grpc import aio
+from grpc_health.v1 import health_pb2
 
 from seedzero.config import sections
 from seedzero.core import errors
 from seedzero.transport import address as addresses
-from seedzero.transport import codec, loop_thread, messages, options, security, service
+from seedzero.transport import codec, inference_pb2, loop_thread, messages, options, security, streams
+from seedzero.transport import status as grpc_status
+
+_MAX_WATCHING = 2
+"""Streams of strangers that stay: each may hold some megabytes that nobody reads."""
+_HEALTH_SERVICE = "grpc.health.v1.Health"
+_SERVING = health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVING)
+_NOT_SERVING = health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.NOT_SERVING)
 
 
 class Server:
@@ -36,7 +47,8 @@ class Server:
         self._settings = settings
         self._secured = secured
         self._local = local
-        self._service = service.Service(learner, settings, clock, security.Guard(secured.token, clock))
+        self._streams = streams.Streams(learner, settings, clock)
+        self._service = Service(learner, self._streams, security.Guard(secured.token, clock))
         # Answers from other threads; bounded, since a group has at most one unanswered step.
         self._mail: collections.deque[tuple[str, int, int, bytes]] = collections.deque()
         self._mail_announced = False
@@ -72,7 +84,7 @@ class Server:
         if thread is None:
             return
         if thread.is_current():
-            self._service.side.deliver(request.session_id, request.group, request.sequence, data)
+            self._streams.side.deliver(request.session_id, request.group, request.sequence, data)
             return
         self._mail.append((request.session_id, request.group, request.sequence, data))
         if not self._mail_announced:  # one wake-up for all answers of a batch
@@ -85,11 +97,11 @@ class Server:
         A message that the server's thread handles at this moment may still reach the handler.
         """
         if (thread := self._thread) is not None:
-            thread.post(self._service.side.restart, session_id, reason)
+            thread.post(self._streams.side.restart, session_id, reason)
 
     def silent(self) -> str:
         """Returns which workers send heartbeats alone, and for how long; "": none."""
-        return self._service.side.silent
+        return self._streams.side.silent
 
     def stop(self, *, finished: bool, reason: str, grace_seconds: float = 2.0) -> None:
         """Ends all streams and the server; from its beginning on the handler is not called, save for its status.
@@ -105,7 +117,7 @@ class Server:
     def _deliver_mail(self) -> None:
         self._mail_announced = False
         while self._mail:
-            self._service.side.deliver(*self._mail.popleft())
+            self._streams.side.deliver(*self._mail.popleft())
 
     async def _serve(self) -> str:
         self._server = aio.server(options=options.server(self._settings))
@@ -114,7 +126,7 @@ class Server:
         if self._local:
             self._bind(self._local)
         await self._server.start()
-        self._service.watch_leases()
+        self._streams.watch_leases()
         return bound
 
     def _bind(self, listen: str) -> str:
@@ -139,8 +151,75 @@ class Server:
         return f"{listen.rpartition(':')[0]}:{port}"
 
     async def _shut_down(self, finished: bool, reason: str, grace_seconds: float) -> None:
-        await self._service.dismiss(finished, reason, grace_seconds)
+        await self._streams.dismiss(finished, reason, grace_seconds)
         await self._server.stop(None)
+
+
+class Service:
+    """Answers calls, those of `streams` alone by reading. Everything here runs on the server's event-loop thread."""
+
+    def __init__(self, learner: messages.Handler, workers: streams.Streams, guard: security.Guard) -> None:
+        self._learner = learner
+        self._streams = workers
+        self._guard = guard
+        self._num_watching = 0
+
+    def methods(self) -> tuple[grpc.GenericRpcHandler[bytes, bytes], ...]:
+        """Returns all methods for a grpc.aio server.
+
+        Each is a stream to gRPC, which would read and keep the whole request of a unary one before the token is looked
+        at. Connect alone reads, raw bytes: `codec` decodes them.
+        """
+        reply, state = inference_pb2.StatusReply.SerializeToString, health_pb2.HealthCheckResponse.SerializeToString
+        ours = {
+            "Connect": grpc.stream_stream_rpc_method_handler(self.connect),
+            "Status": grpc.stream_unary_rpc_method_handler(self.status, response_serializer=reply),
+        }
+        health = {
+            "Check": grpc.stream_unary_rpc_method_handler(self.check, response_serializer=state),
+            "Watch": grpc.stream_stream_rpc_method_handler(self.watch, response_serializer=state),
+        }
+        return (
+            grpc.method_handlers_generic_handler(codec.SERVICE, ours),
+            grpc.method_handlers_generic_handler(_HEALTH_SERVICE, health),
+        )
+
+    async def check(self, requests: object, context: streams.Context) -> health_pb2.HealthCheckResponse:
+        """Returns the learner's health; the same for every service that the request, which is not read, may name."""
+        return _NOT_SERVING if self._streams.farewell else _SERVING
+
+    async def watch(self, requests: object, context: streams.Context) -> None:
+        """Sends the learner's health, which changes with the server's end alone."""
+        if self._num_watching == _MAX_WATCHING:
+            many = f"{_MAX_WATCHING} streams watch the learner's health already; ask by Check instead"
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, many)
+        self._num_watching += 1
+        try:
+            await context.write(await self.check(requests, context))
+            await asyncio.Event().wait()  # until either end cancels it
+        finally:
+            self._num_watching -= 1
+
+    async def status(self, requests: object, context: streams.Context) -> inference_pb2.StatusReply:
+        """Returns the learner's counters and state."""
+        await self._refuse_strangers(context)
+        try:
+            return inference_pb2.StatusReply(json=json.dumps(dict(self._learner.status())))
+        except Exception as error:  # the text of an unexpected error must not reach the caller
+            failure = grpc_status.failure_of(error)
+        await context.abort(failure.code, failure.details)
+
+    async def connect(self, requests: object, context: streams.Context) -> None:
+        """Serves one worker's stream from beginning to end."""
+        await self._refuse_strangers(context)
+        await self._streams.serve(context)
+
+    async def _refuse_strangers(self, context: streams.Context) -> None:
+        try:
+            self._guard.check(context.invocation_metadata() or (), context.peer())
+        except errors.AccessDenied as error:
+            failure = grpc_status.failure_of(error)
+            await context.abort(failure.code, failure.details, ((grpc_status.ERROR_KEY, failure.kind),))
 
 
 def _keep_freed_memory() -> None:

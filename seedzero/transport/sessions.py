@@ -77,7 +77,7 @@ class LearnerSession(Generic[StreamT]):
         return self._assigned_at if self.spec is None else min(group.owed_since for group in self._groups)
 
     def restart_deadlines(self, now: float) -> None:
-        """Has what the worker owes be due anew."""
+        """Starts the worker's deadlines anew."""
         self._assigned_at = now
         for group in self._groups:
             group.owed_since = max(group.owed_since, now)
@@ -143,7 +143,7 @@ class Sessions(dict[str, LearnerSession[StreamT]]):
             session.restart_deadlines(now)
 
     def expired(self, now: float) -> list[LearnerSession[StreamT]]:
-        """Returns the sessions whose lease is over."""
+        """Returns the sessions with a lease that is over."""
         return [session for session in self.values() if session.expires_at <= now]
 
     def abandoned(self, worker_id: str) -> list[LearnerSession[StreamT]]:
@@ -159,7 +159,7 @@ def _check_values(place: str, step: types.EnvStep, packed: Sequence[types.ArrayS
     _check_numbers("reward", place, step.reward)
     if step.observation.dtype.kind == "f":
         _check_numbers("observation", place, step.observation)
-    for name, array in packing.unpack(packed, step.observation).items():
+    for name, array in packing.unpack(packed, step.observation).items() if packed else ():
         if array.dtype.kind == "f":
             _check_numbers(f"observation {name!r}", place, array)
     if step.action_mask is not None:

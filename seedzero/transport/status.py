@@ -77,7 +77,7 @@ def error_of(error: aio.AioRpcError) -> errors.Error | None:
 
 
 def of_proxy(code: grpc.StatusCode, details: str) -> str:
-    """Returns what a proxy answered in the learner's place, for the user; "": no proxy did, as far as gRPC tells."""
+    """Returns a proxy's answer in the learner's place, for the user; "": no proxy did, as far as gRPC tells."""
     if found := _HTTP.search(details):
         return f"a proxy answered: HTTP status {found[1] or found[2]}; no learner is behind it, or not yet"
     if code is grpc.StatusCode.UNIMPLEMENTED and not details:  # Envoy's 404; gRPC servers name the method

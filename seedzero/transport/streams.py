@@ -1,18 +1,306 @@
-"""The learner's end of one worker's stream. Everything here runs on the server's event-loop thread."""
+"""The learner's end of workers' streams, and its side of the protocol.
+
+way of a step:    Streams.serve -> receive -> LearnerSide.receive -> _on_step -> Handler.step
+way of an answer: Server.reply -> LearnerSide.deliver -> Stream.put -> the stream
+
+Everything here runs on the server's event-loop thread.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
 
+import grpc
 from grpc import aio
 
+from seedzero.config import sections
 from seedzero.core import errors
-from seedzero.transport import handshake, messages, sessions
+from seedzero.transport import codec, handshake, inference_pb2, messages, sessions
 from seedzero.transport import status as grpc_status
 
 _MAX_UNREAD = messages.MAX_GROUPS + 16
+_MAX_REASON = 1000
+_SILENT_SECONDS = 30.0
+_MAX_NAMED = 3
+_MAX_TICK_SECONDS = 1.0
+_TICKS_A_LEASE = 20
 
 Context = aio.ServicerContext[bytes, bytes]
+Session = sessions.LearnerSession["Stream"]
+
+
+class Streams:
+    """All workers' streams, from beginning to end; `side` handles their messages.
+
+    Attributes:
+      farewell: dismisses a worker; None: serving goes on.
+    """
+
+    def __init__(
+        self, learner: messages.Handler, settings: sections.TransportConfig, clock: Callable[[], float]
+    ) -> None:
+        self.side = LearnerSide(learner, settings, clock)
+        self._settings = settings
+        self._clock = clock
+        self._open: set[Stream] = set()
+        self.farewell: Callable[[Stream], None] | None = None
+        self._empty = asyncio.Event()
+        self._watched_at = math.inf
+
+    def begin(self, context: Context) -> Stream:
+        """Returns a worker's new stream."""
+        stream = Stream(context, self._clock())
+        self._open.add(stream)
+        return stream
+
+    async def serve(self, context: Context) -> None:
+        """Serves one worker's stream from beginning to end."""
+        stream = self.begin(context)
+        reader = asyncio.create_task(self._read(stream))
+        reader.add_done_callback(functools.partial(self._reading_ended, stream))
+        if self.farewell:
+            self.farewell(stream)
+        elif len(self._open) > self._settings.max_workers:
+            many = f"{self._settings.max_workers} workers are connected; transport.max_workers allows no more"
+            stream.close(grpc_status.failure_of(errors.SlotsExhausted(many)))
+        try:
+            await stream.write_until_closed()
+        finally:
+            reader.cancel()
+            self._forget(stream)
+        if stream.failure:
+            trailer = ((grpc_status.ERROR_KEY, stream.failure.kind),) if stream.failure.kind else ()
+            await context.abort(stream.failure.code, stream.failure.details, trailer)
+
+    def watch_leases(self) -> None:
+        """Ends sessions and streams that are past a deadline, now and from now on."""
+        lease = self._settings.lease_seconds
+        loop, now = asyncio.get_running_loop(), self._clock()
+        loop.call_later(min(lease / _TICKS_A_LEASE, _MAX_TICK_SECONDS), self.watch_leases)
+        if self.farewell:
+            return
+        if loop.time() - self._watched_at > lease / 2:  # this process stood still; its workers' messages wait unread
+            self.side.sessions.renew_all(now)
+            for stream in self._open:
+                stream.idle_since = now
+        self._watched_at = loop.time()
+        self.side.expire()
+        for stream in self._open:
+            if stream.session is None and now - stream.idle_since >= self._settings.hello_seconds:
+                silent = f"no Hello came for {self._settings.hello_seconds:g} s on a stream without a session"
+                stream.close(grpc_status.Failure(grpc.StatusCode.DEADLINE_EXCEEDED, silent))
+
+    async def dismiss(self, finished: bool, reason: str, grace_seconds: float) -> None:
+        """Dismisses all workers, later ones too; waits until they are gone, at most `grace_seconds`."""
+        gone = grpc_status.Failure(grpc.StatusCode.UNAVAILABLE, f"the learner stops: {reason}")
+        end = codec.encode_end(reason)
+        self.farewell = (lambda stream: stream.put(end)) if finished else (lambda stream: stream.close(gone))
+        for stream in self._open:
+            self.farewell(stream)
+        self._empty.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace_seconds):
+                while self._open:
+                    await self._empty.wait()
+
+    def receive(self, stream: Stream, data: bytes | None) -> bool:
+        """Handles a message; returns whether another may follow."""
+        if data is None or stream.closed:
+            return False
+        if not self.farewell:
+            self.side.receive(stream, data)
+        return True
+
+    async def _read(self, stream: Stream) -> None:
+        # No name here holds on to a message: its memory is free for the next one.
+        while self.receive(stream, await stream.read()):
+            pass
+
+    def _reading_ended(self, stream: Stream, task: asyncio.Task[None]) -> None:
+        """Ends a stream: its worker closed it, broke the protocol, or an unexpected error occurred here."""
+        error = None if task.cancelled() else task.exception()
+        failure = None if error is None or isinstance(error, aio.BaseError) else grpc_status.failure_of(error)
+        stream.close(failure)
+        if failure and stream.session:
+            self.side.end(stream.session, messages.FAILED + failure.details)
+
+    def _forget(self, stream: Stream) -> None:
+        """Drops a stream; its session lives on until the lease expires."""
+        self._open.discard(stream)
+        if stream.session:
+            stream.session.stream = None
+            stream.session = None
+        if not self._open:
+            self._empty.set()
+
+
+class LearnerSide:
+    """Sessions, and the effect of each message of a worker.
+
+    Attributes:
+      silent: names workers that send heartbeats alone; "": there are none. Any thread may read it.
+    """
+
+    def __init__(
+        self, learner: messages.Handler, settings: sections.TransportConfig, clock: Callable[[], float]
+    ) -> None:
+        self._learner = learner
+        self._settings = settings
+        self._clock = clock
+        self.sessions: sessions.Sessions[Stream] = sessions.Sessions(settings.lease_seconds)
+        self.silent = ""
+
+    # --- from the learner ---
+
+    def deliver(self, session_id: str, group: int, sequence: int, reply: bytes) -> None:
+        """Answers a step; does nothing if its session is over."""
+        session = self.sessions.get(session_id)
+        if session is None or not session.answer(group, sequence, reply, self._clock()):
+            return
+        if session.stream and session.stream.ready:
+            session.stream.put(reply)
+
+    def restart(self, session_id: str, reason: str) -> None:
+        """Ends a session without Handler.end, and has its worker join again."""
+        session = self.sessions.pop(session_id, None)
+        if session and session.stream:
+            self._send_restart(session.stream, reason)
+
+    # --- from the streams ---
+
+    def expire(self) -> None:
+        """Ends sessions of workers that send nothing, or heartbeats alone for too long; names the latter before."""
+        now, settings = self._clock(), self._settings
+        for session in self.sessions.expired(now):
+            explanation = f"nothing came for {settings.lease_seconds:g} s"
+            if session.stream:
+                explanation += (
+                    ", not even heartbeats; where one call of an environment holds up all of its Python for as long, "
+                    "give the learner a longer --transport.lease_seconds"
+                )
+            self._end_and_restart(session, f"{messages.WORKER_LOST}: {explanation}", explanation)
+        silent = []
+        for session in list(self.sessions.values()):
+            seconds = now - session.owed_since
+            if session.spec is None:
+                setting, limit, debt = "spec_seconds", settings.spec_seconds, "made no environments"
+            else:
+                setting, limit, debt = "step_seconds", settings.step_seconds, "sent no step"
+            text = f"worker {session.worker_id} has {debt} for {seconds:.0f} s"
+            if 0 < limit <= seconds:
+                explanation = f"{text}; --transport.{setting}={limit:g} allows no more"
+                self._end_and_restart(session, messages.OVERDUE + explanation, explanation)
+            elif seconds >= _SILENT_SECONDS:
+                silent.append(text)
+        rest = [f"{len(silent) - _MAX_NAMED} more"] if len(silent) > _MAX_NAMED else []
+        self.silent = "; ".join(silent[:_MAX_NAMED] + rest)
+
+    def _end_and_restart(self, session: Session, reason: str, explanation: str) -> None:
+        """Ends a session and has its worker join again."""
+        self.end(session, reason)
+        if session.stream:
+            self._send_restart(session.stream, explanation)
+
+    def end(self, session: Session, reason: str) -> None:
+        """Ends a session, once, and informs the learner."""
+        if self.sessions.pop(session.assignment.session_id, None):
+            self._learner.end(session.assignment.session_id, reason)
+
+    def receive(self, stream: Stream, data: bytes) -> None:
+        """Handles a message; raises ProtocolError if it breaks the protocol, or the learner refuses it."""
+        stream.check_unread()
+        codec.check_size(data, stream.max_message_bytes)
+        message, observation = codec.decode_worker(data)
+        if stream.session:
+            self.sessions.renew(stream.session, self._clock())
+        match message.WhichOneof("message"):
+            case "step":
+                self._on_step(stream, message.step, observation)
+            case "hello":
+                self._on_hello(stream, message.hello)
+            case "spec":
+                self._on_spec(stream, message.spec)
+            case "goodbye":
+                self._on_goodbye(stream, message.goodbye)
+            case "heartbeat":
+                pass  # every message renews the lease
+            case _:
+                expected = "Hello, Spec, Step, Heartbeat or Goodbye"
+                raise errors.InvalidMessage(f"a message without content; expected {expected}")
+
+    def _on_hello(self, stream: Stream, fields: inference_pb2.Hello) -> None:
+        hello = handshake.hello_of(fields)
+        if stream.session:
+            raise errors.InvalidMessage(f"Hello came twice; session {stream.session.assignment.session_id} goes on")
+        stream.restarted = False
+        session = self.sessions.get(hello.session_id) if hello.session_id else self._create(hello)
+        if session is None:
+            unknown = f"session {hello.session_id!r} is unknown: its lease expired or the learner is new"
+            self._send_restart(stream, unknown)
+            return
+        if session.stream:
+            taken = grpc_status.Failure(
+                grpc.StatusCode.ABORTED, f"another stream took over session {hello.session_id}"
+            )
+            session.stream.session = None
+            session.stream.close(taken)
+        session.stream, stream.session = stream, session
+        self.sessions.renew(session, self._clock())
+        assignment = dataclasses.replace(session.assignment, resumed=bool(hello.session_id))
+        beat, lease = self._settings.heartbeat_seconds, self._settings.lease_seconds
+        stream.put(handshake.encode_assign(assignment, heartbeat_seconds=beat, lease_seconds=lease))
+
+    def _create(self, hello: messages.Hello) -> Session:
+        for lost in self.sessions.abandoned(hello.worker_id):
+            self.end(lost, messages.WORKER_LOST)
+        return self.sessions.create(hello.worker_id, self._learner.assign(hello), self._clock())
+
+    def _on_spec(self, stream: Stream, fields: inference_pb2.Spec) -> None:
+        if (session := self._session_of(stream, "Spec")) is None:
+            return
+        num_envs = session.assignment.envs_per_group
+        spec = handshake.spec_of(fields, num_envs, self._settings.max_message_bytes)
+        if session.begin(spec, self._clock()):
+            self._learner.begin(session.assignment.session_id, spec)
+        stream.ready = True
+        stream.max_message_bytes = handshake.max_message_bytes(spec, num_envs)
+        stream.put(handshake.encode_start(stream.max_message_bytes))
+
+    def _on_step(self, stream: Stream, fields: inference_pb2.Step, observation: memoryview) -> None:
+        if (session := self._session_of(stream, "Step")) is None:
+            return
+        if session.layout is None or not stream.ready:
+            raise errors.InvalidMessage("a Step came before Spec; expected Spec after every Assign")
+        answer = session.look_up(fields.group, fields.sequence)
+        if isinstance(answer, bytes):
+            stream.put(answer)
+        elif answer is sessions.Repeat.NEW:
+            step = codec.step_of(fields, observation, session.layout)
+            self._learner.step(session.accept(fields.group, fields.sequence, step))
+
+    def _on_goodbye(self, stream: Stream, fields: inference_pb2.Goodbye) -> None:
+        if stream.session:
+            failure = messages.FAILED + fields.reason[:_MAX_REASON]
+            self.end(stream.session, failure if fields.failed else messages.GOODBYE)
+            stream.session = None
+        stream.close()
+
+    def _session_of(self, stream: Stream, message: str) -> Session | None:
+        """Returns the stream's session; None: the message belongs to a session that Restart has ended."""
+        if stream.session is None and not stream.restarted:
+            raise errors.InvalidMessage(f"{message} came before Hello; expected Hello first")
+        return stream.session
+
+    def _send_restart(self, stream: Stream, reason: str) -> None:
+        stream.session, stream.restarted, stream.ready = None, True, False
+        stream.idle_since = self._clock()
+        stream.max_message_bytes = max(stream.max_message_bytes, handshake.HANDSHAKE_BYTES)
+        stream.put(codec.encode_restart(reason))
 
 
 class Stream:

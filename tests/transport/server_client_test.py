@@ -37,7 +37,7 @@ from wire import (
 )
 
 from seedzero.core import errors, types
-from seedzero.transport import client, codec, handshake, inference_pb2, messages, probe, security, service, streams
+from seedzero.transport import client, codec, handshake, inference_pb2, messages, probe, streams
 from seedzero.transport import status as grpc_status
 
 
@@ -364,12 +364,12 @@ def test_unexpected_error_is_not_told_to_the_worker(
 
 
 def test_worker_that_asks_on_without_reading_is_refused(learner: Learner) -> None:
-    answering = service.Service(learner, SETTINGS, float, security.Guard(""))
-    stream = streams.Stream(None, 0.0)  # type: ignore[arg-type]  # nothing is written
-    answering._receive(stream, handshake.encode_hello(HELLO))
+    answering = streams.Streams(learner, SETTINGS, float)
+    stream = answering.begin(None)  # type: ignore[arg-type]  # nothing is written
+    answering.receive(stream, handshake.encode_hello(HELLO))
     with pytest.raises(errors.InvalidMessage, match="81 answers wait to be read"):
         for _ in range(1000):
-            answering._receive(stream, handshake.encode_spec(SPEC))
+            answering.receive(stream, handshake.encode_spec(SPEC))
 
 
 # --- full ---

@@ -11,7 +11,7 @@ from typing import Any
 from wire import HELLO, NUM_GROUPS, SETTINGS, SPEC, Learner, make_step
 
 from seedzero.config import sections
-from seedzero.transport import codec, handshake, messages, security, service, streams
+from seedzero.transport import codec, handshake, messages, streams
 
 
 class Clock:
@@ -28,27 +28,26 @@ PATIENT = dataclasses.replace(SETTINGS, lease_seconds=1e6, hello_seconds=20.0, s
 
 
 class Room:
-    """A service without sockets, whose streams keep what is written to them."""
+    """Streams without sockets, which keep what is written to them."""
 
     def __init__(self, learner: Learner, settings: sections.TransportConfig = PATIENT) -> None:
         self.clock = Clock()
-        self.service = service.Service(learner, settings, self.clock, security.Guard(""))
+        self.streams = streams.Streams(learner, settings, self.clock)
 
     def stream(self, *data: bytes) -> streams.Stream:
-        stream = streams.Stream(None, self.clock.now)  # type: ignore[arg-type]  # nothing goes to a socket
-        self.service._streams.add(stream)
+        stream = self.streams.begin(None)  # type: ignore[arg-type]  # nothing goes to a socket
         self.say(stream, *data)
         return stream
 
     def say(self, stream: streams.Stream, *data: bytes) -> None:
         for item in data:
-            self.service._receive(stream, item)
+            self.streams.receive(stream, item)
 
     def wait(self, seconds: float, *talking: streams.Stream) -> None:
         self.clock.now += seconds
         for stream in talking:
             self.say(stream, codec.HEARTBEAT)
-        self.service.watch_leases()
+        self.streams.watch_leases()
 
     def told(self, stream: streams.Stream) -> str:
         """Returns the reason of the Restart that was written last."""
@@ -73,8 +72,8 @@ async def test_learner_that_stood_still_itself_blames_no_worker() -> None:
     room = Room(learner, SETTINGS)
     room.stream(handshake.encode_hello(HELLO))
     mute = room.stream()
-    room.service.watch_leases()
-    room.service._watched_at -= SETTINGS.lease_seconds  # as if this loop had not run for so long
+    room.streams.watch_leases()
+    room.streams._watched_at -= SETTINGS.lease_seconds  # as if this loop had not run for so long
     room.wait(SETTINGS.lease_seconds)
     assert learner.ended.empty() and not mute.closed
     room.wait(SETTINGS.lease_seconds)
@@ -98,14 +97,14 @@ async def test_heartbeats_alone_do_not_keep_the_slots_of_a_worker_that_makes_no_
     room = Room(learner)
     stream = room.stream(handshake.encode_hello(HELLO))
     room.wait(29.0, stream)
-    assert room.service.side.silent == ""
+    assert room.streams.side.silent == ""
     room.wait(70.0, stream)
-    assert room.service.side.silent == "worker worker has made no environments for 99 s"
+    assert room.streams.side.silent == "worker worker has made no environments for 99 s"
     assert learner.ended.empty()
     room.wait(1.0, stream)
     reason = "worker worker has made no environments for 100 s; --transport.spec_seconds=100 allows no more"
     assert learner.next_end()[1] == messages.OVERDUE + reason
-    assert room.service.side.silent == ""
+    assert room.streams.side.silent == ""
     room.wait(20.0, stream)  # nor does it keep the stream by Hello's absence
     assert stream.closed and room.told(stream) == reason
 
@@ -118,11 +117,11 @@ async def test_a_worker_that_has_its_actions_owes_a_step_and_one_that_waits_owes
     stream = room.stream(handshake.encode_hello(HELLO), handshake.encode_spec(SPEC))
     room.say(stream, *(codec.encode_step(group, 0, make_step()) for group in range(NUM_GROUPS)))
     room.wait(1000.0, stream)  # the learner compiles, evaluates nothing, or holds acting back
-    assert room.service.side.silent == "" and learner.ended.empty()
+    assert room.streams.side.silent == "" and learner.ended.empty()
     request = learner.next_request()
-    room.service.side.deliver(request.session_id, request.group, request.sequence, b"actions")
+    room.streams.side.deliver(request.session_id, request.group, request.sequence, b"actions")
     room.wait(75.0, stream)
-    assert room.service.side.silent == "worker worker has sent no step for 75 s"
+    assert room.streams.side.silent == "worker worker has sent no step for 75 s"
     room.wait(125.0, stream)
     reason = "worker worker has sent no step for 200 s; --transport.step_seconds=200 allows no more"
     assert learner.next_end() == (request.session_id, messages.OVERDUE + reason)
@@ -139,4 +138,4 @@ async def test_a_step_may_take_for_ever_where_that_is_allowed() -> None:
     room.wait(1000.0)
     assert learner.ended.empty()
     said = [f"worker {name} has sent no step for 1000 s" for name in "abc"]
-    assert room.service.side.silent == "; ".join([*said, "2 more"])
+    assert room.streams.side.silent == "; ".join([*said, "2 more"])

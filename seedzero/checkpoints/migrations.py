@@ -1,21 +1,77 @@
-"""Migrations of a run's files: earlier versions lacked some of their entries."""
+"""Formats of earlier versions: their run files and checkpoints read as if this version had written them."""
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
 
+from seedzero.config import config as configs
+from seedzero.config import options
+from seedzero.core import types
+
 _COUNTERS: Mapping[str, Any] = {
-    "num_reanalyses": 0,  # before there was reanalysis
+    "num_reanalyses": 0,
+    "waiting_steps": 0,
     "num_assigned": 0,
-    "waiting_steps": 0,  # before there were queues
-    "pace": {"since": (0, 0), "samples_per_insert": None},  # None: that of the run's settings
     "highest_return": None,
-    "left_out": (0, 0),
     "in_last_evaluation": False,
+    "left_out": (0, 0),
 }
+"""Counters that checkpoints of earlier versions lack, with their values then."""
+
+_LIMITS = {float(limit) for bits in (8, 16, 32, 64) for limit in (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)}
+_LIMITS |= {2.0**32 - 1, 2.0**64}
+"""Smallest and largest whole numbers: in earlier versions, the bounds of unbounded whole numbers."""
 
 
-def counters(host: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a checkpoint's counters, completed by defaults for its version."""
-    return {**_COUNTERS, **host}
+def counters(host: Mapping[str, Any], samples_per_insert: float) -> dict[str, Any]:
+    """Returns all counters of a checkpoint; samples_per_insert: the ratio of a run that had it from its start."""
+    pace = {"since": (0, 0), "samples_per_insert": samples_per_insert}
+    return {**_COUNTERS, "pace": pace, **host}
+
+
+def config(values: Mapping[str, options.Value]) -> configs.Config:
+    """Returns the configuration of config.json. Raises ConfigError."""
+    return configs.override(configs.override(configs.Config(), configs.earlier()), values)
+
+
+def learner(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the content of learner.json; earlier learners had one address."""
+    return {"local": values["address"], **values}
+
+
+def spec(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the content of spec.json, with all its sequences."""
+    return {"action_low": (), "action_high": (), "packed": (), "tasks": (), **values}
+
+
+def as_declared(came: types.EnvSpec, expected: types.EnvSpec) -> types.EnvSpec:
+    """Returns a worker's spec with the declarations of the run's spec, which an earlier version may have written.
+
+    These are the number of states, bounds of numbers without any, and whether bytes are text: a run goes on with the
+    network that was built for its own spec.
+    """
+    is_silent = not (came.num_states and expected.num_states)  # a worker need not tell it either
+    is_same = is_silent and came.observation_shape == expected.observation_shape
+    low = _bound(came.observation_low, expected.observation_low)
+    high = _bound(came.observation_high, expected.observation_high)
+    packed = came.packed
+    if len(packed) == len(expected.packed):
+        packed = tuple(
+            dataclasses.replace(
+                array,
+                low=_bound(array.low, other.low),
+                high=_bound(array.high, other.high),
+                text=other.text if array.shape == other.shape and array.dtype == other.dtype else array.text,
+            )
+            for array, other in zip(packed, expected.packed, strict=True)
+        )
+    num_states = expected.num_states if is_same else came.num_states
+    return dataclasses.replace(came, observation_low=low, observation_high=high, packed=packed, num_states=num_states)
+
+
+def _bound(came: float, expected: float) -> float:
+    finite, infinite = sorted((came, expected), key=abs)
+    return expected if math.isinf(infinite) and finite in _LIMITS and finite * infinite > 0 else came

@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from seedzero.checkpoints import durable
+from seedzero.checkpoints import durable, migrations
 from seedzero.config import config as configs
 from seedzero.config import machine as machines
 from seedzero.config import options
@@ -280,8 +280,7 @@ def read_saved(path: str | os.PathLike[str]) -> SavedConfig:
     try:
         content = json_object.parse(file.read_bytes())
         preset, given, values = content["preset"], content["given"], content["config"]
-        earlier = configs.override(configs.Config(), configs.earlier())
-        return SavedConfig(str(preset), dict(given), configs.override(earlier, values))
+        return SavedConfig(str(preset), dict(given), migrations.config(values))
     except (FileNotFoundError, NotADirectoryError):
         missing = f"{CONFIG_FILE} is missing" if os.path.isdir(path) else "there is no such directory"
         raise errors.ResumeError(
@@ -299,11 +298,13 @@ def read_learner(path: str | os.PathLike[str]) -> Mapping[str, Any] | None:
     """Returns address, pid and start of a directory's learner, alive or killed; None: it has left."""
     file = pathlib.Path(path) / LEARNER_FILE
     learner = _read_object(file)
-    if learner is not None and not (
+    if learner is None:
+        return None
+    if not (
         isinstance(learner.get("address"), str) and isinstance(pid := learner.get("pid"), int) and 0 < pid < 2**31
     ):
         raise errors.ResumeError(f"{file} lacks the address or pid of a learner; delete it to go on without it")
-    return learner
+    return migrations.learner(learner)
 
 
 def read_status(path: str | os.PathLike[str]) -> Mapping[str, Any] | None:

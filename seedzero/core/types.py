@@ -171,10 +171,10 @@ class EnvSpec:
         """Returns the spec of a JSON object; infinities may be text. Raises ValueError, TypeError or KeyError."""
         bounds = {name: float(values[name]) for name in ("observation_low", "observation_high")}
         sequences = ("observation_shape", "action_low", "action_high", "tasks")
-        tuples = {name: tuple(values[name]) for name in sequences if name in values}
+        tuples = {name: tuple(values[name]) for name in sequences}
         packed = tuple(
             ArraySpec(**{**array, "shape": tuple(array["shape"]), **{k: float(array[k]) for k in ("low", "high")}})
-            for array in values.get("packed", ())
+            for array in values["packed"]
         )
         return cls(**{**values, **tuples, **bounds, "packed": packed})
 

@@ -121,7 +121,7 @@ def start_of(replay: sections.ReplayConfig, host: Mapping[str, Any]) -> tuple[in
     counters of a checkpoint.
     """
     saved = host["pace"]
-    if saved["samples_per_insert"] not in (None, replay.samples_per_insert):
+    if saved["samples_per_insert"] != replay.samples_per_insert:
         return host["num_updates"], host["ledger"]["stored"]
     num_updates, num_steps = saved["since"]
     return num_updates, num_steps

@@ -68,7 +68,7 @@ class Saves:
             return ""
         newest = max(found, key=lambda manifest: manifest.step)
         with reading_counters(newest.step):
-            if not self._is_over(migrations.counters(newest.host)):
+            if not self._is_over(self._counters(newest.host)):
                 return ""
         whole, _ = saved_files.newest_verified(
             checkpoints, "state"
@@ -76,7 +76,10 @@ class Saves:
         if whole is None:
             return ""
         with reading_counters(whole.step):
-            return self._is_over(migrations.counters(whole.host))
+            return self._is_over(self._counters(whole.host))
+
+    def _counters(self, host: Mapping[str, Any]) -> dict[str, Any]:
+        return migrations.counters(host, self._config.replay.samples_per_insert)
 
     def _is_over(self, host: Mapping[str, Any]) -> str:
         """Returns why a checkpoint with these counters is a run's last, or ""."""
@@ -115,12 +118,12 @@ class Saves:
             self._truncate(0, -1)
             return None
         with reading_counters(restored.step):
-            restored = restored._replace(host=migrations.counters(restored.host))
-            num_bytes, num_steps = int(restored.host["metrics_bytes"]), int(restored.host["ledger"]["stored"])
-            self._mark = _mark(restored.host)
+            host = self._counters(restored.host)
+            num_bytes, num_steps = int(host["metrics_bytes"]), int(host["ledger"]["stored"])
+            self._mark = _mark(host)
             if not self._config.run.deterministic:  # there, the evaluations after the checkpoint come again
-                best_return = best_return_of(self._directory.checkpoints, restored.host)
-                restored = restored._replace(host={**restored.host, "best_return": best_return})
+                host["best_return"] = best_return_of(self._directory.checkpoints, host)
+            restored = restored._replace(host=host)
         self.checkpointer.continue_from(restored)
         for text in restored.losses:
             self._report(text)

@@ -75,8 +75,7 @@ def from_run_dir(path: str | os.PathLike[str], *, deadline_seconds: float = prob
     if not _is_running(learner["pid"]):
         return {**_last(directory), "alive": True}
     try:
-        address = learner.get("local") or learner["address"]  # the local one needs no token
-        return from_server(address, deadline_seconds=deadline_seconds)
+        return from_server(learner["local"], deadline_seconds=deadline_seconds)  # it needs no token
     except errors.ProtocolError:
         return {**_last(directory), "alive": True, "stalled": NOT_STARTED}
 

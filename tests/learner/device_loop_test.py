@@ -561,7 +561,7 @@ class TestRefreshing:
         assert resumed.loop.look().num_refreshed == world.loop.look().num_refreshed
         assert resumed.player.num_refreshes > 0
         older = {name: value for name, value in host.items() if name != "num_reanalyses"}
-        resumed.dispatcher.restore(migrations.counters(older), has_replay=True)
+        resumed.dispatcher.restore(migrations.counters(older, 1.0), has_replay=True)
         assert resumed.loop.look().num_refreshed == 0
 
     def test_a_lock_step_run_resumed_from_a_checkpoint_equals_one_that_went_on(

@@ -245,7 +245,7 @@ def test_checkpoints_of_versions_that_counted_no_assignments_resume(make: loop_w
     host = make().dispatcher.state().host
     del host["num_assigned"]
     resumed = make()
-    resumed.dispatcher.restore(migrations.counters(host), has_replay=True)
+    resumed.dispatcher.restore(migrations.counters(host, 1.0), has_replay=True)
     assert resumed.people.num_assigned == 0
 
 

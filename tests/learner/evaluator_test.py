@@ -178,7 +178,7 @@ def test_checkpoints_of_versions_that_knew_the_best_alone_resume() -> None:
     saved = evaluator.to_json()
     del saved["highest_return"]
     again = _make(4)
-    again.restore(migrations.counters(saved))
+    again.restore(migrations.counters(saved, 1.0))
     assert not _play(again, 8, 1.0).is_record and _play(again, 12, 2.0).is_record
 
 

@@ -238,6 +238,6 @@ def test_steps_that_waited_for_an_update_are_discarded_on_resume(is_old: bool) -
     if is_old:  # a checkpoint from before there were queues
         del saved["waiting_steps"]
     again = Intake().books
-    again.restore(migrations.counters(saved), has_replay=False)
+    again.restore(migrations.counters(saved, 1.0), has_replay=False)
     found = again.ledger.counts
     assert (found.stored, found.discarded.get("unfinished_unroll", 0)) == ((6, 0) if is_old else (0, 6))

@@ -121,7 +121,7 @@ def test_a_save_that_was_abandoned_is_made_again(tmp_path: pathlib.Path) -> None
         ),
     )
     host = {"num_updates": 0, "num_acts": 5_000, "evaluation_index": 0, "last_evaluation": None}
-    host = migrations.counters(host)
+    host = migrations.counters(host, 1.0)
     state = cast(Any, python_types.SimpleNamespace(host=host, parts={}, rings=None))
     saved.save(state)
     saved.save(state)  # nothing is new

@@ -34,8 +34,6 @@ def device_loop_for(
 ) -> device_loop.DeviceLoop:
     """Returns the loop of a new or resumed run, with its programs being compiled.
 
-    `saves` is told whether checkpoints include the replay.
-
     Raises:
       ConfigError: the agent does not go with these environments.
       CapacityError: the replay does not fit.
@@ -43,7 +41,7 @@ def device_loop_for(
     """
     setup = setups.make(config, spec, meshes.make(config.training.num_devices))
     train, actor = states.abstract_train(setup), states.abstract_actor(setup)
-    saves.includes_replay, on_host, text = place_replay(config, setup, train, actor)
+    is_saved, on_host, text = place_replay(config, setup, train, actor)
     if text:
         report(text)
     platform = setup.mesh.devices.flat[0].platform
@@ -51,7 +49,7 @@ def device_loop_for(
     strategy, programs = device_programs.prepare(setup, train, actor, on_host=on_host, on_ready=workers.inbox.notify)
     try:
         with slow_compile.without_alarm():
-            resumed = saves.restore(setup.agent, train, strategy.whole(actor.rings))
+            resumed = saves.restore(setup.agent, train, strategy.whole(actor.rings) if is_saved else None)
             train, restored = resumed or (states.init_train(setup), None)
             carried, rings = first_actor(setup, restored, strategy, is_deterministic=config.run.deterministic)
             pacer = pacing.make(config, setup)

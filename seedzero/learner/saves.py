@@ -43,7 +43,7 @@ class Saves:
         report: Callable[[str], None],
         mirror: mirrors.Mirror | None,
     ) -> None:
-        self.includes_replay = False  # set by what builds the replay
+        self._includes_replay = False
         self._config = config
         self._directory = directory
         self._view = view
@@ -101,17 +101,18 @@ class Saves:
         return ""
 
     def restore(
-        self, agent: base.Agent, train: base.TrainState, rings: ring_store.Rings
+        self, agent: base.Agent, train: base.TrainState, rings: ring_store.Rings | None
     ) -> tuple[base.TrainState, checkpoint.Restored] | None:
         """Returns the newest checkpoint that verifies, and says which; None for a new run.
 
-        train, rings: shapes, dtypes and shardings of the state, and of the replay with its frames.
+        train, rings: shapes, dtypes and shardings of the state, and of the replay with its frames; None: this run's
+        checkpoints leave the replay out.
         """
-        rings_like = rings if self.includes_replay else None
+        self._includes_replay = rings is not None
         restored = checkpoint.restore(
             self._directory.checkpoints,
             states.parts(agent, train),
-            rings_like,
+            rings,
             needs_replay=self._config.run.deterministic,
         )
         if restored is None:
@@ -153,13 +154,13 @@ class Saves:
             return
         self._mark = mark
         host = {**state.host, "metrics_bytes": self._view.log.size_bytes()}
-        self.checkpointer.save(step, state.parts, host, state.rings if self.includes_replay else None)
+        self.checkpointer.save(step, state.parts, host, state.rings if self._includes_replay else None)
 
     def save_state(self, state: dispatchers.CheckpointState) -> None:
         """Saves the small state at once where the replay takes long: an interrupted process may soon be killed."""
         self._directory.check_ours()
         frames = () if state.rings is None else state.rings.observation
-        is_long = self.includes_replay and trees.num_bytes(frames) > SMALL_REPLAY_BYTES
+        is_long = self._includes_replay and trees.num_bytes(frames) > SMALL_REPLAY_BYTES
         if is_long and state.host["num_updates"] != self._view.durable_update:
             self._mark = None  # the replay is still to come
             host = {**state.host, "metrics_bytes": self._view.log.size_bytes()}

@@ -63,7 +63,7 @@ def test_another_ratio_holds_from_the_resume_on() -> None:
 def test_the_ratio_begins_where_it_changed(pace: dict[str, object], start: tuple[int, int]) -> None:
     replay = sections.ReplayConfig(samples_per_insert=4.0, batch_size=16, final_updates=3)
     host = {"num_updates": 50, "ledger": {"stored": 1000}, **pace}
-    assert limiter.start_of(replay, migrations.counters(host, 1.0)) == start
+    assert limiter.start_of(replay, migrations.counters(host, 4.0)) == start
     assert limiter.owed_updates(replay, 2000, start) == start[0] + (2000 - start[1]) // 4 + 3
     assert limiter.owed_updates(sections.ReplayConfig(), 2000, start) == 0
 

@@ -203,13 +203,9 @@ class Evaluator:
         shown: dict[str, Any] = {} if normalized is None else {"human_normalized": normalized}
         shown |= {CUT_SHORT: True} if cut_short else {}
         self.last = {"update": running.update, **result.to_json(), **shown}
-        self._due = self._due_after(running.update)
+        self._due = _due_after(running.update, self._config.every_updates)
         self.running, self.is_awaited = None, False
         return Ended(running, result, normalized, is_best, is_record, cut_short)
-
-    def _due_after(self, update: int) -> int:
-        every = self._config.every_updates
-        return (update // every + 1) * every
 
     def to_json(self) -> dict[str, Any]:
         """Returns the part of a checkpoint's counters."""
@@ -226,10 +222,14 @@ class Evaluator:
         self.last = saved["last_evaluation"]
         self._due = saved["evaluation_due"]
         if self.last is not None and self._config.every_updates:
-            self._due = self._due_after(self.last["update"])
+            self._due = _due_after(self.last["update"], self._config.every_updates)
         best, highest = saved["best_return"], saved["highest_return"]
         self._best_return = -math.inf if best is None else best
         self._highest = self._best_return if highest is None else max(self._best_return, highest)
+
+
+def _due_after(update: int, every: int) -> int:
+    return (update // every + 1) * every
 
 
 def _or_none(value: float) -> float | None:

@@ -14,7 +14,8 @@ import sys
 
 import pytest
 
-from seedzero.envs import families, gym_env
+from seedzero.config import families
+from seedzero.envs import gym_env
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -61,7 +62,7 @@ def _asked() -> dict[str, str]:
 
 
 def test_hints_name_packages_of_setup_py() -> None:
-    named = {package for family in families.FAMILIES for package in family.packages}
+    named = {package for family in families.FAMILIES for offer in family.offers for package in offer.needs}
     named |= {package for bringers in gym_env._BRINGERS.values() for package in bringers}
     for file in (ROOT / "seedzero").rglob("*.py"):
         for names in re.findall(r"\.install_command\(([^()*]+)\)", file.read_text()):

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Set
 from typing import NamedTuple
 
 from seedzero.api import environment
-from seedzero.config import combinations, options, presets
+from seedzero.config import combinations, families, options, presets
 from seedzero.config import config as configs
 from seedzero.config import machine as machines
 from seedzero.core import errors, types
@@ -67,7 +67,8 @@ def make(flags: Mapping[str, str], settings: Mapping[str, str]) -> Request:
 
         if env in presets.PRESETS and env != presets.find(str(env)).values["env.id"]:
             raise errors.ConfigError(f"--env={env} names a preset, not an environment; give --preset={env}")
-        if str(env).startswith(("gym:", "python:", "envpool:")):
+        family = families.of(str(env))
+        if family.make and not family.presets:
             asked = {name: settings[name] for name in _SHOWING & settings.keys()}
             plain = configs.override(configs.Config(), asked)
             shown = plain.env

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Set
 from typing import Any, NamedTuple
 
 from seedzero.config import config as configs
-from seedzero.config import options
+from seedzero.config import families, options
 from seedzero.core import env_ids, errors
 
 _MEMORY = re.compile(r"memory:[a-z]+-([1-9][0-9]*)")
@@ -26,19 +26,6 @@ _OF_ENVIRONMENTS: tuple[tuple[str, str, options.Value], ...] = (
     ("evaluation.pauses_training", "evaluation.pauses_training", False),
 )
 """What belongs to a preset's environment, and to no other: flag, SECTION.KEY and the value for others."""
-_OF_FAMILIES: Mapping[str, tuple[str, ...]] = {
-    "env.frame_size": ("atari", "envpool"),
-    "env.frame_skip": ("atari", "envpool", "dmlab"),
-    "env.sticky_actions": ("atari", "envpool"),
-    "env.full_action_space": ("atari", "envpool"),
-    "env.noop_max": ("atari", "envpool"),
-    "env.life_loss": ("atari", "envpool"),
-    "env.max_episode_frames": ("atari", "envpool"),
-    "env.random_opening": ("spiel",),
-}
-"""The families whose environments read a setting; the worker's own, which are told all, may read any."""
-_TAKE_ARGUMENTS = ("gym", "python", "envpool", "football")
-"""Families whose environments take the settings env.kwargs, env.wrappers and env.max_episode_steps."""
 
 
 def imply(
@@ -88,10 +75,10 @@ def imply(
         notes.append(
             "--ppo.decay_clip=true changes nothing: the learning rate does not fall; give --ppo.decay_updates=N"
         )
-    kind = config.env.id.partition(":")[0]
-    for name, families in _OF_FAMILIES.items():
-        if name in explicit and kind not in (*families, env_ids.REMOTE):
-            notes.append(f"--{name} changes nothing: it is for {', '.join(families)}, not for --env={config.env.id}")
+    prefix = families.of(config.env.id).prefix
+    for name, readers in families.READERS.items():
+        if name in explicit and prefix not in (*readers, env_ids.REMOTE):  # workers' own may read any setting
+            notes.append(f"--{name} changes nothing: it is for {', '.join(readers)}, not for --env={config.env.id}")
     if config.replay.final_updates and not config.run.max_env_steps and "replay.final_updates" not in explicit:
         changes["replay.final_updates"] = 0
         notes.append("--replay.final_updates is off: they follow the last of --max_env_steps, which has no limit")
@@ -143,19 +130,20 @@ def _problems(config: configs.Config) -> Iterator[str]:
 
 
 def _environment_problems(config: configs.Config) -> Iterator[str]:
-    kind = config.env.id.partition(":")[0]
+    taken = families.of(config.env.id).takes
     for name in ("level_cache", "level_seeds"):
-        if (value := getattr(config.env, name)) and kind != "dmlab":
-            yield f"--dmlab.{name}={value} is for environments dmlab:LEVEL, not --env={config.env.id}; leave it out"
+        if (value := getattr(config.env, name)) and name not in taken:
+            form = families.taking(name)[0].form
+            yield f"--dmlab.{name}={value} is for environments {form}, not --env={config.env.id}; leave it out"
     for name in ("kwargs", "wrappers", "max_episode_steps"):
-        value = getattr(config.env, name)
-        if value and kind not in _TAKE_ARGUMENTS and (kind, name) != ("dmlab", "kwargs"):
+        if (value := getattr(config.env, name)) and name not in taken:
             yield (
-                f"--env.{name}={value} is for environments {', '.join(_TAKE_ARGUMENTS)}, but this is "
+                f"--env.{name}={value} is for environments {families.TAKERS}, but this is "
                 f"--env={config.env.id}; leave it out"
             )
-    if config.env.checkpoint_rewards and kind != "football":
-        yield f"--env.checkpoint_rewards is for football:SCENARIO, but this is --env={config.env.id}; leave it out"
+    if config.env.checkpoint_rewards and "checkpoint_rewards" not in taken:
+        form = families.taking("checkpoint_rewards")[0].form
+        yield f"--env.checkpoint_rewards is for {form}, but this is --env={config.env.id}; leave it out"
 
 
 def is_of_this_machine(listen: str) -> bool:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from seedzero.config import apex as apex_config
 from seedzero.config import config as configs
-from seedzero.config import muzero_presets, options
+from seedzero.config import families, muzero_presets, options
 from seedzero.config import ppo as ppo_config
 from seedzero.config import r2d2 as r2d2_config
 from seedzero.config import sac as sac_config
@@ -231,17 +231,10 @@ def choose(env_id: str, spec: types.EnvSpec | None) -> tuple[str, str]:
       env_id: of the environment.
       spec: of one of Gymnasium's; None: only workers know it.
     """
-    if env_id == "catch":
-        return "catch", ""
-    if env_id.startswith(("atari:", "dmlab:")):
-        return env_id.partition(":")[0], ""
-    if env_id.startswith("spiel:"):
-        return next((name for name, preset in PRESETS.items() if preset.values["env.id"] == env_id), "spiel"), ""
-    for name, preset in PRESETS.items():
-        if name.startswith("memory-") and env_id.partition("-")[0] == str(preset.values["env.id"]).partition("-")[0]:
-            return name, ""
-    if env_id.startswith("football:"):
-        return "football", ""
+    if of_family := families.of(env_id).presets:
+        task = env_id.partition("-")[0]  # memory:tmaze-5 is played as memory:tmaze-20
+        tasks = {str(PRESETS[name].values["env.id"]).partition("-")[0]: name for name in reversed(of_family)}
+        return tasks.get(task, of_family[-1]), ""
     if env_id.startswith("gym:MinAtar/"):
         return "minatar", ""
     if spec is None:

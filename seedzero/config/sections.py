@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from seedzero.config import options
+from seedzero.config import families, options
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,8 +58,7 @@ class RunConfig(options.Section):
 class EnvConfig(options.Section):
     id: str = options.fixed(
         "catch",
-        "catch | gym:ID | gym:module:ID | python:module:function | atari:GAME | dmlab:LEVEL | spiel:GAME | "
-        "memory:TASK | envpool:ID | football:SCENARIO | remote",
+        families.FORMS,
     )
     frame_size: int = options.fixed(96, "Atari: height and width of a frame", "pixels", low=16, high=210)
     frame_skip: int = options.fixed(
@@ -82,13 +81,13 @@ class EnvConfig(options.Section):
     )
     max_episode_steps: int = options.fixed(
         0,
-        "gym, python, envpool, football: episodes are truncated after this many steps; 0: the environment's own limit",
+        f"{families.TAKERS}: episodes are truncated after this many steps; 0: the environment's own limit",
         "environment steps",
         low=0,
     )
     kwargs: str = options.fixed(
         "",
-        "gym, python, envpool, football: the environment's arguments, a JSON object as '{\"continuous\": true}'; "
+        f"{families.TAKERS}: the environment's arguments, a JSON object as '{{\"continuous\": true}}'; "
         "dmlab: Lab's config, and its renderer; empty: none",
     )
     wrappers: str = options.fixed(

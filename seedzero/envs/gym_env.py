@@ -18,24 +18,21 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import ale_py  # noqa: F401  # registers Gymnasium's ALE/GAME
 import gymnasium
 import numpy as np
 from gymnasium import vector
 from gymnasium.envs import registration
 
-from seedzero.config import sections
+from seedzero.config import families, sections
 from seedzero.core import errors, packages, types, user_code
 from seedzero.envs import base as env_base
 from seedzero.envs import gym_protocol, gym_spaces, gym_wrappers, minatar
 
 _BRINGERS = {
-    "Box2D": ("gymnasium[box2d]",),
+    **{offer.module: offer.needs for offer in families.of("gym").offers if offer.module},
     "box2d": ("gymnasium[box2d]",),
-    "mujoco": ("gymnasium[mujoco]", "mujoco"),
     "pygame": ("gymnasium[classic-control]",),
-    "minatar": ("MinAtar",),
-    "minigrid": ("minigrid",),
-    "vizdoom": ("vizdoom", "opencv-python-headless"),
 }
 """Missing module -> the packages that bring it, as `packages.install_command` takes it."""
 
@@ -209,6 +206,12 @@ def _need_no_display() -> None:
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     if sys.platform == "linux" and not {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
         os.environ.setdefault("MUJOCO_GL", "egl")
+
+
+def make(env_id: str, settings: sections.EnvConfig, num_envs: int, *, render: bool = False) -> GymVectorEnv:
+    """Returns E environments with the settings' wrappers and arguments; errors as of GymVectorEnv."""
+    wrappers = gym_wrappers.parse(settings.wrappers)
+    return GymVectorEnv(env_id, num_envs, arguments(settings), wrappers=wrappers, render=render)
 
 
 def check_id(env_id: str) -> None:

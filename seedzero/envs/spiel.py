@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from seedzero.config import sections
 from seedzero.core import errors, packages, types
 from seedzero.envs import base as env_base
 from seedzero.envs import pictures
@@ -231,9 +232,11 @@ class Games:
         return types.EnvStep(observation, reward, over, np.zeros(self.num_envs, bool), self._mask.copy())
 
 
-def make(name: str, num_envs: int, *, opponent: Opponent | None = None, random_opening: int = 0) -> Games:
-    """Returns E copies of a game by its name; other arguments as in Games, errors as in Game."""
-    return Games(Game(name), num_envs, opponent=opponent, random_opening=random_opening)
+def make(name: str, settings: sections.EnvConfig, num_envs: int, *, role: types.Role = types.Role.TRAIN) -> Games:
+    """Returns E copies of a game by its name: self-play, or evaluation against random moves; errors as in Game."""
+    if role is types.Role.EVALUATE:
+        return Games(Game(name), num_envs, opponent="random")
+    return Games(Game(name), num_envs, random_opening=settings.random_opening)
 
 
 def random_move(state: State, generator: np.random.Generator) -> int:

@@ -15,6 +15,7 @@ from seedzero.checkpoints import consent, spec_file
 from seedzero.checkpoints import files as saved_files
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import config as configs
+from seedzero.config import families
 from seedzero.core import env_ids, errors, types
 from seedzero.envs import base as env_base
 from seedzero.envs import registry, spiel
@@ -23,17 +24,6 @@ from seedzero.evaluation import video as videos
 
 MAX_ENVS = 32
 """Most environments that play at a time."""
-_FRAMES_PER_SECOND = {
-    "atari": 15.0,
-    "dmlab": 15.0,
-    "gym": 30.0,
-    "python": 30.0,
-    "catch": 5.0,
-    "spiel": 1.0,
-    "memory": 5.0,
-    "envpool": 30.0,
-    "football": 10.0,
-}
 
 _EVALUATE_REMOTE = "give --listen=HOST:PORT, and start the worker with the address that is printed then"
 _PLAY_REMOTE = (
@@ -251,7 +241,7 @@ def play(
             player.advance()
 
     with env_base.closing(player.env):
-        usual = _FRAMES_PER_SECOND[player.config.env.id.partition(":")[0]]
+        usual = families.of(player.config.env.id).frames_per_second
         fps = getattr(player.env, "frames_per_second", None) or usual
         num_frames = videos.write_video(file, frames(), fps)
     (episode,) = [*ended, *cut_off]

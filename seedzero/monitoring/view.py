@@ -9,6 +9,7 @@ from typing import Any
 
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import config as configs
+from seedzero.config import families
 from seedzero.core import types
 from seedzero.monitoring import background, console, counts, exporter, forecast, metrics, wandb_run
 from seedzero.monitoring import progress as progress_lines
@@ -122,7 +123,7 @@ class View:
         if self._is_endless_told or not is_late or not num_envs or self._gathered.recent_return() is not None:
             return
         self._is_endless_told = True
-        is_limited = self._config.env.id.startswith(("gym:", "python:", "envpool:", "football:"))
+        is_limited = "max_episode_steps" in families.of(self._config.env.id).takes
         remedy = "; if episodes never end, give --env.max_episode_steps=N in a new run"
         self._screen.message(
             f"no episode has ended in {seconds:.0f} s, after {num_steps // num_envs} steps in each environment: there "

@@ -114,7 +114,7 @@ def test_an_illegal_move_is_refused_by_name():
 
 
 def test_self_play_alternates_and_rewards_who_acted():
-    env = spiel.make("tic_tac_toe", 2)
+    env = spiel.Games(spiel.Game("tic_tac_toe"), 2)
     steps = [env.reset([0, 0])]
     # Environment 0: crosses fill the upper row. Environment 1: noughts fill the middle row, a move later.
     steps += [env.step(actions(*pair)) for pair in ((0, 0), (3, 3), (1, 1), (4, 4), (2, 8), (7, 5), (7, 7))]
@@ -139,7 +139,7 @@ def test_self_play_alternates_and_rewards_who_acted():
 
 
 def test_a_draw_rewards_nobody():
-    env = spiel.make("tic_tac_toe", 1)
+    env = spiel.Games(spiel.Game("tic_tac_toe"), 1)
     env.reset([0])
     steps = [env.step(actions(move)) for move in (0, 1, 2, 4, 3, 5, 7, 6, 8)]
     assert [step.terminated[0] for step in steps] == [False] * 8 + [True]
@@ -148,13 +148,13 @@ def test_a_draw_rewards_nobody():
 
 
 def test_who_loses_by_the_own_move_is_rewarded_for_it():
-    env = spiel.make("misere(game=tic_tac_toe())", 1)
+    env = spiel.Games(spiel.Game("misere(game=tic_tac_toe())"), 1)
     env.reset([0])
     assert [env.step(actions(move)).reward[0] for move in (0, 3, 1, 4, 2)] == [0, 0, 0, 0, -1]
 
 
 def test_four_in_a_column_win_connect_four():
-    env = spiel.make("connect_four(rows=4,columns=5)", 1)
+    env = spiel.Games(spiel.Game("connect_four(rows=4,columns=5)"), 1)
     env.reset([0])
     steps = [env.step(actions(move)) for move in (0, 1, 0, 1, 0, 1, 0)]
     assert [step.reward[0] for step in steps] == [0] * 6 + [1]
@@ -164,7 +164,7 @@ def test_four_in_a_column_win_connect_four():
 
 
 def test_an_illegal_action_is_refused_before_any_game_has_moved():
-    env = spiel.make("tic_tac_toe", 2)
+    env = spiel.Games(spiel.Game("tic_tac_toe"), 2)
     env.reset([0, 0])
     env.step(actions(4, 4))
     with pytest.raises(errors.InvalidMessage, match=r"action 4 is not legal in environment 1 .*\[0, 1, 2, 3, 5, "):
@@ -174,7 +174,7 @@ def test_an_illegal_action_is_refused_before_any_game_has_moved():
 
 
 def test_games_of_one_player_have_no_mover():
-    env = spiel.make("cliff_walking", 2, opponent="random")
+    env = spiel.Games(spiel.Game("cliff_walking"), 2, opponent="random")
     assert env.spec.num_players == 1
     assert env.spec.observation_shape == (32,)
     first = env.reset([0, 0])
@@ -188,7 +188,7 @@ def test_games_of_one_player_have_no_mover():
 
 
 def test_against_an_opponent_the_sides_change_with_environment_and_episode():
-    env = spiel.make("tic_tac_toe", 2, opponent="random")
+    env = spiel.Games(spiel.Game("tic_tac_toe"), 2, opponent="random")
     rng = np.random.default_rng(0)
     step = env.reset([5, 6])
     episode, first = np.zeros(2, int), np.ones(2, bool)
@@ -215,7 +215,7 @@ def has_line(plane):
 
 
 def test_against_an_opponent_the_reward_is_the_games_for_the_own_side():
-    env = spiel.make("tic_tac_toe", 8, opponent="random")
+    env = spiel.Games(spiel.Game("tic_tac_toe"), 8, opponent="random")
     rng = np.random.default_rng(1)
     step = env.reset(range(8))
     mover = step.observation[:, 0, 0, 3]
@@ -234,7 +234,7 @@ def test_against_an_opponent_the_reward_is_the_games_for_the_own_side():
 
 
 def test_the_opponent_plays_every_legal_move_equally_often():
-    env = spiel.make("tic_tac_toe", 900, opponent="random")
+    env = spiel.Games(spiel.Game("tic_tac_toe"), 900, opponent="random")
     step = env.reset(range(900))
     crosses = step.observation[1::2, ..., 2].sum(axis=0)  # it opens in the odd ones
     assert crosses.sum() == 450
@@ -248,7 +248,7 @@ def test_the_opponent_plays_every_legal_move_equally_often():
 
 def test_the_opponent_follows_the_seeds():
     def first_moves(seeds):
-        env = spiel.make("connect_four", 2, opponent="random")
+        env = spiel.Games(spiel.Game("connect_four"), 2, opponent="random")
         steps = [env.reset(seeds), *(env.step(actions(0, 0)) for _ in range(2))]
         return np.stack([step.observation for step in steps])
 
@@ -257,7 +257,7 @@ def test_the_opponent_follows_the_seeds():
 
 
 def test_an_opening_that_would_end_the_game_is_not_played():
-    env = spiel.make("connect_four(rows=1,columns=3,x_in_row=1)", 2, opponent="random")
+    env = spiel.Games(spiel.Game("connect_four(rows=1,columns=3,x_in_row=1)"), 2, opponent="random")
     step = env.reset([0, 0])
     assert not step.observation[..., :2].any()
     step = env.step(actions(0, 1))
@@ -273,7 +273,7 @@ def stones(step):
 
 
 def test_a_random_opening_has_every_length_equally_often_and_the_right_mover():
-    env = spiel.make("tic_tac_toe", 900, random_opening=3)
+    env = spiel.Games(spiel.Game("tic_tac_toe"), 900, random_opening=3)
     step = env.reset(range(900))
     assert np.all(np.abs(np.bincount(stones(step), minlength=4) - 225) < 60)
     np.testing.assert_array_equal(step.observation[:, 0, 0, 3], stones(step) % 2)
@@ -284,7 +284,7 @@ def test_a_random_opening_has_every_length_equally_often_and_the_right_mover():
 
 def test_later_episodes_open_anew_and_by_the_seed():
     def openings(seed):
-        env = spiel.make("connect_four", 1, random_opening=6)
+        env = spiel.Games(spiel.Game("connect_four"), 1, random_opening=6)
         rng, step = np.random.default_rng(0), env.reset([seed])
         found = [step.observation[0]]
         for _ in range(300):
@@ -301,7 +301,7 @@ def test_later_episodes_open_anew_and_by_the_seed():
 
 
 def test_an_opening_ends_before_it_would_end_the_game():
-    env = spiel.make("connect_four(rows=1,columns=3,x_in_row=1)", 20, random_opening=3)
+    env = spiel.Games(spiel.Game("connect_four(rows=1,columns=3,x_in_row=1)"), 20, random_opening=3)
     step = env.reset(range(20))
     assert not step.terminated.any()
     step = env.step(np.argmax(step.action_mask, axis=1).astype(np.int32))
@@ -346,7 +346,7 @@ def test_what_cannot_be_played_is_refused_with_the_reason(name, reason):
 
 def test_a_second_move_in_a_row_is_found_while_playing_at_the_latest(monkeypatch):
     monkeypatch.setattr(spiel, "_TRIAL_MOVES", 0)
-    env = spiel.make("dots_and_boxes(num_rows=1,num_cols=2)", 1)
+    env = spiel.Games(spiel.Game("dots_and_boxes(num_rows=1,num_cols=2)"), 1)
     env.reset([0])
     for move in (0, 2, 4):
         env.step(actions(move))
@@ -361,14 +361,14 @@ def test_a_missing_package_is_named_with_what_to_install(monkeypatch):
 
 
 def test_only_boards_can_be_drawn():
-    env = spiel.make("tic_tac_toe", 1)
+    env = spiel.Games(spiel.Game("tic_tac_toe"), 1)
     env.reset([0])
     env.step(actions(4))
     picture = env.render()
     assert picture.shape == (96, 96, 3)
     centre, corner = picture[48, 48].tolist(), picture[0, 0].tolist()
     assert centre != corner
-    vector = spiel.make("nim", 1)
+    vector = spiel.Games(spiel.Game("nim"), 1)
     vector.reset([0])
     with pytest.raises(errors.EnvironmentFailure, match="no board"):
         vector.render()

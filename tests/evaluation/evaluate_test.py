@@ -188,7 +188,3 @@ def test_a_run_without_checkpoint_leaves_no_environments(
     with pytest.raises(errors.CheckpointError, match="no usable checkpoint"):
         scoring.evaluate(path, None, 5, seed=0)
     assert closed == [True]
-
-
-def test_every_family_has_a_speed_of_its_videos() -> None:
-    assert scoring._FRAMES_PER_SECOND.keys() == set(registry.LOCAL_KINDS)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from seedzero.config import config as configs
+from seedzero.envs import catch
 
 EXPERIMENTS = pathlib.Path(__file__).parents[2] / "experiments"
 
@@ -232,7 +233,7 @@ def test_emulators_alone_have_the_threads_of_all_workers(script: Any, monkeypatc
 
     def make(env_id: str, env: Any, num_envs: int, *, threads: int) -> Any:
         asked.append(threads)
-        return atari.registry.catch.Catch(num_envs)
+        return catch.Catch(num_envs)
 
     monkeypatch.setattr(atari.registry, "make", make)
     settings = {"worker.num": 3, "worker.num_groups": 2, "worker.threads": 4, "worker.envs_per_group": 2}

@@ -1,0 +1,205 @@
+"""The families of environments: one row holds all that the program knows of a family outside its file in `envs/`."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+from collections.abc import Mapping
+from importlib import metadata
+from typing import NamedTuple
+
+from seedzero.core import packages
+
+
+class Offer(NamedTuple):
+    """A row of `seedzero envs`: environments of a family that need the same package.
+
+    Attributes:
+      summary: their description.
+      example: an id.
+      module: imported by them; empty: nothing beyond a worker's own packages.
+      distribution: the name under which that module is installed; empty: its own.
+      packages: to be installed where it is missing, as `packages.install_command` takes them; empty: the distribution.
+      advice: in place of packages.
+    """
+
+    summary: str
+    example: str
+    module: str = ""
+    distribution: str = ""
+    packages: tuple[str, ...] = ()
+    advice: str = ""
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The packages to install, none where there is advice."""
+        return self.packages or (() if self.advice or not self.module else (self.distribution or self.module,))
+
+    @property
+    def state(self) -> str:
+        """Whether it is installed here, with its version or the remedy."""
+        if not self.module:
+            return "installed"
+        if importlib.util.find_spec(self.module) is None:
+            return f"not installed: {self.advice or packages.install_command(*self.needs)}"
+        name = self.distribution or self.module
+        try:
+            return f"installed: {name} {metadata.version(name)}"
+        except metadata.PackageNotFoundError:
+            return f"installed: {name}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """A family of environments. Its module is named, not imported: it may need a package that is not installed.
+
+    Attributes:
+      form: of its ids.
+      offers: rows of `seedzero envs`, at least one; the first has the usual example.
+      make: MODULE:NAME that makes a group of environments from a name, num_envs and `arguments`; empty: none are made.
+      check: MODULE:NAME that raises ConfigError or EnvironmentFailure for names that cannot exist; empty: no names.
+      arguments: of `envs/registry.py` `make`, passed on by their names.
+      frames_per_second: of a video, unless the environment says otherwise.
+      presets: by default the first whose environment has the same task, else the last; empty: by the observations.
+      reads: settings env.NAME that change nothing in other families.
+      takes: settings env.NAME that other families refuse.
+      forms: of its ids in help, where there are several.
+      hint: behind the example of a wrong id.
+    """
+
+    form: str
+    offers: tuple[Offer, ...]
+    make: str = ""
+    check: str = ""
+    arguments: tuple[str, ...] = ()
+    frames_per_second: float = 30.0
+    presets: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
+    takes: tuple[str, ...] = ()
+    forms: str = ""
+    hint: str = ""
+
+    @property
+    def prefix(self) -> str:
+        """The part of its ids before their first colon."""
+        return self.form.partition(":")[0]
+
+
+_EMULATOR = (
+    "frame_size", "frame_skip", "sticky_actions", "full_action_space", "noop_max", "life_loss", "max_episode_frames"
+)  # fmt: skip
+_OF_GYMNASIUM = ("kwargs", "wrappers", "max_episode_steps")
+
+FAMILIES = (
+    Family(
+        "catch", (Offer("a ball falls through a grid of 10x5; learned in seconds", "catch"),),
+        make="seedzero.envs.catch:Catch", frames_per_second=5.0, presets=("catch",),
+    ),
+    Family(
+        "gym:ID",
+        (
+            Offer("any Gymnasium environment, a module of your own by gym:MODULE:ID", "gym:CartPole-v1"),
+            Offer(
+                "Box2D: LunarLander, BipedalWalker, CarRacing", "gym:LunarLander-v3",
+                "Box2D", packages=("gymnasium[box2d]",),
+            ),
+            Offer(
+                "MuJoCo: HalfCheetah, Hopper, Ant, Humanoid and others", "gym:HalfCheetah-v5",
+                "mujoco", packages=("gymnasium[mujoco]", "mujoco"),
+            ),
+            Offer("MinAtar: Atari's games on a grid of 10x10 (GPL)", "gym:MinAtar/Breakout-v1", "minatar", "MinAtar"),
+            Offer("MiniGrid and BabyAI: rooms, keys and doors", "gym:minigrid:MiniGrid-DoorKey-5x5-v0", "minigrid"),
+            Offer(
+                "VizDoom: Doom's scenarios", "gym:vizdoom.gymnasium_wrapper:VizdoomBasic-v1",
+                "vizdoom", packages=("vizdoom", "opencv-python-headless"),
+            ),
+        ),
+        make="seedzero.envs.gym_env:make", check="seedzero.envs.gym_env:check_id", arguments=("settings", "render"),
+        takes=_OF_GYMNASIUM, forms="gym:ID | gym:module:ID",
+    ),
+    Family(
+        "python:MODULE:FUNCTION",
+        (Offer("what a function of yours returns, a Gymnasium environment", "python:my_module:make"),),
+        make="seedzero.envs.gym_env:GymVectorEnv.from_user_code", check="seedzero.core.user_code:check",
+        arguments=("settings", "render"), takes=_OF_GYMNASIUM, forms="python:module:function",
+    ),
+    Family(
+        "atari:GAME",
+        (Offer("Atari games by ALE's vector environment", "atari:Pong", "ale_py", "ale-py"),),
+        make="seedzero.envs.atari:Atari", check="seedzero.envs.atari:rom_name",
+        arguments=("settings", "threads", "render"), frames_per_second=15.0, presets=("atari",), reads=_EMULATOR,
+    ),
+    Family(
+        "dmlab:LEVEL",
+        (Offer(
+            "DeepMind Lab, dmlab:dmlab30 for all 30 levels; must be built", "dmlab:rooms_watermaze",
+            "deepmind_lab", advice="docs/dmlab.md says how it is built",
+        ),),
+        make="seedzero.envs.dmlab:DMLab", check="seedzero.envs.dmlab:levels", hint=", or dmlab:dmlab30 for all 30",
+        arguments=("settings", "role", "indices"), frames_per_second=15.0, presets=("dmlab",),
+        reads=("frame_skip",), takes=("kwargs", "level_cache", "level_seeds"),
+    ),
+    Family(
+        "spiel:GAME",
+        (Offer("OpenSpiel's board games of perfect information", "spiel:tic_tac_toe", "pyspiel", "open_spiel"),),
+        make="seedzero.envs.spiel:make", check="seedzero.envs.spiel:Game", arguments=("settings", "role"),
+        frames_per_second=1.0, presets=("tictactoe", "connect_four", "spiel"), reads=("random_opening",),
+    ),
+    Family(
+        "memory:TASK", (Offer("small tasks in which something must be remembered", "memory:tmaze-20"),),
+        make="seedzero.envs.memory:make", check="seedzero.envs.memory:check_id", arguments=("render",),
+        frames_per_second=5.0, presets=("memory-cartpole", "memory-tmaze", "memory-repeat"),
+    ),
+    Family(
+        "envpool:ID",
+        (
+            Offer(
+                "EnvPool, in C++: MiniGrid, MuJoCo, DM Control, VizDoom, Atari and others",
+                "envpool:MiniGrid-Empty-8x8-v0", "envpool",
+            ),
+            Offer(
+                "Procgen's games by EnvPool, with Qt 5", "envpool:CoinrunEasy-v0",
+                "PyQt5", "PyQt5-Qt5", ("envpool", "PyQt5-Qt5"),
+            ),
+        ),
+        make="seedzero.envs.envpool_env:EnvPool", check="seedzero.envs.envpool_env:check_id",
+        arguments=("settings", "threads", "render"), reads=_EMULATOR, takes=_OF_GYMNASIUM,
+    ),
+    Family(
+        "football:SCENARIO",
+        (Offer("Google Research Football by EnvPool", "football:academy_empty_goal", "envpool"),),
+        make="seedzero.envs.football:Football", check="seedzero.envs.football:check_id",
+        arguments=("settings", "threads"), frames_per_second=10.0, presets=("football",),
+        takes=(*_OF_GYMNASIUM, "checkpoint_rewards"),
+    ),
+    Family("remote", (Offer("every worker brings environments of its own, in any language", "remote"),)),
+)  # fmt: skip
+"""In the order of help and messages."""
+
+LISTED = (*FAMILIES[:5], *reversed(FAMILIES[5:7]), *FAMILIES[7:])
+"""In the order of `seedzero envs`."""
+FORMS = " | ".join(family.forms or family.form for family in FAMILIES)
+_MOST_FIRST = sorted(FAMILIES, key=lambda family: -len(family.reads))
+READERS: Mapping[str, tuple[str, ...]] = {
+    f"env.{name}": tuple(other.prefix for other in _MOST_FIRST if name in other.reads)
+    for family in FAMILIES
+    for name in family.reads
+}
+"""Setting, env.NAME -> prefixes of the families that read it, the readers of most settings first."""
+
+_BY_PREFIX = {family.prefix: family for family in FAMILIES}
+_NONE = Family("", ())
+
+
+def of(env_id: str) -> Family:
+    """Returns the family of an id by its prefix; an empty one, without offers, where there is none."""
+    return _BY_PREFIX.get(env_id.partition(":")[0], _NONE)
+
+
+def taking(setting: str) -> list[Family]:
+    """Returns the families that take a setting env.NAME which others refuse."""
+    return [family for family in FAMILIES if setting in family.takes]
+
+
+TAKERS = ", ".join(family.prefix for family in taking("max_episode_steps"))
+"""Families with Gymnasium's arguments, wrappers and limit of steps."""

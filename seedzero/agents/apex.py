@@ -34,7 +34,7 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
       ConfigError: a torso that does not fit the observations.
     """
     settings = config.apex
-    parts = q_learner.make(config, settings, spec, platform, lstm_width=0)
+    parts = q_learner.make(config, settings, spec, platform)
     return base.Agent(
         data=sources.Replay(
             length=settings.n_step + 1,

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import optax  # type: ignore[import-untyped]
 
 from seedzero.agents import base
+from seedzero.config import shared
 from seedzero.replay import windows as windowing
 
 
@@ -48,19 +49,22 @@ def clipping(norm: float) -> optax.GradientTransformation:
     return optax.clip_by_global_norm(norm) if norm else optax.identity()
 
 
-def optimizer(name: str, *, clip_norm: float, epsilon: float, decay: float = 0.0) -> optax.GradientTransformation:
-    """Returns an optimizer, without its learning rate.
+def optimizer(settings: shared.Optimizer) -> optax.GradientTransformation:
+    """Returns an optimizer, without its learning rate."""
+    direction = {
+        "adam": lambda: optax.scale_by_adam(eps=settings.epsilon),
+        "rmsprop": lambda: optax.scale_by_rms(settings.decay, settings.epsilon),
+        "centered": lambda: _by_deviation(settings.decay, settings.epsilon),
+    }
+    return optax.chain(clipping(settings.clip_norm), direction[settings.kind]())
 
-    Args:
-      name: "adam", or "rmsprop": the centered one, which divides by a standard deviation.
-      clip_norm: largest global norm of the gradients; 0: no limit.
-      epsilon: added to the divisor; RMSProp's lies under the root.
-      decay: of RMSProp's averages.
-    """
-    clip = clipping(clip_norm)
-    if name == "adam":
-        return optax.chain(clip, optax.scale_by_adam(eps=epsilon))
-    return optax.chain(clip, _by_deviation(decay, epsilon))
+
+def schedule(settings: shared.Optimizer) -> Callable[[jax.Array], Any]:
+    """Returns the function from updates done to the learning rate."""
+    found: Callable[[jax.Array], Any] = optax.constant_schedule(settings.learning_rate)
+    if settings.decay_updates:
+        found = optax.linear_schedule(settings.learning_rate, 0.0, settings.decay_updates)
+    return found
 
 
 def _by_deviation(decay: float, epsilon: float) -> optax.GradientTransformation:

@@ -21,9 +21,9 @@ import optax  # type: ignore[import-untyped]
 from seedzero.agents import base, learning, sampled
 from seedzero.config import config as configs
 from seedzero.config import ppo as ppo_config
+from seedzero.config import shared
 from seedzero.core import types
 from seedzero.networks import actor_critic, observations
-from seedzero.networks import ppo as ppo_net
 from seedzero.ops import gae, gaussians, statistics
 from seedzero.ops import returns as nstep
 from seedzero.replay import data as sources
@@ -108,7 +108,7 @@ class _Steps(NamedTuple):
 class _Parts(NamedTuple):
     config: ppo_config.PPOConfig
     spec: types.EnvSpec
-    network: ppo_net.PpoNetwork
+    network: actor_critic.RecurrentNetwork[tuple[jax.Array, actor_critic.PpoPrediction]]
     optimizer: optax.GradientTransformation
 
 
@@ -119,19 +119,15 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
       ConfigError: a torso that does not fit the observations.
     """
     settings = config.ppo
-    network = ppo_net.make(
+    network = actor_critic.ppo(
+        shared.Layers.of("ppo", settings),
         spec,
         platform,
-        torso=settings.torso,
-        width=settings.width,
-        lstm_width=settings.lstm_width,
-        frame_stack=settings.frame_stack,
         initial_std=settings.initial_std,
         normalizes=settings.normalize_observations,
-        compute_dtype=settings.compute_dtype,
     )
-    optimizer = learning.optimizer("adam", clip_norm=settings.clip_norm, epsilon=settings.adam_epsilon)
-    parts = _Parts(settings, spec, network, optimizer)
+    adam = shared.Optimizer("adam", settings.learning_rate, settings.clip_norm, settings.adam_epsilon)
+    parts = _Parts(settings, spec, network, learning.optimizer(adam))
     return base.Agent(
         data=sources.Queue(settings.unroll_length, settings.batch_size, settings.max_lag, settings.wait_seconds),
         stack=settings.frame_stack,
@@ -214,17 +210,17 @@ def _policy(parts: _Parts, params: PpoActing, memory: PpoMemory, inputs: base.In
 
 def _look(
     parts: _Parts, params: PpoActing, memory: PpoMemory, inputs: base.Inputs
-) -> tuple[Past, jax.Array, ppo_net.PpoPrediction]:
+) -> tuple[Past, jax.Array, actor_critic.PpoPrediction]:
     """Returns the memory of the LSTM before the step, its next state, and each row's prediction."""
     past = memory.past or _no_past(parts, inputs.first.shape[0])
     shown = actor_critic.Steps(inputs.observation, inputs.first, inputs.reward, past.action)
     steps = jax.tree.map(lambda x: x[:, None], shown)
-    state, predicted = parts.network.unroll(params.params, params.moments, past.state, steps)
+    state, predicted = parts.network.unroll(params.params, past.state, steps, params.moments)
     return past, state, predicted._replace(policy=predicted.policy[:, 0], value=predicted.value[:, 0])
 
 
 def _choose(
-    parts: _Parts, predicted: ppo_net.PpoPrediction, legal: jax.Array | None, draws: jax.Array, key: jax.Array
+    parts: _Parts, predicted: actor_critic.PpoPrediction, legal: jax.Array | None, draws: jax.Array, key: jax.Array
 ) -> jax.Array:
     """Returns actions [B] int32, or [B, D] before bounds: samples where `draws` [B], else the likeliest ones."""
     if parts.spec.is_continuous:
@@ -236,7 +232,7 @@ def _choose(
 
 
 def _log_prob_and_entropy(
-    parts: _Parts, predicted: ppo_net.PpoPrediction, action: jax.Array, legal: jax.Array | None
+    parts: _Parts, predicted: actor_critic.PpoPrediction, action: jax.Array, legal: jax.Array | None
 ) -> tuple[jax.Array, jax.Array]:
     """Returns the log probability [...] of actions, and the policy's entropy [...].
 
@@ -372,7 +368,7 @@ def _loss_and_metrics(
     Schulman et al. 2017, equations 7 and 9. num_steps: mean over the devices of their numbers of steps.
     """
     config = parts.config
-    _, predicted = parts.network.unroll_in_loop(params, moments, batch.state, batch.seen)
+    _, predicted = parts.network.unroll_in_loop(params, batch.state, batch.seen, moments)
     log_prob, entropy = _log_prob_and_entropy(parts, predicted, batch.action, batch.legal)
     log_ratio = jnp.where(batch.counted > 0, log_prob - batch.log_prob, 0.0)
     ratio = jnp.exp(log_ratio)

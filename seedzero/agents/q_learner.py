@@ -16,8 +16,9 @@ from seedzero.agents import base, exploration, learning
 from seedzero.config import apex as apex_config
 from seedzero.config import config as configs
 from seedzero.config import r2d2 as r2d2_config
+from seedzero.config import shared
 from seedzero.core import types
-from seedzero.networks import dueling
+from seedzero.networks import actor_critic
 from seedzero.ops import q_learning
 from seedzero.replay import data as sources
 
@@ -29,36 +30,22 @@ class QLearnerParts(NamedTuple, Generic[Config]):
 
     config: Config
     spec: types.EnvSpec
-    network: dueling.DuelingNetwork
+    network: actor_critic.RecurrentNetwork[tuple[jax.Array, jax.Array]]
     optimizer: optax.GradientTransformation
     scale: q_learning.Scale
     num_envs: int
 
 
-def make(
-    config: configs.Config, settings: Config, spec: types.EnvSpec, platform: str, *, lstm_width: int
-) -> QLearnerParts[Config]:
-    """Returns the parts for an agent's settings; lstm_width 0: without an LSTM.
+def make(config: configs.Config, settings: Config, spec: types.EnvSpec, platform: str) -> QLearnerParts[Config]:
+    """Returns the parts for an agent's settings.
 
     Raises:
       ConfigError: a torso that does not fit the observations.
     """
-    network = dueling.make(
-        f"{config.run.agent}.torso",
-        spec,
-        platform,
-        torso=settings.torso,
-        width=settings.width,
-        lstm_width=lstm_width,
-        frame_stack=settings.frame_stack,
-        compute_dtype=settings.compute_dtype,
-    )
-    optimizer = learning.optimizer(
-        settings.optimizer,
-        clip_norm=settings.clip_norm,
-        epsilon=settings.optimizer_epsilon,
-        decay=settings.rmsprop_decay,
-    )
+    network = actor_critic.dueling(shared.Layers.of(config.run.agent, settings), spec, platform)
+    kind = "adam" if settings.optimizer == "adam" else "centered"
+    rates = (settings.learning_rate, settings.clip_norm, settings.optimizer_epsilon, settings.rmsprop_decay)
+    optimizer = learning.optimizer(shared.Optimizer(kind, *rates))
     scale = q_learning.scale(rescale=settings.rescale_values)
     return QLearnerParts(settings, spec, network, optimizer, scale, config.replay.num_sharing)
 

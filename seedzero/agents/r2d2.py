@@ -43,7 +43,7 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
       ConfigError: a torso that does not fit the observations.
     """
     settings = config.r2d2
-    parts = q_learner.make(config, settings, spec, platform, lstm_width=settings.lstm_width)
+    parts = q_learner.make(config, settings, spec, platform)
     length = settings.num_positions
     return base.Agent(
         data=sources.Replay(

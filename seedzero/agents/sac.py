@@ -19,6 +19,7 @@ import optax  # type: ignore[import-untyped]
 from seedzero.agents import base, learning, sampled
 from seedzero.config import config as configs
 from seedzero.config import sac as sac_config
+from seedzero.config import shared
 from seedzero.core import errors, types
 from seedzero.networks import sac as sac_net
 from seedzero.ops import gaussians
@@ -59,15 +60,9 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
         raise errors.ConfigError(
             f"agent sac samples uniformly, but --replay.priority_alpha={config.replay.priority_alpha}; leave it out"
         )
-    network = sac_net.make(
-        spec,
-        platform,
-        width=settings.width,
-        frame_stack=settings.frame_stack,
-        compute_dtype=settings.compute_dtype,
-    )
-    optimizer = learning.optimizer("adam", clip_norm=settings.clip_norm, epsilon=1e-8)
-    parts = _Parts(settings, spec, network, optimizer)
+    adam = shared.Optimizer("adam", settings.learning_rate, settings.clip_norm)
+    network = sac_net.make(shared.Layers.of("sac", settings), spec, platform)
+    parts = _Parts(settings, spec, network, learning.optimizer(adam))
     return base.Agent(
         data=sources.Replay(length=2, observe=(0, 1)),
         stack=settings.frame_stack,
@@ -114,13 +109,8 @@ def _update(
         return value, (metrics, None)
 
     gradients, metrics, _ = learning.gradients(loss, state.params, axis_name)
-    state, metrics = learning.apply_gradients(
-        state,
-        gradients,
-        metrics,
-        optimizer=parts.optimizer,
-        schedule=lambda _: jnp.float32(parts.config.learning_rate),
-    )
+    schedule = optax.constant_schedule(parts.config.learning_rate)
+    state, metrics = learning.apply_gradients(state, gradients, metrics, optimizer=parts.optimizer, schedule=schedule)
     target = optax.incremental_update(state.params.critics, state.target_params, parts.config.target_rate)
     return state._replace(target_params=target), None, metrics
 

@@ -18,6 +18,7 @@ import optax  # type: ignore[import-untyped]
 
 from seedzero.agents import base, learning
 from seedzero.config import config as configs
+from seedzero.config import shared
 from seedzero.config import vtrace as vtrace_config
 from seedzero.core import errors, types, user_code
 from seedzero.networks import actor_critic
@@ -47,7 +48,7 @@ class PopArtState(NamedTuple):
 class _Parts(NamedTuple):
     config: vtrace_config.VTraceConfig
     spec: types.EnvSpec
-    network: actor_critic.ActorCriticNetwork
+    network: actor_critic.RecurrentNetwork[tuple[jax.Array, jax.Array, jax.Array]]
     optimizer: optax.GradientTransformation
     schedule: Any
 
@@ -59,18 +60,15 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
       ConfigError: a torso that does not fit the observations.
     """
     settings = config.vtrace
-    network = actor_critic.make(
+    network = actor_critic.actor_critic(
+        shared.Layers.of("vtrace", settings),
         spec,
         platform,
-        torso=settings.torso,
-        width=settings.width,
-        lstm_width=settings.lstm_width,
-        frame_stack=settings.frame_stack,
-        compute_dtype=settings.compute_dtype,
         own_torso=_own_torso(settings, spec) if settings.module else None,
         num_values=spec.num_tasks if settings.popart else 1,
     )
-    parts = _Parts(settings, spec, network, _optimizer(settings), _schedule(settings))
+    descent = settings.descent
+    parts = _Parts(settings, spec, network, learning.optimizer(descent), learning.schedule(descent))
     return base.Agent(
         data=sources.Queue(settings.unroll_length, settings.batch_size, settings.max_lag, settings.wait_seconds),
         stack=settings.frame_stack,
@@ -106,19 +104,6 @@ def _stored(config: vtrace_config.VTraceConfig, spec: types.EnvSpec) -> dict[str
         stored["state"] = sources.Stored((2 * config.lstm_width,), number)
         stored["last_action"] = sources.Stored((), whole)
     return stored
-
-
-def _optimizer(config: vtrace_config.VTraceConfig) -> optax.GradientTransformation:
-    clip = learning.clipping(config.clip_norm)
-    if config.optimizer == "adam":
-        return optax.chain(clip, optax.scale_by_adam())
-    return optax.chain(clip, optax.scale_by_rms(config.rmsprop_decay, config.rmsprop_epsilon))
-
-
-def _schedule(config: vtrace_config.VTraceConfig) -> Any:
-    if config.decay_updates:
-        return optax.linear_schedule(config.learning_rate, 0.0, config.decay_updates)
-    return optax.constant_schedule(config.learning_rate)
 
 
 def _init(parts: _Parts, key: jax.Array) -> learning.TrainState | PopArtState:
@@ -195,7 +180,7 @@ def _update(
     after = _follow(parts, returns, windows, target, axis_name)
     # A refused update changes nothing.
     after = jax.tree.map(lambda new, old: jnp.where(learned.num_rejected == 0, new, old), after, returns)
-    params = parts.network.rescale(learned.params, *popart.change(returns, after))
+    params = actor_critic.rescale(learned.params, *popart.change(returns, after))
     scales = {"return_scale_min": jnp.min(after.scale), "return_scale_max": jnp.max(after.scale)}
     return PopArtState(*learned._replace(params=params), after), None, metrics | scales
 

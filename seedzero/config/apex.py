@@ -9,43 +9,31 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from seedzero.config import options
+from seedzero.config import options, shared
 
 
 @dataclasses.dataclass(frozen=True)
 class ApexConfig(options.AgentSection):
     SUMMARY = "Ape-X DQN, Q-learning from a prioritized replay: where steps are dear and planning is not wanted"
-    discount: float = options.fixed(0.99, "discount of one environment step", low=0, high=1)
-    n_step: int = options.tunable(3, "steps of a return", "environment steps", low=1, high=1000)
-    epsilon: float = options.tunable(
-        0.4,
-        "probability of a random action: environment i of N has epsilon ^ (1 + exponent i / (N - 1))",
-        low=0,
-        high=1,
-    )
+    discount: float = shared.discount(0.99)
+    n_step: int = shared.n_step(3)
+    epsilon: float = shared.epsilon(0.4)
     epsilon_exponent: float = options.tunable(7.0, "see apex.epsilon", low=0)
-    target_updates: int = options.tunable(2_500, "updates between copies of the target network", "updates", low=1)
+    target_updates: int = shared.target_updates(2_500)
     rescale_values: bool = options.fixed(
         False, "learn values as h(x) = sign(x)(sqrt(|x| + 1) - 1) + x / 1000, for returns of very different sizes"
     )
-    reward_scale: float = options.fixed(1.0, "factor of rewards in training", low=1e-6)
-    clip_reward: float = options.fixed(0.0, "largest absolute reward, after scaling; 0: no limit", "reward", low=0)
-    optimizer: str = options.fixed("rmsprop", "optimizer; rmsprop: the centered one", choices=("rmsprop", "adam"))
-    learning_rate: float = options.tunable(0.00025 / 4, "learning rate", low=0)
-    rmsprop_decay: float = options.tunable(0.95, "RMSProp: decay of its averages", low=0, high=1)
-    optimizer_epsilon: float = options.tunable(1.5e-7, "added to the divisor of a step", low=1e-12)
-    clip_norm: float = options.tunable(40.0, "largest global norm of the gradients; 0: no limit", low=0)
-    torso: str = options.fixed(
-        "auto",
-        "auto: mlp for vectors, conv for small grids, nature (DQN's three convolutions) for images; deep: IMPALA's "
-        "residual network",
-        choices=("auto", "mlp", "conv", "nature", "deep"),
-    )
-    width: int = options.fixed(512, "units of the hidden layers", low=1)
-    frame_stack: int = options.fixed(1, "newest frames in one observation", "frames", low=1, high=16)
-    compute_dtype: str = options.tunable(
-        "auto", "auto: bfloat16 on accelerators, float32 on a CPU", choices=("auto", "float32", "bfloat16")
-    )
+    reward_scale: float = shared.reward_scale(1.0)
+    clip_reward: float = shared.clip_reward(0.0)
+    optimizer: str = shared.q_optimizer("rmsprop")
+    learning_rate: float = shared.learning_rate(0.00025 / 4)
+    rmsprop_decay: float = shared.rmsprop_decay(0.95)
+    optimizer_epsilon: float = shared.optimizer_epsilon(1.5e-7)
+    clip_norm: float = shared.clip_norm(40.0)
+    torso: str = shared.q_torso("auto")
+    width: int = shared.width(512)
+    frame_stack: int = shared.frame_stack(1)
+    compute_dtype: str = shared.compute_dtype("auto")
 
     def window_steps(self, config: Any) -> int:
         return self.frame_stack + self.n_step + 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from seedzero.config import options
+from seedzero.config import options, shared
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +76,7 @@ class NetworkConfig(options.Section):
     module: str = options.fixed(
         "", "MODULE:FUNCTION of your own that returns a network in place of network.kind's; empty: none"
     )
-    frame_stack: int = options.fixed(1, "newest frames in one observation", "frames", low=1, high=16)
+    frame_stack: int = shared.frame_stack(1)
     width: int = options.fixed(64, "mlp and conv: numbers of a hidden state, units of a hidden layer", low=1)
     channels: int = options.fixed(0, "conv: channels of the two convolutions; 0: half of network.width", low=0)
     pooled: bool = options.fixed(
@@ -106,9 +106,7 @@ class NetworkConfig(options.Section):
         "support_limit of 10 up to 22 thousand usual rewards",
         choices=("hyperbolic", "symlog"),
     )
-    compute_dtype: str = options.tunable(
-        "auto", "auto: bfloat16 on accelerators, float32 on a CPU", choices=("auto", "float32", "bfloat16")
-    )
+    compute_dtype: str = shared.compute_dtype("auto")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,7 +116,7 @@ class MuZeroConfig(options.AgentSection):
     MAX_PLAYERS = 2
     PLAYS_CONTINUOUS = True
 
-    discount: float = options.fixed(0.997, "discount of one environment step", low=0, high=1)
+    discount: float = shared.discount(0.997)
     scale_rewards: bool = options.fixed(
         True, "learn in units of the usual reward, the root mean square of rewards that are not 0", earlier=False
     )
@@ -128,7 +126,7 @@ class MuZeroConfig(options.AgentSection):
     )
     unroll_steps: int = options.tunable(5, "steps that training unrolls the model for (K)", low=1, high=64)
     n_step: int = options.tunable(5, "rewards before the value target bootstraps (n)", low=1, high=1000)
-    value_loss_weight: float = options.tunable(0.25, "weight of the value loss", low=0)
+    value_loss_weight: float = shared.value_loss_weight(0.25)
     reward_loss_weight: float = options.tunable(1.0, "weight of the reward loss", low=0)
     policy_loss_weight: float = options.tunable(1.0, "weight of the policy loss", low=0)
     entropy_weight: float = options.tunable(
@@ -220,7 +218,7 @@ class OptimizerConfig(options.Section):
         0.1, "cosine and linear: final share of the rate; exponential: factor every decay_updates", low=0, high=1
     )
     weight_decay: float = options.tunable(1e-4, "AdamW: decoupled weight decay", low=0)
-    clip_norm: float = options.tunable(5.0, "largest global norm of the gradients; 0: no limit", low=0)
+    clip_norm: float = shared.clip_norm(5.0)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from seedzero.config import options
+from seedzero.config import options, shared
 from seedzero.core import errors
 
 
@@ -21,25 +21,13 @@ class PPOConfig(options.AgentSection):
     PLAYS_CONTINUOUS = True
     LEARNS_THROUGH = "unroll_length"
 
-    discount: float = options.fixed(0.99, "discount of one environment step", low=0, high=1)
-    unroll_length: int = options.fixed(128, "steps of one unroll", "environment steps", low=1, high=10_000)
+    discount: float = shared.discount(0.99)
+    unroll_length: int = shared.unroll_length(128, high=10_000)
     batch_size: int = options.fixed(
         32, "unrolls of one update: as many as there are environments, or acting outruns learning", low=1
     )
-    max_lag: int = options.fixed(
-        1,
-        "complete unrolls of an environment that may wait to be learned from; acting holds it until one is used",
-        "unrolls",
-        low=1,
-        high=64,
-    )
-    wait_seconds: float = options.free(
-        10.0,
-        "a batch with too few unrolls waits this long for more, then it is padded with weight 0",
-        "s",
-        low=0,
-        high=options.LONGEST_WAIT,
-    )
+    max_lag: int = shared.max_lag(1)
+    wait_seconds: float = shared.wait_seconds(10.0)
     num_epochs: int = options.tunable(4, "times that an update learns from each of its steps", low=1, high=1000)
     num_minibatches: int = options.tunable(
         4,
@@ -48,8 +36,8 @@ class PPOConfig(options.AgentSection):
     )
     clip_ratio: float = options.tunable(0.2, "clip range of the probability ratio (epsilon)", low=0)
     trace_decay: float = options.tunable(0.95, "lambda of generalized advantage estimation", low=0, high=1)
-    entropy_weight: float = options.tunable(0.01, "weight of the entropy bonus", low=0)
-    value_loss_weight: float = options.tunable(0.5, "weight of the value loss", low=0)
+    entropy_weight: float = shared.entropy_weight(0.01)
+    value_loss_weight: float = shared.value_loss_weight(0.5)
     clip_value: float = options.tunable(
         0.0, "values change at most so much in one update; 0: no limit", "scaled return", low=0
     )
@@ -60,31 +48,27 @@ class PPOConfig(options.AgentSection):
     normalize_rewards: bool = options.fixed(
         True, "rewards are divided by the running standard deviation of discounted returns"
     )
-    reward_scale: float = options.fixed(1.0, "factor of rewards in training", low=1e-6)
-    clip_reward: float = options.fixed(0.0, "largest absolute reward, after scaling; 0: no limit", "reward", low=0)
+    reward_scale: float = shared.reward_scale(1.0)
+    clip_reward: float = shared.clip_reward(0.0)
     initial_std: float = options.fixed(
         1.0, "continuous actions: first standard deviation, where the bounds are -1 and 1", low=1e-3, high=10
     )
     squash: bool = options.fixed(False, "continuous actions: tanh keeps them within the bounds; else they are clipped")
     learning_rate: float = options.tunable(2.5e-4, "initial learning rate", low=0)
-    decay_updates: int = options.tunable(
-        0, "updates in which the learning rate falls linearly to 0; 0: it stays", "updates", low=0
-    )
+    decay_updates: int = shared.decay_updates(0)
     decay_clip: bool = options.tunable(False, "ppo.clip_ratio falls like the learning rate, in ppo.decay_updates")
     adam_epsilon: float = options.tunable(1e-5, "Adam: added to the root of the mean square", low=1e-12)
-    clip_norm: float = options.tunable(0.5, "largest global norm of the gradients; 0: no limit", low=0)
+    clip_norm: float = shared.clip_norm(0.5)
     torso: str = options.fixed(
         "auto",
         "auto: mlp for vectors (one network for the policy, one for the value), conv for small grids, nature (DQN's "
         "convolutions) for images",
         choices=("auto", "mlp", "conv", "nature"),
     )
-    width: int = options.fixed(64, "units of the hidden layers", low=1)
-    lstm_width: int = options.fixed(0, "units of an LSTM behind the torso; 0: feed-forward", low=0)
-    frame_stack: int = options.fixed(1, "newest frames in one observation", "frames", low=1, high=16)
-    compute_dtype: str = options.tunable(
-        "auto", "auto: bfloat16 on accelerators, float32 on a CPU", choices=("auto", "float32", "bfloat16")
-    )
+    width: int = shared.width(64)
+    lstm_width: int = shared.lstm_width(0)
+    frame_stack: int = shared.frame_stack(1)
+    compute_dtype: str = shared.compute_dtype("auto")
 
     def __post_init__(self) -> None:
         super().__post_init__()

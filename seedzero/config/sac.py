@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from seedzero.config import options
+from seedzero.config import options, shared
 
 
 @dataclasses.dataclass(frozen=True)
@@ -15,7 +15,7 @@ class SACConfig(options.AgentSection):
     PLAYS_CONTINUOUS = True
     PLAYS_DISCRETE = False
 
-    discount: float = options.fixed(0.99, "discount of one environment step", low=0, high=1)
+    discount: float = shared.discount(0.99)
     learning_rate: float = options.tunable(3e-4, "learning rate of actor, critics and temperature", low=0)
     target_rate: float = options.tunable(
         0.005, "share of the newest critics that enters the target critics at each update (tau)", low=0, high=1
@@ -24,13 +24,11 @@ class SACConfig(options.AgentSection):
     entropy_per_dimension: float = options.tunable(
         -1.0, "entropy that the temperature aims at, for each of an action's numbers, in bounds of -1 and 1", "nats"
     )
-    reward_scale: float = options.fixed(1.0, "factor of rewards in training", low=1e-6)
-    clip_norm: float = options.tunable(0.0, "largest global norm of the gradients; 0: no limit", low=0)
+    reward_scale: float = shared.reward_scale(1.0)
+    clip_norm: float = shared.clip_norm(0.0)
     width: int = options.fixed(256, "units of the two hidden layers", low=1)
-    frame_stack: int = options.fixed(1, "newest frames in one observation", "frames", low=1, high=16)
-    compute_dtype: str = options.tunable(
-        "auto", "auto: bfloat16 on accelerators, float32 on a CPU", choices=("auto", "float32", "bfloat16")
-    )
+    frame_stack: int = shared.frame_stack(1)
+    compute_dtype: str = shared.compute_dtype("auto")
 
     def window_steps(self, config: Any) -> int:
         return 2

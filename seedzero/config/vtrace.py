@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from seedzero.config import options
+from seedzero.config import options, shared
 
 
 @dataclasses.dataclass(frozen=True)
@@ -15,40 +15,26 @@ class VTraceConfig(options.AgentSection):
     SAMPLES = False
     LEARNS_THROUGH = "unroll_length"
 
-    discount: float = options.fixed(0.99, "discount of one environment step", low=0, high=1)
-    unroll_length: int = options.fixed(20, "steps of one unroll", "environment steps", low=1, high=1000)
+    discount: float = shared.discount(0.99)
+    unroll_length: int = shared.unroll_length(20, high=1000)
     batch_size: int = options.fixed(32, "unrolls of one update", low=1)
-    max_lag: int = options.fixed(
-        2,
-        "complete unrolls of an environment that may wait to be learned from; acting holds it until one is used",
-        "unrolls",
-        low=1,
-        high=64,
-    )
-    wait_seconds: float = options.free(
-        1.0,
-        "a batch with too few unrolls waits this long for more, then it is padded with weight 0",
-        "s",
-        low=0,
-        high=options.LONGEST_WAIT,
-    )
-    entropy_weight: float = options.tunable(0.01, "weight of the entropy bonus", low=0)
-    value_loss_weight: float = options.tunable(0.5, "weight of the value loss", low=0)
+    max_lag: int = shared.max_lag(2)
+    wait_seconds: float = shared.wait_seconds(1.0)
+    entropy_weight: float = shared.entropy_weight(0.01)
+    value_loss_weight: float = shared.value_loss_weight(0.5)
     clip_rho: float = options.tunable(1.0, "largest importance weight of a temporal difference (rho-bar)", low=0)
     clip_c: float = options.tunable(1.0, "largest importance weight of a trace (c-bar)", low=0)
     trace_decay: float = options.tunable(1.0, "lambda of the traces", low=0, high=1)
     reward_scale: float = options.fixed(
         1.0, "factor of rewards in training: values near 1 are learned soonest", low=1e-6
     )
-    clip_reward: float = options.fixed(0.0, "largest absolute reward, after scaling; 0: no limit", "reward", low=0)
+    clip_reward: float = shared.clip_reward(0.0)
     optimizer: str = options.fixed("rmsprop", "optimizer", choices=("rmsprop", "adam"))
     learning_rate: float = options.tunable(6e-4, "initial learning rate", low=0)
-    decay_updates: int = options.tunable(
-        0, "updates in which the learning rate falls linearly to 0; 0: it stays", "updates", low=0
-    )
+    decay_updates: int = shared.decay_updates(0)
     rmsprop_decay: float = options.tunable(0.99, "RMSProp: decay of the mean square", low=0, high=1)
     rmsprop_epsilon: float = options.tunable(0.01, "RMSProp: added to the mean square", low=1e-12)
-    clip_norm: float = options.tunable(40.0, "largest global norm of the gradients; 0: no limit", low=0)
+    clip_norm: float = shared.clip_norm(40.0)
     popart: bool = options.fixed(
         False, "PopArt: a value for each task, in units of that task's returns; off: one value for all"
     )
@@ -64,12 +50,17 @@ class VTraceConfig(options.AgentSection):
     module: str = options.fixed(
         "", "MODULE:FUNCTION of your own that returns a torso in place of vtrace.torso's; empty: none"
     )
-    width: int = options.fixed(256, "units of the hidden layers", low=1)
-    lstm_width: int = options.fixed(0, "units of an LSTM behind the torso; 0: feed-forward", low=0)
-    frame_stack: int = options.fixed(1, "newest frames in one observation", "frames", low=1, high=16)
-    compute_dtype: str = options.tunable(
-        "auto", "auto: bfloat16 on accelerators, float32 on a CPU", choices=("auto", "float32", "bfloat16")
-    )
+    width: int = shared.width(256)
+    lstm_width: int = shared.lstm_width(0)
+    frame_stack: int = shared.frame_stack(1)
+    compute_dtype: str = shared.compute_dtype("auto")
+
+    @property
+    def descent(self) -> shared.Optimizer:
+        """The optimizer's settings."""
+        epsilon = 1e-8 if self.optimizer == "adam" else self.rmsprop_epsilon
+        rates = (self.learning_rate, self.clip_norm, epsilon, self.rmsprop_decay, self.decay_updates)
+        return shared.Optimizer(self.optimizer, *rates)
 
     def notes(self, config: Any) -> list[str]:
         worker = config.worker

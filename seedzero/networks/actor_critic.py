@@ -1,32 +1,38 @@
-"""A policy and a value on one torso, by choice with an LSTM between: the networks of IMPALA (Espeholt et al. 2018).
+"""A torso, by choice an LSTM behind it, and one of three heads: the networks of agents that have no model.
 
-Shape letters: B batch, T steps of an unroll, A actions.
+V-trace's head is a policy and a value (IMPALA, Espeholt et al. 2018). That of Ape-X and R2D2 has the dueling streams
+of Q values (Wang et al. 2016). PPO's is a policy and a value with two networks for vectors, one with convolutions for
+grids and images; with an LSTM, both come from one torso.
+
+Shape letters: B batch, T steps of an unroll, A actions, K numbers of PPO's policy: logits of actions, or means of a
+vector's numbers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from seedzero.config import kinds
+from seedzero.config import kinds, shared
 from seedzero.core import types
+from seedzero.networks import inputs as network_inputs
 from seedzero.networks import mlp, observations, text
+from seedzero.ops import convolution
 
 Params: TypeAlias = Any
+Out = TypeVar("Out")
 
-DEEP_CHANNELS = (16, 32, 32)
-SHALLOW = ((16, 8, 4), (32, 4, 2))
-NATURE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
-"""Channels, kernel size and stride of the convolutions (nature: Mnih et al. 2015)."""
+_DEEP_CHANNELS = (16, 32, 32)
+_CONVOLUTIONS = {"shallow": ((16, 8, 4), (32, 4, 2)), "nature": ((32, 8, 4), (64, 4, 2), (64, 3, 1))}
+"""Channels, kernel size and stride (nature: Mnih et al. 2015)."""
 _ORTHOGONAL = nn.initializers.orthogonal(2**0.5)
 _VALUE = "Dense_1"
-"""Name of the value's layer in saved runs."""
+"""Name of the layer of V-trace's value in saved runs."""
 _ILLEGAL = -1e9
-_TORSOS = {"mlp": "mlp", "conv": "conv", "resnet": "deep", "deep": "deep", "shallow": "shallow"}
 
 
 class Steps(NamedTuple):
@@ -36,7 +42,7 @@ class Steps(NamedTuple):
       observation: {name: [B, T, *shape]}, stacked frames on the last axis.
       first: [B, T] bool, true: an episode begins; the recurrent state is 0 there.
       reward: [B, T] received on the way to the observation; read by an LSTM, but where an episode begins.
-      last_action: [B, T] int32 of the step before, or [B, T, D] of vectors; read likewise.
+      last_action: [B, T] int32 of the step before, or [B, T, K] of vectors, in -1 to 1; read likewise.
       task: [B, T] int32, whose value is wanted where there is one for each task; None: the first one's.
     """
 
@@ -47,20 +53,39 @@ class Steps(NamedTuple):
     task: jax.Array | None = None
 
 
-class ActorCriticNetwork(NamedTuple):
-    """Pure functions of parameters.
+class RecurrentNetwork(NamedTuple, Generic[Out]):
+    """Pure functions of parameters; all numbers are float32.
 
     Attributes:
-      init: key -> parameters, float32.
-      initial_state: batch size -> recurrent state [B, 2 * LSTM units] float32; [B, 0] without an LSTM.
-      unroll: (params, state, Steps) -> (state behind them, policy logits [B, T, A], value [B, T]), float32.
-      rescale: (params, factor [N], shift [N]) -> parameters with which the value v of task i is factor_i v + shift_i.
+      init: key -> parameters.
+      initial_state: batch size -> recurrent state [B, 2 * LSTM units]; [B, 0] without an LSTM.
+      unroll: (params, state, Steps) -> (state behind them, outputs of the head ...). Moments as the last argument
+        normalize the features.
+      unroll_in_loop: the same function for loops; on a CPU PPO's convolutions are products of matrices.
+      no_moments: () -> moments before anything was seen; None: nothing is normalized.
+      add_moments: (moments, observation, counted [N] bool, axis_name) -> moments with these observations.
     """
 
     init: Callable[[jax.Array], Params]
     initial_state: Callable[[int], jax.Array]
-    unroll: Callable[[Params, jax.Array, Steps], tuple[jax.Array, jax.Array, jax.Array]]
-    rescale: Callable[[Params, jax.Array, jax.Array], Params]
+    unroll: Callable[..., Out]
+    unroll_in_loop: Callable[..., Out]
+    no_moments: Callable[[], network_inputs.Moments | None] = lambda: None
+    add_moments: Callable[..., network_inputs.Moments] = lambda moments, *_: moments
+
+
+class PpoPrediction(NamedTuple):
+    """What the network says of T steps, float32.
+
+    Attributes:
+      policy: [B, T, K] logits, or means of a normal distribution over vectors that fill -1 to 1.
+      log_std: [K] logs of its standard deviations, the same for all observations; [0] where actions are numbers.
+      value: [B, T].
+    """
+
+    policy: jax.Array
+    log_std: jax.Array
+    value: jax.Array
 
 
 def masked(logits: jax.Array, legal: jax.Array | None) -> jax.Array:
@@ -68,19 +93,21 @@ def masked(logits: jax.Array, legal: jax.Array | None) -> jax.Array:
     return logits if legal is None else jnp.where(legal, logits, _ILLEGAL)
 
 
-def make(
+def rescale(params: Params, factor: jax.Array, shift: jax.Array) -> Params:
+    """Returns V-trace's parameters with which the value v of task i is factor_i v + shift_i; both are [N]."""
+    head = params[_VALUE]
+    return {**params, _VALUE: {"kernel": head["kernel"] * factor, "bias": head["bias"] * factor + shift}}
+
+
+def actor_critic(
+    layers: shared.Layers,
     spec: types.EnvSpec,
     platform: str,
     *,
-    torso: str,
-    width: int,
-    lstm_width: int,
-    frame_stack: int,
-    compute_dtype: str,
     own_torso: nn.Module | None = None,
     num_values: int = 1,
-) -> ActorCriticNetwork:
-    """Returns the network for an environment of discrete actions; lstm_width 0: without an LSTM.
+) -> RecurrentNetwork[tuple[jax.Array, jax.Array, jax.Array]]:
+    """Returns V-trace's network for discrete actions: state, policy logits [B, T, A], values [B, T].
 
     own_torso: replaces the torso; from prepared observations [N, ...] to features [N, F], or of any other shape.
     num_values: N, tasks that have a value of their own.
@@ -88,53 +115,75 @@ def make(
     Raises:
       ConfigError: the torso does not fit the observation's shape.
     """
-    kind = _TORSOS[kinds.choose_kind("vtrace.torso", torso, spec)]
-    dtype = observations.compute_dtype(compute_dtype, platform)
-    read = observations.reader(kind, spec, frame_stack)
-    model = _Model(kind, width, lstm_width, spec.num_actions, dtype, own_torso, num_values)
-    texts = [array for array in spec.arrays if array.text]
-
-    def read_all(observation: Mapping[str, jax.Array]) -> _Seen:
-        newest = tuple(observation[array.name][..., -array.shape[0] :] for array in texts)
-        return _Seen(read(observation), newest)
-
-    def rescale(params: Params, factor: jax.Array, shift: jax.Array) -> Params:
-        head = params[_VALUE]
-        return {**params, _VALUE: {"kernel": head["kernel"] * factor, "bias": head["bias"] * factor + shift}}
-
-    return ActorCriticNetwork(
-        *functions(model, read_all, observations.zeros(spec, frame_stack, 1), lstm_width), rescale
-    )
+    return _network(_ActorCritic, layers, spec, platform, "deep", own_torso=own_torso, num_values=num_values)
 
 
-def functions(
-    model: nn.Module,
-    read: Callable[[Mapping[str, jax.Array]], Any],
-    observation: Mapping[str, jax.Array],
-    lstm_width: int,
-) -> tuple[Callable[[jax.Array], Params], Callable[[int], jax.Array], Callable[[Params, jax.Array, Steps], Any]]:
-    """Returns init, initial_state and unroll of a network, see `ActorCriticNetwork`.
+def dueling(
+    layers: shared.Layers, spec: types.EnvSpec, platform: str
+) -> RecurrentNetwork[tuple[jax.Array, jax.Array]]:
+    """Returns the network of Q learning for discrete actions: state, Q values [B, T, A].
 
-    Args:
-      model: (what `read` returns, state, Steps without observations) -> what unroll returns.
-      read: observations {name: [B * T, ...]} -> features [B * T, ...].
-      observation: of one environment, {name: [1, ...]}.
-      lstm_width: units; 0: without an LSTM.
+    Raises:
+      ConfigError: the torso does not fit the observation's shape.
     """
+    return _network(_Dueling, layers, spec, platform, "nature")
+
+
+def ppo(
+    layers: shared.Layers, spec: types.EnvSpec, platform: str, *, initial_std: float, normalizes: bool
+) -> RecurrentNetwork[tuple[jax.Array, PpoPrediction]]:
+    """Returns PPO's network: state, prediction.
+
+    Raises:
+      ConfigError: the torso does not fit the observation's shape.
+    """
+    more = {"num_dimensions": len(spec.action_low), "initial_std": initial_std}
+    return _network(_Ppo, layers, spec, platform, "nature", normalizes, **more)
+
+
+def _network(
+    head: Any,
+    layers: shared.Layers,
+    spec: types.EnvSpec,
+    platform: str,
+    of_images: str,
+    normalizes: bool = False,
+    **more: Any,
+) -> RecurrentNetwork[Any]:
+    """Returns a network with a head, a `_Model` with fields of its own; of_images: the torso for images."""
+    kind = kinds.choose_kind(f"{layers.agent}.torso", layers.torso, spec)
+    layers = layers._replace(torso=of_images if kind == "resnet" else kind)
+    inputs = network_inputs.InputFunctions(layers.torso, spec, layers.frame_stack, normalizes)
+    dtype = observations.compute_dtype(layers.compute_dtype, platform)
+    model: _Model = head(layers, spec.num_actions, dtype, **more)
+
+    def see(observation: network_inputs.Observation, moments: network_inputs.Moments | None) -> _Seen:
+        texts = [observation[array.name][..., -array.shape[0] :] for array in spec.arrays if array.text]  # the newest
+        return _Seen(inputs.features(moments, observation), tuple(texts))
 
     def initial_state(num_rows: int) -> jax.Array:
-        return jnp.zeros((num_rows, 2 * lstm_width))
+        return jnp.zeros((num_rows, 2 * layers.lstm_width))
 
-    def unroll(params: Params, state: jax.Array, steps: Steps) -> Any:
-        seen = read(observations.flat(steps.observation))
-        return model.apply({"params": params}, seen, state, steps._replace(observation={}))
+    def unroll_by(model: _Model) -> Callable[..., Any]:
+        def unroll(
+            params: Params, state: jax.Array, steps: Steps, moments: network_inputs.Moments | None = None
+        ) -> Any:
+            seen = see(observations.flat(steps.observation), moments)
+            return model.apply({"params": params}, seen, state, steps._replace(observation={}))
+
+        return unroll
 
     def init(key: jax.Array) -> Params:
-        one = jnp.zeros((1, 1))
-        steps = Steps({}, one > 0, one, one.astype(jnp.int32))
-        return model.init(key, read(observation), initial_state(1), steps)["params"]
+        one, dtype = jnp.zeros((1, 1)), jnp.float32 if spec.is_continuous else jnp.int32
+        steps = Steps({}, one > 0, one, jnp.zeros((1, 1, *spec.action_shape), dtype))
+        return model.init(key, see(observations.zeros(spec, layers.frame_stack, 1), None), initial_state(1), steps)[
+            "params"
+        ]
 
-    return init, initial_state, unroll
+    in_loop = model.clone(convolve=convolution.convolve) if platform == "cpu" else model
+    return RecurrentNetwork(
+        init, initial_state, unroll_by(model), unroll_by(in_loop), inputs.no_moments, inputs.add_moments
+    )
 
 
 class _Seen(NamedTuple):
@@ -145,42 +194,121 @@ class _Seen(NamedTuple):
 
 
 class _Model(nn.Module):
-    """What is seen [B * T], state [B, 2 * units], steps -> state, logits [B, T, A], value [B, T] of their tasks."""
+    """What is seen [B * T], state [B, 2 * units], steps -> state, and the head's outputs [B, T, ...].
 
-    torso: str
-    width: int
-    lstm_width: int
+    Flax names parameters by their classes and order: those of saved runs have the names in this file.
+
+    Attributes:
+      num_actions: 0: they are vectors.
+      convolve: in place of `lax.conv_general_dilated`.
+    """
+
+    layers: shared.Layers
     num_actions: int
     dtype: Any
+    convolve: Any = None
+
+    @nn.compact
+    def __call__(self, seen: _Seen, state: jax.Array, steps: Steps) -> tuple[Any, ...]:
+        x = jax.tree.map(lambda x: x.reshape(*steps.first.shape, -1), self.torso(*seen))
+        if self.layers.lstm_width:
+            x = _with_past(x.astype(self.dtype), steps, self.num_actions)
+            state, x = _Recurrence(self.layers.lstm_width, self.dtype)(state, x, steps.first)
+        return state, *self.head(x, steps)
+
+    def torso(self, features: observations.Features, texts: tuple[jax.Array, ...]) -> Any:
+        """Returns features [N, F]."""
+        return _Torso(self.layers.torso, self.layers.width, self.dtype)(*features.given)
+
+    def head(self, x: Any, steps: Steps) -> tuple[Any, ...]:
+        """Returns the outputs for features [B, T, F]."""
+        raise NotImplementedError
+
+
+class _ActorCritic(_Model):
+    """Logits [B, T, A], values [B, T] of the steps' tasks. See `actor_critic`."""
+
     own_torso: nn.Module | None = None
     num_values: int = 1
 
-    @nn.compact
-    def __call__(self, seen: _Seen, state: jax.Array, steps: Steps) -> tuple[jax.Array, ...]:
-        torso = self.own_torso or _Torso(self.torso, self.width, self.dtype)
-        x = torso(*seen.features.given).astype(self.dtype)
-        if seen.texts:
-            read = [text.Encoder(self.dtype)(given) for given in seen.texts]
-            x = jnp.concatenate([x.reshape(x.shape[0], -1), *read], axis=-1)
-        x = x.reshape(*steps.first.shape, -1)
-        if self.lstm_width:
-            x = with_past(x, steps, self.num_actions)
-            state, x = _Recurrence(self.lstm_width, self.dtype)(state, x, steps.first)
-        x = x.astype(jnp.float32)  # bfloat16 has a step of 0.5 at values of 64
-        logits = nn.Dense(self.num_actions, kernel_init=nn.initializers.orthogonal(0.01))(x)
-        values = nn.Dense(self.num_values, kernel_init=nn.initializers.orthogonal(1.0), name=_VALUE)(x)
-        task = jnp.zeros_like(steps.first, jnp.int32) if steps.task is None else steps.task
+    def torso(self, features: observations.Features, texts: tuple[jax.Array, ...]) -> jax.Array:
+        x = self.own_torso(*features.given) if self.own_torso else super().torso(features, texts)
+        read = [text.Encoder(self.dtype)(given) for given in texts]
+        return jnp.concatenate([x.reshape(x.shape[0], -1).astype(self.dtype), *read], axis=-1)
+
+    def head(self, x: jax.Array, steps: Steps) -> tuple[jax.Array, jax.Array]:
+        logits, values = _policy_and_values(x, x, (self.num_actions, None), (self.num_values, _VALUE))
         if self.num_values == 1:
-            return state, logits, values[..., 0]
-        return state, logits, jnp.take_along_axis(values, task[..., None], axis=-1)[..., 0]
+            return logits, values[..., 0]
+        task = jnp.zeros_like(steps.first, jnp.int32) if steps.task is None else steps.task
+        return logits, jnp.take_along_axis(values, task[..., None], axis=-1)[..., 0]
 
 
-def with_past(x: jax.Array, steps: Steps, num_actions: int) -> jax.Array:
+class _Dueling(_Model):
+    """Q values [B, T, A]."""
+
+    def head(self, x: jax.Array, steps: Steps) -> tuple[jax.Array]:
+        value, advantage = self._stream(x, 1), self._stream(x, self.num_actions)
+        return (value + advantage - jnp.mean(advantage, axis=-1, keepdims=True),)  # equation 9
+
+    def _stream(self, x: jax.Array, size: int) -> jax.Array:
+        """Returns [B, T, size]; the last layer computes in float32: bfloat16 has a step of 0.5 at values of 64."""
+        x = nn.relu(nn.Dense(self.layers.width, dtype=self.dtype)(x)).astype(jnp.float32)
+        return nn.Dense(size)(x)
+
+
+class _Ppo(_Model):
+    """A prediction. initial_std: of actions that are vectors of so many dimensions."""
+
+    num_dimensions: int = 0
+    initial_std: float = 1.0
+
+    def torso(self, features: observations.Features, texts: tuple[jax.Array, ...]) -> Any:
+        layers = self.layers
+        if layers.torso == "mlp" and layers.lstm_width:
+            return self._vectors(features.main, "torso")
+        if layers.torso == "mlp":
+            # What a small network learns of values, on the scale of returns, would drown what the policy needs.
+            return self._vectors(features.main, "policy"), self._vectors(features.main, "value")
+        small = ((max(1, layers.width // 8), 3, 1),)
+        convolutions = _CONVOLUTIONS.get(layers.torso, small)
+        x = _convolved(
+            features.main, convolutions, self.dtype, kernel_init=_ORTHOGONAL, conv_general_dilated=self.convolve
+        )
+        return _joined(x, features.vector, layers.width, self.dtype, name="torso").astype(jnp.float32)
+
+    def _vectors(self, x: jax.Array, name: str) -> jax.Array:
+        x = x.reshape(x.shape[0], -1)
+        x = nn.tanh(mlp.first(self.layers.width, kernel_init=_ORTHOGONAL, name=f"{name}_0")(x))
+        return nn.tanh(_dense(self.layers.width, self.dtype, name=f"{name}_1")(x)).astype(jnp.float32)
+
+    def head(self, x: Any, steps: Steps) -> tuple[PpoPrediction]:
+        policy, value = x if isinstance(x, tuple) else (x, x)
+        num_outputs = self.num_actions or self.num_dimensions
+        policy, value = _policy_and_values(policy, value, (num_outputs, "policy"), (1, "value"))
+        log_std = jnp.zeros(0)
+        if not self.num_actions:
+            first = nn.initializers.constant(jnp.log(self.initial_std))
+            log_std = self.param("log_std", first, (num_outputs,), jnp.float32)
+        return (PpoPrediction(policy, log_std, value[..., 0]),)
+
+
+def _policy_and_values(
+    policy: jax.Array, value: jax.Array, of_policy: tuple[int, str | None], of_value: tuple[int, str]
+) -> tuple[jax.Array, jax.Array]:
+    """Returns the outputs [B, T, size] of two layers for features [B, T, F]; each has a size and a name."""
+    # In float32: bfloat16 has a step of 0.5 at values of 64.
+    policy, value = policy.astype(jnp.float32), value.astype(jnp.float32)
+    policy = nn.Dense(of_policy[0], kernel_init=nn.initializers.orthogonal(0.01), name=of_policy[1])(policy)
+    return policy, nn.Dense(of_value[0], kernel_init=nn.initializers.orthogonal(1.0), name=of_value[1])(value)
+
+
+def _with_past(x: jax.Array, steps: Steps, num_actions: int) -> jax.Array:
     """Returns features [B, T, F] with the last reward, clipped to -1 to 1, and the last action behind them.
 
     Both are 0 where an episode begins.
 
-    num_actions: 0: actions are vectors [B, T, D].
+    num_actions: 0: actions are vectors [B, T, K].
     """
     action = jax.nn.one_hot(steps.last_action, num_actions) if num_actions else steps.last_action
     reward = jnp.clip(steps.reward, -1.0, 1.0)[..., None]
@@ -220,32 +348,41 @@ class _Torso(nn.Module):
     def __call__(self, x: jax.Array, vector: jax.Array | None = None) -> jax.Array:
         if self.kind == "mlp":
             x = nn.relu(mlp.first(self.width, kernel_init=_ORTHOGONAL)(x.reshape(x.shape[0], -1)))
-        x = x.astype(self.dtype)
-        if self.kind == "deep":
-            x = self._deep(x)
-        elif self.kind in ("shallow", "nature"):
-            for channels, kernel, stride in SHALLOW if self.kind == "shallow" else NATURE:
-                x = nn.relu(nn.Conv(channels, (kernel, kernel), strides=stride, dtype=self.dtype)(x))
-        elif self.kind == "conv":
-            for _ in range(2):
-                x = nn.relu(nn.Conv(max(1, self.width // 4), (3, 3), dtype=self.dtype)(x))
-        x = x.reshape(x.shape[0], -1)
-        if vector is not None:
-            beside = nn.relu(mlp.first(self.width, kernel_init=_ORTHOGONAL, name="vector")(vector))
-            x = jnp.concatenate([x, beside.astype(self.dtype)], axis=-1)
-        return nn.relu(nn.Dense(self.width, dtype=self.dtype, kernel_init=_ORTHOGONAL)(x))
-
-    def _deep(self, x: jax.Array) -> jax.Array:
-        """Returns IMPALA's residual network (figure 3): three times convolution, pooling, two residual blocks."""
-        pool: Callable[..., jax.Array] = nn.max_pool
-        for channels in DEEP_CHANNELS:
-            x = nn.Conv(channels, (3, 3), dtype=self.dtype)(x)
-            x = pool(x, (3, 3), strides=(2, 2), padding="SAME")
-            for _ in range(2):
-                y = nn.Conv(channels, (3, 3), dtype=self.dtype)(nn.relu(x))
-                x = x + nn.Conv(channels, (3, 3), dtype=self.dtype)(nn.relu(y))
-        return nn.relu(x)
+        elif self.kind == "deep":
+            x = _residual(x, self.dtype)
+        else:
+            small = ((max(1, self.width // 4), 3, 1),) * 2
+            x = _convolved(x, _CONVOLUTIONS.get(self.kind, small), self.dtype)
+        return _joined(x, vector, self.width, self.dtype)
 
 
-# Flax names parameters by their class: those of saved runs have the names above.
-Torso, Recurrence = _Torso, _Recurrence
+def _residual(x: jax.Array, dtype: Any) -> jax.Array:
+    """Returns IMPALA's residual network (figure 3): three times convolution, pooling, two residual blocks."""
+    pool: Callable[..., jax.Array] = nn.max_pool
+    for channels in _DEEP_CHANNELS:
+        x = nn.Conv(channels, (3, 3), dtype=dtype)(x)
+        x = pool(x, (3, 3), strides=(2, 2), padding="SAME")
+        for _ in range(2):
+            y = nn.Conv(channels, (3, 3), dtype=dtype)(nn.relu(x))
+            x = x + nn.Conv(channels, (3, 3), dtype=dtype)(nn.relu(y))
+    return nn.relu(x)
+
+
+def _convolved(x: jax.Array, convolutions: tuple[tuple[int, int, int], ...], dtype: Any, **more: Any) -> jax.Array:
+    """Returns images [N, H, W, C] behind convolutions; more: arguments of each."""
+    for channels, size, stride in convolutions:
+        x = nn.relu(nn.Conv(channels, (size, size), stride, dtype=dtype, **more)(x))
+    return x
+
+
+def _joined(x: jax.Array, vector: jax.Array | None, width: int, dtype: Any, name: str | None = None) -> jax.Array:
+    """Returns features [N, width] of x [N, ...], and of a vector [N, ...] beside images."""
+    x = x.reshape(x.shape[0], -1)
+    if vector is not None:
+        beside = nn.relu(mlp.first(width, kernel_init=_ORTHOGONAL, name="vector")(vector))
+        x = jnp.concatenate([x, beside.astype(dtype)], axis=-1)
+    return nn.relu(_dense(width, dtype, name=name)(x))
+
+
+def _dense(width: int, dtype: Any, *, name: str | None) -> nn.Dense:
+    return nn.Dense(width, dtype=dtype, kernel_init=_ORTHOGONAL, name=name)

@@ -12,6 +12,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from seedzero.config import shared
 from seedzero.core import types
 from seedzero.networks import inputs as network_inputs
 from seedzero.networks import mlp, observations
@@ -38,11 +39,11 @@ class SacNetwork(NamedTuple):
     value: Callable[[Params, network_inputs.Observation, jax.Array], jax.Array]
 
 
-def make(spec: types.EnvSpec, platform: str, *, width: int, frame_stack: int, compute_dtype: str) -> SacNetwork:
+def make(layers: shared.Layers, spec: types.EnvSpec, platform: str) -> SacNetwork:
     """Returns the networks for an environment of continuous actions; grids and images are taken as vectors."""
-    dtype = observations.compute_dtype(compute_dtype, platform)
-    read, num_dimensions = observations.reader("mlp", spec, frame_stack), len(spec.action_low)
-    actor, critics = _Layers(width, 2 * num_dimensions, dtype), _Critics(width, dtype)
+    dtype = observations.compute_dtype(layers.compute_dtype, platform)
+    read, num_dimensions = observations.reader("mlp", spec, layers.frame_stack), len(spec.action_low)
+    actor, critics = _Layers(layers.width, 2 * num_dimensions, dtype), _Critics(layers.width, dtype)
 
     def flat(observation: network_inputs.Observation) -> jax.Array:
         x = read(observation).main
@@ -57,7 +58,7 @@ def make(spec: types.EnvSpec, platform: str, *, width: int, frame_stack: int, co
         found: Any = critics.apply({"params": params}, jnp.concatenate([flat(observation), action], axis=-1))
         return jnp.asarray(found)
 
-    one = observations.zeros(spec, frame_stack, 1)
+    one = observations.zeros(spec, layers.frame_stack, 1)
     both = jnp.zeros((1, flat(one).shape[1] + num_dimensions))
     return SacNetwork(
         init_actor=lambda key: actor.init(key, flat(one))["params"],

@@ -19,7 +19,7 @@ from seedzero.agents import apex, learning
 from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.core import types
-from seedzero.networks import actor_critic, dueling
+from seedzero.networks import actor_critic
 from seedzero.ops import q_learning
 from seedzero.replay import windows as windowing
 
@@ -39,8 +39,8 @@ def _parts(config: configs.Config, spec: types.EnvSpec = SPEC) -> apex._Parts:
     def unroll(params: jax.Array, state: jax.Array, steps: actor_critic.Steps) -> tuple[jax.Array, jax.Array]:
         return state, steps.observation[types.OBSERVATION] * params
 
-    network = dueling.DuelingNetwork(
-        lambda key: jnp.asarray(ONLINE), lambda num_rows: jnp.zeros((num_rows, 0)), unroll
+    network = actor_critic.RecurrentNetwork(
+        lambda key: jnp.asarray(ONLINE), lambda num_rows: jnp.zeros((num_rows, 0)), unroll, unroll
     )
     scale = q_learning.scale(rescale=config.apex.rescale_values)
     return apex._Parts(config.apex, spec, network, optax.identity(), scale, 0)

@@ -11,6 +11,7 @@ import muzero_cases as cases
 import numpy as np
 
 from seedzero.agents import learning
+from seedzero.config import shared
 
 
 def test_the_target_network_is_a_copy_every_so_many_updates() -> None:
@@ -71,19 +72,19 @@ def test_two_devices_take_the_step_that_one_takes() -> None:
 def test_the_optimizers_of_q_learning_divide_by_the_size_or_the_deviation_of_gradients() -> None:
     gradient = np.array([3.0, -4.0], np.float32)
 
-    def first_step(name: str, clip_norm: float) -> np.ndarray:
-        chain = learning.optimizer(name, clip_norm=clip_norm, decay=0.9, epsilon=1e-3)
+    def first_step(kind: str, clip_norm: float) -> np.ndarray:
+        chain = learning.optimizer(shared.Optimizer(kind, 1.0, clip_norm, decay=0.9, epsilon=1e-3))
         return np.asarray(jax.jit(lambda g: chain.update(g, chain.init(g))[0])(gradient))
 
     np.testing.assert_allclose(first_step("adam", 0.0), [1.0, -1.0], rtol=1e-2)
     # mean 0.1 g, mean square 0.1 g^2: g / sqrt(0.1 g^2 - 0.01 g^2 + epsilon)
-    np.testing.assert_allclose(first_step("rmsprop", 0.0), [3.333, -3.333], rtol=2e-2)
-    clipped = first_step("rmsprop", 0.05)  # to 0.03 and -0.04
+    np.testing.assert_allclose(first_step("centered", 0.0), [3.333, -3.333], rtol=2e-2)
+    clipped = first_step("centered", 0.05)  # to 0.03 and -0.04
     np.testing.assert_allclose(clipped, gradient / 100 / np.sqrt(0.09 * (gradient / 100) ** 2 + 1e-3), rtol=1e-2)
 
 
 def test_rmsprop_goes_on_where_gradients_stay_as_they_are() -> None:
-    chain = learning.optimizer("rmsprop", clip_norm=0.0, decay=0.95, epsilon=1.5e-7)
+    chain = learning.optimizer(shared.Optimizer("centered", 1.0, 0.0, decay=0.95, epsilon=1.5e-7))
     gradient = jnp.linspace(0.5, 40.0, 2000)
 
     @jax.jit

@@ -11,10 +11,9 @@ import numpy as np
 
 from seedzero.agents import base, learning, ppo
 from seedzero.config import config as configs
-from seedzero.config import options
+from seedzero.config import options, shared
 from seedzero.core import types
 from seedzero.networks import actor_critic
-from seedzero.networks import ppo as ppo_net
 from seedzero.replay import windows as windowing
 
 SPEC = types.EnvSpec((2,), "float32", 3)
@@ -93,21 +92,16 @@ def linear_parts(config: configs.Config, spec: types.EnvSpec = SPEC) -> ppo._Par
     """Returns the parts of an agent with the linear model in place of its network."""
 
     def unroll(
-        params: Linear, moments: Any, state: jax.Array, steps: actor_critic.Steps
-    ) -> tuple[jax.Array, ppo_net.PpoPrediction]:
+        params: Linear, state: jax.Array, steps: actor_critic.Steps, moments: Any
+    ) -> tuple[jax.Array, actor_critic.PpoPrediction]:
         seen = steps.observation[types.OBSERVATION]
-        return state, ppo_net.PpoPrediction(seen @ params.w, params.log_std, seen @ params.v)
+        return state, actor_critic.PpoPrediction(seen @ params.w, params.log_std, seen @ params.v)
 
-    network = ppo_net.PpoNetwork(
-        lambda key: jax.tree.map(jnp.asarray, params(spec)),
-        lambda num_rows: jnp.zeros((num_rows, 0)),
-        unroll,
-        unroll,
-        lambda: None,
-        lambda moments, *_: moments,
+    network = actor_critic.RecurrentNetwork(
+        lambda key: jax.tree.map(jnp.asarray, params(spec)), lambda num_rows: jnp.zeros((num_rows, 0)), unroll, unroll
     )
-    optimizer = learning.optimizer("adam", clip_norm=config.ppo.clip_norm, epsilon=config.ppo.adam_epsilon)
-    return ppo._Parts(config.ppo, spec, network, optimizer)
+    adam = shared.Optimizer("adam", config.ppo.learning_rate, config.ppo.clip_norm, config.ppo.adam_epsilon)
+    return ppo._Parts(config.ppo, spec, network, learning.optimizer(adam))
 
 
 def update(

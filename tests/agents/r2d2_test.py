@@ -17,9 +17,9 @@ import optax
 
 from seedzero.agents import learning, r2d2
 from seedzero.config import config as configs
-from seedzero.config import options
+from seedzero.config import options, shared
 from seedzero.core import types
-from seedzero.networks import actor_critic, dueling
+from seedzero.networks import actor_critic
 from seedzero.ops import q_learning
 from seedzero.replay import data as sources
 from seedzero.replay import windows as windowing
@@ -68,7 +68,9 @@ def _parts(config: configs.Config, spec: types.EnvSpec = SPEC) -> r2d2._Parts:
         total, totals = jax.lax.scan(step, state, shown)
         return total, jnp.moveaxis(totals, 0, 1) * params.w
 
-    network = dueling.DuelingNetwork(lambda key: ONLINE, lambda num_rows: jnp.zeros((num_rows, 1)), unroll)
+    network = actor_critic.RecurrentNetwork(
+        lambda key: ONLINE, lambda num_rows: jnp.zeros((num_rows, 1)), unroll, unroll
+    )
     scale = q_learning.scale(rescale=config.r2d2.rescale_values)
     return r2d2._Parts(config.r2d2, spec, network, optax.identity(), scale, 0)
 
@@ -236,9 +238,7 @@ def test_unrolling_from_a_stored_state_repeats_what_acting_saw() -> None:
     config = _config()
     agent = r2d2.make(config, SPEC, "cpu")
     parts = _parts(config)._replace(
-        network=dueling.make(
-            "r2d2.torso", SPEC, "cpu", torso="auto", width=8, lstm_width=6, frame_stack=1, compute_dtype="auto"
-        )
+        network=actor_critic.dueling(shared.Layers("r2d2", width=8, lstm_width=6), SPEC, "cpu")
     )
     state = jax.jit(agent.init)(jax.random.key(0))
     random = np.random.default_rng(0)

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from seedzero.agents import base, learning, vtrace
 from seedzero.config import config as configs
@@ -96,14 +95,11 @@ def linear_parts(config: configs.Config, spec: types.EnvSpec = SPEC) -> vtrace._
         observation = steps.observation[types.OBSERVATION]
         return state, observation @ params.w, observation @ params.v
 
-    def rescale(params: Linear, factor: jax.Array, shift: jax.Array) -> Linear:
-        raise AssertionError("without PopArt nothing is rescaled")
-
-    network = actor_critic.ActorCriticNetwork(
-        lambda key: PARAMS, lambda num_rows: jnp.zeros((num_rows, 0)), unroll, rescale
+    network = actor_critic.RecurrentNetwork(
+        lambda key: PARAMS, lambda num_rows: jnp.zeros((num_rows, 0)), unroll, unroll
     )
-    optimizer: optax.GradientTransformation = vtrace._optimizer(config.vtrace)
-    return vtrace._Parts(config.vtrace, spec, network, optimizer, vtrace._schedule(config.vtrace))
+    descent = config.vtrace.descent
+    return vtrace._Parts(config.vtrace, spec, network, learning.optimizer(descent), learning.schedule(descent))
 
 
 def loss(config: configs.Config, windows: windowing.Windows, params: Any, spec: types.EnvSpec = SPEC) -> jax.Array:
@@ -135,5 +131,5 @@ def update(
 
 @functools.cache
 def _init_and_update(config: configs.Config) -> tuple[Any, Any]:
-    init = jax.jit(lambda params: learning.init(params, vtrace._optimizer(config.vtrace)))
+    init = jax.jit(lambda params: learning.init(params, learning.optimizer(config.vtrace.descent)))
     return init, jax.jit(lambda state, windows: vtrace._update(linear_parts(config), state, windows, None))

@@ -13,6 +13,7 @@ import pytest
 import vtrace_cases as cases
 
 from seedzero.agents import base, learning, vtrace
+from seedzero.config import shared
 from seedzero.networks import actor_critic
 from seedzero.replay import windows as windowing
 
@@ -79,9 +80,7 @@ def test_unrolling_from_the_stored_state_is_what_acting_did(start: int) -> None:
     """On the acting parameters, all importance weights are 1: the policies agree, over ends of episodes too."""
     _, _, update, state = _recurrent()
     windows = _from(_played(), start)
-    network = actor_critic.make(
-        cases.SPEC, "cpu", torso="auto", width=8, lstm_width=6, frame_stack=1, compute_dtype="auto"
-    )
+    network = actor_critic.actor_critic(shared.Layers("vtrace", width=8, lstm_width=6), cases.SPEC, "cpu")
     parts = cases.linear_parts(CONFIG)._replace(network=network)
     logits, _ = jax.jit(functools.partial(vtrace._unroll, parts))(state.params, windows)
     np.testing.assert_allclose(logits, windows.stored["logits"], atol=1e-5)

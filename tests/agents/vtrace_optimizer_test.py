@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import vtrace_cases as cases
 
-from seedzero.agents import vtrace
+from seedzero.agents import learning
 from seedzero.config import config as configs
 from seedzero.config import options
 
@@ -45,10 +45,10 @@ def test_gradients_are_clipped_to_the_global_norm() -> None:
 
 
 def test_the_learning_rate_falls_linearly_to_0_or_stays() -> None:
-    falling = vtrace._schedule(cases.make_config(learning_rate=0.5, decay_updates=100).vtrace)
+    falling = learning.schedule(cases.make_config(learning_rate=0.5, decay_updates=100).vtrace.descent)
     rates = [float(falling(jnp.int32(n))) for n in (0, 25, 50, 100, 1000)]
     np.testing.assert_allclose(rates, [0.5, 0.375, 0.25, 0.0, 0.0], atol=1e-7)
-    constant = vtrace._schedule(cases.make_config(learning_rate=0.5).vtrace)
+    constant = learning.schedule(cases.make_config(learning_rate=0.5).vtrace.descent)
     assert [float(constant(jnp.int32(n))) for n in (0, 10**6)] == [0.5, 0.5]
 
 

@@ -14,7 +14,7 @@ import pytest
 import vtrace_cases as cases
 
 from seedzero.agents import base, vtrace
-from seedzero.config import options
+from seedzero.config import options, shared
 from seedzero.core import types
 from seedzero.device import mesh as meshes
 from seedzero.networks import actor_critic
@@ -34,16 +34,14 @@ def _windows() -> windowing.Windows:
 
 
 @functools.cache
-def _agent(**changes: options.Value) -> tuple[base.Agent, actor_critic.ActorCriticNetwork]:
+def _agent(**changes: options.Value) -> tuple[base.Agent, actor_critic.RecurrentNetwork[Any]]:
     config = cases.make_config(popart=True, popart_step=0.05, **changes)
     agent = vtrace.make(config, TASKS, "cpu")
-    network = actor_critic.make(
-        TASKS, "cpu", torso="mlp", width=8, lstm_width=0, frame_stack=1, compute_dtype="float32", num_values=3
-    )
+    network = actor_critic.actor_critic(shared.Layers("vtrace", width=8), TASKS, "cpu", num_values=3)
     return agent, network
 
 
-def _values(network: actor_critic.ActorCriticNetwork, state: Any, windows: windowing.Windows) -> np.ndarray:
+def _values(network: actor_critic.RecurrentNetwork[Any], state: Any, windows: windowing.Windows) -> np.ndarray:
     """Returns [B, L + 1] in the environments' units."""
     task, none = windows.stored["task"], jnp.zeros((cases.BATCH, 0))
     steps = actor_critic.Steps(windows.observation, windows.first, windows.reward, jnp.zeros_like(task), task)
@@ -69,7 +67,7 @@ def _updated(learning_rate: float) -> tuple[Any, Any, base.Metrics]:
 class _Numpy:
     """Targets, losses and statistics in float64, step by step (Espeholt et al. 2018; Hessel et al. 2018)."""
 
-    def __init__(self, before: Any, network: actor_critic.ActorCriticNetwork, windows: windowing.Windows) -> None:
+    def __init__(self, before: Any, network: actor_critic.RecurrentNetwork[Any], windows: windowing.Windows) -> None:
         self.windows, self.value = windows, _values(network, before, windows).astype(np.float64)
         self.mean = np.asarray(before.returns.mean, np.float64)
         self.square = np.asarray(before.returns.variance, np.float64) + self.mean**2

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from seedzero.config import shared
 from seedzero.core import errors, types
 from seedzero.networks import actor_critic
 
@@ -22,9 +23,9 @@ IMAGE_AND_VECTOR = types.EnvSpec.of_arrays(
 B, T = 2, 5
 
 
-def _make(spec: types.EnvSpec, platform: str = "cpu", **changes: Any) -> actor_critic.ActorCriticNetwork:
-    usual = {"torso": "auto", "width": 16, "lstm_width": 0, "frame_stack": 1, "compute_dtype": "auto"}
-    return actor_critic.make(spec, platform, **{**usual, **changes})
+def _make(spec: types.EnvSpec, platform: str = "cpu", **changes: Any) -> actor_critic.RecurrentNetwork[Any]:
+    layers = shared.Layers("vtrace", **{"torso": "auto", "width": 16, **changes})
+    return actor_critic.actor_critic(layers, spec, platform)
 
 
 def _steps(spec: types.EnvSpec, frame_stack: int = 1, seed: int = 0) -> actor_critic.Steps:
@@ -41,14 +42,14 @@ def _steps(spec: types.EnvSpec, frame_stack: int = 1, seed: int = 0) -> actor_cr
     )
 
 
-def _shapes(network: actor_critic.ActorCriticNetwork, steps: actor_critic.Steps) -> tuple[Any, Any]:
+def _shapes(network: actor_critic.RecurrentNetwork[Any], steps: actor_critic.Steps) -> tuple[Any, Any]:
     """Returns the shapes of the parameters, and of what the network makes of the steps."""
     params = jax.eval_shape(network.init, jax.random.key(0))
     state = jax.eval_shape(lambda: network.initial_state(B))
     return params, jax.eval_shape(network.unroll, params, state, steps)
 
 
-def _large(network: actor_critic.ActorCriticNetwork, lstm: bool = True) -> Any:
+def _large(network: actor_critic.RecurrentNetwork[Any], lstm: bool = True) -> Any:
     """Returns parameters that say something: as initialized, the logits are almost 0."""
     params = jax.jit(network.init)(jax.random.key(0))
     return jax.tree.map(
@@ -118,13 +119,13 @@ def test_activations_are_bfloat16_on_accelerators_and_all_else_float32(spec: typ
     params, outputs = _shapes(network, steps)
     assert {leaf.dtype for leaf in jax.tree.leaves((params, outputs))} == {jnp.dtype("float32")}
 
-    def dtypes(network: actor_critic.ActorCriticNetwork) -> set[Any]:
+    def dtypes(network: actor_critic.RecurrentNetwork[Any]) -> set[Any]:
         state = jnp.zeros((B, 2 * lstm_width))
         jaxpr = jax.make_jaxpr(network.unroll)(params_of(network), state, steps)
         found = {str(var.aval.dtype) for eqn in jaxpr.eqns for var in eqn.outvars if hasattr(var.aval, "dtype")}
         return found & {"bfloat16"}
 
-    def params_of(network: actor_critic.ActorCriticNetwork) -> Any:
+    def params_of(network: actor_critic.RecurrentNetwork[Any]) -> Any:
         return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), params)
 
     assert dtypes(network) == {"bfloat16"}

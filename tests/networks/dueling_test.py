@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from seedzero.config import shared
 from seedzero.core import errors, types
-from seedzero.networks import actor_critic, dueling
+from seedzero.networks import actor_critic
 
 VECTOR = types.EnvSpec((4,), "float32", 3)
 GRID = types.EnvSpec((10, 5, 1), "uint8", 3, observation_low=0, observation_high=1)
@@ -18,9 +19,9 @@ IMAGE = types.EnvSpec((84, 84, 1), "uint8", 3, observation_low=0, observation_hi
 B, T = 2, 5
 
 
-def _make(spec: types.EnvSpec, platform: str = "cpu", **changes: Any) -> dueling.DuelingNetwork:
-    usual = {"torso": "auto", "width": 16, "lstm_width": 0, "frame_stack": 1, "compute_dtype": "auto"}
-    return dueling.make("agent.torso", spec, platform, **{**usual, **changes})
+def _make(spec: types.EnvSpec, platform: str = "cpu", **changes: Any) -> actor_critic.RecurrentNetwork[Any]:
+    layers = shared.Layers("agent", **{"torso": "auto", "width": 16, **changes})
+    return actor_critic.dueling(layers, spec, platform)
 
 
 def _steps(spec: types.EnvSpec, frame_stack: int = 1) -> actor_critic.Steps:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from seedzero.config import muzero as muzero_config
+from seedzero.config import shared
 from seedzero.core import types
 from seedzero.networks import actor_critic
 from seedzero.networks import inputs as network_inputs
@@ -99,9 +100,7 @@ def test_vectors_beside_images_keep_float32_in_bfloat16_networks() -> None:
 
 @pytest.mark.parametrize("torso", ["conv", "deep", "mlp"])
 def test_an_actor_critics_logits_depend_on_every_array(torso: str) -> None:
-    network = actor_critic.make(
-        SPEC, "cpu", torso=torso, width=8, lstm_width=0, frame_stack=1, compute_dtype="float32"
-    )
+    network = actor_critic.actor_critic(shared.Layers("vtrace", torso, width=8), SPEC, "cpu")
 
     @jax.jit
     def value(seen: Any) -> jax.Array:

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from seedzero.config import shared
 from seedzero.core import errors, types
 from seedzero.networks import actor_critic
-from seedzero.networks import ppo as ppo_net
 from seedzero.ops import statistics
 
 VECTOR = types.EnvSpec((4,), "float32", 3)
@@ -20,9 +20,11 @@ GRID = types.EnvSpec((10, 5, 2), "uint8", 3, observation_low=0, observation_high
 IMAGE = types.EnvSpec((40, 40, 1), "uint8", 3, observation_low=0, observation_high=255)
 
 
-def _make(spec: types.EnvSpec, platform: str = "cpu", **changes: Any) -> ppo_net.PpoNetwork:
-    usual = {"torso": "auto", "width": 16, "lstm_width": 0, "frame_stack": 1, "initial_std": 0.5, "normalizes": True}
-    return ppo_net.make(spec, platform, **{**usual, "compute_dtype": "auto", **changes})
+def _make(
+    spec: types.EnvSpec, platform: str = "cpu", *, normalizes: bool = True, **changes: Any
+) -> actor_critic.RecurrentNetwork[Any]:
+    layers = shared.Layers("ppo", **{"torso": "auto", "width": 16, **changes})
+    return actor_critic.ppo(layers, spec, platform, initial_std=0.5, normalizes=normalizes)
 
 
 def _steps(observation: Any, spec: types.EnvSpec, **changes: Any) -> actor_critic.Steps:
@@ -49,7 +51,7 @@ def test_every_network_gives_a_policy_and_a_value(
     shape = (6, 5, *spec.observation_shape[:-1], spec.observation_shape[-1] * frame_stack)
     steps = _steps(np.zeros(shape, spec.observation_dtype), spec)
     params = jax.eval_shape(network.init, jax.random.key(0))
-    state, found = jax.eval_shape(network.unroll, params, network.no_moments(), network.initial_state(6), steps)
+    state, found = jax.eval_shape(network.unroll, params, network.initial_state(6), steps, network.no_moments())
     num_outputs = spec.num_actions or 2
     assert (found.policy.shape, found.policy.dtype) == ((6, 5, num_outputs), jnp.float32)
     assert (found.value.shape, found.value.dtype) == ((6, 5), jnp.float32)
@@ -65,12 +67,12 @@ def test_an_untrained_policy_is_nearly_even_and_as_wide_as_configured() -> None:
     params = jax.jit(network.init)(jax.random.key(0))
     observation = np.random.default_rng(0).normal(size=(6, 1, 4)).astype(np.float32)
     unroll, state = jax.jit(network.unroll), network.initial_state(6)
-    _, found = unroll(params, network.no_moments(), state, _steps(observation, CONTINUOUS))
+    _, found = unroll(params, state, _steps(observation, CONTINUOUS), network.no_moments())
     np.testing.assert_allclose(found.log_std, np.log([0.5, 0.5]), rtol=1e-6)
     assert np.all(np.abs(found.policy) < 0.1)
     # Moments change what is seen, and nothing else: observations 10 times as large look the same.
     ten = statistics.Moments(jnp.ones(()), jnp.zeros(4), jnp.full(4, 100.0))
-    _, again = unroll(params, ten, state, _steps(10 * observation, CONTINUOUS))
+    _, again = unroll(params, state, _steps(10 * observation, CONTINUOUS), ten)
     np.testing.assert_allclose(again.value, found.value, rtol=1e-4)
 
 
@@ -84,7 +86,7 @@ def test_policy_and_value_share_a_torso_for_pictures_and_with_an_lstm_alone(
     network = _make(spec, normalizes=False, lstm_width=lstm_width)
     drawn = np.random.default_rng(0).integers(0, 2, (6, 1, *spec.observation_shape)).astype(spec.observation_dtype)
     params, steps, state = jax.jit(network.init)(jax.random.key(0)), _steps(drawn, spec), network.initial_state(6)
-    gradient = jax.jit(jax.grad(lambda params: jnp.sum(network.unroll(params, None, state, steps)[1].policy)))(params)
+    gradient = jax.jit(jax.grad(lambda params: jnp.sum(network.unroll(params, state, steps)[1].policy)))(params)
     silent = {name for name, leaves in gradient.items() if not any(np.any(leaf) for leaf in jax.tree.leaves(leaves))}
     assert silent == of_values
 
@@ -93,7 +95,7 @@ def test_policy_and_value_share_a_torso_for_pictures_and_with_an_lstm_alone(
 def test_an_lstm_sees_the_last_action_and_reward_and_begins_anew_with_an_episode(spec: types.EnvSpec) -> None:
     network = _make(spec, normalizes=False, lstm_width=6)
     params = jax.jit(network.init)(jax.random.key(0))
-    unroll = jax.jit(lambda state, steps: network.unroll(params, None, state, steps)[1].value)
+    unroll = jax.jit(lambda state, steps: network.unroll(params, state, steps)[1].value)
     random = np.random.default_rng(0)
     steps = _steps(random.normal(size=(2, 4, 4)).astype(np.float32), spec)
     state = random.normal(size=(2, 12)).astype(np.float32)
@@ -128,7 +130,7 @@ def test_a_loop_computes_the_same_as_acting(spec: types.EnvSpec) -> None:
     low, high = (-1, 1) if spec is VECTOR else (0, 2)
     seen = np.random.default_rng(0).integers(low, high, (3, 2, *spec.observation_shape)).astype(spec.observation_dtype)
     params = network.init(jax.random.key(0))
-    arguments = (params, network.no_moments(), network.initial_state(3), _steps(seen, spec))
+    arguments = (params, network.initial_state(3), _steps(seen, spec), network.no_moments())
     acted, learned = (unroll(*arguments)[1] for unroll in (network.unroll, network.unroll_in_loop))
     np.testing.assert_allclose(learned.value, acted.value, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(learned.policy, acted.policy, rtol=1e-4, atol=1e-6)
@@ -140,5 +142,5 @@ def test_bfloat16_tells_near_observations_apart(lstm_width: int) -> None:
     params = jax.jit(network.init)(jax.random.key(0))
     seen = np.array([[[1.0, 0.9, 0.8, 0.7]], [[1.002, 0.9, 0.8, 0.7]]], np.float32)
     steps, state = _steps(seen, VECTOR), network.initial_state(2)
-    _, found = jax.jit(network.unroll)(params, None, state, steps)
+    _, found = jax.jit(network.unroll)(params, state, steps)
     assert np.any(found.policy[0] != found.policy[1])

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from seedzero.config import kinds
+from seedzero.config import kinds, shared
 from seedzero.core import errors, packing, types
 from seedzero.networks import actor_critic, text
 
@@ -37,12 +37,12 @@ def test_the_last_word_ends_a_text_whatever_stands_beside_it_in_a_batch() -> Non
     assert not _encode("").any()
 
 
-def _network(**changes: Any) -> actor_critic.ActorCriticNetwork:
-    usual: dict[str, Any] = dict(torso="auto", width=8, lstm_width=0, frame_stack=1, compute_dtype="float32")
-    return actor_critic.make(SPEC, "cpu", **{**usual, **changes})
+def _network(**changes: Any) -> actor_critic.RecurrentNetwork[Any]:
+    layers = shared.Layers("vtrace", **{"torso": "auto", "width": 8, **changes})
+    return actor_critic.actor_critic(layers, SPEC, "cpu")
 
 
-def _logits(network: actor_critic.ActorCriticNetwork, stack: int, *texts: str) -> np.ndarray:
+def _logits(network: actor_critic.RecurrentNetwork[Any], stack: int, *texts: str) -> np.ndarray:
     """Returns [B, 2]; with a stack, the texts are the frames of one environment, oldest first."""
     encoded = packing.encode_texts(texts, 40)
     shown = encoded.reshape(-1, 1, 40 * stack)

@@ -23,9 +23,6 @@ class Uploads:
     """Uploads checkpoints and files, and deletes checkpoints that are not kept.
 
     One thread calls `upload` and `prune`; any thread calls `send_files`.
-
-    Attributes:
-      reports_progress: true: the progress of uploads is reported, because the user waits for them.
     """
 
     def __init__(
@@ -42,9 +39,13 @@ class Uploads:
         self._store, self._path, self._lease = store, path, held
         self._objects, self._keep = objects, keep
         self._report, self._clock = report, clock
-        self.reports_progress = False
+        self._reports_progress = False
         self._sent: dict[str, tuple[int, int]] = {}
         self._sending = threading.Lock()
+
+    def report_progress(self) -> None:
+        """Any thread: has the progress of uploads reported from now on, because the user waits for them."""
+        self._reports_progress = True
 
     def upload(self, step: int | None) -> None:
         """Uploads a checkpoint, the best one, and earlier ones kept for good that the bucket lacks.
@@ -69,7 +70,7 @@ class Uploads:
             known = self._objects.manifests.get(prefix)
             if known is None or known.content != content:
                 self._upload(prefix, remote.Known(content, manifest.parse(content, remote.number(prefix))))
-        if step is not None and self.reports_progress:
+        if step is not None and self._reports_progress:
             self._report(f"checkpoint {step} is in {self._store.url}")
 
     def _upload(self, prefix: str, known: remote.Known) -> None:
@@ -103,7 +104,7 @@ class Uploads:
 
         for num_bytes in bucket.in_parallel(send, keys):
             done += num_bytes
-            if self.reports_progress and self._clock() - reported >= _PROGRESS_SECONDS:
+            if self._reports_progress and self._clock() - reported >= _PROGRESS_SECONDS:
                 reported = self._clock()
                 self._report(f"uploading {self._store.url}/{prefix}: {done / 2**20:.1f} of {total / 2**20:.1f} MB")
 

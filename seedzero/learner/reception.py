@@ -29,37 +29,33 @@ class Reception:
     def __init__(
         self,
         config: configs.Config,
-        layout: batches.Layout,
-        max_group: int,
+        roster: rosters.Roster,
         view: views.View,
         report: Callable[[str], None],
         on_join: Callable[[], None],
         on_overdue: Callable[[str], None],
-        key: str = "",
     ) -> None:
         """
         Args:
-          max_group: most environments that fit into one acting batch.
           view: is told the spec, and answers for the status.
           report: shows the user a line.
           on_join: called when a worker's environments were accepted.
           on_overdue: takes the name of a local worker that sent heartbeats alone for too long.
-          key: as in `roster.Roster`.
         """
-        self.roster = rosters.Roster(config, layout, max_group, key)
+        self.roster = roster
         self.inbox = inboxes.Inbox()
         self.spec: types.EnvSpec | None = None
         self.has_begun = self.has_trained = False
         self._has_made: set[str] = set()  # names of local workers whose environments were there
         self._config = config
-        self._has_evaluation = layout.num_evaluate > 0
         self._view = view
         self._report = report
         self._on_join, self._on_overdue = on_join, on_overdue
 
     def show(self, spec: types.EnvSpec) -> None:
         """Takes the spec that the networks are built for."""
-        self.spec = self._view.progress.spec = spec
+        self.spec = spec
+        self._view.progress.show(spec)
 
     def assign(self, hello: messages.Hello) -> types.Assignment:
         """Handler: returns a joining worker's environments."""
@@ -84,7 +80,7 @@ class Reception:
             self._report(f"worker {session.worker_id} joined with {len(session.all_slots)} environments{self._kept()}")
             # A remote environment is evaluated by a worker of its own, which may never come.
             remote = self._config.env.id == env_ids.REMOTE
-            if remote and self._has_evaluation and not self.roster.started(types.Role.EVALUATE):
+            if remote and self.roster.has_evaluation and not self.roster.started(types.Role.EVALUATE):
                 self._report("evaluation is off until another worker joins that accepts it")
 
     def _kept(self) -> str:

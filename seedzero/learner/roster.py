@@ -70,6 +70,11 @@ class Roster:
         self.evaluation_index = 0
         """Number of the next evaluation; part of its environments' seeds."""
 
+    @property
+    def has_evaluation(self) -> bool:
+        """Whether there are slots that evaluate."""
+        return self._layout.num_evaluate > 0
+
     def assign(self, hello: messages.Hello) -> types.Assignment:
         """Returns a joining worker's assignment, and reserves its slots.
 

@@ -22,7 +22,7 @@ from seedzero.device import state as states
 from seedzero.learner import dispatcher as dispatchers
 from seedzero.learner import evaluator as evaluators
 from seedzero.learner import limiter
-from seedzero.monitoring import view as views
+from seedzero.monitoring import metrics
 from seedzero.replay import rings as ring_store
 
 SMALL_REPLAY_BYTES = 64 * 2**20
@@ -32,21 +32,23 @@ SMALL_REPLAY_BYTES = 64 * 2**20
 class Saves:
     """The checkpoints of a run.
 
-    view: knows the newest durable update, and the metrics log that a checkpoint has seen.
+    Attributes:
+      durable_update: of the newest checkpoint; None: there is none.
     """
 
     def __init__(
         self,
         config: configs.Config,
         directory: run_dirs.RunDir,
-        view: views.View,
+        log: metrics.MetricsLog,
         report: Callable[[str], None],
         mirror: mirrors.Mirror | None,
     ) -> None:
         self._includes_replay = False
         self._config = config
         self._directory = directory
-        self._view = view
+        self.durable_update: int | None = None
+        self._log = log
         self._report = report
         self._has_failed = False
         self._mark: tuple[int, ...] | None = None
@@ -128,7 +130,7 @@ class Saves:
         self.checkpointer.continue_from(restored)
         for text in restored.losses:
             self._report(text)
-        self._view.durable_update = restored.step
+        self.durable_update = restored.step
         self._truncate(num_bytes, num_steps)
         is_kept = restored.rings is not None or not agent.samples
         self._report(f"resumed at update {restored.step}{'' if is_kept else '; the replay fills anew'}")
@@ -137,7 +139,7 @@ class Saves:
     def _truncate(self, size_bytes: int, env_steps: int) -> None:
         """Cuts the metrics back to a checkpoint's. Raises ResumeError."""
         try:
-            self._view.log.truncate(size_bytes, env_steps)
+            self._log.truncate(size_bytes, env_steps)
         except OSError as error:
             raise errors.ResumeError(
                 f"cannot write the metrics in {self._directory.path}: {error.strerror}; make them writable, or give "
@@ -150,10 +152,10 @@ class Saves:
         """Begins a checkpoint, unless that update is saved. Raises TrainingFailure if the directory is lost."""
         self._directory.check_ours()
         step, mark = state.host["num_updates"], _mark(state.host)
-        if mark == self._mark and self._view.durable_update == step:
+        if mark == self._mark and self.durable_update == step:
             return
         self._mark = mark
-        host = {**state.host, "metrics_bytes": self._view.log.size_bytes()}
+        host = {**state.host, "metrics_bytes": self._log.size_bytes()}
         self.checkpointer.save(step, state.parts, host, state.rings if self._includes_replay else None)
 
     def save_state(self, state: dispatchers.CheckpointState) -> None:
@@ -161,9 +163,9 @@ class Saves:
         self._directory.check_ours()
         frames = () if state.rings is None else state.rings.observation
         is_long = self._includes_replay and trees.num_bytes(frames) > SMALL_REPLAY_BYTES
-        if is_long and state.host["num_updates"] != self._view.durable_update:
+        if is_long and state.host["num_updates"] != self.durable_update:
             self._mark = None  # the replay is still to come
-            host = {**state.host, "metrics_bytes": self._view.log.size_bytes()}
+            host = {**state.host, "metrics_bytes": self._log.size_bytes()}
             self.checkpointer.save_state(state.host["num_updates"], state.parts, host)
 
     def abandon(self) -> None:
@@ -182,11 +184,11 @@ class Saves:
         if self._has_failed:
             raise errors.CheckpointError(
                 f"the last state could not be saved, see above; the newest checkpoint is of update "
-                f"{self._view.durable_update}. Mend that, and run the same command again"
+                f"{self.durable_update}. Mend that, and run the same command again"
             )
 
     def _durable(self, step: int) -> None:
-        self._view.durable_update = step
+        self.durable_update = step
         self._has_failed = False
 
     def _not_saved(self, text: str) -> None:

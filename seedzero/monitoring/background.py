@@ -23,18 +23,13 @@ CLOSE_SECONDS = 2.0
 
 
 class Screen:
-    """Passes snapshots, messages and warnings of the log to a console; any thread, and none waits.
-
-    Attributes:
-      look: returns the state to show while nobody else shows any: the main thread may be building networks or saving.
-        Called by the console's thread, until the last snapshot.
-    """
+    """Passes snapshots, messages and warnings of the log to a console; any thread, and none waits."""
 
     def __init__(
         self, shown: console.Console, *, max_waiting: int = MAX_WAITING, idle_seconds: float = IDLE_SECONDS
     ) -> None:
         """Starts the thread. shown: is used by that thread alone, save for `abandon`."""
-        self.look: Callable[[], console.ConsoleSnapshot] | None = None
+        self._look: Callable[[], console.ConsoleSnapshot] | None = None
         self._shown = shown
         self._idle_seconds = idle_seconds
         self._waiting: queue.Queue[Callable[[], None] | None] = queue.Queue(max_waiting)
@@ -45,10 +40,17 @@ class Screen:
         self._thread = threading.Thread(target=self._write, name="console", daemon=True)
         self._thread.start()
 
+    def follow(self, look: Callable[[], console.ConsoleSnapshot]) -> None:
+        """Has the console's thread ask for the state while nobody shows any, until the last snapshot.
+
+        The main thread may be building networks or saving.
+        """
+        self._look = look
+
     def update(self, snapshot: console.ConsoleSnapshot, *, last: bool = False) -> None:
         """Shows a snapshot, unless one was shown just before and this is not the last."""
         if last:
-            self.look = None
+            self._look = None
         self._put(functools.partial(self._shown.update, snapshot, last=last))
 
     def message(self, text: str, command: str = "") -> None:
@@ -95,7 +97,7 @@ class Screen:
             return self._show_state
 
     def _show_state(self) -> None:
-        look = self.look  # another thread may set it to None
+        look = self._look  # another thread may set it to None
         if look is not None:
             self._shown.update(look())
 

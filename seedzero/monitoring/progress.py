@@ -18,18 +18,35 @@ class RunProgress:
     Attributes:
       spec: of the environments; None: not known yet.
       read: returns the device loop's counters; None: there is no loop yet.
-      silent: returns which workers send heartbeats alone; "": none.
-      ending: the work that the end of the run waits for; "": it has not come to that.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.spec: types.EnvSpec | None = None
         self.read: Callable[[], counts.Snapshot] | None = None
-        self.silent: Callable[[], str] = lambda: ""
-        self.ending = ""
+        self._silent: Callable[[], str] = str
+        self._ending = ""
         self._clock = clock
         self._started = self._last_change = clock()
         self._readings: collections.deque[tuple[float, counts.Snapshot]] = collections.deque(maxlen=64)
+
+    def show(self, spec: types.EnvSpec) -> None:
+        """Takes the spec of the environments."""
+        self.spec = spec
+
+    def listen(self, silent: Callable[[], str]) -> None:
+        """Takes a function that returns the workers that send heartbeats alone; "": none."""
+        self._silent = silent
+
+    def follow(self, read: Callable[[], counts.Snapshot]) -> None:
+        """Takes the counters of the device loop."""
+        self.read = read
+
+    def end(self, work: str) -> None:
+        """Takes the work that the end of the run waits for; "": none any more, and the counters stay as they are."""
+        self._ending = work
+        if not work and self.read is not None:
+            last = self.snapshot()
+            self.read = lambda: last
 
     def snapshot(self) -> counts.Snapshot:
         """Returns the counters; zeros before there is a loop."""
@@ -58,13 +75,13 @@ class RunProgress:
 
     def stalled(self, num_workers: int) -> str | None:
         """Returns why the run, or a worker, stands still, or None."""
-        if self.ending:
-            return self.ending
+        if self._ending:
+            return self._ending
         if self.read is None and self.spec is not None:
             return "building the networks"
         if self.read is not None and num_workers and not self.read().is_compiled:
             return "compiling"
-        if silent := self.silent():
+        if silent := self._silent():
             return silent
         if self.read is not None and (remaining := self.read().remaining):
             return remaining

@@ -23,13 +23,7 @@ ENDLESS_SECONDS = 60.0
 
 
 class View:
-    """Shows the progress of a run; any thread may ask.
-
-    Attributes:
-      durable_update: of the newest checkpoint; None: there is none.
-      finished: the reason why the run is finished; None: it is not.
-      forecast: of the hours that the run takes; None: it is not worth one.
-    """
+    """Shows the progress of a run; any thread may ask."""
 
     def __init__(
         self,
@@ -38,14 +32,22 @@ class View:
         screen: background.Screen,
         workers: Callable[[], Sequence[int]],
         gathered: metrics.Aggregator,
+        log: metrics.MetricsLog,
+        durable_update: Callable[[], int | None],
         clock: Callable[[], float],
+        hours: forecast.Forecast | None = None,
     ) -> None:
-        """Makes the views; `workers` returns the number of environments of each training worker."""
+        """
+        Args:
+          workers: returns the number of environments of each training worker.
+          log: takes the rows.
+          durable_update: returns the update of the newest checkpoint; None: there is none.
+          hours: forecast of the hours that the run takes; None: it is not worth one.
+        """
         self.progress = progress_lines.RunProgress(clock)
-        self.log = metrics.MetricsLog(directory.path, tensorboard=config.metrics.tensorboard, report=screen.message)
-        self.durable_update: int | None = None
-        self.finished: str | None = None
-        self.forecast: forecast.Forecast | None = None
+        self._log = log
+        self._durable_update = durable_update
+        self._hours = hours
         self._config = config
         self._directory = directory
         self._screen = screen
@@ -101,7 +103,7 @@ class View:
                 steps_budget,
                 (budget.max_updates, updates, rates["updates_per_second"]),
             ),
-            durable_update=self.durable_update,
+            durable_update=self._durable_update(),
             note="" if last else self._awaited(seconds),
         )
 
@@ -133,9 +135,9 @@ class View:
     def _report_hours(self, now: float) -> None:
         """Says once how long the run takes, where that is long."""
         spec = self.progress.spec
-        if self.forecast is None or spec is None or self.progress.read is None:
+        if self._hours is None or spec is None or self.progress.read is None:
             return
-        if text := self.forecast.observe(now, self.progress.snapshot(), spec):
+        if text := self._hours.observe(now, self.progress.snapshot(), spec):
             self._screen.message(text)
 
     def _rates(self) -> dict[str, float]:
@@ -154,15 +156,15 @@ class View:
         """Returns the values for Prometheus."""
         return self.status(), self._newest_row
 
-    def status(self) -> dict[str, object]:
-        """Returns the status for `seedzero status`."""
+    def status(self, finished: str | None = None) -> dict[str, object]:
+        """Returns the status for `seedzero status`; finished: why the run is, None: it is not."""
         snapshot, rates, workers = self.progress.snapshot(), self._rates(), self._workers()
         steps = snapshot.counts
         return {
             "env_steps": steps.stored,
             "updates": snapshot.num_updates,
             "weights_version": snapshot.version,
-            "durable_update": self.durable_update,
+            "durable_update": self._durable_update(),
             "workers": len(workers),
             "environments": sum(workers),
             "steps_acknowledged": steps.acknowledged,
@@ -174,12 +176,12 @@ class View:
             "updates_per_second": rates["updates_per_second"],
             "stalled": self.progress.stalled(len(workers)),
             "last_evaluation": snapshot.last_evaluation,
-            "finished": self.finished,
+            "finished": finished,
         }
 
-    def write_status(self, *, alive: bool) -> None:
-        """Writes the status into the run directory."""
-        self._write_status({**self.status(), "alive": alive})
+    def write_status(self, *, alive: bool, finished: str | None = None) -> None:
+        """Writes the status into the run directory; finished: as in `status`."""
+        self._write_status({**self.status(finished), "alive": alive})
 
     def write_finished(self, reason: str) -> None:
         """Adds to the last status that the run is finished: a lower budget ends a run that does not start."""
@@ -217,7 +219,7 @@ class View:
                 usual["refreshed_per_second"] = self.progress.per_second(lambda snapshot: snapshot.num_refreshed or 0)
                 usual["refreshed_per_insert"] = snapshot.num_refreshed / max(1, stored)
         row = {**usual, **values}
-        self.log.write(row)
+        self._log.write(row)
         if self._wandb is not None:
             self._wandb.write(row)
         if gathered:

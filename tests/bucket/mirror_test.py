@@ -478,7 +478,7 @@ def test_who_waits_is_told_how_far_an_upload_is(
     here.write(10)
     opened.uploads.upload(10)
     assert not any("uploading" in text or "is in" in text for text in here.said)
-    opened.uploads.reports_progress = True
+    opened.uploads.report_progress()
     here.write(20, "s1")
     opened.uploads.upload(20)
     progress = [text for text in here.said if text.startswith("uploading")]

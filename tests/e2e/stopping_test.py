@@ -90,7 +90,7 @@ def test_killed_while_its_replay_is_still_written_a_run_goes_on_with_its_newest_
 STUCK_DEVICE = """
 import os, sys, threading
 from seedzero.cli import main
-from seedzero.learner import deadline, learner, runner
+from seedzero.learner import deadline, parts, runner
 from seedzero.processes import signals
 
 deadline.GRACE_SECONDS = signals.ECHO_SECONDS = 0.0
@@ -105,7 +105,7 @@ def update_or_wait(*arguments):
 
 runner.Runner.update = update_or_wait
 if os.environ["E2E_ENDS"] == "budget":
-    learner._Learner._seconds_left = lambda self: -1.0 if stuck.is_set() else float("inf")
+    parts.LearnerParts.seconds_left = lambda self: -1.0 if stuck.is_set() else float("inf")
 sys.exit(main.main(sys.argv[4:]))
 """
 """As STUCK_DISK, with an update that never returns."""

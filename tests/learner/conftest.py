@@ -1,5 +1,6 @@
 """Fixtures of the learner's tests."""
 
+import functools
 import pathlib
 import sys
 
@@ -8,6 +9,7 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
 import loop_world
+import parts_world
 
 
 @pytest.fixture(scope="package")
@@ -41,3 +43,8 @@ def make_refreshing(refreshing: loop_world.Device) -> loop_world.Make:
 @pytest.fixture
 def make_queued(queued: loop_world.Device) -> loop_world.Make:
     return lambda **settings: loop_world.World(queued, **settings)
+
+
+@pytest.fixture
+def make_parts(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> parts_world.Make:
+    return functools.partial(parts_world.PartsWorld, tmp_path, monkeypatch)

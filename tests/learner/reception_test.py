@@ -13,6 +13,8 @@ from seedzero.config import options
 from seedzero.core import errors, types
 from seedzero.device import batch as batches
 from seedzero.learner import reception as receptions
+from seedzero.learner import roster as rosters
+from seedzero.monitoring import progress as progress_lines
 from seedzero.monitoring import view as views
 from seedzero.transport import messages
 
@@ -35,12 +37,17 @@ class World:
     def __init__(self, env: str = "catch", **settings: options.Value) -> None:
         self.reports: list[str] = []
         self.num_joined = 0
-        self.progress = python_types.SimpleNamespace(spec=None)
+        self.progress = progress_lines.RunProgress(lambda: 0.0)
         view = cast(views.View, cast(Any, python_types.SimpleNamespace(progress=self.progress, status=dict)))
         config = configs.override(configs.Config(), {"env.id": env, **SETTINGS, **settings})
         self.overdue: list[str] = []
         self.reception = receptions.Reception(
-            config, LAYOUT, 8, view, self.reports.append, self._join, self.overdue.append, KEY
+            config,
+            rosters.Roster(config, LAYOUT, 8, KEY),
+            view,
+            self.reports.append,
+            self._join,
+            self.overdue.append,
         )
 
     def _join(self) -> None:

@@ -23,8 +23,7 @@ from seedzero.learner import saves as saving
 def test_nothing_is_saved_into_a_directory_that_was_deleted(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "run"
     with run_dirs.open_run_dir(path, configs.Config(), preset="catch", given={}) as directory:
-        view = cast(Any, python_types.SimpleNamespace(durable_update=None))
-        saved = saving.Saves(directory.config, directory, view, pytest.fail, None)
+        saved = saving.Saves(directory.config, directory, cast(Any, None), pytest.fail, None)
         state = cast(Any, python_types.SimpleNamespace(host={"num_updates": 1}))
         shutil.rmtree(path)
         for save in (saved.save, saved.save_state, saved.save_best):
@@ -96,10 +95,8 @@ def test_metrics_that_cannot_be_written_refuse_the_resume_by_name(
         raise PermissionError(errno.EACCES, "Permission denied")
 
     directory = cast(Any, python_types.SimpleNamespace(checkpoints=tmp_path, path=tmp_path, resumed=True))
-    view = cast(
-        Any, python_types.SimpleNamespace(durable_update=None, log=python_types.SimpleNamespace(truncate=fail))
-    )
-    saved = saving.Saves(configs.Config(), directory, view, pytest.fail, None)
+    log = cast(Any, python_types.SimpleNamespace(truncate=fail))
+    saved = saving.Saves(configs.Config(), directory, log, pytest.fail, None)
     saved.checkpointer.close()
     monkeypatch.setattr(checkpoint, "restore", lambda *args, **options: None)
     monkeypatch.setattr(states, "parts", lambda agent, train: {})
@@ -109,8 +106,9 @@ def test_metrics_that_cannot_be_written_refuse_the_resume_by_name(
 
 def test_a_save_that_was_abandoned_is_made_again(tmp_path: pathlib.Path) -> None:
     directory = cast(Any, python_types.SimpleNamespace(checkpoints=tmp_path, resumed=False, check_ours=lambda: None))
-    view = cast(Any, python_types.SimpleNamespace(durable_update=0, log=python_types.SimpleNamespace(size_bytes=int)))
-    saved = saving.Saves(configs.Config(), directory, view, pytest.fail, None)
+    log = cast(Any, python_types.SimpleNamespace(size_bytes=int))
+    saved = saving.Saves(configs.Config(), directory, log, pytest.fail, None)
+    saved.durable_update = 0
     saved.checkpointer.close()
     made: list[int] = []
     waits = iter([False, True])
@@ -142,9 +140,8 @@ def test_old_checkpoints_that_stay_are_told_and_are_no_failed_save(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, told = configs.Config(), list[str]()
-    view = cast(Any, python_types.SimpleNamespace(durable_update=None))
     directory = cast(Any, python_types.SimpleNamespace(checkpoints=tmp_path, resumed=False))
-    saved = saving.Saves(config, directory, view, told.append, None)
+    saved = saving.Saves(config, directory, cast(Any, None), told.append, None)
 
     def fail(path: pathlib.Path) -> None:
         raise errors.CheckpointError("a manifest cannot be read")
@@ -153,7 +150,7 @@ def test_old_checkpoints_that_stay_are_told_and_are_no_failed_save(
     saved.checkpointer.save(7, {"params": {}}, {}, None)
     saved.checkpointer.close()
     assert told == [f"old checkpoints in {tmp_path} could not be deleted: a manifest cannot be read"]
-    assert view.durable_update == 7
+    assert saved.durable_update == 7
     saved.check()
 
 
@@ -182,12 +179,11 @@ def test_a_resume_knows_the_best_but_repeats_evaluations_in_deterministic_mode(
 ) -> None:
     config = configs.override(configs.Config(), {"run.deterministic": deterministic})
     directory = cast(Any, python_types.SimpleNamespace(checkpoints=tmp_path, resumed=True))
-    log = python_types.SimpleNamespace(truncate=lambda size, stored: None)
-    view = cast(Any, python_types.SimpleNamespace(durable_update=None, log=log))
+    log = cast(Any, python_types.SimpleNamespace(truncate=lambda size, stored: None))
     counters = {"num_updates": 4, "num_acts": 1, "evaluation_index": 1, "last_evaluation": None, "metrics_bytes": 0}
     host = {**counters, "ledger": {"stored": 9}, "best_return": 3.0}
     found = checkpoint.Restored(4, {}, host, None, (), checkpoint.Newest())
-    saved = saving.Saves(config, directory, view, lambda text: None, None)
+    saved = saving.Saves(config, directory, log, lambda text: None, None)
     writer = checkpoint_dir.CheckpointDir(tmp_path, config.checkpoint, lambda: 0.0)
     writer.write_best(5, {"w": np.zeros(1)}, {"mean_return": 9.0})
     monkeypatch.setattr(checkpoint, "restore", lambda *args, **options: found)

@@ -103,10 +103,10 @@ def test_while_nobody_shows_anything_the_state_is_asked_for_until_the_last() -> 
 
     stream = io.StringIO()
     shown = background.Screen(console.Console(0.0, stream=stream, live=False), idle_seconds=0.001)
-    shown.look = look
+    shown.follow(look)
     assert asked.wait(60.0)
     shown.update(SNAPSHOT, last=True)
-    assert shown.look is None
+    assert shown._look is None
     shown.message("the end")
     shown.close()
     lines = stream.getvalue().splitlines()

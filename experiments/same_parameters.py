@@ -3,8 +3,8 @@
     python experiments/same_parameters.py BEFORE AFTER [TASK ...] [--out=runs/same]
 
 BEFORE and AFTER are checkouts with a `.venv` of their own (`./run_local.sh catch` makes one). Every array of the last
-checkpoint is compared (parameters, target network and optimizer), and every evaluation. Bits differ between CPUs and
-versions of JAX, so both run here, and nothing is stored. The exit code is 1 where an array or an evaluation differs.
+checkpoint is compared (parameters, target network and optimizer), and every row of metrics but for times. Bits differ
+between CPUs and versions of JAX, so both run here, and nothing is stored. The exit code is 1 where anything differs.
 """
 
 from __future__ import annotations
@@ -88,14 +88,12 @@ def arrays(run: pathlib.Path) -> dict[str, np.ndarray]:
     }
 
 
-def evaluations(run: pathlib.Path) -> list[dict[str, Any]]:
-    """Returns the evaluations of a run without their times."""
+def metrics_rows(run: pathlib.Path) -> list[dict[str, Any]]:
+    """Returns the metrics of a run, evaluations among them, without times and rates."""
     file = run / "metrics.jsonl"
     rows = map(json.loads, file.read_text().splitlines() if file.exists() else ())
     return [
-        {key: value for key, value in row.items() if key not in ("seconds", "time")}
-        for row in rows
-        if row.get("kind") == "evaluation"
+        {key: value for key, value in row.items() if not key.endswith(("seconds", "second", "time"))} for row in rows
     ]
 
 
@@ -111,7 +109,7 @@ def main() -> int:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment["PYTHONSAFEPATH"] = "1"  # else workers, run by `python -m`, import what is in the current directory
     for task in options.tasks or TASKS:
-        found, scores = [], []
+        found, rows = [], []
         flags = {"XLA_FLAGS": _TWO_DEVICES} if "--training.num_devices=2" in TASKS[task] else {}
         for side in ("before", "after"):
             run = options.out / side / task
@@ -120,20 +118,20 @@ def main() -> int:
             command = [program, "train", *COMMON, *TASKS[task], f"--run_dir={run}"]
             subprocess.run(command, check=True, env=environment | flags)
             found.append(arrays(run))
-            scores.append(evaluations(run))
+            rows.append(metrics_rows(run))
         before, after = found
         different = [
             name
             for name in before.keys() | after.keys()
             if name not in before or name not in after or before[name].tobytes() != after[name].tobytes()
         ]
-        same_scores = scores[0] == scores[1]
+        same_rows = rows[0] == rows[1]
         print(
             f"{task}: {len(before)} arrays, {len(different)} differ {sorted(different)[:3]}; "
-            f"{len(scores[0])} evaluations, {'equal' if same_scores else 'different'}",
+            f"{len(rows[0])} rows of metrics, {'equal' if same_rows else 'different'}",
             flush=True,
         )
-        num_different += len(different) + (not same_scores)
+        num_different += len(different) + (not same_rows)
     return int(num_different > 0)
 
 

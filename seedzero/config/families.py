@@ -56,7 +56,7 @@ class Family:
     Attributes:
       form: of its ids.
       offers: rows of `seedzero envs`, at least one; the first has the usual example.
-      make: MODULE:NAME that makes a group of environments from a name, num_envs and `arguments`; empty: none are made.
+      make: MODULE:NAME in `envs/` that makes a group from a name, num_envs and `arguments`; empty: none are made here.
       check: MODULE:NAME that raises ConfigError or EnvironmentFailure for names that cannot exist; empty: no names.
       arguments: of `envs/registry.py` `make`, passed on by their names.
       frames_per_second: of a video, unless the environment says otherwise.
@@ -93,7 +93,7 @@ _OF_GYMNASIUM = ("kwargs", "wrappers", "max_episode_steps")
 FAMILIES = (
     Family(
         "catch", (Offer("a ball falls through a grid of 10x5; learned in seconds", "catch"),),
-        make="seedzero.envs.catch:Catch", frames_per_second=5.0, presets=("catch",),
+        make="catch:Catch", frames_per_second=5.0, presets=("catch",),
     ),
     Family(
         "gym:ID",
@@ -114,20 +114,19 @@ FAMILIES = (
                 "vizdoom", packages=("vizdoom", "opencv-python-headless"),
             ),
         ),
-        make="seedzero.envs.gym_env:make", check="seedzero.envs.gym_env:check_id", arguments=("settings", "render"),
-        takes=_OF_GYMNASIUM, forms="gym:ID | gym:module:ID",
+        make="gym_env:make", check="gym_env:check_id", arguments=("settings", "render"), takes=_OF_GYMNASIUM,
+        forms="gym:ID | gym:module:ID",
     ),
     Family(
         "python:MODULE:FUNCTION",
         (Offer("what a function of yours returns, a Gymnasium environment", "python:my_module:make"),),
-        make="seedzero.envs.gym_env:GymVectorEnv.from_user_code", check="seedzero.core.user_code:check",
-        arguments=("settings", "render"), takes=_OF_GYMNASIUM, forms="python:module:function",
+        make="gym_env:from_user_code", check="gym_env:user_code.check", arguments=("settings", "render"),
+        takes=_OF_GYMNASIUM, forms="python:module:function",
     ),
     Family(
-        "atari:GAME",
-        (Offer("Atari games by ALE's vector environment", "atari:Pong", "ale_py", "ale-py"),),
-        make="seedzero.envs.atari:Atari", check="seedzero.envs.atari:rom_name",
-        arguments=("settings", "threads", "render"), frames_per_second=15.0, presets=("atari",), reads=_EMULATOR,
+        "atari:GAME", (Offer("Atari games by ALE's vector environment", "atari:Pong", "ale_py", "ale-py"),),
+        make="atari:Atari", check="atari:rom_name", arguments=("settings", "threads", "render"),
+        frames_per_second=15.0, presets=("atari",), reads=_EMULATOR,
     ),
     Family(
         "dmlab:LEVEL",
@@ -135,19 +134,19 @@ FAMILIES = (
             "DeepMind Lab, dmlab:dmlab30 for all 30 levels; must be built", "dmlab:rooms_watermaze",
             "deepmind_lab", advice="docs/dmlab.md says how it is built",
         ),),
-        make="seedzero.envs.dmlab:DMLab", check="seedzero.envs.dmlab:levels", hint=", or dmlab:dmlab30 for all 30",
-        arguments=("settings", "role", "indices"), frames_per_second=15.0, presets=("dmlab",),
-        reads=("frame_skip",), takes=("kwargs", "level_cache", "level_seeds"),
+        make="dmlab:DMLab", check="dmlab:levels", arguments=("settings", "role", "indices"),
+        frames_per_second=15.0, presets=("dmlab",), reads=("frame_skip",),
+        takes=("kwargs", "level_cache", "level_seeds"), hint=", or dmlab:dmlab30 for all 30",
     ),
     Family(
         "spiel:GAME",
         (Offer("OpenSpiel's board games of perfect information", "spiel:tic_tac_toe", "pyspiel", "open_spiel"),),
-        make="seedzero.envs.spiel:make", check="seedzero.envs.spiel:Game", arguments=("settings", "role"),
+        make="spiel:make", check="spiel:Game", arguments=("settings", "role"),
         frames_per_second=1.0, presets=("tictactoe", "connect_four", "spiel"), reads=("random_opening",),
     ),
     Family(
         "memory:TASK", (Offer("small tasks in which something must be remembered", "memory:tmaze-20"),),
-        make="seedzero.envs.memory:make", check="seedzero.envs.memory:check_id", arguments=("render",),
+        make="memory:make", check="memory:check_id", arguments=("render",),
         frames_per_second=5.0, presets=("memory-cartpole", "memory-tmaze", "memory-repeat"),
     ),
     Family(
@@ -162,15 +161,13 @@ FAMILIES = (
                 "PyQt5", "PyQt5-Qt5", ("envpool", "PyQt5-Qt5"),
             ),
         ),
-        make="seedzero.envs.envpool_env:EnvPool", check="seedzero.envs.envpool_env:check_id",
-        arguments=("settings", "threads", "render"), reads=_EMULATOR, takes=_OF_GYMNASIUM,
+        make="envpool_env:EnvPool", check="envpool_env:check_id", arguments=("settings", "threads", "render"),
+        reads=_EMULATOR, takes=_OF_GYMNASIUM,
     ),
     Family(
-        "football:SCENARIO",
-        (Offer("Google Research Football by EnvPool", "football:academy_empty_goal", "envpool"),),
-        make="seedzero.envs.football:Football", check="seedzero.envs.football:check_id",
-        arguments=("settings", "threads"), frames_per_second=10.0, presets=("football",),
-        takes=(*_OF_GYMNASIUM, "checkpoint_rewards"),
+        "football:SCENARIO", (Offer("Google Research Football by EnvPool", "football:academy_empty_goal", "envpool"),),
+        make="football:Football", check="football:check_id", arguments=("settings", "threads"),
+        frames_per_second=10.0, presets=("football",), takes=(*_OF_GYMNASIUM, "checkpoint_rewards"),
     ),
     Family("remote", (Offer("every worker brings environments of its own, in any language", "remote"),)),
 )  # fmt: skip

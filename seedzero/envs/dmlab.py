@@ -10,14 +10,13 @@ Lab has no package to install; only this file imports it. Its engines start with
 from __future__ import annotations
 
 import importlib
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from seedzero.config import sections
-from seedzero.core import errors, packing, types
+from seedzero.core import errors, json_object, packing, types
 from seedzero.envs import base as env_base
 from seedzero.envs import level_cache, pictures
 
@@ -261,15 +260,12 @@ def _import() -> Any:
 def _given(kwargs: str) -> Mapping[str, Any]:
     """Returns the settings' additions to Lab's config."""
     try:
-        given = json.loads(kwargs or "{}")
+        return json_object.parse(kwargs or "{}")
     except ValueError:
-        given = None
-    if not isinstance(given, dict):
         raise errors.EnvironmentFailure(
             f"--env.kwargs={kwargs} is no JSON object of Lab's config; expected a form like "
             """--env.kwargs='{"renderer": "hardware"}'"""
-        )
-    return given
+        ) from None
 
 
 def _setting(value: Any) -> str:

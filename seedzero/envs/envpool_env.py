@@ -17,7 +17,6 @@ import dataclasses
 import difflib
 import importlib
 import importlib.util
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -70,7 +69,7 @@ class EnvPool:
                 f"environment {name!r} has {declared.config.max_num_players} players, and EnvPool steps them "
                 "together; one is supported: games of two players in turn are spiel:GAME"
             )
-        with env_base.failures_of(f"environment {name!r} cannot be made"), _quiet():
+        with env_base.failures_of(f"environment {name!r} cannot be made"), gym_env.quiet():
             spaces = declared.observation_space, declared.action_space
             self.spec, self._encode, self._decode = envpool_spaces.read(name, *spaces, wrappers)
         if "stack_num" in declared.config._fields:  # Atari and VizDoom
@@ -87,7 +86,8 @@ class EnvPool:
     def reset(self, seeds: Sequence[int]) -> types.EnvStep:
         env_base.check_seeds(seeds, self.num_envs)
         self._pool = None  # its threads end before those of the next one begin
-        with env_base.failures_of(f"environment {self._name!r} raised in reset"), _quiet(), imports.without("jax"):
+        failures = env_base.failures_of(f"environment {self._name!r} raised in reset")
+        with failures, gym_env.quiet(), imports.without("jax"):
             seed = [int(value) % 2**31 for value in seeds]
             self._pool = self._library.make_gymnasium(self._name, seed=seed, **self._arguments)
             observation, self.info = self._pool.reset()
@@ -184,8 +184,3 @@ def _defaults(known: Mapping[str, Any], settings: sections.EnvConfig) -> dict[st
             max_episode_steps=-(-settings.max_episode_frames // settings.frame_skip),
         )
     return arguments
-
-
-def _quiet() -> warnings.catch_warnings[None]:
-    """Silences Gymnasium's warnings about the precision of bounds: a user can't act on them."""
-    return warnings.catch_warnings(action="ignore")

@@ -41,72 +41,19 @@ class GymVectorEnv:
     """E copies of one Gymnasium environment, stepped one after the other."""
 
     def __init__(
-        self,
-        env_id: str,
-        num_envs: int,
-        arguments: Mapping[str, Any] | None = None,
-        *,
-        wrappers: Sequence[gym_wrappers.Wrapper] = (),
-        render: bool = False,
+        self, name: str, makers: Sequence[Callable[[], gymnasium.Env[Any, Any]]], *, render: bool = False
     ) -> None:
-        """Makes E environments in their wrappers.
+        """Calls the functions, each for one environment.
 
-        env_id, arguments: as in gymnasium.make; "module:ID" imports the module first, also from the current directory.
+        name: in errors. render: they were asked for pictures.
 
         EnvironmentFailure: unknown id, missing package, unsupported space, or an exception of the environment.
         """
-        if render:
-            _need_no_display()
-        # Not render_mode=None: a user's environment may lack that argument.
-        options = {**(arguments or {}), **({"render_mode": "rgb_array"} if render else {})}
-        self._begin(env_id, [functools.partial(_make_one, env_id, options, wrappers)] * num_envs, render=render)
-
-    @classmethod
-    def from_factory(cls, make: Callable[[], gymnasium.Env[Any, Any]], num_envs: int) -> GymVectorEnv:
-        """Returns E environments made by the caller's function; errors as above."""
-        env = cls.__new__(cls)
-        env._begin(getattr(make, "__name__", "the worker's own environment"), [make] * num_envs)
-        return env
-
-    @classmethod
-    def from_user_code(
-        cls, name: str, settings: sections.EnvConfig, num_envs: int, *, render: bool = False
-    ) -> GymVectorEnv:
-        """Returns E environments made by a user's function, MODULE:FUNCTION; errors as above.
-
-        The function is called with the settings' kwargs, and with render_mode="rgb_array" where pictures are wanted.
-        """
-        given = arguments(dataclasses.replace(settings, max_episode_steps=0))
-        if render:
-            _need_no_display()
-            given["render_mode"] = "rgb_array"
-        wrappers = gym_wrappers.parse(settings.wrappers)
-
-        with env_base.failures_of(f"environment 'python:{name}' cannot be made, mend this first"):
-            try:
-                make_one = user_code.load(name)
-            except errors.ConfigError as error:
-                raise errors.EnvironmentFailure(f"environment python:{error}") from None
-
-        def make() -> gymnasium.Env[Any, Any]:
-            env: gymnasium.Env[Any, Any] = make_one(**given)
-            if isinstance(env, gymnasium.Env) and not _takes_options(env):
-                env = _WithoutOptions(env)
-            limit = settings.max_episode_steps
-            return gym_wrappers.apply(env if not limit else gymnasium.wrappers.TimeLimit(env, limit), wrappers)
-
-        env = cls.__new__(cls)
-        env._begin(f"python:{name}", [make] * num_envs, render=render)
-        return env
-
-    def _begin(
-        self, name: str, makers: Sequence[Callable[[], gymnasium.Env[Any, Any]]], *, render: bool = False
-    ) -> None:
         self._name = name
         how = " with render_mode='rgb_array'" if render else ""
         self.num_envs = len(makers)
         unmade = env_base.failures_of(f"environment {name!r} cannot be made{how}, mend this first")
-        with unmade, _quiet(), env_base.closed_on_error() as envs:
+        with unmade, quiet(), env_base.closed_on_error() as envs:
             for make in makers:
                 envs.append(make())
             self.originals = [getattr(env, "unwrapped", env) for env in envs]
@@ -117,6 +64,11 @@ class GymVectorEnv:
             plain: list[Any] = [functools.partial(_Plain, env) for env in envs]
             self._envs = vector.SyncVectorEnv(plain, autoreset_mode=vector.AutoresetMode.NEXT_STEP, copy=False)
 
+    @classmethod
+    def from_factory(cls, make: Callable[[], gymnasium.Env[Any, Any]], num_envs: int) -> GymVectorEnv:
+        """Returns E environments made by the caller's function; errors as above."""
+        return cls(getattr(make, "__name__", "the worker's own environment"), [make] * num_envs)
+
     def try_out(
         self, num_steps: int = 1, *, max_seconds: float = math.inf, clock: Callable[[], float] = time.perf_counter
     ) -> None:
@@ -125,13 +77,13 @@ class GymVectorEnv:
         Raises:
           EnvironmentFailure: it raised, or does not keep Gymnasium's protocol.
         """
-        with _quiet():
+        with quiet():
             end = clock() + max_seconds
             gym_protocol.check(self._name, self._first, num_steps, goes_on=lambda: clock() < end)
 
     def reset(self, seeds: Sequence[int]) -> types.EnvStep:
         env_base.check_seeds(seeds, self.num_envs)
-        with env_base.failures_of(f"environment {self._name!r} raised in reset"), _quiet():
+        with env_base.failures_of(f"environment {self._name!r} raised in reset"), quiet():
             observation, _ = self._envs.reset(seed=[int(seed) for seed in seeds])
         nowhere = np.zeros(self.num_envs, bool)
         reward = np.zeros(self.num_envs, np.float32)
@@ -150,7 +102,7 @@ class GymVectorEnv:
         return float(declared) if isinstance(declared, int | float) and declared > 0 else None
 
     def render(self) -> np.ndarray:
-        with env_base.failures_of(f"environment {self._name!r} raised in render"), _quiet():
+        with env_base.failures_of(f"environment {self._name!r} raised in render"), quiet():
             picture = self._first.render()
         if not isinstance(picture, np.ndarray) or picture.ndim != 3 or picture.shape[2] != 3:
             modes = ", ".join(map(str, self._first.metadata.get("render_modes", []))) or "none"
@@ -200,18 +152,48 @@ class _Plain:
         return observation, reward, terminated, truncated, {}
 
 
-def _need_no_display() -> None:
-    """Has environments draw pictures, not windows, on machines without a display too, unless the user chose a way."""
+def _drawing() -> dict[str, str]:
+    """Returns the argument for pictures, drawn on machines without a display too, unless the user chose a way."""
     # Otherwise SDL looks for a display and complains on stderr, and MuJoCo's OpenGL fails without one.
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     if sys.platform == "linux" and not {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
         os.environ.setdefault("MUJOCO_GL", "egl")
+    return {"render_mode": "rgb_array"}
 
 
 def make(env_id: str, settings: sections.EnvConfig, num_envs: int, *, render: bool = False) -> GymVectorEnv:
-    """Returns E environments with the settings' wrappers and arguments; errors as of GymVectorEnv."""
+    """Makes E environments in the settings' wrappers; errors as of GymVectorEnv.
+
+    env_id: as in gymnasium.make; "module:ID" imports the module first, also from the current directory.
+    """
     wrappers = gym_wrappers.parse(settings.wrappers)
-    return GymVectorEnv(env_id, num_envs, arguments(settings), wrappers=wrappers, render=render)
+    # Not render_mode=None: a user's environment may lack that argument.
+    options = {**arguments(settings), **(_drawing() if render else {})}
+    return GymVectorEnv(env_id, [functools.partial(_make_one, env_id, options, wrappers)] * num_envs, render=render)
+
+
+def from_user_code(name: str, settings: sections.EnvConfig, num_envs: int, *, render: bool = False) -> GymVectorEnv:
+    """Returns E environments made by a user's function, MODULE:FUNCTION; errors as of GymVectorEnv.
+
+    The function is called with the settings' kwargs, and with render_mode="rgb_array" where pictures are wanted.
+    """
+    given = {**arguments(dataclasses.replace(settings, max_episode_steps=0)), **(_drawing() if render else {})}
+    wrappers = gym_wrappers.parse(settings.wrappers)
+
+    with env_base.failures_of(f"environment 'python:{name}' cannot be made, mend this first"):
+        try:
+            make_one = user_code.load(name)
+        except errors.ConfigError as error:
+            raise errors.EnvironmentFailure(f"environment python:{error}") from None
+
+    def make_limited() -> gymnasium.Env[Any, Any]:
+        env: gymnasium.Env[Any, Any] = make_one(**given)
+        if isinstance(env, gymnasium.Env) and not _takes_options(env):
+            env = _WithoutOptions(env)
+        limit = settings.max_episode_steps
+        return gym_wrappers.apply(env if not limit else gymnasium.wrappers.TimeLimit(env, limit), wrappers)
+
+    return GymVectorEnv(f"python:{name}", [make_limited] * num_envs, render=render)
 
 
 def check_id(env_id: str) -> None:
@@ -222,7 +204,7 @@ def check_id(env_id: str) -> None:
         raise errors.EnvironmentFailure(f"gym:{env_id} is not complete; {form}")
     if separator:
         return
-    with _explained(env_id, gymnasium.error.Error), _quiet():
+    with _explained(env_id, gymnasium.error.Error), quiet():
         minatar.register(env_id)
         namespace, name, version = registration.parse_env_id(env_id)
         if version is not None or registration.find_highest_version(namespace, name) is None:
@@ -320,6 +302,6 @@ def _missing(env_id: str, reason: str) -> str:
     return f"environment {env_id!r} needs a missing package: {reason} (install it on every machine with workers)"
 
 
-def _quiet() -> warnings.catch_warnings[None]:
-    """Silences Gymnasium's warnings of old versions and missing metadata: a user can't act on them."""
+def quiet() -> warnings.catch_warnings[None]:
+    """Silences Gymnasium's warnings of old versions, metadata and bounds' precision: a user can't act on them."""
     return warnings.catch_warnings(action="ignore")

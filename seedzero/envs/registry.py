@@ -39,7 +39,7 @@ def make(
     family = _family(env_id, errors.EnvironmentFailure)
     given = dict(settings=settings, role=role, threads=threads, render=render, indices=indices)
     name = filter(None, [env_id.partition(":")[2]])
-    made: env_base.VectorEnv = pkgutil.resolve_name(family.make)(
+    made: env_base.VectorEnv = pkgutil.resolve_name(f"seedzero.envs.{family.make}")(
         *name, num_envs=num_envs, **{argument: given[argument] for argument in family.arguments}
     )
     return made
@@ -51,11 +51,9 @@ def check_id(env_id: str) -> None:
     Ids of a user's own modules are only checked for their form.
     """
     family = _family(env_id, errors.ConfigError)
-    if not family.check:
-        return
-    check = pkgutil.resolve_name(family.check)
     try:
-        check(env_id.partition(":")[2])
+        if family.check:
+            pkgutil.resolve_name(f"seedzero.envs.{family.check}")(env_id.partition(":")[2])
     except (errors.EnvironmentFailure, errors.ConfigError) as error:
         is_named = family.prefix == "gym"
         raise errors.ConfigError(str(error) if is_named else f"environment {env_id!r}: {error}") from None

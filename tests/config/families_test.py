@@ -24,7 +24,7 @@ def test_all_families_are_listed_and_all_but_remote_are_made_here():
 
 @pytest.mark.parametrize("family", families.FAMILIES, ids=lambda family: family.prefix)
 def test_what_a_row_names_is_there(family):
-    assert all(callable(pkgutil.resolve_name(name)) for name in (family.make, family.check) if name)
+    assert all(callable(pkgutil.resolve_name(f"seedzero.envs.{name}")) for name in (family.make, family.check) if name)
     assert bool(family.check) == (":" in family.form)
     settings = {field.name for field in dataclasses.fields(sections.EnvConfig)}
     assert {*family.reads, *family.takes} <= settings
@@ -47,10 +47,11 @@ def test_help_has_the_forms_of_all_families():
 
 def test_what_needs_a_package_says_how_to_install_it():
     for offer in OFFERS:
+        assert offer.module or offer.state == "installed"
         assert bool(offer.needs or offer.advice) == bool(offer.module)
-        absent = offer._replace(module="no_such_module").state
-        remedies = (packages.install_command(*offer.needs), "docs/")
-        assert not offer.module or absent.startswith(tuple(f"not installed: {remedy}" for remedy in remedies))
+        absent = offer._replace(module="no_such_module", distribution=offer.distribution or offer.module).state
+        remedy = "docs/" if offer.advice else packages.install_command(*offer.needs)
+        assert not offer.module or absent.startswith(f"not installed: {remedy}")
 
 
 @pytest.mark.parametrize("offer", [offer for offer in OFFERS if not offer.module], ids=lambda offer: offer.example)

@@ -128,7 +128,7 @@ def test_the_action_on_a_final_observation_is_ignored():
 
 
 def test_time_limits_truncate_and_do_not_terminate():
-    env = gym_env.GymVectorEnv("Acrobot-v1", 1)
+    env = gym_env.make("Acrobot-v1", sections.EnvConfig(), 1)
     env.reset([0])
     steps = [env.step(np.zeros(1, np.int32)) for _ in range(500)]
     assert not any(step.terminated[0] for step in steps)
@@ -214,7 +214,7 @@ def test_an_environment_that_cannot_be_made_where_it_is_checked_may_be_made_else
 
 def test_an_unknown_id_is_refused_with_gymnasiums_hint():
     with pytest.raises(errors.EnvironmentFailure, match=r"'CartPol-v1'.*Did you mean: `CartPole`"):
-        gym_env.GymVectorEnv("CartPol-v1", 1)
+        gym_env.make("CartPol-v1", sections.EnvConfig(), 1)
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ def test_a_module_that_registers_no_such_id_is_told_what_it_registers(modules, w
     monkeypatch.syspath_prepend(tmp_path)
     try:
         with pytest.raises(errors.EnvironmentFailure, match=message):
-            gym_env.GymVectorEnv(wanted, 1)
+            gym_env.make(wanted, sections.EnvConfig(), 1)
     finally:
         gymnasium.registry.pop("Their/Tower-v0", None)
         for name in [name for name in sys.modules if name.partition(".")[0] == "their_pkg"]:
@@ -258,7 +258,7 @@ def test_a_missing_package_is_named_with_what_to_install(monkeypatch):
 
     monkeypatch.setattr(gymnasium, "make", missing)
     with pytest.raises(errors.EnvironmentFailure, match=r"Box2D.* -m pip install 'gymnasium\[box2d\]<"):
-        gym_env.GymVectorEnv("LunarLander-v3", 1)
+        gym_env.make("LunarLander-v3", sections.EnvConfig(), 1)
 
 
 @pytest.mark.parametrize(
@@ -269,16 +269,16 @@ def test_a_known_package_that_is_missing_is_no_module_of_the_user_s(wanted, pack
     for name in (package, wanted.partition(":")[0]):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(errors.EnvironmentFailure, match=f"needs {package}, .* -m pip install '{package}<"):
-        gym_env.GymVectorEnv(wanted, 1)
+        gym_env.make(wanted, sections.EnvConfig(), 1)
 
 
 def test_a_missing_module_is_named_with_where_it_was_looked_for():
     with pytest.raises(errors.EnvironmentFailure, match="no module 'no_such_module' in /"):
-        gym_env.GymVectorEnv("no_such_module:Mine-v0", 1)
+        gym_env.make("no_such_module:Mine-v0", sections.EnvConfig(), 1)
 
 
 def test_minatars_games_are_bits_with_the_actions_that_matter():
-    env = gym_env.GymVectorEnv("MinAtar/Breakout-v1", 2)
+    env = gym_env.make("MinAtar/Breakout-v1", sections.EnvConfig(), 2)
     assert env.spec == types.EnvSpec((10, 10, 4), "uint8", num_actions=3, observation_low=0, observation_high=1)
     game = env._envs.envs[0].unwrapped.game
     assert game.sticky_action_prob == 0.1
@@ -289,7 +289,7 @@ def test_minatars_games_are_bits_with_the_actions_that_matter():
 
 
 def test_a_reset_of_minatar_forgets_the_last_action():
-    env = gym_env.GymVectorEnv("MinAtar/Breakout-v1", 64)
+    env = gym_env.make("MinAtar/Breakout-v1", sections.EnvConfig(), 64)
     stay, left = np.zeros(64, np.int32), np.ones(64, np.int32)
     env.reset(range(64))
     fresh = env.step(stay).observation
@@ -300,7 +300,7 @@ def test_a_reset_of_minatar_forgets_the_last_action():
 
 def test_minatar_is_truncated_after_its_limit(monkeypatch):
     monkeypatch.setattr(minatar, "MAX_STEPS", 3)
-    env = gym_env.GymVectorEnv("MinAtar/Freeway-v1", 1)
+    env = gym_env.make("MinAtar/Freeway-v1", sections.EnvConfig(), 1)
     env.reset([0])
     steps = [env.step(np.zeros(1, np.int32)) for _ in range(4)]
     assert [step.truncated[0] for step in steps] == [False, False, True, False]
@@ -316,18 +316,19 @@ def test_without_minatar_the_error_names_what_to_install(monkeypatch):
     with pytest.raises(errors.EnvironmentFailure, match=hint):
         gym_env.check_id("MinAtar/Breakout-v1")
     with pytest.raises(errors.EnvironmentFailure, match=hint):
-        gym_env.GymVectorEnv("MinAtar/Breakout-v1", 1)
+        gym_env.make("MinAtar/Breakout-v1", sections.EnvConfig(), 1)
 
 
 def test_minatar_loads_no_plotting_and_leaves_logging_and_standard_error_alone():
     script = """
         import logging, sys
+        from seedzero.config import sections
         from seedzero.envs import gym_env
 
         gym_env.check_id("MinAtar/Breakout-v1")
         assert not {"matplotlib", "seaborn", "pandas"} & sys.modules.keys()
         assert not logging.root.handlers and not logging.root.filters
-        print(gym_env.GymVectorEnv("MinAtar/Breakout-v1", 1, render=True).spec.num_actions)
+        print(gym_env.make("MinAtar/Breakout-v1", sections.EnvConfig(), 1, render=True).spec.num_actions)
     """
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", textwrap.dedent(script)],
@@ -399,7 +400,7 @@ def test_an_exception_that_follows_from_another_has_the_place_of_that_one():
 def test_pictures_need_no_display(given, chosen, monkeypatch):
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(os, "environ", given)
-    gym_env._need_no_display()
+    assert gym_env._drawing() == {"render_mode": "rgb_array"}
     assert given["SDL_VIDEODRIVER"] == "dummy" and given.get("MUJOCO_GL") == chosen
 
 
@@ -422,7 +423,7 @@ def test_an_environment_that_cannot_be_made_to_draw_says_so(monkeypatch):
 
     monkeypatch.setattr(gymnasium, "make", made)
     with pytest.raises(errors.EnvironmentFailure, match=r"made with render_mode='rgb_array', mend .*: AssertionError"):
-        gym_env.GymVectorEnv("Mine-v0", 1, render=True)
+        gym_env.make("Mine-v0", sections.EnvConfig(), 1, render=True)
 
 
 def test_gymnasiums_warnings_are_neither_errors_nor_noise():
@@ -482,7 +483,7 @@ def test_a_module_in_the_current_directory_is_found_from_a_console_command(tmp_p
 
 def test_arguments_reach_the_environment() -> None:
     settings = sections.EnvConfig(kwargs='{"map_name": "8x8", "is_slippery": false}', max_episode_steps=3)
-    env = gym_env.GymVectorEnv("FrozenLake-v1", 1, gym_env.arguments(settings))
+    env = gym_env.make("FrozenLake-v1", settings, 1)
     assert env.spec.observation_shape == (64,)
     env.reset([0])
     ends = [bool(env.step(np.zeros(1, np.int32)).truncated[0]) for _ in range(4)]
@@ -502,7 +503,7 @@ def test_arguments_that_are_no_object_are_refused(kwargs: str, message: str) -> 
 
 def test_arguments_that_the_environment_lacks_are_refused() -> None:
     with pytest.raises(errors.EnvironmentFailure, match="unexpected keyword argument 'nonsense'"):
-        gym_env.GymVectorEnv("CartPole-v1", 1, {"nonsense": 1})
+        gym_env.make("CartPole-v1", sections.EnvConfig(kwargs='{"nonsense": 1}'), 1)
 
 
 def _env_with(num_envs, **methods):
@@ -570,7 +571,7 @@ def test_a_user_s_reset_without_options_will_do(limit, monkeypatch):
             return self._observation, {}
 
     monkeypatch.setattr(user_code, "load", lambda name: lambda: Simple(spaces.Discrete(2)))
-    env = gym_env.GymVectorEnv.from_user_code("a:b", sections.EnvConfig(max_episode_steps=limit), 2)
+    env = gym_env.from_user_code("a:b", sections.EnvConfig(max_episode_steps=limit), 2)
     env.try_out()
     env.reset([0, 1])
     assert env.frames_per_second is None

@@ -171,7 +171,7 @@ def test_continuous_actions_reach_the_environments_unchanged(address, run):
     run()
     learner.await_steps(5)
     learner.server.stop(finished=True, reason="enough")
-    alone = gym_env.GymVectorEnv("Pendulum-v1", 3)
+    alone = gym_env.make("Pendulum-v1", sections.EnvConfig(), 3)
     expected = [alone.reset((0, 1, 2))]
     expected += [alone.step(np.array([[1], [0], [-1]], np.float32) * sign) for sign in (-1, 1, -1, 1)]
     alone.close()

@@ -1,4 +1,4 @@
-"""Steps of learning that agents share: cleared padding, averaged gradients, one optimizer step, a target network."""
+"""Steps of learning that agents share: cleared padding, minibatches, averaged gradients, one optimizer step."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax  # type: ignore[import-untyped]
 
 from seedzero.agents import base
@@ -133,9 +134,7 @@ def apply_gradients(
     directions, opt_state = optimizer.update(gradients, state.opt_state, state.params)
     params = jax.tree.map(lambda p, d: p - learning_rate * d, state.params, directions)
     accepted = jnp.isfinite(metrics["loss"]) & jnp.isfinite(grad_norm)
-    params, opt_state = jax.tree.map(
-        lambda new, old: jnp.where(accepted, new, old), (params, opt_state), (state.params, state.opt_state)
-    )
+    params, opt_state = where(accepted, (params, opt_state), (state.params, state.opt_state))
     num_updates, target_params = state.num_updates + 1, state.target_params
     if target_updates:
         target_params = optax.periodic_update(params, target_params, num_updates, target_updates)
@@ -143,3 +142,30 @@ def apply_gradients(
     more = {"grad_norm": grad_norm, "learning_rate": learning_rate, "num_rejected": num_rejected}
     new_state = TrainState(params, target_params, opt_state, num_updates, num_rejected)
     return new_state, {name: jnp.asarray(x, jnp.float32) for name, x in (metrics | more).items()}
+
+
+def minibatches(
+    key: jax.Array, num_parts: int, num_minibatches: int, num_epochs: int, axis_name: str | None = None
+) -> jax.Array:
+    """Returns [epochs * minibatches, M] int32: a device's parts in each minibatch, every epoch in an order of its own.
+
+    -1: no part. Every part is in one minibatch of an epoch. Over all devices minibatches differ by one part at most:
+    of D devices, number d begins minibatch m of n at its part floor(m * num_parts / n + d / D), and by Hermite's
+    identity the sum over d is floor(m * num_parts * D / n).
+    """
+    count = num_minibatches
+    size = -(-num_parts // count)
+    device, num_devices = (
+        (0, 1) if axis_name is None else (jax.lax.axis_index(axis_name), jax.lax.axis_size(axis_name))
+    )
+    whole, rest = np.divmod(np.arange(count + 1) * num_parts, count)
+    begins = whole + (rest * num_devices + device * count >= count * num_devices)
+    place = begins[:-1, None] + np.arange(size)
+    orders = jax.vmap(lambda key: jax.random.permutation(key, num_parts))(jax.random.split(key, num_epochs))
+    rows = jnp.where(place < begins[1:, None], orders[:, jnp.minimum(place, num_parts - 1)], -1)
+    return rows.reshape(num_epochs * count, size)
+
+
+def where(condition: jax.Array, new: Any, old: Any) -> Any:
+    """Returns the tree `new` if the scalar condition is true, else `old`."""
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)

@@ -271,15 +271,16 @@ def _update(
         gradients, metrics, _ = learning.gradients(loss, params, axis_name)
         directions, new_opt_state = parts.optimizer.update(gradients, opt_state, params)
         new_params = jax.tree.map(lambda p, d: p - rate * d, params, directions)
-        carry = _where(num_steps > 0, (new_params, new_opt_state), (params, opt_state))
+        carry = learning.where(num_steps > 0, (new_params, new_opt_state), (params, opt_state))
         return carry, {**metrics, "grad_norm": optax.tree.norm(gradients)}
 
-    rows = _minibatches(key, len(batch.counted), parts.config, axis_name)
+    num_minibatches, num_epochs = parts.config.num_minibatches, parts.config.num_epochs
+    rows = learning.minibatches(key, len(batch.counted), num_minibatches, num_epochs, axis_name)
     (params, opt_state), metrics = jax.lax.scan(learn, (state.params, state.opt_state), rows)
     is_finite = jnp.all(jnp.isfinite(metrics["loss"]) & jnp.isfinite(metrics["grad_norm"]))
     # Refused as a whole: the moments have seen its rewards and observations, too.
     before = (state.params, state.opt_state, state.moments, state.returns)
-    params, opt_state, moments, returns = _where(is_finite, (params, opt_state, moments, returns), before)
+    params, opt_state, moments, returns = learning.where(is_finite, (params, opt_state, moments, returns), before)
     num_rejected = jnp.where(is_finite, 0, state.num_rejected + 1)
     metrics = {name: jnp.mean(x) for name, x in metrics.items()}
     metrics |= {"learning_rate": rate, "num_rejected": num_rejected}
@@ -321,28 +322,6 @@ def _rates(config: ppo_config.PPOConfig, num_updates: jax.Array) -> tuple[jax.Ar
     if config.decay_updates:
         share = jnp.maximum(0.0, 1.0 - num_updates / config.decay_updates)
     return config.learning_rate * share, config.clip_ratio * (share if config.decay_clip else jnp.ones(()))
-
-
-def _minibatches(
-    key: jax.Array, num_parts: int, config: ppo_config.PPOConfig, axis_name: str | None = None
-) -> jax.Array:
-    """Returns [epochs * minibatches, M] int32: a device's parts in each minibatch, every epoch in an order of its own.
-
-    -1: no part. Every part is in one minibatch of an epoch. Over all devices minibatches differ by one part at most:
-    of D devices, number d begins minibatch m of n at its part floor(m * num_parts / n + d / D), and by Hermite's
-    identity the sum over d is floor(m * num_parts * D / n).
-    """
-    count = config.num_minibatches
-    size = -(-num_parts // count)
-    device, num_devices = (
-        (0, 1) if axis_name is None else (jax.lax.axis_index(axis_name), jax.lax.axis_size(axis_name))
-    )
-    whole, rest = np.divmod(np.arange(count + 1) * num_parts, count)
-    begins = whole + (rest * num_devices + device * count >= count * num_devices)
-    place = begins[:-1, None] + np.arange(size)
-    orders = jax.vmap(lambda key: jax.random.permutation(key, num_parts))(jax.random.split(key, config.num_epochs))
-    rows = jnp.where(place < begins[1:, None], orders[:, jnp.minimum(place, num_parts - 1)], -1)
-    return rows.reshape(config.num_epochs * count, size)
 
 
 def _normalized(config: ppo_config.PPOConfig, batch: _Steps, axis_name: str | None) -> _Steps:
@@ -414,7 +393,3 @@ def _sum(x: jax.Array, axis_name: str | None) -> jax.Array:
     """Returns the sum of x, its mean over the devices."""
     total = jnp.sum(x)
     return total if axis_name is None else jax.lax.pmean(total, axis_name)
-
-
-def _where(condition: jax.Array, new: Any, old: Any) -> Any:
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)

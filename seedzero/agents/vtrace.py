@@ -179,7 +179,7 @@ def _update(
         return learned, None, metrics
     after = _follow(parts, returns, windows, target, axis_name)
     # A refused update changes nothing.
-    after = jax.tree.map(lambda new, old: jnp.where(learned.num_rejected == 0, new, old), after, returns)
+    after = learning.where(learned.num_rejected == 0, after, returns)
     params = actor_critic.rescale(learned.params, *popart.change(returns, after))
     scales = {"return_scale_min": jnp.min(after.scale), "return_scale_max": jnp.max(after.scale)}
     return PopArtState(*learned._replace(params=params), after), None, metrics | scales

@@ -12,7 +12,7 @@ import numpy as np
 import ppo_cases as cases
 import pytest
 
-from seedzero.agents import base, ppo
+from seedzero.agents import base, learning, ppo
 from seedzero.core import types
 from seedzero.replay import windows as windowing
 
@@ -134,5 +134,7 @@ def test_a_minibatch_is_of_whole_unrolls() -> None:
         np.testing.assert_array_equal(getattr(steps, name), windows.stored[name][:, :-1])
     np.testing.assert_array_equal(steps.state, windows.stored["state"][:, 0])
     np.testing.assert_array_equal(steps.seen.first, windows.first[:, :-1])
-    rows = np.asarray(ppo._minibatches(jax.random.key(0), len(steps.counted), config.ppo))
+    rows = np.asarray(
+        learning.minibatches(jax.random.key(0), len(steps.counted), config.ppo.num_minibatches, config.ppo.num_epochs)
+    )
     assert rows.shape == (6, 1) and sorted(rows[:3, 0]) == sorted(rows[3:, 0]) == [0, 1, 2]

@@ -14,7 +14,7 @@ import numpy as np
 import ppo_cases as cases
 import pytest
 
-from seedzero.agents import ppo
+from seedzero.agents import learning, ppo
 from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.core import errors, types
@@ -207,8 +207,7 @@ def test_a_batch_of_padding_alone_moves_nothing() -> None:
 
 @pytest.mark.parametrize(("num_minibatches", "size"), [(1, 12), (3, 4), (5, 3), (12, 1)])
 def test_an_epoch_goes_over_all_steps_in_an_order_of_its_own(num_minibatches: int, size: int) -> None:
-    config = cases.make_config(num_epochs=3, num_minibatches=num_minibatches).ppo
-    rows = np.asarray(ppo._minibatches(jax.random.key(0), 12, config))
+    rows = np.asarray(learning.minibatches(jax.random.key(0), 12, num_minibatches, 3))
     assert rows.shape == (3 * num_minibatches, size)
     epochs = [epoch[epoch >= 0].tolist() for epoch in rows.reshape(3, -1)]
     assert all(sorted(epoch) == list(range(12)) for epoch in epochs)
@@ -222,10 +221,11 @@ def test_an_epoch_goes_over_all_steps_in_an_order_of_its_own(num_minibatches: in
 def test_devices_make_the_minibatches_of_one_device_from_all_unrolls(
     num_unrolls: int, num_minibatches: int, num_devices: int, sizes: list[int]
 ) -> None:
-    config = cases.make_config(num_epochs=2, num_minibatches=num_minibatches, batch_size=num_unrolls, lstm_width=8).ppo
     keys, share = jax.random.split(jax.random.key(0), num_devices), num_unrolls // num_devices
     rows = np.asarray(
-        jax.vmap(lambda key: ppo._minibatches(key, share, config, "devices"), axis_name="devices")(keys)
+        jax.vmap(lambda key: learning.minibatches(key, share, num_minibatches, 2, "devices"), axis_name="devices")(
+            keys
+        )
     ).reshape(num_devices, 2, num_minibatches, -1)
     assert np.sum(rows >= 0, axis=(0, 3)).tolist() == [sizes, sizes]
     for of_device in rows.reshape(num_devices * 2, -1):

@@ -15,32 +15,30 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
-import fcntl
 import itertools
 import json
 import math
 import os
 import pathlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from seedzero.checkpoints import durable, migrations
+from seedzero.checkpoints import durable, migrations, run_lock
 from seedzero.config import config as configs
 from seedzero.config import machine as machines
 from seedzero.config import options
 from seedzero.core import errors, json_object, plain_files, user_code
 
 CONFIG_FILE = "config.json"
-LOCK_FILE = "lock"
 LEARNER_FILE = "learner.json"
 STATUS_FILE = "status.json"
 _BESIDE_CONFIG = (STATUS_FILE, "spec.json", "metrics.jsonl")
 """Files that a run writes after config.json."""
 _FILES = (
     CONFIG_FILE,
-    LOCK_FILE,
+    run_lock.NAME,
     LEARNER_FILE,
     *_BESIDE_CONFIG,
     "learner.sock",
@@ -99,7 +97,7 @@ class RunDir(contextlib.AbstractContextManager["RunDir"]):
     def is_ours(self) -> bool:
         """Returns whether the directory is still the one that was locked, and no other that took its place."""
         try:
-            there = os.stat(self.path / LOCK_FILE)
+            there = os.stat(self.path / run_lock.NAME)
         except FileNotFoundError:
             return False
         except OSError:  # a network's file system that does not answer now: what is written next tells
@@ -125,7 +123,7 @@ class RunDir(contextlib.AbstractContextManager["RunDir"]):
           started: seconds since the epoch.
           local: unix socket for processes of this user; empty: `address`.
         """
-        with _as_resume_errors(self.path):
+        with run_lock.as_resume_errors(self.path):
             written = dict(address=address, local=local or address, pid=os.getpid(), started=started)
             write_json_atomic(self.path / LEARNER_FILE, written)
 
@@ -150,7 +148,7 @@ class RunDir(contextlib.AbstractContextManager["RunDir"]):
                 folder.rmdir()
             if any((self.path / name).exists() for name in _BESIDE_CONFIG):  # of an earlier start, which was killed
                 return
-            for name in (CONFIG_FILE, LOCK_FILE):
+            for name in (CONFIG_FILE, run_lock.NAME):
                 (self.path / name).unlink()
             self.path.rmdir()
 
@@ -194,12 +192,12 @@ def open_run_dir(
     plain_files.check_name(path)
     asked = SavedConfig(preset, {configs.ALIASES.get(key, key): str(value) for key, value in given.items()}, config)
     with contextlib.ExitStack() as undo:
-        with _as_resume_errors(path):
+        with run_lock.as_resume_errors(path):
             path.mkdir(parents=True, exist_ok=True)
             _check_links(path)
             if fill is None:
                 _check_not_foreign(path)  # before the lock's file is written
-            lock = _lock(path, undo)
+            lock = run_lock.take(path, undo)
             for name in ("steps", "best"):  # one that a crash took from its place counts
                 if (path / "checkpoints" / name).is_dir():
                     durable.remove_leftovers(path / "checkpoints" / name)
@@ -211,7 +209,7 @@ def open_run_dir(
         saved, notes = _resume(path, read_saved(path), asked) if resumed else (asked, ())
         if resumed and saved.config.training.num_devices != options.AUTO:
             machines.check_shares(saved.config, is_begun=True)  # with the slots that the directory keeps
-        with _as_resume_errors(path):
+        with run_lock.as_resume_errors(path):
             earlier = json_object.parse((path / CONFIG_FILE).read_bytes()) if resumed else None
             values = {**vars(saved), "config": configs.flatten(saved.config)}
             write_json_atomic(path / CONFIG_FILE, values)
@@ -260,7 +258,7 @@ def has_checkpoint(path: pathlib.Path) -> bool:
 def new_path(parent: pathlib.Path, preset: str, now: datetime.datetime) -> pathlib.Path:
     """Makes and returns a new directory, named after the preset and the time. Raises ResumeError."""
     path = base = parent / f"{preset}-{now:%Y%m%d-%H%M%S}"
-    with _as_resume_errors(parent):
+    with run_lock.as_resume_errors(parent):
         for count in itertools.count(2):
             try:
                 path.mkdir(parents=True)
@@ -347,80 +345,6 @@ def _finite(value: object) -> object:
     if isinstance(value, (list, tuple)):
         return [_finite(item) for item in value]
     return value
-
-
-@contextlib.contextmanager
-def _as_resume_errors(path: pathlib.Path) -> Iterator[None]:
-    """Raises OSErrors as ResumeErrors."""
-    try:
-        yield
-    except OSError as error:
-        raise errors.ResumeError(
-            f"cannot use {path} as run directory: {error.strerror}; give --run_dir=DIR that can be written"
-        ) from None
-
-
-def _lock(path: pathlib.Path, undo: contextlib.ExitStack) -> int:
-    """Takes the lock and returns its descriptor; the kernel releases it at any end of this process."""
-    descriptor = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
-    undo.callback(os.close, descriptor)
-    holder = _try_lock(descriptor)
-    if holder is not None:
-        raise errors.Occupied(
-            f"{path} is in use by the learner with pid {holder}; end that one or give another --run_dir"
-        )
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-    return descriptor
-
-
-def _try_lock(descriptor: int) -> str | None:
-    """Takes the lock if it is free, else returns the pid of its holder."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return _written_pid(descriptor)
-    return None
-
-
-def _written_pid(descriptor: int) -> str:
-    return os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
-
-
-def holder(path: str | os.PathLike[str]) -> str | None:
-    """Returns the pid, on its own machine, of the learner that holds the lock of a run directory; None: none does.
-
-    Takes the lock for a moment where none does.
-    """
-    try:
-        descriptor = os.open(pathlib.Path(path) / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:  # held, or a file system without locks: then nobody can tell
-        return _written_pid(descriptor)
-    finally:
-        os.close(descriptor)
-    return None
-
-
-def wait_until_free(path: str | os.PathLike[str], report: Callable[[str], None]) -> None:
-    """Blocks until no learner uses a run directory, if it exists. Raises ResumeError if it cannot be read.
-
-    `report` receives a sentence about the learner that uses it.
-    """
-    path = pathlib.Path(path)
-    with contextlib.ExitStack() as undo, _as_resume_errors(path):
-        try:
-            descriptor = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CLOEXEC)
-        except (FileNotFoundError, NotADirectoryError):
-            return
-        undo.callback(os.close, descriptor)
-        holder = _try_lock(descriptor)
-        if holder is not None:
-            report(f"waits until the learner with pid {holder} has left {path}")
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
 
 
 def _resume(path: pathlib.Path, saved: SavedConfig, asked: SavedConfig) -> tuple[SavedConfig, tuple[str, ...]]:

@@ -22,6 +22,7 @@ from ray.util import metrics
 import seedzero
 from seedzero.bucket import run_copy
 from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.checkpoints import run_lock
 from seedzero.core import errors, exit_codes
 from seedzero.launch import plan as launch_plan
 from seedzero.processes import keeper as keepers
@@ -134,7 +135,7 @@ class Learner(_Actor):
         assert self._order is not None
         plan = self._order.plan
         # A learner that lost its actor saves before it leaves: this one waits for it.
-        run_dirs.wait_until_free(plan.run_dir, self._keeper.tell)
+        run_lock.wait_until_free(plan.run_dir, self._keeper.tell)
         last = self._keeper.snapshot()
         if last.heard:
             self._port = int(last.heard.rpartition(":")[2])

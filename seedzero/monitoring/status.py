@@ -10,6 +10,7 @@ from typing import Any
 
 from seedzero.bucket import bucket, lease
 from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.checkpoints import run_lock
 from seedzero.core import errors, json_object
 from seedzero.transport import probe, security
 
@@ -67,7 +68,7 @@ def from_run_dir(path: str | os.PathLike[str], *, deadline_seconds: float = prob
     directory = pathlib.Path(path)
     run_dirs.read_saved(directory)
     learner = run_dirs.read_learner(directory)
-    holder = run_dirs.holder(directory)
+    holder = run_lock.holder(directory)
     if holder is None:  # whatever learner.json says: its learner was killed, or the directory is a copy
         return {**_last(directory), "alive": False}
     if learner is None or str(learner["pid"]) != holder:  # the holder has yet to write its own

@@ -7,12 +7,10 @@ import json
 import math
 import os
 import pathlib
-import queue
 import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator, Mapping
 
 import pytest
@@ -21,10 +19,6 @@ from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.core import errors
-
-TIMEOUT_SECONDS = 10.0
-SHORT_SECONDS = 0.2
-"""Enough for what waits for nothing."""
 
 
 def open_with(
@@ -309,23 +303,6 @@ def test_learner_of_a_deleted_directory_notices_and_leaves_another_ones_files(
             assert run.write_status({"updates": 1}) is None
         assert run_dirs.read_status(path) is None
         assert (run_dirs.read_learner(path) is not None) == replaced
-
-
-def test_one_can_wait_until_a_directory_is_free_and_is_told_for_whom(tmp_path: pathlib.Path) -> None:
-    run_dirs.wait_until_free(tmp_path / "none", pytest.fail)
-    told: queue.Queue[str] = queue.Queue()
-    waiting = threading.Thread(target=run_dirs.wait_until_free, args=(tmp_path, told.put), daemon=True)
-    with open_with(tmp_path):
-        waiting.start()
-        assert told.get(timeout=TIMEOUT_SECONDS) == (
-            f"waits until the learner with pid {os.getpid()} has left {tmp_path}"
-        )
-        waiting.join(SHORT_SECONDS)
-        assert waiting.is_alive()
-    waiting.join(TIMEOUT_SECONDS)
-    assert not waiting.is_alive()
-    run_dirs.wait_until_free(tmp_path, pytest.fail)
-    open_with(tmp_path).close()  # it holds nothing back
 
 
 def test_learner_killed_at_once_leaves_the_directory_free(tmp_path: pathlib.Path) -> None:

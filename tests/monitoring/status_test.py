@@ -13,6 +13,7 @@ import grpc
 import pytest
 
 from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.checkpoints import run_lock
 from seedzero.config import config as configs
 from seedzero.core import errors
 from seedzero.monitoring import status
@@ -96,7 +97,7 @@ def test_a_copy_of_a_running_directory_has_no_learner(
 def test_a_learner_on_another_machine_is_alive_while_it_holds_the_directory(directory: run_dirs.RunDir) -> None:
     directory.write_status({"updates": 3, "stalled": None})
     pid = _ended_pid()  # that machine has it, this one does not
-    (directory.path / run_dirs.LOCK_FILE).write_text(f"{pid}\n")
+    (directory.path / run_lock.NAME).write_text(f"{pid}\n")
     _write_learner(directory.path, pid)
     assert status.from_run_dir(directory.path) == {"updates": 3, "stalled": None, "alive": True}
 

@@ -1,14 +1,141 @@
-"""Messages that wait for the device: at most one for each group of environments, which bounds them."""
+"""The way of observations from the server to the device loop.
+
+Workers join, show their environments, step and leave at the reception, the server's handler, on the server's thread.
+Their messages wait in the inbox: at most one for each group of environments, which bounds them.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from seedzero.core import types
+from seedzero.checkpoints import spec_file
+from seedzero.config import config as configs
+from seedzero.core import env_ids, errors, types
 from seedzero.device import batch as batches
+from seedzero.learner import roster as rosters
+from seedzero.monitoring import counts
+from seedzero.monitoring import view as views
+from seedzero.transport import messages
+
+
+class Reception:
+    """Keeps the roster and the inbox; the first worker tells what the environments look like, if nobody knew.
+
+    Attributes:
+      spec: of the environments; None: it is not known yet.
+      has_begun: environments of a worker have been there.
+      has_trained: so have those of one that trains.
+    """
+
+    def __init__(
+        self,
+        config: configs.Config,
+        roster: rosters.Roster,
+        view: views.View,
+        report: Callable[[str], None],
+        on_join: Callable[[], None],
+        on_overdue: Callable[[str], None],
+        check: Callable[[types.EnvSpec], None],
+    ) -> None:
+        """
+        Args:
+          view: is told the spec, and answers for the status.
+          report: shows the user a line.
+          on_join: called when a worker's environments were accepted.
+          on_overdue: takes the name of a local worker that sent heartbeats alone for too long.
+          check: raises UsageError for environments that nothing can be built for.
+        """
+        self.roster = roster
+        self.inbox = Inbox()
+        self.spec: types.EnvSpec | None = None
+        self.has_begun = self.has_trained = False
+        self._has_made: set[str] = set()  # names of local workers whose environments were there
+        self._config = config
+        self._view = view
+        self._report = report
+        self._on_join, self._on_overdue, self._check_spec = on_join, on_overdue, check
+
+    def show(self, spec: types.EnvSpec) -> None:
+        """Takes the spec that the networks are built for."""
+        self.spec = spec
+        self._view.progress.show(spec)
+
+    def assign(self, hello: messages.Hello) -> types.Assignment:
+        """Handler: returns a joining worker's environments."""
+        return self.roster.assign(hello)
+
+    def begin(self, session_id: str, spec: types.EnvSpec) -> None:
+        """Handler: a worker's environments are there; networks are built for the first ones, if nobody knew them."""
+        if self.spec is None:
+            if self._config.env.id == env_ids.REMOTE:
+                self._check(spec)
+            self.show(spec)
+        assert self.spec is not None
+        spec_file.check_equal(spec, self.spec)
+        session = self.roster.begin(session_id)
+        if session.is_local:
+            self._has_made.add(session.worker_id)
+        self.has_begun = True
+        self.has_trained |= session.role is types.Role.TRAIN
+        self.inbox.notify()
+        self._on_join()
+        if session.role is types.Role.TRAIN and not self._config.run.deterministic:
+            self._report(f"worker {session.worker_id} joined with {len(session.all_slots)} environments{self._kept()}")
+            # A remote environment is evaluated by a worker of its own, which may never come.
+            remote = self._config.env.id == env_ids.REMOTE
+            if remote and self.roster.has_evaluation and not self.roster.started(types.Role.EVALUATE):
+                self._report("evaluation is off until another worker joins that accepts it")
+
+    def _kept(self) -> str:
+        """Returns how much of the replay the environments that are there fill; "": all of it, or there are none."""
+        replay, present = self._config.replay, sum(self.roster.sizes())
+        if not 0 < present < replay.num_sharing or not self._config.agent.SAMPLES:
+            return ""
+        kept = replay.capacity * present // replay.num_sharing
+        return (
+            f"; {present} of {replay.num_sharing} are here, which fill {kept} of the replay's {replay.capacity} steps"
+        )
+
+    def _check(self, spec: types.EnvSpec) -> None:
+        """Refuses a worker for whose environments nothing can be built; for others the run can go on."""
+        try:
+            self._check_spec(spec)
+        except errors.UsageError as error:
+            raise errors.SpecMismatch(f"this learner cannot be built for these environments: {error}") from None
+
+    def step(self, request: messages.StepRequest) -> None:
+        """Handler: observations arrived."""
+        with self.inbox.changed:  # so that the loop cannot end the session in between
+            session = self.roster.get(request.session_id)
+            if session is None:
+                return  # the loop ended it a moment ago; the worker is being told
+            self.inbox.put(batches.Message(request, session.slots[request.group], time.monotonic()))
+
+    def end(self, session_id: str, reason: str) -> None:
+        """Handler: a worker's session is over."""
+        session = self.roster.remove(session_id)
+        if session is None:
+            return
+        is_lost = reason != messages.GOODBYE
+        if session.started:
+            lost = counts.WORKER_LOST if is_lost else counts.WORKER_LEFT
+            self.inbox.end_session(session_id, session.role, session.all_slots, lost)
+        kept = self._kept() if is_lost and session.role is types.Role.TRAIN else ""
+        self._report(f"worker {session.worker_id} left: {reason}{kept}")
+        if not session.is_local:
+            return
+        # Environments may take long to be made the first time; those that were there before hang in their reset.
+        if reason.startswith(messages.OVERDUE) and session.worker_id in self._has_made:
+            self._on_overdue(session.worker_id)
+        self._has_made.discard(session.worker_id)  # its process may be another next time
+
+    def status(self) -> Mapping[str, object]:
+        """Handler: returns the status for `seedzero status`."""
+        return self._view.status()
 
 
 class Inbox:

@@ -15,9 +15,9 @@ from seedzero.config import worker_options
 from seedzero.core import env_ids, types
 from seedzero.device import batch as batches
 from seedzero.device import mesh as meshes
-from seedzero.learner import device_loop
+from seedzero.learner import build, device_loop
 from seedzero.learner import ending as endings
-from seedzero.learner import reception as receptions
+from seedzero.learner import inbox as inboxes
 from seedzero.learner import roster as rosters
 from seedzero.learner import saves as saving
 from seedzero.monitoring import background, forecast, metrics
@@ -65,7 +65,7 @@ class LearnerParts:
     gathered: metrics.Aggregator
     saves: saving.Saves
     view: views.View
-    reception: receptions.Reception
+    reception: inboxes.Reception
     workers: supervisor.Supervisor
     server: servers.Server
     stage: Stage = dataclasses.field(default_factory=Stage)
@@ -109,7 +109,8 @@ def make(
         config, directory, screen, roster.sizes, gathered, log, lambda: saves.durable_update, time.monotonic, hours
     )
     workers = _workers(directory, local, key, ending, screen, has_evaluator=layout.num_evaluate > 0)
-    reception = receptions.Reception(config, roster, view, say, ending.notify, workers.restart)
+    check = functools.partial(build.check, config)
+    reception = inboxes.Reception(config, roster, view, say, ending.notify, workers.restart, check)
     server = _server(config, reception, local)
     view.progress.listen(server.silent)
     expected = spec if config.worker.num else None  # workers elsewhere may have other versions of it
@@ -118,7 +119,7 @@ def make(
     )
 
 
-def _server(config: configs.Config, reception: receptions.Reception, local: str) -> servers.Server:
+def _server(config: configs.Config, reception: inboxes.Reception, local: str) -> servers.Server:
     transport = config.transport
     is_local = not transport.listen or transport.listen.startswith(addresses.UNIX_PREFIX)
     return servers.Server(

@@ -16,8 +16,8 @@ from seedzero.device import batch as batches
 from seedzero.envs import registry
 from seedzero.learner import build
 from seedzero.learner import ending as endings
+from seedzero.learner import inbox as inboxes
 from seedzero.learner import parts as learner_parts
-from seedzero.learner import reception as receptions
 from seedzero.learner import roster as rosters
 from seedzero.monitoring import counts
 from seedzero.monitoring import progress as progress_lines
@@ -115,7 +115,9 @@ class PartsWorld:
         mirrored: Any = _Named(
             finish=lambda: self.calls.append("bucket ends"), uploads=_Named(report_progress=lambda: None), url="url"
         )
-        self.reception = receptions.Reception(config, roster, view, self.said.append, lambda: None, lambda name: None)
+        self.reception = inboxes.Reception(
+            config, roster, view, self.said.append, lambda: None, lambda name: None, lambda spec: None
+        )
         if spec is not None:
             self.reception.show(spec)
         self.parts = learner_parts.LearnerParts(

@@ -152,21 +152,11 @@ class Roster:
         if self._config.run.deterministic and role is types.Role.TRAIN:
             chosen = self._fixed_block(hello, number)
         else:
-            chosen = self._emptiest_first(free, number)
+            chosen = _emptiest_first(self._layout, free, number)
         groups = np.array(chosen, np.int32).reshape(num_groups, size)
-        self._check_shards(hello, groups)
+        _check_shards(self._layout, self._max_group, hello, groups)
         free.difference_update(chosen)
         return tuple(groups)
-
-    def _check_shards(self, hello: messages.Hello, groups: np.ndarray) -> None:
-        """A message must fit into one batch on every shard; free slots may lie unevenly after others left."""
-        most = max(int(np.bincount(self._layout.place(group)[0]).max()) for group in groups)
-        max_rows = self._max_group // self._layout.num_shards
-        if most > max_rows:
-            raise errors.SlotsExhausted(
-                f"worker {hello.worker_id} would have {most} environments of a group on one device and a batch takes "
-                f"{max_rows}; wait until others leave, or raise --batcher.max_batch"
-            )
 
     def _fixed_block(self, hello: messages.Hello, number: int) -> list[int]:
         """Local worker i always gets block i, in whatever order the workers come."""
@@ -180,14 +170,6 @@ class Roster:
         if not self._free[types.Role.TRAIN].issuperset(block):
             raise errors.SlotsExhausted(f"the slots of worker {hello.worker_id} are still taken by its last session")
         return block
-
-    def _emptiest_first(self, free: set[int], number: int) -> list[int]:
-        """Returns `number` free slots, each from the shard that has the most free ones then, lowest first."""
-        slots = np.array(sorted(free, reverse=True), np.int32)
-        by_shard: list[list[int]] = [[] for _ in range(self._layout.num_shards)]
-        for slot, shard in zip(slots.tolist(), self._layout.place(slots)[0].tolist(), strict=True):
-            by_shard[shard].append(slot)
-        return [max(by_shard, key=len).pop() for _ in range(number)]
 
     def _seed(self, role: types.Role, slot: int) -> int:
         run = self._config.run
@@ -245,3 +227,23 @@ class Roster:
         """Returns the living sessions of a role whose environments were accepted."""
         with self._lock:
             return [session for session in self._sessions.values() if session.role is role and session.started]
+
+
+def _check_shards(layout: batches.Layout, max_group: int, hello: messages.Hello, groups: np.ndarray) -> None:
+    """A message must fit into one batch on every shard; free slots may lie unevenly after others left."""
+    most = max(int(np.bincount(layout.place(group)[0]).max()) for group in groups)
+    max_rows = max_group // layout.num_shards
+    if most > max_rows:
+        raise errors.SlotsExhausted(
+            f"worker {hello.worker_id} would have {most} environments of a group on one device and a batch takes "
+            f"{max_rows}; wait until others leave, or raise --batcher.max_batch"
+        )
+
+
+def _emptiest_first(layout: batches.Layout, free: set[int], number: int) -> list[int]:
+    """Returns `number` free slots, each from the shard that has the most free ones then, lowest first."""
+    slots = np.array(sorted(free, reverse=True), np.int32)
+    by_shard: list[list[int]] = [[] for _ in range(layout.num_shards)]
+    for slot, shard in zip(slots.tolist(), layout.place(slots)[0].tolist(), strict=True):
+        by_shard[shard].append(slot)
+    return [max(by_shard, key=len).pop() for _ in range(number)]

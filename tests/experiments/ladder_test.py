@@ -186,7 +186,7 @@ def _atari(script: Any, monkeypatch: pytest.MonkeyPatch, *words: str) -> list[st
 
     monkeypatch.setattr(atari.runs, "train", train)
     monkeypatch.setattr(atari.runs, "evaluate", lambda path, arguments: {})
-    monkeypatch.setattr(atari.run_dir, "read_saved", lambda path: SimpleNamespace(config=configs.Config()))
+    monkeypatch.setattr(atari.run_dirs, "read_saved", lambda path: SimpleNamespace(config=configs.Config()))
     monkeypatch.setattr(atari, "emulator_frames_per_second", lambda config, seconds: 100.0)
     monkeypatch.setattr(atari, "draw", lambda *arguments: None)
     monkeypatch.setattr(sys, "argv", ["atari.py", *words])

@@ -41,6 +41,8 @@ Learned: TypeAlias = tuple[base.TrainState, transfer.Pieces, base.Metrics]
 class Apart(strategies.Strategy):
     """The strategy of devices that learn and do nothing else."""
 
+    is_apart = True
+
     def __init__(self, setup: setups.Setup) -> None:
         data = setup.agent.data
         self.takes_turns = isinstance(data, sources.Queue) and data.max_lag == 1  # no row may be older than one update
@@ -109,11 +111,6 @@ class Apart(strategies.Strategy):
 
     def is_there(self, params: base.Params) -> bool:
         return not self._setup.ahead or is_there(params)
-
-    def refreshes_with(
-        self, acting: tuple[base.Params, int], newest: tuple[base.Params, int]
-    ) -> tuple[base.Params, int]:
-        return acting
 
 
 def _copies(tracer: tracing.ProgramTracer) -> tuple[base.Params, ...]:

@@ -31,6 +31,9 @@ class Strategy:
     takes_turns = False
     """Whether acting waits for the parameters of an update under way."""
 
+    is_apart = False
+    """Whether other devices learn than act."""
+
     holds_frames = True
     """Whether the devices hold the replay's frames."""
 
@@ -98,12 +101,6 @@ class Strategy:
     def is_there(self, params: base.Params) -> bool:
         """Returns whether acting need not wait for published parameters."""
         return True
-
-    def refreshes_with(
-        self, acting: tuple[base.Params, int], newest: tuple[base.Params, int]
-    ) -> tuple[base.Params, int]:
-        """Returns the parameters of a refresh, of those that act and the newest, each with its version."""
-        return newest
 
     def close(self) -> None:
         """Waits for frames that are being read; no update runs any more."""

@@ -13,7 +13,7 @@ from seedzero.core import types
 from seedzero.device import batch as batches
 from seedzero.evaluation import evaluation
 from seedzero.learner import inbox as inboxes
-from seedzero.learner import ledger, pacing
+from seedzero.learner import ledger, limiter
 from seedzero.monitoring import counts, metrics
 
 
@@ -29,7 +29,7 @@ class Intake:
         config: configs.Config,
         layout: batches.Layout,
         inbox: inboxes.Inbox,
-        pacer: pacing.Pacer,
+        pacer: limiter.Pacer,
         gathered: metrics.Aggregator,
         *,
         spec: types.EnvSpec,

@@ -14,10 +14,13 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
 
 from seedzero.agents import base
 from seedzero.config import sections
+from seedzero.device import steps
 
 
 class Work(enum.Enum):
@@ -45,6 +48,56 @@ class Progress(NamedTuple):
     evaluated_last: bool  # the last acting call was an evaluation's
     only_learns: bool = False  # all training steps are stored: updates go on without the band
     waits_to_act: bool = False  # it could act, but for the calls on their way
+
+
+class Pacer(Protocol):
+    """The pace of an agent's data; by default nobody waits. Used by the loop's thread, never by the server's."""
+
+    def choose(self, progress: Progress, now: float) -> Work:
+        """Returns the next call on the device."""
+
+    def seconds_left(self, now: float) -> float | None:
+        """Returns how long until `choose` may change its mind by itself; None: only with new progress."""
+        return None
+
+    def feed(self, num_inserts: int, now: float) -> steps.Feed:
+        """Returns what the next update is given."""
+
+    def holds(self, slots: np.ndarray) -> bool:
+        """Returns whether acting must wait in one of these slots."""
+        return False
+
+    def record(self, slots: np.ndarray, first: np.ndarray, now: float) -> None:
+        """Records a new row in each of a message's slots [E]; first: [E] bool, of an episode or session."""
+        return None
+
+    def cut(self, slots: np.ndarray) -> int:
+        """Ends the histories of slots whose environments are gone; returns how many steps no update will see."""
+        return 0
+
+    def drop(self) -> int:
+        """Forgets all steps that wait for an update; returns their number."""
+        return 0
+
+    @property
+    def num_waiting(self) -> int:
+        """Stored steps that still wait for their only update."""
+        return 0
+
+    def num_samples(self, num_updates: int, num_stored: int) -> int:
+        """Returns the windows or steps that so many updates have learned from."""
+
+    def owed_updates(self, num_env_steps: int) -> int:
+        """Returns the updates that a run does before its last training step ends it."""
+        return 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns what a checkpoint keeps."""
+        return {}
+
+    def restore(self, host: Mapping[str, Any]) -> None:
+        """Continues a checkpoint's pace."""
+        return None
 
 
 class Refreshing(NamedTuple):

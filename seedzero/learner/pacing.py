@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
-
-import numpy as np
+from typing import Any
 
 from seedzero.agents import base
 from seedzero.config import config as configs
@@ -16,57 +14,7 @@ from seedzero.learner import limiter, queue_pacing
 from seedzero.replay import data as sources
 
 
-class Pacer(Protocol):
-    """The pace of an agent's data; by default nobody waits. Used by the loop's thread, never by the server's."""
-
-    def choose(self, progress: limiter.Progress, now: float) -> limiter.Work:
-        """Returns the next call on the device."""
-
-    def seconds_left(self, now: float) -> float | None:
-        """Returns how long until `choose` may change its mind by itself; None: only with new progress."""
-        return None
-
-    def feed(self, num_inserts: int, now: float) -> steps.Feed:
-        """Returns what the next update is given."""
-
-    def holds(self, slots: np.ndarray) -> bool:
-        """Returns whether acting must wait in one of these slots."""
-        return False
-
-    def record(self, slots: np.ndarray, first: np.ndarray, now: float) -> None:
-        """Records a new row in each of a message's slots [E]; first: [E] bool, of an episode or session."""
-        return None
-
-    def cut(self, slots: np.ndarray) -> int:
-        """Ends the histories of slots whose environments are gone; returns how many steps no update will see."""
-        return 0
-
-    def drop(self) -> int:
-        """Forgets all steps that wait for an update; returns their number."""
-        return 0
-
-    @property
-    def num_waiting(self) -> int:
-        """Stored steps that still wait for their only update."""
-        return 0
-
-    def num_samples(self, num_updates: int, num_stored: int) -> int:
-        """Returns the windows or steps that so many updates have learned from."""
-
-    def owed_updates(self, num_env_steps: int) -> int:
-        """Returns the updates that a run does before its last training step ends it."""
-        return 0
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns what a checkpoint keeps."""
-        return {}
-
-    def restore(self, host: Mapping[str, Any]) -> None:
-        """Continues a checkpoint's pace."""
-        return None
-
-
-class ReplayPacer(Pacer):
+class ReplayPacer(limiter.Pacer):
     """The pace of a replay: the samples-per-insert band, and in lock step exactly the updates that are owed."""
 
     def __init__(self, band: limiter.Limiter, replay: sections.ReplayConfig, *, lock_step: bool) -> None:
@@ -92,7 +40,7 @@ class ReplayPacer(Pacer):
         self._band = self._band._replace(start=limiter.start_of(self._replay, host))
 
 
-def make(config: configs.Config, setup: setups.Setup) -> Pacer:
+def make(config: configs.Config, setup: setups.Setup) -> limiter.Pacer:
     """Returns the pace of the agent's data."""
     agent: base.Agent = setup.agent
     if isinstance(agent.data, sources.Queue):

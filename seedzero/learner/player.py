@@ -21,7 +21,7 @@ from seedzero.device import setup as setups
 from seedzero.device import state as states
 from seedzero.device import strategy as strategies
 from seedzero.learner import intake as intakes
-from seedzero.learner import pacing
+from seedzero.learner import limiter
 from seedzero.replay import rings as ring_store
 
 
@@ -51,7 +51,7 @@ class Player:
         train: base.TrainState,
         rings: ring_store.Rings,
         *,
-        pacer: pacing.Pacer,
+        pacer: limiter.Pacer,
         intake: intakes.Intake,
         name: str = checkpoint.MAIN,
     ) -> None:
@@ -121,8 +121,9 @@ class Player:
 
     def run_refresh(self) -> jax.Array:
         """Renews stored targets; returns metrics [M], `programs.refresh.metric_names`."""
-        newest = self.setup.agent.acting(self.train), self.num_updates
-        params, version = self.strategy.refreshes_with((self.params, self.version), newest)
+        params, version = self.params, self.version
+        if not self.strategy.is_apart:  # there, the newest parameters are elsewhere
+            params, version = self.setup.agent.acting(self.train), self.num_updates
         counters, run = steps.counters(self.num_inserts, version, self.num_refreshes), self.programs.refresh.functions
         self.rings, values = self.strategy.run_refresh(run, params, self.rings, counters)
         self.num_refreshes += 1

@@ -10,8 +10,6 @@ Shape letters: S slots, B rows of one acting call.
 from __future__ import annotations
 
 import collections
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -21,8 +19,8 @@ from seedzero.learner import limiter
 from seedzero.replay import data as sources
 
 
-class QueuePacer:
-    """Follows the rows of all training slots. slot_length: of a ring. lock_step: decide by counters alone."""
+class QueuePacer(limiter.Pacer):
+    """Follows the rows of all training slots, and saves none. slot_length: of a ring. lock_step: counters decide."""
 
     def __init__(self, data: sources.Queue, layout: batches.Layout, slot_length: int, *, lock_step: bool) -> None:
         self._data = data
@@ -148,17 +146,6 @@ class QueuePacer:
     def num_waiting(self) -> int:
         """Any thread: stored steps that no update has seen."""
         return self._num_waiting
-
-    def owed_updates(self, num_env_steps: int) -> int:
-        """Returns 0: without new steps there is nothing to learn from."""
-        return 0
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns nothing: what waits is not saved."""
-        return {}
-
-    def restore(self, host: Mapping[str, Any]) -> None:
-        """Begins anew."""
 
     def num_samples(self, num_updates: int, num_stored: int) -> int:
         """Returns the steps that updates have learned from: each at most once."""

@@ -42,7 +42,7 @@ def test_devices_alike_is_the_strategy_that_does_nothing_else() -> None:
         and strategy.is_there(params)
     )
     assert strategy.lanes(3) == (3,)
-    assert strategy.refreshes_with((params, 1), (rings, 2)) == (rings, 2)
+    assert not strategy.is_apart
 
 
 def test_the_host_keeps_frames_where_that_is_asked_for() -> None:
@@ -62,4 +62,4 @@ def test_devices_that_learn_have_a_lane_of_their_own_and_take_turns_where_no_ste
     )
     params = jax.numpy.zeros(2)
     assert strategy.publish(params).sharding.device_set == {jax.devices()[0]}
-    assert strategy.refreshes_with((params, 1), (None, 2)) == (params, 1)
+    assert strategy.is_apart

@@ -30,7 +30,7 @@ class Intake:
     def __init__(
         self,
         layout: batches.Layout = loop_world.LAYOUT,
-        pacer: pacing.Pacer | None = None,
+        pacer: limiter.Pacer | None = None,
         spec: types.EnvSpec = loop_world.SPEC,
         **settings: options.Value,
     ) -> None:

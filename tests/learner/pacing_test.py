@@ -70,7 +70,7 @@ def test_an_agent_with_a_queue_learns_from_unrolls(queued: loop_world.Device, lo
 
 
 def test_a_checkpoint_keeps_the_pace_and_a_changed_ratio_begins_there(device: loop_world.Device) -> None:
-    def paced(samples_per_insert: float) -> pacing.Pacer:
+    def paced(samples_per_insert: float) -> limiter.Pacer:
         return pacing.make(
             loop_world.configured(device, {"replay__samples_per_insert": samples_per_insert}), device.setup
         )

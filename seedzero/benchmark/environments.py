@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import statistics
-import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -24,9 +22,7 @@ from seedzero.core import env_ids, types
 from seedzero.envs import base as env_base
 from seedzero.envs import registry
 from seedzero.transport import client, messages
-from seedzero.transport import server as servers
 
-NUM_PAIRS = 15
 _NUM_ACTIONS = 64
 _SETTINGS = sections.TransportConfig(listen="127.0.0.1:0", lease_seconds=600.0)
 """A worker owes a step while its environments are measured alone: that may not end its session."""
@@ -55,27 +51,23 @@ def run(
     with contextlib.ExitStack() as stack:
         address = transport.receive(stack.enter_context(transport.process(_serve, spec, *size)))
         worker = stack.enter_context(transport.process(_work, address, config.env, threads, *size))
-        pairs = [_pair(worker, index, seconds / (2 * NUM_PAIRS)) for index in range(NUM_PAIRS)]
+
+        def measure(kind: str, length: float) -> float:
+            worker.send((kind, length))
+            return float(transport.receive(worker))
+
+        wire, alone, share = transport.alternate(measure, "wire", "alone", seconds)
     return {
         "environment": config.env.id,
-        "steps_per_second": statistics.median(pair["wire"] for pair in pairs),
-        "alone_steps_per_second": statistics.median(pair["alone"] for pair in pairs),
-        "share_of_alone": statistics.median(pair["wire"] / pair["alone"] for pair in pairs),
+        "steps_per_second": wire,
+        "alone_steps_per_second": alone,
+        "share_of_alone": share,
         "environments": size[0] * size[1],
         "groups": size[0],
         "threads": threads,
         "observation_bytes": spec.observation_bytes,
         "cores": machines.num_cores(),
     }
-
-
-def _pair(worker: transport.Pipe, index: int, seconds: float) -> dict[str, float]:
-    """Returns steps a second of both kinds, in alternating order."""
-    rates = {}
-    for kind in ("wire", "alone")[:: 1 if index % 2 else -1]:
-        worker.send((kind, seconds))
-        rates[kind] = transport.receive(worker)
-    return rates
 
 
 def _actions(spec: types.EnvSpec, num_envs: int) -> Iterator[np.ndarray]:
@@ -101,35 +93,10 @@ def _legal(actions: np.ndarray, step: types.EnvStep) -> np.ndarray:
 # --- server --------------------------------------------------------------------------------------------------------
 
 
-class _InstantLearner:
-    """Answers every step at once with random actions."""
-
-    def __init__(self, spec: types.EnvSpec, num_groups: int, num_envs: int) -> None:
-        self.server = servers.Server(self, _SETTINGS)
-        self._size, self._actions = (num_groups, num_envs), _actions(spec, num_envs)
-
-    def assign(self, hello: messages.Hello) -> types.Assignment:
-        seeds = tuple(range(self._size[0] * self._size[1]))
-        return types.Assignment("1", types.Role.TRAIN, env_ids.YOURS, "{}", *self._size, seeds)
-
-    def begin(self, session_id: str, spec: types.EnvSpec) -> None:
-        pass
-
-    def step(self, request: messages.StepRequest) -> None:
-        self.server.reply(request, _legal(next(self._actions), request.step), request.sequence)
-
-    def end(self, session_id: str, reason: str) -> None:
-        pass
-
-    def status(self) -> Mapping[str, object]:
-        return {}
-
-
 def _serve(pipe: transport.Pipe, spec: types.EnvSpec, num_groups: int, num_envs: int) -> None:
-    learner = _InstantLearner(spec, num_groups, num_envs)
-    pipe.send(learner.server.start())
-    list(transport.asked(pipe))
-    learner.server.stop(finished=True, reason="measured")
+    actions = _actions(spec, num_envs)
+    learner = transport.InstantLearner(_SETTINGS, num_groups, num_envs, lambda step: _legal(next(actions), step))
+    learner.serve(pipe)
 
 
 # --- worker --------------------------------------------------------------------------------------------------------
@@ -153,7 +120,7 @@ def _work(
             "alone": _alone(others, other_steps),
         }
         for kind, seconds in transport.asked(pipe):
-            pipe.send(num_envs * _calls_per_second(kinds[kind], seconds))
+            pipe.send(num_envs * transport.calls_per_second(kinds[kind], seconds))
 
 
 def _step_by_wire(learner: client.Client, groups: list[env_base.VectorEnv]) -> None:
@@ -171,11 +138,3 @@ def _alone(groups: list[env_base.VectorEnv], steps: list[types.EnvStep]) -> Call
         steps[turn] = groups[turn].step(_legal(next(actions), steps[turn]))
 
     return step
-
-
-def _calls_per_second(call: Callable[[], None], seconds: float) -> float:
-    begin, count = time.perf_counter(), 0
-    while (elapsed := time.perf_counter() - begin) < seconds:
-        call()
-        count += 1
-    return count / elapsed

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import math
 import multiprocessing
 import statistics
 import time
@@ -65,20 +66,39 @@ def run(
             arguments = (address, num_envs, observation_bytes)
             teams[kind] = [stack.enter_context(process(work, *arguments)) for _ in range(num_workers)]
             _slice(teams[kind], WARM_UP_SECONDS)
-        pairs = [_pair(teams, index, seconds / (2 * NUM_PAIRS)) for index in range(NUM_PAIRS)]
+        real, bare, ratio = alternate(lambda kind, length: _slice(teams[kind], length), "real", "bare", seconds)
     return {
-        "observations_per_second": statistics.median(pair["real"] for pair in pairs) * num_envs,
-        "bare_observations_per_second": statistics.median(pair["bare"] for pair in pairs) * num_envs,
-        "ratio": statistics.median(pair["real"] / pair["bare"] for pair in pairs),
+        "observations_per_second": real * num_envs,
+        "bare_observations_per_second": bare * num_envs,
+        "ratio": ratio,
         "workers": num_workers,
         "environments": num_workers * num_envs,
         "observation_bytes": observation_bytes,
     }
 
 
-def _pair(teams: Mapping[str, Sequence[Pipe]], index: int, seconds: float) -> dict[str, float]:
-    """Returns messages a second of both kinds, in alternating order."""
-    return {kind: _slice(teams[kind], seconds) for kind in list(teams)[:: 1 if index % 2 else -1]}
+def alternate(
+    measure: Callable[[str, float], float], kind: str, peer: str, seconds: float
+) -> tuple[float, float, float]:
+    """Measures two kinds in short slices that alternate; measure: takes a kind and a slice's seconds, returns a rate.
+
+    Returns the medians of the kind's rate, of its peer's, and of the kind's as a share of the peer's in the same pair.
+    """
+    rates: dict[str, list[float]] = {kind: [], peer: []}
+    for index in range(NUM_PAIRS):
+        for name in (kind, peer)[:: 1 if index % 2 else -1]:
+            rates[name].append(measure(name, seconds / (2 * NUM_PAIRS)))
+    shares = [mine / its for mine, its in zip(rates[kind], rates[peer], strict=True)]
+    return statistics.median(rates[kind]), statistics.median(rates[peer]), statistics.median(shares)
+
+
+def calls_per_second(call: Callable[[], None], seconds: float) -> float:
+    """Calls for so many seconds; returns the rate."""
+    begin, count = time.perf_counter(), 0
+    while (elapsed := time.perf_counter() - begin) < seconds:
+        call()
+        count += 1
+    return count / elapsed
 
 
 def _slice(workers: Sequence[Pipe], seconds: float) -> float:
@@ -120,32 +140,34 @@ def asked(pipe: Pipe) -> Iterator[Any]:
 # --- real ----------------------------------------------------------------------------------------------------------
 
 
-class _InstantLearner:
-    """Answers every step at once with the same actions."""
+class InstantLearner:
+    """Answers every step at once. num_groups, num_envs: of every worker; answer: a step's actions."""
 
-    def __init__(self, num_envs: int) -> None:
-        self.server = servers.Server(self, _SETTINGS)
-        self._num_envs = num_envs
-        self._actions = np.zeros(num_envs, np.int32)
-        self._num_runs = 0
+    def __init__(
+        self,
+        settings: sections.TransportConfig,
+        num_groups: int,
+        num_envs: int,
+        answer: Callable[[types.EnvStep], np.ndarray],
+    ) -> None:
+        self._server = servers.Server(self, settings)
+        self._size, self._answer, self._numbers = (num_groups, num_envs), answer, itertools.count(1)
+
+    def serve(self, pipe: Pipe) -> None:
+        """Sends the server's address, and serves until the other end of the pipe closes."""
+        pipe.send(self._server.start())
+        list(asked(pipe))
+        self._server.stop(finished=True, reason="measured")
 
     def assign(self, hello: messages.Hello) -> types.Assignment:
-        self._num_runs += 1
-        return types.Assignment(
-            session_id=str(self._num_runs),
-            role=types.Role.TRAIN,
-            env=env_ids.YOURS,
-            env_settings="{}",
-            num_groups=1,
-            envs_per_group=self._num_envs,
-            seeds=(0,) * self._num_envs,
-        )
+        seeds, number = tuple(range(math.prod(self._size))), str(next(self._numbers))
+        return types.Assignment(number, types.Role.TRAIN, env_ids.YOURS, "{}", *self._size, seeds)
 
     def begin(self, session_id: str, spec: types.EnvSpec) -> None:
         pass
 
     def step(self, request: messages.StepRequest) -> None:
-        self.server.reply(request, self._actions, request.sequence)
+        self._server.reply(request, self._answer(request.step), request.sequence)
 
     def end(self, session_id: str, reason: str) -> None:
         pass
@@ -155,10 +177,8 @@ class _InstantLearner:
 
 
 def _serve_real(pipe: Pipe, num_envs: int) -> None:
-    learner = _InstantLearner(num_envs)
-    pipe.send(learner.server.start())
-    list(asked(pipe))
-    learner.server.stop(finished=True, reason="measured")
+    actions = np.zeros(num_envs, np.int32)
+    InstantLearner(_SETTINGS, 1, num_envs, lambda step: actions).serve(pipe)
 
 
 def _work_real(pipe: Pipe, address: str, num_envs: int, observation_bytes: int) -> None:
@@ -167,18 +187,13 @@ def _work_real(pipe: Pipe, address: str, num_envs: int, observation_bytes: int) 
     with client.Client(address, hello) as learner:
         learner.join()
         learner.start(types.EnvSpec((observation_bytes,), "uint8", NUM_ACTIONS))
+
+        def exchange() -> None:
+            learner.send(0, next(steps))
+            assert isinstance(learner.receive(), messages.Actions)
+
         for seconds in asked(pipe):
-            pipe.send(_real_slice(learner, steps, seconds))
-
-
-def _real_slice(learner: client.Client, steps: Iterator[types.EnvStep], seconds: float) -> float:
-    """Returns messages a second."""
-    begin, count = time.perf_counter(), 0
-    while (elapsed := time.perf_counter() - begin) < seconds:
-        learner.send(0, next(steps))
-        assert isinstance(learner.receive(), messages.Actions)
-        count += 1
-    return count / elapsed
+            pipe.send(calls_per_second(exchange, seconds))
 
 
 def _steps(num_envs: int, observation_bytes: int) -> Iterator[types.EnvStep]:

@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -70,15 +69,8 @@ def _row(subject: subjects.Subject, params: base.Params, num_rows: int, seconds:
 
 def _program(subject: subjects.Subject, params: base.Params, batch: batches.Batch) -> timing.Program:
     act = acting.make_act(subject.setup)
-    actor = subjects.filled_actor(subject)
-    calls = itertools.count()
-
-    def call() -> jax.Array:
-        nonlocal actor
-        actor, acted = act(params, actor, batch, steps.counters(int(subject.num_inserts), 0, next(calls)))
-        return acted
-
-    return call
+    actor, num_inserts = subjects.filled_actor(subject), int(subject.num_inserts)
+    return timing.carrying(lambda actor, call: act(params, actor, batch, steps.counters(num_inserts, 0, call)), actor)
 
 
 def _act(subject: subjects.Subject, params: base.Params, batch: batches.Batch) -> timing.Program:
@@ -90,20 +82,13 @@ def _act(subject: subjects.Subject, params: base.Params, batch: batches.Batch) -
 
     sharded = meshes.SHARDED
     in_specs = (meshes.REPLICATED, sharded, sharded, meshes.REPLICATED)
-    mapped = subjects.mapped(subject, act, in_specs, sharded, (1,))
+    mapped = meshes.over_devices(act, subject.setup.mesh, in_specs, sharded, donate=(1,))
     initial = acting.initial(setup.agent, setup.spec, len(batch.slot))
     carried = jax.device_put(initial, meshes.sharded(setup.mesh))
     # On the host, like the program's: both copy them to the device.
     on_host: Any = (batch.observation, batch.reward, batch.first, batch.action_mask, batch.explore, batch.slot)
     seen = acting.Seen(*on_host)
-    calls = itertools.count()
-
-    def call() -> base.Outputs:
-        nonlocal carried
-        carried, outputs = mapped(params, carried, seen, np.int32(next(calls)))
-        return outputs  # type: ignore[no-any-return]
-
-    return call
+    return timing.carrying(lambda carried, call: mapped(params, carried, seen, np.int32(call)), carried)
 
 
 def _network(subject: subjects.Subject, params: base.Params, num_rows: int) -> timing.Program:
@@ -125,11 +110,8 @@ def _network(subject: subjects.Subject, params: base.Params, num_rows: int) -> t
             else:
                 hidden, carry, reward = network.prefix.step(params, hidden, action, carry)
             policy, value = network.predict(params, hidden)
-            return (hidden, carry), (
-                policy,
-                muzero_model.decode_value(parts, value),
-                muzero_model.decode(parts, reward),
-            )
+            found = (policy, muzero_model.decode_value(parts, value), muzero_model.decode(parts, reward))
+            return (hidden, carry), found
 
         carry = () if network.prefix is None else network.prefix.initial(size)
         _, found = jax.lax.scan(simulate, (hidden, carry), jnp.arange(config.search.num_simulations))
@@ -139,7 +121,7 @@ def _network(subject: subjects.Subject, params: base.Params, num_rows: int) -> t
             jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), found),
         )
 
-    mapped = subjects.mapped(subject, evaluate, (meshes.REPLICATED, meshes.SHARDED), meshes.SHARDED)
+    mapped = meshes.over_devices(evaluate, subject.setup.mesh, (meshes.REPLICATED, meshes.SHARDED), meshes.SHARDED)
     observation = observations.zeros(spec, subject.setup.agent.stack, num_rows)
     observation = jax.device_put(observation, meshes.sharded(subject.setup.mesh))
     return lambda: mapped(params, observation)

@@ -83,7 +83,7 @@ def _sample_rows(subject: subjects.Subject, rings: ring_store.Rings, seconds: fl
     def gather_windows(rings: ring_store.Rings, slot: jax.Array, time: jax.Array) -> windowing.Windows:
         return windowing.read(rings, windowing.from_data(rings, slot, time, data, stack), packed)
 
-    gather = subjects.mapped(subject, gather_windows, meshes.SHARDED, meshes.SHARDED)
+    gather = meshes.over_devices(gather_windows, subject.setup.mesh, meshes.SHARDED, meshes.SHARDED)
     calls = itertools.count()
     programs = {
         "sample": lambda: sample(rings, subject.num_inserts, np.int32(next(calls))),
@@ -117,7 +117,7 @@ def sampler(subject: subjects.Subject) -> Any:
 
     replicated = meshes.REPLICATED
     in_specs = (meshes.SHARDED, replicated, replicated)
-    return subjects.mapped(subject, sample, in_specs, meshes.SHARDED)
+    return meshes.over_devices(sample, subject.setup.mesh, in_specs, meshes.SHARDED)
 
 
 def _plain_gather(subject: subjects.Subject, ring_bytes: int, num_pieces: int, piece_bytes: int) -> timing.Program:
@@ -130,7 +130,7 @@ def _plain_gather(subject: subjects.Subject, ring_bytes: int, num_pieces: int, p
     def take(buffer: jax.Array, where: jax.Array) -> jax.Array:
         return buffer.at[where].get(mode="promise_in_bounds")
 
-    mapped = subjects.mapped(subject, take, meshes.SHARDED, meshes.SHARDED)
+    mapped = meshes.over_devices(take, subject.setup.mesh, meshes.SHARDED, meshes.SHARDED)
     return lambda: mapped(buffer, where)
 
 
@@ -178,7 +178,8 @@ def _writer(subject: subjects.Subject) -> Any:
         return ring_store.write(rings, slot, row, num_inserts, subject.setup.agent.stack), num_inserts + 1
 
     sharded, replicated = meshes.SHARDED, meshes.REPLICATED
-    return subjects.mapped(subject, write, (sharded, sharded, sharded, replicated), (sharded, replicated), (0,))
+    in_specs, out_specs = (sharded, sharded, sharded, replicated), (sharded, replicated)
+    return meshes.over_devices(write, subject.setup.mesh, in_specs, out_specs, donate=(0,))
 
 
 def _example_row(rings: ring_store.Rings, num_rows: int) -> ring_store.Row:
@@ -196,18 +197,12 @@ def _plain_copy(subject: subjects.Subject, ring_bytes: int, num_pieces: int, pie
     buffer = _buffer(subject, ring_bytes, num_pieces, piece_bytes)
     pieces = jax.device_put(np.ones((num_pieces, piece_bytes), np.uint8), meshes.sharded(subject.setup.mesh))
     num_places = buffer.shape[0] // num_pieces
-    calls = itertools.count()
 
     def put(buffer: jax.Array, pieces: jax.Array, call: jax.Array) -> tuple[jax.Array, jax.Array]:
         start = (call % num_places) * pieces.shape[0]
         return jax.lax.dynamic_update_slice_in_dim(buffer, pieces, start, 0), call + 1
 
     sharded, replicated = meshes.SHARDED, meshes.REPLICATED
-    mapped = subjects.mapped(subject, put, (sharded, sharded, replicated), (sharded, replicated), (0,))
-
-    def copy() -> jax.Array:
-        nonlocal buffer
-        buffer, done = mapped(buffer, pieces, np.int32(next(calls)))
-        return done  # type: ignore[no-any-return]
-
-    return copy
+    in_specs, out_specs = (sharded, sharded, replicated), (sharded, replicated)
+    mapped = meshes.over_devices(put, subject.setup.mesh, in_specs, out_specs, donate=(0,))
+    return timing.carrying(lambda buffer, call: mapped(buffer, pieces, np.int32(call)), buffer)

@@ -82,18 +82,6 @@ def seconds(cost: Cost, chip: Chip) -> float:
     return max(cost.flop / (1e12 * chip.tflops), cost.moved_bytes / (1e9 * chip.hbm_gb_per_second))
 
 
-class Use(NamedTuple):
-    """One program in training. seconds: of a call; calls_per_step: for each stored step of an environment."""
-
-    seconds: float
-    calls_per_step: float
-
-
-def steps_per_second(uses: list[Use]) -> float:
-    """Returns the stored steps a second of a device that does nothing but these calls, one after the other."""
-    return 1 / sum(use.seconds * use.calls_per_step for use in uses)
-
-
 def hours(steps_per_second: float, frames_per_step: int) -> float:
     """Returns the hours of NUM_FRAMES."""
     return NUM_FRAMES / frames_per_step / steps_per_second / 3600

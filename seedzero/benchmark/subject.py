@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -98,13 +98,6 @@ def facts(subject: Subject) -> dict[str, str | int]:
     }
 
 
-def mapped(
-    subject: Subject, function: Callable[..., Any], in_specs: Any, out_specs: Any, donate: tuple[int, ...] = ()
-) -> Callable[..., Any]:
-    """Returns the jitted function over the devices, as in the learner."""
-    return meshes.over_devices(function, subject.setup.mesh, in_specs, out_specs, donate=donate)
-
-
 def filled_actor(subject: Subject) -> acting.ActorState:
     """Returns an acting state with full rings."""
     setup = subject.setup
@@ -120,7 +113,8 @@ def filled_actor(subject: Subject) -> acting.ActorState:
         filled: ring_store.Rings = jax.lax.fori_loop(0, setup.slot_length, write, rings)
         return filled
 
-    return actor._replace(rings=mapped(subject, fill, meshes.SHARDED, meshes.SHARDED, (0,))(actor.rings))
+    filled = meshes.over_devices(fill, setup.mesh, meshes.SHARDED, meshes.SHARDED, donate=(0,))
+    return actor._replace(rings=filled(actor.rings))
 
 
 def _row(rings: ring_store.Rings, step: jax.Array) -> ring_store.Row:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -18,6 +19,18 @@ Program = Callable[[], Any]
 
 Slices = dict[str, list[float]]
 """Seconds a call of each program, one number a round."""
+
+
+def carrying(function: Callable[[Any, int], tuple[Any, Any]], state: Any) -> Program:
+    """Returns a program of (state, number of the call) -> (state, arrays to wait for), which donates its state."""
+    calls = itertools.count()
+
+    def call() -> Any:
+        nonlocal state
+        state, found = function(state, next(calls))
+        return found
+
+    return call
 
 
 def interleave(programs: Mapping[str, Program], *, seconds: float) -> Slices:

@@ -334,7 +334,7 @@ def predict(
         groups = {"acting": used.keys() - {LEARN}, "learning": {LEARN}}
 
     def pace(names: Collection[str], time: str) -> float:
-        return roofline.steps_per_second([roofline.Use(used[name][time] / 1e3, calls[name]) for name in names])
+        return float(1 / sum(used[name][time] / 1e3 * calls[name] for name in names))
 
     paces = {f"{group}_steps_per_second": pace(names, "roofline_ms") for group, names in groups.items()}
     on_device = min(paces.values())

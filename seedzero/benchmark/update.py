@@ -24,8 +24,6 @@ from seedzero.device import tracing
 from seedzero.ops import returns as nstep
 from seedzero.replay import windows as windowing
 
-PARTS = ("update", "sample", "targets", "gradient", "optimizer")
-
 
 def run(
     preset: str = "", settings: Mapping[str, options.Value | str] | None = None, *, seconds: float = 10.0
@@ -56,7 +54,7 @@ def run(
                 "milliseconds": timing.milliseconds(slices, part),
                 "ratio_to_update": timing.ratio(slices, "update", part),
             }
-            for part in PARTS
+            for part in slices
         ],
     }
 
@@ -66,37 +64,27 @@ def _programs(subject: subjects.Subject) -> dict[str, timing.Program]:
     train = states.init_train(subject.setup)
     sample = replay.sampler(subject)
     windows = sample(rings, subject.num_inserts, np.int32(0))
-    parts = _parts(subject)
-    programs = {
+    parts = muzero_model.make_parts(subject.config, subject.setup.spec, subject.setup.mesh.devices.flat[0].platform)
+    return {
         "update": _update(subject),
         "sample": lambda: sample(rings, subject.num_inserts, np.int32(0)),
         **_gradients(subject, parts, train, windows),
         "optimizer": _optimizer(subject, parts, train),
     }
-    return {part: programs[part] for part in PARTS}
-
-
-def _parts(subject: subjects.Subject) -> muzero_model.Parts:
-    return muzero_model.make_parts(subject.config, subject.setup.spec, subject.setup.mesh.devices.flat[0].platform)
 
 
 def _update(subject: subjects.Subject) -> timing.Program:
     """The learner's own program, metrics included."""
+    setup, strategy = subject.setup, strategies.Strategy()
+    shapes = states.abstract_train(setup), states.abstract_actor(setup)
+    update = strategy.trace_update(tracing.ProgramTracer(setup, *shapes, strategy.held))["update"]().seeded()
+
+    def step(state: tuple[base.TrainState, Any], call: int) -> tuple[Any, jax.Array]:
+        train, rings, metrics = update(*state, subject.num_inserts)
+        return (train, rings), metrics
+
     # Rings of its own: every call donates them.
-    rings = subjects.filled_actor(subject).rings
-    train = states.init_train(subject.setup)
-    strategy, shapes = (
-        strategies.Strategy(),
-        (states.abstract_train(subject.setup), states.abstract_actor(subject.setup)),
-    )
-    update = strategy.trace_update(tracing.ProgramTracer(subject.setup, *shapes, strategy.held))["update"]().seeded()
-
-    def call() -> jax.Array:
-        nonlocal train, rings
-        train, rings, metrics = update(train, rings, subject.num_inserts)
-        return metrics  # type: ignore[no-any-return]
-
-    return call
+    return timing.carrying(step, (states.init_train(setup), subjects.filled_actor(subject).rings))
 
 
 def _gradients(
@@ -114,8 +102,8 @@ def _gradients(
         return jax.lax.pmean(jax.grad(loss)(params), meshes.AXIS)
 
     sharded, replicated = meshes.SHARDED, meshes.REPLICATED
-    make_targets = subjects.mapped(subject, prepare, (replicated, sharded), sharded)
-    bare = subjects.mapped(subject, gradient, (replicated, sharded, sharded), replicated)
+    make_targets = meshes.over_devices(prepare, subject.setup.mesh, (replicated, sharded), sharded)
+    bare = meshes.over_devices(gradient, subject.setup.mesh, (replicated, sharded, sharded), replicated)
     targets = make_targets(train.target_params, windows)
     return {
         "targets": lambda: make_targets(train.target_params, windows),
@@ -126,19 +114,13 @@ def _gradients(
 def _optimizer(subject: subjects.Subject, parts: muzero_model.Parts, train: base.TrainState) -> timing.Program:
     """One step of the optimizer, with the parameters in place of a gradient."""
 
-    def step(params: base.Params, opt_state: Any, gradients: base.Params) -> tuple[base.Params, Any, jax.Array]:
+    def step(state: tuple[base.Params, Any], gradients: base.Params) -> tuple[tuple[base.Params, Any], jax.Array]:
+        params, opt_state = state
         directions, opt_state = parts.optimizer.update(gradients, opt_state, params)
         rate = parts.schedule(train.num_updates)
-        return jax.tree.map(lambda p, d: p - rate * d, params, directions), opt_state, rate
+        return (jax.tree.map(lambda p, d: p - rate * d, params, directions), opt_state), rate
 
     replicated = meshes.REPLICATED
-    mapped = subjects.mapped(subject, step, replicated, replicated, (0, 1))
-    gradients = train.params
-    params, opt_state = states.copy((train.params, train.opt_state))
-
-    def call() -> jax.Array:
-        nonlocal params, opt_state
-        params, opt_state, done = mapped(params, opt_state, gradients)
-        return done  # type: ignore[no-any-return]
-
-    return call
+    mapped = meshes.over_devices(step, subject.setup.mesh, replicated, replicated, donate=(0,))
+    own = states.copy((train.params, train.opt_state))
+    return timing.carrying(lambda state, call: mapped(state, train.params), own)

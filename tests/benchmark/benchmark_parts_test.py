@@ -94,7 +94,7 @@ def test_replay_is_measured_with_full_rings(monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_parts_of_an_update_are_measured() -> None:
     figures = update.run("catch", {**TINY, "muzero.target_network_updates": 10}, seconds=SECONDS)
     _check(figures)
-    assert tuple(row["part"] for row in figures["rows"]) == update.PARTS
+    assert [row["part"] for row in figures["rows"]] == ["update", "sample", "targets", "gradient", "optimizer"]
     assert figures["rows"][0]["ratio_to_update"] == 1.0
     assert figures["samples_per_second"] == pytest.approx(16 * figures["updates_per_second"])
     assert 0 < figures["ratio"] < math.inf

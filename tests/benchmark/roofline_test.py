@@ -27,12 +27,6 @@ def test_costs_add_up_over_trips() -> None:
     assert once.plus(roofline.Cost(1.0, 7.0, 2.0), 3) == (13.0, 121.0, 11.0)
 
 
-def test_the_pace_is_that_of_all_calls_of_a_step_one_after_the_other() -> None:
-    # 10 ms for 100 rows and 50 ms for every 200th step: 0.1 ms + 0.25 ms a step.
-    uses = [roofline.Use(0.010, 1 / 100), roofline.Use(0.050, 1 / 200), roofline.Use(7.0, 0.0)]
-    assert roofline.steps_per_second(uses) == pytest.approx(1 / 0.00035)
-
-
 def test_hours_count_frames() -> None:
     assert roofline.hours(1e4, 4) == pytest.approx(200e6 / 4 / 1e4 / 3600) == pytest.approx(1.3888889)
 

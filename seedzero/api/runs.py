@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 Step: TypeAlias = Literal["best", "last"] | int
 RunDir: TypeAlias = str | os.PathLike[str]
 
+EXPORT_FORMATS = ("stablehlo",)
+EXPORT_PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
+
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
@@ -177,17 +180,31 @@ def export(
       CheckpointError, BucketError: as `load`.
     """
     from seedzero.bucket import run_copy
-    from seedzero.evaluation import export_options
 
     step, directory = checked_step(step), pathlib.Path(out).absolute()
-    export_options.check(file_format, platforms, batch_size)
+    check_export(file_format, platforms, batch_size)
     with run_copy.local(os.fspath(run_dir), lambda copy: copy.fetch_params(step)) as path:
         from seedzero.evaluation import exporting, greedy  # JAX
         from seedzero.evaluation import policy as acting_policy
 
         config, spec = acting_policy.read(path, trusted=trust_run_dir)
-        saved = exporting.make_for(config, spec, greedy.load(path, config, spec, step), platforms)
+        saved = greedy.load(path, config, spec, step)
         return exporting.export(saved, config, spec, directory, platforms=platforms, batch_size=batch_size)
+
+
+def check_export(file_format: str, platforms: Sequence[str], batch_size: int | None) -> None:
+    """Refuses what cannot be exported.
+
+    Raises:
+      UsageError: an unknown format or platform, or a batch of less than one row.
+    """
+    if file_format not in EXPORT_FORMATS:
+        raise errors.UsageError(f"--format={file_format}: expected {' or '.join(EXPORT_FORMATS)}")
+    unknown = [name for name in platforms if name not in EXPORT_PLATFORMS]
+    if unknown or not platforms:
+        raise errors.UsageError(f"--platforms={','.join(platforms)}: expected some of {', '.join(EXPORT_PLATFORMS)}")
+    if batch_size is not None and batch_size < 1:
+        raise errors.UsageError(f"--batch_size={batch_size}: expected at least 1")
 
 
 def checked_step(step: object) -> Step | None:

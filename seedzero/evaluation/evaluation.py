@@ -171,15 +171,13 @@ class Played:
 
     def result(self) -> Scores:
         """Returns the statistics of the finished episodes, at least one."""
-        found = summarize(
-            [episode.total for episode in self._finished], [episode.length for episode in self._finished]
-        )
         totals = {
             name: [episode.total for episode in self._finished if episode.task == task]
             for task, name in enumerate(self._tasks)
         }
         means = {name: float(np.mean(returns)) for name, returns in totals.items() if returns}
         unfinished = sum(self._left.values())
+        found = summarize(self._finished)
         return dataclasses.replace(found, task_returns=means, cut_off=self._cut_off, unfinished=unfinished)
 
 
@@ -192,14 +190,14 @@ def with_error(found: Mapping[str, Any]) -> dict[str, Any]:
     return {**found, **({"stderr_return": found["std_return"] / math.sqrt(episodes - 1)} if episodes > 1 else {})}
 
 
-def summarize(totals: Sequence[float], lengths: Sequence[int]) -> Scores:
-    """Returns the statistics of at least one episode, from all returns and lengths."""
-    returns = np.array(totals)
+def summarize(episodes: Sequence[Any]) -> Scores:
+    """Returns the statistics of at least one episode or game, from their `total` and `length`."""
+    returns = np.array([episode.total for episode in episodes])
     return Scores(
         episodes=len(returns),
         mean_return=float(returns.mean()),
         std_return=float(returns.std()),
         min_return=float(returns.min()),
         max_return=float(returns.max()),
-        mean_length=float(np.mean(lengths)),
+        mean_length=float(np.mean([episode.length for episode in episodes])),
     )

@@ -58,7 +58,7 @@ def export(
     """Writes the programs of an agent into a directory, which is made; returns the manifest.
 
     Args:
-      saved: the agent with its parameters.
+      saved: an agent's parameters, and the name of their checkpoint.
       config: of its run.
       spec: of its environments.
       directory: an earlier export there is replaced as a whole, once the new one is complete.
@@ -70,9 +70,12 @@ def export(
     """
     directory = directory.resolve()  # a link to a directory stays one
     _check_replaceable(directory)
+    # It computes in float32 if one of the platforms is a CPU, else as configured.
+    platform = "cpu" if "cpu" in platforms else {"tpu": "tpu"}.get(platforms[0], "gpu")
+    agent = agents.make(config, spec, platform)
     names = list(_named("", saved.params))
     tree = jax.tree.structure(saved.params)
-    programs = _programs(saved.agent, spec, lambda given: jax.tree.unflatten(tree, [given[name] for name in names]))
+    programs = _programs(agent, spec, lambda given: jax.tree.unflatten(tree, [given[name] for name in names]))
     parameters = {name: np.asarray(leaf) for name, leaf in _named("", saved.params).items()}
     size: Any = batch_size or jax_export.symbolic_shape("B")[0]
     functions, contents = {}, {}
@@ -97,18 +100,13 @@ def export(
         "actions": {"low": list(spec.action_low), "high": list(spec.action_high)}
         if spec.is_continuous
         else {"number": spec.num_actions},
-        "discount": None if saved.agent.model is None else saved.agent.model.discount,
+        "discount": None if agent.model is None else agent.model.discount,
     }
     _write(directory, parameters, contents, manifest)
     return manifest
 
 
-def _write(
-    directory: pathlib.Path,
-    parameters: Mapping[str, Any],
-    contents: Mapping[str, bytes],
-    manifest: Mapping[str, Any],
-) -> None:
+def _write(directory: pathlib.Path, parameters: Arrays, contents: dict[str, bytes], manifest: dict[str, Any]) -> None:
     try:
         with durable.new_directory(directory) as temporary:
             with (temporary / PARAMETERS).open("wb") as file:
@@ -263,11 +261,3 @@ def _described(arrays: Arrays) -> dict[str, Any]:
         name: {"shape": [size if isinstance(size, int) else "B" for size in x.shape], "dtype": str(x.dtype)}
         for name, x in arrays.items()
     }
-
-
-def make_for(
-    config: configs.Config, spec: types.EnvSpec, saved: greedy.SavedAgent, platforms: Sequence[str]
-) -> greedy.SavedAgent:
-    """Returns the agent as it computes on the platforms: in float32 if one of them is a CPU, else as configured."""
-    platform = "cpu" if "cpu" in platforms else {"tpu": "tpu"}.get(platforms[0], "gpu")
-    return saved._replace(agent=agents.make(config, spec, platform))

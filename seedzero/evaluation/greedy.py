@@ -58,16 +58,11 @@ def load(path: pathlib.Path, config: configs.Config, spec: types.EnvSpec, step: 
     spec_file.check_equal(spec, saved_spec)
     agent = agents.make(config, saved_spec, jax.default_backend())
     template = jax.eval_shape(lambda: agent.acting(agent.init(jax.random.key(0))))
-    return SavedAgent(agent, *_load_params(path / "checkpoints", step, template))
-
-
-def _load_params(
-    directory: pathlib.Path, step: saved_files.Step | None, template: base.Params
-) -> tuple[base.Params, int, Chosen]:
+    directory = path / "checkpoints"
     if step is None:
         step = "best" if saved_files.finished(directory / saved_files.BEST) else "last"
     params, found = saved_files.restore_params(directory, step, template)
-    return params, found.step, "given" if isinstance(step, int) else step
+    return SavedAgent(agent, params, found.step, "given" if isinstance(step, int) else step)
 
 
 def seeds(seed: int, num_envs: int) -> tuple[int, ...]:

@@ -10,14 +10,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from seedzero.agents import base
-from seedzero.core import errors, types
+from seedzero.core import errors
 from seedzero.device import acting
 from seedzero.envs import spiel
-from seedzero.evaluation import evaluation
+from seedzero.evaluation import evaluation, greedy
 
 Player: TypeAlias = Callable[[Sequence[spiel.State]], np.ndarray]
 """States [B], none terminal -> legal actions [B] int64."""
@@ -50,14 +49,10 @@ def greedy_player(game: spiel.Game, agent: base.Agent, params: base.Params) -> P
 
     def play_batch(states: Sequence[spiel.State]) -> np.ndarray:
         padded = [*states, *[states[0]] * (_BATCH_SIZE - len(states))]
-        seen = acting.Seen(
-            frame=jnp.asarray(np.stack([game.observe(state) for state in padded])),
-            reward=jnp.zeros(_BATCH_SIZE),
-            first=jnp.ones(_BATCH_SIZE, bool),
-            action_mask=jnp.asarray(np.stack([game.legal_mask(state) for state in padded])),
-            explore=jnp.full(_BATCH_SIZE, types.GREEDY),
-            slot=jnp.arange(_BATCH_SIZE),
-        )
+        frames = np.stack([game.observe(state) for state in padded])
+        masks = np.stack([game.legal_mask(state) for state in padded])
+        rewards, first = np.zeros(_BATCH_SIZE, np.float32), np.ones(_BATCH_SIZE, bool)
+        seen = greedy.seen(game.spec, frames, rewards, first, masks)
         _, outputs = act(params, carried, seen, key)
         return np.asarray(outputs.action, np.int64)[: len(states)]
 
@@ -161,9 +156,8 @@ def _finished(game: spiel.Game, state: spiel.State, is_first: bool) -> FinishedG
 
 def summary(games: Sequence[FinishedGame]) -> dict[str, Any]:
     """Returns an evaluation's statistics of at least one game, and wins, draws and losses by colour."""
-    result = evaluation.summarize([game.total for game in games], [game.length for game in games])
     return {
-        **result.to_json(),
+        **evaluation.summarize(games).to_json(),
         **_score(games),
         "first": _score([game for game in games if game.is_first]),
         "second": _score([game for game in games if not game.is_first]),

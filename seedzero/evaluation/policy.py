@@ -91,18 +91,8 @@ def _shown(spec: types.EnvSpec) -> Spec:
         shape, dtype = {x.name: x.shape for x in spec.packed}, {x.name: x.dtype for x in spec.packed}
     elif spec.num_states:
         shape, dtype = (), "int32"
-    return Spec(
-        observation_shape=shape,
-        observation_dtype=dtype,
-        num_states=spec.num_states,
-        arrays=spec.arrays,
-        num_actions=spec.num_actions,
-        action_low=spec.action_low,
-        action_high=spec.action_high,
-        has_action_mask=spec.has_action_mask,
-        num_players=spec.num_players,
-        tasks=spec.tasks,
-    )
+    same = {field.name: getattr(spec, field.name) for field in dataclasses.fields(Spec)}
+    return Spec(**{**same, "observation_shape": shape, "observation_dtype": dtype})
 
 
 class Policy:

@@ -47,3 +47,17 @@ def test_an_opponent_in_a_bucket_keeps_its_name(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(run_copy, "local", copied)
     monkeypatch.setattr(scoring, "evaluate", played)
     assert seedzero.evaluate("runs/one", 4, opponent="gs://bucket/other").opponent == "gs://bucket/other"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("onnx", ["cpu"], None), "--format=onnx: expected stablehlo"),
+        (("stablehlo", ["cpu", "gpu"], None), "--platforms=cpu,gpu: expected some of cpu, cuda, rocm, tpu"),
+        (("stablehlo", [], None), "--platforms=: expected some of"),
+        (("stablehlo", ["cpu"], 0), "--batch_size=0: expected at least 1"),
+    ],
+)
+def test_what_cannot_be_exported_is_named(arguments: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(errors.UsageError, match=message):
+        runs.check_export(*arguments)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import types as builtin_types
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 from seedzero.agents import base
+from seedzero.checkpoints import files as saved_files
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import config as configs
 from seedzero.config import presets
@@ -76,10 +78,11 @@ def test_agents_of_either_kind_play_whole_episodes(
     with run_dirs.open_run_dir(tmp_path / "run", config, preset="catch", given={}) as opened:
         path = opened.path
 
-    def initial(directory: pathlib.Path, step: object, template: base.Params) -> tuple[base.Params, int, str]:
-        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), template), 7, "last"
+    def initial(directory: pathlib.Path, step: str, template: base.Params) -> tuple[base.Params, Any]:
+        parameters = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), template)
+        return parameters, builtin_types.SimpleNamespace(step=7)
 
-    monkeypatch.setattr(greedy, "_load_params", initial)
+    monkeypatch.setattr(saved_files, "restore_params", initial)
     monkeypatch.setattr(compilation_cache, "enable", lambda: None)
     found = scoring.evaluate(path, None, 5, seed=0)
     assert (found["step"], found["chosen"]) == (7, "last")

@@ -125,7 +125,8 @@ def test_of_two_players_it_is_what_the_first_mover_received(rewards: list[float]
 
 
 def test_a_mean_over_episodes_has_its_standard_error() -> None:
-    found = evaluation.summarize([1.0, 2.0, 3.0, 6.0], [1] * 4).to_json()
+    episodes = [evaluation.Episode(slot=0, total=total, length=1) for total in (1.0, 2.0, 3.0, 6.0)]
+    found = evaluation.summarize(episodes).to_json()
     assert evaluation.with_error(found) == {**found, "stderr_return": pytest.approx(np.std([1, 2, 3, 6], ddof=1) / 2)}
-    one = evaluation.summarize([1.0], [1]).to_json()
+    one = evaluation.summarize(episodes[:1]).to_json()
     assert evaluation.with_error(one) == one

@@ -16,7 +16,7 @@ import quick_xla
 from jax import export as jax_export
 
 from seedzero.core import errors, packing, types
-from seedzero.evaluation import export_options, exporting
+from seedzero.evaluation import exporting
 from seedzero.evaluation import policy as acting_policy
 
 flatbuffers = pytest.importorskip("flatbuffers")
@@ -212,17 +212,3 @@ def test_a_directory_that_cannot_be_written_is_named(tmp_path: pathlib.Path) -> 
     (tmp_path / "file").touch()
     with pytest.raises(errors.UsageError, match=r"--out=.*file/x cannot be written"):
         exporting._write(tmp_path / "file" / "x", {}, {}, {})
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("onnx", ["cpu"], None), "--format=onnx: expected stablehlo"),
-        (("stablehlo", ["cpu", "gpu"], None), "--platforms=cpu,gpu: expected some of cpu, cuda, rocm, tpu"),
-        (("stablehlo", [], None), "--platforms=: expected some of"),
-        (("stablehlo", ["cpu"], 0), "--batch_size=0: expected at least 1"),
-    ],
-)
-def test_what_cannot_be_exported_is_named(arguments: tuple[Any, ...], message: str) -> None:
-    with pytest.raises(errors.UsageError, match=message):
-        export_options.check(*arguments)

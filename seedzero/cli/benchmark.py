@@ -31,11 +31,7 @@ _WITHOUT_PRESET = {
 
 
 def run(arguments: parse.Arguments) -> int:
-    """Measures one part and prints the figures; returns the exit code.
-
-    Raises:
-      UsageError: an unknown preset, setting or row, or one for a part that has none.
-    """
+    """Measures one part and prints its figures; returns the exit code. UsageError for wrong flags or settings."""
     as_json = arguments.switch("json")
     part = arguments.words[0]
     chosen = _chosen(part, arguments)
@@ -73,11 +69,7 @@ def _chosen(part: str, arguments: parse.Arguments) -> dict[str, Any]:
 
 
 def _of_tpu(arguments: parse.Arguments) -> dict[str, Any]:
-    """Returns what is given of chips and rates.
-
-    Raises:
-      UsageError: unknown chips, or a rate that is no positive number.
-    """
+    """Returns the given chips and rates; UsageError for unknown chips, or a rate that is no positive number."""
     given: dict[str, Any] = {name: arguments.flags[name] for name in _OF_TPU if name in arguments.flags}
     if "chips" in given and given["chips"] not in roofline.SLICES:
         raise errors.UsageError(f"--chips={given['chips']}: expected one of {', '.join(roofline.SLICES)}")
@@ -89,11 +81,7 @@ def _of_tpu(arguments: parse.Arguments) -> dict[str, Any]:
 
 
 def _names(flag: str, value: str) -> tuple[str | int, ...]:
-    """Returns the rows that a flag names, each once, in their own order.
-
-    Raises:
-      UsageError: a name that isn't one of the flag's.
-    """
+    """Returns the rows that a flag names, each once, in their own order; UsageError for an unknown name."""
     known = {str(name): name for name in ROWS[flag]}
     given = value.split(",")
     if not set(given) <= known.keys():

@@ -20,11 +20,7 @@ MAX_SECONDS = 30.0
 
 
 def run(arguments: parse.Arguments) -> int:
-    """Steps an environment at random and prints what it found; returns the exit code.
-
-    Raises:
-      UsageError: an unknown setting, or a number of steps that is none.
-    """
+    """Steps an environment at random and prints its findings; returns the exit code. UsageError for a wrong flag."""
     given = arguments.integer("steps", minimum=1)
     num_steps, max_seconds = (given, math.inf) if given else (NUM_STEPS, MAX_SECONDS)
     if "env.id" in arguments.settings:
@@ -55,7 +51,10 @@ def _report(asked: request.Request, num_steps: int, max_seconds: float) -> dict[
     )
     findings, found, spec = seen.findings, seen.warnings, seen.spec
     network, misfits = _network(config, spec)
-    largest = 0.0 if found.errors else check.largest_return(findings, _discount(config))
+    discount = float(getattr(config.agent, "discount", 1.0))
+    largest = 0.0 if found.errors else check.largest_return(findings, discount)
+    saw = f"{findings.num_steps} steps took {MAX_SECONDS:g} s, so this saw little"
+    cut_short = [] if findings.num_steps == num_steps else [f"{saw}; --steps={num_steps} takes all of them"]
     beyond = _beyond_support(config, largest, findings.rewards)
     return {
         "observation_space": seen.space,
@@ -64,7 +63,9 @@ def _report(asked: request.Request, num_steps: int, max_seconds: float) -> dict[
             | {"seen_low": findings.arrays[array.name].low, "seen_high": findings.arrays[array.name].high}
             for array in spec.arrays
         ],
-        "actions": _actions(spec),
+        "actions": {"low": spec.action_low, "high": spec.action_high}
+        if spec.is_continuous
+        else {"num_actions": spec.num_actions, "has_mask": spec.has_action_mask},
         "num_players": spec.num_players,
         "steps": findings.num_steps,
         **_episodes(findings),
@@ -74,15 +75,9 @@ def _report(asked: request.Request, num_steps: int, max_seconds: float) -> dict[
         "network": network,
         "preset_reason": list(asked.notes),
         "errors": [*found.errors, *misfits],
-        "warnings": [*_cut_short(findings, num_steps), *found.warnings, *beyond],
+        "warnings": [*cut_short, *found.warnings, *beyond],
         "notes": list(found.notes),
     }
-
-
-def _actions(spec: types.EnvSpec) -> dict[str, Any]:
-    if spec.is_continuous:
-        return {"low": spec.action_low, "high": spec.action_high}
-    return {"num_actions": spec.num_actions, "has_mask": spec.has_action_mask}
 
 
 def _episodes(findings: check.Findings) -> dict[str, Any]:
@@ -97,10 +92,6 @@ def _episodes(findings: check.Findings) -> dict[str, Any]:
     }
 
 
-def _discount(config: configs.Config) -> float:
-    return float(getattr(config.agent, "discount", 1.0))
-
-
 def _network(config: configs.Config, spec: types.EnvSpec) -> tuple[str, list[str]]:
     """Returns the setting that says the network's kind, with the kind, and errors where none fits."""
     name = "network.kind" if "network" in config.agent.SECTIONS else f"{config.run.agent}.torso"
@@ -111,15 +102,6 @@ def _network(config: configs.Config, spec: types.EnvSpec) -> tuple[str, list[str
         return f"{name}={kinds.choose_kind(name, str(given), spec)}", []
     except errors.ConfigError as error:
         return f"no {name} fits", [str(error)]
-
-
-def _cut_short(findings: check.Findings, num_steps: int) -> list[str]:
-    """Returns a warning where time was up before all steps were taken."""
-    if findings.num_steps == num_steps:
-        return []
-    return [
-        f"{findings.num_steps} steps took {MAX_SECONDS:g} s, so this saw little; --steps={num_steps} takes all of them"
-    ]
 
 
 def _beyond_support(config: configs.Config, largest: float, rewards: Sequence[float]) -> list[str]:
@@ -144,7 +126,7 @@ def _lines(report: Mapping[str, Any]) -> list[str]:
     rows: list[tuple[str, str]] = []
     for array in report.get("observations", ()):
         shape = "x".join(map(str, array["shape"])) or "1"
-        declared, seen = (f"{_number(array[a])} to {_number(array[b])}" for a, b in _BOUNDS)
+        declared, seen = (f"{_number(array[f'{by}low'])} to {_number(array[f'{by}high'])}" for by in ("", "seen_"))
         rows.append(("observation", f"{array['name']}: {array['dtype']} {shape}, {declared}; seen {seen}"))
     if "actions" in report:
         rows += _summary(report)
@@ -154,9 +136,6 @@ def _lines(report: Mapping[str, Any]) -> list[str]:
     if not report["errors"]:
         lines.append(f"train it: seedzero train --env={report['env']} (with the same flags)")
     return lines
-
-
-_BOUNDS = (("low", "high"), ("seen_low", "seen_high"))
 
 
 def _summary(report: Mapping[str, Any]) -> list[tuple[str, str]]:

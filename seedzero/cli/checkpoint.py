@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from seedzero.cli import output, parse
@@ -52,15 +52,11 @@ def _cells(row: Mapping[str, Any], now: float, *, verified: bool) -> tuple[str, 
     replay = {None: "-", True: "saved", False: "-"}[row["has_replay"]]
     return (
         str(row["step"]),
-        _or_dash(row["time"], lambda at: age(max(0.0, now - at))),
-        _or_dash(row["bytes"], size),
+        "-" if row["time"] is None else age(max(0.0, now - row["time"])),
+        "-" if row["bytes"] is None else size(row["bytes"]),
         replay,
         state,
     )
-
-
-def _or_dash(value: float | None, show: Callable[[float], str]) -> str:
-    return "-" if value is None else show(value)
 
 
 def size(num_bytes: float) -> str:

@@ -1,10 +1,13 @@
-"""`seedzero evaluate`: a checkpoint's greedy returns. `seedzero play`: a video of one episode."""
+"""`seedzero evaluate`: a checkpoint's greedy returns. `seedzero play`: a video of one episode.
+
+`seedzero export`: a saved agent as programs for JAX alone.
+"""
 
 from __future__ import annotations
 
 import pathlib
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 from seedzero.api import runs
 from seedzero.cli import output, parse
@@ -14,11 +17,13 @@ from seedzero.core import env_ids, errors
 
 _EXHAUSTIVE = "exhaustive"
 _EPISODES = 20
-_LISTENING = {
-    name: configs.ALIASES.get(name, name)
-    for name in ("listen", "token_file", "insecure", "tls.cert_file", "tls.key_file")
+_OF_SERVER = {
+    "token_file": ("transport.token_file", "FILE"),
+    "insecure": ("transport.insecure", ""),
+    "tls.cert_file": ("tls.cert_file", "FILE"),
+    "tls.key_file": ("tls.key_file", "FILE"),
 }
-"""Flags of the server that --listen starts -> the settings of the same meaning."""
+"""Flags of the server that --listen starts -> the setting of the same meaning, and the value's placeholder."""
 
 
 def run(arguments: parse.Arguments) -> int:
@@ -63,7 +68,7 @@ def run(arguments: parse.Arguments) -> int:
 
 def _access(arguments: parse.Arguments) -> configs.Config | None:
     """Returns a configuration with the address, token and certificate of the flags; None without --listen."""
-    given = {flag: arguments.flags[flag] for flag in _LISTENING if flag in arguments.flags}
+    given = {flag: arguments.flags[flag] for flag in ("listen", *_OF_SERVER) if flag in arguments.flags}
     if "listen" not in given:
         if given:
             raise errors.UsageError(f"--{next(iter(given))} is for --listen=HOST:PORT; give that too, or leave it out")
@@ -79,18 +84,16 @@ def _access(arguments: parse.Arguments) -> configs.Config | None:
     return access
 
 
-def read_step(arguments: parse.Arguments) -> Literal["best", "last"] | int | None:
+def read_step(arguments: parse.Arguments) -> runs.Step | None:
     """Returns the checkpoint that --step names; None without it. Raises UsageError."""
     step = arguments.flags.get("step")
-    if step is None:
-        return None
-    named: dict[str, Literal["best", "last"]] = {"best": "best", "last": "last"}
-    if step not in named and not step.isdecimal():
+    is_number = step is not None and step.isdecimal()
+    if not is_number and step not in (None, "best", "last"):
         raise errors.UsageError(f"--step={step}: expected the number of a saved update, best or last")
-    return named.get(step) or int(step)
+    return runs.checked_step(int(str(step)) if is_number else step)
 
 
-def _why(step: Literal["best", "last"] | int | None, result: Mapping[str, Any]) -> str:
+def _why(step: runs.Step | None, result: Mapping[str, Any]) -> str:
     """Returns why a checkpoint was taken, as the end of a sentence."""
     if step is not None:
         return f" (--step={step})"
@@ -133,9 +136,25 @@ def play(arguments: parse.Arguments) -> int:
     return 0
 
 
-def _of_setting(flag: str, placeholder: str) -> parse.Flag:
-    """Returns a flag with the help of its setting."""
-    return parse.Flag(flag, f"with --listen: {configs.fields()[_LISTENING[flag]].metadata['help']}", placeholder)
+def export(arguments: parse.Arguments) -> int:
+    """Exports a checkpoint; returns the exit code."""
+    flags = arguments.flags
+    manifest = runs.export(
+        flags["run_dir"],
+        flags["out"],
+        step=read_step(arguments),
+        file_format=flags.get("format", "stablehlo"),
+        platforms=flags.get("platforms", "cpu").split(","),
+        batch_size=arguments.integer("batch_size", minimum=1),
+        trust_run_dir=arguments.switch("trust_run_dir"),
+    )
+    output.say(f"exported the checkpoint of update {manifest['step']} to {flags['out']}")
+    for part in ({**manifest["functions"], "parameters": manifest["parameters"]}).values():
+        description = f": {part['description']}" if "description" in part else ""
+        output.say(f"{part['file']}: {part['num_bytes'] / 1024:.0f} KiB{description}")
+    kept = ("step", "chosen", "platforms", "batch_size")
+    output.print_json({"out": flags["out"], **{name: manifest[name] for name in kept}})
+    return 0
 
 
 _STEP = parse.Flag(
@@ -171,10 +190,10 @@ COMMAND = parse.Command(
             "runs with --env=remote: plays in the environments of a worker that joins here",
             "HOST:PORT|unix:PATH",
         ),
-        _of_setting("token_file", "FILE"),
-        _of_setting("insecure", ""),
-        _of_setting("tls.cert_file", "FILE"),
-        _of_setting("tls.key_file", "FILE"),
+        *(
+            parse.Flag(name, f"with --listen: {configs.fields()[setting].metadata['help']}", placeholder)
+            for name, (setting, placeholder) in _OF_SERVER.items()
+        ),
     ),
     details="""
 The last line on standard output: step (the checkpoint's update), chosen (best, last or given), episodes, mean_return,
@@ -203,4 +222,28 @@ PLAY = parse.Command(
         parse.TRUST,
     ),
     run=play,
+)
+EXPORT = parse.Command(
+    summary="Writes a saved agent as StableHLO programs that need JAX alone.",
+    usage="--run_dir=DIR --out=DIR [--step=N|best|last] [--format=stablehlo] [--platforms=cpu,cuda,tpu]",
+    flags=(
+        parse.Flag("run_dir", "of the training run", "DIR|gs://BUCKET/PATH", required=True),
+        parse.Flag("out", "directory to write; an earlier export there is replaced as a whole", "DIR", required=True),
+        parse.Flag(
+            "step",
+            "which checkpoint: an update's number, best or last; default: best where there is one, else last",
+            "N|best|last",
+        ),
+        parse.Flag("format", "stablehlo (the default): programs of jax.export", "stablehlo"),
+        parse.Flag("platforms", "that the programs run on, of cpu, cuda, rocm, tpu (default cpu)", "NAMES"),
+        parse.Flag("batch_size", "rows of all inputs (default: any number)", "N"),
+        parse.TRUST,
+    ),
+    details="""
+Needs the package flatbuffers. OUT has manifest.json (names, shapes, dtypes and the call), parameters.npz and
+a file for each function: act, from newest frames to actions with everything that a row carries; for MuZero represent,
+predict and dynamics, too. Every input and output is an array by name. docs/python.md has the call.
+
+Without --batch_size programs take batches of any size. With cpu among the platforms all compute in float32.""",
+    run=export,
 )

@@ -74,11 +74,7 @@ def _run(args: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def split(args: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Returns this program's own flags, and the command line of `seedzero` that follows.
-
-    Raises:
-      UsageError: there is none.
-    """
+    """Returns this program's own flags, and the command line of `seedzero` that follows; UsageError without one."""
     for position, word in enumerate(args):
         if word in COMMANDS:
             return list(args[:position]), list(args[position:])

@@ -102,11 +102,7 @@ def _token(file: str) -> str:
 
 
 def _load() -> types.ModuleType:
-    """Returns the module that needs Ray.
-
-    Raises:
-      UsageError: Ray is not installed.
-    """
+    """Returns the module that needs Ray; UsageError if that is not installed."""
     try:
         from seedzero.launch import ray_launch
     except ModuleNotFoundError as error:

@@ -16,16 +16,13 @@ from typing import NoReturn, TextIO
 
 import seedzero
 from seedzero.cli import (
-    agents,
     benchmark,
     check_env,
     checkpoint,
-    config,
-    envs,
     evaluate,
-    export,
     installed,
     launch,
+    listings,
     output,
     parse,
     status,
@@ -42,13 +39,13 @@ COMMANDS: Mapping[str, parse.Command] = {
     "launch": launch.COMMAND,
     "evaluate": evaluate.COMMAND,
     "play": evaluate.PLAY,
-    "export": export.COMMAND,
+    "export": evaluate.EXPORT,
     "status": status.COMMAND,
     "health": status.HEALTH,
     "checkpoint": checkpoint.COMMAND,
-    "agents": agents.COMMAND,
-    "envs": envs.COMMAND,
-    "config": config.COMMAND,
+    "agents": listings.AGENTS,
+    "envs": listings.ENVS,
+    "config": listings.CONFIG,
     "benchmark": benchmark.COMMAND,
 }
 

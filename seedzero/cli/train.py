@@ -16,32 +16,26 @@ from seedzero.core import errors, exit_codes
 
 
 def run(arguments: parse.Arguments) -> int:
-    """Trains; returns the exit code.
-
-    Raises:
-      UsageError: settings that are wrong or can't stand together, or a run directory that does not fit.
-    """
+    """Trains; returns the exit code. UsageError for settings that are wrong, or a run directory that does not fit."""
+    supervised = arguments.switch("supervised")
     with stopping.leaving_at_once("training"):
-        if not arguments.switch("supervised"):
-            return _run(arguments)
-        from seedzero.processes import signals
+        if supervised:
+            from seedzero.processes import signals
 
-        signals.terminate_with_input()
+            signals.terminate_with_input()
         try:
-            return _run(arguments)
+            training.start(
+                arguments.flags,
+                arguments.settings,
+                say=output.say,
+                resume_command=lambda run_dir: resume_command(run_dir, arguments),
+                leaves_when_late=True,
+            )
         except errors.Occupied as error:
+            if not supervised:
+                raise
             output.fail(error)
             return exit_codes.TRY_LATER
-
-
-def _run(arguments: parse.Arguments) -> int:
-    training.start(
-        arguments.flags,
-        arguments.settings,
-        say=output.say,
-        resume_command=lambda run_dir: resume_command(run_dir, arguments),
-        leaves_when_late=True,
-    )
     return exit_codes.DONE
 
 

@@ -1,0 +1,117 @@
+"""`seedzero agents`, `envs` and `config`: the algorithms, the families of environments, and every setting."""
+
+from __future__ import annotations
+
+import textwrap
+
+from seedzero.cli import output, parse
+from seedzero.config import combinations, families, options, presets
+from seedzero.config import config as configs
+
+_INDENT = " " * 4
+
+
+def agents(arguments: parse.Arguments) -> int:
+    """Prints every agent; returns the exit code."""
+    default, *_ = configs.agent_names()
+    for name in configs.agent_names():
+        settings: options.AgentSection = getattr(configs.Config(), name)
+        output.show(f"{name}{' (the default)' if name == default else ''}: {settings.SUMMARY}")
+        data = "a replay" if settings.SAMPLES else "its newest steps alone"
+        output.show(f"{_INDENT}plays {_plays(settings)}; learns from {data}")
+        tuned = ", ".join(preset for preset in presets.PRESETS if preset in presets.PARTS[name])
+        output.show(
+            textwrap.fill(f"tuned for {tuned}", parse.WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT)
+        )
+    output.show(
+        "\nseedzero train --agent=NAME ...; seedzero config --preset=PRESET --agent=NAME lists an agent's settings"
+    )
+    return 0
+
+
+def _plays(settings: options.AgentSection) -> str:
+    kinds = (("discrete", settings.PLAYS_DISCRETE), ("continuous", settings.PLAYS_CONTINUOUS))
+    actions = " or ".join(kind for kind, is_played in kinds if is_played)
+    games = ", games of one or two players" if settings.MAX_PLAYERS > 1 else ""
+    return f"{actions} actions{games}"
+
+
+def envs(arguments: parse.Arguments) -> int:
+    """Prints every family; returns the exit code."""
+    for family in families.LISTED:
+        for offer in family.offers:
+            output.show(textwrap.fill(f"{family.form}: {offer.summary}", parse.WIDTH, subsequent_indent=_INDENT))
+            output.show(f"{_INDENT}{offer.state}")
+            print(f"{_INDENT}seedzero train --env={offer.example}")
+    output.show("\nWorkers on other machines need the packages there; seedzero check-env ENV shows an environment.")
+    return 0
+
+
+def config(arguments: parse.Arguments) -> int:
+    """Prints the settings of a preset; returns the exit code.
+
+    Raises:
+      ConfigError: settings that are wrong, or, once they are printed, that `train` would refuse together.
+    """
+    preset = arguments.flags["preset"]
+    agent = arguments.settings.get("run.agent", configs.agent_names()[0])
+    base = presets.get(preset, agent)
+    configs.check_read(arguments.settings, agent)
+    implied, _ = combinations.imply(
+        configs.override(base, arguments.settings),
+        preset_env=base.env.id,
+        explicit=arguments.settings.keys(),
+        elsewhere=presets.part(preset, agent).elsewhere,
+    )
+    values = {name: value for name, value in configs.flatten(implied).items() if configs.is_read(name, agent)}
+    on_cpu = presets.cpu_values(preset, agent, explicit=arguments.settings.keys())
+    output.show(f"# preset {preset}, agent {agent}: {presets.find(preset).description}")
+    print("# *: a run directory keeps it; all others may change when a run resumes")
+    if on_cpu:
+        output.show("# values for an accelerator; where another one holds on a CPU, it stands beside it")
+    section = ""
+    for name, value in values.items():
+        if name.partition(".")[0] != section:
+            section = name.partition(".")[0]
+            print(f"\n[{section}]")
+        output.show(_entry(name, value, on_cpu.get(name)))
+    combinations.check(implied, configs.override(implied, on_cpu))
+    return 0
+
+
+def _entry(name: str, value: options.Value, on_cpu: options.Value | None) -> str:
+    """Returns a setting as `--name=value  unit`, and below it what it means."""
+    metadata = configs.fields()[name].metadata
+    cpu = "" if on_cpu is None else f"  (on a CPU: {_text(on_cpu)})"
+    unit = f"  {metadata['unit']}" if metadata["unit"] else ""
+    choices = f" [{' | '.join(metadata['choices'])}]" if metadata["choices"] else ""
+    help_text = textwrap.fill(
+        metadata["help"] + choices, parse.WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6
+    )
+    mark = "" if metadata["resumable"] else "  *"
+    return f"  --{name}={_text(value)}{unit}{cpu}{mark}\n{help_text}"
+
+
+def _text(value: options.Value) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+AGENTS = parse.Command(
+    summary="Lists the agents: what each plays, what it learns from, and where to choose it.",
+    usage="",
+    flags=(),
+    run=agents,
+)
+ENVS = parse.Command(
+    summary="Lists the families of environments: what is installed, how to install the rest, an example of each.",
+    usage="",
+    flags=(),
+    run=envs,
+)
+CONFIG = parse.Command(
+    summary="Lists every setting of a preset with its value, unit and help.",
+    usage="--preset=NAME [--SECTION.KEY=VALUE ...]",
+    flags=(parse.Flag("preset", f"one of {', '.join(presets.PRESETS)}", "NAME", required=True),),
+    takes_settings=True,
+    run=config,
+)

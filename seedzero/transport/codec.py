@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from google.protobuf import message as protobuf
@@ -27,7 +27,7 @@ STATUS_METHOD = f"/{SERVICE}/Status"
 MAX_NAME = 256
 MAX_AXES = 32
 """Of one array; numpy has no more than 64."""
-_MAX_REASON = 1000
+MAX_REASON = 1000
 _MAX_FIELDS = 64
 """Of one message at its top level; this protocol has two, one to come may have more."""
 _TAG = inference_pb2.WorkerMessage.OBSERVATION_FIELD_NUMBER << 3 | 2
@@ -67,10 +67,9 @@ def encode_step(group: int, sequence: int, step: types.EnvStep) -> bytes:
     return join(inference_pb2.WorkerMessage(step=fields).SerializeToString(), packed)
 
 
-def encode_goodbye(reason: str, failed: bool) -> bytes:
-    """Returns a Goodbye message."""
-    fields = dict(reason=reason[:_MAX_REASON], failed=failed)
-    return inference_pb2.WorkerMessage(goodbye=fields).SerializeToString()
+def from_worker(**content: Any) -> bytes:
+    """Returns a worker's message with the fields of hello, spec or goodbye."""
+    return inference_pb2.WorkerMessage(**content).SerializeToString()
 
 
 def decode_worker(data: bytes) -> tuple[inference_pb2.WorkerMessage, memoryview]:
@@ -125,14 +124,9 @@ def encode_actions(group: int, sequence: int, actions: np.ndarray, weights_versi
     return inference_pb2.LearnerMessage(actions=fields).SerializeToString()
 
 
-def encode_restart(reason: str) -> bytes:
-    """Returns a Restart message."""
-    return inference_pb2.LearnerMessage(restart=dict(reason=reason)).SerializeToString()
-
-
-def encode_end(reason: str) -> bytes:
-    """Returns an End message."""
-    return inference_pb2.LearnerMessage(end=dict(reason=reason)).SerializeToString()
+def from_learner(**content: Any) -> bytes:
+    """Returns a learner's message with the fields of assign, start, restart or end."""
+    return inference_pb2.LearnerMessage(**content).SerializeToString()
 
 
 def decode_learner(data: bytes) -> inference_pb2.LearnerMessage:

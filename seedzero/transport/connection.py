@@ -125,7 +125,7 @@ class WorkerSide:
             return
         self._session.spec = spec
         if self._stream and self._stream.assigned:
-            self._put(self._stream, lambda: handshake.encode_spec(spec))
+            self._put(self._stream, lambda: codec.from_worker(spec=dataclasses.asdict(spec)))
 
     def submit(self, session_id: str, group: int, sequence: int, step: types.EnvStep) -> None:
         """Sends a step, now and after every reconnect until it is answered."""
@@ -134,7 +134,7 @@ class WorkerSide:
             return
         session.unanswered[group] = (sequence, step)
         if self._stream and self._stream.ready:
-            self._send(self._stream, session, group, sequence, step)
+            self._send(self._stream, session, group)
 
     # --- from the connection ---
 
@@ -149,7 +149,7 @@ class WorkerSide:
         """Says Goodbye and ends the stream, if one is open; returns whether one was."""
         if self._stream is None:
             return False
-        self._stream.put(codec.encode_goodbye(reason, failed))
+        self._stream.put(codec.from_worker(goodbye=dict(reason=reason[: codec.MAX_REASON], failed=failed)))
         self._stream.put(None)
         return True
 
@@ -187,15 +187,15 @@ class WorkerSide:
                 f"{self._session.assignment.session_id} or a Restart"
             )
         elif self._session.spec is not None:
-            stream.put(handshake.encode_spec(self._session.spec))
+            stream.put(codec.from_worker(spec=dataclasses.asdict(self._session.spec)))
 
     def _on_start(self, stream: WorkerStream, fields: inference_pb2.Start) -> None:
         if self._session is None or self._session.spec is None:
             raise errors.InvalidMessage("the learner sent Start before a Spec")
         stream.ready = True
         self._session.max_message_bytes = fields.max_message_bytes
-        for group, (sequence, step) in self._session.unanswered.items():
-            self._send(stream, self._session, group, sequence, step)
+        for group in self._session.unanswered:
+            self._send(stream, self._session, group)
 
     def _on_actions(self, fields: inference_pb2.Actions) -> None:
         session, group = self._session, fields.group
@@ -222,13 +222,11 @@ class WorkerSide:
         stream.assigned = stream.ready = False
         self._deliver(messages.Restart(reason))
 
-    def _send(
-        self, stream: WorkerStream, session: WorkerSession, group: int, sequence: int, step: types.EnvStep
-    ) -> None:
+    def _send(self, stream: WorkerStream, session: WorkerSession, group: int) -> None:
         """Encodes on this thread, so that the worker's steps environments meanwhile."""
 
         def encode() -> bytes:
-            data = codec.encode_step(group, sequence, step)
+            data = codec.encode_step(group, *session.unanswered[group])
             codec.check_size(data, session.max_message_bytes)
             return data
 
@@ -315,10 +313,9 @@ class Connection:
 
         Raises a permanent error.
         """
-        async with security.aio_channel(self._security, options.client(self._settings)) as channel:
+        async with security.channel(self._security, aio, options.client(self._settings)) as channel:
             connect = channel.stream_stream(codec.CONNECT_METHOD, bytes, bytes)
-            # Written to and read from below.
-            call = connect(metadata=self._security.metadata)  # type: ignore[call-arg]
+            call = connect(metadata=self._security.metadata)  # written to and read from below
             try:
                 await asyncio.wait_for(call.wait_for_connection(), _CONNECT_SECONDS)
                 return await self._use(WorkerStream(call))

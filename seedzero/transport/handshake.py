@@ -17,12 +17,11 @@ PROTOCOL_VERSION = 2
 HANDSHAKE_BYTES = 4 * 2**20
 """Largest message before Start."""
 _OVERHEAD_BYTES = 64 * 2**10
-_MAX_ROLES = 16
-_MAX_ENVIRONMENTS = 1_000
 _MAX_ACTIONS = 1_000_000
 _MAX_ACTION_NUMBERS = 10_000
-_MAX_ARRAYS = 1_000
-_MAX_TASKS = 1_000
+_HELLO_LIMITS = dict(roles=16, environments=1_000)
+_BOUND_LIMITS = dict(action_low=_MAX_ACTION_NUMBERS, action_high=_MAX_ACTION_NUMBERS)
+_SPEC_LIMITS = dict(observation_shape=codec.MAX_AXES, **_BOUND_LIMITS, packed=1_000, tasks=1_000)
 
 _OLDER = ": the worker's is older and sends no observations of several arrays"
 
@@ -36,12 +35,7 @@ def encode_hello(hello: messages.Hello) -> bytes:
     """Returns a Hello message."""
     roles = [_ROLES[role] for role in hello.roles]
     fields = dict(dataclasses.asdict(hello), roles=roles, protocol_version=PROTOCOL_VERSION)
-    return inference_pb2.WorkerMessage(hello=fields).SerializeToString()
-
-
-def encode_spec(spec: types.EnvSpec) -> bytes:
-    """Returns a Spec message."""
-    return inference_pb2.WorkerMessage(spec=dataclasses.asdict(spec)).SerializeToString()
+    return codec.from_worker(hello=fields)
 
 
 def hello_of(fields: inference_pb2.Hello) -> messages.Hello:
@@ -51,7 +45,7 @@ def hello_of(fields: inference_pb2.Hello) -> messages.Hello:
             f"the worker speaks protocol version {fields.protocol_version}, the learner {PROTOCOL_VERSION}; install "
             f"the same version of seedzero on both{_OLDER if fields.protocol_version < PROTOCOL_VERSION else ''}"
         )
-    codec.check_counts(errors.InvalidMessage, "Hello", fields, roles=_MAX_ROLES, environments=_MAX_ENVIRONMENTS)
+    codec.check_counts(errors.InvalidMessage, "Hello", fields, **_HELLO_LIMITS)
     if not 1 <= len(fields.worker_id) <= codec.MAX_NAME or len(fields.session_id) > codec.MAX_NAME:
         raise errors.InvalidMessage(
             f"Hello.worker_id has {len(fields.worker_id)} characters and session_id {len(fields.session_id)}; "
@@ -75,16 +69,7 @@ def hello_of(fields: inference_pb2.Hello) -> messages.Hello:
 
 def spec_of(fields: inference_pb2.Spec, num_envs: int, limit: int) -> types.EnvSpec:
     """Returns a worker's spec, for groups of E environments; SpecMismatch if messages of `limit` bytes cannot do."""
-    codec.check_counts(
-        errors.SpecMismatch,
-        "Spec",
-        fields,
-        observation_shape=codec.MAX_AXES,
-        action_low=_MAX_ACTION_NUMBERS,
-        action_high=_MAX_ACTION_NUMBERS,
-        packed=_MAX_ARRAYS,
-        tasks=_MAX_TASKS,
-    )
+    codec.check_counts(errors.SpecMismatch, "Spec", fields, **_SPEC_LIMITS)
     fewest = 0 if fields.action_low else 1
     has_actions = fewest <= fields.num_actions <= _MAX_ACTIONS
     if fields.num_players not in (1, 2) or not has_actions or fields.frames_per_step < 1:
@@ -137,12 +122,7 @@ def encode_assign(assignment: types.Assignment, *, heartbeat_seconds: float, lea
     """Returns an Assign message."""
     times = dict(heartbeat_seconds=heartbeat_seconds, lease_seconds=lease_seconds)
     fields = dict(dataclasses.asdict(assignment), role=_ROLES[assignment.role], **times)
-    return inference_pb2.LearnerMessage(assign=fields).SerializeToString()
-
-
-def encode_start(max_bytes: int) -> bytes:
-    """Returns a Start message."""
-    return inference_pb2.LearnerMessage(start=dict(max_message_bytes=max_bytes)).SerializeToString()
+    return codec.from_learner(assign=fields)
 
 
 def assignment_of(fields: inference_pb2.Assign) -> types.Assignment:

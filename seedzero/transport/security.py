@@ -21,15 +21,14 @@ import ssl
 import stat
 import time
 import urllib.parse
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import grpc
-from grpc import aio
 
 from seedzero.config import combinations, sections
 from seedzero.core import errors
 from seedzero.transport import address as addresses
-from seedzero.transport import options
 
 SYSTEM_ROOTS = "system"
 """In place of a file: the public authorities that gRPC knows."""
@@ -190,18 +189,13 @@ def for_client(address: str, access: Access = PLAIN) -> ClientSecurity:
     return ClientSecurity(target, address, access, metadata, grpc.ssl_channel_credentials(roots))
 
 
-def aio_channel(security: ClientSecurity, given: options.Options) -> aio.Channel:
-    """Returns a new channel for an event loop; `given` are its other options."""
+def channel(security: ClientSecurity, library: Any = grpc, given: Sequence[tuple[str, int]] = ()) -> Any:
+    """Returns a new channel: of `grpc`, blocking, or of `grpc.aio`, for an event loop; `given` are its options."""
     if security.credentials is None:
-        return aio.insecure_channel(security.target, options=given)
-    return aio.secure_channel(security.target, security.credentials, options=[*given, *_names(security)])
-
-
-def channel(security: ClientSecurity) -> grpc.Channel:
-    """Returns a new blocking channel."""
-    if security.credentials is None:
-        return grpc.insecure_channel(security.target)
-    return grpc.secure_channel(security.target, security.credentials, options=_names(security))
+        return library.insecure_channel(security.target, options=given)
+    name = security.access.server_name
+    names = [("grpc.ssl_target_name_override", name)] if name else []
+    return library.secure_channel(security.target, security.credentials, options=[*given, *names])
 
 
 def explain(code: grpc.StatusCode, details: str, security: ClientSecurity) -> errors.AccessDenied | None:
@@ -248,11 +242,6 @@ def _of_tls(details: str, security: ClientSecurity) -> str:
         f"and this client cannot agree on TLS ({handshake[1]}); look at --tls.ca_file={access.ca_file} here and at "
         "--tls.cert_file there"
     )
-
-
-def _names(security: ClientSecurity) -> list[tuple[str, str]]:
-    name = security.access.server_name
-    return [("grpc.ssl_target_name_override", name)] if name else []
 
 
 def _read_roots(ca_file: str) -> bytes:

@@ -62,10 +62,12 @@ class Group:
 class LearnerSession(Generic[StreamT]):
     """One worker's environments from one reset to the next."""
 
-    def __init__(self, worker_id: str, assignment: types.Assignment, now: float) -> None:
+    def __init__(self, worker_id: str, assignment: types.Assignment, lease_seconds: float, now: float) -> None:
         self.worker_id = worker_id
         self.assignment = assignment
-        self.expires_at = self._assigned_at = now
+        self._lease_seconds = lease_seconds
+        self._assigned_at = now
+        self.renew(now)
         self.spec: types.EnvSpec | None = None
         self.layout: codec.StepLayout | None = None
         self.stream: StreamT | None = None
@@ -76,8 +78,13 @@ class LearnerSession(Generic[StreamT]):
         """Time since which the worker owes its Spec or else a step; infinity: it waits for answers."""
         return self._assigned_at if self.spec is None else min(group.owed_since for group in self._groups)
 
+    def renew(self, now: float) -> None:
+        """Starts the lease anew."""
+        self.expires_at = now + self._lease_seconds
+
     def restart_deadlines(self, now: float) -> None:
-        """Starts the worker's deadlines anew."""
+        """Starts the lease and the worker's deadlines anew."""
+        self.renew(now)
         self._assigned_at = now
         for group in self._groups:
             group.owed_since = max(group.owed_since, now)
@@ -118,37 +125,6 @@ class LearnerSession(Generic[StreamT]):
             return False
         state.pending, state.last_reply, state.owed_since = False, reply, now
         return True
-
-
-class Sessions(dict[str, LearnerSession[StreamT]]):
-    """All living sessions by their ids."""
-
-    def __init__(self, lease_seconds: float) -> None:
-        self._lease_seconds = lease_seconds
-
-    def create(self, worker_id: str, assignment: types.Assignment, now: float) -> LearnerSession[StreamT]:
-        """Starts a session."""
-        session = self[assignment.session_id] = LearnerSession(worker_id, assignment, now)
-        self.renew(session, now)
-        return session
-
-    def renew(self, session: LearnerSession[StreamT], now: float) -> None:
-        """Starts a session's lease anew."""
-        session.expires_at = now + self._lease_seconds
-
-    def renew_all(self, now: float) -> None:
-        """Starts all leases and deadlines anew."""
-        for session in self.values():
-            self.renew(session, now)
-            session.restart_deadlines(now)
-
-    def expired(self, now: float) -> list[LearnerSession[StreamT]]:
-        """Returns the sessions with a lease that is over."""
-        return [session for session in self.values() if session.expires_at <= now]
-
-    def abandoned(self, worker_id: str) -> list[LearnerSession[StreamT]]:
-        """Returns a worker's sessions that have lost their stream."""
-        return [session for session in self.values() if session.stream is None and session.worker_id == worker_id]
 
 
 def _check_values(place: str, step: types.EnvStep, packed: Sequence[types.ArraySpec]) -> None:

@@ -24,7 +24,6 @@ from seedzero.transport import codec, handshake, inference_pb2, messages, sessio
 from seedzero.transport import status as grpc_status
 
 _MAX_UNREAD = messages.MAX_GROUPS + 16
-_MAX_REASON = 1000
 _SILENT_SECONDS = 30.0
 _MAX_NAMED = 3
 _MAX_TICK_SECONDS = 1.0
@@ -85,7 +84,8 @@ class Streams:
         if self.farewell:
             return
         if loop.time() - self._watched_at > lease / 2:  # this process stood still; its workers' messages wait unread
-            self.side.sessions.renew_all(now)
+            for session in self.side.sessions.values():
+                session.restart_deadlines(now)
             for stream in self._open:
                 stream.idle_since = now
         self._watched_at = loop.time()
@@ -98,7 +98,7 @@ class Streams:
     async def dismiss(self, finished: bool, reason: str, grace_seconds: float) -> None:
         """Dismisses all workers, later ones too; waits until they are gone, at most `grace_seconds`."""
         gone = grpc_status.Failure(grpc.StatusCode.UNAVAILABLE, f"the learner stops: {reason}")
-        end = codec.encode_end(reason)
+        end = codec.from_learner(end=dict(reason=reason))
         self.farewell = (lambda stream: stream.put(end)) if finished else (lambda stream: stream.close(gone))
         for stream in self._open:
             self.farewell(stream)
@@ -152,7 +152,7 @@ class LearnerSide:
         self._learner = learner
         self._settings = settings
         self._clock = clock
-        self.sessions: sessions.Sessions[Stream] = sessions.Sessions(settings.lease_seconds)
+        self.sessions: dict[str, Session] = {}
         self.silent = ""
 
     # --- from the learner ---
@@ -176,7 +176,7 @@ class LearnerSide:
     def expire(self) -> None:
         """Ends sessions of workers that send nothing, or heartbeats alone for too long; names the latter before."""
         now, settings = self._clock(), self._settings
-        for session in self.sessions.expired(now):
+        for session in [session for session in self.sessions.values() if session.expires_at <= now]:
             explanation = f"nothing came for {settings.lease_seconds:g} s"
             if session.stream:
                 explanation += (
@@ -217,7 +217,7 @@ class LearnerSide:
         codec.check_size(data, stream.max_message_bytes)
         message, observation = codec.decode_worker(data)
         if stream.session:
-            self.sessions.renew(stream.session, self._clock())
+            stream.session.renew(self._clock())
         match message.WhichOneof("message"):
             case "step":
                 self._on_step(stream, message.step, observation)
@@ -240,25 +240,26 @@ class LearnerSide:
         stream.restarted = False
         session = self.sessions.get(hello.session_id) if hello.session_id else self._create(hello)
         if session is None:
-            unknown = f"session {hello.session_id!r} is unknown: its lease expired or the learner is new"
-            self._send_restart(stream, unknown)
+            reason = f"session {hello.session_id!r} is unknown: its lease expired or the learner is new"
+            self._send_restart(stream, reason)
             return
         if session.stream:
-            taken = grpc_status.Failure(
-                grpc.StatusCode.ABORTED, f"another stream took over session {hello.session_id}"
-            )
+            taken = f"another stream took over session {hello.session_id}"
             session.stream.session = None
-            session.stream.close(taken)
+            session.stream.close(grpc_status.Failure(grpc.StatusCode.ABORTED, taken))
         session.stream, stream.session = stream, session
-        self.sessions.renew(session, self._clock())
+        session.renew(self._clock())
         assignment = dataclasses.replace(session.assignment, resumed=bool(hello.session_id))
         beat, lease = self._settings.heartbeat_seconds, self._settings.lease_seconds
         stream.put(handshake.encode_assign(assignment, heartbeat_seconds=beat, lease_seconds=lease))
 
     def _create(self, hello: messages.Hello) -> Session:
-        for lost in self.sessions.abandoned(hello.worker_id):
-            self.end(lost, messages.WORKER_LOST)
-        return self.sessions.create(hello.worker_id, self._learner.assign(hello), self._clock())
+        for session in list(self.sessions.values()):
+            if session.stream is None and session.worker_id == hello.worker_id:
+                self.end(session, messages.WORKER_LOST)
+        assignment, lease_seconds = self._learner.assign(hello), self._settings.lease_seconds
+        session = Session(hello.worker_id, assignment, lease_seconds, self._clock())
+        return self.sessions.setdefault(assignment.session_id, session)
 
     def _on_spec(self, stream: Stream, fields: inference_pb2.Spec) -> None:
         if (session := self._session_of(stream, "Spec")) is None:
@@ -269,7 +270,7 @@ class LearnerSide:
             self._learner.begin(session.assignment.session_id, spec)
         stream.ready = True
         stream.max_message_bytes = handshake.max_message_bytes(spec, num_envs)
-        stream.put(handshake.encode_start(stream.max_message_bytes))
+        stream.put(codec.from_learner(start=dict(max_message_bytes=stream.max_message_bytes)))
 
     def _on_step(self, stream: Stream, fields: inference_pb2.Step, observation: memoryview) -> None:
         if (session := self._session_of(stream, "Step")) is None:
@@ -285,7 +286,7 @@ class LearnerSide:
 
     def _on_goodbye(self, stream: Stream, fields: inference_pb2.Goodbye) -> None:
         if stream.session:
-            failure = messages.FAILED + fields.reason[:_MAX_REASON]
+            failure = messages.FAILED + fields.reason[: codec.MAX_REASON]
             self.end(stream.session, failure if fields.failed else messages.GOODBYE)
             stream.session = None
         stream.close()
@@ -300,7 +301,7 @@ class LearnerSide:
         stream.session, stream.restarted, stream.ready = None, True, False
         stream.idle_since = self._clock()
         stream.max_message_bytes = max(stream.max_message_bytes, handshake.HANDSHAKE_BYTES)
-        stream.put(codec.encode_restart(reason))
+        stream.put(codec.from_learner(restart=dict(reason=reason)))
 
 
 class Stream:
@@ -317,7 +318,7 @@ class Stream:
     """
 
     def __init__(self, context: Context, now: float) -> None:
-        self.session: sessions.LearnerSession[Stream] | None = None
+        self.session: Session | None = None
         self.restarted = False
         self.ready = False
         self.idle_since = now

@@ -66,7 +66,7 @@ def test_impossible_hello_is_refused(changes: dict[str, Any], error: type[Except
 
 @pytest.mark.parametrize("spec", [PIXELS, VECTORS, CONTINUOUS, NUMBERS, ARRAYS, TASKS, TEXT])
 def test_spec_survives_the_wire(spec: types.EnvSpec) -> None:
-    message, _ = codec.decode_worker(handshake.encode_spec(spec))
+    message, _ = codec.decode_worker(codec.from_worker(spec=dataclasses.asdict(spec)))
     assert handshake.spec_of(message.spec, E, LIMIT) == spec
 
 

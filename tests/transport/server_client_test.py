@@ -23,6 +23,7 @@ import pytest
 import wire
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from wire import (
+    ENCODED_SPEC,
     HELLO,
     NUM_GROUPS,
     SETTINGS,
@@ -83,7 +84,7 @@ class RawStream:
         """Says Hello and Spec; returns the session id."""
         self.say(handshake.encode_hello(hello))
         session_id = self.hear().assign.session_id
-        self.say(handshake.encode_spec(SPEC))
+        self.say(ENCODED_SPEC)
         assert self.hear().HasField("start")
         return session_id
 
@@ -274,7 +275,7 @@ def wrong_version() -> bytes:
         (b"\xff\xff\xff", grpc.StatusCode.INVALID_ARGUMENT, "InvalidMessage", "3 bytes that begin with 'ffffff'"),
         (b"", grpc.StatusCode.INVALID_ARGUMENT, "InvalidMessage", "a message without content"),
         (wrong_version(), grpc.StatusCode.FAILED_PRECONDITION, "VersionMismatch", "worker speaks protocol version 99"),
-        (handshake.encode_spec(SPEC), grpc.StatusCode.INVALID_ARGUMENT, "InvalidMessage", "Spec came before Hello"),
+        (ENCODED_SPEC, grpc.StatusCode.INVALID_ARGUMENT, "InvalidMessage", "Spec came before Hello"),
         (bytes(2**22 + 1), grpc.StatusCode.INVALID_ARGUMENT, "InvalidMessage", "4194305 bytes; expected at most 4"),
     ],
 )
@@ -295,7 +296,7 @@ def test_bad_first_message_is_refused(
         (codec.encode_step(7, 0, make_step()), grpc.StatusCode.INVALID_ARGUMENT, "group is 7; expected 0 to 1"),
         (handshake.encode_hello(HELLO), grpc.StatusCode.INVALID_ARGUMENT, "Hello came twice"),
         (
-            handshake.encode_spec(dataclasses.replace(SPEC, num_actions=9)),
+            codec.from_worker(spec=dataclasses.asdict(dataclasses.replace(SPEC, num_actions=9))),
             grpc.StatusCode.FAILED_PRECONDITION,
             "now came EnvSpec(",
         ),
@@ -369,7 +370,7 @@ def test_worker_that_asks_on_without_reading_is_refused(learner: Learner) -> Non
     answering.receive(stream, handshake.encode_hello(HELLO))
     with pytest.raises(errors.InvalidMessage, match="81 answers wait to be read"):
         for _ in range(1000):
-            answering.receive(stream, handshake.encode_spec(SPEC))
+            answering.receive(stream, ENCODED_SPEC)
 
 
 # --- full ---
@@ -465,9 +466,7 @@ def test_unknown_run_is_told_to_restart_on_the_same_stream(learner: Learner, add
     with RawStream(address) as raw:
         raw.say(handshake.encode_hello(dataclasses.replace(HELLO, session_id="of another learner")))
         assert "session 'of another learner' is unknown" in raw.hear().restart.reason
-        raw.say(
-            handshake.encode_spec(SPEC), codec.encode_step(0, 5, make_step()), codec.HEARTBEAT
-        )  # of the old session
+        raw.say(ENCODED_SPEC, codec.encode_step(0, 5, make_step()), codec.HEARTBEAT)  # of the old session
         raw.begin()
         raw.say(codec.encode_step(0, 0, make_step()))
         assert raw.hear().actions.sequence == 0
@@ -662,7 +661,7 @@ def test_learner_hears_nothing_more_once_the_server_stops(learner: Learner) -> N
         stopping = threading.Thread(target=stop)
         stopping.start()
         assert raw.hear().HasField("end")
-        raw.say(codec.encode_step(0, 0, make_step()), codec.encode_goodbye("done", failed=False))
+        raw.say(codec.encode_step(0, 0, make_step()), codec.from_worker(goodbye=dict(reason="done")))
         raw.close()
         stopping.join(TIMEOUT_SECONDS)
         assert not stopping.is_alive()

@@ -21,7 +21,7 @@ def make_step(**changes: Any) -> types.EnvStep:
 
 
 def make_session() -> sessions.LearnerSession[str]:
-    session: sessions.LearnerSession[str] = sessions.LearnerSession("worker", ASSIGNMENT, 10.0)
+    session: sessions.LearnerSession[str] = sessions.LearnerSession("worker", ASSIGNMENT, 15.0, 10.0)
     session.begin(SPEC, 10.0)
     return session
 
@@ -107,7 +107,7 @@ def test_answer_counts_once_and_only_for_the_pending_step() -> None:
 
 def test_what_is_not_finite_in_one_of_several_arrays_is_refused_with_its_name() -> None:
     arrays = [types.ArraySpec("image", (5,), "uint8"), types.ArraySpec("arm", (2,), "float32")]
-    session: sessions.LearnerSession[str] = sessions.LearnerSession("worker", ASSIGNMENT, 10.0)
+    session: sessions.LearnerSession[str] = sessions.LearnerSession("worker", ASSIGNMENT, 15.0, 10.0)
     session.begin(types.EnvSpec.of_arrays(arrays, num_actions=2), 0.0)
     values = {"image": np.full((2, 5), 255), "arm": np.zeros((2, 2))}
     session.accept(0, 0, make_step()._replace(observation=packing.pack(arrays, values)))
@@ -164,7 +164,7 @@ def test_mask_without_a_legal_action_is_refused() -> None:
 
 
 def test_spec_counts_once_and_cannot_change() -> None:
-    session: sessions.LearnerSession[str] = sessions.LearnerSession("worker", ASSIGNMENT, 10.0)
+    session: sessions.LearnerSession[str] = sessions.LearnerSession("worker", ASSIGNMENT, 15.0, 10.0)
     assert session.begin(SPEC, 10.0)
     assert not session.begin(SPEC, 10.0)
     with pytest.raises(errors.SpecMismatch, match="session id-1 began with"):
@@ -172,18 +172,16 @@ def test_spec_counts_once_and_cannot_change() -> None:
 
 
 def test_lease_ends_unless_it_is_renewed() -> None:
-    all_sessions: sessions.Sessions[str] = sessions.Sessions(15.0)
-    session = all_sessions.create("worker", ASSIGNMENT, 100.0)
-    assert all_sessions.expired(114.9) == []
-    all_sessions.renew(session, 110.0)
-    assert all_sessions.expired(124.9) == []
-    assert all_sessions.expired(125.0) == [session]
-    all_sessions.renew_all(125.0)
-    assert all_sessions.expired(139.9) == []
+    session: sessions.LearnerSession[str] = sessions.LearnerSession("worker", ASSIGNMENT, 15.0, 100.0)
+    assert session.expires_at == 115.0
+    session.renew(110.0)
+    assert session.expires_at == 125.0
+    session.restart_deadlines(125.0)
+    assert session.expires_at == 140.0
 
 
 def test_a_worker_owes_its_spec_and_then_what_follows_each_answer() -> None:
-    session: sessions.LearnerSession[str] = sessions.LearnerSession("worker", ASSIGNMENT, 10.0)
+    session: sessions.LearnerSession[str] = sessions.LearnerSession("worker", ASSIGNMENT, 15.0, 10.0)
     assert session.owed_since == 10.0
     session.begin(SPEC, 20.0)
     session.begin(SPEC, 25.0)  # sent again on another stream
@@ -200,33 +198,13 @@ def test_a_worker_owes_its_spec_and_then_what_follows_each_answer() -> None:
 
 
 def test_a_learner_that_stood_still_lets_all_deadlines_begin_anew() -> None:
-    all_sessions: sessions.Sessions[str] = sessions.Sessions(15.0)
-    session = all_sessions.create("worker", ASSIGNMENT, 100.0)
-    all_sessions.renew_all(200.0)
+    session: sessions.LearnerSession[str] = sessions.LearnerSession("worker", ASSIGNMENT, 15.0, 100.0)
+    session.restart_deadlines(200.0)
     assert session.owed_since == 200.0
     session.begin(SPEC, 210.0)
     session.accept(0, 0, make_step())
-    all_sessions.renew_all(300.0)
+    session.restart_deadlines(300.0)
     assert session.owed_since == 300.0
     session.accept(1, 0, make_step())
-    all_sessions.renew_all(400.0)
+    session.restart_deadlines(400.0)
     assert session.owed_since == np.inf
-
-
-def test_session_ends_once() -> None:
-    all_sessions: sessions.Sessions[str] = sessions.Sessions(15.0)
-    session = all_sessions.create("worker", ASSIGNMENT, 0.0)
-    assert all_sessions.get("id-1") is session
-    assert all_sessions.pop("id-1", None) is session
-    assert all_sessions.pop("id-1", None) is None
-    assert all_sessions.get("id-1") is None
-
-
-def test_only_sessions_without_a_stream_are_abandoned() -> None:
-    all_sessions: sessions.Sessions[str] = sessions.Sessions(15.0)
-    session = all_sessions.create("worker", ASSIGNMENT, 0.0)
-    session.stream = "stream"
-    assert all_sessions.abandoned("worker") == []
-    session.stream = None
-    assert all_sessions.abandoned("worker") == [session]
-    assert all_sessions.abandoned("another") == []

@@ -8,7 +8,7 @@ import functools
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from wire import HELLO, NUM_GROUPS, SETTINGS, SPEC, Learner, make_step
+from wire import ENCODED_SPEC, HELLO, NUM_GROUPS, SETTINGS, Learner, make_step
 
 from seedzero.config import sections
 from seedzero.transport import codec, handshake, messages, streams
@@ -114,7 +114,7 @@ async def test_a_worker_that_has_its_actions_owes_a_step_and_one_that_waits_owes
     learner = Learner()
     learner.hold = True
     room = Room(learner)
-    stream = room.stream(handshake.encode_hello(HELLO), handshake.encode_spec(SPEC))
+    stream = room.stream(handshake.encode_hello(HELLO), ENCODED_SPEC)
     room.say(stream, *(codec.encode_step(group, 0, make_step()) for group in range(NUM_GROUPS)))
     room.wait(1000.0, stream)  # the learner compiles, evaluates nothing, or holds acting back
     assert room.streams.side.silent == "" and learner.ended.empty()
@@ -134,8 +134,20 @@ async def test_a_step_may_take_for_ever_where_that_is_allowed() -> None:
     learner = Learner()
     room = Room(learner, dataclasses.replace(PATIENT, step_seconds=0.0))
     for name in "abcde":
-        room.stream(handshake.encode_hello(dataclasses.replace(HELLO, worker_id=name)), handshake.encode_spec(SPEC))
+        room.stream(handshake.encode_hello(dataclasses.replace(HELLO, worker_id=name)), ENCODED_SPEC)
     room.wait(1000.0)
     assert learner.ended.empty()
     said = [f"worker {name} has sent no step for 1000 s" for name in "abc"]
     assert room.streams.side.silent == "; ".join([*said, "2 more"])
+
+
+@in_a_loop
+async def test_a_worker_with_a_stream_keeps_its_session_when_another_has_its_name() -> None:
+    learner = Learner()
+    room = Room(learner)
+    first, _ = (room.stream(handshake.encode_hello(HELLO)) for _ in range(2))
+    assert first.session is not None and learner.ended.empty()
+    assert len(room.streams.side.sessions) == 2
+    room.streams.side.end(first.session, "first")
+    room.streams.side.end(first.session, "again")
+    assert learner.next_end()[1] == "first" and learner.ended.empty()

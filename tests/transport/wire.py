@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import queue
 import socket
@@ -14,7 +15,7 @@ import numpy as np
 
 from seedzero.config import sections
 from seedzero.core import errors, types
-from seedzero.transport import client, messages, security
+from seedzero.transport import client, codec, messages, security
 from seedzero.transport import server as servers
 
 TIMEOUT_SECONDS = 20.0
@@ -22,6 +23,7 @@ NUM_GROUPS = 2
 E = 2
 SPEC = types.EnvSpec((3,), "float32", 4)
 HELLO = messages.Hello("worker", "", (types.Role.TRAIN,), ("catch",), 64)
+ENCODED_SPEC = codec.from_worker(spec=dataclasses.asdict(SPEC))
 SETTINGS = sections.TransportConfig(listen="127.0.0.1:0", max_backoff_seconds=0.2)
 
 

@@ -50,6 +50,34 @@ class VectorEnv(Protocol):
         """Frees the environments' resources; they are unusable afterwards."""
 
 
+class ArrayEnv:
+    """E environments in arrays; each draws from a generator of its own. For families of `VectorEnv`."""
+
+    spec: types.EnvSpec
+
+    def __init__(self, num_envs: int) -> None:
+        self.num_envs = num_envs
+        self._generators: list[np.random.Generator] = []
+
+    def reset(self, seeds: Sequence[int]) -> types.EnvStep:
+        check_seeds(seeds, self.num_envs)
+        self._generators = [np.random.default_rng(seed) for seed in seeds]
+        nowhere = np.zeros(self.num_envs, bool)
+        self._begin_episodes(~nowhere)
+        return types.EnvStep(self._show(), np.zeros(self.num_envs, np.float32), nowhere, nowhere.copy())
+
+    def close(self) -> None:
+        pass
+
+    def _begin_episodes(self, where: np.ndarray) -> None:
+        """Starts an episode in each environment with true in `where` [E]."""
+        raise NotImplementedError
+
+    def _show(self) -> np.ndarray:
+        """Returns the observations [E, ...]."""
+        raise NotImplementedError
+
+
 def check_actions(actions: np.ndarray, num_envs: int, spec: types.EnvSpec) -> None:
     """Raises InvalidMessage unless actions are [num_envs] whole numbers, or vectors, within the spec's bounds."""
     shape = (num_envs, *spec.action_shape)
@@ -124,12 +152,9 @@ def closing(env: _Closable) -> Iterator[_Closable]:
     Raises:
       EnvironmentFailure: it raised in close, after no other error.
     """
-    try:
+    with closed_on_error() as made:
+        made.append(env)
         yield env
-    except BaseException:
-        with contextlib.suppress(errors.Error), failures_of("the environment raised in close"):
-            env.close()
-        raise
     with failures_of("the environment raised in close"):
         env.close()
 

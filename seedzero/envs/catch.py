@@ -5,8 +5,6 @@ Osband et al. 2020, "Behaviour Suite for Reinforcement Learning", section 3 and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from seedzero.core import types
@@ -21,11 +19,11 @@ LIT = 255
 _PIXELS_PER_CELL = 32
 
 
-class Catch:
+class Catch(env_base.ArrayEnv):
     """E boards of ROWS x COLUMNS. An episode has ROWS - 1 steps; the last reward is 1 or -1, all others are 0."""
 
     def __init__(self, num_envs: int) -> None:
-        self.num_envs = num_envs
+        super().__init__(num_envs)
         self.spec = types.EnvSpec(
             observation_shape=(ROWS, COLUMNS, 1),
             observation_dtype="uint8",
@@ -33,17 +31,9 @@ class Catch:
             observation_low=0,
             observation_high=LIT,
         )
-        self._generators: list[np.random.Generator] = []
         self._ball_row = np.zeros(num_envs, np.int64)
         self._ball_column = np.zeros(num_envs, np.int64)
         self._paddle = np.zeros(num_envs, np.int64)
-
-    def reset(self, seeds: Sequence[int]) -> types.EnvStep:
-        env_base.check_seeds(seeds, self.num_envs)
-        self._generators = [np.random.default_rng(seed) for seed in seeds]
-        everywhere = np.ones(self.num_envs, bool)
-        self._begin_episodes(everywhere)
-        return self._show(first=everywhere)
 
     def step(self, actions: np.ndarray) -> types.EnvStep:
         env_base.check_actions(actions, self.num_envs, self.spec)
@@ -51,13 +41,12 @@ class Catch:
         self._ball_row = self._ball_row + 1
         self._paddle = np.clip(self._paddle + actions - STAY, 0, COLUMNS - 1)
         self._begin_episodes(first)
-        return self._show(first)
+        landed = ~first & (self._ball_row == ROWS - 1)
+        reward = np.where(landed, np.where(self._paddle == self._ball_column, 1, -1), 0)
+        return types.EnvStep(self._show(), reward.astype(np.float32), landed, np.zeros(self.num_envs, bool))
 
     def render(self) -> np.ndarray:
-        return np.repeat(pictures.enlarged(self._boards()[0], _PIXELS_PER_CELL), 3, axis=2)
-
-    def close(self) -> None:
-        pass
+        return np.repeat(pictures.enlarged(self._show()[0], _PIXELS_PER_CELL), 3, axis=2)
 
     def _begin_episodes(self, where: np.ndarray) -> None:
         self._ball_row[where] = 0
@@ -65,12 +54,7 @@ class Catch:
         for index in np.flatnonzero(where):
             self._ball_column[index] = self._generators[index].integers(COLUMNS)
 
-    def _show(self, first: np.ndarray) -> types.EnvStep:
-        landed = ~first & (self._ball_row == ROWS - 1)
-        reward = np.where(landed, np.where(self._paddle == self._ball_column, 1, -1), 0)
-        return types.EnvStep(self._boards(), reward.astype(np.float32), landed, np.zeros(self.num_envs, bool))
-
-    def _boards(self) -> np.ndarray:
+    def _show(self) -> np.ndarray:
         boards = np.zeros((self.num_envs, ROWS, COLUMNS, 1), np.uint8)
         index = np.arange(self.num_envs)
         boards[index, self._ball_row, self._ball_column] = LIT

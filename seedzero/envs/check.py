@@ -113,25 +113,16 @@ def look(settings: sections.EnvConfig, num_steps: int, max_seconds: float) -> Lo
         return Look(env.spec, findings, judge(env.spec, findings, space), None if space is None else str(space))
 
 
-class _Range:
-    """The range of one array, over all observations."""
-
-    def __init__(self, first: np.ndarray) -> None:
-        self._low, self._high = first.copy(), first.copy()
-
-    def add(self, array: np.ndarray) -> None:
-        np.minimum(self._low, array, out=self._low)  # NaN stays
-        np.maximum(self._high, array, out=self._high)
-
-    def seen(self) -> ArrayUse:
-        constant = self._low == self._high
-        return ArrayUse(
-            low=float(np.min(self._low)),
-            high=float(np.max(self._high)),
-            is_finite=bool(np.all(np.isfinite(self._low) & np.isfinite(self._high))),
-            is_constant=bool(np.all(constant)),
-            num_constant=int(np.sum(constant)),
-        )
+def _use(low: np.ndarray, high: np.ndarray) -> ArrayUse:
+    """Returns the use of an array from the smallest and the largest value of each of its numbers."""
+    constant = low == high
+    return ArrayUse(
+        low=float(np.min(low)),
+        high=float(np.max(high)),
+        is_finite=bool(np.all(np.isfinite(low) & np.isfinite(high))),
+        is_constant=bool(np.all(constant)),
+        num_constant=int(np.sum(constant)),
+    )
 
 
 def explore(
@@ -151,11 +142,9 @@ def explore(
         env.try_out(min(num_steps, _PROTOCOL_STEPS), max_seconds=max_seconds / 10, clock=clock)
     # By the seed alone it would draw the numbers that the environment draws, and guess its every secret.
     random, spec = np.random.default_rng([seed, _ACTIONS]), env.spec
-    step = env.reset([seed])
-    again = env.reset([seed])
-    same_reset = step.observation.tobytes() == again.observation.tobytes()
-    step = again
-    ranges = {name: _Range(array) for name, array in _shown(spec, step).items()}
+    before, step = env.reset([seed]), env.reset([seed])
+    same_reset = before.observation.tobytes() == step.observation.tobytes()
+    ranges = {name: (array.copy(), array.copy()) for name, array in _shown(spec, step).items()}
     rewards: list[float] = []
     episodes: list[list[float]] = [[]]
     start, taken = clock(), 0
@@ -164,7 +153,9 @@ def explore(
         was_final = bool(step.final[0])
         step = env.step(_random_action(spec, step, random))
         for name, array in _shown(spec, step).items():
-            ranges[name].add(array)
+            low, high = ranges[name]
+            np.minimum(low, array, out=low)  # NaN stays
+            np.maximum(high, array, out=high)
         if was_final:
             episodes.append([])
         else:
@@ -175,7 +166,7 @@ def explore(
     seconds = clock() - start
     finished = episodes if step.final[0] else episodes[:-1]
     return Findings(
-        arrays={name: found.seen() for name, found in ranges.items()},
+        arrays={name: _use(low, high) for name, (low, high) in ranges.items()},
         rewards=rewards,
         episodes=finished,
         unfinished=[] if step.final[0] else episodes[-1],

@@ -108,9 +108,9 @@ def _leaf(name: str, space: spaces.Space[Any], path: tuple[Any, ...]) -> SpaceLe
         )
     if isinstance(space, spaces.Box) and space.dtype.kind in "biuf":
         array = types.ArraySpec(title, space.shape or (1,), _wire_dtype(space).name, *_bounds(space))
-        return SpaceLeaf(array, path, _as_it_is)
+        return SpaceLeaf(array, path, np.asarray)
     if isinstance(space, spaces.MultiBinary):
-        return SpaceLeaf(types.ArraySpec(title, space.shape, "uint8", 0, 1), path, _as_it_is)
+        return SpaceLeaf(types.ArraySpec(title, space.shape, "uint8", 0, 1), path, np.asarray)
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         return _numbers(title, space, path)
     raise errors.EnvironmentFailure(
@@ -121,18 +121,15 @@ def _leaf(name: str, space: spaces.Space[Any], path: tuple[Any, ...]) -> SpaceLe
     )
 
 
-def _as_it_is(batch: np.ndarray) -> np.ndarray:
-    return batch
-
-
 def _numbers(title: str, space: spaces.Discrete | spaces.MultiDiscrete, path: tuple[Any, ...]) -> SpaceLeaf:
     """Returns whole numbers as one-hot vectors, one after the other, or as they are where these would be long."""
-    sizes, starts = (np.atleast_1d(np.asarray(x)).reshape(-1) for x in _range(space))
+    sizes = np.reshape(space.n if isinstance(space, spaces.Discrete) else space.nvec, -1)
+    starts = np.reshape(space.start, -1)
     if sizes.sum() > MAX_ONE_HOT:
         low, high = float(starts.min()), float((starts + sizes - 1).max())
         dtype = "int32" if low >= -(2**31) and high < 2**31 else "float32"
         array = types.ArraySpec(title, space.shape or (1,), dtype, low, high)
-        return SpaceLeaf(array, path, _as_it_is)
+        return SpaceLeaf(array, path, np.asarray)
     values = np.concatenate([np.arange(size) + start for size, start in zip(sizes, starts, strict=True)])
     owner = np.repeat(np.arange(len(sizes)), sizes)  # of each value, the number that may have it
 
@@ -142,11 +139,6 @@ def _numbers(title: str, space: spaces.Discrete | spaces.MultiDiscrete, path: tu
 
     num_states = int(space.n) if isinstance(space, spaces.Discrete) else 0
     return SpaceLeaf(types.ArraySpec(title, (len(values),), "uint8", 0, 1), path, encode, num_states)
-
-
-def _range(space: spaces.Discrete | spaces.MultiDiscrete) -> tuple[Any, Any]:
-    """Returns how many values each number has, and the first."""
-    return (space.n if isinstance(space, spaces.Discrete) else space.nvec), space.start
 
 
 def _bounds(box: spaces.Box) -> tuple[float, float]:

@@ -15,8 +15,7 @@ import os
 import pathlib
 import time
 import uuid
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterator
 
 from seedzero.bucket import bucket
 from seedzero.core import errors, packages
@@ -32,22 +31,12 @@ _UNFINISHED = ".unfinished-"
 _logger = logging.getLogger(__name__)
 
 
-class Levels(Protocol):
-    """A place of levels. Both methods may raise OSError or BucketError."""
-
-    def read(self, name: str) -> bytes | None:
-        """Returns a level; None: it is not there."""
-
-    def write(self, name: str, content: bytes) -> None:
-        """Keeps a level."""
-
-
 class LevelCache:
-    """What Lab asks: `Lab(..., level_cache=LevelCache(levels, place))`. place: its name in reports."""
+    """What Lab asks: `Lab(..., level_cache=LevelCache(read, write, place))`."""
 
-    def __init__(self, levels: Levels, place: str) -> None:
-        self._levels = levels
-        self._place = place
+    def __init__(self, read: Callable[[str], bytes | None], write: Callable[[str, bytes], object], place: str) -> None:
+        """read: None: no such level; it and `write` may raise OSError or BucketError. place: for reports."""
+        self._read, self._write, self._place = read, write, place
         self._has_failed = False
         self.num_hits = self.num_fetches = 0
 
@@ -55,8 +44,7 @@ class LevelCache:
         """Copies the level of a key to a path, if it is there; returns whether it was."""
         is_there = False
         with self._reported("read"):
-            content = self._levels.read(_name(key))
-            if content is not None:
+            if (content := self._read(_name(key))) is not None:
                 pathlib.Path(pk3_path).write_bytes(content)
                 is_there = True
         self.num_fetches += 1
@@ -68,16 +56,13 @@ class LevelCache:
     def write(self, key: str, pk3_path: str) -> None:
         """Keeps the level at a path for a key."""
         with self._reported("written"):
-            self._levels.write(_name(key), pathlib.Path(pk3_path).read_bytes())
+            self._write(_name(key), pathlib.Path(pk3_path).read_bytes())
 
     def report(self) -> None:
         """Logs the hit rate."""
         if self.num_fetches:
-            share = self.num_hits / self.num_fetches
-            _logger.info("level cache %s: %d of %d levels (%.0f%%)", *self._counts(), 100 * share)
-
-    def _counts(self) -> tuple[str, int, int]:
-        return self._place, self.num_hits, self.num_fetches
+            hits, fetches = self.num_hits, self.num_fetches
+            _logger.info("level cache %s: %d of %d levels (%.0f%%)", self._place, hits, fetches, 100 * hits / fetches)
 
     @contextlib.contextmanager
     def _reported(self, action: str) -> Iterator[None]:
@@ -94,10 +79,13 @@ class Folder:
     """Levels in a folder that any number of processes and machines share."""
 
     def __init__(self, path: pathlib.Path) -> None:
-        """Makes the folder where it is missing. Raises OSError."""
+        """Makes the folder if it is missing; deletes the remains of killed processes. Raises OSError."""
         self._path = path
         path.mkdir(parents=True, exist_ok=True)
-        self._remove_abandoned()
+        for file in path.glob(f"*/{_UNFINISHED}*"):
+            with contextlib.suppress(FileNotFoundError):  # another process was quicker
+                if time.time() - file.stat().st_mtime > _ABANDONED_SECONDS:
+                    file.unlink()
 
     def read(self, name: str) -> bytes | None:
         try:
@@ -121,27 +109,7 @@ class Folder:
             unfinished.unlink(missing_ok=True)
 
     def _file(self, name: str) -> pathlib.Path:
-        return self._path / name[:2] / f"{name}.pk3"
-
-    def _remove_abandoned(self) -> None:
-        """Deletes what killed processes left."""
-        for file in self._path.glob(f"*/{_UNFINISHED}*"):
-            with contextlib.suppress(FileNotFoundError):  # another process was quicker
-                if time.time() - file.stat().st_mtime > _ABANDONED_SECONDS:
-                    file.unlink()
-
-
-class Bucket:
-    """Levels in a bucket; `store` is that of the cache's URL."""
-
-    def __init__(self, store: bucket.Store) -> None:
-        self._store = store
-
-    def read(self, name: str) -> bytes | None:
-        return self._store.read(f"{name}.pk3").content
-
-    def write(self, name: str, content: bytes) -> None:
-        self._store.write(f"{name}.pk3", content)
+        return self._path / name[:2] / name
 
 
 def make(place: str) -> LevelCache:
@@ -153,11 +121,11 @@ def make(place: str) -> LevelCache:
     """
     try:
         url = bucket.parse(place, flag="dmlab.level_cache")
-        levels: Levels = (
-            Folder(pathlib.Path(place))
-            if url is None
-            else Bucket(bucket.open_store(url, RETRY_SECONDS, "dmlab.level_cache"))
-        )
+        if url is None:
+            folder = Folder(pathlib.Path(place))
+            return LevelCache(folder.read, folder.write, place)
+        store = bucket.open_store(url, RETRY_SECONDS, "dmlab.level_cache")
+        return LevelCache(lambda name: store.read(name).content, store.write, place)
     except OSError as error:
         raise errors.EnvironmentFailure(
             f"--dmlab.level_cache={place}: {error.strerror}; give a folder that can be written, or gs://BUCKET/PATH"
@@ -167,8 +135,7 @@ def make(place: str) -> LevelCache:
             f"--dmlab.level_cache={place} is in a bucket, which needs a missing package: "
             f"{packages.install_command('tensorstore')}"
         ) from None
-    return LevelCache(levels, place)
 
 
 def _name(key: str) -> str:
-    return hashlib.sha256(key.encode()).hexdigest()
+    return f"{hashlib.sha256(key.encode()).hexdigest()}.pk3"

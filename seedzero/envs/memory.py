@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 import gymnasium
 import numpy as np
@@ -57,7 +56,7 @@ def _cartpole(render: bool) -> gymnasium.Env[np.ndarray, np.int64]:
     return gymnasium.wrappers.TransformObservation(env, lambda observation: observation[[0, 2]], shown)
 
 
-class TMaze:
+class TMaze(env_base.ArrayEnv):
     """A corridor whose start shows where to turn at its end (Bakker 2002, "RL with Long Short-Term Memory").
 
     Observations are one-hot [4]: cue up, cue down, corridor, junction. The start shows the cue, the next `length` - 1
@@ -67,20 +66,13 @@ class TMaze:
     """
 
     def __init__(self, length: int, num_envs: int) -> None:
-        self.num_envs, self._length = num_envs, length
+        super().__init__(num_envs)
+        self._length = length
         self.spec = types.EnvSpec((4,), "float32", 3, observation_low=0, observation_high=1)
-        self._generators: list[np.random.Generator] = []
         self._cue = np.zeros(num_envs, np.int64)
         self._place = np.zeros(num_envs, np.int64)
         self._time = np.zeros(num_envs, np.int64)
         self._is_over = np.zeros(num_envs, bool)
-
-    def reset(self, seeds: Sequence[int]) -> types.EnvStep:
-        env_base.check_seeds(seeds, self.num_envs)
-        self._generators = [np.random.default_rng(seed) for seed in seeds]
-        nowhere = np.zeros(self.num_envs, bool)
-        self._begin_episodes(~nowhere)
-        return types.EnvStep(self._show(), np.zeros(self.num_envs, np.float32), nowhere, nowhere.copy())
 
     def step(self, actions: np.ndarray) -> types.EnvStep:
         env_base.check_actions(actions, self.num_envs, self.spec)
@@ -100,9 +92,6 @@ class TMaze:
         picture[1, self._place[0]] = _COLOURS[self._cue[0] - UP] if self._place[0] == 0 else 255
         return pictures.enlarged(picture, _PIXELS_PER_CELL)
 
-    def close(self) -> None:
-        pass
-
     def _begin_episodes(self, where: np.ndarray) -> None:
         self._place[where], self._time[where], self._is_over[where] = 0, 0, False
         for index in np.flatnonzero(where):
@@ -113,7 +102,7 @@ class TMaze:
         return np.eye(4, dtype=np.float32)[seen]
 
 
-class Repeat:
+class Repeat(env_base.ArrayEnv):
     """Every step shows one of NUM_SYMBOLS; the right action is that of `lag` steps ago (POPGym's RepeatPrevious).
 
     Observations are one-hot. Right actions are rewarded by 1 and others by 0, NUM_SCORED times from step `lag` on;
@@ -121,18 +110,11 @@ class Repeat:
     """
 
     def __init__(self, lag: int, num_envs: int) -> None:
-        self.num_envs, self._lag = num_envs, lag
+        super().__init__(num_envs)
+        self._lag = lag
         self.spec = types.EnvSpec((NUM_SYMBOLS,), "float32", NUM_SYMBOLS, observation_low=0, observation_high=1)
-        self._generators: list[np.random.Generator] = []
         self._symbols = np.zeros((num_envs, lag + NUM_SCORED + 1), np.int64)
         self._time = np.zeros(num_envs, np.int64)
-
-    def reset(self, seeds: Sequence[int]) -> types.EnvStep:
-        env_base.check_seeds(seeds, self.num_envs)
-        self._generators = [np.random.default_rng(seed) for seed in seeds]
-        nowhere = np.zeros(self.num_envs, bool)
-        self._begin_episodes(~nowhere)
-        return types.EnvStep(self._show(), np.zeros(self.num_envs, np.float32), nowhere, nowhere.copy())
 
     def step(self, actions: np.ndarray) -> types.EnvStep:
         env_base.check_actions(actions, self.num_envs, self.spec)
@@ -145,9 +127,6 @@ class Repeat:
 
     def render(self) -> np.ndarray:
         return pictures.enlarged(_COLOURS[self._symbols[:1, self._time[0]]][None], _PIXELS_PER_CELL)
-
-    def close(self) -> None:
-        pass
 
     def _begin_episodes(self, where: np.ndarray) -> None:
         self._time[where] = 0

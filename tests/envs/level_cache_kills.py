@@ -74,7 +74,7 @@ class Direct(level_cache.Folder):
 def write_for_ever(directory: pathlib.Path, *, direct: bool) -> None:
     """Writes and fetches levels; ends with an error where a fetched one is torn."""
     folder = (Direct if direct else level_cache.Folder)(directory)
-    cache = level_cache.LevelCache(folder, str(directory))
+    cache = level_cache.LevelCache(folder.read, folder.write, str(directory))
     with tempfile.TemporaryDirectory() as scratch:
         own, fetched = pathlib.Path(scratch) / "own.pk3", pathlib.Path(scratch) / "fetched.pk3"
         for number in itertools.count():

@@ -8,6 +8,7 @@ import pathlib
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 from seedzero.config import config as configs
 from seedzero.config import worker_options
@@ -15,6 +16,8 @@ from seedzero.core import env_ids, errors
 
 ACCELERATORS = ("GPU", "TPU")
 """Names of a cluster's resources; on a node with several, the first counts."""
+Nodes: TypeAlias = Sequence[Mapping[str, float]]
+"""The resources of each node of a cluster, by these names."""
 
 _SET_HERE = {"worker.num": "--workers", "transport.listen": "--listen", "worker.num_remote": "--worker.num_remote"}
 """Settings of `train` that the launcher decides."""
@@ -102,11 +105,9 @@ def learner_cpus(config: configs.Config) -> float:
 
 
 def find_accelerator(text: str, nodes: Iterable[Mapping[str, float]]) -> tuple[str, int]:
-    """Returns kind and number of the learner's accelerators; kind "" for none.
+    """Returns kind and number of the learner's accelerators, given the resources of each node; kind "" for none.
 
-    Args:
-      text: auto (all of the node that has most), none, GPU, TPU, GPU:N or TPU:N; else UsageError.
-      nodes: resources of each node of the cluster.
+    text: auto (all of the node that has most), none, GPU, TPU, GPU:N or TPU:N; else UsageError.
     """
     if text == "none":
         return "", 0
@@ -119,22 +120,18 @@ def find_accelerator(text: str, nodes: Iterable[Mapping[str, float]]) -> tuple[s
     return found[1], int(found[2] or _most(found[1], nodes) or 1)
 
 
-def fit_learner(
-    learner: NodeResources, worker: NodeResources, num_workers: int, nodes: Sequence[Mapping[str, float]]
-) -> NodeResources:
+def fit_learner(learner: NodeResources, worker: NodeResources, num_workers: int, nodes: Nodes) -> NodeResources:
     """Returns the learner, with fewer cores, but at least one, where only then all programs have a place."""
     for cpus in (learner.cpus, *range(math.ceil(learner.cpus) - 1, 0, -1)):
         fitting = dataclasses.replace(learner, cpus=float(cpus))
-        if not missing([fitting, *[worker] * num_workers], nodes):
+        if have_room([fitting, *[worker] * num_workers], nodes):
             return fitting
     return learner
 
 
-def shortage(
-    learner: NodeResources, worker: NodeResources, num_workers: int, nodes: Sequence[Mapping[str, float]]
-) -> str:
+def shortage(learner: NodeResources, worker: NodeResources, num_workers: int, nodes: Nodes) -> str:
     """Returns what is needed, what the nodes have and what helps, where some program has no place; else ""."""
-    if not missing([learner, *[worker] * num_workers], nodes):
+    if have_room([learner, *[worker] * num_workers], nodes):
         return ""
     return (
         f"no room: the learner needs {learner}, each of {num_workers} worker(s) {worker}, and a program runs on one "
@@ -143,28 +140,26 @@ def shortage(
     )
 
 
-def listing(nodes: Sequence[Mapping[str, float]]) -> str:
+def listing(nodes: Nodes) -> str:
     """Returns the resources of nodes that programs can take, for the user."""
     shown = ("CPU", *ACCELERATORS)
     rows = [", ".join(f"{name} {node[name]:g}" for name in shown if name in node) or "nothing" for node in nodes]
     return f"{len(rows)} node(s) with {'; '.join(rows)}"
 
 
-def _most(kind: str, nodes: Sequence[Mapping[str, float]]) -> int:
+def _most(kind: str, nodes: Nodes) -> int:
     return max((int(node.get(kind, 0)) for node in nodes), default=0)
 
 
-def missing(wanted: Sequence[NodeResources], nodes: Sequence[Mapping[str, float]]) -> list[NodeResources]:
-    """Returns the needs without a place on these nodes, the largest placed first, each where most is left."""
+def have_room(wanted: Sequence[NodeResources], nodes: Nodes) -> bool:
+    """Returns whether all needs have a place on these nodes, the largest placed first, each where most is left."""
     left = [dict(node) for node in nodes]
-    unplaced = []
     for needs in sorted(wanted, key=lambda needs: (needs.num_accelerators, needs.cpus), reverse=True):
         taken = needs.as_resources()
         fitting = [node for node in left if all(node.get(name, 0.0) >= number for name, number in taken.items())]
         if not fitting:
-            unplaced.append(needs)
-            continue
+            return False
         best = max(fitting, key=lambda node: node.get("CPU", 0.0))
         for name, number in taken.items():
             best[name] -= number
-    return unplaced
+    return True

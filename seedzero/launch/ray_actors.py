@@ -72,10 +72,7 @@ class _Actor:
     def report(self, order: Order, seen: int, seconds: float) -> Report:
         """Returns the actual state once its number is not `seen` any more; UsageError for another version of seedzero.
 
-        Args:
-          order: the desired state.
-          seen: number of the state that the caller knows; -1 for none.
-          seconds: longest wait for a change.
+        seen: number of the state that the caller knows; -1 for none. seconds: longest wait for a change.
         """
         if order.version != seedzero.__version__:
             raise errors.UsageError(

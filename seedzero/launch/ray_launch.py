@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import ray
@@ -46,12 +46,10 @@ _CALLS_AT_A_TIME = 8
 """Threads of an actor: calls that the launcher abandoned still wait in one for a while."""
 
 State = keepers.ProgramState
-Nodes = list[Mapping[str, float]]
-"""Resources of each."""
 
 
 @contextlib.contextmanager
-def connected(address: str, check_here: Callable[[Nodes], None]) -> Iterator[bool]:
+def connected(address: str, check_here: Callable[[launch_plan.Nodes], None]) -> Iterator[bool]:
     """While entered, this process is a driver of a cluster; yields whether the cluster was started here, for this.
 
     Args:
@@ -65,7 +63,7 @@ def connected(address: str, check_here: Callable[[Nodes], None]) -> Iterator[boo
         ray.shutdown()
 
 
-def _connect(address: str, check_here: Callable[[Nodes], None]) -> bool:
+def _connect(address: str, check_here: Callable[[launch_plan.Nodes], None]) -> bool:
     if "://" in address:
         raise errors.UsageError(
             f"--address={address}: the launcher must run within the cluster's network; give HOST:PORT, or submit it: "
@@ -92,7 +90,7 @@ def _connect(address: str, check_here: Callable[[Nodes], None]) -> bool:
     return True
 
 
-def nodes() -> Nodes:
+def nodes() -> launch_plan.Nodes:
     """Returns the total resources of each living node."""
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]
 

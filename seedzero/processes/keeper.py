@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 from seedzero.core import errors, exit_codes
 from seedzero.processes import program as programs
-from seedzero.processes import restarts
 
 KILL_SECONDS = 5.0
 """How long a program that was terminated for a new start may take before it is killed."""
@@ -74,11 +73,9 @@ class Keeper:
         write: Callable[[bytes], None],
         system: programs.System = programs.REAL,
     ) -> None:
-        """
-        Args:
-          announcement: regular expression with one group, looked for in every line of output.
-          judge: returns the meaning of an unrequested end; None: start the program again.
-          write: takes each line of output.
+        """Looks for the announcement, a regular expression with one group, in every line of output.
+
+        judge: returns the meaning of an unrequested end; None: start the program again. write: takes each line.
         """
         self._announcement = re.compile(announcement.encode())
         self._judge, self._write = judge, write
@@ -142,7 +139,7 @@ class Keeper:
             self._change(state=verdict.state, problem=verdict.reason)
 
     def _until_over(self, command: Callable[[], Sequence[str]]) -> Verdict | None:
-        """Runs the program until its end is final; None where it was stopped."""
+        """Runs the program until its end is final; None if it was stopped."""
         while not self._program.stopping.is_set():
             self._change(state=ProgramState.PREPARING)
             death = self._program.live(command(), started=self._started)
@@ -158,7 +155,7 @@ class Keeper:
             is_peaceful = death.status in (exit_codes.DONE, exit_codes.TRY_LATER)
             delay = PEACE_SECONDS if is_peaceful else self._program.delay_seconds(death)
             if delay is None:
-                return Verdict(ProgramState.FAILED, restarts.too_often(death, refused=death.is_refusal))
+                return Verdict(ProgramState.FAILED, death.too_often)
             self._change(state=ProgramState.PREPARING)
             self._program.pause(delay)
         return None

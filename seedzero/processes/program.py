@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import functools
@@ -13,11 +14,20 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from seedzero.core import exit_codes
-from seedzero.processes import restarts
 
 MAX_LINE_BYTES = 8192
 OUTPUT_SECONDS = 1.0
 """Longest wait for a dead program's output: a process that it left behind may hold it open."""
+
+FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS = 0.25, 5.0
+"""Pauses before a program is started again."""
+LONG_LIFE_SECONDS = 10.0
+"""A program that lived longer is started again after the first delay."""
+MAX_FAILURES = 5
+FAILURE_WINDOW_SECONDS = 60.0
+"""So many failures of one program within this time are the end."""
+FAILURES_OF_A_REFUSAL = 3
+"""A program whose work is refused would mostly do the same again: once may be chance, twice is the end."""
 
 WORKER_ENVIRONMENT = {
     # One process owns the accelerator. A user's environment may import JAX or another library that would grab it.
@@ -90,6 +100,12 @@ class Death:
         """Whether another program refused its work."""
         return self.status == exit_codes.REFUSED
 
+    @property
+    def too_often(self) -> str:
+        """The reason to give up after this failure, for the user."""
+        often = "again" if self.is_refusal else f"{MAX_FAILURES} times"
+        return f"failed {often} within {FAILURE_WINDOW_SECONDS:g} s, at last with {self}"
+
     def __str__(self) -> str:
         if self.status is None:
             ending = "it cannot be started"
@@ -112,7 +128,8 @@ class Program:
         self.process: Process | None = None
         self.stopping = threading.Event()
         self._write, self._system = write, system
-        self._restarts = restarts.Restarts()
+        self._deaths_in_a_row = 0
+        self._failures: collections.deque[float] = collections.deque(maxlen=MAX_FAILURES)
         self._starting = threading.Lock()
         self._last_line = ""
 
@@ -138,11 +155,20 @@ class Program:
         return Death(status, lived_seconds, self._last_line)
 
     def delay_seconds(self, death: Death) -> float | None:
-        """Counts a failure; returns the pause before the next life, None when it has failed too often."""
-        killed = death.status == -signal.SIGKILL
-        return self._restarts.delay_seconds(
-            self._system.clock(), lived_seconds=death.lived_seconds, killed=killed, refused=death.is_refusal
-        )
+        """Counts a failure; returns the pause before the next life, None when it has failed too often.
+
+        SIGKILL comes from outside: it is no failure of the program, but waits like one.
+        """
+        now = self._system.clock()
+        if death.lived_seconds > LONG_LIFE_SECONDS:
+            self._deaths_in_a_row = 0
+        if death.status != -signal.SIGKILL:
+            self._failures.extend([now] * (FAILURES_OF_A_REFUSAL if death.is_refusal else 1))
+            if len(self._failures) == MAX_FAILURES and now - self._failures[0] <= FAILURE_WINDOW_SECONDS:
+                return None
+        delay = FIRST_DELAY_SECONDS * 2.0 ** min(self._deaths_in_a_row, 16)
+        self._deaths_in_a_row += 1
+        return min(delay, MAX_DELAY_SECONDS)
 
     def pause(self, seconds: float) -> bool:
         """Sleeps, at most until `stopping` is set; returns whether it is."""

@@ -22,7 +22,7 @@ LEAVE_SECONDS = 30.0
 
 
 class Respawner:
-    """Runs a worker, whose output it shares, from the main thread. It passes SIGTERM and SIGINT on."""
+    """Runs a worker with the same output, from the main thread; passes SIGTERM and SIGINT on."""
 
     def __init__(
         self,
@@ -31,11 +31,7 @@ class Respawner:
         *,
         poll_seconds: float = POLL_SECONDS,
     ) -> None:
-        """
-        Args:
-          command: the command line for a learner's address.
-          address: the learner's present address; None: it has not written one yet.
-        """
+        """address: returns that of the learner, None before it has written one; command: the command line for it."""
         self._command, self._address, self._poll_seconds = command, address, poll_seconds
         self._signals: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._told = threading.Event()
@@ -87,7 +83,7 @@ class Respawner:
         return self._command(self._server)
 
     def _follow(self) -> None:
-        """Starts the worker anew where its learner has moved."""
+        """Starts the worker anew if its learner has moved."""
         server = self._server
         self._look_up()
         if self._server != server:

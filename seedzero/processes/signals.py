@@ -12,7 +12,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 from seedzero.core import exit_codes
@@ -58,7 +57,8 @@ class StopSignals:
         numbers = set(STOP_SIGNALS)
         if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
             numbers.remove(signal.SIGHUP)
-        self._old_handlers = {number: signal.signal(number, _wake_only) for number in numbers}
+        # A Python handler must be there for the C handler to write to the wake-up socket.
+        self._old_handlers = {number: signal.signal(number, lambda *_: None) for number in numbers}
         StopSignals.were_entered = True
         return self
 
@@ -102,7 +102,3 @@ def _watch_input() -> None:
     while os.read(0, 4096):
         pass
     os.kill(os.getpid(), signal.SIGTERM)
-
-
-def _wake_only(number: int, frame: FrameType | None) -> None:
-    """Does nothing: a Python handler must be there for the C handler to write to the wake-up socket."""

@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 
 from seedzero.core import plain_files
 from seedzero.processes import program as programs
-from seedzero.processes import restarts
 
 MAX_LOG_BYTES = 1_000_000
 """A log that grows beyond this becomes worker-I.log.1, in place of the older one."""
@@ -92,7 +91,8 @@ class Supervisor:
         if self._join(timeout_seconds):
             return
         for number in (signal.SIGTERM, signal.SIGKILL):
-            self._send(number)
+            for process in self._running():
+                process.send_signal(number)
             if self._join(KILL_SECONDS):
                 return
 
@@ -102,10 +102,6 @@ class Supervisor:
             worker.stopping.set()
         for process in self._running():
             process.kill_group()
-
-    def _send(self, number: int) -> None:
-        for process in self._running():
-            process.send_signal(number)
 
     def _running(self) -> list[programs.Process]:
         return [process for worker in self._programs if (process := worker.process)]
@@ -125,7 +121,7 @@ class Supervisor:
             if self._failed or self._programs[index].stopping.is_set():
                 return
             self._failed = True
-        ended = f"worker {self._name(index)} {restarts.too_often(death, refused=death.is_refusal)}"
+        ended = f"worker {self._name(index)} {death.too_often}"
         self._on_failure(f"{ended}; its output is in {self._logs[index]}")
 
     def _join(self, timeout_seconds: float) -> bool:

@@ -24,7 +24,8 @@ import pytest
 from seedzero.cli import gcp
 from seedzero.core import errors
 from seedzero.launch import google_cloud
-from seedzero.processes import respawn, restarts
+from seedzero.processes import program as programs
+from seedzero.processes import respawn
 
 ROOT = pathlib.Path(__file__).parents[2]
 SECRET = google_cloud.Secret("a-token", "CERTIFICATE\n", "KEY\n")
@@ -283,9 +284,9 @@ class TestRespawn:
     def test_one_that_keeps_failing_is_given_up_with_its_code(
         self, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        monkeypatch.setattr(restarts, "FIRST_DELAY_SECONDS", 0.01)
+        monkeypatch.setattr(programs, "FIRST_DELAY_SECONDS", 0.01)
         assert self._worker(tmp_path, [9] * 20).run() == 9
-        assert len(self._lives(tmp_path)) == restarts.MAX_FAILURES
+        assert len(self._lives(tmp_path)) == programs.MAX_FAILURES
         assert "gives up" in caplog.text
 
     def test_it_waits_for_the_learner_and_follows_when_that_moves(

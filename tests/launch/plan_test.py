@@ -130,7 +130,7 @@ def test_a_shortage_names_what_is_needed_what_there_is_and_what_to_lower() -> No
 def test_what_finds_no_room_is_named() -> None:
     learner, worker = launch_plan.NodeResources(3.0, "GPU", 1), launch_plan.NodeResources(2.0)
     nodes = [{"CPU": 4.0, "GPU": 1.0}, {"CPU": 4.0}]
-    assert launch_plan.missing([learner, worker, worker], nodes) == []
-    assert launch_plan.missing([learner, worker, worker, worker], nodes) == [worker]
-    assert launch_plan.missing([learner, worker], [{"CPU": 16.0}]) == [learner]
+    assert launch_plan.have_room([learner, worker, worker], nodes)
+    assert not launch_plan.have_room([learner, worker, worker, worker], nodes)
+    assert not launch_plan.have_room([learner, worker], [{"CPU": 16.0}])
     assert str(learner) == "CPU 3, GPU 1"

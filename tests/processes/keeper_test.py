@@ -14,7 +14,6 @@ import pytest
 from seedzero.core import errors, exit_codes
 from seedzero.processes import keeper as keepers
 from seedzero.processes import program as programs
-from seedzero.processes import restarts
 
 TIMEOUT_SECONDS = 20.0
 State = keepers.ProgramState
@@ -115,23 +114,23 @@ def test_a_program_that_dies_is_started_again_and_what_it_announced_counts_no_mo
     first.end(1)
     again = harness.until(lambda now: now.starts == 2)
     assert (again.state, again.heard, again.status) == (State.RUNNING, "", 1)
-    assert harness.pauses == [restarts.FIRST_DELAY_SECONDS]
+    assert harness.pauses == [programs.FIRST_DELAY_SECONDS]
     harness.keeper.stop(TIMEOUT_SECONDS)
 
 
 def test_five_failures_within_a_minute_are_the_end_and_the_last_words_are_told() -> None:
     harness = Harness()
-    for _ in range(restarts.MAX_FAILURES):
+    for _ in range(programs.MAX_FAILURES):
         harness.add(b"no such game\n").end(1)
     harness.keeper.start(lambda: ["program"])
     found = harness.until(lambda now: now.state in keepers.OVER)
-    assert (found.state, found.starts) == (State.FAILED, restarts.MAX_FAILURES)
+    assert (found.state, found.starts) == (State.FAILED, programs.MAX_FAILURES)
     assert found.problem == "failed 5 times within 60 s, at last with exit code 1: no such game"
 
 
 def test_a_program_that_cannot_be_started_fails_in_the_same_way() -> None:
     harness = Harness()
-    for _ in range(restarts.MAX_FAILURES):
+    for _ in range(programs.MAX_FAILURES):
         harness.processes.put(FileNotFoundError(2, "No such file or directory", "python9"))
     harness.keeper.start(lambda: ["python9"])
     found = harness.until(lambda now: now.state in keepers.OVER)
@@ -142,11 +141,11 @@ def test_a_program_that_cannot_be_started_fails_in_the_same_way() -> None:
 @pytest.mark.parametrize("status", [0, exit_codes.TRY_LATER])
 def test_an_end_in_peace_and_a_directory_in_use_wait_longer_and_are_no_failures(status: int) -> None:
     harness = Harness()
-    for _ in range(2 * restarts.MAX_FAILURES):
+    for _ in range(2 * programs.MAX_FAILURES):
         harness.add().end(status)
     last = harness.add()
     harness.keeper.start(lambda: ["program"])
-    found = harness.until(lambda now: now.starts == 2 * restarts.MAX_FAILURES + 1)
+    found = harness.until(lambda now: now.starts == 2 * programs.MAX_FAILURES + 1)
     assert (found.state, found.problem) == (State.RUNNING, "")
     assert set(harness.pauses) == {keepers.PEACE_SECONDS}
     harness.keeper.stop(TIMEOUT_SECONDS)

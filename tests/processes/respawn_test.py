@@ -18,7 +18,7 @@ def address():
         signal.raise_signal(signal.SIGINT)
     return "a learner"
 
-worker = respawn.Worker(lambda server: [sys.executable, "-c", "import time; time.sleep(600)"], address)
+worker = respawn.Respawner(lambda server: [sys.executable, "-c", "import time; time.sleep(600)"], address)
 sys.exit(worker.run())
 """
 
@@ -42,7 +42,7 @@ _KEEPING = """
 import sys
 from seedzero.processes import respawn
 
-sys.exit(respawn.Worker(lambda server: [sys.executable, "-c", sys.argv[1]], lambda: "a learner").run())
+sys.exit(respawn.Respawner(lambda server: [sys.executable, "-c", sys.argv[1]], lambda: "a learner").run())
 """
 
 

@@ -96,8 +96,8 @@ INSTRUCTION_BYTES = 128
 _PIXELS, _TEXT = "RGB_INTERLEAVED", "INSTR"
 _MIXER_SEED = 0x600D5EED
 """Gives evaluations seeds that training never sees; the number is that of IMPALA and SEED RL."""
-_DATASETS = "/dataset"
-"""Folder of the images that psychlab's levels show, unless `kwargs` has another datasetPath."""
+_CONFIG = dict(width=WIDTH, height=HEIGHT, datasetPath="/dataset", logLevel="WARN")
+"""Lab's config, unless `kwargs` has other values; datasetPath: folder of the images that psychlab's levels show."""
 _ENLARGED = 4
 
 
@@ -128,13 +128,7 @@ class DMLab:
         self.num_envs = num_envs
         self._frame_skip, self._num_seeds = settings.frame_skip, settings.level_seeds
         self._is_held_out = role is types.Role.EVALUATE
-        self._config = {
-            "width": WIDTH,
-            "height": HEIGHT,
-            "datasetPath": _DATASETS,
-            "logLevel": "WARN",
-            **_given(settings.kwargs),
-        }
+        self._config = {**_CONFIG, **_given(settings.kwargs)}
         self._renderer = str(self._config.pop("renderer", "software"))
         self._levels = levels(name)
         self._task = np.array([index % len(self._levels) for index in indices or range(num_envs)], np.int32)
@@ -213,7 +207,8 @@ class DMLab:
     def _look(self, index: int) -> None:
         shown = self._labs[index].observations()
         self._image[index] = shown[_PIXELS]
-        self._instruction[index] = _as_text(shown[_TEXT])
+        text = shown[_TEXT]
+        self._instruction[index] = text.decode(errors="replace") if isinstance(text, bytes) else str(text)
 
     def _show(self, reward: np.ndarray) -> types.EnvStep:
         text = packing.encode_texts(self._instruction, INSTRUCTION_BYTES)
@@ -271,7 +266,3 @@ def _given(kwargs: str) -> Mapping[str, Any]:
 def _setting(value: Any) -> str:
     """Returns a setting as DeepMind Lab reads it: true and false in small letters."""
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _as_text(shown: Any) -> str:
-    return shown.decode(errors="replace") if isinstance(shown, bytes) else str(shown)

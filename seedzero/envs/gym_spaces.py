@@ -62,7 +62,11 @@ def read(name: str, observation: spaces.Space[Any], action: spaces.Space[Any]) -
             f"{', '.join(titles)}; expected {', '.join(sorted(repeated))} once: rename a part"
         )
     if len(leaves) > 1:
-        return types.EnvSpec.of_arrays(arrays, **actions), lambda batch: _pack(leaves, batch), decode
+
+        def pack(batch: Any) -> np.ndarray:
+            return packing.pack(arrays, {leaf.spec.name: _array(leaf, batch) for leaf in leaves})
+
+        return types.EnvSpec.of_arrays(arrays, **actions), pack, decode
     array, num_states = arrays[0], leaves[0].num_states
     # A one-hot vector alone has always been float32.
     dtype = "float32" if num_states else array.dtype
@@ -70,10 +74,6 @@ def read(name: str, observation: spaces.Space[Any], action: spaces.Space[Any]) -
         array.shape, dtype, observation_low=array.low, observation_high=array.high, num_states=num_states, **actions
     )
     return spec, lambda batch: _array(leaves[0], batch).astype(dtype), decode
-
-
-def _pack(leaves: list[SpaceLeaf], batch: Any) -> np.ndarray:
-    return packing.pack([leaf.spec for leaf in leaves], {leaf.spec.name: _array(leaf, batch) for leaf in leaves})
 
 
 def _array(leaf: SpaceLeaf, batch: Any) -> np.ndarray:
@@ -87,14 +87,10 @@ def _array(leaf: SpaceLeaf, batch: Any) -> np.ndarray:
 
 
 def _leaves(name: str, space: spaces.Space[Any], path: tuple[Any, ...] = ()) -> Iterator[SpaceLeaf]:
-    if isinstance(space, spaces.Dict):
-        parts: list[tuple[Any, spaces.Space[Any]]] = list(space.spaces.items())
-    elif isinstance(space, spaces.Tuple):
-        parts = list(enumerate(space.spaces))
-    else:
+    if not isinstance(space, spaces.Dict | spaces.Tuple):
         yield _leaf(name, space, path)
         return
-    for key, part in parts:
+    for key, part in space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces):
         yield from _leaves(name, part, (*path, key))
 
 
@@ -132,13 +128,9 @@ def _numbers(title: str, space: spaces.Discrete | spaces.MultiDiscrete, path: tu
         return SpaceLeaf(array, path, np.asarray)
     values = np.concatenate([np.arange(size) + start for size, start in zip(sizes, starts, strict=True)])
     owner = np.repeat(np.arange(len(sizes)), sizes)  # of each value, the number that may have it
-
-    def encode(batch: np.ndarray) -> np.ndarray:
-        one_hot: np.ndarray = batch.reshape(len(batch), -1)[:, owner] == values
-        return one_hot
-
+    array = types.ArraySpec(title, (len(values),), "uint8", 0, 1)
     num_states = int(space.n) if isinstance(space, spaces.Discrete) else 0
-    return SpaceLeaf(types.ArraySpec(title, (len(values),), "uint8", 0, 1), path, encode, num_states)
+    return SpaceLeaf(array, path, lambda batch: batch.reshape(len(batch), -1)[:, owner] == values, num_states)
 
 
 def _bounds(box: spaces.Box) -> tuple[float, float]:

@@ -89,11 +89,11 @@ class Console:
                 return
             self._shown_at = self._clock()
             if self._is_live:
-                self._draw(live_line(snapshot, self._console.width))
+                self._draw(line_of(snapshot, self._console.width))
                 if last:
                     self._end_line()
             else:
-                print(plain_line(snapshot), file=self._stream, flush=True)
+                print(line_of(snapshot), file=self._stream, flush=True)
 
     def message(self, text: str, command: str = "") -> None:
         """Prints a line of its own, above the live line; characters that are not printable are escaped.
@@ -156,8 +156,7 @@ def _stderr() -> TextIO:
     A notebook's own sys.stderr, whose descriptor leads to the terminal of its server, is used as it is.
     """
     stream = printable.standard_error()
-    is_own = stream == sys.__stderr__
-    if not is_own:
+    if stream != sys.__stderr__:
         return stream
     try:
         return os.fdopen(os.dup(stream.fileno()), "w", errors="backslashreplace")
@@ -172,17 +171,12 @@ def _is_terminal(stream: TextIO) -> bool:
         return False
 
 
-def live_line(snapshot: ConsoleSnapshot, width: int) -> str:
-    """Returns a line of at most `width` columns; a narrow one lacks the least important fields."""
+def line_of(snapshot: ConsoleSnapshot, width: int | None = None) -> str:
+    """Returns a line of at most `width` columns (None: any); a narrow one lacks the least important fields."""
     fields = _fields(snapshot)
-    while len(fields) > 1 and len(_join(fields)) > width:
+    while width is not None and len(fields) > 1 and len(_join(fields)) > width:
         fields.remove(max(fields))
     return _join(fields)[:width]
-
-
-def plain_line(snapshot: ConsoleSnapshot) -> str:
-    """Returns a line with all fields."""
-    return _join(_fields(snapshot))
 
 
 def eta_seconds(*budgets: tuple[float, float, float]) -> float | None:
@@ -196,6 +190,7 @@ def eta_seconds(*budgets: tuple[float, float, float]) -> float | None:
 
 def _fields(snapshot: ConsoleSnapshot) -> list[tuple[int, str]]:
     """Returns (rank, text) of each field in display order; a narrow line drops high ranks first."""
+    eta = "-" if snapshot.eta_seconds is None else _duration(max(1.0, snapshot.eta_seconds))  # rounded up to a second
     ranked = [
         (4, _duration(snapshot.seconds)),
         (0, f"{_count(snapshot.env_steps)} steps"),
@@ -206,7 +201,7 @@ def _fields(snapshot: ConsoleSnapshot) -> list[tuple[int, str]]:
         (8, f"spi {_number(snapshot.samples_per_insert)}"),
         (9, f"fill {'-' if snapshot.batch_fill is None else f'{snapshot.batch_fill:.0%}'}"),
         (11, f"age {_number(snapshot.policy_age)}"),
-        (7, _eta(snapshot.eta_seconds)),
+        (7, "budget spent" if snapshot.eta_seconds == 0 else f"ETA {eta}"),
         (10, f"saved {_count(snapshot.durable_update)}"),
     ]
     return [*ranked, (1, snapshot.note)] if snapshot.note else ranked
@@ -214,13 +209,6 @@ def _fields(snapshot: ConsoleSnapshot) -> list[tuple[int, str]]:
 
 def _join(fields: list[tuple[int, str]]) -> str:
     return "  ".join(text for _, text in fields)
-
-
-def _eta(seconds: float | None) -> str:
-    """Returns the time to the nearest budget, rounded up to a second; 0: it is spent."""
-    if seconds is None:
-        return "ETA -"
-    return f"ETA {_duration(max(1.0, seconds))}" if seconds else "budget spent"
 
 
 def _number(value: float | None) -> str:

@@ -77,22 +77,19 @@ class RunProgress:
         """Returns why the run, or a worker, stands still, or None."""
         if self._ending:
             return self._ending
-        if self.read is None and self.spec is not None:
-            return "building the networks"
-        if self.read is not None and num_workers and not self.read().is_compiled:
+        if self.read is None:
+            return "building the networks" if self.spec else self._silent() or "waiting for the first worker"
+        snapshot = self.read()
+        if num_workers and not snapshot.is_compiled:
             return "compiling"
-        if silent := self._silent():
-            return silent
-        if self.read is not None and (remaining := self.read().remaining):
-            return remaining
-        if self.read is None or not (num_workers or self.read().counts.stored):
-            return "waiting for the first worker"
+        if known := self._silent() or snapshot.remaining:
+            return known
         if not num_workers:
-            return "no training worker is connected"
-        if self.read().lacking:
-            return self.read().lacking
+            return "no training worker is connected" if snapshot.counts.stored else "waiting for the first worker"
+        if snapshot.lacking:
+            return snapshot.lacking
         still = self._clock() - self._last_change
         if still <= _STALL_SECONDS:
             return None
-        meanwhile = "; an evaluation is under way" if self.read is not None and self.read().evaluating else ""
+        meanwhile = "; an evaluation is under way" if snapshot.evaluating else ""
         return f"no step or update for {still:.0f} s{meanwhile}"

@@ -30,10 +30,7 @@ def from_bucket(url: bucket.Url, store: bucket.Store, *, clock: Callable[[], flo
     "alive" is true while the learner's lease there is fresh, if the clocks of the two machines agree;
     "renewed_seconds_ago" is the lease's age.
 
-    Args:
-      url: of the run.
-      store: of the run.
-      clock: seconds since the epoch.
+    url, store: of the run. clock: seconds since the epoch.
 
     Raises:
       ResumeError: there is no run, or it has no status yet.

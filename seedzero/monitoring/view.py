@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -22,37 +23,29 @@ ENDLESS_SECONDS = 60.0
 """Time without the end of an episode that is worth a sentence."""
 
 
+@dataclasses.dataclass
 class View:
-    """Shows the progress of a run; any thread may ask."""
+    """Shows the progress of a run; any thread may ask.
 
-    def __init__(
-        self,
-        config: configs.Config,
-        directory: run_dirs.RunDir,
-        screen: background.Screen,
-        workers: Callable[[], Sequence[int]],
-        gathered: metrics.Aggregator,
-        log: metrics.MetricsLog,
-        durable_update: Callable[[], int | None],
-        clock: Callable[[], float],
-        hours: forecast.Forecast | None = None,
-    ) -> None:
-        """
-        Args:
-          workers: returns the number of environments of each training worker.
-          log: takes the rows.
-          durable_update: returns the update of the newest checkpoint; None: there is none.
-          hours: forecast of the hours that the run takes; None: it is not worth one.
-        """
+    Attributes:
+      workers: returns the number of environments of each training worker.
+      log: takes the rows.
+      durable_update: returns the update of the newest checkpoint; None: there is none.
+      hours: forecast of the hours that the run takes; None: it is not worth one.
+    """
+
+    config: configs.Config
+    directory: run_dirs.RunDir
+    screen: background.Screen
+    workers: Callable[[], Sequence[int]]
+    gathered: metrics.Aggregator
+    log: metrics.MetricsLog
+    durable_update: Callable[[], int | None]
+    clock: dataclasses.InitVar[Callable[[], float]]
+    hours: forecast.Forecast | None = None
+
+    def __post_init__(self, clock: Callable[[], float]) -> None:
         self.progress = progress_lines.RunProgress(clock)
-        self._log = log
-        self._durable_update = durable_update
-        self._hours = hours
-        self._config = config
-        self._directory = directory
-        self._screen = screen
-        self._workers = workers
-        self._gathered = gathered
         self._newest_row: Mapping[str, metrics.Value] = {}
         self._wandb: wandb_run.WandbRun | None = None
         self._has_warned = self._is_endless_told = False
@@ -62,9 +55,9 @@ class View:
     @contextlib.contextmanager
     def sending(self) -> Iterator[None]:
         """While entered, rows go to Weights & Biases too, if that is configured."""
-        project, config = self._config.metrics.wandb, configs.flatten(self._config)
+        project, config = self.config.metrics.wandb, configs.flatten(self.config)
         if project:
-            self._wandb = wandb_run.WandbRun(project, self._directory.path, config, self._screen.message)
+            self._wandb = wandb_run.WandbRun(project, self.directory.path, config, self.screen.message)
         try:
             yield
         finally:
@@ -75,13 +68,15 @@ class View:
         """Updates the rates and the console's line; last: the run is over."""
         self.progress.observe(now)
         self._report_endless(self.progress.snapshot(), self.progress.seconds())
-        self._report_hours(now)
-        self._screen.update(self.shown(last=last), last=last)
+        spec = self.progress.spec if self.progress.read else None
+        if self.hours and spec and (text := self.hours.observe(now, self.progress.snapshot(), spec)):
+            self.screen.message(text)
+        self.screen.update(self.shown(last=last), last=last)
 
     def shown(self, *, last: bool = False) -> console.ConsoleSnapshot:
         """Returns the state for the console; last: the run is over."""
         spec, snapshot, seconds = self.progress.spec, self.progress.snapshot(), self.progress.seconds()
-        recent, rates, budget = self._gathered.means(), self._rates(), self._config.run
+        recent, rates, budget = self.gathered.means(), self._rates(snapshot), self.config.run
         env_steps, updates = snapshot.counts.stored, snapshot.num_updates
         steps_budget = (budget.max_env_steps, env_steps, rates["env_steps_per_second"])
         if snapshot.owed_updates and rates["updates_per_second"]:
@@ -92,10 +87,10 @@ class View:
             updates=updates,
             frames_per_second=rates["frames_per_second"],
             updates_per_second=rates["updates_per_second"],
-            mean_return=self._gathered.recent_return(),
+            mean_return=self.gathered.recent_return(),
             num_players=spec.num_players if spec else 1,
             evaluation=snapshot.last_evaluation["mean_return"] if snapshot.last_evaluation else None,
-            samples_per_insert=self._samples_per_insert(snapshot),
+            samples_per_insert=rates["samples_per_insert"],
             batch_fill=recent.get("batch_fill"),
             policy_age=recent.get("policy_age"),
             eta_seconds=console.eta_seconds(
@@ -103,54 +98,44 @@ class View:
                 steps_budget,
                 (budget.max_updates, updates, rates["updates_per_second"]),
             ),
-            durable_update=self._durable_update(),
+            durable_update=self.durable_update(),
             note="" if last else self._awaited(seconds),
         )
 
     def _awaited(self, seconds: float) -> str:
         """Returns why the run stands still, or does not end yet; "": neither."""
-        is_late = 0 < self._config.run.max_seconds < seconds
-        return self.progress.stalled(len(self._workers())) or ("waiting for calls on the device" if is_late else "")
+        is_late = 0 < self.config.run.max_seconds < seconds
+        return self.progress.stalled(len(self.workers())) or ("waiting for calls on the device" if is_late else "")
 
     def _report_endless(self, snapshot: counts.Snapshot, seconds: float) -> None:
         """Says once that no episode has ended in a while, or before the run's last evaluation."""
         env_steps = snapshot.counts.stored
         if self._stored_before is None and self.progress.read is not None:
             self._stored_before = env_steps
-        num_envs, num_steps = sum(self._workers()), env_steps - (self._stored_before or 0)
+        num_envs, num_steps = sum(self.workers()), env_steps - (self._stored_before or 0)
         if not num_steps:
             self._seconds_before = seconds
         seconds -= self._seconds_before
         is_late = seconds >= ENDLESS_SECONDS or bool(snapshot.remaining)
-        if self._is_endless_told or not is_late or not num_envs or self._gathered.recent_return() is not None:
+        if self._is_endless_told or not is_late or not num_envs or self.gathered.recent_return() is not None:
             return
         self._is_endless_told = True
-        is_limited = "max_episode_steps" in families.of(self._config.env.id).takes
+        is_limited = "max_episode_steps" in families.of(self.config.env.id).takes
         remedy = "; if episodes never end, give --env.max_episode_steps=N in a new run"
-        self._screen.message(
+        self.screen.message(
             f"no episode has ended in {seconds:.0f} s, after {num_steps // num_envs} steps in each environment: there "
             f"is no return yet{remedy if is_limited else ''}"
         )
 
-    def _report_hours(self, now: float) -> None:
-        """Says once how long the run takes, where that is long."""
-        spec = self.progress.spec
-        if self._hours is None or spec is None or self.progress.read is None:
-            return
-        if text := self._hours.observe(now, self.progress.snapshot(), spec):
-            self._screen.message(text)
-
-    def _rates(self) -> dict[str, float]:
+    def _rates(self, snapshot: counts.Snapshot) -> dict[str, float]:
         steps_per_second = self.progress.per_second(lambda snapshot: snapshot.counts.stored)
         spec = self.progress.spec
         return {
             "env_steps_per_second": steps_per_second,
             "frames_per_second": steps_per_second * (spec.frames_per_step if spec else 1),
             "updates_per_second": self.progress.per_second(lambda snapshot: snapshot.num_updates),
+            "samples_per_insert": snapshot.num_samples / max(1, snapshot.counts.stored),
         }
-
-    def _samples_per_insert(self, snapshot: counts.Snapshot) -> float:
-        return snapshot.num_samples / max(1, snapshot.counts.stored)
 
     def scrape(self) -> exporter.Scrape:
         """Returns the values for Prometheus."""
@@ -158,20 +143,20 @@ class View:
 
     def status(self, finished: str | None = None) -> dict[str, object]:
         """Returns the status for `seedzero status`; finished: why the run is, None: it is not."""
-        snapshot, rates, workers = self.progress.snapshot(), self._rates(), self._workers()
-        steps = snapshot.counts
+        snapshot, workers = self.progress.snapshot(), self.workers()
+        steps, rates = snapshot.counts, self._rates(snapshot)
         return {
             "env_steps": steps.stored,
             "updates": snapshot.num_updates,
             "weights_version": snapshot.version,
-            "durable_update": self._durable_update(),
+            "durable_update": self.durable_update(),
             "workers": len(workers),
             "environments": sum(workers),
             "steps_acknowledged": steps.acknowledged,
             "steps_stored": steps.stored,
             "steps_pending": steps.pending,
             "steps_discarded": {counts.WORKER_LOST: 0, **steps.discarded},
-            "samples_per_insert": self._samples_per_insert(snapshot),
+            "samples_per_insert": rates["samples_per_insert"],
             "env_steps_per_second": rates["env_steps_per_second"],
             "updates_per_second": rates["updates_per_second"],
             "stalled": self.progress.stalled(len(workers)),
@@ -185,13 +170,13 @@ class View:
 
     def write_finished(self, reason: str) -> None:
         """Adds to the last status that the run is finished: a lower budget ends a run that does not start."""
-        last = run_dirs.read_status(self._directory.path) or {}
+        last = run_dirs.read_status(self.directory.path) or {}
         self._write_status({**last, "alive": False, "finished": reason})
 
     def _write_status(self, status: Mapping[str, object]) -> None:
-        problem = self._directory.write_status(status)
+        problem = self.directory.write_status(status)
         if problem:
-            self._screen.message(problem)
+            self.screen.message(problem)
 
     def write_row(self, values: Mapping[str, Any], *, gathered: bool = True) -> None:
         """Writes a row of metrics.
@@ -209,17 +194,12 @@ class View:
             "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         }
         if gathered:
-            usual |= self._rates()
-            usual |= {
-                "samples_per_insert": self._samples_per_insert(snapshot),
-                "weights_version": snapshot.version,
-                **self._gathered.drain(),
-            }
+            usual |= {**self._rates(snapshot), "weights_version": snapshot.version, **self.gathered.drain()}
             if snapshot.num_refreshed is not None:
                 usual["refreshed_per_second"] = self.progress.per_second(lambda snapshot: snapshot.num_refreshed or 0)
                 usual["refreshed_per_insert"] = snapshot.num_refreshed / max(1, stored)
         row = {**usual, **values}
-        self._log.write(row)
+        self.log.write(row)
         if self._wandb is not None:
             self._wandb.write(row)
         if gathered:
@@ -231,8 +211,8 @@ class View:
         if self._has_warned or clipped < CLIPPED_SHARE:
             return
         self._has_warned = True
-        self._screen.message(
+        self.screen.message(
             f"{clipped:.1%} of the value and reward targets are larger than the network can show, and are clipped; "
-            f"in a new run raise --network.support_limit={self._config.network.support_limit:g} and "
+            f"in a new run raise --network.support_limit={self.config.network.support_limit:g} and "
             "--network.num_bins, or give --network.value_transform=symlog"
         )

@@ -54,11 +54,8 @@ class WandbRun:
     ) -> None:
         """Starts the thread.
 
-        Args:
-          project: PROJECT or ENTITY/PROJECT.
-          directory: of the training run; the files for `wandb sync` go there, too.
-          config: settings to show, by SECTION.KEY.
-          report: shows the user a line; called on any thread.
+        project: PROJECT or ENTITY/PROJECT. directory: of the training run; the files for `wandb sync` go there, too.
+        config: settings to show, by SECTION.KEY. report: shows the user a line; called on any thread.
         """
         self._project, self._directory, self._config, self._report = project, directory, config, report
         self._id = _run_id(directory, project)
@@ -130,9 +127,7 @@ class WandbRun:
         import wandb
 
         entity, _, project = self._project.rpartition("/")
-        settings = wandb.Settings(
-            console="off", silent=True, finish_timeout=FINISH_SECONDS, finish_timeout_raises=True
-        )
+        limits = dict(finish_timeout=FINISH_SECONDS, finish_timeout_raises=True)
         return wandb.init(
             project=project,
             entity=entity or None,
@@ -142,7 +137,7 @@ class WandbRun:
             name=os.environ.get("WANDB_NAME", self._directory.absolute().name),
             config=dict(self._config),
             allow_val_change=True,  # a resume may change settings
-            settings=settings,
+            settings=wandb.Settings(console="off", silent=True, **limits),
             **mode,
         )
 

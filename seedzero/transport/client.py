@@ -58,7 +58,7 @@ class Client:
         self._over: messages.End | Exception | None = None
         self._closed = False
         self._side = connection.WorkerSide(address, hello, self._inbox.put)
-        self._connection = connection.Connection(secured, settings, self._side, self._inbox.put)
+        self._connection = connection.Connection(secured, settings, self._side)
         self._thread = loop_thread.LoopThread("seedzero-client")
         self._thread.run(self._connection.open())
 

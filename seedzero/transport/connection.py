@@ -107,7 +107,7 @@ class WorkerSide:
         self.wanted = asyncio.Event()
         self._address = address
         self._hello = hello
-        self._deliver = deliver
+        self.deliver = deliver
         self._session: WorkerSession | None = None
         self._joining = False
         self._stream: WorkerStream | None = None
@@ -169,7 +169,7 @@ class WorkerSide:
             case "restart":
                 self._on_restart(stream, message.restart.reason)
             case "end":
-                self._deliver(messages.End(message.end.reason))
+                self.deliver(messages.End(message.end.reason))
             case _:
                 raise errors.InvalidMessage("the learner sent a message without content")
 
@@ -180,7 +180,7 @@ class WorkerSide:
         if self._session is None:
             self._joining = False
             self._session = WorkerSession(assignment)
-            self._deliver(assignment)
+            self.deliver(assignment)
         elif assignment.session_id != self._session.assignment.session_id:
             raise errors.InvalidMessage(
                 f"the learner assigned session {assignment.session_id}; expected "
@@ -211,7 +211,7 @@ class WorkerSide:
         actions = codec.actions_of(fields, session.assignment.envs_per_group, session.spec)
         del session.unanswered[group]
         session.answered[group] = sequence
-        self._deliver(actions)
+        self.deliver(actions)
 
     def _on_restart(self, stream: WorkerStream, reason: str) -> None:
         if self._session is None:
@@ -220,7 +220,7 @@ class WorkerSide:
         _logger.warning("learner at %s: session %s is over: %s", self._address, over, reason)
         self.wanted.clear()
         stream.assigned = stream.ready = False
-        self._deliver(messages.Restart(reason))
+        self.deliver(messages.Restart(reason))
 
     def _send(self, stream: WorkerStream, session: WorkerSession, group: int) -> None:
         """Encodes on this thread, so that the worker's steps environments meanwhile."""
@@ -237,9 +237,9 @@ class WorkerSide:
         try:
             stream.put(encode())
         except errors.Error as error:
-            self._deliver(error)
+            self.deliver(error)
         except Exception as error:  # a user's arrays may raise anything, and the event loop would only log it
-            self._deliver(errors.InvalidMessage(f"a message cannot be made: {type(error).__name__}: {error}"))
+            self.deliver(errors.InvalidMessage(f"a message cannot be made: {type(error).__name__}: {error}"))
 
 
 class _Retries:
@@ -273,17 +273,10 @@ class _Retries:
 class Connection:
     """Keeps a worker connected; open() starts it."""
 
-    def __init__(
-        self,
-        secured: security.ClientSecurity,
-        settings: sections.TransportConfig,
-        side: WorkerSide,
-        deliver: Callable[[Event], None],
-    ) -> None:
+    def __init__(self, secured: security.ClientSecurity, settings: sections.TransportConfig, side: WorkerSide) -> None:
         self._security = secured
         self._settings = settings
         self._side = side
-        self._deliver = deliver
         self._retries = _Retries(secured.address, settings.max_backoff_seconds)
         self._closing = False
 
@@ -353,4 +346,4 @@ class Connection:
         """Delivers the permanent error that ended the connection: the worker may wait for an answer."""
         error = None if task.cancelled() else task.exception()
         if isinstance(error, Exception):
-            self._deliver(error)
+            self._side.deliver(error)

@@ -63,8 +63,7 @@ def hello_of(fields: inference_pb2.Hello) -> messages.Hello:
     if fields.max_envs < 1:
         raise errors.InvalidMessage("Hello.max_envs is 0; expected at least 1")
     roles = tuple(_ROLE_OF[number] for number in fields.roles)
-    environments = tuple(fields.environments)
-    return messages.Hello(fields.worker_id, fields.session_id, roles, environments, fields.max_envs, fields.key)
+    return messages.Hello(**dict(_values(fields, messages.Hello), roles=roles))
 
 
 def spec_of(fields: inference_pb2.Spec, num_envs: int, limit: int) -> types.EnvSpec:
@@ -149,9 +148,7 @@ def max_message_bytes(spec: types.EnvSpec, num_envs: int) -> int:
     return _OVERHEAD_BYTES + num_envs * per_env
 
 
-def _values(
-    fields: protobuf.Message, kind: type[types.EnvSpec | types.ArraySpec | types.Assignment]
-) -> dict[str, Any]:
+def _values(fields: protobuf.Message, kind: type[Any]) -> dict[str, Any]:
     """Returns the fields of a dataclass from those of the same names in a message."""
     values = {field.name: getattr(fields, field.name) for field in dataclasses.fields(kind)}
     return {name: value if isinstance(value, _PLAIN) else tuple(value) for name, value in values.items()}

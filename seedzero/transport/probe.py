@@ -17,12 +17,10 @@ DEADLINE_SECONDS = 5.0
 SERVING = "SERVING"
 
 
-def health(
-    address: str, access: security.Access = security.PLAIN, *, deadline_seconds: float = DEADLINE_SECONDS
-) -> str:
+def health(address: str, access: security.Access = security.PLAIN) -> str:
     """Returns the state that a learner's health service reports, SERVING or another; raises as `status`."""
-    with _asking(address, access, deadline_seconds) as (channel, _):
-        reply = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=deadline_seconds)
+    with _asking(address, access, DEADLINE_SECONDS) as (channel, _):
+        reply = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=DEADLINE_SECONDS)
     return str(health_pb2.HealthCheckResponse.ServingStatus.Name(reply.status))
 
 

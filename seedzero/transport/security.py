@@ -10,6 +10,7 @@ permanent errors among them.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hmac
 import logging
@@ -21,7 +22,7 @@ import ssl
 import stat
 import time
 import urllib.parse
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import grpc
@@ -66,14 +67,10 @@ def for_server(token_file: str, tls: sections.TlsConfig) -> ServerSecurity:
     if not tls.cert_file:
         return ServerSecurity(token)
     chain, key = _read("--tls.cert_file", tls.cert_file), _read("--tls.key_file", tls.key_file)
-    try:
+    names = f"--tls.cert_file={tls.cert_file} and --tls.key_file={tls.key_file}"
+    with _usable(names, "a PEM certificate and its own PEM key, without a passphrase"):
         # gRPC would only say that it cannot bind. A passphrase would be asked for on the terminal.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls.cert_file, tls.key_file, password=lambda: "")
-    except (ssl.SSLError, ValueError) as error:
-        raise errors.UsageError(
-            f"--tls.cert_file={tls.cert_file} and --tls.key_file={tls.key_file} cannot be used ({_reason(error)}); "
-            "expected a PEM certificate and its own PEM key, without a passphrase"
-        ) from None
     return ServerSecurity(token, grpc.ssl_server_credentials([(key, chain)]))
 
 
@@ -185,7 +182,13 @@ def for_client(address: str, access: Access = PLAIN) -> ClientSecurity:
         return ClientSecurity(target, address, access, metadata, None)
     if address.startswith(addresses.UNIX_PREFIX):
         raise errors.UsageError(f"--tls.ca_file={access.ca_file} is for HOST:PORT; {address} has no TLS: leave it out")
-    roots = None if access.ca_file == SYSTEM_ROOTS else _read_roots(access.ca_file)
+    if access.ca_file == SYSTEM_ROOTS:
+        return ClientSecurity(target, address, access, metadata, grpc.ssl_channel_credentials())
+    roots = _read("--tls.ca_file", access.ca_file)
+    expected = f"PEM certificates, or the word {SYSTEM_ROOTS} for the public authorities"
+    with _usable(f"--tls.ca_file={access.ca_file}", expected):
+        # gRPC would only say, call by call, that it failed to make a handshaker.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(access.ca_file)
     return ClientSecurity(target, address, access, metadata, grpc.ssl_channel_credentials(roots))
 
 
@@ -244,19 +247,6 @@ def _of_tls(details: str, security: ClientSecurity) -> str:
     )
 
 
-def _read_roots(ca_file: str) -> bytes:
-    roots = _read("--tls.ca_file", ca_file)
-    try:
-        # gRPC would only say, call by call, that it failed to make a handshaker.
-        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(ca_file)
-    except ssl.SSLError as error:
-        raise errors.UsageError(
-            f"--tls.ca_file={ca_file} cannot be used ({_reason(error)}); expected PEM certificates, or the word "
-            f"{SYSTEM_ROOTS} for the public authorities"
-        ) from None
-    return roots
-
-
 def _speaks_tls(host_and_port: str) -> bool:
     """Returns whether a TLS handshake succeeds, with any certificate."""
     host, _, port = host_and_port.rpartition(":")
@@ -278,5 +268,11 @@ def _read(flag: str, path: str) -> bytes:
         raise errors.UsageError(f"{flag}={path} cannot be read: {error.strerror}") from None
 
 
-def _reason(error: Exception) -> str:
-    return getattr(error, "reason", None) or str(error) or type(error).__name__
+@contextlib.contextmanager
+def _usable(names: str, expected: str) -> Iterator[None]:
+    """Raises UsageError for files that TLS cannot use, by their flags."""
+    try:
+        yield
+    except (ssl.SSLError, ValueError) as error:
+        reason = getattr(error, "reason", None) or str(error) or type(error).__name__
+        raise errors.UsageError(f"{names} cannot be used ({reason}); expected {expected}") from None

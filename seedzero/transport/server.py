@@ -47,7 +47,7 @@ class Server:
         self._settings = settings
         self._secured = secured
         self._local = local
-        self._streams = streams.Streams(learner, settings, clock)
+        self._streams = streams.Streams(streams.LearnerSide(learner, settings, clock))
         self._service = Service(learner, self._streams, security.Guard(secured.token, clock))
         # Answers from other threads; bounded, since a group has at most one unanswered step.
         self._mail: collections.deque[tuple[str, int, int, bytes]] = collections.deque()

@@ -19,6 +19,7 @@ from seedzero.core import errors, packing, types
 from seedzero.transport import codec, messages
 
 StreamT = TypeVar("StreamT")
+_ON_FIRST = "on an episode's first observation; expected next-step auto-reset, see inference.proto"
 
 
 Repeat = enum.Enum("Repeat", ["NEW", "PENDING"])
@@ -112,7 +113,8 @@ class LearnerSession(Generic[StreamT]):
         place = f"of group {group} ({self.assignment.env}), {sequence} steps after its reset,"
         _check_values(place, step, self.spec.packed if self.spec else ())
         if state.any_final:
-            _check_first(place, step, first, final)
+            _refuse(place, first & final, f"terminated or truncated {_ON_FIRST}")
+            _refuse(place, first & (step.reward != 0), f"a reward other than 0 {_ON_FIRST}")
         state.final, state.any_final = final, codec.any_true(final)
         state.next_sequence, state.pending, state.last_reply = sequence + 1, True, b""
         state.owed_since = math.inf
@@ -140,13 +142,6 @@ def _check_values(place: str, step: types.EnvStep, packed: Sequence[types.ArrayS
             _check_numbers(f"observation {name!r}", place, array)
     if step.action_mask is not None:
         _refuse(place, ~np.any(step.action_mask, axis=1), "an action_mask without a legal action")
-
-
-def _check_first(place: str, step: types.EnvStep, first: np.ndarray, final: np.ndarray) -> None:
-    """Raises InvalidMessage if an episode's first observation (`first`, [E] bool) has a reward or is `final`."""
-    expected = "on an episode's first observation; expected next-step auto-reset, see inference.proto"
-    _refuse(place, first & final, f"terminated or truncated {expected}")
-    _refuse(place, first & (step.reward != 0), f"a reward other than 0 {expected}")
 
 
 def _check_numbers(name: str, place: str, values: np.ndarray) -> None:

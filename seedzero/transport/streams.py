@@ -40,12 +40,8 @@ class Streams:
       farewell: dismisses a worker; None: serving goes on.
     """
 
-    def __init__(
-        self, learner: messages.Handler, settings: sections.TransportConfig, clock: Callable[[], float]
-    ) -> None:
-        self.side = LearnerSide(learner, settings, clock)
-        self._settings = settings
-        self._clock = clock
+    def __init__(self, side: LearnerSide) -> None:
+        self.side = side
         self._open: set[Stream] = set()
         self.farewell: Callable[[Stream], None] | None = None
         self._empty = asyncio.Event()
@@ -53,7 +49,7 @@ class Streams:
 
     def begin(self, context: Context) -> Stream:
         """Returns a worker's new stream."""
-        stream = Stream(context, self._clock())
+        stream = Stream(context, self.side.clock())
         self._open.add(stream)
         return stream
 
@@ -64,8 +60,8 @@ class Streams:
         reader.add_done_callback(functools.partial(self._reading_ended, stream))
         if self.farewell:
             self.farewell(stream)
-        elif len(self._open) > self._settings.max_workers:
-            many = f"{self._settings.max_workers} workers are connected; transport.max_workers allows no more"
+        elif len(self._open) > self.side.settings.max_workers:
+            many = f"{self.side.settings.max_workers} workers are connected; transport.max_workers allows no more"
             stream.close(grpc_status.failure_of(errors.SlotsExhausted(many)))
         try:
             await stream.write_until_closed()
@@ -78,8 +74,8 @@ class Streams:
 
     def watch_leases(self) -> None:
         """Ends sessions and streams that are past a deadline, now and from now on."""
-        lease = self._settings.lease_seconds
-        loop, now = asyncio.get_running_loop(), self._clock()
+        lease = self.side.settings.lease_seconds
+        loop, now = asyncio.get_running_loop(), self.side.clock()
         loop.call_later(min(lease / _TICKS_A_LEASE, _MAX_TICK_SECONDS), self.watch_leases)
         if self.farewell:
             return
@@ -91,8 +87,8 @@ class Streams:
         self._watched_at = loop.time()
         self.side.expire()
         for stream in self._open:
-            if stream.session is None and now - stream.idle_since >= self._settings.hello_seconds:
-                silent = f"no Hello came for {self._settings.hello_seconds:g} s on a stream without a session"
+            if stream.session is None and now - stream.idle_since >= self.side.settings.hello_seconds:
+                silent = f"no Hello came for {self.side.settings.hello_seconds:g} s on a stream without a session"
                 stream.close(grpc_status.Failure(grpc.StatusCode.DEADLINE_EXCEEDED, silent))
 
     async def dismiss(self, finished: bool, reason: str, grace_seconds: float) -> None:
@@ -150,8 +146,8 @@ class LearnerSide:
         self, learner: messages.Handler, settings: sections.TransportConfig, clock: Callable[[], float]
     ) -> None:
         self._learner = learner
-        self._settings = settings
-        self._clock = clock
+        self.settings = settings
+        self.clock = clock
         self.sessions: dict[str, Session] = {}
         self.silent = ""
 
@@ -160,7 +156,7 @@ class LearnerSide:
     def deliver(self, session_id: str, group: int, sequence: int, reply: bytes) -> None:
         """Answers a step; does nothing if its session is over."""
         session = self.sessions.get(session_id)
-        if session is None or not session.answer(group, sequence, reply, self._clock()):
+        if session is None or not session.answer(group, sequence, reply, self.clock()):
             return
         if session.stream and session.stream.ready:
             session.stream.put(reply)
@@ -175,7 +171,7 @@ class LearnerSide:
 
     def expire(self) -> None:
         """Ends sessions of workers that send nothing, or heartbeats alone for too long; names the latter before."""
-        now, settings = self._clock(), self._settings
+        now, settings = self.clock(), self.settings
         for session in [session for session in self.sessions.values() if session.expires_at <= now]:
             explanation = f"nothing came for {settings.lease_seconds:g} s"
             if session.stream:
@@ -217,7 +213,7 @@ class LearnerSide:
         codec.check_size(data, stream.max_message_bytes)
         message, observation = codec.decode_worker(data)
         if stream.session:
-            stream.session.renew(self._clock())
+            stream.session.renew(self.clock())
         match message.WhichOneof("message"):
             case "step":
                 self._on_step(stream, message.step, observation)
@@ -248,25 +244,25 @@ class LearnerSide:
             session.stream.session = None
             session.stream.close(grpc_status.Failure(grpc.StatusCode.ABORTED, taken))
         session.stream, stream.session = stream, session
-        session.renew(self._clock())
+        session.renew(self.clock())
         assignment = dataclasses.replace(session.assignment, resumed=bool(hello.session_id))
-        beat, lease = self._settings.heartbeat_seconds, self._settings.lease_seconds
+        beat, lease = self.settings.heartbeat_seconds, self.settings.lease_seconds
         stream.put(handshake.encode_assign(assignment, heartbeat_seconds=beat, lease_seconds=lease))
 
     def _create(self, hello: messages.Hello) -> Session:
         for session in list(self.sessions.values()):
             if session.stream is None and session.worker_id == hello.worker_id:
                 self.end(session, messages.WORKER_LOST)
-        assignment, lease_seconds = self._learner.assign(hello), self._settings.lease_seconds
-        session = Session(hello.worker_id, assignment, lease_seconds, self._clock())
+        assignment, lease_seconds = self._learner.assign(hello), self.settings.lease_seconds
+        session = Session(hello.worker_id, assignment, lease_seconds, self.clock())
         return self.sessions.setdefault(assignment.session_id, session)
 
     def _on_spec(self, stream: Stream, fields: inference_pb2.Spec) -> None:
         if (session := self._session_of(stream, "Spec")) is None:
             return
         num_envs = session.assignment.envs_per_group
-        spec = handshake.spec_of(fields, num_envs, self._settings.max_message_bytes)
-        if session.begin(spec, self._clock()):
+        spec = handshake.spec_of(fields, num_envs, self.settings.max_message_bytes)
+        if session.begin(spec, self.clock()):
             self._learner.begin(session.assignment.session_id, spec)
         stream.ready = True
         stream.max_message_bytes = handshake.max_message_bytes(spec, num_envs)
@@ -299,7 +295,7 @@ class LearnerSide:
 
     def _send_restart(self, stream: Stream, reason: str) -> None:
         stream.session, stream.restarted, stream.ready = None, True, False
-        stream.idle_since = self._clock()
+        stream.idle_since = self.clock()
         stream.max_message_bytes = max(stream.max_message_bytes, handshake.HANDSHAKE_BYTES)
         stream.put(codec.from_learner(restart=dict(reason=reason)))
 

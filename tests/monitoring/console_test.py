@@ -46,38 +46,38 @@ class FullDisk(io.StringIO):
 
 
 def test_plain_line_has_every_field() -> None:
-    assert console.plain_line(FULL) == (
+    assert console.line_of(FULL) == (
         "1:02:03  12.3M steps  25.3k frames/s  48.2 updates/s  return -12.35  eval 15.5  spi 4.01  fill 93%  "
         "age 1.25  ETA 10:05  saved 48k"
     )
 
 
 def test_a_game_of_two_players_shows_the_first_mover_s_return() -> None:
-    assert "first mover -12.35  eval" in console.plain_line(dataclasses.replace(FULL, num_players=2))
+    assert "first mover -12.35  eval" in console.line_of(dataclasses.replace(FULL, num_players=2))
 
 
 def test_what_is_not_known_is_a_dash() -> None:
-    line = console.plain_line(console.ConsoleSnapshot(seconds=5.0, env_steps=0, updates=0))
+    line = console.line_of(console.ConsoleSnapshot(seconds=5.0, env_steps=0, updates=0))
     assert line == ("0:05  0 steps  - frames/s  - updates/s  return -  eval -  spi -  fill -  age -  ETA -  saved -")
 
 
 def test_line_of_80_columns_leaves_out_the_least_important_fields() -> None:
-    assert console.live_line(FULL, 80) == (
+    assert console.line_of(FULL, 80) == (
         "1:02:03  12.3M steps  25.3k frames/s  48.2 updates/s  return -12.35  eval 15.5"
     )
 
 
 def test_note_is_more_important_than_rates() -> None:
     stalled = dataclasses.replace(FULL, note="stalled: no worker")
-    assert console.live_line(stalled, 60) == "12.3M steps  return -12.35  eval 15.5  stalled: no worker"
-    assert console.live_line(stalled, 70).startswith("1:02:03  12.3M steps  return")
-    assert console.plain_line(stalled).endswith("  stalled: no worker")
+    assert console.line_of(stalled, 60) == "12.3M steps  return -12.35  eval 15.5  stalled: no worker"
+    assert console.line_of(stalled, 70).startswith("1:02:03  12.3M steps  return")
+    assert console.line_of(stalled).endswith("  stalled: no worker")
 
 
 @pytest.mark.parametrize("width", [5, 20, 40, 79, 80, 100, 200])
 def test_line_never_exceeds_the_width(width: int) -> None:
-    assert len(console.live_line(FULL, width)) <= width
-    assert console.live_line(FULL, width).startswith("12.3M"[:width] if width < 50 else "1:02:03")
+    assert len(console.line_of(FULL, width)) <= width
+    assert console.line_of(FULL, width).startswith("12.3M"[:width] if width < 50 else "1:02:03")
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_a_message_is_one_line_without_control_characters() -> None:
 def test_live_line_is_redrawn_in_place_below_messages() -> None:
     stream, clock = io.StringIO(), Clock()
     shown = console.Console(10.0, stream=stream, live=True, width=80, clock=clock)
-    line = console.live_line(FULL, 80)
+    line = console.line_of(FULL, 80)
     shown.update(FULL)
     shown.message("[a] worker ended")
     output = stream.getvalue()
@@ -174,7 +174,7 @@ def test_messages_follow_the_last_line() -> None:
     shown.message("finished: 60 updates")
     shown.close()
     output = stream.getvalue()
-    assert output.rindex(console.live_line(FULL, 80)) < output.index("finished: 60 updates")
+    assert output.rindex(console.line_of(FULL, 80)) < output.index("finished: 60 updates")
     assert output.rindex("\x1b[?25h") > output.rindex("\x1b[?25l")
 
 
@@ -239,7 +239,7 @@ def test_a_file_is_no_terminal_though_colours_are_forced(monkeypatch: pytest.Mon
     stream = io.StringIO()
     shown = console.Console(0.0, stream=stream)
     shown.update(FULL)
-    assert stream.getvalue() == console.plain_line(FULL) + "\n"
+    assert stream.getvalue() == console.line_of(FULL) + "\n"
 
 
 def test_what_stands_in_for_standard_error_is_written_to(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,7 +275,7 @@ def test_while_a_run_stands_still_lines_come_more_often_than_the_user_asked() ->
     ("seconds", "text"), [(None, "ETA -"), (90.5, "ETA 1:30"), (0.2, "ETA 0:01"), (0.0, "budget spent")]
 )
 def test_a_budget_that_is_spent_is_told_in_words(seconds: float | None, text: str) -> None:
-    assert f"  {text}  saved" in console.plain_line(dataclasses.replace(FULL, eta_seconds=seconds))
+    assert f"  {text}  saved" in console.line_of(dataclasses.replace(FULL, eta_seconds=seconds))
 
 
 def test_a_process_that_leaves_at_once_has_a_last_line() -> None:

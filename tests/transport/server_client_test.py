@@ -365,7 +365,7 @@ def test_unexpected_error_is_not_told_to_the_worker(
 
 
 def test_worker_that_asks_on_without_reading_is_refused(learner: Learner) -> None:
-    answering = streams.Streams(learner, SETTINGS, float)
+    answering = streams.Streams(streams.LearnerSide(learner, SETTINGS, float))
     stream = answering.begin(None)  # type: ignore[arg-type]  # nothing is written
     answering.receive(stream, handshake.encode_hello(HELLO))
     with pytest.raises(errors.InvalidMessage, match="81 answers wait to be read"):

@@ -32,7 +32,7 @@ class Room:
 
     def __init__(self, learner: Learner, settings: sections.TransportConfig = PATIENT) -> None:
         self.clock = Clock()
-        self.streams = streams.Streams(learner, settings, self.clock)
+        self.streams = streams.Streams(streams.LearnerSide(learner, settings, self.clock))
 
     def stream(self, *data: bytes) -> streams.Stream:
         stream = self.streams.begin(None)  # type: ignore[arg-type]  # nothing goes to a socket

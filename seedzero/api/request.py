@@ -141,18 +141,15 @@ def check_early(asked: Request, *, has_environments: bool = True) -> Request:
         token or certificate that can't be read.
     """
     asked = _with_spec(asked, must_be_known=has_environments)
-    on_cpu = configs.override(
-        asked.config, presets.cpu_values(asked.preset, asked.config.run.agent, explicit=asked.fixed)
-    )
-    combinations.check(asked.config, on_cpu)
-    if asked.spec is not None:
-        combinations.check_environment(
-            asked.config, num_players=asked.spec.num_players, is_continuous=asked.spec.is_continuous
-        )
-    if asked.config.transport.token_file or asked.config.tls.cert_file:
+    config, spec = asked.config, asked.spec
+    on_cpu = presets.cpu_values(asked.preset, config.run.agent, explicit=asked.fixed)
+    combinations.check(config, configs.override(config, on_cpu))
+    if spec is not None:
+        combinations.check_environment(config, num_players=spec.num_players, is_continuous=spec.is_continuous)
+    if config.transport.token_file or config.tls.cert_file:
         from seedzero.transport import security  # gRPC
 
-        security.for_server(asked.config.transport.token_file, asked.config.tls)
+        security.for_server(config.transport.token_file, config.tls)
     return asked
 
 

@@ -193,11 +193,7 @@ def export(
 
 
 def check_export(file_format: str, platforms: Sequence[str], batch_size: int | None) -> None:
-    """Refuses what cannot be exported.
-
-    Raises:
-      UsageError: an unknown format or platform, or a batch of less than one row.
-    """
+    """Raises UsageError for an unknown format or platform, or a batch of less than one row."""
     if file_format not in EXPORT_FORMATS:
         raise errors.UsageError(f"--format={file_format}: expected {' or '.join(EXPORT_FORMATS)}")
     unknown = [name for name in platforms if name not in EXPORT_PLATFORMS]

@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -17,7 +16,6 @@ import numpy as np
 from seedzero.agents import base, muzero_model
 from seedzero.benchmark import subject as subjects
 from seedzero.benchmark import timing
-from seedzero.config import options
 from seedzero.core import types
 from seedzero.device import acting, steps
 from seedzero.device import batch as batches
@@ -27,9 +25,7 @@ from seedzero.networks import muzero as muzero_net
 from seedzero.networks import observations
 
 
-def run(
-    preset: str = "", settings: Mapping[str, options.Value | str] | None = None, *, seconds: float = 12.0
-) -> dict[str, Any]:
+def run(preset: str = "", settings: subjects.Settings | None = None, *, seconds: float = 12.0) -> dict[str, Any]:
     """Measures every batch size of a learner with this preset.
 
     Args:

@@ -9,7 +9,6 @@ The rings are as large as the preset's and full. Peers:
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -19,7 +18,6 @@ import numpy as np
 from seedzero.benchmark import subject as subjects
 from seedzero.benchmark import timing
 from seedzero.checkpoints import trees
-from seedzero.config import options
 from seedzero.device import mesh as meshes
 from seedzero.replay import data as sources
 from seedzero.replay import frames as frame_rows
@@ -31,9 +29,7 @@ MAX_BUFFER_BYTES = 2**28
 """Limit of the peers' buffers on a device: as large as the rings up to this size, which exceeds every cache."""
 
 
-def run(
-    preset: str = "", settings: Mapping[str, options.Value | str] | None = None, *, seconds: float = 10.0
-) -> dict[str, Any]:
+def run(preset: str = "", settings: subjects.Settings | None = None, *, seconds: float = 10.0) -> dict[str, Any]:
     """Measures writes of each acting batch's rows, and samples of a training batch.
 
     Args:
@@ -155,31 +151,25 @@ def _write_row(
     batch = subjects.batch(subject, num_rows)
     new = _example_row(rings, len(batch.slot))
     slot, row = jax.device_put((batch.slot, new), meshes.sharded(subject.setup.mesh))
-    writer = _writer(subject)
+
+    def put(rings: ring_store.Rings, slot: jax.Array, row: ring_store.Row, num_inserts: jax.Array) -> Any:
+        # The next call donates the rings: the second result is to wait for.
+        return ring_store.write(rings, slot, row, num_inserts, subject.setup.agent.stack), num_inserts + 1
+
+    sharded, replicated = meshes.SHARDED, meshes.REPLICATED
+    in_specs, out_specs = (sharded, sharded, sharded, replicated), (sharded, replicated)
+    mapped = meshes.over_devices(put, subject.setup.mesh, in_specs, out_specs, donate=(0,))
     # The row's own bytes; flags and the previous row add few.
     num_bytes = trees.num_bytes(row)
 
     def write() -> jax.Array:
         nonlocal rings
-        rings, done = writer(rings, slot, row, subject.num_inserts)
+        rings, done = mapped(rings, slot, row, subject.num_inserts)
         return done  # type: ignore[no-any-return]
 
     copy = _plain_copy(subject, trees.num_bytes(rings), len(batch.slot), num_bytes // len(batch.slot))
     slices = timing.interleave({"write": write, "copy": copy}, seconds=seconds)
     return rings, _row(slices, "write", "copy", len(batch.slot), num_bytes)
-
-
-def _writer(subject: subjects.Subject) -> Any:
-    """Returns the jitted function to (rings, a number to wait for, because the next call donates the rings)."""
-
-    def write(
-        rings: ring_store.Rings, slot: jax.Array, row: ring_store.Row, num_inserts: jax.Array
-    ) -> tuple[ring_store.Rings, jax.Array]:
-        return ring_store.write(rings, slot, row, num_inserts, subject.setup.agent.stack), num_inserts + 1
-
-    sharded, replicated = meshes.SHARDED, meshes.REPLICATED
-    in_specs, out_specs = (sharded, sharded, sharded, replicated), (sharded, replicated)
-    return meshes.over_devices(write, subject.setup.mesh, in_specs, out_specs, donate=(0,))
 
 
 def _example_row(rings: ring_store.Rings, num_rows: int) -> ring_store.Row:

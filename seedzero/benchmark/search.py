@@ -69,13 +69,7 @@ class Case(NamedTuple):
 
 
 class SearchModel(NamedTuple):
-    """A model and its roots.
-
-    Attributes:
-      params: in the compute dtype.
-      roots: number of rows -> as many different roots.
-      step: the recurrent function.
-    """
+    """Parameters in the compute dtype; number of rows -> as many different roots; the recurrent function."""
 
     params: Any
     roots: Callable[[int], mcts.Root]

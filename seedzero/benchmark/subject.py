@@ -21,19 +21,16 @@ from seedzero.device import state as states
 from seedzero.envs import registry
 from seedzero.replay import rings as ring_store
 
+Settings = Mapping[str, options.Value | str]
+"""Settings by SECTION.KEY, over the preset's."""
+
 ON_CPU, ON_ACCELERATOR = "cartpole", "atari"
 EPISODE_LENGTH = 60
 """Steps of an episode in filled rings: some windows reach an end, most don't."""
 
 
 class Subject(NamedTuple):
-    """A preset on this machine, as a learner would have it.
-
-    Attributes:
-      preset: its name.
-      config: with everything resolved.
-      setup: of the device functions.
-    """
+    """A preset as in a learner: its name, the configuration with everything resolved, the device functions' setup."""
 
     preset: str
     config: configs.Config
@@ -45,12 +42,8 @@ class Subject(NamedTuple):
         return np.int32(self.setup.slot_length * self.setup.layout.num_train)
 
 
-def make(preset: str, settings: Mapping[str, options.Value | str]) -> Subject:
-    """Returns the subject of a learner with this preset.
-
-    Args:
-      preset: its name; empty: cartpole on a CPU, atari on an accelerator.
-      settings: by SECTION.KEY, over the preset's.
+def make(preset: str, settings: Settings) -> Subject:
+    """Returns the subject of a learner with this preset; "": cartpole on a CPU, atari on an accelerator.
 
     Raises:
       ConfigError: an unknown preset or setting.

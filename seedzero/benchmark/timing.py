@@ -34,12 +34,7 @@ def carrying(function: Callable[[Any, int], tuple[Any, Any]], state: Any) -> Pro
 
 
 def interleave(programs: Mapping[str, Program], *, seconds: float) -> Slices:
-    """Measures programs in turns.
-
-    Args:
-      programs: by name; first calls, which compile, are not counted.
-      seconds: measuring time of all together; slow programs take longer.
-    """
+    """Measures programs in turns, compilation apart, for so many seconds altogether; slow programs take longer."""
     slice_seconds = seconds / (NUM_ROUNDS * len(programs))
     counts = {name: _count(program, slice_seconds) for name, program in programs.items()}
     slices: Slices = {name: [] for name in programs}

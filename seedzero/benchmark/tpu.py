@@ -115,11 +115,7 @@ def topology_name(slice_: roofline.Slice) -> str:
 
 
 def make_mesh(chips: str) -> jax.sharding.Mesh:
-    """Returns a mesh of chips that are not here; nothing can run on it.
-
-    Raises:
-      UsageError: libtpu isn't installed.
-    """
+    """Returns a mesh of chips that are not here; nothing can run on it. UsageError without an installed libtpu."""
     if importlib.util.find_spec("libtpu") is None and "TPU_LIBRARY_PATH" not in os.environ:
         command = packages.install_command("jax[tpu]")
         raise errors.UsageError(f"the TPU's compiler, package libtpu, isn't installed: {command}")
@@ -195,11 +191,7 @@ class TpuProgram(NamedTuple):
 
 
 def compile_program(trace: Callable[[], tracing.UncompiledProgram], mesh: jax.sharding.Mesh) -> TpuProgram:
-    """Returns a traced program, compiled for the mesh.
-
-    Raises:
-      CapacityError: it does not fit.
-    """
+    """Returns a traced program, compiled for the mesh; CapacityError if it does not fit."""
     traced = trace()
     begin = time.perf_counter()
     compiled = traced.compile()

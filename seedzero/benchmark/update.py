@@ -7,7 +7,6 @@ to the update's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -16,7 +15,6 @@ import numpy as np
 from seedzero.agents import base, muzero_loss, muzero_model
 from seedzero.benchmark import replay, timing
 from seedzero.benchmark import subject as subjects
-from seedzero.config import options
 from seedzero.device import mesh as meshes
 from seedzero.device import state as states
 from seedzero.device import strategy as strategies
@@ -25,9 +23,7 @@ from seedzero.ops import returns as nstep
 from seedzero.replay import windows as windowing
 
 
-def run(
-    preset: str = "", settings: Mapping[str, options.Value | str] | None = None, *, seconds: float = 10.0
-) -> dict[str, Any]:
+def run(preset: str = "", settings: subjects.Settings | None = None, *, seconds: float = 10.0) -> dict[str, Any]:
     """Measures the update and its parts.
 
     Args:

@@ -20,11 +20,7 @@ SHORTEST_GIF_MILLISECONDS = 20
 
 
 def check_path(path: str | os.PathLike[str]) -> None:
-    """Checks a path for `write_video` before the first frame.
-
-    Raises:
-      UsageError: a suffix other than .mp4 and .gif, a directory, or a missing one.
-    """
+    """Raises UsageError for a path with a suffix other than .mp4 and .gif, of a directory, or in a missing one."""
     path = pathlib.Path(path)
     if path.suffix.lower() not in SUFFIXES:
         raise errors.UsageError(f"cannot write a video to {path}: its name must end in {' or '.join(SUFFIXES)}")

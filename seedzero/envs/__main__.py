@@ -36,7 +36,7 @@ try:
         request = json.load(file)
     settings = sections.EnvConfig(**request["settings"])
     if "look" in request:
-        answer: dict[str, Any] = {"look": check.look(settings, **request["look"]).to_json()}
+        answer: dict[str, Any] = {"look": dataclasses.asdict(check.look(settings, **request["look"]))}
     else:
         answer = {"spec": dataclasses.asdict(registry.spec(settings))}
 except (errors.EnvironmentFailure, errors.ConfigError, errors.SpecMismatch) as error:

@@ -84,13 +84,9 @@ class Look:
     warnings: Warnings
     space: str | None
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns it as a JSON object, but for numbers that are not finite."""
-        return dataclasses.asdict(self)
-
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Look:
-        """Returns what `to_json` made an object of."""
+        """Returns the look that `dataclasses.asdict` made an object of, with numbers that may not be finite."""
         findings = values["findings"]
         arrays = {name: ArrayUse(**seen) for name, seen in findings["arrays"].items()}
         return cls(

@@ -72,9 +72,8 @@ class MetricsLog:
 
         Call it before the first `write`, which also hides TensorBoard's later points. Raises OSError.
 
-        Args:
-          size_bytes: the file's size at the checkpoint; 0 drops all.
-          env_steps: training steps at the checkpoint; -1: there is none.
+        size_bytes: the file's size at the checkpoint; 0 drops all.
+        env_steps: training steps at the checkpoint; -1: there is none.
         """
         if self._tensorboard:
             self._tensorboard.purge_step = env_steps + 1

@@ -174,16 +174,13 @@ class View:
         self._write_status({**last, "alive": False, "finished": reason})
 
     def _write_status(self, status: Mapping[str, object]) -> None:
-        problem = self.directory.write_status(status)
-        if problem:
+        if problem := self.directory.write_status(status):
             self.screen.message(problem)
 
     def write_row(self, values: Mapping[str, Any], *, gathered: bool = True) -> None:
-        """Writes a row of metrics.
+        """Writes a row of metrics: the usual values, with `values` added to them or in place of them.
 
-        Args:
-          values: added to the usual ones, or in place of them.
-          gathered: true: include rates, ratios, and the means and totals since the last such row.
+        gathered: true: include rates, ratios, and the means and totals since the last such row.
         """
         snapshot = self.progress.snapshot()
         stored = snapshot.counts.stored

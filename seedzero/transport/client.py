@@ -18,6 +18,7 @@ Restart at most, if the learner has ended the session meanwhile. Permanent error
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import types as python_types
 
@@ -30,7 +31,7 @@ CLOSE_SECONDS = 5.0
 """Longest time that close() takes for its Goodbye."""
 
 
-class Client:
+class Client(contextlib.AbstractContextManager["Client"]):
     """A worker's connection to its learner. All methods but `leave` are for one thread, the worker's own.
 
     Every method may raise the permanent error that ended the connection, and then every later one does: AccessDenied,
@@ -140,9 +141,6 @@ class Client:
         self._closed = True
         self._thread.run(self._connection.close(reason, failed, CLOSE_SECONDS))
         self._thread.stop()
-
-    def __enter__(self) -> Client:
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: python_types.TracebackType | None

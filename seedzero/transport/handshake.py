@@ -10,6 +10,7 @@ from typing import Any
 
 from google.protobuf import message as protobuf
 
+from seedzero.config import sections
 from seedzero.core import errors, types
 from seedzero.transport import codec, inference_pb2, messages
 
@@ -117,9 +118,9 @@ def _arrays_of(fields: inference_pb2.Spec) -> tuple[types.ArraySpec, ...]:
     return tuple(types.ArraySpec(**_values(array, types.ArraySpec)) for array in fields.packed)
 
 
-def encode_assign(assignment: types.Assignment, *, heartbeat_seconds: float, lease_seconds: float) -> bytes:
+def encode_assign(assignment: types.Assignment, settings: sections.TransportConfig) -> bytes:
     """Returns an Assign message."""
-    times = dict(heartbeat_seconds=heartbeat_seconds, lease_seconds=lease_seconds)
+    times = dict(heartbeat_seconds=settings.heartbeat_seconds, lease_seconds=settings.lease_seconds)
     fields = dict(dataclasses.asdict(assignment), role=_ROLES[assignment.role], **times)
     return codec.from_learner(assign=fields)
 

@@ -104,9 +104,9 @@ class Streams:
                 while self._open:
                     await self._empty.wait()
 
-    def receive(self, stream: Stream, data: bytes | None) -> bool:
-        """Handles a message; returns whether another may follow."""
-        if data is None or stream.closed:
+    def receive(self, stream: Stream, data: object) -> bool:
+        """Handles a message (other objects than bytes: the worker has closed its side); returns whether to read on."""
+        if not isinstance(data, bytes) or stream.closed:
             return False
         if not self.farewell:
             self.side.receive(stream, data)
@@ -114,7 +114,7 @@ class Streams:
 
     async def _read(self, stream: Stream) -> None:
         # No name here holds on to a message: its memory is free for the next one.
-        while self.receive(stream, await stream.read()):
+        while self.receive(stream, await stream.context.read()):
             pass
 
     def _reading_ended(self, stream: Stream, task: asyncio.Task[None]) -> None:
@@ -246,8 +246,7 @@ class LearnerSide:
         session.stream, stream.session = stream, session
         session.renew(self.clock())
         assignment = dataclasses.replace(session.assignment, resumed=bool(hello.session_id))
-        beat, lease = self.settings.heartbeat_seconds, self.settings.lease_seconds
-        stream.put(handshake.encode_assign(assignment, heartbeat_seconds=beat, lease_seconds=lease))
+        stream.put(handshake.encode_assign(assignment, self.settings))
 
     def _create(self, hello: messages.Hello) -> Session:
         for session in list(self.sessions.values()):
@@ -304,6 +303,7 @@ class Stream:
     """One stream, and the messages that wait to be written to it.
 
     Attributes:
+      context: gRPC's side of it.
       session: the one on this stream; None before Hello and after Restart.
       restarted: Restart was sent; messages until the next Hello belong to the session that is over.
       ready: Start was sent, so answers may follow.
@@ -321,13 +321,8 @@ class Stream:
         self.max_message_bytes = handshake.HANDSHAKE_BYTES
         self.failure: grpc_status.Failure | None = None
         self.closed = False
-        self._context = context
+        self.context = context
         self._outbox: asyncio.Queue[bytes | None] = asyncio.Queue()
-
-    async def read(self) -> bytes | None:
-        """Returns the next message; None: the worker has closed its side."""
-        data = await self._context.read()
-        return data if isinstance(data, bytes) else None
 
     def put(self, data: bytes) -> None:
         """Has a message written; never blocks. The protocol bounds how many wait."""
@@ -348,4 +343,4 @@ class Stream:
     async def write_until_closed(self) -> None:
         """Writes messages until close()."""
         while (data := await self._outbox.get()) is not None:
-            await self._context.write(data)
+            await self.context.write(data)

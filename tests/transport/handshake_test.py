@@ -13,6 +13,7 @@ from seedzero.config import sections
 from seedzero.core import errors, types
 from seedzero.transport import codec, handshake, inference_pb2, messages
 
+TIMES = sections.TransportConfig(heartbeat_seconds=5.0, lease_seconds=15.0)
 LIMIT = sections.TransportConfig().max_message_bytes
 
 
@@ -131,7 +132,7 @@ ASSIGNMENT = types.Assignment(
 
 
 def assign_fields() -> inference_pb2.Assign:
-    return codec.decode_learner(handshake.encode_assign(ASSIGNMENT, heartbeat_seconds=5.0, lease_seconds=15.0)).assign
+    return codec.decode_learner(handshake.encode_assign(ASSIGNMENT, TIMES)).assign
 
 
 def test_assignment_survives_the_wire() -> None:

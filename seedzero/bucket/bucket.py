@@ -147,10 +147,7 @@ class Store:
 def open_store(url: Url, retry_seconds: float, flag: str = "run_dir") -> Store:
     """Returns the store of a run, without a request; failing ones are repeated for `retry_seconds`.
 
-    flag: that the user named it by.
-
-    Raises:
-      UsageError: no bucket can have that name.
+    flag: that the user named it by. Raises UsageError if no bucket can have that name.
     """
     import tensorstore  # slow: a mistake in the command line need not wait for it
 

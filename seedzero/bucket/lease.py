@@ -65,14 +65,10 @@ class Lease:
         clock: Callable[[], float] = time.monotonic,
         wait: Callable[[float], object] = time.sleep,
     ) -> None:
-        """
-        Args:
-          store: of the run.
-          copy: token of the local copy; the caller has locked it, so its last user is dead.
-          seconds: time without a renewal after which others may take the lease.
-          report: receives sentences for the user.
-          clock: monotonic seconds.
-          wait: sleeps for so many seconds.
+        """After so many seconds without a renewal others may take the lease.
+
+        copy: token of the local copy; the caller has locked it, so its last user is dead. report: receives sentences
+        for the user. clock: monotonic seconds.
         """
         self._store = store
         self._mine = Holder(copy, secrets.token_hex(8), socket.gethostname(), os.getpid(), 0.0, seconds, False)
@@ -90,11 +86,8 @@ class Lease:
     def acquire(self) -> bool:
         """Takes the lease; returns whether this local copy was the last one to hold it.
 
-        Waits for a learner that may be dead or about to end.
-
-        Raises:
-          Occupied: another learner lives.
-          BucketError: the bucket cannot be used.
+        Waits for a learner that may be dead or about to end. Raises Occupied if another learner lives, BucketError if
+        the bucket cannot be used.
         """
         began = changed = self._clock()
         seen: bytes | None = None
@@ -140,12 +133,7 @@ class Lease:
         return True
 
     def renew(self) -> None:
-        """Renews the lease.
-
-        Raises:
-          LeaseLost: another learner has taken the lease.
-          BucketError: the bucket cannot be used; the lease may still be held.
-        """
+        """Renews the lease; raises LeaseLost if another learner has taken it. After a BucketError it may be held."""
         with self._lock:
             if self._lost:
                 raise errors.LeaseLost(self._lost)

@@ -35,15 +35,10 @@ def token(path: pathlib.Path) -> str:
 def fill(
     store: bucket.Store, path: pathlib.Path, keys: set[str], *, keep: bool, report: Callable[[str], None]
 ) -> tuple[remote.Checkpoints, int | None]:
-    """Fetches the files, the newest checkpoint and the best one of a run.
+    """Fetches the files, the newest checkpoint and the best checkpoint of a run with objects of these `keys`.
 
-    Args:
-      store: of the run; its objects have these `keys`.
-      path: of the local copy, locked by the caller.
-      keep: the local copy was the last one to write; its own files and checkpoints stay.
-
-    Returns:
-      The checkpoints in the bucket, and the step of a checkpoint that only the local copy has.
+    Returns the checkpoints in the bucket, and the step of a checkpoint that only the local copy has. keep: the local
+    copy, locked by the caller, was the last one to write; its own files and checkpoints stay.
 
     Raises:
       BucketError: the bucket cannot be read.

@@ -51,10 +51,7 @@ class Mirror:
     def fill(self) -> None:
         """Acquires the lease, keeps it renewed, and fills the local copy, which the caller has locked.
 
-        Raises:
-          Occupied: another learner uses the bucket's run.
-          BucketError: the bucket cannot be used.
-          CheckpointError: there are checkpoints, but none can be used.
+        Raises Occupied if another learner uses the bucket's run; else as `local_copy.fill`.
         """
         # The lease repeats its requests for a short time only: a missing bucket is an error soon.
         store = bucket.open_store(self.url, self._config.lease_seconds / 3)
@@ -73,11 +70,8 @@ class Mirror:
     def begin(self, on_lost: Callable[[str], None]) -> None:
         """Uploads the local copy's additions, and starts to upload metrics and logs at intervals.
 
-        Args:
-          on_lost: receives, on another thread, the reason why this learner must stop.
-
-        Raises:
-          BucketError: the bucket cannot be written, or another learner has taken it.
+        on_lost: receives, on another thread, the reason why this learner must stop. Raises BucketError if the bucket
+        cannot be written, or another learner has taken it.
         """
         assert self._lease is not None
         self._on_lost = on_lost

@@ -1,4 +1,4 @@
-"""The objects of a run in a bucket: their checkpoints, the superfluous ones, and fetching them.
+"""The objects of a run in a bucket: their checkpoints, superfluous objects, and fetching.
 
 Keys are the paths of the run directory: checkpoints/steps/000000001000/manifest.json. A checkpoint exists if its
 manifest does.
@@ -63,7 +63,7 @@ class Checkpoints:
             self.unusable.discard(number(prefix))
 
     def steps(self) -> dict[int, Known]:
-        """Returns the checkpoints but the best ones, by updates done."""
+        """Returns the checkpoints of steps, not of best/, by updates done."""
         return {number(prefix): known for prefix, known in self.manifests.items() if prefix.startswith(STEPS)}
 
     def bests(self) -> dict[int, Known]:
@@ -128,7 +128,7 @@ def all_keys(prefix: str, found: manifest.Manifest) -> set[str]:
 
 
 def foreign(keys: Collection[str]) -> list[str]:
-    """Returns those of the keys that lie where a run deletes what it does not know, and are not of its kind."""
+    """Returns the foreign keys in the directories that a run cleans: it would delete their objects."""
     return sorted(key for key in keys if key.startswith(f"{ROOT}/") and not _OURS.fullmatch(key))
 
 
@@ -157,14 +157,10 @@ def fetch(
 ) -> None:
     """Fetches a checkpoint into a local run directory; whole files there stay.
 
-    scope: files that are fetched besides the manifest.
-
-    Raises:
-      CheckpointError: a file in the bucket is missing or damaged.
-      BucketError, OSError: from the bucket, or the local disk.
+    scope: files that are fetched besides the manifest. Raises CheckpointError if one in the bucket is missing or
+    damaged; BucketError, OSError from the bucket, or the local disk.
     """
-    own = saved_files.own_files(known.manifest, scope)
-    directories: dict[str, manifest.Files] = {prefix: own}
+    directories: dict[str, manifest.Files] = {prefix: saved_files.own_files(known.manifest, scope)}
     if scope == "all":
         root = f"{ROOT}/{saved_files.SEGMENTS}"
         directories |= {f"{root}/{name}": part for name, part in known.manifest.segments.items()}

@@ -114,11 +114,8 @@ class Copy:
 def local(place: str, fetch: Callable[[Copy], object] = lambda copy: None) -> Iterator[pathlib.Path]:
     """Yields a run directory on this disk: `place` itself, or a copy of this URL, after `fetch` was called with it.
 
-    Its path is absolute: an environment may change the directory of its process.
-
-    Raises:
-      UsageError: a malformed URL, or no run.
-      BucketError: the bucket cannot be read.
+    Its path is absolute: an environment may change the directory of its process. Raises UsageError for a malformed
+    URL, or no run, BucketError if the bucket cannot be read.
     """
     if not place:  # which pathlib takes for the current directory
         raise errors.ResumeError("the run directory is empty; expected DIR or gs://BUCKET/PATH of a training run")

@@ -50,11 +50,8 @@ class Uploads:
     def upload(self, step: int | None) -> None:
         """Uploads a checkpoint, the best one, and earlier ones kept for good that the bucket lacks.
 
-        After an error the next call uploads the rest. Without a step, only the best one is uploaded.
-
-        Raises:
-          BucketError: an upload failed.
-          OSError, CheckpointError: the local copy cannot be read.
+        After an error the next call uploads the rest. Without a step, only the best one is uploaded. Raises
+        BucketError if an upload failed; OSError, CheckpointError if the local copy cannot be read.
         """
         local = self._path / "checkpoints"
         best = [remote.best_prefix(found) for found in saved_files.finished(local / saved_files.BEST)[-1:]]

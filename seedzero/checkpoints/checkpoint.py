@@ -159,9 +159,7 @@ def restore(
       step: updates done, or "last".
       needs_replay: only a checkpoint with all of its replay will do.
 
-    Raises:
-      CheckpointError: no checkpoint is usable.
-      ResumeError: the checkpoint does not fit.
+    Raises CheckpointError if no checkpoint is usable, ResumeError if the checkpoint does not fit.
     """
     if not saved_files.finished(directory / saved_files.STEPS):
         return None

@@ -118,8 +118,7 @@ class CheckpointDir:
     def prune(self) -> None:
         """Deletes the checkpoints and segments that are not kept; after an error the next call deletes the rest.
 
-        Raises:
-          OSError, CheckpointError: the disk cannot be written, or a manifest cannot be read.
+        Raises OSError, CheckpointError if the disk cannot be written, or a manifest cannot be read.
         """
         with self._lock:
             steps = saved_files.finished(self.path / saved_files.STEPS)

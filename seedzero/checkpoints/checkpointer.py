@@ -92,8 +92,7 @@ class Checkpointer:
           max_copy_bytes: bound of the copied replay rows that wait for the disk.
           clock: seconds since the epoch.
 
-        Raises:
-          CheckpointError: the directory cannot be written, or a manifest in it cannot be read.
+        Raises CheckpointError if the directory cannot be written, or a manifest in it cannot be read.
         """
         self._directory = checkpoint_dir.CheckpointDir(directory, config, clock)
         self._on_durable = on_durable

@@ -65,8 +65,7 @@ def flush_tree(root: pathlib.Path) -> None:
 def write_whole(path: pathlib.Path, content: bytes) -> None:
     """Writes a file that appears whole or not at all, but may be lost in a crash. A link in its place is replaced.
 
-    Raises:
-      OSError: the disk is full or cannot be written; an old file stays.
+    Raises OSError if the disk is full or cannot be written; an old file stays.
     """
     temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
     try:

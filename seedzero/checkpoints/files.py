@@ -30,6 +30,9 @@ REPLAY = "replay"
 _SEGMENT = re.compile(r"[0-9]{12,}-[0-9a-f]{8}-[0-9]{4,}")
 """Names of segments; what else lies beside them is not the run's."""
 
+finished = durable.numbered
+"""Returns the steps of the finished checkpoints in a directory, oldest first."""
+
 Step = int | Literal["last", "best"]
 
 Scope = Literal["all", "state", "params"]
@@ -41,16 +44,10 @@ def step_directory(directory: pathlib.Path, step: int) -> pathlib.Path:
     return directory / STEPS / f"{step:012d}"
 
 
-def finished(parent: pathlib.Path) -> list[int]:
-    """Returns the steps of the finished checkpoints in a directory, oldest first."""
-    return durable.numbered(parent)
-
-
 def prepare(directory: pathlib.Path) -> None:
     """Makes the directories and deletes the leftovers of a crash; only the run's owner calls it.
 
-    Raises:
-      CheckpointError: the directory cannot be written, has links, or a manifest cannot be read.
+    Raises CheckpointError if the directory cannot be written, has links, or a manifest cannot be read.
     """
     places = [directory / name for name in (STEPS, SEGMENTS, BEST)]
     for link in durable.links(*places):
@@ -77,8 +74,7 @@ def prepare(directory: pathlib.Path) -> None:
 def manifests(directory: pathlib.Path) -> Iterator[manifest.Manifest]:
     """Yields the manifests of all steps, oldest first, but no missing or damaged ones.
 
-    Raises:
-      CheckpointError: one cannot be read, though it may be whole: what it names must not be deleted.
+    Raises CheckpointError if one cannot be read, though it may be whole: what it names must not be deleted.
     """
     for step in finished(directory / STEPS):
         path = step_directory(directory, step) / manifest.NAME
@@ -129,16 +125,9 @@ def part_of(name: str) -> str:
 def verified(
     directory: pathlib.Path, path: pathlib.Path, *, content: bool = True, scope: Scope = "all"
 ) -> manifest.Manifest:
-    """Returns the manifest of a checkpoint that is whole.
+    """Returns the manifest of the checkpoint at `path`; raises CheckpointError if a file is missing or damaged.
 
-    Args:
-      directory: of all checkpoints.
-      path: of this one.
-      content: compare all checksums, not sizes alone.
-      scope: files that are checked.
-
-    Raises:
-      CheckpointError: a file is missing or damaged.
+    The files of `scope` are checked: all checksums, or without `content` sizes alone.
     """
     found = manifest.read(path)
     manifest.check(path, own_files(found, scope), content=content)
@@ -169,13 +158,8 @@ def find(
 ) -> tuple[pathlib.Path, manifest.Manifest, dict[int, str]]:
     """Returns a checkpoint that is whole, and for "last" the errors of newer ones by step.
 
-    Args:
-      directory: of the checkpoints.
-      step: updates done, "last" (the newest that is whole) or "best".
-      scope: files that are checked.
-
-    Raises:
-      CheckpointError: it is missing or damaged.
+    step: updates done, "last" (the newest that is whole) or "best". Raises CheckpointError if it is missing, or a
+    file of this scope is damaged.
     """
     if step == "last":
         newest, skipped = newest_verified(directory, scope)
@@ -215,9 +199,8 @@ def load(
 def restore_params(directory: pathlib.Path, step: Step, like: trees.Tree) -> tuple[trees.Tree, manifest.Manifest]:
     """Returns the parameters of a checkpoint, found by `find`, and its manifest.
 
-    Raises:
-      CheckpointError: it is missing or damaged.
-      ResumeError: it does not fit `like`, a template of arrays or `jax.ShapeDtypeStruct`s.
+    Raises CheckpointError if it is missing or damaged, ResumeError if it does not fit `like`, a template of arrays or
+    `jax.ShapeDtypeStruct`s.
     """
     path, found, _ = find(directory, step, "params")
     try:
@@ -233,10 +216,7 @@ def list_steps(
 ) -> list[dict[str, Any]]:
     """Returns a row for each checkpoint, oldest first, the best one last; those deleted meanwhile have none.
 
-    Args:
-      directory: of the checkpoints.
-      content: compare all checksums, not sizes alone.
-      check: raises CheckpointError for a damaged checkpoint; None: `verified`.
+    check: raises CheckpointError for a damaged checkpoint; None: `verified`, with or without `content`.
     """
     steps, bests = directory / STEPS, directory / BEST
     found = [steps / f"{step:012d}" for step in finished(steps)]

@@ -72,8 +72,7 @@ def read(directory: pathlib.Path) -> Manifest:
 def parse(content: bytes, step: int) -> Manifest:
     """Returns the manifest in a file's content.
 
-    Raises:
-      CheckpointError: it is damaged, of another format, or not that of the checkpoint of this step.
+    Raises CheckpointError if it is damaged, of another format, or not that of the checkpoint of this step.
     """
     try:
         outer = json_object.parse(content)
@@ -126,11 +125,7 @@ def _checksum(num_bytes: int, sha256: str) -> durable.Checksum:
 
 
 def check(root: pathlib.Path, files: Files, *, content: bool) -> None:
-    """Compares files below `root` with their checksums, or with `content` false, only their sizes.
-
-    Raises:
-      CheckpointError: a file is missing or damaged.
-    """
+    """Raises CheckpointError where a file below `root` is missing or, by checksum or only its size, damaged."""
     for name, expected in files.items():
         path = root / name
         try:

@@ -37,6 +37,7 @@ _GROWTH = 8
 _FILE_BYTES = 8 * 2**20
 _INDEX = "index.json"
 _ROWS = "rows"
+_get = functools.partial(frame_rows.get, mode="clip")
 
 
 class Runs(NamedTuple):
@@ -206,10 +207,6 @@ def scatter(observation: frame_rows.Frames, chunk: Chunk, rows: np.ndarray) -> f
     return _on_shards(frame_rows.put, observation.sharding, donate=(0,))(observation, chunk.slot, chunk.time, padded)
 
 
-def _get(observation: frame_rows.Frames, slot: jax.Array, time: jax.Array) -> jax.Array:
-    return frame_rows.get(observation, slot, time, mode="clip")
-
-
 @functools.cache
 def _on_shards(function: Any, sharding: Any, donate: tuple[int, ...] = ()) -> Any:
     """Returns the jitted function, working on each device's shard of all its arguments."""
@@ -228,8 +225,7 @@ def to_host(copied: jax.Array | np.ndarray, used: np.ndarray) -> np.ndarray:
 def write(root: pathlib.Path, name: str, rows: np.ndarray, runs: Runs) -> Segment:
     """Writes rows [N, ...] and their slots and numbers as a segment below `root`, durably; an error leaves nothing.
 
-    Raises:
-      OSError, ValueError, RuntimeError: from the disk.
+    Raises OSError, ValueError, RuntimeError from the disk.
     """
     with durable.new_directory(root / name) as directory:
         per_file = max(_FILE_BYTES // max(rows[0].nbytes, 1), 1)
@@ -270,11 +266,8 @@ def read_rows(root: pathlib.Path, segment: Segment) -> np.ndarray:
 def restore(root: pathlib.Path, saved: SavedReplay, template: frame_rows.Frames) -> frame_rows.Frames:
     """Returns the saved observation rings [S, T, ...] from segments below `root`; rows never written are 0.
 
-    Args:
-      template: shape, dtype and sharding of the rings; or numpy's rings of zeros, filled in place.
-
-    Raises:
-      CheckpointError: a segment cannot be read.
+    template: shape, dtype and sharding of the rings; or numpy's rings of zeros, filled in place. Raises
+    CheckpointError if a segment cannot be read.
     """
     observation = template
     if not isinstance(template, np.ndarray):

@@ -80,9 +80,7 @@ def num_bytes(tree: Tree) -> int:
 def save(directory: pathlib.Path, tree: Tree) -> None:
     """Writes a tree from `copy` into a new directory; an empty tree gets no directory.
 
-    Raises:
-      CheckpointError: two leaves have the same name.
-      OSError, ValueError, RuntimeError: from the disk or the device.
+    Raises CheckpointError if two leaves have the same name; OSError, ValueError, RuntimeError from disk or device.
     """
     names = [leaf.name for leaf in describe(tree)]
     repeated = [name for name, count in collections.Counter(names).items() if count > 1]
@@ -123,11 +121,7 @@ def _spec(directory: pathlib.Path, name: str) -> dict[str, Any]:
 
 
 def check_fits(leaves: Sequence[TreeLeaf], template: Tree) -> None:
-    """Compares saved arrays with a template.
-
-    Raises:
-      ResumeError: one is missing, superfluous, or of another shape or dtype.
-    """
+    """Raises ResumeError where a saved array is missing, superfluous, or of another shape or dtype than a template."""
     saved = {leaf.name: leaf for leaf in leaves}
     wanted = {leaf.name: leaf for leaf in describe(template)}
     for name in [*wanted, *saved]:

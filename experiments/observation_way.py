@@ -119,7 +119,7 @@ def main() -> None:
     """Trains for a moment; prints the observation's files until its actions are there, then the actions'."""
     way = Way()
     catch.ROWS, catch.COLUMNS = ROWS, COLUMNS
-    catch.Catch._boards = lambda env: way.boards(env)  # type: ignore[method-assign]
+    catch.Catch._show = lambda env: way.boards(env)  # type: ignore[method-assign]
     threading.setprofile(way.profile)
     sys.setprofile(way.profile)
     with tempfile.TemporaryDirectory() as folder:

@@ -90,11 +90,11 @@ def test_killed_while_its_replay_is_still_written_a_run_goes_on_with_its_newest_
 STUCK_DEVICE = """
 import os, sys, threading
 from seedzero.cli import main
-from seedzero.learner import deadline, parts, runner
+from seedzero.learner import deadline, parts, player
 from seedzero.processes import signals
 
 deadline.GRACE_SECONDS = signals.ECHO_SECONDS = 0.0
-update, stuck = runner.Runner.update, threading.Event()
+update, stuck = player.Player.run_update, threading.Event()
 
 def update_or_wait(*arguments):
     if os.path.exists(os.environ["E2E_STUCK"]):
@@ -103,7 +103,7 @@ def update_or_wait(*arguments):
         threading.Event().wait()
     return update(*arguments)
 
-runner.Runner.update = update_or_wait
+player.Player.run_update = update_or_wait
 if os.environ["E2E_ENDS"] == "budget":
     parts.LearnerParts.seconds_left = lambda self: -1.0 if stuck.is_set() else float("inf")
 sys.exit(main.main(sys.argv[4:]))

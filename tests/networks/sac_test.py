@@ -51,7 +51,7 @@ def test_standard_deviations_are_bounded() -> None:
 
 
 def test_bfloat16_tells_near_observations_and_actions_apart() -> None:
-    network = sac_net.make(VECTOR, "gpu", width=64, frame_stack=1, compute_dtype="bfloat16")
+    network = sac_net.make(shared.Layers("sac", width=64, compute_dtype="bfloat16"), VECTOR, "gpu")
     actor, critics = jax.jit(network.init_actor)(jax.random.key(0)), jax.jit(network.init_critics)(jax.random.key(1))
     seen = {types.OBSERVATION: np.array([[100.0, 99, 98, 97], [100.2, 99, 98, 97]], np.float32)}
     mean, _ = jax.jit(network.act)(actor, seen)

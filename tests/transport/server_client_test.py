@@ -743,7 +743,7 @@ def log_event(text: str, event: threading.Event) -> Iterator[None]:
 FROZEN_LEARNER = """
 import sys
 from seedzero.benchmark import transport
-learner = transport._InstantLearner(2)
+learner = transport.InstantLearner(2)
 print(learner.server.start(), flush=True)
 sys.stdin.read()
 learner.server.stop(finished=True, reason="the test is over")

@@ -743,10 +743,18 @@ def log_event(text: str, event: threading.Event) -> Iterator[None]:
 FROZEN_LEARNER = """
 import sys
 from seedzero.benchmark import transport
-learner = transport.InstantLearner(2)
-print(learner.server.start(), flush=True)
-sys.stdin.read()
-learner.server.stop(finished=True, reason="the test is over")
+from seedzero.config import sections
+
+class Pipe:
+    def send(self, address):
+        print(address, flush=True)
+
+    def recv(self):
+        sys.stdin.read()
+        raise EOFError
+
+settings = sections.TransportConfig(listen="127.0.0.1:0")
+transport.InstantLearner(settings, 1, 2, lambda step: None).serve(Pipe())
 """
 
 

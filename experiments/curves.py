@@ -1,0 +1,98 @@
+"""Draws learning curves of run directories, one panel for each title.
+
+    python experiments/curves.py OUT.png [--x=seconds|env_steps] TITLE/LABEL=RUN_DIR[,RUN_DIR...] ...
+
+A curve is the mean return of a run's evaluations. Several runs of one label are seeds: their median, and a band from
+the lowest to the highest. `TITLE=RUN_DIR` needs no label.
+
+    python experiments/curves.py steps.png 'CartPole/3 steps=runs/a1,runs/a2' 'CartPole/5 steps=runs/b1,runs/b2'
+"""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import runs
+
+Curve = list[tuple[np.ndarray, np.ndarray]]
+"""Each seed's x and mean returns."""
+
+
+def read(items: Sequence[str], x: str) -> dict[str, dict[str, Curve]]:
+    """Returns the curves by title and label.
+
+    Raises:
+      SystemExit: an item of another form, or a directory without evaluations.
+    """
+    found: dict[str, dict[str, Curve]] = {}
+    for item in items:
+        name, equals, paths = item.partition("=")
+        if not (name and equals and paths):
+            raise SystemExit(f"{item!r}: expected TITLE/LABEL=RUN_DIR[,RUN_DIR...]")
+        title, _, label = name.partition("/")
+        found.setdefault(title, {})[label] = [_curve(pathlib.Path(path), x) for path in paths.split(",")]
+    return found
+
+
+def _curve(path: pathlib.Path, x: str) -> tuple[np.ndarray, np.ndarray]:
+    try:
+        points = runs.evaluations(path)
+    except FileNotFoundError:
+        raise SystemExit(f"{path} has no metrics.jsonl; expected a run directory of `seedzero train`") from None
+    if not points:
+        raise SystemExit(f"{path} has no evaluation yet; train on, or give another directory")
+    return np.array([point[x] for point in points]), np.array([point["mean_return"] for point in points])
+
+
+def band(curve: Curve, num_points: int = 200) -> tuple[np.ndarray, np.ndarray]:
+    """Returns x [N] and the lowest, median and highest return [3, N] over seeds, where all seeds have evaluations."""
+    first, last = max(x[0] for x, _ in curve), min(x[-1] for x, _ in curve)
+    grid = np.linspace(first, max(first, last), num_points)
+    values = np.stack([np.interp(grid, x, y) for x, y in curve])
+    return grid, np.quantile(values, [0.0, 0.5, 1.0], axis=0)
+
+
+def draw(out: pathlib.Path, panels: Mapping[str, Mapping[str, Curve]], x: str) -> None:
+    """Writes the figure, a panel 3.2 by 2.5 inches."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot, ticker
+
+    figure, axes = pyplot.subplots(1, len(panels), figsize=(3.2 * len(panels), 2.5), squeeze=False)
+    for axis, (title, curves) in zip(axes[0], panels.items(), strict=True):
+        for label, curve in curves.items():
+            if len(curve) == 1:
+                axis.plot(*curve[0], label=label)
+            else:
+                grid, (lowest, median, highest) = band(curve)
+                (line,) = axis.plot(grid, median, label=label)
+                axis.fill_between(grid, lowest, highest, color=line.get_color(), alpha=0.2, linewidth=0)
+        axis.set_title(title, fontsize="medium")
+        axis.set_xlabel(x.replace("_", " "))
+        axis.xaxis.set_major_locator(ticker.MaxNLocator(5))
+        axis.xaxis.set_major_formatter(ticker.EngFormatter(sep=""))
+        axis.grid(alpha=0.3)
+        if any(curves):
+            axis.legend(fontsize="small")
+    axes[0][0].set_ylabel("mean return")
+    figure.tight_layout()
+    figure.savefig(out, dpi=100)
+    pyplot.close(figure)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=pathlib.Path, metavar="OUT.png")
+    parser.add_argument("items", nargs="+", metavar="TITLE/LABEL=RUN_DIR[,RUN_DIR...]")
+    parser.add_argument("--x", choices=("seconds", "env_steps"), default="seconds", help="default: seconds")
+    arguments = parser.parse_args()
+    draw(arguments.out, read(arguments.items, arguments.x), arguments.x)
+    print(arguments.out)
+
+
+if __name__ == "__main__":
+    main()

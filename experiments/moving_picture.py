@@ -1,0 +1,154 @@
+"""Draws trained agents at play as one moving picture, the search's policy beside each.
+
+    python experiments/moving_picture.py OUT.gif RUN_DIR... [--seconds=12] [--fps=10] [--colours=48]
+
+A run directory becomes a panel: the environment's picture, a bar for each action's probability under the search, and
+the position's value. After an episode the next seed's begins. Needs an agent with a search.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import itertools
+import pathlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+import seedzero
+from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.envs import base as env_base
+from seedzero.envs import registry
+
+SIDE = 216
+"""Pixels of a picture's side."""
+_BARS = 92
+"""Pixels of the width of an action's name and bar."""
+_MARGIN, _TITLE = 12, 28
+_DARK, _LIGHT, _TEXT, _CHOSEN = (24, 26, 31), (70, 76, 88), (222, 226, 230), (242, 142, 43)
+
+ACTIONS = {
+    "gym:LunarLander-v3": ("none", "left", "main", "right"),
+    "gym:MinAtar/Breakout-v1": ("none", "left", "right"),
+}
+"""Names of actions; other environments' are numbers."""
+TITLES = {
+    "gym:LunarLander-v3": "LunarLander",
+    "gym:MinAtar/Breakout-v1": "MinAtar Breakout",
+    "spiel:connect_four(rows=4,columns=5)": "Connect four, 4x5",
+}
+"""Titles of panels; other environments have their id."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Moment:
+    """A moment of play: the environment's picture [H, W, 3] uint8, the search's policy [A], its value and choice."""
+
+    picture: np.ndarray
+    policy: np.ndarray
+    value: float
+    action: int
+
+
+def play(path: pathlib.Path, *, every: int) -> Iterator[Moment]:
+    """Yields every so many steps of greedy play, episode after episode, without end.
+
+    Raises:
+      UsageError: not a run directory, or an agent without a search.
+      CheckpointError: no checkpoint.
+    """
+    config = run_dirs.read_saved(path).config
+    settings = dataclasses.replace(config.env.of_evaluation, random_opening=0)
+    policy = seedzero.load(path)
+    with env_base.closing(registry.make(config.env.id, settings, 1, render=True)) as env:
+        for seed in itertools.count(1):
+            step, is_over, count = env.reset([seed]), False, 0
+            policy.reset()
+            while not is_over:
+                mask = {} if step.action_mask is None else {"action_mask": step.action_mask}
+                found = policy.search(step.observation, **mask)
+                if count % every == 0:
+                    yield Moment(env.render(), found.policy[0], float(found.value[0]), int(found.action[0]))
+                step = env.step(policy(step.observation, reward=step.reward, **mask))
+                is_over, count = bool(step.final[0]), count + 1
+            yield Moment(env.render(), np.zeros_like(found.policy[0]), float(found.value[0]), -1)
+
+
+def panel(title: str, names: Sequence[str], moment: Moment) -> Image.Image:
+    """Returns one panel: a title, the environment's picture, and a bar for each action."""
+    image = Image.new("RGB", (SIDE + _BARS + 3 * _MARGIN, SIDE + _TITLE + 2 * _MARGIN), _DARK)
+    draw, font = ImageDraw.Draw(image), ImageFont.load_default(14)
+    draw.text((_MARGIN, _MARGIN), title, _TEXT, font)
+    draw.text((SIDE + 2 * _MARGIN, _MARGIN), f"value {moment.value:+.2f}", _TEXT, font)
+    image.paste(_fitted(moment.picture), (_MARGIN, _MARGIN + _TITLE))
+    height = min(44, SIDE // len(names))
+    for index, (name, share) in enumerate(zip(names, moment.policy, strict=True)):
+        left, top = SIDE + 2 * _MARGIN, _MARGIN + _TITLE + index * height
+        colour = _CHOSEN if index == moment.action else _LIGHT
+        draw.text((left, top), name, _TEXT, ImageFont.load_default(12))
+        draw.rectangle((left, top + 16, left + _BARS - 1, top + height - 8), _DARK, _LIGHT)
+        draw.rectangle((left, top + 16, left + round(float(share) * (_BARS - 1)), top + height - 8), colour)
+    return image
+
+
+def _fitted(picture: np.ndarray) -> Image.Image:
+    """Returns a picture scaled into a square of side SIDE, in whole pixels where it is small."""
+    image = Image.fromarray(picture)
+    scale = SIDE / max(image.size)
+    resized = image.resize(tuple(round(scale * x) for x in image.size), Image.Resampling.BOX)
+    square = Image.new("RGB", (SIDE, SIDE), _DARK)
+    square.paste(resized, tuple((SIDE - x) // 2 for x in resized.size))
+    return square
+
+
+def beside(panels: Sequence[Image.Image]) -> Image.Image:
+    """Returns panels of one height, side by side."""
+    image = Image.new("RGB", (sum(part.width for part in panels), panels[0].height), _DARK)
+    for part, left in zip(panels, itertools.accumulate((part.width for part in panels), initial=0), strict=False):
+        image.paste(part, (left, 0))
+    return image
+
+
+def write(path: pathlib.Path, images: Sequence[Image.Image], *, fps: float, colours: int) -> None:
+    """Writes a .gif that repeats, all frames with one palette so that equal pixels are stored once."""
+    sample = beside(images[:: max(1, len(images) // 8)])
+    palette = sample.quantize(colours, Image.Quantize.MEDIANCUT)
+    frames = [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in images]
+    frames[0].save(path, save_all=True, append_images=frames[1:], duration=round(1000 / fps), loop=0, optimize=True)
+
+
+def main() -> None:
+    arguments = _parser().parse_args()
+    plays: list[Iterator[Moment]] = []
+    labels: list[tuple[str, Any]] = []
+    for item in arguments.run_dirs:
+        path, _, every = item.partition("@")
+        env_id = run_dirs.read_saved(pathlib.Path(path)).config.env.id
+        plays.append(play(pathlib.Path(path), every=int(every or 1)))
+        labels.append((TITLES.get(env_id, env_id), ACTIONS.get(env_id)))
+    images = []
+    for moments in itertools.islice(zip(*plays, strict=True), round(arguments.seconds * arguments.fps)):
+        parts = [
+            panel(title, names or [str(i) for i in range(len(moment.policy))], moment)
+            for (title, names), moment in zip(labels, moments, strict=True)
+        ]
+        images.append(beside(parts))
+    write(arguments.out, images, fps=arguments.fps, colours=arguments.colours)
+    print(f"{arguments.out}: {len(images)} frames, {arguments.out.stat().st_size / 1e6:.2f} MB")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=pathlib.Path, metavar="OUT.gif")
+    parser.add_argument("run_dirs", nargs="+", metavar="RUN_DIR[@EVERY]", help="@EVERY: show every so many steps")
+    parser.add_argument("--seconds", type=float, default=12, help="length of the picture (default 12)")
+    parser.add_argument("--fps", type=float, default=10, help="frames a second (default 10)")
+    parser.add_argument("--colours", type=int, default=48, help="colours of the palette (default 48)")
+    return parser
+
+
+if __name__ == "__main__":
+    main()

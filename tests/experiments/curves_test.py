@@ -1,0 +1,51 @@
+"""Learning curves of run directories: seeds become a median and a band."""
+
+import importlib
+import json
+import pathlib
+from typing import Any
+
+import numpy as np
+import pytest
+
+EXPERIMENTS = pathlib.Path(__file__).parents[2] / "experiments"
+
+
+@pytest.fixture
+def curves(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(EXPERIMENTS))
+    return importlib.import_module("curves")
+
+
+def _run(path: pathlib.Path, returns: list[float]) -> pathlib.Path:
+    path.mkdir()
+    rows = [
+        {"kind": "evaluation", "seconds": 10.0 * i, "env_steps": 100 * i, "update": i, "evaluation_mean_return": value}
+        for i, value in enumerate(returns)
+    ]
+    (path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_seeds_become_a_median_between_the_lowest_and_the_highest(curves: Any, tmp_path: pathlib.Path) -> None:
+    paths = [_run(tmp_path / str(i), [0.0, value, value]) for i, value in enumerate((1.0, 3.0, 5.0))]
+    found = curves.read([f"Task/ours={','.join(map(str, paths))}"], "env_steps")
+    grid, values = curves.band(found["Task"]["ours"], num_points=5)
+    np.testing.assert_allclose(grid, [0, 50, 100, 150, 200])
+    np.testing.assert_allclose(values, [[0, 0.5, 1, 1, 1], [0, 1.5, 3, 3, 3], [0, 2.5, 5, 5, 5]])
+
+
+def test_a_figure_has_a_panel_for_each_title(curves: Any, tmp_path: pathlib.Path) -> None:
+    path = _run(tmp_path / "run", [0.0, 1.0])
+    curves.draw(tmp_path / "out.png", curves.read([f"A={path}", f"B/one={path},{path}"], "seconds"), "seconds")
+    assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("item", "expected"),
+    [("A", "expected TITLE"), ("A=nowhere", "no metrics.jsonl"), ("A=empty", "no evaluation yet")],
+)
+def test_a_wrong_item_is_refused(curves: Any, tmp_path: pathlib.Path, item: str, expected: str) -> None:
+    _run(tmp_path / "empty", [])
+    with pytest.raises(SystemExit, match=expected):
+        curves.read([item.replace("=", f"={tmp_path}/")], "seconds")

@@ -1,0 +1,35 @@
+"""The README's moving picture: panels of agents at play."""
+
+import importlib
+import pathlib
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+EXPERIMENTS = pathlib.Path(__file__).parents[2] / "experiments"
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(EXPERIMENTS))
+    return importlib.import_module("moving_picture")
+
+
+def test_bars_have_the_length_of_the_policy_and_the_chosen_one_its_own_colour(script: Any) -> None:
+    picture = np.full((4, 8, 3), 200, np.uint8)
+    image = script.panel("Game", ["a", "b"], script.Moment(picture, np.array([0.25, 0.75]), 1.5, 1))
+    pixels = np.asarray(image)
+    chosen = (pixels == script._CHOSEN).all(-1).sum(1)
+    light = (pixels == script._LIGHT).all(-1).sum(1)
+    assert chosen.max() == round(0.75 * (script._BARS - 1)) + 1
+    assert round(0.25 * (script._BARS - 1)) <= np.median(light[light > 2]) <= round(0.25 * (script._BARS - 1)) + 2
+
+
+def test_a_picture_of_several_panels_repeats(script: Any, tmp_path: pathlib.Path) -> None:
+    moments = [script.Moment(np.full((8, 8, 3), 80 * i, np.uint8), np.eye(3)[i], 0.0, i) for i in range(3)]
+    images = [script.beside([script.panel(str(n), "abc", moment) for n in range(2)]) for moment in moments]
+    script.write(tmp_path / "out.gif", images, fps=10, colours=16)
+    with Image.open(tmp_path / "out.gif") as found:
+        assert (found.n_frames, found.info["loop"], found.size) == (3, 0, images[0].size)

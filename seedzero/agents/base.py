@@ -1,4 +1,4 @@
-"""The interface of every agent: pure functions, and the data that they learn from.
+"""The interface of every agent: pure functions, and the data for learning.
 
 Shape letters: B batch (rows of one acting call, or windows of one update), A actions, S slots. An agent holds no
 arrays; its state is a train state (what learns) and a memory with one row for each environment.
@@ -30,7 +30,7 @@ TrainState: TypeAlias = Any
 
 
 class Inputs(NamedTuple):
-    """What B environments show. Padding rows may hold anything finite.
+    """Observations of B environments. Padding rows may hold anything finite.
 
     Attributes:
       observation: {name: [B, *shape]} of the arrays in `EnvSpec.arrays`; stacked frames lie on the last axis, oldest
@@ -82,7 +82,7 @@ class Outputs(NamedTuple):
 
 
 class Searched(NamedTuple):
-    """What a search finds for B observations. Where actions are vectors, A of them are sampled.
+    """Findings of a search for B observations. With vectors as actions, A samples per observation.
 
     Attributes:
       action: the chosen one, [B] int32 or [B, D] float32 in the environment's units.
@@ -150,7 +150,7 @@ class Refresh(NamedTuple):
 
 
 class Agent(NamedTuple):
-    """An algorithm as pure functions; the caller jits them.
+    """An algorithm as pure functions; jitting is the caller's.
 
     Attributes:
       data: which windows of the stored rows an update gets.
@@ -191,5 +191,5 @@ class Agent(NamedTuple):
 
     @property
     def samples(self) -> bool:
-        """Whether updates sample a replay; else they consume a queue."""
+        """Whether updates sample a replay; else updates consume a queue."""
         return isinstance(self.data, sources.Replay)

@@ -56,7 +56,7 @@ def epsilon_greedy(key: jax.Array, greedy: jax.Array, epsilon: jax.Array, valid_
 
 
 class Repetition(NamedTuple):
-    """What one environment is repeating.
+    """The repeated action of one environment.
 
     Attributes:
       action: [B] int32, or [B, D] float32 in -1 to 1.
@@ -71,7 +71,7 @@ class Repetition(NamedTuple):
 
 
 def initial(num_slots: int, spec: types.EnvSpec, first_steps: int) -> Repetition:
-    """Returns what nobody repeats yet, [S, ...]; first_steps: see `Repetition.first_left`."""
+    """Returns the state before any repetition, [S, ...]; first_steps: see `Repetition.first_left`."""
     dtype = jnp.float32 if spec.is_continuous else jnp.int32
     return Repetition(
         action=jnp.zeros((num_slots, *spec.action_shape), dtype),
@@ -94,7 +94,7 @@ def apply(
     num_slots: int,
     config: muzero_config.ExploreConfig,
 ) -> tuple[Repetition, jax.Array]:
-    """Returns what is repeated from here on, and the actions to take, [B] int32 or [B, D] float32 in -1 to 1.
+    """Returns the repetitions from now on, and the actions to take, [B] int32 or [B, D] float32 in -1 to 1.
 
     A repetition ends with its episode, and where its action is not legal. Rows without `explore` follow their agent,
     which would take `action`. Other arguments are as in `base.Inputs`.

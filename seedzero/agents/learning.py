@@ -1,4 +1,4 @@
-"""Steps of learning that agents share: cleared padding, minibatches, averaged gradients, one optimizer step."""
+"""Shared steps of learning: cleared padding, minibatches, averaged gradients, one optimizer step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from seedzero.replay import windows as windowing
 
 
 class TrainState(NamedTuple):
-    """What learns.
+    """Learning state of an agent.
 
     Attributes:
       params: newest parameters.
@@ -69,7 +69,7 @@ def schedule(settings: shared.Optimizer) -> Callable[[jax.Array], Any]:
 
 
 def _by_deviation(decay: float, epsilon: float) -> optax.GradientTransformation:
-    """Returns Optax's centered RMSProp with variances that are never below 0.
+    """Returns Optax's centered RMSProp with variances clipped at 0.
 
     The mean square less the squared mean of equal gradients is a rounding error: below -epsilon it has no root.
     """
@@ -87,7 +87,7 @@ def _by_deviation(decay: float, epsilon: float) -> optax.GradientTransformation:
 
 
 def clear_padding(windows: windowing.Windows) -> windowing.Windows:
-    """Returns the windows with rows of 0 in place of the arbitrary ones of padding: NaN times 0 is NaN."""
+    """Returns the windows with padding rows set to 0: arbitrary padding may be NaN, and NaN times 0 is NaN."""
 
     def clear(x: jax.Array) -> jax.Array:
         return jnp.where(windows.weight.reshape(-1, *[1] * (x.ndim - 1)) > 0, x, jnp.zeros_like(x))
@@ -101,7 +101,7 @@ def gradients(
     params: base.Params,
     axis_name: str | None,
 ) -> tuple[base.Params, base.Metrics, Any]:
-    """Returns the gradients of a loss and its metrics, averaged over the mapped axis if any, and its other results."""
+    """Returns a loss's gradients and metrics (both averaged over the mapped axis, if any), and the other results."""
     # Gradients with respect to what differs between devices stay local; those of shared parameters JAX would sum.
     local = params if axis_name is None else jax.lax.pcast(params, axis_name, to="varying")
     (_, (metrics, others)), found = jax.value_and_grad(loss, has_aux=True)(local)
@@ -119,7 +119,7 @@ def apply_gradients(
     schedule: Callable[[jax.Array], jax.Array],
     target_updates: int = 0,
 ) -> tuple[TrainState, base.Metrics]:
-    """Returns the state after one optimizer step; parameters and optimizer stay where a number is not finite.
+    """Returns the state after one optimizer step; non-finite gradients leave parameters and optimizer unchanged.
 
     Args:
       state: before.

@@ -1,4 +1,4 @@
-"""MuZero (Schrittwieser et al. 2020), with Gumbel or PUCT search; over sampled actions where they are continuous.
+"""MuZero (Schrittwieser et al. 2020) with Gumbel or PUCT search; continuous actions are sampled.
 
 The targets and the loss are in `muzero_loss`.
 
@@ -94,7 +94,7 @@ def _stored(config: configs.Config, spec: types.EnvSpec) -> dict[str, sources.St
 
 
 def _keeps_legal(config: configs.Config, spec: types.EnvSpec) -> bool:
-    """Returns whether a row holds its legal actions: stored positions are searched again."""
+    """Returns whether rows store legal actions: stored positions are searched again."""
     return spec.has_action_mask and bool(config.reanalyse.per_insert or config.reanalyse.fresh_share)
 
 
@@ -261,7 +261,7 @@ def _search(
     explore: jax.Array,
     key: jax.Array,
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """Returns the actions [B], or [B, D] in -1 to 1, and what is stored beside them.
+    """Returns the actions [B], or [B, D] in -1 to 1, and their stored companions.
 
     Observations {name: [B, ...]} are stacked.
     """
@@ -312,7 +312,7 @@ def _update(
 def _freshen(
     parts: muzero_model.Parts, params: base.Params, windows: windowing.Windows, key: jax.Array
 ) -> windowing.Windows:
-    """Returns windows of which the first ones have fresh policies and values at all positions of the loss.
+    """Returns windows; the first rows have fresh policies and values at all positions of the loss.
 
     EfficientZero V2 (Wang et al. 2024) and ReZero (Xuan et al. 2024) search each sampled position so, before it is
     learned. Positions of an episode's end and after it are searched too; nothing learns from them.

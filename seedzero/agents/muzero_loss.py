@@ -29,7 +29,7 @@ HIDDEN_GRADIENT_SCALE = 0.5
 
 
 def offsets(config: configs.Config) -> tuple[int, ...]:
-    """Returns the positions whose observations a window needs, ascending: first those of the loss and of searches."""
+    """Returns the positions of a window's needed observations, ascending: the loss's and searches' first."""
     num_searched = 1 + config.muzero.unroll_steps if config.reanalyse.fresh_share else 1
     return tuple(
         sorted({*range(max(num_searched, 1 + consistency_steps(config.muzero))), *_bootstrap_offsets(config)})
@@ -42,7 +42,7 @@ def bootstraps(config: configs.Config) -> bool:
 
 
 def _bootstrap_offsets(config: configs.Config) -> range:
-    """Returns the positions that this network values."""
+    """Returns the positions valued by the network."""
     if not bootstraps(config):
         return range(0)
     n_step, first = config.muzero.n_step, config.muzero.n_step
@@ -110,7 +110,7 @@ def mix_search_values(
 
 
 def _age(windows: windowing.Windows, num_updates: jax.Array | int) -> jax.Array:
-    """Returns [B] int32: updates since the network that acted at the sampled position."""
+    """Returns [B] int32: the acting network's age in updates at the sampled position."""
     return num_updates - windows.stored[ring_store.VERSION][:, 0]
 
 
@@ -143,7 +143,7 @@ def _network_opinions(
 
 
 def augment_windows(parts: muzero_model.Parts, windows: windowing.Windows, key: jax.Array) -> windowing.Windows:
-    """Returns windows with randomly changed observations, for the loss; targets come from what was really seen."""
+    """Returns windows with randomly changed observations, for the loss; targets use the original observations."""
     config = parts.config.muzero
     if not config.shift_pixels and not config.intensity_scale:
         return windows
@@ -332,7 +332,7 @@ def unroll(
 
 
 def _noise(parts: muzero_model.Parts, key: jax.Array, actions: jax.Array) -> jax.Array:
-    """Returns what `_absorbed` draws with at each of K steps, for actions [B, K] or [B, K, D]."""
+    """Returns the random draws of `_absorbed` for each of K steps, for actions [B, K] or [B, K, D]."""
     num_rows, num_steps = actions.shape[:2]
     if not parts.spec.is_continuous:
         return jax.random.gumbel(key, (num_steps, num_rows, parts.spec.num_actions))
@@ -355,7 +355,7 @@ def _absorbed(parts: muzero_model.Parts, policy_logits: jax.Array, noise: jax.Ar
 
 
 def _share(x: jax.Array, mask: jax.Array) -> jax.Array:
-    """Returns the share of the masked places of x that are true, both [...] bool; 0 where the mask has none."""
+    """Returns the share of true places of x under a mask, both [...] bool; 0 for an empty mask."""
     return jnp.sum(x & mask) / jnp.maximum(jnp.sum(mask), 1)
 
 

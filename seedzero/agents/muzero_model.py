@@ -1,4 +1,4 @@
-"""What acting and learning of MuZero share: the network, how its numbers are read, and the optimizer."""
+"""Parts shared by acting and learning of MuZero: network, units of its numbers, optimizer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REWARD_SIZE = "reward_size"
 
 
 class Parts(NamedTuple):
-    """What the functions of this agent share."""
+    """Shared parts of this agent's functions."""
 
     config: configs.Config
     spec: types.EnvSpec
@@ -32,7 +32,7 @@ class Parts(NamedTuple):
 
 
 def make_parts(config: configs.Config, spec: types.EnvSpec, platform: str) -> Parts:
-    """Returns the parts; raises ConfigError where the network does not fit the observations."""
+    """Returns the parts; raises ConfigError for a network and observations of different shapes."""
     network = muzero_net.make(
         config.network,
         spec,
@@ -45,7 +45,7 @@ def make_parts(config: configs.Config, spec: types.EnvSpec, platform: str) -> Pa
 
 
 def signed_discount(parts: Parts) -> float:
-    """Returns what a value is multiplied by one step earlier: between two players also by -1.
+    """Returns the factor of a value one step earlier: the discount, negative between two players.
 
     A value is that of the player to move; what the other one gains, this one loses.
     """
@@ -83,14 +83,14 @@ def clip_rewards(parts: Parts, reward: jax.Array) -> jax.Array:
 
 
 def unit(params: base.Params) -> jax.Array | float:
-    """Returns the size of the usual reward, a scalar: rewards and values of the network and its search count in it."""
+    """Returns the usual size of a reward, a scalar: the unit of the network's and the search's rewards and values."""
     if REWARD_SIZE not in params:
         return 1.0
     return jax.lax.stop_gradient(statistics.root_mean_square(params[REWARD_SIZE]))
 
 
 def decode(parts: Parts, logits: jax.Array) -> jax.Array:
-    """Returns the numbers [...] that logits [..., bins] mean, in the unit of the network."""
+    """Returns the numbers [...] of logits [..., bins], in the unit of the network."""
     network = parts.config.network
     assert logits.shape[-1] == network.num_bins
     return value_transforms.expectation(logits, network.support_limit, network.value_transform)
@@ -101,7 +101,7 @@ _USUALLY_GOES_ON = 4.0
 
 
 def on_and_value_logits(parts: Parts, logits: jax.Array) -> tuple[jax.Array | None, jax.Array]:
-    """Returns the logits [...] of the episode's going on, None where ends are not predicted, and those of the value.
+    """Returns the logits [...] of the episode going on (None without predicted ends) and the value's logits.
 
     Args:
       parts: of the agent.
@@ -113,7 +113,7 @@ def on_and_value_logits(parts: Parts, logits: jax.Array) -> tuple[jax.Array | No
 
 
 def decode_value(parts: Parts, logits: jax.Array) -> jax.Array:
-    """Returns the values [...] that the value head's logits mean: nothing comes where the episode has ended."""
+    """Returns the values [...] of the value head's logits; an ended episode is worth 0."""
     goes_on, logits = on_and_value_logits(parts, logits)
     value = decode(parts, logits)
     return value if goes_on is None else jax.nn.sigmoid(goes_on) * value

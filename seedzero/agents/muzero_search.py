@@ -50,7 +50,7 @@ def find(
     *,
     return_tree: bool = False,
 ) -> RootSearch:
-    """Returns what a search from observations [B, ...] finds; stacked frames lie on their last axis.
+    """Returns the findings of a search from observations [B, ...]; stacked frames lie on the last axis.
 
     Args:
       parts: of the agent.
@@ -117,7 +117,7 @@ def search_value(parts: muzero_model.Parts, root: mcts.Root, result: mcts.Result
 def look(
     parts: muzero_model.Parts, params: base.Params, inputs: base.Inputs, key: jax.Array, *, return_tree: bool
 ) -> base.Searched:
-    """Returns what a search finds, in the units of the environment."""
+    """Returns the findings of a search, in the units of the environment."""
     mask = inputs.action_mask if parts.spec.has_action_mask else None
     found = find(parts, params, inputs.observation, mask, inputs.explore, key, return_tree=return_tree)
     result, unit = found.result, found.unit
@@ -161,7 +161,7 @@ def model_functions(parts: muzero_model.Parts) -> base.Model:
 
 
 def recurrent_fn(parts: muzero_model.Parts) -> mcts.RecurrentFn:
-    """Returns the model as the engine takes it."""
+    """Returns the model in the engine's form."""
     model = _model(parts)
 
     def step(params: base.Params, action: jax.Array, parent: Any) -> tuple[mcts.Prediction, Any]:
@@ -190,7 +190,7 @@ def _model(parts: muzero_model.Parts) -> base.Model:
 
 
 class _Imagined(NamedTuple):
-    """What a search keeps of a node where sums of rewards are predicted.
+    """Embedding of a node under predicted sums of rewards (value prefix).
 
     Attributes:
       hidden: [B, ...].

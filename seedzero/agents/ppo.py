@@ -1,4 +1,4 @@
-"""PPO (Schulman et al. 2017): an actor-critic that learns several times from each batch of its newest steps.
+"""PPO (Schulman et al. 2017): an actor-critic; learns several times from each batch of its newest steps.
 
 Every step is in one update, which goes over all of its steps several times in minibatches; clipping keeps the policy
 near the one that acted. A row's action answers its observation; the action on an episode's last observation is none,
@@ -34,14 +34,14 @@ _LARGEST_REWARD = 10.0
 
 
 class PpoActing(NamedTuple):
-    """What acts: parameters, and the moments of observations; None: nothing is normalized."""
+    """Acting state: parameters, and the moments of observations (None: no normalization)."""
 
     params: base.Params
     moments: Any
 
 
 class PpoTrainState(NamedTuple):
-    """What learns.
+    """Learning state of PPO.
 
     Attributes:
       params: newest parameters.
@@ -61,14 +61,14 @@ class PpoTrainState(NamedTuple):
 
 
 class Past(NamedTuple):
-    """What an LSTM carries: its state [S, 2 * units], and the last action [S] int32, or [S, D] in -1 to 1."""
+    """An LSTM's past: its state [S, 2 * units], and the last action [S] int32, or [S, D] in -1 to 1."""
 
     state: jax.Array
     action: jax.Array
 
 
 class PpoMemory(NamedTuple):
-    """What an environment carries; an empty tuple in place of what is not there.
+    """Memory of an environment; an empty tuple stands for a missing part.
 
     Attributes:
       past: where there is an LSTM.
@@ -113,7 +113,7 @@ class _Parts(NamedTuple):
 
 
 def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
-    """Returns the agent; of the configuration it reads the section ppo.
+    """Returns the agent; reads the configuration's section ppo.
 
     Raises:
       ConfigError: a torso that does not fit the observations.
@@ -174,7 +174,7 @@ def _init(parts: _Parts, key: jax.Array) -> PpoTrainState:
 
 
 def _no_past(parts: _Parts, num_rows: int) -> Past:
-    """Returns what is carried before anything was seen; without an LSTM, the state has no numbers."""
+    """Returns the memory before the first observation; without an LSTM, the state has no numbers."""
     dtype = jnp.float32 if parts.spec.is_continuous else jnp.int32
     return Past(parts.network.initial_state(num_rows), jnp.zeros((num_rows, *parts.spec.action_shape), dtype))
 
@@ -222,7 +222,7 @@ def _look(
 def _choose(
     parts: _Parts, predicted: actor_critic.PpoPrediction, legal: jax.Array | None, draws: jax.Array, key: jax.Array
 ) -> jax.Array:
-    """Returns actions [B] int32, or [B, D] before bounds: samples where `draws` [B], else the likeliest ones."""
+    """Returns actions [B] int32, or [B, D] before bounds: samples for true rows of `draws` [B], else the likeliest."""
     if parts.spec.is_continuous:
         noise = jnp.exp(predicted.log_std) * jax.random.normal(key, predicted.policy.shape)
         return predicted.policy + jnp.where(draws[:, None], noise, 0.0)
@@ -325,7 +325,7 @@ def _rates(config: ppo_config.PPOConfig, num_updates: jax.Array) -> tuple[jax.Ar
 
 
 def _normalized(config: ppo_config.PPOConfig, batch: _Steps, axis_name: str | None) -> _Steps:
-    """Returns a minibatch whose advantages have, over all devices, mean 0 and variance 1, if configured."""
+    """Returns a minibatch; if configured, its advantages have mean 0 and variance 1 over all devices."""
     if not config.normalize_advantages:
         return batch
     num_steps = jnp.maximum(_sum(batch.counted, axis_name), 1.0)
@@ -342,7 +342,8 @@ def _loss_and_metrics(
     num_steps: jax.Array,
     clip_ratio: jax.Array,
 ) -> tuple[jax.Array, base.Metrics]:
-    """Returns the loss and metrics of a minibatch, with the weights that make their mean over devices one over steps.
+    """Returns the loss and metrics of a minibatch, and their weights: the weighted mean over devices is one over
+    steps.
 
     Schulman et al. 2017, equations 7 and 9. num_steps: mean over the devices of their numbers of steps.
     """
@@ -390,6 +391,6 @@ def _count(parts: _Parts, state: PpoTrainState, windows: windowing.Windows, axis
 
 
 def _sum(x: jax.Array, axis_name: str | None) -> jax.Array:
-    """Returns the sum of x, its mean over the devices."""
+    """Returns the sum of x, averaged over the devices."""
     total = jnp.sum(x)
     return total if axis_name is None else jax.lax.pmean(total, axis_name)

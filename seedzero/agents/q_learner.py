@@ -1,4 +1,4 @@
-"""The parts that Ape-X and R2D2 share: their network and optimizer, how they explore, one step of learning.
+"""Shared parts of Ape-X and R2D2: network and optimizer, exploration, one step of learning.
 
 Shape letters: B batch, A actions.
 """
@@ -26,7 +26,7 @@ Config = TypeVar("Config", bound=apex_config.ApexConfig | r2d2_config.R2D2Config
 
 
 class QLearnerParts(NamedTuple, Generic[Config]):
-    """What acting and learning take. num_envs: that share the ladder of epsilons; 0: one for each slot."""
+    """Parts for acting and learning. num_envs: environments on the ladder of epsilons; 0: one per slot."""
 
     config: Config
     spec: types.EnvSpec
@@ -56,7 +56,7 @@ def init(parts: QLearnerParts[Config], key: jax.Array) -> learning.TrainState:
 
 
 def stored(spec: types.EnvSpec) -> dict[str, sources.Stored]:
-    """Returns what both store of an action, see `taken`."""
+    """Returns the stored companions of an action, see `taken`."""
     legal = {"legal": sources.Stored((spec.num_actions,), np.dtype(bool))} if spec.has_action_mask else {}
     return {"action": sources.Stored((), np.dtype(np.int32)), **legal}
 
@@ -69,7 +69,7 @@ def taken(parts: QLearnerParts[Config], action: jax.Array, inputs: base.Inputs) 
 def choose(
     parts: QLearnerParts[Config], q: jax.Array, inputs: base.Inputs, key: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Returns actions [B] int32, at random with each environment's own epsilon where it explores; and the best ones.
+    """Returns actions [B] int32, random with each environment's own epsilon under exploration; and the best actions.
 
     q: [B, A].
     """

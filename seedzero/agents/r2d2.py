@@ -1,4 +1,4 @@
-"""R2D2 (Kapturowski et al. 2019): Ape-X DQN with an LSTM, which learns sequences from the states that acting stored.
+"""R2D2 (Kapturowski et al. 2019): Ape-X DQN with an LSTM; learns sequences from stored LSTM states.
 
 Sequences cross episodes; the LSTM begins anew with each. The first steps of a sequence only bring the state up to
 date.
@@ -27,7 +27,7 @@ from seedzero.replay import windows as windowing
 
 
 class R2d2Memory(NamedTuple):
-    """What an environment carries: the LSTM's state [S, 2 * units], and the last action [S] int32."""
+    """Memory of an environment: the LSTM's state [S, 2 * units], and the last action [S] int32."""
 
     state: jax.Array
     action: jax.Array

@@ -28,7 +28,7 @@ from seedzero.replay import windows as windowing
 
 
 class Params(NamedTuple):
-    """What learns: the actor's parameters, the critics', and the log of the temperature (alpha), a scalar."""
+    """Learned parameters: the actor's, the critics', and the log of the temperature (alpha), a scalar."""
 
     actor: base.Params
     critics: base.Params
@@ -36,7 +36,7 @@ class Params(NamedTuple):
 
 
 class SacActing(NamedTuple):
-    """What acts: the actor's parameters, and the updates that they have seen, a scalar int32; with 0, at random."""
+    """Acting state: the actor's parameters, and their number of updates, a scalar int32; 0: random actions."""
 
     actor: base.Params
     num_updates: jax.Array
@@ -50,7 +50,7 @@ class _Parts(NamedTuple):
 
 
 def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
-    """Returns the agent; of the configuration it reads the section sac.
+    """Returns the agent; reads the configuration's section sac.
 
     Raises:
       ConfigError: a replay that samples by priority.

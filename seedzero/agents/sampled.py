@@ -1,4 +1,4 @@
-"""Sampled MuZero (Hubert et al. 2021): search over a few sampled actions where there are infinitely many.
+"""Sampled MuZero (Hubert et al. 2021): search over a few sampled actions of a continuous space.
 
 A tree's actions are numbers 0 .. K - 1 of K vectors that are sampled at each node; the vectors ride in the embedding.
 The priors over them are policy / proposal (section 4, with one sample a draw): equal where the policy itself proposes.
@@ -35,7 +35,7 @@ def search(
     explore: jax.Array,
     return_tree: bool = False,
 ) -> tuple[mcts.Result, mcts.Root]:
-    """Returns what the search finds, and the root that it ran on: with priors [B, K], and an Embedding.
+    """Returns the search's findings, and its root: with priors [B, K], and an Embedding.
 
     The embedding's actions, in -1 to 1, are those that the findings' numbers stand for.
 
@@ -68,7 +68,7 @@ def _sample(logits: jax.Array, uniform: jax.Array, config: configs.Config) -> bi
 
 
 def pick(actions: jax.Array, number: jax.Array) -> jax.Array:
-    """Returns [R, D]: of the actions [R, K, D] of each row the one with its number [R]."""
+    """Gathers one action per row: [R, K, D], index [R] -> [R, D]."""
     return jnp.take_along_axis(actions, number[:, None, None], axis=1)[:, 0]
 
 

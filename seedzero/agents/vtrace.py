@@ -28,14 +28,14 @@ from seedzero.replay import windows as windowing
 
 
 class VtraceMemory(NamedTuple):
-    """What an environment carries where there is an LSTM: its state [S, 2 * units], and the last action [S] int32."""
+    """Memory of an environment with an LSTM: its state [S, 2 * units], and the last action [S] int32."""
 
     state: jax.Array
     action: jax.Array
 
 
 class PopArtState(NamedTuple):
-    """What learns where PopArt is on: the fields of `learning.TrainState`, and each task's statistics of returns."""
+    """Learning state with PopArt: the fields of `learning.TrainState`, and each task's statistics of returns."""
 
     params: base.Params
     target_params: base.Params
@@ -54,7 +54,7 @@ class _Parts(NamedTuple):
 
 
 def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
-    """Returns the agent; of the configuration it reads the section vtrace.
+    """Returns the agent; reads the configuration's section vtrace.
 
     Raises:
       ConfigError: a torso that does not fit the observations.
@@ -84,7 +84,7 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
 
 
 def _own_torso(config: vtrace_config.VTraceConfig, spec: types.EnvSpec) -> nn.Module:
-    """Returns the Flax module that the user's function makes of spec and configuration."""
+    """Returns the Flax module of the user's function, made from spec and configuration."""
     torso = user_code.load(config.module)(spec, config)
     if not isinstance(torso, nn.Module):
         raise errors.ConfigError(
@@ -115,7 +115,7 @@ def _init(parts: _Parts, key: jax.Array) -> learning.TrainState | PopArtState:
 
 
 def _no_memory(parts: _Parts, num_rows: int) -> VtraceMemory:
-    """Returns what is carried before anything was seen; without an LSTM, the state has no numbers."""
+    """Returns the memory before the first observation; without an LSTM, the state has no numbers."""
     return VtraceMemory(parts.network.initial_state(num_rows), jnp.zeros(num_rows, jnp.int32))
 
 
@@ -160,7 +160,7 @@ def _look(
 def _update(
     parts: _Parts, state: Any, windows: windowing.Windows, axis_name: str | None
 ) -> tuple[Any, None, base.Metrics]:
-    """Returns the state after one update, of the type that it had, and metrics."""
+    """Returns the state after one update, of unchanged type, and metrics."""
     windows = learning.clear_padding(windows)
     returns = state.returns if parts.config.popart else None
 

@@ -1,4 +1,4 @@
-"""What an environment shows, before anything is written or JAX is loaded."""
+"""Facts about an environment, gathered before anything is written or JAX is loaded."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LIBRARY = os.path.dirname(os.__file__)
 
 
 def spec_of(settings: sections.EnvConfig, *, limit_seconds: float = _LIMIT_SECONDS) -> types.EnvSpec | None:
-    """Returns an environment's spec; None with --env=remote, where only workers know it.
+    """Returns an environment's spec; None with --env=remote, known to workers alone.
 
     A user's own module is imported in a process of its own, like a worker's, without the accelerator: it may change
     variables that JAX reads. limit_seconds: for this process.
@@ -61,7 +61,8 @@ def look(
     limit_seconds: float = _LIMIT_SECONDS,
     say: Callable[[str], None] = lambda text: None,
 ) -> check.Look:
-    """Returns what an environment shows in random steps, see `check.look`; as `spec_of`, a user's own in a process.
+    """Returns the findings of random steps, see `check.look`; a user's own environment runs in a process, as in
+    `spec_of`.
 
     limit_seconds: for all but the steps. say: takes a sentence every 10 s.
 
@@ -88,7 +89,7 @@ def _ask(
     limit_seconds: float,
     say: Callable[[str], None],
 ) -> Mapping[str, Any]:
-    """Returns what a process of its own answers by this key; ConfigError where it tells nothing."""
+    """Returns the answer of a separate process under this key; ConfigError for no answer."""
     request = {"settings": dataclasses.asdict(settings), **arguments}
     code, printed, complaints = _output(json.dumps(request), limit_seconds, say)
     complaints, _, crash = complaints.partition(_CRASH)
@@ -109,7 +110,7 @@ def _ask(
 
 
 def _output(request: str, limit_seconds: float, say: Callable[[str], None]) -> tuple[int | None, str, str]:
-    """Returns exit code, output and errors of `seedzero.envs` once it has ended; None: it did not within the limit.
+    """Returns exit code, output and errors of `seedzero.envs` after its end; None: still running at the limit.
 
     What it started may live on and hold its output open, so this goes to files. Then it is killed.
     """
@@ -165,7 +166,7 @@ def _wait(process: programs.Process, limit_seconds: float, say: Callable[[str], 
 
 
 def _place(crash: str) -> str:
-    """Returns where faulthandler saw an environment, for the middle of a sentence; "": nowhere."""
+    """Returns faulthandler's last place in an environment's code, for the middle of a sentence; "": unknown."""
     frames = [frame for frame in _FRAME.findall(crash) if "site-packages" in frame[0] or _LIBRARY not in frame[0]]
     if not frames:
         return ""
@@ -175,7 +176,7 @@ def _place(crash: str) -> str:
 
 
 def _refused(settings: sections.EnvConfig, reason: str) -> errors.ConfigError:
-    """Returns the error for an environment, which is named once."""
+    """Returns the error for an environment, naming the environment once."""
     names = (settings.id, settings.id.partition(":")[2])
     reason = functools.reduce(lambda text, name: text.replace(f"environment {name!r}", "it", 1), names, reason)
     return errors.ConfigError(f"--env={settings.id}: {reason.removeprefix('it: ')}")
@@ -191,7 +192,7 @@ def _answer(printed: str) -> dict[str, Any]:
 
 
 def _end(code: int, printed: str, place: str) -> str:
-    """Returns how a process ended that told nothing, and its last words."""
+    """Returns the end of a process without an answer, and its last words."""
     names = {number.value: number.name for number in signal.Signals}  # most real-time signals have none
     ended = f"exit code {code}" if code >= 0 else f"signal {names.get(-code, -code)}"
     words = printed.strip().splitlines()

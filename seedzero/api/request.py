@@ -21,7 +21,7 @@ _SHOWING = {"env.id", "env.kwargs", "env.wrappers", "transport.spec_seconds"}
 
 
 class Request(NamedTuple):
-    """What a command line, or a call, asks for.
+    """A request by a command line or a call.
 
     Attributes:
       preset: its name.
@@ -47,7 +47,7 @@ class Request(NamedTuple):
 
 
 def make(flags: Mapping[str, str], settings: Mapping[str, str]) -> Request:
-    """Returns what a command line asks for.
+    """Returns the request of a command line.
 
     A run directory that holds a run brings its preset and settings where the command line names neither preset nor
     environment.
@@ -130,7 +130,7 @@ def _saved(run_dir: str, settings: Mapping[str, str], *, trusted: bool) -> tuple
 
 
 def check_early(asked: Request, *, has_environments: bool = True) -> Request:
-    """Refuses what can be seen to be wrong before JAX is loaded and the device known; returns it with its spec.
+    """Refuses detectable mistakes before JAX is loaded and the device known; returns the request with its spec.
 
     Args:
       asked: to check.
@@ -154,7 +154,7 @@ def check_early(asked: Request, *, has_environments: bool = True) -> Request:
 
 
 def _with_spec(asked: Request, *, must_be_known: bool) -> Request:
-    """Returns the request with the environment's spec, if that can be known here."""
+    """Returns the request with the environment's spec, if known here."""
     from seedzero.envs import registry  # numpy and gymnasium, which an early mistake need not wait for
 
     config = asked.config
@@ -174,7 +174,7 @@ def _with_spec(asked: Request, *, must_be_known: bool) -> Request:
 
 
 def resolve(asked: Request) -> tuple[configs.Config, list[str]]:
-    """Returns the configuration with everything resolved that depends on this machine, and notes; loads JAX.
+    """Returns the configuration with all values of this machine resolved, and notes; loads JAX.
 
     Raises:
       ConfigError: no network of the agent fits the environment, or the devices can't share its numbers.

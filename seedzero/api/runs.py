@@ -1,4 +1,4 @@
-"""What one does with a run: load its agent, evaluate it. The run may be in a bucket."""
+"""Functions of a finished or running run, local or in a bucket: load its agent, evaluate, export."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Evaluation:
     second: Mapping[str, int] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the statistics that there are."""
+        """Returns the statistics, without the missing entries."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
 
@@ -111,7 +111,7 @@ def evaluate(
     progress: Callable[[int, int], object] | None = None,
     trust_run_dir: bool = False,
 ) -> Evaluation:
-    """Plays greedy episodes with a checkpoint, in environments of this process; returns their statistics.
+    """Plays greedy episodes with a checkpoint, in environments of the calling process; returns statistics.
 
     Args:
       run_dir: directory or gs://BUCKET/PATH of the run.
@@ -204,7 +204,7 @@ def check_export(file_format: str, platforms: Sequence[str], batch_size: int | N
 
 
 def checked_step(step: object) -> Step | None:
-    """Returns a step with a number of its own type. Raises UsageError unless it is one that `Step` names, or None."""
+    """Returns a step as an int or a word of `Step`, or None. Raises UsageError for anything else."""
     if step is None or (isinstance(step, str) and step in ("best", "last")):
         return cast(Step | None, step)
     with contextlib.suppress(TypeError):

@@ -34,7 +34,7 @@ def train(
     trust_run_dir: bool = False,
     **settings: options.Value | os.PathLike[str],
 ) -> result.Result:
-    """Trains an agent until a budget is spent, a return is reached or the user stops it; returns how it ended.
+    """Trains an agent until a budget is spent, a return is reached or the user stops; returns the reason and totals.
 
     Arguments are the flags of `seedzero train`: `seedzero.train("gym:CartPole-v1", run_dir="runs/one", seed=3,
     max_updates=2000, **{"search.num_simulations": 8})`. The same call resumes the run; with `run_dir` alone it goes on
@@ -77,7 +77,7 @@ def start(
     handles_signals: bool = True,
     leaves_when_late: bool = False,
 ) -> result.Result:
-    """Trains; returns how it ended. Errors as in `train`, and ConfigError in a module that is imported for a training.
+    """Trains; returns the result. Errors as in `train`, and ConfigError in a module imported for a training.
 
     Args:
       flags: preset, run_dir and trust_run_dir, where given.

@@ -1,1 +1,1 @@
-"""Speed measurements of the parts, each against its bound. `seedzero benchmark PART` runs them."""
+"""Speed measurements of the parts, each against a bound. `seedzero benchmark PART` prints them."""

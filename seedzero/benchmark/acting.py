@@ -26,7 +26,7 @@ from seedzero.networks import observations
 
 
 def run(preset: str = "", settings: subjects.Settings | None = None, *, seconds: float = 12.0) -> dict[str, Any]:
-    """Measures every batch size of a learner with this preset.
+    """Measures every batch size of a preset's learner.
 
     Args:
       preset, settings: as in `subject.make`.

@@ -1,4 +1,4 @@
-"""Steps a second of a family's environments through the real server and worker client, against the same ones alone.
+"""Steps a second of a family's environments through the real server and worker client, and without them.
 
 One worker process has both: groups of environments that it steps in turn by random actions, and as many more whose
 steps go to a server that answers at once with such actions. Short slices with and without the wire alternate, so that
@@ -71,7 +71,7 @@ def run(
 
 
 def _actions(spec: types.EnvSpec, num_envs: int) -> Iterator[np.ndarray]:
-    """Returns an endless cycle of random actions, of which `_legal` makes legal ones."""
+    """Returns an endless cycle of random actions, for `_legal` to make legal."""
     rng = np.random.default_rng([0, 1])  # no environment's, whose seeds are 0, 1, ...
     shape = (_NUM_ACTIONS, num_envs, *spec.action_shape)
     if spec.is_continuous:
@@ -81,7 +81,7 @@ def _actions(spec: types.EnvSpec, num_envs: int) -> Iterator[np.ndarray]:
 
 
 def _legal(actions: np.ndarray, step: types.EnvStep) -> np.ndarray:
-    """Returns the actions, illegal ones replaced by the next legal one, in a circle."""
+    """Returns the actions; an illegal action becomes the next legal one, in a circle."""
     if step.action_mask is None:
         return actions
     num_actions = step.action_mask.shape[1]
@@ -130,7 +130,7 @@ def _step_by_wire(learner: client.Client, groups: list[env_base.VectorEnv]) -> N
 
 
 def _alone(groups: list[env_base.VectorEnv], steps: list[types.EnvStep]) -> Callable[[], None]:
-    """Returns a call that steps the groups in turn. steps: the newest of each, which are replaced."""
+    """Returns a call for stepping the groups in turn. steps: the newest step of each group, replaced in place."""
     turns, actions = itertools.cycle(range(len(groups))), _actions(groups[0].spec, groups[0].num_envs)
 
     def step() -> None:

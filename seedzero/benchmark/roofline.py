@@ -1,4 +1,4 @@
-"""Chips' published peaks, the least time of a program on them, and the pace that follows from all programs.
+"""Chips' published peaks, a program's least time on a chip, and the pace of all programs together.
 
 A program's time is at least that of its arithmetic at the peak rate, and that of its bytes at the memory's bandwidth.
 Nothing else is counted: no communication between chips, no dispatch, no waiting for the host. So every prediction is
@@ -66,7 +66,7 @@ SLICES = {
 
 
 class Cost(NamedTuple):
-    """What one call of a program does on each device. cycles: as the compiler estimates; 0 where it does not."""
+    """Cost of one call of a program on each device. cycles: the compiler's estimate; 0: none."""
 
     flop: float
     moved_bytes: float
@@ -78,7 +78,7 @@ class Cost(NamedTuple):
 
 
 def seconds(cost: Cost, chip: Chip) -> float:
-    """Returns the least time of one call."""
+    """Returns the least time of a call."""
     return max(cost.flop / (1e12 * chip.tflops), cost.moved_bytes / (1e9 * chip.hbm_gb_per_second))
 
 

@@ -70,7 +70,7 @@ def make(preset: str, settings: Settings) -> Subject:
 
 
 def spec(config: configs.Config) -> types.EnvSpec:
-    """Returns the spec of the configured environment, which is made for it; errors as in `make`."""
+    """Returns the spec of the configured environment, made for this purpose; errors as in `make`."""
     env = registry.make(config.env.id, config.env, 1)
     try:
         return env.spec
@@ -79,7 +79,7 @@ def spec(config: configs.Config) -> types.EnvSpec:
 
 
 def facts(subject: Subject) -> dict[str, str | int]:
-    """Returns the facts that a figure depends on, besides the code."""
+    """Returns a figure's circumstances besides the code."""
     device = subject.setup.mesh.devices.flat[0]
     return {
         "preset": subject.preset,

@@ -22,7 +22,7 @@ Slices = dict[str, list[float]]
 
 
 def carrying(function: Callable[[Any, int], tuple[Any, Any]], state: Any) -> Program:
-    """Returns a program of (state, number of the call) -> (state, arrays to wait for), which donates its state."""
+    """Returns a program of (state, number of the call) -> (state, arrays to wait for), donating its state."""
     calls = itertools.count()
 
     def call() -> Any:

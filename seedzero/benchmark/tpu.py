@@ -1,4 +1,4 @@
-"""What TPUs that are not here would need: a preset's programs, compiled by the TPU's own compiler.
+"""Needs of absent TPUs: a preset's programs, compiled by the TPU's own compiler.
 
 The compiler comes with the package libtpu and needs no TPU. It tells each program's memory, arithmetic and moved
 bytes; times follow from the chip's peaks (`roofline.py`). Compiled are the learner's own programs with the shapes of
@@ -66,7 +66,7 @@ def run(
     usd_per_chip_hour: float | None = None,
     report: Callable[[Row], None] = lambda row: None,
 ) -> dict[str, Any]:
-    """Compiles every program of a preset's learner on these chips, several at once, and predicts its pace.
+    """Compiles every program of a preset's learner on some chips, several at once, and predicts the pace.
 
     Args:
       preset: its name; empty: DEFAULT_PRESET.
@@ -115,7 +115,7 @@ def topology_name(slice_: roofline.Slice) -> str:
 
 
 def make_mesh(chips: str) -> jax.sharding.Mesh:
-    """Returns a mesh of chips that are not here; nothing can run on it. UsageError without an installed libtpu."""
+    """Returns a mesh of absent chips, for compilation alone. UsageError without an installed libtpu."""
     if importlib.util.find_spec("libtpu") is None and "TPU_LIBRARY_PATH" not in os.environ:
         command = packages.install_command("jax[tpu]")
         raise errors.UsageError(f"the TPU's compiler, package libtpu, isn't installed: {command}")
@@ -145,7 +145,7 @@ def make_setup(
 def traces(
     setup: setups.Setup, *, on_host: bool = False
 ) -> dict[tuple[str, int], Callable[[], tracing.UncompiledProgram]]:
-    """Returns what traces each of the learner's programs, by name and rows over all devices.
+    """Returns the tracing functions of the learner's programs, by name and rows over all devices.
 
     on_host: whether the host keeps the replay's frames.
     """
@@ -209,7 +209,7 @@ def _counted(compiled: Any) -> roofline.Cost:
 
 
 def _loops_cost(jaxpr: Any, mesh: jax.sharding.Mesh) -> tuple[roofline.Cost, int]:
-    """Returns what loops' trips after the first cost, and the number of loops without a known number of trips."""
+    """Returns the cost of loops' trips after the first, and the number of loops with an unknown number of trips."""
     extra, num_open = roofline.Cost(0.0, 0.0), 0
     for loop, trips in loops(jaxpr):
         if trips is None:
@@ -224,7 +224,7 @@ def _loops_cost(jaxpr: Any, mesh: jax.sharding.Mesh) -> tuple[roofline.Cost, int
 
 
 def loops(jaxpr: Any) -> Iterator[tuple[Mapping[str, Any], int | None]]:
-    """Yields the loops of a function, not those within them: JAX's parameters, and the trips, None if not known."""
+    """Yields a function's outermost loops: JAX's parameters, and the trips (None: unknown)."""
     for equation in jaxpr.eqns:
         parameters = equation.params
         if equation.primitive.name == "scan":
@@ -240,7 +240,7 @@ def loops(jaxpr: Any) -> Iterator[tuple[Mapping[str, Any], int | None]]:
 
 
 def _body_cost(loop: Mapping[str, Any], trips: int, mesh: jax.sharding.Mesh) -> roofline.Cost:
-    """Returns the cost of some trips of a loop, one after the other, whose shapes are those of one device."""
+    """Returns the cost of some trips of a loop, one after another, with the shapes of a single device."""
     num_constants, num_carried, body = loop["num_consts"], loop["num_carry"], loop["jaxpr"]
     call = jax_core.jaxpr_as_fun(body)
 
@@ -265,7 +265,7 @@ def _body_cost(loop: Mapping[str, Any], trips: int, mesh: jax.sharding.Mesh) -> 
 def _compile(
     setup: setups.Setup, config: configs.Config, chip: roofline.Chip, report: Callable[[Row], None]
 ) -> list[Row]:
-    """Returns the programs' rows: acting, largest first, then what trains. Reports them as they are done."""
+    """Returns the compiled programs' rows: acting, largest first, then training. Reports each at its end."""
     on_host = config.replay.placement == "host"
     whole, half = traces(setup, on_host=on_host), traces(halved(setup), on_host=on_host)
 
@@ -318,7 +318,7 @@ def predict(
     host_steps_per_second: float | None,
     usd_per_chip_hour: float | None,
 ) -> dict[str, float]:
-    """Returns the pace that the rows allow, cut by the host's."""
+    """Returns the pace of the rows, cut by the host's."""
     calls = calls_per_step(setup, config)
     used = {row["name"]: row for row in rows if row["name"] != "act" or row["rows"] == setup.max_rows}
     groups: dict[str, Collection[str]] = {"device": used.keys()}

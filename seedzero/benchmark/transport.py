@@ -131,7 +131,7 @@ def receive(pipe: Pipe) -> Any:
 
 
 def asked(pipe: Pipe) -> Iterator[Any]:
-    """Returns what is received until the other end closes."""
+    """Returns the messages received until the other end closes."""
     with contextlib.suppress(EOFError):
         while True:
             yield pipe.recv()

@@ -1,4 +1,4 @@
-"""The whole update against the bare gradient of its loss, and the times of its parts.
+"""The whole update against the bare gradient of its loss, and the parts' times.
 
 The bare gradient uses one fixed batch of windows and targets: it samples nothing, makes no targets and changes no
 parameter. Each part is a program of its own; XLA fuses and overlaps parts of one program, so their times need not sum
@@ -24,7 +24,7 @@ from seedzero.replay import windows as windowing
 
 
 def run(preset: str = "", settings: subjects.Settings | None = None, *, seconds: float = 10.0) -> dict[str, Any]:
-    """Measures the update and its parts.
+    """Measures the update and the times of its parts.
 
     Args:
       preset, settings: as in `subject.make`.

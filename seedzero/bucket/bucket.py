@@ -1,4 +1,4 @@
-"""Buckets: their URLs, reading and writing objects, and advice for their errors.
+"""Buckets: URLs, reading and writing objects, and advice for errors.
 
 Objects appear whole, and a write may depend on a generation read before. Buckets have no rename and no append, so a
 learner writes its run on a local disk and mirrors it (`bucket/mirror.py`).
@@ -90,14 +90,14 @@ def naming(path: pathlib.Path, url: Url) -> Iterator[None]:
 
 
 class Value(NamedTuple):
-    """An object's bytes, None if it does not exist, and its generation, for `if_equal` of `Store.write`."""
+    """An object's bytes, None for a missing object, and its generation, for `if_equal` of `Store.write`."""
 
     content: bytes | None
     generation: bytes
 
 
 class Store:
-    """The objects of one run, by their keys below its path; thread-safe. A failed request raises BucketError."""
+    """The objects of a run, by keys below the run's path; thread-safe. A failed request raises BucketError."""
 
     def __init__(self, objects: tensorstore.KvStore, url: Url, retry_seconds: float) -> None:
         """`objects` have keys below the run's path, and repeat failing requests for `retry_seconds`."""
@@ -111,13 +111,13 @@ class Store:
         return Value(bytes(found.value) if found.state == "value" else None, found.stamp.generation)
 
     def write(self, key: str, content: bytes, *, if_equal: bytes | None = None) -> bytes | None:
-        """Writes an object and returns its generation; None: it has another generation than `if_equal`."""
+        """Writes an object and returns its generation; None: the generation differs from `if_equal`."""
         written = self._objects.write(key, content, if_equal=if_equal)
         stamp = self._wait(written, f"writing {self.url}/{key}", num_bytes=len(content))
         return stamp.generation or None
 
     def delete(self, key: str) -> None:
-        """Deletes an object, if it exists."""
+        """Deletes an object, if present."""
         self._wait(self._objects.write(key, None), f"deleting {self.url}/{key}")
 
     def list(self, proof: str) -> set[str]:
@@ -145,7 +145,7 @@ class Store:
 
 
 def open_store(url: Url, retry_seconds: float, flag: str = "run_dir") -> Store:
-    """Returns the store of a run, without a request; failing ones are repeated for `retry_seconds`.
+    """Returns the store of a run, without a request; failing requests are repeated for `retry_seconds`.
 
     flag: that the user named it by. Raises UsageError if no bucket can have that name.
     """
@@ -173,7 +173,7 @@ def _endpoint(url: Url) -> dict[str, Any]:
 
 
 def _num_retries(seconds: float) -> int:
-    """Returns the number of pauses, doubling up to the longest one, that fit into these seconds; at least 1."""
+    """Returns the number of doubling pauses, up to the longest one, within some seconds; at least 1."""
     count, pause = 0, _FIRST_PAUSE_SECONDS
     while pause < _LONGEST_PAUSE_SECONDS and seconds >= pause:
         count, seconds, pause = count + 1, seconds - pause, min(2 * pause, _LONGEST_PAUSE_SECONDS)

@@ -45,7 +45,7 @@ class Holder:
 
 
 def parse(content: bytes, url: bucket.Url) -> Holder:
-    """Returns the holder in the object's content. Raises BucketError if it is damaged."""
+    """Returns the holder in the object's content. Raises BucketError for damaged content."""
     try:
         return Holder(**json_object.parse(content))
     except (ValueError, TypeError) as error:
@@ -84,7 +84,7 @@ class Lease:
         return self._mine.seconds / 3
 
     def acquire(self) -> bool:
-        """Takes the lease; returns whether this local copy was the last one to hold it.
+        """Takes the lease; returns whether the local copy was the last holder.
 
         Waits for a learner that may be dead or about to end. Raises Occupied if another learner lives, BucketError if
         the bucket cannot be used.
@@ -133,7 +133,9 @@ class Lease:
         return True
 
     def renew(self) -> None:
-        """Renews the lease; raises LeaseLost if another learner has taken it. After a BucketError it may be held."""
+        """Renews the lease; raises LeaseLost after a takeover by another learner. After a BucketError the outcome is
+        unknown.
+        """
         with self._lock:
             if self._lost:
                 raise errors.LeaseLost(self._lost)
@@ -154,11 +156,11 @@ class Lease:
             raise errors.LeaseLost(self._lost)
 
     def check(self) -> None:
-        """Renews the lease, unless that happened lately. Errors: as `renew`."""
+        """Renews the lease, except shortly after a renewal. Errors: as `renew`."""
         if self._lost or self._clock() - self._renewed > self._mine.seconds / 2:
             self.renew()
 
     def release(self) -> None:
-        """Releases the lease: others may take it at once. After a BucketError they have to wait."""
+        """Releases the lease: others may take over at once. After a BucketError others wait for the lease's end."""
         with self._lock:
             self._write(dataclasses.replace(self._mine, released=True), self._generation)

@@ -1,4 +1,4 @@
-"""The local copy of a run in a bucket: a learner fills it from the bucket, writes it, and uploads the changes.
+"""The local copy of a run in a bucket: filled from the bucket by a learner, written there, uploaded as changes.
 
 The bucket is the truth: a local copy loses all that the bucket lacks, unless it was the last one to write there.
 """
@@ -20,7 +20,7 @@ _TOKEN_FILE = "copy.json"
 
 
 def token(path: pathlib.Path) -> str:
-    """Returns the token that names a local copy in the lease, a new one at first. Raises ResumeError."""
+    """Returns the local copy's name in the lease, a new token at first. Raises ResumeError."""
     file = path / _TOKEN_FILE
     try:
         return str(json_object.parse(file.read_bytes())["copy"])
@@ -65,7 +65,7 @@ def fill(
 
 @dataclasses.dataclass(frozen=True)
 class _LocalCopy:
-    """A local copy and the checkpoints in its bucket."""
+    """A local copy and the checkpoints in the bucket."""
 
     store: bucket.Store
     path: pathlib.Path
@@ -92,7 +92,7 @@ class _LocalCopy:
             )
 
     def fetch_newest(self) -> int | None:
-        """Fetches the newest checkpoint that is whole, unless the local copy has it or a newer one: returns that."""
+        """Fetches the newest whole checkpoint, unless the local copy is as new or newer; returns the newer step."""
         local, _ = saved_files.newest_verified(self.path / "checkpoints")
         for step in sorted(self.objects.steps(), reverse=True):
             if local is not None and local.step >= step:
@@ -109,7 +109,7 @@ class _LocalCopy:
         return None
 
     def _fetch_usable(self, step: int) -> bool:
-        """Fetches a checkpoint, without its replay if that is damaged; returns whether its state is there."""
+        """Fetches a checkpoint, without a damaged replay; returns whether its state is present."""
         outcomes: dict[saved_files.Scope, str] = {"all": "is fetched without its replay", "state": "is skipped"}
         for scope, outcome in outcomes.items():
             try:
@@ -120,7 +120,7 @@ class _LocalCopy:
         return False
 
     def fetch_best(self) -> None:
-        """Fetches the best checkpoint, if there is one; a damaged one is reported."""
+        """Fetches the best checkpoint, if any; reports damage."""
         bests = self.objects.bests()
         if bests:
             try:

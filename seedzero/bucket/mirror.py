@@ -1,4 +1,4 @@
-"""A run in a bucket: a learner writes a local copy, as it writes every run, and mirrors it.
+"""Mirror of a run in a bucket: a learner writes a local copy like any run; uploads follow.
 
 start    lease acquired --> local copy filled from the bucket --> training resumes as usual
 while    checkpoint on the disk --> new segments, its files, metrics and logs, its manifest last --> durable
@@ -18,7 +18,7 @@ from seedzero.core import errors
 
 
 class Mirror:
-    """The bucket of a run. One thread calls `fill`, then `begin`, then `finish`, which releases the lease.
+    """The bucket of a run. One thread calls `fill`, then `begin`, then `finish` (releases the lease).
 
     Attributes:
       url: of the run.
@@ -49,7 +49,7 @@ class Mirror:
         self._threads: list[threading.Thread] = []
 
     def fill(self) -> None:
-        """Acquires the lease, keeps it renewed, and fills the local copy, which the caller has locked.
+        """Acquires the lease, keeps it renewed, and fills the local copy, locked by the caller.
 
         Raises Occupied if another learner uses the bucket's run; else as `local_copy.fill`.
         """
@@ -99,7 +99,7 @@ class Mirror:
             self._report(f"{error}; the last metrics may be missing there, and the next learner has to wait")
 
     def _start(self, name: str, seconds: float, action: Callable[[], None]) -> None:
-        """Starts a thread of this name that calls `action` every so many seconds, until `finish`."""
+        """Starts a named thread; it calls `action` at a fixed period in seconds, until `finish`."""
         thread = threading.Thread(target=self._repeat, args=(seconds, action), name=name)
         self._threads.append(thread)
         thread.start()

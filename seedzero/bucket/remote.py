@@ -57,7 +57,7 @@ class Checkpoints:
     unusable: set[int] = dataclasses.field(default_factory=set)
 
     def add(self, prefix: str, known: Known) -> None:
-        """Adds a checkpoint that is whole; an earlier one of its step may have been damaged."""
+        """Adds a whole checkpoint; an earlier checkpoint of the same step may have been damaged."""
         self.manifests[prefix] = known
         if prefix.startswith(STEPS):
             self.unusable.discard(number(prefix))
@@ -71,7 +71,7 @@ class Checkpoints:
         return {number(prefix): known for prefix, known in self.manifests.items() if prefix.startswith(BESTS)}
 
     def replaced_by(self, prefix: str) -> list[str]:
-        """Returns the prefixes to delete before one is written: the same one, and later best ones."""
+        """Returns the prefixes to delete before a checkpoint is written: its own, and later best checkpoints."""
         step = number(prefix)
         later = [best_prefix(other) for other in self.bests() if other > step] if prefix == best_prefix(step) else []
         return [*later, *([prefix] if prefix in self.manifests else [])]
@@ -89,7 +89,7 @@ class Checkpoints:
         ]
 
     def unreferenced(self) -> list[str]:
-        """Returns the keys that no checkpoint needs: rests of deleted ones and of broken uploads."""
+        """Returns the keys needed by no checkpoint: rests of deletions and broken uploads."""
         needed = {f"{prefix}/{manifest.NAME}" for prefix in self.manifests}
         for prefix, known in self.manifests.items():
             needed |= all_keys(prefix, known.manifest)
@@ -123,12 +123,12 @@ def own_keys(prefix: str, found: manifest.Manifest) -> list[str]:
 
 
 def all_keys(prefix: str, found: manifest.Manifest) -> set[str]:
-    """Returns the keys of a checkpoint, except its manifest."""
+    """Returns the keys of a checkpoint, without the manifest."""
     return {*own_keys(prefix, found), *segment_keys(found)}
 
 
 def foreign(keys: Collection[str]) -> list[str]:
-    """Returns the foreign keys in the directories that a run cleans: it would delete their objects."""
+    """Returns the foreign keys in a run's own directories: their objects would be deleted."""
     return sorted(key for key in keys if key.startswith(f"{ROOT}/") and not _OURS.fullmatch(key))
 
 
@@ -205,7 +205,7 @@ def _matches(file: pathlib.Path, expected: durable.Checksum) -> bool:
 
 
 def has_content(file: pathlib.Path, content: bytes) -> bool:
-    """Returns whether a file exists with this content."""
+    """Returns whether a file exists with the given content."""
     return file.is_file() and file.read_bytes() == content
 
 

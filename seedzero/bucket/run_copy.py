@@ -60,7 +60,7 @@ class Copy:
             shutil.rmtree(self.path / remote.ROOT)
 
     def _fetch_params(self, step: saved_files.Step | None, found: remote.Checkpoints) -> bool:
-        """Returns False where the learner has replaced the best checkpoint meanwhile."""
+        """Returns False for a best checkpoint replaced by the learner meanwhile."""
         bests, steps = found.bests(), found.steps()
         wanted = max(bests, default=None) if step in (None, "best") else step
         if wanted in bests and (step not in steps):
@@ -80,7 +80,7 @@ class Copy:
         return self._store.read(f"{prefix}/{manifest.NAME}").content != found.manifests[prefix].content
 
     def _fetch(self, prefix: str, found: remote.Checkpoints) -> bool:
-        """Fetches parameters; returns whether they are whole: their reader reports the damage."""
+        """Fetches parameters; returns whether all are whole (the reader reports damage)."""
         try:
             remote.fetch(self._store, self.path, prefix, found.manifests[prefix], "params")
         except errors.CheckpointError:
@@ -112,7 +112,7 @@ class Copy:
 
 @contextlib.contextmanager
 def local(place: str, fetch: Callable[[Copy], object] = lambda copy: None) -> Iterator[pathlib.Path]:
-    """Yields a run directory on this disk: `place` itself, or a copy of this URL, after `fetch` was called with it.
+    """Yields a run directory on this disk: `place` itself, or a copy of a URL, filled by `fetch`.
 
     Its path is absolute: an environment may change the directory of its process. Raises UsageError for a malformed
     URL, or no run, BucketError if the bucket cannot be read.

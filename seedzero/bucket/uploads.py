@@ -20,7 +20,7 @@ _PROGRESS_SECONDS = 2.0
 
 
 class Uploads:
-    """Uploads checkpoints and files, and deletes checkpoints that are not kept.
+    """Uploads checkpoints and files; deletes expired checkpoints.
 
     One thread calls `upload` and `prune`; any thread calls `send_files`.
     """
@@ -48,7 +48,7 @@ class Uploads:
         self._reports_progress = True
 
     def upload(self, step: int | None) -> None:
-        """Uploads a checkpoint, the best one, and earlier ones kept for good that the bucket lacks.
+        """Uploads a checkpoint, the best one, and earlier permanent checkpoints missing in the bucket.
 
         After an error the next call uploads the rest. Without a step, only the best one is uploaded. Raises
         BucketError if an upload failed; OSError, CheckpointError if the local copy cannot be read.
@@ -90,7 +90,7 @@ class Uploads:
         self._objects.add(prefix, known)
 
     def _send(self, keys: list[str], prefix: str) -> None:
-        """Uploads files of a checkpoint; after an error the uploaded ones stay known."""
+        """Sends files of a checkpoint; after an error the uploaded files stay known."""
         total = sum((self._path / key).stat().st_size for key in keys)
         done, reported = 0, self._clock()
 
@@ -118,11 +118,11 @@ class Uploads:
             self._report(f"old checkpoints stay in {self._store.url}: {error}")
 
     def delete_unreferenced(self) -> None:
-        """Deletes the objects that no checkpoint needs. Raises BucketError."""
+        """Deletes the objects needed by no checkpoint. Raises BucketError."""
         self._delete(self._objects.unreferenced())
 
     def _delete_checkpoints(self, prefixes: Iterable[str]) -> None:
-        """Deletes the manifests of checkpoints, whose other objects are unreferenced then."""
+        """Deletes the manifests of checkpoints; all their other objects become unreferenced."""
         for prefix in prefixes:
             self._delete([f"{prefix}/{manifest.NAME}"])
             del self._objects.manifests[prefix]

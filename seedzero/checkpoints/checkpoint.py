@@ -1,4 +1,4 @@
-"""One checkpoint: its parts, restoring the newest good one, and the bytes it takes."""
+"""Checkpoints: parts, sizes in bytes, and restoring the newest good checkpoint."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MAX_COPY_BYTES = 2**30
 
 
 class Needed(NamedTuple):
-    """Bytes of a replay's observations (`frames`) and other arrays, and of their copies that wait for the disk.
+    """Bytes of a replay's observations (`frames`) and other arrays, and of their copies waiting for the disk.
 
     They count over all devices; `state_copies`, of the training state, on each device.
     """
@@ -45,7 +45,7 @@ class Needed(NamedTuple):
 
 
 class Newest(NamedTuple):
-    """The newest checkpoint on this disk, from which the writer goes on.
+    """The newest checkpoint on the disk: the writer's starting point.
 
     Attributes:
       step: updates done; None: there is no checkpoint.
@@ -81,7 +81,7 @@ class Restored(NamedTuple):
 
 
 def saves_replay(config: sections.CheckpointConfig, rings_bytes: int) -> bool:
-    """Returns whether checkpoints include a replay of this size."""
+    """Returns whether checkpoints include a replay of a size in bytes."""
     return config.replay == "on" or (config.replay == "auto" and rings_bytes <= config.replay_limit_bytes)
 
 
@@ -98,7 +98,7 @@ def needed_bytes(state: Mapping[str, trees.Tree], rings: ring_store.Rings, *, is
 
 
 def by_player(states: Mapping[str, Mapping[str, trees.Tree]]) -> dict[str, trees.Tree]:
-    """Returns the parts of all players' states, by name; one player alone keeps its names, as a run without players.
+    """Returns the parts of all players' states, by name; a single player keeps the names of a run without players.
 
     states: parts by name, by player.
     """
@@ -111,7 +111,7 @@ def by_player(states: Mapping[str, Mapping[str, trees.Tree]]) -> dict[str, trees
 
 
 def of_player(state: Mapping[str, trees.Tree], player: str) -> dict[str, trees.Tree]:
-    """Returns the parts of one player by their own names; state: from `by_player`."""
+    """Returns the parts of a player by the player's own names; state: from `by_player`."""
     prefix = f"{saved_files.PLAYERS}/{player}/"
     if not any(name.startswith(f"{saved_files.PLAYERS}/") for name in state):
         return dict(state)
@@ -148,7 +148,7 @@ def restore(
     *,
     needs_replay: bool = False,
 ) -> Restored | None:
-    """Returns a checkpoint, found by `files.find`; None where there is none at all.
+    """Returns a checkpoint, found by `files.find`; None for an empty directory.
 
     A replay that is damaged is left out: training goes on from the newest parameters, and fills a new one.
 
@@ -177,7 +177,7 @@ def restore(
 
 
 def _load_small(path: pathlib.Path, found: manifest.Manifest, like: ring_store.Rings) -> dict[str, Any]:
-    """Returns the small arrays of the rings, whose devices may be more or fewer than they were."""
+    """Returns the small arrays of the rings, for a changed number of devices, too."""
     wanted, largest = all_but_observation(like), like.max_weight
     saved = next((tuple(leaf.shape) for leaf in found.arrays[saved_files.REPLAY] if leaf.path == ["max_weight"]), None)
     if largest is None or saved is None or saved == largest.shape:

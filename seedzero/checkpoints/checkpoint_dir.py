@@ -1,4 +1,4 @@
-"""The directory of a run's checkpoints, as its one writer sees it: new checkpoints in, old ones out."""
+"""The directory of a run's checkpoints, for a single writer: new checkpoints in, old checkpoints out."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class CheckpointDir:
             self.newest = self.newest._replace(step=step, ordinal=ordinal, replay=replay, unusable=unusable)
 
     def check_newest(self) -> str:
-        """Forgets the newest replay if a segment of it is gone: the next save holds all. Returns which, or ""."""
+        """Forgets a newest replay with a missing segment: the next save is complete. Returns the segment, or ""."""
         with self._lock:
             try:
                 saved_files.check_segments(self.path, _files_of(self.newest.replay), content=False)
@@ -82,7 +82,7 @@ class CheckpointDir:
         return ""
 
     def write_state(self, step: int, parts: Mapping[str, trees.Tree], host: Mapping[str, Any]) -> None:
-        """Writes a checkpoint whose replay, if any, is that of the newest one. Arguments and errors: as `write`."""
+        """Writes a checkpoint with the newest checkpoint's replay, if any. Arguments and errors: as `write`."""
         with self._lock:
             described = manifest.Manifest(step, self._clock(), self.newest.ordinal + 1, host=host)
             replay_from = None
@@ -104,7 +104,7 @@ class CheckpointDir:
             self._last_state = step
 
     def write_best(self, step: int, params: trees.Tree, info: Mapping[str, Any]) -> None:
-        """Writes parameters as the best ones, in place of all others. Errors: as `write`."""
+        """Writes parameters as the best, in place of all others. Errors: as `write`."""
         root = self.path / saved_files.BEST
         # Later ones go first: they belong to an abandoned past, and the latest one counts.
         for other in saved_files.finished(root):
@@ -145,7 +145,7 @@ def _write(
     described: manifest.Manifest,
     replay_from: pathlib.Path | None = None,
 ) -> None:
-    """Writes parts, by name, and the manifest, which gets their arrays and files, into a new directory, durably.
+    """Writes parts, by name, and the manifest with their arrays and files, into a new directory, durably.
 
     `replay_from` is the directory of another checkpoint, whose replay part is copied.
     """

@@ -42,15 +42,15 @@ class Uploader(Protocol):
     """The bucket of a run."""
 
     def upload(self, step: int) -> None:
-        """Uploads a checkpoint; returns once it is durable there."""
+        """Uploads a checkpoint; returns after durable storage."""
 
     def prune(self, newest: int) -> None:
-        """Deletes the checkpoints there that are not kept."""
+        """Deletes expired checkpoints in the bucket."""
 
 
 @dataclasses.dataclass
 class _Save:
-    """One save in progress; `error`: the first failure."""
+    """A save in progress; `error`: the first failure."""
 
     step: int
     name: str
@@ -63,11 +63,11 @@ class _Save:
 
 
 class _Abandoned(errors.Error):
-    """The error of a save that `abandon_save` ended."""
+    """The error of a save ended by `abandon_save`."""
 
 
 class Checkpointer:
-    """Writes the checkpoints of a run; one thread calls it, save for `abandon_save`."""
+    """Writes the checkpoints of a run; all methods but `abandon_save` belong to one thread."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class Checkpointer:
 
     @property
     def busy(self) -> bool:
-        """Whether a save is in progress, its upload included."""
+        """Whether a save or its upload is in progress."""
         return self._saving is not None and not self._saving.done()
 
     def continue_from(self, restored: checkpoint.Restored) -> None:
@@ -118,7 +118,7 @@ class Checkpointer:
     def save(
         self, step: int, state: Mapping[str, trees.Tree], host: Mapping[str, Any], rings: ring_store.Rings | None
     ) -> None:
-        """Starts writing a checkpoint; waits for the one in progress.
+        """Starts writing a checkpoint, after the end of a save in progress.
 
         Args:
           step: updates done.
@@ -140,7 +140,7 @@ class Checkpointer:
         self._saving = self._thread.submit(self._finish, save)
 
     def abandon_save(self) -> bool:
-        """Any thread: ends a `save` that waits for the disk; it returns soon, without a report or a checkpoint.
+        """Any thread: ends a `save` waiting for the disk; the save returns soon, without a report or a checkpoint.
 
         Returns whether there was one.
         """
@@ -190,7 +190,7 @@ class Checkpointer:
             self._on_durable(step)
 
     def save_best(self, step: int, params: trees.Tree, info: Mapping[str, Any]) -> None:
-        """Starts writing parameters as the best so far, in place of the earlier ones; `info` is a JSON object.
+        """Starts writing parameters as the best so far, in place of earlier parameters; `info` is a JSON object.
 
         The next checkpoint takes them into the bucket: evaluations may be a hundred times as frequent.
         """
@@ -225,7 +225,7 @@ class Checkpointer:
             save.error = errors.CheckpointError(f"{type(error).__name__}: {error}")
 
     def _finish(self, save: _Save) -> None:
-        """Completes a save whose segments are written, or deletes them."""
+        """Completes a save with written segments, or deletes the segments."""
         replay = save.replay and save.replay._replace(segments=(*save.replay.segments, *save.written))
         try:
             if save.error is not None:

@@ -1,4 +1,4 @@
-"""Consent to the code that a run directory names: its maker may be a stranger."""
+"""Consent to the code named by a run directory: its maker may be a stranger."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def check(
     asked: Mapping[str, str] | None = None,
     makes_environments: bool = True,
 ) -> None:
-    """Raises ResumeError where a run directory would have modules imported without the user's consent.
+    """Raises ResumeError for a run directory with modules to import and without the user's consent.
 
     Args:
       path: shown to the user.

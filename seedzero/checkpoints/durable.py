@@ -1,4 +1,4 @@
-"""Files that survive a crash: checksums, fsync, and directories that appear whole or not at all.
+"""Crash-safe files: checksums, fsync, and directories with all of their content or none.
 
 A new directory is written under a temporary name, flushed and renamed; after a flush of its parent it is durable.
 A directory is renamed before it is deleted, so a half-deleted one never looks finished. One that is replaced gets
@@ -42,12 +42,12 @@ def checksum(path: pathlib.Path) -> Checksum:
 
 
 def checksums(root: pathlib.Path) -> dict[str, Checksum]:
-    """Returns the checksums of all files below a directory, by their path relative to it."""
+    """Returns the checksums of all files below a directory, by relative path."""
     return {path.relative_to(root).as_posix(): checksum(path) for path in sorted(root.rglob("*")) if path.is_file()}
 
 
 def flush(path: pathlib.Path) -> None:
-    """Makes one file's content, or one directory's entries, survive a crash."""
+    """Makes a file's content, or a directory's entries, survive a crash."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -56,14 +56,14 @@ def flush(path: pathlib.Path) -> None:
 
 
 def flush_tree(root: pathlib.Path) -> None:
-    """Makes a directory and everything below it survive a crash."""
+    """Makes a directory and everything below survive a crash."""
     for path in root.rglob("*"):
         flush(path)
     flush(root)
 
 
 def write_whole(path: pathlib.Path, content: bytes) -> None:
-    """Writes a file that appears whole or not at all, but may be lost in a crash. A link in its place is replaced.
+    """Writes a file as a whole or not at all, without surviving every crash. Replaces a link.
 
     Raises OSError if the disk is full or cannot be written; an old file stays.
     """
@@ -82,7 +82,7 @@ def write_whole(path: pathlib.Path, content: bytes) -> None:
 
 
 def links(*directories: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Yields the links among directories and what lies in them: what is deleted or written there lies elsewhere."""
+    """Yields the links among directories and their entries: deleting or writing there would happen elsewhere."""
     for directory in directories:
         if directory.is_symlink():
             yield directory
@@ -111,14 +111,14 @@ def new_directory(final: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 def remove(path: pathlib.Path) -> None:
-    """Deletes a directory, if it exists; a crash leaves it whole or under another name."""
+    """Deletes a directory, if present; a crash leaves a whole directory, possibly renamed."""
     trash = _move_aside(path, TRASH_SUFFIX)
     if trash is not None:
         shutil.rmtree(trash)
 
 
 def _move_aside(path: pathlib.Path, suffix: str) -> pathlib.Path | None:
-    """Gives a directory a name that `remove_leftovers` knows; returns it, None if there is no directory."""
+    """Renames a directory for `remove_leftovers` to find; returns the new path, None without a directory."""
     aside = path.with_name(f"{path.name}.{secrets.token_hex(4)}{suffix}")
     try:
         path.rename(aside)
@@ -128,7 +128,7 @@ def _move_aside(path: pathlib.Path, suffix: str) -> pathlib.Path | None:
 
 
 def numbered(parent: pathlib.Path) -> list[int]:
-    """Returns the numbers that name directories here, with twelve digits or more, in their order."""
+    """Returns the numbers of directories with numeric names of twelve digits or more, in order."""
     if not parent.is_dir():
         return []
     names = (path.name for path in parent.iterdir() if _NUMBER.fullmatch(path.name))
@@ -136,7 +136,7 @@ def numbered(parent: pathlib.Path) -> list[int]:
 
 
 def remove_leftovers(parent: pathlib.Path) -> None:
-    """Deletes half-written and half-deleted directories that a crash left; one whose place is empty returns there."""
+    """Deletes a crash's half-written and half-deleted directories; renames one back into an empty place."""
     for path in list(parent.iterdir()):
         if not _LEFTOVER.fullmatch(path.name) or not path.is_dir():
             continue  # somebody else's

@@ -1,4 +1,4 @@
-"""Checkpoints on the disk: their paths, checks, the rule which ones stay, and loading parameters alone.
+"""Checkpoints on the disk: paths, checks, the rule of deletion, and loading parameters alone.
 
     DIRECTORY/steps/000000001000/     manifest.json and a directory of arrays for each part: params, state, replay
                                       (of several players, players/NAME/params and players/NAME/state)
@@ -72,7 +72,7 @@ def prepare(directory: pathlib.Path) -> None:
 
 
 def manifests(directory: pathlib.Path) -> Iterator[manifest.Manifest]:
-    """Yields the manifests of all steps, oldest first, but no missing or damaged ones.
+    """Yields the manifests of all steps, oldest first, without missing and damaged manifests.
 
     Raises CheckpointError if one cannot be read, though it may be whole: what it names must not be deleted.
     """
@@ -89,7 +89,7 @@ def manifests(directory: pathlib.Path) -> Iterator[manifest.Manifest]:
 
 
 def remove_unreferenced(directory: pathlib.Path) -> None:
-    """Deletes the segments that no step needs. Raises OSError, CheckpointError as `manifests`."""
+    """Deletes the segments needed by no step. Raises OSError, CheckpointError as `manifests`."""
     referenced = {name for found in manifests(directory) for name in found.segments}
     for path in (directory / SEGMENTS).iterdir():
         if path.name not in referenced and _SEGMENT.fullmatch(path.name):
@@ -99,7 +99,7 @@ def remove_unreferenced(directory: pathlib.Path) -> None:
 def kept_steps(
     steps: Collection[int], *, for_good: Collection[int], keep: int, newest: int, unusable: Collection[int]
 ) -> set[int]:
-    """Returns the steps that stay: those `for_good` and the `keep` newest, but no damaged (`unusable`) ones.
+    """Returns the steps to keep: `for_good` and the `keep` newest, without damaged (`unusable`) steps.
 
     Later ones than `newest`, which was just written, belong to an abandoned past.
     """
@@ -108,7 +108,7 @@ def kept_steps(
 
 
 def own_files(found: manifest.Manifest, scope: Scope) -> dict[str, durable.Checksum]:
-    """Returns the files in a checkpoint's directory, except its manifest."""
+    """Returns the files in a checkpoint's directory, without the manifest."""
     return {
         name: file
         for name, file in found.files.items()
@@ -117,7 +117,7 @@ def own_files(found: manifest.Manifest, scope: Scope) -> dict[str, durable.Check
 
 
 def part_of(name: str) -> str:
-    """Returns the part, of any player, that a file belongs to."""
+    """Returns a file's part, of any player."""
     words = name.split("/")
     return words[2] if words[0] == PLAYERS else words[0]
 
@@ -137,13 +137,13 @@ def verified(
 
 
 def check_segments(directory: pathlib.Path, segments: Mapping[str, manifest.Files], *, content: bool) -> None:
-    """Raises CheckpointError where a file of a segment is missing or damaged; segments: their files by name."""
+    """Raises CheckpointError for a missing or damaged file of a segment; segments: their files by name."""
     for name, files in segments.items():
         manifest.check(directory / SEGMENTS / name, files, content=content)
 
 
 def newest_verified(directory: pathlib.Path, scope: Scope = "all") -> tuple[manifest.Manifest | None, dict[int, str]]:
-    """Returns the newest checkpoint that is whole, or None, and the errors of newer ones by step; as `verified`."""
+    """Returns the newest whole checkpoint, or None, and the errors of newer checkpoints by step; as `verified`."""
     skipped: dict[int, str] = {}
     while steps := [step for step in finished(directory / STEPS) if step not in skipped]:
         try:
@@ -156,7 +156,7 @@ def newest_verified(directory: pathlib.Path, scope: Scope = "all") -> tuple[mani
 def find(
     directory: pathlib.Path, step: Step, scope: Scope = "all"
 ) -> tuple[pathlib.Path, manifest.Manifest, dict[int, str]]:
-    """Returns a checkpoint that is whole, and for "last" the errors of newer ones by step.
+    """Returns a whole checkpoint, and for "last" the errors of newer checkpoints by step.
 
     step: updates done, "last" (the newest that is whole) or "best". Raises CheckpointError if it is missing, or a
     file of this scope is damaged.
@@ -214,7 +214,7 @@ def restore_params(directory: pathlib.Path, step: Step, like: trees.Tree) -> tup
 def list_steps(
     directory: pathlib.Path, *, content: bool = False, check: Callable[[pathlib.Path], object] | None = None
 ) -> list[dict[str, Any]]:
-    """Returns a row for each checkpoint, oldest first, the best one last; those deleted meanwhile have none.
+    """Returns a row for each checkpoint, oldest first, the best one last; meanwhile deleted checkpoints have none.
 
     check: raises CheckpointError for a damaged checkpoint; None: `verified`, with or without `content`.
     """

@@ -1,4 +1,4 @@
-"""The manifest of a checkpoint: its files and arrays, with checksums, its own included."""
+"""The manifest of a checkpoint: files and arrays, with checksums, the manifest's own included."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _checksum(num_bytes: int, sha256: str) -> durable.Checksum:
 
 
 def check(root: pathlib.Path, files: Files, *, content: bool) -> None:
-    """Raises CheckpointError where a file below `root` is missing or, by checksum or only its size, damaged."""
+    """Raises CheckpointError for a missing or damaged file below `root`, by checksum or by size alone."""
     for name, expected in files.items():
         path = root / name
         try:

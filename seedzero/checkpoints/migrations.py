@@ -1,4 +1,4 @@
-"""Formats of earlier versions: their run files and checkpoints read as if this version had written them."""
+"""Formats of earlier versions: run files and checkpoints, converted to this version's form."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LIMITS |= {2.0**32 - 1, 2.0**64}
 
 
 def counters(host: Mapping[str, Any], samples_per_insert: float) -> dict[str, Any]:
-    """Returns all counters of a checkpoint; samples_per_insert: the ratio of a run that had it from its start."""
+    """Returns all counters of a checkpoint; samples_per_insert: the ratio of a run with a ratio from its start."""
     pace = {"since": (0, 0), "samples_per_insert": samples_per_insert}
     return {**_COUNTERS, "pace": pace, **host}
 
@@ -43,7 +43,7 @@ def learner(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def spec(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the content of spec.json, with all its sequences."""
+    """Returns the content of spec.json, with all sequences."""
     return {"action_low": (), "action_high": (), "packed": (), "tasks": (), **values}
 
 

@@ -68,7 +68,7 @@ class SavedConfig:
 
 @dataclasses.dataclass(frozen=True)
 class RunDir(contextlib.AbstractContextManager["RunDir"]):
-    """A run directory that this process has locked; a context manager.
+    """A locked run directory; a context manager.
 
     Attributes:
       path: of the directory, absolute.
@@ -95,7 +95,7 @@ class RunDir(contextlib.AbstractContextManager["RunDir"]):
         return self.path / "checkpoints"
 
     def is_ours(self) -> bool:
-        """Returns whether the directory is still the one that was locked, and no other that took its place."""
+        """Whether the directory is still the locked one, not a replacement."""
         try:
             there = os.stat(self.path / run_lock.NAME)
         except FileNotFoundError:
@@ -138,7 +138,7 @@ class RunDir(contextlib.AbstractContextManager["RunDir"]):
         return None
 
     def abandon(self) -> None:
-        """Takes back what a refused start wrote: the settings of a resume, or a directory that holds nothing."""
+        """Undoes a refused start: the settings of a resume, or an empty directory."""
         if self.resumed:
             with contextlib.suppress(OSError):  # a full disk: the refusal itself says what is wrong
                 write_json_atomic(self.path / CONFIG_FILE, self.earlier)
@@ -171,7 +171,7 @@ def open_run_dir(
     given: Mapping[str, options.Value],
     fill: Callable[[], None] | None = None,
 ) -> RunDir:
-    """Makes or resumes a run directory and locks it.
+    """Makes or resumes a run directory and takes the lock.
 
     A resume keeps the machine's first choices: if the preset and the user's setting of a key are the same as before,
     the saved value wins over `config`. So the same command line resumes on another machine.
@@ -220,7 +220,7 @@ def open_run_dir(
 
 
 def _check_links(path: pathlib.Path) -> None:
-    """Raises ResumeError where a run would write or delete through a link; the directory itself may be one."""
+    """Raises ResumeError for a link in the way of a run's writing or deleting; the directory itself may be a link."""
     alone = [path / name for name in (*_FILES, *(name + durable.TEMPORARY_SUFFIX for name in _FILES), *_FOLDERS)]
     found = [file for file in alone if file.is_symlink()]
     found += durable.links(*(path / name for name in _FULL_FOLDERS)) if not found else []
@@ -232,7 +232,7 @@ def _check_links(path: pathlib.Path) -> None:
 
 
 def _check_not_foreign(path: pathlib.Path) -> None:
-    """Raises ResumeError where a run would replace files that are not those of a run."""
+    """Raises ResumeError for foreign files in the way of a run's own."""
     try:
         content = json_object.parse((path / CONFIG_FILE).read_bytes())
         is_ours, why = {"preset", "given", "config"} <= content.keys(), f"{CONFIG_FILE} is not that of a run"
@@ -321,7 +321,7 @@ def _read_object(file: pathlib.Path) -> Mapping[str, Any] | None:
 
 
 def write_json_atomic(path: pathlib.Path, value: object) -> None:
-    """Writes JSON; after a crash at any moment the file is the old one or the new one, whole.
+    """Writes JSON; after a crash at any moment the file is the old or the new one, whole.
 
     Raises:
       OSError: the disk is full or cannot be written; the old file stays.

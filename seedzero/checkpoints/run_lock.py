@@ -1,4 +1,4 @@
-"""The lock of a run directory: one learner at a time holds it; the kernel releases it at any end of a process."""
+"""The lock of a run directory, held by one learner at a time; the kernel releases it at any end of a process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NAME = "lock"
 
 
 def take(path: pathlib.Path, undo: contextlib.ExitStack) -> int:
-    """Takes the lock and returns its descriptor. Raises Occupied if another learner holds it."""
+    """Takes the lock and returns its descriptor. Raises Occupied for a lock of another learner."""
     descriptor = os.open(path / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
     undo.callback(os.close, descriptor)
     holder = _try_lock(descriptor)
@@ -28,7 +28,7 @@ def take(path: pathlib.Path, undo: contextlib.ExitStack) -> int:
 
 
 def _try_lock(descriptor: int) -> str | None:
-    """Takes the lock if it is free, else returns the pid of its holder."""
+    """Takes a free lock, else returns the pid of its holder."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -41,7 +41,7 @@ def _written_pid(descriptor: int) -> str:
 
 
 def holder(path: str | os.PathLike[str]) -> str | None:
-    """Returns the pid, on its own machine, of the learner that holds the lock of a run directory; None: none does.
+    """Returns the pid, on its own machine, of the learner holding a run directory's lock; None: no holder.
 
     Takes the lock for a moment where none does.
     """
@@ -59,7 +59,7 @@ def holder(path: str | os.PathLike[str]) -> str | None:
 
 
 def wait_until_free(path: str | os.PathLike[str], report: Callable[[str], None]) -> None:
-    """Blocks until no learner uses a run directory, if it exists. Raises ResumeError if it cannot be read.
+    """Blocks until no learner uses a run directory, if present. Raises ResumeError for an unreadable one.
 
     `report` receives a sentence about the learner that uses it.
     """

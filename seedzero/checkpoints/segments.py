@@ -54,14 +54,14 @@ class Runs(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Rows one by one, [N] int64 each."""
+    """Single rows, [N] int64 each."""
 
     slot: np.ndarray
     number: np.ndarray
 
 
 class Segment(NamedTuple):
-    """A segment on the disk: its directory's name, its files' checksums, and its rows in their order."""
+    """A segment on the disk: the directory's name, the files' checksums, and the rows in order."""
 
     name: str
     files: Mapping[str, durable.Checksum]
@@ -69,14 +69,14 @@ class Segment(NamedTuple):
 
 
 class SavedReplay(NamedTuple):
-    """The replay on the disk: `cursor`, [S] int64 rows ever written when it was saved, and its observations."""
+    """The replay on the disk: `cursor`, [S] int64 rows written until the save, and its observations."""
 
     cursor: np.ndarray
     segments: tuple[Segment, ...]
 
 
 class Chunk(NamedTuple):
-    """Rows of one copy, N / D of each shard, padded.
+    """Rows of a copy, N / D of each shard, padded.
 
     Attributes:
       slot: [N] int32, local to the shard.
@@ -122,7 +122,7 @@ def num_missing(saved: SavedReplay, length: int) -> int:
 
 
 def row_bytes(observation: Any) -> int:
-    """Returns the bytes of one row of [S, T, ...] rings."""
+    """Returns the bytes of a row of [S, T, ...] rings."""
     return int(math.prod(observation.shape[2:]) * observation.dtype.itemsize)
 
 
@@ -142,7 +142,7 @@ def sizes(observation: Any) -> tuple[int, ...]:
 
 
 def chunks(observation: Any, rows: Rows) -> Iterator[Chunk]:
-    """Yields rows of [S, T, ...] rings, or of a template of them, in portions of one of `sizes` times D rows."""
+    """Yields rows of [S, T, ...] rings, or of a template, in portions of some of `sizes` times D rows."""
     num_slots, length = observation.shape[:2]
     shards, allowed = num_shards(observation), sizes(observation)
     slots_per_shard = num_slots // shards
@@ -166,14 +166,14 @@ def _filled(num_rows: int, used: np.ndarray) -> np.ndarray:
 
 
 def new_rows(built_on: SavedReplay, cursor: np.ndarray, length: int) -> Rows:
-    """Returns the rows in the rings that the disk lacks."""
+    """Returns the rows of the rings missing on the disk."""
     start = np.maximum(built_on.cursor, cursor - length)
     slot = np.flatnonzero(cursor > start)
     return expand(Runs(slot, start[slot], (cursor - start)[slot]))
 
 
 def expand(runs: Runs) -> Rows:
-    """Returns the rows one by one."""
+    """Returns the single rows."""
     offset = np.arange(runs.num_rows) - np.repeat(np.cumsum(runs.length) - runs.length, runs.length)
     return Rows(np.repeat(runs.slot, runs.length), np.repeat(runs.start, runs.length) + offset)
 
@@ -245,7 +245,7 @@ def _spec(directory: pathlib.Path) -> dict[str, Any]:
 
 
 def read_index(root: pathlib.Path, name: str, files: Mapping[str, durable.Checksum]) -> Segment:
-    """Returns a segment without its rows. Raises CheckpointError if its index cannot be read."""
+    """Returns a segment without its rows. Raises CheckpointError for an unreadable index."""
     try:
         index = json_object.parse((root / name / _INDEX).read_bytes())
         columns = {field: np.array(index[field], np.int64) for field in Runs._fields}
@@ -255,7 +255,7 @@ def read_index(root: pathlib.Path, name: str, files: Mapping[str, durable.Checks
 
 
 def read_rows(root: pathlib.Path, segment: Segment) -> np.ndarray:
-    """Returns [N, ...] the segment's rows. Raises CheckpointError if they cannot be read."""
+    """Returns [N, ...] the segment's rows. Raises CheckpointError for unreadable rows."""
     try:
         rows: np.ndarray = tensorstore.open(_spec(root / segment.name), open=True).result().read().result()
     except (OSError, ValueError, RuntimeError) as error:

@@ -1,4 +1,4 @@
-"""The environments' spec in a run directory, for which its networks were built."""
+"""The environments' spec in a run directory, the basis of the run's networks."""
 
 from __future__ import annotations
 

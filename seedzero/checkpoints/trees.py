@@ -30,7 +30,7 @@ COMPRESSOR = {"id": "zstd", "level": 1}
 
 @dataclasses.dataclass(frozen=True)
 class TreeLeaf:
-    """The keys from a tree's root to an array, its shape and its dtype's name; of random keys, their integers'."""
+    """The keys from a tree's root to an array, the array's shape and dtype's name (of random keys, the integers')."""
 
     path: Sequence[str]
     shape: Sequence[int]
@@ -121,7 +121,7 @@ def _spec(directory: pathlib.Path, name: str) -> dict[str, Any]:
 
 
 def check_fits(leaves: Sequence[TreeLeaf], template: Tree) -> None:
-    """Raises ResumeError where a saved array is missing, superfluous, or of another shape or dtype than a template."""
+    """Raises ResumeError for a missing or superfluous array, or a shape or dtype other than the template's."""
     saved = {leaf.name: leaf for leaf in leaves}
     wanted = {leaf.name: leaf for leaf in describe(template)}
     for name in [*wanted, *saved]:

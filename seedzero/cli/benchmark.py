@@ -1,4 +1,4 @@
-"""`seedzero benchmark`: how fast the parts are on this machine."""
+"""`seedzero benchmark`: the speed of the parts on a machine."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _WITHOUT_PRESET = {
 
 
 def run(arguments: parse.Arguments) -> int:
-    """Measures one part and prints its figures; returns the exit code. UsageError for wrong flags or settings."""
+    """Measures a part and prints the figures; returns the exit code. UsageError for wrong flags or settings."""
     as_json = arguments.switch("json")
     part = arguments.words[0]
     chosen = _chosen(part, arguments)
@@ -49,7 +49,7 @@ def run(arguments: parse.Arguments) -> int:
 
 
 def _chosen(part: str, arguments: parse.Arguments) -> dict[str, Any]:
-    """Returns the arguments of the part's `run`; refuses wrong ones before JAX is loaded."""
+    """Returns the arguments of the part's `run`; refuses mistakes before JAX is loaded."""
     rows = {flag: _names(flag, arguments.flags[flag]) for flag in ROWS if flag in arguments.flags}
     if rows and part != "search":
         raise errors.UsageError(f"--{next(iter(rows))} chooses rows of search; {part} has none: leave it out")
@@ -81,7 +81,7 @@ def _of_tpu(arguments: parse.Arguments) -> dict[str, Any]:
 
 
 def _names(flag: str, value: str) -> tuple[str | int, ...]:
-    """Returns the rows that a flag names, each once, in their own order; UsageError for an unknown name."""
+    """Returns the rows named by a flag, each once, in table order; UsageError for an unknown name."""
     known = {str(name): name for name in ROWS[flag]}
     given = value.split(",")
     if not set(given) <= known.keys():
@@ -93,7 +93,7 @@ def _names(flag: str, value: str) -> tuple[str | int, ...]:
 
 
 def _row_printer(stream: TextIO) -> Callable[[Mapping[str, Any]], None]:
-    """Returns the function that prints a row at once; the first row's names come before it."""
+    """Returns a function for printing a row at once; the first row's names come first."""
     widths: list[int] = []
 
     def print_row(row: Mapping[str, Any]) -> None:
@@ -107,7 +107,7 @@ def _row_printer(stream: TextIO) -> Callable[[Mapping[str, Any]], None]:
 
 
 def _lines(figures: Mapping[str, Any], *, with_rows: bool) -> list[str]:
-    """Returns the figures, one a line, and their rows as columns."""
+    """Returns the figures, one a line, and the rows as columns."""
     single = {name: _text(figure) for name, figure in figures.items() if not isinstance(figure, list)}
     width = max(map(len, single))
     lines = [f"{name:<{width}}  {text}" for name, text in single.items()]
@@ -120,7 +120,7 @@ def _lines(figures: Mapping[str, Any], *, with_rows: bool) -> list[str]:
 
 
 def _aligned(texts: Sequence[str], widths: Sequence[int]) -> str:
-    """Returns a line of columns, the first one left-aligned, the others right-aligned."""
+    """Returns a line of columns, the first left-aligned, all others right-aligned."""
     cells = [f"{text:>{width}}" for text, width in zip(texts[1:], widths[1:], strict=True)]
     return "  ".join([f"{texts[0]:<{widths[0]}}", *cells])
 

@@ -1,4 +1,4 @@
-"""`seedzero check-env`: what an environment shows, and what training would make of it. Nothing is trained."""
+"""`seedzero check-env`: an environment's arrays, episodes and speed, and its settings for training; trains nothing."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def run(arguments: parse.Arguments) -> int:
 
 
 def _report(asked: request.Request, num_steps: int, max_seconds: float) -> dict[str, Any]:
-    """Returns what is printed, as a JSON object."""
+    """Returns the report, a JSON object."""
     from seedzero.envs import check  # numpy and gymnasium, which an early mistake need not wait for
 
     config = asked.config
@@ -93,7 +93,7 @@ def _episodes(findings: check.Findings) -> dict[str, Any]:
 
 
 def _network(config: configs.Config, spec: types.EnvSpec) -> tuple[str, list[str]]:
-    """Returns the setting that says the network's kind, with the kind, and errors where none fits."""
+    """Returns the setting of the network's kind, with the kind, and errors for environments without a fitting one."""
     name = "network.kind" if "network" in config.agent.SECTIONS else f"{config.run.agent}.torso"
     given = configs.flatten(config).get(name)
     if given is None:
@@ -105,7 +105,7 @@ def _network(config: configs.Config, spec: types.EnvSpec) -> tuple[str, list[str
 
 
 def _beyond_support(config: configs.Config, largest: float, rewards: Sequence[float]) -> list[str]:
-    """Returns a warning where MuZero's categorical values cannot show the returns that were seen."""
+    """Returns a warning for seen returns beyond MuZero's categorical values."""
     if "network" not in config.agent.SECTIONS or config.muzero.reward_clip or not largest:
         return []
     sizes = [abs(reward) for reward in rewards if reward]

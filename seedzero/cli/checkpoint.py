@@ -1,4 +1,4 @@
-"""`seedzero checkpoint`: the checkpoints of a run, and whether they are intact."""
+"""`seedzero checkpoint`: the checkpoints of a run, listed or verified."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TITLES = ("update", "written", "size", "replay", "state")
 
 
 def run(arguments: parse.Arguments) -> int:
-    """Lists or verifies the checkpoints of a run; returns the exit code, 1 where one is damaged."""
+    """Lists or verifies the checkpoints of a run; returns the exit code, 1 for a damaged one."""
     as_json = arguments.switch("json")
     from seedzero.bucket import run_copy
 

@@ -85,7 +85,7 @@ def _access(arguments: parse.Arguments) -> configs.Config | None:
 
 
 def read_step(arguments: parse.Arguments) -> runs.Step | None:
-    """Returns the checkpoint that --step names; None without it. Raises UsageError."""
+    """Returns the checkpoint named by --step; None without the flag. Raises UsageError."""
     step = arguments.flags.get("step")
     is_number = step is not None and step.isdecimal()
     if not is_number and step not in (None, "best", "last"):
@@ -105,7 +105,7 @@ def _why(step: runs.Step | None, result: Mapping[str, Any]) -> str:
 
 
 def _report_cut(result: Mapping[str, Any]) -> None:
-    """Says that episodes did not end by themselves."""
+    """Reports episodes ended by the limit of steps."""
     if not result.get("cut_off"):
         return
     output.say(

@@ -29,7 +29,7 @@ COMMANDS = ("train", "worker")
 
 
 class Files(NamedTuple):
-    """The secret as files that only this user can read."""
+    """The secret as files readable by the user alone."""
 
     token: pathlib.Path
     certificate: pathlib.Path
@@ -74,7 +74,7 @@ def _run(args: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def split(args: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Returns this program's own flags, and the command line of `seedzero` that follows; UsageError without one."""
+    """Returns the program's own flags, and the following command line of `seedzero`; UsageError without a command."""
     for position, word in enumerate(args):
         if word in COMMANDS:
             return list(args[:position]), list(args[position:])
@@ -82,7 +82,7 @@ def split(args: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def write_files(folder: pathlib.Path, secret: google_cloud.Secret) -> Files:
-    """Writes the parts of a secret into a folder; returns where they are."""
+    """Writes the parts of a secret into a folder; returns their paths."""
     files = Files(folder / "token", folder / "certificate.pem", folder / "key.pem")
     for path, text in zip(files, secret, strict=True):
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""Whether the installed packages are those that seedzero asks for; another installation may have changed them."""
+"""Checks the installed packages against seedzero's requirements; another installation may have changed them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _COMPARE: Mapping[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {
 
 
 def explain(error: ImportError) -> str | None:
-    """Returns what an import failed for, and the remedy, if installed packages are not those that seedzero needs."""
+    """Returns the cause of a failed import, and the remedy, for installed packages outside seedzero's bounds."""
     try:
         required = metadata.requires("seedzero") or []
     except metadata.PackageNotFoundError:  # a clone that nobody installed
@@ -67,6 +67,6 @@ def _meets(version: str, bounds: str) -> bool:
 
 
 def _padded(*versions: str) -> list[tuple[int, ...]]:
-    """Returns the numbers that versions begin with, filled with zeros to one length."""
+    """Returns the leading numbers of versions, filled with zeros to one length."""
     numbers = [[int(part) for part in re.match(r"[\d.]*", text)[0].split(".") if part] for text in versions]  # type: ignore[index]
     return list(zip(*itertools.zip_longest(*numbers, fillvalue=0), strict=True))

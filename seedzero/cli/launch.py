@@ -1,4 +1,4 @@
-"""`seedzero launch`: a learner and its workers on a cluster."""
+"""`seedzero launch`: a learner and workers on a cluster."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _token(file: str) -> str:
 
 
 def _load() -> types.ModuleType:
-    """Returns the module that needs Ray; UsageError if that is not installed."""
+    """Returns the module for Ray; UsageError without Ray."""
     try:
         from seedzero.launch import ray_launch
     except ModuleNotFoundError as error:

@@ -80,7 +80,7 @@ def config(arguments: parse.Arguments) -> int:
 
 
 def _entry(name: str, value: options.Value, on_cpu: options.Value | None) -> str:
-    """Returns a setting as `--name=value  unit`, and below it what it means."""
+    """Returns a setting as `--name=value unit`, and below its meaning."""
     metadata = configs.fields()[name].metadata
     cpu = "" if on_cpu is None else f"  (on a CPU: {_text(on_cpu)})"
     unit = f"  {metadata['unit']}" if metadata["unit"] else ""

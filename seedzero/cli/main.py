@@ -80,7 +80,7 @@ def program() -> NoReturn:
 
 
 def _nowhere() -> TextIO:
-    """Returns a stream in place of a closed one, which Python has as None; it takes the closed one's file number.
+    """Returns a stream in place of a closed stream (None in Python), with the same file number.
 
     Workers inherit it: their next file would get that number, and what a simulator prints would get into the file.
     """

@@ -16,7 +16,7 @@ PROGRESS_SECONDS = 10.0
 
 @contextlib.contextmanager
 def _read_or_not() -> Iterator[None]:
-    """Goes on where the reader of standard error has gone: messages are no results, and training needs none."""
+    """Ignores a closed standard error: messages are no results, and training needs none."""
     try:
         yield
     except BrokenPipeError:
@@ -25,7 +25,7 @@ def _read_or_not() -> Iterator[None]:
 
 @_read_or_not()
 def say(text: str, command: str = "") -> None:
-    """Prints a message for the user; command: a command line that ends it, to be copied.
+    """Prints a message for the user; command: a command line at its end, to be copied.
 
     Characters that are not printable, as a directory's name may have them, are escaped.
     """
@@ -35,7 +35,7 @@ def say(text: str, command: str = "") -> None:
 
 
 def progress(what: str, clock: Callable[[], float] = time.monotonic) -> Callable[[int, int], None]:
-    """Returns a function of the numbers done and expected that says them, at most every `PROGRESS_SECONDS`."""
+    """Returns a function for printing the numbers done and expected, at most every `PROGRESS_SECONDS`."""
     last = clock()
 
     def tell(done: int, expected: int) -> None:
@@ -53,13 +53,13 @@ def show(text: str) -> None:
 
 
 def fail(error: errors.Error) -> int:
-    """Prints an error; returns the exit code that follows from it."""
+    """Prints an error; returns the exit code."""
     say(f"error: {error}")
     return exit_codes.BAD_USAGE if isinstance(error, errors.UsageError) else exit_codes.FAILED
 
 
 def print_json(value: Mapping[str, object] | Sequence[object]) -> None:
-    """Prints one line of strict JSON, numbers that are not finite as text."""
+    """Prints a line of strict JSON; numbers that are not finite become text."""
     from seedzero.checkpoints import (
         run_dir as run_dirs,  # numpy, which a mistake in the command line need not wait for
     )

@@ -1,4 +1,4 @@
-"""Reads a command line: `--key=value`, `--key value`, bare switches, and the help that goes with them."""
+"""Reads a command line: `--key=value`, `--key value`, bare switches; and prints help."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WIDTH = 110
 
 @dataclasses.dataclass(frozen=True)
 class Flag:
-    """A flag of one command. placeholder: what stands for its value in the help; a switch has none."""
+    """A flag of one command. placeholder: the value's name in the help; a switch has none."""
 
     name: str
     help: str
@@ -42,7 +42,7 @@ TRUST = Flag(
 
 @dataclasses.dataclass(frozen=True)
 class Arguments:
-    """What a command line says.
+    """The parsed command line.
 
     Attributes:
       words: those without dashes, in order.
@@ -59,7 +59,7 @@ class Arguments:
         return bool(options.parse(name, self.flags.get(name, "false"), bool))
 
     def integer(self, name: str, *, minimum: int) -> int | None:
-        """Returns a flag's whole number, None where it isn't given.
+        """Returns a flag's whole number, None for a missing flag.
 
         Raises:
           UsageError: it is something else, less than `minimum`, or more than 32 bits hold.
@@ -76,7 +76,7 @@ class Arguments:
 
 @dataclasses.dataclass(frozen=True)
 class Command:
-    """One command of `seedzero`.
+    """A command of `seedzero`.
 
     Attributes:
       summary: one line for the list of commands.
@@ -98,7 +98,7 @@ class Command:
 
 
 def read(name: str, command: Command, args: Sequence[str]) -> Arguments:
-    """Returns what the arguments of a command say.
+    """Returns the arguments of a command.
 
     Raises:
       UsageError: an unknown flag (with the nearest right one), a flag without value, a missing or superfluous one.
@@ -171,7 +171,7 @@ def _check_words(name: str, command: Command, words: Sequence[str]) -> None:
 
 
 def help_text(name: str, command: Command) -> str:
-    """Returns the help of one command."""
+    """Returns the help of a command."""
     lines = [f"usage: seedzero {name} {command.usage}", "", textwrap.fill(command.summary, WIDTH)]
     flags = [*command.flags, *(_short_settings() if command.takes_settings else ())]
     if flags:
@@ -184,7 +184,7 @@ def help_text(name: str, command: Command) -> str:
 
 
 def _short_settings() -> list[Flag]:
-    """The settings that have a short name, as flags, and one line for all the others."""
+    """Returns flags for the settings with a short name, and one line for all others."""
     fields, placeholders = configs.fields(), {bool: "", int: "N", float: "X", str: "TEXT"}
     short = [
         Flag(alias, fields[name].metadata["help"], placeholders[type(fields[name].default)])

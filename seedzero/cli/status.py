@@ -39,7 +39,7 @@ def run(arguments: parse.Arguments) -> int:
 
 
 def health(arguments: parse.Arguments) -> int:
-    """Asks a learner's health service; returns 0 where it serves, else 1."""
+    """Asks a learner's health service; returns 0 for a serving learner, else 1."""
     from seedzero.transport import probe
 
     answer = probe.health(arguments.flags["server"], _access(arguments))

@@ -1,4 +1,4 @@
-"""Signals before a command handles them itself."""
+"""Early signals, before a command's own handling."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from seedzero.core import errors, exit_codes
 
 
 def run(arguments: parse.Arguments) -> int:
-    """Trains; returns the exit code. UsageError for settings that are wrong, or a run directory that does not fit."""
+    """Trains; returns the exit code. UsageError for wrong settings, or a run directory of another run."""
     supervised = arguments.switch("supervised")
     with stopping.leaving_at_once("training"):
         if supervised:
@@ -40,21 +40,21 @@ def run(arguments: parse.Arguments) -> int:
 
 
 def resume_command(path: str, arguments: parse.Arguments, *, command: Sequence[str] = ("train",)) -> str:
-    """Returns the command line that goes on with this run, for a shell. command: its words without dashes."""
+    """Returns the shell command for resuming a run. command: its words without dashes."""
     flags = {**arguments.flags, "run_dir": path}
     flags.pop("supervised", None)  # whoever reads it holds no pipe open
     return shlex.join([*_program(sys.argv), *command, *as_words(flags, arguments.settings)])
 
 
 def as_words(flags: Mapping[str, str], settings: Mapping[str, str]) -> list[str]:
-    """Returns flags, and settings by their short names, where they have one, as words of a command line."""
+    """Returns flags and settings, by short names if any, as words of a command line."""
     aliases = {name: alias for alias, name in configs.ALIASES.items()}
     short = {aliases.get(name, name): value for name, value in settings.items()}
     return [f"--{key}={value}" for key, value in {**flags, **short}.items()]
 
 
 def _program(argv: Sequence[str]) -> list[str]:
-    """Returns the words that call this program: its name where that finds it."""
+    """Returns the words for calling the program: the name if on the path."""
     name = os.path.basename(argv[0])
     found = shutil.which(name)
     if name.endswith(".py"):

@@ -1,4 +1,4 @@
-"""`seedzero worker`: one thin process of environments. Never imports JAX."""
+"""`seedzero worker`: a thin process of environments. Never imports JAX."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from seedzero.config import worker_options
 
 
 def run(arguments: parse.Arguments) -> int:
-    """Steps environments for a learner until it says that training is over; returns the exit code."""
+    """Steps environments for a learner until training is over; returns the exit code."""
     options = worker_options.parse(arguments.flags)
     with stopping.leaving_at_once("the worker"):
         from seedzero.worker import process  # gRPC and gymnasium

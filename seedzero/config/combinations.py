@@ -1,4 +1,4 @@
-"""Settings that bear on each other: what one implies for another, and which can't stand together."""
+"""Settings that bear on each other: implied values, and impossible combinations."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def imply(
     explicit: Set[str],
     elsewhere: Mapping[str, options.Value] = {},
 ) -> tuple[configs.Config, list[str]]:
-    """Returns the configuration with what follows from the user's settings, and notes about it.
+    """Returns the configuration with the consequences of the user's settings, and notes about them.
 
     Args:
       config: a preset's values with the user's over them.
@@ -89,7 +89,7 @@ def imply(
 
 
 def _levels_left_out(config: configs.Config) -> Iterator[str]:
-    """Yields notes on levels of DMLab-30 that nobody plays."""
+    """Yields notes on levels of DMLab-30 without a player."""
     worker, evaluation, levels = config.worker, config.evaluation, env_ids.DMLAB30_LEVELS
     if 0 < worker.num_envs < levels and not worker.num_remote:
         yield (
@@ -107,7 +107,7 @@ def _levels_left_out(config: configs.Config) -> Iterator[str]:
 
 
 def check(*variants: configs.Config) -> None:
-    """Refuses settings that can't stand together.
+    """Refuses impossible combinations of settings.
 
     Args:
       *variants: the configuration; before the device is known, one for each kind of it: then only what
@@ -158,7 +158,7 @@ def is_of_this_machine(listen: str) -> bool:
 
 
 def _facts(config: configs.Config) -> dict[str, Any]:
-    """Returns the values in the rules that are no settings, by name."""
+    """Returns the rules' values besides settings, by name."""
     evaluates = config.evaluation.every_updates > 0 and config.env.id != env_ids.REMOTE
     num_sharing, window = config.replay.num_sharing or config.worker.num_envs, config.agent.window_steps(config)
     return {
@@ -173,7 +173,7 @@ def _facts(config: configs.Config) -> dict[str, Any]:
 
 
 class _Rule(NamedTuple):
-    """Settings that can't stand together: whether a configuration has them, and a message with a way out of it.
+    """An impossible combination: a test of a configuration, and a message with a way out.
 
     In the message {SECTION.KEY} is a setting; other names are in `_facts`.
     """
@@ -291,7 +291,7 @@ _RULES = (
 
 
 def check_environment(config: configs.Config, *, num_players: int, is_continuous: bool) -> None:
-    """Refuses environments that the agent cannot play.
+    """Refuses environments beyond the agent's abilities.
 
     Raises:
       ConfigError: with the agents that can.

@@ -1,4 +1,4 @@
-"""The configuration: sections that all agents share, and those of each agent.
+"""The configuration: sections shared by all agents, and each agent's own.
 
 A value is set by `--SECTION.KEY=VALUE`; `ALIASES` are the short forms. Flags and help texts are made from the fields.
 """
@@ -63,7 +63,7 @@ class Config:
 
     @property
     def agent(self) -> options.AgentSection:
-        """The settings of the agent that runs."""
+        """The settings of the chosen agent."""
         section: options.AgentSection = getattr(self, self.run.agent)
         return section
 
@@ -83,7 +83,7 @@ def is_read(name: str, agent: str) -> bool:
 
 
 def check_read(given: Collection[str], agent: str) -> None:
-    """Refuses settings SECTION.KEY that the agent does not read.
+    """Refuses settings SECTION.KEY unread by the agent.
 
     Raises:
       ConfigError: with the agents that read it.
@@ -125,7 +125,7 @@ _SHORT = {name: alias for alias, name in ALIASES.items()}
 
 
 def flag(name: str) -> str:
-    """Returns the flag of a setting, short where it has a short form: --seed of run.seed."""
+    """Returns the flag of a setting, short if possible: --seed of run.seed."""
     return f"--{_SHORT.get(name, name)}"
 
 
@@ -139,7 +139,7 @@ def flatten(config: Config) -> dict[str, options.Value]:
 
 
 def fields() -> dict[str, dataclasses.Field[Any]]:
-    """Returns every field by its name SECTION.KEY; help, unit, choices are in its metadata."""
+    """Returns every field by the name SECTION.KEY; help, unit, choices are in the metadata."""
     return {
         f"{section.name}.{field.name}": field
         for section in dataclasses.fields(Config)
@@ -148,7 +148,7 @@ def fields() -> dict[str, dataclasses.Field[Any]]:
 
 
 def earlier() -> dict[str, options.Value]:
-    """Returns what run directories of earlier versions mean where they lack a setting, if that is not its default."""
+    """Returns the meaning of a missing setting in run directories of earlier versions, if not its default."""
     return {name: field.metadata["earlier"] for name, field in fields().items() if "earlier" in field.metadata}
 
 
@@ -186,7 +186,7 @@ LISTED = "`seedzero config --preset=NAME` lists all settings"
 
 
 def suggestion(key: str, names: Collection[str], agent: str, everything: str = LISTED) -> str:
-    """Returns the end of a message about an unknown setting: the nearest of `names`, or where all are listed.
+    """Returns the end of a message about an unknown setting: the nearest of `names`, or the place of the full list.
 
     Settings that the agent reads come first, those of any are near to an unknown agent's. A key that names another
     agent's section, or the very name of another agent's setting, means that agent.

@@ -1,4 +1,4 @@
-"""The families of environments: one row holds all that the program knows of a family outside its file in `envs/`."""
+"""The families of environments: a row holds all facts about a family outside the family's file in `envs/`."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Offer(NamedTuple):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The packages to install, none where there is advice."""
+        """The packages to install, none if there is advice."""
         return self.packages or (() if self.advice or not self.module else (self.distribution or self.module,))
 
     @property
     def state(self) -> str:
-        """Whether it is installed here, with its version or the remedy."""
+        """Whether the family is installed here, with its version or the remedy."""
         if not self.module:
             return "installed"
         if importlib.util.find_spec(self.module) is None:
@@ -51,7 +51,7 @@ class Offer(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-    """A family of environments. Its module is named, not imported: it may need a package that is not installed.
+    """A family of environments. The module is named, not imported: the package may be missing.
 
     Attributes:
       form: of its ids.
@@ -81,7 +81,7 @@ class Family:
 
     @property
     def prefix(self) -> str:
-        """The part of its ids before their first colon."""
+        """The part of an id before the first colon."""
         return self.form.partition(":")[0]
 
 
@@ -189,12 +189,12 @@ _NONE = Family("", ())
 
 
 def of(env_id: str) -> Family:
-    """Returns the family of an id by its prefix; an empty one, without offers, where there is none."""
+    """Returns the family of an id by its prefix; an empty family, without offers, for an unknown prefix."""
     return _BY_PREFIX.get(env_id.partition(":")[0], _NONE)
 
 
 def taking(setting: str) -> list[Family]:
-    """Returns the families that take a setting env.NAME which others refuse."""
+    """Returns the families with a setting env.NAME refused by others."""
     return [family for family in FAMILIES if setting in family.takes]
 
 

@@ -1,4 +1,4 @@
-"""Kinds of networks, by what an environment shows."""
+"""Kinds of networks, by an environment's observations."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def choose_kind(name: str, kind: str, spec: types.EnvSpec) -> str:
 
 
 def _keep(names: Sequence[str]) -> str:
-    """Returns the advice to keep these arrays alone; "" with parts of nested spaces, which no wrapper selects."""
+    """Returns the advice to keep these arrays alone; "" with parts of nested spaces, beyond any wrapper."""
     if any("/" in name for name in names):
         return ""
     keys = [int(name) if name.isdecimal() else name for name in names]  # a Tuple's are numbers
@@ -47,11 +47,11 @@ def _keep(names: Sequence[str]) -> str:
 
 
 def is_image(kind: str, array: types.ArraySpec) -> bool:
-    """Returns whether a network of this kind takes an array as an image."""
+    """Returns whether a network of a kind takes an array as an image."""
     return kind != "mlp" and array.is_grid
 
 
 def _listed(arrays: Sequence[types.ArraySpec]) -> str:
-    """Returns the shapes of arrays, with their names where there are several."""
+    """Returns the shapes of arrays, with names for several."""
     names = [f"{array.name} " if len(arrays) > 1 else "" for array in arrays]
     return ", ".join(f"{name}{list(array.shape)}" for name, array in zip(names, arrays, strict=True))

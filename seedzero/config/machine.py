@@ -1,4 +1,4 @@
-"""Settings that follow from the machine: automatic values, and those of a preset on a CPU."""
+"""Settings of the machine: automatic values, and a preset's values on a CPU."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ UNKNOWN_WORKERS = 4
 
 
 def num_cores() -> int:
-    """Returns the cores that this process may run on; a container's share of their time (`--cpus`) does not show."""
+    """Returns the process's cores; a container's share of time (`--cpus`) does not show."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Machine(NamedTuple):
-    """What the automatic values follow from. platform: "cpu", "gpu" or "tpu"; num_devices: local ones."""
+    """Facts behind the automatic values. platform: "cpu", "gpu" or "tpu"; num_devices: local devices."""
 
     platform: str
     num_cores: int
@@ -68,7 +68,7 @@ def _listing(values: Mapping[str, options.Value]) -> str:
 
 
 def _automatic(config: configs.Config, machine: Machine) -> dict[str, options.Value]:
-    """Values for what is still AUTO."""
+    """Returns values for the settings still AUTO."""
     num_devices = config.training.num_devices or machine.num_devices
     num_acting = config.training.acting_devices or num_devices
     num_slots, num_sharing = _slots(config)
@@ -147,7 +147,7 @@ def check_shares(config: configs.Config, *, is_begun: bool = False) -> None:
 
 
 def _unshared(config: configs.Config, num_acting: int) -> list[tuple[str, int, int, str]]:
-    """Returns the numbers that groups of devices can't share: name, number, what should divide it, those groups."""
+    """Returns the numbers indivisible among groups of devices: name, number, the needed divisor, the groups."""
     num_devices = config.training.num_devices
     acting, all_groups, num_shares = f"training.num_devices={num_devices}", "", num_devices
     if num_acting:

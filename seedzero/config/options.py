@@ -33,7 +33,7 @@ def fixed(
     resumable: str = "",
     earlier: Value | None = None,
 ) -> Any:
-    """Returns a field of a section that keeps its value in a run directory.
+    """Returns a field of a section with a fixed value in a run directory.
 
     Args:
       default: its type is the field's.
@@ -79,7 +79,7 @@ def parse(key: str, raw: Value | str, kind: type[Any]) -> Any:
 
 
 class Section:
-    """Checks the fields of a section against their types, choices and bounds."""
+    """A section; checks the fields against types, choices and bounds."""
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
@@ -121,11 +121,11 @@ class AgentSection(Section):
     """The setting of the steps through which an LSTM learns what to keep."""
 
     def window_steps(self, config: Any) -> int:
-        """Returns the fewest steps that a slot of a replay must hold for one window."""
+        """Returns the fewest steps of a replay's slot for one window."""
         return 1
 
     def notes(self, config: Any) -> list[str]:
-        """Returns what a user should know about these settings."""
+        """Returns notes on the settings for the user."""
         return []
 
     def shared(self, config: Any) -> dict[str, int]:
@@ -134,7 +134,7 @@ class AgentSection(Section):
 
 
 class Part(NamedTuple):
-    """An agent's part of a preset: values by SECTION.KEY over the shared ones.
+    """An agent's part of a preset: values by SECTION.KEY over the shared values.
 
     Attributes:
       values: for all environments, and for the preset's own.
@@ -160,6 +160,6 @@ def part(
 
 
 def values(base: Mapping[str, Value] = {}, /, **sections: Mapping[str, Value]) -> dict[str, Value]:
-    """Returns values by SECTION.KEY: those of `base`, over them each section's by KEY."""
+    """Returns values by SECTION.KEY: first `base`, then each section's by KEY."""
     own = {f"{section}.{key}": value for section, keys in sections.items() for key, value in keys.items()}
     return {**base, **own}

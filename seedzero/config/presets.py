@@ -1,4 +1,4 @@
-"""Presets: settings that work together: an environment with its evaluation and budget, and a part for each agent.
+"""Presets: settings, evaluation and budget for an environment or a kind, and a part for each agent.
 
 The order is: a preset's values, its agent's part over them; on a CPU the `on_cpu` values of both over these; then the
 command line's; and last the automatic ones (`options.AUTO`), from the machine's cores and devices (`machine.py`).
@@ -51,7 +51,7 @@ _ATARI = options.values(
 
 
 class Preset(NamedTuple):
-    """Values by SECTION.KEY that all agents share, over those of `config.Config()`. on_cpu: without accelerator."""
+    """Values by SECTION.KEY for all agents, over the values of `config.Config()`. on_cpu: without accelerator."""
 
     description: str
     values: Mapping[str, options.Value]
@@ -197,7 +197,7 @@ PRESETS: Mapping[str, Preset] = {
 
 
 def get(name: str, agent: str = "muzero") -> configs.Config:
-    """Returns the settings of a preset and an agent as they are on an accelerator, automatic ones still open.
+    """Returns the settings of a preset and an agent for an accelerator, with automatic values still open.
 
     Raises:
       ConfigError: there is no such preset or agent.
@@ -207,7 +207,7 @@ def get(name: str, agent: str = "muzero") -> configs.Config:
 
 
 def find(name: str) -> Preset:
-    """Returns the preset of this name.
+    """Returns the preset of a name.
 
     Raises:
       ConfigError: there is none.
@@ -220,12 +220,12 @@ def find(name: str) -> Preset:
 
 
 def part(name: str, agent: str) -> options.Part:
-    """Returns an agent's part of a preset; where there is none, an empty one: the agent's defaults."""
+    """Returns an agent's part of a preset; a missing part is empty: the agent's defaults."""
     return PARTS.get(agent, {}).get(name, options.part())
 
 
 def choose(env_id: str, spec: types.EnvSpec | None) -> tuple[str, str]:
-    """Returns the preset that suits an environment when none is named, and what in the environment decides, or "".
+    """Returns the preset for an environment without a named one, and the deciding property of the environment, or "".
 
     Args:
       env_id: of the environment.
@@ -251,6 +251,6 @@ def choose(env_id: str, spec: types.EnvSpec | None) -> tuple[str, str]:
 
 
 def cpu_values(preset: str, agent: str = "muzero", *, explicit: Set[str]) -> dict[str, options.Value]:
-    """Returns the changes of a preset on a CPU, save what the user set."""
+    """Returns the changes of a preset on a CPU, except for the user's settings."""
     values = {**find(preset).on_cpu, **part(preset, agent).on_cpu}
     return {name: value for name, value in values.items() if name not in explicit}

@@ -51,7 +51,7 @@ class R2D2Config(options.AgentSection):
 
     @property
     def num_positions(self) -> int:
-        """Positions of a window: the burn-in, the steps that are learned, and the observation behind them."""
+        """Positions of a window: the burn-in, the learned steps, and the observation behind them."""
         return self.burn_in + self.sequence_length + 1
 
     def window_steps(self, config: Any) -> int:

@@ -1,4 +1,4 @@
-"""The sections that all agents share: one frozen dataclass a component."""
+"""The shared sections of all agents: one frozen dataclass a component."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class RunConfig(options.Section):
     )
 
     def has_all_steps(self, num_env_steps: int) -> bool:
-        """Returns whether so many training steps use up their budget."""
+        """Returns whether a number of training steps uses up the budget."""
         return 0 < self.max_env_steps <= num_env_steps
 
     def spent(self, num_updates: int, num_env_steps: int, owed: int = 0) -> str:
-        """Returns the budget that so many updates or training steps use up, or "".
+        """Returns the budget used up by a number of updates or training steps, or "".
 
         owed: updates that a run does in all before its last step ends it.
         """

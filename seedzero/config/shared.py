@@ -1,4 +1,4 @@
-"""The settings that several agents have: each field declared once, and their values as agents pass them on."""
+"""Settings of several agents: each field declared once, and their values for the agents."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from seedzero.config import options
 
 
 def _declared(kind: Callable[..., Any], help_text: str, unit: str = "", **limits: Any) -> Callable[..., Any]:
-    """Returns the function from an agent's default to its field; an agent may set limits of its own."""
+    """Returns a function from an agent's default to a field; an agent may set limits of its own."""
     return functools.partial(kind, help_text=help_text, unit=unit, **limits)
 
 
@@ -93,12 +93,12 @@ class Layers(NamedTuple):
 
     @classmethod
     def of(cls, agent: str, settings: options.AgentSection) -> Layers:
-        """Returns the layers of an agent; a setting that it lacks has the default above."""
+        """Returns the layers of an agent; a missing setting has the default above."""
         return cls(agent, **{name: getattr(settings, name) for name in cls._fields if hasattr(settings, name)})
 
 
 class Optimizer(NamedTuple):
-    """An optimizer and its numbers.
+    """An optimizer and the optimizer's numbers.
 
     Attributes:
       kind: adam, rmsprop, or centered: RMSProp that divides by a standard deviation.

@@ -22,7 +22,7 @@ _TRANSPORT = sections.TransportConfig()
 
 
 def _option(default: bool | int | float | str, help_text: str, placeholder: str = "", **more: Any) -> Any:
-    """A field. placeholder: its value in the help. more: minimum, choices."""
+    """Returns a field. placeholder: its value in the help. more: minimum, choices."""
     return dataclasses.field(default=default, metadata=dict(help=help_text, placeholder=placeholder, **more))
 
 
@@ -68,7 +68,7 @@ FLAGS: Mapping[str, dataclasses.Field[Any]] = {
 
 
 def of_learner(config: configs.Config) -> WorkerOptions:
-    """Returns the options that a learner's configuration sets."""
+    """Returns the options in a learner's configuration."""
     transport = config.transport
     return WorkerOptions(
         threads=config.worker.threads,
@@ -79,7 +79,7 @@ def of_learner(config: configs.Config) -> WorkerOptions:
 
 
 def command(options: WorkerOptions, *, server: str, worker_id: str, role: str, token_file: str = "") -> list[str]:
-    """Returns the command line of a worker for a program that supervises it. The arguments override the options."""
+    """Returns a worker's command line for a supervising program. The arguments override the options."""
     options = dataclasses.replace(
         options, server=server, worker_id=worker_id, role=role, token_file=token_file, supervised=True
     )
@@ -89,7 +89,7 @@ def command(options: WorkerOptions, *, server: str, worker_id: str, role: str, t
 
 
 def read(words: Sequence[str] | None = None) -> WorkerOptions:
-    """Returns the options in a command line (default: this process's); exits with BAD_USAGE where it is wrong."""
+    """Returns the options in a command line (default: this process's); exits with BAD_USAGE on mistakes."""
     parser = argparse.ArgumentParser("python -m seedzero.worker", description="Steps environments for a learner.")
     for name, field in FLAGS.items():
         placeholder = field.metadata["placeholder"]
@@ -104,7 +104,7 @@ def read(words: Sequence[str] | None = None) -> WorkerOptions:
 
 
 def parse(texts: Mapping[str, str]) -> WorkerOptions:
-    """Returns the options that flags say, given by name.
+    """Returns the options of flags, given by name.
 
     Raises:
       UsageError: a text is no value of its flag.
@@ -125,7 +125,7 @@ def _parse(name: str, text: str, field: dataclasses.Field[Any]) -> Any:
 
 
 def invitation(config: configs.Config, address: str) -> str:
-    """Returns the command that brings a worker from another machine to a learner that listens on an address.
+    """Returns the command for a worker on another machine to join a learner at an address.
 
     With --env=remote that is a program of the user, as `examples/remote_worker.py`.
     """

@@ -1,4 +1,4 @@
-"""Ids of environments that settings depend on, or that do not come from seedzero.envs."""
+"""Ids of environments with special settings or from outside seedzero.envs."""
 
 REMOTE = "remote"
 """A learner's --env where every worker brings environments of its own."""

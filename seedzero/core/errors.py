@@ -1,4 +1,4 @@
-"""Every error that seedzero raises on purpose, all below one base.
+"""Every deliberate error of seedzero, in a single tree.
 
     Error
     ├── UsageError            a wrong command line or configuration (exit code 2)

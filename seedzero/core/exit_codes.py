@@ -1,4 +1,4 @@
-"""Exit codes of every process of seedzero, and its end."""
+"""Exit codes of every process of seedzero, and the end of a process."""
 
 import os
 import sys
@@ -18,7 +18,7 @@ INTERRUPTED = 130
 
 
 def leave(code: int) -> NoReturn:
-    """Ends this process at once.
+    """Ends the process at once.
 
     Python would first wait for every thread: an environment's may never end, and the compiling one cannot be
     interrupted, though a large program takes longer than the notice before a machine is taken away.

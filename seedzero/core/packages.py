@@ -1,4 +1,4 @@
-"""The command that installs a missing package where this program runs."""
+"""The command for installing a missing package beside the program."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from importlib import metadata
 
 
 def install_command(*names: str) -> str:
-    """Returns the shell command that installs packages for this Python, in the versions that seedzero asks for.
+    """Returns the shell command for installing packages for this Python, within seedzero's bounds.
 
     It names the packages themselves: seedzero is not on PyPI, and its extras would bring JAX to a worker's machine.
 
@@ -25,7 +25,7 @@ def install_command(*names: str) -> str:
 
 
 def _asked() -> dict[str, str]:
-    """Returns what the installed seedzero requires, for itself or an extra: name -> name and bounds."""
+    """Returns the requirements of the installed seedzero, for itself or an extra: name -> name and bounds."""
     try:
         required = metadata.requires("seedzero") or []
     except metadata.PackageNotFoundError:  # a clone that nobody installed
@@ -35,6 +35,6 @@ def _asked() -> dict[str, str]:
 
 
 def command_at_the_end(line: str) -> str:
-    """Returns the `install_command` that ends a line, "" where none does."""
+    """Returns the `install_command` at the end of a line, or ""."""
     found = re.search(r"(?:'[^']*'|[^\s']+) (?:-m )?pip install .*$", line)
     return found[0] if found else ""

@@ -1,4 +1,4 @@
-"""Observations made of named arrays: the bytes of all, one after the other, in one row for each environment.
+"""Observations of named arrays: the concatenated bytes of all, a row for each environment.
 
 So several arrays travel, lie in rings and files, and are sampled as one; `ops/unpacking.py` gives agents the arrays.
 
@@ -39,7 +39,7 @@ def unpack(arrays: Sequence[types.ArraySpec], packed: np.ndarray) -> dict[str, n
 
 
 def encode_texts(texts: Sequence[str], num_bytes: int) -> np.ndarray:
-    """Returns [E, num_bytes] uint8: each text in UTF-8, cut there if it is longer, with bytes of 0 behind its end."""
+    """Returns [E, num_bytes] uint8: each text in UTF-8, cut to the length or padded with zero bytes."""
     rows = [text.encode(errors="replace").replace(b"\0", b" ")[:num_bytes].ljust(num_bytes, b"\0") for text in texts]
     return np.frombuffer(b"".join(rows), np.uint8).reshape(len(texts), num_bytes)
 

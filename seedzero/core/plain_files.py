@@ -1,4 +1,4 @@
-"""Names and files of a run directory, whose content may come from others."""
+"""Names and files of a run directory; others may have written their content."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def opener(path: str, flags: int) -> int:
 
 
 def check_name(path: str | os.PathLike[str]) -> None:
-    """Raises ResumeError for a run directory whose path is no UTF-8: tensorstore and gRPC could not name its files."""
+    """Raises ResumeError for a path outside UTF-8: tensorstore and gRPC could not name the run directory's files."""
     try:
         os.fspath(path).encode()
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""Texts that are safe to show, and whose lines fit a terminal."""
+"""Texts made safe to show, with lines for a terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from seedzero.core import packages
 
 
 def escape(text: str) -> str:
-    """Returns a text as one line without control characters: those that are not printable as backslash escapes.
+    """Returns a text as one line; unprintable characters become backslash escapes.
 
     A name or a reason of another machine could otherwise move the cursor, or imitate a line of ours.
     """
@@ -23,12 +23,12 @@ def escape(text: str) -> str:
 
 
 def escape_lines(text: str) -> str:
-    """Returns a text of several lines, each as `escape` returns it."""
+    """Returns a text of several lines, each escaped by `escape`."""
     return "\n".join(map(escape, text.split("\n")))
 
 
 class _StandIn(io.TextIOBase):
-    """Passes texts on to what stands in for a stream and may have `write` alone; None: they are lost."""
+    """Passes texts on to a stand-in for a stream, possibly with `write` alone; None: texts are lost."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -46,7 +46,7 @@ def standard_error() -> TextIO:
 
 
 def columns(stream: TextIO) -> int | None:
-    """Returns the width of the terminal that a stream writes to; None: it is none."""
+    """Returns the width of a stream's terminal; None: no terminal."""
     try:
         return os.get_terminal_size(stream.fileno()).columns or None if stream.isatty() else None
     except (OSError, ValueError):  # it is closed, or no file
@@ -54,7 +54,7 @@ def columns(stream: TextIO) -> int | None:
 
 
 def wrap(text: str, width: int | None) -> str:
-    """Returns a text whose lines have at most `width` columns, broken between words alone; None: as it is.
+    """Returns a text with lines of at most `width` columns, broken between words alone; None: unchanged.
 
     What does not fit a line goes on below the second column of a table, which two spaces begin, or else indented. A
     command that installs packages stays whole, to be copied.

@@ -1,4 +1,4 @@
-"""Data that crosses layers: specs and step batches. numpy only.
+"""Data shared by layers: specs and step batches. numpy only.
 
 Shape letters: E environments of one group, A actions, D numbers of a continuous action.
 """
@@ -42,7 +42,7 @@ def _dtype_name(dtype: Any) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class ArraySpec:
-    """One named array of an observation.
+    """A named array of an observation.
 
     Attributes:
       name: of the array; parts of nested spaces are joined by "/", as in "robot/camera".
@@ -81,7 +81,7 @@ class ArraySpec:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of one frame of one environment."""
+        """Bytes of a frame of an environment."""
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
     @property
@@ -92,7 +92,7 @@ class ArraySpec:
 
 @dataclasses.dataclass(frozen=True)
 class EnvSpec:
-    """The interface of one environment; all environments of a learner share it.
+    """The interface of one environment, shared by all environments of a learner.
 
     Attributes:
       observation_shape: of the newest frame of one environment, e.g. (96, 96, 1) or (4,).
@@ -186,7 +186,7 @@ class EnvSpec:
 
     @property
     def arrays(self) -> tuple[ArraySpec, ...]:
-        """The arrays of an observation, as agents see them; at least one."""
+        """The arrays of an observation, in the agents' form; at least one."""
         alone = (self.observation_shape, self.observation_dtype, self.observation_low, self.observation_high)
         return self.packed or (ArraySpec(OBSERVATION, *alone),)
 
@@ -207,17 +207,17 @@ class EnvSpec:
 
     @property
     def action_shape(self) -> tuple[int, ...]:
-        """Of one environment's action: () or (D,)."""
+        """Shape of an environment's action: () or (D,)."""
         return (len(self.action_low),) if self.is_continuous else ()
 
     @property
     def observation_bytes(self) -> int:
-        """Bytes of one observation of one environment."""
+        """Bytes of an observation of an environment."""
         return math.prod(self.observation_shape) * np.dtype(self.observation_dtype).itemsize
 
 
 def shown(arrays: Sequence[ArraySpec]) -> str:
-    """Returns the kind of observations: images, small grids or vectors, the first of them that is among the arrays.
+    """Returns the kind of observations: images, small grids or vectors, the first present among the arrays.
 
     Preset and network follow.
     """
@@ -256,7 +256,7 @@ class EnvStep(NamedTuple):
 
     @property
     def tasks(self) -> np.ndarray:
-        """[E] int32, 0 where the environments tell none."""
+        """[E] int32, 0 for environments without tasks."""
         return np.zeros(len(self.reward), np.int32) if self.task is None else self.task
 
     @property

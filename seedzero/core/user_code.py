@@ -1,4 +1,4 @@
-"""Functions of a user's own modules, which a setting names as MODULE:FUNCTION."""
+"""Functions of a user's own modules, named by a setting as MODULE:FUNCTION."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def check(name: str) -> None:
 
 
 def named(values: Mapping[str, object]) -> dict[str, str]:
-    """Returns the settings, of values by SECTION.KEY, that have modules imported."""
+    """Returns the settings with modules to import, of values by SECTION.KEY."""
     kind, _, rest = str(values.get(ENVIRONMENT, "")).partition(":")
     is_module = kind == "python" or (kind == "gym" and ":" in rest)
     names = (*NETWORKS, *([ENVIRONMENT] if is_module else []))
@@ -41,7 +41,7 @@ def named(values: Mapping[str, object]) -> dict[str, str]:
 
 
 def check_may_train() -> None:
-    """Raises ConfigError where a user's module, which is only imported, would start a training."""
+    """Raises ConfigError for a user's imported module that would start a training."""
     if serves.get():
         raise errors.ConfigError(
             "it calls seedzero.train when it is imported, which would import it again, and so on; put that call below "
@@ -50,7 +50,7 @@ def check_may_train() -> None:
 
 
 def load(name: str) -> Callable[..., Any]:
-    """Returns a function by its name MODULE:FUNCTION; its module is imported, also from the current directory.
+    """Returns a function by the name MODULE:FUNCTION; imports the module, also from the current directory.
 
     Raises:
       ConfigError: the name is incomplete, there is no such module or function, or the module would train.
@@ -84,7 +84,7 @@ def add_current_directory() -> None:
 
 
 def no_module(name: str) -> str:
-    """Returns what is missing, and a way out."""
+    """Returns the missing part, and a way out."""
     return (
         f"there is no module {name!r} in {os.getcwd()} or among the installed packages; start in the module's "
         "directory, or install it"

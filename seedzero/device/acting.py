@@ -1,4 +1,4 @@
-"""Acting: the program of one call, and everything that an environment carries from step to step.
+"""Acting: the program of one call, and all memory of an environment from step to step.
 
 `make_act` is the compiled program, which reads and writes the states on the devices; `act` is its middle, also for
 evaluations in a process of their own.
@@ -29,7 +29,7 @@ from seedzero.replay import rings as ring_store
 
 
 class Carried(NamedTuple):
-    """What the environments carry, one row each.
+    """Memory of the environments, a row each.
 
     Attributes:
       past: frames before the newest one, {name: [S, *shape with stack - 1 frames on the last axis]}; {} for a stack
@@ -42,7 +42,7 @@ class Carried(NamedTuple):
 
 
 class ActorState(NamedTuple):
-    """The states that an acting call changes; donated to it.
+    """The states changed by an acting call, which are donated.
 
     Attributes:
       carried: by the environments, [slots, ...] over all shards; past frames [slots, 1, ...] in the rings' layout.
@@ -54,7 +54,7 @@ class ActorState(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What B environments show; the fields are those of `base.Inputs`, but for one newest frame each.
+    """Observations of B environments; the fields of `base.Inputs`, with one newest frame each.
 
     Attributes:
       frame: [B, *observation_shape] of the spec's dtype, as the worker sent it.
@@ -73,7 +73,7 @@ class Seen(NamedTuple):
 
 
 def make_act(setup: setups.Setup) -> Callable[..., tuple[ActorState, jax.Array]]:
-    """Returns the jitted acting step; its second argument is donated.
+    """Returns the jitted acting step, which donates the second argument.
 
     (params, ActorState, Batch, Counters) -> (ActorState, action [R] int32 or [R, D] float32): pushes the new frames,
     lets the agent act with one version of the parameters, and writes rows into the rings that `Batch.ring` names.
@@ -117,14 +117,14 @@ def _row(setup: setups.Setup, batch: Any, outputs: base.Outputs, version: jax.Ar
 
 
 def take_carried(carried: Carried, slot: jax.Array) -> Carried:
-    """Returns what environments at slots [B] carry; anything at slots that do not exist."""
+    """Returns the memory of environments at slots [B]; arbitrary for slots out of range."""
     only = jnp.zeros_like(slot)
     past = {name: frame_rows.get(frames, slot, only, mode="clip") for name, frames in carried.past.items()}
     return Carried(past, jax.tree.map(lambda x: x.at[slot].get(mode="clip"), carried.memory))
 
 
 def put_carried(carried: Carried, slot: jax.Array, new: Carried) -> Carried:
-    """Returns what all carry, with the new of slots [B]; slots that do not exist are dropped."""
+    """Returns the memory of all environments, updated at slots [B]; slots out of range are dropped."""
     only = jnp.zeros_like(slot)
     past = {name: frame_rows.put(frames, slot, only, new.past[name]) for name, frames in carried.past.items()}
     put = functools.partial(jax.tree.map, lambda x, new: x.at[slot].set(new, mode="drop"))
@@ -132,7 +132,7 @@ def put_carried(carried: Carried, slot: jax.Array, new: Carried) -> Carried:
 
 
 def initial(agent: base.Agent, spec: types.EnvSpec, num_slots: int, *, begins: bool = False) -> Carried:
-    """Returns what environments carry before anything was seen; begins: a process begins to train in them."""
+    """Returns the memory before the first observation; begins: a process begins training with it."""
     num_past = agent.stack - 1
     past = observations.zeros(spec, num_past, num_slots) if num_past else {}
     memory = agent.first_memory if begins and agent.first_memory else agent.initial_memory
@@ -148,7 +148,7 @@ def act(
     seen: Seen,
     key: jax.Array,
 ) -> tuple[Carried, base.Outputs]:
-    """Returns what B environments carry on, and the agent's outputs; num_slots: training slots of the run."""
+    """Returns the new memory of B environments, and the agent's outputs; num_slots: training slots of the run."""
     past, inputs = look(agent, spec, num_slots, carried, seen)
     memory, outputs = agent.act(params, carried.memory, inputs, key)
     return Carried(past, memory), outputs
@@ -157,7 +157,7 @@ def act(
 def look(
     agent: base.Agent, spec: types.EnvSpec, num_slots: int, carried: Carried, seen: Seen
 ) -> tuple[dict[str, jax.Array], base.Inputs]:
-    """Returns the past frames that B environments carry on, and the agent's inputs."""
+    """Returns the past frames of B environments for the next step, and the agent's inputs."""
     past, observation = push(spec, agent.stack, carried.past, seen.frame, seen.first)
     return past, base.Inputs(
         observation=observation,

@@ -39,7 +39,7 @@ Learned: TypeAlias = tuple[base.TrainState, transfer.Pieces, base.Metrics]
 
 
 class Apart(strategies.Strategy):
-    """The strategy of devices that learn and do nothing else."""
+    """The strategy with devices for learning alone."""
 
     is_apart = True
 
@@ -78,7 +78,7 @@ class Apart(strategies.Strategy):
         return tracer.scalar, tracer.actor.rings, tracer.feed
 
     def _drawn(self, tracer: tracing.ProgramTracer) -> tuple[Any, Any]:
-        """Returns the shapes of its results."""
+        """Returns the shapes of the draw's results."""
         drawn = jax.eval_shape(make_draw(self._setup), *self._drawing(tracer))
         found: tuple[Any, Any] = meshes.placed(drawn, meshes.sharded(self._setup.mesh))
         return found
@@ -100,7 +100,7 @@ class Apart(strategies.Strategy):
         return train, rings if self._setup.ahead else self._prioritized(run, rings), values
 
     def _prioritized(self, run: Mapping[str, tracing.Program], rings: ring_store.Rings) -> ring_store.Rings:
-        """Returns the rings with the priorities that are there."""
+        """Returns the rings with the finished priorities."""
         while self._learning and (not self._setup.ahead or is_there(self._learning[0][1])):
             places, priority = self._learning.popleft()
             rings = run["write_back"](rings, places, transfer.move(priority, self._setup.mesh))
@@ -118,7 +118,7 @@ def _copies(tracer: tracing.ProgramTracer) -> tuple[base.Params, ...]:
 
 
 def make_draw(setup: setups.Setup) -> Callable[..., tuple[transfer.Pieces, priorities.Places]]:
-    """Returns the first step of an update where other devices learn: (num_updates, Rings, Feed) -> (Drawn, Places).
+    """Returns an update's first step for learning on other devices: (num_updates, Rings, Feed) -> (Drawn, Places).
 
     Drawn are the windows with their frames, and [B] the rings' `max_weight` in every row, in pieces.
     """
@@ -170,5 +170,5 @@ def make_write_back(setup: setups.Setup) -> Callable[..., ring_store.Rings]:
 
 
 def is_there(tree: Any) -> bool:
-    """Returns whether arrays are computed, so that what takes them need not wait."""
+    """Returns whether arrays are computed, without waiting."""
     return all(leaf.is_ready() for leaf in jax.tree.leaves(tree))

@@ -1,4 +1,4 @@
-"""One padded acting batch from workers' messages.
+"""A padded acting batch from workers' messages.
 
 `assemble` packs messages into fresh arrays (the device may still read a buffer that it was handed), each shard's rows
 padded to one of a few compiled sizes.
@@ -18,7 +18,7 @@ from seedzero.transport import messages
 
 
 class Layout(NamedTuple):
-    """Where slots lie on the devices; every shard holds equal parts of both kinds.
+    """Places of slots on the devices; every shard holds equal parts of both kinds.
 
     Attributes:
       num_shards: devices that share the slots.
@@ -57,7 +57,7 @@ class Layout(NamedTuple):
 
 
 def plan(config: configs.Config, num_shards: int) -> tuple[Layout, tuple[int, ...]]:
-    """Returns where slots lie, and the rows a shard of the compiled acting batches, ascending.
+    """Returns the places of slots, and the rows a shard of the compiled acting batches, ascending.
 
     Automatic values of the configuration are resolved.
     """
@@ -74,7 +74,7 @@ def plan(config: configs.Config, num_shards: int) -> tuple[Layout, tuple[int, ..
 
 
 class Message(NamedTuple):
-    """One group's newest observations, waiting for actions.
+    """A group's newest observations, waiting for actions.
 
     Attributes:
       request: as the server checked it.
@@ -118,7 +118,7 @@ class Batch(NamedTuple):
 def assemble(
     waiting: Sequence[Message], spec: types.EnvSpec, layout: Layout, sizes: Sequence[int]
 ) -> tuple[Batch, np.ndarray]:
-    """Packs messages of one role, at least one, into the smallest compiled size that holds them.
+    """Packs messages of a role, at least one, into the smallest sufficient compiled size.
 
     Returns:
       the batch, and [B] int64 the row of each environment, in the order of the messages.

@@ -1,4 +1,4 @@
-"""XLA's persistent cache: what was compiled once need not be compiled again by the next process."""
+"""XLA's persistent cache: programs compiled once serve later processes, too."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def enable(directory: pathlib.Path | None = None) -> None:
 
 
 def expectation(platform: str, *, has_images: bool) -> str:
-    """Returns a sentence that compilation begins, and about how long that takes.
+    """Returns a sentence announcing compilation, with the rough duration.
 
     platform: of the device, "cpu" or another. has_images: the environments show images, which compile longer.
     """
@@ -36,6 +36,6 @@ def expectation(platform: str, *, has_images: bool) -> str:
 
 
 def _chosen() -> str | None:
-    """Returns the directory that the calling program chose, or an earlier call."""
+    """Returns the directory chosen by the calling program, or an earlier call."""
     found: str | None = getattr(jax.config, "jax_compilation_cache_dir", None)  # its types do not know it
     return found

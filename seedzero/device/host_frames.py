@@ -1,4 +1,4 @@
-"""The replay's frames in the host's memory, where the device has no room for them.
+"""The replay's frames in the host's memory, for devices without room for them.
 
 Everything else of the replay stays on the device and is sampled there. An update is then two calls with a copy in
 between: the device draws windows and says where their frames lie, the host reads them, the device learns. The windows
@@ -49,7 +49,7 @@ class HostFrames:
 
     @functools.cached_property
     def array(self) -> np.ndarray:
-        """[S, length, *observation_shape], allocated when it is needed first."""
+        """[S, length, *observation_shape], allocated at first use."""
         return np.zeros(self._shape, self._dtype)
 
     def resume(self, cursor: np.ndarray) -> None:
@@ -57,7 +57,7 @@ class HostFrames:
         self._cursor[:] = cursor
 
     def write(self, batch: batches.Batch) -> None:
-        """Puts training slots' newest frames where the acting call of this batch puts the rest of their rows."""
+        """Writes training slots' newest frames to the places of the batch's other data in the rings."""
         num_rows = len(batch.slot) // self._layout.num_shards
         stored = np.flatnonzero(batch.ring < self._layout.train_per_shard)
         slot = stored // num_rows * self._layout.train_per_shard + batch.ring[stored]
@@ -69,7 +69,7 @@ class HostFrames:
         return self._cursor.copy()
 
     def num_new(self, mark: np.ndarray) -> int:
-        """Returns the most rows that one ring got since."""
+        """Returns the largest number of rows added to one ring since."""
         return int(np.max(self._cursor - mark))
 
     def read(self, windows: windowing.Windows) -> jax.Array:
@@ -86,7 +86,7 @@ class HostFrames:
 
 
 class _Ahead(NamedTuple):
-    """Windows of the next update, their frames, being read, and the mark of the rings when they were drawn."""
+    """Windows of the next update, their frames being read, and the rings' mark at the draw."""
 
     windows: windowing.Windows
     frames: futures.Future[jax.Array]
@@ -94,7 +94,7 @@ class _Ahead(NamedTuple):
 
 
 class FramesWithHost(strategies.Strategy):
-    """The strategy of a replay whose frames the host keeps; used by the device loop's thread.
+    """The strategy for a replay with frames on the host; used by the device loop's thread.
 
     Args:
       frames: of the host.
@@ -159,7 +159,7 @@ class FramesWithHost(strategies.Strategy):
     def _windows(
         self, draw: tracing.Program, train: base.TrainState, rings: ring_store.Rings, feed: steps.Feed
     ) -> tuple[windowing.Windows, jax.Array]:
-        """Returns this update's windows and their frames."""
+        """Returns the update's windows with frames."""
         ahead, self._next = self._next, None
         if ahead is not None and not self._is_late(ahead):
             return ahead.windows, ahead.frames.result()
@@ -197,7 +197,7 @@ class FramesWithHost(strategies.Strategy):
 
 
 def make_draw(setup: setups.Setup, *, lag: int) -> Callable[..., windowing.Windows]:
-    """Returns the first step of an update for rings whose frames the host keeps; lag: as in `sampling.sample`.
+    """Returns an update's first step for rings with frames on the host; lag: as in `sampling.sample`.
 
     (num_updates, ahead, Rings, Feed) -> Windows without their frames. The numbers are scalar int32; ahead: how many
     more updates will have been done when the windows are learned from.
@@ -211,7 +211,7 @@ def make_draw(setup: setups.Setup, *, lag: int) -> Callable[..., windowing.Windo
 
 
 def make_learn(setup: setups.Setup) -> Callable[..., steps.Updated]:
-    """Returns the last step of an update for rings whose frames the host keeps; it donates its first two arguments.
+    """Returns an update's last step for rings with frames on the host; donates its first two arguments.
 
     (train state, Rings, Windows, frames [B, P, stack, *observation_shape]) -> (train state, Rings, metrics).
     """
@@ -229,13 +229,13 @@ def make_learn(setup: setups.Setup) -> Callable[..., steps.Updated]:
 
 
 def make_draw_stale(setup: setups.Setup) -> Callable[..., windowing.Windows]:
-    """Returns the first step of a refresh where the host keeps the frames: (Rings, Counters) -> Windows."""
+    """Returns a refresh's first step for rings with frames on the host: (Rings, Counters) -> Windows."""
     draw = functools.partial(steps.draw_stale, setup)
     return meshes.over_devices(draw, setup.mesh, (meshes.SHARDED, meshes.REPLICATED), meshes.SHARDED)
 
 
 def make_renew(setup: setups.Setup) -> Callable[..., steps.Renewed]:
-    """Returns the last step of a refresh for rings whose frames the host keeps; it donates its second argument.
+    """Returns a refresh's last step for rings with frames on the host; donates its second argument.
 
     (params, Rings, Windows, frames [B, P, stack, *observation_shape], Counters) -> (Rings, metrics).
     """
@@ -254,7 +254,7 @@ def make_renew(setup: setups.Setup) -> Callable[..., steps.Renewed]:
 
 
 def check_length(length: int, stack: int, *, ahead: bool) -> None:
-    """Refuses rings of which less than half could be sampled.
+    """Refuses rings too short for sampling half of the steps.
 
     Raises:
       CapacityError: they are too short.

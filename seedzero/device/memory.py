@@ -16,7 +16,7 @@ _MOST_REASON = 400
 
 
 class ProgramMemory(NamedTuple):
-    """Bytes on one device while a program runs.
+    """Bytes on a device while a program runs.
 
     Attributes:
       arguments: the states and batches it is given.
@@ -35,12 +35,12 @@ class ProgramMemory(NamedTuple):
 
 
 def device_bytes(tree: Any) -> int:
-    """Returns the bytes of the leaves on one of their devices, unpadded; shapes, dtypes and shardings are enough."""
+    """Returns the leaves' bytes on a single device, unpadded; shapes, dtypes and shardings suffice."""
     return sum(math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
 
 def limit_bytes(device: jax.Device) -> int | None:
-    """Returns the memory of an accelerator that is there, in bytes; None for a CPU, or where it cannot be told."""
+    """Returns the memory of an accelerator in bytes; None for a CPU, or without information."""
     if device.platform == "cpu":
         return None
     stats = device.memory_stats()

@@ -1,4 +1,4 @@
-"""The local devices, and functions that run on all of them: each device holds an equal part of slots and batches."""
+"""The local devices, and functions over all of them: each device holds an equal part of slots and batches."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def make(num_devices: int) -> jax.sharding.Mesh:
 
 
 def split(mesh: jax.sharding.Mesh, num_acting: int) -> tuple[jax.sharding.Mesh, jax.sharding.Mesh | None]:
-    """Returns the meshes that act and that learn; None: the same one, as for 0 that only act.
+    """Returns the meshes for acting and for learning; None: the same mesh, as for 0 acting devices.
 
     Raises:
       ConfigError: none is left to learn.
@@ -45,12 +45,12 @@ def split(mesh: jax.sharding.Mesh, num_acting: int) -> tuple[jax.sharding.Mesh, 
 
 
 def sharded(mesh: jax.sharding.Mesh) -> jax.sharding.NamedSharding:
-    """Returns the sharding of arrays that are split by slots or rows."""
+    """Returns the sharding of arrays split by slots or rows."""
     return jax.sharding.NamedSharding(mesh, SHARDED)
 
 
 def replicated(mesh: jax.sharding.Mesh) -> jax.sharding.NamedSharding:
-    """Returns the sharding of arrays of which every device holds a copy."""
+    """Returns the sharding of arrays copied to every device."""
     return jax.sharding.NamedSharding(mesh, REPLICATED)
 
 
@@ -67,7 +67,7 @@ def over_devices(
     *,
     donate: tuple[int, ...] = (),
 ) -> Callable[..., Any]:
-    """Returns the jitted function with every device working on its own part; it donates arguments at some positions.
+    """Returns the jitted function with every device working on its own part; donates arguments at some positions.
 
     in_specs and out_specs say how arguments and results are split, as for `jax.shard_map`.
     """

@@ -30,7 +30,7 @@ class Training(NamedTuple):
 
 
 class Programs:
-    """Act for several batch sizes, update, and refresh if the agent has it, as they become ready.
+    """Programs as compilation finishes: acting for several batch sizes, update, and refresh if the agent has one.
 
     Args:
       tracer: of the run.
@@ -92,13 +92,13 @@ class Programs:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Acting batch sizes that are ready, ascending; empty until the first is."""
+        """Ready acting batch sizes, ascending; empty until the first is ready."""
         return tuple(size for size in self.all_sizes if self._act[size].done())
 
     def run_act(
         self, params: base.Params, actor: acting.ActorState, batch: batches.Batch, counters: steps.Counters
     ) -> tuple[acting.ActorState, jax.Array]:
-        """Runs the acting program of the batch's size, waiting for it; raises what its compilation raised."""
+        """Runs the acting program of the batch's size, waiting for its compilation; raises a compilation's error."""
         program = self._act[len(batch.slot) // self._num_shards].result()
         acted: tuple[acting.ActorState, jax.Array] = program(params, actor, batch, counters)
         return acted
@@ -110,21 +110,23 @@ class Programs:
 
     @property
     def update(self) -> Training:
-        """The functions of an update, waiting for them; raises what their compilation raised."""
+        """The functions of an update, after waiting for their compilation; raises a compilation's error."""
         return self._update.result()
 
     @property
     def refresh_ready(self) -> bool:
-        """Whether the agent refreshes and that is compiled (or its compilation failed: `refresh` then raises)."""
+        """Whether a refresh is compiled (or its compilation failed: `refresh` then raises); False for agents without
+        one.
+        """
         return self._refresh.done()
 
     @property
     def refresh(self) -> Training:
-        """The functions that refresh targets, waiting for them; raises what their compilation raised."""
+        """The functions of a refresh, after waiting for their compilation; raises a compilation's error."""
         return self._refresh.result()
 
     def close(self) -> None:
-        """Drops programs that are not being compiled yet."""
+        """Drops programs not yet being compiled."""
         self._closed.set()
 
 
@@ -136,7 +138,7 @@ def prepare(
     on_host: bool = False,
     on_ready: Callable[[], None],
 ) -> tuple[strategies.Strategy, Programs]:
-    """Returns how the devices share the work, and the programs for it, which are being compiled.
+    """Returns the strategy of the devices' work, and its programs, being compiled.
 
     train, actor: shapes, dtypes and shardings of the states. on_host, on_ready: as in `choose_strategy`, `Programs`.
     """

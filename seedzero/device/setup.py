@@ -1,4 +1,4 @@
-"""A run's agent, environments and devices: the one value that every device function is made from."""
+"""A run's agent, environments and devices: the one argument of every maker of device functions."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Setup(NamedTuple):
 
     @property
     def learns_on(self) -> jax.sharding.Mesh:
-        """The devices that learn."""
+        """The learning devices."""
         return self.learners or self.mesh
 
     @property
@@ -72,7 +72,7 @@ class Setup(NamedTuple):
 
 
 def make(config: configs.Config, spec: types.EnvSpec, mesh: jax.sharding.Mesh) -> Setup:
-    """Returns the setup of a run on these devices; its automatic values are resolved.
+    """Returns the setup of a run on some devices, with automatic values resolved.
 
     Raises:
       ConfigError: the agent does not go with these environments or devices.
@@ -126,5 +126,5 @@ def _slot_length(agent: base.Agent, capacity: int, num_envs: int) -> int:
 
 
 def version_names(agent: base.Agent) -> tuple[str, ...]:
-    """Returns the stored arrays that hold versions."""
+    """Returns the names of stored arrays holding versions."""
     return (ring_store.VERSION,) if agent.refresh is None else (ring_store.VERSION, ring_store.TARGET_VERSION)

@@ -39,19 +39,19 @@ def _create_carried(setup: setups.Setup, *, begins: bool) -> acting.Carried:
 
 
 def abstract_actor(setup: setups.Setup) -> acting.ActorState:
-    """Returns shapes, dtypes and shardings of the acting state, without allocating it."""
+    """Returns shapes, dtypes and shardings of the acting state, without allocating anything."""
     shapes = jax.eval_shape(lambda: create_actor(setup))
     return acting.ActorState(*meshes.placed(shapes, meshes.sharded(setup.mesh)))
 
 
 def abstract_train(setup: setups.Setup) -> base.TrainState:
-    """Returns shapes, dtypes and shardings of the train state, without computing it."""
+    """Returns shapes, dtypes and shardings of the train state, without computing anything."""
     shapes = jax.eval_shape(lambda: setup.agent.init(jax.random.key(0)))
     return meshes.placed(shapes, meshes.replicated(setup.learns_on))
 
 
 def init_carried(setup: setups.Setup, *, begins: bool) -> acting.Carried:
-    """Returns what environments carry before anything was seen, on the devices; begins: as in `acting.initial`."""
+    """Returns the environments' memory before the first observation, on devices; begins: as in `acting.initial`."""
     create = functools.partial(_create_carried, setup, begins=begins)
     return acting.Carried(*jax.jit(create, out_shardings=meshes.sharded(setup.mesh))())
 
@@ -63,19 +63,19 @@ def init_actor(setup: setups.Setup, *, holds_frames: bool = True) -> acting.Acto
 
 
 def init_train(setup: setups.Setup) -> base.TrainState:
-    """Returns the initial train state, on every device that learns."""
+    """Returns the initial train state, on every learning device."""
     init = jax.jit(setup.agent.init, out_shardings=meshes.replicated(setup.learns_on))
     return init(jax.random.key(setup.seed))  # no constant: see `tracing.ProgramTracer`
 
 
 @jax.jit
 def copy(tree: base.Params) -> base.Params:
-    """Returns parameters that outlive the donation of their source."""
+    """Returns parameters with a life beyond the donation of their source."""
     return jax.tree.map(jnp.copy, tree)
 
 
 def parts(agent: base.Agent, train: base.TrainState) -> dict[str, base.Params]:
-    """Returns a train state as the named parts of a checkpoint; "params" are those of acting, which are read alone."""
+    """Returns a train state as the named parts of a checkpoint; "params" (for acting) can be read alone."""
     params, fields = agent.acting(train), train._asdict()
     return fields if params is fields.get("params") else {"params": params, "train": fields}
 

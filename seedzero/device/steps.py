@@ -28,7 +28,7 @@ _AXIS, _SHARDED, _REPLICATED = meshes.AXIS, meshes.SHARDED, meshes.REPLICATED
 
 
 class Counters(NamedTuple):
-    """Scalars of one acting call or refresh, int32.
+    """Scalars of an acting call or refresh, int32.
 
     Attributes:
       num_inserts: training steps stored before it, modulo 2^32.
@@ -86,7 +86,7 @@ def feed_specs(setup: setups.Setup) -> jax.sharding.PartitionSpec:
 
 
 def _keys(setup: setups.Setup, stream: int, number: jax.Array) -> jax.Array:
-    """Returns this device's keys of one update (stream 2) or refresh (3): for the draw, and for what follows it."""
+    """Returns a device's keys of an update (stream 2) or refresh (3): for the draw, and for the following steps."""
     key = jax.random.fold_in(jax.random.key(setup.seed + stream), number)
     return jax.random.split(jax.random.fold_in(key, jax.lax.axis_index(_AXIS)))
 
@@ -94,7 +94,7 @@ def _keys(setup: setups.Setup, stream: int, number: jax.Array) -> jax.Array:
 def draw(
     setup: setups.Setup, num_updates: jax.Array, rings: ring_store.Rings, feed: Feed, *, lag: int = 0
 ) -> windowing.Windows:
-    """Returns this device's windows of one update, without their frames."""
+    """Returns a device's windows of an update, without frames."""
     agent = setup.agent
     if isinstance(agent.data, sources.Queue):
         windows = windowing.from_data(rings, feed.slot, feed.time, agent.data, agent.stack)
@@ -127,7 +127,7 @@ def learn(setup: setups.Setup, train: base.TrainState, rings: ring_store.Rings, 
 def learn_from(
     setup: setups.Setup, train: base.TrainState, windows: windowing.Windows
 ) -> tuple[base.TrainState, jax.Array | None, base.Metrics]:
-    """Returns the train state, the windows' priorities [B] if they count, and metrics."""
+    """Returns the train state, the windows' priorities [B] (if prioritized), and metrics."""
     num_updates = train.num_updates
     train, priority, metrics = setup.agent.update(train, windows, _keys(setup, 2, num_updates)[1], _AXIS)
     metrics = {**metrics, **_age_metrics(setup.agent.data, windows, num_updates)}
@@ -154,7 +154,7 @@ def _age_metrics(data: sources.Data, windows: windowing.Windows, num_updates: ja
 def priority_metrics(
     max_weight: jax.Array, windows: windowing.Windows, priority: jax.Array, prioritization: sources.Prioritization
 ) -> base.Metrics:
-    """Returns the priorities' effect; those that are not finite count as 0.
+    """Returns metrics of the priorities; non-finite priorities count as 0.
 
     The mean of the importance weights is the share of the learning rate that their division by the largest leaves.
     """
@@ -186,7 +186,7 @@ def make_refresh(setup: setups.Setup) -> Callable[..., Renewed]:
 
 
 def draw_stale(setup: setups.Setup, rings: ring_store.Rings, counters: Counters) -> windowing.Windows:
-    """Returns this device's rows of one refresh, as windows without their frames."""
+    """Returns a device's rows of a refresh, as windows without frames."""
     wanted = setup.agent.refresh
     assert wanted is not None
     slot, time = refresh.draw_stale(
@@ -243,7 +243,7 @@ def feed_sharding(setup: setups.Setup) -> jax.sharding.NamedSharding:
 
 
 def counters(num_inserts: int, version: int, num_calls: int) -> Counters:
-    """Returns the scalars of a call as int32; steps and calls, which grow for weeks, are only told apart by them."""
+    """Returns the scalars of a call as int32; steps and calls grow for weeks, and only need to differ."""
     return Counters(wrapped(num_inserts), np.int32(version), wrapped(num_calls))
 
 

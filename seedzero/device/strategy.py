@@ -1,4 +1,4 @@
-"""How acting, rings and learning share the devices: one of three strategies, the base class among them.
+"""Sharing of devices between acting, rings and learning: three strategies, the base class among them.
 
     Strategy         every device acts, holds rings and learns: an update is one program
     FramesWithHost   the host keeps the replay's frames: the device draws, the host reads, the device learns
@@ -38,11 +38,11 @@ class Strategy:
     """Whether the devices hold the replay's frames."""
 
     def lanes(self, max_in_flight: int) -> tuple[int, ...]:
-        """Returns the calls on their way at a time: of acting, and of updates where these have a lane of their own."""
+        """Returns the largest numbers of calls in flight: of acting, and of updates with a lane of their own."""
         return (max_in_flight,)
 
     def trace_update(self, tracer: tracing.ProgramTracer) -> tracing.Traces:
-        """Returns the programs of an update, by the names that `run_update` gives them; one returns metrics."""
+        """Returns the programs of an update, by their names in `run_update`, one with metrics."""
         arguments = (tracer.train, tracer.actor.rings, tracer.feed)
         return {"update": lambda: tracer.program("update", steps.make_update, arguments, (0, 1), has_metrics=True)}
 
@@ -57,11 +57,11 @@ class Strategy:
 
     @property
     def is_ready(self) -> bool:
-        """Whether an update need not wait for frames that are being read."""
+        """Whether an update can run without waiting for frames being read."""
         return True
 
     def begin(self, rings: ring_store.Rings) -> ring_store.Rings:
-        """Returns a checkpoint's rings as they lie on the device."""
+        """Returns a checkpoint's rings, placed on the devices."""
         return rings
 
     def whole(self, rings: ring_store.Rings) -> ring_store.Rings:
@@ -79,7 +79,7 @@ class Strategy:
         feed: steps.Feed,
         num_updates: int,
     ) -> Updated:
-        """Returns the states after an update, and its metrics; num_updates: before it, as the train state says."""
+        """Returns the states after an update, and its metrics; num_updates: the count before the update."""
         updated: Updated = run["update"](train, rings, feed)
         return updated
 
@@ -90,12 +90,12 @@ class Strategy:
         rings: ring_store.Rings,
         counters: steps.Counters,
     ) -> Renewed:
-        """Returns the rings after a refresh, and its metrics."""
+        """Returns the rings and metrics after a refresh."""
         renewed: Renewed = run["refresh"](params, rings, counters)
         return renewed
 
     def publish(self, params: base.Params) -> base.Params:
-        """Returns parameters on their way to the devices that act."""
+        """Returns parameters on the way to the acting devices."""
         return params
 
     def is_there(self, params: base.Params) -> bool:
@@ -103,4 +103,4 @@ class Strategy:
         return True
 
     def close(self) -> None:
-        """Waits for frames that are being read; no update runs any more."""
+        """Waits for frames being read; no update may follow."""

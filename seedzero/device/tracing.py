@@ -1,4 +1,4 @@
-"""A run's device functions before they are compiled: traced for devices that need not be there."""
+"""A run's device functions before compilation: traced for present or absent devices."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ class UncompiledProgram(NamedTuple):
     metric_names: tuple[str, ...] = ()
 
     def compile(self, limit: int | None = None) -> Any:
-        """Returns the program. Raises CapacityError where it needs more than `limit` bytes on each device."""
+        """Returns the program. Raises CapacityError for a program of more than `limit` bytes on each device."""
         return memory.compile_within(self.name, self.function.lower(), self.elsewhere, limit, self.lower)
 
     def seeded(self, limit: int | None = None) -> Program:
-        """Returns the program without its first argument; raises as `compile`."""
+        """Returns the program without the first argument; raises as `compile`."""
         return functools.partial(self.compile(limit), np.int32(self.seed))
 
 
@@ -63,7 +63,7 @@ Traces: TypeAlias = Mapping[str, Callable[[], UncompiledProgram]]
 
 
 class ProgramTracer:
-    """Traces each device function of a run for its devices.
+    """Traces each device function of a run for the run's devices.
 
     The seed is an argument of each, and no constant in it, so that runs of other seeds find the program in the cache.
 
@@ -109,7 +109,7 @@ class ProgramTracer:
         *,
         has_metrics: bool = False,
     ) -> UncompiledProgram:
-        """Traces the function that `make` makes; it donates the arguments at some positions.
+        """Traces the function returned by `make`, donating the arguments at some positions.
 
         has_metrics: the last result is metrics, which become one array: fetching them is one copy.
         """

@@ -1,4 +1,4 @@
-"""Arrays that pass from the devices of one mesh to those of another, each split over its devices.
+"""Arrays passing from one mesh's devices to another's, split over the devices of each.
 
 The meshes may differ in size. So a device cuts its part into equal pieces, as few as let each device of the other mesh
 take whole ones. JAX copies from device to device, and nothing waits: a copy begins when its source is there.
@@ -21,7 +21,7 @@ Pieces: TypeAlias = tuple[Any, ...]
 
 
 def num_pieces(mesh: jax.sharding.Mesh, other: jax.sharding.Mesh) -> int:
-    """Returns the pieces of one device's part on its way between the meshes."""
+    """Returns the number of pieces of a device's part on the way between the meshes."""
     return math.lcm(mesh.devices.size, other.devices.size) // mesh.devices.size
 
 
@@ -38,7 +38,7 @@ def join(pieces: Pieces) -> Any:
 
 
 def move(pieces: Pieces, mesh: jax.sharding.Mesh) -> Pieces:
-    """Returns as many pieces on another mesh as it needs."""
+    """Returns the pieces on another mesh, in the number needed there."""
     sharding = meshes.sharded(mesh)
     leaves, structure = [jax.tree.leaves(piece) for piece in pieces], jax.tree.structure(pieces[0])
     number = _number_there(pieces, mesh)
@@ -65,7 +65,7 @@ def move(pieces: Pieces, mesh: jax.sharding.Mesh) -> Pieces:
 
 
 def shapes(pieces: Pieces, mesh: jax.sharding.Mesh) -> Pieces:
-    """Returns the shapes, dtypes and shardings of what `move` makes of such arrays."""
+    """Returns the shapes, dtypes and shardings of `move`'s results for such arrays."""
     number = _number_there(pieces, mesh)
 
     def there(x: Any) -> jax.ShapeDtypeStruct:

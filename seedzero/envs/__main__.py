@@ -1,4 +1,4 @@
-"""`python -m seedzero.envs FD`: makes an environment and prints what it shows, as a line of JSON.
+"""`python -m seedzero.envs FD`: makes an environment and prints its description, as a line of JSON.
 
 FD is the number of an open file with the request, an object with `settings`, those of env.KEY, and perhaps `look`, the
 arguments of `check.look`. It is no argument because it may be long, or secret. The line is {"spec": ...},

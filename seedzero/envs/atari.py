@@ -128,7 +128,7 @@ def rom_name(game: str) -> str:
 
 
 def find(name: str) -> str:
-    """Returns the id, as in atari:MsPacman, of the game that a name without its family stands for, or ""."""
+    """Returns the id, as in atari:MsPacman, of a game named without its family, or ""."""
     try:
         rom = rom_name(name.removeprefix("ALE/").partition("-v")[0])
     except errors.EnvironmentFailure:

@@ -1,4 +1,4 @@
-"""The interface of environment families to a worker: one group of environments that step together."""
+"""The interface of environment families to a worker: one group of environments, stepped together."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from seedzero.core import errors, types
 
 
 class Closable(Protocol):
-    """What has resources."""
+    """An object with resources."""
 
     def close(self) -> None:
-        """Frees them."""
+        """Frees the resources."""
 
 
 _Closable = TypeVar("_Closable", bound=Closable)
 
 
 class VectorEnv(Protocol):
-    """One group of E = `num_envs` environments with next-step auto-reset (see types.EnvStep); `spec` is of one."""
+    """A group of E = `num_envs` environments with next-step auto-reset (see types.EnvStep), described by `spec`."""
 
     spec: types.EnvSpec
     num_envs: int
@@ -47,7 +47,7 @@ class VectorEnv(Protocol):
         """Returns a picture of environment 0, [H, W, 3] uint8; only if made with render=True."""
 
     def close(self) -> None:
-        """Frees the environments' resources; they are unusable afterwards."""
+        """Frees the environments' resources; the environments are unusable afterwards."""
 
 
 class ArrayEnv:
@@ -70,7 +70,7 @@ class ArrayEnv:
         pass
 
     def _begin_episodes(self, where: np.ndarray) -> None:
-        """Starts an episode in each environment with true in `where` [E]."""
+        """Starts an episode in the environments marked true, [E] bool."""
         raise NotImplementedError
 
     def _show(self) -> np.ndarray:
@@ -98,13 +98,13 @@ def check_actions(actions: np.ndarray, num_envs: int, spec: types.EnvSpec) -> No
 
 
 def check_seeds(seeds: Sequence[int], num_envs: int) -> None:
-    """Raises InvalidMessage unless there is one non-negative seed for each environment."""
+    """Raises InvalidMessage unless each environment has a single non-negative seed."""
     if len(seeds) != num_envs or any(seed < 0 for seed in seeds):
         raise errors.InvalidMessage(f"got seeds {list(seeds)}; expected {num_envs} that are not negative")
 
 
 def no_such_game(library: str, name: str, known: Iterable[str], examples: str) -> errors.EnvironmentFailure:
-    """Returns the error for a name that a library of games does not know, with the nearest ones."""
+    """Returns the error for a name unknown to a library of games, with the nearest names."""
     by_key = {game.replace("_", ""): game for game in known}
     nearest = difflib.get_close_matches(re.sub("[-_]", "", name).lower(), by_key, n=3, cutoff=0.6)
     names = " or ".join(by_key[key] for key in nearest)
@@ -127,7 +127,7 @@ def failures_of(what: str) -> Iterator[None]:
 
 
 def close_all(things: Iterable[Closable]) -> None:
-    """Closes all of them, also after one that raises; then the first one's exception is raised."""
+    """Closes all objects, even after an exception; then raises the first exception."""
     with contextlib.ExitStack() as stack:
         for thing in things:
             stack.callback(thing.close)
@@ -135,7 +135,7 @@ def close_all(things: Iterable[Closable]) -> None:
 
 @contextlib.contextmanager
 def closed_on_error() -> Iterator[list[Any]]:
-    """Yields a list of what is made within: an exception closes it, and hides behind none of `close`."""
+    """Yields a list for objects made within: any exception closes all objects, and hides no later error of `close`."""
     made: list[Closable] = []
     try:
         yield made
@@ -147,7 +147,7 @@ def closed_on_error() -> Iterator[list[Any]]:
 
 @contextlib.contextmanager
 def closing(env: _Closable) -> Iterator[_Closable]:
-    """Closes an environment at the end; an error within comes before one of `close`, which may follow from it.
+    """Closes an environment at the end; an error within takes precedence over a later one of `close`.
 
     Raises:
       EnvironmentFailure: it raised in close, after no other error.
@@ -160,7 +160,7 @@ def closing(env: _Closable) -> Iterator[_Closable]:
 
 
 def check_distinct(name: str, originals: Sequence[Any]) -> None:
-    """Raises EnvironmentFailure if environments, without their wrappers, are not objects of their own."""
+    """Raises EnvironmentFailure unless environments, without wrappers, are distinct objects."""
     if len(set(map(id, originals))) < len(originals):
         raise errors.EnvironmentFailure(
             f"environment {name!r} is the same object each time; its function must make a new one"
@@ -177,7 +177,7 @@ def told(error: Exception) -> str:
 
 
 def _place(error: BaseException) -> str:
-    """Returns where an exception, or the one that it follows from, was raised, in brackets; "" where no line did."""
+    """Returns the line raising an exception or the exception's cause, in brackets; "" without a line."""
     frames = traceback.extract_tb(error.__traceback__)[1:]  # the first is the line within `failures_of`
     seen = {id(error)}  # `raise e from e` has no first cause
     while error.__cause__ is not None and id(error.__cause__) not in seen:

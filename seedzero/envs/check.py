@@ -1,4 +1,4 @@
-"""What an environment does in random steps, and what a user should know about it before training.
+"""Random steps of an environment, and advice to the user before training.
 
 Shape letters: D numbers of a continuous action.
 """
@@ -31,7 +31,7 @@ LARGE_PIXELS = 128 * 128
 
 @dataclasses.dataclass(frozen=True)
 class ArrayUse:
-    """One array of the observations: the range of its values, and how much of it never changed."""
+    """An array of the observations: the range of values, and the share of constant elements."""
 
     low: float
     high: float
@@ -42,7 +42,7 @@ class ArrayUse:
 
 @dataclasses.dataclass(frozen=True)
 class Findings:
-    """What so many random steps of one environment showed.
+    """Findings of random steps of an environment.
 
     Attributes:
       arrays: by name.
@@ -73,7 +73,7 @@ class Warnings(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Look:
-    """What an environment shows: its spec, what random steps did, and what a user should know.
+    """A look at an environment: its spec, findings of random steps, and advice to the user.
 
     Attributes:
       space: Gymnasium's, of the observations, as text; None: it has none.
@@ -86,7 +86,7 @@ class Look:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Look:
-        """Returns the look that `dataclasses.asdict` made an object of, with numbers that may not be finite."""
+        """Returns the look from an object of `dataclasses.asdict`, with numbers that may not be finite."""
         findings = values["findings"]
         arrays = {name: ArrayUse(**seen) for name, seen in findings["arrays"].items()}
         return cls(
@@ -98,7 +98,7 @@ class Look:
 
 
 def look(settings: sections.EnvConfig, num_steps: int, max_seconds: float) -> Look:
-    """Makes an environment and returns what it shows in so many random steps, or in those of so many seconds.
+    """Makes an environment and returns the findings of a number of random steps, or of the steps within a time.
 
     Raises:
       EnvironmentFailure, ConfigError, SpecMismatch: training would refuse it.
@@ -129,7 +129,7 @@ def explore(
     max_seconds: float = math.inf,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Findings:
-    """Returns what a group of one environment does in so many random steps, or in those of so many seconds.
+    """Returns the findings of a group of one environment in a number of random steps, or the steps within a time.
 
     Raises:
       EnvironmentFailure: it raised, or does not keep Gymnasium's protocol.
@@ -191,7 +191,7 @@ def _random_action(spec: types.EnvSpec, step: types.EnvStep, random: np.random.G
 
 
 def judge(spec: types.EnvSpec, findings: Findings, space: spaces.Space[Any] | None = None) -> Warnings:
-    """Returns what follows from the findings, whatever the agent; space: Gymnasium's, of the observations."""
+    """Returns the consequences of the findings, whatever the agent; space: Gymnasium's, of the observations."""
     wrong, warned, noted = [], [], []
     for array in spec.arrays:
         seen, name = findings.arrays[array.name], _title(spec, array)
@@ -243,7 +243,7 @@ def _constants(name: str, array: types.ArraySpec, seen: ArrayUse) -> list[str]:
 
 
 def channels_first(spec: types.EnvSpec) -> list[str]:
-    """Returns a warning for each image whose channels seem to come first."""
+    """Returns a warning for each image with channels apparently first."""
     found = []
     for array in spec.arrays:
         first, *others = array.shape if array.is_grid and len(array.shape) == 3 else (0,)

@@ -1,4 +1,4 @@
-"""DeepMind Lab's levels, one of them or the 30 of DMLab-30, through its Python interface.
+"""DeepMind Lab's levels, a single level or the 30 of DMLab-30, through Lab's Python interface.
 
 Observations are an image and the level's instruction. Actions are those of IMPALA and SEED RL, each held for a number
 of frames. An episode's end is terminal, as in both: Lab does not tell a time limit from another end. After it Lab has
@@ -113,7 +113,7 @@ class DMLab:
         role: types.Role = types.Role.TRAIN,
         indices: Sequence[int] = (),
     ) -> None:
-        """Checks that Lab is there.
+        """Checks the installation of Lab.
 
         Args:
           name: a level, or DMLAB30.
@@ -219,7 +219,7 @@ class DMLab:
 
 
 def levels(name: str) -> tuple[str, ...]:
-    """Returns the levels that a name stands for; EnvironmentFailure, with the nearest, where there is none."""
+    """Returns the levels of a name; EnvironmentFailure, with the nearest names, for an unknown name."""
     if name == DMLAB30:
         return LEVELS
     known = (*LEVELS, *_TEST_LEVELS, *OTHER_LEVELS)

@@ -1,4 +1,4 @@
-"""EnvPool's environments: one call steps a whole group in C++, on threads of its own.
+"""EnvPool's environments: one call steps a whole group in C++, on EnvPool's own threads.
 
 The package is large, so only this file imports it, and only for its environments. It resets at the next step, as
 types.EnvStep has it. Its deviations:
@@ -42,7 +42,7 @@ class EnvPool:
     def __init__(
         self, name: str, num_envs: int, settings: sections.EnvConfig, *, threads: int = 0, render: bool = False
     ) -> None:
-        """Reads what the environments show; the pool itself is made by reset().
+        """Reads the environments' spaces; reset() makes the pool.
 
         Args:
           name: EnvPool's id, such as MiniGrid-Empty-8x8-v0.
@@ -132,7 +132,7 @@ def load() -> Any:
 
 
 def check_id(name: str) -> None:
-    """Raises EnvironmentFailure, with the nearest ids, for one that an installed EnvPool does not know."""
+    """Raises EnvironmentFailure, with the nearest ids, for an id unknown to an installed EnvPool."""
     if importlib.util.find_spec(PACKAGE) is None:
         return
     names = load().list_all_envs()
@@ -145,7 +145,7 @@ def check_id(name: str) -> None:
 
 
 def _arguments(library: Any, name: str, settings: sections.EnvConfig) -> tuple[dict[str, Any], Any]:
-    """Returns what EnvPool is given beside the id, and its description of the environment."""
+    """Returns EnvPool's arguments besides the id, and its description of the environment."""
     given = gym_env.arguments(settings)
     if own := [key for key in given if key in OWN_ARGUMENTS]:
         raise errors.EnvironmentFailure(
@@ -165,7 +165,7 @@ def _arguments(library: Any, name: str, settings: sections.EnvConfig) -> tuple[d
 
 
 def _defaults(known: Mapping[str, Any], settings: sections.EnvConfig) -> dict[str, Any]:
-    """Returns the arguments that this family sets, of those that an environment has."""
+    """Returns the family's defaults for the arguments of an environment."""
     arguments: dict[str, Any] = {}
     if "stack_num" in known:
         arguments["stack_num"] = 1  # the learner stacks frames

@@ -1,4 +1,4 @@
-"""EnvPool's spaces to an `EnvSpec`: what they declare is put right, then they are read like Gymnasium's.
+"""EnvPool's spaces to an `EnvSpec`: corrected declarations, then read like Gymnasium's.
 
 EnvPool 1.2 declares some bounds by the smallest and largest float, shows images channels first, and MiniGrid's cells,
 numbers up to 10, as bytes up to 255.
@@ -75,7 +75,7 @@ def _repaired(space: spaces.Space[Any]) -> spaces.Space[Any]:
 
 
 def _without_text(space: spaces.Space[Any], wrappers: Sequence[gym_wrappers.Wrapper]) -> spaces.Space[Any]:
-    """Returns MiniGrid's observations with the true range of cells, without their text unless it is asked for."""
+    """Returns MiniGrid's observations with the true range of cells, without unrequested text."""
     if not isinstance(space, spaces.Dict) or TEXT not in space.spaces:
         return space
     parts = dict(space.spaces)
@@ -97,7 +97,7 @@ def _filtered(space: spaces.Space[Any], filter_keys: Sequence[str]) -> spaces.Sp
 
 
 def _is_channels_first(space: spaces.Space[Any]) -> bool:
-    """Whether it is an image [C, H, W]."""
+    """Returns whether a space is an image [C, H, W]."""
     if not isinstance(space, spaces.Box) or space.dtype != np.uint8 or len(space.shape) != 3:
         return False
     channels, *sides = space.shape

@@ -53,7 +53,7 @@ _HEIGHT = 1 / 2.25
 
 
 class Football:
-    """E matches of one scenario."""
+    """E matches of a scenario."""
 
     def __init__(self, scenario: str, num_envs: int, settings: sections.EnvConfig, *, threads: int = 0) -> None:
         """See EnvPool. EnvironmentFailure: EnvPool is missing, or there is no such scenario."""
@@ -126,7 +126,7 @@ def _distance(ball: np.ndarray) -> np.ndarray:
 
 
 def check_id(scenario: str) -> None:
-    """Raises EnvironmentFailure, with the nearest ones, for an unknown scenario."""
+    """Raises EnvironmentFailure, with the nearest names, for an unknown scenario."""
     if scenario in SCENARIOS:
         return
     close = difflib.get_close_matches(scenario.lower(), SCENARIOS, n=3, cutoff=0.4)

@@ -1,4 +1,4 @@
-"""Gymnasium environments; `gym_spaces` says which observations and actions."""
+"""Gymnasium environments; `gym_spaces` lists the supported observations and actions."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ _BRINGERS = {
 
 
 class GymVectorEnv:
-    """E copies of one Gymnasium environment, stepped one after the other."""
+    """E copies of a Gymnasium environment, stepped one after another."""
 
     def __init__(
         self, name: str, makers: Sequence[Callable[[], gymnasium.Env[Any, Any]]], *, render: bool = False
     ) -> None:
-        """Calls the functions, each for one environment.
+        """Makes each environment by a call of its function.
 
         name: in errors. render: they were asked for pictures.
 
@@ -72,7 +72,7 @@ class GymVectorEnv:
     def try_out(
         self, num_steps: int = 1, *, max_seconds: float = math.inf, clock: Callable[[], float] = time.perf_counter
     ) -> None:
-        """Resets and steps the first environment, until it has taken so long; it must be reset afterwards.
+        """Resets and steps the first environment, up to a time; a reset must follow.
 
         Raises:
           EnvironmentFailure: it raised, or does not keep Gymnasium's protocol.
@@ -97,7 +97,7 @@ class GymVectorEnv:
 
     @property
     def frames_per_second(self) -> float | None:
-        """The speed that the environment's metadata declares for its pictures, if they do."""
+        """The declared speed of the environment's pictures, if any."""
         declared = self._first.metadata.get("render_fps")
         return float(declared) if isinstance(declared, int | float) and declared > 0 else None
 
@@ -119,7 +119,7 @@ class GymVectorEnv:
 
 
 def _takes_options(env: gymnasium.Env[Any, Any]) -> bool:
-    """Returns whether reset has the argument that Gymnasium's groups and wrappers always give."""
+    """Returns whether reset takes the argument always given by Gymnasium's groups and wrappers."""
     parameters = inspect.signature(env.reset).parameters
     return "options" in parameters or any(known.kind is known.VAR_KEYWORD for known in parameters.values())
 
@@ -130,7 +130,7 @@ class _WithoutOptions(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 class _Plain:
-    """An environment that returns plain numbers and an empty info, which nothing here reads.
+    """An environment with plain numbers and an empty info, unread here.
 
     Gymnasium's groups would make arrays of the infos, and raise where those of two environments differ; they raise for
     a number of shape [1] and for one in a list, too.
@@ -212,7 +212,7 @@ def check_id(env_id: str) -> None:
 
 
 def arguments(settings: sections.EnvConfig) -> dict[str, Any]:
-    """Returns what gymnasium.make is given beside the id.
+    """Returns the arguments of gymnasium.make besides the id.
 
     Raises:
       EnvironmentFailure: the settings' kwargs are no JSON object.
@@ -231,7 +231,7 @@ def arguments(settings: sections.EnvConfig) -> dict[str, Any]:
 
 
 def find(name: str) -> str:
-    """Returns the id, as in gym:CartPole-v1, that a name without its family or version stands for, or ""."""
+    """Returns the id, as in gym:CartPole-v1, of a name without its family or version, or ""."""
     if name.lower().startswith("minatar/"):  # registered only when one of them is made
         return f"gym:{name}"
     wanted = name.lower()
@@ -255,7 +255,7 @@ def _make_one(
 
 @contextlib.contextmanager
 def _explained(env_id: str, unknown: type[gymnasium.error.Error]) -> Iterator[None]:
-    """Turns Gymnasium's errors about an id (`unknown`: it does not know it) into EnvironmentFailure with advice."""
+    """Turns Gymnasium's errors about an id (`unknown`: for an unknown id) into EnvironmentFailure with advice."""
     try:
         yield
     except (gymnasium.error.DependencyNotInstalled, ModuleNotFoundError) as error:
@@ -273,7 +273,7 @@ def _explained(env_id: str, unknown: type[gymnasium.error.Error]) -> Iterator[No
 
 
 def _unregistered(module: str, name: str) -> str:
-    """Returns that a module has been imported and registers no such id, with what it does register."""
+    """Returns an error for an imported module without a registered id, with its registered ids."""
     package = module.partition(".")[0]
     entries = {id: str(getattr(of.entry_point, "__module__", of.entry_point)) for id, of in gymnasium.registry.items()}
     known = [id for id, entry in entries.items() if re.split("[.:]", entry)[0] == package]

@@ -1,4 +1,4 @@
-"""Whether an environment keeps Gymnasium's protocol: one reset and one step, and a sentence for what is wrong.
+"""Checks an environment against Gymnasium's protocol by a reset and a step; a sentence for each fault.
 
 Gymnasium's own groups of environments would raise in numpy, far from the mistake.
 """
@@ -22,7 +22,7 @@ _MEND = "mend it there, or in a wrapper that a function of yours returns: --env=
 def check(
     name: str, env: gymnasium.Env[Any, Any], num_steps: int = 1, *, goes_on: Callable[[], bool] = lambda: True
 ) -> None:
-    """Resets an environment and steps it; its next use must begin with a reset.
+    """Resets an environment and steps it; the next use must begin with a reset.
 
     Raises:
       EnvironmentFailure: it raised, or returned something else than its spaces and Gymnasium's interface say.
@@ -97,7 +97,7 @@ def _array(call: str, title: str, value: Any) -> np.ndarray:
 
 
 def _misfits(call: str, space: spaces.Space[Any], value: Any, place: str = "") -> Iterator[str]:
-    """Yields sentences about an observation's parts that have not the shapes and dtypes of its space."""
+    """Yields sentences about an observation's parts with shapes or dtypes other than the space's."""
     title = f"the observation{place}"
     parts: dict[Any, spaces.Space[Any]]
     if isinstance(space, spaces.Dict):
@@ -121,7 +121,7 @@ def _misfits(call: str, space: spaces.Space[Any], value: Any, place: str = "") -
 
 
 def _outside(space: spaces.Space[Any], array: np.ndarray) -> Any:
-    """Returns a number that is not in the space, and would become another one; None: there is none."""
+    """Returns a number outside the space, for which another would be stored; None: all are inside."""
     if isinstance(space, spaces.Discrete):
         low, high = space.start, space.start + space.n - 1
     elif isinstance(space, spaces.MultiDiscrete):

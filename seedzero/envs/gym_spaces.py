@@ -1,4 +1,4 @@
-"""Gymnasium's spaces to an `EnvSpec`, and batches of the environment to those of the wire and back.
+"""Gymnasium's spaces to an `EnvSpec`, and batches of the environment to the wire's and back.
 
 An observation of a Dict or Tuple is made of named arrays: nested names are joined by "/", parts of a Tuple have their
 numbers.
@@ -29,7 +29,7 @@ Coder = Callable[[Any], np.ndarray]
 
 
 class SpaceLeaf(NamedTuple):
-    """One array of an observation.
+    """An array of an observation.
 
     Attributes:
       spec: of the array.
@@ -118,7 +118,7 @@ def _leaf(name: str, space: spaces.Space[Any], path: tuple[Any, ...]) -> SpaceLe
 
 
 def _numbers(title: str, space: spaces.Discrete | spaces.MultiDiscrete, path: tuple[Any, ...]) -> SpaceLeaf:
-    """Returns whole numbers as one-hot vectors, one after the other, or as they are where these would be long."""
+    """Returns whole numbers as concatenated one-hot vectors, or unchanged instead of very long vectors."""
     sizes = np.reshape(space.n if isinstance(space, spaces.Discrete) else space.nvec, -1)
     starts = np.reshape(space.start, -1)
     if sizes.sum() > MAX_ONE_HOT:
@@ -134,7 +134,7 @@ def _numbers(title: str, space: spaces.Discrete | spaces.MultiDiscrete, path: tu
 
 
 def _bounds(box: spaces.Box) -> tuple[float, float]:
-    """Returns the smallest and the largest value of a Box's elements, infinite where one has no bound."""
+    """Returns the smallest and the largest value of a Box's elements, infinite without a bound."""
     has_low, has_high = box.bounded_below.all(), box.bounded_above.all()
     if box.dtype.kind in "iu" and box.dtype.itemsize >= 4:  # the limits of such a type are no scale, if they are given
         limits = np.iinfo(box.dtype.name)
@@ -195,7 +195,7 @@ def _read_actions(name: str, space: spaces.Space[Any]) -> tuple[dict[str, Any], 
 def _read_combinations(
     name: str, space: spaces.MultiDiscrete | spaces.MultiBinary | spaces.Box, sizes: list[int], start: np.ndarray
 ) -> tuple[dict[str, Any], Coder]:
-    """Returns the same for several whole numbers at a time, from their starts: each combination is one action."""
+    """Returns the same for several whole numbers at a time, from given starts: each combination is an action."""
     num_actions = math.prod(sizes)
     if num_actions > MAX_COMBINATIONS:
         raise errors.EnvironmentFailure(

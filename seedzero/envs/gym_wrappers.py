@@ -1,4 +1,4 @@
-"""The wrappers of --env.wrappers: those of Gymnasium that change what an agent sees and does, and our own."""
+"""The wrappers of --env.wrappers: Gymnasium's wrappers of observations, rewards and actions, and our own."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _ARRAYS = ("min_action", "max_action", "min_obs", "max_obs", "low", "high")
 
 
 class Wrapper(NamedTuple):
-    """A wrapper's name and the arguments that it is made with."""
+    """A wrapper's name and arguments."""
 
     name: str
     arguments: dict[str, Any]
@@ -60,7 +60,7 @@ class BoundAction(gymnasium.ActionWrapper[Any, Any, Any]):
 
 
 def bounded(space: spaces.Space[Any], low: Any, high: Any) -> spaces.Box:
-    """Returns a Box of actions with other bounds, numbers or arrays that go with its shape. Raises TypeError."""
+    """Returns a Box of actions with other bounds, numbers or arrays of the Box's shape. Raises TypeError."""
     if not isinstance(space, spaces.Box):
         raise TypeError(f"expected a Box of actions, got {space}")
     low, high = (np.broadcast_to(np.asarray(bound, space.dtype), space.shape) for bound in (low, high))
@@ -82,7 +82,7 @@ class RescaleAction(wrappers.RescaleAction[Any, Any, Any]):
 
 
 class SelectObservation(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """One part of a Dict of observations alone, for wrappers that take one array."""
+    """A single part of a Dict of observations, for wrappers of arrays."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], key: str) -> None:
         super().__init__(env)
@@ -158,7 +158,7 @@ def _argument(name: str, value: Any) -> Any:
 
 
 def apply(env: gymnasium.Env[Any, Any], chosen: Sequence[Wrapper]) -> gymnasium.Env[Any, Any]:
-    """Returns the environment in its wrappers, the first of them innermost.
+    """Returns the wrapped environment, the first wrapper innermost.
 
     Raises:
       EnvironmentFailure: one of them does not go with the environment or its arguments.

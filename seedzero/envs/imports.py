@@ -1,4 +1,4 @@
-"""Imports of foreign packages without what they only draw or accelerate with."""
+"""Imports of foreign packages without drawing and acceleration parts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 @contextlib.contextmanager
 def without(*names: str) -> Iterator[None]:
-    """While entered, these modules cannot be imported, save where they already are."""
+    """While entered, the named modules cannot be imported, unless already imported."""
     hidden: dict[str, Any] = {name: None for name in names if name not in sys.modules}
     sys.modules.update(hidden)
     try:

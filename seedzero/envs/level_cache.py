@@ -32,7 +32,7 @@ _logger = logging.getLogger(__name__)
 
 
 class LevelCache:
-    """What Lab asks: `Lab(..., level_cache=LevelCache(read, write, place))`."""
+    """Lab's interface of a cache: `Lab(..., level_cache=LevelCache(read, write, place))`."""
 
     def __init__(self, read: Callable[[str], bytes | None], write: Callable[[str, bytes], object], place: str) -> None:
         """read: None: no such level; it and `write` may raise OSError or BucketError. place: for reports."""
@@ -41,7 +41,7 @@ class LevelCache:
         self.num_hits = self.num_fetches = 0
 
     def fetch(self, key: str, pk3_path: str) -> bool:
-        """Copies the level of a key to a path, if it is there; returns whether it was."""
+        """Copies a key's level, if present, to a path; returns whether it was present."""
         is_there = False
         with self._reported("read"):
             if (content := self._read(_name(key))) is not None:
@@ -76,7 +76,7 @@ class LevelCache:
 
 
 class Folder:
-    """Levels in a folder that any number of processes and machines share."""
+    """Levels in a folder shared by any number of processes and machines."""
 
     def __init__(self, path: pathlib.Path) -> None:
         """Makes the folder if it is missing; deletes the remains of killed processes. Raises OSError."""

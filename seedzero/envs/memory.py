@@ -39,7 +39,7 @@ def make(name: str, num_envs: int, *, render: bool = False) -> env_base.VectorEn
 
 
 def check_id(name: str) -> None:
-    """Raises EnvironmentFailure unless the name is that of a task."""
+    """Raises EnvironmentFailure unless the name is a task's."""
     found = _FORM.fullmatch(name)
     if name != "cartpole" and not (found and int(found[2]) <= _LARGEST):
         raise errors.EnvironmentFailure(
@@ -49,7 +49,7 @@ def check_id(name: str) -> None:
 
 
 def _cartpole(render: bool) -> gymnasium.Env[np.ndarray, np.int64]:
-    """Returns CartPole-v1 that shows the cart's position and the pole's angle, without their velocities."""
+    """Returns CartPole-v1 with the cart's position and the pole's angle, without their velocities."""
     env = gymnasium.make("CartPole-v1", disable_env_checker=True, render_mode="rgb_array" if render else None)
     low, high = env.observation_space.low[[0, 2]], env.observation_space.high[[0, 2]]  # type: ignore[attr-defined]
     shown = gymnasium.spaces.Box(low, high, dtype=np.float32)
@@ -57,7 +57,7 @@ def _cartpole(render: bool) -> gymnasium.Env[np.ndarray, np.int64]:
 
 
 class TMaze(env_base.ArrayEnv):
-    """A corridor whose start shows where to turn at its end (Bakker 2002, "RL with Long Short-Term Memory").
+    """A corridor; the start shows the turn at the end (Bakker 2002, "RL with Long Short-Term Memory").
 
     Observations are one-hot [4]: cue up, cue down, corridor, junction. The start shows the cue, the next `length` - 1
     cells are corridor, then comes the junction. There FORWARD stands still; elsewhere UP and DOWN do, at a cost of
@@ -103,7 +103,7 @@ class TMaze(env_base.ArrayEnv):
 
 
 class Repeat(env_base.ArrayEnv):
-    """Every step shows one of NUM_SYMBOLS; the right action is that of `lag` steps ago (POPGym's RepeatPrevious).
+    """Every step shows one of NUM_SYMBOLS; the right action is the symbol `lag` steps ago (POPGym's RepeatPrevious).
 
     Observations are one-hot. Right actions are rewarded by 1 and others by 0, NUM_SCORED times from step `lag` on;
     then the episode is truncated.

@@ -19,7 +19,7 @@ _PLOTTING = ("matplotlib", "seaborn")
 
 
 def register(env_id: str) -> bool:
-    """Returns whether the id is MinAtar's; if so, registers MinAtar's games (its package does not do so itself)."""
+    """Returns whether the id is MinAtar's; if so, registers MinAtar's games (its package does not)."""
     if env_id.partition("/")[0].lower() != "minatar":
         return False
     if not any(spec.namespace == "MinAtar" for spec in gymnasium.registry.values()):

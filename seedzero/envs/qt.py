@@ -15,7 +15,7 @@ _LIBRARIES = ("icudata", "icuuc", "icui18n", "Qt5Core", "Qt5Gui")
 
 
 def load() -> None:
-    """Loads Qt, where the package is installed, for libraries that are loaded later.
+    """Loads an installed Qt package, for libraries loaded later.
 
     Raises:
       EnvironmentFailure: it does not load.
@@ -34,7 +34,7 @@ def load() -> None:
 
 
 def check(name: str) -> None:
-    """Raises EnvironmentFailure where neither the package nor the system has Qt for an environment."""
+    """Raises EnvironmentFailure if neither the package nor the system has Qt for an environment."""
     if importlib.util.find_spec("PyQt5") is None and not ctypes.util.find_library("Qt5Core"):
         command = packages.install_command(PACKAGE)
         raise errors.EnvironmentFailure(f"environment {name!r} needs Qt 5; on every machine with workers: {command}")

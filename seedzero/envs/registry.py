@@ -24,7 +24,7 @@ def make(
     render: bool = False,
     indices: Sequence[int] = (),
 ) -> env_base.VectorEnv:
-    """Returns one group of `num_envs` environments; EnvironmentFailure if they cannot be made here.
+    """Returns one group of `num_envs` environments; EnvironmentFailure if none can be made here.
 
     Args:
       env_id: any that `check_id` accepts, but remote.
@@ -69,7 +69,7 @@ def _family(env_id: str, refusal: type[errors.Error]) -> families.Family:
 
 
 def advice(env_id: str) -> str:
-    """Returns a sentence about another id that the user may mean, for an environment that there is; "": none."""
+    """Returns a sentence about another id, possibly the intended one, for an existing environment; "": none."""
     from seedzero.envs import atari  # ALE, which other families do without
 
     name = env_id.removeprefix("gym:")
@@ -83,7 +83,7 @@ def advice(env_id: str) -> str:
 
 
 def spec(settings: sections.EnvConfig) -> types.EnvSpec:
-    """Returns the spec of an environment, which is made once for it; one in Python is reset and stepped once, too.
+    """Returns the spec of an environment, made for this purpose; an environment in Python is reset and stepped once.
 
     Raises:
       EnvironmentFailure: it cannot be made here, or not used.

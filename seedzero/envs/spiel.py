@@ -37,10 +37,10 @@ _MAX_OBSERVATION_SIZE = 2**20
 
 
 class Game:
-    """The rules of one game, as functions of single states; `spec` is that of its environments."""
+    """The rules of a game, as functions of single states; `spec` describes the environments."""
 
     def __init__(self, name: str) -> None:
-        """Loads a game and plays a few random ones, because OpenSpiel does not declare the order of moves.
+        """Loads a game and plays a few random games: OpenSpiel does not declare the order of moves.
 
         name: OpenSpiel's, with parameters in brackets: "tic_tac_toe", "connect_four(rows=4,columns=5)".
 
@@ -134,7 +134,7 @@ class Game:
 
 
 class Games:
-    """E copies of one game. A step's reward is the acting player's, from the previous step to this one."""
+    """E copies of one game. A step's reward is the acting player's, since the previous step."""
 
     def __init__(
         self, game: Game, num_envs: int, *, opponent: Opponent | None = None, random_opening: int = 0

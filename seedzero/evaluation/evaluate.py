@@ -36,7 +36,7 @@ RANDOM, EXHAUSTIVE = "random", "exhaustive"
 
 
 def _read_config(path: pathlib.Path, remedy: str) -> configs.Config:
-    """Returns a run's configuration if its environment can be made here; remedy: for one that comes with workers."""
+    """Returns a run's configuration if its environment can be made here; remedy: for environments of workers."""
     config = run_dirs.read_saved(path).config
     if config.env.id == env_ids.REMOTE:
         raise errors.UsageError(
@@ -88,7 +88,7 @@ def evaluate(
     *,
     trusted: bool = False,
 ) -> dict[str, Any]:
-    """Plays greedy episodes with a checkpoint; returns its update as `step`, how it was `chosen`, and statistics.
+    """Plays greedy episodes with a checkpoint; returns the update as `step`, the choice as `chosen`, and statistics.
 
     Args:
       path: run directory.
@@ -135,7 +135,7 @@ def evaluate(
 
 
 def game_of(path: pathlib.Path) -> spiel.Game | None:
-    """Returns the game of a run; None if it has not two players."""
+    """Returns the game of a run; None without two players."""
     kind, _, name = _read_config(path, _EVALUATE_REMOTE).env.id.partition(":")
     game = spiel.Game(name) if kind == "spiel" else None
     return game if game is not None and game.num_players == 2 else None
@@ -144,13 +144,13 @@ def game_of(path: pathlib.Path) -> spiel.Game | None:
 def load_player(
     game: spiel.Game, path: pathlib.Path, step: saved_files.Step | None
 ) -> tuple[match.Player, dict[str, int | str]]:
-    """Returns the greedy agent of a run of this game, and what names its checkpoint; without a step, the last one."""
+    """Returns the greedy agent of a run of this game, and the checkpoint's name; without a step, the last."""
     saved = greedy.load(path, run_dirs.read_saved(path).config, game.spec, "last" if step is None else step)
     return match.greedy_player(game, saved.agent, saved.params), saved.to_json()
 
 
 def _same_game(path: pathlib.Path, game: spiel.Game, *, trusted: bool) -> pathlib.Path:
-    """Returns an opponent's run directory; raises if it was trained in another game."""
+    """Returns an opponent's run directory; raises for a run of another game."""
     saved = run_dirs.read_saved(path)
     consent.check(path, saved, trusted=trusted)
     env_id = saved.config.env.id

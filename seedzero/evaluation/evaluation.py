@@ -71,12 +71,12 @@ class Episodes:
         return [self.so_far(int(slot), int(task)) for slot, task in zip(slots[final], ended, strict=True)]
 
     def lengths(self, slots: np.ndarray) -> np.ndarray:
-        """Returns [B] the steps of the episodes of these environments so far."""
+        """Returns [B] the steps of the environments' episodes so far."""
         lengths: np.ndarray = self._length[slots]
         return lengths
 
     def so_far(self, slot: int, task: int = 0) -> Episode:
-        """Returns the episode of an environment as if it ended now."""
+        """Returns the episode of an environment as if ended now."""
         return Episode(slot, float(self._total[slot]), int(self._length[slot]), task)
 
 
@@ -102,7 +102,7 @@ class Scores:
     unfinished: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the statistics by their names; `task_returns`, `cut_off` and `unfinished` where there are any."""
+        """Returns the statistics by their names; `task_returns`, `cut_off` and `unfinished` if there are any."""
         values = dataclasses.asdict(self)
         for name in ("task_returns", "cut_off", "unfinished"):
             if not values[name]:
@@ -157,7 +157,7 @@ class Played:
                 self._finished.append(self._running.so_far(slot, task))
 
     def hurry(self) -> None:
-        """Lowers the limit of steps to the longest finished episode; without one, episodes end at their next step."""
+        """Lowers the limit of steps to the longest finished episode; without one, episodes end at the next step."""
         self._max_steps = min(self._max_steps, max((episode.length for episode in self._finished), default=1))
 
     @property
@@ -191,7 +191,7 @@ def with_error(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def summarize(episodes: Sequence[Any]) -> Scores:
-    """Returns the statistics of at least one episode or game, from their `total` and `length`."""
+    """Returns the statistics of at least one episode or game, by `total` and `length`."""
     returns = np.array([episode.total for episode in episodes])
     return Scores(
         episodes=len(returns),

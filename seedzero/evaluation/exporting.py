@@ -38,7 +38,7 @@ _CALL = (
 
 
 class _Program(NamedTuple):
-    """A function (parameters, inputs) -> outputs; inputs: one row of each, but for those in `unbatched`."""
+    """A function (parameters, inputs) -> outputs; inputs: a row of each, except the names in `unbatched`."""
 
     description: str
     function: Callable[[Arrays, Arrays], Arrays]
@@ -121,7 +121,7 @@ def _write(directory: pathlib.Path, parameters: Arrays, contents: dict[str, byte
 
 
 def _check_replaceable(directory: pathlib.Path) -> None:
-    """Raises UsageError where there is something else than an export, which would be deleted with it."""
+    """Raises UsageError for a target with anything besides an export: replacing would delete it."""
     try:
         content = (directory / MANIFEST).read_bytes() if (directory / MANIFEST).exists() else None
         is_export = content is None or json_object.parse(content).get("format") == _FORMAT
@@ -202,7 +202,7 @@ def _programs(agent: base.Agent, spec: types.EnvSpec, unpack: Callable[[Arrays],
 
 
 def _act(agent: base.Agent, spec: types.EnvSpec, unpack: Callable[[Arrays], base.Params]) -> _Program:
-    """Returns the whole way from the newest frame to an action, with what a row carries as inputs and outputs."""
+    """Returns the whole way from the newest frame to an action, with a row's memory as inputs and outputs."""
     carried = jax.eval_shape(lambda: acting.initial(agent, spec, 1))
     row: dict[str, Any] = {"reward": np.float32} if agent.reads_reward else {}
     row |= {"first": bool, "explore": bool}
@@ -247,7 +247,7 @@ def _named(prefix: str, tree: Any) -> Arrays:
 
 
 def _pick(prefix: str, like: Any, arrays: Arrays) -> Any:
-    """Returns the tree whose leaves `_named` has named."""
+    """Returns the tree with the leaves named by `_named`."""
     return jax.tree.unflatten(jax.tree.structure(like), [arrays[name] for name in _named(prefix, like)])
 
 

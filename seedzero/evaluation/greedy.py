@@ -1,4 +1,4 @@
-"""A saved agent that plays greedily, without a learner.
+"""A saved agent for greedy play, without a learner.
 
 Shape letters: E environments.
 """
@@ -29,7 +29,7 @@ Chosen = Literal["best", "last", "given"]
 
 
 class SavedAgent(NamedTuple):
-    """The agent of a run with the parameters of a checkpoint, which is that of an update."""
+    """The agent of a run with the parameters of a checkpoint, made by an update."""
 
     agent: base.Agent
     params: base.Params
@@ -37,7 +37,7 @@ class SavedAgent(NamedTuple):
     chosen: Chosen
 
     def to_json(self) -> dict[str, int | str]:
-        """Returns the part of a result that names the checkpoint."""
+        """Returns the checkpoint's part of a result."""
         return {"step": self.update, "chosen": self.chosen}
 
 
@@ -71,7 +71,7 @@ def seeds(seed: int, num_envs: int) -> tuple[int, ...]:
 
 
 class Functions(NamedTuple):
-    """An agent's functions for environments that it knows nothing else of; jitted.
+    """An agent's functions for environments known by their spec alone; jitted.
 
     Attributes:
       act: (params, carried, seen, seed, number of the call) -> (carried, action).
@@ -123,7 +123,7 @@ def seen(
     explore: np.int8 = types.GREEDY,
     task: np.ndarray | None = None,
 ) -> acting.Seen:
-    """Returns what environments show; fields as of `acting.Seen`, without a mask every action is legal."""
+    """Returns the environments' observations; fields as of `acting.Seen`, without a mask every action is legal."""
     num_rows = len(observation)
     arrays: dict[str, Any] = dict(
         frame=observation,
@@ -138,7 +138,7 @@ def seen(
 
 
 class GroupPlayer:
-    """Acts for one group of environments, and keeps what they carry from step to step."""
+    """Acts for a group of environments, and keeps the memory from step to step."""
 
     def __init__(self, saved: SavedAgent, spec: types.EnvSpec, num_envs: int, seed: int) -> None:
         self._spec, self._params, self._seed = spec, saved.params, seed

@@ -86,7 +86,7 @@ def normalized(game: str, score: float) -> float | None:
 
 
 def of(env_id: str, result: evaluation.Scores) -> float | None:
-    """Returns the human-normalized score of an evaluation; None where there is none.
+    """Returns the human-normalized score of an evaluation; None without known human scores.
 
     Of several tasks: the mean of their scores, each capped at 1 (Espeholt et al. 2018); None if one of DMLab-30's
     levels was not played.

@@ -1,4 +1,4 @@
-"""A saved agent as a function from observations to actions, with what it carries from step to step.
+"""A saved agent as a function from observations to actions, with its memory from step to step.
 
 Shape letters: B rows (environments), A actions, D numbers of a continuous action.
 """
@@ -29,7 +29,7 @@ Observation: TypeAlias = npt.ArrayLike | Mapping[str, npt.ArrayLike]
 
 
 def load(path: pathlib.Path, step: saved_files.Step | None, *, seed: int, trusted: bool = False) -> Policy:
-    """Returns a checkpoint's agent; without a step that of the best one, or of the last if there is none.
+    """Returns a checkpoint's agent; without a step the best checkpoint's, or the last one's.
 
     Makes no environment. seed: of the noise where it explores. trusted: as of `consent.check`.
 
@@ -96,7 +96,7 @@ def _shown(spec: types.EnvSpec) -> Spec:
 
 
 class Policy:
-    """Chooses actions as in evaluation. It holds one row for each environment: its newest frames and its memory.
+    """Chooses actions as in evaluation. Each row is an environment, with newest frames and memory.
 
     An observation has the shape `spec.observation_shape`; with one leading axis more it is a batch [B, ...] of rows,
     and so are rewards, masks and actions. For environments that show a number (`spec.num_states`) it is that number,
@@ -163,7 +163,7 @@ class Policy:
         num_simulations: int | None = None,
         return_tree: bool = False,
     ) -> base.Searched:
-        """Returns what the search finds, as arrays of numpy, and remembers nothing.
+        """Returns the search's findings, as arrays of numpy, and remembers nothing.
 
         Arguments as of a call. The results of one observation lack the leading axis, but for the tree: that is a batch
         always, as `seedzero.search.to_dot` takes it.
@@ -211,7 +211,7 @@ class Policy:
         action_mask: npt.ArrayLike | None,
         explore: bool,
     ) -> tuple[acting.Seen, bool]:
-        """Returns the checked arrays of a batch, and whether it is one observation without a batch's axis."""
+        """Returns the checked arrays of a batch, and whether the input lacked a batch axis."""
         frame, is_single = _frames(self._spec, observation)
         num_rows = len(frame)
         if reward is None and self._agent.reads_reward and num_rows == len(self._first) and not self._first.all():
@@ -228,7 +228,7 @@ class Policy:
         return greedy.seen(self._spec, frame, rewards, first, mask, explore=mode), is_single
 
     def _rows(self, seen: acting.Seen) -> acting.Carried:
-        """Returns what the rows carry; raises UsageError if there are others."""
+        """Returns the rows' memory; raises UsageError for a changed number of rows."""
         num_rows = len(seen.frame)
         if self._carried is None or not jax.tree.leaves(self._carried):
             return acting.initial(self._agent, self._spec, num_rows)
@@ -258,7 +258,7 @@ class Policy:
 
 
 def _frames(spec: types.EnvSpec, observation: Observation) -> tuple[np.ndarray, bool]:
-    """Returns observations [B, *shape] of the spec's dtype, and whether it is one without a batch's axis."""
+    """Returns observations [B, *shape] of the spec's dtype, and whether the input lacked a batch axis."""
     if spec.packed:
         return _packed(spec.packed, observation)
     if not spec.num_states:
@@ -287,7 +287,7 @@ def _packed(arrays: Sequence[types.ArraySpec], observation: Observation) -> tupl
 
 
 def _batch(title: str, value: Any, shape: tuple[int, ...], dtype: str) -> tuple[np.ndarray, bool]:
-    """Returns arrays [B, *shape] of the dtype, and whether it is one without a batch's axis."""
+    """Returns arrays [B, *shape] of the dtype, and whether the input lacked a batch axis."""
     array = np.asarray(value)
     if array.shape not in (shape, (*array.shape[:1], *shape)) or not array.size:
         raise errors.UsageError(

@@ -112,7 +112,7 @@ def _play(
     max_steps: int,
     progress: evaluation.Progress,
 ) -> evaluation.Scores:
-    """Acts for one worker after another, until one has played all episodes."""
+    """Acts for one worker after another, until all episodes are played."""
     session_id = ""
     while True:
         request = host.wait()
@@ -130,7 +130,7 @@ def _play(
 
 
 class Host:
-    """The server's handler: takes one worker at a time. `wait` is for the thread that plays.
+    """The server's handler: takes one worker at a time. `wait` is for the playing thread.
 
     Attributes:
       spec: of the run's environments.
@@ -150,7 +150,7 @@ class Host:
         self._request: messages.StepRequest | None = None  # one group, so one request
 
     def wait(self) -> messages.StepRequest:
-        """Waits for the next step of a worker that is there."""
+        """Waits for the next step of a present worker."""
         with self._changed:
             while self._request is None:
                 self._changed.wait()
@@ -158,7 +158,7 @@ class Host:
             return request
 
     def assign(self, hello: messages.Hello) -> types.Assignment:
-        """Handler: returns the environments of the one worker."""
+        """Handler: returns the environments of the only worker."""
         if env_ids.YOURS not in hello.environments:
             raise errors.SpecMismatch(
                 f"this run has --env=remote and worker {hello.worker_id} brings no environment of its own; start the "
@@ -197,12 +197,12 @@ class Host:
             self._changed.notify()
 
     def end(self, session_id: str, reason: str) -> None:
-        """Handler: the worker is gone; the next one may come."""
+        """Handler: the worker is gone; another may come."""
         with self._changed:
             self._request = None
         self._report(f"worker {self._worker_id} left: {reason}; waiting for another one")
         self._session_id = ""
 
     def status(self) -> Mapping[str, object]:
-        """Handler: returns what this server does, for `seedzero status`."""
+        """Handler: returns the server's activity, for `seedzero status`."""
         return {"evaluates": True, "workers": int(bool(self._session_id))}

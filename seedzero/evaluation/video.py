@@ -31,7 +31,7 @@ def check_path(path: str | os.PathLike[str]) -> None:
 
 
 def write_video(path: str | os.PathLike[str], frames: Iterable[np.ndarray], fps: float) -> int:
-    """Writes frames to an .mp4 (H.264, yuv420p, which every player shows) or .gif file; returns their number.
+    """Writes frames to an .mp4 (H.264, yuv420p, shown by every player) or .gif file; returns their number.
 
     Args:
       path: of the file; the suffix selects the format.

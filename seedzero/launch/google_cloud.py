@@ -45,7 +45,7 @@ class Endpoints:
 
 
 def endpoints(environ: Mapping[str, str]) -> Endpoints:
-    """Returns the addresses; the environment variables of Google's own tools override them."""
+    """Returns the addresses; environment variables of Google's own tools take precedence."""
     metadata = environ.get("GCE_METADATA_HOST")
     given = {
         "metadata": f"http://{metadata}" if metadata else "",
@@ -91,11 +91,11 @@ class CloudClient:
             ) from None
 
     def own_address(self) -> str:
-        """Returns this machine's address within its network."""
+        """Returns the machine's address within the network."""
         return self._metadata("instance/network-interfaces/0/ip").decode()
 
     def read_object(self, url: str) -> str | None:
-        """Returns the text of an object gs://BUCKET/NAME, None where there is none."""
+        """Returns the text of an object gs://BUCKET/NAME, None for a missing object."""
         bucket, name = _split(url)
         try:
             address = f"{self.endpoints.storage}/storage/v1/b/{bucket}/o/{name}?alt=media"
@@ -104,7 +104,7 @@ class CloudClient:
             return None
 
     def write_object(self, url: str, text: str) -> None:
-        """Writes an object gs://BUCKET/NAME, over an older one."""
+        """Writes an object gs://BUCKET/NAME, over an older object."""
         bucket, name = _split(url)
         address = f"{self.endpoints.storage}/upload/storage/v1/b/{bucket}/o?uploadType=media&name={name}"
         self._service("POST", address, url, text.encode())

@@ -25,7 +25,7 @@ _SET_HERE = {"worker.num": "--workers", "transport.listen": "--listen", "worker.
 
 @dataclasses.dataclass(frozen=True)
 class NodeResources:
-    """The resources of one program on its node: cores, and GPUs or chips of a TPU ("" for none)."""
+    """The resources of a program on a node: cores, and GPUs or chips of a TPU ("" for none)."""
 
     cpus: float
     accelerator: str = ""
@@ -41,7 +41,7 @@ class NodeResources:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """One learner and its workers.
+    """A learner and the learner's workers.
 
     Attributes:
       run_dir: its path on the learner's node.
@@ -94,12 +94,12 @@ def check_settings(settings: Mapping[str, str]) -> None:
 
 
 def worker_threads(config: configs.Config) -> int:
-    """Returns the emulator threads of a worker, at least one."""
+    """Returns the emulator threads of a worker, at least 1."""
     return max(1, config.worker.threads)
 
 
 def learner_cpus(config: configs.Config) -> float:
-    """Returns a learner's cores: one for its device loop, one for serving and files, and its evaluating worker's."""
+    """Returns a learner's cores: 1 for the device loop, 1 for serving and files, and the evaluating worker's."""
     evaluates = config.evaluation.every_updates > 0
     return 2.0 + (worker_threads(config) if evaluates else 0)
 
@@ -121,7 +121,7 @@ def find_accelerator(text: str, nodes: Iterable[Mapping[str, float]]) -> tuple[s
 
 
 def fit_learner(learner: NodeResources, worker: NodeResources, num_workers: int, nodes: Nodes) -> NodeResources:
-    """Returns the learner, with fewer cores, but at least one, where only then all programs have a place."""
+    """Returns the learner, with fewer cores (at least one) if all programs have a place only then."""
     for cpus in (learner.cpus, *range(math.ceil(learner.cpus) - 1, 0, -1)):
         fitting = dataclasses.replace(learner, cpus=float(cpus))
         if have_room([fitting, *[worker] * num_workers], nodes):
@@ -130,7 +130,7 @@ def fit_learner(learner: NodeResources, worker: NodeResources, num_workers: int,
 
 
 def shortage(learner: NodeResources, worker: NodeResources, num_workers: int, nodes: Nodes) -> str:
-    """Returns what is needed, what the nodes have and what helps, where some program has no place; else ""."""
+    """Returns the needs, the nodes' resources and the remedies if some program has no place; else ""."""
     if have_room([learner, *[worker] * num_workers], nodes):
         return ""
     return (
@@ -141,7 +141,7 @@ def shortage(learner: NodeResources, worker: NodeResources, num_workers: int, no
 
 
 def listing(nodes: Nodes) -> str:
-    """Returns the resources of nodes that programs can take, for the user."""
+    """Returns the nodes' resources for programs, as a text."""
     shown = ("CPU", *ACCELERATORS)
     rows = [", ".join(f"{name} {node[name]:g}" for name in shown if name in node) or "nothing" for node in nodes]
     return f"{len(rows)} node(s) with {'; '.join(rows)}"
@@ -152,7 +152,7 @@ def _most(kind: str, nodes: Nodes) -> int:
 
 
 def have_room(wanted: Sequence[NodeResources], nodes: Nodes) -> bool:
-    """Returns whether all needs have a place on these nodes, the largest placed first, each where most is left."""
+    """Returns whether all needs have a place on these nodes, the largest placed first, each on the emptiest node."""
     left = [dict(node) for node in nodes]
     for needs in sorted(wanted, key=lambda needs: (needs.num_accelerators, needs.cpus), reverse=True):
         taken = needs.as_resources()

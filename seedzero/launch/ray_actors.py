@@ -1,4 +1,4 @@
-"""The actors on Ray's nodes: one for the learner and one for each worker. Each keeps its program running.
+"""The actors on Ray's nodes: for the learner and for each worker. Each keeps a program running.
 
 Every call of `report` carries the desired state and is answered with the actual state, once that changes. So an actor
 that Ray has restarted, on the same node or another, needs nothing but the next call. Ray carries these calls alone;
@@ -35,7 +35,7 @@ _ERROR = "seedzero: error: "
 
 @dataclasses.dataclass(frozen=True)
 class Order:
-    """The desired state. address: of the learner; "" while that is not known, and for the learner itself."""
+    """The desired state. address: of the learner; "" for an unknown address, and for the learner itself."""
 
     version: str
     plan: launch_plan.Plan
@@ -44,7 +44,7 @@ class Order:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """The actual state. incarnation: names this life of the actor, which has the pid."""
+    """The actual state. incarnation: name of this life of the actor, the process with the pid."""
 
     incarnation: str
     host: str
@@ -53,7 +53,7 @@ class Report:
 
 
 class _Actor:
-    """Keeps a program running on this node, which has a private directory for it, and shows it in Ray's metrics."""
+    """Keeps a program running on a node, in a private directory, and shows the state in Ray's metrics."""
 
     def __init__(self, name: str, keeper: keepers.Keeper) -> None:
         self._name = name
@@ -84,7 +84,7 @@ class _Actor:
         return self._report(self._keeper.snapshot(after=seen, seconds=seconds))
 
     def stop(self, seconds: float) -> Report:
-        """Lets the program save and leave; kills it after so many seconds."""
+        """Lets the program save and leave; kills the program after a time in seconds."""
         return self._report(self._keeper.stop(seconds))
 
     def _follow(self, order: Order) -> None:
@@ -115,7 +115,7 @@ class _Actor:
 
 
 class Learner(_Actor):
-    """Keeps `seedzero train` running on this node.
+    """Keeps `seedzero train` running on a node.
 
     Its port stays the same while this actor lives, so that workers find it again by themselves.
     """
@@ -150,7 +150,7 @@ class Learner(_Actor):
 
 
 class Worker(_Actor):
-    """Keeps a worker running on this node, always with the learner's newest address; without one, as it is."""
+    """Keeps a worker running on this node, always with the learner's newest address; without an address, unchanged."""
 
     def __init__(self, index: int) -> None:
         # Every worker is started again: the launcher knows when training is over.
@@ -174,7 +174,7 @@ class Worker(_Actor):
 
 
 def _finished(place: str) -> str | None:
-    """Returns the budget or return that ended the run at a path or URL; None if none has, or its bucket is away."""
+    """Returns the budget or return that ended the run at a path or URL; None: unfinished, or the bucket is away."""
     try:
         with run_copy.local(place) as path:
             return (run_dirs.read_status(path) or {}).get("finished")
@@ -183,6 +183,6 @@ def _finished(place: str) -> str | None:
 
 
 def _write(line: bytes) -> None:
-    """Hands a program's output to Ray, which shows it in the dashboard and at the launcher."""
+    """Hands a program's output to Ray, for the dashboard and the launcher."""
     sys.stdout.write(line.decode(errors="replace"))
     sys.stdout.flush()

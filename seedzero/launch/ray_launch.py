@@ -1,4 +1,4 @@
-"""Places a learner and its workers on a Ray cluster, and supervises them.
+"""Places a learner and workers on a Ray cluster, and supervises all of them.
 
 The launcher sends every actor the desired state and awaits the actual state (`ray_actors`). Ray restarts actors that
 died, on any node with room; the next call brings the new one up to date. The launcher itself decides little: workers
@@ -50,7 +50,8 @@ State = keepers.ProgramState
 
 @contextlib.contextmanager
 def connected(address: str, check_here: Callable[[launch_plan.Nodes], None]) -> Iterator[bool]:
-    """While entered, this process is a driver of a cluster; yields whether the cluster was started here, for this.
+    """While entered, this process is a driver of a cluster; yields whether the cluster was started here for the
+    launch.
 
     Args:
       address: HOST:PORT of a cluster, UsageError if there is none; local: start one on this machine; "": that of
@@ -97,7 +98,7 @@ def nodes() -> launch_plan.Nodes:
 
 @dataclasses.dataclass
 class _Member:
-    """One actor, as the launcher knows it.
+    """The launcher's view of an actor.
 
     Attributes:
       silent_since: time of its creation or loss; counts while there is no report.
@@ -122,7 +123,7 @@ class _Member:
 
 
 class Launch:
-    """One learner and its workers, from their start to their end. Used by one thread.
+    """A learner and its workers, from start to end. Used by a single thread.
 
     is_own: the cluster is for this alone: programs without a place now never get one.
     """
@@ -141,7 +142,7 @@ class Launch:
         self._unplaced = ""
 
     def run(self) -> str:
-        """Runs to the end; returns why training is finished, "" where the user stopped it.
+        """Runs to the end; returns the reason of finished training, "" after a stop by the user.
 
         UsageError: the run has a launcher already, or can't be placed, or the learner refuses its settings.
         TrainingFailure: the learner or a worker failed too often.
@@ -290,7 +291,7 @@ class Launch:
                 raise kind(f"{member.name} on {where}: {program.problem}; its output above says more")
 
     def _tell_unplaced(self) -> None:
-        """Lists the members without a node, whenever that list changes."""
+        """Lists the members without a node, at every change of the list."""
         now = self._clock()
         silent = [m for m in self._members if m.report is None and now - m.silent_since > PLACE_SECONDS]
         names = ", ".join(f"{member.name} (needs {member.needs})" for member in silent[:MAX_NAMES])
@@ -303,7 +304,7 @@ class Launch:
     # ------------------------------------------------------------------------------------ the end
 
     def _stop(self) -> keepers.ProgramSnapshot | None:
-        """Stops everything, the learner first; returns the learner's last state, None where it is lost."""
+        """Stops everything, the learner first; returns the learner's last state, None for a lost learner."""
         saved = _stop_all(self._members[:1], SAVE_SECONDS)
         _stop_all(self._members[1:], LEAVE_SECONDS)
         for member in self._members:
@@ -312,7 +313,7 @@ class Launch:
 
 
 def _stop_all(members: Sequence[_Member], seconds: float) -> list[ray_actors.Report]:
-    """Returns the last reports of those that answer."""
+    """Returns the last reports of all responding actors."""
     calls = [member.handle.stop.remote(seconds) for member in members if member.report is not None]
     done = ray.wait(calls, num_returns=len(calls), timeout=seconds + LEAVE_SECONDS)[0] if calls else []
     reports = []

@@ -66,7 +66,7 @@ def device_loop_for(
 
 
 def check(config: configs.Config, spec: types.EnvSpec) -> None:
-    """Refuses environments that `device_loop_for` could not build anything for; allocates nothing.
+    """Refuses environments beyond `device_loop_for`; allocates nothing.
 
     Raises:
       ConfigError: the agent does not go with these environments.

@@ -1,4 +1,4 @@
-"""Whether the replay fits, and where: its bytes against the memory that is free."""
+"""The replay's size and place: its bytes against the free memory."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _check(
 
 
 def free_bytes(device: jax.Device) -> int | None:
-    """Returns free memory of a device in bytes; the machine's for a CPU; None where it cannot be told."""
+    """Returns free memory of a device in bytes; the machine's for a CPU; None without information."""
     if device.platform == "cpu":
         return _free_host_bytes()
     stats = device.memory_stats()
@@ -107,7 +107,7 @@ def free_bytes(device: jax.Device) -> int | None:
 
 
 def _free_host_bytes(root: pathlib.Path = pathlib.Path("/")) -> int | None:
-    """Returns what the kernel says is available, or less where a control group sets a limit.
+    """Returns the kernel's available memory, or less under a control group's limit.
 
     Cached files are free in both: the kernel gives them up first. root: of the file system.
     """

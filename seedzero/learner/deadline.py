@@ -1,4 +1,4 @@
-"""The end of a learner whose time has passed while a call does not return: nothing can interrupt a call."""
+"""The end of a learner out of time within a stuck call: nothing can interrupt a call."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LOOK_SECONDS = 0.5
 
 
 class Deadline:
-    """Leaves where one call has taken `GRACE_SECONDS` since the budget's end; calls that return may follow each other.
+    """Leaves after one call has taken `GRACE_SECONDS` since the budget's end; returning calls may follow each other.
 
     Args:
       seconds_left: returns the rest of the budget; below 0: it has passed.
@@ -43,7 +43,7 @@ class Deadline:
             over.set()
 
     def look(self) -> None:
-        """Leaves if it is time."""
+        """Leaves if the time has come."""
         left, pulse = self._seconds_left(), self._pulse()
         if pulse is None or pulse != self._last or left > 0:
             self._last, self._since = pulse, min(left, 0.0)

@@ -94,7 +94,7 @@ class DeviceLoop:
             self._changed.notify_all()
 
     def end(self, spent: str) -> None:
-        """Any thread: ends `run` after one more evaluation, because a budget is spent."""
+        """Any thread: ends `run` after one more evaluation: a budget is spent."""
         with self._changed:
             self._spent = spent
             self._changed.notify_all()
@@ -104,7 +104,7 @@ class DeviceLoop:
         return self.scheduler.look()
 
     def pulse(self) -> int | None:
-        """Any thread: returns a number that changes with every call that returns; None: no call is under way."""
+        """Any thread: returns a number, changed with every returned call; None: no call is under way."""
         in_flight = self.dispatcher.in_flight
         return in_flight.num_completed if self._is_submitting or not in_flight.is_empty else None
 
@@ -179,7 +179,7 @@ class DeviceLoop:
             self._hooks.report(f"{spent}: one more evaluation")
 
     def _submit(self, work: limiter.Work, player: players.Player) -> None:
-        """Submits the chosen call; that may wait for earlier ones."""
+        """Submits the chosen call, possibly after waiting for earlier calls."""
         if work is limiter.Work.ACT:
             self.dispatcher.act()
         elif work is limiter.Work.EVALUATE:
@@ -224,7 +224,7 @@ class DeviceLoop:
 
 @contextlib.contextmanager
 def running(loop: DeviceLoop, on_end: Callable[[], None]) -> Iterator[futures.Future[str]]:
-    """While entered, runs a loop on a thread of its own; leaving stops it.
+    """While entered, runs a loop on a thread of its own; leaving stops the loop.
 
     Yields why the run is over, once it is; or the Error that ended the loop. on_end: called on the thread.
     """

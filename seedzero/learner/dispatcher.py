@@ -1,4 +1,4 @@
-"""The dispatcher submits calls to the devices, each with the work that its completion brings."""
+"""The dispatcher submits calls to the devices, each with its work on completion."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MAX_REJECTED = 10
 
 
 class Workers(NamedTuple):
-    """The loop's ways to workers. With `restart`, one resets its environments and takes a new session id."""
+    """The loop's ways to workers. With `restart`, a worker resets its environments and takes a new session id."""
 
     inbox: inboxes.Inbox
     roster: rosters.Roster
@@ -100,7 +100,7 @@ class Dispatcher:
     # ------------------------------------------------------------------------------------ submitting
 
     def act(self) -> None:
-        """Acts for the training environments that wait: a call for each player that has some, completed as one."""
+        """Acts for the waiting training environments: a call for each player with some, completed as one."""
         acted = []
         for player in self.players:
             player.receive()
@@ -116,7 +116,7 @@ class Dispatcher:
             self.evaluator.pass_turn()
 
     def evaluate(self) -> evaluators.Ended | None:
-        """Acts for the evaluating environments that wait; returns the evaluation when it is complete."""
+        """Acts for the waiting evaluation environments; returns a complete evaluation."""
         running, player = self.evaluator.running, self.players[0]
         assert running is not None
         messages = player.intake.take(types.Role.EVALUATE, player.programs.sizes[-1])
@@ -148,7 +148,7 @@ class Dispatcher:
         return _Acted(messages, rows, version, actions)
 
     def _deliver(self, acted: Sequence[_Acted]) -> None:
-        """Completion thread: waits for the actions of a tick and replies with them."""
+        """Completion thread: waits for the actions of a tick and sends the replies."""
         for call in acted:
             ends = np.cumsum([len(message.slots) for message in call.messages])
             actions = np.split(np.asarray(call.actions)[call.rows], ends[:-1])
@@ -156,7 +156,7 @@ class Dispatcher:
                 self.workers.reply(message.request, chosen, call.version)
 
     def update(self, player: players.Player) -> None:
-        """Learns once, and publishes the parameters when that is due."""
+        """Learns once, and publishes due parameters."""
         values = player.run_update(self.clock())
         if player.num_updates % self._publish_every == 0:
             player.publish()
@@ -191,7 +191,7 @@ class Dispatcher:
     # ------------------------------------------------------------------------------------ environments
 
     def discard(self, slots: np.ndarray, reason: str) -> None:
-        """Ends the histories of slots whose environments are gone, for one of the ledger's reasons."""
+        """Ends the histories of slots without environments, for one of the ledger's reasons."""
         if slots[0] < self.setup.layout.num_train:
             for player in self.players:
                 player.intake.cut(slots, reason)
@@ -209,7 +209,7 @@ class Dispatcher:
         self._carried = states.init_carried(self.setup, begins=False)
 
     def begin_evaluation(self) -> None:
-        """Starts an evaluation with the newest parameters, if one is due and its environments are there."""
+        """Starts a due evaluation with the newest parameters, given its environments."""
         for session in self.evaluating_sessions()[:1]:
             player, now = self.players[0], self.clock()
             params, env_steps = player.copy_params(), player.intake.ledger.counts.stored
@@ -217,7 +217,7 @@ class Dispatcher:
             self.evaluator.begin(session, player.num_updates, params, tasks, now=now, env_steps=env_steps)
 
     def evaluating_sessions(self) -> list[rosters.Session]:
-        """Returns the environments in which an evaluation that is due may begin."""
+        """Returns the environments for a due evaluation to begin in."""
         is_due = self.evaluator.running is None and self.evaluator.is_due(self.players[0].num_updates)
         return self.workers.roster.started(types.Role.EVALUATE) if is_due else []
 
@@ -251,7 +251,7 @@ class Dispatcher:
     # ------------------------------------------------------------------------------------ checkpoints
 
     def leave_out(self, num_updates: int) -> None:
-        """Notes updates that the run ends without, for checkpoints."""
+        """Notes the updates left out at the run's end, for checkpoints."""
         self._left_out = num_updates, self._config.replay.min_steps
 
     def state(self) -> CheckpointState:

@@ -1,4 +1,4 @@
-"""What may end a run from outside the device loop, as any thread reports it to the main thread."""
+"""Causes from outside the device loop that end a run, reported by any thread to the main thread."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Ending:
         self._wake.set()
 
     def fail(self, reason: str) -> None:
-        """Any thread: reports that training cannot go on."""
+        """Any thread: reports a fatal error of training."""
         self.failure = errors.TrainingFailure(reason)
         self._wake.set()
 
@@ -40,6 +40,6 @@ class Ending:
         self._wake.clear()
 
     def check(self) -> None:
-        """Raises the failure, if there is one."""
+        """Raises the failure, if any."""
         if self.failure is not None:
             raise self.failure

@@ -27,7 +27,7 @@ class Running(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """An evaluation that is over.
+    """A finished evaluation.
 
     Attributes:
       running: what was evaluated.
@@ -47,7 +47,7 @@ class Ended(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """The most that a run's last evaluation takes.
+    """The limits of a run's last evaluation.
 
     Attributes:
       seconds: since the end of the run's budget.
@@ -69,7 +69,7 @@ LEAST_SECONDS = 10.0
 
 
 def bound(run: sections.RunConfig, config: sections.EvaluationConfig, num_steps: int) -> Bound:
-    """Returns the bound of a run's last evaluation, whose episodes may be endless; num_steps: of training.
+    """Returns the limits of a run's last evaluation, for possibly endless episodes; num_steps: of training.
 
     It is a tenth of --max_seconds. Without that budget nobody was promised a time. Deterministic runs read no clock: a
     tenth of the steps, and for short runs at least a tenth of the limit of all episodes.
@@ -100,7 +100,7 @@ class Evaluator:
         self._best_return = self._highest = -math.inf  # but the baseline's, and of all
 
     def is_due(self, num_updates: int) -> bool:
-        """Returns whether it is time for the next evaluation."""
+        """Returns whether the next evaluation is due."""
         if self._config.every_updates == 0 or num_updates == 0:
             return False
         is_known = self.last is not None and self.last["update"] == num_updates
@@ -112,7 +112,7 @@ class Evaluator:
         self._began_to_end = self._last_step = now
 
     def seconds_left(self, now: float) -> float | None:
-        """Returns how long the run still waits for its last evaluation; None: it does not end."""
+        """Returns the seconds left of the wait for the last evaluation; None: the run goes on."""
         if not self.ends:
             return None
         if self.running is not None and self.running.played.num_steps >= self._bound.num_steps:
@@ -127,7 +127,7 @@ class Evaluator:
         return max(0.0, self._last_step + SILENCE_SECONDS - now)
 
     def remaining(self) -> str:
-        """Any thread: returns what a run that ends still waits for; "": it does not end."""
+        """Any thread: returns the rest of an ending run's work; "": the run goes on."""
         running = self.running  # another thread may set it to None
         if not self.ends or running is None:
             return ""
@@ -153,7 +153,7 @@ class Evaluator:
         self.running = Running(session, num_updates, env_steps, params, played)
 
     def record(self, messages: Sequence[batches.Message], num_updates: int, now: float) -> Ended | None:
-        """Adds observations, after so many updates; returns the evaluation when they complete it."""
+        """Adds observations, after a number of updates; returns a complete evaluation."""
         running = self.running
         assert running is not None
         self._last_step = now
@@ -170,16 +170,16 @@ class Evaluator:
         self.running = None
 
     def pass_turn(self) -> None:
-        """Notes that training acted: where both have work, they alternate."""
+        """Notes an acting call for training: training and evaluation alternate."""
         self.acted_last = False
 
     def wait_for_last(self, now: float, *, can_come: bool = True) -> bool:
-        """Returns whether the run still waits for its last evaluation, which checkpoints tell; can_come: or may."""
+        """Returns whether the run still waits for its last evaluation, for checkpoints; can_come: or may."""
         self.is_awaited = can_come and bool(self.seconds_left(now))
         return self.is_awaited
 
     def cut_last(self, now: float) -> Ended | None:
-        """Ends the last evaluation at its bound, with the episodes that have ended; None: not yet, or none has."""
+        """Ends the last evaluation at its limits, with the finished episodes; None: not yet, or no episode."""
         running = self.running
         if running is None or not running.played.num_finished or self.seconds_left(now) != 0.0:
             return None

@@ -1,4 +1,4 @@
-"""The device calls on their way, and the thread that waits for each in turn.
+"""The device calls in flight, and the thread waiting for each in turn.
 
 JAX's dispatch does not block. The completion thread waits for the oldest call, hands its actions to the server and
 fetches its metrics. Where other devices learn than act, the calls of each have a lane and a thread of their own:
@@ -18,7 +18,7 @@ ACTING, UPDATING = 0, -1
 
 
 class Lane:
-    """Calls that complete in the order of their dispatch; `number` are on their way."""
+    """Calls completed in the order of their dispatch; `number` are in flight."""
 
     def __init__(self, maximum: int) -> None:
         self.maximum = maximum
@@ -27,7 +27,7 @@ class Lane:
 
 
 class InFlight:
-    """Counts dispatched calls and completes them, those of a lane in order.
+    """Counts dispatched calls and completes them, within a lane in order.
 
     changed: notified after each completion. maxima: calls of each lane at a time; `has_room_in` says before a call
     whether it may go.
@@ -80,13 +80,15 @@ class InFlight:
         return self._failure is not None
 
     def add(self, when_done: Callable[[], None], lane: int = 0) -> None:
-        """Counts a dispatched call; the lane's completion thread runs `when_done`, which waits for its results."""
+        """Counts a dispatched call; the lane's completion thread runs `when_done`, after waiting for the call's
+        results.
+        """
         with self._changed:
             self.lanes[lane].number += 1
         self.lanes[lane].waiting.put(when_done)
 
     def settle(self) -> None:
-        """Waits until nothing is in flight; raises what `check` raises."""
+        """Waits for an empty flight; raises the error of `check`."""
         with self._changed:
             self._changed.wait_for(lambda: self._number == 0 or self._failure is not None)
         self.check()

@@ -23,7 +23,7 @@ from seedzero.transport import messages
 
 
 class Reception:
-    """Keeps the roster and the inbox; the first worker tells what the environments look like, if nobody knew.
+    """Keeps the roster and the inbox; the first worker provides an unknown spec.
 
     Attributes:
       spec: of the environments; None: it is not known yet.
@@ -43,11 +43,11 @@ class Reception:
     ) -> None:
         """
         Args:
-          view: is told the spec, and answers for the status.
+          view: takes the spec, and answers for the status.
           report: shows the user a line.
-          on_join: called when a worker's environments were accepted.
-          on_overdue: takes the name of a local worker that sent heartbeats alone for too long.
-          check: raises UsageError for environments that nothing can be built for.
+          on_join: called after a worker's environments were accepted.
+          on_overdue: takes the name of a local worker after too long with heartbeats alone.
+          check: raises UsageError for environments without a possible network or replay.
         """
         self.roster = roster
         self.inbox = Inbox()
@@ -60,7 +60,7 @@ class Reception:
         self._on_join, self._on_overdue, self._check_spec = on_join, on_overdue, check
 
     def show(self, spec: types.EnvSpec) -> None:
-        """Takes the spec that the networks are built for."""
+        """Takes the spec of the networks being built."""
         self.spec = spec
         self._view.progress.show(spec)
 
@@ -69,7 +69,7 @@ class Reception:
         return self.roster.assign(hello)
 
     def begin(self, session_id: str, spec: types.EnvSpec) -> None:
-        """Handler: a worker's environments are there; networks are built for the first ones, if nobody knew them."""
+        """Handler: a worker's environments are ready; with an unknown spec, networks are built for the first ones."""
         if self.spec is None:
             if self._config.env.id == env_ids.REMOTE:
                 self._check(spec)
@@ -91,7 +91,7 @@ class Reception:
                 self._report("evaluation is off until another worker joins that accepts it")
 
     def _kept(self) -> str:
-        """Returns how much of the replay the environments that are there fill; "": all of it, or there are none."""
+        """Returns the share of the replay filled by the present environments; "": all of it, or no environments."""
         replay, present = self._config.replay, sum(self.roster.sizes())
         if not 0 < present < replay.num_sharing or not self._config.agent.SAMPLES:
             return ""
@@ -101,7 +101,7 @@ class Reception:
         )
 
     def _check(self, spec: types.EnvSpec) -> None:
-        """Refuses a worker for whose environments nothing can be built; for others the run can go on."""
+        """Refuses a worker with environments beyond any network or replay; the run can go on for others."""
         try:
             self._check_spec(spec)
         except errors.UsageError as error:
@@ -139,7 +139,7 @@ class Reception:
 
 
 class Inbox:
-    """Messages that wait for the device loop, and the sessions that ended meanwhile.
+    """Messages waiting for the device loop, and the meanwhile ended sessions.
 
     `changed` is the one condition that the device loop waits on; every source of work notifies it.
     """
@@ -161,20 +161,20 @@ class Inbox:
             self.changed.notify_all()
 
     def end_session(self, session_id: str, role: types.Role, slots: np.ndarray, reason: str) -> None:
-        """Drops the messages of a session that is over, and keeps its slots and the ledger's reason for the loop."""
+        """Drops the messages of an ended session, and keeps its slots and the ledger's reason for the loop."""
         with self.changed:
             self.drop_session(session_id, role)
             self._ended.append((slots, reason))
             self.changed.notify_all()
 
     def drop_session(self, session_id: str, role: types.Role) -> None:
-        """Drops the messages of a session that the loop itself ended."""
+        """Drops the messages of a session ended by the loop itself."""
         with self.changed:
             waiting = self._waiting[role]
             self._waiting[role] = [message for message in waiting if message.request.session_id != session_id]
 
     def take_ended(self) -> list[tuple[np.ndarray, str]]:
-        """Returns slots and reasons of the sessions that ended since the last call."""
+        """Returns slots and reasons of the sessions ended since the last call."""
         with self.changed:
             ended, self._ended = self._ended, []
             return ended
@@ -186,13 +186,13 @@ class Inbox:
             return bool(self._ended)
 
     def num_rows(self, role: types.Role, holds: Callable[[np.ndarray], bool] | None = None) -> int:
-        """Returns how many environments wait, those of messages on hold left out."""
+        """Returns the number of waiting environments, without messages on hold."""
         with self.changed:
             waiting = [message.slots for message in self._waiting[role]]
             return sum(len(slots) for slots in waiting if holds is None or not holds(slots))
 
     def oldest(self, role: types.Role, holds: Callable[[np.ndarray], bool] | None = None) -> float | None:
-        """Returns the arrival of the longest waiting message that is not on hold."""
+        """Returns the arrival of the longest waiting message, without messages on hold."""
         with self.changed:
             waiting = self._waiting[role]
             return next((found.arrived for found in waiting if holds is None or not holds(found.slots)), None)
@@ -204,7 +204,7 @@ class Inbox:
         max_rows: int,
         holds: Callable[[np.ndarray], bool] | None = None,
     ) -> list[batches.Message]:
-        """Returns what is ready, oldest first, as much as fits into `max_rows` rows of every shard.
+        """Returns the ready messages, oldest first, up to `max_rows` rows of every shard.
 
         holds: says of a message's slots [E] whether it must wait; None: none must.
         """

@@ -1,4 +1,4 @@
-"""The training observations on their way to the device: what waits, what is taken, and the books over it."""
+"""The training observations on their way to the device: waiting, taken, and counted in the ledger."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Intake:
 
     @property
     def num_kept(self) -> int:
-        """Steps that went into this replay: fewer than stored after a resume without the saved replay."""
+        """Steps in this replay: fewer than stored after a resume without the saved replay."""
         return int(self._stored_per_shard.sum())
 
     @property
@@ -55,7 +55,7 @@ class Intake:
         return bool(self._stored_per_shard.all())
 
     def lacking(self, slots: Sequence[np.ndarray]) -> str:
-        """Any thread: names the devices that keep updates waiting, as they hold no step and have no environment.
+        """Any thread: names the devices without steps and environments, for which updates wait.
 
         slots: of each session; none: "".
         """
@@ -86,7 +86,7 @@ class Intake:
         return 0.0 if oldest is None else oldest + wait_microseconds * 1e-6 - now
 
     def take(self, role: types.Role, max_rows: int) -> list[batches.Message]:
-        """Returns the messages of one acting call; max_rows: that fit on a shard."""
+        """Returns the messages of one acting call; max_rows: rows per shard."""
         holds = self._pacer.holds if role is types.Role.TRAIN else None
         messages = self._inbox.take(role, self._layout, max_rows, holds)
         if self._config.run.deterministic:
@@ -111,12 +111,12 @@ class Intake:
             self._gathered.add_episode(episode.total, episode.length, num_players=spec.num_players, task=name)
 
     def cut(self, slots: np.ndarray, reason: str) -> None:
-        """Ends the histories of slots whose environments are gone."""
+        """Ends the histories of slots without environments."""
         self.ledger.discard(slots, reason)
         self.ledger.discard_stored(self._pacer.cut(slots), counts.UNFINISHED_UNROLL)
 
     def drop(self, reason: str) -> None:
-        """Counts the stored steps that wait for an update as discarded."""
+        """Counts the stored steps waiting for an update as discarded."""
         self.ledger.discard_stored(self._pacer.drop(), reason)
 
     def to_json(self) -> dict[str, Any]:
@@ -128,7 +128,7 @@ class Intake:
         }
 
     def restore(self, saved: Mapping[str, Any], *, has_replay: bool) -> None:
-        """Continues a checkpoint's counters; steps that waited for an update are gone with their rings."""
+        """Continues a checkpoint's counters; steps waiting for an update are lost with their rings."""
         self.ledger.restore(saved["ledger"])
         self.ledger.discard_stored(saved["waiting_steps"], counts.UNFINISHED_UNROLL)
         if has_replay:

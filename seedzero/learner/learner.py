@@ -42,7 +42,7 @@ def train(
     handles_signals: bool = True,
     leaves_when_late: bool = False,
 ) -> result.Result:
-    """Trains until a budget is spent, a return is reached or the user stops it, and returns how it ended.
+    """Trains until a budget is spent, a return is reached or the user stops; returns the result.
 
     Args:
       config: with everything resolved that depends on the machine.
@@ -104,14 +104,14 @@ def train(
 
 
 class _Ended(NamedTuple):
-    """finished: why the run is finished, "": it was stopped. is_new: false: it had been finished before."""
+    """finished: reason of finished training, "": stopped. is_new: false: finished before."""
 
     finished: str
     is_new: bool = True
 
 
 def _hosted(parts: learner_parts.LearnerParts, *, handles_signals: bool, leaves_when_late: bool) -> _Ended:
-    """Trains; returns how that ended."""
+    """Trains; returns the end."""
     screen, view, metrics = parts.screen, parts.view, parts.config.metrics
     finished = parts.saves.finished_before()
     if finished:
@@ -148,7 +148,7 @@ def _hosted(parts: learner_parts.LearnerParts, *, handles_signals: bool, leaves_
 
 
 def run(parts: learner_parts.LearnerParts, address: str) -> str:
-    """Trains; returns why the run is finished, or "" where it was stopped before. Raises TrainingFailure."""
+    """Trains; returns the reason of finished training, or "" after an earlier stop. Raises TrainingFailure."""
     if parts.stage.loop is None:
         starting.prepare(parts, address)
     loop = parts.stage.loop
@@ -196,7 +196,7 @@ def keep_time(parts: learner_parts.LearnerParts, loop: device_loop.DeviceLoop, o
 
 
 def _show_next(screen: background.Screen, program: str, at: str, *, is_remote: bool) -> None:
-    """Shows the commands that score and show a run; is_remote: its environments come with workers."""
+    """Shows the commands for evaluating and watching a run; is_remote: its environments come with workers."""
     screen.message("score it:", f"{program} evaluate {at}{' --listen=127.0.0.1:0' if is_remote else ''}")
     if not is_remote:
         screen.message("watch it:", f"{program} play {at} --video=play.mp4")

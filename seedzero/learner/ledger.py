@@ -24,7 +24,7 @@ class Ledger:
         self.counts = counts.Counts()
 
     def record(self, slots: np.ndarray, first: np.ndarray, final: np.ndarray) -> int:
-        """Records one observation for each of several slots and returns the number of steps it stored.
+        """Records one observation for each of several slots; returns the number of stored steps.
 
         Args:
           slots: [B] int, distinct training slots.
@@ -46,27 +46,27 @@ class Ledger:
         return num_stored
 
     def discard(self, slots: np.ndarray, reason: str) -> None:
-        """Counts the pending steps of slots whose environments are gone as discarded."""
+        """Counts the pending steps of slots without environments as discarded."""
         num_lost = int(np.count_nonzero(self._pending[slots]))
         self._pending[slots] = False
         self._change(reason, num_lost, pending=self.counts.pending - num_lost)
 
     def discard_stored(self, number: int, reason: str) -> None:
-        """Counts stored steps that no update will see as discarded."""
+        """Counts stored steps unseen by any update as discarded."""
         self._change(reason, number, stored=self.counts.stored - number)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns what a checkpoint keeps."""
+        """Returns the content for a checkpoint."""
         return dataclasses.asdict(self.counts)
 
     def restore(self, saved: Mapping[str, Any]) -> None:
-        """Continues from a checkpoint; the environments of that time are gone, and so are their pending steps."""
+        """Continues from a checkpoint; its environments are gone, with their pending steps."""
         self._pending[:] = False
         self.counts = counts.Counts(**saved)
         self._change(counts.WORKER_LOST, self.counts.pending, pending=0)
 
     def _change(self, reason: str, num_lost: int, **values: int) -> None:
-        """Discards steps and sets counters, all at once: other threads read them."""
+        """Discards steps and sets counters, all at once for other threads."""
         discarded = collections.Counter(self.counts.discarded)
         discarded[reason] += num_lost
         self.counts = dataclasses.replace(self.counts, discarded=dict(+discarded), **values)

@@ -34,7 +34,7 @@ class Work(enum.Enum):
 
 
 class Progress(NamedTuple):
-    """What the rules look at. Numbers are since the run began, resumes included."""
+    """Facts for the rules. Numbers count from the run's beginning, resumes included."""
 
     num_inserts: int  # training steps stored
     num_kept: int  # of these, in this replay: fewer after a resume without the saved replay
@@ -57,11 +57,11 @@ class Pacer(Protocol):
         """Returns the next call on the device."""
 
     def seconds_left(self, now: float) -> float | None:
-        """Returns how long until `choose` may change its mind by itself; None: only with new progress."""
+        """Returns the time until `choose` may change its mind by itself; None: only with new progress."""
         return None
 
     def feed(self, num_inserts: int, now: float) -> steps.Feed:
-        """Returns what the next update is given."""
+        """Returns the input of the next update."""
 
     def holds(self, slots: np.ndarray) -> bool:
         """Returns whether acting must wait in one of these slots."""
@@ -72,27 +72,27 @@ class Pacer(Protocol):
         return None
 
     def cut(self, slots: np.ndarray) -> int:
-        """Ends the histories of slots whose environments are gone; returns how many steps no update will see."""
+        """Ends the histories of slots without environments; returns the number of steps lost to updates."""
         return 0
 
     def drop(self) -> int:
-        """Forgets all steps that wait for an update; returns their number."""
+        """Forgets all steps waiting for an update; returns their number."""
         return 0
 
     @property
     def num_waiting(self) -> int:
-        """Stored steps that still wait for their only update."""
+        """Stored steps still waiting for their only update."""
         return 0
 
     def num_samples(self, num_updates: int, num_stored: int) -> int:
-        """Returns the windows or steps that so many updates have learned from."""
+        """Returns the windows or steps learned from in a number of updates."""
 
     def owed_updates(self, num_env_steps: int) -> int:
-        """Returns the updates that a run does before its last training step ends it."""
+        """Returns the updates due before the last training step ends the run."""
         return 0
 
     def to_json(self) -> dict[str, Any]:
-        """Returns what a checkpoint keeps."""
+        """Returns the content for a checkpoint."""
         return {}
 
     def restore(self, host: Mapping[str, Any]) -> None:
@@ -157,7 +157,7 @@ def make(replay: sections.ReplayConfig, refresh: base.Refresh | None, max_batch:
 
 
 def owed_updates(replay: sections.ReplayConfig, num_env_steps: int, start: tuple[int, int]) -> int:
-    """Returns the updates that a run does before its last training step ends it; 0: what it has done by then.
+    """Returns the updates due before the last training step ends the run; 0: none beyond the present.
 
     start: as in `Limiter`.
     """
@@ -168,7 +168,7 @@ def owed_updates(replay: sections.ReplayConfig, num_env_steps: int, start: tuple
 
 
 def start_of(replay: sections.ReplayConfig, host: Mapping[str, Any]) -> tuple[int, int]:
-    """Returns where the ratio begins to hold, as in `Limiter`, for a run that resumes.
+    """Returns the step at which the ratio begins to hold, as in `Limiter`, for a resumed run.
 
     A ratio that a resume changes holds from there on: nothing is owed or spared for the time before. `host`: the
     counters of a checkpoint.

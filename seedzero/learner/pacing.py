@@ -1,4 +1,4 @@
-"""What the device loop asks about its agent's data: what runs next, what an update is given, who must wait."""
+"""The device loop's questions about its agent's data: the next call, an update's input, slots on hold."""
 
 from __future__ import annotations
 

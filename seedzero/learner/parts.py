@@ -1,4 +1,4 @@
-"""The parts of one learner, made in the order in which they need each other; nothing runs yet."""
+"""The parts of one learner, made in the order of their needs; nothing runs yet."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from seedzero.transport import server as servers
 
 @dataclasses.dataclass
 class Stage:
-    """The stage of a run: the main thread writes it, any thread reads it."""
+    """The stage of a run: written by the main thread, read by any thread."""
 
     listens: bool = False  # the server has its addresses, so that something may come of the run
     is_building: bool = False  # networks and replay

@@ -1,4 +1,4 @@
-"""A player: everything of a run that there is once for each set of parameters that learns.
+"""A player: every part of a run with one instance per set of learning parameters.
 
 The device loop's thread owns it. A call returns at once, with arrays that are still being computed.
 """
@@ -26,7 +26,7 @@ from seedzero.replay import rings as ring_store
 
 
 class Player:
-    """The train state and rings of a player, the parameters that act for it, its counters, pace and books.
+    """The train state and rings of a player, its acting parameters, counters, pace and books.
 
     Attributes:
       name: in checkpoints of several players.
@@ -83,12 +83,12 @@ class Player:
         self.receive()
 
     def receive(self) -> None:
-        """Has acting use the newest published parameters that it need not wait for."""
+        """Has acting use the newest published parameters available without waiting."""
         while self._published and self.strategy.is_there(self._published[0][0]):
             self.params, self.version = self._published.popleft()
 
     def when_there(self) -> Callable[[], object]:
-        """Returns a function that waits, on any thread, until acting need not wait for what is published by now."""
+        """Returns a function for any thread: waits until acting can use the present publication without waiting."""
         return functools.partial(jax.block_until_ready, [params for params, _ in self._published])
 
     # ------------------------------------------------------------------------------------ calls
@@ -101,7 +101,7 @@ class Player:
     def run_act(
         self, carried: acting.Carried, batch: batches.Batch, params: base.Params, counters: steps.Counters
     ) -> tuple[acting.Carried, jax.Array]:
-        """Acts on a batch; returns what environments carry on, and the actions of its rows."""
+        """Acts on a batch; returns the environments' new memory, and the actions of its rows."""
         self.strategy.keep(batch)
         actor, actions = self.programs.run_act(params, acting.ActorState(carried, self.rings), batch, counters)
         self.rings = actor.rings
@@ -132,12 +132,12 @@ class Player:
     # ------------------------------------------------------------------------------------ checkpoints
 
     def state(self) -> tuple[dict[str, base.Params], ring_store.Rings | None]:
-        """Returns the parts of the train state, and the replay with its frames; None for a queue, which keeps none."""
+        """Returns the parts of the train state, and the replay with its frames; None for a queue (keeps none)."""
         agent = self.setup.agent
         return states.parts(agent, self.train), self.strategy.whole(self.rings) if agent.samples else None
 
     def to_json(self) -> dict[str, Any]:
-        """Returns its part of a checkpoint's counters."""
+        """Returns the player's part of a checkpoint's counters."""
         counters = {"num_updates": self.num_updates, "num_reanalyses": self.num_refreshes}  # the name in checkpoints
         return {**counters, **self.intake.to_json(), **self.pacer.to_json()}
 

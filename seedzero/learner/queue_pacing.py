@@ -41,7 +41,7 @@ class QueuePacer(limiter.Pacer):
         self._waiting_since: float | None = None
 
     def choose(self, progress: limiter.Progress, now: float) -> limiter.Work:
-        """Returns the next call: a full batch first, then acting; a padded batch where nothing else will come."""
+        """Returns the next call: a full batch first, then acting; a padded batch if nothing else will come."""
         if self._lock_step and progress.evaluating:
             return limiter.Work.EVALUATE if progress.can_evaluate else limiter.Work.WAIT
         is_full = all(len(ready) >= self._per_shard for ready in self._ready)
@@ -63,7 +63,7 @@ class QueuePacer(limiter.Pacer):
 
     @property
     def _none_can_come(self) -> bool:
-        """Whether acting waits for an update, in lock step for all slots and else in all live ones' messages."""
+        """Returns whether acting waits for an update, in lock step for all slots, else in all live slots' messages."""
         held = self._is_held(slice(None))
         with_held = np.isin(self._group, self._group[held & self._is_live])
         return bool(held.any()) and (self._lock_step or not np.any(self._is_live & ~with_held))
@@ -91,11 +91,11 @@ class QueuePacer(limiter.Pacer):
         return steps.Unrolls(slot.reshape(-1), time.reshape(-1), weight.reshape(-1))
 
     def holds(self, slots: np.ndarray) -> bool:
-        """Returns whether one of these slots has as many complete unrolls as may wait."""
+        """Returns whether one of these slots has the most complete unrolls allowed to wait."""
         return bool(np.any(self._is_held(slots)))
 
     def _is_held(self, slots: np.ndarray | slice) -> np.ndarray:
-        """Returns which slots have as many complete unrolls as may wait.
+        """Returns [S] bool, true: the slot has the most complete unrolls allowed to wait.
 
         After a cut no unroll may wait: behind the open ones of many short sessions, its rows would be overwritten.
         """
@@ -123,7 +123,7 @@ class QueuePacer(limiter.Pacer):
                 self._waiting_since = now
 
     def cut(self, slots: np.ndarray) -> int:
-        """Drops the open unrolls of slots whose environments are gone; returns how many steps those had."""
+        """Drops the open unrolls of slots without environments; returns the number of their steps."""
         num_dropped = int(self._num_open[slots].sum())
         self._num_waiting -= num_dropped
         self._is_live[slots] = False
@@ -132,7 +132,7 @@ class QueuePacer(limiter.Pacer):
         return num_dropped
 
     def drop(self) -> int:
-        """Forgets all steps that no update has seen; returns their number."""
+        """Forgets all steps unseen by an update; returns their number."""
         num_dropped = self.num_waiting
         for ready in self._ready:
             ready.clear()
@@ -144,9 +144,9 @@ class QueuePacer(limiter.Pacer):
 
     @property
     def num_waiting(self) -> int:
-        """Any thread: stored steps that no update has seen."""
+        """Any thread: stored steps unseen by an update."""
         return self._num_waiting
 
     def num_samples(self, num_updates: int, num_stored: int) -> int:
-        """Returns the steps that updates have learned from: each at most once."""
+        """Returns the steps learned from: each at most once."""
         return num_stored - self.num_waiting

@@ -11,7 +11,7 @@ from seedzero.config import config as configs
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """How a training ended. The counters are those of the newest checkpoint, 0 without one.
+    """End of a training. The counters are the newest checkpoint's, 0 without one.
 
     Attributes:
       run_dir: directory of the run, absolute, or its URL in a bucket.
@@ -34,7 +34,7 @@ class Result:
 
 
 def read(checkpoints: pathlib.Path, run_dir: str, *, finished: str) -> Result:
-    """Returns the result of a training that has ended.
+    """Returns the result of a finished training.
 
     Args:
       checkpoints: directory of its checkpoints on this machine.
@@ -59,7 +59,7 @@ def read(checkpoints: pathlib.Path, run_dir: str, *, finished: str) -> Result:
 
 
 def without_updates(config: configs.Config) -> str:
-    """Returns why a training ended before its first update."""
+    """Returns the reason for an end before the first update."""
     budget, least = config.run.max_env_steps, config.replay.min_steps
     if config.agent.SAMPLES and 0 < budget < least:
         return f"--max_env_steps={budget} is less than --replay.min_steps={least}, which come before the first update"

@@ -72,7 +72,7 @@ class Roster:
 
     @property
     def has_evaluation(self) -> bool:
-        """Whether there are slots that evaluate."""
+        """Whether there are evaluation slots."""
         return self._layout.num_evaluate > 0
 
     def assign(self, hello: messages.Hello) -> types.Assignment:
@@ -119,7 +119,7 @@ class Roster:
         )
 
     def _choose_role(self, hello: messages.Hello) -> types.Role:
-        """Training first; a second worker of a remote environment that accepts it evaluates."""
+        """Returns training first; a second worker of a remote environment, if willing, evaluates."""
         num_training = sum(session.role is types.Role.TRAIN for session in self._sessions.values())
         taken = any(session.role is types.Role.EVALUATE for session in self._sessions.values())
         wants_evaluation = types.Role.EVALUATE in hello.roles and bool(self._free[types.Role.EVALUATE]) and not taken
@@ -191,7 +191,7 @@ class Roster:
             return self._sessions.get(session_id)
 
     def remove(self, session_id: str) -> Session | None:
-        """Ends a session, frees its slots and returns it; None if it had ended before."""
+        """Ends a session, frees its slots and returns it; None for an ended session."""
         with self._lock:
             session = self._sessions.pop(session_id, None)
             if session is not None:
@@ -203,7 +203,7 @@ class Roster:
         self.epoch += 1
 
     def next_evaluation(self) -> None:
-        """Counts an evaluation that is complete."""
+        """Counts a complete evaluation."""
         self.evaluation_index += 1
 
     def to_json(self) -> dict[str, int]:
@@ -224,7 +224,7 @@ class Roster:
         return [len(session.all_slots) for session in self.started(types.Role.TRAIN)]
 
     def started(self, role: types.Role) -> list[Session]:
-        """Returns the living sessions of a role whose environments were accepted."""
+        """Returns the living sessions of a role with accepted environments."""
         with self._lock:
             return [session for session in self._sessions.values() if session.role is role and session.started]
 
@@ -241,7 +241,7 @@ def _check_shards(layout: batches.Layout, max_group: int, hello: messages.Hello,
 
 
 def _emptiest_first(layout: batches.Layout, free: set[int], number: int) -> list[int]:
-    """Returns `number` free slots, each from the shard that has the most free ones then, lowest first."""
+    """Returns `number` free slots, each from the shard with the most free slots then, lowest first."""
     slots = np.array(sorted(free, reverse=True), np.int32)
     by_shard: list[list[int]] = [[] for _ in range(layout.num_shards)]
     for slot, shard in zip(slots.tolist(), layout.place(slots)[0].tolist(), strict=True):

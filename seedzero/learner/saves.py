@@ -1,4 +1,4 @@
-"""What of a run is saved, when there is something new, and how a resumed run begins.
+"""Decides the content and the time of checkpoints; restores resumed runs.
 
 `save` and `save_state` are called where the device loop's state is at rest: on its thread, or after it has ended.
 """
@@ -84,7 +84,7 @@ class Saves:
         return migrations.counters(host, self._config.replay.samples_per_insert)
 
     def _is_over(self, host: Mapping[str, Any]) -> str:
-        """Returns why a checkpoint with these counters is a run's last, or ""."""
+        """Returns the reason for a checkpoint with these counters to be a run's last, or ""."""
         if host[evaluators.IN_LAST]:
             return ""
         budget, evaluated = self._config.run, host["last_evaluation"]
@@ -105,7 +105,7 @@ class Saves:
     def restore(
         self, agent: base.Agent, train: base.TrainState, rings: ring_store.Rings | None
     ) -> tuple[base.TrainState, checkpoint.Restored] | None:
-        """Returns the newest checkpoint that verifies, and says which; None for a new run.
+        """Returns the newest verified checkpoint, and reports it; None for a new run.
 
         train, rings: shapes, dtypes and shardings of the state, and of the replay with its frames; None: this run's
         checkpoints leave the replay out.
@@ -159,7 +159,7 @@ class Saves:
         self.checkpointer.save(step, state.parts, host, state.rings if self._includes_replay else None)
 
     def save_state(self, state: dispatchers.CheckpointState) -> None:
-        """Saves the small state at once where the replay takes long: an interrupted process may soon be killed."""
+        """Saves the small state at once before a long save of the replay: an interrupted process may be killed."""
         self._directory.check_ours()
         frames = () if state.rings is None else state.rings.observation
         is_long = self._includes_replay and trees.num_bytes(frames) > SMALL_REPLAY_BYTES
@@ -169,7 +169,7 @@ class Saves:
             self.checkpointer.save_state(state.host["num_updates"], state.parts, host)
 
     def abandon(self) -> None:
-        """Any thread: ends a save that waits for the disk, so that the next one saves that state again."""
+        """Any thread: ends a save waiting for the disk; the next save contains the same state."""
         if self.checkpointer.abandon_save():
             self._mark = None  # afterwards: a save that is ended has set it
 
@@ -180,7 +180,7 @@ class Saves:
         self.checkpointer.save_best(update, params, {"update": update, **ended.result.to_json()})
 
     def check(self) -> None:
-        """Raises CheckpointError where the last state could not be saved."""
+        """Raises CheckpointError if the last state could not be saved."""
         if self._has_failed:
             raise errors.CheckpointError(
                 f"the last state could not be saved, see above; the newest checkpoint is of update "
@@ -199,7 +199,7 @@ class Saves:
 
 @contextlib.contextmanager
 def reading_counters(step: int) -> Iterator[None]:
-    """Raises CheckpointError where a checkpoint's counters are not those of a learner."""
+    """Raises CheckpointError for a checkpoint with counters of another form."""
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError) as error:
@@ -226,7 +226,7 @@ def best_return_of(checkpoints: pathlib.Path, host: Mapping[str, Any]) -> float 
 
 
 def _mark(host: Mapping[str, Any]) -> tuple[int, ...]:
-    """Returns the numbers that differ wherever there is something new to save."""
+    """Returns numbers that change with every change worth saving."""
     evaluated = host["last_evaluation"] or {"update": 0}
     counts = host["num_updates"], host["num_acts"], host["evaluation_index"], evaluated["update"]
     return *counts, host["num_reanalyses"], int(host[evaluators.IN_LAST])

@@ -20,7 +20,7 @@ class Scheduler:
         self._clock = dispatcher.clock
 
     def choose(self) -> tuple[limiter.Work, players.Player]:
-        """Returns the next call and its player; the first player that has work goes first."""
+        """Returns the next call and its player; the first player with work goes first."""
         choices = [(self._choose(player), player) for player in self._dispatcher.players]
         return next((choice for choice in choices if choice[0] is not limiter.Work.WAIT), choices[0])
 
@@ -31,7 +31,7 @@ class Scheduler:
         return player.pacer.choose(progress, self._clock())
 
     def progress(self, player: players.Player) -> limiter.Progress:
-        """Returns the facts that a player's pace looks at."""
+        """Returns the facts for a player's pace."""
         dispatcher, lock_step = self._dispatcher, self._config.run.deterministic
         sizes, evaluator, intake = player.programs.sizes, dispatcher.evaluator, player.intake
         ready = bool(sizes) and (not lock_step or sizes == player.programs.all_sizes)
@@ -60,7 +60,7 @@ class Scheduler:
         )
 
     def _full_batch(self) -> int:
-        """Returns the rows of a batch that need not wait for others: the largest, or all that there are."""
+        """Returns the rows of a batch with nothing to wait for: the largest batch, or all environments."""
         largest = self._dispatcher.setup.max_rows
         waits = self._config.batcher.wait_microseconds > 0
         return min(largest, sum(self._dispatcher.workers.roster.sizes())) if waits else largest
@@ -90,7 +90,7 @@ class Scheduler:
         return sum(player.num_updates for player in self._dispatcher.players)
 
     def budget_spent(self) -> str:
-        """Returns a line about the budget that is spent, or ""."""
+        """Returns a line about the spent budget, or ""."""
         budget = self._config.run
         owed = sum(
             player.pacer.owed_updates(budget.max_env_steps)
@@ -105,7 +105,7 @@ class Scheduler:
         return sum(player.intake.ledger.counts.stored for player in self._dispatcher.players)
 
     def leave_out_updates(self) -> str:
-        """Counts the updates after the last step that a run ends without, for `Saves`; returns a line about them."""
+        """Counts the updates left out after a run's last step, for `Saves`; returns a line about them."""
         (player,), config = self._dispatcher.players, self._config
         num_stored, num_kept = player.intake.ledger.counts.stored, player.intake.num_kept
         if not config.run.has_all_steps(num_stored) or num_kept >= config.replay.min_steps:

@@ -54,7 +54,7 @@ def announce(parts: learner_parts.LearnerParts, address: str) -> None:
 
 
 def prepare(parts: learner_parts.LearnerParts, address: str) -> None:
-    """Builds a new run and waits for its first worker, or the other way round where only workers know the spec.
+    """Builds a new run, then waits for its first worker; in the other order for a spec known to workers alone.
 
     Raises:
       TrainingFailure: none came in time.
@@ -79,7 +79,7 @@ def prepare(parts: learner_parts.LearnerParts, address: str) -> None:
 
 
 def lonely(max_seconds: float) -> errors.TrainingFailure:
-    """Returns the failure of a run without a worker that trains."""
+    """Returns the failure of a run without a training worker."""
     return errors.TrainingFailure(
         f"no worker joined within --max_seconds={max_seconds:g}, so nothing was learned: "
         "start workers earlier, or give it more time"

@@ -1,4 +1,4 @@
-"""The end of a learner: a stop on request, the last checkpoint, and the way out where a call does not return."""
+"""The end of a learner: a stop on request, the last checkpoint, and the way out of a stuck call."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def interrupt(parts: learner_parts.LearnerParts) -> None:
 
 
 def leave_at_once(parts: learner_parts.LearnerParts, reason: str) -> None:
-    """Any thread, before the process ends at once: cleans up what would outlive it, and says what is lost."""
+    """Any thread, before the process ends at once: cleans up everything with a longer life, and reports the loss."""
     parts.workers.kill()
     parts.screen.abandon(f"{reason}; {_lost(parts)}")
 
 
 def _lost(parts: learner_parts.LearnerParts) -> str:
-    """Returns what is lost where nothing more is saved."""
+    """Returns the loss of a run without another save."""
     loop, durable = parts.stage.loop, parts.saves.durable_update
     if loop is None:
         return "the run is as it was" if parts.directory.resumed else "nothing was learned"
@@ -82,7 +82,7 @@ def finish(parts: learner_parts.LearnerParts, loop: device_loop.DeviceLoop, reas
 
 
 def stop(parts: learner_parts.LearnerParts, finished: str) -> None:
-    """Ends workers and server; finished: why the run is, "" where it is not."""
+    """Ends workers and server; finished: the reason of the run's end, "" for an unfinished run."""
     parts.view.progress.end("leaving")
     parts.workers.finish()
     if parts.stage.loop is not None:
@@ -98,7 +98,7 @@ def stop(parts: learner_parts.LearnerParts, finished: str) -> None:
 
 
 def _end_saves(parts: learner_parts.LearnerParts) -> None:
-    """Waits for the checkpoint in progress, which nobody else does where training failed."""
+    """Waits for the checkpoint in progress; after failed training nothing else does."""
     if parts.saves.checkpointer.busy:
         parts.screen.message("waiting for the checkpoint in progress")
     try:

@@ -28,7 +28,7 @@ class Screen:
     def __init__(
         self, shown: console.Console, *, max_waiting: int = MAX_WAITING, idle_seconds: float = IDLE_SECONDS
     ) -> None:
-        """Starts the thread. shown: is used by that thread alone, save for `abandon`."""
+        """Starts the thread. shown: used by this thread alone, except for `abandon`."""
         self._look: Callable[[], console.ConsoleSnapshot] | None = None
         self._shown = shown
         self._idle_seconds = idle_seconds
@@ -48,17 +48,17 @@ class Screen:
         self._look = look
 
     def update(self, snapshot: console.ConsoleSnapshot, *, last: bool = False) -> None:
-        """Shows a snapshot, unless one was shown just before and this is not the last."""
+        """Shows a snapshot, unless one was shown just before and another will follow."""
         if last:
             self._look = None
         self._put(functools.partial(self._shown.update, snapshot, last=last))
 
     def message(self, text: str, command: str = "") -> None:
-        """Prints a line of its own, with a command line that ends it."""
+        """Prints a separate line, with a command line at the end."""
         self._put(functools.partial(self._shown.message, text, command))
 
     def close(self, timeout_seconds: float = CLOSE_SECONDS) -> None:
-        """Ends the live line and the thread; gives up where nobody reads."""
+        """Ends the live line and the thread; gives up without a reader."""
         logging.root.removeHandler(self._handler)
         try:
             self._waiting.put(None, timeout=timeout_seconds)

@@ -27,7 +27,7 @@ SHOW_CURSOR = b"\x1b[?25h\n"
 
 @dataclasses.dataclass(frozen=True)
 class ConsoleSnapshot:
-    """The state of training at one moment; None: not known yet."""
+    """The state of training at a moment; None: unknown yet."""
 
     seconds: float  # since this run began
     env_steps: int  # of training, resumes included
@@ -64,7 +64,7 @@ class Console:
         Args:
           every_seconds: time between plain lines.
           stream: output; None: standard error.
-          live: whether to draw a live line; None: on a terminal that can move its cursor.
+          live: whether to draw a live line; None: on a terminal with a movable cursor.
           width: columns of the live line; None: the terminal's.
         """
         self._stream = stream or _stderr()
@@ -82,7 +82,7 @@ class Console:
         self._closed = False
 
     def update(self, snapshot: ConsoleSnapshot, *, last: bool = False) -> None:
-        """Shows a snapshot, unless one was shown just before and this is not the last."""
+        """Shows a snapshot, unless one was shown just before and another will follow."""
         pause = min(self._every_seconds, QUIET_SECONDS) if snapshot.note else self._every_seconds
         with self._trying():
             if self._closed or (self._clock() < self._shown_at + pause and not last):
@@ -96,7 +96,7 @@ class Console:
                 print(line_of(snapshot), file=self._stream, flush=True)
 
     def message(self, text: str, command: str = "") -> None:
-        """Prints a line of its own, above the live line; characters that are not printable are escaped.
+        """Prints a line of its own, above the live line; escapes unprintable characters.
 
         command: a command line that ends it, to be copied; on a terminal it stays whole where the text is broken.
         """
@@ -131,7 +131,7 @@ class Console:
             self._is_live = False  # rich would collect all later output
 
     def _end_line(self) -> None:
-        """Leaves the live line where it is; messages follow below it."""
+        """Leaves the live line in place; messages follow below."""
         if self._live:
             self._live.stop()
         self._live = None

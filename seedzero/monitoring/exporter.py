@@ -98,7 +98,7 @@ class _Server(socketserver.ThreadingMixIn, simple_server.WSGIServer):
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answers a connection, and gives its place back."""
+        """Answers a connection, then frees the connection's place."""
         try:
             super().process_request_thread(request, client_address)
         finally:
@@ -106,7 +106,7 @@ class _Server(socketserver.ThreadingMixIn, simple_server.WSGIServer):
                 self._open.pop(request, None)
 
     def service_actions(self) -> None:
-        """Ends connections that are past their deadline; the server calls this all the time."""
+        """Ends connections past their deadline; called by the server all the time."""
         with self._lock:
             now = time.monotonic()
             for request in [request for request, since in self._open.items() if now - since >= CONNECTION_SECONDS]:
@@ -119,7 +119,7 @@ class _Server(socketserver.ThreadingMixIn, simple_server.WSGIServer):
             request.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Says nothing of connections that break off or are too slow."""
+        """Ignores broken and slow connections."""
 
 
 class _Handler(simple_server.WSGIRequestHandler):
@@ -139,7 +139,7 @@ class _Collector(registry.Collector):
         return families({**status, **self._highest}, row)
 
     def describe(self) -> Iterable[core.Metric]:
-        """Returns nothing: the names come with the values, and those with the first request."""
+        """Returns nothing: the names come with the values, at the first request."""
         return ()
 
 

@@ -1,4 +1,4 @@
-"""The hours that a run on a CPU takes, from its first measured updates, and what takes less."""
+"""The hours of a run on a CPU, from the first measured updates, and ways to a shorter run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PONG_STEPS = 2_800_000
 
 
 class Forecast:
-    """Measures a run and says once what it takes; for one thread."""
+    """Measures a run and forecasts the duration once; for a single thread."""
 
     def __init__(self, config: configs.Config) -> None:
         self._config = config
@@ -28,7 +28,7 @@ class Forecast:
         self._is_told = False
 
     def observe(self, now: float, snapshot: counts.Snapshot, spec: types.EnvSpec) -> str:
-        """Returns the sentence when it is due, else ""; `now` in seconds."""
+        """Returns the sentence once due, else ""; `now` in seconds."""
         steps, updates = snapshot.counts.stored, snapshot.num_updates
         if self._before is None:
             self._before = updates
@@ -52,7 +52,7 @@ def sentence(
     steps_per_second: float,
     updates_per_second: float,
 ) -> str:
-    """Returns how long a run takes at this speed and what takes less; "" where it is not long."""
+    """Returns the duration of a run at a speed and ways to a shorter run; "" for a short run."""
     budget = config.run
     budgets = (
         (budget.max_env_steps, snapshot.counts.stored, steps_per_second, "steps"),
@@ -81,7 +81,7 @@ def _hours(number: float, rate: float) -> float:
 
 
 def _advice(config: configs.Config, spec: types.EnvSpec, steps_per_second: float) -> str:
-    """Returns what takes less time."""
+    """Returns ways to shorten the run."""
     shown = types.shown(spec.arrays)
     if shown == "images":
         is_pong = config.env.id == "atari:Pong" and steps_per_second > 0

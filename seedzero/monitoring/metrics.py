@@ -48,7 +48,7 @@ class MetricsLog:
         self._tensorboard = _TensorBoard(run_dir / TENSORBOARD_DIRECTORY, report, wall_clock) if tensorboard else None
 
     def write(self, row: Mapping[str, Value]) -> None:
-        """Appends a row; it must contain "update" and "env_steps"."""
+        """Appends a row; "update" and "env_steps" are required."""
         ordered = {key: row[key] for key in FIRST_KEYS if key in row} | dict(row)
         with self._lock:
             problem = ""
@@ -63,7 +63,7 @@ class MetricsLog:
             self._failing = bool(problem)
 
     def size_bytes(self) -> int:
-        """Returns the bytes of metrics.jsonl, at which a resume from this moment cuts it."""
+        """Returns the bytes of metrics.jsonl; a resume from this moment cuts the file there."""
         with self._lock:
             return self._path.stat().st_size if self._path.exists() else 0
 
@@ -109,13 +109,13 @@ class Aggregator:
                 self._totals[name] = self._totals.get(name, 0.0) + value
 
     def add_batch(self, num_rows: int, batch_size: int, wait_seconds: float) -> None:
-        """Adds an acting batch: its rows, its padded size, the waiting time of its oldest row."""
+        """Adds an acting batch: rows, padded size, the waiting time of the oldest row."""
         self.add_means(
             {"batch_rows": num_rows, "batch_fill": num_rows / batch_size, "batch_wait_seconds": wait_seconds}
         )
 
     def add_episode(self, episode_return: float, length: int, *, num_players: int = 1, task: str = "") -> None:
-        """Adds an episode: its undiscounted return (of two players: the first mover's), its steps, its task's name."""
+        """Adds an episode: undiscounted return (of two players: the first mover's), steps, the task's name."""
         name = "episode_return" if num_players == 1 else "first_mover_return"
         self.add_means({name: episode_return, "episode_length": length})
         if task:
@@ -130,7 +130,7 @@ class Aggregator:
             return sum(self._recent) / len(self._recent) if self._recent else None
 
     def means(self) -> dict[str, float]:
-        """Returns the means since the last `drain`, without ending them."""
+        """Returns the means since the last `drain`, without a new beginning."""
         with self._lock:
             return {name: total / self._counts[name] for name, total in self._sums.items() if self._counts[name] > 0}
 

@@ -1,4 +1,4 @@
-"""A run's counters, their rates over the last seconds, and why it stands still."""
+"""A run's counters, their rates over the last seconds, and the cause of a standstill."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class RunProgress:
         self.spec = spec
 
     def listen(self, silent: Callable[[], str]) -> None:
-        """Takes a function that returns the workers that send heartbeats alone; "": none."""
+        """Takes a function for the workers with heartbeats alone; "": none."""
         self._silent = silent
 
     def follow(self, read: Callable[[], counts.Snapshot]) -> None:
@@ -42,7 +42,7 @@ class RunProgress:
         self.read = read
 
     def end(self, work: str) -> None:
-        """Takes the work that the end of the run waits for; "": none any more, and the counters stay as they are."""
+        """Takes the rest of an ending run's work; "": none any more, and the counters stay unchanged."""
         self._ending = work
         if not work and self.read is not None:
             last = self.snapshot()
@@ -53,7 +53,7 @@ class RunProgress:
         return self.read() if self.read else counts.Snapshot()
 
     def seconds(self) -> float:
-        """Returns the time since this run began."""
+        """Returns the time since the run began."""
         return self._clock() - self._started
 
     def observe(self, now: float) -> None:

@@ -1,4 +1,4 @@
-"""The status of a learner: from its server, or from the run directory of a learner that has ended."""
+"""The status of a learner: from its server, or from the run directory of an ended learner."""
 
 from __future__ import annotations
 

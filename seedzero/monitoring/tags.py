@@ -1,4 +1,4 @@
-"""Names of metrics in TensorBoard and Weights & Biases: groups, where metrics.jsonl and Prometheus have none."""
+"""Names of metrics in TensorBoard and Weights & Biases: with groups, unlike metrics.jsonl and Prometheus."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _EVALUATION = "evaluation_"
 
 
 def tag(name: str) -> str:
-    """Returns a metric's name with its group.
+    """Returns a metric's name with a group.
 
     eval/: evaluations; rollout/: training episodes; time/: counters, rates, acting batches; train/: updates.
     """

@@ -54,7 +54,7 @@ class View:
 
     @contextlib.contextmanager
     def sending(self) -> Iterator[None]:
-        """While entered, rows go to Weights & Biases too, if that is configured."""
+        """While entered, rows go to Weights & Biases too, if configured."""
         project, config = self.config.metrics.wandb, configs.flatten(self.config)
         if project:
             self._wandb = wandb_run.WandbRun(project, self.directory.path, config, self.screen.message)
@@ -169,7 +169,7 @@ class View:
         self._write_status({**self.status(finished), "alive": alive})
 
     def write_finished(self, reason: str) -> None:
-        """Adds to the last status that the run is finished: a lower budget ends a run that does not start."""
+        """Marks the run as finished in the last status: a lower budget ends a run before its start."""
         last = run_dirs.read_status(self.directory.path) or {}
         self._write_status({**last, "alive": False, "finished": reason})
 
@@ -178,7 +178,7 @@ class View:
             self.screen.message(problem)
 
     def write_row(self, values: Mapping[str, Any], *, gathered: bool = True) -> None:
-        """Writes a row of metrics: the usual values, with `values` added to them or in place of them.
+        """Writes a row of metrics: the usual values, with `values` added or in their place.
 
         gathered: true: include rates, ratios, and the means and totals since the last such row.
         """
@@ -204,7 +204,7 @@ class View:
             self._warn(usual.get(types.TARGETS_CLIPPED, 0.0))
 
     def _warn(self, clipped: float) -> None:
-        """Says once in a run that targets are cut."""
+        """Reports cut targets once in a run."""
         if self._has_warned or clipped < CLIPPED_SHARE:
             return
         self._has_warned = True

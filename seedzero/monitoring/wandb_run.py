@@ -30,7 +30,7 @@ _STEPS = tags.tag("env_steps")
 
 
 def check() -> None:
-    """Raises ConfigError where the package is missing, or nobody is logged in and the mode needs that."""
+    """Raises ConfigError for a missing package, or a missing login in a mode with one."""
     if importlib.util.find_spec("wandb") is None:
         raise errors.ConfigError(
             "--metrics.wandb needs the package wandb, which is not installed here: "
@@ -73,7 +73,7 @@ class WandbRun:
             self._num_lost += 1
 
     def close(self) -> None:
-        """Sends what waits, for a bounded time, and ends the run there."""
+        """Sends waiting rows, for a bounded time, and ends the run there."""
         while True:
             try:
                 self._waiting.put(None, timeout=CLOSE_SECONDS)
@@ -109,7 +109,7 @@ class WandbRun:
             self._report(f"Weights & Biases: the end of the run is not there: {_first_line(error)}")
 
     def _open(self) -> Any:
-        """Returns wandb's run; without a network one that is kept on the disk."""
+        """Returns wandb's run; without a network a run kept on the disk."""
         import wandb
 
         try:
@@ -143,7 +143,7 @@ class WandbRun:
 
 
 def _run_id(directory: pathlib.Path, project: str) -> str:
-    """Returns the id of this run in a project, and keeps it. Raises ResumeError where the disk cannot be written."""
+    """Returns the id of a run in a project, kept on the disk. Raises ResumeError for an unwritable disk."""
     file = directory / FILE
     try:
         saved = json_object.parse(file.read_bytes()) if file.exists() else {}

@@ -1,4 +1,4 @@
-"""A torso, by choice an LSTM behind it, and one of three heads: the networks of agents that have no model.
+"""A torso, an optional LSTM behind it, and one of three heads: the networks of agents without a model.
 
 V-trace's head is a policy and a value (IMPALA, Espeholt et al. 2018). That of Ape-X and R2D2 has the dueling streams
 of Q values (Wang et al. 2016). PPO's is a policy and a value with two networks for vectors, one with convolutions for
@@ -36,7 +36,7 @@ _ILLEGAL = -1e9
 
 
 class Steps(NamedTuple):
-    """What a network is shown of T steps.
+    """Inputs of a network for T steps.
 
     Attributes:
       observation: {name: [B, T, *shape]}, stacked frames on the last axis.
@@ -75,7 +75,7 @@ class RecurrentNetwork(NamedTuple, Generic[Out]):
 
 
 class PpoPrediction(NamedTuple):
-    """What the network says of T steps, float32.
+    """Outputs of the network for T steps, float32.
 
     Attributes:
       policy: [B, T, K] logits, or means of a normal distribution over vectors that fill -1 to 1.
@@ -89,7 +89,7 @@ class PpoPrediction(NamedTuple):
 
 
 def masked(logits: jax.Array, legal: jax.Array | None) -> jax.Array:
-    """Returns logits [..., A] with those of illegal actions far below all others; legal: bool, None: all are."""
+    """Returns logits [..., A], far below all others for illegal actions; legal: bool, None: all are."""
     return logits if legal is None else jnp.where(legal, logits, _ILLEGAL)
 
 
@@ -194,7 +194,7 @@ class _Seen(NamedTuple):
 
 
 class _Model(nn.Module):
-    """What is seen [B * T], state [B, 2 * units], steps -> state, and the head's outputs [B, T, ...].
+    """Observations [B * T], state [B, 2 * units], steps -> state, and the head's outputs [B, T, ...].
 
     Flax names parameters by their classes and order: those of saved runs have the names in this file.
 
@@ -258,7 +258,7 @@ class _Dueling(_Model):
 
 
 class _Ppo(_Model):
-    """A prediction. initial_std: of actions that are vectors of so many dimensions."""
+    """A prediction. initial_std: of vector actions; their number of dimensions."""
 
     num_dimensions: int = 0
     initial_std: float = 1.0
@@ -317,7 +317,7 @@ def _with_past(x: jax.Array, steps: Steps, num_actions: int) -> jax.Array:
 
 
 class _Recurrence(nn.Module):
-    """An LSTM over T steps that begins anew where an episode does."""
+    """An LSTM over T steps, reset at the start of each episode."""
 
     units: int
     dtype: Any

@@ -1,4 +1,4 @@
-"""The way from an observation's named arrays to what a network computes from, each normalized by its moments.
+"""The way from an observation's named arrays to a network's inputs, each normalized by its moments.
 
 Shape letters: B batch.
 """
@@ -46,7 +46,7 @@ class InputFunctions:
         return self._as_saved({name: statistics.no_moments(size) for name, size in self._sizes.items()})
 
     def features(self, moments: Moments | None, observation: Observation) -> observations.Features:
-        """Returns what the network computes from; without moments, nothing is normalized."""
+        """Returns the network's inputs; without moments, nothing is normalized."""
         prepared = {name: prepare(observation[name]) for name, prepare in self._prepare.items()}
         # Of a copy: moments are counted, never learned.
         for name, counted in self._by_name(jax.lax.stop_gradient(moments)).items():

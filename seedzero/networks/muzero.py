@@ -41,7 +41,7 @@ class Projection(NamedTuple):
 
 
 class Prefix(NamedTuple):
-    """The dynamics function of models that predict sums of rewards, as functions.
+    """The dynamics function of models with predicted sums of rewards, as functions.
 
     Attributes:
       initial: batch size -> carry before the first step of a sum.
@@ -239,7 +239,7 @@ def _call_all(model: Any, seen: observations.Features, action: jax.Array) -> Any
 
 
 def _own_model(config: muzero_config.NetworkConfig, spec: types.EnvSpec) -> nn.Module:
-    """Returns the Flax module that the user's function makes of spec and configuration.
+    """Returns the Flax module of the user's function, made from spec and configuration.
 
     Its methods are those of `_Model`: represent, predict and dynamics, with the shapes of `Network`. Observations are
     float32, stacked, with integers scaled; parameters are never cast.
@@ -261,7 +261,7 @@ def _own_model(config: muzero_config.NetworkConfig, spec: types.EnvSpec) -> nn.M
 def _check_shapes(
     model: nn.Module, inputs: Callable[[], Any], config: muzero_config.NetworkConfig, num_policy_logits: int
 ) -> None:
-    """Raises ConfigError where the outputs of a user's network have other shapes than `Network` says."""
+    """Raises ConfigError for outputs of a user's network with shapes other than `Network`'s."""
     found = jax.eval_shape(lambda: model.init_with_output(jax.random.key(0), *inputs(), method=_call_all)[0])
     hidden, (policy, value), (after, reward) = found
     for name, came, expected in (

@@ -18,7 +18,7 @@ from seedzero.core import types
 
 
 class Features(NamedTuple):
-    """What a network computes from, float32.
+    """Inputs of a network, float32.
 
     Attributes:
       main: [B, H, W, C] all images, joined on their channels; for mlp [B, ...] everything.
@@ -30,7 +30,7 @@ class Features(NamedTuple):
 
     @property
     def given(self) -> tuple[jax.Array, ...]:
-        """The arrays that are there: the arguments of a torso or representation."""
+        """The arrays present: the arguments of a torso or representation."""
         return (self.main,) if self.vector is None else (self.main, self.vector)
 
 
@@ -54,7 +54,7 @@ def compute_dtype(name: str, platform: str) -> Any:
 
 
 def num_normalized(kind: str, array: types.ArraySpec, frame_stack: int) -> int:
-    """Returns the number of an array's features that are normalized by their running moments; 0: none.
+    """Returns the number of an array's features normalized by running moments; 0: none.
 
     A vector's features are its numbers, an image's its channels. Bounds within -1 to 1 (one-hot numbers, boards) are a
     scale, and so are those of an image's bytes.
@@ -75,7 +75,7 @@ def num_normalized(kind: str, array: types.ArraySpec, frame_stack: int) -> int:
 def preparation(
     kind: str, array: types.ArraySpec, frame_stack: int, *, scales: bool = True
 ) -> Callable[[jax.Array], jax.Array]:
-    """Returns the function of one array to float32 that gives images without channels an axis for them.
+    """Returns the conversion of one array to float32, with a channel axis for images without one.
 
     scales: it divides integers by their range.
     """
@@ -93,7 +93,7 @@ def preparation(
 
 
 def join(kind: str, spec: types.EnvSpec, prepared: Mapping[str, jax.Array]) -> Features:
-    """Returns prepared arrays [B, ...] as what a network of this kind computes from; texts are left out."""
+    """Returns prepared arrays [B, ...] as inputs of a network of this kind; texts are left out."""
     if not spec.packed:
         return Features(prepared[types.OBSERVATION])
     arrays = [array for array in spec.packed if not array.text]
@@ -107,7 +107,7 @@ def join(kind: str, spec: types.EnvSpec, prepared: Mapping[str, jax.Array]) -> F
 
 
 def reader(kind: str, spec: types.EnvSpec, frame_stack: int) -> Callable[[Mapping[str, jax.Array]], Features]:
-    """Returns the function from observations {name: [B, ...]} to what a network of this kind computes from.
+    """Returns the function from observations {name: [B, ...]} to the inputs of a network of this kind.
 
     Integers are scaled, nothing is normalized.
     """
@@ -121,7 +121,7 @@ def flat(observation: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
 
 
 def _integer_range(array: types.ArraySpec) -> float:
-    """Returns the divisor of integer observations; floats are taken as they are."""
+    """Returns the divisor of integer observations; floats stay unchanged."""
     if array.dtype == "float32":
         return 1.0
     bounds = np.abs([array.low, array.high])

@@ -46,7 +46,7 @@ class Predictor(nn.Module):
 
 
 def cosine_similarity(a: jax.Array, b: jax.Array) -> jax.Array:
-    """Returns [...] from -1 to 1 for vectors [..., N]; 0 if one of them is 0. Computed in float32."""
+    """Returns [...] from -1 to 1 for vectors [..., N]; 0 for a zero vector. Computed in float32."""
     return jnp.sum(normalize(a) * normalize(b), axis=-1)
 
 

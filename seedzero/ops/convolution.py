@@ -15,7 +15,7 @@ from jax import lax
 
 
 def convolve(x: jax.Array, kernel: jax.Array, strides: Sequence[int], padding: Any, **kwargs: Any) -> jax.Array:
-    """Returns what `lax.conv_general_dilated` does of images x [B, H, W, C] and a kernel [h, w, C, N], both float.
+    """Returns `lax.conv_general_dilated` of images x [B, H, W, C] and a kernel [h, w, C, N], both float.
 
     Args:
       x: images.

@@ -31,14 +31,14 @@ class Statistics(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What a layer does to keep its values: n becomes factor * n + shift, [N] each."""
+    """A layer's change to keep its values: n becomes factor * n + shift, [N] each."""
 
     factor: jax.Array
     shift: jax.Array
 
 
 def initial(num_tasks: int) -> Statistics:
-    """Returns the statistics with which normalized values are values."""
+    """Returns the statistics of an identity: normalized values are values."""
     return Statistics(jnp.zeros(num_tasks), jnp.ones(num_tasks))
 
 
@@ -93,5 +93,5 @@ def update(
 
 
 def change(before: Statistics, after: Statistics) -> Change:
-    """Returns what keeps every value as it was under the statistics before."""
+    """Returns the change that keeps every value as under the old statistics."""
     return Change(before.scale / after.scale, (before.mean - after.mean) / after.scale)

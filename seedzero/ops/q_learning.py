@@ -15,7 +15,7 @@ from seedzero.ops import value_transforms
 
 
 class Scale(NamedTuple):
-    """The scale of what a network predicts.
+    """The scale of a network's predictions.
 
     Attributes:
       squash: returns -> the network's scale, elementwise.

@@ -36,7 +36,7 @@ class Moments(NamedTuple):
 
 
 class Magnitude(NamedTuple):
-    """How large numbers are that are not 0.
+    """Size of nonzero numbers.
 
     Attributes:
       weight: scalar, such numbers with fading weights.
@@ -48,7 +48,7 @@ class Magnitude(NamedTuple):
 
 
 def no_moments(num_features: int) -> Moments:
-    """Returns the moments before anything was seen: they normalize nothing."""
+    """Returns the moments before the first observation: an identity."""
     return Moments(jnp.zeros(()), jnp.zeros(num_features), jnp.ones(num_features))
 
 

@@ -1,4 +1,4 @@
-"""Observations as agents see them: named arrays, from the bytes in which several of them lie packed."""
+"""Observations in the agents' form: named arrays, from their packed bytes."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ _TRANSFORMS: Mapping[str, tuple[Callable[[jax.Array], jax.Array], Callable[[jax.
 
 
 def two_hot(x: jax.Array, num_bins: int, limit: float, transform: str = "hyperbolic") -> jax.Array:
-    """Returns probabilities [..., num_bins] whose mean over the support is h(x), for untransformed x [...].
+    """Returns probabilities [..., num_bins] with mean h(x) over the support, for untransformed x [...].
 
     The bins are evenly spaced over [-limit, limit]; a larger h(x) puts all mass on the outermost one.
     """

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 
 class VtraceTargets(NamedTuple):
-    """What an actor-critic learns; no gradient goes through it.
+    """Targets of an actor-critic; without gradients.
 
     Attributes:
       value: [B, T] targets v_s (equation 1, with lambda as in remark 2).

@@ -1,4 +1,4 @@
-"""One program inside an actor: started, its output read, started again when it ends.
+"""A program inside an actor: started, its output read, started again after an end.
 
 The program is a process of its own: a learner handles signals on its main thread and may be killed by the system for
 its memory, and neither is the actor's to suffer. Its standard input is a pipe that it watches; when the actor ends,
@@ -45,7 +45,7 @@ OVER = frozenset({ProgramState.FINISHED, ProgramState.FAILED, ProgramState.STOPP
 
 @dataclasses.dataclass(frozen=True)
 class ProgramSnapshot:
-    """A program at one moment."""
+    """A program at a moment."""
 
     number: int = 0  # of changes before
     state: ProgramState = ProgramState.IDLE
@@ -56,14 +56,14 @@ class ProgramSnapshot:
 
 
 class Verdict(NamedTuple):
-    """The meaning of an end that is final: FINISHED or FAILED, and why."""
+    """The meaning of a final end: FINISHED or FAILED, and the reason."""
 
     state: ProgramState
     reason: str
 
 
 class Keeper:
-    """Keeps one program running; thread-safe."""
+    """Keeps a program running; thread-safe."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Keeper:
         self._thread.start()
 
     def snapshot(self, *, after: int = -1, seconds: float = 0.0) -> ProgramSnapshot:
-        """Returns the state, once it has changed from that of number `after` or so many seconds have passed."""
+        """Returns the state, after a change from number `after` or after a time in seconds."""
         with self._changed:
             self._changed.wait_for(lambda: self._snapshot.number != after, seconds)
             return self._snapshot
@@ -105,7 +105,7 @@ class Keeper:
         return self._program.pause(seconds)
 
     def renew(self) -> None:
-        """Ends the program politely; it is started again at once."""
+        """Ends the program politely, for a new start at once."""
         with self._changed:
             process, self._renewed = self._program.process, self._program.process is not None
         if process is not None:
@@ -115,7 +115,7 @@ class Keeper:
             timer.start()
 
     def stop(self, seconds: float) -> ProgramSnapshot:
-        """Terminates the program for good, kills it if it has not ended within `seconds`; returns the last state."""
+        """Terminates the program for good, kills it after `seconds`; returns the last state."""
         self._program.finish()
         for number in (signal.SIGTERM, signal.SIGKILL):
             process = self._program.process
@@ -139,7 +139,7 @@ class Keeper:
             self._change(state=verdict.state, problem=verdict.reason)
 
     def _until_over(self, command: Callable[[], Sequence[str]]) -> Verdict | None:
-        """Runs the program until its end is final; None if it was stopped."""
+        """Runs the program until its final end; None after a stop."""
         while not self._program.stopping.is_set():
             self._change(state=ProgramState.PREPARING)
             death = self._program.live(command(), started=self._started)

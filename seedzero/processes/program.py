@@ -1,4 +1,4 @@
-"""One program as a process of its own: its start, output and end. `Supervisor`, `Keeper` and `respawn` build on it."""
+"""A program as a separate process: start, output and end. The base of `Supervisor`, `Keeper` and `respawn`."""
 
 from __future__ import annotations
 
@@ -44,24 +44,24 @@ class Process(subprocess.Popen[bytes]):
     """One life of a program, as a process of the operating system."""
 
     def lines(self) -> Iterator[bytes]:
-        """Yields its output, line by line, until it ends."""
+        """Yields the output, line by line, until the end."""
         if self.stdout is not None:
             with self.stdout as stream:
                 yield from iter(functools.partial(stream.readline, MAX_LINE_BYTES), b"")
 
     def close_input(self) -> None:
-        """Tells it to end."""
+        """Asks the process to end."""
         if self.stdin is not None:
             self.stdin.close()
 
     def kill_group(self) -> None:
-        """Kills it, if it still lives, and what it started: for a process that leads a session of its own."""
+        """Kills a living process with its children: for the leader of a session."""
         with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS: the latter for a group of zombies
             os.killpg(self.pid, signal.SIGKILL)
 
 
 def launch(command: Sequence[str], environment: Mapping[str, str] = WORKER_ENVIRONMENT) -> Process:
-    """Starts a process with pipes, in a session of its own: Ctrl-C at the terminal does not reach it.
+    """Starts a process with pipes, in its own session: Ctrl-C at the terminal does not reach the process.
 
     The program watches its standard input: that pipe closes when this process ends, however that happens.
     """
@@ -77,7 +77,7 @@ def launch(command: Sequence[str], environment: Mapping[str, str] = WORKER_ENVIR
 
 @dataclasses.dataclass(frozen=True)
 class System:
-    """The operating system's part; tests replace it. launch: raises OSError. clock: monotonic seconds."""
+    """Functions of the operating system; tests replace them. launch: raises OSError. clock: monotonic seconds."""
 
     launch: Callable[[Sequence[str]], Process] = launch
     clock: Callable[[], float] = time.monotonic
@@ -97,7 +97,7 @@ class Death:
 
     @property
     def is_refusal(self) -> bool:
-        """Whether another program refused its work."""
+        """Whether another program refused to serve."""
         return self.status == exit_codes.REFUSED
 
     @property
@@ -118,7 +118,7 @@ class Death:
 
 
 class Program:
-    """One program, life after life. `live`, `delay_seconds` and `pause` are for one thread, all else for any.
+    """A program, life after life. `live`, `delay_seconds` and `pause` are for a single thread, all else for any.
 
     `write` takes each line of output, on a thread of its own. Between two lives `process` is None; once `stopping` is
     set, none begins any more.
@@ -134,7 +134,7 @@ class Program:
         self._last_line = ""
 
     def live(self, command: Sequence[str], *, started: Callable[[], None] = lambda: None) -> Death | None:
-        """Runs the program once and returns its end, None where it was to stop. started: called before it is read."""
+        """Runs the program once and returns its end, None after a stop. started: called before the output is read."""
         with self._starting:
             if self.stopping.is_set():
                 return None
@@ -175,7 +175,7 @@ class Program:
         return self._system.wait(self.stopping, seconds)
 
     def finish(self) -> None:
-        """Sets `stopping`; a start under way is completed first, so that `process` is the last one."""
+        """Sets `stopping`, after completing a start under way: `process` is the last one."""
         with self._starting:
             self.stopping.set()
 

@@ -1,4 +1,4 @@
-"""One worker on a machine of its own: started again when it fails or its learner has moved."""
+"""A worker on a separate machine: started again after a failure or a move of the learner."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Respawner:
         *,
         poll_seconds: float = POLL_SECONDS,
     ) -> None:
-        """address: returns that of the learner, None before it has written one; command: the command line for it."""
+        """address: returns the learner's, None before it is written; command: the command line for an address."""
         self._command, self._address, self._poll_seconds = command, address, poll_seconds
         self._signals: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._told = threading.Event()
@@ -43,7 +43,7 @@ class Respawner:
         )
 
     def run(self) -> int:
-        """Returns the worker's exit code when training is over, when it was told to stop, or when it keeps failing."""
+        """Returns the worker's exit code after training is over, after a stop, or after repeated failures."""
         for number in (signal.SIGTERM, signal.SIGINT):
             # A second signal may interrupt the first one's handler: Event.set would wait for itself.
             signal.signal(number, lambda *_: self._signals.put(None))
@@ -83,7 +83,7 @@ class Respawner:
         return self._command(self._server)
 
     def _follow(self) -> None:
-        """Starts the worker anew if its learner has moved."""
+        """Starts the worker anew after a move of the learner."""
         server = self._server
         self._look_up()
         if self._server != server:
@@ -91,7 +91,7 @@ class Respawner:
             self._keeper.renew()
 
     def _look_up(self) -> None:
-        """Asks for the learner's address; the known one stays where there is no answer."""
+        """Asks for the learner's address; keeps the known address without an answer."""
         try:
             self._server = self._address() or self._server
         except errors.UsageError:

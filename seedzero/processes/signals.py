@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP: on the first, training saves and leaves; on a second one, it leaves at once.
+"""Ctrl-C, SIGTERM and SIGHUP: on the first, training saves and leaves; on a second, it leaves at once.
 
 SIGHUP is never the second: a terminal that closes sends several, and systemd one after SIGTERM. Where it is ignored
 (nohup), it stays so.
@@ -90,7 +90,7 @@ class StopSignals:
 
 
 def terminate_with_input() -> None:
-    """Starts a thread that sends this process SIGTERM once its standard input is closed.
+    """Starts a thread for sending the process SIGTERM after the standard input is closed.
 
     The supervisor of this process holds that pipe open: it closes when the supervisor ends, however that happens.
     """

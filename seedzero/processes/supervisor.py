@@ -1,4 +1,4 @@
-"""Local workers of a learner: started, watched, started again when they die.
+"""Local workers of a learner: started, watched, started again after a death.
 
 A worker's standard input is a pipe that it only watches: it closes when the supervisor, or its whole process, ends,
 however that happens, and the worker ends with it.
@@ -23,7 +23,7 @@ KILL_SECONDS = 2.0
 
 
 def write_log(path: pathlib.Path, line: bytes) -> None:
-    """Appends a line of a worker's output to a file of bounded size; a disk that is full loses it."""
+    """Appends a line of a worker's output to a file of bounded size; a full disk loses the line."""
     with contextlib.suppress(OSError):
         with open(path, "ab", opener=plain_files.opener) as file:
             file.write(line)
@@ -70,13 +70,13 @@ class Supervisor:
             thread.start()
 
     def restart(self, name: str) -> None:
-        """Kills the worker of this name, if there is one, so that it starts again: its environments hang."""
+        """Kills the named worker, if present, for a new start: its environments hang."""
         for index, worker in enumerate(self._programs):
             if self._name(index) == name and (process := worker.process):
                 process.kill_group()
 
     def finish(self) -> None:
-        """From now on a worker that ends stays ended: training is finished and workers leave by themselves."""
+        """Leaves ended workers ended from now on: training is finished and workers leave by themselves."""
         for worker in self._programs:
             worker.finish()
 
@@ -125,7 +125,7 @@ class Supervisor:
         self._on_failure(f"{ended}; its output is in {self._logs[index]}")
 
     def _join(self, timeout_seconds: float) -> bool:
-        """Waits for all workers' threads; returns whether they have ended."""
+        """Waits for all workers' threads; returns whether all have ended."""
         deadline = self._clock() + timeout_seconds
         for thread in self._threads:
             thread.join(max(0.0, deadline - self._clock()))

@@ -8,7 +8,7 @@ import numpy as np
 
 
 class Stored(NamedTuple):
-    """An array that acting leaves beside each observation.
+    """An array stored by acting beside each observation.
 
     Attributes:
       shape: of one row.
@@ -84,7 +84,7 @@ def num_positions(data: Data) -> int:
 
 
 def observed_positions(data: Data) -> tuple[int, ...]:
-    """Returns the positions of a window whose observations are needed."""
+    """Returns the positions of a window with needed observations."""
     return data.observe if isinstance(data, Replay) else tuple(range(data.length + 1))
 
 

@@ -1,4 +1,4 @@
-"""The layout of a ring's frames: large ones in rows of 128 numbers, which a TPU writes and reads in place.
+"""The layout of a ring's frames: large frames in rows of 128 numbers, written and read in place by a TPU.
 
 A TPU keeps an array's last two axes in tiles of 128 numbers by 8 or more. Frames [96, 96, 1] fit none: its compiler
 then copies the whole ring in every call. As [72, 128] they lie in whole tiles; where there are no whole ones, the
@@ -30,7 +30,7 @@ _LEAST_BYTES = 1024
 @functools.partial(jax.tree_util.register_dataclass, data_fields=("packed",), meta_fields=("frame_shape",))
 @dataclasses.dataclass(frozen=True)
 class Packed:
-    """Rings of images; its properties are those of an array [S, T, *frame_shape].
+    """Rings of images; its properties are an array's, [S, T, *frame_shape].
 
     Attributes:
       packed: a frame's numbers in their order: [S, T, rows, 128], padded with 0, or [S, T, N] of small frames; or its
@@ -69,7 +69,7 @@ def zeros(num_slots: int, length: int, frame_shape: tuple[int, ...], dtype: Any)
 
 
 def _num_rows(size: int) -> int:
-    """Returns the rows of a frame of so many numbers, in whole tiles where that adds little."""
+    """Returns the rows of a frame by its size, in whole tiles unless these add much."""
     rows = math.ceil(size / _LANES)
     whole = math.ceil(rows / _TILE_ROWS) * _TILE_ROWS
     return whole if whole <= (1 + _MOST_PADDING) * rows else rows

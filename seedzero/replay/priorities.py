@@ -32,7 +32,7 @@ def importance_exponent(prioritization: sources.Prioritization, num_updates: jax
 
 
 class Places(NamedTuple):
-    """Rows of a shard's rings as they were once, for priorities that come later.
+    """Places of rows in a shard's rings at one time, for later priorities.
 
     Attributes:
       slot: [B] int32.
@@ -46,7 +46,7 @@ class Places(NamedTuple):
 
 
 def are_there(rings: ring_store.Rings, places: Places) -> jax.Array:
-    """Returns [B] bool, true: no other row has taken this one's place since."""
+    """Returns [B] bool, true: the row has not been overwritten since."""
     length = rings.weight.shape[1]
     num_newer = (places.cursor - 1 - places.time) % length + rings.cursor[places.slot] - places.cursor
     return num_newer < length
@@ -60,7 +60,7 @@ def prioritize(
     prioritization: sources.Prioritization,
     axis_name: str | None = None,
 ) -> ring_store.Rings:
-    """Returns the rings with new priorities of sampled rows; in place where `rings` is donated.
+    """Returns the rings with new priorities of sampled rows; in place for donated `rings`.
 
     What lies at a place is still the row that was sampled there: `rings` are the very ones that it was sampled from,
     as in one jitted function, or have had no more rows since than the lag that it was sampled with. The priorities
@@ -88,7 +88,7 @@ def prioritize(
 
 
 def weights(priority: jax.Array, prioritization: sources.Prioritization) -> jax.Array:
-    """Returns the sampling weights of rows with these priorities."""
+    """Returns the sampling weights of priorities."""
     return (priority + prioritization.epsilon) ** prioritization.alpha
 
 

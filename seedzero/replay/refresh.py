@@ -1,4 +1,4 @@
-"""Stale targets of stored rows: drawing them, and writing fresh ones over them. Shape letters: B batch."""
+"""Stale targets of stored rows: drawn at random, overwritten with fresh targets. Shape letters: B batch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def draw_stale(
     capacity: int,
     before: jax.Array,
 ) -> tuple[jax.Array, jax.Array]:
-    """Returns slot [B] int32 and time [B] int32 of steps whose targets older parameters made, drawn uniformly.
+    """Returns slot [B] int32 and time [B] int32 of steps with targets of older parameters, drawn uniformly.
 
     Priorities don't count here: they say where there is much to learn, not which targets have aged. A row may be there
     more than once. Where no step is left to draw from, the slots don't exist.
@@ -38,7 +38,7 @@ def draw_stale(
 def retarget(
     rings: ring_store.Rings, slot: jax.Array, time: jax.Array, fresh: Mapping[str, jax.Array], version: jax.Array
 ) -> tuple[ring_store.Rings, jax.Array]:
-    """Returns the rings with new targets of drawn rows, in place where `rings` is donated; [B] which were written.
+    """Returns the rings with new targets of drawn rows, in place for donated `rings`; [B] bool, true: written.
 
     `rings` are those that the rows were drawn from, as in one jitted function (see `priorities.prioritize`). Only rows
     that can be sampled are written, and only where all new targets are finite: parameters that diverge must not spoil

@@ -35,7 +35,7 @@ TARGET_VERSION = "target_version"
 
 
 class Rings(NamedTuple):
-    """Histories of S environments. Donate it to whatever writes it; nobody may hold a view of it.
+    """Histories of S environments. Every writer takes a donation; nobody may hold a view.
 
     Attributes:
       observation: [S, T, *observation_shape] of the spec's dtype in the layout of `frames.py`, every one once. None:
@@ -67,7 +67,7 @@ class Rings(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One new row for each of B slots; arrays [B, ...] as those [S, T, ...] of `Rings`.
+    """One new row for each of B slots; arrays [B, ...] like the [S, T, ...] of `Rings`.
 
     Attributes:
       weight: [B] sampling weights of the transitions that these rows complete; None, or not finite: the largest one
@@ -106,7 +106,7 @@ def create(
     prioritized: bool = False,
     holds_frames: bool = True,
 ) -> Rings:
-    """Returns empty rings, whose slots will be split into `num_shards` parts.
+    """Returns empty rings, with slots to be split into `num_shards` parts.
 
     Without `prioritized`, rows are sampled uniformly; without `holds_frames`, the host keeps the observations.
     """
@@ -137,7 +137,7 @@ def create(
 def write(
     rings: Rings, slot: jax.Array, row: Row, num_inserts: jax.Array, stack: int, *, crosses_episodes: bool = False
 ) -> Rings:
-    """Returns the rings with one more row in each of B slots; in place where `rings` is donated.
+    """Returns the rings with one more row in each of B slots; in place for donated `rings`.
 
     A row completes the transition of the row before it, unless it is a first one: that row can now be sampled, with
     `row.weight`. The row whose frame stack would reach into what is overwritten can't be sampled any more.

@@ -45,7 +45,7 @@ def sample(
     least: float = 0.0,
     axis_name: str | None = None,
 ) -> windowing.Windows:
-    """Returns windows without their frames, whose first rows are drawn independently, in proportion to their weight.
+    """Returns windows without frames; first rows are drawn independently, in proportion to their weight.
 
     Args:
       rings: of this shard.
@@ -99,7 +99,7 @@ def _choose(cumulative: jax.Array, uniform: jax.Array) -> jax.Array:
 
 
 def _draw_by_priority(weight: jax.Array, key: jax.Array, batch_size: int) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Returns what `draw` does, for weights of any sizes.
+    """Returns the result of `draw`, for weights of any sizes.
 
     Down a tree of sums, with a random number of its own at each node. Neither a cumulative sum over a million float32
     numbers nor one random number resolves small ones among them; over a few they do: a row is drawn with its own
@@ -116,7 +116,7 @@ def _draw_by_priority(weight: jax.Array, key: jax.Array, batch_size: int) -> tup
 
 
 def _nodes(weight: jax.Array) -> jax.Array:
-    """Returns weights [N] as those of the children of nodes, [nodes, `_FANOUT`], padded with 0."""
+    """Returns weights [N] as weights of nodes' children, [nodes, `_FANOUT`], padded with 0."""
     return jnp.pad(weight, (0, -weight.size % _FANOUT)).reshape(-1, _FANOUT)
 
 

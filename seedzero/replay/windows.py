@@ -1,4 +1,4 @@
-"""Windows of rows: a first row and those that follow it in the same ring.
+"""Windows of rows: a first row and its successors in the same ring.
 
 Where the host keeps the frames, windows name the places of their frames, and `with_frames` adds what the host read.
 
@@ -65,7 +65,7 @@ def at(
     stack: int,
     crosses_episodes: bool = False,
 ) -> Windows:
-    """Returns the windows that begin at given rows, with weight 1 and without their frames.
+    """Returns the windows beginning at given rows, with weight 1 and without frames.
 
     Args:
       rings: of this shard.
@@ -146,7 +146,7 @@ def observed(windows: Windows, positions: int | slice) -> dict[str, jax.Array]:
 
 
 def _places(rings: ring_store.Rings, slot: jax.Array, time: jax.Array, stack: int) -> jax.Array:
-    """Returns [B, P, stack] int32 where the frames of the observations at `time` [B, P] lie, oldest first."""
+    """Returns [B, P, stack] int32 the places of the frames of the observations at `time` [B, P], oldest first."""
     length = rings.weight.shape[1]
     if stack == 1:
         return time[..., None] % length

@@ -38,7 +38,7 @@ UNREACHABLE = np.iinfo(np.int32).max
 
 
 class Forest(NamedTuple):
-    """Trees that grow together, by one node each per simulation.
+    """Trees growing together, by one node each per simulation.
 
     Attributes:
       embedding: hidden states, parts [n, T, ...] that are N nodes together, or [n, B, ...] if all trees of a position
@@ -96,7 +96,7 @@ class Rules(NamedTuple):
 
 
 def plant(root: types.Root, rules: Rules) -> Forest:
-    """Returns trees [T] of one node each; the root's embedding may be [B, ...] if trees share it."""
+    """Returns trees [T] of one node each; the root's embedding may be [B, ...], shared by trees."""
     num_trees, num_actions = root.prior_logits.shape
     log_prior = _log_probabilities(root.prior_logits.astype(jnp.float32))[:, None]
     edges = jnp.zeros((num_actions, 1, num_trees))
@@ -117,7 +117,7 @@ def plant(root: types.Root, rules: Rules) -> Forest:
 
 
 def enlarge(forest: Forest, num_more: int, *, apart: bool = False) -> Forest:
-    """Returns the trees with room for more nodes; apart: their hidden states are a part of their own."""
+    """Returns the trees with room for more nodes; apart: their hidden states form a separate part."""
 
     def pad(name: str, table: jax.Array) -> jax.Array:
         axes = (1,) if name in _EDGES else (0, 1) if name in _PATHS else (0,)
@@ -135,7 +135,7 @@ def enlarge(forest: Forest, num_more: int, *, apart: bool = False) -> Forest:
 
 
 def take(forest: Forest, chosen: jax.Array) -> Forest:
-    """Returns some of the W trees of each position, of whose T = W * B all first ones are first.
+    """Returns some of each position's W trees; of the T = W * B trees, all first ones are first.
 
     chosen: [W', B] int32, numbers below W; the result's trees are W' * B in the same order.
     """
@@ -196,7 +196,7 @@ def _choose(forest: Forest, rules: Rules) -> jax.Array:
 
 
 def _first_highest(scores: jax.Array) -> jax.Array:
-    """Returns the index of the highest entry of the first axis, int32; the first of equal ones.
+    """Returns the index of the highest entry of the first axis, int32; the first of equal entries.
 
     Two reductions of whole vectors: on a CPU, jnp.argmax compares one number after the other.
     """
@@ -245,7 +245,7 @@ def _backup(forest: Forest, path: _Path, value: jax.Array) -> Forest:
 def _write(
     forest: Forest, node: jax.Array, path: _Path, prediction: types.Prediction, embedding: types.Embedding
 ) -> Forest:
-    """Returns the forest with the new node. Its edges have no visits yet."""
+    """Returns the forest with the new node, its edges without visits."""
     put = functools.partial(jax.lax.dynamic_update_index_in_dim, index=node, axis=0)
     put_edge = functools.partial(jax.lax.dynamic_update_index_in_dim, index=node, axis=1)
     is_node = jnp.arange(forest.shape[1])[:, None] == node

@@ -27,7 +27,7 @@ def search(
     explore: jax.Array,
     invalid_actions: jax.Array | None,
 ) -> tuple[types.SearchFindings, list[search_forest.Forest]]:
-    """Returns what Sequential Halving found, and its trees.
+    """Returns the findings of Sequential Halving, and its trees.
 
     The policy target is softmax(logits + sigma(completed Q)) (equation 11). Rows without `explore` have no Gumbel
     noise.
@@ -146,7 +146,7 @@ def _start(
 def _halve(
     position: _Position, race: _Race, width: int, config: muzero_config.SearchConfig
 ) -> tuple[_Race, list[search_forest.Forest]]:
-    """Returns the race of the best `width` actions, and the trees of the dropped ones."""
+    """Returns the race of the best `width` actions, and the trees of the dropped actions."""
     if width == race.actions.shape[1]:
         return race, []
     order = _best_first(_race_scores(position, race, config))
@@ -225,13 +225,13 @@ def _rules(
 
 
 def _race_scores(position: _Position, race: _Race, config: muzero_config.SearchConfig) -> jax.Array:
-    """Returns scores [B, W] of the race's actions; -inf for dropped ones."""
+    """Returns scores [B, W] of the race's actions; -inf for dropped actions."""
     scores = lookup.along(_scores(position, race, config), race.actions)
     return jnp.where(race.active, scores, -jnp.inf)
 
 
 def _scores(position: _Position, race: _Race, config: muzero_config.SearchConfig) -> jax.Array:
-    """Returns gumbel + logits + sigma(completed Q) of root actions [B, A] (algorithm 2); -inf for illegal ones."""
+    """Returns gumbel + logits + sigma(completed Q) of root actions [B, A] (algorithm 2); -inf for illegal actions."""
     return _masked(position, position.gumbel + position.logits + _bonus(position, race, config))
 
 
@@ -245,7 +245,7 @@ def _masked(position: _Position, scores: jax.Array) -> jax.Array:
 
 
 def _found(position: _Position, race: _Race, config: muzero_config.SearchConfig) -> types.SearchFindings:
-    """Returns what was found; the action is the best of the most visited ones."""
+    """Returns the findings; the action is the best of the most visited."""
     is_most_visited = race.visits == jnp.max(race.visits, axis=-1, keepdims=True)
     scores = jnp.where(is_most_visited, _scores(position, race, config), -jnp.inf)
     logits = _bonus(position, race, config) + position.logits

@@ -100,7 +100,7 @@ def states(parts: Sequence[jax.Array], node: jax.Array) -> jax.Array:
 
 
 def _in_part(part: jax.Array, index: jax.Array) -> jax.Array:
-    """Returns part [n, T or B, ...] at index [T], [T, ...]; anything where the index isn't one of the part."""
+    """Returns part [n, T or B, ...] at index [T], [T, ...]; arbitrary for an index outside the part."""
     num_repeats = index.shape[0] // part.shape[1]
     part = jnp.concatenate([part] * num_repeats, axis=1) if num_repeats > 1 else part
     if len(part) == 1:

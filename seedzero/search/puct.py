@@ -21,7 +21,7 @@ def search(
     explore: jax.Array,
     invalid_actions: jax.Array | None,
 ) -> tuple[types.SearchFindings, list[search_forest.Forest]]:
-    """Returns what sequential simulations found, and their trees; the policy target is the share of visits.
+    """Returns the findings of sequential simulations, and their trees; the policy target is the share of visits.
 
     Rows without `explore` have no noise and take the most visited action.
     """
@@ -72,7 +72,7 @@ def _add_dirichlet_noise(
 def _sample_visits(
     key: jax.Array, visits: jax.Array, logits: jax.Array, explore: jax.Array, temperature: float
 ) -> jax.Array:
-    """Returns actions [B] drawn in proportion to visits^(1/temperature); without `explore` the most visited ones.
+    """Returns actions [B] drawn in proportion to visits^(1/temperature); without `explore` the most visited.
 
     The prior breaks ties, so that a greedy row does not prefer low action numbers.
     """

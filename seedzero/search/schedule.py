@@ -63,7 +63,7 @@ def rounds(widths: Sequence[int]) -> tuple[Round, ...]:
 
 
 def loops(num_simulations: int) -> tuple[Round, ...]:
-    """Returns PUCT's loops as rounds of width 1: each has as many simulations as all earlier ones together."""
+    """Returns PUCT's loops as rounds of width 1: each with as many simulations as all earlier loops together."""
     ends = [num_simulations]
     while ends[-1] > SHORTEST_LOOP:
         ends.append(math.ceil(ends[-1] / 2))

@@ -78,7 +78,7 @@ class Tree(NamedTuple):
 
 
 class SearchFindings(NamedTuple):
-    """What a search found out about its roots; fields as in `SearchResult`."""
+    """Findings of a search about its roots; fields as in `SearchResult`."""
 
     action: jax.Array
     action_weights: jax.Array

@@ -21,7 +21,7 @@ _PROBE_SECONDS = 1.0
 
 
 def target(address: str) -> str:
-    """Returns gRPC's name of this address, for a client; UsageError for one that has none of the forms above."""
+    """Returns gRPC's name of an address, for a client; UsageError for an address in none of the forms above."""
     if named := re.fullmatch(r"dns:(?://[^/]*/)?(.*)", address):
         _check_host_and_port(named[1], address)
         return address
@@ -29,7 +29,7 @@ def target(address: str) -> str:
 
 
 def bound_target(address: str) -> str:
-    """Returns gRPC's name of this address, for a server; UsageError unless it is HOST:PORT or unix:PATH."""
+    """Returns gRPC's name of an address, for a server; UsageError unless HOST:PORT or unix:PATH."""
     if address.startswith(UNIX_PREFIX):
         return UNIX_PREFIX + urllib.parse.quote(str(unix_path(address)))
     _check_host_and_port(address, address)
@@ -37,7 +37,7 @@ def bound_target(address: str) -> str:
 
 
 def _check_host_and_port(text: str, address: str) -> None:
-    """Raises UsageError, which names the whole address, unless `text` is HOST:PORT."""
+    """Raises UsageError, naming the whole address, unless `text` is HOST:PORT."""
     found = re.fullmatch(r"(?:\[.*\]|[^:]+):([0-9]+)", text, re.DOTALL)
     if found is None or int(found[1]) > 65535:
         raise errors.UsageError(
@@ -60,7 +60,7 @@ def unix_path(address: str) -> pathlib.Path:
 
 
 def free_unix_path(address: str) -> None:
-    """Removes the socket file of a dead server, if there is one.
+    """Removes a dead server's socket file, if present.
 
     gRPC would replace any socket file, also that of a living server, which could not be reached any more: UsageError,
     and also where the file is no socket or its directory does not exist.

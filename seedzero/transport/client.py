@@ -1,4 +1,4 @@
-"""The worker's end of the wire: a blocking interface over one gRPC stream that reconnects by itself.
+"""The worker's end of the wire: a blocking interface over one gRPC stream with automatic reconnection.
 
     with client.Client(address, hello) as learner:
         while (assignment := learner.join()) is not None:          # None: training is over
@@ -32,7 +32,7 @@ CLOSE_SECONDS = 5.0
 
 
 class Client(contextlib.AbstractContextManager["Client"]):
-    """A worker's connection to its learner. All methods but `leave` are for one thread, the worker's own.
+    """A worker's connection to a learner. All methods but `leave` are for the worker's own thread.
 
     Every method may raise the permanent error that ended the connection, and then every later one does: AccessDenied,
     VersionMismatch, SpecMismatch, InvalidMessage, SequenceError.
@@ -132,7 +132,7 @@ class Client(contextlib.AbstractContextManager["Client"]):
         self._inbox.put(messages.End(reason))
 
     def close(self, reason: str, failed: bool = False) -> None:
-        """Says Goodbye where a stream is open, and ends the transport thread. Further calls do nothing.
+        """Says Goodbye on an open stream, and ends the transport thread. Further calls do nothing.
 
         failed: the environments failed; a restart of this process would fail again.
         """

@@ -135,7 +135,7 @@ def decode_learner(data: bytes) -> inference_pb2.LearnerMessage:
 
 
 def actions_of(fields: inference_pb2.Actions, num_envs: int, spec: types.EnvSpec) -> messages.Actions:
-    """Returns the actions of a group; InvalidMessage if their number is not E, or one is out of bounds."""
+    """Returns the actions of a group; InvalidMessage for a number other than E, or one out of bounds."""
     shape, dtype = (num_envs, *spec.action_shape), _FLOAT if spec.is_continuous else _INTEGER
     check_length("action", fields.group, len(fields.action), 4 * math.prod(shape))
     actions = np.frombuffer(fields.action, dtype).reshape(shape)
@@ -161,7 +161,7 @@ def check_size(data: Sequence[int], limit: int) -> None:
 
 
 def check_counts(error: type[errors.Error], title: str, fields: protobuf.Message, **limits: int) -> None:
-    """Raises an error if a repeated field has more entries than its limit; makes no Python objects of them.
+    """Raises an error for a repeated field beyond a limit of entries, without making Python objects.
 
     A message within its bytes may hold millions of entries, which would stop the server's thread for seconds.
     """
@@ -171,7 +171,7 @@ def check_counts(error: type[errors.Error], title: str, fields: protobuf.Message
 
 
 def _parsed(kind: type[MessageT], fields: bytes, data: bytes) -> MessageT:
-    """Returns the message in `fields`, which came as `data`."""
+    """Returns the message in `fields`, received as `data`."""
     try:
         return kind.FromString(fields)
     except protobuf.DecodeError:
@@ -179,7 +179,7 @@ def _parsed(kind: type[MessageT], fields: bytes, data: bytes) -> MessageT:
 
 
 def join(head: bytes, observation: memoryview | bytes) -> bytes:
-    """Returns a WorkerMessage of its other fields and its observation, which is copied once."""
+    """Returns a WorkerMessage of the other fields and the observation, copied once."""
     return b"".join((head, bytes([_TAG]), _varint(len(observation)), observation))
 
 
@@ -213,7 +213,7 @@ def split(data: bytes) -> tuple[bytes, memoryview]:
 
 
 def undecodable(data: bytes) -> errors.InvalidMessage:
-    """Returns the error for bytes that make no message."""
+    """Returns the error for undecodable bytes."""
     return errors.InvalidMessage(f"{len(data)} bytes that begin with {data[:16].hex()!r} cannot be decoded")
 
 
@@ -252,12 +252,12 @@ def check_length(name: str, group: int, came: int, expected: int) -> None:
 
 
 def aligned(array: np.ndarray) -> np.ndarray:
-    """Returns the array, or a copy if its elements lie at odd places."""
+    """Returns the array, or a copy of an unaligned array."""
     return array if array.flags.aligned else array.copy()
 
 
 def action_mask(group: int, data: bytes, shape: tuple[int, int] | None) -> np.ndarray | None:
-    """Returns bool of this shape; None where there is none, and then no bytes must have come."""
+    """Returns bool of this shape; None without a mask, for empty bytes alone."""
     if shape is None:
         check_length("action_mask", group, len(data), 0)
         return None
@@ -265,7 +265,7 @@ def action_mask(group: int, data: bytes, shape: tuple[int, int] | None) -> np.nd
 
 
 def flags(name: str, group: int, data: bytes, length: int) -> np.ndarray:
-    """Returns [length] bool from bytes that are 0 or 1."""
+    """Returns [length] bool from bytes of 0 or 1."""
     check_length(name, group, len(data), length)
     if data.strip(_FLAGS):  # the rest begins with the first byte that is neither
         raise errors.InvalidMessage(f"{name} of group {group} has a byte {data.strip(_FLAGS)[0]}; expected 0 or 1")
@@ -273,7 +273,7 @@ def flags(name: str, group: int, data: bytes, length: int) -> np.ndarray:
 
 
 def task(group: int, data: bytes, length: int, num_tasks: int) -> np.ndarray | None:
-    """Returns [length] int32, each below `num_tasks`; None where no bytes came."""
+    """Returns [length] int32, each below `num_tasks`; None for empty bytes."""
     if not data:
         return None
     check_length("task", group, len(data), 4 * length)

@@ -52,7 +52,7 @@ class WorkerSession:
 
 
 class WorkerStream:
-    """One stream, and the messages that wait for it: at most a step a group, a heartbeat and the handshake.
+    """A stream and the waiting messages: at most a step a group, a heartbeat and the handshake.
 
     Attributes:
       call: gRPC's side of it.
@@ -68,7 +68,7 @@ class WorkerStream:
         self._tasks = [asyncio.create_task(self._write())]
 
     def put(self, data: bytes | None) -> None:
-        """Has a message written; None: the stream ends after those that wait."""
+        """Queues a message; None: the stream ends after the waiting messages."""
         self._outbox.put_nowait(data)
 
     def beat_every(self, seconds: float) -> None:
@@ -128,7 +128,7 @@ class WorkerSide:
             self._put(self._stream, lambda: codec.from_worker(spec=dataclasses.asdict(spec)))
 
     def submit(self, session_id: str, group: int, sequence: int, step: types.EnvStep) -> None:
-        """Sends a step, now and after every reconnect until it is answered."""
+        """Sends a step, now and after every reconnect until its answer."""
         session = self._session
         if session is None or session.assignment.session_id != session_id:
             return
@@ -146,7 +146,7 @@ class WorkerSide:
             stream.put(handshake.encode_hello(dataclasses.replace(self._hello, session_id=session_id)))
 
     def leave(self, reason: str, failed: bool) -> bool:
-        """Says Goodbye and ends the stream, if one is open; returns whether one was."""
+        """Says Goodbye and ends an open stream; returns whether one was open."""
         if self._stream is None:
             return False
         self._stream.put(codec.from_worker(goodbye=dict(reason=reason[: codec.MAX_REASON], failed=failed)))
@@ -158,7 +158,7 @@ class WorkerSide:
         self._stream = None
 
     def receive(self, stream: WorkerStream, message: inference_pb2.LearnerMessage) -> None:
-        """Handles a message; raises InvalidMessage if it breaks the protocol."""
+        """Handles a message; raises InvalidMessage for a breach of the protocol."""
         match message.WhichOneof("message"):
             case "actions":
                 self._on_actions(message.actions)
@@ -223,7 +223,7 @@ class WorkerSide:
         self.deliver(messages.Restart(reason))
 
     def _send(self, stream: WorkerStream, session: WorkerSession, group: int) -> None:
-        """Encodes on this thread, so that the worker's steps environments meanwhile."""
+        """Encodes on the calling thread, while the worker's thread steps environments."""
 
         def encode() -> bytes:
             data = codec.encode_step(group, *session.unanswered[group])
@@ -233,7 +233,7 @@ class WorkerSide:
         self._put(stream, encode)
 
     def _put(self, stream: WorkerStream, encode: Callable[[], bytes]) -> None:
-        """Sends a message, or delivers the error that kept it from being made."""
+        """Sends a message, or delivers an encoding error."""
         try:
             stream.put(encode())
         except errors.Error as error:
@@ -243,7 +243,7 @@ class WorkerSide:
 
 
 class _Retries:
-    """Pauses that double from attempt to attempt, and complaints that do not repeat themselves."""
+    """Pauses, doubled from attempt to attempt, and complaints without repetition."""
 
     def __init__(self, address: str, max_backoff_seconds: float) -> None:
         self._address = address
@@ -271,7 +271,7 @@ class _Retries:
 
 
 class Connection:
-    """Keeps a worker connected; open() starts it."""
+    """Keeps a worker connected; open() starts the connection."""
 
     def __init__(self, secured: security.ClientSecurity, settings: sections.TransportConfig, side: WorkerSide) -> None:
         self._security = secured
@@ -281,12 +281,12 @@ class Connection:
         self._closing = False
 
     async def open(self) -> None:
-        """Starts the task that connects, as soon as there is something to say."""
+        """Starts the connecting task, as soon as there is a message."""
         self._task = asyncio.create_task(self._keep_connected())
         self._task.add_done_callback(self._ended)
 
     async def close(self, reason: str, failed: bool, timeout_seconds: float) -> None:
-        """Says Goodbye where a stream is open, and waits until it is through, at most `timeout_seconds`."""
+        """Says Goodbye on an open stream, and waits for its sending, at most `timeout_seconds`."""
         self._closing = True
         if self._side.leave(reason, failed):
             await asyncio.wait([self._task], timeout=timeout_seconds)

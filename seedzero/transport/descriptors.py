@@ -1,4 +1,4 @@
-"""The limit of open files: every connection is one."""
+"""The limit of open files: every connection needs a file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _OTHERS = 256
 
 
 def allow(max_workers: int) -> str | None:
-    """Raises this process's limit of open files to what the system allows; returns a warning if that is too little."""
+    """Raises this process's limit of open files to the system's; returns a warning for too low a limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = max_workers + _OTHERS
     if soft == resource.RLIM_INFINITY:

@@ -40,7 +40,7 @@ def encode_hello(hello: messages.Hello) -> bytes:
 
 
 def hello_of(fields: inference_pb2.Hello) -> messages.Hello:
-    """Returns a worker's introduction; VersionMismatch, or InvalidMessage where a field is missing or out of range."""
+    """Returns a worker's introduction; VersionMismatch, or InvalidMessage for a missing field or one out of range."""
     if fields.protocol_version != PROTOCOL_VERSION:
         raise errors.VersionMismatch(
             f"the worker speaks protocol version {fields.protocol_version}, the learner {PROTOCOL_VERSION}; install "
@@ -107,7 +107,7 @@ def spec_of(fields: inference_pb2.Spec, num_envs: int, limit: int) -> types.EnvS
 
 
 def _arrays_of(fields: inference_pb2.Spec) -> tuple[types.ArraySpec, ...]:
-    """Returns the arrays of observations made of several; SpecMismatch where one cannot be."""
+    """Returns the arrays of composite observations; SpecMismatch for an impossible array."""
     for array in fields.packed:
         if not 1 <= len(array.name) <= codec.MAX_NAME or not array.name.isprintable() or not array.low <= array.high:
             raise errors.SpecMismatch(
@@ -126,7 +126,7 @@ def encode_assign(assignment: types.Assignment, settings: sections.TransportConf
 
 
 def assignment_of(fields: inference_pb2.Assign) -> types.Assignment:
-    """Returns a learner's assignment; InvalidMessage where a field is missing or out of range."""
+    """Returns a learner's assignment; InvalidMessage for a missing field or one out of range."""
     num_envs = fields.num_groups * fields.envs_per_group
     if not fields.session_id or fields.role not in _ROLE_OF or not 1 <= fields.num_groups <= messages.MAX_GROUPS:
         raise errors.InvalidMessage(
@@ -150,6 +150,6 @@ def max_message_bytes(spec: types.EnvSpec, num_envs: int) -> int:
 
 
 def _values(fields: protobuf.Message, kind: type[Any]) -> dict[str, Any]:
-    """Returns the fields of a dataclass from those of the same names in a message."""
+    """Returns a dataclass's fields from a message's fields of the same names."""
     values = {field.name: getattr(fields, field.name) for field in dataclasses.fields(kind)}
     return {name: value if isinstance(value, _PLAIN) else tuple(value) for name, value in values.items()}

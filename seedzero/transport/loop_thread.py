@@ -1,4 +1,4 @@
-"""An asyncio event loop on a thread of its own."""
+"""An asyncio event loop on a separate thread."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Ts = TypeVarTuple("Ts")
 
 
 class LoopThread:
-    """Runs coroutines and callbacks on one daemon thread."""
+    """Runs coroutines and callbacks on a daemon thread."""
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
@@ -20,7 +20,7 @@ class LoopThread:
         self._thread.start()
 
     def is_current(self) -> bool:
-        """Returns whether the caller runs on this thread."""
+        """Returns whether the caller runs on the loop's thread."""
         return threading.get_ident() == self._thread.ident
 
     def post(self, callback: Callable[[*Ts], object], *args: *Ts) -> None:
@@ -32,7 +32,7 @@ class LoopThread:
                 raise
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Runs a coroutine to its end and returns its result; from any other thread."""
+        """Runs a coroutine to the end and returns the result; from any other thread."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
     def stop(self) -> None:

@@ -51,7 +51,7 @@ class Hello:
 
 
 class StepRequest(NamedTuple):
-    """One step of one group, checked against the session's spec; it waits for its actions.
+    """A step of a group, checked against the session's spec, waiting for actions.
 
     Attributes:
       session_id, role: of its session.
@@ -92,7 +92,7 @@ class Restart:
 
 @dataclasses.dataclass(frozen=True)
 class End:
-    """The last message: training is over, or this worker was told to leave."""
+    """The last message: training is over, or this worker must leave."""
 
     reason: str
 
@@ -107,7 +107,7 @@ class Handler(Protocol):
         """Takes a session's spec, once; may raise SpecMismatch. The worker may send steps when this returns."""
 
     def step(self, request: StepRequest) -> None:
-        """Queues a step, which `Server.reply` answers. A group has at most one unanswered step."""
+        """Queues a step for `Server.reply`. A group has at most one unanswered step."""
 
     def end(self, session_id: str, reason: str) -> None:
         """Takes the end of a session, once for each that assign() began and Server.restart() did not end.

@@ -1,4 +1,4 @@
-"""Channel options that both ends need. Times of gRPC are milliseconds.
+"""Channel options of both ends. Times of gRPC are milliseconds.
 
 Keepalive alone notices a vanished peer only after a minute, whatever its settings: HTTP/2's own ping timeout rules, so
 it is set too. A server disconnects clients that ping more often than it allows, so it allows as much.

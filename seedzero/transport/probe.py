@@ -1,4 +1,4 @@
-"""One question to a learner: its health, or its status."""
+"""A question to a learner: health, or status."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ OPEN = ServerSecurity()
 
 
 def for_server(token_file: str, tls: sections.TlsConfig) -> ServerSecurity:
-    """Returns a learner's token and certificate, read from their files; UsageError for one that cannot be used."""
+    """Returns a learner's token and certificate, read from their files; UsageError for an unusable file."""
     token = read_token(token_file) if token_file else ""
     if not tls.cert_file:
         return ServerSecurity(token)
@@ -75,7 +75,7 @@ def for_server(token_file: str, tls: sections.TlsConfig) -> ServerSecurity:
 
 
 def read_token(token_file: str) -> str:
-    """Returns the token in a file, without the white space around it; UsageError for none that a header can carry."""
+    """Returns the token in a file, without surrounding white space; UsageError for one unfit for a header."""
     name = f"--token_file={token_file}"
     data = _read("--token_file", token_file)
     token = data.decode("ascii", errors="replace").strip()
@@ -90,7 +90,7 @@ def read_token(token_file: str) -> str:
 
 
 def exposure(token_file: str) -> str | None:
-    """Returns a warning where every user of this machine can read a token's file, else None."""
+    """Returns a warning for a token's file readable by every user of this machine, else None."""
     mode = stat.S_IMODE(os.stat(token_file).st_mode) if token_file else 0
     if not mode & stat.S_IROTH:
         return None
@@ -98,7 +98,7 @@ def exposure(token_file: str) -> str | None:
 
 
 def warnings(transport: sections.TransportConfig, tls: sections.TlsConfig) -> list[str]:
-    """Returns what a user should know about the access to a learner that listens by these settings."""
+    """Returns warnings about the access to a learner with these settings."""
     found = [text] if (text := exposure(transport.token_file)) else []
     if not transport.listen or combinations.is_of_this_machine(transport.listen):
         return found
@@ -141,7 +141,7 @@ class Guard:
 
 @dataclasses.dataclass(frozen=True)
 class Access:
-    """A client's access to its learner; nothing in it is secret.
+    """A client's access to its learner; without secrets.
 
     Attributes:
       token_file: file with the learner's token; empty: none.
@@ -270,7 +270,7 @@ def _read(flag: str, path: str) -> bytes:
 
 @contextlib.contextmanager
 def _usable(names: str, expected: str) -> Iterator[None]:
-    """Raises UsageError for files that TLS cannot use, by their flags."""
+    """Raises UsageError for files unusable for TLS, naming the flags."""
     try:
         yield
     except (ssl.SSLError, ValueError) as error:

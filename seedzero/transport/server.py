@@ -1,4 +1,4 @@
-"""The learner's end of the wire: a gRPC server on a thread of its own; `streams` serves its workers."""
+"""The learner's end of the wire: a gRPC server on its own thread; `streams` serves the workers."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Server:
         self._thread: loop_thread.LoopThread | None = None
 
     def start(self) -> str:
-        """Binds the configured addresses and serves from now on; UsageError where one cannot be bound.
+        """Binds the configured addresses and serves from now on; UsageError for an address in use or impossible.
 
         Returns the configured address as workers name it, with the real port: "127.0.0.1:50051" or "unix:/path".
         """
@@ -100,11 +100,11 @@ class Server:
             thread.post(self._streams.side.restart, session_id, reason)
 
     def silent(self) -> str:
-        """Returns which workers send heartbeats alone, and for how long; "": none."""
+        """Returns the workers with heartbeats alone, with times; "": none."""
         return self._streams.side.silent
 
     def stop(self, *, finished: bool, reason: str, grace_seconds: float = 2.0) -> None:
-        """Ends all streams and the server; from its beginning on the handler is not called, save for its status.
+        """Ends all streams and the server; from the beginning of `stop` on, only the handler's status is called.
 
         finished: training is over, workers leave with success; else they try to reconnect.
         grace_seconds: longest wait for workers to leave.
@@ -156,7 +156,7 @@ class Server:
 
 
 class Service:
-    """Answers calls, those of `streams` alone by reading. Everything here runs on the server's event-loop thread."""
+    """Answers calls without reading them, except in `streams`. Runs on the server's event-loop thread."""
 
     def __init__(self, learner: messages.Handler, workers: streams.Streams, guard: security.Guard) -> None:
         self._learner = learner
@@ -185,11 +185,11 @@ class Service:
         )
 
     async def check(self, requests: object, context: streams.Context) -> health_pb2.HealthCheckResponse:
-        """Returns the learner's health; the same for every service that the request, which is not read, may name."""
+        """Returns the learner's health; the same for every service, as the request is not read."""
         return _NOT_SERVING if self._streams.farewell else _SERVING
 
     async def watch(self, requests: object, context: streams.Context) -> None:
-        """Sends the learner's health, which changes with the server's end alone."""
+        """Sends the learner's health, unchanged until the server's end."""
         if self._num_watching == _MAX_WATCHING:
             many = f"{_MAX_WATCHING} streams watch the learner's health already; ask by Check instead"
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, many)
@@ -210,7 +210,7 @@ class Service:
         await context.abort(failure.code, failure.details)
 
     async def connect(self, requests: object, context: streams.Context) -> None:
-        """Serves one worker's stream from beginning to end."""
+        """Serves a worker's stream from beginning to end."""
         await self._refuse_strangers(context)
         await self._streams.serve(context)
 

@@ -28,7 +28,7 @@ Repeat = enum.Enum("Repeat", ["NEW", "PENDING"])
 
 @dataclasses.dataclass
 class Group:
-    """The progress of one group of environments.
+    """The progress of a group of environments.
 
     Attributes:
       final: [E] bool, true: the last accepted observation was its episode's last (or there was none yet).
@@ -47,7 +47,7 @@ class Group:
     owed_since: float = math.inf
 
     def look_up(self, group: int, sequence: int) -> Repeat | bytes:
-        """Returns NEW, PENDING, or the answer that a step with this number got; SequenceError for other numbers."""
+        """Returns NEW, PENDING, or the answer to a step of this number; SequenceError for other numbers."""
         if sequence == self.next_sequence and not self.pending:
             return Repeat.NEW
         if sequence == self.next_sequence - 1:
@@ -61,7 +61,7 @@ class Group:
 
 
 class LearnerSession(Generic[StreamT]):
-    """One worker's environments from one reset to the next."""
+    """A worker's environments from a reset to the next."""
 
     def __init__(self, worker_id: str, assignment: types.Assignment, lease_seconds: float, now: float) -> None:
         self.worker_id = worker_id
@@ -76,7 +76,7 @@ class LearnerSession(Generic[StreamT]):
 
     @property
     def owed_since(self) -> float:
-        """Time since which the worker owes its Spec or else a step; infinity: it waits for answers."""
+        """Start of the wait for the worker's Spec or step; infinity: the worker waits for answers."""
         return self._assigned_at if self.spec is None else min(group.owed_since for group in self._groups)
 
     def renew(self, now: float) -> None:
@@ -91,7 +91,7 @@ class LearnerSession(Generic[StreamT]):
             group.owed_since = max(group.owed_since, now)
 
     def begin(self, spec: types.EnvSpec, now: float) -> bool:
-        """Takes the spec; returns whether it is the session's first. SpecMismatch if it had another one before."""
+        """Takes the spec; returns whether it is the session's first. SpecMismatch for a changed spec."""
         if self.spec not in (None, spec):
             raise errors.SpecMismatch(f"session {self.assignment.session_id} began with {self.spec}; now came {spec}")
         is_first, self.spec = self.spec is None, spec
@@ -101,13 +101,13 @@ class LearnerSession(Generic[StreamT]):
         return is_first
 
     def look_up(self, group: int, sequence: int) -> Repeat | bytes:
-        """Returns NEW, PENDING, or the answer that this step got; InvalidMessage for a group that does not exist."""
+        """Returns NEW, PENDING, or the answer to this step; InvalidMessage for an unknown group."""
         if group >= len(self._groups):
             raise errors.InvalidMessage(f"group is {group}; expected 0 to {len(self._groups) - 1}")
         return self._groups[group].look_up(group, sequence)
 
     def accept(self, group: int, sequence: int, step: types.EnvStep) -> messages.StepRequest:
-        """Takes a NEW step, which is pending from now on; InvalidMessage if its values are impossible."""
+        """Takes a NEW step, pending from now on; InvalidMessage for impossible values."""
         state = self._groups[group]
         first, final = state.final, step.final
         place = f"of group {group} ({self.assignment.env}), {sequence} steps after its reset,"

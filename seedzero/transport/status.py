@@ -55,7 +55,7 @@ class Failure:
 
 
 def failure_of(error: BaseException) -> Failure:
-    """Returns an error as the peer sees it; the text of an unexpected one goes into the log only."""
+    """Returns an error for the peer; the text of an unexpected error goes into the log only."""
     code = next((code for kind, code in _CODES if isinstance(error, kind)), grpc.StatusCode.INTERNAL)
     if code is grpc.StatusCode.INTERNAL:
         _logger.error("a call failed", exc_info=error)
@@ -64,7 +64,7 @@ def failure_of(error: BaseException) -> Failure:
 
 
 def error_of(error: aio.AioRpcError) -> errors.Error | None:
-    """Returns the error that a stream ended with if it is permanent, else None."""
+    """Returns a stream's final error if permanent, else None."""
     code, details = error.code(), error.details() or ""
     # gRPC's own limit on the size of a message; it names both sizes.
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in details:

@@ -54,7 +54,7 @@ class Streams:
         return stream
 
     async def serve(self, context: Context) -> None:
-        """Serves one worker's stream from beginning to end."""
+        """Serves a worker's stream from beginning to end."""
         stream = self.begin(context)
         reader = asyncio.create_task(self._read(stream))
         reader.add_done_callback(functools.partial(self._reading_ended, stream))
@@ -92,7 +92,7 @@ class Streams:
                 stream.close(grpc_status.Failure(grpc.StatusCode.DEADLINE_EXCEEDED, silent))
 
     async def dismiss(self, finished: bool, reason: str, grace_seconds: float) -> None:
-        """Dismisses all workers, later ones too; waits until they are gone, at most `grace_seconds`."""
+        """Dismisses all workers, later ones too; waits for all to leave, at most `grace_seconds`."""
         gone = grpc_status.Failure(grpc.StatusCode.UNAVAILABLE, f"the learner stops: {reason}")
         end = codec.from_learner(end=dict(reason=reason))
         self.farewell = (lambda stream: stream.put(end)) if finished else (lambda stream: stream.close(gone))
@@ -118,7 +118,7 @@ class Streams:
             pass
 
     def _reading_ended(self, stream: Stream, task: asyncio.Task[None]) -> None:
-        """Ends a stream: its worker closed it, broke the protocol, or an unexpected error occurred here."""
+        """Ends a stream: its worker closed the stream, broke the protocol, or an unexpected error occurred here."""
         error = None if task.cancelled() else task.exception()
         failure = None if error is None or isinstance(error, aio.BaseError) else grpc_status.failure_of(error)
         stream.close(failure)
@@ -154,7 +154,7 @@ class LearnerSide:
     # --- from the learner ---
 
     def deliver(self, session_id: str, group: int, sequence: int, reply: bytes) -> None:
-        """Answers a step; does nothing if its session is over."""
+        """Answers a step; does nothing for an ended session."""
         session = self.sessions.get(session_id)
         if session is None or not session.answer(group, sequence, reply, self.clock()):
             return
@@ -162,7 +162,7 @@ class LearnerSide:
             session.stream.put(reply)
 
     def restart(self, session_id: str, reason: str) -> None:
-        """Ends a session without Handler.end, and has its worker join again."""
+        """Ends a session without Handler.end; the worker joins again."""
         session = self.sessions.pop(session_id, None)
         if session and session.stream:
             self._send_restart(session.stream, reason)
@@ -197,7 +197,7 @@ class LearnerSide:
         self.silent = "; ".join(silent[:_MAX_NAMED] + rest)
 
     def _end_and_restart(self, session: Session, reason: str, explanation: str) -> None:
-        """Ends a session and has its worker join again."""
+        """Ends a session; the worker joins again."""
         self.end(session, reason)
         if session.stream:
             self._send_restart(session.stream, explanation)
@@ -208,7 +208,7 @@ class LearnerSide:
             self._learner.end(session.assignment.session_id, reason)
 
     def receive(self, stream: Stream, data: bytes) -> None:
-        """Handles a message; raises ProtocolError if it breaks the protocol, or the learner refuses it."""
+        """Handles a message; raises ProtocolError for a breach of the protocol, or the learner's refusal."""
         stream.check_unread()
         codec.check_size(data, stream.max_message_bytes)
         message, observation = codec.decode_worker(data)
@@ -300,7 +300,7 @@ class LearnerSide:
 
 
 class Stream:
-    """One stream, and the messages that wait to be written to it.
+    """A stream, and the messages waiting to be written.
 
     Attributes:
       context: gRPC's side of it.
@@ -330,7 +330,7 @@ class Stream:
             self._outbox.put_nowait(data)
 
     def check_unread(self) -> None:
-        """Raises InvalidMessage if a worker keeps asking without reading its answers."""
+        """Raises InvalidMessage for a worker sending requests without reading answers."""
         if (waiting := self._outbox.qsize()) > _MAX_UNREAD:
             raise errors.InvalidMessage(f"{waiting} answers wait to be read; read them before asking again")
 

@@ -20,12 +20,12 @@ STOP_SECONDS = 10.0
 
 
 def main(words: Sequence[str] | None = None, *, env_factory: worker.EnvFactory | None = None) -> int:
-    """Runs a worker by its command line (default: this process's); returns the exit code. See `run`."""
+    """Runs a worker by a command line (default: the process's); returns the exit code. See `run`."""
     return run(worker_options.read(words), env_factory=env_factory)
 
 
 def run(options: worker_options.WorkerOptions, *, env_factory: worker.EnvFactory | None = None) -> int:
-    """Runs a worker as this process's only work, from its main thread; returns the exit code.
+    """Runs a worker as the process's only work, from the main thread; returns the exit code.
 
     SIGTERM ends it like the learner's End, with exit code 0; so does SIGINT without a supervisor, and with one the end
     of standard input, however it came.

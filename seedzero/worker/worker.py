@@ -38,7 +38,7 @@ def run(
     stop: threading.Event | None = None,
     on_failure: Callable[[], None] = lambda: None,
 ) -> int:
-    """Steps environments for a learner until it says End; reconnects by itself for as long as that takes.
+    """Steps environments for a learner until End arrives; reconnects by itself without a limit of time.
 
     Args:
       options: all but `supervised`, which is for the process.
@@ -94,7 +94,7 @@ def _log(error: errors.Error) -> int:
 
 
 def default_worker_id() -> str:
-    """Returns a name that no other process has now."""
+    """Returns a name unique among running processes."""
     return f"{socket.gethostname()}-{os.getpid()}"
 
 
@@ -168,7 +168,7 @@ class _Groups:
 
 
 def _settings_of(env_settings: str) -> sections.EnvConfig:
-    """Returns the settings that a learner sent as a JSON object."""
+    """Returns the settings in a learner's JSON object."""
     try:
         values = json.loads(env_settings or "{}")
         return configs.override(configs.Config(), {f"env.{name}": value for name, value in values.items()}).env
@@ -180,7 +180,7 @@ def _settings_of(env_settings: str) -> sections.EnvConfig:
 
 
 def _serve(learner: client.Client, all_groups: _Groups, server: str) -> None:
-    """Runs assignment after assignment until the learner, or `stop`, ends it."""
+    """Runs assignment after assignment until an end by the learner or `stop`."""
     began, num_steps = time.monotonic(), 0
     while (assignment := learner.join()) is not None:
         groups = all_groups.fit(assignment)
@@ -201,7 +201,7 @@ def _serve(learner: client.Client, all_groups: _Groups, server: str) -> None:
 
 
 def _begin(learner: client.Client, assignment: types.Assignment, groups: Sequence[env_base.VectorEnv]) -> None:
-    """Resets all groups and sends their first steps."""
+    """Resets all groups and sends the first steps."""
     size = assignment.envs_per_group
     steps = []
     for index, group in enumerate(groups):

@@ -20,6 +20,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 import seedzero
 from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.core import types
 from seedzero.envs import base as env_base
 from seedzero.envs import registry
 
@@ -53,8 +54,10 @@ class Moment:
     action: int
 
 
-def play(path: pathlib.Path, *, every: int) -> Iterator[Moment]:
-    """Yields every so many steps of greedy play, episode after episode, without end.
+def play(path: pathlib.Path, *, every: float) -> Iterator[Moment]:
+    """Yields moments of greedy play, episode after episode, without end.
+
+    every: steps from moment to moment; below 1, each step is shown 1 / every times.
 
     Raises:
       UsageError: not a run directory, or an agent without a search.
@@ -62,7 +65,7 @@ def play(path: pathlib.Path, *, every: int) -> Iterator[Moment]:
     """
     config = run_dirs.read_saved(path).config
     settings = dataclasses.replace(config.env.of_evaluation, random_opening=0)
-    policy = seedzero.load(path)
+    policy, repeats = seedzero.load(path), max(1, round(1 / every))
     with env_base.closing(registry.make(config.env.id, settings, 1, render=True)) as env:
         for seed in itertools.count(1):
             step, is_over, count = env.reset([seed]), False, 0
@@ -70,11 +73,32 @@ def play(path: pathlib.Path, *, every: int) -> Iterator[Moment]:
             while not is_over:
                 mask = {} if step.action_mask is None else {"action_mask": step.action_mask}
                 found = policy.search(step.observation, **mask)
-                if count % every == 0:
-                    yield Moment(env.render(), found.policy[0], float(found.value[0]), int(found.action[0]))
+                if count % max(1, round(every)) == 0:
+                    seen = _picture(config.env.id, env, step)
+                    moment = Moment(seen, found.policy[0], float(found.value[0]), int(found.action[0]))
+                    yield from itertools.repeat(moment, repeats)
                 step = env.step(policy(step.observation, reward=step.reward, **mask))
                 is_over, count = bool(step.final[0]), count + 1
-            yield Moment(env.render(), np.zeros_like(found.policy[0]), float(found.value[0]), -1)
+            last = Moment(_picture(config.env.id, env, step), np.zeros_like(found.policy[0]), 0.0, -1)
+            yield from itertools.repeat(last, 2 * repeats)
+
+
+def _picture(env_id: str, env: env_base.VectorEnv, step: types.EnvStep) -> np.ndarray:
+    """Returns the environment's own picture, or discs for connect four."""
+    return discs(step.observation[0]) if env_id.startswith("spiel:connect_four") else env.render()
+
+
+def discs(planes: np.ndarray, size: int = 43) -> np.ndarray:
+    """Returns a board of connect four from OpenSpiel's planes [H, W, C]: the players' discs, the lowest row first."""
+    height, width, _ = planes.shape
+    image = Image.new("RGB", (size * width, size * height), (33, 66, 120))
+    draw = ImageDraw.Draw(image)
+    for row, column in itertools.product(range(height), range(width)):
+        mine, theirs = planes[height - 1 - row, column, :2]
+        colour = (214, 64, 69) if mine else (237, 201, 72) if theirs else _DARK
+        left, top = column * size + 4, row * size + 4
+        draw.ellipse((left, top, left + size - 9, top + size - 9), colour)
+    return np.asarray(image)
 
 
 def panel(title: str, names: Sequence[str], moment: Moment) -> Image.Image:
@@ -82,7 +106,8 @@ def panel(title: str, names: Sequence[str], moment: Moment) -> Image.Image:
     image = Image.new("RGB", (SIDE + _BARS + 3 * _MARGIN, SIDE + _TITLE + 2 * _MARGIN), _DARK)
     draw, font = ImageDraw.Draw(image), ImageFont.load_default(14)
     draw.text((_MARGIN, _MARGIN), title, _TEXT, font)
-    draw.text((SIDE + 2 * _MARGIN, _MARGIN), f"value {moment.value:+.2f}", _TEXT, font)
+    value = f"value {moment.value:+.2f}" if moment.action >= 0 else "the end"
+    draw.text((SIDE + 2 * _MARGIN, _MARGIN), value, _TEXT, font)
     image.paste(_fitted(moment.picture), (_MARGIN, _MARGIN + _TITLE))
     height = min(44, SIDE // len(names))
     for index, (name, share) in enumerate(zip(names, moment.policy, strict=True)):
@@ -127,7 +152,7 @@ def main() -> None:
     for item in arguments.run_dirs:
         path, _, every = item.partition("@")
         env_id = run_dirs.read_saved(pathlib.Path(path)).config.env.id
-        plays.append(play(pathlib.Path(path), every=int(every or 1)))
+        plays.append(play(pathlib.Path(path), every=float(every or 1)))
         labels.append((TITLES.get(env_id, env_id), ACTIONS.get(env_id)))
     images = []
     for moments in itertools.islice(zip(*plays, strict=True), round(arguments.seconds * arguments.fps)):
@@ -143,7 +168,9 @@ def main() -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=pathlib.Path, metavar="OUT.gif")
-    parser.add_argument("run_dirs", nargs="+", metavar="RUN_DIR[@EVERY]", help="@EVERY: show every so many steps")
+    parser.add_argument(
+        "run_dirs", nargs="+", metavar="RUN_DIR[@EVERY]", help="@EVERY: steps from frame to frame; below 1: slower"
+    )
     parser.add_argument("--seconds", type=float, default=12, help="length of the picture (default 12)")
     parser.add_argument("--fps", type=float, default=10, help="frames a second (default 10)")
     parser.add_argument("--colours", type=int, default=48, help="colours of the palette (default 48)")

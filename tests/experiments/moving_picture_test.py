@@ -27,6 +27,15 @@ def test_bars_have_the_length_of_the_policy_and_the_chosen_one_its_own_colour(sc
     assert round(0.25 * (script._BARS - 1)) <= np.median(light[light > 2]) <= round(0.25 * (script._BARS - 1)) + 2
 
 
+def test_discs_of_connect_four_lie_on_the_lowest_row(script: Any) -> None:
+    planes = np.zeros((4, 5, 4), np.float32)
+    planes[0, 0, 0] = planes[0, 1, 1] = 1
+    board = script.discs(planes, size=20)
+    first, second, above = board[70, 10], board[70, 30], board[50, 10]
+    assert board.shape == (80, 100, 3)
+    assert tuple(above) == script._DARK and tuple(first) != tuple(second) and tuple(second) != script._DARK
+
+
 def test_a_picture_of_several_panels_repeats(script: Any, tmp_path: pathlib.Path) -> None:
     moments = [script.Moment(np.full((8, 8, 3), 80 * i, np.uint8), np.eye(3)[i], 0.0, i) for i in range(3)]
     images = [script.beside([script.panel(str(n), "abc", moment) for n in range(2)]) for moment in moments]

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import importlib
-import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TextIO
 
-from seedzero.benchmark import roofline
 from seedzero.cli import output, parse
 from seedzero.config import config as configs
-from seedzero.config import options, presets
+from seedzero.config import presets
 from seedzero.core import errors
 
-PARTS = ("transport", "environments", "acting", "replay", "update", "search", "tpu")
+PARTS = ("transport", "environments", "acting", "replay", "update", "search")
 ROWS: Mapping[str, tuple[str | int, ...]] = {
     "batch": (8, 32, 128, 512),
     "network": ("free", "small", "middle"),
@@ -22,8 +20,6 @@ ROWS: Mapping[str, tuple[str | int, ...]] = {
 }
 """Flags of `search` -> their choices, as in benchmark/search.py, which can't be asked without loading JAX."""
 
-_RATES = ("host_steps_per_second", "usd_per_chip_hour")
-_OF_TPU = ("chips", *_RATES)
 _WITHOUT_PRESET = {
     "transport": "which trains nothing; leave it out",
     "search": f"whose rows are chosen by {', '.join(f'--{name}' for name in ROWS)}; leave it out",
@@ -36,13 +32,11 @@ def run(arguments: parse.Arguments) -> int:
     part = arguments.words[0]
     chosen = _chosen(part, arguments)
     stream = sys.stderr if as_json else sys.stdout
-    if part in ("search", "tpu"):
-        chosen["report"] = _row_printer(stream)
-    if part == "tpu":
-        print("compiling every program for the TPU; each may take minutes", file=stream, flush=True)
+    if part == "search":
+        chosen["report"] = row_printer(stream)
     # By name: each part loads what it measures, and only that.
     figures = importlib.import_module(f"seedzero.benchmark.{part}").run(**chosen)
-    print("\n".join(_lines(figures, with_rows="report" not in chosen)), file=stream)
+    print("\n".join(lines(figures, with_rows="report" not in chosen)), file=stream)
     if as_json:
         output.print_json(figures)
     return 0
@@ -53,8 +47,6 @@ def _chosen(part: str, arguments: parse.Arguments) -> dict[str, Any]:
     rows = {flag: _names(flag, arguments.flags[flag]) for flag in ROWS if flag in arguments.flags}
     if rows and part != "search":
         raise errors.UsageError(f"--{next(iter(rows))} chooses rows of search; {part} has none: leave it out")
-    if part != "tpu" and (given := [flag for flag in _OF_TPU if flag in arguments.flags]):
-        raise errors.UsageError(f"--{given[0]} is for tpu alone; leave it out")
     preset = arguments.flags.get("preset", "")
     if part in _WITHOUT_PRESET:
         if preset or arguments.settings:
@@ -64,20 +56,7 @@ def _chosen(part: str, arguments: parse.Arguments) -> dict[str, Any]:
     agent = arguments.settings.get("run.agent", configs.agent_names()[0])
     base = presets.get(preset, agent) if preset else configs.Config()
     configs.check_read(arguments.settings, configs.override(base, arguments.settings).run.agent)
-    chosen = {"preset": preset, "settings": arguments.settings}
-    return {**chosen, **_of_tpu(arguments)} if part == "tpu" else chosen
-
-
-def _of_tpu(arguments: parse.Arguments) -> dict[str, Any]:
-    """Returns the given chips and rates; UsageError for unknown chips, or a rate that is no positive number."""
-    given: dict[str, Any] = {name: arguments.flags[name] for name in _OF_TPU if name in arguments.flags}
-    if "chips" in given and given["chips"] not in roofline.SLICES:
-        raise errors.UsageError(f"--chips={given['chips']}: expected one of {', '.join(roofline.SLICES)}")
-    for name in given.keys() & _RATES:
-        given[name] = options.parse(name, given[name], float)
-        if not 0 < given[name] < math.inf:
-            raise errors.UsageError(f"--{name}={given[name]}: expected a number above 0")
-    return given
+    return {"preset": preset, "settings": arguments.settings}
 
 
 def _names(flag: str, value: str) -> tuple[str | int, ...]:
@@ -92,7 +71,7 @@ def _names(flag: str, value: str) -> tuple[str | int, ...]:
 # Printing ---------------------------------------------------------------------------------------------------------
 
 
-def _row_printer(stream: TextIO) -> Callable[[Mapping[str, Any]], None]:
+def row_printer(stream: TextIO) -> Callable[[Mapping[str, Any]], None]:
     """Returns a function for printing a row at once; the first row's names come first."""
     widths: list[int] = []
 
@@ -106,17 +85,17 @@ def _row_printer(stream: TextIO) -> Callable[[Mapping[str, Any]], None]:
     return print_row
 
 
-def _lines(figures: Mapping[str, Any], *, with_rows: bool) -> list[str]:
+def lines(figures: Mapping[str, Any], *, with_rows: bool) -> list[str]:
     """Returns the figures, one a line, and the rows as columns."""
     single = {name: _text(figure) for name, figure in figures.items() if not isinstance(figure, list)}
     width = max(map(len, single))
-    lines = [f"{name:<{width}}  {text}" for name, text in single.items()]
+    texts = [f"{name:<{width}}  {text}" for name, text in single.items()]
     rows = figures.get("rows", [])
     if not (rows and with_rows):
-        return lines
+        return texts
     table = [list(rows[0]), *([_text(figure) for figure in row.values()] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    return [*lines, "", *(_aligned(texts, widths) for texts in table)]
+    return [*texts, "", *(_aligned(cells, widths) for cells in table)]
 
 
 def _aligned(texts: Sequence[str], widths: Sequence[int]) -> str:
@@ -144,19 +123,16 @@ COMMAND = parse.Command(
     flags=(
         parse.Flag(
             "preset",
-            "preset to measure (default: cartpole on a CPU, atari on an accelerator; environments: catch, tpu: atari)",
+            "preset to measure (default: cartpole on a CPU, atari on an accelerator; environments: catch)",
             "NAME",
         ),
         parse.Flag("batch", "search: only these rows (default: all, on a CPU without 512)", _listing("batch")),
         parse.Flag("network", "search: only these rows (default: all, on a CPU without middle)", _listing("network")),
         parse.Flag("policy", "search: only these rows", _listing("policy")),
-        parse.Flag("chips", "tpu: the chips of a host (default: v5e-1)", "|".join(roofline.SLICES)),
-        parse.Flag("host_steps_per_second", "tpu: steps that host and environments make (default: below)", "N"),
-        parse.Flag("usd_per_chip_hour", "tpu: a chip's price (default: no cost shown)", "USD"),
         parse.Flag("json", "end with one line of JSON"),
     ),
     takes_settings=True,
-    details=f"""
+    details="""
 transport: observations a second through the real server and worker client, against bare grpc.aio.
 environments: steps a second of --env=ENV in one worker process, through the wire and alone; as many as
   worker.envs_per_group and worker.num_groups say, with worker.threads threads. No agent acts: actions are random.
@@ -168,14 +144,6 @@ search: one search of 18 actions, against mctx (a package of its own) and agains
   preset's). ratio_to_mctx: mctx's time / the search's, more than 1 where the search is faster. ratio_to_network:
   the search's time / that of its network calls alone, 1 where the tree costs nothing. considered: the root actions
   that Gumbel starts with; PUCT has no such number and shows 0. Takes 3 to 4 minutes on two cores.
-tpu: compiles every program of a preset (default: atari) for TPU chips that are not here, by the TPU's own compiler
-  (in the package jax[tpu]); no TPU is needed. Memory in GB, gflop and moved_gb are those of a call on each
-  chip; roofline_ms is its least time by the chip's published peaks; estimated_ms: by the cycles that the compiler
-  expects of its operations; replay_share: the share of the moved bytes that grows with the replay; aliased_gb:
-  arguments that are updated in place; needed_gb: all that is in memory.
-  Predictions are upper bounds: the device's, cut by those of a host, measured elsewhere:
-  {roofline.ATARI_STEPS_PER_SECOND:,.0f} steps of Atari a second, {roofline.TRANSPORT_STEPS_PER_SECOND:,.0f} of others.
-  estimated_steps_per_second comes from estimated_ms and is nearer. --replay.placement=auto counts as device.
 
 Every ratio is the median over short slices that alternate in the same run, and a share of the peer's speed:
 1 is as fast as the peer. (Only search's ratio_to_network is the other way round: a multiple of the peer's time.)""",

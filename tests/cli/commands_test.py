@@ -290,29 +290,6 @@ def test_benchmark_prints_the_figures_of_its_part(
         assert out.split() == ["ratio", "0.75", "workers", "4"]
 
 
-def test_benchmark_tpu_prints_programs_and_predictions(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    row = {"name": "act", "rows": 256, "gflop": 12.5, "replay_share": None}
-
-    def run(*, report: Any, **chosen: Any) -> Any:
-        assert chosen == {"preset": "", "settings": {"run.seed": "3"}, "chips": "v6e-4", "usd_per_chip_hour": 1.5}
-        report(row)
-        return {"chips": 4, "programs": [row], "predicted_steps_per_second": 12_345.6}
-
-    monkeypatch.setitem(sys.modules, "seedzero.benchmark.tpu", python_types.SimpleNamespace(run=run))
-    assert commands.main(["benchmark", "tpu", "--chips=v6e-4", "--usd_per_chip_hour=1.5", "--seed=3", "--json"]) == 0
-    out, err = capsys.readouterr()
-    assert json.loads(out) == {"chips": 4, "programs": [row], "predicted_steps_per_second": 12_345.6}
-    lines = [line.split() for line in err.splitlines()]
-    assert lines[1:] == [
-        ["name", "rows", "gflop", "replay_share"],
-        ["act", "256", "12.5", "-"],
-        ["chips", "4"],
-        ["predicted_steps_per_second", "12,346"],
-    ]
-
-
 @pytest.mark.parametrize("as_json", [True, False])
 def test_benchmark_search_prints_each_row_as_it_comes(
     as_json: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -57,13 +57,7 @@ MISTAKES = [
     (["benchmark", "search", "--preset=catch"], "--preset is not for search, whose rows are chosen by --batch"),
     (["benchmark", "search", "--search.num_simulations=8"], "--search.num_simulations is not for search"),
     (["benchmark", "acting", "--batch=8"], "--batch chooses rows of search; acting has none"),
-    (["benchmark", "tpu", "--chips=v5e-2"], "--chips=v5e-2: expected one of v5e-1, v5e-4, v5e-8, v5p-8, v6e-1"),
-    (["benchmark", "tpu", "--usd_per_chip_hour=0"], "--usd_per_chip_hour=0.0: expected a number above 0"),
-    (["benchmark", "tpu", "--host_steps_per_second=x"], "--host_steps_per_second=x: expected a number"),
-    (["benchmark", "tpu", "--preset=atri"], "--preset=atri; did you mean --preset=atari?"),
-    (["benchmark", "tpu", "--batch=8"], "--batch chooses rows of search; tpu has none"),
     (["benchmark", "update", "--apex.n_step=5"], "--apex.n_step is a setting of apex, but this is --agent=muzero"),
-    (["benchmark", "acting", "--chips=v5e-1"], "--chips is for tpu alone"),
     (["benchmark", "transport", "--policy=puct"], "--policy chooses rows of search; transport has none"),
 ]
 

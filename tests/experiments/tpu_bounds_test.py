@@ -9,8 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import roofline
+import tpu_bounds as tpu
 
-from seedzero.benchmark import roofline, tpu
 from seedzero.benchmark import subject as subjects
 from seedzero.config import config as configs
 from seedzero.config import presets

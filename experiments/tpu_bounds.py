@@ -1,4 +1,6 @@
-"""Needs of absent TPUs: a preset's programs, compiled by the TPU's own compiler.
+"""Predicts a learner's memory, pace and cost on TPUs: compiles a preset's programs by the TPU's own compiler.
+
+    python experiments/tpu_bounds.py [--preset=NAME] [--chips=v5e-4] [--usd_per_chip_hour=USD] [--SECTION.KEY=VALUE]
 
 The compiler comes with the package libtpu and needs no TPU. It tells each program's memory, arithmetic and moved
 bytes; times follow from the chip's peaks (`roofline.py`). Compiled are the learner's own programs with the shapes of
@@ -15,8 +17,11 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import json
+import math
 import os
 import re
+import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent import futures
@@ -24,11 +29,13 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+import roofline
 from jax.experimental import topologies
 from jax.extend import core as jax_core
 
-from seedzero.benchmark import roofline
 from seedzero.benchmark import subject as subjects
+from seedzero.cli import benchmark
+from seedzero.cli import parse
 from seedzero.config import config as configs
 from seedzero.config import machine as machines
 from seedzero.config import options, presets
@@ -363,3 +370,61 @@ def calls_per_step(setup: setups.Setup, config: configs.Config) -> dict[str, flo
         **dict.fromkeys(("update", "draw", LEARN, "write_back"), updates),
         **dict.fromkeys(("reanalyse", "draw_stale", "renew"), refreshes),
     }
+
+
+# The command line --------------------------------------------------------------------------------------------------
+
+
+_RATES = ("host_steps_per_second", "usd_per_chip_hour")
+
+
+def main(arguments: parse.Arguments) -> int:
+    """Prints the programs and predictions; returns the exit code. UsageError for unknown chips or a wrong rate."""
+    given: dict[str, Any] = {name: arguments.flags[name] for name in ("chips", *_RATES) if name in arguments.flags}
+    if given.get("chips", DEFAULT_CHIPS) not in roofline.SLICES:
+        raise errors.UsageError(f"--chips={given['chips']}: expected one of {', '.join(roofline.SLICES)}")
+    for name in given.keys() & _RATES:
+        given[name] = options.parse(name, given[name], float)
+        if not 0 < given[name] < math.inf:
+            raise errors.UsageError(f"--{name}={given[name]}: expected a number above 0")
+    as_json = arguments.switch("json")
+    stream = sys.stderr if as_json else sys.stdout
+    print("compiling every program for the TPU; each may take minutes", file=stream, flush=True)
+    preset, settings = arguments.flags.get("preset", ""), arguments.settings
+    figures = run(preset=preset, settings=settings, report=benchmark.row_printer(stream), **given)
+    print("\n".join(benchmark.lines(figures, with_rows=False)), file=stream)
+    if as_json:
+        print(json.dumps(figures))
+    return 0
+
+
+COMMAND = parse.Command(
+    summary="Predicts a preset's memory, pace and cost on TPU chips that are not here, by the TPU's own compiler.",
+    usage="[--preset=NAME] [--chips=CHIPS] [--SECTION.KEY=VALUE ...] [--json]",
+    flags=(
+        parse.Flag("preset", f"preset to compile (default: {DEFAULT_PRESET})", "NAME"),
+        parse.Flag("chips", f"the chips of a host (default: {DEFAULT_CHIPS})", "|".join(roofline.SLICES)),
+        parse.Flag("host_steps_per_second", "steps of host and environments (default: below)", "N"),
+        parse.Flag("usd_per_chip_hour", "a chip's price (default: no cost shown)", "USD"),
+        parse.Flag("json", "end with one line of JSON"),
+    ),
+    takes_settings=True,
+    details=f"""
+Needs the package jax[tpu] and no TPU. Memory in GB, gflop and moved_gb are of a call on each chip; roofline_ms is the
+least time by the chip's published peaks; estimated_ms: by the compiler's cycles; replay_share: the share of the moved
+bytes that grows with the replay; aliased_gb: arguments updated in place; needed_gb: all in memory.
+Predictions are upper bounds: the device's, cut by a host's, measured elsewhere:
+{roofline.ATARI_STEPS_PER_SECOND:,.0f} steps of Atari a second, {roofline.TRANSPORT_STEPS_PER_SECOND:,.0f} of others.
+estimated_steps_per_second comes from estimated_ms and is nearer. --replay.placement=auto counts as device.""",
+    run=main,
+)
+
+
+if __name__ == "__main__":
+    if {"--help", "-h"} & set(sys.argv[1:]):
+        print(parse.help_text("experiments/tpu_bounds.py", COMMAND).replace("seedzero ", "python ", 1))
+    else:
+        try:
+            sys.exit(main(parse.read("experiments/tpu_bounds.py", COMMAND, sys.argv[1:])))
+        except errors.Error as error:
+            sys.exit(f"error: {error}")

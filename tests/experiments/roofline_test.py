@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from seedzero.benchmark import roofline
+import roofline
 
 CHIP = roofline.Chip(tflops=100, hbm_gb_per_second=500, hbm_gb=16, ghz=1.5)
 

@@ -18,8 +18,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import roofline
+import tpu_bounds as tpu
 
-from seedzero.benchmark import roofline, tpu
 from seedzero.device import mesh as meshes
 from seedzero.device import state as states
 from seedzero.device import tracing
@@ -160,7 +161,7 @@ def test_a_simulation_has_no_loop() -> None:
 
 _KEYS = f"""
 import hashlib
-from seedzero.benchmark import roofline, tpu
+import tpu_bounds as tpu
 setup, _ = tpu.make_setup("atari", {dict(ATARI)!r}, "v5e-4")
 for (name, _), trace in tpu.traces(setup).items():
     print(name, hashlib.sha256(trace().function.lower().as_text().encode()).hexdigest())
@@ -172,7 +173,7 @@ def test_every_process_asks_the_compiler_for_the_same_programs() -> None:
     found = [
         subprocess.run(
             [sys.executable, "-c", _KEYS],
-            env={**os.environ, "PYTHONHASHSEED": seed},
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.path.dirname(tpu.__file__)},
             capture_output=True,
             text=True,
             check=True,

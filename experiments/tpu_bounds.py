@@ -34,8 +34,7 @@ from jax.experimental import topologies
 from jax.extend import core as jax_core
 
 from seedzero.benchmark import subject as subjects
-from seedzero.cli import benchmark
-from seedzero.cli import parse
+from seedzero.cli import benchmark, parse
 from seedzero.config import config as configs
 from seedzero.config import machine as machines
 from seedzero.config import options, presets

@@ -1,10 +1,4 @@
-"""Trains on an environment of one's own: a function that returns it, without registering anything.
-
-    cd examples && python own_environment.py [RUN_DIR]
-
-Workers are processes of their own. They import this file by the name in the setting, from the directory in which this
-starts; so the training stands behind `if __name__ == "__main__"`. The variable MAX_UPDATES limits it.
-"""
+"""Trains on your own environment, without registering it: cd examples && python own_environment.py [RUN_DIR]"""
 
 import os
 import sys
@@ -15,45 +9,29 @@ import numpy as np
 import seedzero
 
 
-class Corridor(gymnasium.Env[np.ndarray, np.int64]):
-    """Ten cells, a reward at the right end; an episode has at most 30 steps."""
+class Corridor(gymnasium.Env[int, int]):  # ten cells; the right end pays 1
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 5}  # noqa: RUF012
+    observation_space, action_space = gymnasium.spaces.Discrete(10), gymnasium.spaces.Discrete(2)
 
-    observation_space = gymnasium.spaces.Box(0, 1, (10,), np.float32)
-    action_space = gymnasium.spaces.Discrete(2)
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode = render_mode
 
-    def __init__(self, reward: float = 1.0) -> None:
-        self._reward = reward
+    def reset(self, *, seed: int | None = None, options: object = None) -> tuple[int, dict[str, object]]:
+        self.cell = 0
+        return self.cell, {}
 
-    def reset(self, *, seed: int | None = None, options: object = None) -> tuple[np.ndarray, dict[str, object]]:
-        super().reset(seed=seed)
-        self._cell, self._num_steps = int(self.np_random.integers(9)), 0
-        return self._show(), {}
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, object]]:
+        self.cell = min(max(self.cell + 2 * int(action) - 1, 0), 9)
+        return self.cell, float(self.cell == 9), self.cell == 9, False, {}
 
-    def step(self, action: np.int64) -> tuple[np.ndarray, float, bool, bool, dict[str, object]]:
-        self._cell = int(np.clip(self._cell + (1 if action == 1 else -1), 0, 9))
-        self._num_steps += 1
-        arrived = self._cell == 9
-        return self._show(), self._reward * arrived, arrived, not arrived and self._num_steps >= 30, {}
-
-    def _show(self) -> np.ndarray:
-        observation = np.zeros(10, np.float32)
-        observation[self._cell] = 1
-        return observation
-
-
-def make(**kwargs: float) -> Corridor:
-    return Corridor(**kwargs)
+    def render(self) -> np.ndarray:
+        return np.kron((np.arange(10) == self.cell)[None, :, None], np.ones((32, 32, 3), bool)).astype(np.uint8) * 255
 
 
 if __name__ == "__main__":
-    ended = seedzero.train(
-        "python:own_environment:make",
-        run_dir=sys.argv[1] if len(sys.argv) > 1 else "runs/corridor",
-        agent="vtrace",
-        max_updates=int(os.environ.get("MAX_UPDATES", "2000")),
-        stop_at_return=1.99,
-        **{"env.kwargs": '{"reward": 2.0}', "evaluation.every_updates": 100},
-    )
-    print(f"{ended.reason}: {ended.num_env_steps} steps, best return {ended.best_return}")
+    settings = {"env.max_episode_steps": 30, "evaluation.every_updates": 200}
+    settings["max_updates"] = int(os.environ.get("MAX_UPDATES", "2000"))
+    run_dir = sys.argv[1] if len(sys.argv) > 1 else "runs/corridor"
+    ended = seedzero.train("python:own_environment:Corridor", run_dir=run_dir, stop_at_return=0.99, **settings)
     policy = seedzero.load(ended.run_dir)
-    print("actions from left to right:", policy(np.eye(10, dtype=np.float32)))
+    print(f"{ended.reason}; actions from left to right: {policy(np.arange(10))}")

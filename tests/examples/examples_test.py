@@ -81,9 +81,9 @@ def test_an_environment_of_one_s_own_needs_no_registration(host: harness.Host) -
     output = _run(host, "own_environment.py", str(host.directory / "corridor"))
     assert "actions from left to right: [" in output
     config = (host.directory / "corridor" / "config.json").read_text()
-    assert '"env.id": "python:own_environment:make"' in config
+    assert '"env.id": "python:own_environment:Corridor"' in config
     refused = host.seedzero("evaluate", f"--run_dir={host.directory / 'corridor'}")
-    assert refused.code == 2 and "names code" in refused.err and "--env=python:own_environment:make" in refused.err
+    assert refused.code == 2 and "names code" in refused.err and "--env=python:own_environment:Corridor" in refused.err
     evaluate = ("evaluate", f"--run_dir={host.directory / 'corridor'}", "--episodes=1", "--trust_run_dir")
     assert host.seedzero(*evaluate).json["mean_return"] >= 0
 

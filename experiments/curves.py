@@ -48,9 +48,8 @@ def _curve(path: pathlib.Path, x: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def band(curve: Curve, num_points: int = 200) -> tuple[np.ndarray, np.ndarray]:
-    """Returns x [N] and the lowest, median and highest return [3, N] over seeds, where all seeds have evaluations."""
-    first, last = max(x[0] for x, _ in curve), min(x[-1] for x, _ in curve)
-    grid = np.linspace(first, max(first, last), num_points)
+    """Returns x [N] and the lowest, median and highest return [3, N] over seeds; a run that ended keeps its last."""
+    grid = np.linspace(min(x[0] for x, _ in curve), max(x[-1] for x, _ in curve), num_points)
     values = np.stack([np.interp(grid, x, y) for x, y in curve])
     return grid, np.quantile(values, [0.0, 0.5, 1.0], axis=0)
 

@@ -7,7 +7,7 @@ are all that these functions raise on purpose. Nothing is imported before it is 
 import importlib
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = ["Evaluation", "Policy", "Result", "errors", "evaluate", "export", "load", "search", "train"]
 

@@ -64,7 +64,7 @@ def _asked() -> dict[str, str]:
 def test_hints_name_packages_of_setup_py() -> None:
     named = {package for family in families.FAMILIES for offer in family.offers for package in offer.needs}
     named |= {package for bringers in gym_env._BRINGERS.values() for package in bringers}
-    for file in (ROOT / "seedzero").rglob("*.py"):
+    for file in [*(ROOT / "seedzero").rglob("*.py"), *(ROOT / "experiments").glob("*.py")]:
         for names in re.findall(r"\.install_command\(([^()*]+)\)", file.read_text()):
             named |= set(re.findall(r"""["']([^"']+)["']""", names))
         assert "pip install '" not in file.read_text(), "packages.install_command names this Python and the versions"
@@ -72,7 +72,9 @@ def test_hints_name_packages_of_setup_py() -> None:
 
 
 @pytest.mark.parametrize(
-    "file", [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))], ids=lambda file: file.name
+    "file",
+    [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))],
+    ids=lambda file: file.name,
 )
 def test_documents_install_packages_as_the_program_s_messages_do(file: pathlib.Path) -> None:
     asked = _asked()
@@ -365,7 +367,7 @@ def test_a_venv_whose_python_is_gone_is_made_again_and_keeps_its_lock(tmp_path: 
     assert lock.stat().st_ino == held
 
 
-@pytest.mark.parametrize("name", ["docs/testing.md", "docs/deploy.md", "scripts/test"])
+@pytest.mark.parametrize("name", ["docs/testing.md", "docs/deploy.md", "scripts/test", "scripts/docs", "CONTRIBUTING.md"])
 def test_advice_to_install_an_extra_leaves_the_clone_installed_as_it_is(name: str) -> None:
     advice = re.findall(r"\.venv/bin/pip install (.*'\.\[[\w,]+\]')", (ROOT / name).read_text())
     assert advice and all(words.startswith("-e ") for words in advice)

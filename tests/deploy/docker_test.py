@@ -112,7 +112,7 @@ def test_the_learner_expects_as_many_workers_as_compose_starts(number: str) -> N
     services = _services(SEEDZERO_WORKERS=number)
     assert f"--worker.num_remote={number}" in shlex.split(services["learner"]["command"])
     assert services["worker"]["deploy"]["replicas"] == number
-    text = (deploy_files.ROOT / "docs" / "deploy.md").read_text()
+    text = (deploy_files.ROOT / "docs" / "clusters.md").read_text()
     (exported,) = re.findall(r"SEEDZERO_WORKERS=(\d+)", text)
     assert _services()["worker"]["deploy"]["replicas"] == exported
     scales = re.findall(r"--scale worker=(\S+)", text + COMPOSE.read_text())

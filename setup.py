@@ -65,7 +65,12 @@ EXTRAS = {
     "vizdoom": ["opencv-python-headless>=4.10,<6", "vizdoom>=1.2.4,<2"],  # OpenCV makes its pictures smaller
     "wandb": WANDB,
     "cuda": ["jax[cuda12]>=0.10,<0.12"],
-    "docs": ["mkdocs>=1.6.1,<2", "mkdocs-material>=9.7,<10", "mkdocstrings[python]>=1.0,<2", "ruff>=0.17.5,<0.18"],  # scripts/docs
+    "docs": [  # scripts/docs
+        "mkdocs>=1.6.1,<2",
+        "mkdocs-material>=9.7,<10",
+        "mkdocstrings[python]>=1.0,<2",
+        "ruff>=0.17.5,<0.18",  # formats signatures
+    ],
     "tpu": ["jax[tpu]>=0.10,<0.12"],
     "dev": [
         *GOOGLE_CLOUD,

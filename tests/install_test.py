@@ -367,7 +367,9 @@ def test_a_venv_whose_python_is_gone_is_made_again_and_keeps_its_lock(tmp_path: 
     assert lock.stat().st_ino == held
 
 
-@pytest.mark.parametrize("name", ["docs/testing.md", "docs/deploy.md", "scripts/test", "scripts/docs", "CONTRIBUTING.md"])
+@pytest.mark.parametrize(
+    "name", ["docs/testing.md", "docs/deploy.md", "scripts/test", "scripts/docs", "CONTRIBUTING.md"]
+)
 def test_advice_to_install_an_extra_leaves_the_clone_installed_as_it_is(name: str) -> None:
     advice = re.findall(r"\.venv/bin/pip install (.*'\.\[[\w,]+\]')", (ROOT / name).read_text())
     assert advice and all(words.startswith("-e ") for words in advice)

@@ -2,10 +2,12 @@
 
 import ast
 import pathlib
+import re
 
 PACKAGE = pathlib.Path(__file__).parents[1] / "seedzero"
 MOST_LINES = 400
 MOST_METHODS = 16
+MOST_LETTERS = 80
 
 
 def _sources() -> dict[str, str]:
@@ -34,3 +36,10 @@ def test_no_class_has_more_methods_than_a_reader_keeps_in_mind() -> None:
 def test_methods_are_counted() -> None:
     source = "class A:\n  x = 1\n  def f(self): ...\n  @property\n  def g(self): ...\n  class B: ...\ndef h(): ..."
     assert num_methods(source) == {"A": 2, "B": 0}
+
+
+def test_names_of_tests_fit_a_line() -> None:
+    files = sorted(pathlib.Path(__file__).parent.rglob("*_test.py"))
+    names = [name for file in files for name in re.findall(r"def (test_\w+)\(", file.read_text())]
+    assert len(names) > 1000
+    assert [name for name in names if len(name) > MOST_LETTERS] == []

@@ -126,7 +126,7 @@ def test_environments_may_differ_in_how_often_they_begin() -> None:
     assert np.isfinite(exploration.spread(np.arange(3), 0, 0.01)).all()
 
 
-def test_an_environment_does_nothing_else_until_something_good_comes_or_an_episode_ends_by_itself() -> None:
+def test_the_random_start_ends_with_a_reward_or_a_terminal_state() -> None:
     """Rows: nothing happens, or at the third step an end, nobody explores, a time limit, a good reward, a bad one."""
     config = muzero_config.ExploreConfig(first_steps=5, max_length=1)
     state, explores = None, []
@@ -214,7 +214,7 @@ def test_what_is_repeated_is_stored_as_the_action_and_changes_nothing_else() -> 
     assert np.asarray(memory.left).max() > 0
 
 
-def test_vectors_that_are_repeated_are_stored_in_minus_1_to_1_and_taken_in_the_environments_units() -> None:
+def test_repeated_vectors_are_stored_normalized_and_taken_in_units() -> None:
     settings = {**SMALL, "explore.epsilon": 1.0, "explore.exponent": 0.0}
     agent = muzero.make(configs.override(configs.Config(), settings), VECTORS, "cpu")
     params, act, memory = jax.jit(agent.init)(jax.random.key(0)).params, jax.jit(agent.act), agent.initial_memory(8)

@@ -69,7 +69,7 @@ def test_two_devices_take_the_step_that_one_takes() -> None:
         np.testing.assert_allclose(a, b, atol=1e-5)
 
 
-def test_the_optimizers_of_q_learning_divide_by_the_size_or_the_deviation_of_gradients() -> None:
+def test_q_learning_divides_gradients_by_their_size_or_deviation() -> None:
     gradient = np.array([3.0, -4.0], np.float32)
 
     def first_step(kind: str, clip_norm: float) -> np.ndarray:

@@ -191,7 +191,7 @@ def test_what_is_stored_as_value_changes_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("policy", ["gumbel", "puct"])
-def test_training_rows_explore_evaluation_rows_do_not_and_illegal_actions_are_left_out(policy: str) -> None:
+def test_only_training_rows_explore_and_illegal_actions_are_left_out(policy: str) -> None:
     config = cases.make_config(search__policy=policy)
     agent = muzero.make(config, dataclasses.replace(cases.SPEC, has_action_mask=True), "cpu")
     act, params = jax.jit(agent.act), cases.init(config).params

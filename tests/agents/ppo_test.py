@@ -161,7 +161,7 @@ def test_what_follows_an_episodes_last_observation_is_no_step() -> None:
     assert cases.metrics(config, changed) == expected
 
 
-def test_the_value_beyond_a_terminal_end_does_not_count_and_that_of_a_truncated_one_does() -> None:
+def test_values_count_beyond_truncations_and_not_beyond_terminal_ends() -> None:
     config, windows = cases.make_config(), cases.make_windows()
     expected = cases.metrics(config, windows)
 

@@ -170,7 +170,7 @@ def test_what_follows_an_episodes_last_observation_is_no_step() -> None:
     np.testing.assert_array_equal(other_gradient.w, gradient.w)
 
 
-def test_the_value_beyond_a_terminal_end_does_not_count_and_that_of_a_truncated_one_does() -> None:
+def test_values_count_beyond_truncations_and_not_beyond_terminal_ends() -> None:
     config, windows = cases.make_config(), cases.make_windows()
     loss, gradient = cases.value_and_grad(config, windows)
 

@@ -40,7 +40,7 @@ def test_an_abandoned_future_goes_away(reopen: harness.Open, tmp_path: pathlib.P
     assert harness.restore(checkpointer, state).state["params"].tolist() == [1.0]
 
 
-def test_a_run_that_begins_anew_has_no_best_of_one_that_died_before_its_first_checkpoint(
+def test_a_new_run_has_no_best_of_a_run_that_died_before_a_checkpoint(
     reopen: harness.Open, tmp_path: pathlib.Path
 ) -> None:
     reopen().save_best(5, {"params": jnp.ones(1)}, {"update": 5})

@@ -185,7 +185,7 @@ def test_what_another_machine_would_choose_stays_as_it_was(tmp_path: pathlib.Pat
     assert run_dirs.read_saved(tmp_path).config.replay.num_slots == 32
 
 
-def test_groups_of_devices_that_cannot_share_the_rings_are_refused_before_they_are_saved(
+def test_devices_that_cannot_share_the_rings_are_refused_before_a_save(
     tmp_path: pathlib.Path,
 ) -> None:
     chosen = {"replay.num_slots": 20, "training.num_devices": 8, "replay.batch_size": 120}
@@ -391,7 +391,7 @@ def test_configuration_of_another_version_is_named(tmp_path: pathlib.Path) -> No
         run_dirs.read_saved(tmp_path)
 
 
-def test_key_that_an_older_version_did_not_have_gets_its_default_or_what_it_meant_then(tmp_path: pathlib.Path) -> None:
+def test_a_key_unknown_to_an_older_version_gets_its_earlier_meaning(tmp_path: pathlib.Path) -> None:
     (tmp_path / "config.json").write_text('{"preset": "catch", "given": {}, "config": {"run.seed": 5}}')
     then = {"muzero.scale_rewards": False, "network.normalize_observations": False}
     expected = configs.override(configs.Config(), {"run.seed": 5, **then})
@@ -451,7 +451,7 @@ def test_a_link_in_a_run_directory_is_refused_by_name_and_what_is_behind_it_stay
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_run_directory_may_be_a_link_or_lie_behind_one_and_may_hold_links_of_the_users(
+def test_a_run_directory_may_be_a_link_and_hold_links_of_the_user(
     tmp_path: pathlib.Path,
 ) -> None:
     (tmp_path / "disk").mkdir()

@@ -106,7 +106,7 @@ def test_whole_numbers_are_checked(value: str, message: str) -> None:
     assert _plain("list", "--file=a").integer("count", minimum=1) is None
 
 
-def test_help_names_every_flag_and_for_settings_the_short_names_and_where_the_others_are() -> None:
+def test_help_names_every_flag_and_the_short_names_of_settings() -> None:
     plain, train = parse.help_text("plain", PLAIN), parse.help_text("train", TRAIN)
     for part in ("usage: seedzero plain list|verify", "--file=FILE", "--json  ", "--count=N", "More."):
         assert part in plain

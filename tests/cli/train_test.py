@@ -232,9 +232,7 @@ def test_a_signal_before_training_began_leaves_with_success(number: signal.Signa
 
 
 @pytest.mark.parametrize(("num_signals", "expected"), [(1, 5), (2, exit_codes.INTERRUPTED)])
-def test_a_signal_after_training_leaves_the_exit_code_as_it_is_and_a_second_one_ends_it(
-    num_signals: int, expected: int
-) -> None:
+def test_a_signal_after_training_keeps_the_exit_code_a_second_ends_it(num_signals: int, expected: int) -> None:
     code = (
         "import os, signal, sys\n"
         "from seedzero.cli import stopping\n"
@@ -250,7 +248,7 @@ def test_a_signal_after_training_leaves_the_exit_code_as_it_is_and_a_second_one_
     assert (done.returncode, done.stderr) == (expected, "")
 
 
-def test_whoever_supervises_learns_from_the_exit_code_that_another_learner_uses_the_directory(
+def test_the_exit_code_tells_a_supervisor_of_another_learner(
     monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     watched = []

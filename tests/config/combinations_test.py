@@ -304,7 +304,7 @@ def test_presets_of_r2d2_begin_with_enough_steps(preset: str) -> None:
     assert asked.agent.notes(asked) == on_cpu.agent.notes(on_cpu) == []
 
 
-def test_what_a_network_of_ones_own_does_not_have_is_left_out_of_a_preset_and_not_of_what_is_asked_for() -> None:
+def test_a_preset_leaves_out_what_an_own_network_lacks_a_user_may_not() -> None:
     values = {"network.module": "module:function", "muzero.consistency_weight": 2.0, "muzero.predict_ends": True}
     asked = configs.override(_catch(), values)
     changed, notes = combinations.imply(asked, preset_env="catch", explicit={"network.module"})

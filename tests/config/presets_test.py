@@ -19,7 +19,7 @@ PARTS = [(name, agent) for agent, parts in presets.PARTS.items() for name in par
 
 @pytest.mark.parametrize("found", MACHINES, ids=lambda found: found.platform)
 @pytest.mark.parametrize(("name", "agent"), PARTS)
-def test_every_preset_is_complete_and_possible_on_every_kind_of_machine_for_every_agent_with_a_part(
+def test_every_preset_is_possible_on_every_machine_for_every_agent(
     name: str, agent: str, found: machines.Machine
 ) -> None:
     resolved, _ = machines.resolve(presets.get(name, agent), preset=name, explicit=set(), machine=found)
@@ -30,9 +30,7 @@ def test_every_preset_is_complete_and_possible_on_every_kind_of_machine_for_ever
 
 
 @pytest.mark.parametrize(("name", "agent"), PARTS)
-def test_half_of_the_chips_of_a_host_may_act_and_others_are_refused_with_a_batch_that_fits(
-    name: str, agent: str
-) -> None:
+def test_half_of_the_chips_may_act_other_shares_are_refused(name: str, agent: str) -> None:
     found = machines.Machine("tpu", num_cores=96, num_devices=8)
 
     def resolve(num_acting: int) -> configs.Config:
@@ -71,7 +69,7 @@ def test_an_agents_part_goes_over_the_shared_values() -> None:
 
 
 @pytest.mark.parametrize("agent", ["apex", "r2d2"])
-def test_agents_that_sample_by_priority_do_so_with_every_preset_that_is_not_for_others(agent: str) -> None:
+def test_prioritized_agents_have_priorities_with_every_preset_of_theirs(agent: str) -> None:
     two_players, vectors = {"tictactoe", "connect_four", "spiel"}, {"continuous", "mujoco"}
     others = {*two_players, *vectors, "atari-100k", "atari-large"}
     for name in presets.PRESETS.keys() - others:

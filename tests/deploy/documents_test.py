@@ -86,13 +86,16 @@ def test_the_command_seedzero_is_there_before_it_is_used() -> None:
     assert text.index("git clone ") < text.index("./run_local.sh catch ") < text.index("source .venv/bin/activate")
 
 
+_SCRIPT = re.compile(
+    r"\s*(?:\w+=\S+ )*(?:python (?:\.\./)?)?((?:\./)?(?:(?:experiments|scripts|gcp|docker)/|run_\w+\.sh)\S*)(.*)"
+)
+
+
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_scripts_take_the_command_lines(name: str) -> None:
     games = (ROOT / "run_local.sh").read_text(encoding="utf-8")
     for line in _lines((ROOT / name).read_text(encoding="utf-8")):
-        match = re.match(
-            r"\s*(?:\w+=\S+ )*(?:python (?:\.\./)?)?((?:\./)?(?:(?:experiments|scripts|gcp|docker)/|run_\w+\.sh)\S*)(.*)", line
-        )
+        match = _SCRIPT.match(line)
         if match is None or "..." in line:
             continue
         script = ROOT / match[1]

@@ -35,7 +35,7 @@ def test_a_result_in_the_place_of_an_argument_counts_once() -> None:
     assert needs.total == needs.arguments + needs.besides + 7
 
 
-def test_a_program_beyond_the_limit_is_refused_with_its_parts_and_the_settings_to_lower() -> None:
+def test_a_program_beyond_the_limit_is_refused_with_the_settings_to_lower() -> None:
     needs = memory.ProgramMemory(3 * GIB, GIB, GIB // 2)
     memory.check("update", needs, int(4.5 * GIB), "--x")
     with pytest.raises(

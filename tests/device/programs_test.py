@@ -80,7 +80,7 @@ def test_every_size_acts_and_the_update_learns(opened: list[_World], num_devices
     assert world.strategy.whole(world.actor.rings) is world.actor.rings
 
 
-def test_programs_that_need_more_than_the_device_has_are_refused_where_they_are_asked_for(
+def test_programs_beyond_the_device_are_refused_at_the_request(
     opened: list[_World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(memory, "limit_bytes", lambda device: 100)

@@ -52,9 +52,7 @@ def test_the_host_keeps_frames_where_that_is_asked_for() -> None:
 
 
 @pytest.mark.parametrize(("max_lag", "most"), [(1, 1), (2, apart.MOST_UPDATES)])
-def test_devices_that_learn_have_a_lane_of_their_own_and_take_turns_where_no_step_may_be_old(
-    max_lag: int, most: int
-) -> None:
+def test_learning_devices_have_their_own_lane_and_take_turns_if_needed(max_lag: int, most: int) -> None:
     queue = sources.Queue(length=1, batch_size=4, max_lag=max_lag, wait_seconds=0.0)
     strategy = _choose(_setup(queue, num_acting=1))
     assert (

@@ -113,7 +113,7 @@ def _killed_run(host: harness.Host, directory: pathlib.Path, *words: str) -> pat
     raise AssertionError("every run was through before it could be killed")
 
 
-def test_the_same_seed_gives_the_same_bits_and_metrics_though_killed_between_checkpoints_and_resumed(
+def test_a_seed_gives_the_same_bits_and_metrics_though_killed_and_resumed(
     host: harness.Host, tmp_path: pathlib.Path, reference: pathlib.Path
 ) -> None:
     host.compile_as_users_do()
@@ -126,7 +126,7 @@ def test_the_same_seed_gives_the_same_bits_and_metrics_though_killed_between_che
 
 @pytest.mark.slow  # tests/learner and tests/device have each part within a process
 @pytest.mark.parametrize("as_users_do", [False, True], ids=["quick", "as-users-do"])
-def test_a_run_with_priorities_and_reanalysis_that_was_killed_equals_one_that_was_not_nor_had_frames_with_the_host(
+def test_a_killed_run_with_priorities_and_reanalysis_equals_one_with_host_frames(
     host: harness.Host, tmp_path: pathlib.Path, reference: pathlib.Path, as_users_do: bool
 ) -> None:
     if as_users_do:

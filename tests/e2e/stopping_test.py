@@ -64,7 +64,7 @@ sys.exit(main.main(sys.argv[4:]))
 """Stands before a command line's own Python, `-m` and module: that command, with rows of the replay never written."""
 
 
-def test_killed_while_its_replay_is_still_written_a_run_goes_on_with_its_newest_parameters(
+def test_killed_while_writing_its_replay_a_run_keeps_its_newest_parameters(
     host: harness.Host, tmp_path: pathlib.Path
 ) -> None:
     """As where a machine is taken away 30 s after SIGTERM, and that is too short for the replay."""
@@ -112,7 +112,7 @@ sys.exit(main.main(sys.argv[4:]))
 
 
 @pytest.mark.parametrize(("ends", "code"), [("budget", 1), ("ctrl-c", 130)])
-def test_a_call_that_does_not_return_ends_with_the_newest_checkpoint_and_says_what_is_lost(
+def test_a_stuck_call_ends_with_the_newest_checkpoint_and_says_what_is_lost(
     host: harness.Host, tmp_path: pathlib.Path, ends: str, code: int
 ) -> None:
     run, stuck = tmp_path / "run", tmp_path / "stuck"
@@ -207,7 +207,7 @@ def test_a_full_disk_does_not_end_training(host: harness.Host, tmp_path: pathlib
     assert host.seedzero("checkpoint", "verify", f"--run_dir={learner.run}").code == 0
 
 
-def test_a_resume_without_its_replay_trains_again_and_a_last_state_that_cannot_be_saved_is_a_failure(
+def test_a_resume_without_replay_trains_again_and_a_failed_last_save_fails(
     host: harness.Host, tmp_path: pathlib.Path
 ) -> None:
     settings = (*harness.PACED, "--checkpoint.replay=off", "--checkpoint.every_seconds=0")

@@ -188,7 +188,7 @@ def test_both_repeat_the_previous_action_of_the_emulator_alike(sticky_actions, s
 
 
 @pytest.mark.usefixtures("pool")
-def test_sticky_actions_are_drawn_with_one_probability_for_each_emulator_frame_in_both():
+def test_sticky_actions_are_drawn_for_each_emulator_frame_in_both():
     """A new action is taken after p / (1 - p) = 1 frame on average; no-ops are no-ops, repeated or not."""
     means = []
     for env in both("Pong", num_envs=48, sticky_actions=0.5, frame_skip=1):

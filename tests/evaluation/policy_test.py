@@ -136,7 +136,7 @@ def test_a_search_tells_what_it_found_and_remembers_nothing() -> None:
     np.testing.assert_allclose(one.network_value, found.network_value[0], rtol=1e-6)
 
 
-def test_illegal_actions_are_not_taken_and_a_mask_is_there_where_the_environment_has_one() -> None:
+def test_illegal_actions_are_not_taken_and_masks_are_required() -> None:
     masked = types.EnvSpec((4,), "float32", 3, has_action_mask=True)
     policy = _policy(masked)
     for action in range(3):

@@ -82,7 +82,7 @@ def taking_turns() -> loop_world.Device:
     return loop_world.make_device(loop_world.PPO, num_learning=1)
 
 
-def test_acting_waits_for_the_parameters_of_an_update_apart_where_no_older_ones_may_act(
+def test_acting_waits_for_an_update_apart_if_no_older_parameters_may_act(
     taking_turns: loop_world.Device,
 ) -> None:
     world = loop_world.World(taking_turns, evaluation__every_updates=1000)

@@ -82,7 +82,7 @@ def _play_without_end(update: int, *, later: int, num_before: int = 0) -> evalua
     return None
 
 
-def test_a_baseline_that_takes_two_periods_cuts_off_what_is_longer_than_the_finished_episodes() -> None:
+def test_a_baseline_of_two_periods_cuts_off_the_longer_episodes() -> None:
     assert _play_without_end(1, later=7) is None
     ended = _play_without_end(1, later=8)
     assert ended is not None and not ended.is_best

@@ -184,7 +184,7 @@ def test_a_remote_environment_that_no_network_fits_is_refused_before_the_run_is_
     assert world.reception.spec is None
 
 
-def test_a_remote_environment_too_large_for_the_replay_is_refused_and_the_next_one_is_not() -> None:
+def test_a_remote_environment_too_large_for_the_replay_is_refused_alone() -> None:
     world = World("remote")
     with pytest.raises(errors.SpecMismatch, match=r"replay\.capacity=64000 needs \S+ GiB .* would fit"):
         # Four TiB: none of it may be allocated on the way to the refusal.

@@ -10,7 +10,7 @@ from seedzero.learner import local_socket
 from seedzero.transport import address as addresses
 
 
-def test_the_local_socket_lies_in_the_run_directory_unless_its_path_is_too_long_or_its_disk_has_none() -> None:
+def test_the_local_socket_lies_in_the_run_directory_if_it_can() -> None:
     with tempfile.TemporaryDirectory() as short:
         for _ in range(2):
             with local_socket.opened(pathlib.Path(short), "127.0.0.1:0") as local:

@@ -14,7 +14,7 @@ from seedzero.learner import stopping
 from seedzero.monitoring import counts
 
 
-def test_in_the_end_the_checkpoint_in_progress_is_waited_for_before_the_bucket_is_given_up(
+def test_the_last_checkpoint_is_waited_for_before_the_bucket_is_left(
     make_parts: parts_world.Make,
 ) -> None:
     def lose() -> None:

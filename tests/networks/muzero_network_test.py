@@ -201,7 +201,7 @@ def test_a_pooled_grid_shows_things_wherever_they_are(pooled: bool) -> None:
     assert np.allclose(one, nothing, atol=1e-3) != pooled
 
 
-def test_networks_have_neither_gates_nor_pooling_unless_told_as_in_runs_of_earlier_versions() -> None:
+def test_networks_have_gates_and_pooling_only_if_told() -> None:
     params = jax.eval_shape(muzero_net.make(configs.Config().network, GRID, "cpu").init, jax.random.key(0))
     assert set(params["representation"]) == {"Conv_0", "Conv_1", "Dense_0"}
     assert set(params["transition"]) == {"Dense_0", "LayerNorm_0", "Dense_1"}

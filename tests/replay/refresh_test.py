@@ -57,7 +57,7 @@ def counts(replay: ring_store.Rings, *, before: int, batch_size: int = 4_000, **
     return drawn
 
 
-def test_stale_steps_that_can_be_sampled_are_drawn_equally_often_whatever_their_priority() -> None:
+def test_stale_steps_are_drawn_equally_often_whatever_their_priority() -> None:
     random = np.random.default_rng(1)
     weight = np.where(random.random((SLOTS, LENGTH)) < 0.7, 10.0 ** random.integers(-3, 4, (SLOTS, LENGTH)), 0)
     version = random.integers(0, 10, (SLOTS, LENGTH))

@@ -46,7 +46,7 @@ def test_a_row_after_a_final_one_is_first_even_if_it_does_not_say_so() -> None:
 
 
 @pytest.mark.parametrize("crosses", [False, True])
-def test_the_last_row_of_an_episode_can_be_sampled_where_windows_cross_episodes_but_never_one_before_a_cut(
+def test_windows_that_cross_episodes_begin_in_last_rows_never_before_a_cut(
     crosses: bool,
 ) -> None:
     def write(replay: ring_store.Rings, number: int, **flags: Any) -> ring_store.Rings:

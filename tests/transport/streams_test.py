@@ -92,7 +92,7 @@ async def test_heartbeats_alone_do_not_keep_a_stream() -> None:
 
 
 @in_a_loop
-async def test_heartbeats_alone_do_not_keep_the_slots_of_a_worker_that_makes_no_environments() -> None:
+async def test_heartbeats_alone_do_not_keep_the_slots_of_a_worker() -> None:
     learner = Learner()
     room = Room(learner)
     stream = room.stream(handshake.encode_hello(HELLO))

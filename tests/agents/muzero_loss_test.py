@@ -139,7 +139,7 @@ def test_each_reward_is_trained_on_the_step_that_leads_to_its_position() -> None
     np.testing.assert_allclose(reward_loss({"p": 1.0, "q": 1.0}), np.mean(entropy.sum(axis=1) / 2), atol=1e-5)
 
 
-def test_actions_behind_an_episodes_end_are_the_policys_and_earlier_ones_are_as_taken() -> None:
+def test_actions_behind_an_end_are_the_policys_earlier_ones_as_taken() -> None:
     """States are the last action, of three; the policy never takes that one again."""
     config = cases.make_config()
     parts = cases.hand_model(config)

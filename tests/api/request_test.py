@@ -71,7 +71,7 @@ def test_an_environment_is_shown_with_all_settings_that_may_change_it() -> None:
     assert spec is not None and spec.observation_high == 50.0  # the time, at most
 
 
-def test_emulators_of_gymnasium_hint_at_the_environments_with_the_usual_preprocessing() -> None:
+def test_emulators_of_gymnasium_hint_at_the_usual_preprocessing() -> None:
     asked = request.make({}, {"env.id": "gym:ALE/Pong-v5"})
     assert asked.preset == "pixels"
     assert any("--env=atari:Pong has Atari's usual preprocessing" in note for note in asked.notes)

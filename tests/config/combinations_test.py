@@ -195,7 +195,7 @@ def test_a_clip_ratio_that_is_to_fall_with_a_constant_learning_rate_is_told(
     assert len(notes) == num_notes and all("--ppo.decay_updates=N" in note for note in notes)
 
 
-def test_a_preset_s_falling_clip_ratio_with_the_user_s_constant_learning_rate_is_told() -> None:
+def test_a_falling_clip_ratio_with_a_constant_learning_rate_is_told() -> None:
     asked = configs.override(presets.get("atari", "ppo"), {"ppo.decay_updates": 0})
     _, notes = combinations.imply(asked, preset_env=asked.env.id, explicit={"ppo.decay_updates"})
     assert asked.ppo.decay_clip and any("--ppo.decay_clip=true changes nothing" in note for note in notes)
@@ -329,7 +329,7 @@ def test_a_preset_leaves_out_what_an_own_network_lacks_a_user_may_not() -> None:
         ("ppo", "memory:cartpole", "", None),
     ],
 )
-def test_agents_with_an_lstm_learn_through_as_many_steps_as_a_task_must_be_remembered(
+def test_agents_with_an_lstm_learn_through_the_steps_of_a_memory_task(
     agent: str, env: str, explicit: str, implied: tuple[str, int] | None
 ) -> None:
     asked = configs.override(presets.get(presets.choose(env, None)[0], agent), {"env.id": env})

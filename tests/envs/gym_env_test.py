@@ -204,7 +204,7 @@ def test_wrong_continuous_actions_are_refused(actions, message):
         env.step(actions)
 
 
-def test_an_environment_that_cannot_be_made_where_it_is_checked_may_be_made_elsewhere(monkeypatch):
+def test_an_environment_that_cannot_be_made_here_may_be_made_elsewhere(monkeypatch):
     def missing(*args, **kwargs):
         raise gymnasium.error.DependencyNotInstalled("Box2D is not installed")
 

@@ -195,9 +195,7 @@ def test_every_agent_is_here() -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_run_repeats_bit_for_bit_also_when_it_resumes_from_a_checkpoint_on_the_disk(
-    name: str, tmp_path: pathlib.Path
-) -> None:
+def test_a_run_repeats_bit_for_bit_also_after_a_resume(name: str, tmp_path: pathlib.Path) -> None:
     settings, spec, num_learning = CASES[name]
     device = loop_world.make_device(dict(settings), spec, num_learning=num_learning, ahead=False)
     whole, again = (loop_world.World(device, **LOCK_STEP) for _ in range(2))

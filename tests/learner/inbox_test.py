@@ -177,7 +177,7 @@ def test_a_worker_elsewhere_with_a_local_ones_name_is_another() -> None:
     assert world.overdue == ["a"]
 
 
-def test_a_remote_environment_that_no_network_fits_is_refused_before_the_run_is_built() -> None:
+def test_a_remote_environment_without_a_fitting_network_is_refused_early() -> None:
     world = World("remote")
     with pytest.raises(errors.SpecMismatch, match=r"learner cannot be built for these environments: .*3 players"):
         world.join("a", types.EnvSpec((2,), "float32", 3, num_players=3), kind="yours")

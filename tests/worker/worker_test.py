@@ -210,7 +210,7 @@ def test_a_session_sends_every_step_of_both_groups_and_ends_with_the_learner(ser
             step = expected.step(np.full(3, catch.LEFT, np.int32))
 
 
-def test_after_a_restart_environments_are_reset_and_made_anew_only_for_other_settings(serve, run):
+def test_a_restart_resets_environments_and_makes_them_anew_for_new_settings(serve, run):
     made = []
 
     def factory(num_envs):
@@ -233,7 +233,7 @@ def test_after_a_restart_environments_are_reset_and_made_anew_only_for_other_set
         np.testing.assert_array_equal(requests[0].step.observation, expected.observation)
 
 
-def test_environments_of_several_tasks_are_made_for_their_places_and_tell_their_tasks(serve, run, monkeypatch):
+def test_environments_of_several_tasks_tell_their_tasks(serve, run, monkeypatch):
     made = []
 
     def make(env_id, settings, num_envs, *, indices=(), **others):

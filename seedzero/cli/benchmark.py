@@ -138,11 +138,11 @@ environments: steps a second of --env=ENV in one worker process, through the wir
   worker.envs_per_group and worker.num_groups say, with worker.threads threads. No agent acts: actions are random.
 acting: environment steps a second of the acting program, against the agent alone and its networks alone.
 replay: writing and sampling, against plain copies of as many bytes.
-update: updates a second, against the bare gradient, and where the time goes.
+update: updates a second, against the bare gradient, and the parts' times.
 search: one search of 18 actions, against mctx (a package of its own) and against its network calls alone,
   with 16 and 50 simulations. The networks: free (predictions from a random table), small and middle (the atari
-  preset's). ratio_to_mctx: mctx's time / the search's, more than 1 where the search is faster. ratio_to_network:
-  the search's time / that of its network calls alone, 1 where the tree costs nothing. considered: the root actions
+  preset's). ratio_to_mctx: mctx's time / the search's, more than 1 if the search is faster. ratio_to_network:
+  the search's time / that of its network calls alone, 1 if the tree costs nothing. considered: the root actions
   that Gumbel starts with; PUCT has no such number and shows 0. Takes 3 to 4 minutes on two cores.
 
 Every ratio is the median over short slices that alternate in the same run, and a share of the peer's speed:

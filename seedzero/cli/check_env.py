@@ -168,20 +168,20 @@ def _number(value: float) -> str:
 
 
 COMMAND = parse.Command(
-    summary="Steps an environment at random and says what training would make of it; trains nothing.",
+    summary="Steps an environment at random; prints its spaces, episodes and fitting settings; trains nothing.",
     usage="ENV [--preset=NAME] [--agent=NAME] [--env.KEY=VALUE ...] [--json]",
     flags=(
         parse.Flag("preset", "preset to judge by (default: the one that suits the environment)", "NAME"),
-        parse.Flag("steps", f"random steps (default: {NUM_STEPS}, or those of {MAX_SECONDS:g} s)", "N"),
+        parse.Flag("steps", f"random steps (default: {NUM_STEPS}, or as many as {MAX_SECONDS:g} s allow)", "N"),
         parse.Flag("json", "print one line of JSON"),
     ),
     words=((),),
     takes_settings=True,
     details="""
 It makes the environment as a worker would and prints its arrays, the range of their values, lengths and returns of
-episodes, rewards, speed, the preset and network that `seedzero train --env=ENV` takes, and what to mend or set.
+episodes, rewards, speed, the preset and network that `seedzero train --env=ENV` takes, and advice.
 
-The exit code is 1 where training would refuse the environment.
+The exit code is 1 for an environment that training would refuse.
 
 Examples:
   seedzero check-env gym:LunarLander-v3

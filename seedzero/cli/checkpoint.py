@@ -84,7 +84,7 @@ COMMAND = parse.Command(
         parse.Flag("json", "print one line of JSON in place of the table: sizes in bytes, times since the epoch"),
     ),
     details="""
-A row a checkpoint, oldest first, the best one by evaluation last. verify ends with 1 where one is damaged; a resume
+A row a checkpoint, oldest first, the best one by evaluation last. verify ends with 1 if one is damaged; a resume
 takes the newest that is whole. The JSON is a list of step, best, ok, reason, bytes, time, has_replay and
 kept_for_good.""",
     run=run,

@@ -160,7 +160,7 @@ def export(arguments: parse.Arguments) -> int:
 _STEP = parse.Flag(
     "step",
     "which checkpoint: an update's number, best (by evaluation while training, the first one left out) or "
-    "last; default: best where there is one, else last; games of two players are evaluated with last",
+    "last; default: best if there is one, else last; games of two players are evaluated with last",
     "N|best|last",
 )
 _LIMIT = parse.Flag(
@@ -231,7 +231,7 @@ EXPORT = parse.Command(
         parse.Flag("out", "directory to write; an earlier export there is replaced as a whole", "DIR", required=True),
         parse.Flag(
             "step",
-            "which checkpoint: an update's number, best or last; default: best where there is one, else last",
+            "which checkpoint: an update's number, best or last; default: best if there is one, else last",
             "N|best|last",
         ),
         parse.Flag("format", "stablehlo (the default): programs of jax.export", "stablehlo"),

@@ -97,13 +97,13 @@ def _text(value: options.Value) -> str:
 
 
 AGENTS = parse.Command(
-    summary="Lists the agents: what each plays, what it learns from, and where to choose it.",
+    summary="Lists the agents: their games, their data, and tasks that suit them.",
     usage="",
     flags=(),
     run=agents,
 )
 ENVS = parse.Command(
-    summary="Lists the families of environments: what is installed, how to install the rest, an example of each.",
+    summary="Lists the families of environments: installed or how to install, with an example of each.",
     usage="",
     flags=(),
     run=envs,

@@ -35,8 +35,8 @@ def of_field(name: str, field: dataclasses.Field[Any], *, required: bool = False
 
 TRUST = Flag(
     "trust_run_dir",
-    "import and run the modules that the run directory names (an environment or a network in Python), which may do "
-    "anything here: for directories whose maker you trust",
+    "import and run the modules that the run directory names (an environment or a network in Python), which may "
+    "do anything here: for directories of makers you trust",
 )
 
 

@@ -16,7 +16,7 @@ def run(arguments: parse.Arguments) -> int:
 
 
 COMMAND = parse.Command(
-    summary="Steps environments for a learner; needs its address, and its token where it wants one.",
+    summary="Steps environments for a learner; needs its address, and its token if it has one.",
     usage="--server=HOST:PORT|unix:PATH [--token_file=FILE] [--tls.ca_file=FILE] [--num_envs=N] [--threads=N]",
     flags=tuple(
         parse.of_field(name, field, required=name == "server") for name, field in worker_options.FLAGS.items()

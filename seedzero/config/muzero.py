@@ -94,7 +94,7 @@ class NetworkConfig(options.Section):
     head_width: int = options.fixed(64, "units of the heads' hidden layer", low=1)
     normalize_observations: bool = options.fixed(
         True,
-        "scale each feature by its running mean and variance, where bounds do not tell its scale",
+        "scale each feature without finite bounds by its running mean and variance",
         earlier=False,
     )
     num_bins: int = options.fixed(121, "bins of the categorical value and reward", low=3)

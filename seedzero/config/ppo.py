@@ -51,7 +51,7 @@ class PPOConfig(options.AgentSection):
     reward_scale: float = shared.reward_scale(1.0)
     clip_reward: float = shared.clip_reward(0.0)
     initial_std: float = options.fixed(
-        1.0, "continuous actions: first standard deviation, where the bounds are -1 and 1", low=1e-3, high=10
+        1.0, "continuous actions: first standard deviation, within bounds of -1 and 1", low=1e-3, high=10
     )
     squash: bool = options.fixed(False, "continuous actions: tanh keeps them within the bounds; else they are clipped")
     learning_rate: float = options.tunable(2.5e-4, "initial learning rate", low=0)

@@ -102,7 +102,7 @@ PRESETS: Mapping[str, Preset] = {
         evaluation=dict(every_updates=2_000, episodes=50, num_envs=50),
     ),
     "vector": _preset(
-        "any Gymnasium environment whose observations are vectors or small grids",
+        "any Gymnasium environment with vectors or small grids as observations",
         env=dict(id="gym:LunarLander-v3"),
         evaluation=dict(every_updates=500, episodes=20, num_envs=20),
     ),
@@ -113,7 +113,7 @@ PRESETS: Mapping[str, Preset] = {
         evaluation=dict(every_updates=500, episodes=20, num_envs=20),
     ),
     "memory-tmaze": _preset(
-        "a corridor whose start shows where to turn at its end; 20 cells: ends at a mean return of 0.95, of at most 1",
+        "a corridor; its start shows the turn at its end; 20 cells: ends at a mean return of 0.95, of at most 1",
         env=dict(id="memory:tmaze-20"),
         run=dict(stop_at_return=0.95),
         evaluation=dict(every_updates=500, episodes=100, num_envs=50),
@@ -125,7 +125,7 @@ PRESETS: Mapping[str, Preset] = {
         evaluation=dict(every_updates=500, episodes=100, num_envs=50),
     ),
     "discrete": _preset(
-        "any Gymnasium environment whose observations are numbers, such as FrozenLake or Taxi",
+        "any Gymnasium environment with numbers as observations, such as FrozenLake or Taxi",
         env=dict(id="gym:FrozenLake-v1"),
         evaluation=dict(every_updates=2_000, episodes=100, num_envs=50),
     ),
@@ -154,7 +154,7 @@ PRESETS: Mapping[str, Preset] = {
         on_cpu=_FOOTBALL_ON_CPU,
     ),
     "pixels": _preset(
-        "any Gymnasium environment whose observations are images",
+        "any Gymnasium environment with images as observations",
         env=dict(id="gym:ALE/Pong-v5"),
         worker=dict(envs_per_group=64),
         training=dict(publish_every=4, max_in_flight=3),

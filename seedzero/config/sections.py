@@ -67,7 +67,7 @@ class EnvConfig(options.Section):
     sticky_actions: float = options.fixed(
         0.25, "Atari: probability that an emulator frame repeats the previous action", low=0, high=1
     )
-    full_action_space: bool = options.fixed(True, "Atari: all 18 actions, not only those a game uses")
+    full_action_space: bool = options.fixed(True, "Atari: all 18 actions, not only the game's own")
     noop_max: int = options.fixed(0, "Atari: at most so many no-op frames after a reset", "frames", low=0)
     life_loss: bool = options.fixed(False, "Atari: losing a life terminates the training episode")
     checkpoint_rewards: bool = options.fixed(
@@ -100,7 +100,7 @@ class EnvConfig(options.Section):
         "", "DMLab: DIR or gs://BUCKET/PATH that keeps compiled levels for all workers and runs; empty: none"
     )
     level_seeds: int = options.fixed(
-        0, "DMLab: episodes take so many different seeds, whose levels a cache then has; 0: all there are", low=0
+        0, "DMLab: number of different seeds of episodes, so that a cache holds all levels; 0: no limit", low=0
     )
 
     @property
@@ -148,9 +148,7 @@ class TransportConfig(options.Section):
         low=4 * 2**20,
         high=2**31 - 1,
     )
-    token_file: str = options.free(
-        "", "file with the workers' bearer token; needed where HOST is more than this machine"
-    )
+    token_file: str = options.free("", "file with the workers' bearer token; needed unless HOST is this machine")
     insecure: bool = options.free(False, "listen beyond this machine without a token: anybody may join")
 
 
@@ -189,8 +187,8 @@ class ReplayConfig(options.Section):
     )
     placement: str = options.free(
         "auto",
-        "memory of the observations: device; host: the machine's, copied to the device for each update; auto: host "
-        "where the device has no room",
+        "memory of the observations: device; host: the machine's, copied to the device for each update; auto: "
+        "host if the device has no room",
         choices=("auto", "device", "host"),
     )
     min_steps: int = options.free(1_000, "steps stored before training starts", "environment steps", low=1)
@@ -212,7 +210,7 @@ class ReplayConfig(options.Section):
         0.4, "factor of the loss: sampling probability ^ -beta; 1 removes the bias", low=0, high=1
     )
     priority_beta_updates: int = options.tunable(
-        0, "updates in which beta grows linearly to 1; 0: it stays", "updates", low=0
+        0, "updates for beta to grow linearly to 1; 0: constant", "updates", low=0
     )
     priority_epsilon: float = options.tunable(1e-3, "added to every priority", "return", low=1e-6)
     importance_min: float = options.tunable(
@@ -257,7 +255,7 @@ class EvaluationConfig(options.Section):
     )
     pauses_training: bool = options.free(
         False,
-        "training waits for an evaluation, whose steps else wait for acting and updates; for short, quick episodes",
+        "training waits for an evaluation to end, in place of alternating; for short, quick episodes",
     )
 
 

@@ -56,7 +56,7 @@ q_torso = _declared(
 q_optimizer = _declared(options.fixed, "optimizer; rmsprop: the centered one", choices=("rmsprop", "adam"))
 learning_rate = _declared(options.tunable, "learning rate", low=0)
 decay_updates = _declared(
-    options.tunable, "updates in which the learning rate falls linearly to 0; 0: it stays", "updates", low=0
+    options.tunable, "updates for the learning rate to fall linearly to 0; 0: constant", "updates", low=0
 )
 rmsprop_decay = _declared(options.tunable, "RMSProp: decay of its averages", low=0, high=1)
 optimizer_epsilon = _declared(options.tunable, "added to the divisor of a step", low=1e-12)
@@ -106,7 +106,7 @@ class Optimizer(NamedTuple):
       clip_norm: largest global norm of the gradients; 0: no limit.
       epsilon: added to the divisor; RMSProp's lies under the root.
       decay: of RMSProp's averages.
-      decay_updates: updates in which the learning rate falls linearly to 0; 0: it stays.
+      decay_updates: updates for the learning rate to fall linearly to 0; 0: constant.
     """
 
     kind: str

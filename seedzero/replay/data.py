@@ -27,7 +27,7 @@ class Prioritization(NamedTuple):
     Attributes:
       alpha: a row is drawn in proportion to priority ^ alpha; more than 0.
       beta: the loss of a row drawn with probability P has a factor P ^ -beta; 1 removes the bias.
-      beta_updates: updates in which beta grows linearly to 1; 0: it stays.
+      beta_updates: updates for beta to grow linearly to 1; 0: constant.
       epsilon: added to every priority: none is 0.
       least: factors of the loss are at least this share of the largest one (EfficientZero V2: 0.1).
     """

@@ -6,9 +6,15 @@ import re
 
 import pytest
 
+from seedzero.cli import main as commands
+from seedzero.config import config as configs
+
 PACKAGE = pathlib.Path(__file__).parents[1] / "seedzero"
 MOST_VAGUE, MOST_PRONOUNS = 0.3, 3.7
 """Words per 100 of a room's first paragraphs."""
+MOST_VAGUE_OF_DOCUMENTS = 0.7
+"""Words per 100 of a document, and of all help texts."""
+DOCUMENTS = [path.relative_to(PACKAGE.parent).as_posix() for path in sorted((PACKAGE.parent / "docs").rglob("*.md"))]
 _VAGUE = re.compile(r"\b(?:what|where|who|whose|those|ones)\b", re.IGNORECASE)
 _PRONOUN = re.compile(
     r"\b(?:it|its|itself|they|them|their|theirs|themselves|this|that|these|those|which|one|ones|what|who|whose|whom)\b",
@@ -32,6 +38,11 @@ def docstrings(source: str) -> list[str]:
     return [text for text in found if text]
 
 
+def prose(text: str) -> str:
+    """Returns a document without blocks, code and links' targets."""
+    return re.sub(r"^ *```.*?^ *```$|`[^`\n]+`|\]\([^)]*\)", "", text, flags=re.DOTALL | re.MULTILINE)
+
+
 def _rooms() -> dict[str, list[str]]:
     rooms: dict[str, list[str]] = {}
     for path in sorted(PACKAGE.rglob("*.py")):
@@ -47,6 +58,20 @@ def test_no_room_has_many(words: re.Pattern[str], most: float) -> None:
     found = {room: share(words, texts) for room, texts in _rooms().items()}
     too_many = {room: round(value, 2) for room, value in found.items() if value > most}
     assert not too_many, "say it with nouns: name the thing in place of what, where, who, it, that, those"
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_documents_have_few_vague_words(name: str) -> None:
+    assert (
+        share(_VAGUE, [prose((PACKAGE.parent / name).read_text(encoding="utf-8")).replace("\n\n", "\n")])
+        <= MOST_VAGUE_OF_DOCUMENTS
+    )
+
+
+def test_help_texts_have_few_vague_words() -> None:
+    helps = [field.metadata["help"] for field in configs.fields().values()]
+    helps += [flag.help for command in commands.COMMANDS.values() for flag in command.flags]
+    assert share(_VAGUE, helps) <= MOST_VAGUE_OF_DOCUMENTS
 
 
 def test_no_docstring_opens_with_a_question() -> None:

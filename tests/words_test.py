@@ -39,8 +39,9 @@ def docstrings(source: str) -> list[str]:
 
 
 def prose(text: str) -> str:
-    """Returns a document without blocks, code and links' targets."""
-    return re.sub(r"^ *```.*?^ *```$|`[^`\n]+`|\]\([^)]*\)", "", text, flags=re.DOTALL | re.MULTILINE)
+    """Returns a document as one paragraph, without blocks, code and links' targets."""
+    kept = re.sub(r"^ *```.*?^ *```$|`[^`\n]+`|\]\([^)]*\)", "", text, flags=re.DOTALL | re.MULTILINE)
+    return " ".join(kept.split())
 
 
 def _rooms() -> dict[str, list[str]]:
@@ -62,10 +63,8 @@ def test_no_room_has_many(words: re.Pattern[str], most: float) -> None:
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_documents_have_few_vague_words(name: str) -> None:
-    assert (
-        share(_VAGUE, [prose((PACKAGE.parent / name).read_text(encoding="utf-8")).replace("\n\n", "\n")])
-        <= MOST_VAGUE_OF_DOCUMENTS
-    )
+    text = (PACKAGE.parent / name).read_text(encoding="utf-8")
+    assert share(_VAGUE, [prose(text)]) <= MOST_VAGUE_OF_DOCUMENTS
 
 
 def test_help_texts_have_few_vague_words() -> None:

@@ -261,7 +261,7 @@ def _search(
     explore: jax.Array,
     key: jax.Array,
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """Returns the actions [B], or [B, D] in -1 to 1, and their stored companions.
+    """Returns the actions [B], or [B, D] in -1 to 1, and the arrays to store with them.
 
     Observations {name: [B, ...]} are stacked.
     """

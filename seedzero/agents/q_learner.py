@@ -56,7 +56,7 @@ def init(parts: QLearnerParts[Config], key: jax.Array) -> learning.TrainState:
 
 
 def stored(spec: types.EnvSpec) -> dict[str, sources.Stored]:
-    """Returns the stored companions of an action, see `taken`."""
+    """Returns the specification of the arrays stored with an action, see `taken`."""
     legal = {"legal": sources.Stored((spec.num_actions,), np.dtype(bool))} if spec.has_action_mask else {}
     return {"action": sources.Stored((), np.dtype(np.int32)), **legal}
 

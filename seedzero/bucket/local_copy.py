@@ -92,7 +92,7 @@ class _LocalCopy:
             )
 
     def fetch_newest(self) -> int | None:
-        """Fetches the newest whole checkpoint, unless the local copy is as new or newer; returns the newer step."""
+        """Fetches the newest whole checkpoint, unless the local copy is as new; returns the local step, else None."""
         local, _ = saved_files.newest_verified(self.path / "checkpoints")
         for step in sorted(self.objects.steps(), reverse=True):
             if local is not None and local.step >= step:

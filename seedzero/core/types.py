@@ -192,7 +192,7 @@ class EnvSpec:
 
     @property
     def num_tasks(self) -> int:
-        """At least 1."""
+        """Number of tasks, at least 1."""
         return max(1, len(self.tasks))
 
     @property

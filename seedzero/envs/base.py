@@ -135,7 +135,7 @@ def close_all(things: Iterable[Closable]) -> None:
 
 @contextlib.contextmanager
 def closed_on_error() -> Iterator[list[Any]]:
-    """Yields a list for objects made within: any exception closes all objects, and hides no later error of `close`."""
+    """Yields a list for objects made within; an exception closes all of them, and no error of `close` hides it."""
     made: list[Closable] = []
     try:
         yield made

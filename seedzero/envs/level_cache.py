@@ -66,7 +66,7 @@ class LevelCache:
 
     @contextlib.contextmanager
     def _reported(self, action: str) -> Iterator[None]:
-        """Reports the first failure of the place, and goes on."""
+        """While entered, logs the first failure of the cache's place, and suppresses all."""
         try:
             yield
         except (OSError, errors.BucketError) as error:

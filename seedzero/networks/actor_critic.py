@@ -258,7 +258,7 @@ class _Dueling(_Model):
 
 
 class _Ppo(_Model):
-    """A prediction. initial_std: of vector actions; their number of dimensions."""
+    """PPO's prediction. num_dimensions: of vector actions, 0 for numbers; initial_std: of vector actions."""
 
     num_dimensions: int = 0
     initial_std: float = 1.0

@@ -257,7 +257,7 @@ def aligned(array: np.ndarray) -> np.ndarray:
 
 
 def action_mask(group: int, data: bytes, shape: tuple[int, int] | None) -> np.ndarray | None:
-    """Returns bool of this shape; None without a mask, for empty bytes alone."""
+    """Returns bool of this shape; None without a mask, and then the bytes must be empty."""
     if shape is None:
         check_length("action_mask", group, len(data), 0)
         return None

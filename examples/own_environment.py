@@ -29,7 +29,7 @@ class Corridor(gymnasium.Env[int, int]):  # ten cells; the right end pays 1
 
 
 if __name__ == "__main__":
-    settings = {"env.max_episode_steps": 30, "evaluation.every_updates": 200}
+    settings = {"env.max_episode_steps": 30, "evaluation.every_updates": 200, "agent": "vtrace"}
     settings["max_updates"] = int(os.environ.get("MAX_UPDATES", "2000"))
     run_dir = sys.argv[1] if len(sys.argv) > 1 else "runs/corridor"
     ended = seedzero.train("python:own_environment:Corridor", run_dir=run_dir, stop_at_return=0.99, **settings)

@@ -45,7 +45,9 @@ def _acted(state: base.TrainState, observation: jax.Array, **changes: Any) -> ba
     return jax.jit(agent.act)(agent.acting(state), (), inputs, jax.random.key(0))[1]
 
 
-@pytest.mark.parametrize(("factor", "target_updates"), [(2.0**14, 0), (2.0**-10, 2)])
+@pytest.mark.parametrize(
+    ("factor", "target_updates"), [(2.0**14, 0), pytest.param(2.0**-10, 2, marks=pytest.mark.slow)]
+)
 def test_rewards_in_other_units_are_learned_alike(factor: float, target_updates: int) -> None:
     changes = dict(muzero__target_network_updates=target_updates)
     num_observations = 1 + (3 if target_updates else 0)

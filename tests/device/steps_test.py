@@ -127,7 +127,7 @@ def test_evaluation_acts_without_being_stored(num_devices: int) -> None:
     assert not np.asarray(host.actor.rings.cursor).any()
 
 
-@pytest.mark.parametrize("is_prioritized", [False, True])
+@pytest.mark.parametrize("is_prioritized", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_the_same_windows_give_the_same_update_on_any_number_of_devices(is_prioritized: bool) -> None:
     """All episodes are alike, so which windows are sampled makes no difference: only the averaging can."""
     results = []

@@ -194,7 +194,11 @@ def test_every_agent_is_here() -> None:
     assert {str(case.settings.get("run.agent", "muzero")) for case in CASES.values()} == set(agents.AGENTS)
 
 
-@pytest.mark.parametrize("name", CASES)
+SLOW = ("ppo", "muzero, with a long random start")
+"""Cases whose parts others have, too."""
+
+
+@pytest.mark.parametrize("name", [pytest.param(x, marks=pytest.mark.slow if x in SLOW else ()) for x in CASES])
 def test_a_run_repeats_bit_for_bit_also_after_a_resume(name: str, tmp_path: pathlib.Path) -> None:
     settings, spec, num_learning = CASES[name]
     device = loop_world.make_device(dict(settings), spec, num_learning=num_learning, ahead=False)

@@ -11,7 +11,9 @@ the lowest to the highest. `TITLE=RUN_DIR` needs no label.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import pathlib
+import sys
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -89,6 +91,8 @@ def main() -> None:
     parser.add_argument("items", nargs="+", metavar="TITLE/LABEL=RUN_DIR[,RUN_DIR...]")
     parser.add_argument("--x", choices=("seconds", "env_steps"), default="seconds", help="default: seconds")
     arguments = parser.parse_args()
+    if importlib.util.find_spec("matplotlib") is None:
+        raise SystemExit(f"matplotlib is missing; install it: {sys.executable} -m pip install 'matplotlib<4'")
     draw(arguments.out, read(arguments.items, arguments.x), arguments.x)
     print(arguments.out)
 

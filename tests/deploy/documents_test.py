@@ -10,6 +10,7 @@ import shutil
 import deploy_files
 import pytest
 
+import seedzero
 from seedzero.core import errors
 
 ROOT = deploy_files.ROOT
@@ -108,6 +109,15 @@ def test_scripts_take_the_command_lines(name: str) -> None:
             flags = [word.removeprefix("--").partition("=")[0] for word in words if word.startswith("--")]
             shared = (ROOT / "experiments" / "runs.py").read_text(encoding="utf-8")
             assert all("." in flag or f'"{flag}"' in source or f"--{flag}" in source + shared for flag in flags), line
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_python_in_documents_compiles(name: str) -> None:
+    for language, block in _blocks((ROOT / name).read_text(encoding="utf-8")):
+        if language == "python":
+            compile(block, name, "exec")
+            for word in re.findall(r"\bseedzero\.(\w+)\(", block):
+                assert hasattr(seedzero, word), word
 
 
 def _anchors(path: pathlib.Path) -> set[str]:

@@ -13,11 +13,12 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import pathlib
-import sys
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import runs
+
+from seedzero.core import packages
 
 Curve = list[tuple[np.ndarray, np.ndarray]]
 """Each seed's x and mean returns."""
@@ -92,7 +93,7 @@ def main() -> None:
     parser.add_argument("--x", choices=("seconds", "env_steps"), default="seconds", help="default: seconds")
     arguments = parser.parse_args()
     if importlib.util.find_spec("matplotlib") is None:
-        raise SystemExit(f"matplotlib is missing; install it: {sys.executable} -m pip install 'matplotlib<4'")
+        raise SystemExit(f"matplotlib is missing; install it: {packages.install_command('matplotlib')}")
     draw(arguments.out, read(arguments.items, arguments.x), arguments.x)
     print(arguments.out)
 

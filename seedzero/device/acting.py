@@ -29,47 +29,32 @@ from seedzero.replay import rings as ring_store
 
 
 class Carried(NamedTuple):
-    """Memory of the environments, a row each.
+    """Memory of the environments, a row each."""
 
-    Attributes:
-      past: frames before the newest one, {name: [S, *shape with stack - 1 frames on the last axis]}; {} for a stack
-        of 1.
-      memory: the agent's.
-    """
-
-    past: dict[str, jax.Array]
-    memory: base.Memory
+    past: dict[
+        str, jax.Array
+    ]  # before the newest, [S, *shape, stack - 1 frames on the last axis]; {} for a stack of 1
+    memory: base.Memory  # the agent's
 
 
 class ActorState(NamedTuple):
-    """The states changed by an acting call, which are donated.
+    """The states changed by an acting call, which are donated."""
 
-    Attributes:
-      carried: by the environments, [slots, ...] over all shards; past frames [slots, 1, ...] in the rings' layout.
-      rings: the stored rows, [training slots, time, ...] over all shards.
-    """
-
-    carried: Carried
-    rings: ring_store.Rings
+    carried: Carried  # [slots, ...] over all shards; past frames [slots, 1, ...] in the rings' layout
+    rings: ring_store.Rings  # the stored rows, [training slots, time, ...] over all shards
 
 
 class Seen(NamedTuple):
-    """Observations of B environments; the fields of `base.Inputs`, with one newest frame each.
+    """Observations of B environments; the fields of `base.Inputs`, with one newest frame each."""
 
-    Attributes:
-      frame: [B, *observation_shape] of the spec's dtype, as the worker sent it.
-      terminated: None: evaluations, whose steps nobody learns from.
-      task: None: 0 everywhere.
-    """
-
-    frame: jax.Array
+    frame: jax.Array  # [B, *observation_shape] of the spec's dtype, as the worker sent it
     reward: jax.Array
     first: jax.Array
     action_mask: jax.Array
     explore: jax.Array
     slot: jax.Array
-    terminated: jax.Array | None = None
-    task: jax.Array | None = None
+    terminated: jax.Array | None = None  # None: evaluations, whose steps nobody learns from
+    task: jax.Array | None = None  # None: 0 everywhere
 
 
 def make_act(setup: setups.Setup) -> Callable[..., tuple[ActorState, jax.Array]]:

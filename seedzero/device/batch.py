@@ -18,17 +18,11 @@ from seedzero.transport import messages
 
 
 class Layout(NamedTuple):
-    """Places of slots on the devices; every shard holds equal parts of both kinds.
+    """Places of slots on the devices; every shard holds equal parts of both kinds."""
 
-    Attributes:
-      num_shards: devices that share the slots.
-      num_train: training slots over all shards; global slots 0 .. num_train - 1.
-      num_evaluate: evaluation slots over all shards; the global slots after them.
-    """
-
-    num_shards: int
-    num_train: int
-    num_evaluate: int
+    num_shards: int  # devices that share the slots
+    num_train: int  # training slots over all shards; global slots 0 .. num_train - 1
+    num_evaluate: int  # evaluation slots over all shards; the global slots after them
 
     @property
     def train_per_shard(self) -> int:
@@ -74,45 +68,26 @@ def plan(config: configs.Config, num_shards: int) -> tuple[Layout, tuple[int, ..
 
 
 class Message(NamedTuple):
-    """A group's newest observations, waiting for actions.
+    """A group's newest observations, waiting for actions."""
 
-    Attributes:
-      request: as the server checked it.
-      slots: [E] int32 global slots of the group.
-      arrived: clock reading in seconds.
-    """
-
-    request: messages.StepRequest
-    slots: np.ndarray
-    arrived: float
+    request: messages.StepRequest  # as the server checked it
+    slots: np.ndarray  # [E] int32 global slots of the group
+    arrived: float  # clock reading in seconds
 
 
 class Batch(NamedTuple):
-    """Arrays of one acting call over D shards with n rows each (R = D * n), padding included.
+    """Arrays of one acting call over D shards with n rows each (R = D * n), padding included."""
 
-    Attributes:
-      slot: [R] int32 local slots; padding rows are out of range.
-      ring: [R] int32 local rings; rows that are not stored are out of range: evaluation's, and padding.
-      observation: [R, *observation_shape].
-      reward: [R] float32.
-      terminated: [R] bool.
-      truncated: [R] bool.
-      first: [R] bool, true: first observation of an episode or run; true for padding.
-      action_mask: [R, A] bool, true: legal; all true for padding.
-      explore: [R] int8, EXPLORE in training rows, GREEDY in evaluations, see core/types.
-      task: [R] int32, place in `EnvSpec.tasks`.
-    """
-
-    slot: np.ndarray
-    ring: np.ndarray
-    observation: np.ndarray
-    reward: np.ndarray
-    terminated: np.ndarray
-    truncated: np.ndarray
-    first: np.ndarray
-    action_mask: np.ndarray
-    explore: np.ndarray
-    task: np.ndarray
+    slot: np.ndarray  # [R] int32 local slots; padding rows are out of range
+    ring: np.ndarray  # [R] int32 local rings; rows that are not stored are out of range: evaluation's, and padding
+    observation: np.ndarray  # [R, *observation_shape]
+    reward: np.ndarray  # [R] float32
+    terminated: np.ndarray  # [R] bool
+    truncated: np.ndarray  # [R] bool
+    first: np.ndarray  # [R] bool, true: first observation of an episode or run; true for padding
+    action_mask: np.ndarray  # [R, A] bool, true: legal; all true for padding
+    explore: np.ndarray  # [R] int8, EXPLORE in training rows, GREEDY in evaluations, see core/types
+    task: np.ndarray  # [R] int32, place in `EnvSpec.tasks`
 
 
 def assemble(

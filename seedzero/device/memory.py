@@ -16,17 +16,11 @@ _MOST_REASON = 400
 
 
 class ProgramMemory(NamedTuple):
-    """Bytes on a device while a program runs.
+    """Bytes on a device while a program runs."""
 
-    Attributes:
-      arguments: the states and batches it is given.
-      besides: intermediate results, and those results that take no argument's place.
-      elsewhere: state that lies on the device and is no argument.
-    """
-
-    arguments: int
-    besides: int
-    elsewhere: int
+    arguments: int  # the states and batches it is given
+    besides: int  # intermediate results, and those results that take no argument's place
+    elsewhere: int  # state that lies on the device and is no argument
 
     @property
     def total(self) -> int:

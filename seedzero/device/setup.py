@@ -22,31 +22,21 @@ RING_MARGIN = 2
 
 
 class Setup(NamedTuple):
-    """Settings of all device functions.
-
-    Attributes:
-      mesh: devices that act and hold the rings.
-      sizes: rows a shard of acting batches, ascending.
-      slot_length: rows of a ring.
-      seed: of the run.
-      batch_size: windows of one update over all devices.
-      capacity: training steps that count as kept.
-      ahead: with frames in the host's memory, whether windows are drawn before their update is asked for. With
-        learners, whether acting goes on before an update's parameters and priorities are there.
-      learners: devices that learn and do nothing else; None: those that act learn.
-    """
+    """Settings of all device functions."""
 
     agent: base.Agent
     spec: types.EnvSpec
-    mesh: jax.sharding.Mesh
+    mesh: jax.sharding.Mesh  # devices that act and hold the rings
     layout: batches.Layout
-    sizes: tuple[int, ...]
-    slot_length: int
-    seed: int
-    batch_size: int
-    capacity: int
+    sizes: tuple[int, ...]  # rows a shard of acting batches, ascending
+    slot_length: int  # rows of a ring
+    seed: int  # of the run
+    batch_size: int  # windows of one update over all devices
+    capacity: int  # training steps that count as kept
+    # With frames in the host's memory, whether windows are drawn before their update is asked for. With learners,
+    # whether acting goes on before an update's parameters and priorities are there.
     ahead: bool = True
-    learners: jax.sharding.Mesh | None = None
+    learners: jax.sharding.Mesh | None = None  # devices that learn and do nothing else; None: those that act learn
 
     @property
     def prioritization(self) -> sources.Prioritization | None:

@@ -28,31 +28,19 @@ _AXIS, _SHARDED, _REPLICATED = meshes.AXIS, meshes.SHARDED, meshes.REPLICATED
 
 
 class Counters(NamedTuple):
-    """Scalars of an acting call or refresh, int32.
+    """Scalars of an acting call or refresh, int32."""
 
-    Attributes:
-      num_inserts: training steps stored before it, modulo 2^32.
-      version: updates that its parameters have seen.
-      num_calls: acting calls, or refreshes, before it; seeds what is random.
-    """
-
-    num_inserts: Any
-    version: Any
-    num_calls: Any
+    num_inserts: Any  # training steps stored before it, modulo 2^32
+    version: Any  # updates that its parameters have seen
+    num_calls: Any  # acting calls, or refreshes, before it; seeds what is random
 
 
 class Unrolls(NamedTuple):
-    """The unrolls of one update from a queue, over all devices.
+    """The unrolls of one update from a queue, over all devices."""
 
-    Attributes:
-      slot: [B] int32, local.
-      time: [B] int32, the first row's place in its ring.
-      weight: [B] float32, 0: padding; the others make the mean over B one over the unrolls that are there.
-    """
-
-    slot: Any
-    time: Any
-    weight: Any
+    slot: Any  # [B] int32, local
+    time: Any  # [B] int32, the first row's place in its ring
+    weight: Any  # [B] float32, 0: padding; the others make the mean over B one over the unrolls that are there
 
 
 Feed: TypeAlias = Any
@@ -201,11 +189,7 @@ def draw_stale(setup: setups.Setup, rings: ring_store.Rings, counters: Counters)
 
 
 def renew(
-    setup: setups.Setup,
-    params: base.Params,
-    rings: ring_store.Rings,
-    windows: windowing.Windows,
-    counters: Counters,
+    setup: setups.Setup, params: base.Params, rings: ring_store.Rings, windows: windowing.Windows, counters: Counters
 ) -> Renewed:
     """Returns the rings with fresh targets of the windows' first rows, and metrics."""
     assert setup.agent.refresh is not None

@@ -31,23 +31,14 @@ _BATCH_SIZES = {
 
 
 class UncompiledProgram(NamedTuple):
-    """A traced device function.
-
-    Attributes:
-      name: of the program.
-      function: traced; its first argument is the run's seed.
-      seed: of the run.
-      elsewhere: bytes of state on each device beside its arguments.
-      lower: the settings to lower where it does not fit, for messages.
-      metric_names: of its last result, if that is metrics.
-    """
+    """A traced device function."""
 
     name: str
-    function: jax.stages.Traced
+    function: jax.stages.Traced  # its first argument is the run's seed
     seed: int = 0
-    elsewhere: int = 0
-    lower: str = ""
-    metric_names: tuple[str, ...] = ()
+    elsewhere: int = 0  # bytes of state on each device beside its arguments
+    lower: str = ""  # the settings to lower where it does not fit, for messages
+    metric_names: tuple[str, ...] = ()  # of its last result, if that is metrics
 
     def compile(self, limit: int | None = None) -> Any:
         """Returns the program. Raises CapacityError for a program of more than `limit` bytes on each device."""

@@ -14,48 +14,31 @@ from seedzero.learner import roster as rosters
 
 
 class Running(NamedTuple):
-    """An evaluation under way: its environments, frozen parameters, and the episodes so far.
-
-    update, env_steps: of the run when it began.
-    """
+    """An evaluation under way: its environments, frozen parameters, and the episodes so far."""
 
     session: rosters.Session
-    update: int
-    env_steps: int
+    update: int  # of the run when it began
+    env_steps: int  # likewise
     params: base.Params
     played: evaluation.Played
 
 
 class Ended(NamedTuple):
-    """A finished evaluation.
-
-    Attributes:
-      running: what was evaluated.
-      result: of its episodes.
-      human_normalized: score of `human_scores.of`; None where there is none.
-      is_best: its score (the mean return, of several tasks human_normalized) is the highest but the baseline's.
-      is_record: its score is higher than those of all before, at least one, the baseline's among them.
-      cut_short: its episodes were not all played to their ends: the score says little, and is neither.
-    """
+    """A finished evaluation. Its score is the mean return, of several tasks human_normalized."""
 
     running: Running
     result: evaluation.Scores
-    human_normalized: float | None
-    is_best: bool
-    is_record: bool
-    cut_short: bool
+    human_normalized: float | None  # score of `human_scores.of`; None where there is none
+    is_best: bool  # its score is the highest but the baseline's
+    is_record: bool  # its score is higher than those of all before, at least one, the baseline's among them
+    cut_short: bool  # its episodes were not all played to their ends: the score says little, and is neither
 
 
 class Bound(NamedTuple):
-    """The limits of a run's last evaluation.
+    """The limits of a run's last evaluation."""
 
-    Attributes:
-      seconds: since the end of the run's budget.
-      num_steps: of all its environments.
-    """
-
-    seconds: float = 600.0
-    num_steps: float = math.inf
+    seconds: float = 600.0  # since the end of the run's budget
+    num_steps: float = math.inf  # of all its environments
 
 
 CUT_SHORT = "cut_short"

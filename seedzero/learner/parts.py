@@ -48,19 +48,13 @@ class Stage:
 
 @dataclasses.dataclass(frozen=True)
 class LearnerParts:
-    """The parts of a learner.
-
-    Attributes:
-      mirrored: the run's bucket; None: it is in none.
-      local: unix socket of local workers.
-      expected: spec of the environments, if this machine knows it; None: workers tell it.
-    """
+    """The parts of a learner."""
 
     directory: run_dirs.RunDir
     screen: background.Screen
-    mirrored: mirrors.Mirror | None
-    local: str
-    expected: types.EnvSpec | None
+    mirrored: mirrors.Mirror | None  # the run's bucket; None: it is in none
+    local: str  # unix socket of local workers
+    expected: types.EnvSpec | None  # of the environments, if this machine knows it; None: workers tell it
     ending: endings.Ending
     gathered: metrics.Aggregator
     saves: saving.Saves

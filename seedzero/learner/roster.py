@@ -24,20 +24,14 @@ _EVALUATION_SEED = 1
 
 @dataclasses.dataclass(frozen=True)
 class Session:
-    """A worker's environments from one reset to the next.
-
-    Attributes:
-      slots: [num_groups][envs_per_group] int32, global slot of each environment.
-      is_local: the learner itself started the worker.
-      started: the worker's spec was accepted.
-    """
+    """A worker's environments from one reset to the next."""
 
     session_id: str
     worker_id: str
     role: types.Role
-    slots: tuple[np.ndarray, ...]
-    is_local: bool = False
-    started: bool = False
+    slots: tuple[np.ndarray, ...]  # [num_groups][envs_per_group] int32, global slot of each environment
+    is_local: bool = False  # the learner itself started the worker
+    started: bool = False  # the worker's spec was accepted
 
     @property
     def all_slots(self) -> np.ndarray:
@@ -208,11 +202,7 @@ class Roster:
 
     def to_json(self) -> dict[str, int]:
         """Returns the part of a checkpoint's counters."""
-        return {
-            "evaluation_index": self.evaluation_index,
-            "epoch": self.epoch,
-            "num_assigned": self.num_assigned,
-        }
+        return {"evaluation_index": self.evaluation_index, "epoch": self.epoch, "num_assigned": self.num_assigned}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Continues a checkpoint's counters."""

@@ -112,10 +112,7 @@ class Saves:
         """
         self._includes_replay = rings is not None
         restored = checkpoint.restore(
-            self._directory.checkpoints,
-            states.parts(agent, train),
-            rings,
-            needs_replay=self._config.run.deterministic,
+            self._directory.checkpoints, states.parts(agent, train), rings, needs_replay=self._config.run.deterministic
         )
         if restored is None:
             self._truncate(0, -1)

@@ -6,6 +6,7 @@ Their messages wait in the inbox: at most one for each group of environments, wh
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -22,47 +23,29 @@ from seedzero.monitoring import view as views
 from seedzero.transport import messages
 
 
+@dataclasses.dataclass(eq=False)
 class Reception:
-    """Keeps the roster and the inbox; the first worker provides an unknown spec.
+    """Keeps the roster and the inbox; the first worker provides an unknown spec."""
 
-    Attributes:
-      spec: of the environments; None: it is not known yet.
-      has_begun: environments of a worker have been there.
-      has_trained: so have those of one that trains.
-    """
+    config: configs.Config
+    roster: rosters.Roster
+    view: views.View  # takes the spec, and answers for the status
+    report: Callable[[str], None]  # shows the user a line
+    on_join: Callable[[], None]  # called after a worker's environments were accepted
+    on_overdue: Callable[[str], None]  # takes the name of a local worker after too long with heartbeats alone
+    check: Callable[[types.EnvSpec], None]  # raises UsageError for environments without a possible network or replay
+    spec: types.EnvSpec | None = None  # of the environments; None: it is not known yet
+    has_begun: bool = False  # environments of a worker have been there
+    has_trained: bool = False  # so have those of one that trains
 
-    def __init__(
-        self,
-        config: configs.Config,
-        roster: rosters.Roster,
-        view: views.View,
-        report: Callable[[str], None],
-        on_join: Callable[[], None],
-        on_overdue: Callable[[str], None],
-        check: Callable[[types.EnvSpec], None],
-    ) -> None:
-        """
-        Args:
-          view: takes the spec, and answers for the status.
-          report: shows the user a line.
-          on_join: called after a worker's environments were accepted.
-          on_overdue: takes the name of a local worker after too long with heartbeats alone.
-          check: raises UsageError for environments without a possible network or replay.
-        """
-        self.roster = roster
+    def __post_init__(self) -> None:
         self.inbox = Inbox()
-        self.spec: types.EnvSpec | None = None
-        self.has_begun = self.has_trained = False
         self._has_made: set[str] = set()  # names of local workers whose environments were there
-        self._config = config
-        self._view = view
-        self._report = report
-        self._on_join, self._on_overdue, self._check_spec = on_join, on_overdue, check
 
     def show(self, spec: types.EnvSpec) -> None:
         """Takes the spec of the networks being built."""
         self.spec = spec
-        self._view.progress.show(spec)
+        self.view.progress.show(spec)
 
     def assign(self, hello: messages.Hello) -> types.Assignment:
         """Handler: returns a joining worker's environments."""
@@ -71,7 +54,7 @@ class Reception:
     def begin(self, session_id: str, spec: types.EnvSpec) -> None:
         """Handler: a worker's environments are ready; with an unknown spec, networks are built for the first ones."""
         if self.spec is None:
-            if self._config.env.id == env_ids.REMOTE:
+            if self.config.env.id == env_ids.REMOTE:
                 self._check(spec)
             self.show(spec)
         assert self.spec is not None
@@ -82,18 +65,18 @@ class Reception:
         self.has_begun = True
         self.has_trained |= session.role is types.Role.TRAIN
         self.inbox.notify()
-        self._on_join()
-        if session.role is types.Role.TRAIN and not self._config.run.deterministic:
-            self._report(f"worker {session.worker_id} joined with {len(session.all_slots)} environments{self._kept()}")
+        self.on_join()
+        if session.role is types.Role.TRAIN and not self.config.run.deterministic:
+            self.report(f"worker {session.worker_id} joined with {len(session.all_slots)} environments{self._kept()}")
             # A remote environment is evaluated by a worker of its own, which may never come.
-            remote = self._config.env.id == env_ids.REMOTE
+            remote = self.config.env.id == env_ids.REMOTE
             if remote and self.roster.has_evaluation and not self.roster.started(types.Role.EVALUATE):
-                self._report("evaluation is off until another worker joins that accepts it")
+                self.report("evaluation is off until another worker joins that accepts it")
 
     def _kept(self) -> str:
         """Returns the share of the replay filled by the present environments; "": all of it, or no environments."""
-        replay, present = self._config.replay, sum(self.roster.sizes())
-        if not 0 < present < replay.num_sharing or not self._config.agent.SAMPLES:
+        replay, present = self.config.replay, sum(self.roster.sizes())
+        if not 0 < present < replay.num_sharing or not self.config.agent.SAMPLES:
             return ""
         kept = replay.capacity * present // replay.num_sharing
         return (
@@ -103,7 +86,7 @@ class Reception:
     def _check(self, spec: types.EnvSpec) -> None:
         """Refuses a worker with environments beyond any network or replay; the run can go on for others."""
         try:
-            self._check_spec(spec)
+            self.check(spec)
         except errors.UsageError as error:
             raise errors.SpecMismatch(f"this learner cannot be built for these environments: {error}") from None
 
@@ -125,17 +108,17 @@ class Reception:
             lost = counts.WORKER_LOST if is_lost else counts.WORKER_LEFT
             self.inbox.end_session(session_id, session.role, session.all_slots, lost)
         kept = self._kept() if is_lost and session.role is types.Role.TRAIN else ""
-        self._report(f"worker {session.worker_id} left: {reason}{kept}")
+        self.report(f"worker {session.worker_id} left: {reason}{kept}")
         if not session.is_local:
             return
         # Environments may take long to be made the first time; those that were there before hang in their reset.
         if reason.startswith(messages.OVERDUE) and session.worker_id in self._has_made:
-            self._on_overdue(session.worker_id)
+            self.on_overdue(session.worker_id)
         self._has_made.discard(session.worker_id)  # its process may be another next time
 
     def status(self) -> Mapping[str, object]:
         """Handler: returns the status for `seedzero status`."""
-        return self._view.status()
+        return self.view.status()
 
 
 class Inbox:

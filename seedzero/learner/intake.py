@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,32 +18,21 @@ from seedzero.learner import ledger, limiter
 from seedzero.monitoring import counts, metrics
 
 
+@dataclasses.dataclass(eq=False)
 class Intake:
-    """Takes messages for acting calls and keeps the books of their steps. Used by the loop's thread.
+    """Takes messages for acting calls and keeps the books of their steps. Used by the loop's thread."""
 
-    Attributes:
-      ledger: of training steps.
-    """
+    config: configs.Config
+    layout: batches.Layout
+    inbox: inboxes.Inbox
+    pacer: limiter.Pacer
+    gathered: metrics.Aggregator
+    spec: types.EnvSpec
 
-    def __init__(
-        self,
-        config: configs.Config,
-        layout: batches.Layout,
-        inbox: inboxes.Inbox,
-        pacer: limiter.Pacer,
-        gathered: metrics.Aggregator,
-        *,
-        spec: types.EnvSpec,
-    ) -> None:
-        self.ledger = ledger.Ledger(layout.num_train)
-        self._config = config
-        self._layout = layout
-        self._inbox = inbox
-        self._pacer = pacer
-        self._gathered = gathered
-        self._spec = spec
-        self._episodes = evaluation.Episodes(layout.num_train, spec.num_players)
-        self._stored_per_shard = np.zeros(layout.num_shards, np.int64)
+    def __post_init__(self) -> None:
+        self.ledger = ledger.Ledger(self.layout.num_train)
+        self._episodes = evaluation.Episodes(self.layout.num_train, self.spec.num_players)
+        self._stored_per_shard = np.zeros(self.layout.num_shards, np.int64)
 
     @property
     def num_kept(self) -> int:
@@ -60,7 +50,7 @@ class Intake:
         slots: of each session; none: "".
         """
         has_any = self._stored_per_shard > 0
-        for shard, _ in map(self._layout.place, slots):
+        for shard, _ in map(self.layout.place, slots):
             has_any[shard] = True
         without = np.flatnonzero(~has_any).tolist()
         if not without or not slots:
@@ -73,23 +63,23 @@ class Intake:
 
     def can_act(self, max_rows: int, now: float) -> bool:
         """Returns whether an acting call goes now; max_rows: of a batch that needs no more messages."""
-        waiting = self._inbox.num_rows(types.Role.TRAIN, self._pacer.holds)
-        if self._config.run.deterministic:
-            worker = self._config.worker
+        waiting = self.inbox.num_rows(types.Role.TRAIN, self.pacer.holds)
+        if self.config.run.deterministic:
+            worker = self.config.worker
             return waiting == worker.num * worker.num_groups * worker.envs_per_group
         return waiting > 0 and (waiting >= max_rows or self.fill_seconds_left(now) <= 0)
 
     def fill_seconds_left(self, now: float) -> float:
         """Returns how long the oldest message may still wait for others; 0 or less: no longer."""
-        wait_microseconds = self._config.batcher.wait_microseconds
-        oldest = self._inbox.oldest(types.Role.TRAIN, self._pacer.holds) if wait_microseconds else None
+        wait_microseconds = self.config.batcher.wait_microseconds
+        oldest = self.inbox.oldest(types.Role.TRAIN, self.pacer.holds) if wait_microseconds else None
         return 0.0 if oldest is None else oldest + wait_microseconds * 1e-6 - now
 
     def take(self, role: types.Role, max_rows: int) -> list[batches.Message]:
         """Returns the messages of one acting call; max_rows: rows per shard."""
-        holds = self._pacer.holds if role is types.Role.TRAIN else None
-        messages = self._inbox.take(role, self._layout, max_rows, holds)
-        if self._config.run.deterministic:
+        holds = self.pacer.holds if role is types.Role.TRAIN else None
+        messages = self.inbox.take(role, self.layout, max_rows, holds)
+        if self.config.run.deterministic:
             messages.sort(key=lambda message: int(message.slots[0]))
         return messages
 
@@ -102,29 +92,29 @@ class Intake:
         task = np.concatenate([message.request.step.tasks for message in messages])
         self.ledger.record(slots, first, final)
         for message in messages:
-            self._pacer.record(message.slots, message.request.first, now)
-        shard, _ = self._layout.place(slots)
-        self._stored_per_shard += np.bincount(shard[~first], minlength=self._layout.num_shards)
-        spec = self._spec
+            self.pacer.record(message.slots, message.request.first, now)
+        shard, _ = self.layout.place(slots)
+        self._stored_per_shard += np.bincount(shard[~first], minlength=self.layout.num_shards)
+        spec = self.spec
         for episode in self._episodes.record(slots, reward, first, final, task):
             name = spec.tasks[episode.task] if spec.tasks else ""
-            self._gathered.add_episode(episode.total, episode.length, num_players=spec.num_players, task=name)
+            self.gathered.add_episode(episode.total, episode.length, num_players=spec.num_players, task=name)
 
     def cut(self, slots: np.ndarray, reason: str) -> None:
         """Ends the histories of slots without environments."""
         self.ledger.discard(slots, reason)
-        self.ledger.discard_stored(self._pacer.cut(slots), counts.UNFINISHED_UNROLL)
+        self.ledger.discard_stored(self.pacer.cut(slots), counts.UNFINISHED_UNROLL)
 
     def drop(self, reason: str) -> None:
         """Counts the stored steps waiting for an update as discarded."""
-        self.ledger.discard_stored(self._pacer.drop(), reason)
+        self.ledger.discard_stored(self.pacer.drop(), reason)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the part of a checkpoint's counters."""
         return {
             "ledger": self.ledger.to_json(),
             "stored_per_shard": self._stored_per_shard.tolist(),
-            "waiting_steps": self._pacer.num_waiting,
+            "waiting_steps": self.pacer.num_waiting,
         }
 
     def restore(self, saved: Mapping[str, Any], *, has_replay: bool) -> None:
@@ -134,5 +124,5 @@ class Intake:
         if has_replay:
             before = np.array(saved["stored_per_shard"], np.int64)
             # Where the devices were more or fewer: shards are equal blocks of slots, with steps in all parts alike.
-            parts = math.lcm(len(before), self._layout.num_shards) // len(before)
-            self._stored_per_shard = np.repeat(before // parts, parts).reshape(self._layout.num_shards, -1).sum(axis=1)
+            parts = math.lcm(len(before), self.layout.num_shards) // len(before)
+            self._stored_per_shard = np.repeat(before // parts, parts).reshape(self.layout.num_shards, -1).sum(axis=1)

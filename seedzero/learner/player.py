@@ -6,6 +6,7 @@ The device loop's thread owns it. A call returns at once, with arrays that are s
 from __future__ import annotations
 
 import collections
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -25,48 +26,24 @@ from seedzero.learner import limiter
 from seedzero.replay import rings as ring_store
 
 
+@dataclasses.dataclass(eq=False)
 class Player:
-    """The train state and rings of a player, its acting parameters, counters, pace and books.
+    """The train state and rings of a player, its acting parameters, counters, pace and books."""
 
-    Attributes:
-      name: in checkpoints of several players.
-      setup: of the run.
-      programs: compiled device functions, those of all players of the same network.
-      strategy: how devices share its work.
-      pacer: when it acts and learns.
-      intake: its observations, and the books of their steps.
-      train: the train state.
-      rings: the stored rows; frames may lie elsewhere.
-      params: that act.
-      version: updates that these have seen.
-      num_updates: submitted since the run began, resumes included.
-      num_refreshes: likewise.
-    """
+    setup: setups.Setup
+    programs: device_programs.Programs  # compiled device functions, those of all players of the same network
+    strategy: strategies.Strategy  # how devices share its work
+    train: base.TrainState
+    rings: ring_store.Rings  # the stored rows; frames may lie elsewhere
+    pacer: limiter.Pacer  # when it acts and learns
+    intake: intakes.Intake  # its observations, and the books of their steps
+    name: str = checkpoint.MAIN  # in checkpoints of several players
+    num_updates: int = 0  # submitted since the run began, resumes included
+    num_refreshes: int = 0  # likewise
+    version: int = 0  # updates that the acting parameters have seen
 
-    def __init__(
-        self,
-        setup: setups.Setup,
-        programs: device_programs.Programs,
-        strategy: strategies.Strategy,
-        train: base.TrainState,
-        rings: ring_store.Rings,
-        *,
-        pacer: limiter.Pacer,
-        intake: intakes.Intake,
-        name: str = checkpoint.MAIN,
-    ) -> None:
-        self.name = name
-        self.setup = setup
-        self.programs = programs
-        self.strategy = strategy
-        self.pacer = pacer
-        self.intake = intake
-        self.train = train
-        self.rings = rings
-        self.num_updates = 0
-        self.num_refreshes = 0
-        self.params = self.copy_params()
-        self.version = 0
+    def __post_init__(self) -> None:
+        self.params = self.copy_params()  # that act
         self._published: collections.deque[tuple[base.Params, int]] = collections.deque()  # not there yet, by version
 
     # ------------------------------------------------------------------------------------ parameters that act

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import pathlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -29,32 +30,23 @@ SMALL_REPLAY_BYTES = 64 * 2**20
 """Observations of this size are written as quickly as all the rest of a checkpoint."""
 
 
+@dataclasses.dataclass(eq=False)
 class Saves:
-    """The checkpoints of a run.
+    """The checkpoints of a run."""
 
-    Attributes:
-      durable_update: of the newest checkpoint; None: there is none.
-    """
+    config: configs.Config
+    directory: run_dirs.RunDir
+    log: metrics.MetricsLog
+    report: Callable[[str], None]
+    mirror: dataclasses.InitVar[mirrors.Mirror | None]
+    durable_update: int | None = None  # of the newest checkpoint; None: there is none
 
-    def __init__(
-        self,
-        config: configs.Config,
-        directory: run_dirs.RunDir,
-        log: metrics.MetricsLog,
-        report: Callable[[str], None],
-        mirror: mirrors.Mirror | None,
-    ) -> None:
-        self._includes_replay = False
-        self._config = config
-        self._directory = directory
-        self.durable_update: int | None = None
-        self._log = log
-        self._report = report
-        self._has_failed = False
+    def __post_init__(self, mirror: mirrors.Mirror | None) -> None:
+        self._includes_replay = self._has_failed = False
         self._mark: tuple[int, ...] | None = None
         self.checkpointer = checkpointers.Checkpointer(
-            directory.checkpoints,
-            config.checkpoint,
+            self.directory.checkpoints,
+            self.config.checkpoint,
             on_durable=self._durable,
             on_error=self._not_saved,
             uploader=None if mirror is None else mirror.uploads,
@@ -64,8 +56,8 @@ class Saves:
 
     def finished_before(self) -> str:
         """Returns why a resumed run has nothing left to do, or ""."""
-        checkpoints = self._directory.checkpoints
-        found = list(saved_files.manifests(checkpoints)) if self._directory.resumed else []
+        checkpoints = self.directory.checkpoints
+        found = list(saved_files.manifests(checkpoints)) if self.directory.resumed else []
         if not found:
             return ""
         newest = max(found, key=lambda manifest: manifest.step)
@@ -81,16 +73,16 @@ class Saves:
             return self._is_over(self._counters(whole.host))
 
     def _counters(self, host: Mapping[str, Any]) -> dict[str, Any]:
-        return migrations.counters(host, self._config.replay.samples_per_insert)
+        return migrations.counters(host, self.config.replay.samples_per_insert)
 
     def _is_over(self, host: Mapping[str, Any]) -> str:
         """Returns the reason for a checkpoint with these counters to be a run's last, or ""."""
         if host[evaluators.IN_LAST]:
             return ""
-        budget, evaluated = self._config.run, host["last_evaluation"]
+        budget, evaluated = self.config.run, host["last_evaluation"]
         num_updates, num_steps = host["num_updates"], host["ledger"]["stored"]
-        owed, replay = 0, self._config.replay
-        if self._config.agent.SAMPLES:
+        owed, replay = 0, self.config.replay
+        if self.config.agent.SAMPLES:
             owed = limiter.owed_updates(replay, budget.max_env_steps, limiter.start_of(replay, host))
             num_left_out, min_steps = host[dispatchers.LEFT_OUT]
             owed -= num_left_out if replay.min_steps >= min_steps else 0
@@ -112,7 +104,7 @@ class Saves:
         """
         self._includes_replay = rings is not None
         restored = checkpoint.restore(
-            self._directory.checkpoints, states.parts(agent, train), rings, needs_replay=self._config.run.deterministic
+            self.directory.checkpoints, states.parts(agent, train), rings, needs_replay=self.config.run.deterministic
         )
         if restored is None:
             self._truncate(0, -1)
@@ -121,25 +113,25 @@ class Saves:
             host = self._counters(restored.host)
             num_bytes, num_steps = int(host["metrics_bytes"]), int(host["ledger"]["stored"])
             self._mark = _mark(host)
-            if not self._config.run.deterministic:  # there, the evaluations after the checkpoint come again
-                host["best_return"] = best_return_of(self._directory.checkpoints, host)
+            if not self.config.run.deterministic:  # there, the evaluations after the checkpoint come again
+                host["best_return"] = best_return_of(self.directory.checkpoints, host)
             restored = restored._replace(host=host)
         self.checkpointer.continue_from(restored)
         for text in restored.losses:
-            self._report(text)
+            self.report(text)
         self.durable_update = restored.step
         self._truncate(num_bytes, num_steps)
         is_kept = restored.rings is not None or not agent.samples
-        self._report(f"resumed at update {restored.step}{'' if is_kept else '; the replay fills anew'}")
+        self.report(f"resumed at update {restored.step}{'' if is_kept else '; the replay fills anew'}")
         return states.from_parts(agent, train, checkpoint.of_player(restored.state, checkpoint.MAIN)), restored
 
     def _truncate(self, size_bytes: int, env_steps: int) -> None:
         """Cuts the metrics back to a checkpoint's. Raises ResumeError."""
         try:
-            self._log.truncate(size_bytes, env_steps)
+            self.log.truncate(size_bytes, env_steps)
         except OSError as error:
             raise errors.ResumeError(
-                f"cannot write the metrics in {self._directory.path}: {error.strerror}; make them writable, or give "
+                f"cannot write the metrics in {self.directory.path}: {error.strerror}; make them writable, or give "
                 "another --run_dir"
             ) from None
 
@@ -147,22 +139,22 @@ class Saves:
 
     def save(self, state: dispatchers.CheckpointState) -> None:
         """Begins a checkpoint, unless that update is saved. Raises TrainingFailure if the directory is lost."""
-        self._directory.check_ours()
+        self.directory.check_ours()
         step, mark = state.host["num_updates"], _mark(state.host)
         if mark == self._mark and self.durable_update == step:
             return
         self._mark = mark
-        host = {**state.host, "metrics_bytes": self._log.size_bytes()}
+        host = {**state.host, "metrics_bytes": self.log.size_bytes()}
         self.checkpointer.save(step, state.parts, host, state.rings if self._includes_replay else None)
 
     def save_state(self, state: dispatchers.CheckpointState) -> None:
         """Saves the small state at once before a long save of the replay: an interrupted process may be killed."""
-        self._directory.check_ours()
+        self.directory.check_ours()
         frames = () if state.rings is None else state.rings.observation
         is_long = self._includes_replay and trees.num_bytes(frames) > SMALL_REPLAY_BYTES
         if is_long and state.host["num_updates"] != self.durable_update:
             self._mark = None  # the replay is still to come
-            host = {**state.host, "metrics_bytes": self._log.size_bytes()}
+            host = {**state.host, "metrics_bytes": self.log.size_bytes()}
             self.checkpointer.save_state(state.host["num_updates"], state.parts, host)
 
     def abandon(self) -> None:
@@ -172,7 +164,7 @@ class Saves:
 
     def save_best(self, ended: evaluators.Ended) -> None:
         """Begins to save the parameters of the best evaluation so far."""
-        self._directory.check_ours()
+        self.directory.check_ours()
         update, params = ended.running.update, ended.running.params
         self.checkpointer.save_best(update, params, {"update": update, **ended.result.to_json()})
 
@@ -191,7 +183,7 @@ class Saves:
     def _not_saved(self, text: str) -> None:
         self._has_failed = True
         self._mark = None
-        self._report(text)
+        self.report(text)
 
 
 @contextlib.contextmanager

@@ -11,24 +11,22 @@ from seedzero.agents import base
 from seedzero.device import acting
 from seedzero.device import mesh as meshes
 from seedzero.device import setup as setups
-from seedzero.replay import data as sources
 from seedzero.replay import frames as frame_rows
 from seedzero.replay import rings as ring_store
 
 
-def create_actor(setup: setups.Setup, *, holds_frames: bool = True) -> acting.ActorState:
-    """Returns empty rings and memory; holds_frames: as in `rings.create`."""
-    agent, layout = setup.agent, setup.layout
+def _create_actor(setup: setups.Setup, *, holds_frames: bool = True, begins: bool = True) -> acting.ActorState:
+    layout = setup.layout
     rings = ring_store.create(
         setup.spec,
         setup.stored,
         layout.num_train,
         setup.slot_length,
         num_shards=layout.num_shards,
-        prioritized=isinstance(agent.data, sources.Replay) and agent.data.prioritization is not None,
+        prioritized=setup.prioritization is not None,
         holds_frames=holds_frames,
     )
-    return acting.ActorState(_create_carried(setup, begins=True), rings)
+    return acting.ActorState(_create_carried(setup, begins=begins), rings)
 
 
 def _create_carried(setup: setups.Setup, *, begins: bool) -> acting.Carried:
@@ -40,7 +38,7 @@ def _create_carried(setup: setups.Setup, *, begins: bool) -> acting.Carried:
 
 def abstract_actor(setup: setups.Setup) -> acting.ActorState:
     """Returns shapes, dtypes and shardings of the acting state, without allocating anything."""
-    shapes = jax.eval_shape(lambda: create_actor(setup))
+    shapes = jax.eval_shape(lambda: _create_actor(setup))
     return acting.ActorState(*meshes.placed(shapes, meshes.sharded(setup.mesh)))
 
 
@@ -56,9 +54,9 @@ def init_carried(setup: setups.Setup, *, begins: bool) -> acting.Carried:
     return acting.Carried(*jax.jit(create, out_shardings=meshes.sharded(setup.mesh))())
 
 
-def init_actor(setup: setups.Setup, *, holds_frames: bool = True) -> acting.ActorState:
-    """Returns empty rings and the memory of a run that begins, on the devices; holds_frames: as in `rings.create`."""
-    create = functools.partial(create_actor, setup, holds_frames=holds_frames)
+def init_actor(setup: setups.Setup, *, holds_frames: bool = True, begins: bool = True) -> acting.ActorState:
+    """Returns empty rings and memory, on the devices; arguments as in `rings.create` and `acting.initial`."""
+    create = functools.partial(_create_actor, setup, holds_frames=holds_frames, begins=begins)
     return acting.ActorState(*jax.jit(create, out_shardings=meshes.sharded(setup.mesh))())
 
 

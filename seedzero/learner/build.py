@@ -104,10 +104,8 @@ def first_actor(
     setup: setups.Setup, restored: checkpoint.Restored | None, strategy: strategies.Strategy, *, is_deterministic: bool
 ) -> acting.ActorState:
     """Returns the acting state: empty, or with the rings of a checkpoint."""
-    if restored is None:
-        return states.init_actor(setup, holds_frames=strategy.holds_frames)
     # A deterministic run goes on as after any of its checkpoints, which do not begin anew either.
-    carried = states.init_carried(setup, begins=not is_deterministic)
-    if restored.rings is None:
-        return states.init_actor(setup, holds_frames=strategy.holds_frames)._replace(carried=carried)
-    return acting.ActorState(carried, strategy.begin(restored.rings))
+    begins = restored is None or not is_deterministic
+    if restored is None or restored.rings is None:
+        return states.init_actor(setup, holds_frames=strategy.holds_frames, begins=begins)
+    return acting.ActorState(states.init_carried(setup, begins=begins), strategy.begin(restored.rings))

@@ -205,7 +205,7 @@ def compile_program(trace: Callable[[], tracing.UncompiledProgram], mesh: jax.sh
     counted = _counted(compiled)
     extra, open_loops = _loops_cost(traced.function.jaxpr.jaxpr, mesh)
     needs = memory.needs(compiled, traced.elsewhere)
-    return TpuProgram(compiled, elapsed, needs.total, counted, counted.plus(extra), open_loops)
+    return TpuProgram(compiled, elapsed, sum(needs), counted, counted.plus(extra), open_loops)
 
 
 def _counted(compiled: Any) -> roofline.Cost:

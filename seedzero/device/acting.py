@@ -31,9 +31,7 @@ from seedzero.replay import rings as ring_store
 class Carried(NamedTuple):
     """Memory of the environments, a row each."""
 
-    past: dict[
-        str, jax.Array
-    ]  # before the newest, [S, *shape, stack - 1 frames on the last axis]; {} for a stack of 1
+    past: dict[str, jax.Array]  # frames before the newest, [S, *shape with stack - 1 frames last]; {} for a stack of 1
     memory: base.Memory  # the agent's
 
 

@@ -11,7 +11,7 @@ As with the Sebulba architecture of Podracer (Hessel et al. 2021, section 3.2) a
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import jax
@@ -85,7 +85,7 @@ class Apart(strategies.Strategy):
 
     def run_update(
         self,
-        run: Mapping[str, tracing.Program],
+        run: tracing.Bundle,
         train: base.TrainState,
         rings: ring_store.Rings,
         feed: steps.Feed,
@@ -99,7 +99,7 @@ class Apart(strategies.Strategy):
             self._learning.append((places, priority))
         return train, rings if self._setup.ahead else self._prioritized(run, rings), values
 
-    def _prioritized(self, run: Mapping[str, tracing.Program], rings: ring_store.Rings) -> ring_store.Rings:
+    def _prioritized(self, run: tracing.Bundle, rings: ring_store.Rings) -> ring_store.Rings:
         """Returns the rings with the finished priorities."""
         while self._learning and (not self._setup.ahead or is_there(self._learning[0][1])):
             places, priority = self._learning.popleft()

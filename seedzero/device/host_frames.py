@@ -11,7 +11,7 @@ there were more.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent import futures
 from typing import NamedTuple
 
@@ -141,7 +141,7 @@ class FramesWithHost(strategies.Strategy):
 
     def run_update(
         self,
-        run: Mapping[str, tracing.Program],
+        run: tracing.Bundle,
         train: base.TrainState,
         rings: ring_store.Rings,
         feed: steps.Feed,
@@ -173,11 +173,7 @@ class FramesWithHost(strategies.Strategy):
         return self.frames.num_new(ahead.mark) > HOST_LAG
 
     def run_refresh(
-        self,
-        run: Mapping[str, tracing.Program],
-        params: base.Params,
-        rings: ring_store.Rings,
-        counters: steps.Counters,
+        self, run: tracing.Bundle, params: base.Params, rings: ring_store.Rings, counters: steps.Counters
     ) -> strategies.Renewed:
         windows = run["draw_stale"](rings, counters)
         # Waits for the places and reads them at once: nothing is written in between.

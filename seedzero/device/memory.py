@@ -22,11 +22,6 @@ class ProgramMemory(NamedTuple):
     besides: int  # intermediate results, and those results that take no argument's place
     elsewhere: int  # state that lies on the device and is no argument
 
-    @property
-    def total(self) -> int:
-        """All three."""
-        return sum(self)
-
 
 def device_bytes(tree: Any) -> int:
     """Returns the leaves' bytes on a single device, unpadded; shapes, dtypes and shardings suffice."""
@@ -45,8 +40,6 @@ def compile_within(name: str, lowered: jax.stages.Lowered, elsewhere: int, limit
     """Returns the compiled program.
 
     Args:
-      name: of the program, for messages.
-      lowered: the program.
       elsewhere: as in `ProgramMemory`.
       limit: bytes of a device's memory; None: nothing is checked.
       lower: the settings to lower where it does not fit, for messages.
@@ -76,9 +69,9 @@ def needs(compiled: jax.stages.Compiled, elsewhere: int = 0) -> ProgramMemory:
 
 def check(name: str, needs: ProgramMemory, limit: int, lower: str) -> None:
     """Raises CapacityError if a program needs more than the limit; arguments as in `compile_within`."""
-    if needs.total > limit:
+    if sum(needs) > limit:
         raise errors.CapacityError(
-            f"{name} needs {needs.total / _GIB:.2f} GiB on each device: {needs.arguments / _GIB:.2f} GiB for its "
+            f"{name} needs {sum(needs) / _GIB:.2f} GiB on each device: {needs.arguments / _GIB:.2f} GiB for its "
             f"arguments, {needs.besides / _GIB:.2f} GiB for its own work, {needs.elsewhere / _GIB:.2f} GiB of other "
             f"state; the device has {limit / _GIB:.2f} GiB; lower {lower}"
         )

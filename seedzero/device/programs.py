@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent import futures
 from typing import Any, NamedTuple
 
@@ -25,17 +25,14 @@ from seedzero.device import strategy as strategies
 class Training(NamedTuple):
     """The compiled functions of an update or a refresh, by the names of `Strategy`, and the names of its metrics."""
 
-    functions: Mapping[str, tracing.Program]
+    functions: tracing.Bundle
     metric_names: tuple[str, ...]
 
 
 class Programs:
     """Programs as compilation finishes: acting for several batch sizes, update, and refresh if the agent has one.
 
-    Args:
-      tracer: of the run.
-      strategy: of its devices.
-      on_ready: called from a compiling thread whenever another program is ready.
+    on_ready: called from a compiling thread whenever another program is ready.
     """
 
     def __init__(
@@ -115,9 +112,7 @@ class Programs:
 
     @property
     def refresh_ready(self) -> bool:
-        """Whether a refresh is compiled (or its compilation failed: `refresh` then raises); False for agents without
-        one.
-        """
+        """Whether a refresh is compiled (or its compilation failed: `refresh` then raises); False without any."""
         return self._refresh.done()
 
     @property
@@ -151,10 +146,7 @@ def prepare(
 def choose_strategy(setup: setups.Setup, *, on_host: bool, on_ready: Callable[[], None]) -> strategies.Strategy:
     """Returns how the devices share the work.
 
-    Args:
-      setup: of the run.
-      on_host: whether the host keeps the replay's frames.
-      on_ready: called from a thread when frames for the next update are there.
+    on_host: whether the host keeps the replay's frames. on_ready: called from a thread when the next frames are there.
     """
     if setup.learners is not None:
         return apart.Apart(setup)

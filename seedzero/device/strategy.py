@@ -9,7 +9,6 @@ All run the same functions of `steps`; acting's program is the same everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import jax
@@ -73,7 +72,7 @@ class Strategy:
 
     def run_update(
         self,
-        run: Mapping[str, tracing.Program],
+        run: tracing.Bundle,
         train: base.TrainState,
         rings: ring_store.Rings,
         feed: steps.Feed,
@@ -84,11 +83,7 @@ class Strategy:
         return updated
 
     def run_refresh(
-        self,
-        run: Mapping[str, tracing.Program],
-        params: base.Params,
-        rings: ring_store.Rings,
-        counters: steps.Counters,
+        self, run: tracing.Bundle, params: base.Params, rings: ring_store.Rings, counters: steps.Counters
     ) -> Renewed:
         """Returns the rings and metrics after a refresh."""
         renewed: Renewed = run["refresh"](params, rings, counters)

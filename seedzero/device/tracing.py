@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -19,6 +20,8 @@ from seedzero.replay import windows as windowing
 
 Program: TypeAlias = Callable[..., Any]
 """A compiled function; donates some of its arguments."""
+Bundle: TypeAlias = Mapping[str, Program]
+"""The programs of an update or a refresh, by the names of `Strategy`."""
 
 _BATCH_SIZES = {
     "act": "--batcher.max_batch",
@@ -53,30 +56,23 @@ Traces: TypeAlias = Mapping[str, Callable[[], UncompiledProgram]]
 """Functions that trace a program each, by its name."""
 
 
+@dataclasses.dataclass(eq=False)
 class ProgramTracer:
     """Traces each device function of a run for the run's devices.
 
     The seed is an argument of each, and no constant in it, so that runs of other seeds find the program in the cache.
 
-    Attributes:
-      setup: of the run.
-      train, actor, params, feed, counters, scalar: shapes, dtypes and shardings of arguments; `actor` without the
-        replay's frames where the host keeps them.
-
-    Args:
-      held: -> the shapes of arrays on acting devices beside the acting state and two copies of the parameters.
+    train, actor, params, feed, counters, scalar: shapes, dtypes and shardings of arguments; with frames on the host,
+    `actor` has none. held: `Strategy.held`.
     """
 
-    def __init__(
-        self,
-        setup: setups.Setup,
-        train: base.TrainState,
-        actor: acting.ActorState,
-        held: Callable[[ProgramTracer], Any],
-    ) -> None:
-        self.setup = setup
-        self.train = train
-        self.actor = actor
+    setup: setups.Setup
+    train: base.TrainState
+    actor: acting.ActorState
+    held: dataclasses.InitVar[Callable[[ProgramTracer], Any]]
+
+    def __post_init__(self, held: Callable[[ProgramTracer], Any]) -> None:
+        setup, train, actor = self.setup, self.train, self.actor
         self.params = meshes.placed(jax.eval_shape(setup.agent.acting, train), meshes.replicated(setup.mesh))
         self.feed = meshes.placed(steps.example_feed(setup), steps.feed_sharding(setup))
         self.scalar = jax.ShapeDtypeStruct((), np.int32, sharding=meshes.replicated(setup.mesh))

@@ -32,7 +32,7 @@ def test_a_result_in_the_place_of_an_argument_counts_once() -> None:
     needs = memory.needs(compiled, elsewhere=7)
     assert needs.arguments == 8000 and needs.elsewhere == 7
     assert 4000 <= needs.besides < 4100  # one result, and XLA's pointers
-    assert needs.total == needs.arguments + needs.besides + 7
+    assert sum(needs) == needs.arguments + needs.besides + 7
 
 
 def test_a_program_beyond_the_limit_is_refused_with_the_settings_to_lower() -> None:

@@ -95,8 +95,7 @@ def assemble(
 ) -> tuple[Batch, np.ndarray]:
     """Packs messages of a role, at least one, into the smallest sufficient compiled size.
 
-    Returns:
-      the batch, and [B] int64 the row of each environment, in the order of the messages.
+    Returns the batch, and [B] int64 the row of each environment, in the order of the messages.
     """
     slots = np.concatenate([message.slots for message in waiting])
     shard, local = layout.place(slots)

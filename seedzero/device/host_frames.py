@@ -96,10 +96,8 @@ class _Ahead(NamedTuple):
 class FramesWithHost(strategies.Strategy):
     """The strategy for a replay with frames on the host; used by the device loop's thread.
 
-    Args:
-      frames: of the host.
-      ahead: whether windows are drawn before their update is asked for; false: every run draws the same.
-      on_ready: called from a thread when the next windows' frames are there.
+    ahead: whether windows are drawn before their update is asked for; false: every run draws the same.
+    on_ready: called from a thread when the next windows' frames are there.
     """
 
     holds_frames = False
@@ -250,11 +248,7 @@ def make_renew(setup: setups.Setup) -> Callable[..., steps.Renewed]:
 
 
 def check_length(length: int, stack: int, *, ahead: bool) -> None:
-    """Refuses rings too short for sampling half of the steps.
-
-    Raises:
-      CapacityError: they are too short.
-    """
+    """Raises CapacityError for rings too short for sampling half of the steps."""
     least = 2 * (stack + HOST_LAG)
     if ahead and length < least:
         raise errors.CapacityError(

@@ -16,11 +16,7 @@ REPLICATED = jax.sharding.PartitionSpec()
 
 
 def make(num_devices: int) -> jax.sharding.Mesh:
-    """Returns a mesh of the first local devices; all of them for 0.
-
-    Raises:
-      ConfigError: there are not so many.
-    """
+    """Returns a mesh of the first local devices, all of them for 0. Raises ConfigError if there are not so many."""
     devices = jax.local_devices()
     if num_devices > len(devices):
         raise errors.ConfigError(
@@ -33,8 +29,7 @@ def make(num_devices: int) -> jax.sharding.Mesh:
 def split(mesh: jax.sharding.Mesh, num_acting: int) -> tuple[jax.sharding.Mesh, jax.sharding.Mesh | None]:
     """Returns the meshes for acting and for learning; None: the same mesh, as for 0 acting devices.
 
-    Raises:
-      ConfigError: none is left to learn.
+    Raises ConfigError if none is left to learn.
     """
     if num_acting == 0:
         return mesh, None

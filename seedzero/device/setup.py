@@ -64,8 +64,7 @@ class Setup(NamedTuple):
 def make(config: configs.Config, spec: types.EnvSpec, mesh: jax.sharding.Mesh) -> Setup:
     """Returns the setup of a run on some devices, with automatic values resolved.
 
-    Raises:
-      ConfigError: the agent does not go with these environments or devices.
+    Raises ConfigError for an agent that does not go with these environments or devices.
     """
     agent = agents.make(config, spec, mesh.devices.flat[0].platform)
     mesh, learners = meshes.split(mesh, config.training.acting_devices)

@@ -66,12 +66,7 @@ def device_loop_for(
 
 
 def check(config: configs.Config, spec: types.EnvSpec) -> None:
-    """Refuses environments beyond `device_loop_for`; allocates nothing.
-
-    Raises:
-      ConfigError: the agent does not go with these environments.
-      CapacityError: the replay does not fit.
-    """
+    """Raises the ConfigError or CapacityError of `device_loop_for` for these environments; allocates nothing."""
     setup = setups.make(config, spec, meshes.make(config.training.num_devices))
     place_replay(config, setup, states.abstract_train(setup), states.abstract_actor(setup))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import threading
 from collections.abc import Callable, Iterator
 
@@ -11,19 +12,15 @@ GRACE_SECONDS = 10.0
 _LOOK_SECONDS = 0.5
 
 
+@dataclasses.dataclass(eq=False)
 class Deadline:
-    """Leaves after one call has taken `GRACE_SECONDS` since the budget's end; returning calls may follow each other.
+    """Leaves after one call has taken `GRACE_SECONDS` since the budget's end; calls that return may follow others."""
 
-    Args:
-      seconds_left: returns the rest of the budget; below 0: it has passed.
-      pulse: returns a value that changes with every call that returns; None: no call is under way.
-      leave: ends the process.
-    """
+    seconds_left: Callable[[], float]  # returns the rest of the budget; below 0: it has passed
+    pulse: Callable[[], object | None]  # a value that changes with every call that returns; None: no call is under way
+    leave: Callable[[], None]  # ends the process
 
-    def __init__(
-        self, seconds_left: Callable[[], float], pulse: Callable[[], object | None], leave: Callable[[], None]
-    ) -> None:
-        self._seconds_left, self._pulse, self._leave = seconds_left, pulse, leave
+    def __post_init__(self) -> None:
         self._last: object | None = None
         self._since = 0.0  # of the budget was left when the pulse changed, at most 0
 
@@ -44,8 +41,8 @@ class Deadline:
 
     def look(self) -> None:
         """Leaves if the time has come."""
-        left, pulse = self._seconds_left(), self._pulse()
+        left, pulse = self.seconds_left(), self.pulse()
         if pulse is None or pulse != self._last or left > 0:
             self._last, self._since = pulse, min(left, 0.0)
         elif left <= self._since - GRACE_SECONDS:
-            self._leave()
+            self.leave()

@@ -64,12 +64,7 @@ class _Acted(NamedTuple):
 
 
 class Dispatcher:
-    """Submits acting, evaluation, updates and refreshes. Used by the loop's thread, which owns the players.
-
-    Attributes:
-      players: that learn.
-      evaluator: of the first one.
-    """
+    """Submits acting, evaluation, updates and refreshes. Used by the loop's thread, which owns the players."""
 
     def __init__(
         self,
@@ -86,10 +81,10 @@ class Dispatcher:
         self.workers = workers
         self.gathered = gathered
         self.clock = clock
-        self.evaluator = evaluators.Evaluator(config.evaluation, config.env.id)
+        self.evaluator = evaluators.Evaluator(config.evaluation, config.env.id)  # of the first player
         lanes = learning[0].strategy.lanes(config.training.max_in_flight)
         self.in_flight = in_flight_calls.InFlight(workers.inbox.changed, *lanes)
-        self._left_out = (0, 0)  # updates, and the min_steps that they lacked
+        self.left_out = (0, 0)  # updates left out at the run's end, and the min_steps that they lacked
         self._carried = carried
         self._num_acts = 0
         self._publish_every = config.training.publish_every
@@ -113,7 +108,7 @@ class Dispatcher:
             acted.append(self._run_act(player, messages, player.params, player.version, num_inserts))
         if acted:
             self.in_flight.add(lambda: self._deliver(acted))
-            self.evaluator.pass_turn()
+            self.evaluator.acted_last = False  # training and evaluation alternate
 
     def evaluate(self) -> evaluators.Ended | None:
         """Acts for the waiting evaluation environments; returns a complete evaluation."""
@@ -127,7 +122,7 @@ class Dispatcher:
             acted = [self._run_act(player, messages, running.params, running.update, 0)]
             self.in_flight.add(lambda: self._deliver(acted))
         else:
-            self.workers.roster.next_evaluation()
+            self.workers.roster.evaluation_index += 1
             reason = "the evaluation is complete; the next one starts with fresh episodes"
             self.workers.end_session(running.session, reason)
         return ended
@@ -200,7 +195,7 @@ class Dispatcher:
 
     def reset_environments(self) -> None:
         """Starts every training environment anew, seeded by the checkpoint's number, as a resume does."""
-        self.workers.roster.next_epoch()
+        self.workers.roster.epoch += 1
         for session in self.workers.roster.started(types.Role.TRAIN):
             self.discard(session.all_slots, counts.CHECKPOINT_RESET)
             self.workers.end_session(session, "environments are reset at a checkpoint")
@@ -250,10 +245,6 @@ class Dispatcher:
 
     # ------------------------------------------------------------------------------------ checkpoints
 
-    def leave_out(self, num_updates: int) -> None:
-        """Notes the updates left out at the run's end, for checkpoints."""
-        self._left_out = num_updates, self._config.replay.min_steps
-
     def state(self) -> CheckpointState:
         """Returns a checkpoint's content; acting takes the newest parameters from here on, as after a resume."""
         (player,) = self.players
@@ -264,7 +255,7 @@ class Dispatcher:
             **player.to_json(),
             **self.evaluator.to_json(),
             **self.workers.roster.to_json(),
-            LEFT_OUT: self._left_out,
+            LEFT_OUT: self.left_out,
             **self._kept,
         }
         return CheckpointState(checkpoint.by_player({player.name: parts}), rings, host)

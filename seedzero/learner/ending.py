@@ -8,16 +8,11 @@ from seedzero.core import errors
 
 
 class Ending:
-    """Wakes the main thread.
-
-    Attributes:
-      is_interrupted: the user or the machine asked for a stop.
-      failure: of a worker or the bucket; training cannot go on.
-    """
+    """Wakes the main thread."""
 
     def __init__(self) -> None:
-        self.is_interrupted = False
-        self.failure: errors.TrainingFailure | None = None
+        self.is_interrupted = False  # the user or the machine asked for a stop
+        self.failure: errors.TrainingFailure | None = None  # of a worker or the bucket; training cannot go on
         self._wake = threading.Event()
 
     def interrupt(self) -> None:

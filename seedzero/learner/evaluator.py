@@ -152,10 +152,6 @@ class Evaluator:
         """Ends the evaluation under way, if any, without a result."""
         self.running = None
 
-    def pass_turn(self) -> None:
-        """Notes an acting call for training: training and evaluation alternate."""
-        self.acted_last = False
-
     def wait_for_last(self, now: float, *, can_come: bool = True) -> bool:
         """Returns whether the run still waits for its last evaluation, for checkpoints; can_come: or may."""
         self.is_awaited = can_come and bool(self.seconds_left(now))

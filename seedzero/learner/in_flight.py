@@ -80,9 +80,7 @@ class InFlight:
         return self._failure is not None
 
     def add(self, when_done: Callable[[], None], lane: int = 0) -> None:
-        """Counts a dispatched call; the lane's completion thread runs `when_done`, after waiting for the call's
-        results.
-        """
+        """Counts a dispatched call; the lane's completion thread runs `when_done`, which waits for the results."""
         with self._changed:
             self.lanes[lane].number += 1
         self.lanes[lane].waiting.put(when_done)
@@ -94,12 +92,7 @@ class InFlight:
         self.check()
 
     def check(self) -> None:
-        """Raises the failure of a call.
-
-        Raises:
-          Error: as the call's completion raised it.
-          TrainingFailure: the device's call failed.
-        """
+        """Raises the failure of a call: an Error of its completion as it is, else TrainingFailure."""
         if self._failure is None:
             return
         if isinstance(self._failure, errors.Error):

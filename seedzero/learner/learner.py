@@ -14,7 +14,6 @@ import shlex
 import time
 from collections.abc import Mapping
 from concurrent import futures
-from typing import NamedTuple
 
 from seedzero.bucket import bucket, remote
 from seedzero.bucket import mirror as mirrors
@@ -82,12 +81,12 @@ def train(
                 screen.message(note)
             local = opened.enter_context(local_socket.opened(directory.path, directory.config.transport.listen))
             parts = learner_parts.make(directory, screen, mirrored, local, spec)
-            ended = _hosted(parts, handles_signals=handles_signals, leaves_when_late=leaves_when_late)
+            finished, had_finished = _hosted(parts, handles_signals=handles_signals, leaves_when_late=leaves_when_late)
         except errors.UsageError:
             if (parts is None or not parts.stage.listens) and (mirrored is None or directory.resumed):
                 directory.abandon()
             raise
-        if ended.is_new:
+        if not had_finished:
             has_checkpoint = parts.saves.durable_update is not None
             if parts.view.progress.snapshot().num_updates == 0:
                 screen.message(f"nothing to score: {result.without_updates(directory.config)}; train longer")
@@ -95,29 +94,22 @@ def train(
                 program, at = resume_command.partition(" train ")[0], f"--run_dir={shlex.quote(str(path))}"
                 at += " --trust_run_dir" if user_code.named(configs.flatten(config)) else ""
                 _show_next(screen, program, at, is_remote=config.env.id == env_ids.REMOTE)
-            if ended.finished:
-                screen.message(f"finished: {ended.finished}")
+            if finished:
+                screen.message(f"finished: {finished}")
             else:
                 again = "resume" if has_checkpoint else "start again"
                 screen.message(f"stopped; to {again}:", resume_command)
-        return result.read(directory.checkpoints, str(path), finished=ended.finished)
+        return result.read(directory.checkpoints, str(path), finished=finished)
 
 
-class _Ended(NamedTuple):
-    """finished: reason of finished training, "": stopped. is_new: false: finished before."""
-
-    finished: str
-    is_new: bool = True
-
-
-def _hosted(parts: learner_parts.LearnerParts, *, handles_signals: bool, leaves_when_late: bool) -> _Ended:
-    """Trains; returns the end."""
+def _hosted(parts: learner_parts.LearnerParts, *, handles_signals: bool, leaves_when_late: bool) -> tuple[str, bool]:
+    """Trains; returns the reason of finished training, "" for a stop, and whether it had finished before."""
     screen, view, metrics = parts.screen, parts.view, parts.config.metrics
     finished = parts.saves.finished_before()
     if finished:
         screen.message(f"this run is finished: {finished}; raise that to go on")
         view.write_finished(finished)
-        return _Ended(finished, is_new=False)
+        return finished, True
     stop_signals = signals.StopSignals(
         functools.partial(stopping.interrupt, parts),
         say=screen.message,
@@ -144,7 +136,7 @@ def _hosted(parts: learner_parts.LearnerParts, *, handles_signals: bool, leaves_
             finished = run(parts, address)
         finally:
             stopping.stop(parts, finished)
-    return _Ended(finished)
+    return finished, False
 
 
 def run(parts: learner_parts.LearnerParts, address: str) -> str:

@@ -91,7 +91,6 @@ class QueuePacer(limiter.Pacer):
         return steps.Unrolls(slot.reshape(-1), time.reshape(-1), weight.reshape(-1))
 
     def holds(self, slots: np.ndarray) -> bool:
-        """Returns whether one of these slots has the most complete unrolls allowed to wait."""
         return bool(np.any(self._is_held(slots)))
 
     def _is_held(self, slots: np.ndarray | slice) -> np.ndarray:
@@ -123,7 +122,6 @@ class QueuePacer(limiter.Pacer):
                 self._waiting_since = now
 
     def cut(self, slots: np.ndarray) -> int:
-        """Drops the open unrolls of slots without environments; returns the number of their steps."""
         num_dropped = int(self._num_open[slots].sum())
         self._num_waiting -= num_dropped
         self._is_live[slots] = False
@@ -132,7 +130,6 @@ class QueuePacer(limiter.Pacer):
         return num_dropped
 
     def drop(self) -> int:
-        """Forgets all steps unseen by an update; returns their number."""
         num_dropped = self.num_waiting
         for ready in self._ready:
             ready.clear()
@@ -144,7 +141,6 @@ class QueuePacer(limiter.Pacer):
 
     @property
     def num_waiting(self) -> int:
-        """Any thread: stored steps unseen by an update."""
         return self._num_waiting
 
     def num_samples(self, num_updates: int, num_stored: int) -> int:

@@ -34,15 +34,9 @@ class Result:
 
 
 def read(checkpoints: pathlib.Path, run_dir: str, *, finished: str) -> Result:
-    """Returns the result of a finished training.
+    """Returns the result of a training; finished: the reason, "" for a stop.
 
-    Args:
-      checkpoints: directory of its checkpoints on this machine.
-      run_dir: directory or URL of the run.
-      finished: why it is finished; "": it is not.
-
-    Raises:
-      CheckpointError: a manifest cannot be read.
+    Raises CheckpointError if a manifest cannot be read.
     """
     ended = Result(run_dir, bool(finished), finished or "stopped")
     newest = max(saved_files.manifests(checkpoints), key=lambda found: found.step, default=None)

@@ -57,17 +57,13 @@ class Roster:
             types.Role.TRAIN: set(range(layout.num_train)),
             types.Role.EVALUATE: set(range(layout.num_train, layout.num_train + layout.num_evaluate)),
         }
+        self.has_evaluation = layout.num_evaluate > 0
         self.num_assigned = 0
         """Assignments so far, resumes included; part of the environments' seeds. Deterministic mode counts none."""
         self.epoch = 0
         """Deterministic mode: number of the checkpoint after which environments were last reset."""
         self.evaluation_index = 0
         """Number of the next evaluation; part of its environments' seeds."""
-
-    @property
-    def has_evaluation(self) -> bool:
-        """Whether there are evaluation slots."""
-        return self._layout.num_evaluate > 0
 
     def assign(self, hello: messages.Hello) -> types.Assignment:
         """Returns a joining worker's assignment, and reserves its slots.
@@ -191,14 +187,6 @@ class Roster:
             if session is not None:
                 self._free[session.role].update(int(slot) for slot in session.all_slots)
             return session
-
-    def next_epoch(self) -> None:
-        """Deterministic mode: begins the environments after a checkpoint."""
-        self.epoch += 1
-
-    def next_evaluation(self) -> None:
-        """Counts a complete evaluation."""
-        self.evaluation_index += 1
 
     def to_json(self) -> dict[str, int]:
         """Returns the part of a checkpoint's counters."""

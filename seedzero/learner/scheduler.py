@@ -113,7 +113,7 @@ class Scheduler:
         num_left_out = player.pacer.owed_updates(config.run.max_env_steps) - player.num_updates
         if num_left_out <= 0:
             return ""
-        self._dispatcher.leave_out(num_left_out)
+        self._dispatcher.left_out = num_left_out, config.replay.min_steps
         return (
             f"{num_left_out} of the updates after the last step are left out: the replay holds {num_kept} steps, "
             f"and learning needs --replay.min_steps={config.replay.min_steps}. A run that goes on from a "

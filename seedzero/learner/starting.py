@@ -56,8 +56,7 @@ def announce(parts: learner_parts.LearnerParts, address: str) -> None:
 def prepare(parts: learner_parts.LearnerParts, address: str) -> None:
     """Builds a new run, then waits for its first worker; in the other order for a spec known to workers alone.
 
-    Raises:
-      TrainingFailure: none came in time.
+    Raises TrainingFailure if none came in time.
     """
     ending, reception = parts.ending, parts.reception
     if reception.spec is not None:

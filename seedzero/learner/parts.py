@@ -86,7 +86,7 @@ def make(
     local: str,
     spec: types.EnvSpec | None,
 ) -> LearnerParts:
-    """Returns the parts of a run's learner; arguments as in `LearnerParts`. Raises UsageError for unsuitable ones."""
+    """Returns a run's parts; arguments as in `LearnerParts`. Raises UsageError for an unsuitable configuration."""
     config, say = directory.config, screen.message
     acting, _ = meshes.split(meshes.make(config.training.num_devices), config.training.acting_devices)
     layout, sizes = batches.plan(config, acting.devices.size)

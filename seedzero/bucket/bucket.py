@@ -100,10 +100,9 @@ class Store:
     """The objects of a run, by keys below the run's path; thread-safe. A failed request raises BucketError."""
 
     def __init__(self, objects: tensorstore.KvStore, url: Url, retry_seconds: float) -> None:
-        """`objects` have keys below the run's path, and repeat failing requests for `retry_seconds`."""
+        """`objects` have the same keys, and repeat failing requests for `retry_seconds`."""
         self.url = url
-        self._objects = objects
-        self._retry_seconds = retry_seconds
+        self._objects, self._retry_seconds = objects, retry_seconds
 
     def read(self, key: str) -> Value:
         """Returns an object; a missing bucket has none."""
@@ -152,24 +151,16 @@ def open_store(url: Url, retry_seconds: float, flag: str = "run_dir") -> Store:
     import tensorstore  # slow: a mistake in the command line need not wait for it
 
     driver = _DRIVERS[url.scheme]
-    retries = {
-        "max_retries": _num_retries(retry_seconds),
-        "initial_delay": f"{_FIRST_PAUSE_SECONDS}s",
-        "max_delay": f"{_LONGEST_PAUSE_SECONDS}s",
-    }
-    spec = {"driver": driver, "bucket": url.bucket, "path": f"{url.path}/", **_endpoint(url)}
-    spec["context"] = {f"{driver}_request_retries": retries}
+    pauses = dict(initial_delay=f"{_FIRST_PAUSE_SECONDS}s", max_delay=f"{_LONGEST_PAUSE_SECONDS}s")
+    spec: dict[str, Any] = dict(driver=driver, bucket=url.bucket, path=f"{url.path}/")
+    spec["context"] = {f"{driver}_request_retries": dict(max_retries=_num_retries(retry_seconds), **pauses)}
+    if url.scheme == "s3" and (address := os.environ.get("AWS_ENDPOINT_URL")):  # another service than Amazon's
+        spec |= dict(endpoint=address, aws_region=os.environ.get("AWS_REGION", "us-east-1"))
     try:
         objects = tensorstore.KvStore.open(spec).result()
     except ValueError as error:
         raise errors.UsageError(f"--{flag}={url}: {_message(str(error))}; give the name of a bucket") from None
     return Store(objects, url, retry_seconds)
-
-
-def _endpoint(url: Url) -> dict[str, Any]:
-    """Returns the address of an S3 service besides Amazon's, from the variables of Amazon's own tools."""
-    address = os.environ.get("AWS_ENDPOINT_URL") if url.scheme == "s3" else None
-    return {"endpoint": address, "aws_region": os.environ.get("AWS_REGION", "us-east-1")} if address else {}
 
 
 def _num_retries(seconds: float) -> int:

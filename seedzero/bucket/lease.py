@@ -23,25 +23,15 @@ NAME = "lease.json"
 
 @dataclasses.dataclass(frozen=True)
 class Holder:
-    """The content of the object.
+    """The content of the object: a learner."""
 
-    Attributes:
-      copy: token of the learner's local copy.
-      process: token of the learner's process.
-      host: name of its machine.
-      pid: of its process.
-      renewed: seconds since the epoch, by its clock.
-      seconds: time without a renewal after which it counts as dead.
-      released: it has ended.
-    """
-
-    copy: str
-    process: str
+    copy: str  # token of its local copy
+    process: str  # token of its process
     host: str
     pid: int
-    renewed: float
-    seconds: float
-    released: bool
+    renewed: float  # seconds since the epoch, by its clock
+    seconds: float  # time without a renewal after which it counts as dead
+    released: bool  # it has ended
 
 
 def parse(content: bytes, url: bucket.Url) -> Holder:
@@ -98,18 +88,18 @@ class Lease:
                 self._generation, self._renewed = generation, self._clock()
                 return unused  # the answer to our write was lost, and its repetition failed on the first attempt
             same_copy = holder is not None and holder.copy == self._mine.copy
+            is_free = holder is None or holder.released or same_copy
             if generation != seen:
                 renewals = seen is not None
                 seen, changed = generation, self._clock()
-                if holder is not None and not (holder.released or same_copy):
+                if holder is not None and not is_free:
                     self._refuse_or_wait(holder, renews=renewals and self._clock() - began > self._mine.seconds)
-            silent = holder is None or self._clock() - changed >= holder.seconds
-            if holder is None or holder.released or same_copy or silent:
+            if holder is None or is_free or self._clock() - changed >= holder.seconds:
                 unused = same_copy
                 if self._write(self._mine, generation):
                     return unused
-                continue
-            self._wait(min(1.0, self._mine.seconds / 10))
+            else:
+                self._wait(min(1.0, self._mine.seconds / 10))
 
     def _refuse_or_wait(self, holder: Holder, *, renews: bool) -> None:
         """Raises Occupied if the holder lives, else reports the wait."""
@@ -133,9 +123,7 @@ class Lease:
         return True
 
     def renew(self) -> None:
-        """Renews the lease; raises LeaseLost after a takeover by another learner. After a BucketError the outcome is
-        unknown.
-        """
+        """Renews the lease; raises LeaseLost after a takeover by another learner. BucketError: outcome unknown."""
         with self._lock:
             if self._lost:
                 raise errors.LeaseLost(self._lost)
@@ -146,11 +134,11 @@ class Lease:
             ours = holder is not None and holder.process == self._mine.process
             if ours and self._write(self._mine, generation):
                 return
-            owner = (
+            other = (
                 f"the learner with pid {holder.pid} on {holder.host}" if holder else "nobody: its lease was deleted"
             )
             self._lost = (
-                f"{self._store.url} belongs to {owner}; this learner has not renewed its lease for "
+                f"{self._store.url} belongs to {other}; this learner has not renewed its lease for "
                 f"{self._clock() - self._renewed:.0f} s and writes there no more; end one of the two"
             )
             raise errors.LeaseLost(self._lost)

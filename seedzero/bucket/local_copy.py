@@ -45,8 +45,7 @@ def fill(
       ResumeError: there are checkpoints of something else, which would be deleted.
       CheckpointError: there are checkpoints, but none can be used.
     """
-    foreign = remote.foreign(keys)
-    if foreign:
+    if foreign := remote.foreign(keys):
         raise errors.ResumeError(
             f"{store.url} is no run directory: it has {foreign[0]}, and a run would delete that; give a new --run_dir"
         )
@@ -121,8 +120,7 @@ class _LocalCopy:
 
     def fetch_best(self) -> None:
         """Fetches the best checkpoint, if any; reports damage."""
-        bests = self.objects.bests()
-        if bests:
+        if bests := self.objects.bests():
             try:
                 self._fetch(remote.best_prefix(max(bests)))
             except errors.CheckpointError as error:
@@ -130,8 +128,8 @@ class _LocalCopy:
 
     def _fetch(self, prefix: str, scope: saved_files.Scope = "all") -> None:
         known = self.objects.manifests[prefix]
-        num_bytes = known.manifest.num_bytes
-        self.report(f"fetching {self.store.url}/{prefix}: {num_bytes / 2**20:.1f} MB, less what is here already")
+        size = f"{known.manifest.num_bytes / 2**20:.1f} MB"
+        self.report(f"fetching {self.store.url}/{prefix}: {size}, less what is here already")
         remote.fetch(self.store, self.path, prefix, known, scope)
 
 

@@ -100,9 +100,8 @@ class Mirror:
 
     def _start(self, name: str, seconds: float, action: Callable[[], None]) -> None:
         """Starts a named thread; it calls `action` at a fixed period in seconds, until `finish`."""
-        thread = threading.Thread(target=self._repeat, args=(seconds, action), name=name)
-        self._threads.append(thread)
-        thread.start()
+        self._threads.append(threading.Thread(target=self._repeat, args=(seconds, action), name=name))
+        self._threads[-1].start()
 
     def _repeat(self, seconds: float, action: Callable[[], None]) -> None:
         """Failures are reported, and tried again."""

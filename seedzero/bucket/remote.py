@@ -42,19 +42,12 @@ class Known:
 
 @dataclasses.dataclass
 class Checkpoints:
-    """The objects below checkpoints/ in a bucket.
+    """The objects below checkpoints/ in a bucket."""
 
-    Attributes:
-      manifests: of the checkpoints, by their keys' prefix.
-      damaged: errors of unreadable manifests, by the same.
-      keys: of all objects.
-      unusable: steps with damaged files, as far as they were fetched.
-    """
-
-    manifests: dict[str, Known]
-    damaged: dict[str, str]
-    keys: set[str]
-    unusable: set[int] = dataclasses.field(default_factory=set)
+    manifests: dict[str, Known]  # by the prefix of the checkpoint's keys
+    damaged: dict[str, str]  # errors of unreadable manifests, by the same
+    keys: set[str]  # of all objects
+    unusable: set[int] = dataclasses.field(default_factory=set)  # steps with damaged files, as far as fetched
 
     def add(self, prefix: str, known: Known) -> None:
         """Adds a whole checkpoint; an earlier checkpoint of the same step may have been damaged."""
@@ -80,20 +73,13 @@ class Checkpoints:
         """Returns the prefixes of checkpoints that are not kept; arguments as in `checkpoint_files.kept_steps`."""
         steps, bests = self.steps(), self.bests()
         for_good = [step for step, known in steps.items() if known.manifest.kept_for_good]
-        kept = saved_files.kept_steps(
-            steps.keys(), for_good=for_good, keep=keep, newest=newest, unusable=self.unusable
-        )
-        return [
-            *(best_prefix(step) for step in sorted(bests)[:-1]),
-            *(step_prefix(step) for step in steps if step not in kept),
-        ]
+        kept = saved_files.kept_steps(steps, for_good=for_good, keep=keep, newest=newest, unusable=self.unusable)
+        return [*map(best_prefix, sorted(bests)[:-1]), *(step_prefix(step) for step in steps if step not in kept)]
 
     def unreferenced(self) -> list[str]:
         """Returns the keys needed by no checkpoint: rests of deletions and broken uploads."""
-        needed = {f"{prefix}/{manifest.NAME}" for prefix in self.manifests}
-        for prefix, known in self.manifests.items():
-            needed |= all_keys(prefix, known.manifest)
-        return sorted(self.keys - needed)
+        needed = (all_keys(prefix, known.manifest) for prefix, known in self.manifests.items())
+        return sorted(self.keys.difference((f"{prefix}/{manifest.NAME}" for prefix in self.manifests), *needed))
 
 
 def step_prefix(step: int) -> str:
@@ -164,22 +150,21 @@ def fetch(
     if scope == "all":
         root = f"{ROOT}/{saved_files.SEGMENTS}"
         directories |= {f"{root}/{name}": part for name, part in known.manifest.segments.items()}
+    jobs: dict[str, tuple[pathlib.Path, durable.Checksum]] = {}
+
+    def fetch_file(key: str) -> None:
+        target, expected = jobs[key]
+        download(store, key, target)
+        if not target.exists():
+            raise errors.CheckpointError(f"{key} is missing")
+        if durable.checksum(target) != expected:
+            raise errors.CheckpointError(f"{key} is damaged: its checksum does not fit")
+
     # The checkpoint's own directory is entered first, so it appears last, after its segments.
     with contextlib.ExitStack() as appearing:
-        jobs: dict[str, tuple[pathlib.Path, durable.Checksum]] = {}
         for directory, wanted in directories.items():
             jobs |= _prepare(path / directory, directory, wanted, known if directory == prefix else None, appearing)
-
-        def fetch_file(key: str) -> None:
-            target, expected = jobs[key]
-            download(store, key, target)
-            if not target.exists():
-                raise errors.CheckpointError(f"{key} is missing")
-            if durable.checksum(target) != expected:
-                raise errors.CheckpointError(f"{key} is damaged: its checksum does not fit")
-
-        for _ in bucket.in_parallel(fetch_file, jobs):
-            pass
+        list(bucket.in_parallel(fetch_file, jobs))
 
 
 def _prepare(
@@ -211,14 +196,11 @@ def has_content(file: pathlib.Path, content: bytes) -> bool:
 
 def download(store: bucket.Store, key: str, target: pathlib.Path) -> None:
     """Writes an object to a file, whole or not at all; a missing object leaves no file. Errors: as `fetch`."""
-    content = store.read(key).content
-    if content is None:
-        return
-    target.parent.mkdir(parents=True, exist_ok=True)
-    durable.write_whole(target, content)
+    if (content := store.read(key).content) is not None:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        durable.write_whole(target, content)
 
 
 def download_all(store: bucket.Store, path: pathlib.Path, keys: Iterable[str]) -> None:
     """Writes objects to files below a local run directory, as `download`."""
-    for _ in bucket.in_parallel(lambda key: download(store, key, path / key), keys):
-        pass
+    list(bucket.in_parallel(lambda key: download(store, key, path / key), keys))

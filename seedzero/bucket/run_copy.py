@@ -26,11 +26,7 @@ _SMALL = ("config.json", "spec.json", "status.json")
 
 
 class Copy:
-    """A temporary copy of parts of a run in a bucket. Methods raise BucketError if the bucket cannot be read.
-
-    Attributes:
-      path: of the copy; checkpoints are fetched on demand.
-    """
+    """A temporary copy at `path` of parts of a run in a bucket, by methods that raise BucketError."""
 
     def __init__(self, url: bucket.Url, store: bucket.Store, path: pathlib.Path) -> None:
         """Raises ResumeError if there is no run."""
@@ -50,8 +46,7 @@ class Copy:
         for prefix, known in found.manifests.items():
             (self.path / prefix).mkdir(parents=True)
             (self.path / prefix / manifest.NAME).write_bytes(known.content)
-        keys = [f"{prefix}/{manifest.NAME}" for prefix in found.damaged]
-        remote.download_all(self._store, self.path, keys)
+        remote.download_all(self._store, self.path, [f"{prefix}/{manifest.NAME}" for prefix in found.damaged])
         return found
 
     def fetch_params(self, step: saved_files.Step | None) -> None:
@@ -63,16 +58,14 @@ class Copy:
         """Returns False for a best checkpoint replaced by the learner meanwhile."""
         bests, steps = found.bests(), found.steps()
         wanted = max(bests, default=None) if step in (None, "best") else step
-        if wanted in bests and (step not in steps):
+        if wanted in bests and step not in steps:
             prefix = remote.best_prefix(wanted)
             if not self._fetch(prefix, found) and self._is_gone(prefix, found):
                 return False
         if isinstance(step, int) and step in steps:
             self._fetch(remote.step_prefix(step), found)
         if step in (None, "last"):
-            for number in sorted(steps, reverse=True):
-                if self._fetch(remote.step_prefix(number), found):
-                    break
+            any(self._fetch(remote.step_prefix(number), found) for number in sorted(steps, reverse=True))
         return True
 
     def _is_gone(self, prefix: str, found: remote.Checkpoints) -> bool:
@@ -103,8 +96,7 @@ class Copy:
 
         def check(path: pathlib.Path) -> None:
             prefix = path.relative_to(self.path).as_posix()
-            missing = remote.all_keys(prefix, found.manifests[prefix].manifest) - found.keys
-            if missing:
+            if missing := remote.all_keys(prefix, found.manifests[prefix].manifest) - found.keys:
                 raise errors.CheckpointError(f"{min(missing)} is missing")
 
         return saved_files.list_steps(self.path / "checkpoints", check=check)

@@ -57,11 +57,8 @@ class Uploads:
         best = [remote.best_prefix(found) for found in saved_files.finished(local / saved_files.BEST)[-1:]]
         steps: list[int] = []
         if step is not None:
-            uploaded = self._objects.steps()
-            for_good = [
-                found.step for found in saved_files.manifests(local) if found.kept_for_good and found.step < step
-            ]
-            steps = [step, *(found for found in for_good if found not in uploaded)]
+            earlier = [found for found in saved_files.manifests(local) if found.kept_for_good and found.step < step]
+            steps = [step, *(found.step for found in earlier if found.step not in self._objects.steps())]
         for prefix in [*map(remote.step_prefix, steps), *best]:
             content = (self._path / prefix / manifest.NAME).read_bytes()
             known = self._objects.manifests.get(prefix)
@@ -132,8 +129,7 @@ class Uploads:
             self._store.delete(key)
             self._objects.keys.discard(key)
 
-        for _ in bucket.in_parallel(delete, keys):
-            pass
+        list(bucket.in_parallel(delete, keys))
 
     def send_files(self) -> None:
         """Uploads metrics, logs and the like, as far as they changed. Raises BucketError, OSError."""

@@ -100,8 +100,7 @@ def worker_threads(config: configs.Config) -> int:
 
 def learner_cpus(config: configs.Config) -> float:
     """Returns a learner's cores: 1 for the device loop, 1 for serving and files, and the evaluating worker's."""
-    evaluates = config.evaluation.every_updates > 0
-    return 2.0 + (worker_threads(config) if evaluates else 0)
+    return 2.0 + (worker_threads(config) if config.evaluation.every_updates > 0 else 0)
 
 
 def find_accelerator(text: str, nodes: Iterable[Mapping[str, float]]) -> tuple[str, int]:

@@ -70,9 +70,9 @@ class _Actor:
         return self._name
 
     def report(self, order: Order, seen: int, seconds: float) -> Report:
-        """Returns the actual state once its number is not `seen` any more; UsageError for another version of seedzero.
+        """Returns the actual state once its number is not `seen` (-1 for none) any more, or after some seconds.
 
-        seen: number of the state that the caller knows; -1 for none. seconds: longest wait for a change.
+        Raises UsageError for another version of seedzero.
         """
         if order.version != seedzero.__version__:
             raise errors.UsageError(
@@ -100,9 +100,8 @@ class _Actor:
         """Returns a file with the token, readable by this user alone."""
         path = pathlib.Path(self._directory.name) / "token"
         if not path.exists():
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(token + "\n")
+            path.touch(0o600, exist_ok=False)
+            path.write_text(token + "\n", encoding="utf-8")
         return path
 
     def _report(self, program: keepers.ProgramSnapshot) -> Report:

@@ -50,8 +50,7 @@ State = keepers.ProgramState
 
 @contextlib.contextmanager
 def connected(address: str, check_here: Callable[[launch_plan.Nodes], None]) -> Iterator[bool]:
-    """While entered, this process is a driver of a cluster; yields whether the cluster was started here for the
-    launch.
+    """While entered, this process drives a cluster; yields whether the cluster was started here, for the launch.
 
     Args:
       address: HOST:PORT of a cluster, UsageError if there is none; local: start one on this machine; "": that of
@@ -98,24 +97,16 @@ def nodes() -> launch_plan.Nodes:
 
 @dataclasses.dataclass
 class _Member:
-    """The launcher's view of an actor.
-
-    Attributes:
-      silent_since: time of its creation or loss; counts while there is no report.
-      ask_at: earliest time of the next call after a loss.
-      report: its last; None before the first, and after a loss.
-      call: the one without an answer, if any.
-      order: the desired state that this call carried.
-    """
+    """The launcher's view of an actor."""
 
     name: str
     needs: launch_plan.NodeResources
     handle: Any
-    silent_since: float
-    ask_at: float = 0.0
-    report: ray_actors.Report | None = None
-    call: Any = None
-    order: ray_actors.Order | None = None
+    silent_since: float  # time of its creation or loss; counts while there is no report
+    ask_at: float = 0.0  # earliest time of the next call after a loss
+    report: ray_actors.Report | None = None  # its last; None before the first, and after a loss
+    call: Any = None  # the call without an answer, if any
+    order: ray_actors.Order | None = None  # the desired state that this call carried
 
     @property
     def program(self) -> keepers.ProgramSnapshot:
@@ -147,7 +138,11 @@ class Launch:
         UsageError: the run has a launcher already, or can't be placed, or the learner refuses its settings.
         TrainingFailure: the learner or a worker failed too often.
         """
-        self._check_room()
+        plan = self._plan
+        if problem := launch_plan.shortage(plan.learner, plan.worker, plan.num_workers, nodes()):
+            if self._is_own:
+                raise errors.UsageError(problem)
+            self._say(f"{problem}, or let nodes join: the programs wait for them")
         with signals.StopSignals(lambda: None, say=self._say, cleanup=lambda: None) as stop:
             try:
                 self._create()
@@ -169,14 +164,6 @@ class Launch:
         return ""
 
     # ------------------------------------------------------------------------------------ start
-
-    def _check_room(self) -> None:
-        plan = self._plan
-        problem = launch_plan.shortage(plan.learner, plan.worker, plan.num_workers, nodes())
-        if problem and self._is_own:
-            raise errors.UsageError(problem)
-        if problem:
-            self._say(f"{problem}, or let nodes join: the programs wait for them")
 
     def _create(self) -> None:
         plan = self._plan
@@ -229,9 +216,9 @@ class Launch:
 
     def _order(self, member: _Member) -> ray_actors.Order:
         learner = self._members[0].program
-        address = learner.heard if learner.state is State.RUNNING and member is not self._members[0] else ""
-        if not address and member.order is not None:
-            address = member.order.address  # the learner is away: the worker keeps trying its last address
+        address = member.order.address if member.order else ""  # a worker keeps trying it while the learner is away
+        if learner.state is State.RUNNING and member is not self._members[0]:
+            address = learner.heard or address
         return ray_actors.Order(seedzero.__version__, self._plan, address)
 
     def _hear(self, stop: threading.Event) -> None:
@@ -243,10 +230,10 @@ class Launch:
         if answered and waiting:
             answered += ray.wait(waiting, num_returns=len(waiting), timeout=0)[0]
         for call in answered:
-            self._take(calls[call], call)
+            self._take(calls[call])
 
-    def _take(self, member: _Member, call: Any) -> None:
-        member.call = None
+    def _take(self, member: _Member) -> None:
+        call, member.call = member.call, None
         try:
             report = ray.get(call)
         except ray.exceptions.ActorUnavailableError:
@@ -294,12 +281,10 @@ class Launch:
         """Lists the members without a node, at every change of the list."""
         now = self._clock()
         silent = [m for m in self._members if m.report is None and now - m.silent_since > PLACE_SECONDS]
-        names = ", ".join(f"{member.name} (needs {member.needs})" for member in silent[:MAX_NAMES])
-        if names != self._unplaced:
-            self._unplaced = names
-            if names:
-                more = f" and {len(silent) - MAX_NAMES} more" if len(silent) > MAX_NAMES else ""
-                self._say(f"waiting for room: {names}{more}; the cluster has {launch_plan.listing(nodes())}")
+        before, self._unplaced = self._unplaced, ", ".join(f"{m.name} (needs {m.needs})" for m in silent[:MAX_NAMES])
+        if self._unplaced not in ("", before):
+            more = f" and {len(silent) - MAX_NAMES} more" if len(silent) > MAX_NAMES else ""
+            self._say(f"waiting for room: {self._unplaced}{more}; the cluster has {launch_plan.listing(nodes())}")
 
     # ------------------------------------------------------------------------------------ the end
 
@@ -315,9 +300,8 @@ class Launch:
 def _stop_all(members: Sequence[_Member], seconds: float) -> list[ray_actors.Report]:
     """Returns the last reports of all responding actors."""
     calls = [member.handle.stop.remote(seconds) for member in members if member.report is not None]
-    done = ray.wait(calls, num_returns=len(calls), timeout=seconds + LEAVE_SECONDS)[0] if calls else []
     reports = []
-    for call in done:
+    for call in ray.wait(calls, num_returns=len(calls), timeout=seconds + LEAVE_SECONDS)[0] if calls else ():
         with contextlib.suppress(ray.exceptions.RayError):
             reports.append(ray.get(call))
     return reports

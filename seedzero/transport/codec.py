@@ -189,8 +189,8 @@ def split(data: bytes) -> tuple[bytes, memoryview]:
     The rest is left to the protobuf library. Only the top level is walked: tags and lengths; InvalidMessage where they
     make no sense, or there are more fields than any message has.
     """
-    position, tag_start, start, end = 0, len(data), len(data), len(data)
-    num_fields = 0
+    position, num_fields = 0, 0
+    tag_start = start = end = len(data)
     while position < len(data):
         num_fields += 1
         if num_fields > _MAX_FIELDS:
@@ -208,8 +208,7 @@ def split(data: bytes) -> tuple[bytes, memoryview]:
             raise undecodable(data)
         if tag == _TAG:
             tag_start, start, end = field_start, position - length, position
-    head = data[:tag_start] if end == len(data) else data[:tag_start] + data[end:]
-    return head, memoryview(data)[start:end]
+    return data[:tag_start] + data[end:], memoryview(data)[start:end]
 
 
 def undecodable(data: bytes) -> errors.InvalidMessage:
@@ -227,12 +226,7 @@ def _read_varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def _varint(value: int) -> bytes:
-    encoded = bytearray()
-    while value >= 0x80:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
+    return bytes([value]) if value < 0x80 else bytes([value & 0x7F | 0x80]) + _varint(value >> 7)
 
 
 def any_true(mask: np.ndarray) -> bool:
@@ -267,8 +261,8 @@ def action_mask(group: int, data: bytes, shape: tuple[int, int] | None) -> np.nd
 def flags(name: str, group: int, data: bytes, length: int) -> np.ndarray:
     """Returns [length] bool from bytes of 0 or 1."""
     check_length(name, group, len(data), length)
-    if data.strip(_FLAGS):  # the rest begins with the first byte that is neither
-        raise errors.InvalidMessage(f"{name} of group {group} has a byte {data.strip(_FLAGS)[0]}; expected 0 or 1")
+    if others := data.strip(_FLAGS):  # begins with the first byte that is neither
+        raise errors.InvalidMessage(f"{name} of group {group} has a byte {others[0]}; expected 0 or 1")
     return np.frombuffer(data, np.bool_)
 
 
@@ -278,7 +272,8 @@ def task(group: int, data: bytes, length: int, num_tasks: int) -> np.ndarray | N
         return None
     check_length("task", group, len(data), 4 * length)
     numbers = np.frombuffer(data, _INTEGER)
-    if not all_true((numbers >= 0) & (numbers < num_tasks)):
-        wrong = numbers[(numbers < 0) | (numbers >= num_tasks)][0]
+    in_range = (numbers >= 0) & (numbers < num_tasks)
+    if not all_true(in_range):
+        wrong = numbers[~in_range][0]
         raise errors.InvalidMessage(f"task of group {group} has a number {wrong}; expected 0 to {num_tasks - 1}")
     return numbers

@@ -34,36 +34,22 @@ Event = types.Assignment | messages.Actions | messages.Restart | messages.End | 
 
 @dataclasses.dataclass
 class WorkerSession:
-    """The present session.
+    """The present session. unanswered: number and content of each group's step without an answer."""
 
-    Attributes:
-      assignment: as first received.
-      spec: None before the worker's start().
-      max_message_bytes: larger messages are not sent.
-      unanswered: sequence number and content of each group's step without an answer.
-      answered: sequence number of each group's last answer.
-    """
-
-    assignment: types.Assignment
-    spec: types.EnvSpec | None = None
-    max_message_bytes: int = handshake.HANDSHAKE_BYTES
+    assignment: types.Assignment  # as first received
+    spec: types.EnvSpec | None = None  # before the worker's start()
+    max_message_bytes: int = handshake.HANDSHAKE_BYTES  # larger messages are not sent
     unanswered: dict[int, tuple[int, types.EnvStep]] = dataclasses.field(default_factory=dict)
-    answered: dict[int, int] = dataclasses.field(default_factory=dict)
+    answered: dict[int, int] = dataclasses.field(default_factory=dict)  # number of each group's last answer
 
 
 class WorkerStream:
-    """A stream and the waiting messages: at most a step a group, a heartbeat and the handshake.
-
-    Attributes:
-      call: gRPC's side of it.
-      assigned: Assign has come, so the spec may be sent.
-      ready: Start has come, so steps may be sent.
-    """
+    """A stream and the waiting messages: at most a step a group, a heartbeat and the handshake."""
 
     def __init__(self, call: aio.StreamStreamCall[bytes, bytes]) -> None:
-        self.call = call
-        self.assigned = False
-        self.ready = False
+        self.call = call  # gRPC's side of it
+        self.assigned = False  # Assign has come, so the spec may be sent
+        self.ready = False  # Start has come, so steps may be sent
         self._outbox: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._tasks = [asyncio.create_task(self._write())]
 
@@ -105,9 +91,7 @@ class WorkerSide:
 
     def __init__(self, address: str, hello: messages.Hello, deliver: Callable[[Event], None]) -> None:
         self.wanted = asyncio.Event()
-        self._address = address
-        self._hello = hello
-        self.deliver = deliver
+        self._address, self._hello, self.deliver = address, hello, deliver
         self._session: WorkerSession | None = None
         self._joining = False
         self._stream: WorkerStream | None = None
@@ -121,20 +105,21 @@ class WorkerSide:
             self._stream.put(handshake.encode_hello(self._hello))
 
     def start(self, session_id: str, spec: types.EnvSpec) -> None:
-        if self._session is None or self._session.assignment.session_id != session_id:
-            return
-        self._session.spec = spec
-        if self._stream and self._stream.assigned:
-            self._put(self._stream, lambda: codec.from_worker(spec=dataclasses.asdict(spec)))
+        if session := self._current(session_id):
+            session.spec = spec
+            if self._stream and self._stream.assigned:
+                self._put(self._stream, lambda: codec.from_worker(spec=dataclasses.asdict(spec)))
 
     def submit(self, session_id: str, group: int, sequence: int, step: types.EnvStep) -> None:
         """Sends a step, now and after every reconnect until its answer."""
-        session = self._session
-        if session is None or session.assignment.session_id != session_id:
-            return
-        session.unanswered[group] = (sequence, step)
-        if self._stream and self._stream.ready:
-            self._send(self._stream, session, group)
+        if session := self._current(session_id):
+            session.unanswered[group] = (sequence, step)
+            if self._stream and self._stream.ready:
+                self._send(self._stream, session, group)
+
+    def _current(self, session_id: str) -> WorkerSession | None:
+        """Returns the session of this id; None: it is over."""
+        return self._session if self._session and self._session.assignment.session_id == session_id else None
 
     # --- from the connection ---
 
@@ -246,11 +231,9 @@ class _Retries:
     """Pauses, doubled from attempt to attempt, and complaints without repetition."""
 
     def __init__(self, address: str, max_backoff_seconds: float) -> None:
-        self._address = address
-        self._max_backoff_seconds = max_backoff_seconds
+        self._address, self._max_backoff_seconds = address, max_backoff_seconds
         self._backoff_seconds = _FIRST_BACKOFF_SECONDS
-        self._complaint = ""
-        self._complained_at = 0.0
+        self._complaint, self._complained_at = "", 0.0
 
     async def pause(self, trouble: str) -> None:
         """Sleeps before the next attempt."""
@@ -274,9 +257,7 @@ class Connection:
     """Keeps a worker connected; open() starts the connection."""
 
     def __init__(self, secured: security.ClientSecurity, settings: sections.TransportConfig, side: WorkerSide) -> None:
-        self._security = secured
-        self._settings = settings
-        self._side = side
+        self._security, self._settings, self._side = secured, settings, side
         self._retries = _Retries(secured.address, settings.max_backoff_seconds)
         self._closing = False
 

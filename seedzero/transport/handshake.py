@@ -24,8 +24,6 @@ _HELLO_LIMITS = dict(roles=16, environments=1_000)
 _BOUND_LIMITS = dict(action_low=_MAX_ACTION_NUMBERS, action_high=_MAX_ACTION_NUMBERS)
 _SPEC_LIMITS = dict(observation_shape=codec.MAX_AXES, **_BOUND_LIMITS, packed=1_000, tasks=1_000)
 
-_OLDER = ": the worker's is older and sends no observations of several arrays"
-
 _PLAIN = (bool, int, float, str)
 
 _ROLES = {types.Role.TRAIN: inference_pb2.ROLE_TRAIN, types.Role.EVALUATE: inference_pb2.ROLE_EVALUATE}
@@ -42,9 +40,10 @@ def encode_hello(hello: messages.Hello) -> bytes:
 def hello_of(fields: inference_pb2.Hello) -> messages.Hello:
     """Returns a worker's introduction; VersionMismatch, or InvalidMessage for a missing field or one out of range."""
     if fields.protocol_version != PROTOCOL_VERSION:
+        older = ": the worker's is older and sends no observations of several arrays"
         raise errors.VersionMismatch(
             f"the worker speaks protocol version {fields.protocol_version}, the learner {PROTOCOL_VERSION}; install "
-            f"the same version of seedzero on both{_OLDER if fields.protocol_version < PROTOCOL_VERSION else ''}"
+            f"the same version of seedzero on both{older if fields.protocol_version < PROTOCOL_VERSION else ''}"
         )
     codec.check_counts(errors.InvalidMessage, "Hello", fields, **_HELLO_LIMITS)
     if not 1 <= len(fields.worker_id) <= codec.MAX_NAME or len(fields.session_id) > codec.MAX_NAME:

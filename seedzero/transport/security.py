@@ -116,8 +116,7 @@ class Guard:
     """Decides whether a call may go on. For one event loop."""
 
     def __init__(self, token: str, clock: Callable[[], float] = time.monotonic) -> None:
-        self._token = token.encode()
-        self._clock = clock
+        self._token, self._clock = token.encode(), clock
         self._complained_at = -_COMPLAINT_SECONDS
 
     def check(self, metadata: Iterable[tuple[str, str | bytes]], peer: str) -> None:
@@ -208,43 +207,29 @@ def explain(code: grpc.StatusCode, details: str, security: ClientSecurity) -> er
     """
     if code is not grpc.StatusCode.UNAVAILABLE:
         return None
-    why = _of_plain_text(details) if security.credentials is None else _of_tls(details, security)
-    return errors.AccessDenied(f"the learner at {security.address} {why}") if why else None
-
-
-def _of_plain_text(details: str) -> str:
+    access, wanted = security.access, "the certificate that signed"
     hung_up = re.search(r"failed to connect to all addresses.*ipv[46]:(\S+): Socket closed", details)
-    if hung_up and _speaks_tls(urllib.parse.unquote(hung_up[1])):
-        return "speaks TLS and not plain text; give --tls.ca_file=FILE with the certificate that signed its own"
-    return ""
-
-
-def _of_tls(details: str, security: ClientSecurity) -> str:
-    access = security.access
-    if "Hostname Verification Check failed" in details:
-        wanted = access.server_name or security.address.rpartition(":")[0].rpartition("/")[2]
-        return (
-            f"has a certificate for another name than {wanted}; give --tls.server_name=NAME with one that the "
-            "certificate is for, or use that as the address"
-        )
     handshake = re.search(r"Tls handshake failed \(TSI_\w+\): (.*?)(: OK)?$", details)
-    if handshake is None:
-        return ""
-    if "WRONG_VERSION_NUMBER" in handshake[1]:
-        return (
-            "speaks plain text and not TLS; start it with --tls.cert_file and --tls.key_file, or leave out "
-            f"--tls.ca_file={access.ca_file} here"
-        )
-    if re.search("VERIFY_FAILED|signature", handshake[1]):
-        return (
-            f"has a certificate that --tls.ca_file={access.ca_file} does not vouch for "
-            f"({handshake[1].rpartition(':')[2].strip()}); give the file with the certificate that signed the "
-            "learner's own"
-        )
-    return (
-        f"and this client cannot agree on TLS ({handshake[1]}); look at --tls.ca_file={access.ca_file} here and at "
-        "--tls.cert_file there"
-    )
+    if security.credentials is None:
+        if not hung_up or not _speaks_tls(urllib.parse.unquote(hung_up[1])):
+            return None
+        why = f"speaks TLS and not plain text; give --tls.ca_file=FILE with {wanted} its own"
+    elif "Hostname Verification Check failed" in details:
+        name = access.server_name or security.address.rpartition(":")[0].rpartition("/")[2]
+        why = f"has a certificate for another name than {name}; give --tls.server_name=NAME with one that the "
+        why += "certificate is for, or use that as the address"
+    elif handshake is None:
+        return None
+    elif "WRONG_VERSION_NUMBER" in handshake[1]:
+        why = "speaks plain text and not TLS; start it with --tls.cert_file and --tls.key_file, or leave out "
+        why += f"--tls.ca_file={access.ca_file} here"
+    elif re.search("VERIFY_FAILED|signature", handshake[1]):
+        why = f"has a certificate that --tls.ca_file={access.ca_file} does not vouch for "
+        why += f"({handshake[1].rpartition(':')[2].strip()}); give the file with {wanted} the learner's own"
+    else:
+        why = f"and this client cannot agree on TLS ({handshake[1]}); look at --tls.ca_file={access.ca_file} here "
+        why += "and at --tls.cert_file there"
+    return errors.AccessDenied(f"the learner at {security.address} {why}")
 
 
 def _speaks_tls(host_and_port: str) -> bool:

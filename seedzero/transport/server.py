@@ -44,9 +44,7 @@ class Server:
         secured: token and TLS of the address, if it is HOST:PORT.
         local: a second address, unix:PATH, for processes of this user alone; empty: none.
         """
-        self._settings = settings
-        self._secured = secured
-        self._local = local
+        self._settings, self._secured, self._local = settings, secured, local
         self._streams = streams.Streams(streams.LearnerSide(learner, settings, clock))
         self._service = Service(learner, self._streams, security.Guard(secured.token, clock))
         # Answers from other threads; bounded, since a group has at most one unanswered step.
@@ -80,13 +78,13 @@ class Server:
                 "continuous ones with one axis more"
             )
         data = codec.encode_actions(request.group, request.sequence, actions, weights_version)
-        thread = self._thread
-        if thread is None:
+        if (thread := self._thread) is None:
             return
+        answer = (request.session_id, request.group, request.sequence, data)
         if thread.is_current():
-            self._streams.side.deliver(request.session_id, request.group, request.sequence, data)
+            self._streams.side.deliver(*answer)
             return
-        self._mail.append((request.session_id, request.group, request.sequence, data))
+        self._mail.append(answer)
         if not self._mail_announced:  # one wake-up for all answers of a batch
             self._mail_announced = True
             thread.post(self._deliver_mail)
@@ -159,9 +157,7 @@ class Service:
     """Answers calls without reading them, except in `streams`. Runs on the server's event-loop thread."""
 
     def __init__(self, learner: messages.Handler, workers: streams.Streams, guard: security.Guard) -> None:
-        self._learner = learner
-        self._streams = workers
-        self._guard = guard
+        self._learner, self._streams, self._guard = learner, workers, guard
         self._num_watching = 0
 
     def methods(self) -> tuple[grpc.GenericRpcHandler[bytes, bytes], ...]:
@@ -218,8 +214,7 @@ class Service:
         try:
             self._guard.check(context.invocation_metadata() or (), context.peer())
         except errors.AccessDenied as error:
-            failure = grpc_status.failure_of(error)
-            await context.abort(failure.code, failure.details, ((grpc_status.ERROR_KEY, failure.kind),))
+            await grpc_status.failure_of(error).abort(context)
 
 
 def _keep_freed_memory() -> None:

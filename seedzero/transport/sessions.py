@@ -28,23 +28,14 @@ Repeat = enum.Enum("Repeat", ["NEW", "PENDING"])
 
 @dataclasses.dataclass
 class Group:
-    """The progress of a group of environments.
+    """The progress of a group of environments."""
 
-    Attributes:
-      final: [E] bool, true: the last accepted observation was its episode's last (or there was none yet).
-      next_sequence: number of the next new step.
-      any_final: whether one of `final` is true.
-      pending: the step numbered next_sequence - 1 has no answer yet.
-      last_reply: answer to the step numbered next_sequence - 1, unless pending.
-      owed_since: time since which the worker owes the next step; infinity: it owes none.
-    """
-
-    final: np.ndarray
-    any_final: bool = True
-    next_sequence: int = 0
-    pending: bool = False
-    last_reply: bytes = b""
-    owed_since: float = math.inf
+    final: np.ndarray  # [E] bool, true: the last accepted observation was its episode's last (or there was none yet)
+    any_final: bool = True  # whether one of `final` is true
+    next_sequence: int = 0  # number of the next new step
+    pending: bool = False  # the step numbered next_sequence - 1 has no answer yet
+    last_reply: bytes = b""  # answer to the step numbered next_sequence - 1, unless pending
+    owed_since: float = math.inf  # time since which the worker owes the next step; infinity: it owes none
 
     def look_up(self, group: int, sequence: int) -> Repeat | bytes:
         """Returns NEW, PENDING, or the answer to a step of this number; SequenceError for other numbers."""

@@ -19,6 +19,8 @@ _MAX_DETAILS = 1000
 _NEUTRAL = "the learner failed; its log says why"
 _logger = logging.getLogger(__name__)
 
+Context = aio.ServicerContext[bytes, bytes]
+
 # The first class that fits counts.
 _CODES: tuple[tuple[type[errors.Error], grpc.StatusCode], ...] = (
     (errors.InvalidMessage, grpc.StatusCode.INVALID_ARGUMENT),
@@ -52,6 +54,10 @@ class Failure:
     code: grpc.StatusCode
     details: str
     kind: str = ""
+
+    async def abort(self, context: Context) -> None:
+        """Ends a call with this failure."""
+        await context.abort(self.code, self.details, ((ERROR_KEY, self.kind),) if self.kind else ())
 
 
 def failure_of(error: BaseException) -> Failure:

@@ -29,7 +29,7 @@ _MAX_NAMED = 3
 _MAX_TICK_SECONDS = 1.0
 _TICKS_A_LEASE = 20
 
-Context = aio.ServicerContext[bytes, bytes]
+Context = grpc_status.Context
 Session = sessions.LearnerSession["Stream"]
 
 
@@ -69,8 +69,7 @@ class Streams:
             reader.cancel()
             self._forget(stream)
         if stream.failure:
-            trailer = ((grpc_status.ERROR_KEY, stream.failure.kind),) if stream.failure.kind else ()
-            await context.abort(stream.failure.code, stream.failure.details, trailer)
+            await stream.failure.abort(context)
 
     def watch_leases(self) -> None:
         """Ends sessions and streams that are past a deadline, now and from now on."""
@@ -156,9 +155,8 @@ class LearnerSide:
     def deliver(self, session_id: str, group: int, sequence: int, reply: bytes) -> None:
         """Answers a step; does nothing for an ended session."""
         session = self.sessions.get(session_id)
-        if session is None or not session.answer(group, sequence, reply, self.clock()):
-            return
-        if session.stream and session.stream.ready:
+        is_new = session is not None and session.answer(group, sequence, reply, self.clock())
+        if is_new and session and session.stream and session.stream.ready:
             session.stream.put(reply)
 
     def restart(self, session_id: str, reason: str) -> None:
@@ -236,9 +234,8 @@ class LearnerSide:
         stream.restarted = False
         session = self.sessions.get(hello.session_id) if hello.session_id else self._create(hello)
         if session is None:
-            reason = f"session {hello.session_id!r} is unknown: its lease expired or the learner is new"
-            self._send_restart(stream, reason)
-            return
+            unknown = f"session {hello.session_id!r} is unknown: its lease expired or the learner is new"
+            return self._send_restart(stream, unknown)
         if session.stream:
             taken = f"another stream took over session {hello.session_id}"
             session.stream.session = None
@@ -300,28 +297,17 @@ class LearnerSide:
 
 
 class Stream:
-    """A stream, and the messages waiting to be written.
-
-    Attributes:
-      context: gRPC's side of it.
-      session: the one on this stream; None before Hello and after Restart.
-      restarted: Restart was sent; messages until the next Hello belong to the session that is over.
-      ready: Start was sent, so answers may follow.
-      idle_since: time since which it has had no session, by the server's clock; means nothing while it has one.
-      max_message_bytes: larger messages are refused.
-      closed: nothing more is written after the messages that wait.
-      failure: end of the stream; None: OK.
-    """
+    """A stream, and the messages waiting to be written."""
 
     def __init__(self, context: Context, now: float) -> None:
-        self.session: Session | None = None
-        self.restarted = False
-        self.ready = False
-        self.idle_since = now
-        self.max_message_bytes = handshake.HANDSHAKE_BYTES
-        self.failure: grpc_status.Failure | None = None
-        self.closed = False
-        self.context = context
+        self.context = context  # gRPC's side of it
+        self.session: Session | None = None  # before Hello and after Restart
+        self.restarted = False  # Restart was sent; messages until the next Hello belong to the session that is over
+        self.ready = False  # Start was sent, so answers may follow
+        self.idle_since = now  # time since which it has had no session; means nothing while it has one
+        self.max_message_bytes = handshake.HANDSHAKE_BYTES  # larger messages are refused
+        self.closed = False  # nothing more is written after the messages that wait
+        self.failure: grpc_status.Failure | None = None  # end of the stream; None: OK
         self._outbox: asyncio.Queue[bytes | None] = asyncio.Queue()
 
     def put(self, data: bytes) -> None:

@@ -55,10 +55,9 @@ class Lease:
         clock: Callable[[], float] = time.monotonic,
         wait: Callable[[float], object] = time.sleep,
     ) -> None:
-        """After so many seconds without a renewal others may take the lease.
+        """copy: token of the local copy; the caller has locked it, so its last user is dead.
 
-        copy: token of the local copy; the caller has locked it, so its last user is dead. report: receives sentences
-        for the user. clock: monotonic seconds.
+        seconds: others may take the lease after as long without a renewal. report: receives sentences for the user.
         """
         self._store = store
         self._mine = Holder(copy, secrets.token_hex(8), socket.gethostname(), os.getpid(), 0.0, seconds, False)

@@ -40,10 +40,8 @@ def fill(
     Returns the checkpoints in the bucket, and the step of a checkpoint that only the local copy has. keep: the local
     copy, locked by the caller, was the last one to write; its own files and checkpoints stay.
 
-    Raises:
-      BucketError: the bucket cannot be read.
-      ResumeError: there are checkpoints of something else, which would be deleted.
-      CheckpointError: there are checkpoints, but none can be used.
+    Raises BucketError if the bucket cannot be read, ResumeError for checkpoints of something else, which would be
+    deleted, CheckpointError if there are checkpoints, but none can be used.
     """
     if foreign := remote.foreign(keys):
         raise errors.ResumeError(

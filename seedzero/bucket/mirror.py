@@ -18,15 +18,9 @@ from seedzero.core import errors
 
 
 class Mirror:
-    """The bucket of a run. One thread calls `fill`, then `begin`, then `finish` (releases the lease).
+    """The bucket of a run. One thread calls `fill`, then `begin`, then `finish` (releases the lease)."""
 
-    Attributes:
-      url: of the run.
-      path: of its local copy.
-      uploads: since `fill`; from `begin` on only the checkpoint thread uploads checkpoints.
-    """
-
-    uploads: bucket_uploads.Uploads
+    uploads: bucket_uploads.Uploads  # since `fill`; from `begin` on only the checkpoint thread uploads checkpoints
 
     def __init__(
         self,
@@ -37,8 +31,7 @@ class Mirror:
         report: Callable[[str], None],
     ) -> None:
         """`report` receives sentences for the user."""
-        self.url = url
-        self.path = bucket.scratch(url)
+        self.url, self.path = url, bucket.scratch(url)  # the path is that of the local copy
         self._config, self._keep = config, checkpoints.keep
         self._report = self._on_lost = report
         self._store = bucket.open_store(url, config.retry_seconds)

@@ -30,8 +30,7 @@ class Copy:
 
     def __init__(self, url: bucket.Url, store: bucket.Store, path: pathlib.Path) -> None:
         """Raises ResumeError if there is no run."""
-        self.path = path
-        self._store = store
+        self.path, self._store = path, store
         remote.download_all(store, path, _SMALL)
         if not (path / run_dirs.CONFIG_FILE).exists():
             raise errors.ResumeError(

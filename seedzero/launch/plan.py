@@ -41,24 +41,16 @@ class NodeResources:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """A learner and the learner's workers.
+    """A learner and the learner's workers."""
 
-    Attributes:
-      run_dir: its path on the learner's node.
-      train_words: the user's words for `seedzero train`, the run directory included.
-      learner, worker: the resources of each; a worker has a core for each of its threads.
-      port: of the learner; 0: any free one.
-      token: of the workers; never shown.
-    """
-
-    run_dir: str
+    run_dir: str  # its path on the learner's node
     num_workers: int
-    train_words: tuple[str, ...]
+    train_words: tuple[str, ...]  # the user's words for `seedzero train`, the run directory included
     worker_options: worker_options.WorkerOptions
     learner: NodeResources
-    worker: NodeResources
-    port: int
-    token: str = dataclasses.field(repr=False)
+    worker: NodeResources  # a core for each of its threads
+    port: int  # of the learner; 0: any free one
+    token: str = dataclasses.field(repr=False)  # of the workers; never shown
 
     def learner_command(self, host: str, port: int, token_file: pathlib.Path) -> list[str]:
         """Returns the command line of the learner on the node `host`."""

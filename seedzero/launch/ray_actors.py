@@ -56,8 +56,7 @@ class _Actor:
     """Keeps a program running on a node, in a private directory, and shows the state in Ray's metrics."""
 
     def __init__(self, name: str, keeper: keepers.Keeper) -> None:
-        self._name = name
-        self._keeper = keeper
+        self._name, self._keeper = name, keeper
         self._lock = threading.Lock()
         self._order: Order | None = None
         self._host: str = ray.util.get_node_ip_address()
@@ -88,10 +87,12 @@ class _Actor:
         return self._report(self._keeper.stop(seconds))
 
     def _follow(self, order: Order) -> None:
-        """Starts the program with the first order."""
-        if self._order is None:
-            self._order = order
+        """Starts the program with the first order, anew with another address."""
+        last, self._order = self._order, order
+        if last is None:
             self._keeper.start(self._command)
+        elif last.address != order.address:
+            self._keeper.renew()
 
     def _command(self) -> list[str]:
         raise NotImplementedError
@@ -158,13 +159,8 @@ class Worker(_Actor):
         self._index = index
 
     def _follow(self, order: Order) -> None:
-        if not order.address:
-            return
-        last = self._order
-        super()._follow(order)
-        self._order = order
-        if last is not None and last.address != order.address:
-            self._keeper.renew()
+        if order.address:
+            super()._follow(order)
 
     def _command(self) -> list[str]:
         assert self._order is not None

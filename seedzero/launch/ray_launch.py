@@ -52,10 +52,9 @@ State = keepers.ProgramState
 def connected(address: str, check_here: Callable[[launch_plan.Nodes], None]) -> Iterator[bool]:
     """While entered, this process drives a cluster; yields whether the cluster was started here, for the launch.
 
-    Args:
-      address: HOST:PORT of a cluster, UsageError if there is none; local: start one on this machine; "": that of
-        RAY_ADDRESS, else the one that runs on this machine, else as local.
-      check_here: called with the cores of a cluster that is about to be started; may raise.
+    address: HOST:PORT of a cluster, UsageError if there is none; local: start one on this machine; "": that of
+    RAY_ADDRESS, else the one that runs on this machine, else as local. check_here: called with the cores of a cluster
+    that is about to be started; may raise.
     """
     try:
         yield _connect(address, check_here)
@@ -127,8 +126,7 @@ class Launch:
         say: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._plan, self._is_own = plan, is_own
-        self._say, self._clock = say, clock
+        self._plan, self._is_own, self._say, self._clock = plan, is_own, say, clock
         self._members: list[_Member] = []
         self._unplaced = ""
 
@@ -237,7 +235,10 @@ class Launch:
         try:
             report = ray.get(call)
         except ray.exceptions.ActorUnavailableError:
-            self._lost(member)
+            member.ask_at = self._clock() + TICK_SECONDS
+            if member.report is not None:
+                self._say(f"{member.name}: its actor on {member.report.host} is lost; Ray starts it again")
+                member.report, member.silent_since = None, self._clock()
         except ray.exceptions.RayTaskError as error:
             cause = error.cause if isinstance(error.cause, errors.Error) else None
             raise cause or errors.TrainingFailure(f"{member.name}: {error}") from None
@@ -249,12 +250,6 @@ class Launch:
         else:
             self._tell_change(member, report)
             member.report = report
-
-    def _lost(self, member: _Member) -> None:
-        member.ask_at = self._clock() + TICK_SECONDS
-        if member.report is not None:
-            self._say(f"{member.name}: its actor on {member.report.host} is lost; Ray starts it again")
-            member.report, member.silent_since = None, self._clock()
 
     def _tell_change(self, member: _Member, report: ray_actors.Report) -> None:
         before, program = member.report, report.program

@@ -1,4 +1,4 @@
-"""A program inside an actor: started, its output read, started again after an end.
+"""A program inside an actor: started, read, started again after an end.
 
 The program is a process of its own: a learner handles signals on its main thread and may be killed by the system for
 its memory, and neither is the actor's to suffer. Its standard input is a pipe that it watches; when the actor ends,
@@ -131,10 +131,9 @@ class Keeper:
     def _keep_running(self, command: Callable[[], Sequence[str]]) -> None:
         try:
             verdict = self._until_over(command)
-        except errors.Error as error:
-            verdict = Verdict(ProgramState.FAILED, str(error))
         except Exception as error:  # the snapshot is the one place that shows this thread's end
-            verdict = Verdict(ProgramState.FAILED, f"{type(error).__name__}: {error}")
+            kind = "" if isinstance(error, errors.Error) else f"{type(error).__name__}: "
+            verdict = Verdict(ProgramState.FAILED, f"{kind}{error}")
         if verdict is not None:
             self._change(state=verdict.state, problem=verdict.reason)
 
@@ -165,8 +164,7 @@ class Keeper:
 
     def _read(self, line: bytes) -> None:
         self._write(line)
-        found = self._announcement.search(line)
-        if found and self._program.process is not None:
+        if (found := self._announcement.search(line)) and self._program.process is not None:
             self._change(heard=found[1].decode())
 
     def _change(self, **values: object) -> None:

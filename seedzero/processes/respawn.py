@@ -37,10 +37,8 @@ class Respawner:
         self._told = threading.Event()
         self._server = ""
         # In a session of its own, so that simulators which a crashed worker has started end with it.
-        launch = functools.partial(programs.Process, start_new_session=True)
-        self._keeper = keepers.Keeper(
-            announcement="(?!)", judge=_judge, write=lambda line: None, system=programs.System(launch)
-        )
+        system = programs.System(functools.partial(programs.Process, start_new_session=True))
+        self._keeper = keepers.Keeper(announcement="(?!)", judge=_judge, write=lambda line: None, system=system)
 
     def run(self) -> int:
         """Returns the worker's exit code after training is over, after a stop, or after repeated failures."""
@@ -101,8 +99,8 @@ class Respawner:
 
 
 def _judge(death: programs.Death) -> keepers.Verdict | None:
-    is_over = death.status == exit_codes.DONE
-    return keepers.Verdict(keepers.ProgramState.FINISHED, "training is over") if is_over else None
+    over = keepers.Verdict(keepers.ProgramState.FINISHED, "training is over")
+    return over if death.status == exit_codes.DONE else None
 
 
 def _exit_code(last: keepers.ProgramSnapshot) -> int:

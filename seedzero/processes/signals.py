@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP: on the first, training saves and leaves; on a second, it leaves at once.
+"""Ctrl-C, SIGTERM and SIGHUP: training saves and leaves on the first, and leaves at once on a second.
 
 SIGHUP is never the second: a terminal that closes sends several, and systemd one after SIGTERM. Where it is ignored
 (nohup), it stays so.
@@ -26,12 +26,9 @@ class StopSignals:
 
     A thread of its own handles signals, woken by the C handler with a byte on a socket: the main thread may sit in a
     compilation for minutes, and a second Ctrl-C must not wait for it; callbacks may take locks.
-
-    Attributes:
-      were_entered: true: some have been entered in this process.
     """
 
-    were_entered = False
+    were_entered = False  # whether some have been entered in this process
 
     def __init__(
         self,
@@ -54,11 +51,9 @@ class StopSignals:
         self._thread = threading.Thread(target=self._listen, name="signals", daemon=True)
         self._thread.start()
         self._old_fd = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
-        numbers = set(STOP_SIGNALS)
-        if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
-            numbers.remove(signal.SIGHUP)
+        ignored = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else set()
         # A Python handler must be there for the C handler to write to the wake-up socket.
-        self._old_handlers = {number: signal.signal(number, lambda *_: None) for number in numbers}
+        self._old_handlers = {number: signal.signal(number, lambda *_: None) for number in {*STOP_SIGNALS} - ignored}
         StopSignals.were_entered = True
         return self
 

@@ -1,8 +1,4 @@
-"""Local workers of a learner: started, watched, started again after a death.
-
-A worker's standard input is a pipe that it only watches: it closes when the supervisor, or its whole process, ends,
-however that happens, and the worker ends with it.
-"""
+"""Local workers of a learner: started, watched, started again after a death, ended by the pipe of `program.launch`."""
 
 from __future__ import annotations
 
@@ -46,13 +42,10 @@ class Supervisor:
         name: Callable[[int], str] = "local-{}".format,
         system: programs.System = programs.REAL,
     ) -> None:
-        """
-        Args:
-          command: returns the command line of worker i; called at every start.
-          on_failure: called once, with the reason, when a worker fails too often; must not call `stop`.
-          log_dir: existing directory for worker-I.log.
-          report: takes a sentence for every death.
-          name: returns the name of worker i in these sentences.
+        """command: called at every start of worker i. log_dir: existing directory for worker-I.log.
+
+        on_failure: called once, with the reason, when a worker fails too often; must not call `stop`. report: takes a
+        sentence for every death, with the worker's `name`.
         """
         self._command, self._clock = command, system.clock
         self._on_failure, self._report, self._name = on_failure, report, name
@@ -109,10 +102,8 @@ class Supervisor:
     def _keep_running(self, index: int) -> None:
         worker = self._programs[index]
         while (death := worker.live(self._command(index))) is not None and not worker.stopping.is_set():
-            delay = worker.delay_seconds(death)
-            if delay is None:
-                self._give_up(index, death)
-                return
+            if (delay := worker.delay_seconds(death)) is None:
+                return self._give_up(index, death)
             self._report(f"worker {self._name(index)} ended ({death}); starting it again in {delay:g} s")
             worker.pause(delay)
 
@@ -121,8 +112,7 @@ class Supervisor:
             if self._failed or self._programs[index].stopping.is_set():
                 return
             self._failed = True
-        ended = f"worker {self._name(index)} {death.too_often}"
-        self._on_failure(f"{ended}; its output is in {self._logs[index]}")
+        self._on_failure(f"worker {self._name(index)} {death.too_often}; its output is in {self._logs[index]}")
 
     def _join(self, timeout_seconds: float) -> bool:
         """Waits for all workers' threads; returns whether all have ended."""

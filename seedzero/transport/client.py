@@ -79,8 +79,7 @@ class Client(contextlib.AbstractContextManager["Client"]):
             return None
         assert isinstance(assignment, types.Assignment)  # other events belong to a session
         self._assignment = assignment
-        self._next_sequence = dict.fromkeys(range(assignment.num_groups), 0)
-        self._unanswered = set()
+        self._next_sequence, self._unanswered = dict.fromkeys(range(assignment.num_groups), 0), set()
         return assignment
 
     def start(self, spec: types.EnvSpec) -> None:
@@ -100,8 +99,7 @@ class Client(contextlib.AbstractContextManager["Client"]):
         Raises InvalidMessage where there is no such group, SequenceError before the answer to its last step.
         """
         assignment = self._running()
-        sequence = self._next_sequence.get(group)
-        if sequence is None:
+        if (sequence := self._next_sequence.get(group)) is None:
             raise errors.InvalidMessage(f"group {group} is not one of 0 to {assignment.num_groups - 1}")
         if group in self._unanswered:
             raise errors.SequenceError(f"group {group} has an unanswered step; receive its actions first")

@@ -33,54 +33,34 @@ OVERDUE = FAILED + "overdue: "
 class Hello:
     """A worker's introduction.
 
-    Attributes:
-      worker_id: its name in reports; a process that takes another's place uses the same name.
-      session_id: of the session to resume; "": none.
-      roles: those it accepts, at least one.
-      environments: ids ("catch") or families ("gym", "atari", "spiel") that it can make; "yours": only its own.
-      max_envs: most environments in all groups together.
-      key: of a worker that the learner itself started, as it was given; "": none.
+    Its environments are ids ("catch") or families ("gym", "atari", "spiel") that it can make; "yours": only its own.
     """
 
-    worker_id: str
-    session_id: str
-    roles: tuple[types.Role, ...]
+    worker_id: str  # its name in reports; a process that takes another's place uses the same name
+    session_id: str  # of the session to resume; "": none
+    roles: tuple[types.Role, ...]  # accepted, at least one
     environments: tuple[str, ...]
-    max_envs: int
-    key: str = dataclasses.field(default="", repr=False)
+    max_envs: int  # in all groups together
+    key: str = dataclasses.field(default="", repr=False)  # given by the learner that started the worker; "": none
 
 
 class StepRequest(NamedTuple):
-    """A step of a group, checked against the session's spec, waiting for actions.
-
-    Attributes:
-      session_id, role: of its session.
-      group: 0 .. num_groups - 1.
-      sequence: number of this step within session and group, from 0.
-      step: the newest observations; read-only arrays.
-      first: [E] bool, true: first observation of an episode (or of the session).
-    """
+    """A step of a group, checked against the session's spec, waiting for actions."""
 
     session_id: str
-    role: types.Role
-    group: int
-    sequence: int
-    step: types.EnvStep
-    first: np.ndarray
+    role: types.Role  # of the session
+    group: int  # 0 .. num_groups - 1
+    sequence: int  # number of this step within session and group, from 0
+    step: types.EnvStep  # the newest observations; read-only arrays
+    first: np.ndarray  # [E] bool, true: first observation of an episode (or of the session)
 
 
 class Actions(NamedTuple):
-    """The learner's answer to a group's step.
-
-    Attributes:
-      actions: [E] int32, each in 0 .. num_actions - 1, or [E, D] float32 within the spec's bounds; ignored where the
-        observation was an episode's last.
-      weights_version: of the network that chose them.
-    """
+    """The learner's answer to a group's step; ignored where the observation was an episode's last."""
 
     group: int
-    actions: np.ndarray
-    weights_version: int
+    actions: np.ndarray  # [E] int32, each in 0 .. num_actions - 1, or [E, D] float32 within the spec's bounds
+    weights_version: int  # of the network that chose them
 
 
 @dataclasses.dataclass(frozen=True)

@@ -29,10 +29,8 @@ def status(
 ) -> dict[str, Any]:
     """Returns a learner's counters and state.
 
-    Raises:
-      UsageError: the address, or a file of `access`, cannot be read.
-      AccessDenied: the learner refuses the token, or the two ends do not agree on TLS.
-      ProtocolError: no learner answers there in time.
+    Raises UsageError if the address, or a file of `access`, cannot be read; AccessDenied if the learner refuses the
+    token, or the two ends do not agree on TLS; ProtocolError if no learner answers there in time.
     """
     with _asking(address, access, deadline_seconds) as (channel, metadata):
         stub = inference_pb2_grpc.InferenceStub(channel)  # type: ignore[no-untyped-call]

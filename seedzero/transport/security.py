@@ -140,17 +140,11 @@ class Guard:
 
 @dataclasses.dataclass(frozen=True)
 class Access:
-    """A client's access to its learner; without secrets.
+    """A client's access to its learner; without secrets."""
 
-    Attributes:
-      token_file: file with the learner's token; empty: none.
-      ca_file: PEM file with the certificates that may vouch for the learner's, or SYSTEM_ROOTS; empty: plain text.
-      server_name: in the learner's certificate; empty: the host of the address.
-    """
-
-    token_file: str = ""
-    ca_file: str = ""
-    server_name: str = ""
+    token_file: str = ""  # with the learner's token; empty: none
+    ca_file: str = ""  # PEM certificates that may vouch for the learner's, or SYSTEM_ROOTS; empty: plain text
+    server_name: str = ""  # in the learner's certificate; empty: the host of the address
 
 
 @dataclasses.dataclass(frozen=True)

@@ -166,15 +166,10 @@ class Service:
         Each is a stream to gRPC, which would read and keep the whole request of a unary one before the token is looked
         at. Connect alone reads, raw bytes: `codec` decodes them.
         """
+        unary, stream = grpc.stream_unary_rpc_method_handler, grpc.stream_stream_rpc_method_handler
         reply, state = inference_pb2.StatusReply.SerializeToString, health_pb2.HealthCheckResponse.SerializeToString
-        ours = {
-            "Connect": grpc.stream_stream_rpc_method_handler(self.connect),
-            "Status": grpc.stream_unary_rpc_method_handler(self.status, response_serializer=reply),
-        }
-        health = {
-            "Check": grpc.stream_unary_rpc_method_handler(self.check, response_serializer=state),
-            "Watch": grpc.stream_stream_rpc_method_handler(self.watch, response_serializer=state),
-        }
+        ours = {"Connect": stream(self.connect), "Status": unary(self.status, None, reply)}
+        health = {"Check": unary(self.check, None, state), "Watch": stream(self.watch, None, state)}
         return (
             grpc.method_handlers_generic_handler(codec.SERVICE, ours),
             grpc.method_handlers_generic_handler(_HEALTH_SERVICE, health),

@@ -55,10 +55,8 @@ class LearnerSession(Generic[StreamT]):
     """A worker's environments from a reset to the next."""
 
     def __init__(self, worker_id: str, assignment: types.Assignment, lease_seconds: float, now: float) -> None:
-        self.worker_id = worker_id
-        self.assignment = assignment
-        self._lease_seconds = lease_seconds
-        self._assigned_at = now
+        self.worker_id, self.assignment = worker_id, assignment
+        self._lease_seconds, self._assigned_at = lease_seconds, now
         self.renew(now)
         self.spec: types.EnvSpec | None = None
         self.layout: codec.StepLayout | None = None
@@ -125,21 +123,15 @@ def _check_values(place: str, step: types.EnvStep, packed: Sequence[types.ArrayS
 
     place: the group and its step, for the error. packed: `EnvSpec.packed`.
     """
-    _check_numbers("reward", place, step.reward)
-    if step.observation.dtype.kind == "f":
-        _check_numbers("observation", place, step.observation)
-    for name, array in packing.unpack(packed, step.observation).items() if packed else ():
-        if array.dtype.kind == "f":
-            _check_numbers(f"observation {name!r}", place, array)
+    arrays = {"reward": step.reward, "observation": step.observation}
+    if packed:
+        arrays |= {f"observation {name!r}": array for name, array in packing.unpack(packed, step.observation).items()}
+    for name, values in arrays.items():
+        if values.dtype.kind == "f" and not codec.all_true(finite := np.isfinite(values)):
+            wrong = ~finite.reshape(len(values), -1).all(axis=1)
+            _refuse(place, wrong, f"{values[~finite][0]} in its {name}; expected finite numbers: mend the environment")
     if step.action_mask is not None:
         _refuse(place, ~np.any(step.action_mask, axis=1), "an action_mask without a legal action")
-
-
-def _check_numbers(name: str, place: str, values: np.ndarray) -> None:
-    finite = np.isfinite(values)
-    if not codec.all_true(finite):
-        wrong = ~finite.reshape(len(values), -1).all(axis=1)
-        _refuse(place, wrong, f"{values[~finite][0]} in its {name}; expected finite numbers: mend the environment")
 
 
 def _refuse(place: str, wrong: np.ndarray, fault: str) -> None:

@@ -22,14 +22,12 @@ _logger = logging.getLogger(__name__)
 Context = aio.ServicerContext[bytes, bytes]
 
 # The first class that fits counts.
-_CODES: tuple[tuple[type[errors.Error], grpc.StatusCode], ...] = (
+_CODES: tuple[tuple[type[errors.Error] | tuple[type[errors.Error], ...], grpc.StatusCode], ...] = (
     (errors.InvalidMessage, grpc.StatusCode.INVALID_ARGUMENT),
     (errors.SequenceError, grpc.StatusCode.OUT_OF_RANGE),
     (errors.SlotsExhausted, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (errors.AccessDenied, grpc.StatusCode.UNAUTHENTICATED),
-    (errors.ProtocolError, grpc.StatusCode.FAILED_PRECONDITION),
-    (errors.UsageError, grpc.StatusCode.FAILED_PRECONDITION),
-    (errors.EnvironmentFailure, grpc.StatusCode.FAILED_PRECONDITION),
+    ((errors.ProtocolError, errors.UsageError, errors.EnvironmentFailure), grpc.StatusCode.FAILED_PRECONDITION),
 )
 
 _FINAL = {

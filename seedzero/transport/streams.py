@@ -34,16 +34,12 @@ Session = sessions.LearnerSession["Stream"]
 
 
 class Streams:
-    """All workers' streams, from beginning to end; `side` handles their messages.
-
-    Attributes:
-      farewell: dismisses a worker; None: serving goes on.
-    """
+    """All workers' streams, from beginning to end; `side` handles their messages."""
 
     def __init__(self, side: LearnerSide) -> None:
         self.side = side
         self._open: set[Stream] = set()
-        self.farewell: Callable[[Stream], None] | None = None
+        self.farewell: Callable[[Stream], None] | None = None  # dismisses a worker; None: serving goes on
         self._empty = asyncio.Event()
         self._watched_at = math.inf
 
@@ -135,20 +131,14 @@ class Streams:
 
 
 class LearnerSide:
-    """Sessions, and the effect of each message of a worker.
-
-    Attributes:
-      silent: names workers that send heartbeats alone; "": there are none. Any thread may read it.
-    """
+    """Sessions, and the effect of each message of a worker."""
 
     def __init__(
         self, learner: messages.Handler, settings: sections.TransportConfig, clock: Callable[[], float]
     ) -> None:
-        self._learner = learner
-        self.settings = settings
-        self.clock = clock
+        self._learner, self.settings, self.clock = learner, settings, clock
         self.sessions: dict[str, Session] = {}
-        self.silent = ""
+        self.silent = ""  # names workers that send heartbeats alone; "": there are none. Any thread may read it
 
     # --- from the learner ---
 
@@ -249,8 +239,8 @@ class LearnerSide:
         for session in list(self.sessions.values()):
             if session.stream is None and session.worker_id == hello.worker_id:
                 self.end(session, messages.WORKER_LOST)
-        assignment, lease_seconds = self._learner.assign(hello), self.settings.lease_seconds
-        session = Session(hello.worker_id, assignment, lease_seconds, self.clock())
+        assignment = self._learner.assign(hello)
+        session = Session(hello.worker_id, assignment, self.settings.lease_seconds, self.clock())
         return self.sessions.setdefault(assignment.session_id, session)
 
     def _on_spec(self, stream: Stream, fields: inference_pb2.Spec) -> None:

@@ -65,10 +65,8 @@ def parse(place: str, *, flag: str = "run_dir") -> Url | None:
     found = _FORM.fullmatch(place)
     path = found["path"].strip("/") if found else ""
     if found is None or found["scheme"] not in _DRIVERS or {"", ".", ".."} & set(path.split("/")):
-        raise errors.UsageError(
-            f"--{flag}={place}: expected gs://BUCKET/PATH or s3://BUCKET/PATH with letters, digits and . _ - = + @ "
-            f"in PATH, or a directory"
-        )
+        form = "gs://BUCKET/PATH or s3://BUCKET/PATH with letters, digits and . _ - = + @ in PATH"
+        raise errors.UsageError(f"--{flag}={place}: expected {form}, or a directory")
     return Url(found["scheme"], found["bucket"], path)
 
 

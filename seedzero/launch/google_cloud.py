@@ -85,10 +85,8 @@ class CloudClient:
             return Secret(**{key: fields[key] for key in Secret._fields})
         except (ValueError, KeyError, TypeError):
             # Nothing of the content: an error goes into logs.
-            raise errors.Error(
-                f"secret {name} is not JSON with {', '.join(Secret._fields)}; "
-                "gcp/setup.sh --rotate_secret writes a new one"
-            ) from None
+            wrong = f"secret {name} is not JSON with {', '.join(Secret._fields)}"
+            raise errors.Error(f"{wrong}; gcp/setup.sh --rotate_secret writes a new one") from None
 
     def own_address(self) -> str:
         """Returns the machine's address within the network."""

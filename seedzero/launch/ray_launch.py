@@ -266,11 +266,10 @@ class Launch:
     def _check_failures(self) -> None:
         for member in self._members:
             program = member.program
-            if program.state is State.FAILED:
+            if member.report and program.state is State.FAILED:
                 refused = member is self._members[0] and program.status == exit_codes.BAD_USAGE
                 kind = errors.UsageError if refused else errors.TrainingFailure
-                where = member.report.host if member.report else "its node"
-                raise kind(f"{member.name} on {where}: {program.problem}; its output above says more")
+                raise kind(f"{member.name} on {member.report.host}: {program.problem}; its output above says more")
 
     def _tell_unplaced(self) -> None:
         """Lists the members without a node, at every change of the list."""

@@ -12,6 +12,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from seedzero.core import exit_codes
 
@@ -65,14 +66,8 @@ def launch(command: Sequence[str], environment: Mapping[str, str] = WORKER_ENVIR
 
     The program watches its standard input: that pipe closes when this process ends, however that happens.
     """
-    return Process(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env={**os.environ, **environment},
-        start_new_session=True,
-    )
+    pipes: dict[str, Any] = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    return Process(command, **pipes, env={**os.environ, **environment}, start_new_session=True)
 
 
 @dataclasses.dataclass(frozen=True)

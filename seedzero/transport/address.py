@@ -40,9 +40,8 @@ def _check_host_and_port(text: str, address: str) -> None:
     """Raises UsageError, naming the whole address, unless `text` is HOST:PORT."""
     found = re.fullmatch(r"(?:\[.*\]|[^:]+):([0-9]+)", text, re.DOTALL)
     if found is None or int(found[1]) > 65535:
-        raise errors.UsageError(
-            f"address {address!r} is neither HOST:PORT (127.0.0.1:50051, [::1]:50051) nor unix:PATH"
-        )
+        forms = "neither HOST:PORT (127.0.0.1:50051, [::1]:50051) nor unix:PATH"
+        raise errors.UsageError(f"address {address!r} is {forms}")
 
 
 def unix_path(address: str) -> pathlib.Path:

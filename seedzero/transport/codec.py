@@ -252,10 +252,8 @@ def aligned(array: np.ndarray) -> np.ndarray:
 
 def action_mask(group: int, data: bytes, shape: tuple[int, int] | None) -> np.ndarray | None:
     """Returns bool of this shape; None without a mask, and then the bytes must be empty."""
-    if shape is None:
-        check_length("action_mask", group, len(data), 0)
-        return None
-    return flags("action_mask", group, data, shape[0] * shape[1]).reshape(shape)
+    values = flags("action_mask", group, data, math.prod(shape or (0,)))
+    return None if shape is None else values.reshape(shape)
 
 
 def flags(name: str, group: int, data: bytes, length: int) -> np.ndarray:

@@ -167,10 +167,8 @@ class WorkerSide:
             self._session = WorkerSession(assignment)
             self.deliver(assignment)
         elif assignment.session_id != self._session.assignment.session_id:
-            raise errors.InvalidMessage(
-                f"the learner assigned session {assignment.session_id}; expected "
-                f"{self._session.assignment.session_id} or a Restart"
-            )
+            expected = f"{self._session.assignment.session_id} or a Restart"
+            raise errors.InvalidMessage(f"the learner assigned session {assignment.session_id}; expected {expected}")
         elif self._session.spec is not None:
             stream.put(codec.from_worker(spec=dataclasses.asdict(self._session.spec)))
 
@@ -190,9 +188,8 @@ class WorkerSide:
             return
         sequence, _ = session.unanswered.get(group, (-1, None))
         if fields.sequence != sequence:
-            raise errors.InvalidMessage(
-                f"the learner answered step {fields.sequence} of group {group}, which waits for no such answer"
-            )
+            step = f"step {fields.sequence} of group {group}"
+            raise errors.InvalidMessage(f"the learner answered {step}, which waits for no such answer")
         actions = codec.actions_of(fields, session.assignment.envs_per_group, session.spec)
         del session.unanswered[group]
         session.answered[group] = sequence

@@ -57,9 +57,8 @@ def hello_of(fields: inference_pb2.Hello) -> messages.Hello:
     if unknown or not fields.roles:
         raise errors.InvalidMessage(f"Hello.roles is {list(fields.roles)}; expected at least one, each 1 or 2")
     if long := [name for name in fields.environments if len(name) > codec.MAX_NAME]:
-        raise errors.InvalidMessage(
-            f"Hello.environments has a name of {len(long[0])} characters; expected at most {codec.MAX_NAME}"
-        )
+        found = f"a name of {len(long[0])} characters"
+        raise errors.InvalidMessage(f"Hello.environments has {found}; expected at most {codec.MAX_NAME}")
     if fields.max_envs < 1:
         raise errors.InvalidMessage("Hello.max_envs is 0; expected at least 1")
     roles = tuple(_ROLE_OF[number] for number in fields.roles)
@@ -86,13 +85,11 @@ def spec_of(fields: inference_pb2.Spec, num_envs: int, limit: int) -> types.EnvS
         codec.check_counts(errors.SpecMismatch, "Spec.packed", array, shape=codec.MAX_AXES)
     for shape in (fields.observation_shape, *(array.shape for array in fields.packed)):
         if any(size > limit for size in shape):
-            raise errors.SpecMismatch(
-                f"Spec has an observation with an axis of {max(shape)}; expected at most {limit} bytes in all"
-            )
+            found = f"an observation with an axis of {max(shape)}"
+            raise errors.SpecMismatch(f"Spec has {found}; expected at most {limit} bytes in all")
     if wrong := [name for name in fields.tasks if not 1 <= len(name) <= codec.MAX_NAME]:
-        raise errors.SpecMismatch(
-            f"Spec.tasks has a name of {len(wrong[0])} characters; expected 1 to {codec.MAX_NAME} in each"
-        )
+        found = f"a name of {len(wrong[0])} characters"
+        raise errors.SpecMismatch(f"Spec.tasks has {found}; expected 1 to {codec.MAX_NAME} in each")
     if wrong := [name for name in fields.tasks if not name.isprintable()]:
         raise errors.SpecMismatch(f"Spec.tasks has the name {wrong[0]!r}; expected printable characters")
     spec = types.EnvSpec(**dict(_values(fields, types.EnvSpec), packed=_arrays_of(fields)))
@@ -133,10 +130,8 @@ def assignment_of(fields: inference_pb2.Assign) -> types.Assignment:
             f"expected an id, 1 or 2, and 1 to {messages.MAX_GROUPS}"
         )
     if num_envs < 1 or len(fields.seeds) != num_envs:
-        raise errors.InvalidMessage(
-            f"Assign has {len(fields.seeds)} seeds for {fields.num_groups} groups of {fields.envs_per_group} "
-            "environments"
-        )
+        groups = f"{fields.num_groups} groups of {fields.envs_per_group} environments"
+        raise errors.InvalidMessage(f"Assign has {len(fields.seeds)} seeds for {groups}")
     if len(fields.indices) not in (0, num_envs):
         raise errors.InvalidMessage(f"Assign has {len(fields.indices)} indices for {num_envs} environments")
     return types.Assignment(**dict(_values(fields, types.Assignment), role=_ROLE_OF[fields.role]))

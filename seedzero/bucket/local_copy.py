@@ -44,9 +44,8 @@ def fill(
     deleted, CheckpointError if there are checkpoints, but none can be used.
     """
     if foreign := remote.foreign(keys):
-        raise errors.ResumeError(
-            f"{store.url} is no run directory: it has {foreign[0]}, and a run would delete that; give a new --run_dir"
-        )
+        found = f"it has {foreign[0]}, and a run would delete that"
+        raise errors.ResumeError(f"{store.url} is no run directory: {found}; give a new --run_dir")
     objects = remote.read_checkpoints(store, keys)
     for prefix, problem in objects.damaged.items():
         report(f"{store.url}/{prefix} is skipped: {problem}")

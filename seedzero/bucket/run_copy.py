@@ -33,10 +33,8 @@ class Copy:
         self.path, self._store = path, store
         remote.download_all(store, path, _SMALL)
         if not (path / run_dirs.CONFIG_FILE).exists():
-            raise errors.ResumeError(
-                f"{url} is no run directory: {run_dirs.CONFIG_FILE} is missing, or the bucket is; give --run_dir of a "
-                f"training run"
-            )
+            missing = f"{run_dirs.CONFIG_FILE} is missing, or the bucket is"
+            raise errors.ResumeError(f"{url} is no run directory: {missing}; give --run_dir of a training run")
 
     def manifests(self) -> remote.Checkpoints:
         """Fetches the manifests of all checkpoints."""

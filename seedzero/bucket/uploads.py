@@ -58,7 +58,8 @@ class Uploads:
         steps: list[int] = []
         if step is not None:
             earlier = [found for found in saved_files.manifests(local) if found.kept_for_good and found.step < step]
-            steps = [step, *(found.step for found in earlier if found.step not in self._objects.steps())]
+            uploaded = self._objects.steps()
+            steps = [step, *(found.step for found in earlier if found.step not in uploaded)]
         for prefix in [*map(remote.step_prefix, steps), *best]:
             content = (self._path / prefix / manifest.NAME).read_bytes()
             known = self._objects.manifests.get(prefix)

@@ -91,14 +91,9 @@ class Death:
     last_line: str
 
     @property
-    def is_refusal(self) -> bool:
-        """Whether another program refused to serve."""
-        return self.status == exit_codes.REFUSED
-
-    @property
     def too_often(self) -> str:
         """The reason to give up after this failure, for the user."""
-        often = "again" if self.is_refusal else f"{MAX_FAILURES} times"
+        often = "again" if self.status == exit_codes.REFUSED else f"{MAX_FAILURES} times"
         return f"failed {often} within {FAILURE_WINDOW_SECONDS:g} s, at last with {self}"
 
     def __str__(self) -> str:
@@ -158,7 +153,7 @@ class Program:
         if death.lived_seconds > LONG_LIFE_SECONDS:
             self._deaths_in_a_row = 0
         if death.status != -signal.SIGKILL:
-            self._failures.extend([now] * (FAILURES_OF_A_REFUSAL if death.is_refusal else 1))
+            self._failures.extend([now] * (FAILURES_OF_A_REFUSAL if death.status == exit_codes.REFUSED else 1))
             if len(self._failures) == MAX_FAILURES and now - self._failures[0] <= FAILURE_WINDOW_SECONDS:
                 return None
         delay = FIRST_DELAY_SECONDS * 2.0 ** min(self._deaths_in_a_row, 16)

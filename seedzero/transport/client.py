@@ -70,8 +70,8 @@ class Client(contextlib.AbstractContextManager["Client"]):
         assignment's seeds. None: training is over (or `leave` was called), exit with success.
         """
         if self._assignment is not None:
-            goes_on = f"session {self._assignment.session_id} goes on"
-            raise errors.UsageError(f"join() while {goes_on}; join again after a Restart")
+            session = f"session {self._assignment.session_id}"
+            raise errors.UsageError(f"join() while {session} goes on; join again after a Restart")
         self._thread.post(self._side.join)
         assignment = self._take()
         if isinstance(assignment, messages.End):

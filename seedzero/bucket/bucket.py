@@ -125,9 +125,8 @@ class Store:
         """
         keys = {key.decode() for key in self._wait(self._objects.list(), f"listing {self.url}")}
         if proof not in keys:
-            raise errors.BucketError(
-                f"listing {self.url} is refused, or {proof} was just deleted; {_rights(self.url)}"
-            )
+            refused = f"listing {self.url} is refused, or {proof} was just deleted"
+            raise errors.BucketError(f"{refused}; {_rights(self.url)}")
         return keys
 
     def _wait(self, future: Any, action: str, *, num_bytes: int = 0) -> Any:

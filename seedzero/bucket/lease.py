@@ -133,11 +133,9 @@ class Lease:
             ours = holder is not None and holder.process == self._mine.process
             if ours and self._write(self._mine, generation):
                 return
-            other = (
-                f"the learner with pid {holder.pid} on {holder.host}" if holder else "nobody: its lease was deleted"
-            )
+            user = f"the learner with pid {holder.pid} on {holder.host}" if holder else "nobody: its lease was deleted"
             self._lost = (
-                f"{self._store.url} belongs to {other}; this learner has not renewed its lease for "
+                f"{self._store.url} belongs to {user}; this learner has not renewed its lease for "
                 f"{self._clock() - self._renewed:.0f} s and writes there no more; end one of the two"
             )
             raise errors.LeaseLost(self._lost)

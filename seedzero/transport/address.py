@@ -51,10 +51,8 @@ def unix_path(address: str) -> pathlib.Path:
         raise errors.UsageError(f"address {address!r} has no path; write unix:PATH")
     path = pathlib.Path(name).absolute()
     if (size := len(os.fsencode(path))) > MAX_UNIX_PATH_BYTES:
-        raise errors.UsageError(
-            f"the path of {address!r} has {size} bytes; a unix socket's has at most {MAX_UNIX_PATH_BYTES}; choose a "
-            "shorter one by --listen"
-        )
+        excess = f"{size} bytes; a unix socket's has at most {MAX_UNIX_PATH_BYTES}"
+        raise errors.UsageError(f"the path of {address!r} has {excess}; choose a shorter one by --listen")
     return path
 
 

@@ -77,11 +77,11 @@ def wait_until_free(path: str | os.PathLike[str], report: Callable[[str], None])
 
 
 @contextlib.contextmanager
-def as_resume_errors(path: pathlib.Path) -> Iterator[None]:
-    """Raises OSErrors as ResumeErrors."""
+def as_resume_errors(path: pathlib.Path, problem: str = "cannot use {} as run directory") -> Iterator[None]:
+    """Raises OSErrors as ResumeErrors; problem: the sentence's beginning, with the path in its braces."""
     try:
         yield
     except OSError as error:
         raise errors.ResumeError(
-            f"cannot use {path} as run directory: {error.strerror}; give --run_dir=DIR that can be written"
+            f"{problem.format(path)}: {error.strerror}; give --run_dir=DIR that can be written"
         ) from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 
-from seedzero.checkpoints import migrations
+from seedzero.checkpoints import migrations, run_lock
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.core import errors, json_object, types
 
@@ -14,12 +14,8 @@ _NAME = "spec.json"
 
 def write(path: pathlib.Path, spec: types.EnvSpec) -> None:
     """Writes the spec into a run directory. Raises ResumeError if the disk cannot be written."""
-    try:
+    with run_lock.as_resume_errors(path / _NAME, "cannot write {}"):
         run_dirs.write_json_atomic(path / _NAME, dataclasses.asdict(spec))
-    except OSError as error:
-        raise errors.ResumeError(
-            f"cannot write {path / _NAME}: {error.strerror}; give --run_dir=DIR that can be written"
-        ) from None
 
 
 def read(path: pathlib.Path) -> types.EnvSpec | None:

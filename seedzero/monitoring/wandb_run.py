@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.checkpoints import run_lock
 from seedzero.core import errors, json_object, packages
 from seedzero.monitoring import metrics, tags
 
@@ -152,12 +153,8 @@ def _run_id(directory: pathlib.Path, project: str) -> str:
     if saved.get("project") == project and isinstance(saved.get("id"), str):
         return str(saved["id"])
     made = secrets.token_hex(4)
-    try:
+    with run_lock.as_resume_errors(file, "cannot write {}"):
         run_dirs.write_json_atomic(file, {"project": project, "id": made})
-    except OSError as error:
-        raise errors.ResumeError(
-            f"cannot write {file}: {error.strerror}; give --run_dir=DIR that can be written"
-        ) from None
     return made
 
 

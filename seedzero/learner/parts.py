@@ -102,7 +102,7 @@ def make(
     check = functools.partial(build.check, config)
     reception = inboxes.Reception(config, roster, view, say, ending.notify, workers.restart, check)
     server = _server(config, reception, local)
-    view.progress.listen(server.silent)
+    view.progress.silent = server.silent
     expected = spec if config.worker.num else None  # workers elsewhere may have other versions of it
     return LearnerParts(
         directory, screen, mirrored, local, expected, ending, gathered, saves, view, reception, workers, server

@@ -100,7 +100,7 @@ def _build(parts: learner_parts.LearnerParts) -> None:
         )
     finally:
         stage.is_building = False
-    parts.view.progress.follow(stage.loop.look)
+    parts.view.progress.read = stage.loop.look
 
 
 def evaluated(parts: learner_parts.LearnerParts, ended: evaluators.Ended) -> None:

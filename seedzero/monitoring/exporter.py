@@ -90,20 +90,18 @@ class _Server(socketserver.ThreadingMixIn, simple_server.WSGIServer):
         super().__init__(address, handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Starts a connection's thread."""
+        """Starts a connection's thread; a connection too many ends the oldest."""
         with self._lock:
             if len(self._open) >= MAX_CONNECTIONS:
                 self._cut_off(next(iter(self._open)))
             self._open[request] = time.monotonic()
         super().process_request(request, client_address)
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answers a connection, then frees the connection's place."""
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            with self._lock:
-                self._open.pop(request, None)
+    def shutdown_request(self, request: Any) -> None:
+        """Frees the place of a connection that was answered."""
+        with self._lock:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
 
     def service_actions(self) -> None:
         """Ends connections past their deadline; called by the server all the time."""
@@ -137,10 +135,6 @@ class _Collector(registry.Collector):
         # A lost worker takes back steps that were stored; a counter that falls would look like a restart.
         self._highest = {key: max(status[key], self._highest.get(key, 0)) for key in _COUNTERS}
         return families({**status, **self._highest}, row)
-
-    def describe(self) -> Iterable[core.Metric]:
-        """Returns nothing: the names come with the values, at the first request."""
-        return ()
 
 
 def families(status: Mapping[str, Any], row: Mapping[str, metrics.Value]) -> Iterator[core.Metric]:

@@ -68,12 +68,10 @@ class MetricsLog:
             return self._path.stat().st_size if self._path.exists() else 0
 
     def truncate(self, size_bytes: int, env_steps: int) -> None:
-        """Cuts metrics.jsonl back to its size at a checkpoint, as a resume must.
+        """Cuts metrics.jsonl back to its size at a checkpoint, as a resume must; 0 drops all. Raises OSError.
 
-        Call it before the first `write`, which also hides TensorBoard's later points. Raises OSError.
-
-        size_bytes: the file's size at the checkpoint; 0 drops all.
-        env_steps: training steps at the checkpoint; -1: there is none.
+        Call it before the first `write`, which also hides TensorBoard's later points. env_steps: training steps at the
+        checkpoint; -1: there is none.
         """
         if self._tensorboard:
             self._tensorboard.purge_step = env_steps + 1
@@ -110,9 +108,8 @@ class Aggregator:
 
     def add_batch(self, num_rows: int, batch_size: int, wait_seconds: float) -> None:
         """Adds an acting batch: rows, padded size, the waiting time of the oldest row."""
-        self.add_means(
-            {"batch_rows": num_rows, "batch_fill": num_rows / batch_size, "batch_wait_seconds": wait_seconds}
-        )
+        fill = num_rows / batch_size
+        self.add_means({"batch_rows": num_rows, "batch_fill": fill, "batch_wait_seconds": wait_seconds})
 
     def add_episode(self, episode_return: float, length: int, *, num_players: int = 1, task: str = "") -> None:
         """Adds an episode: undiscounted return (of two players: the first mover's), steps, the task's name."""
@@ -195,9 +192,8 @@ def _record(data: bytes) -> bytes:
     """Returns one record of TensorFlow's record format: length, checksum of the length, data, checksum of the data."""
     from tensorboardX import record_writer  # type: ignore[import-untyped]
 
-    length = struct.pack("<Q", len(data))
-    checksums = [struct.pack("<I", record_writer.masked_crc32c(part)) for part in (length, data)]
-    return length + checksums[0] + data + checksums[1]
+    parts = struct.pack("<Q", len(data)), data
+    return b"".join(part + struct.pack("<I", record_writer.masked_crc32c(part)) for part in parts)
 
 
 def _append(path: pathlib.Path, line: bytes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import time
@@ -25,16 +26,10 @@ def from_server(
 
 
 def from_bucket(url: bucket.Url, store: bucket.Store, *, clock: Callable[[], float] = time.time) -> dict[str, Any]:
-    """Returns the last status in a bucket.
+    """Returns the last status in a bucket. clock: seconds since the epoch.
 
     "alive" is true while the learner's lease there is fresh, if the clocks of the two machines agree;
-    "renewed_seconds_ago" is the lease's age.
-
-    url, store: of the run. clock: seconds since the epoch.
-
-    Raises:
-      ResumeError: there is no run, or it has no status yet.
-      BucketError: the bucket cannot be read.
+    "renewed_seconds_ago" is the lease's age. Raises ResumeError without a run or a status, BucketError.
     """
     status, leased = store.read(run_dirs.STATUS_FILE).content, store.read(lease.NAME).content
     if status is None:
@@ -57,10 +52,7 @@ def from_run_dir(path: str | os.PathLike[str], *, deadline_seconds: float = prob
     """Returns the status of a run directory's learner, or the last one written there.
 
     "alive" is true if a learner holds the directory. One of this machine that does not answer yet is "stalled"; one of
-    another machine, or container, is not asked.
-
-    Raises:
-      ResumeError: it is no run directory, or has no status yet.
+    another machine, or container, is not asked. Raises ResumeError without a run or a status.
     """
     directory = pathlib.Path(path)
     run_dirs.read_saved(directory)
@@ -70,10 +62,12 @@ def from_run_dir(path: str | os.PathLike[str], *, deadline_seconds: float = prob
         return {**_last(directory), "alive": False}
     if learner is None or str(learner["pid"]) != holder:  # the holder has yet to write its own
         return {**_last(directory), "alive": True, "stalled": NOT_STARTED}
-    if not _is_running(learner["pid"]):
-        return {**_last(directory), "alive": True}
     try:
+        with contextlib.suppress(PermissionError):  # another user's
+            os.kill(learner["pid"], 0)
         return from_server(learner["local"], deadline_seconds=deadline_seconds)  # it needs no token
+    except ProcessLookupError:
+        return {**_last(directory), "alive": True}
     except errors.ProtocolError:
         return {**_last(directory), "alive": True, "stalled": NOT_STARTED}
 
@@ -83,13 +77,3 @@ def _last(directory: pathlib.Path) -> dict[str, Any]:
     if status is None:
         raise errors.ResumeError(f"{directory} has no {run_dirs.STATUS_FILE}: its learner has not run long enough")
     return dict(status)
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass  # another user's
-    return True

@@ -17,8 +17,6 @@ from seedzero.monitoring import progress as progress_lines
 
 CLIPPED_SHARE = 0.001
 """Share of clipped targets that is worth a warning."""
-
-
 ENDLESS_SECONDS = 60.0
 """Time without the end of an episode that is worth a sentence."""
 
@@ -55,14 +53,12 @@ class View:
     @contextlib.contextmanager
     def sending(self) -> Iterator[None]:
         """While entered, rows go to Weights & Biases too, if configured."""
-        project, config = self.config.metrics.wandb, configs.flatten(self.config)
-        if project:
-            self._wandb = wandb_run.WandbRun(project, self.directory.path, config, self.screen.message)
-        try:
+        with contextlib.ExitStack() as sent:
+            if project := self.config.metrics.wandb:
+                config = configs.flatten(self.config)
+                self._wandb = wandb_run.WandbRun(project, self.directory.path, config, self.screen.message)
+                sent.callback(self._wandb.close)
             yield
-        finally:
-            if self._wandb is not None:
-                self._wandb.close()
 
     def observe(self, now: float, *, last: bool = False) -> None:
         """Updates the rates and the console's line; last: the run is over."""

@@ -147,7 +147,7 @@ class PartsWorld:
     def build(self) -> None:
         """There is a loop."""
         self.parts.stage.loop = self.loop
-        self.progress.follow(self.loop.look)
+        self.progress.read = self.loop.look
 
     def joins(self, role: types.Role = types.Role.TRAIN) -> None:
         """A worker's environments are there."""

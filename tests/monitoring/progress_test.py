@@ -29,7 +29,7 @@ def run() -> Run:
 @pytest.fixture
 def shown(run: Run) -> progress_lines.RunProgress:
     shown = progress_lines.RunProgress(lambda: run.now)
-    shown.follow(lambda: run.snapshot)
+    shown.read = lambda: run.snapshot
     return shown
 
 
@@ -37,9 +37,9 @@ def test_before_there_is_a_loop_all_counters_are_zero_and_the_reason_is_named(ru
     shown = progress_lines.RunProgress(lambda: run.now)
     assert shown.snapshot() == counts.Snapshot()
     assert shown.stalled(0) == "waiting for the first worker"
-    shown.listen(lambda: "worker a has made no environments for 40 s")
+    shown.silent = lambda: "worker a has made no environments for 40 s"
     assert shown.stalled(0) == "worker a has made no environments for 40 s"
-    shown.show(types.EnvSpec(observation_shape=(1,), observation_dtype="uint8", num_actions=2))
+    shown.spec = types.EnvSpec(observation_shape=(1,), observation_dtype="uint8", num_actions=2)
     assert shown.stalled(1) == "building the networks"
 
 
@@ -72,9 +72,9 @@ def test_a_run_stands_still_without_workers_programs_or_progress(run: Run, shown
     run.snapshot = run.snapshot._replace(lacking="no updates: device 1 had no environment yet")
     assert shown.stalled(1) == "no updates: device 1 had no environment yet"
     assert shown.stalled(0) == "no training worker is connected"
-    shown.listen(lambda: "worker w3 has sent no step for 75 s")
+    shown.silent = lambda: "worker w3 has sent no step for 75 s"
     assert shown.stalled(0) == shown.stalled(1) == "worker w3 has sent no step for 75 s"
-    shown.listen(lambda: "")
+    shown.silent = lambda: ""
     run.snapshot = run.snapshot._replace(remaining="last evaluation: 0 of 2 episodes")
     assert shown.stalled(1) == "last evaluation: 0 of 2 episodes"
     run.snapshot = run.snapshot._replace(is_compiled=False)

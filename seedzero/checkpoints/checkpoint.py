@@ -45,39 +45,23 @@ class Needed(NamedTuple):
 
 
 class Newest(NamedTuple):
-    """The newest checkpoint on the disk: the writer's starting point.
+    """The newest checkpoint on the disk: the writer's starting point."""
 
-    Attributes:
-      step: updates done; None: there is no checkpoint.
-      ordinal: number of checkpoints of this run so far.
-      replay: the replay in its segments; None: the next save writes all rows.
-      unusable: damaged steps.
-    """
-
-    step: int | None = None
-    ordinal: int = 0
-    replay: segments.SavedReplay | None = None
-    unusable: frozenset[int] = frozenset()
+    step: int | None = None  # updates done; None: there is no checkpoint
+    ordinal: int = 0  # number of checkpoints of this run so far
+    replay: segments.SavedReplay | None = None  # in its segments; None: the next save writes all rows
+    unusable: frozenset[int] = frozenset()  # damaged steps
 
 
 class Restored(NamedTuple):
-    """The content of a checkpoint.
+    """The content of a checkpoint: `state` and `host` as given to `save`."""
 
-    Attributes:
-      step: updates done.
-      state: parts as given to `save`.
-      host: counters as given to `save`.
-      rings: the replay; None: not saved, or not asked for.
-      losses: one sentence for each newer checkpoint that is damaged, and for a replay that is.
-      newest: the start of the next save, for `Checkpointer.continue_from`.
-    """
-
-    step: int
+    step: int  # updates done
     state: dict[str, trees.Tree]
     host: Mapping[str, Any]
-    rings: ring_store.Rings | None
-    losses: list[str]
-    newest: Newest
+    rings: ring_store.Rings | None  # the replay; None: not saved, or not asked for
+    losses: list[str]  # one sentence for each newer checkpoint that is damaged, and for a replay that is
+    newest: Newest  # the start of the next save, for `Checkpointer.continue_from`
 
 
 def saves_replay(config: sections.CheckpointConfig, rings_bytes: int) -> bool:
@@ -156,7 +140,6 @@ def restore(
       directory: of the checkpoints.
       like: parts as given to `save`; shapes, dtypes and shardings are enough.
       rings_like: the same for the replay; None: it is not read.
-      step: updates done, or "last".
       needs_replay: only a checkpoint with all of its replay will do.
 
     Raises CheckpointError if no checkpoint is usable, ResumeError if the checkpoint does not fit.

@@ -19,19 +19,18 @@ REPLAY_COUNTERS = ("stored_per_shard",)
 
 
 class CheckpointDir:
-    """Writes whole checkpoints into a directory; thread-safe, and every call waits for the disk.
+    """Writes whole checkpoints into a directory, `path`; thread-safe, and every call waits for the disk.
 
-    Attributes:
-      path: of the directory.
-      newest: the newest checkpoint with all rows of its replay; the next one builds on it.
+    `newest` is the newest checkpoint with all rows of its replay; the next one builds on it.
     """
 
     def __init__(self, path: pathlib.Path, config: sections.CheckpointConfig, clock: Callable[[], float]) -> None:
         """Makes the directory and deletes the leftovers of a crash. Raises CheckpointError as `files.prepare`."""
         saved_files.prepare(path)
         self.path = path
-        ordinals = [found.ordinal for found in saved_files.manifests(path)]
-        self.newest = checkpoint.Newest(ordinal=max(ordinals, default=0))
+        self.newest = checkpoint.Newest(
+            ordinal=max((found.ordinal for found in saved_files.manifests(path)), default=0)
+        )
         self._config = config
         self._clock = clock
         self._lock = threading.RLock()  # over steps/: `write_state` runs beside a long `write` and `prune`
@@ -47,11 +46,8 @@ class CheckpointDir:
     ) -> None:
         """Writes a checkpoint; raises OSError, ValueError, RuntimeError, CheckpointError.
 
-        Args:
-          step, host: as in `Checkpointer.save`.
-          parts: of the training state and the replay, by name.
-          observation: description of the replay's observations.
-          replay: their segments, on the disk already; None: a checkpoint without replay.
+        step, host: as in `Checkpointer.save`. parts: of the training state and the replay, by name. observation: the
+        replay's; `replay`: its segments, on the disk already; None: a checkpoint without replay.
         """
         with self._lock:
             saved_files.check_segments(self.path, _files_of(replay), content=False)  # earlier ones may have vanished
@@ -118,7 +114,7 @@ class CheckpointDir:
     def prune(self) -> None:
         """Deletes the checkpoints and segments that are not kept; after an error the next call deletes the rest.
 
-        Raises OSError, CheckpointError if the disk cannot be written, or a manifest cannot be read.
+        Raises OSError if the disk cannot be written, CheckpointError if a manifest cannot be read.
         """
         with self._lock:
             steps = saved_files.finished(self.path / saved_files.STEPS)
@@ -145,10 +141,7 @@ def _write(
     described: manifest.Manifest,
     replay_from: pathlib.Path | None = None,
 ) -> None:
-    """Writes parts, by name, and the manifest with their arrays and files, into a new directory, durably.
-
-    `replay_from` is the directory of another checkpoint, whose replay part is copied.
-    """
+    """Writes parts and their manifest into a new directory, durably, and copies the replay part of another one."""
     with durable.new_directory(directory) as temporary:
         if replay_from is not None:
             shutil.copytree(replay_from / saved_files.REPLAY, temporary / saved_files.REPLAY)

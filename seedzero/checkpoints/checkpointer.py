@@ -84,7 +84,6 @@ class Checkpointer:
 
         Args:
           directory: of the checkpoints; made if missing. Only this object writes to it.
-          config: which checkpoints are kept.
           on_durable: receives each step that survives a crash from now on, on the checkpoint thread.
           on_error: receives a sentence about each failed save, damaged replay, or deletion of old checkpoints that
             failed, on either thread; training may go on. Where the save succeeds, `on_durable` comes later.
@@ -118,17 +117,12 @@ class Checkpointer:
     def save(
         self, step: int, state: Mapping[str, trees.Tree], host: Mapping[str, Any], rings: ring_store.Rings | None
     ) -> None:
-        """Starts writing a checkpoint, after the end of a save in progress.
+        """Starts writing a checkpoint of update `step`, after the end of a save in progress.
 
-        Args:
-          step: updates done.
-          state: parts by name; the part "params" can be read alone.
-          host: counters; a JSON object.
-          rings: the replay, if it is saved.
+        state: parts by name; "params" can be read alone. host: counters; a JSON object. rings: the replay, if saved.
         """
         self.wait()
-        save = _Save(step, f"{step:012d}-{secrets.token_hex(4)}", host)
-        self._copying = save
+        self._copying = save = _Save(step, f"{step:012d}-{secrets.token_hex(4)}", host)
         try:
             # The replay first: its cursors wait for all earlier work of the device.
             if rings is not None:
@@ -140,10 +134,7 @@ class Checkpointer:
         self._saving = self._thread.submit(self._finish, save)
 
     def abandon_save(self) -> bool:
-        """Any thread: ends a `save` waiting for the disk; the save returns soon, without a report or a checkpoint.
-
-        Returns whether there was one.
-        """
+        """Any thread: ends a `save` waiting for the disk, without a report; returns whether there was one."""
         save = self._copying
         if save is None or save.error is not None:
             return False
@@ -199,16 +190,15 @@ class Checkpointer:
 
     def wait(self) -> None:
         """Returns when no save is in progress."""
-        for pending in (self._saving, self._saving_best):
-            if pending is not None:
-                pending.result()
+        for pending in filter(None, (self._saving, self._saving_best)):
+            pending.result()
 
     def close(self) -> None:
         """Waits, and ends the thread."""
         self.wait()
         self._thread.shutdown()
 
-    # ------------------------------------------------------------------------------------ on the checkpoint thread
+    # On the checkpoint thread
 
     def _write_segment(
         self, save: _Save, copied: jax.Array | np.ndarray, used: np.ndarray, runs: segments.Runs
@@ -264,10 +254,9 @@ class Checkpointer:
         return True
 
     def _write_best(self) -> None:
-        try:
-            step, params, info = self._best.pop()
-        except IndexError:
-            return  # an earlier call has written a later one
+        if not self._best:  # an earlier call has written a later one
+            return
+        step, params, info = self._best.pop()
         try:
             self._directory.write_best(step, params, info)
         except _FAILURES as error:

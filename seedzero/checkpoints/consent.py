@@ -22,7 +22,6 @@ def check(
     """Raises ResumeError for a run directory with modules to import and without the user's consent.
 
     Args:
-      path: shown to the user.
       saved: of the directory; its file may be anybody's, so that `given` and `config` need not agree.
       trusted: the user trusts the directory's maker.
       asked: settings that the user has named now, by SECTION.KEY; None: this command takes none.

@@ -22,29 +22,17 @@ Files = Mapping[str, durable.Checksum]
 
 @dataclasses.dataclass(frozen=True)
 class Manifest:
-    """The content of a checkpoint.
+    """The content of a checkpoint."""
 
-    Attributes:
-      step: updates done.
-      time: of writing, in seconds since the epoch.
-      ordinal: number of checkpoints of this run up to this one.
-      kept_for_good: never deleted to make room.
-      arrays: {part: descriptions of its arrays}.
-      host: counters of the host; a JSON object.
-      files: all files of the checkpoint's directory but the manifest.
-      segments: {name: its files} of the replay; empty without replay.
-      has_replay: whether the checkpoint includes the replay.
-    """
-
-    step: int
-    time: float
-    ordinal: int
-    kept_for_good: bool = False
-    arrays: Mapping[str, tuple[trees.TreeLeaf, ...]] = dataclasses.field(default_factory=dict)
-    host: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    files: Files = dataclasses.field(default_factory=dict)
-    segments: Mapping[str, Files] = dataclasses.field(default_factory=dict)
-    has_replay: bool = False
+    step: int  # updates done
+    time: float  # of writing, in seconds since the epoch
+    ordinal: int  # number of checkpoints of this run up to this one
+    kept_for_good: bool = False  # never deleted to make room
+    arrays: Mapping[str, tuple[trees.TreeLeaf, ...]] = dataclasses.field(default_factory=dict)  # by part
+    host: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # counters; a JSON object
+    files: Files = dataclasses.field(default_factory=dict)  # all of the checkpoint's directory but the manifest
+    segments: Mapping[str, Files] = dataclasses.field(default_factory=dict)  # files of the replay, by segment
+    has_replay: bool = False  # whether the checkpoint includes the replay
 
     @property
     def num_bytes(self) -> int:

@@ -53,38 +53,23 @@ _FULL_FOLDERS = ("logs", "tensorboard", "xla", *(f"checkpoints/{name}" for name 
 
 @dataclasses.dataclass(frozen=True)
 class SavedConfig:
-    """The content of config.json.
+    """The content of config.json."""
 
-    Attributes:
-      preset: name of the run's first preset.
-      given: the user's settings, as text by SECTION.KEY, without the machine's choices.
-      config: the values of the run.
-    """
-
-    preset: str
-    given: Mapping[str, str]
-    config: configs.Config
+    preset: str  # name of the run's first preset
+    given: Mapping[str, str]  # the user's settings, as text by SECTION.KEY, without the machine's choices
+    config: configs.Config  # the values of the run
 
 
 @dataclasses.dataclass(frozen=True)
 class RunDir(contextlib.AbstractContextManager["RunDir"]):
-    """A locked run directory; a context manager.
+    """A locked run directory; a context manager."""
 
-    Attributes:
-      path: of the directory, absolute.
-      config: the configuration of the run; a resume keeps the machine's first choices.
-      resumed: true: the directory held a run already.
-      notes: one sentence for the user about each value that a resume changed or kept.
-      lock: descriptor of the locked file.
-      earlier: what a resumed run's config.json held before.
-    """
-
-    path: pathlib.Path
-    config: configs.Config
-    resumed: bool
-    notes: tuple[str, ...]
-    lock: int
-    earlier: Mapping[str, Any] | None = None
+    path: pathlib.Path  # absolute
+    config: configs.Config  # of the run; a resume keeps the machine's first choices
+    resumed: bool  # true: the directory held a run already
+    notes: tuple[str, ...]  # one sentence for the user about each value that a resume changed or kept
+    lock: int  # descriptor of the locked file
+    earlier: Mapping[str, Any] | None = None  # content of a resumed run's config.json before
 
     @property
     def logs(self) -> pathlib.Path:
@@ -118,10 +103,8 @@ class RunDir(contextlib.AbstractContextManager["RunDir"]):
     def write_learner(self, address: str, started: float, *, local: str = "") -> None:
         """Writes the learner's addresses, for `seedzero status`. Raises ResumeError.
 
-        Args:
-          address: for workers on other machines.
-          started: seconds since the epoch.
-          local: unix socket for processes of this user; empty: `address`.
+        address: for workers on other machines. started: seconds since the epoch. local: unix socket for processes of
+        this user; empty: `address`.
         """
         with run_lock.as_resume_errors(self.path):
             written = dict(address=address, local=local or address, pid=os.getpid(), started=started)
@@ -257,23 +240,17 @@ def has_checkpoint(path: pathlib.Path) -> bool:
 
 def new_path(parent: pathlib.Path, preset: str, now: datetime.datetime) -> pathlib.Path:
     """Makes and returns a new directory, named after the preset and the time. Raises ResumeError."""
-    path = base = parent / f"{preset}-{now:%Y%m%d-%H%M%S}"
+    base = parent / f"{preset}-{now:%Y%m%d-%H%M%S}"
     with run_lock.as_resume_errors(parent):
-        for count in itertools.count(2):
-            try:
+        for path in itertools.chain([base], (base.with_name(f"{base.name}-{count}") for count in itertools.count(2))):
+            with contextlib.suppress(FileExistsError):
                 path.mkdir(parents=True)
                 break
-            except FileExistsError:
-                path = base.with_name(f"{base.name}-{count}")
     return path
 
 
 def read_saved(path: str | os.PathLike[str]) -> SavedConfig:
-    """Returns the content of a run directory's config.json.
-
-    Raises:
-      ResumeError: it is no run directory, or its configuration cannot be read.
-    """
+    """Returns the content of a run directory's config.json. Raises ResumeError if there is none to be read."""
     file = pathlib.Path(path) / CONFIG_FILE
     try:
         content = json_object.parse(file.read_bytes())
@@ -298,9 +275,8 @@ def read_learner(path: str | os.PathLike[str]) -> Mapping[str, Any] | None:
     learner = _read_object(file)
     if learner is None:
         return None
-    if not (
-        isinstance(learner.get("address"), str) and isinstance(pid := learner.get("pid"), int) and 0 < pid < 2**31
-    ):
+    pid = learner.get("pid")
+    if not (isinstance(learner.get("address"), str) and isinstance(pid, int) and 0 < pid < 2**31):
         raise errors.ResumeError(f"{file} lacks the address or pid of a learner; delete it to go on without it")
     return migrations.learner(learner)
 
@@ -321,11 +297,7 @@ def _read_object(file: pathlib.Path) -> Mapping[str, Any] | None:
 
 
 def write_json_atomic(path: pathlib.Path, value: object) -> None:
-    """Writes JSON; after a crash at any moment the file is the old or the new one, whole.
-
-    Raises:
-      OSError: the disk is full or cannot be written; the old file stays.
-    """
+    """Writes JSON; after a crash or an OSError at any moment the file is the old or the new one, whole."""
     durable.write_whole(path, (encode(value, indent=1) + "\n").encode())
     durable.flush(path.parent)
 
@@ -348,11 +320,7 @@ def _finite(value: object) -> object:
 
 
 def _resume(path: pathlib.Path, saved: SavedConfig, asked: SavedConfig) -> tuple[SavedConfig, tuple[str, ...]]:
-    """Returns the settings of the resumed run and the notes for the user.
-
-    Raises:
-      ResumeError: fixed keys differ; it names all of them.
-    """
+    """Returns the settings of the resumed run and the notes for the user; raises ResumeError with the fixed keys."""
     before, now = configs.flatten(saved.config), configs.flatten(asked.config)
     resumable = {key: field.metadata["resumable"] for key, field in configs.fields().items()}
     code = user_code.named(before)  # never kept: the user is to name it

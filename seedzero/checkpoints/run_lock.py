@@ -17,8 +17,7 @@ def take(path: pathlib.Path, undo: contextlib.ExitStack) -> int:
     """Takes the lock and returns its descriptor. Raises Occupied for a lock of another learner."""
     descriptor = os.open(path / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
     undo.callback(os.close, descriptor)
-    holder = _try_lock(descriptor)
-    if holder is not None:
+    if (holder := _try_lock(descriptor)) is not None:
         raise errors.Occupied(
             f"{path} is in use by the learner with pid {holder}; end that one or give another --run_dir"
         )
@@ -70,8 +69,7 @@ def wait_until_free(path: str | os.PathLike[str], report: Callable[[str], None])
         except (FileNotFoundError, NotADirectoryError):
             return
         undo.callback(os.close, descriptor)
-        holder = _try_lock(descriptor)
-        if holder is not None:
+        if (holder := _try_lock(descriptor)) is not None:
             report(f"waits until the learner with pid {holder} has left {path}")
             fcntl.flock(descriptor, fcntl.LOCK_EX)
 

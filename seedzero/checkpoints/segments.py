@@ -76,19 +76,12 @@ class SavedReplay(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """Rows of a copy, N / D of each shard, padded.
+    """Rows of a copy, N / D of each shard, padded."""
 
-    Attributes:
-      slot: [N] int32, local to the shard.
-      time: [N] int32, places in the ring.
-      used: [D] rows of each shard; the rest is padding.
-      source: [sum of used] indices into the given rows, shard by shard.
-    """
-
-    slot: np.ndarray
-    time: np.ndarray
-    used: np.ndarray
-    source: np.ndarray
+    slot: np.ndarray  # [N] int32, local to the shard
+    time: np.ndarray  # [N] int32, places in the ring
+    used: np.ndarray  # [D] rows of each shard; the rest is padding
+    source: np.ndarray  # [sum of used] indices into the given rows, shard by shard
 
 
 def needed(saved: SavedReplay, cursor: np.ndarray, length: int) -> tuple[Segment, ...]:

@@ -103,10 +103,8 @@ def evaluate(
       progress: called after each step of all environments; not in games of two players.
       trusted: as of `consent.check`, for the opponent's directory too.
 
-    Raises:
-      UsageError: not a run directory, a remote environment, an unsuitable opponent or limit of steps, or code of the
-        directory's maker without consent.
-      CheckpointError: a missing or damaged checkpoint.
+    Raises UsageError: not a run directory, a remote environment, an unsuitable opponent or limit of steps, or code of
+    the directory's maker without consent; CheckpointError.
     """
     path = pathlib.Path(path).absolute()  # an environment may change the directory of its process
     consent.check(path, run_dirs.read_saved(path), trusted=trusted)
@@ -210,33 +208,21 @@ def play(
 
     A game of two players is self-play, without a step too with the best checkpoint; the return is the first mover's.
 
-    Args:
-      path: run directory.
-      target: file to write.
-      step: as in `evaluate`; so are seed, max_steps and trusted.
-
-    Returns:
-      step, chosen, video, frames, return and length; cut_off is 1 if the limit of steps ended the episode.
-
-    Raises:
-      UsageError, CheckpointError: as in `evaluate`, or the video cannot be written.
+    path, step, seed, max_steps and trusted are as in `evaluate`; target is the file to write. Returns step, chosen,
+    video, frames, return and length; cut_off is 1 if the limit of steps ended the episode. Raises as `evaluate`, and
+    UsageError if the video cannot be written.
     """
     consent.check(path, run_dirs.read_saved(path), trusted=trusted)
     file = pathlib.Path(target).absolute()
     player = _Player(pathlib.Path(path).absolute(), step, 1, seed=seed, render=True)
     followed = evaluation.Episodes(1, player.env.spec.num_players)
     limit = max_steps or player.config.evaluation.max_episode_steps
-    ended: list[evaluation.Episode] = []
-    cut_off: list[evaluation.Episode] = []
 
     def frames() -> Iterator[np.ndarray]:
         while True:
-            ended.extend(followed.record(np.zeros(1, int), player.step.reward, player.first, player.step.final))
+            followed.record(np.zeros(1, int), player.step.reward, player.first, player.step.final)
             yield player.env.render()
-            if ended:
-                return
-            if followed.lengths(np.zeros(1, int))[0] >= limit:
-                cut_off.append(followed.so_far(0))
+            if player.step.final[0] or followed.so_far(0).length >= limit:
                 return
             player.advance()
 
@@ -244,7 +230,7 @@ def play(
         usual = families.of(player.config.env.id).frames_per_second
         fps = getattr(player.env, "frames_per_second", None) or usual
         num_frames = videos.write_video(file, frames(), fps)
-    (episode,) = [*ended, *cut_off]
+    episode = followed.so_far(0)
     shown = {"frames": num_frames, "return": episode.total, "length": episode.length}
-    shown |= {"cut_off": 1} if cut_off else {}
+    shown |= {} if player.step.final[0] else {"cut_off": 1}
     return {**player.saved.to_json(), "video": os.fspath(target), **shown}

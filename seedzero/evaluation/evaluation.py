@@ -21,18 +21,14 @@ Progress: TypeAlias = Callable[[int, int], object]
 class Episode(NamedTuple):
     """A finished episode.
 
-    Attributes:
-      slot: of its environment.
-      total: undiscounted sum of rewards; in games of two players, the sum of the first mover (the first one after a
-        random opening, if there is one).
-      length: steps.
-      task: place in `EnvSpec.tasks`.
+    `total` is the undiscounted sum of rewards; in games of two players, the sum of the first mover (the first one
+    after a random opening, if there is one).
     """
 
-    slot: int
+    slot: int  # of its environment
     total: float
-    length: int
-    task: int = 0
+    length: int  # steps
+    task: int = 0  # place in `EnvSpec.tasks`
 
 
 class Episodes:
@@ -103,11 +99,8 @@ class Scores:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the statistics by their names; `task_returns`, `cut_off` and `unfinished` if there are any."""
-        values = dataclasses.asdict(self)
-        for name in ("task_returns", "cut_off", "unfinished"):
-            if not values[name]:
-                del values[name]
-        return values
+        optional = {"task_returns", "cut_off", "unfinished"}
+        return {name: value for name, value in dataclasses.asdict(self).items() if value or name not in optional}
 
     def flat(self) -> dict[str, float]:
         """Returns the statistics as single numbers, `mean_return/TASK` for each task."""
@@ -121,7 +114,6 @@ class Played:
     Args:
       slots: [E] the environments' slots, any distinct numbers.
       num_episodes: episodes altogether; the first environments play the remainder of an uneven division.
-      tasks: `EnvSpec.tasks`.
       max_steps: an episode that has so many is over, as if it had ended there, and its environment plays no more.
 
     Attributes:
@@ -171,11 +163,8 @@ class Played:
 
     def result(self) -> Scores:
         """Returns the statistics of the finished episodes, at least one."""
-        totals = {
-            name: [episode.total for episode in self._finished if episode.task == task]
-            for task, name in enumerate(self._tasks)
-        }
-        means = {name: float(np.mean(returns)) for name, returns in totals.items() if returns}
+        played = [(name, [x.total for x in self._finished if x.task == task]) for task, name in enumerate(self._tasks)]
+        means = {name: float(np.mean(returns)) for name, returns in played if returns}
         unfinished = sum(self._left.values())
         found = summarize(self._finished)
         return dataclasses.replace(found, task_returns=means, cut_off=self._cut_off, unfinished=unfinished)

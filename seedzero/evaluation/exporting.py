@@ -58,24 +58,18 @@ def export(
     """Writes the programs of an agent into a directory, which is made; returns the manifest.
 
     Args:
-      saved: an agent's parameters, and the name of their checkpoint.
-      config: of its run.
-      spec: of its environments.
       directory: an earlier export there is replaced as a whole, once the new one is complete.
       platforms: that the programs are lowered for.
       batch_size: rows of all inputs; None: any number.
 
-    Raises:
-      UsageError: the directory has other files or cannot be written, or the package flatbuffers is missing.
+    Raises UsageError if the directory has other files or cannot be written, or the package flatbuffers is missing.
     """
     directory = directory.resolve()  # a link to a directory stays one
     _check_replaceable(directory)
     # It computes in float32 if one of the platforms is a CPU, else as configured.
     platform = "cpu" if "cpu" in platforms else {"tpu": "tpu"}.get(platforms[0], "gpu")
     agent = agents.make(config, spec, platform)
-    names = list(_named("", saved.params))
-    tree = jax.tree.structure(saved.params)
-    programs = _programs(agent, spec, lambda given: jax.tree.unflatten(tree, [given[name] for name in names]))
+    programs = _programs(agent, spec, lambda given: _pick("", saved.params, given))
     parameters = {name: np.asarray(leaf) for name, leaf in _named("", saved.params).items()}
     size: Any = batch_size or jax_export.symbolic_shape("B")[0]
     functions, contents = {}, {}
@@ -156,9 +150,6 @@ def _lower(program: _Program, parameters: Arrays, size: Any, platforms: Sequence
         raise errors.UsageError(f"an export needs flatbuffers ({error}): {command}") from None
 
 
-# Programs ----------------------------------------------------------------------------------------------------------
-
-
 def _programs(agent: base.Agent, spec: types.EnvSpec, unpack: Callable[[Arrays], base.Params]) -> dict[str, _Program]:
     """Returns the functions of an agent by name; unpack: arrays by name -> parameters."""
     programs = {"act": _act(agent, spec, unpack)}
@@ -188,9 +179,7 @@ def _programs(agent: base.Agent, spec: types.EnvSpec, unpack: Callable[[Arrays],
     return {
         **programs,
         "represent": _Program(
-            "stacked observations, oldest frame first on the last axis -> embedding",
-            represent,
-            observation,
+            "stacked observations, oldest frame first on the last axis -> embedding", represent, observation
         ),
         "predict": _Program("embedding -> logits of the policy, value in rewards", predict, hidden),
         "dynamics": _Program(

@@ -44,9 +44,7 @@ class SavedAgent(NamedTuple):
 def load(path: pathlib.Path, config: configs.Config, spec: types.EnvSpec, step: saved_files.Step | None) -> SavedAgent:
     """Returns the agent of a run with the parameters of a checkpoint; without a step, the best or else the last.
 
-    Raises:
-      SpecMismatch: the run had environments with another spec.
-      CheckpointError: a missing or damaged checkpoint.
+    Raises SpecMismatch if the run had environments with another spec, CheckpointError.
     """
     compilation_cache.enable()
     if getattr(jax.config, "jax_enable_x64", False):
@@ -71,15 +69,10 @@ def seeds(seed: int, num_envs: int) -> tuple[int, ...]:
 
 
 class Functions(NamedTuple):
-    """An agent's functions for environments known by their spec alone; jitted.
+    """An agent's functions for environments known by their spec alone; jitted."""
 
-    Attributes:
-      act: (params, carried, seen, seed, number of the call) -> (carried, action).
-      search: the same arguments, and return_tree -> what it finds.
-    """
-
-    act: Callable[..., tuple[acting.Carried, jax.Array]]
-    search: Callable[..., base.Searched]
+    act: Callable[..., tuple[acting.Carried, jax.Array]]  # (params, carried, seen, seed, number of the call)
+    search: Callable[..., base.Searched]  # the same arguments, and return_tree
 
 
 def functions(agent: base.Agent, spec: types.EnvSpec) -> Functions:

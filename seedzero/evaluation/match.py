@@ -39,9 +39,6 @@ class FinishedGame(NamedTuple):
     length: int
 
 
-# Players ----------------------------------------------------------------------------------------------------------
-
-
 def greedy_player(game: spiel.Game, agent: base.Agent, params: base.Params) -> Player:
     """Returns an agent as a player without noise: equal states, equal moves. Observations must be single frames."""
     act = jax.jit(functools.partial(acting.act, agent, game.spec, 0))
@@ -61,9 +58,6 @@ def greedy_player(game: spiel.Game, agent: base.Agent, params: base.Params) -> P
         return np.concatenate([play_batch(batch) for batch in batches])
 
     return play
-
-
-# Games ------------------------------------------------------------------------------------------------------------
 
 
 def play_games(game: spiel.Game, states: Sequence[spiel.State], agent: Player, opponent: Player) -> list[FinishedGame]:
@@ -111,20 +105,15 @@ def opening(game: spiel.Game, generator: np.random.Generator) -> spiel.State:
 def every_line(game: spiel.Game, agent: Player, *, max_positions: int = MAX_POSITIONS) -> list[FinishedGame]:
     """Plays all possible games against an agent: the other side makes every legal move once.
 
-    Args:
-      agent: must depend on the state alone.
-      max_positions: limit over both colours; a position counts once for each path to it.
-
-    Raises:
-      UsageError: the game has more positions.
+    The agent must depend on the state alone. Raises UsageError for a game of more positions than `max_positions`, over
+    both colours; a position counts once for each path to it.
     """
     finished, num_positions = [], 0
     for is_first in (True, False):
         states = [game.initial()]
         while states:
             # All states of a round have equally many moves: it is the same side's turn in all.
-            has_turn = _has_turn(game, states[0], is_first)
-            if has_turn:
+            if _has_turn(game, states[0], is_first):
                 moves = [[int(action)] for action in agent(states)]
             else:
                 moves = [state.legal_actions() for state in states]
@@ -151,9 +140,6 @@ def _finished(game: spiel.Game, state: spiel.State, is_first: bool) -> FinishedG
     return FinishedGame(is_first, game.returns(state)[player], int(state.move_number()))
 
 
-# Results ----------------------------------------------------------------------------------------------------------
-
-
 def summary(games: Sequence[FinishedGame]) -> dict[str, Any]:
     """Returns an evaluation's statistics of at least one game, and wins, draws and losses by colour."""
     return {
@@ -165,8 +151,5 @@ def summary(games: Sequence[FinishedGame]) -> dict[str, Any]:
 
 
 def _score(games: Sequence[FinishedGame]) -> dict[str, int]:
-    return {
-        "wins": sum(game.total > 0 for game in games),
-        "draws": sum(game.total == 0 for game in games),
-        "losses": sum(game.total < 0 for game in games),
-    }
+    signs = [np.sign(game.total) for game in games]
+    return {name: signs.count(sign) for name, sign in (("wins", 1), ("draws", 0), ("losses", -1))}

@@ -85,14 +85,13 @@ class Spec:
 
 
 def _shown(spec: types.EnvSpec) -> Spec:
-    shape: tuple[int, ...] | Mapping[str, tuple[int, ...]] = spec.observation_shape
-    dtype: str | Mapping[str, str] = spec.observation_dtype
+    shown = {field.name: getattr(spec, field.name) for field in dataclasses.fields(Spec)}
     if spec.packed:
-        shape, dtype = {x.name: x.shape for x in spec.packed}, {x.name: x.dtype for x in spec.packed}
+        shown["observation_shape"] = {array.name: array.shape for array in spec.packed}
+        shown["observation_dtype"] = {array.name: array.dtype for array in spec.packed}
     elif spec.num_states:
-        shape, dtype = (), "int32"
-    same = {field.name: getattr(spec, field.name) for field in dataclasses.fields(Spec)}
-    return Spec(**{**same, "observation_shape": shape, "observation_dtype": dtype})
+        shown |= {"observation_shape": (), "observation_dtype": "int32"}
+    return Spec(**shown)
 
 
 class Policy:
@@ -174,11 +173,9 @@ class Policy:
         if self._agent.search is None:
             raise errors.UsageError(f"agent {self._config.run.agent} does not search; call the policy itself")
         seen, is_single = self._seen(observation, None, action_mask, explore)
-        search = self._of(num_simulations).search
-        found: base.Searched = jax.tree.map(
-            np.asarray,
-            search(self._params, self._rows(seen), seen, self._seed, self._num_calls, return_tree=return_tree),
-        )
+        search, carried = self._of(num_simulations).search, self._rows(seen)
+        on_device = search(self._params, carried, seen, self._seed, self._num_calls, return_tree=return_tree)
+        found: base.Searched = jax.tree.map(np.asarray, on_device)
         if not is_single:
             return found
         one: base.Searched = jax.tree.map(lambda x: x[0], found._replace(tree=None))
@@ -205,11 +202,7 @@ class Policy:
                 ) from None
 
     def _seen(
-        self,
-        observation: Observation,
-        reward: npt.ArrayLike | None,
-        action_mask: npt.ArrayLike | None,
-        explore: bool,
+        self, observation: Observation, reward: npt.ArrayLike | None, action_mask: npt.ArrayLike | None, explore: bool
     ) -> tuple[acting.Seen, bool]:
         """Returns the checked arrays of a batch, and whether the input lacked a batch axis."""
         frame, is_single = _frames(self._spec, observation)
@@ -252,9 +245,6 @@ class Policy:
                 agent = agents.make(config, self._spec, jax.default_backend())
             self._functions[num_simulations] = greedy.functions(agent, self._spec)
         return self._functions[num_simulations]
-
-
-# Arrays ------------------------------------------------------------------------------------------------------------
 
 
 def _frames(spec: types.EnvSpec, observation: Observation) -> tuple[np.ndarray, bool]:

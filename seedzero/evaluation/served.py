@@ -51,11 +51,8 @@ def evaluate(
       path: run directory of a run with --env=remote.
       step, num_episodes, seed, max_steps, trusted: as in `evaluate.evaluate`.
       access: its `transport.listen`, `token_file` and `insecure`, and its `tls`, are those of this server.
-      reports: show the user how it goes.
 
-    Raises:
-      UsageError: not such a run, or an address, token or certificate that cannot be used.
-      CheckpointError: a missing or damaged checkpoint.
+    Raises UsageError for another run, or an unusable address, token or certificate; CheckpointError.
     """
     path = pathlib.Path(path)
     config = _read_config(path, access, trusted=trusted)
@@ -72,12 +69,10 @@ def evaluate(
     for text in security.warnings(config.transport, config.tls):
         reports.line(text)
     listening = servers.Server(host, config.transport, secured=secured)
-    address = listening.start()
-    finished = False
+    address, finished = listening.start(), False
     try:
-        reports.line(
-            f"waiting for a worker with the environment of the run: {worker_options.invitation(config, address)}"
-        )
+        invitation = worker_options.invitation(config, address)
+        reports.line(f"waiting for a worker with the environment of the run: {invitation}")
         limit = max_steps or config.evaluation.max_episode_steps
         result = _play(host, listening, saved, num_episodes, seed, limit, reports.progress)
         finished = True
@@ -97,10 +92,8 @@ def _read_config(path: pathlib.Path, access: configs.Config, *, trusted: bool) -
             "which this machine makes itself: leave it out"
         )
     consent.check(path, saved, trusted=trusted)
-    transport = dataclasses.replace(
-        config.transport, listen=given.listen, token_file=given.token_file, insecure=given.insecure
-    )
-    return dataclasses.replace(config, transport=transport, tls=access.tls)
+    same = {name: getattr(given, name) for name in ("listen", "token_file", "insecure")}
+    return dataclasses.replace(config, transport=dataclasses.replace(config.transport, **same), tls=access.tls)
 
 
 def _play(
@@ -130,21 +123,13 @@ def _play(
 
 
 class Host:
-    """The server's handler: takes one worker at a time. `wait` is for the playing thread.
-
-    Attributes:
-      spec: of the run's environments.
-    """
+    """The server's handler: takes one worker at a time. `wait` is for the playing thread."""
 
     def __init__(
         self, env: sections.EnvConfig, spec: types.EnvSpec, num_envs: int, seed: int, report: Callable[[str], None]
     ) -> None:
         """num_envs: most environments that play at a time; report: shows the user a line."""
-        self.spec = spec
-        self._env = env
-        self._num_envs = num_envs
-        self._seed = seed
-        self._report = report
+        self.spec, self._env, self._num_envs, self._seed, self._report = spec, env, num_envs, seed, report
         self._changed = threading.Condition()
         self._session_id = self._worker_id = ""
         self._request: messages.StepRequest | None = None  # one group, so one request

@@ -162,14 +162,11 @@ def open_run_dir(
     Args:
       path: of the directory; made if missing.
       config: all values resolved, AUTO included.
-      preset: its name.
       given: the user's settings, by SECTION.KEY or alias, before anything was resolved.
       fill: called between locking and reading the directory; fetches a run from its bucket. None: there is none.
 
-    Raises:
-      ResumeError: not a directory, read-only, with a link in it, or a fixed value of its configuration differs.
-      ConfigError: its slots can't be shared by these devices.
-      Occupied: another learner uses it.
+    Raises ResumeError: not a directory, read-only, with a link in it, or a fixed value of its configuration differs;
+    ConfigError: its slots can't be shared by these devices; Occupied: another learner uses it.
     """
     path = pathlib.Path(path).absolute()  # the program may change its directory later
     plain_files.check_name(path)

@@ -31,11 +31,8 @@ Observation: TypeAlias = npt.ArrayLike | Mapping[str, npt.ArrayLike]
 def load(path: pathlib.Path, step: saved_files.Step | None, *, seed: int, trusted: bool = False) -> Policy:
     """Returns a checkpoint's agent; without a step the best checkpoint's, or the last one's.
 
-    Makes no environment. seed: of the noise where it explores. trusted: as of `consent.check`.
-
-    Raises:
-      UsageError: not a run directory, or one that no worker has joined yet, or a network's module without consent.
-      CheckpointError: a missing or damaged checkpoint.
+    Makes no environment. seed: of the noise where it explores. trusted: as of `consent.check`. Raises UsageError for
+    a directory without a run or a worker so far, or with a network's module without consent; CheckpointError.
     """
     config, spec = read(path, trusted=trusted)
     return Policy(greedy.load(path, config, spec, step), config, spec, seed=seed)
@@ -110,8 +107,7 @@ class Policy:
     def __init__(
         self, saved: greedy.SavedAgent, config: configs.Config, spec: types.EnvSpec, *, seed: int = 0
     ) -> None:
-        self.spec, self.step = _shown(spec), saved.update
-        self._spec = spec
+        self.spec, self.step, self._spec = _shown(spec), saved.update, spec
         self._agent, self._params, self._config, self._seed = saved.agent, saved.params, config, seed
         self._functions: dict[int | None, greedy.Functions] = {}
         self._num_calls = 0
@@ -165,10 +161,7 @@ class Policy:
         """Returns the search's findings, as arrays of numpy, and remembers nothing.
 
         Arguments as of a call. The results of one observation lack the leading axis, but for the tree: that is a batch
-        always, as `seedzero.search.to_dot` takes it.
-
-        Raises:
-          UsageError: as of a call.
+        always, as `seedzero.search.to_dot` takes it. Raises UsageError as a call.
         """
         if self._agent.search is None:
             raise errors.UsageError(f"agent {self._config.run.agent} does not search; call the policy itself")
@@ -184,10 +177,7 @@ class Policy:
     def reset(self, rows: Sequence[int] | np.ndarray | None = None) -> None:
         """Lets an episode begin with the next observation of these rows, [N] int or [B] bool; None: of all rows.
 
-        After `reset()` the number of rows may change.
-
-        Raises:
-          UsageError: rows that there are not.
+        After `reset()` the number of rows may change. Raises UsageError for missing rows.
         """
         if rows is None:
             self._carried, self._first = None, np.ones(0, bool)
@@ -237,9 +227,9 @@ class Policy:
             agent = self._agent
             if num_simulations is not None:
                 if agent.search is None:
+                    name = self._config.run.agent
                     raise errors.UsageError(
-                        f"num_simulations={num_simulations}: agent {self._config.run.agent} does not search; "
-                        "leave it out"
+                        f"num_simulations={num_simulations}: agent {name} does not search; leave it out"
                     )
                 config = configs.override(self._config, {"search.num_simulations": num_simulations})
                 agent = agents.make(config, self._spec, jax.default_backend())

@@ -38,8 +38,7 @@ def write_video(path: str | os.PathLike[str], frames: Iterable[np.ndarray], fps:
       frames: [H, W, 3] uint8 each, of one size; an odd size is made even by repeating the edge.
       fps: frames a second; a .gif shows at most 50.
 
-    Raises:
-      UsageError: another suffix, a missing directory, an unwritable file, or no frames.
+    Raises UsageError for another suffix, a missing directory, an unwritable file, or no frames.
     """
     check_path(path)
     path = pathlib.Path(path)

@@ -6,6 +6,7 @@ and lines beyond a bound are dropped and counted.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import queue
@@ -60,11 +61,9 @@ class Screen:
     def close(self, timeout_seconds: float = CLOSE_SECONDS) -> None:
         """Ends the live line and the thread; gives up without a reader."""
         logging.root.removeHandler(self._handler)
-        try:
+        with contextlib.suppress(queue.Full):
             self._waiting.put(None, timeout=timeout_seconds)
-        except queue.Full:
-            return
-        self._thread.join(timeout_seconds)
+            self._thread.join(timeout_seconds)
 
     def abandon(self, text: str) -> None:
         """Restores the terminal and prints a last line without waiting, for a process that exits at once."""

@@ -27,7 +27,6 @@ _PREFIX = "seedzero_"
 Scrape = tuple[Mapping[str, Any], Mapping[str, metrics.Value]]
 """The status, and the newest row of metrics.jsonl, except evaluations; empty before the first."""
 
-
 # A resume continues counters; they get the suffix _total. A zero is left out: a resume begins with it.
 _COUNTERS = {
     "env_steps": "training steps stored",
@@ -51,8 +50,7 @@ _GAUGES = {
 def serving(host: str, port: int, read: Callable[[], Scrape]) -> Iterator[str]:
     """While entered, serves metrics; yields the URL. read: called on a thread for each request; port 0: any free one.
 
-    Raises:
-      UsageError: the address cannot be bound.
+    Raises UsageError if the address cannot be bound.
     """
     collectors = registry.CollectorRegistry()
     collectors.register(_Collector(read))
@@ -145,18 +143,16 @@ def families(status: Mapping[str, Any], row: Mapping[str, metrics.Value]) -> Ite
     for key, text in _GAUGES.items():
         if status[key] is not None:
             yield core.GaugeMetricFamily(_PREFIX + key, text, value=status[key])
-    discarded = core.CounterMetricFamily(
-        f"{_PREFIX}steps_discarded", "training steps given up, by reason", labels=("reason",)
-    )
+    text = "training steps given up, by reason"
+    discarded = core.CounterMetricFamily(f"{_PREFIX}steps_discarded", text, labels=("reason",))
     for reason, count in status["steps_discarded"].items():
         discarded.add_metric((reason,), count)
     yield discarded
     stalled = status["stalled"] is not None
     yield core.GaugeMetricFamily(f"{_PREFIX}stalled", "1: nothing happens; `seedzero status` says why", value=stalled)
     evaluated = dict(status["last_evaluation"] or {})
-    returns = core.GaugeMetricFamily(
-        f"{_PREFIX}evaluation_task_return", "mean return of a task in the last evaluation", labels=("task",)
-    )
+    text = "mean return of a task in the last evaluation"
+    returns = core.GaugeMetricFamily(f"{_PREFIX}evaluation_task_return", text, labels=("task",))
     for name, value in evaluated.pop("task_returns", {}).items():
         returns.add_metric((name,), value)
     yield from [returns] if returns.samples else []

@@ -53,13 +53,12 @@ def sentence(
     updates_per_second: float,
 ) -> str:
     """Returns the duration of a run at a speed and ways to a shorter run; "" for a short run."""
-    budget = config.run
     budgets = (
-        (budget.max_env_steps, snapshot.counts.stored, steps_per_second, "steps"),
-        (budget.max_updates, snapshot.num_updates, updates_per_second, "updates"),
+        (config.run.max_env_steps, snapshot.counts.stored, steps_per_second, "steps"),
+        (config.run.max_updates, snapshot.num_updates, updates_per_second, "updates"),
     )
     times = [
-        (_hours(most - done, rate), f"the rest of {most:,} {unit}")
+        ((most - done) / rate / 3600, f"the rest of {most:,} {unit}")
         for most, done, rate, unit in budgets
         if most and rate
     ]
@@ -67,7 +66,7 @@ def sentence(
         hours, goal = min(times)
         is_long = hours >= LONG_HOURS
     else:
-        hours, goal = _hours(_MANY_UPDATES, updates_per_second), f"{_MANY_UPDATES:,} updates"
+        hours, goal = _MANY_UPDATES / updates_per_second / 3600, f"{_MANY_UPDATES:,} updates"
         is_long = updates_per_second < SLOW_UPDATES_PER_SECOND
     if not is_long:
         return ""
@@ -76,16 +75,12 @@ def sentence(
     return f"{speed} this CPU needs about {hours:,.0f} hours for {goal}{_advice(config, spec, steps_per_second)}"
 
 
-def _hours(number: float, rate: float) -> float:
-    return number / rate / 3600
-
-
 def _advice(config: configs.Config, spec: types.EnvSpec, steps_per_second: float) -> str:
     """Returns ways to shorten the run."""
     shown = types.shown(spec.arrays)
     if shown == "images":
         is_pong = config.env.id == "atari:Pong" and steps_per_second > 0
-        hours = _hours(_PONG_STEPS, steps_per_second) if is_pong else 0.0
+        hours = _PONG_STEPS / steps_per_second / 3600 if is_pong else 0.0
         pong = f", and {hours:,.0f} for the {_PONG_STEPS:,} in which an H200 learned Pong" if is_pong else ""
         return (
             f"{pong}; images want an accelerator. Sooner won on two cores: --preset=catch and --preset=cartpole, in a "

@@ -23,24 +23,17 @@ ENDLESS_SECONDS = 60.0
 
 @dataclasses.dataclass
 class View:
-    """Shows the progress of a run; any thread may ask.
-
-    Attributes:
-      workers: returns the number of environments of each training worker.
-      log: takes the rows.
-      durable_update: returns the update of the newest checkpoint; None: there is none.
-      hours: forecast of the hours that the run takes; None: it is not worth one.
-    """
+    """Shows the progress of a run; any thread may ask."""
 
     config: configs.Config
     directory: run_dirs.RunDir
     screen: background.Screen
-    workers: Callable[[], Sequence[int]]
+    workers: Callable[[], Sequence[int]]  # returns the number of environments of each training worker
     gathered: metrics.Aggregator
     log: metrics.MetricsLog
-    durable_update: Callable[[], int | None]
+    durable_update: Callable[[], int | None]  # returns the update of the newest checkpoint; None: there is none
     clock: dataclasses.InitVar[Callable[[], float]]
-    hours: forecast.Forecast | None = None
+    hours: forecast.Forecast | None = None  # forecast of the hours that the run takes; None: it is not worth one
 
     def __post_init__(self, clock: Callable[[], float]) -> None:
         self.progress = progress_lines.RunProgress(clock)
@@ -125,10 +118,10 @@ class View:
 
     def _rates(self, snapshot: counts.Snapshot) -> dict[str, float]:
         steps_per_second = self.progress.per_second(lambda snapshot: snapshot.counts.stored)
-        spec = self.progress.spec
+        frames_per_step = self.progress.spec.frames_per_step if self.progress.spec else 1
         return {
             "env_steps_per_second": steps_per_second,
-            "frames_per_second": steps_per_second * (spec.frames_per_step if spec else 1),
+            "frames_per_second": steps_per_second * frames_per_step,
             "updates_per_second": self.progress.per_second(lambda snapshot: snapshot.num_updates),
             "samples_per_insert": snapshot.num_samples / max(1, snapshot.counts.stored),
         }
@@ -195,12 +188,10 @@ class View:
         self.log.write(row)
         if self._wandb is not None:
             self._wandb.write(row)
-        if gathered:
-            self._newest_row = usual
-            self._warn(usual.get(types.TARGETS_CLIPPED, 0.0))
-
-    def _warn(self, clipped: float) -> None:
-        """Reports cut targets once in a run."""
+        if not gathered:
+            return
+        self._newest_row = usual
+        clipped = usual.get(types.TARGETS_CLIPPED, 0.0)
         if self._has_warned or clipped < CLIPPED_SHARE:
             return
         self._has_warned = True

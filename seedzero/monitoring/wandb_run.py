@@ -33,10 +33,8 @@ _STEPS = tags.tag("env_steps")
 def check() -> None:
     """Raises ConfigError for a missing package, or a missing login in a mode with one."""
     if importlib.util.find_spec("wandb") is None:
-        raise errors.ConfigError(
-            "--metrics.wandb needs the package wandb, which is not installed here: "
-            + packages.install_command("wandb")
-        )
+        command = packages.install_command("wandb")
+        raise errors.ConfigError(f"--metrics.wandb needs the package wandb, which is not installed here: {command}")
     os.environ.setdefault("WANDB_SILENT", "true")  # its own messages would stand between ours
     import wandb
 

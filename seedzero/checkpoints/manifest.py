@@ -121,9 +121,7 @@ def check(root: pathlib.Path, files: Files, *, content: bool) -> None:
             found = durable.checksum(path) if content else durable.Checksum(num_bytes, expected.sha256)
         except OSError as error:
             raise errors.CheckpointError(f"{root.name}/{name} cannot be read: {error.strerror}") from error
-        if found.num_bytes != expected.num_bytes:
-            raise errors.CheckpointError(
-                f"{root.name}/{name} is damaged: {found.num_bytes} bytes, expected {expected.num_bytes}"
-            )
         if found != expected:
-            raise errors.CheckpointError(f"{root.name}/{name} is damaged: its checksum does not fit")
+            sizes = f"{found.num_bytes} bytes, expected {expected.num_bytes}"
+            reason = sizes if found.num_bytes != expected.num_bytes else "its checksum does not fit"
+            raise errors.CheckpointError(f"{root.name}/{name} is damaged: {reason}")

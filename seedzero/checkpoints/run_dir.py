@@ -185,7 +185,7 @@ def open_run_dir(
                 fill()
                 _check_not_foreign(path)
         # Without a checkpoint there is nothing to resume; the settings of a refused start do not bind.
-        resumed = (path / CONFIG_FILE).exists() and has_checkpoint(path)
+        resumed = (path / CONFIG_FILE).exists() and bool(durable.numbered(path / "checkpoints" / "steps"))
         saved, notes = _resume(path, read_saved(path), asked) if resumed else (asked, ())
         if resumed and saved.config.training.num_devices != options.AUTO:
             machines.check_shares(saved.config, is_begun=True)  # with the slots that the directory keeps
@@ -227,12 +227,6 @@ def _check_not_foreign(path: pathlib.Path) -> None:
         raise errors.ResumeError(
             f"{path} is no run directory: {why}. A run would replace what is there; give a new or an empty --run_dir"
         )
-
-
-def has_checkpoint(path: pathlib.Path) -> bool:
-    """Returns whether a run directory holds a finished checkpoint; a crash leaves other names."""
-    # As `files.finished`, whose file loads JAX: commands that only look at a run need not wait for that.
-    return bool(durable.numbered(path / "checkpoints" / "steps"))
 
 
 def new_path(parent: pathlib.Path, preset: str, now: datetime.datetime) -> pathlib.Path:

@@ -34,14 +34,15 @@ class Episode(NamedTuple):
 class Episodes:
     """Sums rewards; environments are rows 0 .. num_slots - 1.
 
-    With two players each reward is the mover's, and the other player loses as much.
+    With two players each reward is the mover's, and the other player loses as much. `length`: [num_slots] int64, the
+    steps of the environments' episodes so far.
     """
 
     def __init__(self, num_slots: int, num_players: int = 1) -> None:
         self._next_sign = 1 if num_players == 1 else -1
         self._sign = np.ones(num_slots)
         self._total = np.zeros(num_slots)
-        self._length = np.zeros(num_slots, np.int64)
+        self.length = np.zeros(num_slots, np.int64)
 
     def record(
         self,
@@ -62,18 +63,13 @@ class Episodes:
         """
         self._total[slots] = np.where(first, 0.0, self._total[slots] + self._sign[slots] * reward)
         self._sign[slots] = np.where(first, 1, self._next_sign * self._sign[slots])
-        self._length[slots] = np.where(first, 0, self._length[slots] + 1)
+        self.length[slots] = np.where(first, 0, self.length[slots] + 1)
         ended = np.zeros(np.count_nonzero(final), int) if tasks is None else tasks[final]
         return [self.so_far(int(slot), int(task)) for slot, task in zip(slots[final], ended, strict=True)]
 
-    def lengths(self, slots: np.ndarray) -> np.ndarray:
-        """Returns [B] the steps of the environments' episodes so far."""
-        lengths: np.ndarray = self._length[slots]
-        return lengths
-
     def so_far(self, slot: int, task: int = 0) -> Episode:
         """Returns the episode of an environment as if ended now."""
-        return Episode(slot, float(self._total[slot]), int(self._length[slot]), task)
+        return Episode(slot, float(self._total[slot]), int(self.length[slot]), task)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,7 +135,7 @@ class Played:
             if self._left[episode.slot] > 0:
                 self._left[episode.slot] -= 1
                 self._finished.append(episode)
-        for row in np.flatnonzero((self._running.lengths(slots) >= self._max_steps) & ~step.final):
+        for row in np.flatnonzero((self._running.length[slots] >= self._max_steps) & ~step.final):
             slot = int(slots[row])
             if self._left[slot] > 0:
                 self.num_expected -= self._left[slot] - 1

@@ -55,11 +55,8 @@ explore_object_rewards_few              2.073    77.7  explore_object_rewards_ma
 
 
 def _read(table: str) -> Mapping[str, tuple[float, float]]:
-    words = table.split()
-    return {
-        name: (float(random), float(human))
-        for name, random, human in zip(words[::3], words[1::3], words[2::3], strict=True)
-    }
+    rows = np.reshape(table.split(), (-1, 3)).tolist()
+    return {name: (float(random), float(human)) for name, random, human in rows}
 
 
 SCORES = _read(_ATARI)

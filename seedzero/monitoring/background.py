@@ -42,10 +42,7 @@ class Screen:
         self._thread.start()
 
     def follow(self, look: Callable[[], console.ConsoleSnapshot]) -> None:
-        """Has the console's thread ask for the state while nobody shows any, until the last snapshot.
-
-        The main thread may be building networks or saving.
-        """
+        """Has the console's thread ask for the state while the main thread is busy, until the last snapshot."""
         self._look = look
 
     def update(self, snapshot: console.ConsoleSnapshot, *, last: bool = False) -> None:

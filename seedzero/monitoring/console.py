@@ -60,12 +60,8 @@ class Console:
         width: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """
-        Args:
-          every_seconds: time between plain lines.
-          stream: output; None: standard error.
-          live: whether to draw a live line; None: on a terminal with a movable cursor.
-          width: columns of the live line; None: the terminal's.
+        """every_seconds: time between plain lines. stream: output; None: standard error. live: whether to draw a live
+        line; None: on a terminal with a movable cursor. width: columns of the live line; None: the terminal's.
         """
         self._stream = stream or _stderr()
         # Not rich's own choice: FORCE_COLOR, as continuous integration sets it, makes a terminal of a file.

@@ -35,6 +35,7 @@ import aggregates
 import numpy as np
 import runs
 
+from seedzero.checkpoints import durable
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import sections
 from seedzero.core import errors
@@ -240,7 +241,7 @@ def measure(task: Task, path: pathlib.Path, settings: Sequence[str], arguments: 
     except runs.Failure as failure:
         result["failed"] = f"train {failure.reason}"
     # A run that failed late has a checkpoint, too.
-    if run_dirs.has_checkpoint(path):
+    if durable.numbered(path / "checkpoints" / "steps"):
         episodes = f"--episodes={arguments.episodes or task.episodes}"
         try:
             played = runs.evaluate(path, [episodes], limit=_EVALUATION_LIMIT if seconds else None)

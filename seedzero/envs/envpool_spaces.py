@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from gymnasium import spaces
@@ -35,8 +35,7 @@ def read(
 ) -> tuple[types.EnvSpec, gym_spaces.Coder, gym_spaces.Coder]:
     """Returns the spec of a pool's environments, the encoder of observations [E, ...], and the decoder of actions.
 
-    Raises:
-      EnvironmentFailure: a space that is not supported, or a wrapper that does not go with it.
+    EnvironmentFailure: a space that is not supported, or a wrapper that does not go with it.
     """
     shown, taken = _without_text(_repaired(observation), wrappers), _repaired(action)
     for wrapper in wrappers:
@@ -69,7 +68,7 @@ def _repaired(space: spaces.Space[Any]) -> spaces.Space[Any]:
         return space
     extremes = np.finfo(space.dtype)
     # numeric_limits<double>::min() is the smallest positive number, and is meant as the lowest one.
-    low = np.where((space.low == extremes.tiny) | (space.low == extremes.min), -np.inf, space.low)
+    low = np.where(np.isin(space.low, (extremes.tiny, extremes.min)), -np.inf, space.low)
     high = np.where(space.high == extremes.max, np.inf, space.high)
     return spaces.Box(low, high, dtype=space.dtype.type)
 
@@ -79,11 +78,11 @@ def _without_text(space: spaces.Space[Any], wrappers: Sequence[gym_wrappers.Wrap
     if not isinstance(space, spaces.Dict) or TEXT not in space.spaces:
         return space
     parts = dict(space.spaces)
-    image = parts.get("image")
-    if isinstance(image, spaces.Box):
+    if isinstance(image := parts.get("image"), spaces.Box):
         parts["image"] = spaces.Box(0, LARGEST_CELL, image.shape, np.uint8)
-    asked = any(TEXT in wrapper.arguments.get("filter_keys", ()) for wrapper in wrappers)
-    return spaces.Dict({key: part for key, part in parts.items() if key != TEXT or asked})
+    if not any(TEXT in wrapper.arguments.get("filter_keys", ()) for wrapper in wrappers):
+        del parts[TEXT]
+    return spaces.Dict(parts)
 
 
 def _filtered(space: spaces.Space[Any], filter_keys: Sequence[str]) -> spaces.Space[Any]:
@@ -96,7 +95,7 @@ def _filtered(space: spaces.Space[Any], filter_keys: Sequence[str]) -> spaces.Sp
 # Images -------------------------------------------------------------------------------------------------------------
 
 
-def _is_channels_first(space: spaces.Space[Any]) -> bool:
+def _is_channels_first(space: spaces.Space[Any]) -> TypeGuard[spaces.Box]:
     """Returns whether a space is an image [C, H, W]."""
     if not isinstance(space, spaces.Box) or space.dtype != np.uint8 or len(space.shape) != 3:
         return False
@@ -107,10 +106,7 @@ def _is_channels_first(space: spaces.Space[Any]) -> bool:
 def _channels_last(space: spaces.Space[Any]) -> spaces.Space[Any]:
     if isinstance(space, spaces.Dict):
         return spaces.Dict({key: _channels_last(part) for key, part in space.spaces.items()})
-    if isinstance(space, spaces.Box) and _is_channels_first(space):
-        low, high = np.moveaxis(space.low, 0, -1), np.moveaxis(space.high, 0, -1)
-        return spaces.Box(low, high, dtype=np.uint8)
-    return space
+    return gym_wrappers.channels_last(space) if _is_channels_first(space) else space
 
 
 def _moved(space: spaces.Space[Any], batch: Any) -> Any:

@@ -5,7 +5,7 @@ Gymnasium's own groups of environments would raise in numpy, far from the mistak
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium
@@ -24,8 +24,7 @@ def check(
 ) -> None:
     """Resets an environment and steps it; the next use must begin with a reset.
 
-    Raises:
-      EnvironmentFailure: it raised, or returned something else than its spaces and Gymnasium's interface say.
+    EnvironmentFailure: it raised, or returned something else than its spaces and Gymnasium's interface say.
     """
     env.action_space.seed(1)  # not that of the resets, whose numbers it would draw
     is_over = True
@@ -43,8 +42,7 @@ def _reset(name: str, env: gymnasium.Env[Any, Any]) -> None:
         shown = env.reset(seed=0)
     if not (isinstance(shown, tuple) and len(shown) == 2 and isinstance(shown[1], Mapping)):
         raise _wrong(call, f"{_described(shown)}; expected (observation, info), info a dict")
-    for misfit in _misfits(call, env.observation_space, shown[0]):
-        raise _wrong(call, misfit)
+    _check_observation(call, env.observation_space, shown[0])
 
 
 def _step(name: str, env: gymnasium.Env[Any, Any]) -> bool:
@@ -63,8 +61,7 @@ def _step(name: str, env: gymnasium.Env[Any, Any]) -> bool:
         array = _array(call, part, value)
         if array.dtype.kind not in "biuf" or array.size != 1:
             raise _wrong(call, f"{_described(value)} as {part}; expected one number or truth value")
-    for misfit in _misfits(call, env.observation_space, after[0]):
-        raise _wrong(call, misfit)
+    _check_observation(call, env.observation_space, after[0])
     return bool(np.any(after[2]) or np.any(after[3]))
 
 
@@ -96,8 +93,8 @@ def _array(call: str, title: str, value: Any) -> np.ndarray:
         raise _wrong(call, f"{_described(value)} as {title}, which numpy cannot read ({reason})") from error
 
 
-def _misfits(call: str, space: spaces.Space[Any], value: Any, place: str = "") -> Iterator[str]:
-    """Yields sentences about an observation's parts with shapes or dtypes other than the space's."""
+def _check_observation(call: str, space: spaces.Space[Any], value: Any, place: str = "") -> None:
+    """Raises for an observation's part with a shape, dtype or whole number other than the space's."""
     title = f"the observation{place}"
     parts: dict[Any, spaces.Space[Any]]
     if isinstance(space, spaces.Dict):
@@ -105,19 +102,18 @@ def _misfits(call: str, space: spaces.Space[Any], value: Any, place: str = "") -
     elif isinstance(space, spaces.Tuple):
         parts, fits = dict(enumerate(space.spaces)), isinstance(value, tuple | list) and len(value) == len(space)
     else:
-        parts, fits = {}, True
         array = _array(call, title, value)
         if array.shape != (space.shape or ()):
-            yield f"{title} with shape {list(array.shape)}; its space says {list(space.shape or ())}"
-        elif space.dtype is not None and not np.can_cast(array.dtype, space.dtype, "same_kind"):
-            yield f"{title} of dtype {array.dtype}; its space says {space.dtype}"
-        elif (outside := _outside(space, array)) is not None:
-            yield f"{title} with the value {outside}; its space says {space}"
-    if not fits:
-        yield f"{_described(value)} as {title}; its space has the parts {', '.join(map(str, parts))}"
+            raise _wrong(call, f"{title} with shape {list(array.shape)}; its space says {list(space.shape or ())}")
+        if space.dtype is not None and not np.can_cast(array.dtype, space.dtype, "same_kind"):
+            raise _wrong(call, f"{title} of dtype {array.dtype}; its space says {space.dtype}")
+        if (outside := _outside(space, array)) is not None:
+            raise _wrong(call, f"{title} with the value {outside}; its space says {space}")
         return
+    if not fits:
+        raise _wrong(call, f"{_described(value)} as {title}; its space has the parts {', '.join(map(str, parts))}")
     for key, part in parts.items():
-        yield from _misfits(call, part, value[key], f"{place}, at {key!r}")
+        _check_observation(call, part, value[key], f"{place}, at {key!r}")
 
 
 def _outside(space: spaces.Space[Any], array: np.ndarray) -> Any:

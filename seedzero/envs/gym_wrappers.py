@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -41,6 +41,9 @@ _ARRAYS = ("min_action", "max_action", "min_obs", "max_obs", "low", "high")
 """Arguments that are arrays where they are lists; other lists are tuples."""
 
 
+_Env = gymnasium.Env[Any, Any]
+
+
 class Wrapper(NamedTuple):
     """A wrapper's name and arguments."""
 
@@ -48,15 +51,9 @@ class Wrapper(NamedTuple):
     arguments: dict[str, Any]
 
 
-class BoundAction(gymnasium.ActionWrapper[Any, Any, Any]):
-    """Continuous actions within bounds of the user's, passed on unchanged: for environments that declare none."""
-
-    def __init__(self, env: gymnasium.Env[Any, Any], low: Any, high: Any) -> None:
-        super().__init__(env)
-        self.action_space = bounded(env.action_space, low, high)
-
-    def action(self, action: Any) -> Any:
-        return action
+def _bound_action(env: _Env, low: Any, high: Any) -> _Env:
+    """Returns continuous actions within bounds of the user's, passed on unchanged: an environment may declare none."""
+    return wrappers.TransformAction(env, lambda action: action, bounded(env.action_space, low, high))
 
 
 def bounded(space: spaces.Space[Any], low: Any, high: Any) -> spaces.Box:
@@ -67,70 +64,57 @@ def bounded(space: spaces.Space[Any], low: Any, high: Any) -> spaces.Box:
     return spaces.Box(low, high, dtype=space.dtype.type)
 
 
-class RescaleAction(wrappers.RescaleAction[Any, Any, Any]):
-    """Gymnasium's, for floats: no result lies outside the environment's bounds by a rounding error."""
+def _rescale_action(env: _Env, min_action: Any, max_action: Any) -> _Env:
+    """Returns Gymnasium's wrapper, for floats: no result lies outside the environment's bounds by a rounding error."""
+    space = env.action_space
+    if not isinstance(space, spaces.Box) or space.dtype.kind != "f":
+        raise TypeError(f"expected a Box of floats, got {space}")
 
-    def __init__(self, env: gymnasium.Env[Any, Any], min_action: Any, max_action: Any) -> None:
-        space = env.action_space
-        if not isinstance(space, spaces.Box) or space.dtype.kind != "f":
-            raise TypeError(f"expected a Box of floats, got {space}")
-        super().__init__(env, min_action, max_action)
+    def clip(action: Any) -> Any:
+        return np.clip(action, space.low, space.high).astype(space.dtype)
 
-    def action(self, action: Any) -> Any:
-        space: Any = self.env.action_space
-        return np.clip(super().action(action), space.low, space.high).astype(space.dtype)
+    return wrappers.RescaleAction(wrappers.TransformAction(env, clip, space), min_action, max_action)
 
 
-class SelectObservation(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """A single part of a Dict of observations, for wrappers of arrays."""
-
-    def __init__(self, env: gymnasium.Env[Any, Any], key: str) -> None:
-        super().__init__(env)
-        space = env.observation_space
-        if not isinstance(space, spaces.Dict) or key not in space.spaces:
-            raise TypeError(f"expected a Dict of observations with {key}, got {space}")
-        self.observation_space, self._key = space.spaces[key], key
-
-    def observation(self, observation: Any) -> Any:
-        return observation[self._key]
+def _select_observation(env: _Env, key: str) -> _Env:
+    """Returns a single part of a Dict of observations, for wrappers of arrays."""
+    space = env.observation_space
+    if not isinstance(space, spaces.Dict) or key not in space.spaces:
+        raise TypeError(f"expected a Dict of observations with {key}, got {space}")
+    return wrappers.TransformObservation(env, lambda observation: observation[key], space.spaces[key])
 
 
-class ChannelsLast(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """Images [channels, height, width] as [height, width, channels]."""
-
-    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
-        super().__init__(env)
-        space = env.observation_space
-        if not isinstance(space, spaces.Box) or len(space.shape) != 3:
-            raise TypeError(f"expected a Box of three dimensions, got {space}")
-        low, high = (np.moveaxis(bound, 0, -1) for bound in (space.low, space.high))
-        self.observation_space = spaces.Box(low, high, dtype=space.dtype.type)
-
-    def observation(self, observation: Any) -> Any:
-        return np.moveaxis(observation, 0, -1)
+def _channels_last(env: _Env) -> _Env:
+    """Returns images [channels, height, width] as [height, width, channels]."""
+    space = env.observation_space
+    if not isinstance(space, spaces.Box) or len(space.shape) != 3:
+        raise TypeError(f"expected a Box of three dimensions, got {space}")
+    return wrappers.TransformObservation(env, lambda image: np.moveaxis(image, 0, -1), channels_last(space))
 
 
-OWN: Mapping[str, Any] = {
-    "BoundAction": BoundAction,
-    "ChannelsLast": ChannelsLast,
-    "RescaleAction": RescaleAction,
-    "SelectObservation": SelectObservation,
+def channels_last(space: spaces.Box) -> spaces.Box:
+    """Returns a Box of [height, width, channels] for one of [channels, height, width]."""
+    low, high = (np.moveaxis(bound, 0, -1) for bound in (space.low, space.high))
+    return spaces.Box(low, high, dtype=space.dtype.type)
+
+
+OWN: Mapping[str, Callable[..., _Env]] = {
+    "BoundAction": _bound_action,
+    "ChannelsLast": _channels_last,
+    "RescaleAction": _rescale_action,
+    "SelectObservation": _select_observation,
 }
 """Wrappers that Gymnasium has not, or has otherwise."""
 
 
 def parse(text: str) -> tuple[Wrapper, ...]:
-    """Returns the wrappers of the setting env.wrappers, the innermost first.
-
-    Raises:
-      EnvironmentFailure: it is no JSON list of names, and of names with their arguments.
-    """
+    """Returns the wrappers of env.wrappers, innermost first; EnvironmentFailure for other forms or names."""
+    reason = ""
     try:
         entries = json.loads(text or "[]")
     except ValueError as error:
-        entries = str(error)
+        entries, reason = None, f" ({error})"
     if not isinstance(entries, list):
-        reason = f" ({entries})" if isinstance(entries, str) else ""
         raise errors.EnvironmentFailure(f"--env.wrappers={text} is no JSON list{reason}; expected a form like {_FORM}")
     return tuple(_parse_one(text, entry) for entry in entries)
 
@@ -157,12 +141,8 @@ def _argument(name: str, value: Any) -> Any:
     return np.asarray(value, np.float32) if name in _ARRAYS else tuple(value)
 
 
-def apply(env: gymnasium.Env[Any, Any], chosen: Sequence[Wrapper]) -> gymnasium.Env[Any, Any]:
-    """Returns the wrapped environment, the first wrapper innermost.
-
-    Raises:
-      EnvironmentFailure: one of them does not go with the environment or its arguments.
-    """
+def apply(env: _Env, chosen: Sequence[Wrapper]) -> _Env:
+    """Returns the wrapped environment, the first wrapper innermost; EnvironmentFailure for one that does not fit."""
     for name, arguments in chosen:
         make = OWN[name] if name in OWN else getattr(wrappers, name)
         shown = ", ".join(f"{key}={value}" for key, value in arguments.items())

@@ -23,7 +23,6 @@ GREEDY, SAMPLE, EXPLORE = np.int8(0), np.int8(1), np.int8(2)
 """How to act: the policy's best action; a draw from the policy; with the noise of training."""
 SUPPORTED_OBSERVATION_DTYPES = ("uint8", "int32", "float32")
 
-
 SMALLEST_IMAGE = 32
 """Grids whose shorter side has at least so many cells are taken for images."""
 
@@ -253,6 +252,12 @@ class EnvStep(NamedTuple):
     truncated: np.ndarray
     action_mask: np.ndarray | None = None
     task: np.ndarray | None = None
+
+    @classmethod
+    def first(cls, observation: np.ndarray) -> EnvStep:
+        """Returns the step of first observations [E, ...], without mask and task."""
+        num_envs = len(observation)
+        return cls(observation, np.zeros(num_envs, np.float32), np.zeros(num_envs, bool), np.zeros(num_envs, bool))
 
     @property
     def tasks(self) -> np.ndarray:

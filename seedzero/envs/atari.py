@@ -72,9 +72,8 @@ class Atari:
             if self._colour is not None:
                 self._picture = self._colour.reset(seed=emulator_seeds[:1])[0][0, 0]
         self.frame_numbers = info["frame_number"]
-        nowhere = self._final = self._timed_out = self._ended_unseen = np.zeros(self.num_envs, bool)
-        reward = np.zeros(self.num_envs, np.float32)
-        return types.EnvStep(self._frames(observation), reward, nowhere.copy(), nowhere.copy())
+        self._final = self._timed_out = self._ended_unseen = np.zeros(self.num_envs, bool)
+        return types.EnvStep.first(self._frames(observation))
 
     def step(self, actions: np.ndarray) -> types.EnvStep:
         env_base.check_actions(actions, self.num_envs, self.spec)
@@ -116,10 +115,7 @@ class Atari:
 
 
 def rom_name(game: str) -> str:
-    """Returns ALE's name of a game given in CamelCase or snake_case ("MsPacman" -> "ms_pacman").
-
-    EnvironmentFailure, which suggests the nearest names, where there is none.
-    """
+    """Returns ALE's name of a game in CamelCase or snake_case ("MsPacman" -> "ms_pacman"); else EnvironmentFailure."""
     known = {name.replace("_", ""): name for name in roms.get_all_rom_ids()}
     key = game.replace("_", "").lower()
     if key not in known:

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from seedzero.core import errors, types
+from seedzero.core import errors, json_object, types
 
 
 class Closable(Protocol):
@@ -62,9 +62,8 @@ class ArrayEnv:
     def reset(self, seeds: Sequence[int]) -> types.EnvStep:
         check_seeds(seeds, self.num_envs)
         self._generators = [np.random.default_rng(seed) for seed in seeds]
-        nowhere = np.zeros(self.num_envs, bool)
-        self._begin_episodes(~nowhere)
-        return types.EnvStep(self._show(), np.zeros(self.num_envs, np.float32), nowhere, nowhere.copy())
+        self._begin_episodes(np.ones(self.num_envs, bool))
+        return types.EnvStep.first(self._show())
 
     def close(self) -> None:
         pass
@@ -101,6 +100,17 @@ def check_seeds(seeds: Sequence[int], num_envs: int) -> None:
     """Raises InvalidMessage unless each environment has a single non-negative seed."""
     if len(seeds) != num_envs or any(seed < 0 for seed in seeds):
         raise errors.InvalidMessage(f"got seeds {list(seeds)}; expected {num_envs} that are not negative")
+
+
+def arguments(kwargs: str, purpose: str, example: str) -> dict[str, Any]:
+    """Returns the JSON object of --env.kwargs; EnvironmentFailure, with an example's form, for another text."""
+    try:
+        return json_object.parse(kwargs or "{}")
+    except ValueError as error:
+        raise errors.EnvironmentFailure(
+            f"--env.kwargs={kwargs} is no JSON object of {purpose} ({error}); expected a form like "
+            f"--env.kwargs='{example}'"
+        ) from None
 
 
 def no_such_game(library: str, name: str, known: Iterable[str], examples: str) -> errors.EnvironmentFailure:
@@ -147,11 +157,7 @@ def closed_on_error() -> Iterator[list[Any]]:
 
 @contextlib.contextmanager
 def closing(env: _Closable) -> Iterator[_Closable]:
-    """Closes an environment at the end; an error within takes precedence over a later one of `close`.
-
-    Raises:
-      EnvironmentFailure: it raised in close, after no other error.
-    """
+    """Closes an environment at the end; EnvironmentFailure if that raises and nothing within did."""
     with closed_on_error() as made:
         made.append(env)
         yield env

@@ -10,13 +10,13 @@ Lab has no package to install; only this file imports it. Its engines start with
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from seedzero.config import sections
-from seedzero.core import errors, json_object, packing, types
+from seedzero.core import errors, packing, types
 from seedzero.envs import base as env_base
 from seedzero.envs import level_cache, pictures
 
@@ -96,7 +96,7 @@ INSTRUCTION_BYTES = 128
 _PIXELS, _TEXT = "RGB_INTERLEAVED", "INSTR"
 _MIXER_SEED = 0x600D5EED
 """Gives evaluations seeds that training never sees; the number is that of IMPALA and SEED RL."""
-_CONFIG = dict(width=WIDTH, height=HEIGHT, datasetPath="/dataset", logLevel="WARN")
+_CONFIG: dict[str, Any] = dict(width=WIDTH, height=HEIGHT, datasetPath="/dataset", logLevel="WARN")
 """Lab's config, unless `kwargs` has other values; datasetPath: folder of the images that psychlab's levels show."""
 _ENLARGED = 4
 
@@ -128,7 +128,7 @@ class DMLab:
         self.num_envs = num_envs
         self._frame_skip, self._num_seeds = settings.frame_skip, settings.level_seeds
         self._is_held_out = role is types.Role.EVALUATE
-        self._config = {**_CONFIG, **_given(settings.kwargs)}
+        self._config = _CONFIG | env_base.arguments(settings.kwargs, "Lab's config", '{"renderer": "hardware"}')
         self._renderer = str(self._config.pop("renderer", "software"))
         self._levels = levels(name)
         self._task = np.array([index % len(self._levels) for index in indices or range(num_envs)], np.int32)
@@ -249,17 +249,6 @@ def _import() -> Any:
             f"environments dmlab:LEVEL need the Python module deepmind_lab ({error}), which no package index has: "
             "build it from github.com/google-deepmind/lab (docs/users/build.md there), or run workers in the image of "
             "docker/worker-dmlab.Dockerfile, which does"
-        ) from None
-
-
-def _given(kwargs: str) -> Mapping[str, Any]:
-    """Returns the settings' additions to Lab's config."""
-    try:
-        return json_object.parse(kwargs or "{}")
-    except ValueError:
-        raise errors.EnvironmentFailure(
-            f"--env.kwargs={kwargs} is no JSON object of Lab's config; expected a form like "
-            """--env.kwargs='{"renderer": "hardware"}'"""
         ) from None
 
 

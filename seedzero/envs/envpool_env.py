@@ -91,9 +91,8 @@ class EnvPool:
             seed = [int(value) % 2**31 for value in seeds]
             self._pool = self._library.make_gymnasium(self._name, seed=seed, **self._arguments)
             observation, self.info = self._pool.reset()
-        nowhere = self._final = np.zeros(self.num_envs, bool)
-        reward = np.zeros(self.num_envs, np.float32)
-        return types.EnvStep(self._encode(observation), reward, nowhere.copy(), nowhere.copy())
+        self._final = np.zeros(self.num_envs, bool)
+        return types.EnvStep.first(self._encode(observation))
 
     def step(self, actions: np.ndarray) -> types.EnvStep:
         env_base.check_actions(actions, self.num_envs, self.spec)
@@ -114,11 +113,7 @@ class EnvPool:
 
 
 def load() -> Any:
-    """Returns the package.
-
-    Raises:
-      EnvironmentFailure: it, or a package that it needs, is not installed here, or Qt does not load.
-    """
+    """Returns the package; EnvironmentFailure if it, or a package that it needs, is missing, or Qt does not load."""
     qt.load()  # EnvPool asks for it once, when it is imported
     try:
         with imports.without("jax"):

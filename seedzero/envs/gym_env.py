@@ -8,7 +8,6 @@ import difflib
 import functools
 import importlib.util
 import inspect
-import json
 import math
 import os
 import re
@@ -72,11 +71,7 @@ class GymVectorEnv:
     def try_out(
         self, num_steps: int = 1, *, max_seconds: float = math.inf, clock: Callable[[], float] = time.perf_counter
     ) -> None:
-        """Resets and steps the first environment, up to a time; a reset must follow.
-
-        Raises:
-          EnvironmentFailure: it raised, or does not keep Gymnasium's protocol.
-        """
+        """Resets and steps the first environment, up to a time, as `gym_protocol.check`; a reset must follow."""
         with quiet():
             end = clock() + max_seconds
             gym_protocol.check(self._name, self._first, num_steps, goes_on=lambda: clock() < end)
@@ -85,9 +80,7 @@ class GymVectorEnv:
         env_base.check_seeds(seeds, self.num_envs)
         with env_base.failures_of(f"environment {self._name!r} raised in reset"), quiet():
             observation, _ = self._envs.reset(seed=[int(seed) for seed in seeds])
-        nowhere = np.zeros(self.num_envs, bool)
-        reward = np.zeros(self.num_envs, np.float32)
-        return types.EnvStep(self._encode(observation), reward, nowhere, nowhere.copy())
+        return types.EnvStep.first(self._encode(observation))
 
     def step(self, actions: np.ndarray) -> types.EnvStep:
         env_base.check_actions(actions, self.num_envs, self.spec)
@@ -199,10 +192,10 @@ def from_user_code(name: str, settings: sections.EnvConfig, num_envs: int, *, re
 def check_id(env_id: str) -> None:
     """Raises EnvironmentFailure if Gymnasium does not know the id; a module's own are only checked for their form."""
     module, separator, name = env_id.rpartition(":")
-    if separator and not (module and name):
-        form = "expected gym:MODULE:ID, as in gym:my_module:MyEnv-v0"
-        raise errors.EnvironmentFailure(f"gym:{env_id} is not complete; {form}")
     if separator:
+        if not (module and name):
+            form = "expected gym:MODULE:ID, as in gym:my_module:MyEnv-v0"
+            raise errors.EnvironmentFailure(f"gym:{env_id} is not complete; {form}")
         return
     with _explained(env_id, gymnasium.error.Error), quiet():
         minatar.register(env_id)
@@ -212,21 +205,8 @@ def check_id(env_id: str) -> None:
 
 
 def arguments(settings: sections.EnvConfig) -> dict[str, Any]:
-    """Returns the arguments of gymnasium.make besides the id.
-
-    Raises:
-      EnvironmentFailure: the settings' kwargs are no JSON object.
-    """
-    try:
-        given = json.loads(settings.kwargs or "{}")
-    except ValueError as error:
-        given = str(error)
-    if not isinstance(given, dict):
-        raise errors.EnvironmentFailure(
-            f"--env.kwargs={settings.kwargs} is no JSON object of arguments"
-            + (f" ({given})" if isinstance(given, str) else "")
-            + """; expected a form like --env.kwargs='{"continuous": true}'"""
-        )
+    """Returns the arguments of gymnasium.make besides the id; EnvironmentFailure unless kwargs are a JSON object."""
+    given = env_base.arguments(settings.kwargs, "arguments", '{"continuous": true}')
     return {**given, **({"max_episode_steps": settings.max_episode_steps} if settings.max_episode_steps else {})}
 
 
@@ -245,12 +225,10 @@ def _make_one(
     if ":" in env_id:
         user_code.add_current_directory()
     with _explained(env_id, gymnasium.error.UnregisteredEnv):
-        if minatar.register(env_id):
-            options = {"max_episode_steps": minatar.MAX_STEPS, **options}
-            env: Any = minatar.Corrected(gymnasium.make(env_id, disable_env_checker=True, **options))
-        else:
-            env = gymnasium.make(env_id, disable_env_checker=True, **options)
-    return gym_wrappers.apply(env, wrappers)
+        is_minatar = minatar.register(env_id)
+        limit = {"max_episode_steps": minatar.MAX_STEPS} if is_minatar else {}
+        env: Any = gymnasium.make(env_id, disable_env_checker=True, **{**limit, **options})
+    return gym_wrappers.apply(minatar.Corrected(env) if is_minatar else env, wrappers)
 
 
 @contextlib.contextmanager

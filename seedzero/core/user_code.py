@@ -52,8 +52,7 @@ def check_may_train() -> None:
 def load(name: str) -> Callable[..., Any]:
     """Returns a function by the name MODULE:FUNCTION; imports the module, also from the current directory.
 
-    Raises:
-      ConfigError: the name is incomplete, there is no such module or function, or the module would train.
+    ConfigError: the name is incomplete, there is no such module or function, or the module would train.
     """
     check(name)
     module_name, _, function_name = name.partition(":")

@@ -46,19 +46,13 @@ class Atari:
           render: runs a colour copy of environment 0 for render().
         """
         rom = rom_name(game)
-        size, frame_skip = settings.frame_size, settings.frame_skip
+        size = settings.frame_size
         with env_base.failures_of(f"Atari game {game!r} cannot be made"):
             self._envs = _make(rom, settings, num_envs, threads, (size, size), grayscale=True)
             self._colour = _make(rom, settings, 1, 1, _SCREEN, grayscale=False) if render else None
         self.num_envs = num_envs
-        self.spec = types.EnvSpec(
-            observation_shape=(size, size, 1),
-            observation_dtype="uint8",
-            num_actions=len(self._envs.ale.get_action_set()),
-            observation_low=0,
-            observation_high=255,
-            frames_per_step=frame_skip,
-        )
+        num_actions = len(self._envs.ale.get_action_set())
+        self.spec = types.EnvSpec((size, size, 1), "uint8", num_actions, 0, 255, frames_per_step=settings.frame_skip)
         self.frame_numbers = np.zeros(num_envs, np.int32)
         self._frame_limit = settings.max_episode_frames
         self._picture = np.zeros((*_SCREEN, 3), np.uint8)
@@ -95,9 +89,8 @@ class Atari:
         self._timed_out = truncated
         self._final = terminated | truncated
         self.frame_numbers = info["frame_number"]
-        return types.EnvStep(
-            self._frames(observation), np.where(first, 0, reward).astype(np.float32), terminated, truncated
-        )
+        reward = np.where(first, 0, reward).astype(np.float32)
+        return types.EnvStep(self._frames(observation), reward, terminated, truncated)
 
     def render(self) -> np.ndarray:
         if self._colour is None:
@@ -119,7 +112,8 @@ def rom_name(game: str) -> str:
     known = {name.replace("_", ""): name for name in roms.get_all_rom_ids()}
     key = game.replace("_", "").lower()
     if key not in known:
-        raise env_base.no_such_game("ALE", game, known.values(), "pong and ms_pacman")
+        advice = f"it has {len(known)}, as pong and ms_pacman"
+        raise env_base.no_such("ALE has no game", game, known.values(), advice)
     return known[key]
 
 

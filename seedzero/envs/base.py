@@ -113,13 +113,12 @@ def arguments(kwargs: str, purpose: str, example: str) -> dict[str, Any]:
         ) from None
 
 
-def no_such_game(library: str, name: str, known: Iterable[str], examples: str) -> errors.EnvironmentFailure:
-    """Returns the error for a name unknown to a library of games, with the nearest names."""
-    by_key = {game.replace("_", ""): game for game in known}
-    nearest = difflib.get_close_matches(re.sub("[-_]", "", name).lower(), by_key, n=3, cutoff=0.6)
+def no_such(thing: str, name: str, known: Iterable[str], advice: str, cutoff: float = 0.6) -> errors.Error:
+    """Returns EnvironmentFailure for a name ("ALE has no game 'x'"), with the nearest known names, else advice."""
+    by_key = {re.sub("[-_]", "", each).lower(): each for each in known}
+    nearest = difflib.get_close_matches(re.sub("[-_]", "", name).lower(), by_key, n=3, cutoff=cutoff)
     names = " or ".join(by_key[key] for key in nearest)
-    hint = f"did you mean {names}?" if names else f"it has {len(by_key)}, as {examples}"
-    return errors.EnvironmentFailure(f"{library} has no game {name!r}; {hint}")
+    return errors.EnvironmentFailure(f"{thing} {name!r}; {f'did you mean {names}?' if names else advice}")
 
 
 @contextlib.contextmanager

@@ -6,9 +6,10 @@ Shape letters: D numbers of a continuous action.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,7 +36,6 @@ class ArrayUse:
 
     low: float
     high: float
-    is_finite: bool
     is_constant: bool
     num_constant: int
 
@@ -100,8 +100,7 @@ class Look:
 def look(settings: sections.EnvConfig, num_steps: int, max_seconds: float) -> Look:
     """Makes an environment and returns the findings of a number of random steps, or of the steps within a time.
 
-    Raises:
-      EnvironmentFailure, ConfigError, SpecMismatch: training would refuse it.
+    EnvironmentFailure, ConfigError, SpecMismatch: training would refuse it.
     """
     with env_base.closing(registry.make(settings.id, settings, 1, threads=1)) as env:
         findings = explore(env, num_steps, max_seconds=max_seconds)
@@ -115,7 +114,6 @@ def _use(low: np.ndarray, high: np.ndarray) -> ArrayUse:
     return ArrayUse(
         low=float(np.min(low)),
         high=float(np.max(high)),
-        is_finite=bool(np.all(np.isfinite(low) & np.isfinite(high))),
         is_constant=bool(np.all(constant)),
         num_constant=int(np.sum(constant)),
     )
@@ -131,8 +129,7 @@ def explore(
 ) -> Findings:
     """Returns the findings of a group of one environment in a number of random steps, or the steps within a time.
 
-    Raises:
-      EnvironmentFailure: it raised, or does not keep Gymnasium's protocol.
+    EnvironmentFailure: it raised, or does not keep Gymnasium's protocol.
     """
     if isinstance(env, gym_env.GymVectorEnv):
         env.try_out(min(num_steps, _PROTOCOL_STEPS), max_seconds=max_seconds / 10, clock=clock)
@@ -195,7 +192,7 @@ def judge(spec: types.EnvSpec, findings: Findings, space: spaces.Space[Any] | No
     wrong, warned, noted = [], [], []
     for array in spec.arrays:
         seen, name = findings.arrays[array.name], _title(spec, array)
-        if not seen.is_finite:
+        if not math.isfinite(seen.high - seen.low):
             wrong.append(f"{name} has numbers that are not finite; the learner refuses them")
         elif _is_outside(seen, array):
             warned.append(
@@ -233,27 +230,24 @@ def _is_outside(seen: ArrayUse, array: types.ArraySpec) -> bool:
     return bool(np.float32(seen.low) < low or np.float32(seen.high) > high)
 
 
-def _constants(name: str, array: types.ArraySpec, seen: ArrayUse) -> list[str]:
-    if seen.is_constant:
-        return [f"{name} never changed; leave it out (FilterObservation in --env.wrappers), or mend it"]
+def _constants(name: str, array: types.ArraySpec, seen: ArrayUse) -> Iterator[str]:
     is_one_hot = (array.low, array.high) == (0, 1)
-    if seen.num_constant and not array.is_grid and not is_one_hot:
-        return [f"{seen.num_constant} of the numbers of {name} never changed"]
-    return []
+    if seen.is_constant:
+        yield f"{name} never changed; leave it out (FilterObservation in --env.wrappers), or mend it"
+    elif seen.num_constant and not array.is_grid and not is_one_hot:
+        yield f"{seen.num_constant} of the numbers of {name} never changed"
 
 
-def channels_first(spec: types.EnvSpec) -> list[str]:
-    """Returns a warning for each image with channels apparently first."""
-    found = []
+def channels_first(spec: types.EnvSpec) -> Iterator[str]:
+    """Yields a warning for each image with channels apparently first."""
     for array in spec.arrays:
         first, *others = array.shape if array.is_grid and len(array.shape) == 3 else (0,)
         if 0 < first < 5 and min(others) >= 2 * first:
             remedy = """give --env.wrappers='["ChannelsLast"]'"""
-            found.append(
+            yield (
                 f"{_title(spec, array)} is read as {first} high, {others[0]} wide, with {others[1]} channels; if its "
                 f"channels come first, {_OF_PARTS if spec.packed else remedy}"
             )
-    return found
 
 
 def _title(spec: types.EnvSpec, array: types.ArraySpec) -> str:
@@ -264,20 +258,18 @@ _OF_PARTS = "change it in a wrapper of yours: --env=python:MODULE:FUNCTION"
 """What mends one of several arrays: Gymnasium's wrappers are for one alone."""
 
 
-def _image(name: str, array: types.ArraySpec, *, is_part: bool) -> list[str]:
+def _image(name: str, array: types.ArraySpec, *, is_part: bool) -> Iterator[str]:
     if types.shown([array]) != "images":
-        return []
-    found = []
+        return
     height, width = array.shape[:2]
     if height * width > LARGE_PIXELS:
         remedy = """make it smaller, with --env.wrappers='[{"ResizeObservation": {"shape": [84, 84]}}]'"""
-        found.append(
+        yield (
             f"{name} is an image of {height}x{width}: {array.num_bytes / 2**10:.0f} KiB a step to send, store and "
             f"learn from; {_OF_PARTS if is_part else remedy}"
         )
     if array.dtype != "uint8":
-        found.append(f"{name} is an image of {array.dtype}, 4 bytes a number; bytes from 0 to 255 take a quarter")
-    return found
+        yield f"{name} is an image of {array.dtype}, 4 bytes a number; bytes from 0 to 255 take a quarter"
 
 
 def _has_float64(space: spaces.Space[Any]) -> bool:
@@ -290,10 +282,8 @@ def _has_float64(space: spaces.Space[Any]) -> bool:
 
 def largest_return(findings: Findings, discount: float) -> float:
     """Returns the largest size of a discounted return from any step on."""
-    largest = 0.0
-    for rewards in (*findings.episodes, findings.unfinished):
-        value = 0.0
-        for reward in reversed(rewards):
-            value = reward + discount * value
-            largest = max(largest, abs(value))
-    return largest
+
+    def returns(rewards: Sequence[float]) -> Iterable[float]:
+        return itertools.accumulate(reversed(rewards), lambda later, reward: reward + discount * later, initial=0.0)
+
+    return max(abs(value) for rewards in (*findings.episodes, findings.unfinished) for value in returns(rewards))

@@ -121,8 +121,7 @@ class DMLab:
           role: evaluation holds out levels and seeds.
           indices: as in `registry.make`.
 
-        Raises:
-          EnvironmentFailure: Lab is missing, or the level or cache cannot be used.
+        EnvironmentFailure: Lab is missing, or the level or cache cannot be used.
         """
         self._lab = _import()
         self.num_envs = num_envs
@@ -132,7 +131,13 @@ class DMLab:
         self._renderer = str(self._config.pop("renderer", "software"))
         self._levels = levels(name)
         self._task = np.array([index % len(self._levels) for index in indices or range(num_envs)], np.int32)
-        self.spec = _spec(self._levels, (int(self._config["height"]), int(self._config["width"])), self._frame_skip)
+        arrays = [
+            types.ArraySpec(IMAGE, (int(self._config["height"]), int(self._config["width"]), 3), "uint8", 0, 255),
+            types.ArraySpec(INSTRUCTION, (INSTRUCTION_BYTES,), "uint8", 0, 255, text=True),
+        ]
+        tasks = self._levels if len(self._levels) > 1 else ()
+        actions = dict(num_actions=len(ACTIONS), frames_per_step=self._frame_skip)
+        self.spec = types.EnvSpec.of_arrays(arrays, tasks=tasks, **actions)
         self._cache = level_cache.make(settings.level_cache) if settings.level_cache else None
         self._labs: list[Any] = []
         self._generators: list[np.random.Generator] = []
@@ -178,13 +183,10 @@ class DMLab:
             config["allowHoldOutLevels"] = "true"
         path = f"{_FOLDER}{level}" if level in (*LEVELS, *_TEST_LEVELS) else level
         with env_base.failures_of(f"level {level!r} of DeepMind Lab cannot be made"):
-            return self._lab.Lab(
-                path,
-                [_PIXELS, _TEXT],
-                config={key: _setting(value) for key, value in config.items()},
-                renderer=self._renderer,
-                level_cache=self._cache,
-            )
+            # Lab reads true and false in small letters.
+            texts = {key: str(v).lower() if isinstance(v, bool) else str(v) for key, v in config.items()}
+            shown = [_PIXELS, _TEXT]
+            return self._lab.Lab(path, shown, config=texts, renderer=self._renderer, level_cache=self._cache)
 
     def _begin(self, index: int) -> None:
         """Starts an episode."""
@@ -213,9 +215,8 @@ class DMLab:
     def _show(self, reward: np.ndarray) -> types.EnvStep:
         text = packing.encode_texts(self._instruction, INSTRUCTION_BYTES)
         observation = packing.pack(self.spec.packed, {IMAGE: self._image, INSTRUCTION: text})
-        over = self._is_over.copy()
         task = self._task if self.spec.tasks else None
-        return types.EnvStep(observation, reward, over, np.zeros(self.num_envs, bool), task=task)
+        return types.EnvStep(observation, reward, self._is_over.copy(), np.zeros(self.num_envs, bool), task=task)
 
 
 def levels(name: str) -> tuple[str, ...]:
@@ -225,19 +226,8 @@ def levels(name: str) -> tuple[str, ...]:
     known = (*LEVELS, *_TEST_LEVELS, *OTHER_LEVELS)
     if name in known or "/" in name:
         return (name,)
-    raise env_base.no_such_game("DeepMind Lab", name, [DMLAB30, *known], f"{DMLAB30} and rooms_watermaze")
-
-
-def _spec(levels: Sequence[str], size: tuple[int, int], frame_skip: int) -> types.EnvSpec:
-    return types.EnvSpec.of_arrays(
-        [
-            types.ArraySpec(IMAGE, (*size, 3), "uint8", 0, 255),
-            types.ArraySpec(INSTRUCTION, (INSTRUCTION_BYTES,), "uint8", 0, 255, text=True),
-        ],
-        num_actions=len(ACTIONS),
-        frames_per_step=frame_skip,
-        tasks=tuple(levels) if len(levels) > 1 else (),
-    )
+    advice = f"it has {len(known) + 1}, as {DMLAB30} and rooms_watermaze"
+    raise env_base.no_such("DeepMind Lab has no game", name, [DMLAB30, *known], advice)
 
 
 def _import() -> Any:
@@ -250,8 +240,3 @@ def _import() -> Any:
             "build it from github.com/google-deepmind/lab (docs/users/build.md there), or run workers in the image of "
             "docker/worker-dmlab.Dockerfile, which does"
         ) from None
-
-
-def _setting(value: Any) -> str:
-    """Returns a setting as DeepMind Lab reads it: true and false in small letters."""
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -14,7 +14,6 @@ Uncorrected: an episode that terminates in the very step of its time limit is re
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import importlib
 import importlib.util
 from collections.abc import Mapping, Sequence
@@ -97,8 +96,7 @@ class EnvPool:
     def step(self, actions: np.ndarray) -> types.EnvStep:
         env_base.check_actions(actions, self.num_envs, self.spec)
         with env_base.failures_of(f"environment {self._name!r} raised in step"):
-            decoded = self._decode(actions)
-            observation, reward, terminated, truncated, self.info = self._pool.step(decoded)
+            observation, reward, terminated, truncated, self.info = self._pool.step(self._decode(actions))
         reward = np.where(self._final, 0, reward).astype(np.float32)
         self._final = terminated | truncated
         return types.EnvStep(self._encode(observation), reward, terminated, truncated)
@@ -128,15 +126,8 @@ def load() -> Any:
 
 def check_id(name: str) -> None:
     """Raises EnvironmentFailure, with the nearest ids, for an id unknown to an installed EnvPool."""
-    if importlib.util.find_spec(PACKAGE) is None:
-        return
-    names = load().list_all_envs()
-    if name in names:
-        return
-    known = {known.lower(): known for known in names}
-    close = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.6)
-    hint = f"did you mean {' or '.join(known[key] for key in close)}?" if close else f"it has {len(known)}"
-    raise errors.EnvironmentFailure(f"EnvPool has no environment {name!r}; {hint}")
+    if importlib.util.find_spec(PACKAGE) is not None and name not in (known := load().list_all_envs()):
+        raise env_base.no_such("EnvPool has no environment", name, known, f"it has {len(known)}")
 
 
 def _arguments(library: Any, name: str, settings: sections.EnvConfig) -> tuple[dict[str, Any], Any]:
@@ -161,9 +152,7 @@ def _arguments(library: Any, name: str, settings: sections.EnvConfig) -> tuple[d
 
 def _defaults(known: Mapping[str, Any], settings: sections.EnvConfig) -> dict[str, Any]:
     """Returns the family's defaults for the arguments of an environment."""
-    arguments: dict[str, Any] = {}
-    if "stack_num" in known:
-        arguments["stack_num"] = 1  # the learner stacks frames
+    arguments: dict[str, Any] = {"stack_num": 1} if "stack_num" in known else {}  # the learner stacks frames
     if "use_combined_action" in known:  # VizDoom: every combination of buttons is an action
         arguments |= dict(use_combined_action=True, frame_skip=settings.frame_skip)
     if "repeat_action_probability" in known:  # Atari, as atari:GAME

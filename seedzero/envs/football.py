@@ -9,14 +9,14 @@ Shape letters: E environments of one group, H = 72 rows, W = 96 columns.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from seedzero.config import sections
-from seedzero.core import errors, types
+from seedzero.core import types
+from seedzero.envs import base as env_base
 from seedzero.envs import envpool_env
 
 SCENARIOS = (
@@ -127,11 +127,9 @@ def _distance(ball: np.ndarray) -> np.ndarray:
 
 def check_id(scenario: str) -> None:
     """Raises EnvironmentFailure, with the nearest names, for an unknown scenario."""
-    if scenario in SCENARIOS:
-        return
-    close = difflib.get_close_matches(scenario.lower(), SCENARIOS, n=3, cutoff=0.4)
-    hint = f"did you mean {' or '.join(close)}?" if close else f"choose one of {', '.join(SCENARIOS)}"
-    raise errors.EnvironmentFailure(f"Football has no scenario {scenario!r}; {hint}")
+    if scenario not in SCENARIOS:
+        advice = f"choose one of {', '.join(SCENARIOS)}"
+        raise env_base.no_such("Football has no scenario", scenario, SCENARIOS, advice, cutoff=0.4)
 
 
 # Pictures -----------------------------------------------------------------------------------------------------------

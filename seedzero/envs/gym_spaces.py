@@ -47,8 +47,7 @@ class SpaceLeaf(NamedTuple):
 def read(name: str, observation: spaces.Space[Any], action: spaces.Space[Any]) -> tuple[types.EnvSpec, Coder, Coder]:
     """Returns the spec of environment `name`, the encoder of observations to [E, ...], and the decoder of actions.
 
-    Raises:
-      EnvironmentFailure: a space that is not supported.
+    EnvironmentFailure: a space that is not supported.
     """
     actions, decode = _read_actions(name, action)
     leaves = list(_leaves(name, observation))

@@ -26,11 +26,7 @@ _DARK, _GREY = 0, 90
 
 
 def make(name: str, num_envs: int, *, render: bool = False) -> env_base.VectorEnv:
-    """Returns tmaze-LENGTH, repeat-LAG or cartpole.
-
-    Raises:
-      EnvironmentFailure: there is no such task.
-    """
+    """Returns tmaze-LENGTH, repeat-LAG or cartpole; EnvironmentFailure for another task."""
     check_id(name)
     if name == "cartpole":
         return gym_env.GymVectorEnv.from_factory(lambda: _cartpole(render), num_envs)

@@ -15,11 +15,7 @@ _LIBRARIES = ("icudata", "icuuc", "icui18n", "Qt5Core", "Qt5Gui")
 
 
 def load() -> None:
-    """Loads an installed Qt package, for libraries loaded later.
-
-    Raises:
-      EnvironmentFailure: it does not load.
-    """
+    """Loads an installed Qt package, for libraries loaded later; EnvironmentFailure if that fails."""
     spec = importlib.util.find_spec("PyQt5")
     folders = (spec.submodule_search_locations or []) if spec else []
     try:
@@ -29,7 +25,7 @@ def load() -> None:
                     ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
     except OSError as error:
         raise errors.EnvironmentFailure(
-            f"the package PyQt5-Qt5 is installed here and does not load: {error}"
+            f"the package {PACKAGE} is installed here and does not load: {error}"
         ) from None
 
 

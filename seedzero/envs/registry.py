@@ -85,8 +85,7 @@ def advice(env_id: str) -> str:
 def spec(settings: sections.EnvConfig) -> types.EnvSpec:
     """Returns the spec of an environment, made for this purpose; an environment in Python is reset and stepped once.
 
-    Raises:
-      EnvironmentFailure: it cannot be made here, or not used.
+    EnvironmentFailure: it cannot be made here, or not used.
     """
     with env_base.closing(make(settings.id, settings, 1, threads=1)) as env:
         if hasattr(env, "try_out"):

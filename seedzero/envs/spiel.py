@@ -54,7 +54,11 @@ class Game:
         self._tensor_shape = tuple(self._game.observation_tensor_shape())
         with env_base.failures_of(f"game {name!r} cannot be started"):
             self._first_mover = int(self.initial().current_player())
-            self.spec = self._spec(binary=self._try_out())
+            low, high = (0.0, 1.0) if self._try_out() else (-math.inf, math.inf)
+            shape = self.observe(self.initial()).shape
+            self.spec = types.EnvSpec(
+                shape, "float32", self.num_actions, low, high, num_players=self.num_players, has_action_mask=True
+            )
 
     def initial(self) -> State:
         """Returns the state before the first move."""
@@ -80,9 +84,7 @@ class Game:
 
     def legal_mask(self, state: State) -> np.ndarray:
         """Returns [A] bool, true: legal; all true in a terminal state, which ignores every action."""
-        if state.is_terminal():
-            return np.ones(self.num_actions, bool)
-        mask = np.zeros(self.num_actions, bool)
+        mask = np.full(self.num_actions, state.is_terminal())
         mask[state.legal_actions()] = True
         return mask
 
@@ -111,8 +113,7 @@ class Game:
         generator = np.random.default_rng(0)
         state, num_games, binary = self.initial(), 1, True
         for _ in range(_TRIAL_MOVES):
-            tensor = np.array(state.observation_tensor(self.mover(state)))
-            binary = binary and bool(np.all((tensor == 0) | (tensor == 1)))
+            binary = binary and set(state.observation_tensor(self.mover(state))) <= {0, 1}
             if not state.is_terminal():
                 state = self.apply(state, random_move(state, generator))
             elif num_games < _TRIAL_GAMES:
@@ -120,17 +121,6 @@ class Game:
             else:
                 break
         return binary
-
-    def _spec(self, *, binary: bool) -> types.EnvSpec:
-        return types.EnvSpec(
-            observation_shape=self.observe(self.initial()).shape,
-            observation_dtype="float32",
-            num_actions=self.num_actions,
-            observation_low=0 if binary else -np.inf,
-            observation_high=1 if binary else np.inf,
-            num_players=self.num_players,
-            has_action_mask=True,
-        )
 
 
 class Games:
@@ -169,7 +159,11 @@ class Games:
 
     def step(self, actions: np.ndarray) -> types.EnvStep:
         env_base.check_actions(actions, self.num_envs, self.spec)
-        self._check_legal(actions)
+        if (illegal := np.flatnonzero(~self._mask[np.arange(self.num_envs), actions])).size:
+            raise errors.InvalidMessage(
+                f"action {actions[illegal[0]]} is not legal in environment {illegal[0]} of game {self._game.name!r}; "
+                f"expected one of its action_mask: {np.flatnonzero(self._mask[illegal[0]]).tolist()}"
+            )
         reward = np.zeros(self.num_envs, np.float32)
         for index, action in enumerate(actions.tolist()):
             if self._game.is_terminal(self._states[index]):
@@ -216,15 +210,6 @@ class Games:
     def _reply(self, index: int, state: State) -> State:
         return self._game.apply(state, random_move(state, self._generators[index]))
 
-    def _check_legal(self, actions: np.ndarray) -> None:
-        illegal = np.flatnonzero(~self._mask[np.arange(self.num_envs), actions])
-        if illegal.size:
-            index = illegal[0]
-            raise errors.InvalidMessage(
-                f"action {actions[index]} is not legal in environment {index} of game {self._game.name!r}; "
-                f"expected one of its action_mask: {np.flatnonzero(self._mask[index]).tolist()}"
-            )
-
     def _show(self, reward: np.ndarray) -> types.EnvStep:
         over = np.array([self._game.is_terminal(state) for state in self._states])
         self._mask = np.stack([self._game.legal_mask(state) for state in self._states])
@@ -234,9 +219,8 @@ class Games:
 
 def make(name: str, settings: sections.EnvConfig, num_envs: int, *, role: types.Role = types.Role.TRAIN) -> Games:
     """Returns E copies of a game by its name: self-play, or evaluation against random moves; errors as in Game."""
-    if role is types.Role.EVALUATE:
-        return Games(Game(name), num_envs, opponent="random")
-    return Games(Game(name), num_envs, random_opening=settings.random_opening)
+    opponent: Opponent | None = "random" if role is types.Role.EVALUATE else None
+    return Games(Game(name), num_envs, opponent=opponent, random_opening=settings.random_opening)
 
 
 def random_move(state: State, generator: np.random.Generator) -> int:
@@ -257,7 +241,8 @@ def _load(name: str) -> Any:
     # OpenSpiel itself answers an unknown name with the names of all games.
     known, game = pyspiel.registered_names(), name.partition("(")[0]
     if game not in known:
-        raise env_base.no_such_game("OpenSpiel", game, known, "tic_tac_toe and connect_four")
+        advice = f"it has {len(known)}, as tic_tac_toe and connect_four"
+        raise env_base.no_such("OpenSpiel has no game", game, known, advice)
     with env_base.failures_of(f"OpenSpiel cannot load {name!r}"):
         return pyspiel.load_game(name)
 

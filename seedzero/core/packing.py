@@ -16,14 +16,8 @@ from seedzero.core import types
 
 def pack(arrays: Sequence[types.ArraySpec], values: Mapping[str, np.ndarray]) -> np.ndarray:
     """Returns [E, N] uint8 of {name: [E, *shape]}, little-endian and in C order; casts to the arrays' dtypes."""
-    num_envs = len(values[arrays[0].name])
-    packed = np.empty((num_envs, sum(array.num_bytes for array in arrays)), np.uint8)
-    start = 0
-    for array in arrays:
-        flat = values[array.name].astype(_dtype(array), order="C", copy=False).reshape(num_envs, -1)
-        packed[:, start : start + array.num_bytes] = flat.view(np.uint8)
-        start += array.num_bytes
-    return packed
+    batches = [values[array.name].astype(_dtype(array), order="C", copy=False) for array in arrays]
+    return np.concatenate([batch.reshape(len(batch), -1).view(np.uint8) for batch in batches], axis=1)
 
 
 def unpack(arrays: Sequence[types.ArraySpec], packed: np.ndarray) -> dict[str, np.ndarray]:

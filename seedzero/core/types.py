@@ -94,10 +94,7 @@ class EnvSpec:
     """The interface of one environment, shared by all environments of a learner.
 
     Attributes:
-      observation_shape: of the newest frame of one environment, e.g. (96, 96, 1) or (4,).
-      observation_dtype: one of SUPPORTED_OBSERVATION_DTYPES.
-      observation_low: smallest value of any element (-inf if unbounded).
-      observation_high: largest value of any element (inf if unbounded).
+      observation_shape, observation_dtype, observation_low, observation_high: as in ArraySpec.
       num_actions: actions are 0 .. num_actions - 1; 0 where they are vectors.
       num_players: 1, or 2 for alternating zero-sum games.
       has_action_mask: whether every step carries a mask of legal actions.
@@ -169,8 +166,7 @@ class EnvSpec:
     def from_json(cls, values: Mapping[str, Any]) -> EnvSpec:
         """Returns the spec of a JSON object; infinities may be text. Raises ValueError, TypeError or KeyError."""
         bounds = {name: float(values[name]) for name in ("observation_low", "observation_high")}
-        sequences = ("observation_shape", "action_low", "action_high", "tasks")
-        tuples = {name: tuple(values[name]) for name in sequences}
+        tuples = {name: tuple(values[name]) for name in ("observation_shape", "action_low", "action_high", "tasks")}
         packed = tuple(
             ArraySpec(**{**array, "shape": tuple(array["shape"]), **{k: float(array[k]) for k in ("low", "high")}})
             for array in values["packed"]
@@ -277,11 +273,9 @@ class Assignment:
 
     Attributes:
       session_id: names the environments until they are reset; sequence numbers count within it.
-      role: purpose of the environments.
       env: environment id ("catch", "gym:CartPole-v1", "atari:Pong"), or "yours" for the worker's own.
       env_settings: JSON object of keyword settings for the environment (EnvConfig without its id).
       num_groups: groups of environments that step alternately.
-      envs_per_group: environments in each group.
       seeds: [num_groups * envs_per_group] one for each environment, group by group.
       indices: likewise, the environment's place among all of the run with this role: spreads tasks evenly. Empty: of a
         learner that does not tell.

@@ -40,10 +40,8 @@ class Atari:
     ) -> None:
         """Makes the emulators; EnvironmentFailure for an unknown game, or an error of ALE.
 
-        Args:
-          game: name in CamelCase or snake_case.
-          threads: emulator threads; 0: one for each core available to this process.
-          render: runs a colour copy of environment 0 for render().
+        game: in CamelCase or snake_case. threads: emulator threads; 0: one for each core available to this process.
+        render: runs a colour copy of environment 0 for render().
         """
         rom = rom_name(game)
         size = settings.frame_size

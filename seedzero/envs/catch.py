@@ -25,9 +25,7 @@ class Catch(env_base.ArrayEnv):
     def __init__(self, num_envs: int) -> None:
         super().__init__(num_envs)
         self.spec = types.EnvSpec((ROWS, COLUMNS, 1), "uint8", 3, observation_low=0, observation_high=LIT)
-        self._ball_row = np.zeros(num_envs, np.int64)
-        self._ball_column = np.zeros(num_envs, np.int64)
-        self._paddle = np.zeros(num_envs, np.int64)
+        self._ball_row, self._ball_column, self._paddle = np.zeros((3, num_envs), np.int64)
 
     def step(self, actions: np.ndarray) -> types.EnvStep:
         env_base.check_actions(actions, self.num_envs, self.spec)

@@ -45,11 +45,9 @@ class Findings:
     """Findings of random steps of an environment.
 
     Attributes:
-      arrays: by name.
       rewards: of all steps but the first ones of episodes; with two players, the mover's.
       episodes: rewards of each episode that ended; with two players, the first mover's.
       unfinished: rewards of the episode that goes on, likewise.
-      num_steps: that were taken.
       steps_per_second: of one environment.
       same_reset: whether two resets with the same seed show the same.
     """
@@ -73,11 +71,7 @@ class Warnings(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Look:
-    """A look at an environment: its spec, findings of random steps, and advice to the user.
-
-    Attributes:
-      space: Gymnasium's, of the observations, as text; None: it has none.
-    """
+    """A look at an environment. space: Gymnasium's, of the observations, as text; None: it has none."""
 
     spec: types.EnvSpec
     findings: Findings
@@ -157,12 +151,12 @@ def explore(
             episodes[-1].append(-reward if is_seconds else reward)
             rewards.append(reward)
     seconds = clock() - start
-    finished = episodes if step.final[0] else episodes[:-1]
+    unfinished = [] if step.final[0] else episodes.pop()
     return Findings(
         arrays={name: _use(low, high) for name, (low, high) in ranges.items()},
         rewards=rewards,
-        episodes=finished,
-        unfinished=[] if step.final[0] else episodes[-1],
+        episodes=episodes,
+        unfinished=unfinished,
         num_steps=taken,
         steps_per_second=taken / max(seconds, 1e-9),
         same_reset=same_reset,

@@ -115,11 +115,8 @@ class DMLab:
     ) -> None:
         """Checks the installation of Lab.
 
-        Args:
-          name: a level, or DMLAB30.
-          settings: `frame_skip`, `kwargs` (Lab's config), `level_cache`, `level_seeds`.
-          role: evaluation holds out levels and seeds.
-          indices: as in `registry.make`.
+        name: a level, or DMLAB30. settings: `frame_skip`, `kwargs` (Lab's config), `level_cache`, `level_seeds`.
+        role: evaluation holds out levels and seeds. indices: as in `registry.make`.
 
         EnvironmentFailure: Lab is missing, or the level or cache cannot be used.
         """

@@ -43,10 +43,8 @@ class EnvPool:
     ) -> None:
         """Reads the environments' spaces; reset() makes the pool.
 
-        Args:
-          name: EnvPool's id, such as MiniGrid-Empty-8x8-v0.
-          threads: of the pool; 0: one for each core available to this process, at most one for each environment.
-          render: enables render().
+        name: EnvPool's id, such as MiniGrid-Empty-8x8-v0.
+        threads: of the pool; 0: one for each core available to this process, at most one for each environment.
 
         EnvironmentFailure: EnvPool is missing or does not know the id or an argument, or a space is not supported.
         """

@@ -52,41 +52,35 @@ _HEIGHT = 1 / 2.25
 """Distance of the map's upper and lower edge to its middle, where the goals are at -1 and 1."""
 
 
-class Football:
+class Football(envpool_env.EnvPool):
     """E matches of a scenario."""
 
     def __init__(self, scenario: str, num_envs: int, settings: sections.EnvConfig, *, threads: int = 0) -> None:
         """See EnvPool. EnvironmentFailure: EnvPool is missing, or there is no such scenario."""
         check_id(scenario)
-        self._pool = envpool_env.EnvPool(f"gfootball/{scenario}-v1", num_envs, settings, threads=threads)
-        self.num_envs, self.spec = num_envs, self._pool.spec
+        super().__init__(f"gfootball/{scenario}-v1", num_envs, settings, threads=threads)
         self._has_checkpoints = settings.checkpoint_rewards
         self._collected = np.zeros(num_envs, np.int64)
         self._newest = np.zeros(self.spec.observation_shape, np.uint8)
-        self._first = np.zeros(num_envs, bool)
 
     def reset(self, seeds: Sequence[int]) -> types.EnvStep:
-        step = self._pool.reset(seeds)
+        step = super().reset(seeds)
         self._collected = np.zeros(self.num_envs, np.int64)
-        self._newest, self._first = step.observation[0], step.final
+        self._newest = step.observation[0]
         return step
 
     def step(self, actions: np.ndarray) -> types.EnvStep:
-        step = self._pool.step(actions)
+        first = self._final
+        step = super().step(actions)
         if self._has_checkpoints:
-            collected = np.where(self._first, 0, self._collected)
-            bonus, self._collected = checkpoint_rewards(
-                step.observation[..., BALL], self._pool.info["ball_owned_team"] == OWN_TEAM, step.reward, collected
-            )
+            collected, is_owned = np.where(first, 0, self._collected), self.info["ball_owned_team"] == OWN_TEAM
+            bonus, self._collected = checkpoint_rewards(step.observation[..., BALL], is_owned, step.reward, collected)
             step = step._replace(reward=step.reward + bonus)
-        self._newest, self._first = step.observation[0], step.final
+        self._newest = step.observation[0]
         return step
 
     def render(self) -> np.ndarray:
         return draw(self._newest)
-
-    def close(self) -> None:
-        self._pool.close()
 
 
 class Bonus(NamedTuple):

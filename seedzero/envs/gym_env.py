@@ -111,13 +111,9 @@ class GymVectorEnv:
             env_base.close_all(self._envs.envs)
 
 
-def _takes_options(env: gymnasium.Env[Any, Any]) -> bool:
-    """Returns whether reset takes the argument always given by Gymnasium's groups and wrappers."""
-    parameters = inspect.signature(env.reset).parameters
-    return "options" in parameters or any(known.kind is known.VAR_KEYWORD for known in parameters.values())
-
-
 class _WithoutOptions(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """For a reset that lacks the argument always given by Gymnasium's groups and wrappers."""
+
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         return self.env.reset(seed=seed)
 
@@ -181,10 +177,12 @@ def from_user_code(name: str, settings: sections.EnvConfig, num_envs: int, *, re
 
     def make_limited() -> gymnasium.Env[Any, Any]:
         env: gymnasium.Env[Any, Any] = make_one(**given)
-        if isinstance(env, gymnasium.Env) and not _takes_options(env):
-            env = _WithoutOptions(env)
+        if isinstance(env, gymnasium.Env):
+            known = inspect.signature(env.reset).parameters
+            if "options" not in known and not any(each.kind is each.VAR_KEYWORD for each in known.values()):
+                env = _WithoutOptions(env)
         limit = settings.max_episode_steps
-        return gym_wrappers.apply(env if not limit else gymnasium.wrappers.TimeLimit(env, limit), wrappers)
+        return gym_wrappers.apply(gymnasium.wrappers.TimeLimit(env, limit) if limit else env, wrappers)
 
     return GymVectorEnv(f"python:{name}", [make_limited] * num_envs, render=render)
 

@@ -32,7 +32,6 @@ class SpaceLeaf(NamedTuple):
     """An array of an observation.
 
     Attributes:
-      spec: of the array.
       path: keys from the observation to the array.
       encode: batch of the space -> [E, *shape] numbers.
       num_states: values of a number that is shown one-hot; 0: it is none.
@@ -102,7 +101,7 @@ def _leaf(name: str, space: spaces.Space[Any], path: tuple[Any, ...]) -> SpaceLe
             """--env.wrappers='[{"FilterObservation": {"filter_keys": [...]}}]', which names the parts that stay"""
         )
     if isinstance(space, spaces.Box) and space.dtype.kind in "biuf":
-        array = types.ArraySpec(title, space.shape or (1,), _wire_dtype(space).name, *_bounds(space))
+        array = types.ArraySpec(title, space.shape or (1,), _wire_dtype(space), *_bounds(space))
         return SpaceLeaf(array, path, np.asarray)
     if isinstance(space, spaces.MultiBinary):
         return SpaceLeaf(types.ArraySpec(title, space.shape, "uint8", 0, 1), path, np.asarray)
@@ -123,8 +122,7 @@ def _numbers(title: str, space: spaces.Discrete | spaces.MultiDiscrete, path: tu
     if sizes.sum() > MAX_ONE_HOT:
         low, high = float(starts.min()), float((starts + sizes - 1).max())
         dtype = "int32" if low >= -(2**31) and high < 2**31 else "float32"
-        array = types.ArraySpec(title, space.shape or (1,), dtype, low, high)
-        return SpaceLeaf(array, path, np.asarray)
+        return SpaceLeaf(types.ArraySpec(title, space.shape or (1,), dtype, low, high), path, np.asarray)
     values = np.concatenate([np.arange(size) + start for size, start in zip(sizes, starts, strict=True)])
     owner = np.repeat(np.arange(len(sizes)), sizes)  # of each value, the number that may have it
     array = types.ArraySpec(title, (len(values),), "uint8", 0, 1)
@@ -142,14 +140,13 @@ def _bounds(box: spaces.Box) -> tuple[float, float]:
     return float(box.low.min()) if has_low else -math.inf, float(box.high.max()) if has_high else math.inf
 
 
-def _wire_dtype(box: spaces.Box) -> np.dtype[Any]:
+def _wire_dtype(box: spaces.Box) -> str:
     """Returns the wire's dtype of a Box's elements."""
     if box.dtype in (np.uint8, np.bool_):
-        return np.dtype(np.uint8)
+        return "uint8"
     bounds = np.iinfo(np.int32)
-    if box.dtype.kind in "iu" and box.low.min() >= bounds.min and box.high.max() <= bounds.max:
-        return np.dtype(np.int32)
-    return np.dtype(np.float32)
+    is_int32 = box.dtype.kind in "iu" and box.low.min() >= bounds.min and box.high.max() <= bounds.max
+    return "int32" if is_int32 else "float32"
 
 
 # Actions -----------------------------------------------------------------------------------------------------------

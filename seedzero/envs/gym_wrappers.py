@@ -14,9 +14,7 @@ from seedzero.config import config as configs
 from seedzero.core import errors
 from seedzero.envs import base as env_base
 
-NAMES = (
-    "BoundAction",
-    "ChannelsLast",
+_GYMNASIUMS = (
     "ClipAction",
     "ClipReward",
     "DelayObservation",
@@ -26,11 +24,9 @@ NAMES = (
     "GrayscaleObservation",
     "MaxAndSkipObservation",
     "RepeatAction",
-    "RescaleAction",
     "RescaleObservation",
     "ReshapeObservation",
     "ResizeObservation",
-    "SelectObservation",
     "StickyAction",
     "TimeAwareObservation",
 )
@@ -105,6 +101,7 @@ OWN: Mapping[str, Callable[..., _Env]] = {
     "SelectObservation": _select_observation,
 }
 """Wrappers that Gymnasium has not, or has otherwise."""
+NAMES = tuple(sorted((*_GYMNASIUMS, *OWN)))
 
 
 def parse(text: str) -> tuple[Wrapper, ...]:

@@ -65,9 +65,7 @@ class TMaze(env_base.ArrayEnv):
         super().__init__(num_envs)
         self._length = length
         self.spec = types.EnvSpec((4,), "float32", 3, observation_low=0, observation_high=1)
-        self._cue = np.zeros(num_envs, np.int64)
-        self._place = np.zeros(num_envs, np.int64)
-        self._time = np.zeros(num_envs, np.int64)
+        self._cue, self._place, self._time = np.zeros((3, num_envs), np.int64)
         self._is_over = np.zeros(num_envs, bool)
 
     def step(self, actions: np.ndarray) -> types.EnvStep:

@@ -54,12 +54,8 @@ class Corrected(gymnasium.Wrapper[Any, Any, Any, Any]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         if seed is not None:
             seed %= 2**32
-            self._game().last_action = 0
+            self.get_wrapper_attr("game").last_action = 0
         return super().reset(seed=seed, options=options)
 
     def render(self) -> Any:
-        return pictures.paint(self._game().state())
-
-    def _game(self) -> Any:
-        unwrapped: Any = self.unwrapped
-        return unwrapped.game
+        return pictures.paint(self.get_wrapper_attr("game").state())

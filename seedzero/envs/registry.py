@@ -30,7 +30,6 @@ def make(
       env_id: any that `check_id` accepts, but remote.
       role: games of two players are self-play in training, against random moves in evaluation.
       threads: those of Atari and EnvPool; 0: one for each core.
-      render: enables render().
       indices: [num_envs] places of the environments among all of the run, over which tasks are spread; empty: the
         first ones.
     """

@@ -23,8 +23,6 @@ from seedzero.envs import base as env_base
 from seedzero.envs import registry
 from seedzero.transport import client, messages, security
 
-_ROLES = {"any": tuple(types.Role), **{role.value: (role,) for role in types.Role}}
-
 EnvFactory = Callable[[int], env_base.VectorEnv]
 """Makes one group of so many environments."""
 
@@ -53,7 +51,7 @@ def run(
     hello = messages.Hello(
         worker_id=options.worker_id or default_worker_id(),
         session_id="",
-        roles=_ROLES[options.role],
+        roles=tuple(types.Role) if options.role == "any" else (types.Role(options.role),),
         environments=(env_ids.YOURS,) if env_factory else registry.LOCAL_KINDS,
         max_envs=options.num_envs,
         key=os.environ.pop(worker_options.KEY, ""),  # not for the programs that environments start
@@ -159,12 +157,11 @@ class _Groups:
                 "the learner runs with --env=remote and expects environments of the worker's own; "
                 "call seedzero.worker.process.main(arguments, env_factory=...) with yours"
             )
-        settings, size = _settings_of(assignment.env_settings), assignment.envs_per_group
-        first = group * size
-        indices = assignment.indices[first : first + size] or range(first, first + size)
-        return registry.make(
-            assignment.env, settings, size, role=assignment.role, threads=self._threads, indices=indices
-        )
+        env, role, size = assignment.env, assignment.role, assignment.envs_per_group
+        places = slice(group * size, (group + 1) * size)
+        indices = assignment.indices[places] or range(assignment.num_groups * size)[places]
+        settings = _settings_of(assignment.env_settings)
+        return registry.make(env, settings, size, role=role, threads=self._threads, indices=indices)
 
 
 def _settings_of(env_settings: str) -> sections.EnvConfig:
@@ -202,8 +199,7 @@ def _serve(learner: client.Client, all_groups: _Groups, server: str) -> None:
 
 def _begin(learner: client.Client, assignment: types.Assignment, groups: Sequence[env_base.VectorEnv]) -> None:
     """Resets all groups and sends the first steps."""
-    size = assignment.envs_per_group
-    steps = []
+    size, steps = assignment.envs_per_group, []
     for index, group in enumerate(groups):
         with env_base.failures_of(f"environments of group {index} raised in reset"):
             steps.append(group.reset(assignment.seeds[index * size : (index + 1) * size]))

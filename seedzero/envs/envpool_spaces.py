@@ -57,9 +57,6 @@ def read(
     return spec, lambda batch: encode(_moved(shown, batch)), decode
 
 
-# What is declared ---------------------------------------------------------------------------------------------------
-
-
 def _repaired(space: spaces.Space[Any]) -> spaces.Space[Any]:
     """Returns the space with infinite bounds in place of the smallest and largest float."""
     if isinstance(space, spaces.Dict):
@@ -90,9 +87,6 @@ def _filtered(space: spaces.Space[Any], filter_keys: Sequence[str]) -> spaces.Sp
     if missing := [key for key in filter_keys if key not in parts]:
         raise ValueError(f"there is no {', '.join(missing)}; the arrays are {', '.join(parts) or 'not named'}")
     return spaces.Dict({key: parts[key] for key in filter_keys})
-
-
-# Images -------------------------------------------------------------------------------------------------------------
 
 
 def _is_channels_first(space: spaces.Space[Any]) -> TypeGuard[spaces.Box]:

@@ -162,8 +162,8 @@ def _read_actions(name: str, space: spaces.Space[Any]) -> tuple[dict[str, Any], 
     if isinstance(space, spaces.MultiDiscrete):
         return _read_combinations(name, space, [int(size) for size in space.nvec.reshape(-1)], space.start)
     if isinstance(space, spaces.Box) and space.dtype.kind in "iu" and space.low.size:
-        low, high = space.low.astype(object), space.high.astype(object)  # exact, whatever the dtype
-        if max(sizes := [int(size) for size in (high - low + 1).reshape(-1)]) <= MAX_COMBINATIONS:
+        numbers = space.high.astype(object) - space.low.astype(object) + 1  # exact, whatever the dtype
+        if max(sizes := [int(size) for size in numbers.reshape(-1)]) <= MAX_COMBINATIONS:
             return _read_combinations(name, space, sizes, space.low.astype(np.int64))
     if not isinstance(space, spaces.Box):
         raise errors.EnvironmentFailure(

@@ -113,11 +113,9 @@ class Folder:
 
 
 def make(place: str) -> LevelCache:
-    """Returns the cache in a folder, or in a bucket: gs://BUCKET/PATH, s3://BUCKET/PATH.
+    """Returns the cache in a folder, or in a bucket: gs://BUCKET/PATH, s3://BUCKET/PATH; UsageError for another URL.
 
-    Raises:
-      EnvironmentFailure: the folder cannot be made, or tensorstore is missing, which reads buckets.
-      UsageError: a malformed URL.
+    EnvironmentFailure: the folder cannot be made, or tensorstore is missing, which reads buckets.
     """
     try:
         url = bucket.parse(place, flag="dmlab.level_cache")

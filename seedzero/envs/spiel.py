@@ -20,9 +20,6 @@ from seedzero.envs import pictures
 State = Any
 """pyspiel.State, which has no types."""
 
-Opponent = Literal["random"]
-"""The other side's player: uniformly random legal moves."""
-
 _SUPPORTED = (
     "supported are games with an observation tensor, without chance and hidden information, in which one player (or "
     "two in turn, with returns that sum to zero) moves at a time"
@@ -127,14 +124,14 @@ class Games:
     """E copies of one game. A step's reward is the acting player's, since the previous step."""
 
     def __init__(
-        self, game: Game, num_envs: int, *, opponent: Opponent | None = None, random_opening: int = 0
+        self, game: Game, num_envs: int, *, opponent: Literal["random"] | None = None, random_opening: int = 0
     ) -> None:
         """Makes the games.
 
         Args:
           opponent: None: each action is the mover's, and the next observation is the other player's. "random": the
-            environment plays one side; the agent sees its own turns and terminal states only. In episode j of
-            environment i the agent moves first if i + j is even. Ignored for a single player.
+            environment plays one side by random legal moves; the agent sees its own turns and terminal states only. In
+            episode j of environment i the agent moves first if i + j is even. Ignored for a single player.
           random_opening: largest number of random moves before an episode; numbers up to it are equally likely. The
             opening stops before a move that ends the game. Only for two players without `opponent`.
         """
@@ -219,7 +216,7 @@ class Games:
 
 def make(name: str, settings: sections.EnvConfig, num_envs: int, *, role: types.Role = types.Role.TRAIN) -> Games:
     """Returns E copies of a game by its name: self-play, or evaluation against random moves; errors as in Game."""
-    opponent: Opponent | None = "random" if role is types.Role.EVALUATE else None
+    opponent: Literal["random"] | None = "random" if role is types.Role.EVALUATE else None
     return Games(Game(name), num_envs, opponent=opponent, random_opening=settings.random_opening)
 
 

@@ -104,13 +104,8 @@ def look(settings: sections.EnvConfig, num_steps: int, max_seconds: float) -> Lo
 
 def _use(low: np.ndarray, high: np.ndarray) -> ArrayUse:
     """Returns the use of an array from the smallest and the largest value of each of its numbers."""
-    constant = low == high
-    return ArrayUse(
-        low=float(np.min(low)),
-        high=float(np.max(high)),
-        is_constant=bool(np.all(constant)),
-        num_constant=int(np.sum(constant)),
-    )
+    num_constant = int(np.sum(low == high))
+    return ArrayUse(float(np.min(low)), float(np.max(high)), num_constant == low.size, num_constant)
 
 
 def explore(

@@ -14,7 +14,7 @@ import re
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import ale_py  # noqa: F401  # registers Gymnasium's ALE/GAME
@@ -158,7 +158,17 @@ def make(env_id: str, settings: sections.EnvConfig, num_envs: int, *, render: bo
     wrappers = gym_wrappers.parse(settings.wrappers)
     # Not render_mode=None: a user's environment may lack that argument.
     options = {**arguments(settings), **(_drawing() if render else {})}
-    return GymVectorEnv(env_id, [functools.partial(_make_one, env_id, options, wrappers)] * num_envs, render=render)
+
+    def make_one() -> gymnasium.Env[Any, Any]:
+        if ":" in env_id:
+            user_code.add_current_directory()
+        with _explained(env_id, gymnasium.error.UnregisteredEnv):
+            is_minatar = minatar.register(env_id)
+            limit = {"max_episode_steps": minatar.MAX_STEPS} if is_minatar else {}
+            env: Any = gymnasium.make(env_id, disable_env_checker=True, **{**limit, **options})
+        return gym_wrappers.apply(minatar.Corrected(env) if is_minatar else env, wrappers)
+
+    return GymVectorEnv(env_id, [make_one] * num_envs, render=render)
 
 
 def from_user_code(name: str, settings: sections.EnvConfig, num_envs: int, *, render: bool = False) -> GymVectorEnv:
@@ -215,18 +225,6 @@ def find(name: str) -> str:
     wanted = name.lower()
     found = [known for known in gymnasium.registry if wanted in (known.lower(), known.rpartition("-v")[0].lower())]
     return f"gym:{found[-1]}" if found else ""
-
-
-def _make_one(
-    env_id: str, options: Mapping[str, Any], wrappers: Sequence[gym_wrappers.Wrapper]
-) -> gymnasium.Env[Any, Any]:
-    if ":" in env_id:
-        user_code.add_current_directory()
-    with _explained(env_id, gymnasium.error.UnregisteredEnv):
-        is_minatar = minatar.register(env_id)
-        limit = {"max_episode_steps": minatar.MAX_STEPS} if is_minatar else {}
-        env: Any = gymnasium.make(env_id, disable_env_checker=True, **{**limit, **options})
-    return gym_wrappers.apply(minatar.Corrected(env) if is_minatar else env, wrappers)
 
 
 @contextlib.contextmanager

@@ -10,7 +10,6 @@ Shape letters: E environments of one group, H = 72 rows, W = 96 columns.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -83,17 +82,12 @@ class Football(envpool_env.EnvPool):
         return draw(self._newest)
 
 
-class Bonus(NamedTuple):
-    """reward: [E] float32 beside that of the score. collected: [E] int, checkpoints of the episode so far."""
+def checkpoint_rewards(
+    ball: np.ndarray, is_owned: np.ndarray, score: np.ndarray, collected: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns [E] rewards for bringing the ball towards the goal, and [E] int, checkpoints of the episode so far.
 
-    reward: np.ndarray
-    collected: np.ndarray
-
-
-def checkpoint_rewards(ball: np.ndarray, is_owned: np.ndarray, score: np.ndarray, collected: np.ndarray) -> Bonus:
-    """Returns the rewards for bringing the ball towards the goal, 0.1 once an episode for each of ten distances.
-
-    A goal pays those that are left, so that an episode with a goal has 1 from checkpoints.
+    Each of ten distances pays 0.1 once an episode. A goal pays the rest: then an episode has 1 from checkpoints.
 
     Args:
       ball: [E, H, W] plane of the ball; empty: it is nowhere near.
@@ -106,7 +100,7 @@ def checkpoint_rewards(ball: np.ndarray, is_owned: np.ndarray, score: np.ndarray
     passed = np.clip(passed, 0, NUM_CHECKPOINTS).astype(np.int64)
     reached = np.where(score > 0, NUM_CHECKPOINTS, np.where(is_owned, passed, 0))
     total = np.maximum(collected, reached)
-    return Bonus((CHECKPOINT_REWARD * (total - collected)).astype(np.float32), total)
+    return (CHECKPOINT_REWARD * (total - collected)).astype(np.float32), total
 
 
 def _distance(ball: np.ndarray) -> np.ndarray:

@@ -21,11 +21,11 @@ def ball_at(column, row=36):
 
 
 def bonus(column, *, row=36, owned=True, score=0.0, collected=0):
-    found = football.checkpoint_rewards(
+    reward, total = football.checkpoint_rewards(
         ball_at(column, row), np.array([owned]), np.array([score]), np.array([collected])
     )
-    assert found.reward.dtype == np.float32
-    return pytest.approx(float(found.reward[0])), int(found.collected[0])
+    assert reward.dtype == np.float32
+    return pytest.approx(float(reward[0])), int(total[0])
 
 
 def test_the_first_checkpoint_is_a_distance_of_99_hundredths_the_last_one_19():

@@ -5,8 +5,7 @@ from __future__ import annotations
 import ipaddress
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Set
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Set
 
 from seedzero.config import config as configs
 from seedzero.config import families, options
@@ -122,11 +121,11 @@ def check(*variants: configs.Config) -> None:
 
 
 def _problems(config: configs.Config) -> Iterator[str]:
+    """Yields the impossible combinations, each with a way out."""
     yield from _environment_problems(config)
-    facts = _facts(config)
-    for rule in _RULES:
-        if rule.applies(config, facts):
-            yield rule.problem.format(**vars(config), **facts)
+    yield from _connection_problems(config)
+    yield from _deterministic_problems(config)
+    yield from _replay_problems(config)
 
 
 def _environment_problems(config: configs.Config) -> Iterator[str]:
@@ -146,6 +145,109 @@ def _environment_problems(config: configs.Config) -> Iterator[str]:
         yield f"--env.checkpoint_rewards is for {form}, but this is --env={config.env.id}; leave it out"
 
 
+def _connection_problems(config: configs.Config) -> Iterator[str]:
+    worker, transport, tls, max_batch = config.worker, config.transport, config.tls, config.batcher.max_batch
+    if config.env.id == env_ids.REMOTE and worker.num > 0:
+        yield f"--env=remote has its environments in the workers that join, but --workers={worker.num}; leave it out"
+    if not re.fullmatch(r"(unix:.*|(.*:)?\d+)?", transport.listen, re.DOTALL):
+        yield f"--listen={transport.listen}: expected HOST:PORT (port 0: any free one) or unix:PATH"
+    evaluates = config.evaluation.every_updates > 0 and config.env.id != env_ids.REMOTE
+    fewest_workers = max(1, worker.num + worker.num_remote) + evaluates
+    if transport.max_workers < fewest_workers:
+        yield (
+            f"--transport.max_workers={transport.max_workers} has no room for worker.num={worker.num} and "
+            f"worker.num_remote={worker.num_remote} workers{', and the process that evaluates' if evaluates else ''}; "
+            f"give --transport.max_workers={fewest_workers} or more"
+        )
+    if 0 < max_batch < worker.envs_per_group:
+        yield (
+            f"--batcher.max_batch={max_batch} is less than one message of "
+            f"worker.envs_per_group={worker.envs_per_group}; give --batcher.max_batch={worker.envs_per_group} or more"
+        )
+    is_open = transport.listen and not is_of_this_machine(transport.listen)
+    if is_open and not (transport.token_file or transport.insecure):
+        yield (
+            f"--listen={transport.listen} can be reached from other machines, and without a token whoever reaches it "
+            "may join; give --token_file=FILE (`openssl rand -hex 32 > FILE` makes a token), or say --insecure"
+        )
+    if config.metrics.port >= 0 and not config.metrics.host:
+        yield "--metrics_host is empty; give 127.0.0.1 (this machine), or 0.0.0.0 for all addresses of this machine"
+    if bool(tls.cert_file) != bool(tls.key_file):
+        given, partner = ("cert", "key") if tls.cert_file else ("key", "cert")
+        yield f"--tls.{given}_file needs its partner; give --tls.{partner}_file=FILE too"
+    if tls.cert_file and (not transport.listen or transport.listen.startswith("unix:")):
+        yield (
+            f"--tls.cert_file={tls.cert_file} is for HOST:PORT, but the learner listens on "
+            f"{transport.listen or 'a unix socket'}; give --listen=HOST:PORT"
+        )
+
+
+def _deterministic_problems(config: configs.Config) -> Iterator[str]:
+    worker, max_batch = config.worker, config.batcher.max_batch
+    if not config.run.deterministic:
+        return
+    if worker.num == 0:
+        yield (
+            "--deterministic needs local workers: workers that join from elsewhere (--workers=0, --env=remote) "
+            "come when they like; give --workers=1, or leave --deterministic out"
+        )
+    if worker.num_remote:
+        yield (
+            f"--deterministic needs local workers alone, but --worker.num_remote={worker.num_remote} announces "
+            "others, which come when they like; give --worker.num_remote=0, or leave --deterministic out"
+        )
+    if 0 < max_batch < worker.num_envs:
+        yield (
+            f"--deterministic acts for all {worker.num_envs} environments together, but "
+            f"--batcher.max_batch={max_batch}; give --batcher.max_batch={worker.num_envs}"
+        )
+    if config.checkpoint.replay == "off" and config.agent.SAMPLES:
+        yield "--deterministic always saves the replay, but --checkpoint.replay=off; leave one of them out"
+
+
+def _replay_problems(config: configs.Config) -> Iterator[str]:
+    worker, replay, max_env_steps = config.worker, config.replay, config.run.max_env_steps
+    if 0 < replay.num_slots < worker.num_envs:
+        yield (
+            f"--replay.num_slots={replay.num_slots} is less than the {worker.num_envs} environments of "
+            f"worker.num={worker.num} x worker.num_groups={worker.num_groups} x "
+            f"worker.envs_per_group={worker.envs_per_group}; give --replay.num_slots={worker.num_envs}"
+        )
+    if config.agent.SAMPLES:
+        if (acting := config.training.acting_devices) and replay.placement == "host":
+            yield (
+                f"--training.acting_devices={acting} keeps the replay on these devices, but --replay.placement=host; "
+                "leave one of them out"
+            )
+        if replay.final_updates and not max_env_steps:
+            yield (
+                f"--replay.final_updates={replay.final_updates} follow the last of --max_env_steps, which has no "
+                "limit; give --max_env_steps=N, or --replay.final_updates=0"
+            )
+        if replay.min_steps > replay.capacity:
+            yield (
+                f"--replay.min_steps={replay.min_steps} is never reached: replay.capacity={replay.capacity} steps are "
+                "kept; lower it"
+            )
+        if 0 < replay.num_slots < replay.num_envs:
+            yield (
+                f"--replay.num_envs={replay.num_envs} is more than there are rings: "
+                f"replay.num_slots={replay.num_slots}; lower it, or give more"
+            )
+        num_sharing, window = replay.num_sharing or worker.num_envs, config.agent.window_steps(config)
+        if replay.capacity < window * num_sharing:
+            yield (
+                f"--replay.capacity={replay.capacity} leaves {replay.capacity // num_sharing} steps to each of "
+                f"{num_sharing} environments; a window of the agent takes {window}; give at least "
+                f"{window * num_sharing}"
+            )
+    if math.isfinite(config.run.stop_at_return) and config.evaluation.every_updates == 0:
+        yield (
+            f"--stop_at_return={config.run.stop_at_return:g} needs evaluations, but evaluation.every_updates=0 turns "
+            "them off; give --evaluation.every_updates=N"
+        )
+
+
 def is_of_this_machine(listen: str) -> bool:
     """Returns whether only processes of this machine reach an address: a unix socket, or a loopback address."""
     if listen.startswith("unix:"):
@@ -155,139 +257,6 @@ def is_of_this_machine(listen: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def _facts(config: configs.Config) -> dict[str, Any]:
-    """Returns the rules' values besides settings, by name."""
-    evaluates = config.evaluation.every_updates > 0 and config.env.id != env_ids.REMOTE
-    num_sharing, window = config.replay.num_sharing or config.worker.num_envs, config.agent.window_steps(config)
-    return {
-        "evaluator": ", and the process that evaluates" if evaluates else "",
-        "fewest_workers": max(1, config.worker.num + config.worker.num_remote) + evaluates,
-        "listens_on": config.transport.listen or "a unix socket",
-        "num_sharing": num_sharing,
-        "share": config.replay.capacity // max(1, num_sharing),
-        "window": window,
-        "fewest_steps": window * num_sharing,
-    }
-
-
-class _Rule(NamedTuple):
-    """An impossible combination: a test of a configuration, and a message with a way out.
-
-    In the message {SECTION.KEY} is a setting; other names are in `_facts`.
-    """
-
-    applies: Callable[[configs.Config, Mapping[str, Any]], object]
-    problem: str
-
-
-_RULES = (
-    _Rule(
-        lambda config, _: config.env.id == env_ids.REMOTE and config.worker.num > 0,
-        "--env=remote has its environments in the workers that join, but --workers={worker.num}; leave it out",
-    ),
-    _Rule(
-        lambda config, _: not re.fullmatch(r"(unix:.*|(.*:)?\d+)?", config.transport.listen, re.DOTALL),
-        "--listen={transport.listen}: expected HOST:PORT (port 0: any free one) or unix:PATH",
-    ),
-    _Rule(
-        lambda config, facts: config.transport.max_workers < facts["fewest_workers"],
-        "--transport.max_workers={transport.max_workers} has no room for worker.num={worker.num} and "
-        "worker.num_remote={worker.num_remote} workers{evaluator}; give "
-        "--transport.max_workers={fewest_workers} or more",
-    ),
-    _Rule(
-        lambda config, _: 0 < config.batcher.max_batch < config.worker.envs_per_group,
-        "--batcher.max_batch={batcher.max_batch} is less than one message of "
-        "worker.envs_per_group={worker.envs_per_group}; give --batcher.max_batch={worker.envs_per_group} or more",
-    ),
-    _Rule(
-        lambda config, _: (
-            config.transport.listen
-            and not is_of_this_machine(config.transport.listen)
-            and not (config.transport.token_file or config.transport.insecure)
-        ),
-        "--listen={transport.listen} can be reached from other machines, and without a token whoever reaches it may "
-        "join; give --token_file=FILE (`openssl rand -hex 32 > FILE` makes a token), or say --insecure",
-    ),
-    _Rule(
-        lambda config, _: config.metrics.port >= 0 and not config.metrics.host,
-        "--metrics_host is empty; give 127.0.0.1 (this machine), or 0.0.0.0 for all addresses of this machine",
-    ),
-    _Rule(
-        lambda config, _: config.tls.cert_file and not config.tls.key_file,
-        "--tls.cert_file needs its partner; give --tls.key_file=FILE too",
-    ),
-    _Rule(
-        lambda config, _: config.tls.key_file and not config.tls.cert_file,
-        "--tls.key_file needs its partner; give --tls.cert_file=FILE too",
-    ),
-    _Rule(
-        lambda config, _: (
-            config.tls.cert_file and (not config.transport.listen or config.transport.listen.startswith("unix:"))
-        ),
-        "--tls.cert_file={tls.cert_file} is for HOST:PORT, but the learner listens on {listens_on}; "
-        "give --listen=HOST:PORT",
-    ),
-    _Rule(
-        lambda config, _: config.run.deterministic and config.worker.num == 0,
-        "--deterministic needs local workers: workers that join from elsewhere (--workers=0, --env=remote) "
-        "come when they like; give --workers=1, or leave --deterministic out",
-    ),
-    _Rule(
-        lambda config, _: config.run.deterministic and config.worker.num_remote,
-        "--deterministic needs local workers alone, but --worker.num_remote={worker.num_remote} announces "
-        "others, which come when they like; give --worker.num_remote=0, or leave --deterministic out",
-    ),
-    _Rule(
-        lambda config, _: config.run.deterministic and 0 < config.batcher.max_batch < config.worker.num_envs,
-        "--deterministic acts for all {worker.num_envs} environments together, but "
-        "--batcher.max_batch={batcher.max_batch}; give --batcher.max_batch={worker.num_envs}",
-    ),
-    _Rule(
-        lambda config, _: config.run.deterministic and config.checkpoint.replay == "off" and config.agent.SAMPLES,
-        "--deterministic always saves the replay, but --checkpoint.replay=off; leave one of them out",
-    ),
-    _Rule(
-        lambda config, _: 0 < config.replay.num_slots < config.worker.num_envs,
-        "--replay.num_slots={replay.num_slots} is less than the {worker.num_envs} environments of "
-        "worker.num={worker.num} x worker.num_groups={worker.num_groups} x "
-        "worker.envs_per_group={worker.envs_per_group}; give --replay.num_slots={worker.num_envs}",
-    ),
-    _Rule(
-        lambda config, _: (
-            config.agent.SAMPLES and config.training.acting_devices and config.replay.placement == "host"
-        ),
-        "--training.acting_devices={training.acting_devices} keeps the replay on these devices, but "
-        "--replay.placement=host; leave one of them out",
-    ),
-    _Rule(
-        lambda config, _: config.agent.SAMPLES and config.replay.final_updates and not config.run.max_env_steps,
-        "--replay.final_updates={replay.final_updates} follow the last of --max_env_steps, which has no limit; "
-        "give --max_env_steps=N, or --replay.final_updates=0",
-    ),
-    _Rule(
-        lambda config, _: config.agent.SAMPLES and config.replay.min_steps > config.replay.capacity,
-        "--replay.min_steps={replay.min_steps} is never reached: replay.capacity={replay.capacity} steps are kept; "
-        "lower it",
-    ),
-    _Rule(
-        lambda config, _: config.agent.SAMPLES and 0 < config.replay.num_slots < config.replay.num_envs,
-        "--replay.num_envs={replay.num_envs} is more than there are rings: replay.num_slots={replay.num_slots}; "
-        "lower it, or give more",
-    ),
-    _Rule(
-        lambda config, facts: config.agent.SAMPLES and config.replay.capacity < facts["fewest_steps"],
-        "--replay.capacity={replay.capacity} leaves {share} steps to each of {num_sharing} environments; "
-        "a window of the agent takes {window}; give at least {fewest_steps}",
-    ),
-    _Rule(
-        lambda config, _: math.isfinite(config.run.stop_at_return) and config.evaluation.every_updates == 0,
-        "--stop_at_return={run.stop_at_return:g} needs evaluations, but evaluation.every_updates=0 turns them off; "
-        "give --evaluation.every_updates=N",
-    ),
-)
 
 
 def check_environment(config: configs.Config, *, num_players: int, is_continuous: bool) -> None:

@@ -85,14 +85,12 @@ def make(flags: Mapping[str, str], settings: Mapping[str, str]) -> Request:
         preset, reason = presets.choose(str(env), spec)
         notes.append(f"--env={env}{reason}: preset {preset}; or give --preset=NAME")
     agent = given.get("run.agent", configs.agent_names()[0])
-    base = presets.get(preset, agent)
-    part = presets.part(preset, agent)
+    base, part = presets.get(preset, agent), presets.part(preset, agent)
     if not part.values:
         notes.append(f"preset {preset} has no part for agent {agent}: its defaults hold")
     configs.check_read(given, agent)
-    config = configs.override(base, given)
     config, implied = combinations.imply(
-        config, preset_env=base.env.id, explicit=given.keys(), elsewhere=part.elsewhere
+        configs.override(base, given), preset_env=base.env.id, explicit=given.keys(), elsewhere=part.elsewhere
     )
     # With other settings, such as a limit of steps that is shown, the environment may look different.
     found = (spec, refused) if config.env == shown else (None, None)
@@ -132,9 +130,7 @@ def _saved(run_dir: str, settings: Mapping[str, str], *, trusted: bool) -> tuple
 def check_early(asked: Request, *, has_environments: bool = True) -> Request:
     """Refuses detectable mistakes before JAX is loaded and the device known; returns the request with its spec.
 
-    Args:
-      asked: to check.
-      has_environments: environments run on this machine, so that it must be able to make one.
+    has_environments: environments run on this machine, so that it must be able to make one.
 
     Raises:
       UsageError: settings that can't stand together, an environment that can't exist or that the agent can't play, a

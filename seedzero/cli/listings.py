@@ -96,17 +96,9 @@ def _text(value: options.Value) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-AGENTS = parse.Command(
-    summary="Lists the agents: their games, their data, and tasks that suit them.",
-    usage="",
-    flags=(),
-    run=agents,
-)
+AGENTS = parse.Command("Lists the agents: their games, their data, and tasks that suit them.", "", (), agents)
 ENVS = parse.Command(
-    summary="Lists the families of environments: installed or how to install, with an example of each.",
-    usage="",
-    flags=(),
-    run=envs,
+    "Lists the families of environments: installed or how to install, with an example of each.", "", (), envs
 )
 CONFIG = parse.Command(
     summary="Lists every setting of a preset with its value, unit and help.",

@@ -28,11 +28,7 @@ _OF_ENVIRONMENTS: tuple[tuple[str, str, options.Value], ...] = (
 
 
 def imply(
-    config: configs.Config,
-    *,
-    preset_env: str,
-    explicit: Set[str],
-    elsewhere: Mapping[str, options.Value] = {},
+    config: configs.Config, *, preset_env: str, explicit: Set[str], elsewhere: Mapping[str, options.Value] = {}
 ) -> tuple[configs.Config, list[str]]:
     """Returns the configuration with the consequences of the user's settings, and notes about them.
 

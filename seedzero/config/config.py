@@ -155,9 +155,7 @@ def earlier() -> dict[str, options.Value]:
 def override(config: Config, values: Mapping[str, options.Value | str]) -> Config:
     """Returns the configuration with some values replaced.
 
-    Args:
-      config: the configuration to start from.
-      values: by SECTION.KEY or alias; strings are parsed by the field's type.
+    values: by SECTION.KEY or alias; strings are parsed by the field's type.
 
     Raises:
       ConfigError: an unknown key (with the nearest right one), a wrong type, an impossible value.

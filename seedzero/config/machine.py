@@ -36,9 +36,7 @@ def resolve(
 
     Args:
       config: the preset's values with the user's over them.
-      preset: the name of the preset.
       explicit: names SECTION.KEY of what the user set; those are never changed.
-      machine: where the learner runs.
 
     Raises:
       ConfigError: the devices can't share the batch or the slots evenly.

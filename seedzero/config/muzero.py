@@ -52,8 +52,7 @@ class ExploreConfig(options.Section):
         0.0, "probability that a training step begins to repeat a random action; 0: off", low=0, high=1
     )
     spread: bool = options.tunable(
-        False,
-        "each environment has an epsilon of its own, 1 to epsilon^2; epsilon is the geometric mean",
+        False, "each environment has an epsilon of its own, 1 to epsilon^2; epsilon is the geometric mean"
     )
     first_steps: int = options.tunable(
         0,
@@ -93,9 +92,7 @@ class NetworkConfig(options.Section):
     )
     head_width: int = options.fixed(64, "units of the heads' hidden layer", low=1)
     normalize_observations: bool = options.fixed(
-        True,
-        "scale each feature without finite bounds by its running mean and variance",
-        earlier=False,
+        True, "scale each feature without finite bounds by its running mean and variance", earlier=False
     )
     num_bins: int = options.fixed(121, "bins of the categorical value and reward", low=3)
     action_bins: int = options.fixed(15, "continuous actions: bins of the policy in each dimension", low=2, high=255)

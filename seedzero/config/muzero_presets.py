@@ -25,8 +25,7 @@ _FOOTBALL = options.part(
     muzero=dict(discount=0.997, shift_pixels=0),
     replay=dict(capacity=200_000, min_steps=5_000, batch_size=256, samples_per_insert=4.0),
     on_cpu=options.values(
-        _PIXELS_ON_CPU,
-        replay=dict(capacity=20_000, min_steps=500, batch_size=16, samples_per_insert=0.5),
+        _PIXELS_ON_CPU, replay=dict(capacity=20_000, min_steps=500, batch_size=16, samples_per_insert=0.5)
     ),
 )
 

@@ -38,9 +38,7 @@ def fixed(
     Args:
       default: its type is the field's.
       help_text: one line, without the unit.
-      unit: of the value.
       choices: allowed values; empty: any.
-      low: smallest allowed number.
       high: largest allowed number; a whole one is at most LARGEST where no other is given.
       resumable: FREE, GIVEN or "", see `free` and `tunable`.
       earlier: value in run directories of versions that lack the setting; None: the default.

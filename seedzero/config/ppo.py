@@ -30,9 +30,7 @@ class PPOConfig(options.AgentSection):
     wait_seconds: float = shared.wait_seconds(10.0)
     num_epochs: int = options.tunable(4, "times that an update learns from each of its steps", low=1, high=1000)
     num_minibatches: int = options.tunable(
-        4,
-        "parts of an epoch, in random order, with an optimizer step each; with an LSTM, of whole unrolls",
-        low=1,
+        4, "parts of an epoch, in random order, with an optimizer step each; with an LSTM, of whole unrolls", low=1
     )
     clip_ratio: float = options.tunable(0.2, "clip range of the probability ratio (epsilon)", low=0)
     trace_decay: float = options.tunable(0.95, "lambda of generalized advantage estimation", low=0, high=1)
@@ -124,9 +122,7 @@ _IMAGES = options.values(
 )
 _IMAGES_ON_CPU = options.values(ppo=dict(batch_size=16, num_minibatches=4), evaluation=dict(every_updates=50))
 _FOOTBALL = options.part(
-    _IMAGES,
-    ppo=dict(batch_size=32, num_minibatches=8, discount=0.997, normalize_rewards=False),
-    on_cpu=_IMAGES_ON_CPU,
+    _IMAGES, ppo=dict(batch_size=32, num_minibatches=8, discount=0.997, normalize_rewards=False), on_cpu=_IMAGES_ON_CPU
 )
 
 PARTS: Mapping[str, options.Part] = {
@@ -141,8 +137,7 @@ PARTS: Mapping[str, options.Part] = {
     "memory-tmaze": options.part(_MEMORY),
     "memory-repeat": options.part(_MEMORY, ppo=dict(discount=0.9)),
     "vector": options.part(
-        _SMALL,
-        ppo=dict(unroll_length=256, discount=0.999, trace_decay=0.98, num_minibatches=64, learning_rate=5e-4),
+        _SMALL, ppo=dict(unroll_length=256, discount=0.999, trace_decay=0.98, num_minibatches=64, learning_rate=5e-4)
     ),
     "continuous": options.part(
         _SMALL,
@@ -158,12 +153,7 @@ PARTS: Mapping[str, options.Part] = {
     "mujoco": options.part(
         _SMALL,
         ppo=dict(
-            unroll_length=128,
-            num_epochs=10,
-            num_minibatches=64,
-            discount=0.99,
-            entropy_weight=0.0,
-            learning_rate=3e-4,
+            unroll_length=128, num_epochs=10, num_minibatches=64, discount=0.99, entropy_weight=0.0, learning_rate=3e-4
         ),
     ),
     "football": _FOOTBALL,

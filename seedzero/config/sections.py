@@ -21,11 +21,7 @@ class RunConfig(options.Section):
         high=options.LARGEST_COUNT,
     )
     max_updates: int = options.free(
-        0,
-        "end after this many updates, resumes included; 0: no limit",
-        "updates",
-        low=0,
-        high=options.LARGEST_COUNT,
+        0, "end after this many updates, resumes included; 0: no limit", "updates", low=0, high=options.LARGEST_COUNT
     )
     max_seconds: float = options.free(
         0.0,
@@ -56,10 +52,7 @@ class RunConfig(options.Section):
 
 @dataclasses.dataclass(frozen=True)
 class EnvConfig(options.Section):
-    id: str = options.fixed(
-        "catch",
-        families.FORMS,
-    )
+    id: str = options.fixed("catch", families.FORMS)
     frame_size: int = options.fixed(96, "Atari: height and width of a frame", "pixels", low=16, high=210)
     frame_skip: int = options.fixed(
         4, "Atari, DMLab: frames an action is held; of Atari's the last two are max-pooled", "frames", low=1, high=64
@@ -254,8 +247,7 @@ class EvaluationConfig(options.Section):
         30_000, "an evaluation ends longer episodes, and counts their rewards so far", "steps", low=1
     )
     pauses_training: bool = options.free(
-        False,
-        "training waits for an evaluation to end, in place of alternating; for short, quick episodes",
+        False, "training waits for an evaluation to end, in place of alternating; for short, quick episodes"
     )
 
 
@@ -278,11 +270,7 @@ class CheckpointConfig(options.Section):
 @dataclasses.dataclass(frozen=True)
 class BucketConfig(options.Section):
     every_seconds: float = options.free(
-        60.0,
-        "run in a bucket: period of uploading metrics, logs and status",
-        "s",
-        low=0.1,
-        high=options.LONGEST_WAIT,
+        60.0, "run in a bucket: period of uploading metrics, logs and status", "s", low=0.1, high=options.LONGEST_WAIT
     )
     lease_seconds: float = options.free(
         30.0,

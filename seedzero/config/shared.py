@@ -66,9 +66,7 @@ width = _declared(options.fixed, "units of the hidden layers", low=1)
 lstm_width = _declared(options.fixed, "units of an LSTM behind the torso; 0: feed-forward", low=0)
 frame_stack = _declared(options.fixed, "newest frames in one observation", "frames", low=1, high=16)
 compute_dtype = _declared(
-    options.tunable,
-    "auto: bfloat16 on accelerators, float32 on a CPU",
-    choices=("auto", "float32", "bfloat16"),
+    options.tunable, "auto: bfloat16 on accelerators, float32 on a CPU", choices=("auto", "float32", "bfloat16")
 )
 
 

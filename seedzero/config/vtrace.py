@@ -88,14 +88,7 @@ _IMAGES_ON_CPU = options.values(vtrace=dict(torso="shallow", batch_size=8))
 # SEED RL's settings for Football (google-research/seed_rl, gcp/train_football_scoring.sh and _checkpoints.sh, and the
 # defaults of its V-trace learner). Its losses are means where these are sums: to Adam that is the same.
 _FOOTBALL = options.values(
-    vtrace=dict(
-        discount=0.997,
-        unroll_length=32,
-        batch_size=32,
-        optimizer="adam",
-        clip_norm=0.0,
-        frame_stack=4,
-    )
+    vtrace=dict(discount=0.997, unroll_length=32, batch_size=32, optimizer="adam", clip_norm=0.0, frame_stack=4)
 )
 # Two cores see thousands of steps where SEED RL's 200 actors see millions: larger steps, and more entropy.
 _FOOTBALL_ON_CPU = options.values(

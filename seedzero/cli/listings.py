@@ -20,9 +20,7 @@ def agents(arguments: parse.Arguments) -> int:
         data = "a replay" if settings.SAMPLES else "its newest steps alone"
         output.show(f"{_INDENT}plays {_plays(settings)}; learns from {data}")
         tuned = ", ".join(preset for preset in presets.PRESETS if preset in presets.PARTS[name])
-        output.show(
-            textwrap.fill(f"tuned for {tuned}", parse.WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT)
-        )
+        output.show(textwrap.indent(textwrap.fill(f"tuned for {tuned}", parse.WIDTH - len(_INDENT)), _INDENT))
     output.show(
         "\nseedzero train --agent=NAME ...; seedzero config --preset=PRESET --agent=NAME lists an agent's settings"
     )
@@ -85,9 +83,7 @@ def _entry(name: str, value: options.Value, on_cpu: options.Value | None) -> str
     cpu = "" if on_cpu is None else f"  (on a CPU: {_text(on_cpu)})"
     unit = f"  {metadata['unit']}" if metadata["unit"] else ""
     choices = f" [{' | '.join(metadata['choices'])}]" if metadata["choices"] else ""
-    help_text = textwrap.fill(
-        metadata["help"] + choices, parse.WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6
-    )
+    help_text = textwrap.indent(textwrap.fill(metadata["help"] + choices, parse.WIDTH - 6), " " * 6)
     mark = "" if metadata["resumable"] else "  *"
     return f"  --{name}={_text(value)}{unit}{cpu}{mark}\n{help_text}"
 

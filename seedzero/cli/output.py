@@ -60,8 +60,6 @@ def fail(error: errors.Error) -> int:
 
 def print_json(value: Mapping[str, object] | Sequence[object]) -> None:
     """Prints a line of strict JSON; numbers that are not finite become text."""
-    from seedzero.checkpoints import (
-        run_dir as run_dirs,  # numpy, which a mistake in the command line need not wait for
-    )
+    from seedzero.checkpoints import run_dir as run_dirs  # numpy, which an early mistake need not wait for
 
     print(run_dirs.encode(value), flush=True)

@@ -227,9 +227,7 @@ def part(name: str, agent: str) -> options.Part:
 def choose(env_id: str, spec: types.EnvSpec | None) -> tuple[str, str]:
     """Returns the preset for an environment without a named one, and the deciding property of the environment, or "".
 
-    Args:
-      env_id: of the environment.
-      spec: of one of Gymnasium's; None: only workers know it.
+    spec: of one of Gymnasium's; None: only workers know it.
     """
     if of_family := families.of(env_id).presets:
         task = env_id.partition("-")[0]  # memory:tmaze-5 is played as memory:tmaze-20

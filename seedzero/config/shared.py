@@ -76,10 +76,6 @@ class Layers(NamedTuple):
     Attributes:
       agent: whose settings they are, for errors.
       torso: kind of the layers for observations.
-      width: units of the hidden layers.
-      lstm_width: units of an LSTM behind the torso; 0: feed-forward.
-      frame_stack: newest frames in one observation.
-      compute_dtype: of activations.
     """
 
     agent: str

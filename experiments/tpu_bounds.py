@@ -33,7 +33,6 @@ import roofline
 from jax.experimental import topologies
 from jax.extend import core as jax_core
 
-from seedzero.benchmark import subject as subjects
 from seedzero.cli import benchmark, parse
 from seedzero.config import config as configs
 from seedzero.config import machine as machines
@@ -44,6 +43,7 @@ from seedzero.device import mesh as meshes
 from seedzero.device import programs as device_programs
 from seedzero.device import setup as setups
 from seedzero.device import state as states
+from seedzero.envs import registry
 from seedzero.replay import data as sources
 
 DEFAULT_PRESET, DEFAULT_CHIPS = "atari", "v5e-1"
@@ -145,7 +145,7 @@ def make_setup(
     config = configs.override(presets.get(preset, agent), settings)
     machine = machines.Machine("tpu", machines.num_cores(), mesh.devices.size)
     config, _ = machines.resolve(config, preset=preset, explicit=settings.keys(), machine=machine)
-    return setups.make(config, subjects.spec(config), mesh), config
+    return setups.make(config, registry.spec(config.env), mesh), config
 
 
 def traces(

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from seedzero.agents import base, muzero_model
+from seedzero.agents import base
 from seedzero.benchmark import subject as subjects
 from seedzero.benchmark import timing
 from seedzero.core import types
@@ -21,29 +21,18 @@ from seedzero.device import acting, steps
 from seedzero.device import batch as batches
 from seedzero.device import mesh as meshes
 from seedzero.device import state as states
-from seedzero.networks import muzero as muzero_net
 from seedzero.networks import observations
 
 
 def run(preset: str = "", settings: subjects.Settings | None = None, *, seconds: float = 12.0) -> dict[str, Any]:
-    """Measures every batch size of a preset's learner.
-
-    Args:
-      preset, settings: as in `subject.make`.
-      seconds: measuring time of all sizes together, without compilation.
-
-    Returns:
-      facts of the machine, and "rows": batch (rows of all devices), milliseconds of one call of the program,
-      environment_steps_per_second, act_milliseconds, network_milliseconds; ratio_to_act, ratio_to_network: the
-      program's speed as a share of theirs.
-    """
+    """Returns "simulations", and a row for every batch size (rows of all devices) of a preset's learner."""
     subject = subjects.make(preset, settings or {})
-    train = states.init_train(subject.setup)
-    rows = [_row(subject, train.params, size, seconds / len(subject.setup.sizes)) for size in subject.setup.sizes]
+    params = states.init_train(subject.setup).params
+    rows = [_row(subject, params, size, seconds / len(subject.setup.sizes)) for size in subject.setup.sizes]
     return {**subjects.facts(subject), "simulations": subject.config.search.num_simulations, "rows": rows}
 
 
-def _row(subject: subjects.Subject, params: base.Params, num_rows: int, seconds: float) -> dict[str, float]:
+def _row(subject: subjects.Subject, params: base.Params, num_rows: int, seconds: float) -> timing.Row:
     batch = subjects.batch(subject, num_rows)
     programs = {
         "program": _program(subject, params, batch),
@@ -56,10 +45,7 @@ def _row(subject: subjects.Subject, params: base.Params, num_rows: int, seconds:
         "batch": len(batch.slot),
         "milliseconds": milliseconds,
         "environment_steps_per_second": 1e3 * len(batch.slot) / milliseconds,
-        "act_milliseconds": timing.milliseconds(slices, "act"),
-        "network_milliseconds": timing.milliseconds(slices, "network"),
-        "ratio_to_act": timing.ratio(slices, "program", "act"),
-        "ratio_to_network": timing.ratio(slices, "program", "network"),
+        **timing.against(slices, "program", "act", "network"),
     }
 
 
@@ -76,9 +62,8 @@ def _act(subject: subjects.Subject, params: base.Params, batch: batches.Batch) -
         key = jax.random.fold_in(jax.random.key(1), call)
         return acting.act(setup.agent, setup.spec, setup.layout.num_train, params, carried, seen, key)
 
-    sharded = meshes.SHARDED
-    in_specs = (meshes.REPLICATED, sharded, sharded, meshes.REPLICATED)
-    mapped = meshes.over_devices(act, subject.setup.mesh, in_specs, sharded, donate=(1,))
+    in_specs = (meshes.REPLICATED, meshes.SHARDED, meshes.SHARDED, meshes.REPLICATED)
+    mapped = meshes.over_devices(act, setup.mesh, in_specs, meshes.SHARDED, donate=(1,))
     initial = acting.initial(setup.agent, setup.spec, len(batch.slot))
     carried = jax.device_put(initial, meshes.sharded(setup.mesh))
     # On the host, like the program's: both copy them to the device.
@@ -88,38 +73,24 @@ def _act(subject: subjects.Subject, params: base.Params, batch: batches.Batch) -
 
 
 def _network(subject: subjects.Subject, params: base.Params, num_rows: int) -> timing.Program:
-    config, spec = subject.config, subject.setup.spec
-    parts = muzero_model.make_parts(config, spec, subject.setup.mesh.devices.flat[0].platform)
-    network = parts.network
+    setup, cast, num_simulations = subject.setup, subject.parts.network.cast, subject.config.search.num_simulations
+    model = setup.agent.model
+    assert model is not None
 
     def evaluate(params: base.Params, observation: dict[str, jax.Array]) -> Any:
-        size = len(jax.tree.leaves(observation)[0])
-        params = network.cast(params)
-        hidden = network.represent(params, observation)
-        root_policy, root_value = network.predict(params, hidden)
+        size, params = len(jax.tree.leaves(observation)[0]), cast(params)
 
-        def simulate(state: tuple[muzero_net.Hidden, Any], simulation: jax.Array) -> tuple[Any, Any]:
-            hidden, carry = state
-            action = _action(spec, size, simulation)
-            if network.prefix is None:
-                hidden, reward = network.dynamics(params, hidden, action)
-            else:
-                hidden, carry, reward = network.prefix.step(params, hidden, action, carry)
-            policy, value = network.predict(params, hidden)
-            found = (policy, muzero_model.decode_value(parts, value), muzero_model.decode(parts, reward))
-            return (hidden, carry), found
+        def simulate(embedding: Any, simulation: jax.Array) -> tuple[Any, Any]:
+            embedding, reward = model.dynamics(params, embedding, _action(setup.spec, size, simulation))
+            return embedding, (model.predict(params, embedding), reward)
 
-        carry = () if network.prefix is None else network.prefix.initial(size)
-        _, found = jax.lax.scan(simulate, (hidden, carry), jnp.arange(config.search.num_simulations))
-        return (
-            root_policy,
-            muzero_model.decode_value(parts, root_value),
-            jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), found),
-        )
+        root = model.represent(params, observation)
+        _, found = jax.lax.scan(simulate, root, jnp.arange(num_simulations))
+        return model.predict(params, root), jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), found)
 
-    mapped = meshes.over_devices(evaluate, subject.setup.mesh, (meshes.REPLICATED, meshes.SHARDED), meshes.SHARDED)
-    observation = observations.zeros(spec, subject.setup.agent.stack, num_rows)
-    observation = jax.device_put(observation, meshes.sharded(subject.setup.mesh))
+    mapped = meshes.over_devices(evaluate, setup.mesh, (meshes.REPLICATED, meshes.SHARDED), meshes.SHARDED)
+    observation = observations.zeros(setup.spec, setup.agent.stack, num_rows)
+    observation = jax.device_put(observation, meshes.sharded(setup.mesh))
     return lambda: mapped(params, observation)
 
 

@@ -8,7 +8,9 @@ The rings are as large as the preset's and full. Peers:
 
 from __future__ import annotations
 
+import functools
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -19,10 +21,8 @@ from seedzero.benchmark import subject as subjects
 from seedzero.benchmark import timing
 from seedzero.checkpoints import trees
 from seedzero.device import mesh as meshes
-from seedzero.replay import data as sources
-from seedzero.replay import frames as frame_rows
+from seedzero.device import steps
 from seedzero.replay import rings as ring_store
-from seedzero.replay import sampling
 from seedzero.replay import windows as windowing
 
 MAX_BUFFER_BYTES = 2**28
@@ -30,30 +30,20 @@ MAX_BUFFER_BYTES = 2**28
 
 
 def run(preset: str = "", settings: subjects.Settings | None = None, *, seconds: float = 10.0) -> dict[str, Any]:
-    """Measures writes of each acting batch's rows, and samples of a training batch.
+    """Returns the rings' size, and rows of a training batch's samples and of each acting batch's writes.
 
-    Args:
-      preset, settings: as in `subject.make`.
-      seconds: measuring time, without compilation.
-
-    Returns:
-      facts of the machine, ring_steps, ring_bytes, and "rows": operation, batch, bytes of a call, milliseconds,
-      bytes_per_second, peer_milliseconds, ratio: the speed as a share of the peer's.
+    bytes: of a call.
     """
     subject = subjects.make(preset, settings or {})
     rings = subjects.filled_actor(subject).rings
-    ring_bytes = trees.num_bytes(rings)
-    rows = _sample_rows(subject, rings, seconds / 2)
-    sizes = [size for size in subject.setup.sizes if size <= subject.setup.layout.train_per_shard]
-    # Writing donates the rings, from size to size: it comes last.
-    for size in sizes:
-        rings, row = _write_row(subject, rings, size, seconds / 2 / len(sizes))
-        rows.append(row)
     ring_steps = subject.setup.layout.num_train * subject.setup.slot_length
-    return {**subjects.facts(subject), "ring_steps": ring_steps, "ring_bytes": ring_bytes, "rows": rows}
+    figures = {**subjects.facts(subject), "ring_steps": ring_steps, "ring_bytes": trees.num_bytes(rings)}
+    # Writing donates the rings: it comes last.
+    rows = [*_sample_rows(subject, rings, seconds / 2), *_write_rows(subject, rings, seconds / 2)]
+    return {**figures, "rows": rows}
 
 
-def _row(slices: timing.Slices, name: str, peer: str, batch_size: int, num_bytes: int) -> dict[str, str | float]:
+def _row(slices: timing.Slices, name: str, peer: str, batch_size: int, num_bytes: int) -> timing.Row:
     milliseconds = timing.milliseconds(slices, name)
     return {
         "operation": name,
@@ -69,17 +59,16 @@ def _row(slices: timing.Slices, name: str, peer: str, batch_size: int, num_bytes
 # Sampling ---------------------------------------------------------------------------------------------------------
 
 
-def _sample_rows(subject: subjects.Subject, rings: ring_store.Rings, seconds: float) -> list[dict[str, str | float]]:
-    sample = sampler(subject)
+def _sample_rows(subject: subjects.Subject, rings: ring_store.Rings, seconds: float) -> list[timing.Row]:
+    setup, sample = subject.setup, sampler(subject)
     windows = sample(rings, subject.num_inserts, np.int32(0))
-    num_bytes, batch_size = trees.num_bytes(windows), subject.config.replay.batch_size
-    data, stack = subject.setup.agent.data, subject.setup.agent.stack
-    packed = subject.setup.spec.packed
+    num_bytes, batch_size = trees.num_bytes(windows), setup.batch_size
 
     def gather_windows(rings: ring_store.Rings, slot: jax.Array, time: jax.Array) -> windowing.Windows:
-        return windowing.read(rings, windowing.from_data(rings, slot, time, data, stack), packed)
+        windows = windowing.from_data(rings, slot, time, setup.agent.data, setup.agent.stack)
+        return windowing.read(rings, windows, setup.spec.packed)
 
-    gather = meshes.over_devices(gather_windows, subject.setup.mesh, meshes.SHARDED, meshes.SHARDED)
+    gather = meshes.over_devices(gather_windows, setup.mesh, meshes.SHARDED, meshes.SHARDED)
     calls = itertools.count()
     programs = {
         "sample": lambda: sample(rings, subject.num_inserts, np.int32(next(calls))),
@@ -91,29 +80,14 @@ def _sample_rows(subject: subjects.Subject, rings: ring_store.Rings, seconds: fl
 
 
 def sampler(subject: subjects.Subject) -> Any:
-    """Returns the jitted function (rings, num_inserts, call) -> windows of a training batch."""
-    config, agent = subject.config, subject.setup.agent
-    data = agent.data
-    assert isinstance(data, sources.Replay)
+    """Returns the jitted function (rings, num_inserts, call) -> windows of a training batch, as the learner's."""
+    setup = subject.setup
 
     def sample(rings: ring_store.Rings, num_inserts: jax.Array, call: jax.Array) -> windowing.Windows:
-        key = jax.random.fold_in(jax.random.key(0), call)
-        windows = sampling.sample(
-            rings,
-            jax.random.fold_in(key, jax.lax.axis_index(meshes.AXIS)),
-            config.replay.batch_size // subject.setup.layout.num_shards,
-            data,
-            num_inserts=num_inserts,
-            capacity=config.replay.capacity,
-            stack=agent.stack,
-            beta=data.prioritization and data.prioritization.beta,
-            axis_name=meshes.AXIS,
-        )
-        return windowing.read(rings, windows, subject.setup.spec.packed)
+        return windowing.read(rings, steps.draw(setup, call, rings, num_inserts), setup.spec.packed)
 
-    replicated = meshes.REPLICATED
-    in_specs = (meshes.SHARDED, replicated, replicated)
-    return meshes.over_devices(sample, subject.setup.mesh, in_specs, meshes.SHARDED)
+    in_specs = (meshes.SHARDED, meshes.REPLICATED, meshes.REPLICATED)
+    return meshes.over_devices(sample, setup.mesh, in_specs, meshes.SHARDED)
 
 
 def _plain_gather(subject: subjects.Subject, ring_bytes: int, num_pieces: int, piece_bytes: int) -> timing.Program:
@@ -135,51 +109,38 @@ def _buffer(subject: subjects.Subject, ring_bytes: int, num_pieces: int, piece_b
     num_shards = subject.setup.layout.num_shards
     size = min(ring_bytes, MAX_BUFFER_BYTES * num_shards)
     length = -(-max(num_pieces, size // piece_bytes) // num_shards) * num_shards
-    make = jax.jit(
-        lambda: jnp.ones((length, piece_bytes), jnp.uint8), out_shardings=meshes.sharded(subject.setup.mesh)
-    )
-    buffer: jax.Array = make()
-    return buffer
+    return jnp.ones((length, piece_bytes), jnp.uint8, device=meshes.sharded(subject.setup.mesh))
 
 
 # Writing ----------------------------------------------------------------------------------------------------------
 
 
-def _write_row(
-    subject: subjects.Subject, rings: ring_store.Rings, num_rows: int, seconds: float
-) -> tuple[ring_store.Rings, dict[str, str | float]]:
-    batch = subjects.batch(subject, num_rows)
-    new = _example_row(rings, len(batch.slot))
-    slot, row = jax.device_put((batch.slot, new), meshes.sharded(subject.setup.mesh))
+def _write_rows(subject: subjects.Subject, rings: ring_store.Rings, seconds: float) -> Iterator[timing.Row]:
+    setup, sharded, replicated = subject.setup, meshes.SHARDED, meshes.REPLICATED
+    sizes = [size for size in setup.sizes if size <= setup.layout.train_per_shard]
 
     def put(rings: ring_store.Rings, slot: jax.Array, row: ring_store.Row, num_inserts: jax.Array) -> Any:
         # The next call donates the rings: the second result is to wait for.
-        return ring_store.write(rings, slot, row, num_inserts, subject.setup.agent.stack), num_inserts + 1
+        return ring_store.write(rings, slot, row, num_inserts, setup.agent.stack), num_inserts + 1
 
-    sharded, replicated = meshes.SHARDED, meshes.REPLICATED
     in_specs, out_specs = (sharded, sharded, sharded, replicated), (sharded, replicated)
-    mapped = meshes.over_devices(put, subject.setup.mesh, in_specs, out_specs, donate=(0,))
-    # The row's own bytes; flags and the previous row add few.
-    num_bytes = trees.num_bytes(row)
+    mapped = meshes.over_devices(put, setup.mesh, in_specs, out_specs, donate=(0,))
 
-    def write() -> jax.Array:
+    def write(slot: jax.Array, row: ring_store.Row) -> jax.Array:
         nonlocal rings
         rings, done = mapped(rings, slot, row, subject.num_inserts)
         return done  # type: ignore[no-any-return]
 
-    copy = _plain_copy(subject, trees.num_bytes(rings), len(batch.slot), num_bytes // len(batch.slot))
-    slices = timing.interleave({"write": write, "copy": copy}, seconds=seconds)
-    return rings, _row(slices, "write", "copy", len(batch.slot), num_bytes)
-
-
-def _example_row(rings: ring_store.Rings, num_rows: int) -> ring_store.Row:
-    """Returns rows in the middle of an episode."""
-    zeros = jax.tree.map(
-        lambda ring: np.zeros((num_rows, *ring.shape[2:]), ring.dtype),
-        rings,
-        is_leaf=lambda ring: isinstance(ring, frame_rows.Packed),
-    )
-    return ring_store.Row(*(getattr(zeros, name) for name in ring_store.Row._fields if name != "weight"))
+    for size in sizes:
+        local = subjects.batch(subject, size).slot
+        new = subjects.row(rings, jnp.zeros(len(local), jnp.int32))
+        slot, row = jax.device_put((local, new), meshes.sharded(setup.mesh))
+        # The row's own bytes; flags and the previous row add few.
+        num_bytes = trees.num_bytes(row)
+        copy = _plain_copy(subject, trees.num_bytes(rings), len(local), num_bytes // len(local))
+        programs: dict[str, timing.Program] = {"write": functools.partial(write, slot, row), "copy": copy}
+        slices = timing.interleave(programs, seconds=seconds / len(sizes))
+        yield _row(slices, "write", "copy", len(local), num_bytes)
 
 
 def _plain_copy(subject: subjects.Subject, ring_bytes: int, num_pieces: int, piece_bytes: int) -> timing.Program:

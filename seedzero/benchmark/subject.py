@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from seedzero.agents import muzero_model
 from seedzero.config import config as configs
 from seedzero.config import machine as machines
 from seedzero.config import options, presets
@@ -41,6 +42,11 @@ class Subject(NamedTuple):
         """Training steps stored once the rings are full."""
         return np.int32(self.setup.slot_length * self.setup.layout.num_train)
 
+    @property
+    def parts(self) -> muzero_model.Parts:
+        """The agent's network and optimizer."""
+        return muzero_model.make_parts(self.config, self.setup.spec, self.setup.mesh.devices.flat[0].platform)
+
 
 def make(preset: str, settings: Settings) -> Subject:
     """Returns the subject of a learner with this preset; "": cartpole on a CPU, atari on an accelerator.
@@ -66,16 +72,7 @@ def make(preset: str, settings: Settings) -> Subject:
         raise errors.ConfigError(f"--agent={config.run.agent}: MuZero alone is measured here; leave it out")
     config, _ = machines.resolve(config, preset=preset, explicit=settings.keys(), machine=machine)
     mesh = meshes.make(config.training.num_devices)
-    return Subject(preset, config, setups.make(config, spec(config), mesh))
-
-
-def spec(config: configs.Config) -> types.EnvSpec:
-    """Returns the spec of the configured environment, made for this purpose; errors as in `make`."""
-    env = registry.make(config.env.id, config.env, 1)
-    try:
-        return env.spec
-    finally:
-        env.close()
+    return Subject(preset, config, setups.make(config, registry.spec(config.env), mesh))
 
 
 def facts(subject: Subject) -> dict[str, str | int]:
@@ -101,7 +98,7 @@ def filled_actor(subject: Subject) -> acting.ActorState:
 
         def write(time: jax.Array, rings: ring_store.Rings) -> ring_store.Rings:
             num_inserts = time * setup.layout.num_train
-            return ring_store.write(rings, slot, _row(rings, time + 7 * slot), num_inserts, setup.agent.stack)
+            return ring_store.write(rings, slot, row(rings, time + 7 * slot), num_inserts, setup.agent.stack)
 
         filled: ring_store.Rings = jax.lax.fori_loop(0, setup.slot_length, write, rings)
         return filled
@@ -110,7 +107,7 @@ def filled_actor(subject: Subject) -> acting.ActorState:
     return actor._replace(rings=filled(actor.rings))
 
 
-def _row(rings: ring_store.Rings, step: jax.Array) -> ring_store.Row:
+def row(rings: ring_store.Rings, step: jax.Array) -> ring_store.Row:
     """Returns one row for each slot; `step` [S] int32 counts the environment's steps."""
 
     def full(ring: jax.Array, value: jax.Array) -> jax.Array:

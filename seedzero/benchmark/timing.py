@@ -20,6 +20,8 @@ Program = Callable[[], Any]
 Slices = dict[str, list[float]]
 """Seconds a call of each program, one number a round."""
 
+Row = dict[str, Any]
+
 
 def carrying(function: Callable[[Any, int], tuple[Any, Any]], state: Any) -> Program:
     """Returns a program of (state, number of the call) -> (state, arrays to wait for), donating its state."""
@@ -75,3 +77,9 @@ def milliseconds(slices: Slices, name: str) -> float:
 def ratio(slices: Slices, name: str, peer: str) -> float:
     """Returns a program's speed as a share of its peer's: the median over the rounds."""
     return statistics.median(theirs / ours for ours, theirs in zip(slices[name], slices[peer], strict=True))
+
+
+def against(slices: Slices, name: str, *peers: str) -> Row:
+    """Returns figures of a row: the peers' milliseconds, then the ratios to the peers."""
+    times = {f"{peer}_milliseconds": milliseconds(slices, peer) for peer in peers}
+    return times | {f"ratio_to_{peer}": ratio(slices, name, peer) for peer in peers}

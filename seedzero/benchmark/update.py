@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from seedzero.agents import base, muzero_loss, muzero_model
+from seedzero.agents import base, learning, muzero_loss
 from seedzero.benchmark import replay, timing
 from seedzero.benchmark import subject as subjects
 from seedzero.device import mesh as meshes
@@ -24,33 +25,23 @@ from seedzero.replay import windows as windowing
 
 
 def run(preset: str = "", settings: subjects.Settings | None = None, *, seconds: float = 10.0) -> dict[str, Any]:
-    """Measures the update and the times of its parts.
+    """Returns the update's speed and its "ratio" to the bare gradient's, and a row for each part.
 
-    Args:
-      preset, settings: as in `subject.make`.
-      seconds: measuring time, without compilation.
-
-    Returns:
-      facts of the machine, updates_per_second, samples_per_second, ratio: the update's speed as a share of the bare
-      gradient's, and "rows": part, milliseconds, ratio_to_update: the part's time as a share of the update's.
+    ratio_to_update: the part's time as a share of the update's.
     """
     subject = subjects.make(preset, settings or {})
     slices = timing.interleave(_programs(subject), seconds=seconds)
-    milliseconds = timing.milliseconds(slices, "update")
-    batch_size = subject.config.replay.batch_size
+    milliseconds = {part: timing.milliseconds(slices, part) for part in slices}
+    updates_per_second, batch_size = 1e3 / milliseconds["update"], subject.config.replay.batch_size
     return {
         **subjects.facts(subject),
         "batch": batch_size,
-        "updates_per_second": 1e3 / milliseconds,
-        "samples_per_second": 1e3 * batch_size / milliseconds,
+        "updates_per_second": updates_per_second,
+        "samples_per_second": updates_per_second * batch_size,
         "ratio": timing.ratio(slices, "update", "gradient"),
         "rows": [
-            {
-                "part": part,
-                "milliseconds": timing.milliseconds(slices, part),
-                "ratio_to_update": timing.ratio(slices, "update", part),
-            }
-            for part in slices
+            {"part": part, "milliseconds": time, "ratio_to_update": timing.ratio(slices, "update", part)}
+            for part, time in milliseconds.items()
         ],
     }
 
@@ -59,13 +50,11 @@ def _programs(subject: subjects.Subject) -> dict[str, timing.Program]:
     rings = subjects.filled_actor(subject).rings
     train = states.init_train(subject.setup)
     sample = replay.sampler(subject)
-    windows = sample(rings, subject.num_inserts, np.int32(0))
-    parts = muzero_model.make_parts(subject.config, subject.setup.spec, subject.setup.mesh.devices.flat[0].platform)
     return {
         "update": _update(subject),
         "sample": lambda: sample(rings, subject.num_inserts, np.int32(0)),
-        **_gradients(subject, parts, train, windows),
-        "optimizer": _optimizer(subject, parts, train),
+        **_gradients(subject, train, sample(rings, subject.num_inserts, np.int32(0))),
+        "optimizer": _optimizer(subject, train),
     }
 
 
@@ -76,17 +65,18 @@ def _update(subject: subjects.Subject) -> timing.Program:
     update = strategy.trace_update(tracing.ProgramTracer(setup, *shapes, strategy.held))["update"]().seeded()
 
     def step(state: tuple[base.TrainState, Any], call: int) -> tuple[Any, jax.Array]:
-        train, rings, metrics = update(*state, subject.num_inserts)
-        return (train, rings), metrics
+        *state, metrics = update(*state, subject.num_inserts)
+        return state, metrics
 
     # Rings of its own: every call donates them.
     return timing.carrying(step, (states.init_train(setup), subjects.filled_actor(subject).rings))
 
 
 def _gradients(
-    subject: subjects.Subject, parts: muzero_model.Parts, train: base.TrainState, windows: windowing.Windows
+    subject: subjects.Subject, train: base.TrainState, windows: windowing.Windows
 ) -> dict[str, timing.Program]:
     """The targets of fixed windows, and the bare gradient for these targets."""
+    parts, sharded, replicated = subject.parts, meshes.SHARDED, meshes.REPLICATED
 
     def prepare(target_params: base.Params, windows: windowing.Windows) -> nstep.Targets:
         return muzero_loss.make_targets(parts, target_params, windows)
@@ -97,7 +87,6 @@ def _gradients(
 
         return jax.lax.pmean(jax.grad(loss)(params), meshes.AXIS)
 
-    sharded, replicated = meshes.SHARDED, meshes.REPLICATED
     make_targets = meshes.over_devices(prepare, subject.setup.mesh, (replicated, sharded), sharded)
     bare = meshes.over_devices(gradient, subject.setup.mesh, (replicated, sharded, sharded), replicated)
     targets = make_targets(train.target_params, windows)
@@ -107,16 +96,13 @@ def _gradients(
     }
 
 
-def _optimizer(subject: subjects.Subject, parts: muzero_model.Parts, train: base.TrainState) -> timing.Program:
+def _optimizer(subject: subjects.Subject, train: base.TrainState) -> timing.Program:
     """One step of the optimizer, with the parameters in place of a gradient."""
+    parts, replicated = subject.parts, meshes.REPLICATED
 
-    def step(state: tuple[base.Params, Any], gradients: base.Params) -> tuple[tuple[base.Params, Any], jax.Array]:
-        params, opt_state = state
-        directions, opt_state = parts.optimizer.update(gradients, opt_state, params)
-        rate = parts.schedule(train.num_updates)
-        return (jax.tree.map(lambda p, d: p - rate * d, params, directions), opt_state), rate
+    def step(train: Any, gradients: base.Params) -> tuple[base.TrainState, base.Metrics]:
+        metrics = {"loss": jnp.zeros(())}
+        return learning.apply_gradients(train, gradients, metrics, optimizer=parts.optimizer, schedule=parts.schedule)
 
-    replicated = meshes.REPLICATED
     mapped = meshes.over_devices(step, subject.setup.mesh, replicated, replicated, donate=(0,))
-    own = states.copy((train.params, train.opt_state))
-    return timing.carrying(lambda state, call: mapped(state, train.params), own)
+    return timing.carrying(lambda state, call: mapped(state, train.params), states.copy(train))

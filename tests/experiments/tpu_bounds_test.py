@@ -12,7 +12,6 @@ import pytest
 import roofline
 import tpu_bounds as tpu
 
-from seedzero.benchmark import subject as subjects
 from seedzero.config import config as configs
 from seedzero.config import presets
 from seedzero.core import errors, types
@@ -173,7 +172,3 @@ def test_every_known_trip_counts() -> None:
     assert loop(2).flop == pytest.approx(2 * product, rel=0.02)
     assert loop(7).flop == pytest.approx(7 * product, rel=0.02)
     assert loop(1).flop == pytest.approx(product, rel=0.02)
-
-
-def test_a_preset_has_its_environments_spec() -> None:
-    assert subjects.spec(presets.get("catch")).observation_shape == (10, 5, 1)

@@ -27,14 +27,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from seedzero import search as mcts
+from seedzero.agents import muzero_model, muzero_search
 from seedzero.benchmark import timing
 from seedzero.config import machine as machines
 from seedzero.config import muzero as muzero_config
 from seedzero.config import presets
 from seedzero.core import errors, packages, types
-from seedzero.networks import muzero as muzero_net
 from seedzero.networks import observations
-from seedzero.ops import value_transforms
 
 POLICIES = ("gumbel", "puct")
 NETWORKS = ("free", "small", "middle")
@@ -54,8 +53,6 @@ ROOTS_AT_ONCE = 8
 
 NUM_KEYS = 32
 """Different trees of a program, searched in turn."""
-
-Row = dict[str, str | int | float]
 
 
 class Case(NamedTuple):
@@ -83,22 +80,20 @@ def run(
     batch: Sequence[int] = (),
     considered: Mapping[int, int] = CONSIDERED,
     seconds: float = 6.0,
-    report: Callable[[Row], None] = lambda row: None,
+    report: Callable[[timing.Row], None] = lambda row: None,
 ) -> dict[str, Any]:
-    """Measures every combination of the arguments.
+    """Returns facts of the machine, and a row for every combination of the arguments.
+
+    The rows' ratio_to_mctx is more than 1 if the search is faster; ratio_to_network: its time as a multiple of the
+    network's alone.
 
     Args:
       policy: of POLICIES; empty: all.
       network: of NETWORKS; empty: all, on a CPU NETWORKS_ON_CPU.
       batch: roots; empty: BATCHES, on a CPU BATCHES_ON_CPU.
       considered: simulations -> Gumbel's considered actions.
-      seconds: measuring time of all rows together, without compilation; slow searches take longer.
+      seconds: slow searches take longer.
       report: called with each measured row.
-
-    Returns:
-      facts of the machine, and "rows": the case; actions; milliseconds, mctx_milliseconds, network_milliseconds;
-      ratio_to_mctx: the search's speed as a share of mctx's, so more than 1 if the search is faster;
-      ratio_to_network: the search's time as a multiple of the network's alone; tree_bytes.
 
     Raises:
       UsageError: mctx isn't installed.
@@ -140,14 +135,12 @@ def _import_mctx() -> Any:
     return mctx
 
 
-def _row(case: Case, slices: timing.Slices) -> Row:
+def _row(case: Case, slices: timing.Slices) -> timing.Row:
     return {
         **case._asdict(),
         "actions": NUM_ACTIONS,
         "milliseconds": timing.milliseconds(slices, "search"),
-        "mctx_milliseconds": timing.milliseconds(slices, "mctx"),
-        "network_milliseconds": timing.milliseconds(slices, "network"),
-        "ratio_to_mctx": timing.ratio(slices, "search", "mctx"),
+        **timing.against(slices, "search", "mctx", "network"),
         "ratio_to_network": timing.ratio(slices, "network", "search"),
         "tree_bytes": mcts.tree_bytes(case.batch, NUM_ACTIONS, _config(case)),
     }
@@ -208,24 +201,18 @@ def _mctx(
         prediction, embedding = step(params, action, embedding)
         return mctx.RecurrentFnOutput(**prediction._asdict()), embedding
 
-    search_with = {
-        "gumbel": functools.partial(
-            mctx.gumbel_muzero_policy,
-            max_num_considered_actions=config.num_considered,
-            gumbel_scale=config.gumbel_scale,
-        ),
-        "puct": functools.partial(
+    policy, names = {
+        "gumbel": (mctx.gumbel_muzero_policy, ("gumbel_scale",)),
+        "puct": (
             mctx.muzero_policy,
-            dirichlet_fraction=config.dirichlet_fraction,
-            dirichlet_alpha=config.dirichlet_alpha,
-            pb_c_init=config.pb_c_init,
-            pb_c_base=config.pb_c_base,
-            temperature=config.temperature,
+            ("dirichlet_fraction", "dirichlet_alpha", "pb_c_init", "pb_c_base", "temperature"),
         ),
     }[config.policy]
-    output = search_with(
-        params, key, mctx.RootFnOutput(**root._asdict()), recurrent_fn, num_simulations=config.num_simulations
-    )
+    options = {name: getattr(config, name) for name in names}
+    if config.policy == "gumbel":
+        options["max_num_considered_actions"] = config.num_considered
+    mctx_root = mctx.RootFnOutput(**root._asdict())
+    output = policy(params, key, mctx_root, recurrent_fn, num_simulations=config.num_simulations, **options)
     return output.action, output.action_weights
 
 
@@ -289,28 +276,20 @@ def _hash(state: jax.Array, action: jax.Array) -> jax.Array:
 
 
 def _resnet_model(size: str) -> SearchModel:
-    """The networks' functions, composed as in the agent."""
-    config = dataclasses.replace(presets.get("atari").network, resnet_size=size)
+    """The agent's model."""
+    atari = presets.get("atari")
+    config = dataclasses.replace(atari, network=dataclasses.replace(atari.network, resnet_size=size))
     spec = types.EnvSpec(observation_shape=FRAME_SHAPE, observation_dtype="uint8", num_actions=NUM_ACTIONS)
-    network = muzero_net.make(config, spec, jax.default_backend())
-
-    def decode(logits: jax.Array) -> jax.Array:
-        return value_transforms.expectation(logits, config.support_limit)
-
-    def step(params: Any, action: jax.Array, hidden: jax.Array) -> tuple[mcts.Prediction, jax.Array]:
-        hidden, reward_logits = network.dynamics(params, hidden, action)
-        policy_logits, value_logits = network.predict(params, hidden)
-        reward = decode(reward_logits)
-        return mcts.Prediction(reward, jnp.full_like(reward, DISCOUNT), policy_logits, decode(value_logits)), hidden
+    parts = muzero_model.make_parts(config, spec, jax.default_backend())
+    model, network = muzero_search.model_functions(parts), parts.network
 
     @jax.jit
     def represent(params: Any, observation: jax.Array) -> mcts.Root:
-        hidden = network.represent(params, {types.OBSERVATION: observation})
-        policy_logits, value_logits = network.predict(params, hidden)
-        return mcts.Root(policy_logits, decode(value_logits), hidden)
+        embedding = model.represent(params, {types.OBSERVATION: observation})
+        return mcts.Root(*model.predict(params, embedding), embedding)
 
     def roots(num_rows: int) -> mcts.Root:
-        shape = (num_rows, *observations.stack_shape(spec.observation_shape, config.frame_stack))
+        shape = (num_rows, *observations.stack_shape(spec.observation_shape, config.network.frame_stack))
         observation = np.random.default_rng(0).integers(256, size=shape, dtype=np.uint8)
         parts = np.split(observation, range(ROOTS_AT_ONCE, num_rows, ROOTS_AT_ONCE))
         found = [represent(params, part) for part in parts]
@@ -318,7 +297,7 @@ def _resnet_model(size: str) -> SearchModel:
         return joined
 
     params = jax.device_put(network.cast(_random_params(jax.eval_shape(network.init, jax.random.key(0)))))
-    return SearchModel(params, roots, step)
+    return SearchModel(params, roots, muzero_search.recurrent_fn(parts))
 
 
 def _random_params(shapes: Any) -> Any:

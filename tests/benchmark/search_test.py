@@ -41,7 +41,7 @@ def _fixed_times(programs: Any, seconds: float) -> dict[str, list[float]]:
 
 
 def test_a_row_has_its_case_and_its_figures() -> None:
-    reported: list[search.Row] = []
+    reported: list[search.timing.Row] = []
     figures = search.run(
         policy=["gumbel"], network=["free"], batch=[2], considered={2: 2}, seconds=SECONDS, report=reported.append
     )

@@ -31,17 +31,10 @@ _SETTINGS = sections.TransportConfig(listen="127.0.0.1:0", lease_seconds=600.0)
 def run(
     preset: str = "", settings: Mapping[str, options.Value | str] | None = None, *, seconds: float = 12.0
 ) -> dict[str, Any]:
-    """Measures env.id with worker.envs_per_group environments in each of worker.num_groups groups.
+    """Returns medians over the slices, of all environments together, with and without the wire.
 
-    Args:
-      preset: its name; empty: the defaults, which are Catch.
-      settings: by SECTION.KEY, over the preset's.
-      seconds: measuring time, both together.
-
-    Returns:
-      steps_per_second, alone_steps_per_second: medians over the slices, all environments together.
-      share_of_alone: median over the pairs of slices.
-      environment, environments, groups, threads, observation_bytes, cores.
+    Measured are worker.envs_per_group environments of env.id in each of worker.num_groups groups, by default Catch.
+    share_of_alone: median over the pairs of slices.
     """
     base_config = presets.get(preset) if preset else configs.Config()
     config = configs.override(base_config, settings or {})

@@ -45,18 +45,13 @@ Pipe = connection.Connection
 def run(
     *, num_workers: int = 4, num_envs: int = 64, observation_bytes: int = 9216, seconds: float = 5.0
 ) -> dict[str, float | int]:
-    """Measures both on this machine, over loopback TCP.
+    """Returns the medians of both over the slices on this machine, over loopback TCP, and of their ratio over pairs.
 
     Args:
       num_workers: worker processes.
       num_envs: environments of one worker, all in one group.
       observation_bytes: of one environment's observation, uint8.
       seconds: measuring time, both together.
-
-    Returns:
-      observations_per_second, bare_observations_per_second: medians over the slices.
-      ratio: median over the pairs of slices.
-      workers, environments (all workers together), observation_bytes.
     """
     kinds = {"real": (_serve_real, _work_real), "bare": (_serve_bare, _work_bare)}
     with contextlib.ExitStack() as stack:

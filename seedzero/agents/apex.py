@@ -28,11 +28,7 @@ _Parts: TypeAlias = q_learner.QLearnerParts[apex_config.ApexConfig]
 
 
 def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
-    """Returns the agent; reads the configuration's sections apex and replay.
-
-    Raises:
-      ConfigError: a torso that does not fit the observations.
-    """
+    """Returns the agent; reads the configuration's sections apex and replay."""
     settings = config.apex
     parts = q_learner.make(config, settings, spec, platform)
     return base.Agent(

@@ -122,8 +122,6 @@ def apply_gradients(
     """Returns the state after one optimizer step; non-finite gradients leave parameters and optimizer unchanged.
 
     Args:
-      state: before.
-      gradients: like the parameters.
       metrics: "loss" among them; "grad_norm", "learning_rate" and "num_rejected" are added.
       optimizer: without its learning rate.
       schedule: updates done -> learning rate.

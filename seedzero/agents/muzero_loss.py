@@ -31,9 +31,8 @@ HIDDEN_GRADIENT_SCALE = 0.5
 def offsets(config: configs.Config) -> tuple[int, ...]:
     """Returns the positions of a window's needed observations, ascending: the loss's and searches' first."""
     num_searched = 1 + config.muzero.unroll_steps if config.reanalyse.fresh_share else 1
-    return tuple(
-        sorted({*range(max(num_searched, 1 + consistency_steps(config.muzero))), *_bootstrap_offsets(config)})
-    )
+    num_first = max(num_searched, 1 + consistency_steps(config.muzero))
+    return tuple(sorted({*range(num_first), *_bootstrap_offsets(config)}))
 
 
 def bootstraps(config: configs.Config) -> bool:
@@ -71,13 +70,8 @@ def make_targets(
     value, log_ratio = windows.stored["value"], jnp.zeros(())
     if bootstraps(parts.config):
         value, log_ratio = _network_opinions(parts, recent_params, windows)
-    seen = (
-        muzero_model.clip_rewards(parts, windows.reward),
-        value,
-        windows.terminated,
-        windows.truncated,
-        windows.valid,
-    )
+    rewards = muzero_model.clip_rewards(parts, windows.reward)
+    seen = (rewards, value, windows.terminated, windows.truncated, windows.valid)
     discount, num_positions = muzero_model.signed_discount(parts), config.unroll_steps + 1
     if config.off_policy_correction:
         return nstep.corrected_targets(*seen, log_ratio, discount=discount, num_positions=num_positions)
@@ -102,11 +96,10 @@ def mix_search_values(
         return targets
     is_old = (_age(windows, num_updates) >= config.search_value_age) & (num_updates >= config.search_value_start)
     # Terminated positions and positions after the end have no search value and keep their return.
-    searched = windows.valid & ~windows.terminated
-    num_positions = config.unroll_steps + 1
-    value = windows.stored["value"][:, :num_positions]
+    searched, num_positions = windows.valid & ~windows.terminated, config.unroll_steps + 1
     is_replaced = is_old[:, None] & searched[:, :num_positions]
-    return targets._replace(value=jnp.where(is_replaced, value, targets.value))
+    value = jnp.where(is_replaced, windows.stored["value"][:, :num_positions], targets.value)
+    return targets._replace(value=value)
 
 
 def _age(windows: windowing.Windows, num_updates: jax.Array | int) -> jax.Array:
@@ -223,10 +216,7 @@ def loss_and_metrics(
         "value_target_mean": jnp.mean(targets.value[:, 0]),
         "policy_entropy": jnp.mean(entropy[:, 0]),
         types.TARGETS_CLIPPED: _share(
-            jnp.concatenate(
-                [muzero_model.exceeds(parts, targets.value / unit), muzero_model.exceeds(parts, rewards / unit)],
-                axis=1,
-            ),
+            jnp.concatenate([muzero_model.exceeds(parts, x / unit) for x in (targets.value, rewards)], axis=1),
             jnp.concatenate([value_mask, targets.reward_mask], axis=1),
         ),
         **more,
@@ -297,8 +287,6 @@ def unroll(
     dynamics does not grow with K. Where sums of rewards are predicted, the logits are of those.
 
     Args:
-      parts: of the agent.
-      params: newest.
       observation: {name: [B, ...]} stacked, at the first position.
       actions: [B, K] or [B, K, D] as stored.
       taken: [B, K] bool, true: the action was taken; elsewhere the episode was over, and one is drawn from the policy

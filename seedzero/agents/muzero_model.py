@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -103,9 +104,7 @@ _USUALLY_GOES_ON = 4.0
 def on_and_value_logits(parts: Parts, logits: jax.Array) -> tuple[jax.Array | None, jax.Array]:
     """Returns the logits [...] of the episode going on (None without predicted ends) and the value's logits.
 
-    Args:
-      parts: of the agent.
-      logits: of the value head, [..., bins] or [..., bins + 1].
+    logits: of the value head, [..., bins] or [..., bins + 1].
     """
     if not parts.config.muzero.predict_ends:
         return None, logits
@@ -134,12 +133,9 @@ def exceeds(parts: Parts, x: jax.Array) -> jax.Array:
 def make_optimizer(config: muzero_config.OptimizerConfig) -> optax.GradientTransformation:
     """Returns AdamW without its learning rate: clipping, Adam's direction, decay of all kernels."""
     clip = learning.clipping(config.clip_norm)
-    decay = optax.add_decayed_weights(config.weight_decay, mask=_kernels)
+    kernels = functools.partial(jax.tree.map, lambda leaf: leaf.ndim > 1)
+    decay = optax.add_decayed_weights(config.weight_decay, mask=kernels)
     return optax.chain(clip, optax.scale_by_adam(), decay)
-
-
-def _kernels(params: base.Params) -> Any:
-    return jax.tree.map(lambda leaf: leaf.ndim > 1, params)
 
 
 def make_schedule(config: muzero_config.OptimizerConfig) -> Callable[[jax.Array], jax.Array]:

@@ -53,9 +53,6 @@ def find(
     """Returns the findings of a search from observations [B, ...]; stacked frames lie on the last axis.
 
     Args:
-      parts: of the agent.
-      params: of the agent.
-      observation: positions to search from.
       action_mask: [B, A] bool, true: legal; None: all are.
       explore: [B] int8, see `base.Inputs`: EXPLORE has noise at the root, SAMPLE draws from the search's policy.
       key: consumed.

@@ -24,7 +24,7 @@ from seedzero.config import ppo as ppo_config
 from seedzero.config import shared
 from seedzero.core import types
 from seedzero.networks import actor_critic, observations
-from seedzero.ops import gae, gaussians, statistics
+from seedzero.ops import gae, gaussians, q_learning, statistics
 from seedzero.ops import returns as nstep
 from seedzero.replay import data as sources
 from seedzero.replay import windows as windowing
@@ -41,15 +41,9 @@ class PpoActing(NamedTuple):
 
 
 class PpoTrainState(NamedTuple):
-    """Learning state of PPO.
+    """Learning state of PPO: fields of `learning.TrainState`, and moments as in `PpoActing`.
 
-    Attributes:
-      params: newest parameters.
-      opt_state: of the optimizer.
-      num_updates: scalar int32, updates done, refused ones included.
-      num_rejected: scalar int32, refused updates in a row: a loss or gradient was not finite.
-      moments: of observations' features, as in `PpoActing`.
-      returns: moments of discounted returns; an empty tuple where rewards are not normalized.
+    returns: moments of discounted returns; an empty tuple where rewards are not normalized.
     """
 
     params: base.Params
@@ -113,11 +107,7 @@ class _Parts(NamedTuple):
 
 
 def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
-    """Returns the agent; reads the configuration's section ppo.
-
-    Raises:
-      ConfigError: a torso that does not fit the observations.
-    """
+    """Returns the agent; reads the configuration's section ppo."""
     settings = config.ppo
     network = actor_critic.ppo(
         shared.Layers.of("ppo", settings),
@@ -242,8 +232,7 @@ def _log_prob_and_entropy(
         entropy = jnp.broadcast_to(gaussians.entropy(predicted.log_std), action.shape[:-1])
         return gaussians.log_density(action, predicted.policy, predicted.log_std), entropy
     log_pi = jax.nn.log_softmax(actor_critic.masked(predicted.policy, legal))
-    chosen = jnp.take_along_axis(log_pi, action[..., None], axis=-1)[..., 0]
-    return chosen, -jnp.sum(jnp.exp(log_pi) * log_pi, axis=-1)
+    return q_learning.of_action(log_pi, action), -jnp.sum(jnp.exp(log_pi) * log_pi, axis=-1)
 
 
 # Learning ----------------------------------------------------------------------------------------------------------
@@ -335,17 +324,11 @@ def _normalized(config: ppo_config.PPOConfig, batch: _Steps, axis_name: str | No
 
 
 def _loss_and_metrics(
-    parts: _Parts,
-    params: base.Params,
-    moments: Any,
-    batch: _Steps,
-    num_steps: jax.Array,
-    clip_ratio: jax.Array,
+    parts: _Parts, params: base.Params, moments: Any, batch: _Steps, num_steps: jax.Array, clip_ratio: jax.Array
 ) -> tuple[jax.Array, base.Metrics]:
-    """Returns the loss and metrics of a minibatch, and their weights: the weighted mean over devices is one over
-    steps.
+    """Returns the loss and metrics of a minibatch (Schulman et al. 2017, equations 7 and 9).
 
-    Schulman et al. 2017, equations 7 and 9. num_steps: mean over the devices of their numbers of steps.
+    num_steps: mean over the devices of their numbers of steps: the results' mean over devices is one over steps.
     """
     config = parts.config
     _, predicted = parts.network.unroll_in_loop(params, batch.state, batch.seen, moments)

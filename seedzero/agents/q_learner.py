@@ -37,11 +37,7 @@ class QLearnerParts(NamedTuple, Generic[Config]):
 
 
 def make(config: configs.Config, settings: Config, spec: types.EnvSpec, platform: str) -> QLearnerParts[Config]:
-    """Returns the parts for an agent's settings.
-
-    Raises:
-      ConfigError: a torso that does not fit the observations.
-    """
+    """Returns the parts for an agent's settings."""
     network = actor_critic.dueling(shared.Layers.of(config.run.agent, settings), spec, platform)
     kind = "adam" if settings.optimizer == "adam" else "centered"
     rates = (settings.learning_rate, settings.clip_norm, settings.optimizer_epsilon, settings.rmsprop_decay)

@@ -37,11 +37,7 @@ _Parts: TypeAlias = q_learner.QLearnerParts[r2d2_config.R2D2Config]
 
 
 def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
-    """Returns the agent; of the configuration it reads the sections r2d2 and replay.
-
-    Raises:
-      ConfigError: a torso that does not fit the observations.
-    """
+    """Returns the agent; of the configuration it reads the sections r2d2 and replay."""
     settings = config.r2d2
     parts = q_learner.make(config, settings, spec, platform)
     length = settings.num_positions
@@ -134,7 +130,6 @@ def _targets(
     Args:
       q: [B, T + 1, A] of the online network.
       target_q: [B, T + 1, A] of the target network.
-      windows: of J positions.
       is_step: [B, J - 1] bool, true: an action was taken, and its outcome is known.
     """
     config = parts.config

@@ -23,7 +23,7 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
     """Returns the configured agent for environments of this spec.
 
     Raises:
-      ConfigError: the agent does not go with these environments.
+      ConfigError: the agent, or a torso of its settings, does not go with these environments.
     """
     combinations.check_environment(config, num_players=spec.num_players, is_continuous=spec.is_continuous)
     return AGENTS[config.run.agent](config, spec, platform)

@@ -22,7 +22,8 @@ from seedzero.config import shared
 from seedzero.config import vtrace as vtrace_config
 from seedzero.core import errors, types, user_code
 from seedzero.networks import actor_critic
-from seedzero.ops import popart, vtrace
+from seedzero.ops import popart, q_learning, vtrace
+from seedzero.ops import returns as nstep
 from seedzero.replay import data as sources
 from seedzero.replay import windows as windowing
 
@@ -54,11 +55,7 @@ class _Parts(NamedTuple):
 
 
 def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
-    """Returns the agent; reads the configuration's section vtrace.
-
-    Raises:
-      ConfigError: a torso that does not fit the observations.
-    """
+    """Returns the agent; reads the configuration's section vtrace."""
     settings = config.vtrace
     network = actor_critic.actor_critic(
         shared.Layers.of("vtrace", settings),
@@ -177,25 +174,15 @@ def _update(
     )
     if returns is None:
         return learned, None, metrics
-    after = _follow(parts, returns, windows, target, axis_name)
+    counted = _is_step(windows) & (windows.weight > 0)[:, None]
+    task = windows.stored["task"][:, :-1]
+    step_size = parts.config.popart_step
+    after = popart.update(returns, target, task, counted, step_size=step_size, axis_name=axis_name)
     # A refused update changes nothing.
     after = learning.where(learned.num_rejected == 0, after, returns)
     params = actor_critic.rescale(learned.params, *popart.change(returns, after))
     scales = {"return_scale_min": jnp.min(after.scale), "return_scale_max": jnp.max(after.scale)}
     return PopArtState(*learned._replace(params=params), after), None, metrics | scales
-
-
-def _follow(
-    parts: _Parts,
-    returns: popart.Statistics,
-    windows: windowing.Windows,
-    target: jax.Array,
-    axis_name: str | None,
-) -> popart.Statistics:
-    """Returns the statistics after an update's targets [B, L]."""
-    counted = _is_step(windows) & (windows.weight > 0)[:, None]
-    task = windows.stored["task"][:, :-1]
-    return popart.update(returns, target, task, counted, step_size=parts.config.popart_step, axis_name=axis_name)
 
 
 def _is_step(windows: windowing.Windows) -> jax.Array:
@@ -214,20 +201,13 @@ def _loss_and_metrics(
     config, stored = parts.config, windows.stored
     logits, said = _unroll(parts, params, windows)
     value = said if returns is None else popart.unnormalize(returns, said, stored["task"])
-    behaviour = stored["logits"]
-    if parts.spec.has_action_mask:
-        logits, behaviour = (
-            actor_critic.masked(logits, stored["legal"]),
-            actor_critic.masked(behaviour, stored["legal"]),
-        )
+    logits, behaviour = (actor_critic.masked(x, stored.get("legal")) for x in (logits, stored["logits"]))
     log_pi, log_mu = jax.nn.log_softmax(logits[:, :-1]), jax.nn.log_softmax(behaviour[:, :-1])
-    action = stored["action"][:, :-1, None]
-    log_chosen = jnp.take_along_axis(log_pi, action, axis=-1)[..., 0]
-    log_rho = log_chosen - jnp.take_along_axis(log_mu, action, axis=-1)[..., 0]
+    action = stored["action"][:, :-1]
+    log_chosen = q_learning.of_action(log_pi, action)
+    log_rho = log_chosen - q_learning.of_action(log_mu, action)
     is_step = _is_step(windows)
-    reward = windows.reward[:, 1:] * config.reward_scale
-    if config.clip_reward:
-        reward = jnp.clip(reward, -config.clip_reward, config.clip_reward)
+    reward = nstep.scaled_reward(windows.reward[:, 1:], config.reward_scale, config.clip_reward)
     targets = vtrace.targets(
         jax.lax.stop_gradient(value),
         reward,

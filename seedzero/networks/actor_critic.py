@@ -2,7 +2,7 @@
 
 V-trace's head is a policy and a value (IMPALA, Espeholt et al. 2018). That of Ape-X and R2D2 has the dueling streams
 of Q values (Wang et al. 2016). PPO's is a policy and a value with two networks for vectors, one with convolutions for
-grids and images; with an LSTM, both come from one torso.
+grids and images; with an LSTM, both come from one torso. A torso that does not fit the observations is a ConfigError.
 
 Shape letters: B batch, T steps of an unroll, A actions, K numbers of PPO's policy: logits of actions, or means of a
 vector's numbers.
@@ -111,9 +111,6 @@ def actor_critic(
 
     own_torso: replaces the torso; from prepared observations [N, ...] to features [N, F], or of any other shape.
     num_values: N, tasks that have a value of their own.
-
-    Raises:
-      ConfigError: the torso does not fit the observation's shape.
     """
     return _network(_ActorCritic, layers, spec, platform, "deep", own_torso=own_torso, num_values=num_values)
 
@@ -121,22 +118,14 @@ def actor_critic(
 def dueling(
     layers: shared.Layers, spec: types.EnvSpec, platform: str
 ) -> RecurrentNetwork[tuple[jax.Array, jax.Array]]:
-    """Returns the network of Q learning for discrete actions: state, Q values [B, T, A].
-
-    Raises:
-      ConfigError: the torso does not fit the observation's shape.
-    """
+    """Returns the network of Q learning for discrete actions: state, Q values [B, T, A]."""
     return _network(_Dueling, layers, spec, platform, "nature")
 
 
 def ppo(
     layers: shared.Layers, spec: types.EnvSpec, platform: str, *, initial_std: float, normalizes: bool
 ) -> RecurrentNetwork[tuple[jax.Array, PpoPrediction]]:
-    """Returns PPO's network: state, prediction.
-
-    Raises:
-      ConfigError: the torso does not fit the observation's shape.
-    """
+    """Returns PPO's network: state, prediction."""
     more = {"num_dimensions": len(spec.action_low), "initial_std": initial_std}
     return _network(_Ppo, layers, spec, platform, "nature", normalizes, **more)
 

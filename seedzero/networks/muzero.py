@@ -130,8 +130,6 @@ def make(
     """Returns the network for an environment.
 
     Args:
-      config: kind, size, bins, dtype.
-      spec: of the environment.
       platform: "cpu", "gpu" or "tpu"; selects the compute dtype if config says "auto".
       has_projection: adds the consistency loss's projection.
       has_prefix: predicts sums of rewards; `dynamics` then can't be called.

@@ -106,15 +106,6 @@ def join(kind: str, spec: types.EnvSpec, prepared: Mapping[str, jax.Array]) -> F
     return Features(vector)
 
 
-def reader(kind: str, spec: types.EnvSpec, frame_stack: int) -> Callable[[Mapping[str, jax.Array]], Features]:
-    """Returns the function from observations {name: [B, ...]} to the inputs of a network of this kind.
-
-    Integers are scaled, nothing is normalized.
-    """
-    prepare = {array.name: preparation(kind, array, frame_stack) for array in spec.arrays}
-    return lambda observation: join(kind, spec, {name: prepare[name](x) for name, x in observation.items()})
-
-
 def flat(observation: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
     """Returns observations {name: [B, T, ...]} as {name: [B * T, ...]}."""
     return {name: array.reshape(-1, *array.shape[2:]) for name, array in observation.items()}

@@ -42,11 +42,12 @@ class SacNetwork(NamedTuple):
 def make(layers: shared.Layers, spec: types.EnvSpec, platform: str) -> SacNetwork:
     """Returns the networks for an environment of continuous actions; grids and images are taken as vectors."""
     dtype = observations.compute_dtype(layers.compute_dtype, platform)
-    read, num_dimensions = observations.reader("mlp", spec, layers.frame_stack), len(spec.action_low)
+    inputs = network_inputs.InputFunctions("mlp", spec, layers.frame_stack, normalizes=False)
+    num_dimensions = len(spec.action_low)
     actor, critics = _Layers(layers.width, 2 * num_dimensions, dtype), _Critics(layers.width, dtype)
 
     def flat(observation: network_inputs.Observation) -> jax.Array:
-        x = read(observation).main
+        x = inputs.features(None, observation).main
         return x.reshape(x.shape[0], -1)
 
     def act(params: Params, observation: network_inputs.Observation) -> tuple[jax.Array, jax.Array]:

@@ -5,7 +5,7 @@ action is uniform (the discretized, factorized policy of Tang and Agrawal 2020, 
 A policy may have several peaks, stays within the bounds, and is uniform if all logits are 0. Sampling inverts its
 distribution function: for given uniform numbers, the actions are a function of the logits.
 
-Shape letters: B batch, K samples, D dimensions, M bins. Logits are [..., D * M], all bins of a dimension together.
+Shape letters: B batch, K samples, D dimensions, M = num_bins. Logits are [..., D * M], a dimension's bins together.
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ def sample(logits: jax.Array, uniform: jax.Array, *, num_bins: int, uniform_shar
     Args:
       logits: [B, D * M] of the policy.
       uniform: [B, K, D] or [1, K, D] numbers in [0, 1): equal numbers are equal quantiles of the proposal.
-      num_bins: M.
       uniform_share: 0 to 1.
     """
     log_policy = _log_policy(logits, num_bins)[:, None]
@@ -68,7 +67,6 @@ def target(actions: jax.Array, weights: jax.Array, *, num_bins: int) -> jax.Arra
     Args:
       actions: [..., K, D] within -1 to 1.
       weights: [..., K] of the samples, summing to 1.
-      num_bins: M.
     """
     index = jnp.clip(jnp.floor((actions + 1.0) * (num_bins / 2.0)).astype(jnp.int32), 0, num_bins - 1)
     in_bins = jnp.sum(jax.nn.one_hot(index, num_bins) * weights[..., None, None], axis=-3)

@@ -18,8 +18,6 @@ def convolve(x: jax.Array, kernel: jax.Array, strides: Sequence[int], padding: A
     """Returns `lax.conv_general_dilated` of images x [B, H, W, C] and a kernel [h, w, C, N], both float.
 
     Args:
-      x: images.
-      kernel: of the convolution.
       strides: of height and width.
       padding: "SAME", "VALID", or (before, after) of height and width.
       **kwargs: flax's further arguments: no dilation, no groups, channels last.

@@ -30,13 +30,6 @@ class Statistics(NamedTuple):
         return jnp.sqrt(jnp.clip(self.variance, SMALLEST_SCALE**2, LARGEST_SCALE**2))
 
 
-class Change(NamedTuple):
-    """A layer's change to keep its values: n becomes factor * n + shift, [N] each."""
-
-    factor: jax.Array
-    shift: jax.Array
-
-
 def initial(num_tasks: int) -> Statistics:
     """Returns the statistics of an identity: normalized values are values."""
     return Statistics(jnp.zeros(num_tasks), jnp.ones(num_tasks))
@@ -67,12 +60,10 @@ def update(
     come at once: K such steps towards their mean, which is stable for any K. A task without targets stays.
 
     Args:
-      statistics: so far.
       target: any shape, of values.
       task: int32 of that shape.
       counted: bool of that shape, true: the target counts.
       step_size: beta.
-      axis_name: of the mapped axis; None: there is one device.
     """
     is_task = (task.reshape(-1, 1) == jnp.arange(len(statistics.mean))) & counted.reshape(-1, 1)
     target = target.reshape(-1, 1)
@@ -92,6 +83,6 @@ def update(
     return Statistics(statistics.mean + share * away, within + share * (1.0 - share) * jnp.square(away))
 
 
-def change(before: Statistics, after: Statistics) -> Change:
-    """Returns the change that keeps every value as under the old statistics."""
-    return Change(before.scale / after.scale, (before.mean - after.mean) / after.scale)
+def change(before: Statistics, after: Statistics) -> tuple[jax.Array, jax.Array]:
+    """Returns factor and shift [N]: n becomes factor * n + shift, and every value stays as under `before`."""
+    return before.scale / after.scale, (before.mean - after.mean) / after.scale

@@ -67,8 +67,7 @@ def n_step_targets(
     Args:
       reward: [B, J] of the step to each position.
       value: [B, J] to bootstrap from.
-      terminated: [B, J] bool.
-      truncated: [B, J] bool.
+      terminated, truncated: [B, J] bool.
       valid: [B, J] bool, true: the position exists and belongs to the episode of position 0; a prefix of each row.
       discount: of one step; negated if two players take turns.
       n: number of rewards before the bootstrap value.
@@ -76,7 +75,17 @@ def n_step_targets(
       num_rewards: [B] int32, from 1 to n: replaces n for all returns of a window; None: n.
     """
     last = jnp.sum(valid, axis=1, dtype=jnp.int32)[:, None] - 1
-    returns = _n_step_returns(reward, value * ~terminated, valid, last, discount, n, num_positions, num_rewards)
+    value = value * ~terminated
+    padded = jnp.pad(jnp.where(valid, reward, 0.0), ((0, 0), (0, n)))
+    discounts = discount ** jnp.arange(n, dtype=reward.dtype)
+    if num_rewards is not None:
+        discounts = jnp.where(jnp.arange(n) < num_rewards[:, None, None], discounts, 0.0)
+    ahead = jnp.arange(num_positions)[:, None] + 1 + jnp.arange(n)
+    summed = jnp.sum(padded[:, ahead] * discounts, axis=-1)
+    bootstrap_at = jnp.minimum(jnp.arange(num_positions) + (n if num_rewards is None else num_rewards[:, None]), last)
+    num_steps = jnp.maximum(bootstrap_at - jnp.arange(num_positions), 0)
+    bootstrap = jnp.take_along_axis(value, jnp.maximum(bootstrap_at, 0), axis=1)
+    returns = summed + discount ** num_steps.astype(reward.dtype) * bootstrap
     return _targets(returns, reward, terminated, truncated, valid)
 
 
@@ -105,11 +114,7 @@ def corrected_targets(
       log_ratio: [B, J] log of target policy / acting policy for the action at each position.
     """
     corrected = vtrace.targets(
-        value * ~terminated,
-        reward[:, 1:],
-        jnp.full_like(reward[:, 1:], discount),
-        log_ratio[:, :-1],
-        valid[:, 1:],
+        value * ~terminated, reward[:, 1:], jnp.full_like(reward[:, 1:], discount), log_ratio[:, :-1], valid[:, 1:]
     )
     return _targets(corrected.value[:, :num_positions], reward, terminated, truncated, valid)
 
@@ -149,29 +154,6 @@ def _targets(
         reward_mask=reached | absorbing_end,
         policy_mask=policy_mask,
     )
-
-
-def _n_step_returns(
-    reward: jax.Array,
-    value: jax.Array,
-    valid: jax.Array,
-    last: jax.Array,
-    discount: float,
-    n: int,
-    num_positions: int,
-    num_rewards: jax.Array | None,
-) -> jax.Array:
-    """Returns G_k [B, num_positions]; arbitrary (finite) for k > last."""
-    padded = jnp.pad(jnp.where(valid, reward, 0.0), ((0, 0), (0, n)))
-    discounts = discount ** jnp.arange(n, dtype=reward.dtype)
-    if num_rewards is not None:
-        discounts = jnp.where(jnp.arange(n) < num_rewards[:, None, None], discounts, 0.0)
-    ahead = jnp.arange(num_positions)[:, None] + 1 + jnp.arange(n)
-    summed = jnp.sum(padded[:, ahead] * discounts, axis=-1)
-    bootstrap_at = jnp.minimum(jnp.arange(num_positions) + (n if num_rewards is None else num_rewards[:, None]), last)
-    num_steps = jnp.maximum(bootstrap_at - jnp.arange(num_positions), 0)
-    bootstrap = jnp.take_along_axis(value, jnp.maximum(bootstrap_at, 0), axis=1)
-    return summed + discount ** num_steps.astype(reward.dtype) * bootstrap
 
 
 def num_rewards_by_age(age: jax.Array, *, n: int, decay_age: int) -> jax.Array:

@@ -11,8 +11,7 @@ class Stored(NamedTuple):
     """An array stored by acting beside each observation.
 
     Attributes:
-      shape: of one row.
-      dtype: of one row.
+      shape, dtype: of one row.
       every: only rows whose number is a multiple of this are kept, as for a recurrent state that begins an unroll.
     """
 

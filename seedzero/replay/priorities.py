@@ -67,11 +67,9 @@ def prioritize(
     of rows that are gone are not finite (`are_there`).
 
     Args:
-      rings: of this shard, prioritized.
       slot: [B] int32, sampled; a row may be there more than once.
       time: [B] int32.
       priority: [B], at least 0; where it is not finite the row keeps the one that it has.
-      prioritization: how much priorities count.
       axis_name: mapped axis of the shards; None: there is one.
     """
     assert rings.max_weight is not None

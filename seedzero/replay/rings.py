@@ -143,9 +143,7 @@ def write(
     `row.weight`. The row whose frame stack would reach into what is overwritten can't be sampled any more.
 
     Args:
-      rings: to write to.
       slot: [B] int32, distinct; rows whose slot does not exist are dropped.
-      row: the new rows.
       num_inserts: scalar int32, training steps in all shards before this call, modulo 2^32; those of one call share
         the number.
       stack: frames that a network sees, the newest included.

@@ -48,10 +48,8 @@ def sample(
     """Returns windows without frames; first rows are drawn independently, in proportion to their weight.
 
     Args:
-      rings: of this shard.
       key: consumed; give each shard its own.
       batch_size: B, windows from this shard.
-      replay: which windows the agent wants.
       stack: frames in one observation.
       num_inserts: scalar int32, training steps in all shards so far, modulo 2^32.
       capacity: newest training steps that count, over all shards.

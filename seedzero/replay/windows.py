@@ -68,7 +68,6 @@ def at(
     """Returns the windows beginning at given rows, with weight 1 and without frames.
 
     Args:
-      rings: of this shard.
       slot: [B] int32.
       time: [B] int32, places in the ring; their frame stacks must still be there.
       length: J, positions.

@@ -31,9 +31,6 @@ def search(
 
     Args:
       params: arguments of `recurrent_fn`.
-      key: consumed.
-      root: positions to search from.
-      recurrent_fn: the model.
       config: policy ("gumbel" or "puct"), budget and constants.
       explore: [B] bool, true: with root noise; false: greedily.
       invalid_actions: [B, A] bool, true: illegal at the root; None: every action of every row is legal, which is

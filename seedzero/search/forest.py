@@ -159,7 +159,6 @@ def simulate(forest: Forest, node: jax.Array, rules: Rules, active: jax.Array | 
     Args:
       forest: the trees, with room for the node.
       node: scalar int32.
-      rules: of the search.
       active: [T] bool, false: this tree stays unchanged (its new node is unreachable); None: all grow.
     """
     parent = _descend(forest, rules.max_depth)
@@ -169,8 +168,9 @@ def simulate(forest: Forest, node: jax.Array, rules: Rules, active: jax.Array | 
     )
     prediction = types.Prediction(*(x.astype(jnp.float32) for x in prediction))
     path = _extend(forest, parent, action, prediction)
-    if active is not None:
-        path = _prune(path, active)
+    if active is not None:  # paths of inactive trees touch no node
+        at_root = jnp.arange(len(path.action))[:, None] == 0
+        path = path._replace(action=jnp.where(active, path.action, jnp.where(at_root, UNREACHABLE, ABSENT)))
     forest = _backup(forest, path, prediction.value)
     forest = _write(forest, node, path, prediction, embedding)
     return forest._replace(next_action=_choose(forest, rules))
@@ -225,12 +225,6 @@ def _extend(forest: Forest, parent: jax.Array, action: jax.Array, prediction: ty
         reward=lookup.numbers(forest.path_reward, parent) + discount * prediction.reward,
         discount=discount * prediction.discount,
     )
-
-
-def _prune(path: _Path, active: jax.Array) -> _Path:
-    """Returns the paths; paths of inactive trees touch no node and are unreachable."""
-    at_root = jnp.arange(len(path.action))[:, None] == 0
-    return path._replace(action=jnp.where(active, path.action, jnp.where(at_root, UNREACHABLE, ABSENT)))
 
 
 def _backup(forest: Forest, path: _Path, value: jax.Array) -> Forest:

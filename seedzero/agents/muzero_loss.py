@@ -97,9 +97,9 @@ def mix_search_values(
     is_old = (_age(windows, num_updates) >= config.search_value_age) & (num_updates >= config.search_value_start)
     # Terminated positions and positions after the end have no search value and keep their return.
     searched, num_positions = windows.valid & ~windows.terminated, config.unroll_steps + 1
+    value = windows.stored["value"][:, :num_positions]
     is_replaced = is_old[:, None] & searched[:, :num_positions]
-    value = jnp.where(is_replaced, windows.stored["value"][:, :num_positions], targets.value)
-    return targets._replace(value=value)
+    return targets._replace(value=jnp.where(is_replaced, value, targets.value))
 
 
 def _age(windows: windowing.Windows, num_updates: jax.Array | int) -> jax.Array:

@@ -201,7 +201,8 @@ def _loss_and_metrics(
     config, stored = parts.config, windows.stored
     logits, said = _unroll(parts, params, windows)
     value = said if returns is None else popart.unnormalize(returns, said, stored["task"])
-    logits, behaviour = (actor_critic.masked(x, stored.get("legal")) for x in (logits, stored["logits"]))
+    legal = stored["legal"] if parts.spec.has_action_mask else None
+    logits, behaviour = (actor_critic.masked(x, legal) for x in (logits, stored["logits"]))
     log_pi, log_mu = jax.nn.log_softmax(logits[:, :-1]), jax.nn.log_softmax(behaviour[:, :-1])
     action = stored["action"][:, :-1]
     log_chosen = q_learning.of_action(log_pi, action)
